@@ -1,0 +1,32 @@
+# Every dependency is a Debian package; nothing is downloaded here. `./dev` installs what is missing.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED)  # only to tell oneDNN, which runs on it, to stay on one thread
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+# Not find_package(dnnl): Debian's configuration asks for the OpenCL development files, which the CPU
+# engine does not need.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+add_library(dnnl INTERFACE)
+target_include_directories(dnnl INTERFACE ${DNNL_INCLUDE_DIR})
+target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})
+find_package(hwy REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+if(ATOLL_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+  include(GoogleTest)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()

@@ -1,0 +1,220 @@
+#include "atoll/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "atoll/base/error.h"
+
+namespace atl {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kFlushBytes = std::size_t{4} << 20;
+
+std::string advice(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free some space or choose another directory";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "; choose a directory you may write to";
+    case EISDIR:
+    case ENOTDIR:
+      return "; give the path of a file in an existing directory";
+    default:
+      return "";
+  }
+}
+
+Error io_error(const char* what, const fs::path& path, int error_number) {
+  const bool users = error_number == EACCES || error_number == EPERM || error_number == EROFS ||
+                     error_number == EISDIR || error_number == ENOTDIR;
+  return make_error(users ? ErrorKind::kUser : ErrorKind::kIo, "{} {}: {}{}", what, path.string(),
+                    std::strerror(error_number), advice(error_number));
+}
+
+struct Fault {
+  std::atomic<int> countdown{0};
+  std::atomic<int> error_number{0};
+};
+Fault faults[4];
+
+// True when the armed fault fires; errno then holds its error.
+bool faulted(io_fault::Call call) {
+  Fault& fault = faults[static_cast<int>(call)];
+  if (fault.countdown.load(std::memory_order_relaxed) == 0) return false;
+  if (fault.countdown.fetch_sub(1) != 1) return false;
+  errno = fault.error_number.load();
+  return true;
+}
+
+}  // namespace
+
+namespace io_fault {
+
+void arm(Call call, int countdown, int error_number) {
+  faults[static_cast<int>(call)].error_number = error_number;
+  faults[static_cast<int>(call)].countdown = countdown;
+}
+
+void disarm() {
+  for (Fault& fault : faults) fault.countdown = 0;
+}
+
+}  // namespace io_fault
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  temporary_ = path_;
+  temporary_ += ".tmp-" + std::to_string(::getpid());
+  if (!faulted(io_fault::Call::kOpen)) {
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  }
+  if (fd_ < 0) {
+    if (errno == ENOENT) {
+      throw user_error("cannot create {}: its directory {} does not exist", path_.string(),
+                       path_.parent_path().string());
+    }
+    throw io_error("cannot create", path_, errno);
+  }
+  buffer_.reserve(kFlushBytes);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t size) {
+  hasher_.update(data, size);
+  bytes_ += size;
+  if (buffer_.size() + size > kFlushBytes) flush();
+  buffer_.append(static_cast<const char*>(data), size);
+  if (buffer_.size() >= kFlushBytes) flush();
+}
+
+void AtomicFile::flush() {
+  std::size_t done = 0;
+  while (done < buffer_.size()) {
+    ssize_t n = -1;
+    if (!faulted(io_fault::Call::kWrite)) {
+      n = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int error_number = errno;
+      throw io_error(fmt::format("writing {} bytes, {} done, to", bytes_,
+                                 bytes_ - (buffer_.size() - done))
+                         .c_str(),
+                     path_, error_number);
+    }
+    done += static_cast<std::size_t>(n);
+  }
+  buffer_.clear();
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (faulted(io_fault::Call::kSync) || ::fsync(fd_) != 0) {
+    throw io_error("cannot flush to disk", path_, errno);
+  }
+  const int closed = ::close(std::exchange(fd_, -1));
+  if (closed != 0 || faulted(io_fault::Call::kRename) ||
+      ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error_number = errno;
+    ::unlink(temporary_.c_str());
+    throw io_error("cannot put in place", path_, error_number);
+  }
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+}
+
+void write_file(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+void sync_directory(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw io_error("cannot open directory", directory, errno);
+  const bool failed = faulted(io_fault::Call::kSync) || ::fsync(fd) != 0;
+  const int error_number = errno;
+  ::close(fd);
+  // Some file systems (9p, FUSE) cannot fsync a directory and say EINVAL: nothing is lost by it.
+  if (failed && error_number != EINVAL) {
+    throw io_error("cannot flush directory", directory, error_number);
+  }
+}
+
+namespace {
+
+int open_for_reading(const fs::path& path, struct stat& info) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) throw user_error("there is no file {}", path.string());
+  if (fd < 0) throw io_error("cannot open", path, errno);
+  int error_number = ::fstat(fd, &info) != 0 ? errno : 0;
+  if (error_number == 0 && S_ISDIR(info.st_mode)) error_number = EISDIR;
+  if (error_number == 0) return fd;
+  ::close(fd);
+  throw io_error("cannot read", path, error_number);
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  struct stat info {};
+  const int fd = open_for_reading(path, info);
+  std::string content;
+  // Read to the end rather than to st_size: pipes and /proc files say they are empty.
+  const std::size_t piece = std::max<std::size_t>(static_cast<std::size_t>(info.st_size) + 1, 4096);
+  for (;;) {
+    const std::size_t done = content.size();
+    content.resize(done + piece);
+    const ssize_t n = ::read(fd, content.data() + done, piece);
+    const int error_number = errno;
+    content.resize(done + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (n > 0 || (n < 0 && error_number == EINTR)) continue;
+    ::close(fd);
+    if (n < 0) throw io_error("cannot read", path, error_number);
+    return content;
+  }
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  struct stat info {};
+  const int fd = open_for_reading(path, info);
+  size_ = static_cast<std::size_t>(info.st_size);
+  void* data = nullptr;
+  if (size_ > 0) data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int error_number = errno;
+  ::close(fd);
+  if (data == MAP_FAILED) throw io_error("cannot map", path, error_number);
+  data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace atl

@@ -1,0 +1,108 @@
+#include "atoll/base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "atoll/base/check.h"
+
+namespace atl {
+
+namespace {
+
+// A step is thousands of short parallel sections; waking a sleeping thread costs more than most of
+// them. Workers and the caller therefore spin this many rounds (about 20 us) before they sleep.
+constexpr int kSpinRounds = 2000;
+
+template <typename Ready>
+bool spin_until(Ready&& ready) {
+  for (int i = 0; i < kSpinRounds; ++i) {
+    if (ready()) return true;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  return ready();
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) {
+  if (num_threads < 1 || num_threads > 4096) {
+    throw user_error("a thread count must be between 1 and 4096, not {}", num_threads);
+  }
+  workers_.reserve(static_cast<std::size_t>(num_threads - 1));
+  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  generation_.fetch_add(1);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::work() {
+  for (;;) {
+    const std::int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
+    if (task >= num_tasks_) return;
+    try {
+      call_.invoke(call_.object, task);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+}
+
+void ThreadPool::worker_loop() {
+  std::uint32_t seen = 0;
+  for (;;) {
+    if (!spin_until([&] { return generation_.load(std::memory_order_acquire) != seen; })) {
+      generation_.wait(seen, std::memory_order_acquire);
+    }
+    seen = generation_.load(std::memory_order_acquire);
+    if (stop_.load()) return;
+    work();
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  }
+}
+
+void ThreadPool::run_erased(std::int64_t num_tasks, Call call) {
+  if (num_tasks <= 0) return;
+  if (workers_.empty() || num_tasks == 1) {
+    for (std::int64_t task = 0; task < num_tasks; ++task) call.invoke(call.object, task);
+    return;
+  }
+  call_ = call;
+  num_tasks_ = num_tasks;
+  next_task_.store(0, std::memory_order_relaxed);
+  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  work();
+  if (!spin_until([&] { return busy_.load(std::memory_order_acquire) == 0; })) {
+    for (int left = busy_.load(); left != 0; left = busy_.load()) busy_.wait(left);
+  }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+int available_cpus() {
+  cpu_set_t set;
+  int cpus = static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = CPU_COUNT(&set);
+  // In a container the quota, not the mask, says how much CPU there is.
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (file >> quota >> period && quota != "max" && period > 0) {
+    cpus = std::min(cpus, static_cast<int>(std::ceil(std::stod(quota) / period)));
+  }
+  return std::max(cpus, 1);
+}
+
+}  // namespace atl

@@ -1,0 +1,79 @@
+#include "atoll/device/device.h"
+
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "atoll/base/error.h"
+
+namespace atl {
+
+namespace {
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int num_threads) : threads_(num_threads) {}
+
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  std::string name() const override {
+    return fmt::format("{}, {} thread{}", cpu_model(), threads_.num_threads(),
+                       threads_.num_threads() == 1 ? "" : "s");
+  }
+  std::size_t total_memory() const override {
+    struct sysinfo info {};
+    return sysinfo(&info) == 0 ? info.totalram * info.mem_unit : 0;
+  }
+  void* allocate(std::size_t bytes) override {
+    if (bytes == 0) bytes = 1;
+    // mmap rather than malloc: zeroed, page-aligned, and given back to the system at once.
+    void* data =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+      throw make_error(ErrorKind::kResource,
+                       "the system refused {} bytes of memory ({:.1f} GiB installed); use a smaller "
+                       "train.micro_batch or model, or train.recompute=full",
+                       bytes, static_cast<double>(total_memory()) / (1 << 30));
+    }
+    ::madvise(data, bytes, MADV_HUGEPAGE);  // only advice: fewer TLB misses where granted
+    return data;
+  }
+  void deallocate(void* data, std::size_t bytes) noexcept override {
+    ::munmap(data, bytes == 0 ? 1 : bytes);
+  }
+  ThreadPool& threads() override { return threads_; }
+
+ private:
+  ThreadPool threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_cpu(int num_threads) {
+  return std::make_unique<CpuDevice>(num_threads == 0 ? available_cpus() : num_threads);
+}
+
+std::string cpu_features() {
+  std::string features;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) features += "avx512 ";
+  if (__builtin_cpu_supports("avx512bf16")) features += "avx512_bf16 ";
+  if (__builtin_cpu_supports("avx2")) features += "avx2 ";
+  if (__builtin_cpu_supports("fma")) features += "fma ";
+#elif defined(__aarch64__)
+  features += "neon ";
+#endif
+  if (!features.empty()) features.pop_back();
+  return features;
+}
+
+}  // namespace atl

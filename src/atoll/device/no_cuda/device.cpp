@@ -1,0 +1,14 @@
+#include "atoll/base/error.h"
+#include "atoll/device/device.h"
+
+namespace atl {
+
+GpuReport probe_gpus() {
+  return {false, {}, "this atoll was built without CUDA; build the preset `cuda` to use a GPU"};
+}
+
+std::unique_ptr<Device> open_cuda(int index) {
+  throw user_error("device cuda:{} cannot be used: {}", index, probe_gpus().problem);
+}
+
+}  // namespace atl

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "atoll/ops/run.h"
+
+namespace atl::ops {
+
+/// One AdamW update's numbers (Loshchilov & Hutter 2019, algorithm 2, decoupled decay).
+struct AdamWStep {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  std::int64_t step = 1;   ///< 1 for the first update: the bias correction's exponent
+  double grad_scale = 1;   ///< multiplies the gradient first: clipping costs no pass of its own
+};
+
+/// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+/// p -= lr (m / (1-b1^step) / (sqrt(v / (1-b2^step)) + eps) + weight_decay p).
+/// All four are flat tensors of one dtype and length; grad is left as it is.
+void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m, Tensor v);
+
+}  // namespace atl::ops

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "atoll/ops/run.h"
+
+namespace atl::ops {
+
+/// y = a + b, elementwise; y may be a or b.
+void add(Run& run, Tensor a, Tensor b, Tensor y);
+/// y = x; same dtype and number of elements, no overlap.
+void copy(Run& run, Tensor x, Tensor y);
+/// x = 0.
+void fill_zero(Run& run, Tensor x);
+
+/// Inverted dropout: y = x / (1 - p) where the element's uniform draw is >= p, else 0; y may be x.
+/// The draw is RngStream(run.seed, kDropout, layer, step, global sample).uniform(element of the
+/// sample): a pure function, so the backward pass (the same call on dy) and recompute repeat it.
+/// x, y: (B, T, C), row b being global sample run.first_sample + b. 0 <= p < 1.
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
+
+/// The sum of squares of all elements, in double, over fixed blocks in order: the thread count
+/// changes no bit. Infinite or NaN when an element is. Needs no scratch beyond the stack.
+double sum_of_squares(Run& run, Tensor x);
+
+}  // namespace atl::ops

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "atoll/ops/run.h"
+
+namespace atl::ops {
+
+/// Which operands are read transposed. Y = X W^T of a Linear is kNT, its input gradient kNN, its
+/// weight gradient kTN.
+enum class Transpose { kNN, kNT, kTN };
+
+/// c = op(a) op(b) [+ bias] [+ c]; f32 or f64, all of one dtype.
+///
+/// a: (M, K), or (K, M) for kTN.  b: (K, N), or (N, K) for kNT.  c: (M, N).  bias: (N) or undefined.
+/// Leading dims of a rank-3 tensor are folded into its rows. No operand may overlap c. Sums run in
+/// an order that depends on the shapes alone, never on the number of threads. Throws
+/// Error(kInternal) on shapes that do not fit. Needs matmul_scratch_bytes of scratch.
+void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
+            bool accumulate = false);
+
+/// Scratch for a matmul of these operands (room for repacking one of them).
+std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
+
+/// dbias += column sums of dy.  dy: (R, N)  dbias: (N). Needs column_sum_scratch_bytes of scratch.
+void column_sum(Run& run, Tensor dy, Tensor dbias);
+std::size_t column_sum_scratch_bytes(const Spec& dy);
+
+}  // namespace atl::ops

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "atoll/ops/run.h"
+
+namespace atl::ops {
+
+/// y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps) over the innermost dim (Zhang &
+/// Sennrich 2019, eq. 4).  x, y: (..., C)  weight: (C)  rstd: (rows of x), kept for backward.
+void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd);
+/// dx = gradient of rms_norm_forward for dy; dx may be dy.
+void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx);
+/// dweight += the weight's gradient. Needs norm_scratch_bytes of scratch.
+void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight);
+
+/// y = (x - mean) * rstd * weight + bias over the innermost dim (Ba et al. 2016).
+/// x, y: (..., C)  weight, bias: (C)  mean, rstd: (rows of x), kept for backward.
+void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
+                        Tensor mean, Tensor rstd);
+/// dx = gradient of layer_norm_forward for dy; dx may be dy.
+void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
+                               Tensor dy, Tensor dx);
+/// dweight, dbias += their gradients. Needs norm_scratch_bytes of scratch.
+void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
+                                Tensor dweight, Tensor dbias);
+
+/// Scratch of the two weight gradients: partial sums over fixed blocks of rows.
+std::size_t norm_scratch_bytes(const Spec& x);
+
+}  // namespace atl::ops
