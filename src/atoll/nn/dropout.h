@@ -1,0 +1,22 @@
+#pragma once
+
+#include "atoll/nn/layer.h"
+
+namespace atl::nn {
+
+/// Inverted dropout with a counter-based mask; the identity outside training. x, y: (B, T, C).
+class Dropout final : public Layer {
+ public:
+  /// `index` tells this layer's draws from those of the model's other dropouts. 0 <= p < 1.
+  Dropout(double p, int index) : p_(p), index_(index) {}
+
+  Footprint plan(Spec x) const override;
+  void forward(Run& run, const Pass& pass) override;
+  void backward_input(Run& run, const Pass& pass) override;
+
+ private:
+  double p_;
+  int index_;
+};
+
+}  // namespace atl::nn

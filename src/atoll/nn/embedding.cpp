@@ -1,0 +1,34 @@
+#include "atoll/nn/embedding.h"
+
+#include "atoll/nn/kv_cache.h"
+#include "atoll/ops/embedding.h"
+
+namespace atl::nn {
+
+Footprint Embedding::plan(Spec x) const {
+  ATOLL_CHECK(x.dtype == Dtype::kI32 && x.shape.rank() == 2, "{}", x.to_string());
+  Footprint footprint;
+  footprint.y = {table_.spec.dtype, {x.shape.dim(0), x.shape.dim(1), table_.spec.shape.dim(1)}};
+  footprint.need_x = kForWeight;
+  footprint.need_dy = kForWeight;
+  return footprint;
+}
+
+void Embedding::forward(Run& run, const Pass& pass) {
+  ops::embedding_forward(run, pass.x, table_.value, pass.y);
+  if (!has_positions()) return;
+  const std::int64_t first = pass.cache == nullptr ? 0 : pass.cache->length;
+  ops::position_embedding_forward(run, first, positions_.value, pass.y);
+}
+
+void Embedding::backward_weight(Run& run, const Pass& pass) {
+  ops::embedding_backward(run, pass.x, pass.dy, table_.grad);
+  if (has_positions()) ops::position_embedding_backward(run, pass.dy, positions_.grad);
+}
+
+void Embedding::visit(ParamVisitor& visitor) {
+  visitor.param(table_);
+  if (has_positions()) visitor.param(positions_);
+}
+
+}  // namespace atl::nn

@@ -1,0 +1,48 @@
+#include "atoll/nn/model.h"
+
+#include <set>
+
+namespace atl::nn {
+
+void Model::visit(ParamVisitor& visitor) const {
+  for (const auto& constant : constants) visitor.constant(*constant);
+  for (const auto& stage : stages) stage->visit(visitor);
+}
+
+namespace {
+
+class Counter final : public ParamVisitor {
+ public:
+  void param(Param& param) override {
+    if (!seen_.insert(&param).second) return;
+    count.total += param.spec.shape.num_elements();
+    if (param.is_position) count.position += param.spec.shape.num_elements();
+  }
+  ParameterCount count;
+
+ private:
+  std::set<const Param*> seen_;
+};
+
+}  // namespace
+
+ParameterCount count_parameters(const Model& model) {
+  Counter counter;
+  model.visit(counter);
+  return counter.count;
+}
+
+double flops_per_token(const Model& model, std::int64_t sequence_length) {
+  const ParameterCount count = count_parameters(model);
+  const auto weights = static_cast<double>(count.total - count.position);
+  const auto attention = static_cast<double>(model.config.num_layers * sequence_length *
+                                             model.config.heads.query_width());
+  return 6.0 * weights + 6.0 * attention;
+}
+
+std::string flops_formula() {
+  return "FLOPs/token = 6 N + 6 L T Q (N parameters without positions, L layers, T context, "
+         "Q heads x head_dim; causal)";
+}
+
+}  // namespace atl::nn

@@ -1,0 +1,114 @@
+#include "atoll/nn/models/config_reader.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "atoll/base/error.h"
+
+namespace atl::nn {
+
+using nlohmann::json;
+
+struct ConfigReader::Impl {
+  json object;
+  std::string origin;
+  std::set<std::string, std::less<>> seen;
+
+  // The field's value, or nullptr when it is absent or null.
+  const json* find(const char* field) {
+    seen.insert(field);
+    const auto at = object.find(field);
+    return at == object.end() || at->is_null() ? nullptr : &*at;
+  }
+  const json& require(const char* field) {
+    if (const json* value = find(field)) return *value;
+    throw user_error("{} has no field \"{}\", which this model family needs", origin, field);
+  }
+  Error wrong_type(const char* field, const char* wanted, const json& value) const {
+    return user_error("{}: \"{}\" must be {}, not {}", origin, field, wanted, value.dump());
+  }
+};
+
+ConfigReader::ConfigReader(std::string_view text, std::string origin)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->origin = std::move(origin);
+  try {
+    impl_->object = json::parse(text);
+  } catch (const json::exception& error) {
+    throw damaged_error("{} is not valid JSON: {}", impl_->origin, error.what());
+  }
+  if (!impl_->object.is_object()) {
+    throw damaged_error("{} is not a JSON object", impl_->origin);
+  }
+}
+
+ConfigReader::~ConfigReader() = default;
+
+std::int64_t ConfigReader::integer(const char* field) {
+  const json& value = impl_->require(field);
+  // Above 2^40 no model's size makes sense, and products of two sizes still fit 64 bits' checks.
+  if (!value.is_number_integer() || value < 0 || value > (std::int64_t{1} << 40)) {
+    throw impl_->wrong_type(field, "a whole number from 0 to 2^40", value);
+  }
+  return value.get<std::int64_t>();
+}
+
+std::int64_t ConfigReader::integer(const char* field, std::int64_t fallback) {
+  return impl_->find(field) == nullptr ? fallback : integer(field);
+}
+
+double ConfigReader::number(const char* field, double fallback) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return fallback;
+  if (!value->is_number()) throw impl_->wrong_type(field, "a number", *value);
+  return value->get<double>();
+}
+
+bool ConfigReader::boolean(const char* field, bool fallback) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) throw impl_->wrong_type(field, "true or false", *value);
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(const char* field) {
+  const json& value = impl_->require(field);
+  if (!value.is_string()) throw impl_->wrong_type(field, "a text", value);
+  return value.get<std::string>();
+}
+
+std::string ConfigReader::text(const char* field, const std::string& fallback) {
+  return impl_->find(field) == nullptr ? fallback : text(field);
+}
+
+std::int64_t ConfigReader::token_id(const char* field) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return -1;
+  const json& id = value->is_array() && !value->empty() ? value->front() : *value;
+  if (!id.is_number_integer()) throw impl_->wrong_type(field, "a token id", *value);
+  return id.get<std::int64_t>();
+}
+
+void ConfigReader::only(const char* field, std::string_view allowed) {
+  const json* value = impl_->find(field);
+  if (value == nullptr || *value == json::parse(allowed)) return;
+  throw user_error("{}: \"{}\" is {}, and atoll computes this family only with {}", impl_->origin,
+                   field, value->dump(), allowed);
+}
+
+void ConfigReader::ignore(std::initializer_list<const char*> fields) {
+  impl_->seen.insert(fields.begin(), fields.end());
+}
+
+void ConfigReader::finish() const {
+  for (const auto& [field, value] : impl_->object.items()) {
+    if (value.is_null() || impl_->seen.contains(field)) continue;
+    throw user_error(
+        "{}: atoll does not know the field \"{}\" (here {}) and will not guess whether it changes "
+        "the mathematics; remove it if it does not",
+        impl_->origin, field, value.dump());
+  }
+}
+
+}  // namespace atl::nn

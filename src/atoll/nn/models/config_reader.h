@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace atl::nn {
+
+/// Reads a config.json field by field and remembers which were asked for, so that a field nobody
+/// knows is refused by name instead of ignored: it may change the mathematics.
+/// Every error is an Error(kUser) or Error(kDamaged) naming the file and the field.
+class ConfigReader {
+ public:
+  /// Throws Error(kDamaged) when `json` is not a JSON object.
+  ConfigReader(std::string_view json, std::string origin);
+  ~ConfigReader();
+  ConfigReader(const ConfigReader&) = delete;
+  ConfigReader& operator=(const ConfigReader&) = delete;
+
+  // The two-argument forms give `fallback` when the field is absent or null.
+  std::int64_t integer(const char* field);
+  std::int64_t integer(const char* field, std::int64_t fallback);
+  double number(const char* field, double fallback);
+  bool boolean(const char* field, bool fallback);
+  std::string text(const char* field);
+  std::string text(const char* field, const std::string& fallback);
+  /// An id, or the first of a list of ids; -1 when absent or null.
+  std::int64_t token_id(const char* field);
+
+  /// Refuses a field that is there with any value but null or the JSON text `allowed`.
+  void only(const char* field, std::string_view allowed);
+  /// Fields that say nothing about what training or inference in f32 computes.
+  void ignore(std::initializer_list<const char*> fields);
+  /// Throws Error(kUser) naming the first field that was neither read nor ignored.
+  void finish() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace atl::nn

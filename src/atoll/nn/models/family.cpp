@@ -1,0 +1,40 @@
+#include "atoll/nn/models/family.h"
+
+#include <array>
+
+#include "atoll/nn/models/config_reader.h"
+
+namespace atl::nn {
+
+std::span<const Family> families() {
+  static const std::array<Family, 2> all = {llama_family(), gpt2_family()};
+  return all;
+}
+
+const Family& find_family(std::string_view model_type) {
+  std::string known;
+  for (const Family& family : families()) {
+    if (model_type == family.model_type) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
+  }
+  throw user_error("model family \"{}\" is not one that atoll builds; it builds {}", model_type,
+                   known);
+}
+
+ModelConfig parse_config(std::string_view json, const std::string& origin) {
+  const std::string model_type = ConfigReader(json, origin).text("model_type");
+  ModelConfig config = find_family(model_type).parse(json, origin);
+  config.source_json = json;
+  return config;
+}
+
+std::string config_json(const ModelConfig& config) {
+  if (!config.source_json.empty()) return config.source_json;
+  return find_family(config.family).to_json(config);
+}
+
+std::unique_ptr<Model> build_model(const ModelConfig& config, const BuildOptions& options) {
+  return find_family(config.family).build(config, options);
+}
+
+}  // namespace atl::nn

@@ -1,0 +1,152 @@
+#include "atoll/nn/models/parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/nn/dropout.h"
+#include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/recompute.h"
+#include "atoll/nn/sequential.h"
+
+namespace atl::nn {
+
+Param make_param(std::string name, Spec spec, Init init, bool decay) {
+  Param param;
+  param.files = {{name, 0, spec.shape.dim(0), false}};
+  param.name = std::move(name);
+  param.spec = spec;
+  param.init = init;
+  param.decay = decay;
+  return param;
+}
+
+Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
+                   bool bias, bool transposed) {
+  Param weight;
+  Param shift;
+  std::int64_t out = 0;
+  for (const LinearPart& part : parts) {
+    weight.files.push_back({part.name + ".weight", out, part.out, transposed});
+    if (bias) shift.files.push_back({part.name + ".bias", out, part.out, false});
+    weight.name += (weight.name.empty() ? "" : "+") + part.name;
+    out += part.out;
+  }
+  if (bias) shift.name = weight.name + ".bias";
+  weight.name += ".weight";
+  weight.spec = {dtype, {out, in}};
+  weight.init = Init::normal(stddev);
+  weight.decay = true;
+  shift.spec = {dtype, {out}};
+  return Linear(std::move(weight), std::move(shift));
+}
+
+namespace {
+
+template <typename T>
+void fill_rope_table(T* table, std::int64_t positions, std::int64_t head_dim, double theta) {
+  const std::int64_t half = head_dim / 2;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    const float frequency = 1.0F / std::pow(static_cast<float>(theta), exponent);
+    for (std::int64_t p = 0; p < positions; ++p) {
+      const float angle = static_cast<float>(p) * frequency;
+      table[p * head_dim + i] = std::cos(angle);
+      table[p * head_dim + half + i] = std::sin(angle);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Constant> make_rope_table(Dtype dtype, std::int64_t positions,
+                                          std::int64_t head_dim, double theta) {
+  auto constant = std::make_unique<Constant>();
+  constant->name = "rope table";
+  constant->spec = {dtype, {positions, head_dim}};
+  constant->fill = [=](Tensor table) {
+    if (dtype == Dtype::kF64) {
+      fill_rope_table(table.data<double>(), positions, head_dim, theta);
+    } else {
+      fill_rope_table(table.data<float>(), positions, head_dim, theta);
+    }
+  };
+  return constant;
+}
+
+std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
+                                     const BuildOptions& options, int index) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(std::move(norm));
+  layers.push_back(std::move(branch));
+  if (options.dropout > 0) layers.push_back(std::make_unique<Dropout>(options.dropout, index));
+  return std::make_unique<Residual>(std::make_unique<Sequential>(std::move(layers)));
+}
+
+std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
+                                std::vector<std::unique_ptr<Constant>> constants,
+                                std::unique_ptr<Embedding> embedding,
+                                std::vector<std::unique_ptr<Layer>> blocks,
+                                std::unique_ptr<Layer> final_norm,
+                                std::unique_ptr<LinearCrossEntropy> head) {
+  auto model = std::make_unique<Model>();
+  model->config = config;
+  model->options = options;
+  model->constants = std::move(constants);
+  const auto add = [&](std::string name, std::unique_ptr<Layer> stage) {
+    model->stage_names.push_back(std::move(name));
+    model->stages.push_back(std::move(stage));
+  };
+  add("embedding", std::move(embedding));
+  if (options.dropout > 0) add("dropout", std::make_unique<Dropout>(options.dropout, 0));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    std::unique_ptr<Layer> block = std::move(blocks[i]);
+    if (options.recompute) block = std::make_unique<Recompute>(std::move(block));
+    add(fmt::format("block {}", i), std::move(block));
+  }
+  add("norm", std::move(final_norm));
+  model->head = head.get();
+  add("head", std::move(head));
+  return model;
+}
+
+void validate(const ModelConfig& config, const std::string& origin) {
+  const ops::HeadLayout& heads = config.heads;
+  const auto positive = [&](const char* field, std::int64_t value) {
+    if (value < 1) throw user_error("{}: {} must be at least 1, not {}", origin, field, value);
+  };
+  positive("vocab_size", config.vocab_size);
+  positive("hidden_size", config.hidden_size);
+  positive("num_hidden_layers", config.num_layers);
+  positive("num_attention_heads", heads.num_heads);
+  positive("num_key_value_heads", heads.num_kv_heads);
+  positive("head_dim", heads.head_dim);
+  positive("intermediate_size", config.intermediate_size);
+  positive("max_position_embeddings", config.max_positions);
+  if (heads.num_heads % heads.num_kv_heads != 0) {
+    throw user_error("{}: num_attention_heads ({}) must be a multiple of num_key_value_heads ({})",
+                     origin, heads.num_heads, heads.num_kv_heads);
+  }
+  // Each factor is at most 2^40; keep every product the layers form within 63 bits.
+  constexpr double kMaxElements = 1e15;
+  const double widest = static_cast<double>(std::max(
+      {config.vocab_size, heads.qkv_width(), 2 * config.intermediate_size, config.max_positions}));
+  if (heads.num_heads > 1 << 20 || heads.head_dim > 1 << 20 || config.num_layers > 1 << 20 ||
+      widest * static_cast<double>(config.hidden_size) > kMaxElements) {
+    throw user_error("{}: these sizes are beyond any machine", origin);
+  }
+}
+
+void ignore_bookkeeping(ConfigReader& reader) {
+  reader.ignore({"model_type", "architectures", "torch_dtype", "dtype", "transformers_version",
+                 "_name_or_path", "use_cache", "return_dict", "output_attentions",
+                 "output_hidden_states", "pad_token_id", "unk_token_id", "sep_token_id",
+                 "decoder_start_token_id", "task_specific_params", "id2label", "label2id",
+                 "problem_type", "_attn_implementation_autoset", "attn_implementation",
+                 "is_decoder", "is_encoder_decoder", "torchscript", "chunk_size_feed_forward",
+                 // Dropout is train.dropout's to say; a file's value belongs to who trained it.
+                 "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout",
+                 "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+                 "summary_type", "summary_use_proj"});
+}
+
+}  // namespace atl::nn

@@ -1,0 +1,56 @@
+#pragma once
+
+// Pieces that families share: named parameters and the frame around the blocks.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "atoll/nn/linear.h"
+#include "atoll/nn/model.h"
+
+namespace atl::nn {
+
+class ConfigReader;
+
+/// One Hugging Face tensor that a fused Linear takes some of its output rows from.
+struct LinearPart {
+  std::string name;  ///< without ".weight" / ".bias": "model.layers.0.self_attn.q_proj"
+  std::int64_t out = 0;
+};
+
+/// A Linear of `in` inputs whose output rows are the parts', one after the other. `transposed`:
+/// the files hold (in, out), as GPT-2's Conv1D does.
+Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
+                   bool bias, bool transposed = false);
+
+/// A Param that is one Hugging Face tensor of the same shape.
+Param make_param(std::string name, Spec spec, Init init, bool decay);
+
+/// The table of rotations for ops::rope, computed in f32 as transformers does, so that both rotate
+/// by the same angles.
+std::unique_ptr<Constant> make_rope_table(Dtype dtype, std::int64_t positions,
+                                          std::int64_t head_dim, double theta);
+
+/// x + branch(norm(x)) with dropout on the branch when the options ask for it. `index` numbers the
+/// dropouts of a model.
+std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
+                                     const BuildOptions& options, int index);
+
+/// Puts a model together: embedding, blocks (each with recompute when asked for), final norm, head.
+std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
+                                std::vector<std::unique_ptr<Constant>> constants,
+                                std::unique_ptr<Embedding> embedding,
+                                std::vector<std::unique_ptr<Layer>> blocks,
+                                std::unique_ptr<Layer> final_norm,
+                                std::unique_ptr<LinearCrossEntropy> head);
+
+/// Throws Error(kUser) naming `origin` when sizes do not fit together: zero, heads that do not
+/// divide, more positions than the model has, an odd head_dim under rotation.
+void validate(const ModelConfig& config, const std::string& origin);
+
+/// Marks fields that describe a checkpoint or generation, not the model's function.
+void ignore_bookkeeping(ConfigReader& reader);
+
+}  // namespace atl::nn

@@ -1,0 +1,65 @@
+#include "atoll/nn/norm.h"
+
+#include "atoll/ops/norm.h"
+
+namespace atl::nn {
+
+namespace {
+
+// Both norms keep `num_statistics` numbers a row and read x and dy in both backward passes.
+Footprint norm_footprint(const Spec& x, const Param& weight, int num_statistics) {
+  ATOLL_CHECK(x.shape.dim(-1) == weight.spec.shape.dim(0) && x.dtype == weight.spec.dtype,
+              "{} of {} applied to {}", weight.name, weight.spec.to_string(), x.to_string());
+  Footprint footprint;
+  footprint.y = x;
+  footprint.need_x = kForInput | kForWeight;
+  footprint.need_dy = kForInput | kForWeight;
+  footprint.kept.assign(static_cast<std::size_t>(num_statistics),
+                        Spec{x.dtype, {x.shape.num_rows()}});
+  footprint.scratch_bytes = ops::norm_scratch_bytes(x);
+  return footprint;
+}
+
+}  // namespace
+
+Footprint RmsNorm::plan(Spec x) const {
+  return norm_footprint(x, weight_, 1);
+}
+
+void RmsNorm::forward(Run& run, const Pass& pass) {
+  ops::rms_norm_forward(run, eps_, pass.x, weight_.value, pass.y, pass.kept[0]);
+}
+
+void RmsNorm::backward_input(Run& run, const Pass& pass) {
+  ops::rms_norm_backward_input(run, pass.x, weight_.value, pass.kept[0], pass.dy, pass.dx);
+}
+
+void RmsNorm::backward_weight(Run& run, const Pass& pass) {
+  ops::rms_norm_backward_weight(run, pass.x, pass.kept[0], pass.dy, weight_.grad);
+}
+
+Footprint LayerNorm::plan(Spec x) const {
+  return norm_footprint(x, weight_, 2);
+}
+
+void LayerNorm::forward(Run& run, const Pass& pass) {
+  ops::layer_norm_forward(run, eps_, pass.x, weight_.value, bias_.value, pass.y, pass.kept[0],
+                          pass.kept[1]);
+}
+
+void LayerNorm::backward_input(Run& run, const Pass& pass) {
+  ops::layer_norm_backward_input(run, pass.x, weight_.value, pass.kept[0], pass.kept[1], pass.dy,
+                                 pass.dx);
+}
+
+void LayerNorm::backward_weight(Run& run, const Pass& pass) {
+  ops::layer_norm_backward_weight(run, pass.x, pass.kept[0], pass.kept[1], pass.dy, weight_.grad,
+                                  bias_.grad);
+}
+
+void LayerNorm::visit(ParamVisitor& visitor) {
+  visitor.param(weight_);
+  visitor.param(bias_);
+}
+
+}  // namespace atl::nn
