@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "atoll/nn/kv_cache.h"
+#include "atoll/nn/model.h"
+#include "atoll/tensor/arena.h"
+#include "atoll/tensor/batch.h"
+
+namespace atl::parallel {
+
+/// What a Runner's memory is planned for.
+enum class Use {
+  kTrain,     ///< forward and backward, and evaluation in between
+  kEvaluate,  ///< forward to the losses
+  kGenerate,  ///< forward with a KvCache, up to the head's input
+};
+
+/// Walks a model's stages over micro-batches of one fixed shape, in memory planned beforehand:
+/// forward through all stages, then B and W of each, last stage first. One rank, no pipeline.
+class Runner {
+ public:
+  /// Micro-batches are (batch, length) tokens. The model must outlive the runner.
+  Runner(nn::Model& model, Use use, std::int64_t batch, std::int64_t length);
+
+  void request(MemoryPlan& plan);
+  void bind(const Arena& arena);
+
+  /// Forward and backward; adds to the gradients. Returns the sum of the micro-batch's losses, in
+  /// nats. `run` gives stream, seed, step and loss_scale.
+  double train(Run run, const Batch& batch);
+  /// Forward only; returns the sum of the losses, in nats.
+  double evaluate(Run run, const Batch& batch);
+  /// Forward of `batch.tokens` after the `cache.length` positions already cached; the caller then
+  /// advances the cache. Returns the head's input, (B, T, C).
+  Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);
+  /// Each position's loss of the last train() or evaluate(), (B, T).
+  Tensor losses() const { return edges_.back(); }
+
+ private:
+  struct StagePlan {
+    nn::Footprint footprint;
+    std::vector<int> kept_requests, owed_requests;
+    int y_request = -1;   // the edge after this stage
+    int dy_request = -1;  // its gradient; the head has none
+    int forward_scratch = -1, backward_scratch = -1;
+    std::vector<Tensor> kept, owed;
+  };
+
+  std::int64_t forward_tick(std::size_t stage) const { return static_cast<std::int64_t>(stage); }
+  std::int64_t input_tick(std::size_t stage) const;
+  std::int64_t weight_tick(std::size_t stage) const { return input_tick(stage) + 1; }
+  std::int64_t last_use(unsigned need, std::size_t stage) const;
+  void request_edges(MemoryPlan& plan, std::size_t stage);
+  nn::Pass pass(std::size_t stage, const Batch& batch) const;
+  void forward(Run& run, const Batch& batch, nn::KvCache* cache);
+  double sum_of_losses() const;
+
+  nn::Model& model_;
+  Use use_;
+  Spec tokens_;
+  std::vector<StagePlan> stages_;
+  std::vector<Tensor> edges_;           // edges_[i]: the output of stage i
+  std::vector<Tensor> edge_gradients_;  // edge_gradients_[i]: its gradient
+  const Arena* arena_ = nullptr;
+};
+
+}  // namespace atl::parallel
