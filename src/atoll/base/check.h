@@ -12,11 +12,11 @@ namespace atl::internal {
 }  // namespace atl::internal
 
 /// Throws Error(kInternal) with file, line and a formatted message when `condition` is false.
-#define ATOLL_CHECK(condition, ...)                                                      \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]]                                                       \
-      ::atl::internal::check_failed(__FILE__, __LINE__, #condition,                    \
-                                      ::fmt::format("" __VA_ARGS__));                    \
+#define ATOLL_CHECK(condition, ...)                                 \
+  do {                                                              \
+    if (!(condition)) [[unlikely]]                                  \
+      ::atl::internal::check_failed(__FILE__, __LINE__, #condition, \
+                                    ::fmt::format("" __VA_ARGS__)); \
   } while (false)
 
 /// ATOLL_CHECK for two values that must be equal; prints both.

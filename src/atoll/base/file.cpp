@@ -115,10 +115,10 @@ void AtomicFile::flush() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error_number = errno;
-      throw io_error(fmt::format("writing {} bytes, {} done, to", bytes_,
-                                 bytes_ - (buffer_.size() - done))
-                         .c_str(),
-                     path_, error_number);
+      throw io_error(
+          fmt::format("writing {} bytes, {} done, to", bytes_, bytes_ - (buffer_.size() - done))
+              .c_str(),
+          path_, error_number);
     }
     done += static_cast<std::size_t>(n);
   }

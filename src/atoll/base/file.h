@@ -70,6 +70,7 @@ class MappedFile {
 /// Test seam: makes the n-th following system call of a kind fail, as SQLite's tests do.
 /// A global, because the calls to fail are deep inside code that must not know of tests.
 namespace io_fault {
+/// The system calls that can be made to fail.
 enum class Call { kOpen, kWrite, kSync, kRename };
 /// The `countdown`-th next `call` (1 = the very next) fails with `error_number`, then disarms.
 void arm(Call call, int countdown, int error_number);

@@ -29,6 +29,8 @@ Hash128 hash_bytes(const void* data, std::size_t size) {
   return {hash.high64, hash.low64};
 }
 
-std::string to_hex(Hash128 hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
+std::string to_hex(Hash128 hash) {
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
 
 }  // namespace atl

@@ -24,10 +24,9 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(p1),
-               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(p0)};
+    counter = {
+        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(p1),
+        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(p0)};
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
@@ -35,7 +34,9 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 }
 
 /// Uniform in [0, 1) with 24 random bits, exact in f32.
-inline float to_uniform(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24F; }
+inline float to_uniform(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24F;
+}
 
 /// A stream of draws named by (seed, purpose, a, b); `block(i)` is its i-th group of four words.
 /// a and b say which parameter, layer, step or sample the stream belongs to.
@@ -45,9 +46,9 @@ class RngStream {
 
   /// Words 4i .. 4i+3 of the stream. Any i, in any order, from any thread.
   std::array<std::uint32_t, 4> block(std::uint64_t i) const {
-    return philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), salt_[0],
-                   salt_[1]},
-                  key_);
+    return philox(
+        {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), salt_[0], salt_[1]},
+        key_);
   }
   /// Word i of the stream.
   std::uint32_t word(std::uint64_t i) const { return block(i / 4)[i % 4]; }

@@ -13,6 +13,7 @@
 
 namespace atl {
 
+/// The kinds of device there are code paths for.
 enum class DeviceKind { kCpu, kCuda };
 
 /// One CPU (with its thread pool) or one GPU. Owns nothing that outlives it.

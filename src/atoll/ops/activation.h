@@ -4,7 +4,8 @@
 
 namespace atl::ops {
 
-/// h = silu(gate) * up (Shazeer 2020, eq. 6).  gate_up: (..., 2F), each row gate then up.  h: (..., F)
+/// h = silu(gate) * up (Shazeer 2020, eq. 6).  gate_up: (..., 2F), each row gate then up.  h: (...,
+/// F)
 void swiglu_forward(Run& run, Tensor gate_up, Tensor h);
 /// dgate_up = gradient of swiglu_forward for dh, and h again, so that forward need not keep it.
 /// dgate_up may be gate_up's memory only if nobody needs gate_up later; h may not alias dh.

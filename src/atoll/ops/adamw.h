@@ -11,8 +11,8 @@ struct AdamWStep {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0;
-  std::int64_t step = 1;   ///< 1 for the first update: the bias correction's exponent
-  double grad_scale = 1;   ///< multiplies the gradient first: clipping costs no pass of its own
+  std::int64_t step = 1;  ///< 1 for the first update: the bias correction's exponent
+  double grad_scale = 1;  ///< multiplies the gradient first: clipping costs no pass of its own
 };
 
 /// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;

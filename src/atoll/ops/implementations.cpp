@@ -11,9 +11,9 @@ namespace atl::ops {
 void log_choice(std::string_view op, std::string_view implementation, Declined reason) {
   static const bool enabled = log::topic_enabled("ops");
   if (!enabled) return;
-  std::string line = fmt::format("op {}: {} {}{}", op, implementation,
-                                 reason == kServed ? "serves" : "declines: ",
-                                 reason == kServed ? "" : reason);
+  std::string line =
+      fmt::format("op {}: {} {}{}", op, implementation,
+                  reason == kServed ? "serves" : "declines: ", reason == kServed ? "" : reason);
   static std::mutex mutex;
   static std::set<std::string> seen;  // a step makes the same choices again and again
   const std::lock_guard lock(mutex);

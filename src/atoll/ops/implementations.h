@@ -14,6 +14,7 @@ namespace atl::ops {
 using Declined = const char*;
 constexpr Declined kServed = nullptr;
 
+/// One way to carry out an op; `call` answers kServed or declines untouched.
 template <typename Args>
 struct Implementation {
   const char* name;

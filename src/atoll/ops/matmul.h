@@ -10,9 +10,9 @@ enum class Transpose { kNN, kNT, kTN };
 
 /// c = op(a) op(b) [+ bias] [+ c]; f32 or f64, all of one dtype.
 ///
-/// a: (M, K), or (K, M) for kTN.  b: (K, N), or (N, K) for kNT.  c: (M, N).  bias: (N) or undefined.
-/// Leading dims of a rank-3 tensor are folded into its rows. No operand may overlap c. Sums run in
-/// an order that depends on the shapes alone, never on the number of threads. Throws
+/// a: (M, K), or (K, M) for kTN.  b: (K, N), or (N, K) for kNT.  c: (M, N).  bias: (N) or
+/// undefined. Leading dims of a rank-3 tensor are folded into its rows. No operand may overlap c.
+/// Sums run in an order that depends on the shapes alone, never on the number of threads. Throws
 /// Error(kInternal) on shapes that do not fit. Needs matmul_scratch_bytes of scratch.
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
             bool accumulate = false);

@@ -48,10 +48,9 @@ void MemoryPlan::place() {
                  [&](const Placement* other) { return share_a_tick(*other, wanted); });
     wanted.offset = lowest_gap(alive, wanted.bytes);
     total_bytes_ = std::max(total_bytes_, wanted.offset + wanted.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &wanted,
-                                   [](const Placement* a, const Placement* b) {
-                                     return a->offset < b->offset;
-                                   }),
+    placed.insert(std::upper_bound(
+                      placed.begin(), placed.end(), &wanted,
+                      [](const Placement* a, const Placement* b) { return a->offset < b->offset; }),
                   &wanted);
   }
 }

@@ -11,12 +11,18 @@ namespace atl {
 /// The Dtype of a C++ element type.
 template <typename T>
 constexpr Dtype dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return Dtype::kF32;
-  else if constexpr (std::is_same_v<T, double>) return Dtype::kF64;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::kI32;
-  else if constexpr (std::is_same_v<T, std::int64_t>) return Dtype::kI64;
-  else if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::kU8;
-  else static_assert(!sizeof(T), "no Dtype for this element type");
+  if constexpr (std::is_same_v<T, float>)
+    return Dtype::kF32;
+  else if constexpr (std::is_same_v<T, double>)
+    return Dtype::kF64;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return Dtype::kI32;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return Dtype::kI64;
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return Dtype::kU8;
+  else
+    static_assert(!sizeof(T), "no Dtype for this element type");
 }
 
 /// A non-owning view of contiguous memory with a Spec. Copying copies the view. Constness is the

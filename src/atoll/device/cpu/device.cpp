@@ -36,13 +36,13 @@ class CpuDevice final : public Device {
   void* allocate(std::size_t bytes) override {
     if (bytes == 0) bytes = 1;
     // mmap rather than malloc: zeroed, page-aligned, and given back to the system at once.
-    void* data =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
-      throw make_error(ErrorKind::kResource,
-                       "the system refused {} bytes of memory ({:.1f} GiB installed); use a smaller "
-                       "train.micro_batch or model, or train.recompute=full",
-                       bytes, static_cast<double>(total_memory()) / (1 << 30));
+      throw make_error(
+          ErrorKind::kResource,
+          "the system refused {} bytes of memory ({:.1f} GiB installed); use a smaller "
+          "train.micro_batch or model, or train.recompute=full",
+          bytes, static_cast<double>(total_memory()) / (1 << 30));
     }
     ::madvise(data, bytes, MADV_HUGEPAGE);  // only advice: fewer TLB misses where granted
     return data;

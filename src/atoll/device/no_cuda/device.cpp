@@ -1,5 +1,5 @@
-#include "atoll/base/error.h"
 #include "atoll/device/device.h"
+#include "atoll/base/error.h"
 
 namespace atl {
 
