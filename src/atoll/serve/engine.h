@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "atoll/nn/models/family.h"
+#include "atoll/parallel/param_store.h"
+#include "atoll/parallel/runner.h"
+#include "atoll/serve/sampler.h"
+
+namespace atl::serve {
+
+/// Generates text with one model, one sequence at a time, in memory planned beforehand.
+class Engine {
+ public:
+  /// `max_tokens`: prompt and generated text together, at most the model's positions (Error(kUser)
+  /// otherwise). The device must outlive the engine. Parameters are zero until someone fills
+  /// store().
+  Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens);
+
+  parallel::ParamStore& store() { return store_; }
+  std::int64_t max_tokens() const { return max_tokens_; }
+
+  /// Forgets the sequence so far.
+  void reset() { cache_.length = 0; }
+  /// Tokens in the cache.
+  std::int64_t length() const { return cache_.length; }
+  /// Appends tokens to the sequence and returns the logits (V) of what comes next; the view is
+  /// valid until the next call. Throws Error(kUser) when the sequence would exceed max_tokens.
+  std::span<const float> append(std::span<const std::int32_t> tokens);
+
+  /// What ended a generation.
+  enum class End { kStopToken, kMaxNewTokens, kContextFull, kCallback };
+  /// Appends `prompt`, then generates until `stop_token` (-1: none), `max_new_tokens`, or until
+  /// `on_token` returns false. A stop token is not passed on.
+  End generate(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens, Sampler& sampler,
+               std::int32_t stop_token, const std::function<bool(std::int32_t)>& on_token);
+
+ private:
+  // Prompts go through in pieces of a few fixed lengths, so that memory is planned once.
+  static constexpr std::int64_t kPrefill = 64;
+
+  Stream stream_;
+  std::int64_t max_tokens_;
+  std::unique_ptr<nn::Model> model_;
+  parallel::ParamStore store_;
+  parallel::Runner prefill_;
+  parallel::Runner decode_;
+  std::unique_ptr<Arena> arena_;
+  nn::KvCache cache_;
+  Tensor logits_;
+  Tensor head_scratch_;
+};
+
+}  // namespace atl::serve

@@ -1,0 +1,18 @@
+#pragma once
+
+namespace atl::train {
+
+/// While it lives, SIGINT and SIGTERM ask the run to stop after the current step instead of killing
+/// it; a second signal of either kind kills as usual. One at a time per process.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  /// The signal that asked to stop, or 0.
+  int signal() const;
+};
+
+}  // namespace atl::train

@@ -1,0 +1,43 @@
+#include "atoll/train/state.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace atl::train {
+
+TrainState::TrainState(const StateOptions& options)
+    : options_(options),
+      model_(nn::build_model(options.model, options.build)),
+      store_(*model_, options.training),
+      runner_(*model_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
+              options.micro_batch, options.context),
+      optimizer_(options.optimizer) {
+  store_.request(plan_);
+  if (options.training) optimizer_.request(plan_, store_.flat());
+  runner_.request(plan_);
+  plan_.place();
+}
+
+void TrainState::allocate(Device& device) {
+  arena_ = std::make_unique<Arena>(device, plan_);
+  store_.bind(*arena_);
+  if (options_.training) optimizer_.bind(*arena_);
+  runner_.bind(*arena_);
+}
+
+std::string describe_memory(const MemoryPlan& plan) {
+  std::vector<std::string> groups;
+  for (const Placement& placement : plan.placements()) {
+    if (std::find(groups.begin(), groups.end(), placement.group) == groups.end()) {
+      groups.push_back(placement.group);
+    }
+  }
+  const auto line = [](const std::string& name, std::size_t bytes) {
+    return fmt::format("  {:<14} {:>12.2f} MiB\n", name, static_cast<double>(bytes) / (1 << 20));
+  };
+  std::string text;
+  for (const std::string& group : groups) text += line(group, plan.peak_bytes(group));
+  return text + line("total", plan.total_bytes());
+}
+
+}  // namespace atl::train

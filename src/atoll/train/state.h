@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "atoll/nn/models/family.h"
+#include "atoll/optim/adamw.h"
+#include "atoll/parallel/param_store.h"
+#include "atoll/parallel/runner.h"
+
+namespace atl::train {
+
+/// What one rank's memory depends on.
+struct StateOptions {
+  nn::ModelConfig model;
+  nn::BuildOptions build;
+  optim::AdamWOptions optimizer;
+  std::int64_t micro_batch = 1;  ///< sequences in one forward pass
+  std::int64_t context = 1;      ///< tokens in a sequence
+  bool training = true;          ///< false: parameters and a forward pass only
+};
+
+/// The model, its optimizer and the memory of one rank. Planned by the constructor; nothing is
+/// taken from the device before allocate(), so that `atoll plan` prints what a run will use from
+/// the code that the run uses.
+class TrainState {
+ public:
+  explicit TrainState(const StateOptions& options);
+
+  const StateOptions& options() const { return options_; }
+  const MemoryPlan& memory() const { return plan_; }
+  nn::Model& model() { return *model_; }
+  parallel::ParamStore& store() { return store_; }
+  parallel::Runner& runner() { return runner_; }
+  optim::AdamW& optimizer() { return optimizer_; }
+
+  /// Takes the planned memory from `device`, which must outlive this.
+  void allocate(Device& device);
+
+ private:
+  StateOptions options_;
+  std::unique_ptr<nn::Model> model_;
+  parallel::ParamStore store_;
+  parallel::Runner runner_;
+  optim::AdamW optimizer_;
+  MemoryPlan plan_;
+  std::unique_ptr<Arena> arena_;
+};
+
+/// The memory plan as a table for people: bytes by group at the worst moment, and the total.
+std::string describe_memory(const MemoryPlan& plan);
+
+}  // namespace atl::train
