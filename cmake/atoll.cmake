@@ -2,6 +2,7 @@
 #   x.cpp            goes into the folder's library
 #   x_test.cpp       goes into its test program, label `fast` (the fast label stays below a minute)
 #   x_slow_test.cpp  goes into its slow test program, label `slow`
+#   main.cpp         becomes the program `atoll`, in bin/ of the build folder
 
 add_library(atoll_options INTERFACE)
 target_include_directories(atoll_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
@@ -53,17 +54,30 @@ function(atoll_module name)
     target_link_libraries(atoll_${name} ${scope} atoll_${dep})
   endforeach()
 
+  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${name}/main.cpp")
+    add_executable(atoll "${CMAKE_CURRENT_SOURCE_DIR}/${name}/main.cpp")
+    target_link_libraries(atoll PRIVATE atoll_${name})
+    set_target_properties(atoll PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  endif()
+
   if(ATOLL_TESTS)
     atoll_tests(${name}_test fast "${tests}" atoll_${name} ${ARG_TEST_LIBS})
     atoll_tests(${name}_slow_test slow "${slow_tests}" atoll_${name} ${ARG_TEST_LIBS})
   endif()
 endfunction()
 
+# What `./dev test fast` builds: the programs with the fast label.
+add_custom_target(fast_tests)
+
+# atoll_tests(<target> fast|slow "<files>" <libraries...>): a GoogleTest program, a ctest per TEST.
 function(atoll_tests target label files)
   if(NOT files)
     return()
   endif()
   add_executable(${target} ${files})
   target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
+  if(label STREQUAL "fast")
+    add_dependencies(fast_tests ${target})
+  endif()
   gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 600)
 endfunction()

@@ -1,0 +1,10 @@
+# cmake --install build/release --prefix <where>
+include(GNUInstallDirs)
+if(TARGET atoll)
+  install(TARGETS atoll RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/atoll)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(EXISTS ${PROJECT_SOURCE_DIR}/README.md)
+  install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endif()
