@@ -1,0 +1,172 @@
+#include "atoll/ops/norm.h"
+
+#include "atoll/ops/cpu/norm.h"
+#include "atoll/ops/ref/norm.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+// The operands of one call; bias, mean and dbias are undefined for an RMS norm.
+struct Forward {
+  double eps;
+  Tensor x, weight, bias, y, mean, rstd;
+};
+struct BackwardInput {
+  Tensor x, weight, mean, rstd, dy, dx;
+};
+struct BackwardWeight {
+  Tensor x, mean, rstd, dy, dweight, dbias;
+};
+
+Spec columns(const Tensor& x) {
+  return {x.dtype(), {x.dim(-1)}};
+}
+
+constexpr Implementation<Forward> kRmsForward[] = {
+    {"cpu",
+     [](Run& run, const Forward& a) {
+       return serve_f32(run, a.x.dtype(),
+                        [&] { cpu::rms_norm_forward(run, a.eps, a.x, a.weight, a.y, a.rstd); });
+     }},
+    {"ref",
+     [](Run& run, const Forward& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::rms_norm_forward<T>(a.eps, a.x, a.weight, a.y, a.rstd);
+       });
+     }},
+};
+
+constexpr Implementation<BackwardInput> kRmsBackwardInput[] = {
+    {"cpu",
+     [](Run& run, const BackwardInput& a) {
+       return serve_f32(run, a.x.dtype(), [&] {
+         cpu::rms_norm_backward_input(run, a.x, a.weight, a.rstd, a.dy, a.dx);
+       });
+     }},
+    {"ref",
+     [](Run& run, const BackwardInput& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::rms_norm_backward_input<T>(a.x, a.weight, a.rstd, a.dy, a.dx);
+       });
+     }},
+};
+
+constexpr Implementation<BackwardWeight> kRmsBackwardWeight[] = {
+    {"cpu",
+     [](Run& run, const BackwardWeight& a) {
+       return serve_f32(run, a.x.dtype(),
+                        [&] { cpu::rms_norm_backward_weight(run, a.x, a.rstd, a.dy, a.dweight); });
+     }},
+    {"ref",
+     [](Run& run, const BackwardWeight& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::rms_norm_backward_weight<T>(a.x, a.rstd, a.dy, a.dweight);
+       });
+     }},
+};
+
+constexpr Implementation<Forward> kLayerForward[] = {
+    {"cpu",
+     [](Run& run, const Forward& a) {
+       return serve_f32(run, a.x.dtype(), [&] {
+         cpu::layer_norm_forward(run, a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
+       });
+     }},
+    {"ref",
+     [](Run& run, const Forward& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::layer_norm_forward<T>(a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
+       });
+     }},
+};
+
+constexpr Implementation<BackwardInput> kLayerBackwardInput[] = {
+    {"cpu",
+     [](Run& run, const BackwardInput& a) {
+       return serve_f32(run, a.x.dtype(), [&] {
+         cpu::layer_norm_backward_input(run, a.x, a.weight, a.mean, a.rstd, a.dy, a.dx);
+       });
+     }},
+    {"ref",
+     [](Run& run, const BackwardInput& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::layer_norm_backward_input<T>(a.x, a.weight, a.mean, a.rstd, a.dy, a.dx);
+       });
+     }},
+};
+
+constexpr Implementation<BackwardWeight> kLayerBackwardWeight[] = {
+    {"cpu",
+     [](Run& run, const BackwardWeight& a) {
+       return serve_f32(run, a.x.dtype(), [&] {
+         cpu::layer_norm_backward_weight(run, a.x, a.mean, a.rstd, a.dy, a.dweight, a.dbias);
+       });
+     }},
+    {"ref",
+     [](Run& run, const BackwardWeight& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::layer_norm_backward_weight<T>(a.x, a.mean, a.rstd, a.dy, a.dweight, a.dbias);
+       });
+     }},
+};
+
+}  // namespace
+
+void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
+  constexpr const char* kOp = "rms_norm_forward";
+  check_spec(kOp, x.spec(), {x, y});
+  check_spec(kOp, columns(x), {weight});
+  check_size(kOp, x.dtype(), x.shape().num_rows(), {rstd});
+  dispatch<Forward>(kOp, kRmsForward, run, {eps, x, weight, {}, y, {}, rstd});
+}
+
+void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx) {
+  constexpr const char* kOp = "rms_norm_backward_input";
+  check_spec(kOp, x.spec(), {x, dy, dx});
+  check_spec(kOp, columns(x), {weight});
+  check_size(kOp, x.dtype(), x.shape().num_rows(), {rstd});
+  dispatch<BackwardInput>(kOp, kRmsBackwardInput, run, {x, weight, {}, rstd, dy, dx});
+}
+
+void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight) {
+  constexpr const char* kOp = "rms_norm_backward_weight";
+  check_spec(kOp, x.spec(), {x, dy});
+  check_spec(kOp, columns(x), {dweight});
+  check_size(kOp, x.dtype(), x.shape().num_rows(), {rstd});
+  dispatch<BackwardWeight>(kOp, kRmsBackwardWeight, run, {x, {}, rstd, dy, dweight, {}});
+}
+
+void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
+                        Tensor mean, Tensor rstd) {
+  constexpr const char* kOp = "layer_norm_forward";
+  check_spec(kOp, x.spec(), {x, y});
+  check_spec(kOp, columns(x), {weight, bias});
+  check_size(kOp, x.dtype(), x.shape().num_rows(), {mean, rstd});
+  dispatch<Forward>(kOp, kLayerForward, run, {eps, x, weight, bias, y, mean, rstd});
+}
+
+void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
+                               Tensor dy, Tensor dx) {
+  constexpr const char* kOp = "layer_norm_backward_input";
+  check_spec(kOp, x.spec(), {x, dy, dx});
+  check_spec(kOp, columns(x), {weight});
+  check_size(kOp, x.dtype(), x.shape().num_rows(), {mean, rstd});
+  dispatch<BackwardInput>(kOp, kLayerBackwardInput, run, {x, weight, mean, rstd, dy, dx});
+}
+
+void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
+                                Tensor dweight, Tensor dbias) {
+  constexpr const char* kOp = "layer_norm_backward_weight";
+  check_spec(kOp, x.spec(), {x, dy});
+  check_spec(kOp, columns(x), {dweight, dbias});
+  check_size(kOp, x.dtype(), x.shape().num_rows(), {mean, rstd});
+  dispatch<BackwardWeight>(kOp, kLayerBackwardWeight, run, {x, mean, rstd, dy, dweight, dbias});
+}
+
+std::size_t norm_scratch_bytes(const Spec& x) {
+  return cpu::norm_scratch_bytes(x);
+}
+
+}  // namespace atl::ops

@@ -1,0 +1,56 @@
+#pragma once
+
+// What the implementation lists of most ops share: the check of dtype and device that decides
+// whether an implementation can serve, and checks of the operands' shapes.
+
+#include <initializer_list>
+
+#include "atoll/ops/implementations.h"
+
+namespace atl::ops {
+
+/// Calls fn() when `dtype` is f32 and the memory is the host's; otherwise says why not.
+template <typename Fn>
+Declined serve_f32(const Run& run, Dtype dtype, Fn&& fn) {
+  if (run.stream->device().kind() != DeviceKind::kCpu) return "not in host memory";
+  if (dtype != Dtype::kF32) return "not f32";
+  fn();
+  return kServed;
+}
+
+/// Calls fn(T{}) with T = float or double, as `dtype` says; otherwise says why not.
+template <typename Fn>
+Declined serve_any_float(const Run& run, Dtype dtype, Fn&& fn) {
+  if (run.stream->device().kind() != DeviceKind::kCpu) return "not in host memory";
+  if (dtype == Dtype::kF32) {
+    fn(float{});
+  } else if (dtype == Dtype::kF64) {
+    fn(double{});
+  } else {
+    return "neither f32 nor f64";
+  }
+  return kServed;
+}
+
+/// Throws Error(kInternal) unless every tensor is defined and has `spec`.
+inline void check_spec(const char* op, const Spec& spec, std::initializer_list<Tensor> tensors) {
+  for (const Tensor& tensor : tensors) {
+    ATOLL_CHECK(tensor.defined() || spec.shape.num_elements() == 0, "{}: an operand is undefined",
+                op);
+    ATOLL_CHECK(tensor.spec() == spec, "{}: {} where {} is needed", op, tensor.spec().to_string(),
+                spec.to_string());
+  }
+}
+
+/// check_spec for the dtype and the number of elements alone, whatever the shape.
+inline void check_size(const char* op, Dtype dtype, std::int64_t num_elements,
+                       std::initializer_list<Tensor> tensors) {
+  for (const Tensor& tensor : tensors) {
+    ATOLL_CHECK(tensor.defined() || num_elements == 0, "{}: an operand is undefined", op);
+    ATOLL_CHECK(tensor.dtype() == dtype && tensor.num_elements() == num_elements,
+                "{}: {} where {} elements of {} are needed", op, tensor.spec().to_string(),
+                num_elements, dtype_name(dtype));
+  }
+}
+
+}  // namespace atl::ops
