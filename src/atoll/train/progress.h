@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace atl::train {
+
+/// What one line about training says; means over the steps since the line before.
+struct StepReport {
+  std::int64_t step = 0;  ///< steps done
+  std::int64_t total_steps = 0;
+  double loss = 0;       ///< nats a token
+  double grad_norm = 0;  ///< before clipping
+  double lr = 0;
+  double tokens_per_s = 0;
+  double mfu = 0;  ///< model FLOP/s over the measured peak, 0 to 1
+  double step_ms = 0;
+  double data_fraction = 0;  ///< part of the time spent waiting for data, 0 to 1
+  double seconds_left = 0;
+};
+
+/// "step 120/400  loss 3.4121  grad_norm 0.84  lr 2.7e-03  9,812 tok/s  MFU 61%  208 ms  ...".
+std::string format_step_line(const StepReport& report);
+/// "0:58", "12:03", "1:02:03".
+std::string format_duration(double seconds);
+/// "9,812".
+std::string format_count(std::int64_t count);
+
+/// The one line that moves, on a terminal only: elsewhere every call is a no-op. Lines printed
+/// through it stay above the bar.
+class ProgressBar {
+ public:
+  /// Draws on standard error if that is a terminal and `enabled`.
+  explicit ProgressBar(bool enabled);
+  ~ProgressBar() { clear(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  bool active() const { return active_; }
+  /// Redraws the bar.
+  void draw(const StepReport& report);
+  /// Takes the bar off the screen.
+  void clear();
+  /// Prints a line to standard output, above the bar.
+  void print(const std::string& line);
+
+ private:
+  bool active_;
+  bool drawn_ = false;
+};
+
+}  // namespace atl::train
