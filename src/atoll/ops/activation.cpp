@@ -1,0 +1,102 @@
+#include "atoll/ops/activation.h"
+
+#include "atoll/ops/cpu/activation.h"
+#include "atoll/ops/ref/activation.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+struct SwigluForward {
+  Tensor gate_up, h;
+};
+struct SwigluBackward {
+  Tensor gate_up, dh, dgate_up, h;
+};
+struct GeluForward {
+  Gelu kind;
+  Tensor x, y;
+};
+struct GeluBackward {
+  Gelu kind;
+  Tensor x, dy, dx;
+};
+
+constexpr Implementation<SwigluForward> kSwigluForward[] = {
+    {"cpu",
+     [](Run& run, const SwigluForward& a) {
+       return serve_f32(run, a.h.dtype(), [&] { cpu::swiglu_forward(run, a.gate_up, a.h); });
+     }},
+    {"ref",
+     [](Run& run, const SwigluForward& a) {
+       return serve_any_float(run, a.h.dtype(),
+                              [&]<typename T>(T) { ref::swiglu_forward<T>(a.gate_up, a.h); });
+     }},
+};
+
+constexpr Implementation<SwigluBackward> kSwigluBackward[] = {
+    {"cpu",
+     [](Run& run, const SwigluBackward& a) {
+       return serve_f32(run, a.h.dtype(),
+                        [&] { cpu::swiglu_backward(run, a.gate_up, a.dh, a.dgate_up, a.h); });
+     }},
+    {"ref",
+     [](Run& run, const SwigluBackward& a) {
+       return serve_any_float(run, a.h.dtype(), [&]<typename T>(T) {
+         ref::swiglu_backward<T>(a.gate_up, a.dh, a.dgate_up, a.h);
+       });
+     }},
+};
+
+constexpr Implementation<GeluForward> kGeluForward[] = {
+    {"cpu",
+     [](Run& run, const GeluForward& a) {
+       return serve_f32(run, a.x.dtype(), [&] { cpu::gelu_forward(run, a.kind, a.x, a.y); });
+     }},
+    {"ref",
+     [](Run& run, const GeluForward& a) {
+       return serve_any_float(run, a.x.dtype(),
+                              [&]<typename T>(T) { ref::gelu_forward<T>(a.kind, a.x, a.y); });
+     }},
+};
+
+constexpr Implementation<GeluBackward> kGeluBackward[] = {
+    {"cpu",
+     [](Run& run, const GeluBackward& a) {
+       return serve_f32(run, a.x.dtype(),
+                        [&] { cpu::gelu_backward(run, a.kind, a.x, a.dy, a.dx); });
+     }},
+    {"ref",
+     [](Run& run, const GeluBackward& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::gelu_backward<T>(a.kind, a.x, a.dy, a.dx);
+       });
+     }},
+};
+
+}  // namespace
+
+void swiglu_forward(Run& run, Tensor gate_up, Tensor h) {
+  check_spec("swiglu_forward", h.spec().with_last(2 * h.dim(-1)), {gate_up});
+  check_spec("swiglu_forward", h.spec(), {h});
+  dispatch<SwigluForward>("swiglu_forward", kSwigluForward, run, {gate_up, h});
+}
+
+void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
+  check_spec("swiglu_backward", h.spec().with_last(2 * h.dim(-1)), {gate_up, dgate_up});
+  check_spec("swiglu_backward", h.spec(), {dh, h});
+  dispatch<SwigluBackward>("swiglu_backward", kSwigluBackward, run, {gate_up, dh, dgate_up, h});
+}
+
+void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
+  check_size("gelu_forward", x.dtype(), x.num_elements(), {x, y});
+  dispatch<GeluForward>("gelu_forward", kGeluForward, run, {kind, x, y});
+}
+
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx) {
+  check_size("gelu_backward", x.dtype(), x.num_elements(), {x, dy, dx});
+  dispatch<GeluBackward>("gelu_backward", kGeluBackward, run, {kind, x, dy, dx});
+}
+
+}  // namespace atl::ops

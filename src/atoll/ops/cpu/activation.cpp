@@ -1,0 +1,196 @@
+#include "atoll/ops/cpu/activation.h"
+
+#include <algorithm>
+
+// clang-format off
+#include "atoll/ops/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "atoll/ops/cpu/activation.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "atoll/ops/cpu/lanes-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE Vf constant(float value) {
+  return hn::Set(F32(), value);
+}
+
+// s = sigmoid(x) and s (1 - s).
+struct Sigmoid {
+  Vf value;
+  Vf slope;
+};
+
+HWY_INLINE Sigmoid sigmoid(Vf x) {
+  // Below -87 the exponential would overflow; there s = e^-87 = 1.6e-38 stands for less than that.
+  const Vf e = hn::Exp(F32(), hn::Min(hn::Neg(x), constant(87.0F)));
+  const Vf s = hn::Div(constant(1.0F), hn::Add(constant(1.0F), e));
+  // e s is 1 - s without the cancellation that 1 - s has for large x.
+  return {s, hn::Mul(hn::Mul(e, s), s)};
+}
+
+void SwigluRow(const float* gate, const float* up, std::size_t F, float* h) {
+  for_lanes(F, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf g = lanes.load(gate + i);
+    lanes.store(hn::Mul(hn::Mul(g, sigmoid(g).value), lanes.load(up + i)), h + i);
+  });
+}
+
+void SwigluBackwardRow(const float* gate, const float* up, const float* dh, std::size_t F,
+                       float* dgate, float* dup, float* h) {
+  for_lanes(F, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf g = lanes.load(gate + i);
+    const Vf u = lanes.load(up + i);
+    const Vf d = lanes.load(dh + i);
+    const Sigmoid s = sigmoid(g);
+    const Vf silu = hn::Mul(g, s.value);
+    lanes.store(hn::Mul(silu, u), h + i);
+    lanes.store(hn::Mul(d, silu), dup + i);
+    lanes.store(hn::Mul(hn::Mul(d, u), hn::MulAdd(g, s.slope, s.value)), dgate + i);
+  });
+}
+
+// gelu(x) / x, and the derivative of gelu.
+struct GeluParts {
+  Vf factor;
+  Vf slope;
+};
+
+// (1 + tanh(u)) / 2 is sigmoid(2u): one exponential, and no cancellation in the left tail.
+HWY_INLINE GeluParts gelu_tanh(Vf x) {
+  // Beyond 30 the sigmoid is 0 or 1 whatever x^3 is, and x^3 must not overflow.
+  const Vf c = hn::Min(hn::Max(x, constant(-30.0F)), constant(30.0F));
+  const Vf square = hn::Mul(c, c);
+  const Vf k2 = constant(1.5957691216F);  // 2 sqrt(2 / pi)
+  const Vf u2 = hn::Mul(hn::Mul(k2, c), hn::MulAdd(square, constant(0.044715F), constant(1.0F)));
+  const Vf du2 = hn::Mul(k2, hn::MulAdd(square, constant(3 * 0.044715F), constant(1.0F)));
+  const Sigmoid s = sigmoid(u2);
+  return {s.value, hn::MulAdd(hn::Mul(x, s.slope), du2, s.value)};
+}
+
+// Phi(x), the normal distribution function. For a = |x|, Phi(-a) = exp(-a^2 / 2) R(a) where R is
+// smooth and, in t = 1 / (1 + 0.27 a), nearly linear: R(a) / t is a polynomial of degree 8 through
+// the exact values at the Chebyshev nodes of a in [0, 14.5], with a relative error of 3e-8.
+HWY_INLINE GeluParts gelu_erf(Vf x) {
+  const Vf one = constant(1.0F);
+  const Vf a = hn::Abs(x);
+  const Vf t = hn::Div(one, hn::MulAdd(a, constant(0.27F), one));
+  Vf r = constant(0.0292058334196F);
+  for (const float coefficient :
+       {-0.127722557355F, 0.172436097241F, -0.0723445623723F, 0.110054217274F, 0.0710775825246F,
+        0.102063549114F, 0.107507093163F, 0.107722758478F}) {
+    r = hn::MulAdd(r, t, constant(coefficient));
+  }
+  const Vf exponent = hn::Mul(hn::Mul(a, a), constant(-0.5F));
+  const Vf e = hn::Exp(F32(), hn::Max(exponent, constant(-104.0F)));  // 0 from there on
+  const Vf tail = hn::Mul(e, hn::Mul(r, t));
+  const Vf cdf = hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), tail, hn::Sub(one, tail));
+  const Vf density = hn::Mul(e, constant(0.3989422804F));  // 1 / sqrt(2 pi)
+  return {cdf, hn::MulAdd(x, density, cdf)};
+}
+
+void GeluTanh(const float* x, std::size_t n, float* y) {
+  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf v = lanes.load(x + i);
+    lanes.store(hn::Mul(v, gelu_tanh(v).factor), y + i);
+  });
+}
+
+void GeluErf(const float* x, std::size_t n, float* y) {
+  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf v = lanes.load(x + i);
+    lanes.store(hn::Mul(v, gelu_erf(v).factor), y + i);
+  });
+}
+
+void GeluTanhBackward(const float* x, const float* dy, std::size_t n, float* dx) {
+  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+    lanes.store(hn::Mul(lanes.load(dy + i), gelu_tanh(lanes.load(x + i)).slope), dx + i);
+  });
+}
+
+void GeluErfBackward(const float* x, const float* dy, std::size_t n, float* dx) {
+  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+    lanes.store(hn::Mul(lanes.load(dy + i), gelu_erf(lanes.load(x + i)).slope), dx + i);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::ops::cpu {
+
+namespace {
+
+HWY_EXPORT(SwigluRow);
+HWY_EXPORT(SwigluBackwardRow);
+HWY_EXPORT(GeluTanh);
+HWY_EXPORT(GeluErf);
+HWY_EXPORT(GeluTanhBackward);
+HWY_EXPORT(GeluErfBackward);
+
+// Enough work to pay for handing a task to a thread, little enough to stay in its cache.
+constexpr std::int64_t kElementsPerTask = 8192;
+
+// Rows of F elements in one task.
+std::int64_t rows_per_task(std::int64_t F) {
+  return std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, F));
+}
+
+}  // namespace
+
+void swiglu_forward(Run& run, Tensor gate_up, Tensor h) {
+  const std::int64_t F = h.dim(-1);
+  run.threads().run_chunked(
+      h.shape().num_rows(), rows_per_task(F), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const float* gate = gate_up.data<float>() + row * 2 * F;
+          HWY_DYNAMIC_DISPATCH(SwigluRow)
+          (gate, gate + F, static_cast<std::size_t>(F), h.data<float>() + row * F);
+        }
+      });
+}
+
+void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
+  const std::int64_t F = h.dim(-1);
+  run.threads().run_chunked(
+      h.shape().num_rows(), rows_per_task(F), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const float* gate = gate_up.data<float>() + row * 2 * F;
+          float* dgate = dgate_up.data<float>() + row * 2 * F;
+          HWY_DYNAMIC_DISPATCH(SwigluBackwardRow)
+          (gate, gate + F, dh.data<float>() + row * F, static_cast<std::size_t>(F), dgate,
+           dgate + F, h.data<float>() + row * F);
+        }
+      });
+}
+
+void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
+  run.threads().run_chunked(
+      x.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        const auto kernel =
+            kind == Gelu::kErf ? HWY_DYNAMIC_DISPATCH(GeluErf) : HWY_DYNAMIC_DISPATCH(GeluTanh);
+        kernel(x.data<float>() + begin, static_cast<std::size_t>(end - begin),
+               y.data<float>() + begin);
+      });
+}
+
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx) {
+  run.threads().run_chunked(
+      x.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        const auto kernel = kind == Gelu::kErf ? HWY_DYNAMIC_DISPATCH(GeluErfBackward)
+                                               : HWY_DYNAMIC_DISPATCH(GeluTanhBackward);
+        kernel(x.data<float>() + begin, dy.data<float>() + begin,
+               static_cast<std::size_t>(end - begin), dx.data<float>() + begin);
+      });
+}
+
+}  // namespace atl::ops::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,14 @@
+#pragma once
+
+// The f32 activations on vector units; arguments as in ops/activation.h, already checked.
+
+#include "atoll/ops/activation.h"
+
+namespace atl::ops::cpu {
+
+void swiglu_forward(Run& run, Tensor gate_up, Tensor h);
+void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h);
+void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y);
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx);
+
+}  // namespace atl::ops::cpu

@@ -1,0 +1,67 @@
+#include "atoll/ops/cpu/rope.h"
+
+// clang-format off
+#include "atoll/ops/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "atoll/ops/cpu/rope.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "atoll/ops/cpu/lanes-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+// Rotates num_heads heads of 2 * half elements, one after the other, by the angles of one position.
+void RotateHeads(const float* table_row, bool inverse, std::size_t num_heads, std::size_t half,
+                 float* heads) {
+  const Vf sign = hn::Set(F32(), inverse ? -1.0F : 1.0F);
+  for (std::size_t head = 0; head < num_heads; ++head) {
+    float* low = heads + head * 2 * half;
+    float* high = low + half;
+    for_lanes(half, [&](std::size_t i, auto lanes) HWY_ATTR {
+      const Vf cosine = lanes.load(table_row + i);
+      const Vf sine = hn::Mul(sign, lanes.load(table_row + half + i));
+      const Vf a = lanes.load(low + i);
+      const Vf b = lanes.load(high + i);
+      lanes.store(hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), low + i);
+      lanes.store(hn::MulAdd(a, sine, hn::Mul(b, cosine)), high + i);
+    });
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::ops::cpu {
+
+namespace {
+
+HWY_EXPORT(RotateHeads);
+
+constexpr std::int64_t kRowsPerTask = 16;
+
+}  // namespace
+
+void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
+          bool inverse, Tensor qkv) {
+  const std::int64_t steps = qkv.dim(-2);
+  // Query heads and key heads lie one after the other, so they are one list of heads.
+  const std::int64_t num_heads = heads.num_heads + heads.num_kv_heads;
+  run.threads().run_chunked(
+      qkv.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::int64_t position = first_position + row % steps;
+          HWY_DYNAMIC_DISPATCH(RotateHeads)
+          (table.data<float>() + position * heads.head_dim, inverse,
+           static_cast<std::size_t>(num_heads), static_cast<std::size_t>(heads.head_dim / 2),
+           qkv.data<float>() + row * heads.qkv_width());
+        }
+      });
+}
+
+}  // namespace atl::ops::cpu
+#endif  // HWY_ONCE

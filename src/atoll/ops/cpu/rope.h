@@ -1,0 +1,12 @@
+#pragma once
+
+// Rotary position embedding of f32 on vector units; arguments as in ops/rope.h, already checked.
+
+#include "atoll/ops/rope.h"
+
+namespace atl::ops::cpu {
+
+void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
+          bool inverse, Tensor qkv);
+
+}  // namespace atl::ops::cpu

@@ -1,0 +1,33 @@
+#pragma once
+
+// Rotary position embedding as its definition says, in any float type.
+
+#include "atoll/ops/rope.h"
+
+namespace atl::ops::ref {
+
+/// See ops/rope.h.
+template <typename T>
+void rope(const HeadLayout& heads, Tensor table, std::int64_t first_position, bool inverse,
+          Tensor qkv) {
+  const std::int64_t half = heads.head_dim / 2;
+  const std::int64_t steps = qkv.dim(-2);  // T, the length of each sequence
+  for (std::int64_t row = 0; row < qkv.shape().num_rows(); ++row) {
+    const std::int64_t position = first_position + row % steps;
+    const T* cosine = table.data<T>() + position * heads.head_dim;
+    const T* sine = cosine + half;
+    for (std::int64_t head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
+      T* low = qkv.data<T>() + row * heads.qkv_width() + head * heads.head_dim;
+      T* high = low + half;
+      for (std::int64_t i = 0; i < half; ++i) {
+        const T s = inverse ? -sine[i] : sine[i];
+        const T a = low[i];
+        const T b = high[i];
+        low[i] = a * cosine[i] - b * s;
+        high[i] = b * cosine[i] + a * s;
+      }
+    }
+  }
+}
+
+}  // namespace atl::ops::ref
