@@ -177,13 +177,12 @@ class Walker {
   }
 
   void declaration(char c) {
-    if (parentheses_ > 0 && (c == '{' || c == '}')) {
-      add(c);  // a default argument such as `= {}`
-    } else if (c == '{') {
+    const bool argument = parentheses_ > 0;  // a default argument such as `= {}` is no body
+    if (c == '{' && !argument) {
       open();
-    } else if (c == '}') {
+    } else if (c == '}' && !argument) {
       close();
-    } else if (c == ';' && parentheses_ <= 0) {
+    } else if (c == ';' && !argument) {
       Declaration done = take();
       if (!done.head.empty()) found_.push_back(std::move(done));
     } else {
