@@ -1,0 +1,91 @@
+#include "atoll/text/added_tokens.h"
+
+#include "atoll/text/utf8.h"
+
+namespace atl::text {
+
+namespace {
+
+// The byte at which the white space that ends `text` begins, not before `limit`.
+std::size_t trailing_space(std::string_view text, std::size_t limit) {
+  std::size_t end = text.size();
+  while (end > limit) {
+    std::size_t begin = end - 1;
+    while (begin > limit && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+    const std::string_view last = text.substr(begin, end - begin);
+    const Utf8Step step = utf8_step(last);
+    const bool whole = step.kind == Utf8Kind::kValid && step.size == last.size();
+    if (!whole || !is_white_space(decode_utf8(last))) break;
+    end = begin;
+  }
+  return end;
+}
+
+std::size_t leading_space(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const Utf8Step step = utf8_step(text.substr(at));
+    if (step.kind != Utf8Kind::kValid) break;
+    if (!is_white_space(decode_utf8(text.substr(at, step.size)))) break;
+    at += step.size;
+  }
+  return at;
+}
+
+}  // namespace
+
+void AddedTokenFinder::add(const AddedToken& token) {
+  std::int32_t node = 0;
+  for (const char c : token.content) {
+    const auto byte = static_cast<unsigned char>(c);
+    std::int32_t next = child(node, byte);
+    if (next < 0) {
+      next = static_cast<std::int32_t>(nodes_.size());
+      nodes_[node].children.emplace_back(byte, next);
+      nodes_.emplace_back();
+    }
+    node = next;
+  }
+  nodes_[node].token = static_cast<std::int32_t>(tokens_.size());
+  tokens_.push_back(token);
+  starts_[static_cast<unsigned char>(token.content.front())] = true;
+}
+
+std::int32_t AddedTokenFinder::child(std::int32_t node, unsigned char byte) const {
+  for (const auto& [label, next] : nodes_[node].children) {
+    if (label == byte) return next;
+  }
+  return -1;
+}
+
+std::int32_t AddedTokenFinder::longest_at(std::string_view text, std::size_t at) const {
+  std::int32_t longest = -1;
+  for (std::int32_t node = 0; at < text.size(); ++at) {
+    node = child(node, static_cast<unsigned char>(text[at]));
+    if (node < 0) break;
+    if (nodes_[node].token >= 0) longest = nodes_[node].token;
+  }
+  return longest;
+}
+
+std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view text,
+                                                              std::size_t start,
+                                                              bool parse_special) const {
+  for (std::size_t at = start; at < text.size(); ++at) {
+    if (!starts_[static_cast<unsigned char>(text[at])]) continue;
+    const std::int32_t index = longest_at(text, at);
+    if (index < 0) continue;
+    const AddedToken& token = tokens_[index];
+    std::size_t end = at + token.content.size();
+    if (token.special && !parse_special) {
+      at = end - 1;
+      continue;
+    }
+    const std::size_t begin = token.lstrip ? trailing_space(text.substr(0, at), start) : at;
+    if (token.rstrip) end += leading_space(text.substr(end));
+    return Match{begin, end, token.id};
+  }
+  return std::nullopt;
+}
+
+}  // namespace atl::text

@@ -1,0 +1,131 @@
+#include "atoll/text/bpe_model.h"
+
+#include <algorithm>
+
+#include "atoll/base/error.h"
+#include "atoll/text/byte_level.h"
+
+namespace atl::text {
+
+namespace {
+
+// Below this many symbols a scan for the best pair beats a heap.
+constexpr std::size_t kShortWord = 48;
+
+}  // namespace
+
+BpeModel::BpeModel(const BpeSpec& spec, std::string_view origin) : merges_(spec.merges.size()) {
+  std::unordered_map<std::string_view, std::int32_t> ids;
+  ids.reserve(spec.vocab.size());
+  for (const auto& [token, id] : spec.vocab) ids.emplace(token, id);
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string spelled =
+        to_byte_level(std::string(1, static_cast<char>(static_cast<unsigned char>(byte))));
+    const auto found = ids.find(spelled);
+    if (found == ids.end()) {
+      throw user_error(
+          "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): only vocabularies that can "
+          "encode any text are supported; train with the whole byte alphabet",
+          origin, byte, spelled);
+    }
+    byte_ids_[byte] = found->second;
+  }
+  const auto id_of = [&](std::size_t rank, const std::string& token) {
+    const auto found = ids.find(token);
+    if (found == ids.end()) {
+      throw damaged_error(
+          "{}: model.merges[{}] (\"{}\", \"{}\") needs the token \"{}\", which "
+          "model.vocab does not have",
+          origin, rank, spec.merges[rank].first, spec.merges[rank].second, token);
+    }
+    return found->second;
+  };
+  for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
+    const auto& [left, right] = spec.merges[rank];
+    const IdPair pair{id_of(rank, left), id_of(rank, right)};
+    merges_[pair] = {static_cast<std::uint32_t>(rank), id_of(rank, left + right)};  // last wins
+  }
+  if (!spec.ignore_merges) return;
+  for (const auto& [token, id] : spec.vocab) {
+    if (auto bytes = from_byte_level(token)) whole_words_.emplace(*std::move(bytes), id);
+  }
+}
+
+void BpeModel::encode_word(std::string_view word, Scratch& scratch,
+                           std::vector<std::int32_t>& out) const {
+  if (!whole_words_.empty()) {
+    if (const auto found = whole_words_.find(std::string(word)); found != whole_words_.end()) {
+      out.push_back(found->second);
+      return;
+    }
+  }
+  scratch.symbols.clear();
+  for (const char byte : word) {
+    scratch.symbols.push_back({byte_ids_[static_cast<unsigned char>(byte)], kNoMerge, -1, -1});
+  }
+  if (scratch.symbols.size() <= kShortWord) {
+    merge_short(scratch);
+  } else {
+    merge_long(scratch);
+  }
+  for (const Scratch::Symbol& symbol : scratch.symbols) out.push_back(symbol.id);
+}
+
+void BpeModel::merge_short(Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+    symbols[i].rank = rank_of(symbols[i].id, symbols[i + 1].id);
+  }
+  while (true) {
+    const auto best =
+        std::min_element(symbols.begin(), symbols.end(),
+                         [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    if (best == symbols.end() || best->rank == kNoMerge) return;
+    best->id = merges_.find({best->id, (best + 1)->id})->id;
+    symbols.erase(best + 1);
+    best->rank = best + 1 == symbols.end() ? kNoMerge : rank_of(best->id, (best + 1)->id);
+    if (best != symbols.begin()) (best - 1)->rank = rank_of((best - 1)->id, best->id);
+  }
+}
+
+// A doubly linked list of symbols and a heap of the pairs that could merge; pairs whose symbols
+// have changed since are skipped when they surface. O(n log n) where the scan would be O(n^2).
+void BpeModel::merge_long(Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.heap;
+  const auto worse = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+  };
+  heap.clear();
+  const auto queue = [&](std::int32_t position) {
+    const std::int32_t next = symbols[position].next;
+    if (next < 0) return;
+    const std::uint32_t rank = rank_of(symbols[position].id, symbols[next].id);
+    if (rank == kNoMerge) return;
+    heap.push_back({rank, position, symbols[position].id, symbols[next].id});
+    std::push_heap(heap.begin(), heap.end(), worse);
+  };
+  const auto size = static_cast<std::int32_t>(symbols.size());
+  for (std::int32_t i = 0; i < size; ++i) {
+    symbols[i].previous = i - 1;
+    symbols[i].next = i + 1 < size ? i + 1 : -1;
+  }
+  for (std::int32_t i = 0; i < size; ++i) queue(i);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), worse);
+    const Scratch::Candidate best = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = symbols[best.position];
+    if (left.id != best.left || left.next < 0 || symbols[left.next].id != best.right) continue;
+    Scratch::Symbol& right = symbols[left.next];
+    left.id = merges_.find({best.left, best.right})->id;
+    right.id = -1;  // gone
+    left.next = right.next;
+    if (left.next >= 0) symbols[left.next].previous = best.position;
+    queue(best.position);
+    if (left.previous >= 0) queue(left.previous);
+  }
+  std::erase_if(symbols, [](const Scratch::Symbol& symbol) { return symbol.id < 0; });
+}
+
+}  // namespace atl::text

@@ -1,0 +1,102 @@
+#pragma once
+
+// Text to token ids and back, as a Hugging Face `tokenizer.json` says. The way of a text:
+// added tokens are cut out -> normalizer -> pre-tokenizer (words) -> BPE model -> ids.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace atl {
+
+namespace text {
+struct Engine;
+struct TokenizerSpec;
+struct EncoderState;
+}  // namespace text
+
+/// What encoding does about special tokens.
+struct EncodeOptions {
+  /// True: a special token spelled out in the text ("<|endoftext|>") becomes that token. False: it
+  /// is encoded like any other text, which is what untrusted text needs.
+  bool parse_special = true;
+  /// True: adds the tokens that the file's TemplateProcessing adds (such as <|begin_of_text|>).
+  bool add_special = false;
+};
+
+/// What decoding does about special tokens.
+struct DecodeOptions {
+  /// True: special tokens leave no text.
+  bool skip_special = false;
+};
+
+/// A tokenizer read from `tokenizer.json`, or trained: byte-level BPE. Immutable, so any number of
+/// threads may use one; copies share the same tables.
+class Tokenizer {
+ public:
+  /// Reads a `tokenizer.json`; `origin` is its path for messages. Throws Error(kDamaged) for a
+  /// malformed one, Error(kUser) for one that asks for something atoll does not do.
+  static Tokenizer from_json(std::string_view tokenizer_json, std::string_view origin);
+  /// Reads a tokenizer.json, or the one inside a directory. Throws as from_json, and Error(kUser)
+  /// when there is none.
+  static Tokenizer load(const std::filesystem::path& path);
+  /// Builds one from its parts, as the trainer makes them; to_json() writes them out.
+  static Tokenizer from_spec(const text::TokenizerSpec& spec);
+
+  /// The `tokenizer.json`: byte for byte what was read, or what the trainer made.
+  const std::string& to_json() const;
+
+  /// The ids of `text`. For many texts keep a TokenEncoder: it remembers words.
+  std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// The bytes of `ids`: exactly the bytes that were encoded, even where those are not UTF-8.
+  /// Throws Error(kUser) for an id outside the vocabulary.
+  std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
+
+  /// One more than the highest id: the rows that an embedding needs.
+  std::int32_t vocab_size() const;
+  /// The id of a token as the file spells it ("Ġthe", "<|endoftext|>"), if there is one.
+  std::optional<std::int32_t> id_of(std::string_view token) const;
+  /// The bytes a token stands for (" the"); valid as long as a copy of the Tokenizer is. Throws
+  /// Error(kUser) for an id outside the vocabulary.
+  std::string_view token_bytes(std::int32_t id) const;
+  /// True for the ids of special added tokens.
+  bool is_special(std::int32_t id) const;
+  /// The token that separates documents: the first special token with one of the usual names
+  /// (<|endoftext|>, <|end_of_text|>, </s>, <eos>, ...), else the only special token there is.
+  std::optional<std::int32_t> end_of_text() const;
+
+ private:
+  friend class TokenEncoder;
+  explicit Tokenizer(std::shared_ptr<const text::Engine> engine);
+
+  // Shared: the tables are large and immutable, and encoders may outlive the Tokenizer they came
+  // from.
+  std::shared_ptr<const text::Engine> engine_;
+};
+
+/// Encodes many texts fast: keeps a bounded cache of words and its working memory, so that a call
+/// allocates nothing but the growth of `out`. One per thread.
+class TokenEncoder {
+ public:
+  explicit TokenEncoder(const Tokenizer& tokenizer);
+  ~TokenEncoder();
+  TokenEncoder(TokenEncoder&&) noexcept;
+  TokenEncoder& operator=(TokenEncoder&&) noexcept;
+
+  /// Appends the ids of `text` to `out`.
+  void encode(std::string_view text, std::vector<std::int32_t>& out, EncodeOptions options = {});
+
+ private:
+  friend class Tokenizer;
+  TokenEncoder(std::shared_ptr<const text::Engine> engine, int log2_cache_slots);
+
+  std::shared_ptr<const text::Engine> engine_;  // shared with the Tokenizer; see there
+  std::unique_ptr<text::EncoderState> state_;
+};
+
+}  // namespace atl
