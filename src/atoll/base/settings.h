@@ -1,0 +1,128 @@
+#pragma once
+
+// The one schema of a program's settings: every key is registered once, with its type, range and
+// meaning, and everything that reads, checks, explains or writes settings goes by that.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "atoll/base/toml.h"
+
+namespace atl {
+
+/// The numbers a setting may take.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;   ///< low itself is not allowed
+  bool high_open = false;  ///< high itself is not allowed
+
+  bool contains(double value) const;
+  /// "at least 1", "from 0 to below 1"; empty for all numbers.
+  std::string text() const;
+};
+
+/// value >= low
+inline Range at_least(double low) {
+  return {.low = low};
+}
+/// value > low
+inline Range above(double low) {
+  return {.low = low, .low_open = true};
+}
+/// low <= value <= high
+inline Range between(double low, double high) {
+  return {.low = low, .high = high};
+}
+/// low <= value < high
+inline Range from_below(double low, double high) {
+  return {.low = low, .high = high, .high_open = true};
+}
+
+/// The words a setting may take.
+struct Choices {
+  std::vector<std::string> names;
+};
+/// `value` is one of `names`.
+inline Choices one_of(std::initializer_list<const char*> names) {
+  return {{names.begin(), names.end()}};
+}
+
+/// One registered key.
+struct Setting {
+  /// The member it writes to.
+  using Target =
+      std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*>;
+
+  std::string key;  ///< "train.steps"
+  std::string doc;
+  Target target;
+  SettingValue default_value;
+  Range range;
+  Choices choices;
+  std::string origin;  ///< "default", "recipes/kjv-demo.toml:12" or "--train.steps"
+
+  SettingValue value() const;
+  bool is_default() const { return origin == "default"; }
+  /// "integer, at least 1"; for the reference and for messages.
+  std::string type_text() const;
+};
+
+/// Registered keys and the plain struct members behind them. Sources are read in order of
+/// precedence, lowest first: the members' own values are the defaults, then load_toml, then
+/// override. The registered members must outlive the Settings and stay where they are.
+///
+/// Every mistake is an Error(kUser) of one line that says where it stands: an unknown key (with the
+/// nearest known one), a value of another type or out of range, a syntax error, a key given twice.
+class Settings {
+ public:
+  /// Names a group of keys ("train" for "train.steps") for the reference; call it before add.
+  void group(std::string name, std::string doc);
+  /// Registers `key` and takes the member's present value as its default.
+  void add(std::string key, std::int64_t* target, std::string doc, Range range = {});
+  void add(std::string key, double* target, std::string doc, Range range = {});
+  void add(std::string key, bool* target, std::string doc);
+  void add(std::string key, std::string* target, std::string doc, Choices choices = {});
+  void add(std::string key, std::vector<std::string>* target, std::string doc);
+
+  /// Takes the values of a TOML file. Integers may be written 1e6 or 1_000_000 when exact.
+  void load_toml(const std::filesystem::path& path);
+  /// The same for a text; `origin` stands in messages and origins where the path would.
+  void load_toml_text(std::string_view text, const std::string& origin);
+  /// Takes one "--key=value" from the command line. A list is written a,b or ["a", "b"].
+  void override(std::string_view argument);
+
+  /// The setting of a key; throws Error(kUser) naming the nearest for an unknown one.
+  const Setting& find(std::string_view key) const { return settings_[index_of(key, "")]; }
+  /// All settings in the order of registration.
+  const std::vector<Setting>& all() const { return settings_; }
+
+  /// Every value and where it came from, one line each.
+  std::string describe() const;
+  /// A TOML file that gives the present values, each with its origin in a comment.
+  std::string to_toml() const;
+  /// Every key with type, default and meaning, as Markdown.
+  std::string markdown_reference() const;
+  /// Every key with its value as TOML text, in order of registration.
+  std::vector<std::pair<std::string, std::string>> key_values() const;
+
+ private:
+  void add_setting(Setting setting);
+  bool is_group(std::string_view key) const;
+  std::size_t index_of(std::string_view key, std::string_view where) const;
+  void assign(std::size_t index, const SettingValue& value, const std::string& written,
+              const std::string& origin);
+
+  std::vector<Setting> settings_;
+  std::vector<std::pair<std::string, std::string>> groups_;  // name, doc
+};
+
+}  // namespace atl
