@@ -1,0 +1,177 @@
+#include "atoll/ops/cpu/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/ops/cpu/matmul_dnnl.h"
+#include "atoll/ops/serve.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "atoll/ops/cpu/cross_entropy.cpp"
+#include "hwy/foreach_target.h"
+// foreach_target.h comes first, so that what follows is compiled once per instruction set.
+#include "atoll/ops/cpu/lanes-inl.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+float largest(const float* x, std::size_t n) {
+  const F32 d;
+  const std::size_t width = hn::Lanes(d);
+  if (n < width) return *std::max_element(x, x + n);
+  Vf max = hn::LoadU(d, x + n - width);  // overlaps the last whole vector: max does not mind
+  for (std::size_t i = 0; i + width <= n; i += width) max = hn::Max(max, hn::LoadU(d, x + i));
+  return hn::GetLane(hn::MaxOfLanes(d, max));
+}
+
+/// The sum of exp(x - max) over n logits, which they become when `store`.
+template <bool store>
+double sum_exp(float* x, std::size_t n, float max) {
+  constexpr std::size_t kSegment = 4096;  // f32 sums stay short; the whole is summed in f64
+  double total = 0;
+  for (std::size_t begin = 0; begin < n; begin += kSegment) {
+    float* part = x + begin;
+    const auto sums = sum_lanes(
+        std::min(kSegment, n - begin), [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
+          const Vf shifted = hn::Sub(lanes.load(part + i), hn::Set(F32(), max));
+          const Vf value = hn::Exp(F32(), shifted);
+          if constexpr (store) lanes.store(value, part + i);
+          sum.first = hn::Add(sum.first, lanes.counted(value));
+          // Highway's Exp makes 0 of a NaN; this sum is 0, or NaN if a logit was not finite.
+          sum.second = hn::MulAdd(lanes.counted(shifted), hn::Zero(F32()), sum.second);
+        });
+    total += static_cast<double>(sums.first) + static_cast<double>(sums.second);
+  }
+  return total;
+}
+
+/// The loss of one row; with `gradient` its logits become grad_scale * d(loss)/d(logits).
+float row_loss(float* logits, std::size_t vocab, std::int32_t target, double grad_scale,
+               bool gradient) {
+  if (target == kIgnoreTarget) {
+    if (gradient) std::fill(logits, logits + vocab, 0.0F);
+    return 0.0F;
+  }
+  const float max = largest(logits, vocab);
+  const double target_logit = static_cast<double>(logits[target]) - static_cast<double>(max);
+  const double sum =
+      gradient ? sum_exp<true>(logits, vocab, max) : sum_exp<false>(logits, vocab, max);
+  if (gradient) {
+    const float scale = static_cast<float>(grad_scale / sum);
+    for_lanes(vocab, [&](std::size_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::Mul(lanes.load(logits + i), hn::Set(F32(), scale)), logits + i);
+    });
+    logits[target] -= static_cast<float>(grad_scale);
+  }
+  return static_cast<float>(std::log(sum) - target_logit);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::ops::cpu {
+
+HWY_EXPORT(row_loss);
+
+namespace {
+
+/// A product whose b is the weight, repacked once and used by every chunk of as many rows.
+class WeightProduct {
+ public:
+  WeightProduct(Run& run, const MatmulShape& shape, const float* weight, std::int64_t total_rows)
+      : shape_(shape), weight_(weight) {
+    if (total_rows < kRowsThatRepayPacking) return;
+    std::byte* packed = take_packed_b(run, shape);
+    if (pack_b(run, shape, weight, packed)) packed_ = packed;
+  }
+
+  void multiply(Run& run, std::int64_t rows, const float* a, float* c) const {
+    MatmulShape shape = shape_;
+    shape.m = rows;
+    // The packed layout belongs to full chunks; a shorter last chunk reads the weight as it is.
+    const std::byte* packed = rows == shape_.m ? packed_ : nullptr;
+    cpu::multiply(run, shape, {a, weight_, packed, c, nullptr}, /*accumulate=*/false);
+  }
+
+ private:
+  MatmulShape shape_;
+  const float* weight_;
+  const std::byte* packed_ = nullptr;
+};
+
+struct Shapes {
+  MatmulShape logits;   ///< x_chunk W^T
+  MatmulShape dx;       ///< dlogits W
+  MatmulShape dweight;  ///< dlogits^T x_chunk
+};
+
+Shapes shapes_of(std::int64_t chunk_rows, std::int64_t vocab, std::int64_t width) {
+  return {{Transpose::kNT, chunk_rows, vocab, width},
+          {Transpose::kNN, chunk_rows, width, vocab},
+          {Transpose::kTN, vocab, width, chunk_rows}};
+}
+
+/// dweight += dlogits^T x for one chunk of `rows` rows; `shape` is a full chunk's.
+void add_dweight(Run run, MatmulShape shape, std::int64_t rows, const float* dlogits,
+                 const float* x, float* dweight) {
+  std::byte* packed = nullptr;
+  if (rows != shape.k) {
+    shape.k = rows;  // a shorter last chunk: the scratch was counted for the full ones
+  } else if (shape.m >= kRowsThatRepayPacking) {
+    packed = take_packed_b(run, shape);
+    if (!pack_b(run, shape, x, packed)) packed = nullptr;
+  }
+  multiply(run, shape, {dlogits, x, packed, dweight, nullptr}, /*accumulate=*/true);
+}
+
+void run_chunks(Run run, const CrossEntropyArgs& args) {
+  const std::int64_t width = args.width;
+  const std::int64_t vocab = args.vocab;
+  const std::int64_t chunk_rows = cross_entropy_chunk_rows(args.rows, vocab);
+  const Shapes shapes = shapes_of(chunk_rows, vocab, width);
+  const bool gradients = args.wants_gradients();
+  const float* weight = args.weight.data<float>();
+  float* logits = run.take_scratch({Dtype::kF32, {chunk_rows, vocab}}).data<float>();
+  const WeightProduct to_logits(run, shapes.logits, weight, args.rows);
+  const WeightProduct to_dx(run, shapes.dx, weight, gradients ? args.rows : 0);
+  for (std::int64_t begin = 0; begin < args.rows; begin += chunk_rows) {
+    const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
+    const float* x = args.x.data<float>() + begin * width;
+    float* loss = args.loss.data<float>() + begin;
+    to_logits.multiply(run, rows, x, logits);
+    run.threads().run_chunked(rows, 4, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t row = first; row < last; ++row) {
+        loss[row] =
+            HWY_DYNAMIC_DISPATCH(row_loss)(logits + row * vocab, static_cast<std::size_t>(vocab),
+                                           args.targets[begin + row], args.grad_scale, gradients);
+      }
+    });
+    if (!gradients) continue;
+    to_dx.multiply(run, rows, logits, args.dx.data<float>() + begin * width);
+    add_dweight(run, shapes.dweight, rows, logits, x, args.dweight.data<float>());
+  }
+}
+
+}  // namespace
+
+std::size_t cross_entropy_scratch_bytes(std::int64_t rows, std::int64_t vocab, std::int64_t width) {
+  const Shapes shapes = shapes_of(cross_entropy_chunk_rows(rows, vocab), vocab, width);
+  return packed_b_bytes(shapes.logits) + packed_b_bytes(shapes.dx) + packed_b_bytes(shapes.dweight);
+}
+
+Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {
+  if (args.width == 0) return "nothing to sum";
+  return serve_f32(run, args.x.dtype(), [&] {
+    check_targets(args);
+    run_chunks(run, args);
+  });
+}
+
+}  // namespace atl::ops::cpu
+#endif  // HWY_ONCE

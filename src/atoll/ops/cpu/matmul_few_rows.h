@@ -1,0 +1,11 @@
+#pragma once
+
+#include "atoll/ops/matmul_args.h"
+
+namespace atl::ops::cpu {
+
+/// Serves kNT with at most 8 rows in f32: generation, where a product costs what it costs to read
+/// the weights once. Each weight row is read once for all rows of a.
+Declined matmul_few_rows(Run& run, const MatmulArgs& args);
+
+}  // namespace atl::ops::cpu

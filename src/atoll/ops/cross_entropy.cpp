@@ -1,0 +1,68 @@
+#include "atoll/ops/cross_entropy.h"
+
+#include "atoll/ops/cpu/cross_entropy.h"
+#include "atoll/ops/cross_entropy_args.h"
+#include "atoll/ops/ref/cross_entropy.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+Declined cross_entropy_ref(Run& run, const CrossEntropyArgs& args) {
+  return serve_any_float(run, args.x.dtype(), [&]<typename T>(T) {
+    check_targets(args);
+    Run inner = run;
+    const std::int64_t chunk_rows = cross_entropy_chunk_rows(args.rows, args.vocab);
+    Tensor logits = inner.take_scratch({dtype_of<T>(), {chunk_rows, args.vocab}});
+    ref::linear_cross_entropy<T>(inner.threads(), args, chunk_rows, logits.data<T>());
+  });
+}
+
+constexpr Implementation<CrossEntropyArgs> kCrossEntropy[] = {
+    {"cpu", cpu::cross_entropy},
+    {"ref", cross_entropy_ref},
+};
+
+}  // namespace
+
+void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
+                          Tensor loss, Tensor dx, Tensor dweight) {
+  ATOLL_CHECK(x.shape().rank() == 2 && weight.shape().rank() == 2 && x.dim(1) == weight.dim(1),
+              "x {}, weight {}", x.spec().to_string(), weight.spec().to_string());
+  CrossEntropyArgs args;
+  args.rows = x.dim(0);
+  args.width = x.dim(1);
+  args.vocab = weight.dim(0);
+  if (args.rows == 0) return;
+  ATOLL_CHECK(args.vocab > 0, "no vocabulary: weight is {}", weight.spec().to_string());
+  ATOLL_CHECK(dx.defined() == dweight.defined(), "one of dx and dweight is missing");
+  check_size("linear_cross_entropy", Dtype::kI32, args.rows, {targets});
+  check_size("linear_cross_entropy", x.dtype(), args.rows, {loss});
+  check_spec("linear_cross_entropy", x.spec(), {x});
+  check_spec("linear_cross_entropy", {x.dtype(), weight.shape()}, {weight});
+  if (dx.defined()) {
+    check_spec("linear_cross_entropy", x.spec(), {dx});
+    check_spec("linear_cross_entropy", weight.spec(), {dweight});
+  }
+  args.grad_scale = grad_scale;
+  args.x = x;
+  args.weight = weight;
+  args.targets = targets.data<std::int32_t>();
+  args.loss = loss;
+  args.dx = dx;
+  args.dweight = dweight;
+  dispatch<CrossEntropyArgs>("linear_cross_entropy", kCrossEntropy, run, args);
+}
+
+std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight) {
+  const std::int64_t rows = x.shape.num_rows();
+  const std::int64_t vocab = weight.shape.dim(0);
+  const Spec logits = {x.dtype, {cross_entropy_chunk_rows(rows, vocab), vocab}};
+  const std::size_t packed =
+      x.dtype == Dtype::kF32 ? cpu::cross_entropy_scratch_bytes(rows, vocab, weight.shape.dim(1))
+                             : 0;
+  return align_up(logits.bytes()) + packed;
+}
+
+}  // namespace atl::ops

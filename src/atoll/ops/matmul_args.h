@@ -1,0 +1,30 @@
+#pragma once
+
+// A checked matmul call, as its implementations see it.
+
+#include "atoll/ops/implementations.h"
+#include "atoll/ops/matmul.h"
+
+namespace atl::ops {
+
+/// The sizes of c (M, N) = op(a) (M, K) op(b) (K, N).
+struct MatmulShape {
+  Transpose transpose = Transpose::kNN;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+
+  friend auto operator<=>(const MatmulShape&, const MatmulShape&) = default;
+};
+
+/// Operands that fit each other; bias may be undefined.
+struct MatmulArgs {
+  MatmulShape shape;
+  Tensor a;
+  Tensor b;
+  Tensor c;
+  Tensor bias;
+  bool accumulate = false;
+};
+
+}  // namespace atl::ops

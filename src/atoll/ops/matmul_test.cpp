@@ -1,0 +1,230 @@
+#include "atoll/ops/matmul.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "atoll/ops/cpu/matmul_dnnl.h"
+#include "atoll/ops/ref/matmul.h"
+#include "atoll/ops/testing.h"
+
+namespace atl::ops {
+namespace {
+
+using test::OwnedTensor;
+using test::random_tensor;
+using test::TestRun;
+
+struct Product {
+  explicit Product(const MatmulShape& s)
+      : shape(s),
+        a(random_tensor<float>(s.transpose == Transpose::kTN ? Shape{s.k, s.m} : Shape{s.m, s.k},
+                               1)),
+        b(random_tensor<float>(s.transpose == Transpose::kNT ? Shape{s.n, s.k} : Shape{s.k, s.n},
+                               2)),
+        bias(random_tensor<float>({s.n}, 3)),
+        before(random_tensor<float>({s.m, s.n}, 4)) {}
+
+  OwnedTensor<float> compute(Run& run, bool with_bias, bool accumulate) {
+    OwnedTensor<float> c = before;
+    matmul(run, shape.transpose, a, b, c, with_bias ? bias.view() : Tensor{}, accumulate);
+    return c;
+  }
+
+  /// In f64; with `magnitude` of the absolute values, which is what rounding errors scale with.
+  OwnedTensor<double> truth(bool with_bias, bool accumulate, bool magnitude) {
+    const auto wide = [&](const OwnedTensor<float>& from) {
+      OwnedTensor<double> to = from.as<double>();
+      if (magnitude) {
+        for (double& value : to.values) value = std::abs(value);
+      }
+      return to;
+    };
+    OwnedTensor<double> c = wide(before);
+    ThreadPool threads(1);
+    ref::matmul<double>(threads, shape, wide(a).values.data(), wide(b).values.data(),
+                        c.values.data(), with_bias ? wide(bias).values.data() : nullptr,
+                        accumulate);
+    return c;
+  }
+
+  MatmulShape shape;
+  OwnedTensor<float> a;
+  OwnedTensor<float> b;
+  OwnedTensor<float> bias;
+  OwnedTensor<float> before;
+};
+
+/// A sum of k products is off by about sqrt(k) eps of the sum of its magnitudes (Higham & Mary
+/// 2019); 4 times that is beyond chance, and far below what one wrong or missing term does.
+void expect_product(Product& product, Run& run, bool with_bias, bool accumulate) {
+  const OwnedTensor<float> c = product.compute(run, with_bias, accumulate);
+  const OwnedTensor<double> truth = product.truth(with_bias, accumulate, false);
+  const OwnedTensor<double> size = product.truth(with_bias, accumulate, true);
+  const double eps = std::numeric_limits<float>::epsilon() / 2;
+  const double bound = 4 * std::sqrt(static_cast<double>(product.shape.k) + 2) * eps;
+  for (std::int64_t i = 0; i < c.size(); ++i) {
+    ASSERT_LE(std::abs(c[i] - truth[i]), bound * size[i])
+        << "element " << i << " of transpose " << static_cast<int>(product.shape.transpose) << " M "
+        << product.shape.m << " N " << product.shape.n << " K " << product.shape.k << " bias "
+        << with_bias << " accumulate " << accumulate;
+  }
+}
+
+constexpr Transpose kAll[] = {Transpose::kNN, Transpose::kNT, Transpose::kTN};
+
+TEST(Matmul, AgreesWithF64OnOddShapes) {
+  TestRun run;
+  const std::int64_t sizes[] = {1, 3, 17, 65, 129};
+  int turn = 0;
+  for (const Transpose transpose : kAll) {
+    for (const std::int64_t m : sizes) {
+      for (const std::int64_t n : sizes) {
+        for (const std::int64_t k : sizes) {
+          Product product({transpose, m, n, k});
+          ++turn;  // all four combinations come round for every size
+          expect_product(product, run, (turn & 1) != 0, (turn & 2) != 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, AgreesWithF64WhenCutAndRepacked) {
+  TestRun run;
+  for (const Transpose transpose : kAll) {
+    for (const bool with_bias : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        Product product({transpose, 1000, 401, 65});  // tails in both directions, b repacked
+        expect_product(product, run, with_bias, accumulate);
+        Product narrow({transpose, 17, 1000, 129});
+        expect_product(narrow, run, with_bias, accumulate);
+      }
+    }
+  }
+}
+
+TEST(Matmul, AgreesWithF64ForFewRows) {
+  TestRun run;
+  for (std::int64_t m = 1; m <= 9; ++m) {
+    for (const std::int64_t k : {5, 16, 100}) {
+      Product product({Transpose::kNT, m, 67, k});
+      expect_product(product, run, true, true);
+      expect_product(product, run, false, false);
+    }
+  }
+}
+
+TEST(Matmul, RepackingAndReadingPlainAgree) {
+  TestRun run;
+  for (const Transpose transpose : kAll) {
+    const MatmulShape shape = {transpose, 700, 400, 96};
+    Product product(shape);
+    std::vector<std::byte> packed(cpu::packed_b_bytes(shape));
+    OwnedTensor<float> from_plain({700, 400});
+    OwnedTensor<float> from_packed({700, 400});
+    if (!cpu::pack_b(run, shape, product.b.values.data(), packed.data())) GTEST_SKIP();
+    const float* a = product.a.values.data();
+    const float* b = product.b.values.data();
+    cpu::multiply(run, shape, {a, b, nullptr, from_plain.values.data(), nullptr}, false);
+    cpu::multiply(run, shape, {a, nullptr, packed.data(), from_packed.values.data(), nullptr},
+                  false);
+    EXPECT_LE(test::max_abs_difference(from_plain, from_packed), 1e-5 * std::sqrt(96));
+  }
+}
+
+TEST(Matmul, ThreadCountChangesNoBit) {
+  for (const Transpose transpose : kAll) {
+    for (const MatmulShape& shape :
+         {MatmulShape{transpose, 1000, 401, 129}, MatmulShape{transpose, 129, 1000, 65},
+          MatmulShape{transpose, 2, 1000, 700}}) {
+      Product product(shape);
+      TestRun one(1);
+      const OwnedTensor<float> expected = product.compute(one, true, true);
+      for (const int threads : {2, 3, 4}) {
+        TestRun run(threads);
+        EXPECT_TRUE(product.compute(run, true, true) == expected)
+            << threads << " threads, M " << shape.m;
+      }
+    }
+  }
+}
+
+TEST(Matmul, ServesF64AndFoldsLeadingDims) {
+  TestRun run;
+  auto a = random_tensor<double>({2, 3, 5}, 1);
+  auto b = random_tensor<double>({4, 5}, 2);
+  OwnedTensor<double> c({2, 3, 4});
+  matmul(run, Transpose::kNT, a, b, c);
+  for (std::int64_t i = 0; i < 6; ++i) {
+    for (std::int64_t j = 0; j < 4; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < 5; ++k) sum += a[i * 5 + k] * b[j * 5 + k];
+      EXPECT_NEAR(c[i * 4 + j], sum, 1e-14);
+    }
+  }
+}
+
+TEST(Matmul, AnEmptySumLeavesTheBias) {
+  TestRun run;
+  OwnedTensor<float> nothing({3, 0});
+  OwnedTensor<float> bias({2}, 0.5F);
+  OwnedTensor<float> c({3, 2}, 9.0F);
+  MatmulArgs args = {{Transpose::kNT, 3, 2, 0}, nothing, nothing, c, bias, false};
+  EXPECT_THAT(cpu::matmul_dnnl(run, args), testing::NotNull());
+  ThreadPool threads(1);
+  ref::matmul<float>(threads, args.shape, nullptr, nullptr, c.values.data(), bias.values.data(),
+                     false);
+  EXPECT_THAT(c.values, testing::Each(0.5F));
+}
+
+TEST(Matmul, ScratchCountedBeforehandIsEnough) {
+  for (const Transpose transpose : kAll) {
+    for (const std::int64_t m : {511, 512, 513, 1500}) {
+      Product product({transpose, m, 130, 67});
+      const std::size_t bytes =
+          matmul_scratch_bytes(transpose, product.a.view().spec(), product.b.view().spec());
+      TestRun run(2, bytes);
+      expect_product(product, run, false, false);
+    }
+  }
+}
+
+TEST(Matmul, RefusesShapesThatDoNotFit) {
+  TestRun run;
+  OwnedTensor<float> a({2, 3});
+  OwnedTensor<float> b({4, 5});
+  OwnedTensor<float> c({2, 5});
+  EXPECT_THROW(matmul(run, Transpose::kNN, a, b, c), Error);
+  EXPECT_THROW(matmul(run, Transpose::kNT, a, b, c), Error);
+  OwnedTensor<float> fits({3, 4});
+  EXPECT_THROW(matmul(run, Transpose::kNN, a, fits, c), Error);
+}
+
+TEST(ColumnSum, AddsTheSumOfEachColumn) {
+  for (const std::int64_t rows : {1, 3, 65, 1000}) {
+    for (const std::int64_t n : {1, 17, 129}) {
+      auto dy = random_tensor<float>({rows, n}, 1);
+      auto before = random_tensor<float>({n}, 2);
+      OwnedTensor<double> truth = before.as<double>();
+      ref::column_sum<double>(rows, n, dy.as<double>().values.data(), truth.values.data());
+      OwnedTensor<float> first = before;
+      for (const int threads : {1, 3}) {
+        TestRun run(threads, column_sum_scratch_bytes(dy.view().spec()));
+        OwnedTensor<float> sum = before;
+        column_sum(run, dy, sum);
+        // sqrt(rows) eps of a sum of magnitudes of at most rows + 1, each half on average.
+        const double bound = 4 * std::sqrt(rows + 2.0) * 6e-8 * (rows + 1.0);
+        EXPECT_LE(test::max_abs_difference(sum, truth), bound) << rows << " x " << n;
+        if (threads == 1) first = sum;
+        EXPECT_TRUE(sum == first);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace atl::ops
