@@ -50,6 +50,10 @@ class RngStream {
         {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), salt_[0], salt_[1]},
         key_);
   }
+  /// What names the stream to Philox: its key, and the upper half of every counter. For code that
+  /// draws many blocks at once and must give the same words.
+  std::array<std::uint32_t, 2> key() const { return key_; }
+  std::array<std::uint32_t, 2> salt() const { return salt_; }
   /// Word i of the stream.
   std::uint32_t word(std::uint64_t i) const { return block(i / 4)[i % 4]; }
   /// Uniform in [0, 1), element i.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "atoll/base/rng.h"
 #include "atoll/ops/run.h"
 
 namespace atl::ops {
@@ -11,9 +12,14 @@ void copy(Run& run, Tensor x, Tensor y);
 /// x = 0.
 void fill_zero(Run& run, Tensor x);
 
+/// The draws of one sample in one dropout layer at one step:
+/// RngStream(seed, kDropout, layer << 48 | step, sample). 0 <= layer < 2^16 and 0 <= step < 2^48.
+RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t step,
+                         std::int64_t sample);
+
 /// Inverted dropout: y = x / (1 - p) where the element's uniform draw is >= p, else 0; y may be x.
-/// The draw is RngStream(run.seed, kDropout, layer, step, global sample).uniform(element of the
-/// sample): a pure function, so the backward pass (the same call on dy) and recompute repeat it.
+/// The draw is dropout_stream(...).uniform(element of the sample): a pure function, so the backward
+/// pass (the same call on dy) and recompute repeat it.
 /// x, y: (B, T, C), row b being global sample run.first_sample + b. 0 <= p < 1.
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
 

@@ -9,27 +9,27 @@
 
 namespace atl::ops {
 
-/// Calls fn() when `dtype` is f32 and the memory is the host's; otherwise says why not.
+/// Calls fn() when the run's memory is the host's; otherwise says why not.
 template <typename Fn>
-Declined serve_f32(const Run& run, Dtype dtype, Fn&& fn) {
+Declined serve_host(const Run& run, Fn&& fn) {
   if (run.stream->device().kind() != DeviceKind::kCpu) return "not in host memory";
-  if (dtype != Dtype::kF32) return "not f32";
   fn();
   return kServed;
 }
 
-/// Calls fn(T{}) with T = float or double, as `dtype` says; otherwise says why not.
+/// serve_host for f32 alone.
+template <typename Fn>
+Declined serve_f32(const Run& run, Dtype dtype, Fn&& fn) {
+  if (dtype != Dtype::kF32) return "not f32";
+  return serve_host(run, fn);
+}
+
+/// serve_host for f32 and f64: calls fn(T{}) with T = float or double.
 template <typename Fn>
 Declined serve_any_float(const Run& run, Dtype dtype, Fn&& fn) {
-  if (run.stream->device().kind() != DeviceKind::kCpu) return "not in host memory";
-  if (dtype == Dtype::kF32) {
-    fn(float{});
-  } else if (dtype == Dtype::kF64) {
-    fn(double{});
-  } else {
-    return "neither f32 nor f64";
-  }
-  return kServed;
+  if (dtype == Dtype::kF32) return serve_host(run, [&] { fn(float{}); });
+  if (dtype == Dtype::kF64) return serve_host(run, [&] { fn(double{}); });
+  return "neither f32 nor f64";
 }
 
 /// Throws Error(kInternal) unless every tensor is defined and has `spec`.

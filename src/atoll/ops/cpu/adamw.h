@@ -1,0 +1,24 @@
+#pragma once
+
+// AdamW on f32 in vector units; arguments as in ops/adamw.h, already checked.
+
+#include "atoll/ops/adamw.h"
+
+namespace atl::ops::cpu {
+
+/// What an AdamWStep comes to for each element, made in double and rounded once.
+struct AdamWFactors {
+  float grad_scale;
+  float beta1;
+  float rest1;  ///< 1 - beta1
+  float beta2;
+  float rest2;       ///< 1 - beta2
+  float step_size;   ///< lr / (1 - beta1^step)
+  float root_scale;  ///< 1 / sqrt(1 - beta2^step)
+  float eps;
+  float decay;  ///< lr * weight_decay
+};
+
+void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m, Tensor v);
+
+}  // namespace atl::ops::cpu

@@ -1,0 +1,179 @@
+#include "atoll/ops/cpu/elementwise.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "atoll/ops/elementwise.h"
+
+// clang-format off
+#include "atoll/ops/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "atoll/ops/cpu/elementwise.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "atoll/ops/cpu/lanes-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+void Add(const float* a, const float* b, std::size_t n, float* y) {
+  for_lanes(n, [&](std::size_t i, auto lanes)
+                   HWY_ATTR { lanes.store(hn::Add(lanes.load(a + i), lanes.load(b + i)), y + i); });
+}
+
+using U64 = hn::ScalableTag<std::uint64_t>;
+using V64 = hn::Vec<U64>;
+
+// The low halves' product, in 64 bits; what is in the high halves does not matter.
+HWY_INLINE V64 multiply_words(V64 a, V64 b) {
+#if HWY_TARGET == HWY_SCALAR  // has no vector whose lanes could be seen as 32-bit halves
+  const std::uint64_t low_half = 0xFFFFFFFFU;
+  return hn::Set(U64(), (hn::GetLane(a) & low_half) * (hn::GetLane(b) & low_half));
+#else
+  const hn::Repartition<std::uint32_t, U64> d32;
+  return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
+#endif
+}
+
+// Philox4x32-10 (base/rng.h) on as many counters as there are 64-bit lanes: blocks first_block,
+// first_block + 1, ... of the stream (key, salt), four words each, in order. A word lies in the low
+// half of a lane; the high halves hold rubbish until the end.
+void PhiloxBlocks(const std::uint32_t* key, const std::uint32_t* salt, std::uint64_t first_block,
+                  std::uint32_t* words) {
+  const U64 d;
+  const V64 low_half = hn::Set(d, 0xFFFFFFFFU);
+  const V64 multiplier0 = hn::Set(d, 0xD2511F53U);
+  const V64 multiplier1 = hn::Set(d, 0xCD9E8D57U);
+  const V64 block = hn::Iota(d, first_block);
+  V64 c0 = block;
+  V64 c1 = hn::ShiftRight<32>(block);
+  V64 c2 = hn::Set(d, salt[0]);
+  V64 c3 = hn::Set(d, salt[1]);
+  std::uint32_t key0 = key[0];
+  std::uint32_t key1 = key[1];
+  for (int round = 0; round < 10; ++round) {
+    const V64 p0 = multiply_words(c0, multiplier0);
+    const V64 p1 = multiply_words(c2, multiplier1);
+    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, key0));
+    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, key1));
+    c1 = p1;
+    c3 = p0;
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  const V64 words01 = hn::Or(hn::And(c0, low_half), hn::ShiftLeft<32>(c1));
+  const V64 words23 = hn::Or(hn::And(c2, low_half), hn::ShiftLeft<32>(c3));
+  HWY_ALIGN std::uint64_t pairs[2 * HWY_MAX_BYTES / sizeof(std::uint64_t)];
+  hn::StoreInterleaved2(words01, words23, d, pairs);
+  std::memcpy(words, pairs, 2 * hn::Lanes(d) * sizeof(std::uint64_t));
+}
+
+// y = x * scale where the element's 24-bit draw is at least `threshold`, else 0. Elements
+// [first, first + n) of a sample; first is a multiple of the words one round of Philox gives.
+void DropoutSpan(const std::uint32_t* key, const std::uint32_t* salt, std::uint32_t threshold,
+                 float scale, std::size_t first, std::size_t n, const float* x, float* y) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::RebindToSigned<F32> di;
+  const auto last_dropped = hn::Set(di, static_cast<std::int32_t>(threshold) - 1);
+  const Vf factor = hn::Set(d, scale);
+  const std::size_t batch = 4 * hn::Lanes(U64());
+  HWY_ALIGN std::uint32_t words[4 * HWY_MAX_BYTES / sizeof(std::uint64_t)];
+  for (std::size_t at = 0; at < n; at += batch) {
+    PhiloxBlocks(key, salt, (first + at) / 4, words);
+    for_lanes(std::min(batch, n - at), [&](std::size_t i, auto lanes) HWY_ATTR {
+      const auto draw = hn::BitCast(di, hn::ShiftRight<8>(hn::LoadU(du, words + i)));
+      const auto keep = hn::RebindMask(d, hn::Gt(draw, last_dropped));
+      const Vf kept = hn::Mul(lanes.load(x + at + i), factor);
+      lanes.store(hn::IfThenElseZero(keep, kept), y + at + i);
+    });
+  }
+}
+
+double SumOfSquares(const float* x, std::size_t n) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, hn::ScalableTag<double>> half;
+  const std::size_t width = hn::Lanes(d);
+  auto even = hn::Zero(d);
+  auto odd = hn::Zero(d);
+  std::size_t i = 0;
+  for (; i + 2 * width <= n; i += 2 * width) {
+    const auto a = hn::PromoteTo(d, hn::LoadU(half, x + i));
+    const auto b = hn::PromoteTo(d, hn::LoadU(half, x + i + width));
+    even = hn::MulAdd(a, a, even);
+    odd = hn::MulAdd(b, b, odd);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  for (; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::ops::cpu {
+
+namespace {
+
+HWY_EXPORT(Add);
+HWY_EXPORT(DropoutSpan);
+HWY_EXPORT(SumOfSquares);
+
+// A multiple of every vector's elements and of what one round of Philox gives on it.
+constexpr std::int64_t kElementsPerTask = 16384;
+// Partial sums live on the stack: their number is bounded, so their size grows with the tensor.
+constexpr std::int64_t kMaxPartials = 1024;
+
+}  // namespace
+
+void add(Run& run, Tensor a, Tensor b, Tensor y) {
+  run.threads().run_chunked(y.num_elements(), kElementsPerTask,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              HWY_DYNAMIC_DISPATCH(Add)
+                              (a.data<float>() + begin, b.data<float>() + begin,
+                               static_cast<std::size_t>(end - begin), y.data<float>() + begin);
+                            });
+}
+
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
+  const std::int64_t size = x.dim(1) * x.dim(2);
+  const std::int64_t tasks_per_sample = (size + kElementsPerTask - 1) / kElementsPerTask;
+  // draw * 2^-24 >= p for an integer draw is draw >= ceil(p * 2^24), exactly.
+  const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
+  const auto scale = static_cast<float>(1 / (1 - p));
+  run.threads().run(x.dim(0) * tasks_per_sample, [&](std::int64_t task) {
+    const std::int64_t sample = task / tasks_per_sample;
+    const std::int64_t begin = task % tasks_per_sample * kElementsPerTask;
+    const std::int64_t n = std::min(kElementsPerTask, size - begin);
+    const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + sample);
+    HWY_DYNAMIC_DISPATCH(DropoutSpan)
+    (stream.key().data(), stream.salt().data(), threshold, scale, static_cast<std::size_t>(begin),
+     static_cast<std::size_t>(n), x.data<float>() + sample * size + begin,
+     y.data<float>() + sample * size + begin);
+  });
+}
+
+double sum_of_squares(Run& run, Tensor x) {
+  const std::int64_t n = x.num_elements();
+  const std::int64_t even_share = (n + kMaxPartials - 1) / kMaxPartials;
+  const std::int64_t tasks = (even_share + kElementsPerTask - 1) / kElementsPerTask;
+  const std::int64_t grain = std::max<std::int64_t>(1, tasks) * kElementsPerTask;
+  std::array<double, kMaxPartials> partials;
+  run.threads().run_chunked(n, grain, [&](std::int64_t begin, std::int64_t end) {
+    partials[static_cast<std::size_t>(begin / grain)] = HWY_DYNAMIC_DISPATCH(SumOfSquares)(
+        x.data<float>() + begin, static_cast<std::size_t>(end - begin));
+  });
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < n; begin += grain) {
+    sum += partials[static_cast<std::size_t>(begin / grain)];
+  }
+  return sum;
+}
+
+}  // namespace atl::ops::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,13 @@
+#pragma once
+
+// Elementwise f32 ops on vector units; arguments as in ops/elementwise.h, already checked.
+
+#include "atoll/ops/run.h"
+
+namespace atl::ops::cpu {
+
+void add(Run& run, Tensor a, Tensor b, Tensor y);
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
+double sum_of_squares(Run& run, Tensor x);
+
+}  // namespace atl::ops::cpu

@@ -1,0 +1,14 @@
+#pragma once
+
+// Embeddings of f32 on vector units; arguments as in ops/embedding.h, already checked.
+
+#include "atoll/ops/run.h"
+
+namespace atl::ops::cpu {
+
+void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);
+void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable);
+void position_embedding_forward(Run& run, std::int64_t first_position, Tensor table, Tensor y);
+void position_embedding_backward(Run& run, Tensor dy, Tensor dtable);
+
+}  // namespace atl::ops::cpu

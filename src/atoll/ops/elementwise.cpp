@@ -1,0 +1,140 @@
+#include "atoll/ops/elementwise.h"
+
+#include <cstring>
+
+#include "atoll/ops/cpu/elementwise.h"
+#include "atoll/ops/ref/elementwise.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+struct Add {
+  Tensor a, b, y;
+};
+struct Copy {
+  Tensor x, y;
+};
+struct FillZero {
+  Tensor x;
+};
+struct Dropout {
+  double p;
+  std::int64_t layer;
+  Tensor x, y;
+};
+struct SumOfSquares {
+  Tensor x;
+  double* sum;
+};
+
+// Bytes in one task of a copy or fill.
+constexpr std::int64_t kBytesPerTask = 1 << 18;
+
+constexpr Implementation<Add> kAdd[] = {
+    {"cpu",
+     [](Run& run, const Add& a) {
+       return serve_f32(run, a.y.dtype(), [&] { cpu::add(run, a.a, a.b, a.y); });
+     }},
+    {"ref",
+     [](Run& run, const Add& a) {
+       return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) { ref::add<T>(a.a, a.b, a.y); });
+     }},
+};
+
+// Copies and fills move bytes, so one implementation serves every dtype.
+constexpr Implementation<Copy> kCopy[] = {
+    {"cpu",
+     [](Run& run, const Copy& a) {
+       return serve_host(run, [&] {
+         const auto bytes = static_cast<std::int64_t>(a.x.bytes());
+         run.threads().run_chunked(bytes, kBytesPerTask, [&](std::int64_t begin, std::int64_t end) {
+           std::memcpy(static_cast<std::byte*>(a.y.raw()) + begin,
+                       static_cast<const std::byte*>(a.x.raw()) + begin,
+                       static_cast<std::size_t>(end - begin));
+         });
+       });
+     }},
+};
+
+constexpr Implementation<FillZero> kFillZero[] = {
+    {"cpu",
+     [](Run& run, const FillZero& a) {
+       return serve_host(run, [&] {
+         const auto bytes = static_cast<std::int64_t>(a.x.bytes());
+         run.threads().run_chunked(bytes, kBytesPerTask, [&](std::int64_t begin, std::int64_t end) {
+           std::memset(static_cast<std::byte*>(a.x.raw()) + begin, 0,
+                       static_cast<std::size_t>(end - begin));
+         });
+       });
+     }},
+};
+
+constexpr Implementation<Dropout> kDropout[] = {
+    {"cpu",
+     [](Run& run, const Dropout& a) {
+       return serve_f32(run, a.x.dtype(), [&] { cpu::dropout(run, a.p, a.layer, a.x, a.y); });
+     }},
+    {"ref",
+     [](Run& run, const Dropout& a) {
+       return serve_any_float(run, a.x.dtype(),
+                              [&]<typename T>(T) { ref::dropout<T>(run, a.p, a.layer, a.x, a.y); });
+     }},
+};
+
+constexpr Implementation<SumOfSquares> kSumOfSquares[] = {
+    {"cpu",
+     [](Run& run, const SumOfSquares& a) {
+       return serve_f32(run, a.x.dtype(), [&] { *a.sum = cpu::sum_of_squares(run, a.x); });
+     }},
+    {"ref",
+     [](Run& run, const SumOfSquares& a) {
+       return serve_any_float(run, a.x.dtype(),
+                              [&]<typename T>(T) { *a.sum = ref::sum_of_squares<T>(a.x); });
+     }},
+};
+
+}  // namespace
+
+void add(Run& run, Tensor a, Tensor b, Tensor y) {
+  check_size("add", y.dtype(), y.num_elements(), {a, b, y});
+  dispatch<Add>("add", kAdd, run, {a, b, y});
+}
+
+void copy(Run& run, Tensor x, Tensor y) {
+  check_size("copy", x.dtype(), x.num_elements(), {x, y});
+  dispatch<Copy>("copy", kCopy, run, {x, y});
+}
+
+void fill_zero(Run& run, Tensor x) {
+  check_size("fill_zero", x.dtype(), x.num_elements(), {x});
+  dispatch<FillZero>("fill_zero", kFillZero, run, {x});
+}
+
+RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t step,
+                         std::int64_t sample) {
+  constexpr int kStepBits = 48;
+  ATOLL_CHECK(layer >= 0 && layer < (std::int64_t{1} << 16) && step >= 0 &&
+                  step < (std::int64_t{1} << kStepBits) && sample >= 0,
+              "dropout in layer {} at step {} of sample {}", layer, step, sample);
+  const auto where = static_cast<std::uint64_t>(layer) << kStepBits;
+  return RngStream(seed, RngPurpose::kDropout, where | static_cast<std::uint64_t>(step),
+                   static_cast<std::uint64_t>(sample));
+}
+
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
+  ATOLL_CHECK(p >= 0 && p < 1, "dropout: p is {}, it must be in [0, 1)", p);
+  ATOLL_CHECK(x.shape().rank() == 3, "dropout: x is {}", x.spec().to_string());
+  check_spec("dropout", x.spec(), {x, y});
+  dispatch<Dropout>("dropout", kDropout, run, {p, layer, x, y});
+}
+
+double sum_of_squares(Run& run, Tensor x) {
+  check_size("sum_of_squares", x.dtype(), x.num_elements(), {x});
+  double sum = 0;
+  dispatch<SumOfSquares>("sum_of_squares", kSumOfSquares, run, {x, &sum});
+  return sum;
+}
+
+}  // namespace atl::ops

@@ -1,0 +1,138 @@
+#include "atoll/ops/embedding.h"
+
+#include "atoll/ops/cpu/embedding.h"
+#include "atoll/ops/ref/embedding.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+struct Forward {
+  Tensor tokens, table, y;
+};
+struct Backward {
+  Tensor tokens, dy, dtable;
+};
+struct PositionForward {
+  std::int64_t first_position;
+  Tensor table, y;
+};
+struct PositionBackward {
+  Tensor dy, dtable;
+};
+
+constexpr Implementation<Forward> kForward[] = {
+    {"cpu",
+     [](Run& run, const Forward& a) {
+       return serve_f32(run, a.y.dtype(),
+                        [&] { cpu::embedding_forward(run, a.tokens, a.table, a.y); });
+     }},
+    {"ref",
+     [](Run& run, const Forward& a) {
+       return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) {
+         ref::embedding_forward<T>(a.tokens, a.table, a.y);
+       });
+     }},
+};
+
+constexpr Implementation<Backward> kBackward[] = {
+    {"cpu",
+     [](Run& run, const Backward& a) {
+       return serve_f32(run, a.dy.dtype(),
+                        [&] { cpu::embedding_backward(run, a.tokens, a.dy, a.dtable); });
+     }},
+    {"ref",
+     [](Run& run, const Backward& a) {
+       return serve_any_float(run, a.dy.dtype(), [&]<typename T>(T) {
+         ref::embedding_backward<T>(a.tokens, a.dy, a.dtable);
+       });
+     }},
+};
+
+constexpr Implementation<PositionForward> kPositionForward[] = {
+    {"cpu",
+     [](Run& run, const PositionForward& a) {
+       return serve_f32(run, a.y.dtype(), [&] {
+         cpu::position_embedding_forward(run, a.first_position, a.table, a.y);
+       });
+     }},
+    {"ref",
+     [](Run& run, const PositionForward& a) {
+       return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) {
+         ref::position_embedding_forward<T>(a.first_position, a.table, a.y);
+       });
+     }},
+};
+
+constexpr Implementation<PositionBackward> kPositionBackward[] = {
+    {"cpu",
+     [](Run& run, const PositionBackward& a) {
+       return serve_f32(run, a.dy.dtype(),
+                        [&] { cpu::position_embedding_backward(run, a.dy, a.dtable); });
+     }},
+    {"ref",
+     [](Run& run, const PositionBackward& a) {
+       return serve_any_float(run, a.dy.dtype(), [&]<typename T>(T) {
+         ref::position_embedding_backward<T>(a.dy, a.dtable);
+       });
+     }},
+};
+
+// Tokens come from files and users, so their range is checked in every build; it costs one compare
+// for each C elements that are moved.
+void check_tokens(const Tensor& tokens, std::int64_t vocab_size) {
+  ATOLL_CHECK(tokens.dtype() == Dtype::kI32 && tokens.shape().rank() == 2, "tokens are {}",
+              tokens.spec().to_string());
+  const std::int64_t steps = tokens.dim(1);
+  for (std::int64_t i = 0; i < tokens.num_elements(); ++i) {
+    const std::int32_t token = tokens.data<std::int32_t>()[i];
+    if (token < 0 || token >= vocab_size) {
+      throw damaged_error(
+          "token {} at row {}, position {} of the micro-batch is outside the model's vocabulary of "
+          "{}; was the data made with this model's tokenizer?",
+          token, i / steps, i % steps, vocab_size);
+    }
+  }
+}
+
+// (V, C) or (P, C), of the activations' width and dtype.
+void check_table(const char* op, const Tensor& table, const Tensor& y) {
+  ATOLL_CHECK(y.shape().rank() == 3, "{}: activations are {}", op, y.spec().to_string());
+  ATOLL_CHECK(table.shape().rank() == 2, "{}: table is {}", op, table.spec().to_string());
+  check_spec(op, {y.dtype(), {table.dim(0), y.dim(2)}}, {table});
+}
+
+}  // namespace
+
+void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
+  check_table("embedding_forward", table, y);
+  check_size("embedding_forward", Dtype::kI32, y.shape().num_rows(), {tokens});
+  check_tokens(tokens, table.dim(0));
+  dispatch<Forward>("embedding_forward", kForward, run, {tokens, table, y});
+}
+
+void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
+  check_table("embedding_backward", dtable, dy);
+  check_size("embedding_backward", Dtype::kI32, dy.shape().num_rows(), {tokens});
+  check_tokens(tokens, dtable.dim(0));
+  dispatch<Backward>("embedding_backward", kBackward, run, {tokens, dy, dtable});
+}
+
+void position_embedding_forward(Run& run, std::int64_t first_position, Tensor table, Tensor y) {
+  check_table("position_embedding_forward", table, y);
+  ATOLL_CHECK(first_position >= 0 && first_position + y.dim(1) <= table.dim(0),
+              "positions {} to {} of a table of {}", first_position, first_position + y.dim(1),
+              table.dim(0));
+  dispatch<PositionForward>("position_embedding_forward", kPositionForward, run,
+                            {first_position, table, y});
+}
+
+void position_embedding_backward(Run& run, Tensor dy, Tensor dtable) {
+  check_table("position_embedding_backward", dtable, dy);
+  ATOLL_CHECK(dy.dim(1) <= dtable.dim(0), "{} positions of a table of {}", dy.dim(1),
+              dtable.dim(0));
+  dispatch<PositionBackward>("position_embedding_backward", kPositionBackward, run, {dy, dtable});
+}
+
+}  // namespace atl::ops

@@ -1,0 +1,57 @@
+#pragma once
+
+// Embeddings as their definitions say, in any float type; tokens are already checked.
+
+#include "atoll/tensor/tensor.h"
+
+namespace atl::ops::ref {
+
+/// y[b, t] = table[tokens[b, t]].
+template <typename T>
+void embedding_forward(Tensor tokens, Tensor table, Tensor y) {
+  const std::int64_t C = table.dim(1);
+  for (std::int64_t row = 0; row < tokens.num_elements(); ++row) {
+    const std::int64_t token = tokens.data<std::int32_t>()[row];
+    for (std::int64_t c = 0; c < C; ++c) {
+      y.data<T>()[row * C + c] = table.data<T>()[token * C + c];
+    }
+  }
+}
+
+/// dtable[tokens[b, t]] += dy[b, t], in (b, t) order.
+template <typename T>
+void embedding_backward(Tensor tokens, Tensor dy, Tensor dtable) {
+  const std::int64_t C = dtable.dim(1);
+  for (std::int64_t row = 0; row < tokens.num_elements(); ++row) {
+    const std::int64_t token = tokens.data<std::int32_t>()[row];
+    for (std::int64_t c = 0; c < C; ++c) {
+      dtable.data<T>()[token * C + c] += dy.data<T>()[row * C + c];
+    }
+  }
+}
+
+/// y[b, t] += table[first_position + t].
+template <typename T>
+void position_embedding_forward(std::int64_t first_position, Tensor table, Tensor y) {
+  const std::int64_t C = table.dim(1);
+  for (std::int64_t row = 0; row < y.shape().num_rows(); ++row) {
+    const std::int64_t position = first_position + row % y.dim(1);
+    for (std::int64_t c = 0; c < C; ++c) {
+      y.data<T>()[row * C + c] += table.data<T>()[position * C + c];
+    }
+  }
+}
+
+/// dtable[t] += sum over b of dy[b, t], in order of b.
+template <typename T>
+void position_embedding_backward(Tensor dy, Tensor dtable) {
+  const std::int64_t C = dtable.dim(1);
+  for (std::int64_t row = 0; row < dy.shape().num_rows(); ++row) {
+    const std::int64_t position = row % dy.dim(1);
+    for (std::int64_t c = 0; c < C; ++c) {
+      dtable.data<T>()[position * C + c] += dy.data<T>()[row * C + c];
+    }
+  }
+}
+
+}  // namespace atl::ops::ref
