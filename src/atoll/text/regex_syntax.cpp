@@ -65,7 +65,7 @@ class Rewriter {
 
  private:
   [[noreturn]] void refuse(std::string_view what, std::size_t size) const {
-    throw user_error("{}: {} ({}) at byte {} of the regular expression is not supported: {}",
+    throw user_error("{}: {} \"{}\" at byte {} of the regular expression is not supported: {}",
                      where_, what, in_.substr(at_, size), at_, in_);
   }
 

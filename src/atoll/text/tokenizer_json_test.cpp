@@ -1,0 +1,208 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "atoll/base/error.h"
+#include "atoll/text/bpe_trainer.h"
+#include "atoll/text/tokenizer.h"
+
+namespace atl {
+namespace {
+
+using Json = nlohmann::json;
+using Ids = std::vector<std::int32_t>;
+
+// A valid file to change: 1 special, 256 bytes, and merges to "the" and "Ġthe".
+Json valid_json() {
+  const std::string_view text = "the the the";
+  return Json::parse(train_bpe({&text, 1}, {.vocab_size = 260}).to_json());
+}
+
+Tokenizer read(const Json& json) {
+  return Tokenizer::from_json(json.dump(), "t.json");
+}
+
+void expect_error(const Json& json, ErrorKind kind, const std::string& message) {
+  try {
+    read(json);
+    ADD_FAILURE() << "accepted; expected: " << message;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_THAT(error.what(), testing::StartsWith("t.json: "));
+    EXPECT_THAT(error.what(), testing::HasSubstr(message));
+  }
+}
+
+// Sets the value at `pointer` and expects the file to be refused with `message`.
+void expect_refused(const char* pointer, const Json& value, const std::string& message) {
+  Json json = valid_json();
+  json[Json::json_pointer(pointer)] = value;
+  expect_error(json, ErrorKind::kUser, message);
+}
+void expect_damaged(const char* pointer, const Json& value, const std::string& message) {
+  Json json = valid_json();
+  json[Json::json_pointer(pointer)] = value;
+  expect_error(json, ErrorKind::kDamaged, message);
+}
+
+TEST(TokenizerJson, WhatWasReadGoesBackByteForByte) {
+  const std::string text = "  " + valid_json().dump(7) + "\n\n";
+  EXPECT_EQ(Tokenizer::from_json(text, "t.json").to_json(), text);
+}
+
+TEST(TokenizerJson, BothNotationsOfMergesMeanTheSame) {
+  Json json = valid_json();
+  const Ids expected = read(json).encode("the the");
+  EXPECT_EQ(expected.size(), 2U);
+  for (Json& merge : json["model"]["merges"]) {
+    merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+  }
+  EXPECT_EQ(read(json).encode("the the"), expected);
+}
+
+TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
+  expect_refused("/version", "2.0", "version");
+  expect_refused("/truncation", {{"max_length", 5}}, "truncation");
+  expect_refused("/padding", {{"strategy", "x"}}, "padding");
+  expect_refused("/novelty", 1, "the key \"novelty\"");
+  expect_refused("/normalizer", {{"type", "Lowercase"}}, "normalizer has the type Lowercase");
+  expect_refused("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Replace"}}}}},
+                 "Replace");
+  expect_refused("/pre_tokenizer", nullptr, "null as step 1");
+  expect_refused("/pre_tokenizer", {{"type", "Metaspace"}}, "Metaspace");
+  expect_refused("/pre_tokenizer/extra", true, "the key \"extra\"");
+  expect_refused("/post_processor", {{"type", "BertProcessing"}}, "BertProcessing");
+  expect_refused("/decoder", nullptr, "decoder has the type null");
+  expect_refused("/decoder", {{"type", "WordPiece"}}, "WordPiece");
+  expect_refused("/model/type", "Unigram", "Unigram");
+  expect_refused("/model/dropout", 0.1, "dropout 0.1");
+  expect_refused("/model/continuing_subword_prefix", "##", "continuing_subword_prefix");
+  expect_refused("/model/end_of_word_suffix", "</w>", "end_of_word_suffix");
+  expect_refused("/added_tokens/0/single_word", true, "single_word");
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Contiguous"}};
+  expect_refused("/pre_tokenizer",
+                 {{"type", "Sequence"}, {"pretokenizers", {split, {{"type", "ByteLevel"}}}}},
+                 "the behavior Contiguous");
+  Json no_byte = valid_json();
+  no_byte["model"]["vocab"].erase("Ā");
+  expect_error(no_byte, ErrorKind::kUser, "no token for byte 0x00");
+}
+
+TEST(TokenizerJson, DamageIsNamedByPlaceAndValue) {
+  expect_damaged("/model/vocab", Json::array(), "model.vocab");
+  expect_damaged("/model/vocab/a", 4294967296, "model.vocab[\"a\"]: 4294967296 is not a token id");
+  expect_damaged("/model/vocab/a", -3, "-3 is not a token id");
+  expect_damaged("/model/vocab/a", 1.5, "1.5 is not a token id");
+  expect_damaged("/model/vocab/a", 2000000000, "outside 0 to");
+  expect_damaged("/model/vocab/a", 12, "share the id 12");
+  expect_damaged("/model/merges/0", Json::array({"t", "nope"}), "needs the token \"nope\"");
+  expect_damaged("/model/merges/0", Json::array({"q", "j"}), "needs the token \"qj\"");
+  expect_damaged("/model/merges/1", "a b c", "model.merges[1]");
+  expect_damaged("/model/merges/1", Json::array({"a"}), "model.merges[1]");
+  expect_damaged("/model/ignore_merges", "yes", "\"ignore_merges\" must be true or false");
+  expect_damaged("/added_tokens/0/content", "", "the content is empty");
+  expect_damaged("/added_tokens/0/content", "a", "gives \"a\" the id 0, model.vocab the id");
+  expect_damaged("/added_tokens/0/content", "new", "share the id 0");
+  expect_damaged("/added_tokens/1", valid_json()["added_tokens"][0], "there twice");
+  for (const char* key : {"model", "pre_tokenizer", "decoder"}) {
+    Json json = valid_json();
+    json.erase(key);
+    expect_error(json, ErrorKind::kDamaged, fmt::format("the key \"{}\" is missing", key));
+  }
+  for (const char* key : {"vocab", "merges"}) {
+    Json json = valid_json();
+    json["model"].erase(key);
+    expect_error(json, ErrorKind::kDamaged, fmt::format("model: the key \"{}\" is missing", key));
+  }
+  expect_error(Json::array(), ErrorKind::kDamaged, "must be an object");
+  EXPECT_THROW(Tokenizer::from_json("", "t.json"), Error);
+  EXPECT_THROW(Tokenizer::from_json("{\"model\": \xFF}", "t.json"), Error);
+}
+
+TEST(TokenizerJson, NoDamageCrashesIt) {
+  const std::string text = valid_json().dump();
+  std::mt19937 rng(5);
+  for (int round = 0; round < 400; ++round) {
+    std::string bad = text;
+    for (int i = 0; i < 3; ++i) bad[rng() % bad.size()] = static_cast<char>(rng() % 128);
+    if (round % 4 == 0) bad.resize(rng() % bad.size());
+    try {
+      const Tokenizer tokenizer = Tokenizer::from_json(bad, "t.json");
+      const Ids ids = tokenizer.encode("the \xFF<|endoftext|>");
+      (void)tokenizer.decode(ids);
+    } catch (const Error& error) {
+      ASSERT_NE(error.kind(), ErrorKind::kInternal) << error.what();
+    }
+  }
+}
+
+TEST(TokenizerJson, TemplatesAddTheirTokensWhenAsked) {
+  Json json = valid_json();
+  json["post_processor"] = Json::parse(R"({"type": "Sequence", "processors": [
+      {"type": "ByteLevel"},
+      {"type": "TemplateProcessing",
+       "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}},
+                  {"Sequence": {"id": "A", "type_id": 0}},
+                  {"SpecialToken": {"id": "end", "type_id": 0}}],
+       "pair": [],
+       "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["x"]},
+                          "end": {"id": "end", "ids": [3, 4], "tokens": ["x", "y"]}}}]})");
+  const Tokenizer tokenizer = read(json);
+  const std::int32_t the = *tokenizer.id_of("the");
+  EXPECT_EQ(tokenizer.encode("the"), (Ids{the}));
+  EXPECT_EQ(tokenizer.encode("the", {.add_special = true}), (Ids{0, the, 3, 4}));
+}
+
+TEST(TokenizerJson, IgnoreMergesTakesWholeWords) {
+  Json json = valid_json();
+  json["model"]["vocab"]["qqq"] = 260;
+  EXPECT_EQ(read(json).encode("qqq").size(), 3U);
+  json["model"]["ignore_merges"] = true;
+  EXPECT_EQ(read(json).encode("qqq"), (Ids{260}));
+}
+
+TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAlong) {
+  Json json = valid_json();
+  const auto add = [&](int id, const char* content, bool lstrip, bool rstrip) {
+    json["added_tokens"].push_back({{"id", id},
+                                    {"content", content},
+                                    {"lstrip", lstrip},
+                                    {"rstrip", rstrip},
+                                    {"special", true}});
+  };
+  add(260, "<l>", true, false);
+  add(261, "<r>", false, true);
+  add(262, "<r>x", false, false);
+  const Tokenizer tokenizer = read(json);
+  const std::int32_t the = *tokenizer.id_of("the");
+  EXPECT_EQ(tokenizer.encode("the \u3000\n<l>the"), (Ids{the, 260, the}));
+  EXPECT_EQ(tokenizer.encode("the<r> \u3000\nthe"), (Ids{the, 261, the}));
+  EXPECT_EQ(tokenizer.encode("<r> <l>"), (Ids{261, 260}));
+  EXPECT_EQ(tokenizer.encode("<r>x"), (Ids{262}));  // the longest
+}
+
+TEST(TokenizerJson, NormalizersRunBeforeWordsAndSkipBadBytes) {
+  Json json = valid_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  const Tokenizer tokenizer = read(json);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\u0301 \xFF\u0301")), "é \xFF\u0301");
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKD"}}}}};
+  EXPECT_EQ(read(json).decode(read(json).encode("ﬁé")), "fie\u0301");
+}
+
+TEST(TokenizerJson, EndOfTextIsFoundByNameOrByBeingAlone) {
+  Json json = valid_json();
+  json["model"]["vocab"].erase("<|endoftext|>");
+  json["added_tokens"][0]["content"] = "<odd name>";
+  EXPECT_EQ(read(json).end_of_text(), 0);
+  json["added_tokens"].push_back({{"id", 260}, {"content", "</s>"}, {"special", true}});
+  EXPECT_EQ(read(json).end_of_text(), 260);
+  json["added_tokens"][1]["content"] = "<other>";
+  EXPECT_EQ(read(json).end_of_text(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace atl
