@@ -24,7 +24,7 @@ std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv);
 /// each new query to everything up to its own position.
 ///
 /// qkv: (B, T, qkv_width)  k_cache, v_cache: (B, P, kv_width), past + T <= P
-/// out: (B, T, query_width).
+/// out: (B, T, query_width). Needs attention_scratch_bytes of scratch.
 void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
                       Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out);
 

@@ -1,0 +1,159 @@
+#include "atoll/ops/attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "atoll/ops/cpu/attention.h"
+#include "atoll/ops/ref/attention.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+// The operands of one call; those that an op does not have are undefined.
+struct AttentionArgs {
+  HeadLayout heads;
+  double scale;
+  Tensor qkv, out, lse, dout, dqkv;
+  std::int64_t past = 0;
+  Tensor k_cache, v_cache;
+};
+using AttentionImplementation = Implementation<AttentionArgs>;
+
+template <typename Fn>
+Declined serve_tiled(const Run& run, const AttentionArgs& a, Fn&& fn) {
+  if (a.heads.head_dim > cpu::kMaxHeadDim) return "head_dim above 256";
+  return serve_f32(run, a.qkv.dtype(), fn);
+}
+
+constexpr AttentionImplementation kForward[] = {
+    {"cpu",
+     [](Run& run, const AttentionArgs& a) {
+       return serve_tiled(
+           run, a, [&] { cpu::attention_forward(run, a.heads, a.scale, a.qkv, a.out, a.lse); });
+     }},
+    {"ref",
+     [](Run& run, const AttentionArgs& a) {
+       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+         ref::attention_forward<T>(run, a.heads, a.scale, a.qkv, a.out, a.lse);
+       });
+     }},
+};
+
+constexpr AttentionImplementation kBackward[] = {
+    {"cpu",
+     [](Run& run, const AttentionArgs& a) {
+       return serve_tiled(run, a, [&] {
+         cpu::attention_backward(run, a.heads, a.scale, a.qkv, a.out, a.lse, a.dout, a.dqkv);
+       });
+     }},
+    {"ref",
+     [](Run& run, const AttentionArgs& a) {
+       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+         ref::attention_backward<T>(run, a.heads, a.scale, a.qkv, a.out, a.lse, a.dout, a.dqkv);
+       });
+     }},
+};
+
+constexpr AttentionImplementation kCached[] = {
+    {"cpu",
+     [](Run& run, const AttentionArgs& a) {
+       return serve_tiled(run, a, [&] {
+         cpu::attention_cached(run, a.heads, a.scale, a.past, a.qkv, a.k_cache, a.v_cache, a.out);
+       });
+     }},
+    {"ref",
+     [](Run& run, const AttentionArgs& a) {
+       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+         ref::attention_cached<T>(run, a.heads, a.scale, a.past, a.qkv, a.k_cache, a.v_cache,
+                                  a.out);
+       });
+     }},
+};
+
+void check_heads(const char* op, const HeadLayout& heads, const Tensor& qkv) {
+  ATOLL_CHECK(heads.num_kv_heads > 0 && heads.head_dim > 0 &&
+                  heads.num_heads % heads.num_kv_heads == 0 && heads.num_heads > 0,
+              "{}: {} query heads cannot share {} key-value heads of {} elements", op,
+              heads.num_heads, heads.num_kv_heads, heads.head_dim);
+  ATOLL_CHECK(qkv.shape().rank() == 3 && qkv.dim(-1) == heads.qkv_width(),
+              "{}: {} where (B, T, {}) is needed", op, qkv.spec().to_string(), heads.qkv_width());
+}
+
+// (B, T, query_width), the spec of attended values.
+Spec attended_spec(const HeadLayout& heads, const Tensor& qkv) {
+  return qkv.spec().with_last(heads.query_width());
+}
+
+// Copies the new keys and values to rows [past, past + T) of the caches.
+void store_new_rows(Run& run, const AttentionArgs& a) {
+  constexpr std::int64_t kRowsPerTask = 16;
+  const std::int64_t T = a.qkv.dim(1);
+  const std::size_t size = dtype_size(a.qkv.dtype());
+  const std::size_t row_bytes = static_cast<std::size_t>(a.heads.kv_width()) * size;
+  const auto* from = static_cast<const std::byte*>(a.qkv.raw());
+  auto* keys = static_cast<std::byte*>(a.k_cache.raw());
+  auto* values = static_cast<std::byte*>(a.v_cache.raw());
+  run.threads().run_chunked(
+      a.qkv.dim(0) * T, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::int64_t cached = row / T * a.k_cache.dim(1) + a.past + row % T;
+          const std::byte* k =
+              from +
+              static_cast<std::size_t>(row * a.heads.qkv_width() + a.heads.query_width()) * size;
+          const std::size_t offset = static_cast<std::size_t>(cached) * row_bytes;
+          std::memcpy(keys + offset, k, row_bytes);
+          std::memcpy(values + offset, k + row_bytes, row_bytes);
+        }
+      });
+}
+
+}  // namespace
+
+void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
+                       Tensor lse) {
+  constexpr const char* kOp = "attention_forward";
+  check_heads(kOp, heads, qkv);
+  check_spec(kOp, attended_spec(heads, qkv), {out});
+  check_spec(kOp, {qkv.dtype(), {qkv.dim(0), heads.num_heads, qkv.dim(1)}}, {lse});
+  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scale, qkv, out, lse});
+}
+
+void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
+                        Tensor lse, Tensor dout, Tensor dqkv) {
+  constexpr const char* kOp = "attention_backward";
+  check_heads(kOp, heads, qkv);
+  check_spec(kOp, qkv.spec(), {qkv, dqkv});
+  check_spec(kOp, attended_spec(heads, qkv), {out, dout});
+  check_spec(kOp, {qkv.dtype(), {qkv.dim(0), heads.num_heads, qkv.dim(1)}}, {lse});
+  dispatch<AttentionArgs>(kOp, kBackward, run, {heads, scale, qkv, out, lse, dout, dqkv});
+}
+
+std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
+  return std::max(cpu::attention_backward_scratch_bytes(heads, qkv),
+                  cpu::attention_cached_scratch_bytes(heads, qkv));
+}
+
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
+                      Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+  constexpr const char* kOp = "attention_cached";
+  check_heads(kOp, heads, qkv);
+  const Spec cache = {qkv.dtype(), {qkv.dim(0), k_cache.dim(1), heads.kv_width()}};
+  check_spec(kOp, cache, {k_cache, v_cache});
+  check_spec(kOp, attended_spec(heads, qkv), {out});
+  ATOLL_CHECK(past >= 0 && past + qkv.dim(1) <= k_cache.dim(1),
+              "{}: {} past and {} new positions in a cache of {}", kOp, past, qkv.dim(1),
+              k_cache.dim(1));
+  const AttentionArgs args = {.heads = heads,
+                              .scale = scale,
+                              .qkv = qkv,
+                              .out = out,
+                              .past = past,
+                              .k_cache = k_cache,
+                              .v_cache = v_cache};
+  store_new_rows(run, args);
+  dispatch<AttentionArgs>(kOp, kCached, run, args);
+}
+
+}  // namespace atl::ops

@@ -1,0 +1,88 @@
+#pragma once
+
+// What the parts of the tiled attention hand to each other. Keys and values may lie anywhere: in
+// the fused qkv tensor (training) or in the caches of a generation.
+
+#include "atoll/ops/cpu/attention_shape.h"
+#include "atoll/ops/rope.h"
+#include "atoll/ops/run.h"
+
+namespace atl::ops::cpu {
+
+/// What a masked score is: finite, so that maxima and differences are, and far below any real one.
+constexpr float kHiddenScore = -1e30F;
+
+/// One tile of queries of one head. Rows of q, k, v and out lie `stride` elements apart.
+struct ForwardTask {
+  const float* q = nullptr;
+  const float* k = nullptr;  ///< key 0 of the sequence
+  const float* v = nullptr;
+  float* out = nullptr;
+  float* lse = nullptr;  ///< of the tile's first query; may be null
+  std::size_t q_stride = 0;
+  std::size_t kv_stride = 0;
+  std::size_t out_stride = 0;
+  std::size_t head_dim = 0;
+  std::size_t num_queries = 0;  ///< at most query_tile(head_dim)
+  std::size_t first_query = 0;  ///< position of the first one: it sees keys 0 .. first_query
+  double scale = 1;
+};
+
+/// The query heads of one key-value head, one query each, against a range of keys.
+struct DecodeTask {
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  std::size_t kv_stride = 0;
+  std::size_t num_keys = 0;
+  std::size_t head_dim = 0;
+  float scale = 1;  ///< log2(e) included
+  /// Receives the maximum (in units of log 2), the sum of exponentials, and head_dim sums of
+  /// values weighted by them, per query head.
+  float* partial = nullptr;
+};
+
+/// The gradients of one key-value head and its query heads, for a range of queries, of keys, or of
+/// both. Pointers are those of query 0, key 0 and the first query head of the group.
+struct BackwardTask {
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  const float* out = nullptr;
+  const float* dout = nullptr;
+  const float* lse = nullptr;  ///< (group, num_rows)
+  float* dq = nullptr;
+  float* dk_rows = nullptr;  ///< where dk and dv end up, rows qkv_stride apart
+  float* dv_rows = nullptr;
+  float* dk = nullptr;  ///< where they are summed: (num_rows, padded(head_dim))
+  float* dv = nullptr;
+  std::size_t qkv_stride = 0;
+  std::size_t out_stride = 0;
+  std::size_t head_dim = 0;
+  std::size_t num_rows = 0;
+  double scale = 1;
+  std::size_t first_head = 0, end_head = 0;    ///< of the group
+  std::size_t first_query = 0, end_query = 0;  ///< first_query is a tile's first
+  std::size_t first_key = 0, end_key = 0;      ///< first_key is a tile's first
+  bool queries = true;                         ///< compute dq
+  bool keys_and_values = true;                 ///< compute dk and dv
+};
+
+/// Where the operands of a whole call lie.
+struct ForwardOperands {
+  const float* qkv = nullptr;  ///< (B, T, qkv_width), for its queries
+  const float* k = nullptr;    ///< key head 0 of key 0 of sequence 0
+  const float* v = nullptr;
+  std::int64_t kv_stride = 0;        ///< from key to key
+  std::int64_t kv_batch_stride = 0;  ///< from sequence to sequence
+  float* out = nullptr;              ///< (B, T, query_width)
+  float* lse = nullptr;              ///< (B, num_heads, T) or null
+  std::int64_t past = 0;             ///< position of the first query
+  double scale = 1;
+};
+
+/// Runs every tile of queries of every head, in parallel.
+void forward_tiles(Run& run, std::int64_t B, std::int64_t T, const HeadLayout& heads,
+                   const ForwardOperands& operands);
+
+}  // namespace atl::ops::cpu

@@ -1,0 +1,140 @@
+#pragma once
+
+// Causal attention row by row, as its definition says, in any float type and O(T) memory. Threads
+// share out the (batch, key-value head) pairs, which have nothing to add to one another.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "atoll/ops/rope.h"
+#include "atoll/ops/run.h"
+
+namespace atl::ops::ref {
+
+/// sum of a[i] b[i] over n elements, in order.
+template <typename T>
+T dot(const T* a, const T* b, std::int64_t n) {
+  T sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// out = softmax(scale q k^T) v for one query and `num_keys` keys; returns the log-sum-exp of its
+/// scores. Key i is at k + i * stride, value i at v + i * stride; D elements each.
+template <typename T>
+T attention_row(T scale, const T* q, const T* k, const T* v, std::int64_t stride,
+                std::int64_t num_keys, std::int64_t D, std::vector<T>& scores, T* out) {
+  scores.resize(static_cast<std::size_t>(num_keys));
+  for (std::int64_t s = 0; s < num_keys; ++s) {
+    scores[static_cast<std::size_t>(s)] = scale * dot(q, k + s * stride, D);
+  }
+  const T max = *std::max_element(scores.begin(), scores.end());
+  T sum = 0;
+  for (T& score : scores) {
+    score = std::exp(score - max);
+    sum += score;
+  }
+  std::fill_n(out, D, T{0});
+  for (std::int64_t s = 0; s < num_keys; ++s) {
+    const T p = scores[static_cast<std::size_t>(s)] / sum;
+    for (std::int64_t d = 0; d < D; ++d) out[d] += p * v[s * stride + d];
+  }
+  return max + std::log(sum);
+}
+
+/// Arguments as in ops/attention.h.
+template <typename T>
+void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
+                       Tensor lse) {
+  const std::int64_t num_rows = qkv.dim(1);
+  const std::int64_t D = heads.head_dim;
+  const std::int64_t group = heads.num_heads / heads.num_kv_heads;
+  const std::int64_t width = heads.qkv_width();
+  run.threads().run(qkv.dim(0) * heads.num_kv_heads, [&](std::int64_t task) {
+    const std::int64_t b = task / heads.num_kv_heads;
+    const std::int64_t kv_head = task % heads.num_kv_heads;
+    const T* sequence = qkv.data<T>() + b * num_rows * width;
+    const T* k = sequence + heads.query_width() + kv_head * D;
+    std::vector<T> scores;
+    for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+      for (std::int64_t t = 0; t < num_rows; ++t) {
+        lse.data<T>()[(b * heads.num_heads + h) * num_rows + t] = attention_row(
+            static_cast<T>(scale), sequence + t * width + h * D, k, k + heads.kv_width(), width,
+            t + 1, D, scores, out.data<T>() + (b * num_rows + t) * heads.query_width() + h * D);
+      }
+    }
+  });
+}
+
+/// Arguments as in ops/attention.h. With P = exp(S - lse) and delta = dout . out:
+/// dv = P^T dout, dS = P (dout v^T - delta), dq = scale dS k, dk = scale dS^T q.
+template <typename T>
+void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
+                        Tensor lse, Tensor dout, Tensor dqkv) {
+  const std::int64_t num_rows = qkv.dim(1);
+  const std::int64_t D = heads.head_dim;
+  const std::int64_t group = heads.num_heads / heads.num_kv_heads;
+  const std::int64_t width = heads.qkv_width();
+  const T factor = static_cast<T>(scale);
+  run.threads().run(qkv.dim(0) * heads.num_kv_heads, [&](std::int64_t task) {
+    const std::int64_t b = task / heads.num_kv_heads;
+    const std::int64_t kv_head = task % heads.num_kv_heads;
+    const T* sequence = qkv.data<T>() + b * num_rows * width;
+    T* dsequence = dqkv.data<T>() + b * num_rows * width;
+    const std::int64_t k_offset = heads.query_width() + kv_head * D;
+    const std::int64_t v_offset = k_offset + heads.kv_width();
+    for (std::int64_t t = 0; t < num_rows; ++t) {
+      std::fill_n(dsequence + t * width + k_offset, D, T{0});
+      std::fill_n(dsequence + t * width + v_offset, D, T{0});
+    }
+    for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+      for (std::int64_t t = 0; t < num_rows; ++t) {
+        const std::int64_t out_offset = (b * num_rows + t) * heads.query_width() + h * D;
+        const T* dout_row = dout.data<T>() + out_offset;
+        const T delta = dot(dout_row, out.data<T>() + out_offset, D);
+        const T row_lse = lse.data<T>()[(b * heads.num_heads + h) * num_rows + t];
+        const T* q = sequence + t * width + h * D;
+        T* dq = dsequence + t * width + h * D;
+        std::fill_n(dq, D, T{0});
+        for (std::int64_t s = 0; s <= t; ++s) {
+          const T* k = sequence + s * width + k_offset;
+          const T* v = sequence + s * width + v_offset;
+          T* dk = dsequence + s * width + k_offset;
+          T* dv = dsequence + s * width + v_offset;
+          const T p = std::exp(factor * dot(q, k, D) - row_lse);
+          const T ds = factor * p * (dot(dout_row, v, D) - delta);
+          for (std::int64_t d = 0; d < D; ++d) {
+            dq[d] += ds * k[d];
+            dk[d] += ds * q[d];
+            dv[d] += p * dout_row[d];
+          }
+        }
+      }
+    }
+  });
+}
+
+/// Arguments as in ops/attention.h; the new keys and values are in the caches already.
+template <typename T>
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
+                      Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+  const std::int64_t num_rows = qkv.dim(1);
+  const std::int64_t D = heads.head_dim;
+  const std::int64_t group = heads.num_heads / heads.num_kv_heads;
+  run.threads().run(qkv.dim(0) * heads.num_heads, [&](std::int64_t task) {
+    const std::int64_t b = task / heads.num_heads;
+    const std::int64_t h = task % heads.num_heads;
+    const std::int64_t cache = b * k_cache.dim(1) * heads.kv_width() + h / group * D;
+    std::vector<T> scores;
+    for (std::int64_t t = 0; t < num_rows; ++t) {
+      const std::int64_t row = b * num_rows + t;
+      attention_row(static_cast<T>(scale), qkv.data<T>() + row * heads.qkv_width() + h * D,
+                    k_cache.data<T>() + cache, v_cache.data<T>() + cache, heads.kv_width(),
+                    past + t + 1, D, scores, out.data<T>() + row * heads.query_width() + h * D);
+    }
+  });
+}
+
+}  // namespace atl::ops::ref
