@@ -1,0 +1,182 @@
+#include "atoll/train/config.h"
+
+#include <cmath>
+
+#include "atoll/nn/models/family.h"
+
+namespace atl::train {
+
+namespace {
+
+constexpr double kMaxSeed = 0x1p53;  // what a double, and so JSON and Python's floats, hold exactly
+
+void add_run(Settings& settings, TrainConfig& c) {
+  settings.group("run", "The run as a whole.");
+  settings.add("run.dir", &c.run.dir,
+               "Directory of checkpoints, metrics and the resolved settings; made if missing. The "
+               "same command on the same directory goes on where it stopped.");
+  settings.add("run.seed", &c.run.seed, "Decides initial weights, sample order and dropout.",
+               between(0, kMaxSeed));
+  settings.group("device", "What the run computes on.");
+  settings.add("device.threads", &c.device.threads,
+               "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
+               between(0, 1024));
+}
+
+void add_model(Settings& settings, TrainConfig& c) {
+  ModelSettings& m = c.model;
+  settings.group("model",
+                 "The model: `model.from`, or `model.config`, or a shape given by the other keys, "
+                 "which have the names of Hugging Face's config.json.");
+  settings.add("model.from", &m.from, "Hugging Face directory with the weights to start from.");
+  settings.add("model.config", &m.config, "config.json of a new model.");
+  settings.add("model.family", &m.family, "Kind of model.", one_of({"llama", "gpt2"}));
+  settings.add("model.hidden_size", &m.hidden_size, "Width of the residual stream.", at_least(1));
+  settings.add("model.num_hidden_layers", &m.num_hidden_layers, "Blocks.", at_least(1));
+  settings.add("model.num_attention_heads", &m.num_attention_heads, "Query heads.", at_least(1));
+  settings.add("model.num_key_value_heads", &m.num_key_value_heads,
+               "Key and value heads, each shared by a group of query heads; 0: one per query head.",
+               at_least(0));
+  settings.add("model.head_dim", &m.head_dim, "Width of a head; 0: hidden_size / heads.",
+               at_least(0));
+  settings.add("model.intermediate_size", &m.intermediate_size,
+               "Width inside the MLP; 0: llama 8/3 of hidden_size rounded up to a multiple of 32, "
+               "gpt2 4 x hidden_size.",
+               at_least(0));
+  settings.add("model.max_position_embeddings", &m.max_position_embeddings,
+               "Longest context the model can ever take; 0: train.context.", at_least(0));
+  settings.add("model.rope_theta", &m.rope_theta, "Base of llama's rotary positions.", above(0));
+  settings.add("model.norm_eps", &m.norm_eps, "Added to the variance in norms.", above(0));
+  settings.add("model.tie_word_embeddings", &m.tie_word_embeddings,
+               "Use one matrix for the token embedding and the output.");
+  settings.add("model.initializer_range", &m.initializer_range,
+               "Standard deviation of initial weights.", above(0));
+}
+
+void add_data(Settings& settings, TrainConfig& c) {
+  DataSettings& d = c.data;
+  settings.group("data",
+                 "What the model learns from: `data.text` or `data.shards`. Paths are relative to "
+                 "the directory the command is called in.");
+  settings.add("data.text", &d.text,
+               "Text files, or directories searched for *.txt; tokenized into the run directory.");
+  settings.add("data.shards", &d.shards, "Directory made by `atoll tokenize`.");
+  settings.add("data.tokenizer", &d.tokenizer,
+               "tokenizer.json, or a directory that holds one; empty: the one of model.from, or "
+               "else one is trained on data.text.");
+  settings.add("data.vocab_size", &d.vocab_size, "Tokens of a tokenizer that is trained.",
+               between(257, 1 << 20));
+  settings.add("data.held_out", &d.held_out,
+               "Fraction of data.text that is kept from training, for evaluation.",
+               between(0, 0.5));
+  settings.add("data.documents", &d.documents,
+               "What separates documents in data.text: files, or blank lines in them.",
+               one_of({"file", "blank-line"}));
+}
+
+void add_train(Settings& settings, TrainConfig& c) {
+  LoopSettings& t = c.train;
+  settings.group("train", "The loop.");
+  settings.add("train.steps", &t.steps, "Optimizer steps.", at_least(1));
+  settings.add("train.batch_size", &t.batch_size, "Sequences in one optimizer step.", at_least(1));
+  settings.add("train.micro_batch", &t.micro_batch,
+               "Sequences in one forward pass; gradients add up over batch_size / micro_batch of "
+               "them. Smaller takes less memory.",
+               at_least(1));
+  settings.add("train.context", &t.context, "Tokens in a sequence.", at_least(1));
+  settings.add("train.recompute", &t.recompute,
+               "full: keep only the input of each block and compute the rest again in the backward "
+               "pass; less memory, about a third more work, the same bits.",
+               one_of({"none", "full"}));
+  settings.add("train.dropout", &t.dropout, "Dropout after the embedding and in every branch.",
+               from_below(0, 1));
+  settings.add("train.on_nonfinite", &t.on_nonfinite,
+               "What to do when loss or gradient is NaN or infinite: stop, or skip the step.",
+               one_of({"stop", "skip"}));
+}
+
+void add_optim(Settings& settings, TrainConfig& c) {
+  OptimSettings& o = c.optim;
+  settings.group("optim", "AdamW and its learning rate.");
+  settings.add("optim.lr", &o.lr, "Highest learning rate, reached after warm-up.", above(0));
+  settings.add("optim.min_lr_ratio", &o.min_lr_ratio, "Last learning rate over the highest.",
+               between(0, 1));
+  settings.add("optim.schedule", &o.schedule,
+               "How the learning rate moves after warm-up; wsd is constant, then straight down.",
+               one_of({"cosine", "linear", "constant", "wsd"}));
+  settings.add("optim.warmup_steps", &o.warmup_steps, "Steps of straight rise to lr.", at_least(0));
+  settings.add("optim.decay_fraction", &o.decay_fraction,
+               "wsd only: the part of all steps that goes down.", between(0, 1));
+  settings.add("optim.beta1", &o.beta1, "Decay of the gradient's mean.", from_below(0, 1));
+  settings.add("optim.beta2", &o.beta2, "Decay of the squared gradient's mean.", from_below(0, 1));
+  settings.add("optim.eps", &o.eps, "Added to the denominator.", above(0));
+  settings.add("optim.weight_decay", &o.weight_decay,
+               "Decoupled weight decay of matrices; norms and biases have none.", at_least(0));
+  settings.add("optim.clip", &o.clip, "Largest gradient norm; 0: no clipping.", at_least(0));
+}
+
+void add_reporting(Settings& settings, TrainConfig& c) {
+  settings.group("eval", "Loss on held-out text.");
+  settings.add("eval.every", &c.eval.every, "Steps between evaluations; 0: only at the end.",
+               at_least(0));
+  settings.add("eval.max_tokens", &c.eval.max_tokens,
+               "Tokens of an evaluation, rounded down to whole sequences; 0: all held-out text.",
+               at_least(0));
+  settings.group("checkpoint", "What a stopped run goes on from.");
+  settings.add("checkpoint.every", &c.checkpoint.every,
+               "Steps between checkpoints; 0: only at the end and when interrupted.", at_least(0));
+  settings.add("checkpoint.keep", &c.checkpoint.keep, "Newest checkpoints that are kept.",
+               at_least(1));
+  settings.group("log", "What is said on the way; metrics.jsonl is always written.");
+  settings.add("log.every", &c.log.every, "Steps between lines.", at_least(1));
+  settings.add("log.format", &c.log.format, "Lines for people, or JSON for programs.",
+               one_of({"text", "json"}));
+  settings.add("log.tensorboard", &c.log.tensorboard, "Write TensorBoard event files too.");
+}
+
+std::int64_t default_intermediate_size(const ModelSettings& model) {
+  if (model.family == "gpt2") return 4 * model.hidden_size;
+  // 8/3: three matrices of SwiGLU then weigh as much as two of 4 x hidden (Shazeer 2020).
+  constexpr std::int64_t kMultiple = 32;
+  return (8 * model.hidden_size + 3 * kMultiple - 1) / (3 * kMultiple) * kMultiple;
+}
+
+}  // namespace
+
+Settings make_settings(TrainConfig& config) {
+  Settings settings;
+  add_run(settings, config);
+  add_model(settings, config);
+  add_data(settings, config);
+  add_train(settings, config);
+  add_optim(settings, config);
+  add_reporting(settings, config);
+  return settings;
+}
+
+nn::ModelConfig inline_model(const TrainConfig& config, std::int64_t vocab_size,
+                             std::int64_t eos_token) {
+  const ModelSettings& m = config.model;
+  nn::ModelConfig model;
+  model.family = m.family;
+  model.vocab_size = vocab_size;
+  model.hidden_size = m.hidden_size;
+  model.num_layers = m.num_hidden_layers;
+  model.heads.num_heads = m.num_attention_heads;
+  model.heads.num_kv_heads =
+      m.num_key_value_heads != 0 ? m.num_key_value_heads : m.num_attention_heads;
+  model.heads.head_dim = m.head_dim != 0 ? m.head_dim : m.hidden_size / m.num_attention_heads;
+  model.intermediate_size =
+      m.intermediate_size != 0 ? m.intermediate_size : default_intermediate_size(m);
+  model.max_positions =
+      m.max_position_embeddings != 0 ? m.max_position_embeddings : config.train.context;
+  model.rope_theta = m.rope_theta;
+  model.norm_eps = m.norm_eps;
+  model.initializer_range = m.initializer_range;
+  model.tie_embeddings = m.tie_word_embeddings;
+  model.eos_token = eos_token;
+  // Through config.json and back: a new model is then exactly what its directory will say.
+  return nn::parse_config(nn::config_json(model), "model.*");
+}
+
+}  // namespace atl::train

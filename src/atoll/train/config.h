@@ -1,0 +1,128 @@
+#pragma once
+
+// Everything a training run can be told. The keys, their ranges and their meaning are registered in
+// config.cpp; docs/configuration.md is generated from there.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "atoll/base/settings.h"
+#include "atoll/nn/model.h"
+
+namespace atl::train {
+
+/// run.*
+struct RunSettings {
+  std::string dir;
+  std::int64_t seed = 1;
+};
+
+/// device.*
+struct DeviceSettings {
+  std::int64_t threads = 0;
+};
+
+/// model.*: one of `from`, `config`, and the shape given by the other members.
+struct ModelSettings {
+  std::string from;
+  std::string config;
+  std::string family = "llama";
+  std::int64_t hidden_size = 256;
+  std::int64_t num_hidden_layers = 6;
+  std::int64_t num_attention_heads = 8;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t max_position_embeddings = 0;
+  double rope_theta = 10000;
+  double norm_eps = 1e-5;
+  bool tie_word_embeddings = true;
+  double initializer_range = 0.02;
+
+  /// True when the shape stands in the settings, not in an existing config.json.
+  bool is_inline() const { return from.empty() && config.empty(); }
+};
+
+/// data.*: one of `text` and `shards`.
+struct DataSettings {
+  std::vector<std::string> text;
+  std::string shards;
+  std::string tokenizer;
+  std::int64_t vocab_size = 4096;
+  double held_out = 0.05;
+  std::string documents = "file";
+};
+
+/// train.*
+struct LoopSettings {
+  std::int64_t steps = 1000;
+  std::int64_t batch_size = 16;
+  std::int64_t micro_batch = 8;
+  std::int64_t context = 256;
+  std::string recompute = "none";
+  double dropout = 0;
+  std::string on_nonfinite = "stop";
+};
+
+/// optim.*
+struct OptimSettings {
+  double lr = 1e-3;
+  double min_lr_ratio = 0.1;
+  std::string schedule = "cosine";
+  std::int64_t warmup_steps = 0;
+  double decay_fraction = 0.2;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip = 1;
+};
+
+/// eval.*
+struct EvalSettings {
+  std::int64_t every = 0;
+  std::int64_t max_tokens = 0;
+};
+
+/// checkpoint.*
+struct CheckpointSettings {
+  std::int64_t every = 0;
+  std::int64_t keep = 2;
+};
+
+/// log.*
+struct LogSettings {
+  std::int64_t every = 10;
+  std::string format = "text";
+  bool tensorboard = true;
+};
+
+/// The settings of one run, by group.
+struct TrainConfig {
+  RunSettings run;
+  DeviceSettings device;
+  ModelSettings model;
+  DataSettings data;
+  LoopSettings train;
+  OptimSettings optim;
+  EvalSettings eval;
+  CheckpointSettings checkpoint;
+  LogSettings log;
+};
+
+/// Registers every key of `config`, which must outlive the result and stay where it is.
+Settings make_settings(TrainConfig& config);
+
+/// Checks what one key alone cannot show: that data and model come from one source each, that
+/// sizes divide, that the schedule fits into the run. Throws Error(kUser) naming keys, values,
+/// where these come from, and a fix. `settings` are those of `config`.
+void validate(const TrainConfig& config, const Settings& settings);
+
+/// The model that model.* describes, with zeros resolved: as many key-value heads as heads,
+/// head_dim = hidden / heads, the family's intermediate size, train.context positions. Throws
+/// Error(kUser) when the sizes do not fit together. For configurations whose model is_inline().
+nn::ModelConfig inline_model(const TrainConfig& config, std::int64_t vocab_size,
+                             std::int64_t eos_token = -1);
+
+}  // namespace atl::train

@@ -1,0 +1,141 @@
+#include "atoll/train/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "atoll/base/error.h"
+
+namespace atl::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Fixture {
+  TrainConfig config;
+  Settings settings = make_settings(config);
+
+  explicit Fixture(std::initializer_list<const char*> overrides = {}) {
+    settings.load_toml_text("run.dir = 'runs/x'\ndata.text = ['a.txt']\n", "r.toml");
+    for (const char* argument : overrides) settings.override(argument);
+  }
+};
+
+std::string error_of(std::initializer_list<const char*> overrides) {
+  Fixture f(overrides);
+  try {
+    validate(f.config, f.settings);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {
+  EXPECT_EQ(error_of({}), "no error");
+}
+
+TEST(TrainConfig, EveryDefaultReadsBackThroughItsOwnRange) {
+  TrainConfig config;
+  const Settings settings = make_settings(config);
+  TrainConfig again;
+  Settings other = make_settings(again);
+  other.load_toml_text(settings.to_toml(), "settings.toml");
+  EXPECT_EQ(other.key_values(), settings.key_values());
+}
+
+TEST(TrainConfig, ARunHasADirectory) {
+  EXPECT_EQ(error_of({"--run.dir="}),
+            "run.dir is not set: say where the run may write, e.g. --run.dir=runs/first");
+}
+
+TEST(TrainConfig, DataComesFromOneSource) {
+  EXPECT_EQ(
+      error_of({"--data.shards=corpus"}),
+      "data.text ([\"a.txt\"], r.toml:2) and data.shards (\"corpus\", --data.shards) are both "
+      "given; a run has one source: empty the other with --data.text=");
+  EXPECT_EQ(error_of({"--data.shards=corpus", "--data.text="}), "no error");
+  EXPECT_THAT(error_of({"--data.text="}), HasSubstr("no data: give data.text"));
+  EXPECT_THAT(error_of({"--data.shards=corpus", "--data.text=", "--data.held_out=0.1"}),
+              HasSubstr("data.held_out (0.1, --data.held_out) are both given"));
+  EXPECT_THAT(error_of({"--data.tokenizer=t", "--data.vocab_size=300"}),
+              HasSubstr("data.vocab_size (300, --data.vocab_size) are both given"));
+  EXPECT_THAT(error_of({"--model.from=m", "--data.vocab_size=300"}), HasSubstr("model.from"));
+}
+
+TEST(TrainConfig, TheModelComesFromOneSource) {
+  EXPECT_EQ(
+      error_of({"--model.from=dir", "--model.hidden_size=64"}),
+      "model.from (\"dir\", --model.from) and model.hidden_size (64, --model.hidden_size) are "
+      "both given, and its config.json says what the model is; remove one of them");
+  EXPECT_THAT(error_of({"--model.config=c.json", "--model.tie_word_embeddings=true"}),
+              HasSubstr("model.tie_word_embeddings (true, --model.tie_word_embeddings)"));
+  EXPECT_THAT(error_of({"--model.config=c.json", "--model.from=dir"}), HasSubstr("both given"));
+  EXPECT_EQ(error_of({"--model.from=dir"}), "no error");
+}
+
+TEST(TrainConfig, MicroBatchesFillABatch) {
+  EXPECT_EQ(error_of({"--train.batch_size=12"}),
+            "train.batch_size (12, --train.batch_size) must be a multiple of train.micro_batch (8, "
+            "default); e.g. --train.micro_batch=6");
+  EXPECT_THAT(error_of({"--train.batch_size=4"}), HasSubstr("--train.micro_batch=4"));
+}
+
+TEST(TrainConfig, TheScheduleFitsIntoTheRun) {
+  EXPECT_EQ(error_of({"--train.steps=40", "--optim.warmup_steps=40"}),
+            "optim.warmup_steps (40, --optim.warmup_steps) must be less than train.steps (40, "
+            "--train.steps); e.g. --optim.warmup_steps=4");
+  EXPECT_THAT(error_of({"--optim.schedule=wsd", "--optim.warmup_steps=900"}),
+              HasSubstr("the 200 steps that optim.decay_fraction (0.2, default) decays"));
+  EXPECT_EQ(error_of({"--optim.schedule=wsd", "--optim.warmup_steps=800"}), "no error");
+}
+
+TEST(TrainConfig, HeadsDivide) {
+  EXPECT_EQ(error_of({"--model.hidden_size=250"}),
+            "model.hidden_size (250, --model.hidden_size) must be a multiple of "
+            "model.num_attention_heads (8, default); use 256, or set model.head_dim");
+  EXPECT_EQ(error_of({"--model.hidden_size=250", "--model.head_dim=32"}), "no error");
+  EXPECT_THAT(error_of({"--model.num_key_value_heads=3"}), HasSubstr("must be a multiple of"));
+  EXPECT_THAT(error_of({"--model.hidden_size=24"}), HasSubstr("cannot be rotated"));
+  EXPECT_THAT(error_of({"--model.max_position_embeddings=128"}), HasSubstr("is more than"));
+}
+
+TEST(TrainConfig, Gpt2RefusesWhatItDoesNotHave) {
+  const char* gpt2 = "--model.family=gpt2";
+  EXPECT_EQ(error_of({gpt2}), "no error");
+  EXPECT_THAT(error_of({gpt2, "--model.num_key_value_heads=4"}), HasSubstr("as many key-value"));
+  EXPECT_THAT(error_of({gpt2, "--model.head_dim=64"}), HasSubstr("evenly"));
+  EXPECT_THAT(error_of({gpt2, "--model.rope_theta=5000"}), HasSubstr("no rotary positions"));
+}
+
+TEST(TrainConfig, ZerosOfAnInlineModelAreResolved) {
+  Fixture f({"--model.hidden_size=256"});
+  const nn::ModelConfig llama = inline_model(f.config, 2048, 0);
+  EXPECT_EQ(llama.family, "llama");
+  EXPECT_EQ(llama.vocab_size, 2048);
+  EXPECT_EQ(llama.heads.num_kv_heads, 8);
+  EXPECT_EQ(llama.heads.head_dim, 32);
+  EXPECT_EQ(llama.intermediate_size, 704);  // 682.7 rounded up
+  EXPECT_EQ(llama.max_positions, 256);
+  EXPECT_EQ(llama.eos_token, 0);
+  EXPECT_TRUE(llama.tie_embeddings);
+
+  Fixture g({"--model.family=gpt2"});
+  const nn::ModelConfig gpt2 = inline_model(g.config, 300);
+  EXPECT_EQ(gpt2.intermediate_size, 1024);
+  EXPECT_EQ(gpt2.activation, "gelu_new");
+  EXPECT_EQ(gpt2.eos_token, -1);
+}
+
+TEST(TrainConfig, AnUnknownKeyIsAnsweredWithTheNearest) {
+  Fixture f;
+  try {
+    f.settings.override("--train.lr=3e-4");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "unknown key --train.lr; did you mean --optim.lr?");
+  }
+}
+
+}  // namespace
+}  // namespace atl::train

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/error.h"
+#include "atoll/train/config.h"
+
+namespace atl::train {
+
+namespace {
+
+// "train.steps (400, r.toml:3)": what a message needs to be acted on.
+std::string named(const Settings& settings, const char* key) {
+  const Setting& setting = settings.find(key);
+  return fmt::format("{} ({}, {})", key, to_toml(setting.value()), setting.origin);
+}
+
+bool given(const Settings& settings, const char* key) {
+  return !settings.find(key).is_default();
+}
+
+// Refuses `key` when it was given although `winner` already decides what it says.
+void refuse_beside(const Settings& settings, const char* key, const char* winner,
+                   const char* reason) {
+  if (!given(settings, key)) return;
+  throw user_error("{} and {} are both given, and {}; remove one of them", named(settings, winner),
+                   named(settings, key), reason);
+}
+
+void validate_data(const DataSettings& data, const ModelSettings& model, const Settings& s) {
+  const bool text = !data.text.empty();
+  const bool shards = !data.shards.empty();
+  if (text && shards) {
+    throw user_error(
+        "{} and {} are both given; a run has one source: empty the other with {}",
+        named(s, "data.text"), named(s, "data.shards"),
+        s.find("data.shards").origin.starts_with("--") ? "--data.text=" : "--data.shards=");
+  }
+  if (!text && !shards) {
+    throw user_error(
+        "no data: give data.text (text files or directories) or data.shards (a directory made by "
+        "`atoll tokenize`), e.g. --data.text=book.txt");
+  }
+  if (shards) {
+    for (const char* key :
+         {"data.tokenizer", "data.vocab_size", "data.held_out", "data.documents"}) {
+      refuse_beside(s, key, "data.shards", "shards have settled that already");
+    }
+  }
+  if (!data.tokenizer.empty()) {
+    refuse_beside(s, "data.vocab_size", "data.tokenizer", "a tokenizer has its own vocabulary");
+  }
+  if (!model.from.empty()) {
+    refuse_beside(s, "data.vocab_size", "model.from", "a model has its own vocabulary");
+  }
+}
+
+void validate_model_source(const ModelSettings& model, const Settings& s) {
+  if (!model.from.empty() && !model.config.empty()) {
+    refuse_beside(s, "model.config", "model.from", "each says what the model is");
+  }
+  if (model.is_inline()) return;
+  const char* source = model.from.empty() ? "model.config" : "model.from";
+  for (const Setting& setting : s.all()) {
+    if (!setting.key.starts_with("model.") || setting.key == "model.from" ||
+        setting.key == "model.config") {
+      continue;
+    }
+    refuse_beside(s, setting.key.c_str(), source, "its config.json says what the model is");
+  }
+}
+
+void validate_gpt2(const ModelSettings& model, const Settings& s) {
+  if (model.num_key_value_heads != 0 && model.num_key_value_heads != model.num_attention_heads) {
+    throw user_error("{}: gpt2 has as many key-value heads as heads; use 0, or model.family=llama",
+                     named(s, "model.num_key_value_heads"));
+  }
+  if (model.head_dim != 0 && model.head_dim * model.num_attention_heads != model.hidden_size) {
+    throw user_error("{}: gpt2's heads share hidden_size evenly; use 0",
+                     named(s, "model.head_dim"));
+  }
+  if (given(s, "model.rope_theta")) {
+    throw user_error("{}: gpt2 has no rotary positions; remove it, or use model.family=llama",
+                     named(s, "model.rope_theta"));
+  }
+}
+
+void validate_shape(const TrainConfig& config, const Settings& s) {
+  const ModelSettings& model = config.model;
+  const std::int64_t heads = model.num_attention_heads;
+  if (model.head_dim == 0 && model.hidden_size % heads != 0) {
+    throw user_error("{} must be a multiple of {}; use {}, or set model.head_dim",
+                     named(s, "model.hidden_size"), named(s, "model.num_attention_heads"),
+                     (model.hidden_size / heads + 1) * heads);
+  }
+  if (model.num_key_value_heads != 0 && heads % model.num_key_value_heads != 0) {
+    throw user_error("{} must be a multiple of {}; use 0 for as many as heads",
+                     named(s, "model.num_attention_heads"), named(s, "model.num_key_value_heads"));
+  }
+  if (model.family == "gpt2") {
+    validate_gpt2(model, s);
+  } else if (const std::int64_t dim =
+                 model.head_dim != 0 ? model.head_dim : model.hidden_size / heads;
+             dim % 2 != 0) {
+    throw user_error("a head of {} / {} = {} elements cannot be rotated in pairs; make it even",
+                     named(s, "model.hidden_size"), named(s, "model.num_attention_heads"), dim);
+  }
+  if (model.max_position_embeddings != 0 && config.train.context > model.max_position_embeddings) {
+    throw user_error("{} is more than {}; raise the latter, or leave it 0",
+                     named(s, "train.context"), named(s, "model.max_position_embeddings"));
+  }
+}
+
+void validate_batch(const LoopSettings& train, const Settings& s) {
+  if (train.batch_size % train.micro_batch == 0) return;
+  std::int64_t fitting = std::min(train.batch_size, train.micro_batch);
+  while (train.batch_size % fitting != 0) --fitting;
+  throw user_error("{} must be a multiple of {}; e.g. --train.micro_batch={}",
+                   named(s, "train.batch_size"), named(s, "train.micro_batch"), fitting);
+}
+
+void validate_schedule(const TrainConfig& config, const Settings& s) {
+  const std::int64_t steps = config.train.steps;
+  const std::int64_t warmup = config.optim.warmup_steps;
+  if (warmup >= steps) {
+    throw user_error("{} must be less than {}; e.g. --optim.warmup_steps={}",
+                     named(s, "optim.warmup_steps"), named(s, "train.steps"), steps / 10);
+  }
+  if (config.optim.schedule != "wsd") return;
+  const auto decay = static_cast<std::int64_t>(
+      std::llround(config.optim.decay_fraction * static_cast<double>(steps)));
+  if (warmup + decay > steps) {
+    throw user_error("{} and the {} steps that {} decays do not fit into {}; make one smaller",
+                     named(s, "optim.warmup_steps"), decay, named(s, "optim.decay_fraction"),
+                     named(s, "train.steps"));
+  }
+}
+
+}  // namespace
+
+void validate(const TrainConfig& config, const Settings& settings) {
+  if (config.run.dir.empty()) {
+    throw user_error("run.dir is not set: say where the run may write, e.g. --run.dir=runs/first");
+  }
+  validate_data(config.data, config.model, settings);
+  validate_model_source(config.model, settings);
+  if (config.model.is_inline()) validate_shape(config, settings);
+  validate_batch(config.train, settings);
+  validate_schedule(config, settings);
+}
+
+}  // namespace atl::train
