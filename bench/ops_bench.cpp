@@ -1,0 +1,202 @@
+// How fast the ops are, and what part of the machine that is. Every line carries `peak`, the
+// multiply-adds that registers alone reach on as many threads at that moment, so that a noisy
+// neighbour spoils both numbers of a ratio alike.
+//
+//   ops_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
+//   ops_bench --benchmark_filter=gpt2
+
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "atoll/ops/adamw.h"
+#include "atoll/ops/attention.h"
+#include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/matmul.h"
+#include "atoll/ops/norm.h"
+#include "atoll/ops/peak.h"
+#include "atoll/ops/testing.h"
+
+namespace atl {
+namespace {
+
+using test::OwnedTensor;
+using test::random_tensor;
+using test::TestRun;
+
+constexpr int kThreadCounts[] = {1, 2};
+constexpr std::int64_t kTokens = 2048;
+
+/// What one call does: floating-point operations, bytes of memory, or both.
+struct Work {
+  double flops = 0;
+  double bytes = 0;
+};
+
+void measure(benchmark::State& state, Run& run, Work work, const std::function<void()>& call) {
+  const double peak = ops::measure_peak_flops(run);
+  call();  // makes primitives, touches memory
+  const auto start = std::chrono::steady_clock::now();
+  for (auto _ : state) call();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double calls_per_s = static_cast<double>(state.iterations()) / seconds.count();
+  if (work.flops > 0) {
+    state.counters["GFLOP/s"] = calls_per_s * work.flops / 1e9;
+    state.counters["peak"] = peak / 1e9;
+    state.counters["%"] = 100 * calls_per_s * work.flops / peak;
+  }
+  if (work.bytes > 0) state.counters["GB/s"] = calls_per_s * work.bytes / 1e9;
+}
+
+/// Registers `body(state, run)` for each thread count.
+void add(const std::string& name, std::function<void(benchmark::State&, Run&)> body) {
+  for (const int threads : kThreadCounts) {
+    benchmark::RegisterBenchmark((name + "/threads:" + std::to_string(threads)).c_str(),
+                                 [body, threads](benchmark::State& state) {
+                                   TestRun run(threads, std::size_t{768} << 20);
+                                   body(state, run);
+                                 })
+        ->UseRealTime();
+  }
+}
+
+void add_matmul(const std::string& name, ops::Transpose transpose, std::int64_t m, std::int64_t n,
+                std::int64_t k, bool accumulate) {
+  add(name, [=](benchmark::State& state, Run& run) {
+    const bool tn = transpose == ops::Transpose::kTN;
+    const bool nt = transpose == ops::Transpose::kNT;
+    auto a = random_tensor<float>(tn ? Shape{k, m} : Shape{m, k}, 1);
+    auto b = random_tensor<float>(nt ? Shape{n, k} : Shape{k, n}, 2);
+    OwnedTensor<float> c({m, n});
+    const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
+    measure(state, run, {flops, 0}, [&] { ops::matmul(run, transpose, a, b, c, {}, accumulate); });
+  });
+}
+
+/// The three products of a Linear from `in` to `out` features on kTokens tokens.
+void add_linear(const std::string& name, std::int64_t in, std::int64_t out) {
+  add_matmul(name + "/forward", ops::Transpose::kNT, kTokens, out, in, false);
+  add_matmul(name + "/input_gradient", ops::Transpose::kNN, kTokens, in, out, false);
+  add_matmul(name + "/weight_gradient", ops::Transpose::kTN, out, in, kTokens, true);
+}
+
+void add_generation(const std::string& name, std::int64_t rows, std::int64_t in, std::int64_t out) {
+  add(name, [=](benchmark::State& state, Run& run) {
+    auto x = random_tensor<float>({rows, in}, 1);
+    auto weight = random_tensor<float>({out, in}, 2);
+    OwnedTensor<float> y({rows, out});
+    measure(state, run, {0, 4.0 * static_cast<double>(in * out)},
+            [&] { ops::matmul(run, ops::Transpose::kNT, x, weight, y); });
+  });
+}
+
+void add_cross_entropy(const std::string& name, std::int64_t rows, std::int64_t width,
+                       std::int64_t vocab) {
+  add(name, [=](benchmark::State& state, Run& run) {
+    auto x = random_tensor<float>({rows, width}, 1);
+    auto weight = random_tensor<float>({vocab, width}, 2, 0.02F);
+    auto targets = test::random_tokens({rows}, vocab, 3);
+    OwnedTensor<float> loss({rows});
+    OwnedTensor<float> dx({rows, width});
+    OwnedTensor<float> dweight({vocab, width});
+    const double flops = 6.0 * static_cast<double>(rows) * static_cast<double>(width * vocab);
+    measure(state, run, {flops, 0},
+            [&] { ops::linear_cross_entropy(run, 1e-3, x, weight, targets, loss, dx, dweight); });
+  });
+}
+
+void add_attention(const std::string& name, std::int64_t batch, std::int64_t length,
+                   const ops::HeadLayout& heads) {
+  const Shape qkv_shape = {batch, length, heads.qkv_width()};
+  const Shape out_shape = {batch, length, heads.query_width()};
+  const Shape lse_shape = {batch, heads.num_heads, length};
+  const double scale = 1 / std::sqrt(static_cast<double>(heads.head_dim));
+  // Two products forward, five backward, over the half of each T x T square that is not masked.
+  const double product =
+      static_cast<double>(batch * length) * static_cast<double>(length * heads.query_width());
+  add(name + "/forward", [=](benchmark::State& state, Run& run) {
+    auto qkv = random_tensor<float>(qkv_shape, 1);
+    OwnedTensor<float> out(out_shape);
+    OwnedTensor<float> lse(lse_shape);
+    measure(state, run, {2 * product, 0},
+            [&] { ops::attention_forward(run, heads, scale, qkv, out, lse); });
+  });
+  add(name + "/backward", [=](benchmark::State& state, Run& run) {
+    auto qkv = random_tensor<float>(qkv_shape, 1);
+    auto dout = random_tensor<float>(out_shape, 2);
+    OwnedTensor<float> out(out_shape);
+    OwnedTensor<float> lse(lse_shape);
+    OwnedTensor<float> dqkv(qkv_shape);
+    ops::attention_forward(run, heads, scale, qkv, out, lse);
+    measure(state, run, {5 * product, 0},
+            [&] { ops::attention_backward(run, heads, scale, qkv, out, lse, dout, dqkv); });
+  });
+}
+
+void add_norms(std::int64_t width) {
+  const double bytes = 8.0 * static_cast<double>(kTokens * width);  // reads x, writes y
+  add("rms_norm/forward", [=](benchmark::State& state, Run& run) {
+    auto x = random_tensor<float>({kTokens, width}, 1);
+    auto weight = random_tensor<float>({width}, 2);
+    OwnedTensor<float> y({kTokens, width});
+    OwnedTensor<float> rstd({kTokens});
+    measure(state, run, {0, bytes}, [&] { ops::rms_norm_forward(run, 1e-5, x, weight, y, rstd); });
+  });
+  add("layer_norm/forward", [=](benchmark::State& state, Run& run) {
+    auto x = random_tensor<float>({kTokens, width}, 1);
+    auto weight = random_tensor<float>({width}, 2);
+    auto bias = random_tensor<float>({width}, 3);
+    OwnedTensor<float> y({kTokens, width});
+    OwnedTensor<float> mean({kTokens});
+    OwnedTensor<float> rstd({kTokens});
+    measure(state, run, {0, bytes},
+            [&] { ops::layer_norm_forward(run, 1e-5, x, weight, bias, y, mean, rstd); });
+  });
+}
+
+void add_adamw(std::int64_t size) {
+  add("adamw", [=](benchmark::State& state, Run& run) {
+    auto param = random_tensor<float>({size}, 1);
+    auto grad = random_tensor<float>({size}, 2);
+    OwnedTensor<float> m({size});
+    OwnedTensor<float> v({size}, 1.0F);
+    ops::AdamWStep step;
+    step.lr = 1e-4;
+    // Reads four tensors and writes three.
+    measure(state, run, {0, 28.0 * static_cast<double>(size)},
+            [&] { ops::adamw(run, step, param, grad, m, v); });
+  });
+}
+
+void add_all() {
+  add_linear("demo/attention_out", 256, 256);
+  add_linear("demo/mlp_up", 256, 688);
+  add_linear("demo/mlp_down", 688, 256);
+  add_cross_entropy("demo/head", kTokens, 256, 2048);
+  add_attention("demo/attention", 8, 256, {8, 4, 32});
+  add_generation("demo/generate/rows:1", 1, 256, 2048);
+  add_linear("gpt2/qkv", 768, 2304);
+  add_linear("gpt2/attention_out", 768, 768);
+  add_linear("gpt2/mlp_up", 768, 3072);
+  add_linear("gpt2/mlp_down", 3072, 768);
+  add_cross_entropy("gpt2/head", kTokens, 768, 50257);
+  add_attention("gpt2/attention", 2, 1024, {12, 12, 64});
+  add_generation("gpt2/generate/rows:1", 1, 768, 50257);
+  add_generation("gpt2/generate/rows:8", 8, 768, 50257);
+  add_norms(768);
+  add_adamw(std::int64_t{25'000'000});
+}
+
+}  // namespace
+}  // namespace atl
+
+int main(int argc, char** argv) {
+  atl::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
