@@ -1,0 +1,31 @@
+#include "atoll/base/lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "atoll/base/error.h"
+
+namespace atl {
+
+DirectoryLock::DirectoryLock(const std::filesystem::path& directory, const char* remedy)
+    : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (fd_ < 0) throw user_error("cannot use {}: {}", directory.string(), std::strerror(errno));
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error_number = errno;
+  ::close(fd_);
+  if (error_number == EWOULDBLOCK) {
+    throw user_error("{} is in use by another process; {}", directory.string(), remedy);
+  }
+  throw make_error(ErrorKind::kIo, "cannot lock {}: {}", directory.string(),
+                   std::strerror(error_number));
+}
+
+DirectoryLock::~DirectoryLock() {
+  ::close(fd_);
+}
+
+}  // namespace atl

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "atoll/data/token_source.h"
+#include "atoll/tensor/batch.h"
+
+namespace atl::data {
+
+/// How a split is cut for evaluation.
+struct EvaluationOptions {
+  std::int64_t micro_batch = 1;
+  std::int64_t context = 1;
+  std::int64_t max_windows = 0;  ///< only the first so many windows; 0: all
+};
+
+/// Every window of a split once, in order: window w has the inputs [w T, (w + 1) T), so every token
+/// but the first is a target exactly once. The last window may be short and the last batch may lack
+/// rows; those positions have input 0 and target kIgnoreTarget.
+class EvaluationBatches {
+ public:
+  /// `source` must outlive this. Throws Error(kUser) when it has fewer than 2 tokens.
+  EvaluationBatches(const TokenSource& source, const EvaluationOptions& options);
+
+  std::int64_t num_windows() const { return num_windows_; }
+  std::int64_t num_batches() const;
+  /// Positions with a target, over all batches.
+  std::int64_t num_targets() const;
+  /// The next batch, i32 (micro_batch, context), valid until the next call; nothing after the last.
+  /// Its first_sample is the window of row 0.
+  std::optional<Batch> next();
+  /// Begins again with the first batch.
+  void rewind() { next_window_ = 0; }
+
+ private:
+  const TokenSource& source_;
+  EvaluationOptions options_;
+  std::int64_t num_windows_ = 0;
+  std::int64_t next_window_ = 0;
+  std::vector<std::int32_t> window_;   // (T + 1)
+  std::vector<std::int32_t> tokens_;   // (B, T)
+  std::vector<std::int32_t> targets_;  // (B, T)
+};
+
+}  // namespace atl::data

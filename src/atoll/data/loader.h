@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "atoll/data/sampler.h"
+#include "atoll/data/token_source.h"
+#include "atoll/tensor/batch.h"
+
+namespace atl::data {
+
+/// Which samples a Loader gives, and how far ahead it reads.
+struct LoaderOptions {
+  std::int64_t micro_batch = 1;        ///< sequences in a Batch
+  std::int64_t global_batch = 0;       ///< sequences in a step, over all ranks; 0: micro_batch
+  std::int64_t rank = 0;               ///< takes the rank-th of num_ranks equal parts of each step
+  std::int64_t num_ranks = 1;          ///< data-parallel ranks
+  std::int64_t first_step = 0;         ///< where to begin; all that a resumed run needs
+  std::int64_t first_micro_batch = 0;  ///< of first_step, on this rank
+  int prefetch = 4;                    ///< micro-batches read ahead
+};
+
+/// Gives a rank its micro-batches in order, without end, read ahead by a thread of its own.
+class Loader {
+ public:
+  /// `source` must outlive the loader and have the sampler's number of tokens. Throws Error(kUser)
+  /// when global_batch is not a multiple of micro_batch x num_ranks, naming the values.
+  Loader(const TokenSource& source, const Sampler& sampler, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// Micro-batches of one step on this rank.
+  std::int64_t micro_batches_per_step() const;
+  /// The next micro-batch, i32 (micro_batch, context): a view that is valid until the next call.
+  /// Waits for the thread; rethrows an error that ended it, after the batches read before it.
+  Batch next();
+  /// Seconds that all calls of next() have waited: data that came too late.
+  double waited_seconds() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atl::data

@@ -1,0 +1,113 @@
+#include <nlohmann/json.hpp>
+
+#include "atoll/base/error.h"
+#include "atoll/data/corpus.h"
+
+namespace atl::data {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "atoll corpus";
+constexpr int kVersion = 1;
+
+Json shards_to_json(const std::vector<ShardEntry>& shards) {
+  Json list = Json::array();
+  for (const ShardEntry& shard : shards) {
+    list.push_back({{"file", shard.file},
+                    {"tokens", shard.num_tokens},
+                    {"documents", shard.num_documents},
+                    {"hash", shard.payload_hash}});
+  }
+  return list;
+}
+
+std::vector<ShardEntry> shards_from_json(const Json& list) {
+  std::vector<ShardEntry> shards;
+  for (const Json& item : list) {
+    ShardEntry shard;
+    item.at("file").get_to(shard.file);
+    item.at("tokens").get_to(shard.num_tokens);
+    item.at("documents").get_to(shard.num_documents);
+    item.at("hash").get_to(shard.payload_hash);
+    if (shard.file.empty() || shard.file.find('/') != std::string::npos) {
+      throw std::invalid_argument("\"" + shard.file + "\" is not the name of a file in it");
+    }
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+CorpusManifest parse(const Json& root) {
+  CorpusManifest manifest;
+  root.at("tokenizer").at("hash").get_to(manifest.tokenizer_hash);
+  root.at("tokenizer").at("vocab_size").get_to(manifest.vocab_size);
+  const Json& options = root.at("options");
+  options.at("documents").get_to(manifest.documents);
+  options.at("held_out").get_to(manifest.held_out);
+  options.at("block_bytes").get_to(manifest.block_bytes);
+  options.at("shard_tokens").get_to(manifest.shard_tokens);
+  for (const Json& item : root.at("sources")) {
+    SourceEntry source;
+    item.at("path").get_to(source.path);
+    item.at("bytes").get_to(source.bytes);
+    item.at("hash").get_to(source.hash);
+    manifest.sources.push_back(std::move(source));
+  }
+  for (const Split split : {Split::kTrain, Split::kHeldOut}) {
+    manifest.shards[static_cast<int>(split)] =
+        shards_from_json(root.at("splits").at(split_name(split)));
+  }
+  return manifest;
+}
+
+}  // namespace
+
+const char* split_name(Split split) {
+  return split == Split::kTrain ? "train" : "heldout";
+}
+
+std::string CorpusManifest::to_json() const {
+  Json root;
+  root["format"] = kFormat;
+  root["version"] = kVersion;
+  root["tokenizer"] = {
+      {"file", "tokenizer.json"}, {"hash", tokenizer_hash}, {"vocab_size", vocab_size}};
+  root["options"] = {{"documents", documents},
+                     {"held_out", held_out},
+                     {"block_bytes", block_bytes},
+                     {"shard_tokens", shard_tokens}};
+  root["sources"] = Json::array();
+  for (const SourceEntry& source : sources) {
+    root["sources"].push_back(
+        {{"path", source.path}, {"bytes", source.bytes}, {"hash", source.hash}});
+  }
+  for (const Split split : {Split::kTrain, Split::kHeldOut}) {
+    root["splits"][split_name(split)] = shards_to_json(shards[static_cast<int>(split)]);
+  }
+  // A path need not be UTF-8 and JSON must be.
+  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+CorpusManifest CorpusManifest::from_json(const std::string& json, const std::string& origin) {
+  try {
+    const Json root = Json::parse(json);
+    if (root.at("format") != kFormat) throw std::invalid_argument("it is not an atoll corpus");
+    if (root.at("version") != kVersion) {
+      throw user_error("{} is of version {} and this atoll reads version {}; {}", origin,
+                       root.at("version").dump(), kVersion,
+                       "run atoll tokenize again to rebuild it");
+    }
+    return parse(root);
+  } catch (const Json::parse_error& error) {
+    throw damaged_error("{} is damaged at byte {}: {}; run atoll tokenize again", origin,
+                        error.byte, "it is not JSON");
+  } catch (const Json::exception& error) {
+    throw damaged_error("{} is damaged: {}; run atoll tokenize again", origin, error.what());
+  } catch (const std::invalid_argument& error) {
+    throw damaged_error("{} is damaged: {}; run atoll tokenize again", origin, error.what());
+  }
+}
+
+}  // namespace atl::data
