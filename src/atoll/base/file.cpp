@@ -38,29 +38,20 @@ std::string advice(int error_number) {
   }
 }
 
-Error io_error(const char* what, const fs::path& path, int error_number) {
-  const bool users = error_number == EACCES || error_number == EPERM || error_number == EROFS ||
-                     error_number == EISDIR || error_number == ENOTDIR;
-  return make_error(users ? ErrorKind::kUser : ErrorKind::kIo, "{} {}: {}{}", what, path.string(),
-                    std::strerror(error_number), advice(error_number));
-}
-
 struct Fault {
   std::atomic<int> countdown{0};
   std::atomic<int> error_number{0};
 };
 Fault faults[4];
 
-// True when the armed fault fires; errno then holds its error.
-bool faulted(io_fault::Call call) {
-  Fault& fault = faults[static_cast<int>(call)];
-  if (fault.countdown.load(std::memory_order_relaxed) == 0) return false;
-  if (fault.countdown.fetch_sub(1) != 1) return false;
-  errno = fault.error_number.load();
-  return true;
-}
-
 }  // namespace
+
+Error io_error(const char* what, const fs::path& path, int error_number) {
+  const bool users = error_number == EACCES || error_number == EPERM || error_number == EROFS ||
+                     error_number == EISDIR || error_number == ENOTDIR;
+  return make_error(users ? ErrorKind::kUser : ErrorKind::kIo, "{} {}: {}{}", what, path.string(),
+                    std::strerror(error_number), advice(error_number));
+}
 
 namespace io_fault {
 
@@ -73,12 +64,21 @@ void disarm() {
   for (Fault& fault : faults) fault.countdown = 0;
 }
 
+bool fires(Call call) {
+  Fault& fault = faults[static_cast<int>(call)];
+  if (fault.countdown.load(std::memory_order_relaxed) == 0) return false;
+  if (fault.countdown.fetch_sub(1) != 1) return false;
+  errno = fault.error_number.load();
+  return true;
+}
+
 }  // namespace io_fault
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   temporary_ = path_;
   temporary_ += ".tmp-" + std::to_string(::getpid());
-  if (!faulted(io_fault::Call::kOpen)) {
+  buffer_.reserve(kFlushBytes);  // before the file is made: this can throw
+  if (!io_fault::fires(io_fault::Call::kOpen)) {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   }
   if (fd_ < 0) {
@@ -88,7 +88,6 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     }
     throw io_error("cannot create", path_, errno);
   }
-  buffer_.reserve(kFlushBytes);
 }
 
 AtomicFile::~AtomicFile() {
@@ -101,37 +100,41 @@ void AtomicFile::write(const void* data, std::size_t size) {
   hasher_.update(data, size);
   bytes_ += size;
   if (buffer_.size() + size > kFlushBytes) flush();
-  buffer_.append(static_cast<const char*>(data), size);
-  if (buffer_.size() >= kFlushBytes) flush();
+  const std::string_view piece(static_cast<const char*>(data), size);
+  if (size >= kFlushBytes) {
+    write_through(piece);  // a tensor: buffering it would copy all of it
+  } else {
+    buffer_.append(piece);
+  }
 }
 
 void AtomicFile::flush() {
-  std::size_t done = 0;
-  while (done < buffer_.size()) {
+  write_through(buffer_);
+  buffer_.clear();
+}
+
+void AtomicFile::write_through(std::string_view piece) {
+  while (!piece.empty()) {
     ssize_t n = -1;
-    if (!faulted(io_fault::Call::kWrite)) {
-      n = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
-    }
+    if (!io_fault::fires(io_fault::Call::kWrite)) n = ::write(fd_, piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error_number = errno;
-      throw io_error(
-          fmt::format("writing {} bytes, {} done, to", bytes_, bytes_ - (buffer_.size() - done))
-              .c_str(),
-          path_, error_number);
+      throw io_error(fmt::format("after {} bytes, cannot write to", bytes_through_).c_str(), path_,
+                     error_number);
     }
-    done += static_cast<std::size_t>(n);
+    bytes_through_ += static_cast<std::uint64_t>(n);
+    piece.remove_prefix(static_cast<std::size_t>(n));
   }
-  buffer_.clear();
 }
 
 void AtomicFile::commit() {
   flush();
-  if (faulted(io_fault::Call::kSync) || ::fsync(fd_) != 0) {
+  if (io_fault::fires(io_fault::Call::kSync) || ::fsync(fd_) != 0) {
     throw io_error("cannot flush to disk", path_, errno);
   }
   const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || faulted(io_fault::Call::kRename) ||
+  if (closed != 0 || io_fault::fires(io_fault::Call::kRename) ||
       ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error_number = errno;
     ::unlink(temporary_.c_str());
@@ -149,7 +152,7 @@ void write_file(const fs::path& path, std::string_view content) {
 void sync_directory(const fs::path& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw io_error("cannot open directory", directory, errno);
-  const bool failed = faulted(io_fault::Call::kSync) || ::fsync(fd) != 0;
+  const bool failed = io_fault::fires(io_fault::Call::kSync) || ::fsync(fd) != 0;
   const int error_number = errno;
   ::close(fd);
   // Some file systems (9p, FUSE) cannot fsync a directory and say EINVAL: nothing is lost by it.
@@ -178,9 +181,10 @@ std::string read_file(const fs::path& path) {
   const int fd = open_for_reading(path, info);
   std::string content;
   // Read to the end rather than to st_size: pipes and /proc files say they are empty.
-  const std::size_t piece = std::max<std::size_t>(static_cast<std::size_t>(info.st_size) + 1, 4096);
+  const auto size = static_cast<std::size_t>(info.st_size);
   for (;;) {
     const std::size_t done = content.size();
+    const std::size_t piece = std::max<std::size_t>(done < size ? size - done + 1 : 0, 65536);
     content.resize(done + piece);
     const ssize_t n = ::read(fd, content.data() + done, piece);
     const int error_number = errno;

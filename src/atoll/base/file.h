@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "atoll/base/error.h"
 #include "atoll/base/hash.h"
 
 namespace atl {
@@ -34,11 +35,13 @@ class AtomicFile {
 
  private:
   void flush();
+  void write_through(std::string_view piece);
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int fd_ = -1;
   std::uint64_t bytes_ = 0;
+  std::uint64_t bytes_through_ = 0;  // given to the system
   std::string buffer_;
   Hasher hasher_;
 };
@@ -67,6 +70,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+/// The Error for a system call that failed: "<what> <path>: <reason>; <what to do>". Permissions
+/// and wrong kinds of path are the user's to mend (kUser), the rest is kIo.
+Error io_error(const char* what, const std::filesystem::path& path, int error_number);
+
 /// Test seam: makes the n-th following system call of a kind fail, as SQLite's tests do.
 /// A global, because the calls to fail are deep inside code that must not know of tests.
 namespace io_fault {
@@ -75,6 +82,8 @@ enum class Call { kOpen, kWrite, kSync, kRename };
 /// The `countdown`-th next `call` (1 = the very next) fails with `error_number`, then disarms.
 void arm(Call call, int countdown, int error_number);
 void disarm();
+/// Asked by whoever is about to make a system call: true when it must fail instead, with errno set.
+bool fires(Call call);
 }  // namespace io_fault
 
 }  // namespace atl

@@ -16,6 +16,7 @@ Hasher::Hasher() : state_(std::make_unique<State>()) {}
 Hasher::~Hasher() = default;
 
 void Hasher::update(const void* data, std::size_t size) {
+  if (size == 0) return;  // xxHash refuses a null pointer, which an empty vector gives
   ATOLL_CHECK(XXH3_128bits_update(state_->xxh, data, size) == XXH_OK);
 }
 

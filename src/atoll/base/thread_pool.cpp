@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "atoll/base/check.h"
@@ -36,10 +37,22 @@ ThreadPool::ThreadPool(int num_threads) {
     throw user_error("a thread count must be between 1 and 4096, not {}", num_threads);
   }
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  try {
+    for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  } catch (const std::system_error& error) {
+    const std::size_t started = workers_.size() + 1;
+    stop();
+    throw make_error(ErrorKind::kResource,
+                     "the system gave {} of {} threads ({}); ask for fewer or raise ulimit -u",
+                     started, num_threads, error.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_.store(true);
   generation_.fetch_add(1);
   generation_.notify_all();
@@ -72,10 +85,22 @@ void ThreadPool::worker_loop() {
   }
 }
 
+void ThreadPool::run_alone(std::int64_t num_tasks, Call call) {
+  std::exception_ptr error;  // as with many threads: an exception does not keep the others back
+  for (std::int64_t task = 0; task < num_tasks; ++task) {
+    try {
+      call.invoke(call.object, task);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
 void ThreadPool::run_erased(std::int64_t num_tasks, Call call) {
   if (num_tasks <= 0) return;
   if (workers_.empty() || num_tasks == 1) {
-    for (std::int64_t task = 0; task < num_tasks; ++task) call.invoke(call.object, task);
+    run_alone(num_tasks, call);
     return;
   }
   call_ = call;

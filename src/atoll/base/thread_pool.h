@@ -4,12 +4,11 @@
 // the number of threads; that, and nothing else, is why the thread count changes no bit.
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace atl {
@@ -54,7 +53,9 @@ class ThreadPool {
   }
 
   void run_erased(std::int64_t num_tasks, Call call);
+  static void run_alone(std::int64_t num_tasks, Call call);
   void worker_loop();
+  void stop();
   void work();
 
   std::vector<std::thread> workers_;

@@ -33,9 +33,7 @@ class Shape {
   /// The product of all dims; 1 for a scalar.
   std::int64_t num_elements() const;
   /// The product of all dims but the innermost: how many rows of dim(-1) elements there are.
-  std::int64_t num_rows() const {
-    return rank_ == 0 ? 1 : num_elements() / (dim(-1) ? dim(-1) : 1);
-  }
+  std::int64_t num_rows() const { return rank_ == 0 ? 1 : with_last(1).num_elements(); }
   /// This shape with its innermost dim replaced.
   Shape with_last(std::int64_t last) const;
   /// "(8, 256, 384)".
