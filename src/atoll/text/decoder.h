@@ -11,7 +11,9 @@
 
 namespace atl::text {
 
-/// What each id stands for: byte-level tokens spell bytes, added tokens stand for themselves.
+/// What each id stands for: byte-level tokens spell bytes, added tokens stand for themselves. (The
+/// Hugging Face library reads an added token's content as byte-level spelling when it can, so an
+/// added "é" does not decode to "é" there; ids are not concerned.)
 class Decoder {
  public:
   /// Throws Error(kDamaged), naming `origin`, for ids that are negative, huge or used twice.

@@ -30,9 +30,9 @@ std::string added_tokens_json(const std::vector<AddedToken>& tokens) {
 }
 
 std::string byte_level_json(bool use_regex) {
-  return fmt::format(
-      R"({{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": {}}})",
-      use_regex);
+  return fmt::format(R"({{"type": "ByteLevel", "add_prefix_space": false, )"
+                     R"("trim_offsets": true, "use_regex": {}}})",
+                     use_regex);
 }
 
 std::string pre_tokenizer_json(const std::vector<PreTokenizerStep>& steps) {

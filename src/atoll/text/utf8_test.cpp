@@ -46,6 +46,18 @@ TEST(Utf8, PrefixesAreFoundAtEveryAlignment) {
   }
 }
 
+TEST(Utf8, WhiteSpaceIsUnicodesTwentyFive) {
+  int count = 0;
+  for (char32_t c = 0; c < 0x110000; ++c) count += is_white_space(c) ? 1 : 0;
+  EXPECT_EQ(count, 25);
+  for (const char32_t c :
+       {U'\t', U'\u0085', U'\u00a0', U'\u1680', U'\u2000', U'\u200a', U'\u3000'}) {
+    EXPECT_TRUE(is_white_space(c)) << static_cast<unsigned>(c);
+  }
+  EXPECT_FALSE(is_white_space(U'\u180e'));
+  EXPECT_FALSE(is_white_space(U'\u200b'));
+}
+
 TEST(ByteLevel, EveryByteHasItsOwnPrintableCharacter) {
   EXPECT_EQ(to_byte_level(" the\n"), "ĠtheĊ");
   std::string all;
