@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/testing.h"
+#include "hwy/targets.h"
 
 namespace atl::ops {
 namespace {
@@ -34,7 +36,7 @@ struct Attention {
   OwnedTensor<T> qkv, dout, out, lse, dqkv;
 };
 
-// Computes `out` as a generation does: the rows of sequence 0 in chunks of the given lengths.
+// Computes `out` as a generation does: row after row, in chunks of the given lengths.
 template <typename T>
 void Attention<T>::cached(Run& run, std::int64_t capacity,
                           const std::vector<std::int64_t>& chunks) {
@@ -60,7 +62,7 @@ void Attention<T>::cached(Run& run, std::int64_t capacity,
   }
 }
 
-// Two shapes in one: what a test of many shapes names in its failures.
+// One shape of many, and what a failure calls it.
 struct Case {
   HeadLayout heads;
   std::int64_t B;
@@ -97,7 +99,19 @@ double error(const OwnedTensor<T>& fast, const OwnedTensor<double>& exact) {
   return test::max_abs_difference(fast, exact) / std::max(1.0, test::max_abs(exact));
 }
 
-TEST(Attention, FastForwardAndBackwardMatchDoubleReference) {
+// Makes the kernels run as on a machine with one instruction set only; 0: this machine's best.
+void use_target(std::int64_t target) {
+  hwy::SetSupportedTargetsForTest(target);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+class AttentionTargets : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void TearDown() override { use_target(0); }
+};
+
+TEST_P(AttentionTargets, ForwardAndBackwardMatchDoubleReference) {
+  use_target(GetParam());
   TestRun run;
   for (const Case& c : kCases) {
     Attention<float> fast(c.heads, c.B, c.T);
@@ -113,6 +127,10 @@ TEST(Attention, FastForwardAndBackwardMatchDoubleReference) {
     EXPECT_LE(error(fast.dqkv, exact.dqkv), bound) << c.name();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, AttentionTargets,
+                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 
 TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
   TestRun run;
@@ -213,7 +231,8 @@ TEST(Attention, ANaNInAKeyReachesEveryRowThatSeesIt) {
   EXPECT_TRUE(std::isnan(a.dqkv[99 * a.heads.qkv_width()]));
 }
 
-TEST(AttentionCached, ChunksOfAnyLengthMatchForward) {
+TEST_P(AttentionTargets, CachedChunksOfAnyLengthMatchForward) {
+  use_target(GetParam());
   TestRun run;
   const std::vector<std::int64_t> chunkings[] = {
       std::vector<std::int64_t>(90, 1), {90}, {7, 1, 64, 2, 16}, {1, 89}, {65, 25}};

@@ -1,0 +1,102 @@
+// Attention forward and backward in GFLOP/s, and generation in bytes of cache per second.
+//
+// FLOPs are those of the causal scores alone, T (T + 1) / 2 of them per head: two products of 2 D
+// each forward, five backward. `peak` is the ceiling to compare with. One thread is timed by its
+// CPU time, which neighbours on a shared machine disturb less; two threads by the clock.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/ops/attention.h"
+#include "atoll/ops/peak.h"
+#include "atoll/ops/testing.h"
+
+namespace atl {
+namespace {
+
+struct Operands {
+  Operands(ops::HeadLayout layout, std::int64_t B, std::int64_t T)
+      : heads(layout),
+        qkv(test::random_tensor<float>({B, T, layout.qkv_width()}, 1)),
+        dout(test::random_tensor<float>({B, T, layout.query_width()}, 2)),
+        out({B, T, layout.query_width()}),
+        lse({B, layout.num_heads, T}),
+        dqkv({B, T, layout.qkv_width()}) {}
+
+  double scale() const { return 1 / std::sqrt(static_cast<double>(heads.head_dim)); }
+  void forward(Run& run) { ops::attention_forward(run, heads, scale(), qkv, out, lse); }
+  void backward(Run& run) {
+    ops::attention_backward(run, heads, scale(), qkv, out, lse, dout, dqkv);
+  }
+
+  ops::HeadLayout heads;
+  test::OwnedTensor<float> qkv, dout, out, lse, dqkv;
+};
+
+constexpr std::int64_t kBatch = 2;
+constexpr ops::HeadLayout heads_of(std::int64_t head_dim) {
+  return {8, 4, head_dim};
+}
+
+void set_gflops(benchmark::State& state, std::int64_t T, std::int64_t head_dim, int num_products) {
+  const double scores = static_cast<double>(T * (T + 1) / 2 * kBatch * 8);
+  const double flops = scores * 2.0 * static_cast<double>(head_dim) * num_products;
+  state.counters["FLOPS"] =
+      benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// Arguments: T, head_dim, threads.
+void forward(benchmark::State& state) {
+  test::TestRun run(static_cast<int>(state.range(2)));
+  Operands operands(heads_of(state.range(1)), kBatch, state.range(0));
+  for (auto _ : state) operands.forward(run);
+  set_gflops(state, state.range(0), state.range(1), 2);
+}
+
+void backward(benchmark::State& state) {
+  test::TestRun run(static_cast<int>(state.range(2)));
+  Operands operands(heads_of(state.range(1)), kBatch, state.range(0));
+  operands.forward(run);
+  for (auto _ : state) operands.backward(run);
+  set_gflops(state, state.range(0), state.range(1), 5);
+}
+
+// Arguments: keys in the cache, query heads per key-value head, threads.
+void cached(benchmark::State& state) {
+  const ops::HeadLayout heads = {8 * state.range(1), 8, 64};
+  const std::int64_t P = state.range(0);
+  test::TestRun run(static_cast<int>(state.range(2)));
+  Operands operands(heads, 1, 1);
+  test::OwnedTensor<float> keys = test::random_tensor<float>({1, P, heads.kv_width()}, 3);
+  test::OwnedTensor<float> values = test::random_tensor<float>({1, P, heads.kv_width()}, 4);
+  for (auto _ : state) {
+    ops::attention_cached(run, heads, operands.scale(), P - 1, operands.qkv, keys, values,
+                          operands.out);
+  }
+  state.SetBytesProcessed(state.iterations() * 2 * P * heads.kv_width() * 4);
+}
+
+// The best of twenty looks at the multiply-adds that registers alone allow. Argument: threads.
+void peak(benchmark::State& state) {
+  test::TestRun run(static_cast<int>(state.range(0)));
+  double best = 0;
+  for (auto _ : state) {
+    for (int i = 0; i < 20; ++i) best = std::max(best, ops::measure_peak_flops(run));
+  }
+  state.counters["FLOPS"] = best;
+}
+
+BENCHMARK(peak)->Arg(1)->Arg(2)->Iterations(1);
+BENCHMARK(forward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {1}});
+BENCHMARK(forward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {2}})->UseRealTime();
+BENCHMARK(backward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {1}});
+BENCHMARK(backward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {2}})->UseRealTime();
+BENCHMARK(cached)->ArgsProduct({{256, 4096, 32768}, {1, 4}, {1}});
+BENCHMARK(cached)->ArgsProduct({{256, 4096, 32768}, {1, 4}, {2}})->UseRealTime();
+
+}  // namespace
+}  // namespace atl
+
+BENCHMARK_MAIN();
