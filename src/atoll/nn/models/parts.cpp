@@ -126,8 +126,8 @@ void validate(const ModelConfig& config, const std::string& origin) {
     throw user_error("{}: num_attention_heads ({}) must be a multiple of num_key_value_heads ({})",
                      origin, heads.num_heads, heads.num_kv_heads);
   }
-  // Each factor is at most 2^40; keep every product the layers form within 63 bits.
-  constexpr double kMaxElements = 1e15;
+  // 40 TB in f32; and every product the layers form stays within 63 bits.
+  constexpr double kMaxElements = 1e13;
   const double widest = static_cast<double>(std::max(
       {config.vocab_size, heads.qkv_width(), 2 * config.intermediate_size, config.max_positions}));
   if (heads.num_heads > 1 << 20 || heads.head_dim > 1 << 20 || config.num_layers > 1 << 20 ||
