@@ -1,0 +1,174 @@
+#include "atoll/ckpt/checkpoint.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "atoll/base/check.h"
+#include "atoll/base/file.h"
+#include "atoll/base/log.h"
+#include "atoll/base/rename.h"
+#include "atoll/ckpt/checkpoint_paths.h"
+
+namespace atl::ckpt {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kNamePrefix = "step-";
+
+template <typename Int>
+std::optional<Int> parse_number(std::string_view text) {
+  Int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+bool is_running(int pid) {
+  return pid != ::getpid() && (::kill(pid, 0) == 0 || errno != ESRCH);
+}
+
+// What a name that stale_name made says; nothing for others.
+struct Stale {
+  std::string_view prefix;
+  std::string checkpoint;
+  int pid = 0;
+};
+std::optional<Stale> parse_stale(const std::string& name) {
+  for (const std::string_view prefix : {kTemporaryPrefix, kReplacedPrefix}) {
+    const std::size_t dash = name.rfind('-');
+    if (!name.starts_with(prefix) || dash < prefix.size()) continue;
+    const std::optional<int> pid = parse_number<int>(std::string_view(name).substr(dash + 1));
+    std::string checkpoint = name.substr(prefix.size(), dash - prefix.size());
+    if (pid && parse_checkpoint_name(checkpoint)) return Stale{prefix, std::move(checkpoint), *pid};
+  }
+  return std::nullopt;
+}
+
+std::string difference(const fs::path& directory, const ManifestFile& expected) {
+  if (!fs::is_regular_file(directory / expected.name)) return "is missing";
+  const ManifestFile found = measure_file(directory / expected.name);
+  if (found.bytes != expected.bytes) {
+    return fmt::format("has {} bytes, was written with {}", found.bytes, expected.bytes);
+  }
+  if (found.hash != expected.hash) {
+    return fmt::format("has hash {}, was written with {}", found.hash, expected.hash);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  return fmt::format("{}{:08}", kNamePrefix, step);
+}
+
+std::optional<std::int64_t> parse_checkpoint_name(const std::string& name) {
+  if (!name.starts_with(kNamePrefix)) return std::nullopt;
+  const auto step = parse_number<std::int64_t>(std::string_view(name).substr(kNamePrefix.size()));
+  if (!step || *step < 0 || checkpoint_name(*step) != name) return std::nullopt;
+  return step;
+}
+
+std::string stale_name(std::string_view prefix, std::int64_t step) {
+  return fmt::format("{}{}-{}", prefix, checkpoint_name(step), ::getpid());
+}
+
+CheckpointInfo verify_checkpoint(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
+    throw user_error("there is no checkpoint directory {}", directory.string());
+  }
+  const fs::path manifest_path = directory / kManifestFile;
+  if (!fs::exists(manifest_path)) {
+    throw damaged_error("{} is damaged: it has no {}", directory.string(), kManifestFile);
+  }
+  const Manifest manifest = parse_manifest(read_file(manifest_path), manifest_path.string());
+  const auto named = parse_checkpoint_name(fs::absolute(directory).lexically_normal().filename());
+  if (named && *named != manifest.step) {
+    throw damaged_error("{} is damaged: it says step {}", manifest_path.string(), manifest.step);
+  }
+  for (const ManifestFile& file : manifest.files) {
+    const std::string differs = difference(directory, file);
+    if (!differs.empty()) {
+      throw damaged_error("{} is damaged: it {}", (directory / file.name).string(), differs);
+    }
+  }
+  return {directory, manifest.step, manifest.files};
+}
+
+std::vector<std::int64_t> checkpoint_steps(const fs::path& root) {
+  std::vector<std::int64_t> steps;
+  if (!fs::exists(root)) return steps;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
+    const auto step = parse_checkpoint_name(entry.path().filename().string());
+    if (step && entry.is_directory()) steps.push_back(*step);
+  }
+  if (error) throw io_error("cannot list", root, error.value());
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<CheckpointInfo> newest_verified(const fs::path& root) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(root);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    try {
+      return verify_checkpoint(root / checkpoint_name(*step));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDamaged) throw;
+      log::warning("checkpoint {} is passed over: {}", checkpoint_name(*step), error.what());
+    }
+  }
+  if (steps.empty()) return std::nullopt;
+  throw damaged_error(
+      "none of the {} checkpoints in {} is whole (see the warnings above); bring one back from a "
+      "copy, or move them away to start anew",
+      steps.size(), root.string());
+}
+
+int prune_checkpoints(const fs::path& root, int keep) {
+  ATOLL_CHECK(keep >= 1, "keep {}", keep);
+  const std::vector<std::int64_t> steps = checkpoint_steps(root);
+  if (steps.size() <= static_cast<std::size_t>(keep)) return 0;
+  verify_checkpoint(root / checkpoint_name(steps.back()));
+  const auto num_old = static_cast<int>(steps.size()) - keep;
+  for (int i = 0; i < num_old; ++i) {
+    // Renamed first: a crash while its files go must not leave half a checkpoint under its name.
+    const fs::path doomed = root / stale_name(kTemporaryPrefix, steps[i]);
+    fs::remove_all(doomed);
+    rename_path(root / checkpoint_name(steps[i]), doomed);
+    std::error_code error;
+    fs::remove_all(doomed, error);
+    if (error) log::warning("cannot remove {}: {}", doomed.string(), error.message());
+  }
+  sync_directory(root);
+  return num_old;
+}
+
+void clean_stale(const fs::path& root) {
+  if (!fs::exists(root)) return;
+  std::vector<fs::path> entries;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    entries.push_back(entry.path());
+  }
+  for (const fs::path& path : entries) {
+    const std::optional<Stale> stale = parse_stale(path.filename().string());
+    if (!stale || is_running(stale->pid)) continue;
+    const fs::path owner = root / stale->checkpoint;
+    if (stale->prefix == kReplacedPrefix && !fs::exists(owner)) {
+      rename_path(path, owner);
+      log::warning("put {} back, which an interrupted save had moved aside", owner.string());
+      continue;
+    }
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) log::warning("cannot remove {}: {}", path.string(), error.message());
+  }
+}
+
+}  // namespace atl::ckpt

@@ -1,0 +1,83 @@
+#pragma once
+
+// Checkpoints of a run: `<run>/checkpoints/step-00000100/` is a Hugging Face directory, so that any
+// tool can read the model, with the optimizer's state and a manifest of hashes beside it. There is
+// no pointer to the latest: the newest directory whose every byte verifies is the latest.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "atoll/ckpt/manifest.h"
+#include "atoll/ckpt/safetensors_writer.h"
+
+namespace atl::ckpt {
+
+/// A checkpoint that was found whole.
+struct CheckpointInfo {
+  std::filesystem::path path;
+  std::int64_t step = 0;
+  std::vector<ManifestFile> files;
+};
+
+/// Writes one checkpoint under a temporary name and puts it in place at once, with everything
+/// flushed to disk before. Destroyed without commit(), it leaves what was there before.
+class CheckpointWriter {
+ public:
+  /// Begins `root/step-<step>`; makes `root` if it does not exist. Throws Error.
+  CheckpointWriter(const std::filesystem::path& root, std::int64_t step);
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// Adds a file with this content. Throws Error(kIo) when it cannot be written.
+  void add(const std::string& name, std::string_view content);
+  /// Adds a safetensors file; see write_safetensors.
+  void add_tensors(const std::string& name, std::span<const NamedTensor> tensors,
+                   const Metadata& metadata = {});
+  void add_tensors(const std::string& name, std::span<const TensorSource> sources,
+                   const Metadata& metadata = {});
+  /// Where someone else may write a file of this name before commit(), which then hashes it.
+  std::filesystem::path file_path(const std::string& name) const;
+
+  /// Writes the manifest and puts the checkpoint in place, over one of the same step. Returns its
+  /// path. Throws Error(kIo); unless only the very last flush failed, nothing has changed then.
+  std::filesystem::path commit();
+
+ private:
+  Manifest finish_manifest() const;
+  void put_in_place();
+
+  std::filesystem::path root_;
+  std::int64_t step_;
+  std::filesystem::path final_;
+  std::filesystem::path temporary_;
+  std::map<std::string, ManifestFile> files_;
+};
+
+/// Reads the manifest of a checkpoint directory and compares every file with it. Throws
+/// Error(kDamaged) naming the first file that differs and how, Error(kUser) when there is no such
+/// directory.
+CheckpointInfo verify_checkpoint(const std::filesystem::path& directory);
+
+/// The newest checkpoint under `root` that verifies; nothing when there is none at all. Logs a
+/// warning for each damaged one that is passed over; throws Error(kDamaged) when all are.
+std::optional<CheckpointInfo> newest_verified(const std::filesystem::path& root);
+
+/// The steps of the checkpoints under `root`, verified or not, oldest first.
+std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& root);
+
+/// Removes all but the newest `keep` >= 1 checkpoints, after the newest verified; returns how many.
+/// Throws Error(kDamaged), having removed nothing, when the newest does not verify.
+int prune_checkpoints(const std::filesystem::path& root, int keep);
+
+/// Removes what processes that are no more left half written under `root`, and puts a checkpoint
+/// back that one of them had moved aside. For a process that starts and holds the run's lock.
+void clean_stale(const std::filesystem::path& root);
+
+}  // namespace atl::ckpt

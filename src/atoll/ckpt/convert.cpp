@@ -1,0 +1,64 @@
+#include "atoll/ckpt/convert.h"
+
+#include <cstring>
+
+#include "atoll/base/check.h"
+
+namespace atl::ckpt {
+
+namespace {
+
+// memcpy because tensors in files of others are not always aligned.
+template <typename T, typename Fn>
+void load_each(std::span<const std::byte> bytes, std::span<float> out, Fn&& fn) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = fn(value);
+  }
+}
+
+template <typename T, typename Fn>
+void store_each(std::span<const float> values, std::span<std::byte> out, Fn&& fn) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T value = fn(values[i]);
+    std::memcpy(out.data() + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+}  // namespace
+
+bool converts_to_f32(Dtype dtype) {
+  return dtype == Dtype::kF32 || dtype == Dtype::kF64 || dtype == Dtype::kBf16 ||
+         dtype == Dtype::kF16;
+}
+
+void convert_to_f32(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
+  ATOLL_CHECK(converts_to_f32(dtype), "{}", dtype_name(dtype));
+  ATOLL_CHECK_EQ(bytes.size(), out.size() * dtype_size(dtype));
+  if (dtype == Dtype::kF32) {
+    if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  } else if (dtype == Dtype::kF64) {
+    load_each<double>(bytes, out, [](double value) { return static_cast<float>(value); });
+  } else if (dtype == Dtype::kBf16) {
+    load_each<std::uint16_t>(bytes, out, bf16_to_f32);
+  } else {
+    load_each<std::uint16_t>(bytes, out, f16_to_f32);
+  }
+}
+
+void convert_from_f32(std::span<const float> values, Dtype dtype, std::span<std::byte> out) {
+  ATOLL_CHECK(converts_to_f32(dtype), "{}", dtype_name(dtype));
+  ATOLL_CHECK_EQ(out.size(), values.size() * dtype_size(dtype));
+  if (dtype == Dtype::kF32) {
+    if (!values.empty()) std::memcpy(out.data(), values.data(), out.size());
+  } else if (dtype == Dtype::kF64) {
+    store_each<double>(values, out, [](float value) { return static_cast<double>(value); });
+  } else if (dtype == Dtype::kBf16) {
+    store_each<std::uint16_t>(values, out, f32_to_bf16);
+  } else {
+    store_each<std::uint16_t>(values, out, f32_to_f16);
+  }
+}
+
+}  // namespace atl::ckpt
