@@ -120,7 +120,7 @@ void add_reporting(Settings& settings, TrainConfig& c) {
   settings.add("eval.every", &c.eval.every, "Steps between evaluations; 0: only at the end.",
                at_least(0));
   settings.add("eval.max_tokens", &c.eval.max_tokens,
-               "Tokens of an evaluation, rounded down to whole sequences; 0: all held-out text.",
+               "Held-out tokens of an evaluation, rounded up to whole sequences; 0: all.",
                at_least(0));
   settings.group("checkpoint", "What a stopped run goes on from.");
   settings.add("checkpoint.every", &c.checkpoint.every,

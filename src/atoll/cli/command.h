@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace atl::cli {
+
+/// What stands on a command line beside the command's own options.
+struct Invocation {
+  /// "--train.lr=3e-4": options whose name has a dot, in the order they were given.
+  std::vector<std::string> overrides;
+};
+
+/// Does the command's work once its options are read; returns the exit code. Throws Error.
+using Action = std::function<int(const Invocation&)>;
+
+/// One verb of the program. Each stands in a file of its own and is listed in commands.cpp.
+struct Command {
+  const char* name = "";
+  const char* summary = "";      ///< one line of `atoll help`
+  const char* example = "";      ///< lines at the end of `atoll NAME --help`, two spaces before
+  bool takes_overrides = false;  ///< accepts --group.key=value for every key of a recipe
+  bool hidden = false;           ///< not in `atoll help`
+  Action (*add)(CLI::App& app) = nullptr;  ///< declares options on `app`
+};
+
+}  // namespace atl::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "atoll/cli/command.h"
+
+namespace atl::cli {
+
+/// Every command, in the order `atoll help` lists them.
+const std::vector<Command>& commands();
+
+/// The commands themselves; each is defined in the file of its name.
+Command train_command();
+Command eval_command();
+Command generate_command();
+Command tokenize_command();
+Command plan_command();
+Command export_command();
+Command doctor_command();
+Command config_reference_command();
+
+}  // namespace atl::cli

@@ -1,0 +1,36 @@
+#include <fmt/format.h>
+
+#include "atoll/cli/commands.h"
+#include "atoll/train/config.h"
+
+namespace atl::cli {
+
+namespace {
+
+constexpr const char* kPreface =
+    "# Configuration\n\n"
+    "Every key of a recipe (TOML) and of the command line (`--train.steps=500`). Later sources "
+    "win: "
+    "default, recipe, command line; `atoll plan` prints each value and where it came from. "
+    "Integers "
+    "may be written `1e6` or `1_000_000`. This page is written by `atoll config-reference`.\n\n";
+
+Action add(CLI::App&) {
+  return [](const Invocation&) {
+    train::TrainConfig config;
+    fmt::print("{}{}", kPreface, train::make_settings(config).markdown_reference());
+    return 0;
+  };
+}
+
+}  // namespace
+
+Command config_reference_command() {
+  return {.name = "config-reference",
+          .summary = "Every key with its type, default and meaning, as Markdown.",
+          .example = "  atoll config-reference > docs/configuration.md",
+          .hidden = true,
+          .add = add};
+}
+
+}  // namespace atl::cli

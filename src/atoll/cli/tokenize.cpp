@@ -1,0 +1,91 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "atoll/base/error.h"
+#include "atoll/cli/commands.h"
+#include "atoll/data/tokenize.h"
+#include "atoll/train/corpus.h"
+
+namespace atl::cli {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string tokenizer;
+  std::int64_t vocab_size = 4096;
+  data::TokenizeOptions tokenize;
+  bool blank_line = false;
+};
+
+void show_progress(const data::TokenizeProgress& progress) {
+  const double percent = progress.bytes_total == 0
+                             ? 100.0
+                             : 100.0 * static_cast<double>(progress.bytes_done) /
+                                   static_cast<double>(progress.bytes_total);
+  fmt::print(stderr, "\r\x1b[K{:.0f}%  {} tokens", percent, progress.tokens);
+  std::fflush(stderr);
+}
+
+int run(Options& options) {
+  data::TokenizeOptions& tokenize = options.tokenize;
+  tokenize.inputs.assign(options.inputs.begin(), options.inputs.end());
+  tokenize.output = options.output;
+  if (options.blank_line) tokenize.documents = data::DocumentMode::kBlankLine;
+  const Tokenizer tokenizer = options.tokenizer.empty()
+                                  ? train::train_tokenizer(tokenize.inputs, options.vocab_size)
+                                  : Tokenizer::load(options.tokenizer);
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  std::function<void(const data::TokenizeProgress&)> progress;
+  if (terminal) progress = show_progress;
+  const data::TokenizeResult result = data::tokenize_corpus(tokenize, tokenizer, progress);
+  if (terminal) fmt::print(stderr, "\r\x1b[K");
+  const std::int64_t tokens = result.train_tokens + result.held_out_tokens;
+  fmt::print(
+      "{}: {} files, {} bytes\n  {} training tokens in {} documents\n  {} held-out tokens in {} "
+      "documents\n  vocabulary {}, {:.2f} bytes a token\n",
+      options.output, result.num_files, result.bytes, result.train_tokens, result.train_documents,
+      result.held_out_tokens, result.held_out_documents, tokenizer.vocab_size(),
+      static_cast<double>(result.bytes) / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
+  return 0;
+}
+
+Action add(CLI::App& app) {
+  auto options = std::make_shared<Options>();  // lives as long as the parser and the action
+  app.add_option("text", options->inputs, "Text files, or directories searched for *.txt")
+      ->required();
+  app.add_option("-o,--out", options->output, "Directory to make")->required();
+  CLI::Option* tokenizer =
+      app.add_option("--tokenizer", options->tokenizer,
+                     "tokenizer.json, or a directory that holds one; else one is trained");
+  app.add_option("--vocab-size", options->vocab_size, "Tokens of a tokenizer that is trained")
+      ->capture_default_str()
+      ->check(CLI::Range(257, 1 << 20))
+      ->excludes(tokenizer);
+  app.add_option("--held-out", options->tokenize.held_out, "Fraction kept from training")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 0.5));
+  app.add_option("--shard-tokens", options->tokenize.shard_tokens, "Tokens in a shard, at most")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--blank-line", options->blank_line,
+               "Blank lines separate documents, not only ends of files");
+  app.add_flag("--overwrite", options->tokenize.overwrite, "Replace a corpus that is there");
+  return [options](const Invocation&) { return run(*options); };
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  return {.name = "tokenize",
+          .summary = "Turn text into shards of tokens for data.shards.",
+          .example =
+              "  atoll tokenize books/ --out corpus --vocab-size 8192\n"
+              "  atoll train recipe.toml --data.shards=corpus",
+          .add = add};
+}
+
+}  // namespace atl::cli
