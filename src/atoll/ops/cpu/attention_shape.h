@@ -6,6 +6,7 @@
 
 namespace atl::ops::cpu {
 
+/// Keys per tile: with kMaxQueryTile, 16 KiB of scores.
 constexpr std::size_t kKeyTile = 64;
 constexpr std::size_t kMaxQueryTile = 64;
 /// Keys per band of a tile on the diagonal; finer bands waste less and pay more per band.
@@ -19,13 +20,12 @@ constexpr std::size_t kRowAlignment = 16;
 constexpr std::size_t query_tile(std::size_t head_dim) {
   return head_dim <= 128 ? kMaxQueryTile : kMaxQueryTile / 2;
 }
+/// head_dim up to a multiple of kRowAlignment.
 constexpr std::size_t padded(std::size_t head_dim) {
   return (head_dim + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
 }
-constexpr std::size_t num_tiles(std::size_t rows, std::size_t tile) {
-  return (rows + tile - 1) / tile;
-}
 
+/// Scores carry this factor, so that 2^x serves for e^x; kLn2 takes it back out of the log-sum-exp.
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kLn2 = 0.6931471805599453;
 

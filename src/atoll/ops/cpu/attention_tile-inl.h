@@ -116,8 +116,8 @@ HWY_INLINE void product(std::size_t m, std::size_t num_vecs, std::size_t num_k, 
   }
 }
 
-/// 2^x for x <= 0 within 2e-7 relative, exactly 0 below -127; NaN stays NaN. Cheaper than a library
-/// exp because scores already carry the factor log2(e).
+/// 2^x for x <= 0 within 2e-7 relative, exactly 0 below -127; NaN stays NaN on x86 vectors. Cheaper
+/// than a library exp because scores already carry the factor log2(e).
 HWY_INLINE Vf exp2_lanes(Vf x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
