@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "atoll/base/file.h"
+#include "atoll/ckpt/hf_directory.h"
+#include "atoll/cli/commands.h"
+#include "atoll/data/corpus.h"
+#include "atoll/data/tokenize.h"
+#include "atoll/train/checkpointing.h"
+#include "atoll/train/evaluate.h"
+#include "atoll/train/progress.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+  std::string model;
+  std::vector<std::string> text;
+  std::string shards;
+  std::int64_t context = 0;
+  std::int64_t micro_batch = 8;
+  std::int64_t max_tokens = 0;
+  int threads = 0;
+};
+
+// The text's tokens end to end, documents separated as in training.
+data::TokenVector tokens_of(const std::vector<std::string>& text, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> tokens;
+  TokenEncoder encoder(tokenizer);
+  for (const fs::path& path : data::find_text_files({text.begin(), text.end()})) {
+    encoder.encode(read_file(path), tokens, {.parse_special = false});
+    if (const auto end = tokenizer.end_of_text()) tokens.push_back(*end);
+  }
+  return {text.front() + (text.size() > 1 ? " ..." : ""), std::move(tokens)};
+}
+
+int report(const train::Evaluation& result, const std::string& name) {
+  fmt::print("{}\n", name);
+  fmt::print("  {:<14} {:.4f} nats a token\n", "loss", result.loss);
+  fmt::print("  {:<14} {:.3f}\n", "perplexity", result.perplexity());
+  fmt::print("  {:<14} {:.4f}\n", "bits per byte", result.bits_per_byte);
+  fmt::print("  {:<14} {} in {:.1f} s\n", "tokens", train::format_count(result.tokens),
+             result.seconds);
+  return 0;
+}
+
+// Where the model's own held-out text is: the corpus its run made, or the one that is named.
+fs::path corpus_directory(const Options& options) {
+  if (!options.shards.empty()) return options.shards;
+  const fs::path cached = fs::path(options.model) / "data";
+  if (data::holds_corpus(cached)) return cached;
+  throw user_error(
+      "{} has no held-out text of its own; name one with --text FILE, or --shards DIR made by "
+      "`atoll "
+      "tokenize`",
+      options.model);
+}
+
+int run(const Options& options) {
+  const fs::path path = train::find_model(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(path);
+  const auto device = open_cpu(options.threads);
+  Stream stream(*device);
+  train::StateOptions state_options;
+  state_options.model = nn::parse_config(read_file(path / "config.json"), path / "config.json");
+  state_options.context = options.context > 0 ? options.context : state_options.model.max_positions;
+  state_options.micro_batch = options.micro_batch;
+  state_options.training = false;
+  if (state_options.context > state_options.model.max_positions) {
+    throw user_error("--context is {} and the model has {} positions", state_options.context,
+                     state_options.model.max_positions);
+  }
+  state_options.build.max_positions = state_options.context;
+  train::TrainState state(state_options);
+  state.allocate(*device);
+  train::load_parameters(path, state.store());
+
+  const auto evaluate = [&](const data::TokenSource& source) {
+    return report(train::evaluate(state, stream, source, tokenizer, options.max_tokens),
+                  fmt::format("{} on {}", path.string(), source.name()));
+  };
+  if (!options.text.empty()) return evaluate(tokens_of(options.text, tokenizer));
+  const data::Corpus corpus(corpus_directory(options));
+  const std::string& json = tokenizer.to_json();
+  if (to_hex(hash_bytes(json.data(), json.size())) != corpus.manifest().tokenizer_hash) {
+    throw user_error(
+        "the shards were made with another tokenizer than the model's; make them again "
+        "with `atoll tokenize --tokenizer {}`",
+        path.string());
+  }
+  return evaluate(corpus.held_out());
+}
+
+Action add(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
+      ->required();
+  app.add_option("--text", options->text, "text files or directories to predict");
+  app.add_option("--shards", options->shards,
+                 "corpus whose held-out split to predict; default: the run's own");
+  app.add_option("--context", options->context, "tokens in a window; 0: all the model's positions");
+  app.add_option("--micro-batch", options->micro_batch, "windows in one forward pass")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--max-tokens", options->max_tokens, "predict only so many; 0: all");
+  app.add_option("--threads", options->threads, "CPU threads; 0: all");
+  return [options](const Invocation&) { return run(*options); };
+}
+
+}  // namespace
+
+Command eval_command() {
+  return {.name = "eval",
+          .summary = "Measure how well a model predicts a text: loss, perplexity, bits per byte.",
+          .example =
+              "  atoll eval runs/kjv-demo\n"
+              "  atoll eval runs/kjv-demo --text another.txt",
+          .add = add};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "atoll/base/file.h"
+#include "atoll/base/log.h"
+#include "atoll/cli/commands.h"
+#include "atoll/serve/engine.h"
+#include "atoll/text/stream_decoder.h"
+#include "atoll/train/checkpointing.h"
+#include "atoll/train/interrupt.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+  std::string model;
+  std::string prompt;
+  std::string prompt_file;
+  std::int64_t max_tokens = 128;
+  std::int64_t num_samples = 1;
+  serve::SamplingOptions sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 1};
+  bool greedy = false;
+  bool no_prompt = false;
+  bool stats = false;
+  int threads = 0;
+};
+
+std::vector<std::int32_t> prompt_tokens(const Options& options, const Tokenizer& tokenizer) {
+  const std::string text =
+      options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file);
+  std::vector<std::int32_t> tokens = tokenizer.encode(text, {.add_special = true});
+  if (!tokens.empty()) return tokens;
+  // An empty prompt: what follows the end of a document is the beginning of another.
+  if (const auto start = tokenizer.end_of_text()) return {*start};
+  throw user_error(
+      "the prompt is empty and the tokenizer has no token that begins a text; give "
+      "--prompt some text");
+}
+
+// Prints one continuation as it comes; returns the number of tokens.
+std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prompt,
+                    const Options& options, serve::Sampler& sampler, const Tokenizer& tokenizer,
+                    const train::InterruptGuard& interrupt) {
+  StreamDecoder decoder(tokenizer);
+  if (!options.no_prompt) fmt::print("{}", tokenizer.decode(prompt, {.skip_special = true}));
+  std::int64_t count = 0;
+  engine.reset();
+  const serve::Engine::End end =
+      engine.generate(prompt, options.max_tokens, sampler, tokenizer.end_of_text().value_or(-1),
+                      [&](std::int32_t token) {
+                        ++count;
+                        fmt::print("{}", decoder.push(token));
+                        std::fflush(stdout);
+                        return interrupt.signal() == 0;
+                      });
+  fmt::print("{}\n", decoder.finish());
+  if (end == serve::Engine::End::kContextFull) {
+    log::info("stopped at the model's last position, {}", engine.max_tokens());
+  }
+  return count;
+}
+
+int run(Options options) {
+  if (options.greedy) options.sampling.temperature = 0;
+  options.sampling.validate();
+  const fs::path path = train::find_model(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(path);
+  const std::vector<std::int32_t> prompt = prompt_tokens(options, tokenizer);
+  const nn::ModelConfig config =
+      nn::parse_config(read_file(path / "config.json"), path / "config.json");
+  const auto prompt_length = static_cast<std::int64_t>(prompt.size());
+  if (prompt_length >= config.max_positions) {
+    throw user_error("the prompt has {} tokens and the model has {} positions; shorten the prompt",
+                     prompt_length, config.max_positions);
+  }
+  const auto device = open_cpu(options.threads);
+  serve::Engine engine(*device, config,
+                       std::min(prompt_length + options.max_tokens, config.max_positions));
+  train::load_parameters(path, engine.store());
+
+  const train::InterruptGuard interrupt;
+  const auto start = std::chrono::steady_clock::now();
+  std::int64_t tokens = 0;
+  const std::uint64_t seed = options.sampling.seed;
+  for (std::int64_t i = 0; i < options.num_samples && interrupt.signal() == 0; ++i) {
+    if (i > 0) fmt::print("---\n");
+    options.sampling.seed = seed + static_cast<std::uint64_t>(i);
+    serve::Sampler sampler(options.sampling);
+    tokens += stream(engine, prompt, options, sampler, tokenizer, interrupt);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  if (options.stats) {
+    log::info("{} tokens in {:.2f} s, {:.1f} tok/s", tokens, seconds.count(),
+              static_cast<double>(tokens) / seconds.count());
+  }
+  return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+}
+
+Action add(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  serve::SamplingOptions& sampling = options->sampling;
+  app.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
+      ->required();
+  app.add_option("--prompt", options->prompt, "text to continue; empty: begin a new one");
+  app.add_option("--prompt-file", options->prompt_file, "file with the text to continue")
+      ->excludes("--prompt");
+  app.add_option("--max-tokens", options->max_tokens, "new tokens at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--num-samples", options->num_samples, "continuations to write")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--temperature", sampling.temperature, "divides the logits; 0: greedy")
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "only the k most likely tokens; 0: all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "only the most likely tokens of this much probability")
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "same seed, same text")->capture_default_str();
+  app.add_flag("--greedy", options->greedy, "always the most likely token");
+  app.add_flag("--no-prompt", options->no_prompt, "print only what is new");
+  app.add_flag("--stats", options->stats, "say how fast it was");
+  app.add_option("--threads", options->threads, "CPU threads; 0: all");
+  return [options](const Invocation&) { return run(*options); };
+}
+
+}  // namespace
+
+Command generate_command() {
+  return {.name = "generate",
+          .summary = "Continue a text, streaming to the terminal.",
+          .example =
+              "  atoll generate runs/kjv-demo --prompt \"And God said\" --max-tokens 100\n"
+              "  atoll generate runs/kjv-demo --prompt \"In the beginning\" --greedy",
+          .add = add};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "atoll/cli/commands.h"
+#include "atoll/cli/recipe.h"
+#include "atoll/data/corpus.h"
+#include "atoll/ops/peak.h"
+#include "atoll/train/progress.h"
+#include "atoll/train/trainer.h"
+
+namespace atl::cli {
+
+namespace {
+
+// The vocabulary the run will have, from what is there already; data.vocab_size is what a tokenizer
+// that is still to be trained is asked for.
+std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin) {
+  const train::CorpusOptions data = train::corpus_options(config);
+  if (!data.shards.empty()) {
+    origin = data.shards.string();
+    return data::Corpus(data.shards).vocab_size();
+  }
+  if (!data.tokenizer.empty()) {
+    origin = data.tokenizer.string();
+    return Tokenizer::load(data.tokenizer).vocab_size();
+  }
+  origin = "data.vocab_size; the tokenizer will be trained";
+  return config.data.vocab_size;
+}
+
+void print_model(train::TrainState& state, const std::string& vocabulary_origin) {
+  const nn::ModelConfig& model = state.model().config;
+  const nn::ParameterCount count = nn::count_parameters(state.model());
+  fmt::print("\nmodel\n  {:<24} {}\n  {:<24} {}\n  {:<24} {} ({})\n", "family", model.family,
+             "parameters", train::format_count(count.total), "vocabulary",
+             train::format_count(model.vocab_size), vocabulary_origin);
+}
+
+void print_work(train::TrainState& state, const train::TrainConfig& config) {
+  const auto device = open_cpu(static_cast<int>(config.device.threads));
+  Stream stream(*device);
+  Run run = {.stream = &stream};
+  const double peak = ops::measure_peak_flops(run);
+  const double per_token = nn::flops_per_token(state.model(), config.train.context);
+  const std::int64_t tokens = config.train.batch_size * config.train.context;
+  const double step_seconds = per_token * static_cast<double>(tokens) / peak;
+  fmt::print("\nwork\n  {}\n", nn::flops_formula());
+  fmt::print("  {:<24} {:.4g}\n", "FLOPs/token", per_token);
+  fmt::print("  {:<24} {}\n", "tokens/step", train::format_count(tokens));
+  fmt::print("  {:<24} {:.1f} GFLOP/s measured ({})\n", "peak", peak / 1e9, device->name());
+  fmt::print("  {:<24} {:.0f} ms at 100% MFU, {:.0f} ms at 60%\n", "step", 1e3 * step_seconds,
+             1e3 * step_seconds / 0.6);
+  fmt::print("  {:<24} {} at 60% MFU\n", "run",
+             train::format_duration(step_seconds / 0.6 * static_cast<double>(config.train.steps)));
+}
+
+void print_placements(const MemoryPlan& plan) {
+  fmt::print("\nplacements (offset, bytes, first and last tick, name)\n");
+  for (const Placement& placement : plan.placements()) {
+    const bool forever = placement.last_tick == MemoryPlan::kForever;
+    fmt::print("  {:>14} {:>14} {:>6} {:>6}  {}: {}\n", placement.offset, placement.bytes,
+               placement.first_tick, forever ? "end" : std::to_string(placement.last_tick),
+               placement.group, placement.name);
+  }
+}
+
+int run(const std::string& path, bool placements, const Invocation& invocation) {
+  const Recipe recipe(path, invocation.overrides);
+  fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
+  std::string origin;
+  const std::int64_t vocab_size = vocabulary(recipe.config(), origin);
+  train::TrainState state(train::state_options(recipe.config(), vocab_size, -1));
+  print_model(state, origin);
+  fmt::print("\nmemory of one rank, taken once before the first step\n{}",
+             train::describe_memory(state.memory()));
+  print_work(state, recipe.config());
+  if (placements) print_placements(state.memory());
+  return 0;
+}
+
+Action add(CLI::App& app) {
+  const auto path = std::make_shared<std::string>();
+  const auto placements = std::make_shared<bool>(false);
+  app.add_option("recipe", *path, "TOML file; docs/configuration.md lists its keys");
+  app.add_flag("--placements", *placements, "also print where every tensor lies, and when");
+  return [path, placements](const Invocation& invocation) {
+    return run(*path, *placements, invocation);
+  };
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {.name = "plan",
+          .summary = "Say what a training run will do and take, without running it.",
+          .example = "  atoll plan recipes/kjv-demo.toml --train.micro_batch=16",
+          .takes_overrides = true,
+          .add = add};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,142 @@
+#include "atoll/train/checkpointing.h"
+
+#include <nlohmann/json.hpp>
+
+#include "atoll/base/file.h"
+#include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/model_files.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kCarriedNames[] = {"tokenizer.json", "tokenizer_config.json",
+                                         "generation_config.json", "special_tokens_map.json"};
+
+std::vector<ckpt::ParamTensor> values_of(const parallel::ParamStore& store) {
+  std::vector<ckpt::ParamTensor> held;
+  for (const nn::Param* param : store.params()) held.push_back({param, param->value});
+  return held;
+}
+
+// One of the optimizer's flat vectors, cut into tensors of the parameters' shapes.
+std::vector<ckpt::ParamTensor> cut(const parallel::ParamStore& store, const Tensor& flat) {
+  std::vector<ckpt::ParamTensor> held;
+  for (std::size_t i = 0; i < store.params().size(); ++i) {
+    const Spec& spec = store.params()[i]->spec;
+    const std::int64_t begin = store.offset(i);
+    const Tensor part = flat.rows(begin, begin + spec.shape.num_elements());
+    held.push_back({store.params()[i], part.reshaped(spec.shape)});
+  }
+  return held;
+}
+
+std::string to_json(const Position& position) {
+  ordered_json json = {{"format", "atoll trainer state"},
+                       {"version", 1},
+                       {"step", position.step},
+                       {"tokens", position.tokens},
+                       {"corpus_hash", position.corpus_hash}};
+  for (const auto& [key, value] : position.settings) json["settings"][key] = value;
+  return json.dump(2) + "\n";
+}
+
+Position parse_position(const std::string& text, const std::string& origin) {
+  try {
+    const ordered_json json = ordered_json::parse(text);
+    if (json.at("version") != 1) {
+      throw user_error("{} is of version {}, and this atoll reads version 1", origin,
+                       json.at("version").dump());
+    }
+    Position position;
+    position.step = json.at("step").get<std::int64_t>();
+    position.tokens = json.at("tokens").get<std::int64_t>();
+    position.corpus_hash = json.at("corpus_hash").get<std::string>();
+    for (const auto& [key, value] : json.at("settings").items()) {
+      position.settings.emplace_back(key, value.get<std::string>());
+    }
+    return position;
+  } catch (const ordered_json::exception& error) {
+    throw damaged_error("{} is not a trainer state: {}", origin, error.what());
+  }
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position& position,
+                         const CarriedFiles& carried) {
+  ckpt::CheckpointWriter writer(root, position.step);
+  writer.add("config.json", nn::config_json(state.model().config));
+  for (const auto& [name, content] : carried) writer.add(name, content);
+  // transformers asks for this entry before it loads a file.
+  const ckpt::Metadata metadata = {{"format", "pt"}};
+  writer.add_tensors("model.safetensors", ckpt::file_sources(values_of(state.store())), metadata);
+  std::vector<ckpt::TensorSource> sources;
+  for (const auto& [name, flat] : state.optimizer().state()) {
+    const auto part = ckpt::file_sources(cut(state.store(), flat), name + ".");
+    sources.insert(sources.end(), part.begin(), part.end());
+  }
+  writer.add_tensors("optimizer.safetensors", sources);
+  writer.add("trainer.json", to_json(position));
+  return writer.commit();
+}
+
+Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state) {
+  const fs::path& path = checkpoint.path;
+  const std::string config = read_file(path / "config.json");
+  if (config != nn::config_json(state.model().config)) {
+    throw user_error(
+        "the checkpoint {} is of another model than the settings describe; give back the model.* "
+        "settings it was made with, or choose another run.dir",
+        path.string());
+  }
+  load_parameters(path, state.store());
+  const ckpt::SafetensorsFile optimizer(path / "optimizer.safetensors");
+  for (const auto& [name, flat] : state.optimizer().state()) {
+    ckpt::read_params(optimizer, cut(state.store(), flat), name + ".");
+  }
+  const fs::path position = path / "trainer.json";
+  return parse_position(read_file(position), position.string());
+}
+
+void load_parameters(const fs::path& directory, parallel::ParamStore& store) {
+  ckpt::read_params(ckpt::HfDirectory(directory), values_of(store));
+}
+
+CarriedFiles read_carried(const fs::path& directory) {
+  CarriedFiles carried;
+  for (const char* name : kCarriedNames) {
+    if (fs::exists(directory / name)) carried[name] = read_file(directory / name);
+  }
+  return carried;
+}
+
+CarriedFiles new_carried(const std::string& tokenizer_json, const std::string& end_of_text,
+                         const nn::ModelConfig& config) {
+  ordered_json tokenizer_config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"model_max_length", config.max_positions},
+                                   {"clean_up_tokenization_spaces", false}};
+  ordered_json generation_config = {{"_from_model_config", true}};
+  if (!end_of_text.empty()) tokenizer_config["eos_token"] = end_of_text;
+  if (config.eos_token >= 0) generation_config["eos_token_id"] = config.eos_token;
+  return {{"tokenizer.json", tokenizer_json},
+          {"tokenizer_config.json", tokenizer_config.dump(2) + "\n"},
+          {"generation_config.json", generation_config.dump(2) + "\n"}};
+}
+
+fs::path find_model(const fs::path& argument) {
+  if (!fs::exists(argument)) throw user_error("there is no directory {}", argument.string());
+  if (fs::exists(argument / "config.json")) return argument;
+  if (fs::is_directory(argument / "checkpoints")) {
+    if (const auto newest = ckpt::newest_verified(argument / "checkpoints")) return newest->path;
+  }
+  throw user_error(
+      "{} is neither a model directory (it has no config.json) nor a run with a checkpoint (it has "
+      "no checkpoints/step-*)",
+      argument.string());
+}
+
+}  // namespace atl::train

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "atoll/ckpt/checkpoint.h"
+#include "atoll/train/state.h"
+
+namespace atl::train {
+
+/// What a checkpoint says beside tensors: how far the run is, and what it must go on with.
+struct Position {
+  std::int64_t step = 0;    ///< optimizer steps taken or skipped
+  std::int64_t tokens = 0;  ///< trained on
+  std::string corpus_hash;
+  /// The run's settings, (key, TOML value), as they were.
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+/// Files that a model directory carries unread: tokenizer.json, tokenizer_config.json,
+/// generation_config.json. Name to content.
+using CarriedFiles = std::map<std::string, std::string>;
+
+/// Writes `root/step-<position.step>` and returns its path; see ckpt::CheckpointWriter for what a
+/// failure leaves behind.
+std::filesystem::path save_checkpoint(const std::filesystem::path& root, TrainState& state,
+                                      const Position& position, const CarriedFiles& carried);
+
+/// Reads back what save_checkpoint wrote: parameters, optimizer state, position. The checkpoint
+/// must be verified and of the same model; throws Error(kUser) when config.json is of another.
+Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state);
+
+/// The parameters alone, from any Hugging Face directory, a checkpoint among them.
+void load_parameters(const std::filesystem::path& directory, parallel::ParamStore& store);
+
+/// The files of CarriedFiles that `directory` has.
+CarriedFiles read_carried(const std::filesystem::path& directory);
+/// Those of a new model: its tokenizer, and what transformers wants to know about it.
+CarriedFiles new_carried(const std::string& tokenizer_json, const std::string& end_of_text,
+                         const nn::ModelConfig& config);
+
+/// The model directory that a command's argument means: a Hugging Face directory (a checkpoint is
+/// one), or a run, of which the newest checkpoint that verifies is taken. Throws Error(kUser) when
+/// it is neither.
+std::filesystem::path find_model(const std::filesystem::path& argument);
+
+}  // namespace atl::train

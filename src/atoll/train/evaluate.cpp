@@ -1,0 +1,49 @@
+#include "atoll/train/evaluate.h"
+
+#include <chrono>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "atoll/data/evaluation.h"
+
+namespace atl::train {
+
+double Evaluation::perplexity() const {
+  return std::exp(loss);
+}
+
+Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& source,
+                    const Tokenizer& tokenizer, std::int64_t max_tokens) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t context = state.options().context;
+  data::EvaluationBatches batches(
+      source, {.micro_batch = state.options().micro_batch,
+               .context = context,
+               .max_windows = max_tokens > 0 ? (max_tokens + context - 1) / context : 0});
+  std::vector<std::int64_t> token_bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
+  for (std::size_t id = 0; id < token_bytes.size(); ++id) {
+    const auto token = static_cast<std::int32_t>(id);
+    if (tokenizer.is_special(token)) continue;  // stands for no byte of the text
+    token_bytes[id] = static_cast<std::int64_t>(tokenizer.token_bytes(token).size());
+  }
+
+  Evaluation result;
+  double sum = 0;
+  while (const std::optional<Batch> batch = batches.next()) {
+    sum += state.runner().evaluate({.stream = &stream}, *batch);
+    const auto* targets = batch->targets.data<std::int32_t>();
+    for (std::int64_t i = 0; i < batch->targets.num_elements(); ++i) {
+      if (targets[i] == kIgnoreTarget) continue;
+      ++result.tokens;
+      result.bytes += token_bytes.at(static_cast<std::size_t>(targets[i]));
+    }
+  }
+  result.loss = sum / static_cast<double>(result.tokens);
+  result.bits_per_byte = sum / std::numbers::ln2 / static_cast<double>(result.bytes);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  result.seconds = seconds.count();
+  return result;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,359 @@
+#include "atoll/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/file.h"
+#include "atoll/base/log.h"
+#include "atoll/ckpt/hf_directory.h"
+#include "atoll/metrics/jsonl_sink.h"
+#include "atoll/ops/peak.h"
+#include "atoll/train/interrupt.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+fs::path make_run_directory(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) {
+    throw user_error("cannot make the run directory {}: {}; give run.dir a place you may write to",
+                     dir, error.message());
+  }
+  return dir;
+}
+
+// A run that meets this many bad steps in a row does not recover by skipping more.
+constexpr std::int64_t kMaxSkippedInARow = 10;
+
+// Settings that the steps already taken depend on, with corpus and model, which are compared apart.
+constexpr const char* kFixedKeys[] = {"run.seed", "train.batch_size", "train.context",
+                                      "train.dropout", "train.micro_batch"};
+
+}  // namespace
+
+struct Trainer::Interval {
+  Clock::time_point start = Clock::now();
+  std::int64_t steps = 0;
+  double loss = 0;
+  double data_seconds = 0;
+};
+
+StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
+                           std::int64_t eos_token) {
+  StateOptions options;
+  if (!config.model.from.empty()) {
+    const ckpt::HfDirectory directory(config.model.from);
+    options.model = nn::parse_config(directory.config_json(), config.model.from + "/config.json");
+  } else if (!config.model.config.empty()) {
+    options.model = nn::parse_config(read_file(config.model.config), config.model.config);
+  } else {
+    options.model = inline_model(config, vocab_size, eos_token);
+  }
+  if (options.model.vocab_size < vocab_size) {
+    throw user_error(
+        "the tokenizer has {} tokens and the model's config.json says vocab_size {}; use the "
+        "tokenizer that belongs to the model, or a smaller data.vocab_size",
+        vocab_size, options.model.vocab_size);
+  }
+  if (options.model.max_positions < config.train.context) {
+    throw user_error("train.context is {} and the model has {} positions; lower train.context",
+                     config.train.context, options.model.max_positions);
+  }
+  options.build = {.max_positions = config.train.context,
+                   .recompute = config.train.recompute == "full",
+                   .dropout = config.train.dropout};
+  options.optimizer = {.beta1 = config.optim.beta1,
+                       .beta2 = config.optim.beta2,
+                       .eps = config.optim.eps,
+                       .weight_decay = config.optim.weight_decay};
+  options.micro_batch = config.train.micro_batch;
+  options.context = config.train.context;
+  return options;
+}
+
+CorpusOptions corpus_options(const TrainConfig& config) {
+  CorpusOptions options;
+  options.shards = config.data.shards;
+  options.text.assign(config.data.text.begin(), config.data.text.end());
+  options.tokenizer = config.data.tokenizer;
+  if (options.tokenizer.empty()) options.tokenizer = config.model.from;
+  options.vocab_size = config.data.vocab_size;
+  options.held_out = config.data.held_out;
+  options.documents = config.data.documents;
+  options.cache = fs::path(config.run.dir) / "data";
+  return options;
+}
+
+Trainer::Trainer(const TrainConfig& config, const Settings& settings)
+    : config_(config), settings_(settings), dir_(make_run_directory(config.run.dir)) {
+  lock_ = std::make_unique<ckpt::RunLock>(dir_);
+  corpus_.emplace(prepare_corpus(corpus_options(config)));
+  device_ = open_cpu(static_cast<int>(config.device.threads));
+  stream_ = std::make_unique<Stream>(*device_);
+  schedule_ = {.kind = optim::schedule_kind(config.optim.schedule),
+               .peak = config.optim.lr,
+               .min_ratio = config.optim.min_lr_ratio,
+               .warmup_steps = config.optim.warmup_steps,
+               .total_steps = config.train.steps,
+               .decay_fraction = config.optim.decay_fraction};
+  open_state(*corpus_);
+  begin_or_resume();
+  jsonl_ = std::make_unique<metrics::JsonlSink>(dir_ / "metrics.jsonl",
+                                                position_.step == 0 ? -1 : position_.step);
+  write_file(dir_ / "settings.toml", settings.to_toml());
+}
+
+Trainer::~Trainer() = default;
+
+fs::path Trainer::checkpoint_root() const {
+  return dir_ / "checkpoints";
+}
+
+void Trainer::open_state(const PreparedCorpus& corpus) {
+  // Both of these tell the user before memory is taken.
+  data::Sampler(static_cast<std::uint64_t>(config_.run.seed), corpus.corpus.train().num_tokens(),
+                config_.train.context);
+  const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
+  state_ = std::make_unique<TrainState>(state_options(config_, corpus.corpus.vocab_size(), eos));
+  state_->allocate(*device_);
+  if (config_.model.from.empty()) {
+    const std::string name = eos < 0 ? "" : std::string(corpus.tokenizer.token_bytes(eos));
+    carried_ = new_carried(corpus.tokenizer.to_json(), name, state_->model().config);
+  } else {
+    carried_ = read_carried(config_.model.from);
+  }
+}
+
+void Trainer::begin_or_resume() {
+  ckpt::clean_stale(checkpoint_root());
+  Run run = {.stream = stream_.get()};
+  const auto newest = ckpt::newest_verified(checkpoint_root());
+  if (newest) {
+    position_ = load_checkpoint(*newest, *state_);
+    saved_step_ = position_.step;
+    last_checkpoint_ = newest->path;
+    check_settings_of(position_);
+    log::info("going on from {} (step {})", newest->path.string(), position_.step);
+  } else if (!config_.model.from.empty()) {
+    load_parameters(config_.model.from, state_->store());
+  } else {
+    state_->store().initialise(run, static_cast<std::uint64_t>(config_.run.seed));
+  }
+  position_.corpus_hash = to_hex(corpus_->corpus.hash());
+  position_.settings = settings_.key_values();
+  peak_flops_ = ops::measure_peak_flops(run);
+}
+
+// What the steps taken so far depend on must be as it was; the rest may change, and is told.
+void Trainer::check_settings_of(const Position& position) const {
+  const std::string hash = to_hex(corpus_->corpus.hash());
+  if (position.corpus_hash != hash) {
+    throw user_error(
+        "the corpus is not the one that {} was trained on (hash {} against {}); give back the same "
+        "text and data.* settings, or choose another run.dir",
+        config_.run.dir, hash, position.corpus_hash);
+  }
+  const auto now = settings_.key_values();
+  for (const auto& [key, before] : position.settings) {
+    const auto at =
+        std::find_if(now.begin(), now.end(), [&](const auto& entry) { return entry.first == key; });
+    if (at == now.end() || at->second == before) continue;
+    const bool fixed =
+        std::find(std::begin(kFixedKeys), std::end(kFixedKeys), key) != std::end(kFixedKeys);
+    if (fixed) {
+      throw user_error(
+          "{} is {} and was {} in the {} steps already taken in {}; set it back, or choose another "
+          "run.dir",
+          key, at->second, before, position.step, config_.run.dir);
+    }
+    log::info("{} is now {}, was {}", key, at->second, before);
+  }
+}
+
+void Trainer::announce() const {
+  const nn::ModelConfig& model = state_->model().config;
+  const nn::ParameterCount count = nn::count_parameters(state_->model());
+  log::info("{} with {} parameters: {} layers, width {}, {} heads ({} key-value), vocabulary {}",
+            model.family, format_count(count.total), model.num_layers, model.hidden_size,
+            model.heads.num_heads, model.heads.num_kv_heads, format_count(model.vocab_size));
+  log::info(
+      "data: {} training tokens, {} held out; {} tokens a step, {:.2f} epochs in {} steps",
+      format_count(corpus_->corpus.train().num_tokens()),
+      format_count(corpus_->corpus.held_out().num_tokens()),
+      format_count(config_.train.batch_size * config_.train.context),
+      static_cast<double>(config_.train.steps * config_.train.batch_size * config_.train.context) /
+          static_cast<double>(corpus_->corpus.train().num_tokens()),
+      config_.train.steps);
+  log::info("device: {}; planned memory {:.1f} MiB", device_->name(),
+            static_cast<double>(state_->memory().total_bytes()) / (1 << 20));
+  log::info("MFU = tok/s x FLOPs/token / peak; {} = {:.3g}; peak = {:.0f} GFLOP/s, measured",
+            nn::flops_formula(), nn::flops_per_token(state_->model(), config_.train.context),
+            peak_flops_ / 1e9);
+}
+
+StepResult Trainer::step(data::Loader& loader) {
+  const StepOptions options = {.step = position_.step,
+                               .seed = static_cast<std::uint64_t>(config_.run.seed),
+                               .num_micro_batches = loader.micro_batches_per_step(),
+                               .lr = schedule_.learning_rate(position_.step),
+                               .clip = config_.optim.clip};
+  const StepResult result =
+      take_step(*state_, *stream_, options, [&loader] { return loader.next(); });
+  if (!result.taken()) handle_nonfinite(result);
+  skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
+  ++position_.step;
+  position_.tokens += config_.train.batch_size * config_.train.context;
+  return result;
+}
+
+void Trainer::handle_nonfinite(const StepResult& result) {
+  const data::Sampler sampler(static_cast<std::uint64_t>(config_.run.seed),
+                              corpus_->corpus.train().num_tokens(), config_.train.context);
+  std::string samples;
+  constexpr std::size_t kShown = 8;
+  for (std::size_t i = 0; i < std::min(kShown, result.nonfinite_samples.size()); ++i) {
+    const std::int64_t sample = result.nonfinite_samples[i];
+    samples += fmt::format("{}{} (tokens from {})", i == 0 ? "" : ", ", sample,
+                           sampler.sample(sample).first_token);
+  }
+  if (result.nonfinite_samples.size() > kShown) {
+    samples += fmt::format(" and {} more", result.nonfinite_samples.size() - kShown);
+  }
+  const std::string what =
+      fmt::format("step {}: loss {}, grad_norm {}; samples {} of the train split",
+                  position_.step + 1, result.loss, result.grad_norm, samples);
+  record({.step = position_.step + 1,
+          .values = {{"nonfinite", std::int64_t{1}}, {"nonfinite_samples", samples}}});
+  if (config_.train.on_nonfinite == "skip" && skipped_in_a_row_ + 1 < kMaxSkippedInARow) {
+    log::warning("{}; the step is skipped, no parameter changed", what);
+    return;
+  }
+  throw make_error(ErrorKind::kNumeric,
+                   "{}. No parameter changed; {}. Lower optim.lr, or look at those samples{}", what,
+                   saved_step_ < 0 ? "there is no checkpoint yet"
+                                   : fmt::format("the last checkpoint is of step {}", saved_step_),
+                   config_.train.on_nonfinite == "skip"
+                       ? fmt::format(" ({} steps in a row were bad)", kMaxSkippedInARow)
+                       : ", or set train.on_nonfinite=skip");
+}
+
+void Trainer::record(metrics::Record record) {
+  jsonl_->write(record);
+  for (metrics::Sink* sink : extra_sinks_) sink->write(record);
+}
+
+void Trainer::report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar) {
+  const bool last = position_.step == config_.train.steps;
+  ++interval.steps;
+  interval.loss += result.loss;
+  const double seconds = seconds_since(interval.start);
+  const auto steps = static_cast<double>(interval.steps);
+  const auto tokens = steps * static_cast<double>(config_.train.batch_size * config_.train.context);
+  StepReport line;
+  line.step = position_.step;
+  line.total_steps = config_.train.steps;
+  line.loss = interval.loss / steps;
+  line.grad_norm = result.grad_norm;
+  line.lr = lr;
+  line.tokens_per_s = tokens / seconds;
+  line.mfu =
+      line.tokens_per_s * nn::flops_per_token(state_->model(), config_.train.context) / peak_flops_;
+  line.step_ms = 1e3 * seconds / steps;
+  line.data_fraction = interval.data_seconds / seconds;
+  line.seconds_left = seconds / steps * static_cast<double>(config_.train.steps - position_.step);
+  bar.draw(line);
+  if (position_.step % config_.log.every != 0 && !last) return;
+
+  const metrics::Record entry = {.step = line.step,
+                                 .values = {{"loss", line.loss},
+                                            {"grad_norm", line.grad_norm},
+                                            {"lr", line.lr},
+                                            {"tokens", position_.tokens},
+                                            {"tokens_per_s", line.tokens_per_s},
+                                            {"mfu", line.mfu},
+                                            {"step_ms", line.step_ms},
+                                            {"data_fraction", line.data_fraction}}};
+  record(entry);
+  bar.print(config_.log.format == "json" ? metrics::to_jsonl(entry) : format_step_line(line));
+  interval = {};
+}
+
+Evaluation Trainer::evaluate_held_out(ProgressBar& bar, bool is_repeated) {
+  const Evaluation result = evaluate(*state_, *stream_, corpus_->corpus.held_out(),
+                                     corpus_->tokenizer, config_.eval.max_tokens);
+  const metrics::Record entry = {.step = position_.step,
+                                 .values = {{"held_out_loss", result.loss},
+                                            {"held_out_bits_per_byte", result.bits_per_byte},
+                                            {"held_out_tokens", result.tokens}}};
+  if (!is_repeated) record(entry);
+  bar.print(config_.log.format == "json"
+                ? metrics::to_jsonl(entry)
+                : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {:.4f}  ({} "
+                              "tokens, {:.1f} s)",
+                              result.loss, result.perplexity(), result.bits_per_byte,
+                              format_count(result.tokens), result.seconds));
+  return result;
+}
+
+void Trainer::save() {
+  last_checkpoint_ = save_checkpoint(checkpoint_root(), *state_, position_, carried_);
+  saved_step_ = position_.step;
+  ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep));
+}
+
+TrainOutcome Trainer::run() {
+  const InterruptGuard interrupt;
+  ProgressBar bar(config_.log.format == "text");
+  const bool has_held_out = corpus_->corpus.held_out().num_tokens() > 1;
+  const std::int64_t first_step = position_.step;
+  TrainOutcome outcome;
+  announce();
+  const data::Sampler sampler(static_cast<std::uint64_t>(config_.run.seed),
+                              corpus_->corpus.train().num_tokens(), config_.train.context);
+  data::Loader loader(corpus_->corpus.train(), sampler,
+                      {.micro_batch = config_.train.micro_batch,
+                       .global_batch = config_.train.batch_size,
+                       .first_step = position_.step});
+  Interval interval;
+  while (position_.step < config_.train.steps && interrupt.signal() == 0) {
+    const double lr = schedule_.learning_rate(position_.step);
+    const double waited = loader.waited_seconds();
+    const StepResult result = step(loader);
+    interval.data_seconds += loader.waited_seconds() - waited;
+    if (result.taken()) report(result, lr, interval, bar);
+
+    const bool last = position_.step == config_.train.steps;
+    const Clock::time_point pause = Clock::now();
+    if (!last && has_held_out && config_.eval.every > 0 &&
+        position_.step % config_.eval.every == 0) {
+      evaluate_held_out(bar, /*is_repeated=*/false);
+    }
+    if (!last && config_.checkpoint.every > 0 && position_.step % config_.checkpoint.every == 0) {
+      save();
+    }
+    interval.start += Clock::now() - pause;  // the step line times steps alone
+  }
+  bar.clear();
+  outcome.signal = interrupt.signal();
+  outcome.step = position_.step;
+  if (position_.step == config_.train.steps && has_held_out) {
+    outcome.held_out = evaluate_held_out(bar, /*is_repeated=*/first_step == outcome.step);
+  }
+  // Saved last, so that a run that ends between the two is evaluated when it is called again.
+  if (saved_step_ != position_.step) save();
+  outcome.checkpoint = last_checkpoint_;
+  jsonl_->flush();
+  for (metrics::Sink* sink : extra_sinks_) sink->flush();
+  return outcome;
+}
+
+}  // namespace atl::train

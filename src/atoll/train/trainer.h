@@ -1,0 +1,93 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atoll/ckpt/run_lock.h"
+#include "atoll/data/loader.h"
+#include "atoll/metrics/sink.h"
+#include "atoll/optim/schedule.h"
+#include "atoll/train/checkpointing.h"
+#include "atoll/train/config.h"
+#include "atoll/train/corpus.h"
+#include "atoll/train/evaluate.h"
+#include "atoll/train/progress.h"
+#include "atoll/train/step.h"
+
+namespace atl::train {
+
+/// How a run ended.
+struct TrainOutcome {
+  std::int64_t step = 0;               ///< optimizer steps of the run so far
+  std::optional<Evaluation> held_out;  ///< at the last step; nothing when interrupted before it
+  std::filesystem::path checkpoint;    ///< the last one
+  int signal = 0;                      ///< SIGINT or SIGTERM when that ended it, else 0
+};
+
+/// One training run: prepares data and model, goes on from the newest checkpoint if there is one,
+/// and trains to the last step. The same configuration on the same directory always continues,
+/// bitwise as if it had never stopped.
+class Trainer {
+ public:
+  /// `settings` are those of `config`; both must outlive the trainer. Takes the run directory's
+  /// lock. Throws Error(kUser) for whatever is wrong with configuration, data or directory.
+  Trainer(const TrainConfig& config, const Settings& settings);
+  ~Trainer();
+
+  /// Where metrics go beside metrics.jsonl. The sink must outlive the trainer.
+  void add_sink(metrics::Sink& sink) { extra_sinks_.push_back(&sink); }
+  /// The step that run() begins with: 0, or a checkpoint's.
+  std::int64_t first_step() const { return position_.step; }
+
+  /// Trains, evaluates, saves. Throws Error(kNumeric) naming the samples of a step that is not
+  /// finite (train.on_nonfinite = stop), Error(kIo) when a checkpoint cannot be written; the
+  /// checkpoints before it stay.
+  TrainOutcome run();
+
+ private:
+  struct Interval;  // what the next step line averages over
+
+  void open_state(const PreparedCorpus& corpus);
+  void begin_or_resume();
+  void check_settings_of(const Position& position) const;
+  void announce() const;
+  StepResult step(data::Loader& loader);
+  void handle_nonfinite(const StepResult& result);
+  void report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar);
+  Evaluation evaluate_held_out(ProgressBar& bar, bool is_repeated);
+  void record(metrics::Record record);
+  void save();
+  std::filesystem::path checkpoint_root() const;
+
+  const TrainConfig& config_;
+  const Settings& settings_;
+  std::filesystem::path dir_;
+  std::unique_ptr<ckpt::RunLock> lock_;
+  std::optional<PreparedCorpus> corpus_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<TrainState> state_;
+  CarriedFiles carried_;
+  Position position_;
+  optim::Schedule schedule_;
+  std::unique_ptr<metrics::Sink> jsonl_;
+  std::vector<metrics::Sink*> extra_sinks_;
+  double peak_flops_ = 0;
+  std::int64_t skipped_in_a_row_ = 0;
+  std::int64_t saved_step_ = -1;
+  std::filesystem::path last_checkpoint_;
+};
+
+/// The model and memory that a run of `config` on a vocabulary of this size would have.
+StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
+                           std::int64_t eos_token);
+
+/// Where the settings say that the run's data comes from.
+CorpusOptions corpus_options(const TrainConfig& config);
+
+}  // namespace atl::train
