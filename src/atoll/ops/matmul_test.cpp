@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -214,6 +215,7 @@ TEST(ColumnSum, AddsTheSumOfEachColumn) {
       OwnedTensor<float> first = before;
       for (const int threads : {1, 3}) {
         TestRun run(threads, column_sum_scratch_bytes(dy.view().spec()));
+        std::fill(run.run.scratch.begin(), run.run.scratch.end(), std::byte{0xff});
         OwnedTensor<float> sum = before;
         column_sum(run, dy, sum);
         // sqrt(rows) eps of a sum of magnitudes of at most rows + 1, each half on average.
