@@ -32,10 +32,10 @@ bool Range::contains(double value) const {
 
 std::string Range::text() const {
   if (std::isinf(low) && std::isinf(high)) return "";
-  if (std::isinf(high)) return fmt::format("{} {:.15g}", low_open ? "above" : "at least", low);
-  if (std::isinf(low)) return fmt::format("{} {:.15g}", high_open ? "below" : "at most", high);
-  return fmt::format("{} {:.15g} to {}{:.15g}", low_open ? "above" : "from", low,
-                     high_open ? "below " : "", high);
+  if (std::isinf(high)) return fmt::format("{} {}", low_open ? "above" : "at least", low);
+  if (std::isinf(low)) return fmt::format("{} {}", high_open ? "below" : "at most", high);
+  return fmt::format("{} {} to {}{}", low_open ? "above" : "from", low, high_open ? "below " : "",
+                     high);
 }
 
 SettingValue Setting::value() const {

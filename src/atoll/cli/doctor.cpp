@@ -74,7 +74,7 @@ void print_software(const Build& build, const GpuReport& gpus) {
   row("oneDNN",
       fmt::format("{}.{}.{}, uses {}", version->major, version->minor, version->patch, dnnl_isa()));
   row("atoll",
-      fmt::format("{}, {}{}, GCC {}", ATOLL_VERSION, build.type,
+      fmt::format("{}, {}{}, compiled by {}", ATOLL_VERSION, build.type,
                   build.sanitizers.empty() ? "" : " with " + build.sanitizers, build.compiler));
 }
 

@@ -165,7 +165,7 @@ Disk read_disk(const fs::path& directory) {
 }
 
 Build this_build() {
-  return {ATOLL_BUILD_TYPE, ATOLL_SANITIZERS, __VERSION__};
+  return {ATOLL_BUILD_TYPE, ATOLL_SANITIZERS, ATOLL_COMPILER};
 }
 
 }  // namespace atl::cli

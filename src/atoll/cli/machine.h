@@ -43,7 +43,7 @@ Disk read_disk(const std::filesystem::path& directory);
 struct Build {
   std::string type;        ///< CMAKE_BUILD_TYPE
   std::string sanitizers;  ///< "address,undefined", or empty
-  std::string compiler;
+  std::string compiler;    ///< "GNU 12.2.0"
 };
 
 /// The build that is running.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <system_error>
 
 #include "atoll/base/error.h"
 #include "atoll/base/nearest.h"
@@ -42,11 +43,12 @@ const Command& find_command(const std::string& name) {
                                    : fmt::format("did you mean `atoll {}`?", nearest));
 }
 
-// An option no one declared: the nearest among the command's own and, by their last part, the
-// settings ("--steps" is --train.steps).
-[[noreturn]] void refuse_option(const CLI::App& app, const Command& command,
-                                const std::string& argument) {
-  const std::string option = argument.substr(0, argument.find('='));
+// Refuses arguments no one declared. For an option, names the nearest among the command's own and,
+// by their last part, the settings ("--steps" is --train.steps).
+void refuse_extras(const CLI::App& app, const Command& command) {
+  const std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) return;
+  const std::string option = extras.front().substr(0, extras.front().find('='));
   if (!option.starts_with('-')) {
     throw user_error("unexpected argument {}; see `atoll {} --help`", option, command.name);
   }
@@ -86,11 +88,11 @@ int run_command(const Command& command, const std::vector<std::string>& argument
     std::cout << app.help() << std::flush;
     return 0;
   } catch (const CLI::ParseError& error) {
+    // A misspelt option comes before what is missing because of it.
+    refuse_extras(app, command);
     throw usage_error(command, error.what());
   }
-  if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
-    refuse_option(app, command, extras.front());
-  }
+  refuse_extras(app, command);
   if (!command.takes_overrides && !split.overrides.empty()) {
     throw user_error("`atoll {}` reads no recipe, so it takes no {}", command.name,
                      split.overrides.front());
@@ -135,6 +137,9 @@ int run_program(const std::vector<std::string>& arguments) {
     fmt::print(stderr,
                "error: out of memory; use a smaller train.micro_batch or model, or "
                "train.recompute=full\n");
+    return 1;
+  } catch (const std::system_error& error) {  // of streams and std::filesystem: a full disk, ...
+    fmt::print(stderr, "error: {}\n", error.what());
     return 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {} (this is a bug in atoll)\n", error.what());

@@ -84,7 +84,7 @@ Command tokenize_command() {
           .summary = "Turn text into shards of tokens for data.shards.",
           .example =
               "  atoll tokenize books/ --out corpus --vocab-size 8192\n"
-              "  atoll train recipe.toml --data.shards=corpus",
+              "  atoll train --data.shards=corpus --run.dir=runs/books",
           .add = add};
 }
 

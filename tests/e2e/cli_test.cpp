@@ -1,0 +1,196 @@
+// The program from outside: exit codes, one-line errors, help.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/cli/commands.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+struct TemporaryDirectory {
+  fs::path path;
+
+  TemporaryDirectory() {
+    std::string name = (fs::temp_directory_path() / "atoll-cli-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path = name;
+  }
+  ~TemporaryDirectory() { fs::remove_all(path); }
+};
+
+struct Finished {
+  int exit_code = -1;  // 128 + the signal that ended it
+  std::string out;
+  std::string err;
+};
+
+// Runs `atoll` with standard output going to `out` (a file of its own when empty).
+Finished atoll(std::vector<std::string> arguments, const std::string& out = "") {
+  const TemporaryDirectory directory;
+  const std::string out_path = out.empty() ? (directory.path / "out").string() : out;
+  const std::string err_path = (directory.path / "err").string();
+  arguments.insert(arguments.begin(), ATOLL_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(::open(out_path.c_str(), O_WRONLY | O_CREAT, 0644), STDOUT_FILENO);
+    ::dup2(::open(err_path.c_str(), O_WRONLY | O_CREAT, 0644), STDERR_FILENO);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  Finished finished;
+  finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (out.empty()) finished.out = read_file(out_path);
+  finished.err = read_file(err_path);
+  return finished;
+}
+
+// The whole message when it is one line that begins as errors do.
+std::string error_line(const Finished& finished) {
+  EXPECT_THAT(finished.out, IsEmpty());
+  EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+  EXPECT_THAT(finished.err, StartsWith("error: "));
+  return finished.err.substr(0, finished.err.find('\n'));
+}
+
+TEST(Cli, HelpListsEveryCommandAndEachHelpHasAnExample) {
+  const Finished help = atoll({"help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const cli::Command& command : cli::commands()) {
+    if (!command.hidden) {
+      EXPECT_THAT(help.out, HasSubstr(fmt::format("\n  {} ", command.name)));
+    }
+    const Finished own = atoll({command.name, "--help"});
+    EXPECT_EQ(own.exit_code, 0) << own.err;
+    EXPECT_THAT(own.out, HasSubstr(fmt::format("Example:\n  atoll {}", command.name)));
+  }
+  EXPECT_EQ(atoll({}).out, help.out);
+  EXPECT_EQ(atoll({"--help"}).out, help.out);
+  EXPECT_EQ(atoll({"help", "train"}).out, atoll({"train", "--help"}).out);
+}
+
+TEST(Cli, VersionIsOneLine) {
+  const Finished version = atoll({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, StartsWith("atoll "));
+  EXPECT_THAT(version.err, IsEmpty());
+}
+
+TEST(Cli, AMisspeltCommandOrOptionIsAnsweredWithTheNearest) {
+  const Finished command = atoll({"tokenise", "x"});
+  EXPECT_EQ(command.exit_code, 2);
+  EXPECT_EQ(error_line(command), "error: unknown command tokenise; did you mean `atoll tokenize`?");
+  EXPECT_EQ(error_line(atoll({"tokenize", "a.txt", "--hold-out", "0.1"})),
+            "error: unknown option --hold-out; did you mean --held-out?");
+  EXPECT_EQ(error_line(atoll({"plan", "--steps=3"})),
+            "error: unknown option --steps; did you mean --train.steps?");
+  EXPECT_EQ(error_line(atoll({"plan", "--train.lr=3"})),
+            "error: unknown key --train.lr; did you mean --optim.lr?");
+  EXPECT_EQ(error_line(atoll({"doctor", ".", "more"})),
+            "error: unexpected argument more; see `atoll doctor --help`");
+  EXPECT_EQ(error_line(atoll({"doctor", "--train.steps", "3"})),
+            "error: `atoll doctor` reads no recipe, so it takes no --train.steps=3");
+}
+
+TEST(Cli, TheUsersMistakesExitWithTwo) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"train", "no/such.toml"},
+                                             {"train"},
+                                             {"plan", "--train.steps"},
+                                             {"tokenize", "no/such.txt", "--out", "x"},
+                                             {"tokenize"},
+                                             {"doctor", "no/such/directory"}}) {
+    const Finished finished = atoll(arguments);
+    EXPECT_EQ(finished.exit_code, 2) << arguments[0];
+    error_line(finished);
+  }
+}
+
+TEST(Cli, AFullDiskIsAFailureNotABug) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
+  const Finished finished = atoll({"config-reference"}, "/dev/full");
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(error_line(finished), EndsWith("No space left on device"));
+}
+
+TEST(Cli, TokenizeMakesACorpusThatDoctorVerifies) {
+  const TemporaryDirectory directory;
+  const std::string text = (directory.path / "text.txt").string();
+  const std::string corpus = (directory.path / "corpus").string();
+  std::string lines;
+  for (int i = 0; i < 400; ++i) lines += fmt::format("line {} of a text to read\n", i);
+  write_file(text, lines);
+  const Finished made = atoll({"tokenize", text, "--out", corpus, "--vocab-size", "300"});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("training tokens"));
+
+  const Finished whole = atoll({"doctor", corpus});
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_THAT(whole.out, HasSubstr("vocabulary 300: whole"));
+
+  for (const fs::directory_entry& entry : fs::directory_iterator(corpus)) {
+    if (entry.path().extension() == ".json") continue;
+    std::string bytes = read_file(entry.path());
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_file(entry.path(), bytes);
+    break;
+  }
+  const Finished damaged = atoll({"doctor", corpus});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(error_line(damaged), HasSubstr(corpus));
+}
+
+TEST(Cli, DoctorNamesTheMachine) {
+  const Finished finished = atoll({"doctor"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  for (const char* row : {"CPU ", "memory ", "disk here ", "GPU ", "oneDNN ", "atoll "}) {
+    EXPECT_THAT(finished.out, HasSubstr(row));
+  }
+}
+
+TEST(Cli, TheConfigurationPageIsWhatTheProgramWrites) {
+  const Finished finished = atoll({"config-reference"});
+  EXPECT_EQ(finished.out, read_file(ATOLL_SOURCE_DIR "/docs/configuration.md"))
+      << "atoll config-reference > docs/configuration.md";
+}
+
+TEST(Cli, EveryCommandHasASectionInTheDocumentation) {
+  const std::string page = read_file(ATOLL_SOURCE_DIR "/docs/commands.md");
+  for (const cli::Command& command : cli::commands()) {
+    if (!command.hidden) {
+      EXPECT_THAT(page, HasSubstr(fmt::format("\n## {}\n", command.name)));
+    }
+  }
+}
+
+TEST(Cli, EveryRecipeInTheTreePlans) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(ATOLL_SOURCE_DIR "/recipes")) {
+    const Finished finished =
+        atoll({"plan", entry.path().string(), "--data.text=" ATOLL_SOURCE_DIR "/README.md"});
+    EXPECT_EQ(finished.exit_code, 0) << entry.path() << finished.err;
+    EXPECT_THAT(finished.out, HasSubstr(entry.path().string() + ":"));
+  }
+}
+
+}  // namespace
+}  // namespace atl
