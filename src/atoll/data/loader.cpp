@@ -76,7 +76,7 @@ struct Loader::State {
       for (std::int64_t number = 0;; ++number) {
         {
           std::unique_lock lock(mutex);
-          changed.wait(lock, [&] { return stop || number - taken < options.prefetch; });
+          changed.wait(lock, [&] { return stop || number - given < options.prefetch; });
           if (stop) return;
         }
         fill(slots[static_cast<std::size_t>(number) % slots.size()], number);
@@ -120,8 +120,7 @@ struct Loader::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t filled = 0;  // micro-batches read
-  std::int64_t taken = 0;   // micro-batches the caller is done with
-  std::int64_t given = 0;   // micro-batches given to the caller: taken, or one more
+  std::int64_t given = 0;   // micro-batches given to the caller, who may still look at the last
   bool stop = false;
   std::exception_ptr error;
   std::thread thread;
@@ -144,13 +143,12 @@ Batch Loader::next() {
   State& state = *state_;
   const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(state.mutex);
-  state.taken = state.given;  // the batch of the call before may be overwritten now
-  state.changed.notify_all();
   state.changed.wait(lock, [&] { return state.filled > state.given || state.error; });
   state.waited_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (state.filled == state.given) std::rethrow_exception(state.error);
   Slot& slot = state.slots[static_cast<std::size_t>(state.given++) % state.slots.size()];
+  state.changed.notify_all();
   const Spec spec = {Dtype::kI32, {state.options.micro_batch, state.sampler.context()}};
   return {{slot.tokens.data(), spec}, {slot.targets.data(), spec}, slot.first_sample};
 }

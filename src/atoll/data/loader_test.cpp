@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "atoll/data/evaluation.h"
 #include "atoll/data/testing.h"
@@ -90,6 +92,34 @@ TEST(Loader, BatchStaysUntouchedUntilTheNextCall) {
     const std::vector<std::int32_t> before = values(batch.tokens);
     std::this_thread::sleep_for(std::chrono::microseconds(500));
     EXPECT_EQ(values(batch.tokens), before);
+  }
+}
+
+// Counts its reads.
+class CountingSource final : public TokenSource {
+ public:
+  std::string name() const override { return "counting"; }
+  std::int64_t num_tokens() const override { return 100; }
+  void copy(std::int64_t /*begin*/, std::span<std::int32_t> out) const override {
+    std::fill(out.begin(), out.end(), 1);
+    ++reads_;
+  }
+  int reads() const { return reads_; }
+
+ private:
+  mutable std::atomic<int> reads_{0};
+};
+
+TEST(Loader, ReadsPrefetchBatchesAheadOfTheOneInUse) {
+  for (const int prefetch : {1, 3}) {
+    const CountingSource source;
+    Loader loader(source, Sampler(1, 100, kT), {.prefetch = prefetch});
+    loader.next();
+    for (int wait_ms = 0; source.reads() < 1 + prefetch && wait_ms < 5000; ++wait_ms) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // and no further
+    EXPECT_EQ(source.reads(), 1 + prefetch);
   }
 }
 
