@@ -88,6 +88,13 @@ PreparedCorpus prepare_corpus(const CorpusOptions& options) {
     const std::string request = describe_request(options);
     if (!data::holds_corpus(directory) || !fs::exists(request_file) ||
         read_file(request_file) != request) {
+      if (options.cache_is_final) {
+        throw user_error(
+            "the text or a setting of data changed since {} was made, and the run has checkpoints "
+            "trained on it; give back the same text and data.* settings, or choose another run.dir",
+            directory.string());
+      }
+      fs::remove_all(directory);  // ours alone, and of another text or tokenizer
       make_corpus(options);
       write_file(request_file, request);
     }

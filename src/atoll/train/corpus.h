@@ -18,6 +18,7 @@ struct CorpusOptions {
   double held_out = 0.05;
   std::string documents = "file";  ///< "file" or "blank-line"
   std::filesystem::path cache;     ///< where the corpus made of `text` goes
+  bool cache_is_final = false;     ///< something was trained on it: never replace it
 };
 
 /// A corpus and the tokenizer that made it.
@@ -27,7 +28,8 @@ struct PreparedCorpus {
 };
 
 /// Opens the shards, or makes them of the text; the next run with the same text and options takes
-/// them from the cache. Throws Error(kUser) for sources that are missing, empty or too small.
+/// them from the cache. Throws Error(kUser) for sources that are missing, empty or too small, and
+/// when they are not those of a cache that is final.
 PreparedCorpus prepare_corpus(const CorpusOptions& options);
 
 /// Trains a byte-level BPE tokenizer on text files or directories.

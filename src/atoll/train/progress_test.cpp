@@ -26,7 +26,7 @@ TEST(Progress, DurationsReadAsAClock) {
 TEST(Progress, TheStepLineNamesEverythingAPersonLooksFor) {
   const std::string line = format_step_line({.step = 12,
                                              .total_steps = 400,
-                                             .loss = 3.41215,
+                                             .loss = 3.41212,
                                              .grad_norm = 0.8412,
                                              .lr = 2.7e-3,
                                              .tokens_per_s = 9812,

@@ -90,6 +90,8 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.held_out = config.data.held_out;
   options.documents = config.data.documents;
   options.cache = fs::path(config.run.dir) / "data";
+  options.cache_is_final =
+      !ckpt::checkpoint_steps(fs::path(config.run.dir) / "checkpoints").empty();
   return options;
 }
 

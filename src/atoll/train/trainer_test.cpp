@@ -1,0 +1,305 @@
+// Whole runs of a tiny model: what must repeat bitwise, and what must survive.
+
+#include "atoll/train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "atoll/base/file.h"
+#include "atoll/base/rng.h"
+#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/metrics/jsonl_sink.h"
+
+namespace atl::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A run directory and a small text of made-up words, removed at the end.
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    root_ =
+        fs::temp_directory_path() / fmt::format("atoll-trainer-{}-{}", ::getpid(), info->name());
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    write_text(root_ / "text.txt", 1);
+  }
+  void TearDown() override {
+    io_fault::disarm();
+    fs::remove_all(root_);
+  }
+
+  static void write_text(const fs::path& path, std::uint64_t seed) {
+    const RngStream stream(seed, RngPurpose::kSynthetic);
+    const std::vector<std::string> words = {"the",  "sea", "is",      "wide", "and",  "a",
+                                            "ring", "of",  "islands", "lies", "there"};
+    std::string text;
+    for (std::uint64_t i = 0; i < 6000; ++i) {
+      text += words[stream.word(i) % words.size()];
+      text += stream.word(i + 100000) % 9 == 0 ? ".\n" : " ";
+    }
+    write_file(path, text);
+  }
+
+  // One run to its end, or until the signal that a sink raises after `stop_after` steps.
+  TrainOutcome train(const std::string& name, const std::vector<std::string>& overrides = {},
+                     std::int64_t stop_after = -1) {
+    TrainConfig config;
+    Settings settings = make_settings(config);
+    std::map<std::string, std::string> values = {{"run.dir", (root_ / name).string()},
+                                                 {"data.text", (root_ / "text.txt").string()},
+                                                 {"train.context", "32"},
+                                                 {"train.batch_size", "4"},
+                                                 {"train.micro_batch", "2"},
+                                                 {"train.steps", "20"},
+                                                 {"train.dropout", "0.1"},
+                                                 {"device.threads", "2"},
+                                                 {"log.every", "1"},
+                                                 {"log.format", "json"},
+                                                 {"optim.warmup_steps", "2"}};
+    if (inline_model_) {
+      values.insert({{"data.vocab_size", "300"},
+                     {"model.hidden_size", "32"},
+                     {"model.num_hidden_layers", "2"},
+                     {"model.num_attention_heads", "4"},
+                     {"model.num_key_value_heads", "2"}});
+    }
+    for (const std::string& one : overrides) {
+      values[one.substr(2, one.find('=') - 2)] = one.substr(one.find('=') + 1);
+    }
+    for (const auto& [key, value] : values) settings.override("--" + key + "=" + value);
+    validate(config, settings);
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const Captured captured;
+    Trainer trainer(config, settings);
+    Raiser raiser(stop_after);
+    trainer.add_sink(raiser);
+    return trainer.run();
+  }
+
+  // Standard streams go back even when a run throws.
+  struct Captured {
+    ~Captured() {
+      ::testing::internal::GetCapturedStdout();
+      ::testing::internal::GetCapturedStderr();
+    }
+  };
+
+  class Raiser final : public metrics::Sink {
+   public:
+    explicit Raiser(std::int64_t step) : step_(step) {}
+    void write(const metrics::Record& record) override {
+      if (record.step == step_) std::raise(SIGTERM);
+    }
+    void flush() override {}
+
+   private:
+    std::int64_t step_;
+  };
+
+  std::string tensors(const fs::path& checkpoint) const {
+    return read_file(checkpoint / "model.safetensors") +
+           read_file(checkpoint / "optimizer.safetensors");
+  }
+
+  // Copies a model directory with one element of one tensor made NaN.
+  static void poison(const fs::path& from, const fs::path& to, const std::string& name,
+                     std::int64_t element) {
+    fs::create_directories(to);
+    for (const char* file : {"config.json", "tokenizer.json"})
+      fs::copy_file(from / file, to / file);
+    const ckpt::SafetensorsFile model(from / "model.safetensors");
+    std::deque<std::vector<float>> memory;
+    std::vector<ckpt::NamedTensor> tensors;
+    for (const ckpt::SafetensorsEntry& entry : model.entries()) {
+      const Spec spec = model.spec(entry.name);
+      auto& values = memory.emplace_back(static_cast<std::size_t>(spec.shape.num_elements()));
+      model.read(entry.name, Tensor(values.data(), spec));
+      if (entry.name == name) values.at(static_cast<std::size_t>(element)) = std::nanf("");
+      tensors.push_back({entry.name, Tensor(values.data(), spec)});
+    }
+    ckpt::write_safetensors(to / "model.safetensors", tensors);
+  }
+
+  std::string error_of(const std::function<void()>& fn, ErrorKind kind) {
+    try {
+      fn();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      return error.what();
+    }
+    return "no error";
+  }
+
+  fs::path root_;
+  bool inline_model_ = true;
+};
+
+TEST_F(TrainerTest, LearnsTheText) {
+  const TrainOutcome outcome = train("run", {"--train.steps=60", "--optim.lr=0.01"});
+  ASSERT_TRUE(outcome.held_out.has_value());
+  // 300 tokens at random cost 5.7 nats; eleven equally likely words, ln 11 = 2.4 a word.
+  EXPECT_LT(outcome.held_out->loss, 3.0);
+  EXPECT_GT(outcome.held_out->loss, 1.0);
+}
+
+TEST_F(TrainerTest, FiftyAndFiftyStepsEqualAHundred) {
+  const std::vector<std::string> hundred = {"--train.steps=100"};
+  const TrainOutcome whole = train("whole", hundred);
+  const TrainOutcome half = train("halves", hundred, 50);
+  EXPECT_EQ(half.signal, SIGTERM);
+  EXPECT_EQ(half.step, 50);
+  EXPECT_FALSE(half.held_out.has_value());
+  const TrainOutcome rest = train("halves", hundred);
+  EXPECT_EQ(rest.step, 100);
+  EXPECT_EQ(tensors(rest.checkpoint), tensors(whole.checkpoint));
+  EXPECT_EQ(rest.held_out->loss, whole.held_out->loss);
+  // And the log reads as if nothing had happened.
+  const auto log = metrics::read_jsonl(root_ / "halves" / "metrics.jsonl");
+  ASSERT_EQ(log.size(), 101U);
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(log[i].step, static_cast<std::int64_t>(i) + 1);
+}
+
+TEST_F(TrainerTest, SameSeedSameBitsWhateverTheThreads) {
+  const std::string two = tensors(train("a").checkpoint);
+  EXPECT_EQ(tensors(train("b").checkpoint), two);
+  EXPECT_EQ(tensors(train("c", {"--device.threads=1"}).checkpoint), two);
+  EXPECT_EQ(tensors(train("d", {"--device.threads=3"}).checkpoint), two);
+  EXPECT_EQ(tensors(train("e", {"--train.recompute=full"}).checkpoint), two);
+  EXPECT_NE(tensors(train("f", {"--run.seed=2"}).checkpoint), two);
+}
+
+TEST_F(TrainerTest, AFinishedRunIsEvaluatedAgainAndNotTrained) {
+  const TrainOutcome first = train("run");
+  const std::string before = tensors(first.checkpoint);
+  const TrainOutcome again = train("run");
+  EXPECT_EQ(again.step, 20);
+  EXPECT_EQ(again.checkpoint, first.checkpoint);
+  EXPECT_EQ(again.held_out->loss, first.held_out->loss);
+  EXPECT_EQ(tensors(again.checkpoint), before);
+  EXPECT_EQ(metrics::read_jsonl(root_ / "run" / "metrics.jsonl").size(), 21U);
+}
+
+TEST_F(TrainerTest, KeepsTheNewestCheckpoints) {
+  train("run", {"--checkpoint.every=5", "--checkpoint.keep=3"});
+  EXPECT_EQ(ckpt::checkpoint_steps(root_ / "run" / "checkpoints"),
+            (std::vector<std::int64_t>{10, 15, 20}));
+}
+
+TEST_F(TrainerTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
+  const TrainOutcome whole = train("run", {"--checkpoint.every=10"});
+  const std::string expected = tensors(whole.checkpoint);
+  std::string bytes = read_file(whole.checkpoint / "model.safetensors");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(whole.checkpoint / "model.safetensors", bytes);
+  const TrainOutcome again = train("run", {"--checkpoint.every=10"});
+  EXPECT_EQ(tensors(again.checkpoint), expected) << "steps 11 to 20 were taken again";
+}
+
+TEST_F(TrainerTest, AFullDiskLosesNothingThatWasSaved) {
+  train("run", {"--train.steps=20"}, 10);
+  for (const auto call : {io_fault::Call::kOpen, io_fault::Call::kWrite, io_fault::Call::kSync,
+                          io_fault::Call::kRename}) {
+    const std::string message = error_of(
+        [&] {
+          io_fault::arm(call, 4, ENOSPC);  // settings.toml is the first, then a checkpoint's files
+          train("run", {"--train.steps=20", "--checkpoint.every=2", "--log.every=100"});
+        },
+        ErrorKind::kIo);
+    io_fault::disarm();
+    EXPECT_THAT(message, HasSubstr("No space left on device"));
+    const auto newest = ckpt::newest_verified(root_ / "run" / "checkpoints");
+    ASSERT_TRUE(newest.has_value());
+    EXPECT_GE(newest->step, 10);
+  }
+  const TrainOutcome whole = train("whole", {"--train.steps=20"});
+  EXPECT_EQ(tensors(train("run", {"--train.steps=20"}).checkpoint), tensors(whole.checkpoint));
+}
+
+TEST_F(TrainerTest, RefusesToGoOnWithOtherDataOrOrder) {
+  train("run");
+  EXPECT_THAT(error_of([&] { train("run", {"--run.seed=2"}); }, ErrorKind::kUser),
+              AllOf(HasSubstr("run.seed is 2 and was 1"), HasSubstr("another run.dir")));
+  EXPECT_THAT(error_of([&] { train("run", {"--train.batch_size=8"}); }, ErrorKind::kUser),
+              HasSubstr("train.batch_size is 8 and was 4"));
+  EXPECT_THAT(error_of([&] { train("run", {"--model.hidden_size=64"}); }, ErrorKind::kUser),
+              HasSubstr("another model"));
+  write_text(root_ / "text.txt", 2);
+  EXPECT_THAT(error_of([&] { train("run"); }, ErrorKind::kUser), HasSubstr("data changed since"));
+}
+
+TEST_F(TrainerTest, ARunDirectoryInUseIsRefused) {
+  fs::create_directories(root_ / "run");
+  const ckpt::RunLock lock(root_ / "run");
+  EXPECT_THAT(error_of([&] { train("run"); }, ErrorKind::kUser),
+              HasSubstr(std::to_string(::getpid())));
+}
+
+TEST_F(TrainerTest, SaysWhatIsWrongWithTheData) {
+  EXPECT_THAT(error_of([&] { train("a", {"--data.text=" + (root_ / "no.txt").string()}); },
+                       ErrorKind::kUser),
+              HasSubstr("no.txt"));
+  write_file(root_ / "empty.txt", "");
+  EXPECT_THAT(error_of([&] { train("b", {"--data.text=" + (root_ / "empty.txt").string()}); },
+                       ErrorKind::kUser),
+              HasSubstr("empty"));
+  EXPECT_THAT(error_of([&] { train("c", {"--train.context=100000"}); }, ErrorKind::kUser),
+              HasSubstr("100000"));
+}
+
+TEST_F(TrainerTest, ARunDirectoryThatCannotBeMadeIsTheUsersMistake) {
+  write_file(root_ / "file", "x");
+  EXPECT_THAT(error_of([&] { train("file/run"); }, ErrorKind::kUser), HasSubstr("run.dir"));
+  EXPECT_THAT(error_of([&] { train("a", {"--run.dir=/proc/atoll"}); }, ErrorKind::kUser),
+              HasSubstr("/proc/atoll"));
+}
+
+TEST_F(TrainerTest, ANaNNamesItsSamplesAndChangesNothing) {
+  const std::vector<std::string> untied = {"--model.tie_word_embeddings=false"};
+  const TrainOutcome clean = train("clean", untied);
+  const Tokenizer tokenizer = Tokenizer::load(clean.checkpoint);
+  const std::int32_t token = tokenizer.encode(" islands").front();
+  poison(clean.checkpoint, root_ / "bad", "model.embed_tokens.weight", token * 32);
+
+  // Which of the first step's samples read that token is known from the sampler alone.
+  const data::Corpus corpus(root_ / "clean" / "data");
+  const data::Sampler sampler(1, corpus.train().num_tokens(), 32);
+  std::vector<std::string> expected;
+  for (std::int64_t sample = 0; sample < 4; ++sample) {
+    std::vector<std::int32_t> window(32);
+    const std::int64_t first = sampler.sample(sample).first_token;
+    corpus.train().copy(first, window);
+    if (std::count(window.begin(), window.end(), token) > 0) {
+      expected.push_back(fmt::format("{} (tokens from {})", sample, first));
+    }
+  }
+  ASSERT_FALSE(expected.empty());
+
+  inline_model_ = false;
+  const std::vector<std::string> bad = {"--model.from=" + (root_ / "bad").string()};
+  const std::string message = error_of([&] { train("run", bad); }, ErrorKind::kNumeric);
+  EXPECT_THAT(message, AllOf(HasSubstr("step 1: loss nan"), HasSubstr("No parameter changed"),
+                             HasSubstr(fmt::format("samples {} of", fmt::join(expected, ", ")))));
+
+  std::vector<std::string> skip = bad;
+  skip.emplace_back("--train.on_nonfinite=skip");
+  EXPECT_THAT(error_of([&] { train("run2", skip); }, ErrorKind::kNumeric),
+              HasSubstr("10 steps in a row"));
+}
+
+}  // namespace
+}  // namespace atl::train
