@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <array>
 #include <compare>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
