@@ -27,7 +27,7 @@ std::vector<std::byte> ramp(const Spec& spec) {
   return bytes;
 }
 
-TEST(Safetensors, LibraryAndWeAgree) {
+TEST(SafetensorsLibrary, AgreesWithUs) {
   const char* directory = std::getenv("ATOLL_SAFETENSORS_GOLDEN");
   if (directory == nullptr) GTEST_SKIP() << "run tools/golden/safetensors_oracle.py";
   const std::vector<std::pair<std::string, Spec>> specs = {
