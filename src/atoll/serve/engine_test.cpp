@@ -1,0 +1,274 @@
+// Generation against the whole forward pass: what the cache, the pieces of a prompt and the threads
+// must not change.
+
+#include "atoll/serve/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "atoll/base/error.h"
+#include "atoll/base/rng.h"
+#include "atoll/ops/testing.h"
+
+namespace atl::serve {
+namespace {
+
+constexpr std::int64_t kVocab = 61;
+constexpr std::int64_t kPositions = 160;
+
+nn::ModelConfig llama() {
+  nn::ModelConfig config;
+  config.family = "llama";
+  config.vocab_size = kVocab;
+  config.hidden_size = 24;
+  config.num_layers = 2;
+  config.heads = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 6};
+  config.intermediate_size = 40;
+  config.max_positions = kPositions;
+  config.initializer_range = 0.3;  // far from zero: tokens and positions matter
+  return config;
+}
+
+nn::ModelConfig gpt2() {
+  nn::ModelConfig config = llama();
+  config.family = "gpt2";
+  config.heads.num_kv_heads = 4;
+  config.intermediate_size = 96;
+  config.activation = "gelu_new";
+  config.attention_bias = true;
+  config.mlp_bias = true;
+  config.tie_embeddings = true;
+  return config;
+}
+
+// Initial values, and biases and norms' scales off 0 and 1.
+void fill(parallel::ParamStore& store, Run& run) {
+  store.initialise(run, 5);
+  for (std::size_t p = 0; p < store.params().size(); ++p) {
+    const Tensor value = store.params()[p]->value;
+    if (value.shape().rank() > 1) continue;
+    const RngStream stream(7, RngPurpose::kSynthetic, p);
+    for (std::int64_t i = 0; i < value.num_elements(); ++i) {
+      value.data<float>()[i] += 0.2F * stream.uniform(static_cast<std::uint64_t>(i)) - 0.1F;
+    }
+  }
+}
+
+// An engine on a device of its own.
+struct Generator {
+  explicit Generator(const nn::ModelConfig& config, std::int64_t max_tokens = kPositions,
+                     int threads = 2)
+      : run(threads), engine(*run.device, config, max_tokens) {
+    fill(engine.store(), run);
+  }
+
+  // The logits after all of `tokens`, given in one call.
+  std::vector<float> logits(std::span<const std::int32_t> tokens) {
+    const std::span<const float> view = engine.append(tokens);
+    return {view.begin(), view.end()};
+  }
+
+  test::TestRun run;
+  Engine engine;
+};
+
+// The loss of every position by one forward pass over the whole sequence, without a cache.
+std::vector<double> whole_pass(const nn::ModelConfig& config, Tensor tokens, Tensor targets) {
+  test::TestRun run;
+  const auto model = nn::build_model(config, {});
+  parallel::ParamStore store(*model, /*training=*/false);
+  parallel::Runner runner(*model, parallel::Use::kEvaluate, 1, tokens.dim(1));
+  MemoryPlan plan;
+  store.request(plan);
+  runner.request(plan);
+  plan.place();
+  const Arena arena(*run.device, plan);
+  store.bind(arena);
+  runner.bind(arena);
+  fill(store, run);
+  runner.evaluate(run, {tokens, targets, 0});
+  const float* losses = runner.losses().data<float>();
+  return {losses, losses + tokens.dim(1)};
+}
+
+// -log softmax(logits)[target], in double.
+double loss_of(std::span<const float> logits, std::int32_t target) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return std::log(sum) + largest - logits[static_cast<std::size_t>(target)];
+}
+
+// The two ways round each of about 10 products a token goes through differently: each a sum of at
+// most 96 terms, so off by 96 eps of its size at worst. Sizes here stay within 8.
+constexpr double kTolerance = 10 * 96 * 8 * 0.5 * std::numeric_limits<float>::epsilon();
+
+class EngineTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  nn::ModelConfig config() const { return std::string(GetParam()) == "llama" ? llama() : gpt2(); }
+
+  test::OwnedTensor<std::int32_t> tokens_ = test::random_tokens({1, 150}, kVocab, 1);
+  test::OwnedTensor<std::int32_t> targets_ = test::random_tokens({1, 150}, kVocab, 2);
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, EngineTest, ::testing::Values("llama", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(EngineTest, TokenByTokenAgreesWithTheWholePass) {
+  Generator generator(config());
+  const std::vector<double> expected = whole_pass(config(), tokens_, targets_);
+  for (std::size_t t = 0; t < tokens_.values.size(); ++t) {
+    const auto logits = generator.engine.append({&tokens_.values[t], 1});
+    ASSERT_EQ(logits.size(), static_cast<std::size_t>(kVocab));
+    ASSERT_NEAR(loss_of(logits, targets_.values[t]), expected[t], kTolerance) << "position " << t;
+  }
+  EXPECT_EQ(generator.engine.length(), 150);
+}
+
+TEST_P(EngineTest, PromptsOfAnyLengthAgreeWithTheWholePass) {
+  const std::vector<double> expected = whole_pass(config(), tokens_, targets_);
+  Generator generator(config());
+  // Around one and two of the pieces that long prompts go through in.
+  for (const std::size_t length : {1, 2, 63, 64, 65, 127, 128, 129, 150}) {
+    generator.engine.reset();
+    const auto logits = generator.engine.append({tokens_.values.data(), length});
+    const std::int32_t target = targets_.values[length - 1];
+    EXPECT_NEAR(loss_of(logits, target), expected[length - 1], kTolerance) << "length " << length;
+    EXPECT_EQ(generator.engine.length(), static_cast<std::int64_t>(length));
+  }
+}
+
+TEST_P(EngineTest, AWholePieceMayFollowSingleTokens) {
+  const std::vector<double> expected = whole_pass(config(), tokens_, targets_);
+  Generator generator(config());
+  const std::span<const std::int32_t> tokens = tokens_.values;
+  generator.engine.append(tokens.first(5));
+  const auto logits = generator.engine.append(tokens.subspan(5, 70));
+  EXPECT_NEAR(loss_of(logits, targets_.values[74]), expected[74], kTolerance);
+}
+
+TEST_P(EngineTest, ResetForgetsEverything) {
+  Generator used(config());
+  used.engine.append(tokens_.values);
+  used.engine.reset();
+  EXPECT_EQ(used.engine.length(), 0);
+  Generator fresh(config());
+  const std::vector<std::int32_t> other(tokens_.values.rbegin(), tokens_.values.rend());
+  EXPECT_EQ(used.logits(other), fresh.logits(other));
+}
+
+TEST_P(EngineTest, ThreadCountChangesNoBit) {
+  Generator one(config(), kPositions, 1);
+  const std::vector<float> expected = one.logits(tokens_.values);
+  for (const int threads : {2, 3, 5}) {
+    Generator more(config(), kPositions, threads);
+    EXPECT_EQ(more.logits(tokens_.values), expected) << threads << " threads";
+  }
+}
+
+TEST_P(EngineTest, RoomThatIsNotUsedChangesNothing) {
+  const std::span<const std::int32_t> prompt = std::span(tokens_.values).first(7);
+  EXPECT_EQ(Generator(config(), 7).logits(prompt), Generator(config(), kPositions).logits(prompt));
+}
+
+// What a generation made, and how it ended.
+struct Generated {
+  Engine::End end;
+  std::vector<std::int32_t> tokens;
+};
+
+Generated generate(Engine& engine, std::span<const std::int32_t> prompt, std::int64_t max_new,
+                   const SamplingOptions& options, std::int32_t stop = -1) {
+  engine.reset();
+  Sampler sampler(options);
+  Generated made;
+  made.end = engine.generate(prompt, max_new, sampler, stop, [&](std::int32_t token) {
+    made.tokens.push_back(token);
+    return true;
+  });
+  return made;
+}
+
+TEST_P(EngineTest, TheSeedAloneDecidesWhatIsSampled) {
+  Generator generator(config());
+  const std::span<const std::int32_t> prompt = std::span(tokens_.values).first(70);
+  const Generated first = generate(generator.engine, prompt, 40, {.seed = 3});
+  EXPECT_EQ(first.end, Engine::End::kMaxNewTokens);
+  EXPECT_EQ(first.tokens.size(), 40U);
+  EXPECT_EQ(generate(generator.engine, prompt, 40, {.seed = 3}).tokens, first.tokens);
+  EXPECT_NE(generate(generator.engine, prompt, 40, {.seed = 4}).tokens, first.tokens);
+  Generator other(config(), kPositions, 3);
+  EXPECT_EQ(generate(other.engine, prompt, 40, {.seed = 3}).tokens, first.tokens);
+}
+
+TEST_P(EngineTest, GreedyTakesTheMostLikelyTokenEachTime) {
+  Generator generator(config());
+  const std::vector<std::int32_t> prompt(tokens_.values.begin(), tokens_.values.begin() + 5);
+  const Generated greedy = generate(generator.engine, prompt, 20, {.temperature = 0});
+  std::vector<std::int32_t> sequence = prompt;
+  for (const std::int32_t token : greedy.tokens) {
+    generator.engine.reset();
+    const std::vector<float> logits = generator.logits(sequence);
+    EXPECT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin());
+    sequence.push_back(token);
+  }
+}
+
+TEST_P(EngineTest, SaysWhatEndedAGeneration) {
+  Generator generator(config(), 12);
+  const std::span<const std::int32_t> prompt = std::span(tokens_.values).first(4);
+  const Generated all = generate(generator.engine, prompt, 8, {.seed = 3});
+  EXPECT_EQ(all.end, Engine::End::kMaxNewTokens);
+  // The twelfth position is filled, so its logits still give one token more than fits.
+  const Generated full = generate(generator.engine, prompt, 100, {.seed = 3});
+  EXPECT_EQ(full.end, Engine::End::kContextFull);
+  EXPECT_EQ(full.tokens.size(), 9U);
+  EXPECT_TRUE(std::equal(all.tokens.begin(), all.tokens.end(), full.tokens.begin()));
+
+  const std::int32_t stop = all.tokens[3];
+  const auto before = std::find(all.tokens.begin(), all.tokens.end(), stop);
+  const Generated stopped = generate(generator.engine, prompt, 8, {.seed = 3}, stop);
+  EXPECT_EQ(stopped.end, Engine::End::kStopToken);
+  EXPECT_EQ(stopped.tokens, std::vector<std::int32_t>(all.tokens.begin(), before));
+
+  generator.engine.reset();
+  Sampler sampler(SamplingOptions{});
+  std::int64_t calls = 0;
+  EXPECT_EQ(
+      generator.engine.generate(prompt, 8, sampler, -1, [&](std::int32_t) { return ++calls < 3; }),
+      Engine::End::kCallback);
+  EXPECT_EQ(calls, 3);
+}
+
+std::optional<ErrorKind> kind_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  return std::nullopt;
+}
+
+TEST_P(EngineTest, TooManyTokensAreTheUsersMistakeAndChangeNothing) {
+  Generator generator(config(), 10);
+  const std::span<const std::int32_t> tokens = tokens_.values;
+  EXPECT_EQ(kind_of([&] { generator.engine.append(tokens.first(11)); }), ErrorKind::kUser);
+  EXPECT_EQ(generator.engine.length(), 0);
+  generator.engine.append(tokens.first(9));
+  EXPECT_EQ(kind_of([&] { generator.engine.append(tokens.subspan(9, 2)); }), ErrorKind::kUser);
+  const std::vector<float> logits = generator.logits(tokens.subspan(9, 1));
+  EXPECT_EQ(kind_of([&] { generator.engine.append(tokens.subspan(10, 1)); }), ErrorKind::kUser);
+  EXPECT_EQ(logits, Generator(config(), 10).logits(tokens.first(10)));
+
+  EXPECT_EQ(kind_of([&] { Generator(config(), kPositions + 1); }), ErrorKind::kUser);
+  EXPECT_EQ(kind_of([&] { Generator(config(), 0); }), ErrorKind::kUser);
+  EXPECT_EQ(kind_of([&] { generator.engine.append({}); }), ErrorKind::kInternal);
+}
+
+}  // namespace
+}  // namespace atl::serve
