@@ -59,10 +59,11 @@ TEST(Machine, FactsAreReadFromProcAndSys) {
 TEST(Machine, TheLowestCgroupLimitOnTheWayUpHolds) {
   const FakeRoot root;
   root.write("proc/self/cgroup", "0::/slice/job\n");
-  root.write("sys/fs/cgroup/slice/job/cpu.max", "max 100000\n");
+  root.write("sys/fs/cgroup/slice/job/cpu.max", "300000 100000\n");
   root.write("sys/fs/cgroup/slice/cpu.max", "150000 100000\n");
-  root.write("sys/fs/cgroup/slice/job/memory.max", "max\n");
-  root.write("sys/fs/cgroup/slice/memory.max", "1073741824\n");
+  root.write("sys/fs/cgroup/slice/job/memory.max", "1073741824\n");
+  root.write("sys/fs/cgroup/slice/memory.max", "2147483648\n");
+  root.write("sys/fs/cgroup/memory.max", "max\n");
   const Machine machine = read_machine(root.path);
   EXPECT_EQ(machine.cpu_quota, 1.5);
   EXPECT_EQ(machine.memory_limit, std::uint64_t{1} << 30);
