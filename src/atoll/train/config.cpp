@@ -8,6 +8,8 @@ namespace atl::train {
 
 namespace {
 
+// Nobody means more, and steps x batch and batch x context stay far below 2^63.
+constexpr double kMaxCount = 1 << 20;
 constexpr double kMaxSeed = 0x1p53;  // what a double, and so JSON and Python's floats, hold exactly
 
 void add_run(Settings& settings, TrainConfig& c) {
@@ -77,13 +79,14 @@ void add_data(Settings& settings, TrainConfig& c) {
 void add_train(Settings& settings, TrainConfig& c) {
   LoopSettings& t = c.train;
   settings.group("train", "The loop.");
-  settings.add("train.steps", &t.steps, "Optimizer steps.", at_least(1));
-  settings.add("train.batch_size", &t.batch_size, "Sequences in one optimizer step.", at_least(1));
+  settings.add("train.steps", &t.steps, "Optimizer steps.", between(1, 1e12));
+  settings.add("train.batch_size", &t.batch_size, "Sequences in one optimizer step.",
+               between(1, kMaxCount));
   settings.add("train.micro_batch", &t.micro_batch,
                "Sequences in one forward pass; gradients add up over batch_size / micro_batch of "
                "them. Smaller takes less memory.",
-               at_least(1));
-  settings.add("train.context", &t.context, "Tokens in a sequence.", at_least(1));
+               between(1, kMaxCount));
+  settings.add("train.context", &t.context, "Tokens in a sequence.", between(1, kMaxCount));
   settings.add("train.recompute", &t.recompute,
                "full: keep only the input of each block and compute the rest again in the backward "
                "pass; less memory, about a third more work, the same bits.",

@@ -187,14 +187,14 @@ void Trainer::announce() const {
   log::info("{} with {} parameters: {} layers, width {}, {} heads ({} key-value), vocabulary {}",
             model.family, format_count(count.total), model.num_layers, model.hidden_size,
             model.heads.num_heads, model.heads.num_kv_heads, format_count(model.vocab_size));
-  log::info(
-      "data: {} training tokens, {} held out; {} tokens a step, {:.2f} epochs in {} steps",
-      format_count(corpus_->corpus.train().num_tokens()),
-      format_count(corpus_->corpus.held_out().num_tokens()),
-      format_count(config_.train.batch_size * config_.train.context),
-      static_cast<double>(config_.train.steps * config_.train.batch_size * config_.train.context) /
-          static_cast<double>(corpus_->corpus.train().num_tokens()),
-      config_.train.steps);
+  log::info("data: {} training tokens, {} held out; {} tokens a step, {:.2f} epochs in {} steps",
+            format_count(corpus_->corpus.train().num_tokens()),
+            format_count(corpus_->corpus.held_out().num_tokens()),
+            format_count(config_.train.batch_size * config_.train.context),
+            static_cast<double>(config_.train.steps) *
+                static_cast<double>(config_.train.batch_size * config_.train.context) /
+                static_cast<double>(corpus_->corpus.train().num_tokens()),
+            config_.train.steps);
   log::info("device: {}; planned memory {:.1f} MiB", device_->name(),
             static_cast<double>(state_->memory().total_bytes()) / (1 << 20));
   log::info("MFU = tok/s x FLOPs/token / peak; {} = {:.3g}; peak = {:.0f} GFLOP/s, measured",
