@@ -114,11 +114,15 @@ int dispatch(const std::vector<std::string>& arguments) {
   return run_command(find_command(first), {arguments.begin() + 1, arguments.end()});
 }
 
-// What was printed may still be on its way to a full disk.
+// What was printed may still be on its way to a full disk, or have been lost there: a run goes on
+// when a line about it cannot be written, and says so here at last.
 void flush_standard_output() {
   errno = 0;
   std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0) {
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    if (errno == 0) {
+      throw make_error(ErrorKind::kIo, "some of what was written to standard output is lost");
+    }
     throw make_error(ErrorKind::kIo, "cannot write to standard output: {}", std::strerror(errno));
   }
 }
