@@ -1,77 +1,27 @@
 // The program from outside: exit codes, one-line errors, help.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/cli/commands.h"
+#include "program.h"
 
 namespace atl {
 namespace {
 
 namespace fs = std::filesystem;
+using e2e::atoll;
+using e2e::error_line;
+using e2e::Finished;
+using e2e::TemporaryDirectory;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-
-struct TemporaryDirectory {
-  fs::path path;
-
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "atoll-cli-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path = name;
-  }
-  ~TemporaryDirectory() { fs::remove_all(path); }
-};
-
-struct Finished {
-  int exit_code = -1;  // 128 + the signal that ended it
-  std::string out;
-  std::string err;
-};
-
-// Runs `atoll` with standard output going to `out` (a file of its own when empty).
-Finished atoll(std::vector<std::string> arguments, const std::string& out = "") {
-  const TemporaryDirectory directory;
-  const std::string out_path = out.empty() ? (directory.path / "out").string() : out;
-  const std::string err_path = (directory.path / "err").string();
-  arguments.insert(arguments.begin(), ATOLL_PROGRAM);
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(::open(out_path.c_str(), O_WRONLY | O_CREAT, 0644), STDOUT_FILENO);
-    ::dup2(::open(err_path.c_str(), O_WRONLY | O_CREAT, 0644), STDERR_FILENO);
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  Finished finished;
-  finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (out.empty()) finished.out = read_file(out_path);
-  finished.err = read_file(err_path);
-  return finished;
-}
-
-// The whole message when it is one line that begins as errors do.
-std::string error_line(const Finished& finished) {
-  EXPECT_THAT(finished.out, IsEmpty());
-  EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
-  EXPECT_THAT(finished.err, StartsWith("error: "));
-  return finished.err.substr(0, finished.err.find('\n'));
-}
 
 TEST(Cli, HelpListsEveryCommandAndEachHelpHasAnExample) {
   const Finished help = atoll({"help"});
