@@ -22,6 +22,10 @@ std::atomic<std::int64_t> allocations = 0;
   if (void* data = std::malloc(bytes == 0 ? 1 : bytes)) return data;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 [[gnu::noinline]] void operator delete(void* data) noexcept {
   std::free(data);
 }

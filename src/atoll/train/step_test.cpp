@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "atoll/train/testing.h"
 
@@ -64,6 +65,29 @@ TEST_P(Step, TheLossIsTheMeanOverAllTargets) {
                                                      bench.targets.view().rows(at, at + 2), at});
   }
   EXPECT_DOUBLE_EQ(bench.step({.lr = 0}).loss, sum / (Bench::kSamples * kContext));
+}
+
+TEST_P(Step, TheGradientIsThatOfTheMeanLoss) {
+  Bench bench(options(GetParam(), 2));
+  const StepResult start = bench.step({.lr = 0});
+  const Tensor values = bench.state.store().values();
+  const Tensor grads = bench.state.store().grads();
+  const std::vector<float> saved(values.data<float>(),
+                                 values.data<float>() + values.num_elements());
+  const std::vector<float> direction(grads.data<float>(),
+                                     grads.data<float>() + grads.num_elements());
+  // Along its own direction the loss must rise by the gradient's norm.
+  const auto loss_at = [&](double distance) {
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      values.data<float>()[i] =
+          saved[i] + static_cast<float>(distance / start.grad_norm) * direction[i];
+    }
+    return bench.step({.lr = 0}).loss;
+  };
+  constexpr double kStep = 0.01;
+  const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+  // Losses near 4 in f32, so 1e-6 / kStep of rounding; and kStep squared of the third derivative.
+  EXPECT_NEAR(slope, start.grad_norm, 2e-3 * start.grad_norm);
 }
 
 TEST_P(Step, MatricesDecayAndNormsAndBiasesDoNot) {
