@@ -131,6 +131,20 @@ std::optional<CheckpointInfo> newest_verified(const fs::path& root) {
       steps.size(), root.string());
 }
 
+void set_aside_newer(const fs::path& root, std::int64_t step) {
+  for (const std::int64_t newer : checkpoint_steps(root)) {
+    if (newer <= step) continue;
+    const fs::path from = root / checkpoint_name(newer);
+    const fs::path to = root / ("damaged-" + checkpoint_name(newer));
+    std::error_code error;
+    fs::remove_all(to, error);
+    if (!error) fs::rename(from, to, error);
+    if (error) throw io_error("cannot set aside", from, error.value());
+    log::warning("{} is now {}; remove it when you have looked at it", from.string(), to.string());
+  }
+  sync_directory(root);
+}
+
 int prune_checkpoints(const fs::path& root, int keep) {
   ATOLL_CHECK(keep >= 1, "keep {}", keep);
   const std::vector<std::int64_t> steps = checkpoint_steps(root);

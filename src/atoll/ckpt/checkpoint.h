@@ -72,6 +72,11 @@ std::optional<CheckpointInfo> newest_verified(const std::filesystem::path& root)
 /// The steps of the checkpoints under `root`, verified or not, oldest first.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& root);
 
+/// Renames the checkpoints of steps after `step` to damaged-step-*, with a warning each: a run that
+/// goes on from `step`, because those after it do not verify, will write them again. One that was
+/// set aside before under the same name is replaced.
+void set_aside_newer(const std::filesystem::path& root, std::int64_t step);
+
 /// Removes all but the newest `keep` >= 1 checkpoints, after the newest verified; returns how many.
 /// Throws Error(kDamaged), having removed nothing, when the newest does not verify.
 int prune_checkpoints(const std::filesystem::path& root, int keep);

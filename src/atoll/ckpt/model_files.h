@@ -26,7 +26,7 @@ std::vector<TensorSource> file_sources(std::span<const ParamTensor> params,
                                        std::string_view prefix = "");
 
 /// Fills `params` from one safetensors file that file_sources wrote. Throws Error(kUser) naming the
-/// file and the tensor when one is missing, of another shape, or there is one too many.
+/// file and the tensor when one is missing or of another shape.
 void read_params(const SafetensorsFile& file, std::span<const ParamTensor> params,
                  std::string_view prefix = "");
 

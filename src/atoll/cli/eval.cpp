@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -41,6 +42,12 @@ data::TokenVector tokens_of(const std::vector<std::string>& text, const Tokenize
 }
 
 int report(const train::Evaluation& result, const std::string& name) {
+  if (!std::isfinite(result.loss)) {
+    throw make_error(
+        ErrorKind::kNumeric,
+        "{}: the loss is {}; the model's weights are not finite or not of its config.json", name,
+        result.loss);
+  }
   fmt::print("{}\n", name);
   fmt::print("  {:<14} {:.4f} nats a token\n", "loss", result.loss);
   fmt::print("  {:<14} {:.3f}\n", "perplexity", result.perplexity());
@@ -72,6 +79,10 @@ int run(const Options& options) {
   state_options.context = options.context > 0 ? options.context : state_options.model.max_positions;
   state_options.micro_batch = options.micro_batch;
   state_options.training = false;
+  if (tokenizer.vocab_size() > state_options.model.vocab_size) {
+    throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
+                     tokenizer.vocab_size(), state_options.model.vocab_size);
+  }
   if (state_options.context > state_options.model.max_positions) {
     throw user_error("--context is {} and the model has {} positions", state_options.context,
                      state_options.model.max_positions);
@@ -101,14 +112,17 @@ Action add(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
       ->required();
-  app.add_option("--text", options->text, "text files or directories to predict");
   app.add_option("--shards", options->shards,
                  "corpus whose held-out split to predict; default: the run's own");
-  app.add_option("--context", options->context, "tokens in a window; 0: all the model's positions");
+  app.add_option("--text", options->text, "text files or directories to predict")
+      ->excludes("--shards");
+  app.add_option("--context", options->context, "tokens in a window; 0: all the model's positions")
+      ->check(CLI::Range(0, 1 << 20));
   app.add_option("--micro-batch", options->micro_batch, "windows in one forward pass")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--max-tokens", options->max_tokens, "predict only so many; 0: all");
-  app.add_option("--threads", options->threads, "CPU threads; 0: all");
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-tokens", options->max_tokens, "predict only so many; 0: all")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
+  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   return [options](const Invocation&) { return run(*options); };
 }
 

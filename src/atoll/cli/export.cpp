@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "atoll/base/file.h"
-#include "atoll/ckpt/checkpoint.h"
 #include "atoll/cli/commands.h"
 #include "atoll/train/checkpointing.h"
 
@@ -30,8 +29,10 @@ void copy_durably(const fs::path& from, const fs::path& to) {
 
 int run(const std::string& model, const std::string& out) {
   const fs::path from = train::find_model(model);
-  if (fs::exists(from / "manifest.json")) ckpt::verify_checkpoint(from);
-  const fs::path to = out;
+  // "dir/" is "dir": the temporary directory must stand beside it, not in it.
+  fs::path to = fs::path(out).lexically_normal();
+  if (!to.has_filename()) to = to.parent_path();
+  if (to.empty() || to == ".") throw user_error("--out must name a directory to make");
   if (fs::exists(to)) {
     throw user_error("{} is there already; name a directory that is not, or remove it", out);
   }

@@ -85,6 +85,7 @@ int run(Options options) {
   const auto device = open_cpu(options.threads);
   serve::Engine engine(*device, config,
                        std::min(prompt_length + options.max_tokens, config.max_positions));
+  engine.limit_vocabulary(tokenizer.vocab_size());
   train::load_parameters(path, engine.store());
 
   const train::InterruptGuard interrupt;
@@ -114,10 +115,10 @@ Action add(CLI::App& app) {
   app.add_option("--prompt-file", options->prompt_file, "file with the text to continue")
       ->excludes("--prompt");
   app.add_option("--max-tokens", options->max_tokens, "new tokens at most")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--num-samples", options->num_samples, "continuations to write")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--temperature", sampling.temperature, "divides the logits; 0: greedy")
       ->capture_default_str();
@@ -125,11 +126,13 @@ Action add(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--top-p", sampling.top_p, "only the most likely tokens of this much probability")
       ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "same seed, same text")->capture_default_str();
+  app.add_option("--seed", sampling.seed, "same seed, same text")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53))
+      ->capture_default_str();
   app.add_flag("--greedy", options->greedy, "always the most likely token");
   app.add_flag("--no-prompt", options->no_prompt, "print only what is new");
   app.add_flag("--stats", options->stats, "say how fast it was");
-  app.add_option("--threads", options->threads, "CPU threads; 0: all");
+  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   return [options](const Invocation&) { return run(*options); };
 }
 

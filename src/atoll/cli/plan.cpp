@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "atoll/cli/commands.h"
@@ -11,6 +12,8 @@
 #include "atoll/train/trainer.h"
 
 namespace atl::cli {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -26,7 +29,11 @@ std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin) {
     origin = data.tokenizer.string();
     return Tokenizer::load(data.tokenizer).vocab_size();
   }
-  origin = "data.vocab_size; the tokenizer will be trained";
+  if (!data.text.empty() && fs::exists(data.text.front()) && train::is_cached(data)) {
+    origin = data.cache.string();
+    return data::Corpus(data.cache).vocab_size();
+  }
+  origin = "data.vocab_size: the tokenizer is still to be trained, and a small text gives fewer";
   return config.data.vocab_size;
 }
 

@@ -19,8 +19,12 @@ double Schedule::learning_rate(std::int64_t step) const {
     decay_begin = std::max(warmup_steps, total_steps - decay_steps);
   }
   // 0 at the first step of the decay, 1 at the run's last step.
-  const auto span = static_cast<double>(std::max<std::int64_t>(total_steps - 1 - decay_begin, 1));
-  const double progress = std::clamp(static_cast<double>(step - decay_begin) / span, 0.0, 1.0);
+  // A decay of a single step is at its end at once.
+  const std::int64_t span = total_steps - 1 - decay_begin;
+  const double progress =
+      span > 0 ? std::clamp(static_cast<double>(step - decay_begin) / static_cast<double>(span),
+                            0.0, 1.0)
+               : static_cast<double>(decay_begin > 0 && step >= decay_begin);
   switch (kind) {
     case Kind::kConstant:
       return peak;

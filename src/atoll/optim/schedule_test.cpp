@@ -42,6 +42,17 @@ TEST(Schedule, WsdStaysAtThePeakUntilTheDecay) {
   EXPECT_LT(schedule.learning_rate(82), 2.0);
 }
 
+TEST(Schedule, ADecayOfOneStepEndsAtTheMinimum) {
+  Schedule schedule = make(Schedule::Kind::kLinear);
+  schedule.warmup_steps = 100;
+  EXPECT_DOUBLE_EQ(schedule.learning_rate(99), 2.0);
+  EXPECT_DOUBLE_EQ(schedule.learning_rate(100), 0.2);
+  Schedule wsd = make(Schedule::Kind::kWsd);
+  wsd.decay_fraction = 0.01;
+  EXPECT_DOUBLE_EQ(wsd.learning_rate(99), 2.0);
+  EXPECT_DOUBLE_EQ(wsd.learning_rate(100), 0.2);
+}
+
 TEST(Schedule, NeverRisesAfterWarmUp) {
   for (const auto kind : {Schedule::Kind::kLinear, Schedule::Kind::kCosine, Schedule::Kind::kWsd}) {
     const Schedule schedule = make(kind);

@@ -21,6 +21,7 @@ std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, std::int64_t max
 Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens)
     : stream_(device),
       max_tokens_(max_tokens),
+      vocab_size_(config.vocab_size),
       model_(build(config, max_tokens)),
       store_(*model_, /*training=*/false),
       prefill_(*model_, parallel::Use::kGenerate, 1, kPrefill),
@@ -55,6 +56,14 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
   head_scratch_ = arena_->tensor(scratch_request, scratch);
 }
 
+void Engine::limit_vocabulary(std::int64_t size) {
+  if (size > logits_.num_elements()) {
+    throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
+                     size, logits_.num_elements());
+  }
+  vocab_size_ = size;
+}
+
 std::span<const float> Engine::append(std::span<const std::int32_t> tokens) {
   ATOLL_CHECK(!tokens.empty());
   if (cache_.length + static_cast<std::int64_t>(tokens.size()) > max_tokens_) {
@@ -75,7 +84,7 @@ std::span<const float> Engine::append(std::span<const std::int32_t> tokens) {
   }
   run.scratch = {static_cast<std::byte*>(head_scratch_.raw()), head_scratch_.bytes()};
   model_->head->logits(run, hidden, logits_);
-  return {logits_.data<float>(), static_cast<std::size_t>(logits_.num_elements())};
+  return {logits_.data<float>(), static_cast<std::size_t>(vocab_size_)};
 }
 
 Engine::End Engine::generate(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens,

@@ -24,12 +24,16 @@ class Engine {
   parallel::ParamStore& store() { return store_; }
   std::int64_t max_tokens() const { return max_tokens_; }
 
+  /// Only the first `size` ids may be generated: a padded embedding has rows that are no token.
+  void limit_vocabulary(std::int64_t size);
+
   /// Forgets the sequence so far.
   void reset() { cache_.length = 0; }
   /// Tokens in the cache.
   std::int64_t length() const { return cache_.length; }
-  /// Appends tokens to the sequence and returns the logits (V) of what comes next; the view is
-  /// valid until the next call. Throws Error(kUser) when the sequence would exceed max_tokens.
+  /// Appends tokens to the sequence and returns the logits (V, or as limited) of what comes next;
+  /// the view is valid until the next call. Throws Error(kUser) when the sequence would exceed
+  /// max_tokens.
   std::span<const float> append(std::span<const std::int32_t> tokens);
 
   /// What ended a generation.
@@ -45,6 +49,7 @@ class Engine {
 
   Stream stream_;
   std::int64_t max_tokens_;
+  std::int64_t vocab_size_;
   std::unique_ptr<nn::Model> model_;
   parallel::ParamStore store_;
   parallel::Runner prefill_;

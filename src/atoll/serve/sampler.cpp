@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "atoll/base/check.h"
@@ -26,6 +27,14 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options) {
 std::int32_t Sampler::next(std::span<const float> logits, std::int64_t sequence,
                            std::int64_t position) {
   ATOLL_CHECK(!logits.empty());
+  for (const float logit : logits) {
+    // A NaN has no order: neither a sort nor a sum can be trusted behind it.
+    if (std::isfinite(logit) || logit == -std::numeric_limits<float>::infinity()) continue;
+    throw make_error(ErrorKind::kNumeric,
+                     "the model gives a logit of {}; its weights are not finite or not of this "
+                     "config.json",
+                     logit);
+  }
   const auto best = std::max_element(logits.begin(), logits.end());
   if (options_.temperature == 0) return static_cast<std::int32_t>(best - logits.begin());
 

@@ -23,7 +23,8 @@ class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
 
-  /// The next token after `position` tokens of sequence `sequence`. Ties go to the lower id.
+  /// The next token after `position` tokens of sequence `sequence`. Ties go to the lower id. Throws
+  /// Error(kNumeric) for a logit that is NaN or +infinity.
   std::int32_t next(std::span<const float> logits, std::int64_t sequence, std::int64_t position);
 
  private:

@@ -54,6 +54,15 @@ TEST(Sampler, SameSeedSameTokensAndAnotherSeedOthers) {
   EXPECT_NE(draw({.seed = 4}, 100), draw({.seed = 5}, 100));
 }
 
+TEST(Sampler, RefusesLogitsThatAreNotNumbers) {
+  for (const double temperature : {0.0, 1.0}) {
+    Sampler sampler({.temperature = temperature, .top_p = 0.9});
+    EXPECT_THROW(sampler.next(std::vector<float>{1.0F, std::nanf("")}, 0, 0), Error);
+    EXPECT_THROW(sampler.next(std::vector<float>{1.0F, INFINITY}, 0, 0), Error);
+    EXPECT_EQ(sampler.next(std::vector<float>{1.0F, -INFINITY}, 0, 0), 0);
+  }
+}
+
 TEST(Sampler, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW(Sampler({.temperature = -1}), Error);
   EXPECT_THROW(Sampler({.temperature = std::nan("")}), Error);

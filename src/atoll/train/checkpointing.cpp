@@ -39,7 +39,9 @@ std::string to_json(const Position& position) {
                        {"version", 1},
                        {"step", position.step},
                        {"tokens", position.tokens},
-                       {"corpus_hash", position.corpus_hash}};
+                       {"corpus_hash", position.corpus_hash},
+                       {"line_steps", position.line_steps},
+                       {"line_loss", position.line_loss}};
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
   return json.dump(2) + "\n";
 }
@@ -55,6 +57,8 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.step = json.at("step").get<std::int64_t>();
     position.tokens = json.at("tokens").get<std::int64_t>();
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
+    position.line_steps = json.at("line_steps").get<std::int64_t>();
+    position.line_loss = json.at("line_loss").get<double>();
     for (const auto& [key, value] : json.at("settings").items()) {
       position.settings.emplace_back(key, value.get<std::string>());
     }
@@ -129,7 +133,10 @@ CarriedFiles new_carried(const std::string& tokenizer_json, const std::string& e
 
 fs::path find_model(const fs::path& argument) {
   if (!fs::exists(argument)) throw user_error("there is no directory {}", argument.string());
-  if (fs::exists(argument / "config.json")) return argument;
+  if (fs::exists(argument / "config.json")) {
+    if (fs::exists(argument / "manifest.json")) ckpt::verify_checkpoint(argument);
+    return argument;
+  }
   if (fs::is_directory(argument / "checkpoints")) {
     if (const auto newest = ckpt::newest_verified(argument / "checkpoints")) return newest->path;
   }

@@ -17,6 +17,8 @@ struct Position {
   std::int64_t step = 0;    ///< optimizer steps taken or skipped
   std::int64_t tokens = 0;  ///< trained on
   std::string corpus_hash;
+  std::int64_t line_steps = 0;  ///< taken since the last step line
+  double line_loss = 0;         ///< the sum of their losses
   /// The run's settings, (key, TOML value), as they were.
   std::vector<std::pair<std::string, std::string>> settings;
 };
@@ -45,7 +47,7 @@ CarriedFiles new_carried(const std::string& tokenizer_json, const std::string& e
 
 /// The model directory that a command's argument means: a Hugging Face directory (a checkpoint is
 /// one), or a run, of which the newest checkpoint that verifies is taken. Throws Error(kUser) when
-/// it is neither.
+/// it is neither, Error(kDamaged) when a checkpoint does not verify.
 std::filesystem::path find_model(const std::filesystem::path& argument);
 
 }  // namespace atl::train

@@ -16,6 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Not *.txt: data.text may be a directory that the run's lies in.
+constexpr const char* kRequestName = "corpus.request";
+
 // Everything the cached corpus depends on. Equal requests mean the cache can be used.
 std::string describe_request(const CorpusOptions& options) {
   std::string request =
@@ -39,6 +42,26 @@ data::DocumentMode document_mode(const std::string& name) {
   if (name == "file") return data::DocumentMode::kFile;
   if (name == "blank-line") return data::DocumentMode::kBlankLine;
   throw user_error("data.documents is \"{}\"; it must be \"file\" or \"blank-line\"", name);
+}
+
+// Removes what this file put there, and nothing else: the directory may be the user's own.
+void remove_cached(const fs::path& directory) {
+  if (!fs::exists(directory)) return;
+  std::vector<fs::path> ours;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kRequestName || name == "corpus.json" || name == "tokenizer.json" ||
+        entry.path().extension() == ".atsh") {
+      ours.push_back(entry.path());
+      continue;
+    }
+    throw user_error(
+        "{} is where the run keeps its tokens, and {} there is not atoll's; move it away, or "
+        "choose "
+        "another run.dir",
+        directory.string(), name);
+  }
+  for (const fs::path& path : ours) fs::remove(path);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -80,23 +103,26 @@ Tokenizer train_tokenizer(const std::vector<fs::path>& text, std::int64_t vocab_
   return train_bpe(texts, {.vocab_size = static_cast<std::int32_t>(vocab_size)});
 }
 
+bool is_cached(const CorpusOptions& options) {
+  const fs::path request_file = options.cache / kRequestName;
+  return data::holds_corpus(options.cache) && fs::exists(request_file) &&
+         read_file(request_file) == describe_request(options);
+}
+
 PreparedCorpus prepare_corpus(const CorpusOptions& options) {
   fs::path directory = options.shards;
   if (directory.empty()) {
     directory = options.cache;
-    const fs::path request_file = directory / "request.txt";
-    const std::string request = describe_request(options);
-    if (!data::holds_corpus(directory) || !fs::exists(request_file) ||
-        read_file(request_file) != request) {
+    if (!is_cached(options)) {
       if (options.cache_is_final) {
         throw user_error(
             "the text or a setting of data changed since {} was made, and the run has checkpoints "
             "trained on it; give back the same text and data.* settings, or choose another run.dir",
             directory.string());
       }
-      fs::remove_all(directory);  // ours alone, and of another text or tokenizer
+      remove_cached(directory);
       make_corpus(options);
-      write_file(request_file, request);
+      write_file(directory / kRequestName, describe_request(options));
     }
   }
   data::Corpus corpus(directory);

@@ -32,6 +32,9 @@ struct PreparedCorpus {
 /// when they are not those of a cache that is final.
 PreparedCorpus prepare_corpus(const CorpusOptions& options);
 
+/// Whether the cache holds what the text and options ask for.
+bool is_cached(const CorpusOptions& options);
+
 /// Trains a byte-level BPE tokenizer on text files or directories.
 Tokenizer train_tokenizer(const std::vector<std::filesystem::path>& text, std::int64_t vocab_size);
 

@@ -14,13 +14,15 @@ double Evaluation::perplexity() const {
 }
 
 Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& source,
-                    const Tokenizer& tokenizer, std::int64_t max_tokens) {
+                    const Tokenizer& tokenizer, std::int64_t max_tokens,
+                    const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t context = state.options().context;
   data::EvaluationBatches batches(
-      source, {.micro_batch = state.options().micro_batch,
-               .context = context,
-               .max_windows = max_tokens > 0 ? (max_tokens + context - 1) / context : 0});
+      source,
+      {.micro_batch = state.options().micro_batch,
+       .context = context,
+       .max_windows = max_tokens > 0 ? max_tokens / context + (max_tokens % context != 0) : 0});
   std::vector<std::int64_t> token_bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t id = 0; id < token_bytes.size(); ++id) {
     const auto token = static_cast<std::int32_t>(id);
@@ -31,6 +33,7 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   Evaluation result;
   double sum = 0;
   while (const std::optional<Batch> batch = batches.next()) {
+    if (stop && stop()) break;
     sum += state.runner().evaluate({.stream = &stream}, *batch);
     const auto* targets = batch->targets.data<std::int32_t>();
     for (std::int64_t i = 0; i < batch->targets.num_elements(); ++i) {

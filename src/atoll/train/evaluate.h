@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "atoll/data/token_source.h"
 #include "atoll/text/tokenizer.h"
@@ -22,8 +23,10 @@ struct Evaluation {
 
 /// Predicts every token of `source` but the first, in windows of the state's context (each window
 /// begins without memory of the one before). `max_tokens` > 0: only the first windows, that many
-/// tokens at least. Changes no parameter.
+/// tokens at least. Changes no parameter. `stop` is asked before each batch; when it says true the
+/// result covers what was predicted until then.
 Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& source,
-                    const Tokenizer& tokenizer, std::int64_t max_tokens = 0);
+                    const Tokenizer& tokenizer, std::int64_t max_tokens = 0,
+                    const std::function<bool()>& stop = {});
 
 }  // namespace atl::train

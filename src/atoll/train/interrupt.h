@@ -1,5 +1,7 @@
 #pragma once
 
+#include <csignal>
+
 namespace atl::train {
 
 /// While it lives, SIGINT and SIGTERM ask the run to stop after the current step instead of killing
@@ -13,6 +15,9 @@ class InterruptGuard {
 
   /// The signal that asked to stop, or 0.
   int signal() const;
+
+ private:
+  struct sigaction before_[2];
 };
 
 }  // namespace atl::train

@@ -5,10 +5,8 @@
 
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
-#include "atoll/ckpt/hf_directory.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/peak.h"
-#include "atoll/train/interrupt.h"
 
 namespace atl::train {
 
@@ -31,6 +29,17 @@ fs::path make_run_directory(const std::string& dir) {
   return dir;
 }
 
+// Whether the log has this step's held-out loss already: a finished run was called again.
+bool has_evaluation(const fs::path& log, std::int64_t step) {
+  for (const metrics::Record& record : metrics::read_jsonl(log)) {
+    if (record.step != step) continue;
+    for (const auto& [name, value] : record.values) {
+      if (name == "held_out_loss") return true;
+    }
+  }
+  return false;
+}
+
 // A run that meets this many bad steps in a row does not recover by skipping more.
 constexpr std::int64_t kMaxSkippedInARow = 10;
 
@@ -43,7 +52,6 @@ constexpr const char* kFixedKeys[] = {"run.seed", "train.batch_size", "train.con
 struct Trainer::Interval {
   Clock::time_point start = Clock::now();
   std::int64_t steps = 0;
-  double loss = 0;
   double data_seconds = 0;
 };
 
@@ -51,8 +59,8 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token) {
   StateOptions options;
   if (!config.model.from.empty()) {
-    const ckpt::HfDirectory directory(config.model.from);
-    options.model = nn::parse_config(directory.config_json(), config.model.from + "/config.json");
+    const fs::path source = find_model(config.model.from) / "config.json";
+    options.model = nn::parse_config(read_file(source), source);
   } else if (!config.model.config.empty()) {
     options.model = nn::parse_config(read_file(config.model.config), config.model.config);
   } else {
@@ -85,7 +93,9 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.shards = config.data.shards;
   options.text.assign(config.data.text.begin(), config.data.text.end());
   options.tokenizer = config.data.tokenizer;
-  if (options.tokenizer.empty()) options.tokenizer = config.model.from;
+  if (options.tokenizer.empty() && !config.model.from.empty()) {
+    options.tokenizer = find_model(config.model.from);
+  }
   options.vocab_size = config.data.vocab_size;
   options.held_out = config.data.held_out;
   options.documents = config.data.documents;
@@ -107,6 +117,10 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings)
                .warmup_steps = config.optim.warmup_steps,
                .total_steps = config.train.steps,
                .decay_fraction = config.optim.decay_fraction};
+  if (config.eval.every > 0 && corpus_->corpus.held_out().num_tokens() < 2) {
+    throw user_error("eval.every is {} and no text is held out; set data.held_out or eval.every=0",
+                     config.eval.every);
+  }
   open_state(*corpus_);
   begin_or_resume();
   jsonl_ = std::make_unique<metrics::JsonlSink>(dir_ / "metrics.jsonl",
@@ -131,7 +145,7 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
     const std::string name = eos < 0 ? "" : std::string(corpus.tokenizer.token_bytes(eos));
     carried_ = new_carried(corpus.tokenizer.to_json(), name, state_->model().config);
   } else {
-    carried_ = read_carried(config_.model.from);
+    carried_ = read_carried(find_model(config_.model.from));
   }
 }
 
@@ -144,9 +158,16 @@ void Trainer::begin_or_resume() {
     saved_step_ = position_.step;
     last_checkpoint_ = newest->path;
     check_settings_of(position_);
+    if (position_.step > config_.train.steps) {
+      throw user_error(
+          "{} has taken {} steps already, and train.steps is {}; raise it, or choose another "
+          "run.dir",
+          config_.run.dir, position_.step, config_.train.steps);
+    }
+    ckpt::set_aside_newer(checkpoint_root(), newest->step);
     log::info("going on from {} (step {})", newest->path.string(), position_.step);
   } else if (!config_.model.from.empty()) {
-    load_parameters(config_.model.from, state_->store());
+    load_parameters(find_model(config_.model.from), state_->store());
   } else {
     state_->store().initialise(run, static_cast<std::uint64_t>(config_.run.seed));
   }
@@ -239,6 +260,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
     log::warning("{}; the step is skipped, no parameter changed", what);
     return;
   }
+  if (position_.step > 0 && saved_step_ != position_.step) save();
   throw make_error(ErrorKind::kNumeric,
                    "{}. No parameter changed; {}. Lower optim.lr, or look at those samples{}", what,
                    saved_step_ < 0 ? "there is no checkpoint yet"
@@ -256,14 +278,15 @@ void Trainer::record(metrics::Record record) {
 void Trainer::report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar) {
   const bool last = position_.step == config_.train.steps;
   ++interval.steps;
-  interval.loss += result.loss;
+  ++position_.line_steps;
+  position_.line_loss += result.loss;
   const double seconds = seconds_since(interval.start);
   const auto steps = static_cast<double>(interval.steps);
   const auto tokens = steps * static_cast<double>(config_.train.batch_size * config_.train.context);
   StepReport line;
   line.step = position_.step;
   line.total_steps = config_.train.steps;
-  line.loss = interval.loss / steps;
+  line.loss = position_.line_loss / static_cast<double>(position_.line_steps);
   line.grad_norm = result.grad_norm;
   line.lr = lr;
   line.tokens_per_s = tokens / seconds;
@@ -287,11 +310,16 @@ void Trainer::report(const StepResult& result, double lr, Interval& interval, Pr
   record(entry);
   bar.print(config_.log.format == "json" ? metrics::to_jsonl(entry) : format_step_line(line));
   interval = {};
+  position_.line_steps = 0;
+  position_.line_loss = 0;
 }
 
-Evaluation Trainer::evaluate_held_out(ProgressBar& bar, bool is_repeated) {
-  const Evaluation result = evaluate(*state_, *stream_, corpus_->corpus.held_out(),
-                                     corpus_->tokenizer, config_.eval.max_tokens);
+std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& interrupt,
+                                                     ProgressBar& bar, bool is_repeated) {
+  const Evaluation result =
+      evaluate(*state_, *stream_, corpus_->corpus.held_out(), corpus_->tokenizer,
+               config_.eval.max_tokens, [&interrupt] { return interrupt.signal() != 0; });
+  if (interrupt.signal() != 0) return std::nullopt;
   const metrics::Record entry = {.step = position_.step,
                                  .values = {{"held_out_loss", result.loss},
                                             {"held_out_bits_per_byte", result.bits_per_byte},
@@ -316,7 +344,6 @@ TrainOutcome Trainer::run() {
   const InterruptGuard interrupt;
   ProgressBar bar(config_.log.format == "text");
   const bool has_held_out = corpus_->corpus.held_out().num_tokens() > 1;
-  const std::int64_t first_step = position_.step;
   TrainOutcome outcome;
   announce();
   const data::Sampler sampler(static_cast<std::uint64_t>(config_.run.seed),
@@ -335,9 +362,9 @@ TrainOutcome Trainer::run() {
 
     const bool last = position_.step == config_.train.steps;
     const Clock::time_point pause = Clock::now();
-    if (!last && has_held_out && config_.eval.every > 0 &&
+    if (!last && has_held_out && interrupt.signal() == 0 && config_.eval.every > 0 &&
         position_.step % config_.eval.every == 0) {
-      evaluate_held_out(bar, /*is_repeated=*/false);
+      evaluate_held_out(interrupt, bar, /*is_repeated=*/false);
     }
     if (!last && config_.checkpoint.every > 0 && position_.step % config_.checkpoint.every == 0) {
       save();
@@ -345,12 +372,14 @@ TrainOutcome Trainer::run() {
     interval.start += Clock::now() - pause;  // the step line times steps alone
   }
   bar.clear();
+  // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
   outcome.signal = interrupt.signal();
   outcome.step = position_.step;
-  if (position_.step == config_.train.steps && has_held_out) {
-    outcome.held_out = evaluate_held_out(bar, /*is_repeated=*/first_step == outcome.step);
+  if (position_.step == config_.train.steps && has_held_out && outcome.signal == 0) {
+    outcome.held_out = evaluate_held_out(
+        interrupt, bar, /*is_repeated=*/has_evaluation(dir_ / "metrics.jsonl", position_.step));
+    outcome.signal = interrupt.signal();
   }
-  // Saved last, so that a run that ends between the two is evaluated when it is called again.
   if (saved_step_ != position_.step) save();
   outcome.checkpoint = last_checkpoint_;
   jsonl_->flush();

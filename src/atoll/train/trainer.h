@@ -16,6 +16,7 @@
 #include "atoll/train/config.h"
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
+#include "atoll/train/interrupt.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/step.h"
 
@@ -59,7 +60,9 @@ class Trainer {
   StepResult step(data::Loader& loader);
   void handle_nonfinite(const StepResult& result);
   void report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar);
-  Evaluation evaluate_held_out(ProgressBar& bar, bool is_repeated);
+  // Nothing when a signal came meanwhile.
+  std::optional<Evaluation> evaluate_held_out(const InterruptGuard& interrupt, ProgressBar& bar,
+                                              bool is_repeated);
   void record(metrics::Record record);
   void save();
   std::filesystem::path checkpoint_root() const;

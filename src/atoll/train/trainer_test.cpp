@@ -210,6 +210,31 @@ TEST_F(TrainerTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
   EXPECT_EQ(tensors(again.checkpoint), expected) << "steps 11 to 20 were taken again";
 }
 
+TEST_F(TrainerTest, ADamagedCheckpointDoesNotStopTheNextOnesFromBeingSaved) {
+  const TrainOutcome half = train("run", {"--checkpoint.every=5"}, 10);
+  std::string bytes = read_file(half.checkpoint / "optimizer.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(half.checkpoint / "optimizer.safetensors", bytes);
+  const TrainOutcome whole = train("run", {"--checkpoint.every=1"});
+  EXPECT_EQ(whole.step, 20);
+  EXPECT_TRUE(fs::exists(root_ / "run" / "checkpoints" / "damaged-step-00000010"));
+}
+
+TEST_F(TrainerTest, NeverRemovesWhatIsNotItsOwn) {
+  fs::create_directories(root_ / "run" / "data");
+  write_file(root_ / "run" / "data" / "notes.md", "precious");
+  EXPECT_THAT(error_of([&] { train("run"); }, ErrorKind::kUser),
+              AllOf(HasSubstr("notes.md"), HasSubstr("another run.dir")));
+  EXPECT_EQ(read_file(root_ / "run" / "data" / "notes.md"), "precious");
+  // A run directory beside its text, which is a directory too.
+  fs::create_directories(root_ / "books");
+  fs::rename(root_ / "text.txt", root_ / "books" / "a.txt");
+  const std::vector<std::string> books = {"--data.text=" + (root_ / "books").string()};
+  train("books", books);
+  EXPECT_EQ(train("books", books).step, 20);
+  EXPECT_TRUE(fs::exists(root_ / "books" / "a.txt"));
+}
+
 TEST_F(TrainerTest, AFullDiskLosesNothingThatWasSaved) {
   train("run", {"--train.steps=20"}, 10);
   for (const auto call : {io_fault::Call::kOpen, io_fault::Call::kWrite, io_fault::Call::kSync,
@@ -236,6 +261,14 @@ TEST_F(TrainerTest, RefusesToGoOnWithOtherDataOrOrder) {
               AllOf(HasSubstr("run.seed is 2 and was 1"), HasSubstr("another run.dir")));
   EXPECT_THAT(error_of([&] { train("run", {"--train.batch_size=8"}); }, ErrorKind::kUser),
               HasSubstr("train.batch_size is 8 and was 4"));
+  EXPECT_THAT(error_of([&] { train("run", {"--train.steps=10"}); }, ErrorKind::kUser),
+              HasSubstr("has taken 20 steps already, and train.steps is 10"));
+  EXPECT_THAT(error_of(
+                  [&] {
+                    train("b", {"--data.held_out=0", "--eval.every=5"});
+                  },
+                  ErrorKind::kUser),
+              HasSubstr("no text is held out"));
   EXPECT_THAT(error_of([&] { train("run", {"--model.hidden_size=64"}); }, ErrorKind::kUser),
               HasSubstr("another model"));
   write_text(root_ / "text.txt", 2);

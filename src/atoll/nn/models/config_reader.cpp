@@ -90,6 +90,13 @@ std::int64_t ConfigReader::token_id(const char* field) {
   return id.get<std::int64_t>();
 }
 
+std::unique_ptr<ConfigReader> ConfigReader::object(const char* field) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) throw impl_->wrong_type(field, "an object", *value);
+  return std::make_unique<ConfigReader>(value->dump(), impl_->origin + ": " + field);
+}
+
 void ConfigReader::only(const char* field, std::string_view allowed) {
   const json* value = impl_->find(field);
   if (value == nullptr || *value == json::parse(allowed)) return;

@@ -29,6 +29,10 @@ class ConfigReader {
   /// An id, or the first of a list of ids; -1 when absent or null.
   std::int64_t token_id(const char* field);
 
+  /// The object that a field holds, or nothing when it is absent or null. Its fields are checked by
+  /// its own finish().
+  std::unique_ptr<ConfigReader> object(const char* field);
+
   /// Refuses a field that is there with any value but null or the JSON text `allowed`.
   void only(const char* field, std::string_view allowed);
   /// Fields that say nothing about what training or inference in f32 computes.

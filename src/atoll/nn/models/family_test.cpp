@@ -85,6 +85,22 @@ TEST(Family, ParametersCarryTheNamesOfHuggingFaceFiles) {
   EXPECT_TRUE(gpt2.names.contains("transformer.h.0.attn.c_attn.weight"));
 }
 
+TEST(Family, ReadsRotationAsTransformers5WritesIt) {
+  std::string json = kLlama;
+  json.replace(json.find("\"rope_theta\": 5000.0"), 20,
+               R"("rope_parameters": {"rope_type": "default", "rope_theta": 700.0})");
+  EXPECT_EQ(parse_config(json, "x").rope_theta, 700.0);
+  json.replace(json.find("default"), 7, "yarn");
+  EXPECT_NE(error_of(json).find("rope_type"), std::string::npos);
+}
+
+TEST(Family, RefusesNumbersThatCannotBe) {
+  EXPECT_NE(error_of(with(kGpt2, R"("initializer_range": -0.1)")), "no error");
+  std::string json = kLlama;
+  json.replace(json.find("1e-06"), 5, "-5.00");
+  EXPECT_NE(error_of(json).find("epsilon"), std::string::npos);
+}
+
 TEST(Family, RefusesWhatItWouldComputeWrongly) {
   EXPECT_NE(error_of(with(kLlama, R"("rope_scaling": {"type": "linear"})")).find("rope_scaling"),
             std::string::npos);

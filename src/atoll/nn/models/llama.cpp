@@ -28,6 +28,11 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   config.intermediate_size = reader.integer("intermediate_size");
   config.max_positions = reader.integer("max_position_embeddings", 2048);
   config.rope_theta = reader.number("rope_theta", 10000.0);
+  if (const auto rope = reader.object("rope_parameters")) {  // transformers 5 keeps it there
+    rope->only("rope_type", "\"default\"");
+    config.rope_theta = rope->number("rope_theta", config.rope_theta);
+    rope->finish();
+  }
   config.norm_eps = reader.number("rms_norm_eps", 1e-6);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.tie_embeddings = reader.boolean("tie_word_embeddings", false);

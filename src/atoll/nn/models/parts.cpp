@@ -126,14 +126,22 @@ void validate(const ModelConfig& config, const std::string& origin) {
     throw user_error("{}: num_attention_heads ({}) must be a multiple of num_key_value_heads ({})",
                      origin, heads.num_heads, heads.num_kv_heads);
   }
+  if (!(config.rope_theta > 0) || !(config.norm_eps >= 0) || !(config.initializer_range >= 0)) {
+    throw user_error(
+        "{}: rope_theta must be above 0 and the norm's epsilon and initializer_range not below it; "
+        "they are {}, {} and {}",
+        origin, config.rope_theta, config.norm_eps, config.initializer_range);
+  }
   // 40 TB in f32; and every product the layers form stays within 63 bits.
   constexpr double kMaxElements = 1e13;
+  const Error beyond = user_error("{}: these sizes are beyond any machine", origin);
+  constexpr std::int64_t kMaxCount = 1 << 20;
+  if (heads.num_heads > kMaxCount || heads.head_dim > kMaxCount || config.num_layers > kMaxCount) {
+    throw beyond;
+  }
   const double widest = static_cast<double>(std::max(
       {config.vocab_size, heads.qkv_width(), 2 * config.intermediate_size, config.max_positions}));
-  if (heads.num_heads > 1 << 20 || heads.head_dim > 1 << 20 || config.num_layers > 1 << 20 ||
-      widest * static_cast<double>(config.hidden_size) > kMaxElements) {
-    throw user_error("{}: these sizes are beyond any machine", origin);
-  }
+  if (widest * static_cast<double>(config.hidden_size) > kMaxElements) throw beyond;
 }
 
 void ignore_bookkeeping(ConfigReader& reader) {
