@@ -3,9 +3,9 @@
 
     python3 -m venv .venv-golden && .venv-golden/bin/pip install torch transformers numpy
     ./dev demo          # once: builds atoll and writes the text
-    .venv-golden/bin/python tools/golden/train_torch.py [--steps 400] [--family llama|gpt2]
+    .venv-golden/bin/python tools/golden/train_torch.py [--family llama|gpt2]
 
-Both start from one random Hugging Face directory that transformers writes. PyTorch reads the token
+The demo's model (or a GPT-2 of its size), recipe and text. Both start from one random Hugging Face directory that transformers writes. PyTorch reads the token
 shards and takes the sample order from docs/data-order.md (data_order.py beside this file), so model,
 loss, schedule, clipping, AdamW and data are each implemented twice. Prints both loss curves and fails
 when a held-out loss differs by more than 2%.
@@ -67,7 +67,8 @@ def learning_rate(args, step):
     if step < args.warmup:
         return args.lr * (step + 1) / args.warmup
     progress = (step - args.warmup) / max(args.steps - 1 - args.warmup, 1)
-    return args.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * progress)))
+    low = args.min_ratio
+    return args.lr * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def batch_at(tokens, args, first, count):
@@ -99,7 +100,7 @@ def train_torch(model, args, corpus):
     rest = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
-        lr=args.lr, betas=(0.9, 0.95), eps=1e-8)
+        lr=args.lr, betas=(0.9, args.beta2), eps=1e-8)
     tokens = read_split(corpus, "train")
     losses = []
     for step in range(args.steps):
@@ -120,9 +121,10 @@ def train_atoll(args, work, corpus):
     subprocess.run(
         [args.atoll, "train", f"--run.dir={run}", f"--run.seed={args.seed}",
          f"--model.from={work / 'init'}", f"--data.shards={corpus}", f"--train.steps={args.steps}",
-         f"--train.batch_size={args.batch}", "--train.micro_batch=8",
+         f"--train.batch_size={args.batch}", f"--train.micro_batch={min(args.batch, 8)}",
          f"--train.context={args.context}", f"--optim.lr={args.lr}", "--optim.schedule=cosine",
-         f"--optim.warmup_steps={args.warmup}", "--log.every=1", "--log.tensorboard=false"],
+         f"--optim.warmup_steps={args.warmup}", f"--optim.beta2={args.beta2}",
+         f"--optim.min_lr_ratio={args.min_ratio}", "--log.every=1", "--log.tensorboard=false"],
         check=True, stdout=subprocess.DEVNULL)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = [record["loss"] for record in records if "loss" in record]
@@ -135,11 +137,13 @@ def main():
     parser.add_argument("--text", default=ROOT / "runs/kjv-demo-data/kjv.txt")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "runs/golden-train")
     parser.add_argument("--family", default="llama", choices=["llama", "gpt2"])
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--context", type=int, default=256)
-    parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--warmup", type=int, default=40)
+    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--min-ratio", type=float, default=0.02)
+    parser.add_argument("--beta2", type=float, default=0.99)
+    parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
 
@@ -161,7 +165,7 @@ def main():
     theirs, their_held_out = train_torch(model, args, corpus)
     end = time.time()
     print("step   atoll      torch      difference")
-    for step in sorted({0, 1, 9, *range(49, args.steps, 50), args.steps - 1}):
+    for step in sorted({0, 1, 9, *range(199, args.steps, 200), args.steps - 1}):
         if step < args.steps:
             print(f"{step + 1:5d}  {ours[step]:.6f}  {theirs[step]:.6f}  "
                   f"{ours[step] - theirs[step]:+.2e}")
