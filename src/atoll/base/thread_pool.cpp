@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <string>
 #include <system_error>
 #include <utility>
 
+#include "atoll/base/cgroup.h"
 #include "atoll/base/check.h"
 
 namespace atl {
@@ -121,12 +120,8 @@ int available_cpus() {
   int cpus = static_cast<int>(std::thread::hardware_concurrency());
   if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = CPU_COUNT(&set);
   // In a container the quota, not the mask, says how much CPU there is.
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (file >> quota >> period && quota != "max" && period > 0) {
-    cpus = std::min(cpus, static_cast<int>(std::ceil(std::stod(quota) / period)));
-  }
+  const double quota = cgroup_cpu_quota("/");
+  if (quota > 0 && quota < cpus) cpus = static_cast<int>(std::ceil(quota));
   return std::max(cpus, 1);
 }
 

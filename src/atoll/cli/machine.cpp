@@ -6,7 +6,8 @@
 #include <charconv>
 #include <fstream>
 #include <sstream>
-#include <vector>
+
+#include "atoll/base/cgroup.h"
 
 namespace atl::cli {
 
@@ -83,51 +84,15 @@ void read_memory(const fs::path& root, Machine& machine) {
   }
 }
 
-// The directories whose limits hold for this process, its own cgroup first, then those above.
-// `controller` is "" for version 2, and "cpu" or "memory" for version 1.
-std::vector<fs::path> cgroup_directories(const fs::path& root, const std::string& controller) {
-  fs::path own;
-  std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "4:cpu,cpuacct:/a/b", or "0::/a/b"
-    const std::size_t first = std::min(line.find(':'), line.size() - 1);
-    const std::size_t second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (names == ",," ? controller.empty() : names.find("," + controller + ",") != names.npos) {
-      own = line.substr(second + 1);
-    }
-  }
-  std::vector<fs::path> directories;
-  const fs::path top = root / "sys/fs/cgroup" / controller;
-  for (fs::path path = own.relative_path(); !path.empty(); path = path.parent_path()) {
-    directories.push_back(top / path);
-  }
-  directories.push_back(top);
-  return directories;
-}
-
 template <typename T>
 void lower(T& limit, T found) {
   if (found > 0 && (limit == 0 || found < limit)) limit = found;
 }
 
 void read_limits(const fs::path& root, Machine& machine) {
+  machine.cpu_quota = cgroup_cpu_quota(root);
   for (const fs::path& directory : cgroup_directories(root, "")) {
-    const std::string quota = first_line(directory / "cpu.max");  // "200000 100000" or "max 100000"
-    const std::uint64_t period =
-        leading_number(std::string_view(quota).substr(std::min(quota.find(' '), quota.size())));
-    if (period > 0) {
-      lower(machine.cpu_quota,
-            static_cast<double>(leading_number(quota)) / static_cast<double>(period));
-    }
     lower(machine.memory_limit, leading_number(first_line(directory / "memory.max")));
-  }
-  for (const fs::path& directory : cgroup_directories(root, "cpu")) {
-    const std::uint64_t quota = leading_number(first_line(directory / "cpu.cfs_quota_us"));
-    const std::uint64_t period = leading_number(first_line(directory / "cpu.cfs_period_us"));
-    if (period > 0) {
-      lower(machine.cpu_quota, static_cast<double>(quota) / static_cast<double>(period));
-    }
   }
   for (const fs::path& directory : cgroup_directories(root, "memory")) {
     lower(machine.memory_limit, leading_number(first_line(directory / "memory.limit_in_bytes")));
