@@ -16,8 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-// Each kernel works on one row, or, for a weight gradient, on one block of rows. `mean` is null for
-// an RMS norm; the branches on it are outside the loops.
+// Each kernel works on one row, or, for a weight gradient, on one block of rows.
 
 void RmsRow(float eps, const float* x, const float* w, std::size_t C, float* y, float* rstd) {
   const F32 d;
