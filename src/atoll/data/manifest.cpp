@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/nesting.h"
 #include "atoll/data/corpus.h"
 
 namespace atl::data {
@@ -92,6 +93,8 @@ std::string CorpusManifest::to_json() const {
 
 CorpusManifest CorpusManifest::from_json(const std::string& json, const std::string& origin) {
   try {
+    constexpr int kMaxNesting = 16;
+    if (nesting_depth(json) > kMaxNesting) throw std::invalid_argument("it is nested too deeply");
     const Json root = Json::parse(json);
     if (root.at("format") != kFormat) throw std::invalid_argument("it is not an atoll corpus");
     if (root.at("version") != kVersion) {

@@ -62,16 +62,16 @@ void make_directory(const fs::path& directory) {
 }
 
 void check_output(const TokenizeOptions& options, const Tokenizer& tokenizer) {
-  if (!holds_corpus(options.output)) return;
-  if (!options.overwrite) {
+  if (holds_corpus(options.output) && !options.overwrite) {
     throw user_error("{} already holds a corpus; overwrite it, remove it, or choose another output",
                      options.output.string());
   }
-  // Both files cannot be replaced at once, and the old corpus must stay whole until the new one is.
+  // With a corpus: both files cannot be replaced at once, and the old corpus must stay whole until
+  // the new one is. Without one: the file is a model's, or someone's only copy.
   const fs::path old = options.output / "tokenizer.json";
   if (fs::exists(old) && read_file(old) != tokenizer.to_json()) {
-    throw user_error("{} holds a corpus of another tokenizer; remove it or choose another output",
-                     options.output.string());
+    throw user_error("{} is another tokenizer than the corpus has; {}", old.string(),
+                     "move it away, or choose another output");
   }
 }
 
@@ -183,16 +183,19 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
   manifest.held_out = options.held_out;
   manifest.block_bytes = block_bytes;
   manifest.shard_tokens = options.shard_tokens;
-  std::vector<MappedFile> texts;
+  // Mapped one at a time: a system allows some 65 thousand mappings, and a corpus can have more
+  // files.
   for (const fs::path& file : files) {
-    const std::span<const std::byte> bytes = texts.emplace_back(file).bytes();
+    const MappedFile text(file);
+    const std::span<const std::byte> bytes = text.bytes();
     manifest.sources.push_back(
         {file.string(), bytes.size(), to_hex(hash_bytes(bytes.data(), bytes.size()))});
   }
 
   CorpusWriter writer(options.output, tokenizer.to_json(), std::move(manifest));
   Tokenization tokenization(writer, tokenizer, options, block_bytes, state);
-  for (const MappedFile& text : texts) {
+  for (const fs::path& file : files) {
+    const MappedFile text(file);
     const std::span<const std::byte> bytes = text.bytes();
     const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     for_each_document(content, options.documents, [&](std::string_view document) {

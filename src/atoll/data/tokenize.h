@@ -45,7 +45,8 @@ struct TokenizeResult {
 /// tokenizer's end-of-text token, if it has one, follows each document. Text that spells a special
 /// token is encoded as text. The same inputs and options give the same files. Throws Error(kUser)
 /// for missing, empty or repeated inputs, a text too small for two splits, and an output that holds
-/// a corpus, is in use or is read-only; a corpus that stood there stays unless all went well.
+/// a corpus or another tokenizer.json, is in use or is read-only; a corpus that stood there stays
+/// unless all went well.
 TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& tokenizer,
                                const std::function<void(const TokenizeProgress&)>& progress = {});
 

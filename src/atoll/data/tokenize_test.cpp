@@ -234,6 +234,30 @@ TEST_F(TokenizeCorpus, RefusesToReplaceACorpusOfAnotherTokenizer) {
   EXPECT_THAT(error(), HasSubstr("another tokenizer"));
 }
 
+TEST_F(TokenizeCorpus, KeepsATokenizerThatStandsWhereNoCorpusIs) {
+  fs::create_directory(options_.output);
+  write_file(options_.output / "tokenizer.json", "{}");
+  EXPECT_THAT(error(), AllOf(HasSubstr("out/tokenizer.json"), HasSubstr("another tokenizer")));
+  EXPECT_EQ(read_file(options_.output / "tokenizer.json"), "{}");
+  write_file(options_.output / "tokenizer.json", tokenizer().to_json());
+  EXPECT_EQ(error(), "");
+}
+
+TEST_F(TokenizeCorpus, MapsOneTextAtATime) {
+  for (const char* name : {"b.txt", "c.txt", "d.txt"}) {
+    write_file(directory_ / name, verses(100));
+    options_.inputs.push_back(directory_ / name);
+  }
+  std::size_t most = 0;
+  tokenize_corpus(options_, tokenizer(), [&](const TokenizeProgress&) {
+    const std::string maps = read_file("/proc/self/maps");
+    std::size_t mapped = 0;
+    for (const fs::path& text : options_.inputs) mapped += maps.find(text) != maps.npos ? 1 : 0;
+    most = std::max(most, mapped);
+  });
+  EXPECT_EQ(most, 1U);
+}
+
 // SQLite's way: the first, second, ... write, sync, rename fails until none is left to fail.
 TEST_F(TokenizeCorpus, FailedWriteLeavesTheOldCorpusWhole) {
   options_.shard_tokens = 3000;
@@ -299,6 +323,12 @@ TEST_F(DamagedCorpus, TruncatedOrOddManifestIsAnErrorThatNamesIt) {
     EXPECT_THAT(error_of([&] { CorpusManifest::from_json(odd, "corpus.json"); }),
                 HasSubstr("corpus.json is damaged"));
   }
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  EXPECT_THAT(error_of([&] {
+                CorpusManifest::from_json(R"({"format": "atoll corpus", "version": )" + deep + "}",
+                                          "corpus.json");
+              }),
+              HasSubstr("nested too deeply"));
   std::string bad = good;
   bad.replace(bad.find("train-0"), 7, "../../x");
   EXPECT_THAT(error_of([&] { CorpusManifest::from_json(bad, "corpus.json"); }),

@@ -21,6 +21,8 @@ class Decoder {
 
   /// One more than the highest id.
   std::int32_t vocab_size() const { return static_cast<std::int32_t>(tokens_.size()); }
+  /// Whether the vocabulary has this id.
+  bool exists(std::int32_t id) const { return id >= 0 && id < vocab_size() && tokens_[id].exists; }
   /// The bytes of an id. Throws Error(kUser) for one that the vocabulary does not have.
   std::string_view bytes(std::int32_t id) const;
   /// True for special added tokens; false for any id that does not exist.

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "atoll/base/error.h"
+
 namespace atl::text {
 
 namespace {
@@ -40,6 +42,13 @@ Engine::Engine(const TokenizerSpec& spec, std::string json_text, std::string_vie
       model_(spec.model, origin),
       prefix_ids_(spec.prefix_ids),
       suffix_ids_(spec.suffix_ids) {
+  for (const auto* ids : {&prefix_ids_, &suffix_ids_}) {
+    for (const std::int32_t id : *ids) {
+      if (!decoder.exists(id)) {
+        throw damaged_error("{}: post_processor: the vocabulary has no token of id {}", origin, id);
+      }
+    }
+  }
   for (AddedToken token : spec.added_tokens) {
     if (token.normalized) {
       std::string buffer;

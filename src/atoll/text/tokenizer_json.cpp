@@ -5,6 +5,7 @@
 #include <set>
 
 #include "atoll/base/error.h"
+#include "atoll/base/nesting.h"
 #include "atoll/text/tokenizer_spec.h"
 
 // Every key is either understood or refused by name: a key that is skipped here would be a
@@ -15,6 +16,8 @@ namespace atl::text {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kMaxNesting = 64;  // real files have less than 10 levels
 
 std::string type_of(const Json& value) {
   if (!value.is_object()) return value.is_null() ? "null" : value.type_name();
@@ -27,6 +30,9 @@ class Parser {
   explicit Parser(std::string_view origin) : origin_(origin) {}
 
   TokenizerSpec parse(std::string_view text) {
+    if (const int depth = nesting_depth(text); depth > kMaxNesting) {
+      throw damaged_error("{}: nested {} levels deep, which no tokenizer is", origin_, depth);
+    }
     Json root;
     try {
       root = Json::parse(text);

@@ -193,6 +193,34 @@ TEST(TokenizerJson, NormalizersRunBeforeWordsAndSkipBadBytes) {
   EXPECT_EQ(read(json).decode(read(json).encode("ﬁé")), "fie\u0301");
 }
 
+TEST(TokenizerJson, RefusesNestingThatWouldOverflowTheStack) {
+  for (const std::string open : {"[", R"({"type":"Sequence","normalizers":[)"}) {
+    std::string text = R"({"version":)";
+    for (int i = 0; i < 200000; ++i) text += open;
+    EXPECT_THROW(Tokenizer::from_json(text, "t.json"), Error);
+  }
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  try {
+    Tokenizer::from_json(R"({"version":)" + deep + "}", "t.json");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
+    EXPECT_THAT(error.what(), testing::HasSubstr("nested 200001 levels deep"));
+  }
+}
+
+TEST(TokenizerJson, RefusesATemplateWithAnIdThatTheVocabularyLacks) {
+  const Json piece = {{"SpecialToken", {{"id", "x"}, {"type_id", 0}}}};
+  const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  for (const std::int32_t id : {260, 2000000000}) {
+    expect_damaged("/post_processor",
+                   {{"type", "TemplateProcessing"},
+                    {"single", {piece, text}},
+                    {"special_tokens", {{"x", {{"id", "x"}, {"ids", {id}}}}}}},
+                   fmt::format("no token of id {}", id));
+  }
+}
+
 TEST(TokenizerJson, EndOfTextIsFoundByNameOrByBeingAlone) {
   Json json = valid_json();
   json["model"]["vocab"].erase("<|endoftext|>");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/base/nesting.h"
 
 namespace atl::nn {
 
@@ -33,6 +34,10 @@ struct ConfigReader::Impl {
 ConfigReader::ConfigReader(std::string_view text, std::string origin)
     : impl_(std::make_unique<Impl>()) {
   impl_->origin = std::move(origin);
+  constexpr int kMaxNesting = 64;
+  if (const int depth = nesting_depth(text); depth > kMaxNesting) {
+    throw damaged_error("{} is nested {} levels deep, which no model's is", impl_->origin, depth);
+  }
   try {
     impl_->object = json::parse(text);
   } catch (const json::exception& error) {

@@ -123,6 +123,16 @@ TEST(Family, NamesFileAndFieldOfWhatIsWrong) {
             std::string::npos);
 }
 
+TEST(Family, RefusesNestingThatWouldOverflowTheStack) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  try {
+    parse_config(R"({"model_type": )" + deep + "}", "config.json");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDamaged) << error.what();
+  }
+}
+
 TEST(Family, RefusesSizesThatDoNotFitTogether) {
   const auto changed = [](std::string json, const std::string& from, const std::string& to) {
     return json.replace(json.find(from), from.size(), to);
