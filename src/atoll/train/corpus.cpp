@@ -26,7 +26,7 @@ std::string describe_request(const CorpusOptions& options) {
   if (options.tokenizer.empty()) {
     request += fmt::format("train a tokenizer of {}\n", options.vocab_size);
   } else {
-    const std::string& json = Tokenizer::load(options.tokenizer).to_json();
+    const std::string json = Tokenizer::load(options.tokenizer).to_json();
     request += fmt::format("tokenizer {}\n", to_hex(hash_bytes(json.data(), json.size())));
   }
   for (const fs::path& path : data::find_text_files(options.text)) {
