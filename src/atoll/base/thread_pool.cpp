@@ -71,6 +71,15 @@ void ThreadPool::work() {
   }
 }
 
+bool ThreadPool::enter() {
+  int inside = gate_.load(std::memory_order_relaxed);
+  while ((inside & kClosed) == 0) {
+    // Acquire: what the caller wrote before it opened the gate is seen inside.
+    if (gate_.compare_exchange_weak(inside, inside + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
 void ThreadPool::worker_loop() {
   std::uint32_t seen = 0;
   for (;;) {
@@ -79,8 +88,9 @@ void ThreadPool::worker_loop() {
     }
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load()) return;
+    if (!enter()) continue;
     work();
-    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+    if (gate_.fetch_sub(1, std::memory_order_acq_rel) == (kClosed | 1)) gate_.notify_one();
   }
 }
 
@@ -105,12 +115,13 @@ void ThreadPool::run_erased(std::int64_t num_tasks, Call call) {
   call_ = call;
   num_tasks_ = num_tasks;
   next_task_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  gate_.store(0, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   work();
-  if (!spin_until([&] { return busy_.load(std::memory_order_acquire) == 0; })) {
-    for (int left = busy_.load(); left != 0; left = busy_.load()) busy_.wait(left);
+  gate_.fetch_or(kClosed, std::memory_order_acq_rel);
+  if (!spin_until([&] { return gate_.load(std::memory_order_acquire) == kClosed; })) {
+    for (int now = gate_.load(); now != kClosed; now = gate_.load()) gate_.wait(now);
   }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }

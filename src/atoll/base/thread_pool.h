@@ -56,6 +56,7 @@ class ThreadPool {
   static void run_alone(std::int64_t num_tasks, Call call);
   void worker_loop();
   void stop();
+  bool enter();
   void work();
 
   std::vector<std::thread> workers_;
@@ -63,7 +64,10 @@ class ThreadPool {
   std::int64_t num_tasks_ = 0;
   std::atomic<std::int64_t> next_task_{0};
   std::atomic<std::uint32_t> generation_{0};  // bumped for each run; workers wait on it
-  std::atomic<int> busy_{0};                  // workers that have not finished this generation
+  // The workers inside the present run, and whether more may enter. A run ends when its tasks are
+  // done; a worker that the system wakes too late finds the gate closed and nobody waits for it.
+  static constexpr int kClosed = 1 << 30;
+  std::atomic<int> gate_{kClosed};
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
