@@ -8,20 +8,19 @@
 #include <cstdint>
 #include <span>
 
+#include "atoll/tensor/bf16.h"
 #include "atoll/tensor/spec.h"
 
 namespace atl::ckpt {
 
 /// The f32 of the same value.
 inline float bf16_to_f32(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+  return to_f32(Bf16{bits});
 }
 
 /// The nearest bf16. A NaN keeps its sign and upper payload and becomes quiet.
 inline std::uint16_t f32_to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  return to_bf16(value).bits;
 }
 
 /// The f32 of the same value.

@@ -35,11 +35,14 @@ struct Param {
   std::string name;
   Spec spec;
   Init init;
-  bool decay = false;        ///< Does weight decay apply? Matrices yes; norms and biases no.
-  bool is_position = false;  ///< a position embedding, which FLOP counts leave out
+  bool decay = false;         ///< Does weight decay apply? Matrices yes; norms and biases no.
+  bool frozen = false;        ///< not trained: no gradient, no optimizer state
+  bool is_embedding = false;  ///< a token embedding or the head: Muon leaves these to AdamW
+  bool is_position = false;   ///< a position embedding, which FLOP counts leave out
   std::vector<FileTensor> files;
-  Tensor value;
-  Tensor grad;
+  Tensor value;  ///< of `spec`
+  Tensor
+      grad;  ///< of spec.in_compute_dtype(): bf16 weights have f32 gradients; undefined if frozen
 };
 
 /// A tensor that layers read and nothing trains, such as a table of rotations.

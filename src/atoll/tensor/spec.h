@@ -18,6 +18,12 @@ std::size_t dtype_size(Dtype dtype);
 /// The field's short name: "f32", "bf16", "i32", ...
 std::string_view dtype_name(Dtype dtype);
 
+/// What arithmetic on tensors of this dtype runs in, and what their statistics (norms' rstd,
+/// attention's log-sum-exp), losses and weight gradients are kept in: f64 for f64, else f32.
+constexpr Dtype compute_dtype(Dtype dtype) {
+  return dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
+}
+
 /// Up to four dims, outermost first, row-major and contiguous. An empty shape is a scalar.
 class Shape {
  public:
@@ -56,6 +62,8 @@ struct Spec {
   }
   /// This spec with its innermost dim replaced.
   Spec with_last(std::int64_t last) const { return {dtype, shape.with_last(last)}; }
+  /// This spec in the dtype that its arithmetic runs in.
+  Spec in_compute_dtype() const { return {compute_dtype(dtype), shape}; }
   /// "f32 (8, 256, 384)".
   std::string to_string() const;
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "atoll/base/check.h"
+#include "atoll/tensor/bf16.h"
 #include "atoll/tensor/spec.h"
 
 namespace atl {
@@ -15,6 +16,8 @@ constexpr Dtype dtype_of() {
     return Dtype::kF32;
   else if constexpr (std::is_same_v<T, double>)
     return Dtype::kF64;
+  else if constexpr (std::is_same_v<T, Bf16>)
+    return Dtype::kBf16;
   else if constexpr (std::is_same_v<T, std::int32_t>)
     return Dtype::kI32;
   else if constexpr (std::is_same_v<T, std::int64_t>)
