@@ -9,8 +9,10 @@ Footprint Embedding::plan(Spec x) const {
   ATOLL_CHECK(x.dtype == Dtype::kI32 && x.shape.rank() == 2, "{}", x.to_string());
   Footprint footprint;
   footprint.y = {table_.spec.dtype, {x.shape.dim(0), x.shape.dim(1), table_.spec.shape.dim(1)}};
-  footprint.need_x = kForWeight;
-  footprint.need_dy = kForWeight;
+  if (!table_.frozen || (has_positions() && !positions_.frozen)) {
+    footprint.need_x = kForWeight;
+    footprint.need_dy = kForWeight;
+  }
   return footprint;
 }
 
@@ -22,8 +24,9 @@ void Embedding::forward(Run& run, const Pass& pass) {
 }
 
 void Embedding::backward_weight(Run& run, const Pass& pass) {
-  ops::embedding_backward(run, pass.x, pass.dy, table_.grad);
-  if (has_positions()) ops::position_embedding_backward(run, pass.dy, positions_.grad);
+  if (!table_.frozen) ops::embedding_backward(run, pass.x, pass.dy, table_.grad);
+  if (has_positions() && !positions_.frozen)
+    ops::position_embedding_backward(run, pass.dy, positions_.grad);
 }
 
 void Embedding::visit(ParamVisitor& visitor) {

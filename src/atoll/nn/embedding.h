@@ -10,7 +10,9 @@ class Embedding final : public Layer {
  public:
   /// `positions` with an empty name means none.
   explicit Embedding(Param table, Param positions = {})
-      : table_(std::move(table)), positions_(std::move(positions)) {}
+      : table_(std::move(table)), positions_(std::move(positions)) {
+    table_.is_embedding = positions_.is_embedding = true;
+  }
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;

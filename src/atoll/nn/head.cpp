@@ -9,7 +9,7 @@ namespace atl::nn {
 Footprint LinearCrossEntropy::plan(Spec x) const {
   ATOLL_CHECK(x.shape.rank() == 3, "{}", x.to_string());
   Footprint footprint;
-  footprint.y = {x.dtype, {x.shape.dim(0), x.shape.dim(1)}};
+  footprint.y = {compute_dtype(x.dtype), {x.shape.dim(0), x.shape.dim(1)}};
   footprint.kept = {x};  // dx, made in forward
   footprint.scratch_bytes = ops::linear_cross_entropy_scratch_bytes(
       {x.dtype, {x.shape.num_rows(), x.shape.dim(-1)}}, weight_->spec);

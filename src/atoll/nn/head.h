@@ -10,11 +10,13 @@ namespace atl::nn {
 ///
 /// What flows back into a loss is known beforehand (Run::loss_scale), so in training the forward
 /// pass makes both gradients while a chunk's logits are in cache: dx is kept, and dW is added to
-/// the gradient at once. B hands dx on; W has nothing left to do.
+/// the gradient at once, unless the weight is frozen. B hands dx on; W has nothing left to do.
 class LinearCrossEntropy final : public Layer {
  public:
   /// A head with a weight of its own, (V, C).
-  explicit LinearCrossEntropy(Param weight) : own_(std::move(weight)), weight_(&own_) {}
+  explicit LinearCrossEntropy(Param weight) : own_(std::move(weight)), weight_(&own_) {
+    own_.is_embedding = true;
+  }
   /// A head that shares the embedding's table, which must outlive it.
   explicit LinearCrossEntropy(Param* tied) : weight_(tied) {}
   LinearCrossEntropy(const LinearCrossEntropy&) = delete;

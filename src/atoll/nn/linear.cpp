@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "atoll/ops/elementwise.h"
 #include "atoll/ops/matmul.h"
 
 namespace atl::nn {
@@ -12,37 +13,104 @@ Linear::Linear(Param weight, Param bias) : weight_(std::move(weight)), bias_(std
   ATOLL_CHECK(weight_.spec.shape.rank() == 2, "{}", weight_.spec.to_string());
 }
 
+void Linear::add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale) {
+  ATOLL_CHECK(!has_adapter() && !blocks.empty(), "{}", weight_.name);
+  a_ = std::move(a);
+  b_ = std::move(b);
+  blocks_ = std::move(blocks);
+  scale_ = scale;
+}
+
+Spec Linear::spread_spec() const {
+  return {b_.spec.dtype, {weight_.spec.shape.dim(0), a_.spec.shape.dim(0)}};
+}
+
+Tensor Linear::spread_b(Run& run) const {
+  const Tensor spread = run.take_scratch(spread_spec());
+  ops::block_diagonal(run, scale_, b_.value, blocks_, spread);
+  return spread;
+}
+
 Footprint Linear::plan(Spec x) const {
   const Spec& w = weight_.spec;
   ATOLL_CHECK(x.shape.dim(-1) == w.shape.dim(1) && x.dtype == w.dtype, "{} of {} applied to {}",
               weight_.name, w.to_string(), x.to_string());
   Footprint footprint;
-  footprint.y = x.with_last(w.shape.dim(0));
-  footprint.need_x = kForWeight;
-  footprint.need_dy = kForInput | kForWeight;
+  const Spec y = x.with_last(w.shape.dim(0));
+  footprint.y = y;
+  const bool any_weight = !weight_.frozen || has_adapter() || (has_bias() && !bias_.frozen);
+  footprint.need_x = any_weight ? kForWeight : 0U;
+  footprint.need_dy = kForInput | (any_weight ? kForWeight : 0U);
   footprint.scratch_bytes = std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, w),
-                                      ops::matmul_scratch_bytes(Transpose::kNN, footprint.y, w),
-                                      ops::matmul_scratch_bytes(Transpose::kTN, footprint.y, x),
-                                      has_bias() ? ops::column_sum_scratch_bytes(footprint.y) : 0});
+                                      ops::matmul_scratch_bytes(Transpose::kNN, y, w),
+                                      ops::matmul_scratch_bytes(Transpose::kTN, y, x),
+                                      has_bias() ? ops::column_sum_scratch_bytes(y) : 0});
+  if (has_adapter()) {
+    const Spec spread = spread_spec();
+    const Spec low = x.with_last(spread.shape.dim(1));
+    const std::size_t held = align_up(spread.bytes()) + align_up(low.bytes()) +
+                             align_up(std::max({x.bytes(), y.bytes(), 2 * spread.bytes()}));
+    const std::size_t products = std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, a_.spec),
+                                           ops::matmul_scratch_bytes(Transpose::kNT, low, spread),
+                                           ops::matmul_scratch_bytes(Transpose::kNN, y, spread),
+                                           ops::matmul_scratch_bytes(Transpose::kNN, low, a_.spec),
+                                           ops::matmul_scratch_bytes(Transpose::kTN, low, x),
+                                           ops::matmul_scratch_bytes(Transpose::kTN, y, low)});
+    footprint.scratch_bytes = std::max(footprint.scratch_bytes, held + products);
+  }
   return footprint;
 }
 
 void Linear::forward(Run& run, const Pass& pass) {
   ops::matmul(run, Transpose::kNT, pass.x, weight_.value, pass.y, bias_.value);
+  if (!has_adapter()) return;
+  Run inner = run;
+  const Tensor spread = spread_b(inner);
+  const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));  // x A^T
+  const Tensor change = inner.take_scratch(pass.y.spec());
+  ops::matmul(inner, Transpose::kNT, pass.x, a_.value, low);
+  ops::matmul(inner, Transpose::kNT, low, spread, change);
+  ops::add(inner, pass.y, change, pass.y);
 }
 
 void Linear::backward_input(Run& run, const Pass& pass) {
   ops::matmul(run, Transpose::kNN, pass.dy, weight_.value, pass.dx);
+  if (!has_adapter()) return;
+  Run inner = run;
+  const Tensor spread = spread_b(inner);
+  const Tensor dlow = inner.take_scratch(pass.dy.spec().with_last(spread.dim(1)));
+  const Tensor change = inner.take_scratch(pass.dx.spec());
+  ops::matmul(inner, Transpose::kNN, pass.dy, spread, dlow);
+  ops::matmul(inner, Transpose::kNN, dlow, a_.value, change);
+  ops::add(inner, pass.dx, change, pass.dx);
 }
 
+// The low-rank product and its gradient are made again here: that costs r / out of the layer's
+// work, and keeps callers that fuse Linears free of tensors to carry for them.
 void Linear::backward_weight(Run& run, const Pass& pass) {
-  ops::matmul(run, Transpose::kTN, pass.dy, pass.x, weight_.grad, {}, /*accumulate=*/true);
-  if (has_bias()) ops::column_sum(run, pass.dy, bias_.grad);
+  if (!weight_.frozen) {
+    ops::matmul(run, Transpose::kTN, pass.dy, pass.x, weight_.grad, {}, /*accumulate=*/true);
+  }
+  if (has_bias() && !bias_.frozen) ops::column_sum(run, pass.dy, bias_.grad);
+  if (!has_adapter()) return;
+  Run inner = run;
+  const Tensor spread = spread_b(inner);
+  const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));
+  ops::matmul(inner, Transpose::kNN, pass.dy, spread, low);
+  ops::matmul(inner, Transpose::kTN, low, pass.x, a_.grad, {}, /*accumulate=*/true);
+  ops::matmul(inner, Transpose::kNT, pass.x, a_.value, low);
+  const Tensor dspread = inner.take_scratch(spread.spec().in_compute_dtype());
+  ops::matmul(inner, Transpose::kTN, pass.dy, low, dspread);
+  ops::block_diagonal_backward(inner, scale_, dspread, blocks_, b_.grad);
 }
 
 void Linear::visit(ParamVisitor& visitor) {
+  visitor.linear(*this);
   visitor.param(weight_);
   if (has_bias()) visitor.param(bias_);
+  if (!has_adapter()) return;
+  visitor.param(a_);
+  visitor.param(b_);
 }
 
 }  // namespace atl::nn

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <vector>
+
 #include "atoll/nn/layer.h"
+#include "atoll/ops/block_diagonal.h"
 
 namespace atl::nn {
 
-/// y = x W^T [+ b].  x: (..., in)  y: (..., out)  W: (out, in), as Hugging Face stores it.
+/// y = x W^T [+ b] [+ s (x A^T) B^T].  x: (..., in)  y: (..., out)  W: (out, in), as Hugging Face
+/// stores it. A and B are low-rank adapters that lora.h adds.
 class Linear final : public Layer {
  public:
   /// `bias` with an empty name means no bias. W's spec is (out, in).
@@ -16,11 +20,24 @@ class Linear final : public Layer {
   void backward_weight(Run& run, const Pass& pass) override;
   void visit(ParamVisitor& visitor) override;
 
+  const Param& weight() const { return weight_; }
+  /// Adds a low-rank adapter (Hu et al. 2021, "LoRA") to the output rows that `blocks` name, each
+  /// with factors of its own.  a: (num_blocks r, in)  b: (rows of all blocks, r)
+  void add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale);
+
  private:
   bool has_bias() const { return !bias_.name.empty(); }
+  bool has_adapter() const { return !blocks_.empty(); }
+  // B spread so that one product applies every block's: (out, num_blocks r).
+  Spec spread_spec() const;
+  Tensor spread_b(Run& run) const;
 
   Param weight_;
   Param bias_;
+  Param a_;
+  Param b_;
+  std::vector<ops::DiagonalBlock> blocks_;
+  double scale_ = 0;
 };
 
 }  // namespace atl::nn

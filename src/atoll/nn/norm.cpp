@@ -12,10 +12,11 @@ Footprint norm_footprint(const Spec& x, const Param& weight, int num_statistics)
               "{} of {} applied to {}", weight.name, weight.spec.to_string(), x.to_string());
   Footprint footprint;
   footprint.y = x;
-  footprint.need_x = kForInput | kForWeight;
-  footprint.need_dy = kForInput | kForWeight;
+  const unsigned weight_pass = weight.frozen ? 0U : kForWeight;
+  footprint.need_x = kForInput | weight_pass;
+  footprint.need_dy = kForInput | weight_pass;
   footprint.kept.assign(static_cast<std::size_t>(num_statistics),
-                        Spec{x.dtype, {x.shape.num_rows()}});
+                        Spec{compute_dtype(x.dtype), {x.shape.num_rows()}});
   footprint.scratch_bytes = ops::norm_scratch_bytes(x);
   return footprint;
 }
@@ -35,6 +36,7 @@ void RmsNorm::backward_input(Run& run, const Pass& pass) {
 }
 
 void RmsNorm::backward_weight(Run& run, const Pass& pass) {
+  if (weight_.frozen) return;
   ops::rms_norm_backward_weight(run, pass.x, pass.kept[0], pass.dy, weight_.grad);
 }
 
@@ -53,6 +55,7 @@ void LayerNorm::backward_input(Run& run, const Pass& pass) {
 }
 
 void LayerNorm::backward_weight(Run& run, const Pass& pass) {
+  if (weight_.frozen) return;
   ops::layer_norm_backward_weight(run, pass.x, pass.kept[0], pass.kept[1], pass.dy, weight_.grad,
                                   bias_.grad);
 }

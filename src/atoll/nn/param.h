@@ -53,6 +53,8 @@ struct Constant {
   Tensor value;
 };
 
+class Linear;
+
 /// Walks what a Layer owns. A tied parameter is visited by each of its users: tell them apart by
 /// address.
 class ParamVisitor {
@@ -60,6 +62,8 @@ class ParamVisitor {
   virtual ~ParamVisitor() = default;
   virtual void param(Param& param) = 0;
   virtual void constant(Constant& /*constant*/) {}
+  /// Before the parameters of a Linear: for those who change it, as LoRA does.
+  virtual void linear(Linear& /*linear*/) {}
 };
 
 }  // namespace atl::nn

@@ -38,7 +38,7 @@ class LayerBench final : public ParamVisitor {
       value.data<double>()[i] = shift + 0.5 * value.data<double>()[i];
     }
     param.value = value;
-    param.grad = make(param.spec, 0);
+    if (!param.frozen) param.grad = make(param.spec, 0);
     params.push_back(&param);
   }
   void constant(Constant& constant) override {
@@ -77,6 +77,7 @@ class LayerBench final : public ParamVisitor {
     std::copy(saved_x.begin(), saved_x.end(), x.data<double>());
     double worst = check(x, dx, "x", where, 0);
     for (Param* param : params) {
+      if (param->frozen) continue;
       worst = check(param->value, param->grad, param->name, where, worst);
     }
     return worst;

@@ -1,0 +1,147 @@
+#include "atoll/nn/lora.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "atoll/base/error.h"
+#include "atoll/nn/models/family.h"
+#include "atoll/nn/models/parts.h"
+#include "atoll/nn/testing.h"
+
+namespace atl::nn {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ModelConfig tiny_llama() {
+  ModelConfig config;
+  config.family = "llama";
+  config.vocab_size = 31;
+  config.hidden_size = 12;
+  config.num_layers = 2;
+  config.heads = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 6};
+  config.intermediate_size = 20;
+  config.max_positions = 16;
+  config.activation = "silu";
+  return config;
+}
+
+std::string error_of(const LoraOptions& options) {
+  const auto model = build_model(tiny_llama(), {});
+  try {
+    add_lora(*model, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class Names final : public ParamVisitor {
+ public:
+  void param(Param& param) override { (param.frozen ? frozen : trained).push_back(&param); }
+  std::vector<Param*> frozen, trained;
+};
+
+// q and v of a fused weight whose k has none: blocks with a gap between them.
+Linear adapted_linear(bool frozen) {
+  Param weight;
+  weight.name = "qkv.weight";
+  weight.spec = {Dtype::kF64, {7, 5}};
+  weight.init = Init::normal(1);
+  weight.frozen = frozen;
+  Param bias;
+  bias.name = "qkv.bias";
+  bias.spec = {Dtype::kF64, {7}};
+  bias.frozen = frozen;
+  Linear linear(std::move(weight), std::move(bias));
+  Param a;
+  a.name = "a";
+  a.spec = {Dtype::kF64, {4, 5}};
+  Param b;
+  b.name = "b";
+  b.spec = {Dtype::kF64, {5, 2}};
+  linear.add_adapter(std::move(a), std::move(b), {{0, 3}, {5, 2}}, 0.7);
+  return linear;
+}
+
+TEST(Lora, GradientsMatchFiniteDifferences) {
+  for (const bool frozen : {true, false}) {
+    Linear linear = adapted_linear(frozen);
+    LayerBench bench(linear, {Dtype::kF64, {2, 3, 5}});
+    std::string where;
+    EXPECT_LT(bench.worst_error(&where), 1e-7) << where;
+  }
+}
+
+TEST(Lora, IsTheLinearWithTheMergedWeight) {
+  Linear adapted = adapted_linear(true);
+  LayerBench bench(adapted, {Dtype::kF64, {1, 3, 5}});
+  adapted.forward(bench.run, bench.pass());
+  const double* w = bench.params[0]->value.data<double>();
+  const double* shift = bench.params[1]->value.data<double>();
+  const double* a = bench.params[2]->value.data<double>();
+  const double* b = bench.params[3]->value.data<double>();
+  std::vector<double> merged(w, w + 35);
+  const auto merge = [&](int row, int b_row, int block) {
+    for (int i = 0; i < 5; ++i) {
+      for (int j = 0; j < 2; ++j) {
+        merged[row * 5 + i] += 0.7 * b[b_row * 2 + j] * a[(block * 2 + j) * 5 + i];
+      }
+    }
+  };
+  for (int i = 0; i < 3; ++i) merge(i, i, 0);
+  for (int i = 0; i < 2; ++i) merge(5 + i, 3 + i, 1);
+  for (int t = 0; t < 3; ++t) {
+    for (int row = 0; row < 7; ++row) {
+      double sum = shift[row];
+      for (int i = 0; i < 5; ++i) sum += bench.x.data<double>()[t * 5 + i] * merged[row * 5 + i];
+      EXPECT_NEAR(bench.y.data<double>()[t * 7 + row], sum, 1e-12) << t << ", " << row;
+    }
+  }
+}
+
+TEST(Lora, TrainsTheAdaptersAndNothingElse) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.rank = 4, .alpha = 8, .targets = {"q_proj", "v_proj"}});
+  Names names;
+  model->visit(names);
+  ASSERT_EQ(names.trained.size(), 4U);  // A and B of two fused weights
+  const Param& a = *names.trained[0];
+  const Param& b = *names.trained[1];
+  EXPECT_EQ(a.spec.shape, (Shape{8, 12}));
+  EXPECT_EQ(b.spec.shape, (Shape{18, 4}));
+  ASSERT_EQ(a.files.size(), 2U);
+  EXPECT_EQ(a.files[1].name, "base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight");
+  EXPECT_EQ(a.files[1].row_begin, 4);
+  EXPECT_EQ(b.files[1].name, "base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight");
+  EXPECT_EQ(b.files[1].row_begin, 12);
+  EXPECT_EQ(b.files[1].rows, 6);
+  EXPECT_EQ(names.frozen.size(), 1U + 2 * 6 + 1 + 1);
+}
+
+TEST(Lora, AllLinearLeavesOutTheHead) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.targets = {"all-linear"}});
+  Names names;
+  model->visit(names);
+  EXPECT_EQ(names.trained.size(), 2U * 4 * 2);
+  EXPECT_THAT(lora_modules(*model), ElementsAre("down_proj", "gate_proj", "k_proj", "o_proj",
+                                                "q_proj", "up_proj", "v_proj"));
+}
+
+TEST(Lora, ATargetThatMatchesNothingIsNamed) {
+  EXPECT_THAT(error_of({.targets = {"q_proj", "query"}}),
+              ::testing::AllOf(HasSubstr("\"query\""), HasSubstr("q_proj, up_proj, v_proj")));
+  EXPECT_THAT(error_of({.targets = {}}), HasSubstr("without targets"));
+  // A part of a name is not the name.
+  EXPECT_THAT(error_of({.targets = {"proj"}}), HasSubstr("\"proj\""));
+}
+
+TEST(Lora, ScaleIsAlphaOverRankOrItsRoot) {
+  EXPECT_EQ((LoraOptions{.rank = 16, .alpha = 8}).scale(), 0.5);
+  EXPECT_EQ((LoraOptions{.rank = 16, .alpha = 8, .rank_stabilized = true}).scale(), 2.0);
+}
+
+}  // namespace
+}  // namespace atl::nn
