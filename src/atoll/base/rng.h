@@ -15,6 +15,7 @@ enum class RngPurpose : std::uint32_t {
   kDropout = 3,    ///< Dropout masks; counter: (layer, step, global sample, element).
   kSampling = 4,   ///< Token sampling in generation; counter: (sequence, position).
   kSynthetic = 5,  ///< Data made up for tests and benchmarks.
+  kRounding = 6,   ///< Stochastic rounding of parameters; counter: (step, element).
 };
 
 /// Four 32-bit words from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as

@@ -1,6 +1,7 @@
 #include "atoll/base/settings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -25,6 +26,13 @@ std::optional<std::int64_t> exact_integer(double value) {
 // may be grouped by single underscores.
 std::optional<SettingValue> parse_number(std::string_view text) {
   std::string digits;
+  // from_chars takes these and TOML does not: +-5, 007, .5, 5.
+  const std::size_t first = text.find_first_not_of("+-");
+  if (first == text.npos || first > 1) return std::nullopt;
+  if (text[first] == '.' || text.ends_with('.')) return std::nullopt;
+  if (text.size() > first + 1 && text[first] == '0' && std::isdigit(text[first + 1]) != 0) {
+    return std::nullopt;
+  }
   const auto is_digit = [&](std::size_t i) {
     return i < text.size() && text[i] >= '0' && text[i] <= '9';
   };
@@ -65,6 +73,31 @@ std::vector<std::string> parse_list(const std::string& text, const std::string& 
   return list;
 }
 
+// "0.7,0.3" or "[0.7, 0.3]" as numbers; the text itself when it is neither.
+SettingValue parse_numbers(const std::string& text) {
+  std::string inner = text;
+  if (inner.starts_with('[') && inner.ends_with(']')) inner = inner.substr(1, inner.size() - 2);
+  std::vector<double> numbers;
+  for (std::size_t begin = 0; begin < inner.size();) {
+    const std::size_t comma = std::min(inner.find(',', begin), inner.size());
+    std::string_view word = std::string_view(inner).substr(begin, comma - begin);
+    while (word.starts_with(' ')) word.remove_prefix(1);
+    const std::optional<SettingValue> number = parse_number(word);
+    if (!number) return text;
+    numbers.push_back(std::visit(
+        [](const auto& value) {
+          if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
+            return static_cast<double>(value);
+          } else {
+            return 0.0;
+          }
+        },
+        *number));
+    begin = comma + 1;
+  }
+  return numbers;
+}
+
 // What a command-line argument means for a setting of this type. A text that does not fit stays a
 // string, which assign() refuses with the same words as it refuses a file's.
 SettingValue parse_argument(const Setting& setting, const std::string& text) {
@@ -72,6 +105,7 @@ SettingValue parse_argument(const Setting& setting, const std::string& text) {
   if (std::holds_alternative<std::vector<std::string>*>(setting.target)) {
     return parse_list(text, "--" + setting.key);
   }
+  if (std::holds_alternative<std::vector<double>*>(setting.target)) return parse_numbers(text);
   if (std::holds_alternative<bool*>(setting.target)) {
     if (text == "true") return true;
     if (text == "false") return false;
@@ -94,6 +128,12 @@ std::optional<SettingValue> convert(const Setting& setting, const SettingValue& 
   }
   if (std::holds_alternative<std::vector<std::string>*>(setting.target)) {
     if (const auto* one = std::get_if<std::string>(&value)) return std::vector<std::string>{*one};
+  }
+  if (std::holds_alternative<std::vector<double>*>(setting.target)) {
+    if (integer != nullptr) return std::vector<double>{static_cast<double>(*integer)};
+    if (number != nullptr) return std::vector<double>{*number};
+    const auto* strings = std::get_if<std::vector<std::string>>(&value);
+    if (strings != nullptr && strings->empty()) return std::vector<double>{};
   }
   // Both variants list the types in the same order.
   if (setting.target.index() != value.index()) return std::nullopt;
@@ -133,6 +173,9 @@ void Settings::add(std::string key, std::string* target, std::string doc, Choice
 }
 void Settings::add(std::string key, std::vector<std::string>* target, std::string doc) {
   add_setting({std::move(key), std::move(doc), target, {}, {}, {}, {}});
+}
+void Settings::add(std::string key, std::vector<double>* target, std::string doc, Range range) {
+  add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
 }
 
 bool Settings::is_group(std::string_view key) const {
@@ -177,6 +220,9 @@ void Settings::assign(std::size_t index, const SettingValue& value, const std::s
     in_range(static_cast<double>(*integer));
   }
   if (const auto* number = std::get_if<double>(&*converted)) in_range(*number);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&*converted)) {
+    for (const double number : *numbers) in_range(number);
+  }
   const std::vector<std::string>& names = setting.choices.names;
   const auto* word = std::get_if<std::string>(&*converted);
   if (!names.empty() && word != nullptr &&

@@ -59,8 +59,8 @@ inline Choices one_of(std::initializer_list<const char*> names) {
 /// One registered key.
 struct Setting {
   /// The member it writes to.
-  using Target =
-      std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*>;
+  using Target = std::variant<std::int64_t*, double*, bool*, std::string*,
+                              std::vector<std::string>*, std::vector<double>*>;
 
   std::string key;  ///< "train.steps"
   std::string doc;
@@ -92,6 +92,8 @@ class Settings {
   void add(std::string key, bool* target, std::string doc);
   void add(std::string key, std::string* target, std::string doc, Choices choices = {});
   void add(std::string key, std::vector<std::string>* target, std::string doc);
+  /// `range` is that of each element.
+  void add(std::string key, std::vector<double>* target, std::string doc, Range range = {});
 
   /// Takes the values of a TOML file. Integers may be written 1e6 or 1_000_000 when exact.
   void load_toml(const std::filesystem::path& path);

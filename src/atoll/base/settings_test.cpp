@@ -21,6 +21,7 @@ struct Example {
   std::string schedule = "cosine";
   std::string dir = "runs/x";
   std::vector<std::string> text;
+  std::vector<double> weights;
 };
 
 struct Fixture {
@@ -37,6 +38,7 @@ struct Fixture {
     settings.add("log.tensorboard", &example.tensorboard, "Event files too.");
     settings.add("run.dir", &example.dir, "Where | what.");
     settings.add("data.text", &example.text, "Files.");
+    settings.add("data.weights", &example.weights, "Shares.", above(0));
   }
 
   std::string toml_error(std::string_view text) {
@@ -147,7 +149,7 @@ TEST(Settings, WrongTypesSayWhatIsWantedAndWhatWasWritten) {
   EXPECT_EQ(f.toml_error("run.dir = 2001-01-01"),
             "r.toml:1: run.dir wants a string, not 2001-01-01");
   EXPECT_EQ(f.toml_error("data.text = [\n1,\n2]"),
-            "r.toml:1: data.text wants a list of strings, not [ 1, 2 ]");
+            "r.toml:1: data.text wants a list of strings, not [1, 2]");
   EXPECT_EQ(f.toml_error("optim.lr = nan"), "r.toml:1: optim.lr wants a number, above 0, not nan");
   EXPECT_EQ(f.override_error("--log.tensorboard=yes"),
             "--log.tensorboard wants true or false, not \"yes\"");
@@ -244,6 +246,34 @@ TEST(Settings, TheReferenceHasEveryKeyAndItsDefault) {
   EXPECT_THAT(text, HasSubstr("| `train.steps` | an integer, at least 1 | `400` | How many"));
   EXPECT_THAT(text, HasSubstr("Where \\| what."));
   for (const Setting& setting : f.settings.all()) EXPECT_THAT(text, HasSubstr(setting.key));
+}
+
+TEST(Settings, ListsOfNumbersAreRead) {
+  Fixture f;
+  f.settings.load_toml_text("data.weights = [0.5, 2]", "r.toml");
+  EXPECT_THAT(f.example.weights, ElementsAre(0.5, 2.0));
+  f.settings.override("--data.weights=0.7,0.25, 1e-3");
+  EXPECT_THAT(f.example.weights, ElementsAre(0.7, 0.25, 1e-3));
+  Fixture g;
+  g.settings.override("--data.weights=[3]");
+  EXPECT_THAT(g.example.weights, ElementsAre(3.0));
+  EXPECT_EQ(g.settings.find("data.weights").value(), SettingValue(std::vector<double>{3.0}));
+  EXPECT_THAT(Fixture().override_error("--data.weights=1,x"), HasSubstr("a list of numbers"));
+  EXPECT_THAT(Fixture().override_error("--data.weights=1,-1"), HasSubstr("must be above 0"));
+  EXPECT_THAT(Fixture().toml_error("data.weights = [1, \"a\"]"), HasSubstr("a list of numbers"));
+  Fixture h;
+  h.settings.load_toml_text("data.weights = []", "r.toml");
+  EXPECT_TRUE(h.example.weights.empty());
+}
+
+TEST(Settings, NumbersOnTheCommandLineAreTomlNumbers) {
+  for (const char* bad : {"+-5", ".5", "5.", "007", "--5", "-", "1__0"}) {
+    EXPECT_THAT(Fixture().override_error(std::string("--optim.lr=") + bad), HasSubstr("wants"))
+        << bad;
+  }
+  Fixture f;
+  f.settings.override("--optim.lr=+0.5");
+  EXPECT_EQ(f.example.lr, 0.5);
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ SettingValue Setting::value() const {
 }
 
 std::string Setting::type_text() const {
-  static constexpr const char* kNames[] = {"an integer", "a number", "true or false", "a string",
-                                           "a list of strings"};
+  static constexpr const char* kNames[] = {"an integer", "a number",          "true or false",
+                                           "a string",   "a list of strings", "a list of numbers"};
   if (!choices.names.empty()) return fmt::format("one of {}", fmt::join(choices.names, ", "));
   const std::string allowed = range.text();
   return kNames[target.index()] + (allowed.empty() ? "" : ", " + allowed);

@@ -19,6 +19,24 @@ std::string one_line(const toml::node& node) {
   return text;
 }
 
+// All strings or all numbers; an empty array counts as strings.
+bool read_array(const toml::array& array, SettingValue& value) {
+  std::vector<std::string> strings;
+  std::vector<double> numbers;
+  for (const toml::node& element : array) {
+    if (element.is_string()) strings.push_back(element.as_string()->get());
+    if (element.is_number()) numbers.push_back(*element.value<double>());
+  }
+  if (strings.size() + numbers.size() != array.size()) return false;
+  if (!strings.empty() && !numbers.empty()) return false;
+  if (numbers.empty()) {
+    value = std::move(strings);
+  } else {
+    value = std::move(numbers);
+  }
+  return true;
+}
+
 bool read_value(const toml::node& node, SettingValue& value) {
   if (const auto* integer = node.as_integer()) {
     value = integer->get();
@@ -29,12 +47,7 @@ bool read_value(const toml::node& node, SettingValue& value) {
   } else if (const auto* string = node.as_string()) {
     value = string->get();
   } else if (const auto* array = node.as_array()) {
-    std::vector<std::string> strings;
-    for (const toml::node& element : *array) {
-      if (!element.is_string()) return false;
-      strings.push_back(element.as_string()->get());
-    }
-    value = std::move(strings);
+    return read_array(*array, value);
   } else {
     return false;
   }
@@ -86,6 +99,9 @@ struct Writer {
       out += quoted(element);
     }
     return out + "]";
+  }
+  std::string operator()(const std::vector<double>& value) const {
+    return fmt::format("[{}]", fmt::join(value, ", "));
   }
 };
 

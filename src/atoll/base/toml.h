@@ -9,8 +9,8 @@
 namespace atl {
 
 /// The types a setting can have.
-using SettingValue =
-    std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>>;
+using SettingValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>,
+                                  std::vector<double>>;
 
 /// One value of a TOML file, its key with the names of the tables it stands in.
 struct TomlEntry {
