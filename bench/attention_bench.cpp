@@ -26,9 +26,9 @@ struct Operands {
         dqkv({B, T, layout.qkv_width()}) {}
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(heads.head_dim)); }
-  void forward(Run& run) { ops::attention_forward(run, heads, scale(), qkv, out, lse); }
+  void forward(Run& run) { ops::attention_forward(run, heads, scale(), {}, qkv, out, lse); }
   void backward(Run& run) {
-    ops::attention_backward(run, heads, scale(), qkv, out, lse, dout, dqkv);
+    ops::attention_backward(run, heads, scale(), {}, qkv, out, lse, dout, dqkv);
   }
 
   ops::HeadLayout heads;
@@ -72,7 +72,7 @@ void cached(benchmark::State& state) {
   test::OwnedTensor<float> keys = test::random_tensor<float>({1, P, heads.kv_width()}, 3);
   test::OwnedTensor<float> values = test::random_tensor<float>({1, P, heads.kv_width()}, 4);
   for (auto _ : state) {
-    ops::attention_cached(run, heads, operands.scale(), P - 1, operands.qkv, keys, values,
+    ops::attention_cached(run, heads, operands.scale(), 0, P - 1, operands.qkv, keys, values,
                           operands.out);
   }
   state.SetBytesProcessed(state.iterations() * 2 * P * heads.kv_width() * 4);

@@ -134,7 +134,7 @@ void add_attention(const std::string& name, std::int64_t batch, std::int64_t len
     OwnedTensor<float> out(out_shape);
     OwnedTensor<float> lse(lse_shape);
     measure(state, run, {2 * product, 0},
-            [&] { ops::attention_forward(run, heads, scale, qkv, out, lse); });
+            [&] { ops::attention_forward(run, heads, scale, {}, qkv, out, lse); });
   });
   add(name + "/backward", [=](benchmark::State& state, Run& run) {
     auto qkv = random_tensor<float>(qkv_shape, 1);
@@ -142,9 +142,9 @@ void add_attention(const std::string& name, std::int64_t batch, std::int64_t len
     OwnedTensor<float> out(out_shape);
     OwnedTensor<float> lse(lse_shape);
     OwnedTensor<float> dqkv(qkv_shape);
-    ops::attention_forward(run, heads, scale, qkv, out, lse);
+    ops::attention_forward(run, heads, scale, {}, qkv, out, lse);
     measure(state, run, {5 * product, 0},
-            [&] { ops::attention_backward(run, heads, scale, qkv, out, lse, dout, dqkv); });
+            [&] { ops::attention_backward(run, heads, scale, {}, qkv, out, lse, dout, dqkv); });
   });
 }
 

@@ -39,7 +39,7 @@ Footprint SelfAttention::plan(Spec x) const {
 
 void SelfAttention::rotate(Run& run, std::int64_t first_position, bool inverse, Tensor qkv) const {
   if (options_.rope_table == nullptr) return;
-  ops::rope(run, options_.heads, options_.rope_table->value, first_position, inverse, qkv);
+  ops::rope(run, options_.heads, options_.rope_table->value, first_position, {}, inverse, qkv);
 }
 
 void SelfAttention::forward(Run& run, const Pass& pass) {
@@ -50,11 +50,11 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
     const std::int64_t past = pass.cache->length;
     const auto index = static_cast<std::size_t>(options_.index);
     rotate(run, past, /*inverse=*/false, qkv);
-    ops::attention_cached(run, options_.heads, options_.scale, past, qkv, pass.cache->keys[index],
-                          pass.cache->values[index], attended);
+    ops::attention_cached(run, options_.heads, options_.scale, 0, past, qkv,
+                          pass.cache->keys[index], pass.cache->values[index], attended);
   } else {
     rotate(run, 0, /*inverse=*/false, qkv);
-    ops::attention_forward(run, options_.heads, options_.scale, qkv, attended, pass.kept[kLse]);
+    ops::attention_forward(run, options_.heads, options_.scale, {}, qkv, attended, pass.kept[kLse]);
   }
   out_.forward(run, {.x = attended, .y = pass.y});
 }
@@ -65,7 +65,7 @@ void SelfAttention::backward_input(Run& run, const Pass& pass) {
   Run inner = run;
   const Tensor dattended = inner.take_scratch(attended.spec());
   out_.backward_input(inner, {.dx = dattended, .dy = pass.dy});
-  ops::attention_backward(inner, options_.heads, options_.scale, pass.kept[kQkv], attended,
+  ops::attention_backward(inner, options_.heads, options_.scale, {}, pass.kept[kQkv], attended,
                           pass.kept[kLse], dattended, dqkv);
   rotate(inner, 0, /*inverse=*/true, dqkv);
   qkv_.backward_input(inner, {.dx = pass.dx, .dy = dqkv});

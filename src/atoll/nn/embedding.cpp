@@ -20,13 +20,13 @@ void Embedding::forward(Run& run, const Pass& pass) {
   ops::embedding_forward(run, pass.x, table_.value, pass.y);
   if (!has_positions()) return;
   const std::int64_t first = pass.cache == nullptr ? 0 : pass.cache->length;
-  ops::position_embedding_forward(run, first, positions_.value, pass.y);
+  ops::position_embedding_forward(run, first, {}, positions_.value, pass.y);
 }
 
 void Embedding::backward_weight(Run& run, const Pass& pass) {
   if (!table_.frozen) ops::embedding_backward(run, pass.x, pass.dy, table_.grad);
   if (has_positions() && !positions_.frozen)
-    ops::position_embedding_backward(run, pass.dy, positions_.grad);
+    ops::position_embedding_backward(run, {}, pass.dy, positions_.grad);
 }
 
 void Embedding::visit(ParamVisitor& visitor) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "atoll/ops/cpu/attention.h"
+#include "atoll/ops/documents.h"
 #include "atoll/ops/ref/attention.h"
 #include "atoll/ops/serve.h"
 
@@ -15,6 +16,7 @@ namespace {
 struct AttentionArgs {
   HeadLayout heads;
   double scale;
+  AttentionMask mask;
   Tensor qkv, out, lse, dout, dqkv;
   std::int64_t past = 0;
   Tensor k_cache, v_cache;
@@ -24,19 +26,21 @@ using AttentionImplementation = Implementation<AttentionArgs>;
 template <typename Fn>
 Declined serve_tiled(const Run& run, const AttentionArgs& a, Fn&& fn) {
   if (a.heads.head_dim > cpu::kMaxHeadDim) return "head_dim above 256";
+  if (a.mask.window != 0 || a.mask.document_start.defined()) return "a mask";
   return serve_f32(run, a.qkv.dtype(), fn);
 }
 
 constexpr AttentionImplementation kForward[] = {
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
-       return serve_tiled(
-           run, a, [&] { cpu::attention_forward(run, a.heads, a.scale, a.qkv, a.out, a.lse); });
+       return serve_tiled(run, a, [&] {
+         cpu::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+       });
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_forward<T>(run, a.heads, a.scale, a.qkv, a.out, a.lse);
+         ref::attention_forward<T>(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
        });
      }},
 };
@@ -45,13 +49,15 @@ constexpr AttentionImplementation kBackward[] = {
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_backward(run, a.heads, a.scale, a.qkv, a.out, a.lse, a.dout, a.dqkv);
+         cpu::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
+                                 a.dqkv);
        });
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_backward<T>(run, a.heads, a.scale, a.qkv, a.out, a.lse, a.dout, a.dqkv);
+         ref::attention_backward<T>(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
+                                    a.dqkv);
        });
      }},
 };
@@ -60,14 +66,15 @@ constexpr AttentionImplementation kCached[] = {
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_cached(run, a.heads, a.scale, a.past, a.qkv, a.k_cache, a.v_cache, a.out);
+         cpu::attention_cached(run, a.heads, a.scale, a.mask.window, a.past, a.qkv, a.k_cache,
+                               a.v_cache, a.out);
        });
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_cached<T>(run, a.heads, a.scale, a.past, a.qkv, a.k_cache, a.v_cache,
-                                  a.out);
+         ref::attention_cached<T>(run, a.heads, a.scale, a.mask.window, a.past, a.qkv, a.k_cache,
+                                  a.v_cache, a.out);
        });
      }},
 };
@@ -84,6 +91,16 @@ void check_heads(const char* op, const HeadLayout& heads, const Tensor& qkv) {
 // (B, T, query_width), the spec of attended values.
 Spec attended_spec(const HeadLayout& heads, const Tensor& qkv) {
   return qkv.spec().with_last(heads.query_width());
+}
+
+// (B, num_heads, T) in the compute dtype, the spec of what each row's softmax leaves for backward.
+Spec lse_spec(const HeadLayout& heads, const Tensor& qkv) {
+  return {compute_dtype(qkv.dtype()), {qkv.dim(0), heads.num_heads, qkv.dim(1)}};
+}
+
+void check_mask(const char* op, const AttentionMask& mask, const Tensor& qkv) {
+  ATOLL_CHECK(mask.window >= 0, "{}: a window of {} keys", op, mask.window);
+  check_documents(op, mask.document_start, qkv.shape().num_rows(), qkv.dim(1));
 }
 
 // Copies the new keys and values to rows [past, past + T) of the caches.
@@ -111,23 +128,25 @@ void store_new_rows(Run& run, const AttentionArgs& a) {
 
 }  // namespace
 
-void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                       Tensor lse) {
+void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                       Tensor qkv, Tensor out, Tensor lse) {
   constexpr const char* kOp = "attention_forward";
   check_heads(kOp, heads, qkv);
   check_spec(kOp, attended_spec(heads, qkv), {out});
-  check_spec(kOp, {qkv.dtype(), {qkv.dim(0), heads.num_heads, qkv.dim(1)}}, {lse});
-  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scale, qkv, out, lse});
+  check_spec(kOp, lse_spec(heads, qkv), {lse});
+  check_mask(kOp, mask, qkv);
+  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scale, mask, qkv, out, lse});
 }
 
-void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                        Tensor lse, Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
   constexpr const char* kOp = "attention_backward";
   check_heads(kOp, heads, qkv);
   check_spec(kOp, qkv.spec(), {qkv, dqkv});
   check_spec(kOp, attended_spec(heads, qkv), {out, dout});
-  check_spec(kOp, {qkv.dtype(), {qkv.dim(0), heads.num_heads, qkv.dim(1)}}, {lse});
-  dispatch<AttentionArgs>(kOp, kBackward, run, {heads, scale, qkv, out, lse, dout, dqkv});
+  check_spec(kOp, lse_spec(heads, qkv), {lse});
+  check_mask(kOp, mask, qkv);
+  dispatch<AttentionArgs>(kOp, kBackward, run, {heads, scale, mask, qkv, out, lse, dout, dqkv});
 }
 
 std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
@@ -135,18 +154,20 @@ std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
                   cpu::attention_cached_scratch_bytes(heads, qkv));
 }
 
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
-                      Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
+                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
   constexpr const char* kOp = "attention_cached";
   check_heads(kOp, heads, qkv);
   const Spec cache = {qkv.dtype(), {qkv.dim(0), k_cache.dim(1), heads.kv_width()}};
   check_spec(kOp, cache, {k_cache, v_cache});
   check_spec(kOp, attended_spec(heads, qkv), {out});
+  check_mask(kOp, {.window = window}, qkv);
   ATOLL_CHECK(past >= 0 && past + qkv.dim(1) <= k_cache.dim(1),
               "{}: {} past and {} new positions in a cache of {}", kOp, past, qkv.dim(1),
               k_cache.dim(1));
   const AttentionArgs args = {.heads = heads,
                               .scale = scale,
+                              .mask = {.window = window},
                               .qkv = qkv,
                               .out = out,
                               .past = past,

@@ -5,27 +5,41 @@
 
 namespace atl::ops {
 
+/// Which earlier keys a query sees, beside causality. The first of them is the largest of
+/// document_start[b, t], t - window + 1 and 0; from there on it sees all up to its own.
+struct AttentionMask {
+  /// Each query sees itself and the window - 1 keys before it (Beltagy et al. 2020; Mistral's
+  /// `sliding_window`); 0: no limit.
+  std::int64_t window = 0;
+  /// i32 (B, T): where in its sequence the document of this query begins; 0 <= start <= t, never
+  /// falling along t. Undefined: each sequence is one document.
+  Tensor document_start;
+};
+
 /// Causal grouped-query attention, softmax(scale q k^T) v, in O(T) memory: tiles with a running
-/// softmax (Dao et al. 2022), never a T x T matrix.
+/// softmax (Dao et al. 2022), never a T x T matrix. Time follows what `mask` lets be seen.
 ///
 /// qkv: (B, T, heads.qkv_width())  out: (B, T, heads.query_width())
 /// lse: (B, num_heads, T) log-sum-exp of each row's scaled scores, kept for backward.
+/// all of qkv's dtype but lse, which has its compute dtype.
 /// Query head h attends with key-value head h / (num_heads / num_kv_heads).
-void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                       Tensor lse);
+/// Throws Error(kDamaged) naming the first document_start that cannot be.
+void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                       Tensor qkv, Tensor out, Tensor lse);
 
 /// dqkv = gradient of attention_forward for dout (Dao et al. 2022, algorithm 4). Fills all of dqkv.
 /// Needs attention_scratch_bytes of scratch.
-void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                        Tensor lse, Tensor dout, Tensor dqkv);
+void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv);
+/// Scratch of attention_backward and attention_cached for a qkv of this spec, whatever the mask.
 std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv);
 
 /// Generation: stores the T new keys and values at [past, past + T) of the caches, then attends
-/// each new query to everything up to its own position.
+/// each new query to everything up to its own position, or to the last `window` of it (0: all).
 ///
 /// qkv: (B, T, qkv_width)  k_cache, v_cache: (B, P, kv_width), past + T <= P
 /// out: (B, T, query_width). Needs attention_scratch_bytes of scratch.
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
-                      Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out);
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
+                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out);
 
 }  // namespace atl::ops

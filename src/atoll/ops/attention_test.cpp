@@ -27,8 +27,8 @@ struct Attention {
         lse({B, layout.num_heads, rows}),
         dqkv({B, rows, layout.qkv_width()}, std::numeric_limits<T>::quiet_NaN()) {}
 
-  void forward(Run& run) { attention_forward(run, heads, scale, qkv, out, lse); }
-  void backward(Run& run) { attention_backward(run, heads, scale, qkv, out, lse, dout, dqkv); }
+  void forward(Run& run) { attention_forward(run, heads, scale, {}, qkv, out, lse); }
+  void backward(Run& run) { attention_backward(run, heads, scale, {}, qkv, out, lse, dout, dqkv); }
   void cached(Run& run, std::int64_t capacity, const std::vector<std::int64_t>& chunks);
 
   HeadLayout heads;
@@ -56,7 +56,7 @@ void Attention<T>::cached(Run& run, std::int64_t capacity,
       }
     };
     copy_rows(qkv, new_rows, true);
-    attention_cached(run, heads, scale, past, new_rows, keys, values, attended);
+    attention_cached(run, heads, scale, 0, past, new_rows, keys, values, attended);
     copy_rows(out, attended, false);
     past += rows;
   }
@@ -274,7 +274,7 @@ TEST(AttentionCached, ScratchForAnEarlierRowCoversALaterOne) {
   OwnedTensor<float> values = cache;
   OwnedTensor<float> qkv({1, 1, heads.qkv_width()}, 0.5F);
   OwnedTensor<float> out({1, 1, heads.query_width()});
-  attention_cached(run, heads, 0.125, 19999, qkv, cache, values, out);
+  attention_cached(run, heads, 0.125, 0, 19999, qkv, cache, values, out);
   // All keys and values are the same, so attention returns the value.
   EXPECT_LE(test::max_abs_difference(out, OwnedTensor<float>(out.shape, 0.5F)),
             tolerance(64, 20000));
@@ -286,7 +286,7 @@ TEST(AttentionCached, AFullCacheIsABug) {
   OwnedTensor<float> cache({1, 4, 16});
   OwnedTensor<float> qkv({1, 1, 48});
   OwnedTensor<float> out({1, 1, 16});
-  EXPECT_THROW(attention_cached(run, heads, 1, 4, qkv, cache, cache, out), Error);
+  EXPECT_THROW(attention_cached(run, heads, 1, 0, 4, qkv, cache, cache, out), Error);
 }
 
 TEST(Attention, OperandsThatDoNotFitAreABug) {

@@ -1,6 +1,7 @@
 #include "atoll/ops/embedding.h"
 
 #include "atoll/ops/cpu/embedding.h"
+#include "atoll/ops/documents.h"
 #include "atoll/ops/ref/embedding.h"
 #include "atoll/ops/serve.h"
 
@@ -16,10 +17,10 @@ struct Backward {
 };
 struct PositionForward {
   std::int64_t first_position;
-  Tensor table, y;
+  Tensor document_start, table, y;
 };
 struct PositionBackward {
-  Tensor dy, dtable;
+  Tensor document_start, dy, dtable;
 };
 
 constexpr Implementation<Forward> kForward[] = {
@@ -54,13 +55,13 @@ constexpr Implementation<PositionForward> kPositionForward[] = {
     {"cpu",
      [](Run& run, const PositionForward& a) {
        return serve_f32(run, a.y.dtype(), [&] {
-         cpu::position_embedding_forward(run, a.first_position, a.table, a.y);
+         cpu::position_embedding_forward(run, a.first_position, a.document_start, a.table, a.y);
        });
      }},
     {"ref",
      [](Run& run, const PositionForward& a) {
        return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) {
-         ref::position_embedding_forward<T>(a.first_position, a.table, a.y);
+         ref::position_embedding_forward<T>(a.first_position, a.document_start, a.table, a.y);
        });
      }},
 };
@@ -68,13 +69,14 @@ constexpr Implementation<PositionForward> kPositionForward[] = {
 constexpr Implementation<PositionBackward> kPositionBackward[] = {
     {"cpu",
      [](Run& run, const PositionBackward& a) {
-       return serve_f32(run, a.dy.dtype(),
-                        [&] { cpu::position_embedding_backward(run, a.dy, a.dtable); });
+       return serve_f32(run, a.dy.dtype(), [&] {
+         cpu::position_embedding_backward(run, a.document_start, a.dy, a.dtable);
+       });
      }},
     {"ref",
      [](Run& run, const PositionBackward& a) {
        return serve_any_float(run, a.dy.dtype(), [&]<typename T>(T) {
-         ref::position_embedding_backward<T>(a.dy, a.dtable);
+         ref::position_embedding_backward<T>(a.document_start, a.dy, a.dtable);
        });
      }},
 };
@@ -103,6 +105,15 @@ void check_table(const char* op, const Tensor& table, const Tensor& y) {
   check_spec(op, {y.dtype(), {table.dim(0), y.dim(2)}}, {table});
 }
 
+// Every position of y's rows must be one of the table's.
+void check_positions(const char* op, std::int64_t first_position, const Tensor& document_start,
+                     const Tensor& y, const Tensor& table) {
+  const std::int64_t last =
+      first_position + check_documents(op, document_start, y.shape().num_rows(), y.dim(1));
+  ATOLL_CHECK(first_position >= 0 && last < table.dim(0), "{}: positions {} to {} of a table of {}",
+              op, first_position, last, table.dim(0));
+}
+
 }  // namespace
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
@@ -119,20 +130,19 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
   dispatch<Backward>("embedding_backward", kBackward, run, {tokens, dy, dtable});
 }
 
-void position_embedding_forward(Run& run, std::int64_t first_position, Tensor table, Tensor y) {
-  check_table("position_embedding_forward", table, y);
-  ATOLL_CHECK(first_position >= 0 && first_position + y.dim(1) <= table.dim(0),
-              "positions {} to {} of a table of {}", first_position, first_position + y.dim(1),
-              table.dim(0));
-  dispatch<PositionForward>("position_embedding_forward", kPositionForward, run,
-                            {first_position, table, y});
+void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
+                                Tensor table, Tensor y) {
+  constexpr const char* kOp = "position_embedding_forward";
+  check_table(kOp, table, y);
+  check_positions(kOp, first_position, document_start, y, table);
+  dispatch<PositionForward>(kOp, kPositionForward, run, {first_position, document_start, table, y});
 }
 
-void position_embedding_backward(Run& run, Tensor dy, Tensor dtable) {
-  check_table("position_embedding_backward", dtable, dy);
-  ATOLL_CHECK(dy.dim(1) <= dtable.dim(0), "{} positions of a table of {}", dy.dim(1),
-              dtable.dim(0));
-  dispatch<PositionBackward>("position_embedding_backward", kPositionBackward, run, {dy, dtable});
+void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable) {
+  constexpr const char* kOp = "position_embedding_backward";
+  check_table(kOp, dtable, dy);
+  check_positions(kOp, 0, document_start, dy, dtable);
+  dispatch<PositionBackward>(kOp, kPositionBackward, run, {document_start, dy, dtable});
 }
 
 }  // namespace atl::ops

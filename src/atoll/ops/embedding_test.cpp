@@ -42,13 +42,13 @@ TEST(Embedding, PositionsGiveTheBitsOfRef) {
       auto table = random_tensor<float>({40, C}, 1);
       auto y = random_tensor<float>({3, 37, C}, 2);
       auto expected_y = y;
-      position_embedding_forward(run, 3, table, y);
-      ref::position_embedding_forward<float>(3, table, expected_y);
+      position_embedding_forward(run, 3, {}, table, y);
+      ref::position_embedding_forward<float>(3, {}, table, expected_y);
       EXPECT_EQ(y, expected_y);
       auto dtable = table;
       auto expected = table;
-      position_embedding_backward(run, y, dtable);
-      ref::position_embedding_backward<float>(y, expected);
+      position_embedding_backward(run, {}, y, dtable);
+      ref::position_embedding_backward<float>({}, y, expected);
       EXPECT_EQ(dtable, expected);
     }
   }
@@ -63,12 +63,12 @@ TEST(Embedding, GradientMatchesFiniteDifferences) {
   OwnedTensor<double> y({2, 7, 3}), dtable({5, 3}), dpositions({9, 3});
   const auto loss = [&] {
     embedding_forward(run, tokens, table, y);
-    position_embedding_forward(run, 0, positions, y);
+    position_embedding_forward(run, 0, {}, positions, y);
     return test::dot(dy, y);
   };
   auto gradient = dy;
   embedding_backward(run, tokens, gradient, dtable);
-  position_embedding_backward(run, gradient, dpositions);
+  position_embedding_backward(run, {}, gradient, dpositions);
   EXPECT_LE(test::max_relative_error(dtable, test::finite_difference(table, loss)), 1e-8);
   EXPECT_LE(test::max_relative_error(dpositions, test::finite_difference(positions, loss)), 1e-8);
 }
@@ -95,8 +95,8 @@ TEST(Embedding, NamesTheFirstTokenOutsideTheVocabulary) {
 TEST(Embedding, RefusesPositionsBeyondTheTable) {
   TestRun run;
   OwnedTensor<float> table({8, 4}), y({1, 5, 4});
-  EXPECT_NO_THROW(position_embedding_forward(run, 3, table, y));
-  EXPECT_THROW(position_embedding_forward(run, 4, table, y), Error);
+  EXPECT_NO_THROW(position_embedding_forward(run, 3, {}, table, y));
+  EXPECT_THROW(position_embedding_forward(run, 4, {}, table, y), Error);
 }
 
 }  // namespace

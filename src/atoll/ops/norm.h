@@ -1,5 +1,6 @@
 #pragma once
 
+#include "atoll/ops/rope.h"
 #include "atoll/ops/run.h"
 
 namespace atl::ops {
@@ -25,5 +26,20 @@ void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Te
 
 /// Scratch of the two weight gradients: partial sums over fixed blocks of rows.
 std::size_t norm_scratch_bytes(const Spec& x);
+
+/// y = x with rms_norm_forward over each query head (q_weight) and each key head (k_weight) of a
+/// fused tensor (Henry et al. 2020; Qwen3's q_norm and k_norm); values are copied as they are.
+///
+/// x, y: (B, T, heads.qkv_width()), y not x  q_weight, k_weight: (head_dim), all of one dtype
+/// rstd: (B, T, num_heads + num_kv_heads) in its compute dtype, kept for backward.
+void qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
+                     Tensor k_weight, Tensor y, Tensor rstd);
+/// dx = gradient of qk_norm_forward for dy; dx may be dy. dweights = the gradients of q_weight
+/// (row 0) and k_weight (row 1), not added to what was there: (2, head_dim) in the compute dtype,
+/// summed over fixed blocks of rows. Needs qk_norm_scratch_bytes of scratch.
+void qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor k_weight,
+                      Tensor rstd, Tensor dy, Tensor dx, Tensor dweights);
+/// Scratch of qk_norm_backward for an x of this spec.
+std::size_t qk_norm_scratch_bytes(const HeadLayout& heads, const Spec& x);
 
 }  // namespace atl::ops

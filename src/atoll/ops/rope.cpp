@@ -1,6 +1,7 @@
 #include "atoll/ops/rope.h"
 
 #include "atoll/ops/cpu/rope.h"
+#include "atoll/ops/documents.h"
 #include "atoll/ops/ref/rope.h"
 #include "atoll/ops/serve.h"
 
@@ -12,6 +13,7 @@ struct Args {
   HeadLayout heads;
   Tensor table;
   std::int64_t first_position;
+  Tensor document_start;
   bool inverse;
   Tensor qkv;
 };
@@ -20,13 +22,13 @@ constexpr Implementation<Args> kRope[] = {
     {"cpu",
      [](Run& run, const Args& a) {
        return serve_f32(run, a.qkv.dtype(), [&] {
-         cpu::rope(run, a.heads, a.table, a.first_position, a.inverse, a.qkv);
+         cpu::rope(run, a.heads, a.table, a.first_position, a.document_start, a.inverse, a.qkv);
        });
      }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::rope<T>(a.heads, a.table, a.first_position, a.inverse, a.qkv);
+         ref::rope<T>(a.heads, a.table, a.first_position, a.document_start, a.inverse, a.qkv);
        });
      }},
 };
@@ -34,7 +36,7 @@ constexpr Implementation<Args> kRope[] = {
 }  // namespace
 
 void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          bool inverse, Tensor qkv) {
+          Tensor document_start, bool inverse, Tensor qkv) {
   ATOLL_CHECK(heads.num_heads > 0 && heads.num_kv_heads > 0 && heads.head_dim > 0 &&
                   heads.head_dim % 2 == 0,
               "rope: {} heads, {} key-value heads of {} elements; head_dim must be even",
@@ -42,13 +44,14 @@ void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_po
   ATOLL_CHECK(qkv.shape().rank() >= 2 && qkv.dim(-1) == heads.qkv_width(),
               "rope: qkv is {}, its innermost dim must be {}", qkv.spec().to_string(),
               heads.qkv_width());
-  ATOLL_CHECK(
-      table.dtype() == qkv.dtype() && table.shape().rank() == 2 && table.dim(1) == heads.head_dim,
-      "rope: table is {} for qkv {}", table.spec().to_string(), qkv.spec().to_string());
-  ATOLL_CHECK(first_position >= 0 && first_position + qkv.dim(-2) <= table.dim(0),
-              "rope: positions {} to {} of a table of {}", first_position,
-              first_position + qkv.dim(-2), table.dim(0));
-  dispatch<Args>("rope", kRope, run, {heads, table, first_position, inverse, qkv});
+  ATOLL_CHECK(table.dtype() == compute_dtype(qkv.dtype()) && table.shape().rank() == 2 &&
+                  table.dim(1) == heads.head_dim,
+              "rope: table is {} for qkv {}", table.spec().to_string(), qkv.spec().to_string());
+  const std::int64_t last =
+      first_position + check_documents("rope", document_start, qkv.shape().num_rows(), qkv.dim(-2));
+  ATOLL_CHECK(first_position >= 0 && last < table.dim(0),
+              "rope: positions {} to {} of a table of {}", first_position, last, table.dim(0));
+  dispatch<Args>("rope", kRope, run, {heads, table, first_position, document_start, inverse, qkv});
 }
 
 }  // namespace atl::ops

@@ -37,8 +37,8 @@ TEST(Rope, MatchesRefInDouble) {
       auto exact = random_tensor<double>({2, 19, heads.qkv_width()}, 1);
       auto table = make_table<float>(24, heads.head_dim);
       auto table_in_double = make_table<double>(24, heads.head_dim);
-      rope(run, heads, table, 5, inverse, fast);
-      ref::rope<double>(heads, table_in_double, 5, inverse, exact);
+      rope(run, heads, table, 5, {}, inverse, fast);
+      ref::rope<double>(heads, table_in_double, 5, {}, inverse, exact);
       // Two products of at most 1, each rounded, and their sum.
       EXPECT_LE(test::max_abs_difference(fast, exact), 2 * 0x1p-23);
     }
@@ -50,7 +50,7 @@ TEST(Rope, IsARotationByThePositionOfQueriesAndKeysAlone) {
   const HeadLayout heads{2, 1, 4};  // 2 query heads, 1 key head, 1 value head
   OwnedTensor<double> qkv({1, 3, heads.qkv_width()}, 1.0);
   auto table = make_table<double>(3, heads.head_dim);
-  rope(run, heads, table, 0, false, qkv);
+  rope(run, heads, table, 0, {}, false, qkv);
   for (std::int64_t t = 0; t < 3; ++t) {
     for (std::int64_t head = 0; head < 4; ++head) {
       for (std::int64_t i = 0; i < 2; ++i) {
@@ -71,10 +71,10 @@ TEST(Rope, InverseIsTheGradient) {
   const auto dy = random_tensor<double>({1, 4, heads.qkv_width()}, 2);
   auto table = make_table<double>(7, heads.head_dim);
   auto dx = dy;
-  rope(run, heads, table, 2, true, dx);
+  rope(run, heads, table, 2, {}, true, dx);
   const auto loss = [&] {
     auto y = x;
-    rope(run, heads, table, 2, false, y);
+    rope(run, heads, table, 2, {}, false, y);
     return test::dot(dy, y);
   };
   EXPECT_LE(test::max_relative_error(dx, test::finite_difference(x, loss)), 1e-8);
@@ -87,7 +87,7 @@ TEST(Rope, ThreadCountChangesNoBit) {
   for (int threads = 1; threads <= 3; ++threads) {
     TestRun run(threads);
     results[threads - 1] = random_tensor<float>({3, 65, heads.qkv_width()}, 1);
-    rope(run, heads, table, 3, false, results[threads - 1]);
+    rope(run, heads, table, 3, {}, false, results[threads - 1]);
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
@@ -98,9 +98,9 @@ TEST(Rope, RefusesPositionsBeyondTheTable) {
   const HeadLayout heads{1, 1, 4};
   auto table = make_table<float>(8, 4);
   OwnedTensor<float> qkv({1, 4, heads.qkv_width()});
-  EXPECT_NO_THROW(rope(run, heads, table, 4, false, qkv));
-  EXPECT_THROW(rope(run, heads, table, 5, false, qkv), Error);
-  EXPECT_THROW(rope(run, heads, table, -1, false, qkv), Error);
+  EXPECT_NO_THROW(rope(run, heads, table, 4, {}, false, qkv));
+  EXPECT_THROW(rope(run, heads, table, 5, {}, false, qkv), Error);
+  EXPECT_THROW(rope(run, heads, table, -1, {}, false, qkv), Error);
 }
 
 }  // namespace

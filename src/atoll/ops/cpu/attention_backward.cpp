@@ -249,8 +249,9 @@ std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec
        row_size}}.bytes());
 }
 
-void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                        Tensor lse, Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, double scale,
+                        const AttentionMask& /*mask*/, Tensor qkv, Tensor out, Tensor lse,
+                        Tensor dout, Tensor dqkv) {
   const std::int64_t T = qkv.dim(1);
   const std::int64_t num_pairs = qkv.dim(0) * heads.num_kv_heads;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;

@@ -170,8 +170,8 @@ std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& 
           .bytes());
 }
 
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
-                      Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t /*window*/,
+                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
   ForwardOperands operands;
   operands.qkv = qkv.data<float>();
   operands.k = k_cache.data<float>();

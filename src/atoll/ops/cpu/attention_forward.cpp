@@ -142,8 +142,8 @@ void forward_tiles(Run& run, std::int64_t B, std::int64_t T, const HeadLayout& h
   });
 }
 
-void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                       Tensor lse) {
+void attention_forward(Run& run, const HeadLayout& heads, double scale,
+                       const AttentionMask& /*mask*/, Tensor qkv, Tensor out, Tensor lse) {
   ForwardOperands operands;
   operands.qkv = qkv.data<float>();
   operands.k = operands.qkv + heads.query_width();

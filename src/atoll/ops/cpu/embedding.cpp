@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "atoll/ops/documents.h"
+
 // clang-format off
 #include "atoll/ops/cpu/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -19,6 +21,18 @@ void AddTo(const float* x, std::size_t n, float* sum) {
   for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
     lanes.store(hn::Add(lanes.load(sum + i), lanes.load(x + i)), sum + i);
   });
+}
+
+// Adds columns [begin, end) of each row of x to those of the table row of its position in its
+// document, in row order.
+void ScatterAddPositions(const std::int32_t* starts, const float* x, std::size_t rows,
+                         std::size_t rows_per_sequence, std::size_t C, std::size_t begin,
+                         std::size_t end, float* table) {
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto position =
+        row % rows_per_sequence - static_cast<std::size_t>(starts[row]);  // never below 0
+    AddTo(x + row * C + begin, end - begin, table + position * C + begin);
+  }
 }
 
 // Adds columns [begin, end) of each row of x to those of table row tokens[row], in row order.
@@ -41,6 +55,7 @@ namespace {
 
 HWY_EXPORT(AddTo);
 HWY_EXPORT(ScatterAddColumns);
+HWY_EXPORT(ScatterAddPositions);
 
 constexpr std::int64_t kRowsPerTask = 16;
 // Four cache lines: narrower slices would waste what the memory fetches beside them.
@@ -70,12 +85,15 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
   });
 }
 
-void position_embedding_forward(Run& run, std::int64_t first_position, Tensor table, Tensor y) {
+void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
+                                Tensor table, Tensor y) {
   const std::int64_t C = table.dim(1);
+  const std::int32_t* starts = document_starts(document_start);
   run.threads().run_chunked(y.shape().num_rows(), kRowsPerTask,
                             [&](std::int64_t begin, std::int64_t end) {
                               for (std::int64_t row = begin; row < end; ++row) {
-                                const std::int64_t position = first_position + row % y.dim(1);
+                                const std::int64_t position =
+                                    first_position + position_in_document(starts, row, y.dim(1));
                                 HWY_DYNAMIC_DISPATCH(AddTo)
                                 (table.data<float>() + position * C, static_cast<std::size_t>(C),
                                  y.data<float>() + row * C);
@@ -83,9 +101,20 @@ void position_embedding_forward(Run& run, std::int64_t first_position, Tensor ta
                             });
 }
 
-void position_embedding_backward(Run& run, Tensor dy, Tensor dtable) {
+void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable) {
   const std::int64_t C = dtable.dim(1);
   const std::int64_t steps = dy.dim(1);
+  if (document_start.defined()) {
+    // Documents of one row share positions, so threads take columns here too.
+    run.threads().run_chunked(C, kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      HWY_DYNAMIC_DISPATCH(ScatterAddPositions)
+      (document_start.data<std::int32_t>(), dy.data<float>(),
+       static_cast<std::size_t>(dy.shape().num_rows()), static_cast<std::size_t>(steps),
+       static_cast<std::size_t>(C), static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
+       dtable.data<float>());
+    });
+    return;
+  }
   run.threads().run_chunked(steps, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = 0; b < dy.dim(0); ++b) {
       HWY_DYNAMIC_DISPATCH(AddTo)

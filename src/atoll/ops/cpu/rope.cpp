@@ -1,5 +1,7 @@
 #include "atoll/ops/cpu/rope.h"
 
+#include "atoll/ops/documents.h"
+
 // clang-format off
 #include "atoll/ops/cpu/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -47,14 +49,15 @@ constexpr std::int64_t kRowsPerTask = 16;
 }  // namespace
 
 void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          bool inverse, Tensor qkv) {
+          Tensor document_start, bool inverse, Tensor qkv) {
   const std::int64_t steps = qkv.dim(-2);
+  const std::int32_t* starts = document_starts(document_start);
   // Query heads and key heads lie one after the other, so they are one list of heads.
   const std::int64_t num_heads = heads.num_heads + heads.num_kv_heads;
   run.threads().run_chunked(
       qkv.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t position = first_position + row % steps;
+          const std::int64_t position = first_position + position_in_document(starts, row, steps);
           HWY_DYNAMIC_DISPATCH(RotateHeads)
           (table.data<float>() + position * heads.head_dim, inverse,
            static_cast<std::size_t>(num_heads), static_cast<std::size_t>(heads.head_dim / 2),

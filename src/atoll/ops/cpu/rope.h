@@ -7,6 +7,6 @@
 namespace atl::ops::cpu {
 
 void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          bool inverse, Tensor qkv);
+          Tensor document_start, bool inverse, Tensor qkv);
 
 }  // namespace atl::ops::cpu

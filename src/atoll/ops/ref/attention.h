@@ -8,8 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "atoll/ops/rope.h"
-#include "atoll/ops/run.h"
+#include "atoll/ops/attention.h"
 
 namespace atl::ops::ref {
 
@@ -44,10 +43,21 @@ T attention_row(T scale, const T* q, const T* k, const T* v, std::int64_t stride
   return max + std::log(sum);
 }
 
+/// The first key that the query of row b * num_rows + t sees.
+inline std::int64_t first_key(const AttentionMask& mask, std::int64_t b, std::int64_t t,
+                              std::int64_t num_rows) {
+  std::int64_t first = mask.window == 0 ? 0 : std::max<std::int64_t>(0, t - mask.window + 1);
+  if (mask.document_start.defined()) {
+    const std::int64_t start = mask.document_start.data<std::int32_t>()[b * num_rows + t];
+    first = std::max(first, start);
+  }
+  return first;
+}
+
 /// Arguments as in ops/attention.h.
 template <typename T>
-void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                       Tensor lse) {
+void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                       Tensor qkv, Tensor out, Tensor lse) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -60,9 +70,12 @@ void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor q
     std::vector<T> scores;
     for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       for (std::int64_t t = 0; t < num_rows; ++t) {
-        lse.data<T>()[(b * heads.num_heads + h) * num_rows + t] = attention_row(
-            static_cast<T>(scale), sequence + t * width + h * D, k, k + heads.kv_width(), width,
-            t + 1, D, scores, out.data<T>() + (b * num_rows + t) * heads.query_width() + h * D);
+        const std::int64_t first = first_key(mask, b, t, num_rows);
+        const T* first_k = k + first * width;
+        lse.data<T>()[(b * heads.num_heads + h) * num_rows + t] =
+            attention_row(static_cast<T>(scale), sequence + t * width + h * D, first_k,
+                          first_k + heads.kv_width(), width, t + 1 - first, D, scores,
+                          out.data<T>() + (b * num_rows + t) * heads.query_width() + h * D);
       }
     }
   });
@@ -71,8 +84,8 @@ void attention_forward(Run& run, const HeadLayout& heads, double scale, Tensor q
 /// Arguments as in ops/attention.h. With P = exp(S - lse) and delta = dout . out:
 /// dv = P^T dout, dS = P (dout v^T - delta), dq = scale dS k, dk = scale dS^T q.
 template <typename T>
-void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor qkv, Tensor out,
-                        Tensor lse, Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -98,7 +111,7 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor 
         const T* q = sequence + t * width + h * D;
         T* dq = dsequence + t * width + h * D;
         std::fill_n(dq, D, T{0});
-        for (std::int64_t s = 0; s <= t; ++s) {
+        for (std::int64_t s = first_key(mask, b, t, num_rows); s <= t; ++s) {
           const T* k = sequence + s * width + k_offset;
           const T* v = sequence + s * width + v_offset;
           T* dk = dsequence + s * width + k_offset;
@@ -118,8 +131,8 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, Tensor 
 
 /// Arguments as in ops/attention.h; the new keys and values are in the caches already.
 template <typename T>
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t past,
-                      Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
+                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -130,9 +143,12 @@ void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int6
     std::vector<T> scores;
     for (std::int64_t t = 0; t < num_rows; ++t) {
       const std::int64_t row = b * num_rows + t;
+      const std::int64_t first = first_key({.window = window}, b, past + t, num_rows);
+      const std::int64_t kv = cache + first * heads.kv_width();
       attention_row(static_cast<T>(scale), qkv.data<T>() + row * heads.qkv_width() + h * D,
-                    k_cache.data<T>() + cache, v_cache.data<T>() + cache, heads.kv_width(),
-                    past + t + 1, D, scores, out.data<T>() + row * heads.query_width() + h * D);
+                    k_cache.data<T>() + kv, v_cache.data<T>() + kv, heads.kv_width(),
+                    past + t + 1 - first, D, scores,
+                    out.data<T>() + row * heads.query_width() + h * D);
     }
   });
 }

@@ -2,7 +2,7 @@
 
 // Embeddings as their definitions say, in any float type; tokens are already checked.
 
-#include "atoll/tensor/tensor.h"
+#include "atoll/ops/documents.h"
 
 namespace atl::ops::ref {
 
@@ -30,24 +30,27 @@ void embedding_backward(Tensor tokens, Tensor dy, Tensor dtable) {
   }
 }
 
-/// y[b, t] += table[first_position + t].
+/// y[b, t] += table[first_position + t - document_start[b, t]].
 template <typename T>
-void position_embedding_forward(std::int64_t first_position, Tensor table, Tensor y) {
+void position_embedding_forward(std::int64_t first_position, Tensor document_start, Tensor table,
+                                Tensor y) {
   const std::int64_t C = table.dim(1);
+  const std::int32_t* starts = document_starts(document_start);
   for (std::int64_t row = 0; row < y.shape().num_rows(); ++row) {
-    const std::int64_t position = first_position + row % y.dim(1);
+    const std::int64_t position = first_position + position_in_document(starts, row, y.dim(1));
     for (std::int64_t c = 0; c < C; ++c) {
       y.data<T>()[row * C + c] += table.data<T>()[position * C + c];
     }
   }
 }
 
-/// dtable[t] += sum over b of dy[b, t], in order of b.
+/// dtable[t - document_start[b, t]] += dy[b, t], in (b, t) order.
 template <typename T>
-void position_embedding_backward(Tensor dy, Tensor dtable) {
+void position_embedding_backward(Tensor document_start, Tensor dy, Tensor dtable) {
   const std::int64_t C = dtable.dim(1);
+  const std::int32_t* starts = document_starts(document_start);
   for (std::int64_t row = 0; row < dy.shape().num_rows(); ++row) {
-    const std::int64_t position = row % dy.dim(1);
+    const std::int64_t position = position_in_document(starts, row, dy.dim(1));
     for (std::int64_t c = 0; c < C; ++c) {
       dtable.data<T>()[position * C + c] += dy.data<T>()[row * C + c];
     }

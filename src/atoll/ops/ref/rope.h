@@ -2,18 +2,20 @@
 
 // Rotary position embedding as its definition says, in any float type.
 
+#include "atoll/ops/documents.h"
 #include "atoll/ops/rope.h"
 
 namespace atl::ops::ref {
 
 /// See ops/rope.h.
 template <typename T>
-void rope(const HeadLayout& heads, Tensor table, std::int64_t first_position, bool inverse,
-          Tensor qkv) {
+void rope(const HeadLayout& heads, Tensor table, std::int64_t first_position, Tensor document_start,
+          bool inverse, Tensor qkv) {
   const std::int64_t half = heads.head_dim / 2;
   const std::int64_t steps = qkv.dim(-2);  // T, the length of each sequence
+  const std::int32_t* starts = document_starts(document_start);
   for (std::int64_t row = 0; row < qkv.shape().num_rows(); ++row) {
-    const std::int64_t position = first_position + row % steps;
+    const std::int64_t position = first_position + position_in_document(starts, row, steps);
     const T* cosine = table.data<T>() + position * heads.head_dim;
     const T* sine = cosine + half;
     for (std::int64_t head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {

@@ -1,0 +1,147 @@
+#include "atoll/ops/cpu/qk_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+// clang-format off
+#include "atoll/ops/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "atoll/ops/cpu/qk_norm.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "atoll/ops/cpu/lanes-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+// num_heads heads of D elements, one after the other, that share a weight.
+
+void NormHeads(float eps, const float* x, const float* w, std::size_t num_heads, std::size_t D,
+               float* y, float* rstd) {
+  const F32 d;
+  for (std::size_t head = 0; head < num_heads; ++head, x += D, y += D) {
+    const TwoSums sums = sum_lanes(D, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
+      const Vf v = lanes.load(x + i);
+      sum.first = hn::MulAdd(v, v, sum.first);
+    });
+    rstd[head] = 1.0F / std::sqrt(sums.first / static_cast<float>(D) + eps);
+    const Vf r = hn::Set(d, rstd[head]);
+    for_lanes(D, [&](std::size_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::Mul(hn::Mul(lanes.load(x + i), r), lanes.load(w + i)), y + i);
+    });
+  }
+}
+
+// dweight += sum over the heads of dy * x * rstd; dx may be dy.
+void NormHeadsGradient(const float* x, const float* w, const float* rstd, const float* dy,
+                       std::size_t num_heads, std::size_t D, float* dx, float* dweight) {
+  const F32 d;
+  for (std::size_t head = 0; head < num_heads; ++head, x += D, dy += D, dx += D) {
+    const Vf r = hn::Set(d, rstd[head]);
+    const TwoSums sums = sum_lanes(D, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
+      const Vf xhat = hn::Mul(lanes.load(x + i), r);
+      const Vf slope = hn::Mul(lanes.load(dy + i), xhat);
+      lanes.store(hn::Add(lanes.load(dweight + i), slope), dweight + i);
+      sum.first = hn::MulAdd(slope, lanes.load(w + i), sum.first);
+    });
+    const Vf mean = hn::Set(d, sums.first / static_cast<float>(D));
+    for_lanes(D, [&](std::size_t i, auto lanes) HWY_ATTR {
+      const Vf xhat = hn::Mul(lanes.load(x + i), r);
+      const Vf g = hn::Mul(lanes.load(dy + i), lanes.load(w + i));
+      lanes.store(hn::Mul(r, hn::NegMulAdd(xhat, mean, g)), dx + i);
+    });
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::ops::cpu {
+
+namespace {
+
+HWY_EXPORT(NormHeads);
+HWY_EXPORT(NormHeadsGradient);
+
+constexpr std::int64_t kRowsPerTask = 16;
+// More blocks feed more threads and cost more adding up.
+constexpr std::int64_t kMaxBlocks = 64;
+constexpr std::int64_t kMinRowsPerBlock = 16;
+
+std::int64_t rows_per_block(std::int64_t rows) {
+  return std::max(kMinRowsPerBlock, (rows + kMaxBlocks - 1) / kMaxBlocks);
+}
+
+// One block's sums: (2, head_dim), and a gap, so that blocks of two threads share no cache line.
+Spec partial_spec(const HeadLayout& heads, std::int64_t rows) {
+  const std::int64_t num_blocks = (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
+  return {Dtype::kF32, {num_blocks, 2 * heads.head_dim + 16}};
+}
+
+}  // namespace
+
+std::size_t qk_norm_scratch_bytes(const HeadLayout& heads, const Spec& x) {
+  return align_up(partial_spec(heads, x.shape.num_rows()).bytes());
+}
+
+void qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
+                     Tensor k_weight, Tensor y, Tensor rstd) {
+  const auto D = static_cast<std::size_t>(heads.head_dim);
+  run.threads().run_chunked(
+      x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const float* q = x.data<float>() + row * heads.qkv_width();
+          float* y_row = y.data<float>() + row * heads.qkv_width();
+          float* r = rstd.data<float>() + row * (heads.num_heads + heads.num_kv_heads);
+          HWY_DYNAMIC_DISPATCH(NormHeads)
+          (static_cast<float>(eps), q, q_weight.data<float>(),
+           static_cast<std::size_t>(heads.num_heads), D, y_row, r);
+          const std::int64_t k = heads.query_width();
+          HWY_DYNAMIC_DISPATCH(NormHeads)
+          (static_cast<float>(eps), q + k, k_weight.data<float>(),
+           static_cast<std::size_t>(heads.num_kv_heads), D, y_row + k, r + heads.num_heads);
+          const std::int64_t v = k + heads.kv_width();
+          std::copy_n(q + v, heads.kv_width(), y_row + v);
+        }
+      });
+}
+
+void qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor k_weight,
+                      Tensor rstd, Tensor dy, Tensor dx, Tensor dweights) {
+  const std::int64_t rows = x.shape().num_rows();
+  const auto D = static_cast<std::size_t>(heads.head_dim);
+  Run inner = run;
+  const Tensor partials = inner.take_scratch(partial_spec(heads, rows));
+  run.threads().run_chunked(rows, rows_per_block(rows), [&](std::int64_t begin, std::int64_t end) {
+    float* partial = partials.data<float>() + begin / rows_per_block(rows) * partials.dim(1);
+    std::fill_n(partial, 2 * D, 0.0F);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t q = row * heads.qkv_width();
+      const std::int64_t k = q + heads.query_width();
+      const std::int64_t v = k + heads.kv_width();
+      const float* r = rstd.data<float>() + row * (heads.num_heads + heads.num_kv_heads);
+      HWY_DYNAMIC_DISPATCH(NormHeadsGradient)
+      (x.data<float>() + q, q_weight.data<float>(), r, dy.data<float>() + q,
+       static_cast<std::size_t>(heads.num_heads), D, dx.data<float>() + q, partial);
+      HWY_DYNAMIC_DISPATCH(NormHeadsGradient)
+      (x.data<float>() + k, k_weight.data<float>(), r + heads.num_heads, dy.data<float>() + k,
+       static_cast<std::size_t>(heads.num_kv_heads), D, dx.data<float>() + k, partial + D);
+      if (dx.raw() == dy.raw()) continue;
+      std::copy_n(dy.data<float>() + v, heads.kv_width(), dx.data<float>() + v);
+    }
+  });
+  // Little to add up: at most 64 blocks of two rows.
+  float* total = dweights.data<float>();
+  std::fill_n(total, 2 * D, 0.0F);
+  for (std::int64_t block = 0; block < partials.dim(0); ++block) {
+    const float* partial = partials.data<float>() + block * partials.dim(1);
+    for (std::size_t i = 0; i < 2 * D; ++i) total[i] += partial[i];
+  }
+}
+
+}  // namespace atl::ops::cpu
+#endif  // HWY_ONCE
