@@ -26,7 +26,6 @@ using AttentionImplementation = Implementation<AttentionArgs>;
 template <typename Fn>
 Declined serve_tiled(const Run& run, const AttentionArgs& a, Fn&& fn) {
   if (a.heads.head_dim > cpu::kMaxHeadDim) return "head_dim above 256";
-  if (a.mask.window != 0 || a.mask.document_start.defined()) return "a mask";
   return serve_f32(run, a.qkv.dtype(), fn);
 }
 

@@ -2,65 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "atoll/ops/cpu/highway_targets.h"
-#include "atoll/ops/testing.h"
-#include "hwy/targets.h"
+#include "atoll/ops/attention_testing.h"
 
 namespace atl::ops {
 namespace {
 
+using test::attention_tolerance;
+using test::AttentionCall;
+using test::error;
 using test::OwnedTensor;
-using test::random_tensor;
 using test::TestRun;
-
-// One call's operands: B sequences of T rows.
-template <typename T>
-struct Attention {
-  Attention(HeadLayout layout, std::int64_t B, std::int64_t rows, float magnitude = 1.0F)
-      : heads(layout),
-        scale(1 / std::sqrt(static_cast<double>(layout.head_dim))),
-        qkv(random_tensor<T>({B, rows, layout.qkv_width()}, 1, magnitude)),
-        dout(random_tensor<T>({B, rows, layout.query_width()}, 2)),
-        out({B, rows, layout.query_width()}),
-        lse({B, layout.num_heads, rows}),
-        dqkv({B, rows, layout.qkv_width()}, std::numeric_limits<T>::quiet_NaN()) {}
-
-  void forward(Run& run) { attention_forward(run, heads, scale, {}, qkv, out, lse); }
-  void backward(Run& run) { attention_backward(run, heads, scale, {}, qkv, out, lse, dout, dqkv); }
-  void cached(Run& run, std::int64_t capacity, const std::vector<std::int64_t>& chunks);
-
-  HeadLayout heads;
-  double scale;
-  OwnedTensor<T> qkv, dout, out, lse, dqkv;
-};
-
-// Computes `out` as a generation does: row after row, in chunks of the given lengths.
-template <typename T>
-void Attention<T>::cached(Run& run, std::int64_t capacity,
-                          const std::vector<std::int64_t>& chunks) {
-  const std::int64_t B = qkv.shape.dim(0);
-  OwnedTensor<T> keys({B, capacity, heads.kv_width()}, std::numeric_limits<T>::quiet_NaN());
-  OwnedTensor<T> values = keys;
-  std::int64_t past = 0;
-  for (const std::int64_t rows : chunks) {
-    OwnedTensor<T> new_rows({B, rows, heads.qkv_width()});
-    OwnedTensor<T> attended({B, rows, heads.query_width()});
-    const auto copy_rows = [&](auto& whole, auto& part, bool into_part) {
-      const std::int64_t width = whole.shape.dim(2);
-      for (std::int64_t i = 0; i < part.size(); ++i) {
-        const std::int64_t b = i / (rows * width);
-        const std::int64_t at = (b * whole.shape.dim(1) + past) * width + i % (rows * width);
-        (into_part ? part[i] : whole[at]) = into_part ? whole[at] : part[i];
-      }
-    };
-    copy_rows(qkv, new_rows, true);
-    attention_cached(run, heads, scale, 0, past, new_rows, keys, values, attended);
-    copy_rows(out, attended, false);
-    past += rows;
-  }
-}
+using test::use_target;
 
 // One shape of many, and what a failure calls it.
 struct Case {
@@ -80,31 +32,6 @@ const Case kCases[] = {
     {{1, 1, 128}, 1, 100}, {{2, 1, 130}, 1, 97}, {{1, 1, 256}, 2, 75}, {{4, 4, 1}, 1, 33},
 };
 
-// f32 against exact arithmetic, for elements of magnitude m <= 1 and scale = 1 / sqrt(D).
-//
-// The sum of D products: after k of them it is near sqrt(k) m^2 / 3, each addition rounds by at
-// most eps / 2 of that, and as a random walk they end at eps D / 8.5 m^2; the worst of 10^5 is 5
-// times that, so a score is off by eps sqrt(D) (also its share of the rounding of scale * q), and
-// a probability by as much, relatively, plus 4 eps for 2^x and the normalisation. The same holds
-// for dP and delta, which enter dS with it: 4 sqrt(D) in all. A sum over n rows adds, as a random
-// walk, sqrt(n) eps times the size of the result.
-double tolerance(std::int64_t D, std::int64_t n) {
-  const double root_d = std::sqrt(static_cast<double>(D));
-  const double root_n = std::sqrt(static_cast<double>(n));
-  return 0x1p-23 * (8 + 4 * root_d + root_n);
-}
-
-template <typename T>
-double error(const OwnedTensor<T>& fast, const OwnedTensor<double>& exact) {
-  return test::max_abs_difference(fast, exact) / std::max(1.0, test::max_abs(exact));
-}
-
-// Makes the kernels run as on a machine with one instruction set only; 0: this machine's best.
-void use_target(std::int64_t target) {
-  hwy::SetSupportedTargetsForTest(target);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
-
 class AttentionTargets : public testing::TestWithParam<std::int64_t> {
  protected:
   void TearDown() override { use_target(0); }
@@ -114,14 +41,14 @@ TEST_P(AttentionTargets, ForwardAndBackwardMatchDoubleReference) {
   use_target(GetParam());
   TestRun run;
   for (const Case& c : kCases) {
-    Attention<float> fast(c.heads, c.B, c.T);
-    Attention<double> exact(c.heads, c.B, c.T);
+    AttentionCall<float> fast(c.heads, c.B, c.T);
+    AttentionCall<double> exact(c.heads, c.B, c.T);
     fast.forward(run);
     fast.backward(run);
     exact.forward(run);
     exact.backward(run);
     const std::int64_t group = c.heads.num_heads / c.heads.num_kv_heads;
-    const double bound = tolerance(c.heads.head_dim, c.T * group);
+    const double bound = attention_tolerance(c.heads.head_dim, c.T * group);
     EXPECT_LE(error(fast.out, exact.out), bound) << c.name();
     EXPECT_LE(error(fast.lse, exact.lse), bound) << c.name();
     EXPECT_LE(error(fast.dqkv, exact.dqkv), bound) << c.name();
@@ -134,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionTargets,
 
 TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
   TestRun run;
-  Attention<double> a({4, 2, 3}, 2, 5);
+  AttentionCall<double> a({4, 2, 3}, 2, 5);
   a.forward(run);
   a.backward(run);
   const OwnedTensor<double> slope = test::finite_difference(a.qkv, [&] {
@@ -148,27 +75,27 @@ TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
 
 TEST(Attention, HeadsTooWideForTilesAreServedInF32) {
   TestRun run;
-  Attention<float> wide({1, 1, 260}, 1, 3);
-  Attention<double> exact({1, 1, 260}, 1, 3);
+  AttentionCall<float> wide({1, 1, 260}, 1, 3);
+  AttentionCall<double> exact({1, 1, 260}, 1, 3);
   wide.forward(run);
   wide.backward(run);
   exact.forward(run);
   exact.backward(run);
-  EXPECT_LE(error(wide.out, exact.out), tolerance(260, 3));
-  EXPECT_LE(error(wide.dqkv, exact.dqkv), tolerance(260, 3));
+  EXPECT_LE(error(wide.out, exact.out), attention_tolerance(260, 3));
+  EXPECT_LE(error(wide.dqkv, exact.dqkv), attention_tolerance(260, 3));
 }
 
 TEST(Attention, ThreadCountChangesNoBit) {
   // One key-value head: with more threads than that, backward takes its other decomposition.
   const Case cases[] = {{{3, 1, 48}, 1, 600}, {{4, 4, 40}, 2, 150}, {{2, 1, 160}, 1, 290}};
   for (const Case& c : cases) {
-    Attention<float> one(c.heads, c.B, c.T);
+    AttentionCall<float> one(c.heads, c.B, c.T);
     TestRun serial(1);
     one.forward(serial);
     one.backward(serial);
     for (const int num_threads : {2, 3, 8}) {
       TestRun run(num_threads);
-      Attention<float> many(c.heads, c.B, c.T);
+      AttentionCall<float> many(c.heads, c.B, c.T);
       many.forward(run);
       many.backward(run);
       EXPECT_EQ(many.out, one.out) << c.name() << " threads " << num_threads;
@@ -181,8 +108,8 @@ TEST(Attention, ThreadCountChangesNoBit) {
 TEST(Attention, ScoresOfAThousandStayFiniteAndRight) {
   TestRun run;
   // Scores reach 64 * 30^2 / 3 / 8 = 2400 for a query that equals its key, and hundreds elsewhere.
-  Attention<float> fast({2, 1, 64}, 1, 130, 30.0F);
-  Attention<double> exact({2, 1, 64}, 1, 130, 30.0F);
+  AttentionCall<float> fast({2, 1, 64}, 1, 130, 30.0F);
+  AttentionCall<double> exact({2, 1, 64}, 1, 130, 30.0F);
   for (std::int64_t t = 0; t < 130; t += 2) {
     for (std::int64_t d = 0; d < 64; ++d) {
       const std::int64_t row = t * fast.heads.qkv_width();
@@ -196,8 +123,8 @@ TEST(Attention, ScoresOfAThousandStayFiniteAndRight) {
   exact.backward(run);
   ASSERT_GE(test::max_abs(exact.lse), 1000);
   // A score's error grows with its size, and the probabilities' relative error is as large.
-  const double bound = 2 * test::max_abs(exact.lse) * tolerance(64, 260);
-  EXPECT_LE(error(fast.lse, exact.lse), tolerance(64, 260));
+  const double bound = 2 * test::max_abs(exact.lse) * attention_tolerance(64, 260);
+  EXPECT_LE(error(fast.lse, exact.lse), attention_tolerance(64, 260));
   EXPECT_LE(error(fast.out, exact.out), bound);
   EXPECT_LE(error(fast.dqkv, exact.dqkv), bound);
 }
@@ -205,10 +132,10 @@ TEST(Attention, ScoresOfAThousandStayFiniteAndRight) {
 TEST(Attention, LaterRowsChangeNoBitOfEarlierOnes) {
   TestRun run;
   constexpr std::int64_t kRows = 150;
-  Attention<float> before({2, 1, 32}, 1, kRows);
+  AttentionCall<float> before({2, 1, 32}, 1, kRows);
   before.forward(run);
   for (const std::int64_t seen : {1, 15, 16, 17, 64, 100}) {
-    Attention<float> after({2, 1, 32}, 1, kRows);
+    AttentionCall<float> after({2, 1, 32}, 1, kRows);
     for (std::int64_t i = seen * after.heads.qkv_width(); i < after.qkv.size(); ++i) {
       after.qkv[i] = 100 - after.qkv[i];
     }
@@ -221,7 +148,7 @@ TEST(Attention, LaterRowsChangeNoBitOfEarlierOnes) {
 
 TEST(Attention, ANaNInAKeyReachesEveryRowThatSeesIt) {
   TestRun run;
-  Attention<float> a({1, 1, 32}, 1, 100);
+  AttentionCall<float> a({1, 1, 32}, 1, 100);
   a.qkv[70 * a.heads.qkv_width() + 32 + 5] = std::numeric_limits<float>::quiet_NaN();
   a.forward(run);
   for (std::int64_t t = 0; t < 100; ++t) {
@@ -238,13 +165,13 @@ TEST_P(AttentionTargets, CachedChunksOfAnyLengthMatchForward) {
       std::vector<std::int64_t>(90, 1), {90}, {7, 1, 64, 2, 16}, {1, 89}, {65, 25}};
   for (const HeadLayout& heads : {HeadLayout{4, 2, 32}, HeadLayout{3, 1, 50}}) {
     for (const std::vector<std::int64_t>& chunks : chunkings) {
-      Attention<float> steps(heads, 2, 90);
-      Attention<double> exact(heads, 2, 90);
+      AttentionCall<float> steps(heads, 2, 90);
+      AttentionCall<double> exact(heads, 2, 90);
       exact.forward(run);
       steps.cached(run, 100, chunks);
-      EXPECT_LE(error(steps.out, exact.out), tolerance(heads.head_dim, 90))
+      EXPECT_LE(error(steps.out, exact.out), attention_tolerance(heads.head_dim, 90))
           << heads.head_dim << " in " << chunks.size() << " chunks";
-      Attention<double> steps_in_double(heads, 2, 90);
+      AttentionCall<double> steps_in_double(heads, 2, 90);
       steps_in_double.cached(run, 100, chunks);
       EXPECT_EQ(steps_in_double.out, exact.out);
     }
@@ -253,14 +180,14 @@ TEST_P(AttentionTargets, CachedChunksOfAnyLengthMatchForward) {
 
 TEST(AttentionCached, LongCachesAreMergedFromRangesWhateverTheThreads) {
   TestRun run;
-  Attention<double> exact({4, 2, 24}, 1, 1100);
+  AttentionCall<double> exact({4, 2, 24}, 1, 1100);
   exact.forward(run);
-  Attention<float> one({4, 2, 24}, 1, 1100);
+  AttentionCall<float> one({4, 2, 24}, 1, 1100);
   for (const int num_threads : {1, 2, 3}) {
     TestRun threads(num_threads);
-    Attention<float> steps({4, 2, 24}, 1, 1100);
+    AttentionCall<float> steps({4, 2, 24}, 1, 1100);
     steps.cached(threads, 1100, {255, 1, 1, 767, 1, 1, 74});
-    EXPECT_LE(error(steps.out, exact.out), tolerance(24, 1100));
+    EXPECT_LE(error(steps.out, exact.out), attention_tolerance(24, 1100));
     if (num_threads == 1) one.out = steps.out;
     EXPECT_EQ(steps.out, one.out) << num_threads;
   }
@@ -277,7 +204,7 @@ TEST(AttentionCached, ScratchForAnEarlierRowCoversALaterOne) {
   attention_cached(run, heads, 0.125, 0, 19999, qkv, cache, values, out);
   // All keys and values are the same, so attention returns the value.
   EXPECT_LE(test::max_abs_difference(out, OwnedTensor<float>(out.shape, 0.5F)),
-            tolerance(64, 20000));
+            attention_tolerance(64, 20000));
 }
 
 TEST(AttentionCached, AFullCacheIsABug) {
@@ -291,10 +218,10 @@ TEST(AttentionCached, AFullCacheIsABug) {
 
 TEST(Attention, OperandsThatDoNotFitAreABug) {
   TestRun run;
-  Attention<float> a({2, 1, 16}, 1, 4);
+  AttentionCall<float> a({2, 1, 16}, 1, 4);
   a.out = OwnedTensor<float>({1, 4, 48});
   EXPECT_THROW(a.forward(run), Error);
-  Attention<float> b({3, 3, 16}, 1, 4);
+  AttentionCall<float> b({3, 3, 16}, 1, 4);
   b.heads.num_kv_heads = 2;
   EXPECT_THROW(b.forward(run), Error);
 }

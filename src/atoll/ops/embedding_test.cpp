@@ -54,6 +54,61 @@ TEST(Embedding, PositionsGiveTheBitsOfRef) {
   }
 }
 
+// Documents of 1, 2, 3, ... rows in 3 sequences of 37, none longer than 9.
+OwnedTensor<std::int32_t> short_documents() {
+  OwnedTensor<std::int32_t> starts({3, 37});
+  std::int64_t length = 0;
+  for (std::int64_t row = 0, start = 0; row < starts.size(); ++row) {
+    if (row % 37 == 0 || row % 37 - start > length % 9) {
+      start = row % 37;
+      ++length;
+    }
+    starts[row] = static_cast<std::int32_t>(start);
+  }
+  return starts;
+}
+
+TEST(Embedding, PositionsOfDocumentsGiveTheBitsOfRef) {
+  auto starts = short_documents();
+  for (int threads = 1; threads <= 3; ++threads) {
+    TestRun run(threads);
+    for (const std::int64_t C : kWidths) {
+      auto table = random_tensor<float>({12, C}, 1);
+      auto y = random_tensor<float>({3, 37, C}, 2);
+      auto expected_y = y;
+      position_embedding_forward(run, 3, starts, table, y);
+      ref::position_embedding_forward<float>(3, starts, table, expected_y);
+      EXPECT_EQ(y, expected_y);
+      auto dtable = table;
+      auto expected = table;
+      position_embedding_backward(run, starts, y, dtable);
+      ref::position_embedding_backward<float>(starts, y, expected);
+      EXPECT_EQ(dtable, expected) << C << " columns, " << threads << " threads";
+    }
+  }
+}
+
+TEST(Embedding, PositionsRestartWithEachDocument) {
+  TestRun run;
+  auto starts = short_documents();
+  auto table = random_tensor<double>({9, 2}, 1);
+  OwnedTensor<double> y({3, 37, 2});
+  position_embedding_forward(run, 0, starts, table, y);
+  for (std::int64_t row = 0; row < starts.size(); ++row) {
+    EXPECT_EQ(y[2 * row], table[2 * (row % 37 - starts[row])]) << row;
+  }
+  OwnedTensor<double> dtable({9, 2});
+  const auto dy = random_tensor<double>({3, 37, 2}, 4);
+  auto gradient = dy;
+  position_embedding_backward(run, starts, gradient, dtable);
+  const auto loss = [&] {
+    std::fill(y.values.begin(), y.values.end(), 0.0);
+    position_embedding_forward(run, 0, starts, table, y);
+    return test::dot(dy, y);
+  };
+  EXPECT_LE(test::max_relative_error(dtable, test::finite_difference(table, loss)), 1e-8);
+}
+
 TEST(Embedding, GradientMatchesFiniteDifferences) {
   TestRun run;
   auto tokens = random_tokens({2, 7}, 5, 1);
@@ -97,6 +152,12 @@ TEST(Embedding, RefusesPositionsBeyondTheTable) {
   OwnedTensor<float> table({8, 4}), y({1, 5, 4});
   EXPECT_NO_THROW(position_embedding_forward(run, 3, {}, table, y));
   EXPECT_THROW(position_embedding_forward(run, 4, {}, table, y), Error);
+  OwnedTensor<std::int32_t> starts({1, 5}, 0);
+  starts[4] = 4;
+  EXPECT_NO_THROW(position_embedding_forward(run, 4, starts, table, y));
+  EXPECT_THROW(position_embedding_forward(run, 5, starts, table, y), Error);
+  starts[3] = 4;
+  EXPECT_THROW(position_embedding_backward(run, starts, y, table), Error);
 }
 
 }  // namespace

@@ -93,6 +93,27 @@ TEST(Rope, ThreadCountChangesNoBit) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST(Rope, PositionsRestartWithEachDocument) {
+  const HeadLayout heads{2, 1, 6};
+  const std::int32_t starts[] = {0, 0, 2, 3, 3, 3, 0, 1, 1, 1, 1, 5};
+  OwnedTensor<std::int32_t> document_start({2, 6});
+  std::copy(std::begin(starts), std::end(starts), document_start.values.begin());
+  auto table = make_table<float>(6, heads.head_dim);
+  TestRun run;
+  const auto x = random_tensor<float>({2, 6, heads.qkv_width()}, 1);
+  auto packed = x;
+  rope(run, heads, table, 1, document_start, false, packed);
+  const std::int64_t width = heads.qkv_width();
+  for (std::int64_t row = 0; row < 12; ++row) {
+    OwnedTensor<float> alone({1, 1, width});
+    std::copy_n(x.values.begin() + row * width, width, alone.values.begin());
+    rope(run, heads, table, 1 + row % 6 - document_start[row], {}, false, alone);
+    EXPECT_TRUE(
+        std::equal(alone.values.begin(), alone.values.end(), packed.values.begin() + row * width))
+        << row;
+  }
+}
+
 TEST(Rope, RefusesPositionsBeyondTheTable) {
   TestRun run;
   const HeadLayout heads{1, 1, 4};
@@ -101,6 +122,13 @@ TEST(Rope, RefusesPositionsBeyondTheTable) {
   EXPECT_NO_THROW(rope(run, heads, table, 4, {}, false, qkv));
   EXPECT_THROW(rope(run, heads, table, 5, {}, false, qkv), Error);
   EXPECT_THROW(rope(run, heads, table, -1, {}, false, qkv), Error);
+  // Rows longer than the table are fine as long as their documents are not.
+  OwnedTensor<std::int32_t> starts({1, 4}, 0);
+  starts[2] = starts[3] = 2;
+  EXPECT_NO_THROW(rope(run, heads, table, 6, starts, false, qkv));
+  EXPECT_THROW(rope(run, heads, table, 7, starts, false, qkv), Error);
+  starts[3] = 4;
+  EXPECT_THROW(rope(run, heads, table, 0, starts, false, qkv), Error);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
+#include "atoll/ops/documents.h"
 
 // clang-format off
 #include "atoll/ops/cpu/highway_targets.h"
@@ -28,6 +29,7 @@ struct QueryTile {
   HWY_ALIGN float dscores[kKeyTile * kMaxQueryTile];
   HWY_ALIGN float lse[kMaxQueryTile];    // in units of log 2
   HWY_ALIGN float delta[kMaxQueryTile];  // dout . out
+  HWY_ALIGN std::int32_t first_keys[kMaxQueryTile];
   std::size_t num_queries;
   std::size_t num_vecs;
 };
@@ -58,6 +60,7 @@ HWY_INLINE void pack_queries(const BackwardTask& task, std::size_t h, std::size_
     pack_rows(dout, tile.num_queries, D, {tile.dout_rows, padded(D)});
   }
   if (task.queries) std::fill_n(tile.dq_columns, padded(D) * ld, 0.0F);
+  task.first_keys.fill(first, first, tile.num_queries, tile.first_keys);
   std::fill_n(tile.lse, kMaxQueryTile, 0.0F);
   std::fill_n(tile.delta, kMaxQueryTile, 0.0F);
   for (std::size_t i = 0; i < tile.num_queries; ++i) {
@@ -72,10 +75,10 @@ HWY_INLINE void pack_queries(const BackwardTask& task, std::size_t h, std::size_
 // For a band of keys: scores -> P = exp(score - lse) and dP -> dS = P (dP - delta), both zero where
 // a query does not see the key.
 HWY_INLINE void softmax_gradient(const TileOfScores& tile, std::size_t first_row,
-                                 std::size_t num_rows, std::size_t first_vec, std::size_t ld,
-                                 QueryTile& queries) {
+                                 std::size_t num_rows, std::size_t first_vec, std::size_t end_vec,
+                                 std::size_t ld, QueryTile& queries) {
   const F32 d;
-  for (std::size_t v = first_vec; v < tile.num_vecs; ++v) {
+  for (std::size_t v = first_vec; v < end_vec; ++v) {
     const Vf lse = hn::Load(d, queries.lse + v * kLanes);
     const Vf delta = hn::Load(d, queries.delta + v * kLanes);
     for (std::size_t row = first_row; row < first_row + num_rows; ++row) {
@@ -85,7 +88,7 @@ HWY_INLINE void softmax_gradient(const TileOfScores& tile, std::size_t first_row
       const Vf x = hn::Min(hn::Zero(d), hn::Sub(hn::Load(d, p), lse));
       Vf probability = exp2_lanes(x);
       Vf dscore = hn::Mul(probability, hn::Sub(hn::Load(d, ds), delta));
-      if (tile.diagonal()) {
+      if (tile.partial()) {
         const auto visible = tile.visible(row, v);
         probability = hn::IfThenElseZero(visible, probability);
         dscore = hn::IfThenElseZero(visible, dscore);
@@ -103,33 +106,34 @@ HWY_INLINE void backward_tile(const BackwardTask& task, const TileOfScores& tile
   const std::size_t ld = query_tile(D);
   const std::size_t row_size = padded(D);
   const std::size_t row_vecs = row_size / kLanes;
-  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec) HWY_ATTR {
-    const std::size_t num_vecs = tile.num_vecs - vec;
-    const std::size_t skipped = vec * kLanes;
-    const std::size_t num_queries = queries.num_queries - skipped;
-    const std::size_t key = tile.first_key + row;
-    const float* k = task.k + key * task.qkv_stride;
-    const float* v = task.v + key * task.qkv_stride;
-    float* p = queries.probabilities + row * ld + skipped;
-    float* ds = queries.dscores + row * ld + skipped;
-    product(num_rows, num_vecs, D, {k, task.qkv_stride, 1}, {queries.q_columns + skipped, ld},
-            {p, ld}, false);
-    product(num_rows, num_vecs, D, {v, task.qkv_stride, 1}, {queries.dout_columns + skipped, ld},
-            {ds, ld}, false);
-    softmax_gradient(tile, row, num_rows, vec, ld, queries);
-    if (task.keys_and_values) {
-      product(num_rows, row_vecs, num_queries, {p, ld, 1},
-              {queries.dout_rows + skipped * row_size, row_size},
-              {task.dv + key * row_size, row_size}, true);
-      product(num_rows, row_vecs, num_queries, {ds, ld, 1},
-              {queries.q_rows + skipped * row_size, row_size}, {task.dk + key * row_size, row_size},
-              true);
-    }
-    if (task.queries) {
-      product(D, num_vecs, num_rows, {k, 1, task.qkv_stride}, {ds, ld},
-              {queries.dq_columns + skipped, ld}, true);
-    }
-  });
+  tile.for_bands(
+      [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
+        const std::size_t num_vecs = end_vec - vec;
+        const std::size_t skipped = vec * kLanes;
+        const std::size_t num_queries = std::min(queries.num_queries, end_vec * kLanes) - skipped;
+        const std::size_t key = tile.first_key() + row;
+        const float* k = task.k + key * task.qkv_stride;
+        const float* v = task.v + key * task.qkv_stride;
+        float* p = queries.probabilities + row * ld + skipped;
+        float* ds = queries.dscores + row * ld + skipped;
+        product(num_rows, num_vecs, D, {k, task.qkv_stride, 1}, {queries.q_columns + skipped, ld},
+                {p, ld}, false);
+        product(num_rows, num_vecs, D, {v, task.qkv_stride, 1},
+                {queries.dout_columns + skipped, ld}, {ds, ld}, false);
+        softmax_gradient(tile, row, num_rows, vec, end_vec, ld, queries);
+        if (task.keys_and_values) {
+          product(num_rows, row_vecs, num_queries, {p, ld, 1},
+                  {queries.dout_rows + skipped * row_size, row_size},
+                  {task.dv + key * row_size, row_size}, true);
+          product(num_rows, row_vecs, num_queries, {ds, ld, 1},
+                  {queries.q_rows + skipped * row_size, row_size},
+                  {task.dk + key * row_size, row_size}, true);
+        }
+        if (task.queries) {
+          product(D, num_vecs, num_rows, {k, 1, task.qkv_stride}, {ds, ld},
+                  {queries.dq_columns + skipped, ld}, true);
+        }
+      });
 }
 
 // Gradients of a range of queries, of a range of keys, or of both (see BackwardTask). Every sum
@@ -147,11 +151,13 @@ void BackwardRange(const BackwardTask& task) {
   float factor[kMaxQueryTile];
   for (std::size_t h = task.first_head; h < task.end_head; ++h) {
     for (std::size_t first = task.first_query; first < task.end_query; first += ld) {
+      const std::size_t begin_key = std::max(task.first_key, task.first_keys.of(first, first));
+      if (begin_key >= task.end_key) break;  // later queries begin later still
       pack_queries(task, h, first, queries);
       const std::size_t end_key = std::min(task.end_key, first + queries.num_queries);
-      for (std::size_t key = task.first_key; key < end_key; key += kKeyTile) {
+      for (std::size_t key = begin_key; key < end_key; key += kKeyTile) {
         const std::size_t num_keys = std::min(kKeyTile, end_key - key);
-        backward_tile(task, {key, num_keys, first, queries.num_vecs}, queries);
+        backward_tile(task, {key, num_keys, first, queries.num_vecs, queries.first_keys}, queries);
       }
       if (task.queries) {
         std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scale));
@@ -193,6 +199,7 @@ constexpr std::int64_t kKeysPerTask = 4 * kKeyTile;
 struct Operands {
   HeadLayout heads;
   double scale;
+  AttentionMask mask;
   Tensor qkv, out, lse, dout, dqkv;
   float* scratch;
 
@@ -223,6 +230,10 @@ struct Operands {
     task.out_stride = static_cast<std::size_t>(heads.query_width());
     task.head_dim = static_cast<std::size_t>(D);
     task.num_rows = static_cast<std::size_t>(T);
+    task.first_keys.window = static_cast<std::size_t>(mask.window);
+    if (mask.document_start.defined()) {
+      task.first_keys.document_start = document_starts(mask.document_start) + b * T;
+    }
     task.scale = scale;
     task.end_head = static_cast<std::size_t>(group);
     task.end_query = static_cast<std::size_t>(T);
@@ -249,17 +260,16 @@ std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec
        row_size}}.bytes());
 }
 
-void attention_backward(Run& run, const HeadLayout& heads, double scale,
-                        const AttentionMask& /*mask*/, Tensor qkv, Tensor out, Tensor lse,
-                        Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
   const std::int64_t T = qkv.dim(1);
   const std::int64_t num_pairs = qkv.dim(0) * heads.num_kv_heads;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const std::size_t bytes = attention_backward_scratch_bytes(heads, qkv.spec());
   Run inner = run;
   const Tensor scratch = inner.take_scratch({Dtype::kU8, {static_cast<std::int64_t>(bytes)}});
-  const Operands operands = {heads, scale, qkv,  out,
-                             lse,   dout,  dqkv, static_cast<float*>(scratch.raw())};
+  const Operands operands = {
+      heads, scale, mask, qkv, out, lse, dout, dqkv, static_cast<float*>(scratch.raw())};
 
   // The number of threads chooses between the two, which is allowed only because both add up every
   // gradient in the same order and so give the same bits.

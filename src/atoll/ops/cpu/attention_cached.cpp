@@ -129,7 +129,10 @@ void merge_ranges(const float* partials, std::int64_t num_ranges, std::int64_t r
 
 void decode(Run& run, const HeadLayout& heads, const ForwardOperands& operands, std::int64_t B) {
   const std::int64_t D = heads.head_dim;
-  const std::int64_t num_keys = operands.past + 1;
+  const std::int64_t end_key = operands.past + 1;
+  const std::int64_t first_key =
+      operands.window == 0 ? 0 : std::max<std::int64_t>(0, end_key - operands.window);
+  const std::int64_t num_keys = end_key - first_key;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const std::int64_t range = std::max(kMinRange, (num_keys + kMaxRanges - 1) / kMaxRanges);
   const std::int64_t num_ranges = (num_keys + range - 1) / range;
@@ -144,7 +147,7 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands& operands, 
     const std::int64_t b = index / num_ranges / heads.num_kv_heads;
     const std::int64_t kv_head = index / num_ranges % heads.num_kv_heads;
     const std::int64_t kv =
-        b * operands.kv_batch_stride + r * range * operands.kv_stride + kv_head * D;
+        b * operands.kv_batch_stride + (first_key + r * range) * operands.kv_stride + kv_head * D;
     const DecodeTask task = {
         operands.qkv + b * heads.qkv_width() + kv_head * group * D,
         operands.k + kv,
@@ -170,7 +173,7 @@ std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& 
           .bytes());
 }
 
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t /*window*/,
+void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
                       std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
   ForwardOperands operands;
   operands.qkv = qkv.data<float>();
@@ -180,6 +183,7 @@ void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int6
   operands.kv_batch_stride = k_cache.dim(1) * heads.kv_width();
   operands.out = out.data<float>();
   operands.past = past;
+  operands.window = window;
   operands.scale = scale;
   if (qkv.dim(1) == 1) {
     decode(run, heads, operands, qkv.dim(0));

@@ -3,6 +3,7 @@
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
+#include "atoll/ops/documents.h"
 
 // clang-format off
 #include "atoll/ops/cpu/highway_targets.h"
@@ -22,24 +23,25 @@ namespace HWY_NAMESPACE {
 HWY_INLINE void softmax_tile(const TileOfScores& tile, std::size_t D, Rows<float> scores,
                              Rows<float> out, float* max, float* sum) {
   const F32 d;
-  for (std::size_t v = 0; v < tile.num_vecs; ++v) {
-    const std::size_t num_rows = tile.rows_of_vec(v);
-    if (num_rows == 0) continue;
+  for (std::size_t v = 0; v < tile.num_vecs(); ++v) {
+    const std::size_t begin = tile.begin_row(v);
+    const std::size_t end = tile.end_row(v);
+    if (begin >= end) continue;
     float* column = scores.at(0, v * kLanes);
-    if (tile.diagonal()) {
-      for (std::size_t row = 0; row < num_rows; ++row) {
+    if (tile.partial()) {
+      for (std::size_t row = begin; row < end; ++row) {
         float* p = column + row * scores.stride;
-        const Vf hidden = hn::Set(d, kHiddenScore);
-        hn::StoreU(hn::IfThenElse(tile.visible(row, v), hn::LoadU(d, p), hidden), d, p);
+        const Vf masked = hn::Set(d, kMaskedScore);
+        hn::StoreU(hn::IfThenElse(tile.visible(row, v), hn::LoadU(d, p), masked), d, p);
       }
     }
     const Vf old_max = hn::LoadU(d, max + v * kLanes);
     Vf new_max = old_max;
-    for (std::size_t row = 0; row < num_rows; ++row) {
+    for (std::size_t row = begin; row < end; ++row) {
       new_max = hn::Max(new_max, hn::LoadU(d, column + row * scores.stride));
     }
     Vf tile_sum = hn::Zero(d);
-    for (std::size_t row = 0; row < num_rows; ++row) {
+    for (std::size_t row = begin; row < end; ++row) {
       float* p = column + row * scores.stride;
       const Vf e = exp2_lanes(hn::Sub(hn::LoadU(d, p), new_max));
       tile_sum = hn::Add(tile_sum, e);
@@ -55,8 +57,9 @@ HWY_INLINE void softmax_tile(const TileOfScores& tile, std::size_t D, Rows<float
   }
 }
 
-// One tile of queries against all keys up to the last of them (Dao et al. 2022, algorithm 1), with
-// everything transposed: queries in lanes, keys and values read element by element where they are.
+// One tile of queries against the keys from the first that any sees to the last of them (Dao et al.
+// 2022, algorithm 1), with everything transposed: queries in lanes, keys and values read element by
+// element where they are.
 void ForwardTile(const ForwardTask& task) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
@@ -66,6 +69,7 @@ void ForwardTile(const ForwardTask& task) {
   HWY_ALIGN float score_buffer[kKeyTile * kMaxQueryTile];
   HWY_ALIGN float max[kMaxQueryTile];
   HWY_ALIGN float sum[kMaxQueryTile];
+  HWY_ALIGN std::int32_t first_keys[kMaxQueryTile];
   const Rows<float> q = {q_buffer, ld};
   const Rows<float> out = {out_buffer, ld};
   const Rows<float> scores = {score_buffer, ld};
@@ -74,21 +78,25 @@ void ForwardTile(const ForwardTask& task) {
   std::fill_n(out_buffer, padded(D) * ld, 0.0F);
   std::fill_n(max, kMaxQueryTile, kHiddenScore);
   std::fill_n(sum, kMaxQueryTile, 0.0F);
+  task.first_keys.fill(0, task.first_query, task.num_queries, first_keys);
 
-  const std::size_t num_keys = task.first_query + task.num_queries;
-  for (std::size_t key = 0; key < num_keys; key += kKeyTile) {
-    const TileOfScores tile = {key, std::min(kKeyTile, num_keys - key), task.first_query, num_vecs};
+  const std::size_t end_key = task.first_query + task.num_queries;
+  for (auto key = static_cast<std::size_t>(first_keys[0]); key < end_key; key += kKeyTile) {
+    const TileOfScores tile(key, std::min(kKeyTile, end_key - key), task.first_query, num_vecs,
+                            first_keys);
     const float* k = task.k + key * task.kv_stride;
     const float* v = task.v + key * task.kv_stride;
-    tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec) HWY_ATTR {
-      product(num_rows, num_vecs - vec, D, {k + row * task.kv_stride, task.kv_stride, 1},
-              {q.at(0, vec * kLanes), ld}, {scores.at(row, vec * kLanes), ld}, false);
-    });
+    tile.for_bands(
+        [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
+          product(num_rows, end_vec - vec, D, {k + row * task.kv_stride, task.kv_stride, 1},
+                  {q.at(0, vec * kLanes), ld}, {scores.at(row, vec * kLanes), ld}, false);
+        });
     softmax_tile(tile, D, scores, out, max, sum);
-    tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec) HWY_ATTR {
-      product(D, num_vecs - vec, num_rows, {v + row * task.kv_stride, 1, task.kv_stride},
-              {scores.at(row, vec * kLanes), ld}, {out.at(0, vec * kLanes), ld}, true);
-    });
+    tile.for_bands(
+        [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
+          product(D, end_vec - vec, num_rows, {v + row * task.kv_stride, 1, task.kv_stride},
+                  {scores.at(row, vec * kLanes), ld}, {out.at(0, vec * kLanes), ld}, true);
+        });
   }
 
   for (std::size_t i = 0; i < task.num_queries; ++i) {
@@ -137,13 +145,17 @@ void forward_tiles(Run& run, std::int64_t B, std::int64_t T, const HeadLayout& h
     task.head_dim = static_cast<std::size_t>(heads.head_dim);
     task.num_queries = static_cast<std::size_t>(std::min(tile, T - first));
     task.first_query = static_cast<std::size_t>(operands.past + first);
+    task.first_keys.window = static_cast<std::size_t>(operands.window);
+    if (operands.document_start != nullptr) {
+      task.first_keys.document_start = operands.document_start + row;
+    }
     task.scale = operands.scale;
     HWY_DYNAMIC_DISPATCH(ForwardTile)(task);
   });
 }
 
-void attention_forward(Run& run, const HeadLayout& heads, double scale,
-                       const AttentionMask& /*mask*/, Tensor qkv, Tensor out, Tensor lse) {
+void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                       Tensor qkv, Tensor out, Tensor lse) {
   ForwardOperands operands;
   operands.qkv = qkv.data<float>();
   operands.k = operands.qkv + heads.query_width();
@@ -152,6 +164,8 @@ void attention_forward(Run& run, const HeadLayout& heads, double scale,
   operands.kv_batch_stride = qkv.dim(1) * heads.qkv_width();
   operands.out = out.data<float>();
   operands.lse = lse.data<float>();
+  operands.window = mask.window;
+  operands.document_start = document_starts(mask.document_start);
   operands.scale = scale;
   forward_tiles(run, qkv.dim(0), qkv.dim(1), heads, operands);
 }

@@ -2,14 +2,16 @@
 
 // How the tiled attention kernels cut their work: functions of the shapes alone.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 namespace atl::ops::cpu {
 
 /// Keys per tile: with kMaxQueryTile, 16 KiB of scores.
 constexpr std::size_t kKeyTile = 64;
 constexpr std::size_t kMaxQueryTile = 64;
-/// Keys per band of a tile on the diagonal; finer bands waste less and pay more per band.
+/// Keys per band of a tile that is partly masked; finer bands waste less and pay more per band.
 constexpr std::size_t kDiagonalBand = 16;
 /// Elements of the buffers that hold one tile of queries, keys or values: 32 KiB.
 constexpr std::size_t kTileElements = 8192;
@@ -24,6 +26,28 @@ constexpr std::size_t query_tile(std::size_t head_dim) {
 constexpr std::size_t padded(std::size_t head_dim) {
   return (head_dim + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
 }
+
+/// What bounds the keys of a run of queries from below, beside causality; see ops::AttentionMask.
+struct FirstKeys {
+  std::size_t window = 0;                        ///< 0: none
+  const std::int32_t* document_start = nullptr;  ///< of the run's first query; null: 0
+
+  /// The first key that query `i` of the run sees, which is at `position`.
+  std::size_t of(std::size_t i, std::size_t position) const {
+    const std::size_t start =
+        document_start == nullptr ? 0 : static_cast<std::size_t>(document_start[i]);
+    return window == 0 || position < window ? start : std::max(start, position - window + 1);
+  }
+  /// first_keys[i] = of(first + i, position + i) for a tile of queries from `first` on; what is
+  /// left of kMaxQueryTile repeats the last, so that the whole never falls.
+  void fill(std::size_t first, std::size_t position, std::size_t num_queries,
+            std::int32_t* first_keys) const {
+    for (std::size_t i = 0; i < kMaxQueryTile; ++i) {
+      const std::size_t query = std::min(i, num_queries - 1);
+      first_keys[i] = static_cast<std::int32_t>(of(first + query, position + query));
+    }
+  }
+};
 
 /// Scores carry this factor, so that 2^x serves for e^x; kLn2 takes it back out of the log-sum-exp.
 constexpr double kLog2E = 1.4426950408889634;

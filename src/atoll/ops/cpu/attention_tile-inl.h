@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "atoll/ops/cpu/attention_shape.h"
@@ -227,46 +228,91 @@ HWY_INLINE void unpack_transposed(Rows<float> columns, const float* factor, std:
 }
 
 /// The scores of one tile of keys against one tile of queries: element (key, query) of the
-/// transposed score matrix, queries in lanes, so that a softmax needs no sum across lanes. A tile
-/// on the diagonal is worked off in bands of keys, each leaving out the vectors of queries that
-/// come before all its keys.
-struct TileOfScores {
-  std::size_t first_key;
-  std::size_t num_keys;
-  std::size_t first_query;  // position of lane 0
-  std::size_t num_vecs;     // vectors of queries
+/// transposed score matrix, queries in lanes, so that a softmax needs no sum across lanes. The keys
+/// a query sees are one stretch, and both its ends move up from query to query. A tile that holds
+/// such an end is worked off in bands of keys, each leaving out the vectors of queries on either
+/// side that see none of its keys; a band's queries are one stretch too.
+class TileOfScores {
+ public:
+  /// Keys first_key + [0, num_keys) against num_vecs vectors of queries, lane 0 at first_query.
+  /// first_keys: per lane, never falling, the first key its query sees; aligned, and outlives this.
+  HWY_INLINE TileOfScores(std::size_t first_key, std::size_t num_keys, std::size_t first_query,
+                          std::size_t num_vecs, const std::int32_t* first_keys)
+      : first_key_(first_key),
+        num_keys_(num_keys),
+        first_query_(first_query),
+        num_vecs_(num_vecs),
+        first_keys_(first_keys),
+        diagonal_(first_key + num_keys > first_query + 1),
+        cut_(first_key_of(num_vecs * kLanes - 1) > first_key) {}
 
-  HWY_INLINE bool diagonal() const { return first_key + num_keys > first_query + 1; }
-  HWY_INLINE std::size_t band() const { return diagonal() ? kDiagonalBand : num_keys; }
-  /// The first vector with a query that sees key `row` of the tile.
-  HWY_INLINE std::size_t first_vec(std::size_t row) const {
-    const std::size_t key = first_key + row;
-    return key > first_query ? (key - first_query) / kLanes : 0;
+  HWY_INLINE std::size_t first_key() const { return first_key_; }
+  HWY_INLINE std::size_t num_vecs() const { return num_vecs_; }
+  /// Is some score masked?
+  HWY_INLINE bool partial() const { return diagonal_ || cut_; }
+  /// The rows [begin, end) of the bands that reach vector v; the others hold no scores there.
+  HWY_INLINE std::size_t begin_row(std::size_t v) const {
+    const std::size_t key = first_key_of(v * kLanes);
+    if (!cut_ || key <= first_key_) return 0;
+    if (key - first_key_ >= num_keys_) return num_keys_;
+    return (key - first_key_) / kBand * kBand;
   }
-  /// How many rows the bands that reach vector v have together; the others hold no scores there.
-  HWY_INLINE std::size_t rows_of_vec(std::size_t v) const {
-    if (!diagonal()) return num_keys;
-    const std::size_t end = first_query + (v + 1) * kLanes;
-    if (end <= first_key) return 0;
-    const std::size_t bands = (end - first_key + kDiagonalBand - 1) / kDiagonalBand;
-    return std::min(num_keys, bands * kDiagonalBand);
+  HWY_INLINE std::size_t end_row(std::size_t v) const {
+    if (!diagonal_) return num_keys_;
+    const std::size_t end = first_query_ + (v + 1) * kLanes;
+    if (end <= first_key_) return 0;
+    return std::min(num_keys_, (end - first_key_ + kBand - 1) / kBand * kBand);
   }
   /// Lanes of vector v whose query sees key `row`.
   HWY_INLINE hn::Mask<F32> visible(std::size_t row, std::size_t v) const {
     const F32 d;
-    const auto lead = static_cast<std::ptrdiff_t>(first_key + row) -
-                      static_cast<std::ptrdiff_t>(first_query + v * kLanes);
-    return hn::Ge(hn::Iota(d, 0.0F), hn::Set(d, static_cast<float>(lead)));
+    const auto lead = static_cast<std::ptrdiff_t>(first_key_ + row) -
+                      static_cast<std::ptrdiff_t>(first_query_ + v * kLanes);
+    const auto not_later = hn::Ge(hn::Iota(d, 0.0F), hn::Set(d, static_cast<float>(lead)));
+    if (!cut_) return not_later;
+    const hn::RebindToSigned<F32> di;
+    const auto key = hn::Set(di, static_cast<std::int32_t>(first_key_ + row));
+    const auto too_early = hn::Lt(key, hn::Load(di, first_keys_ + v * kLanes));
+    return hn::And(not_later, hn::Not(hn::RebindMask(d, too_early)));
   }
-  /// fn(first row, number of rows, first vector) for each band with anything visible.
+  /// fn(first row, number of rows, first vector, end of the vectors) for each band with anything
+  /// visible.
   template <class Fn>
   HWY_INLINE void for_bands(Fn fn) const {
-    for (std::size_t row = 0; row < num_keys; row += band()) {
+    const std::size_t band = partial() ? kBand : num_keys_;
+    for (std::size_t row = 0; row < num_keys_; row += band) {
+      const std::size_t num_rows = std::min(band, num_keys_ - row);
       const std::size_t vec = first_vec(row);
-      if (vec >= num_vecs) break;
-      fn(row, std::min(band(), num_keys - row), vec);
+      const std::size_t end = end_vec(row + num_rows - 1);
+      if (vec < end) fn(row, num_rows, vec, end);
     }
   }
+
+ private:
+  static constexpr std::size_t kBand = kDiagonalBand;
+
+  HWY_INLINE std::size_t first_key_of(std::size_t lane) const {
+    return static_cast<std::size_t>(first_keys_[lane]);
+  }
+  // The first vector with a query that does not come before key `row`.
+  HWY_INLINE std::size_t first_vec(std::size_t row) const {
+    const std::size_t key = first_key_ + row;
+    return key > first_query_ ? (key - first_query_) / kLanes : 0;
+  }
+  // The end of the vectors with a query whose first key is `row` or before.
+  HWY_INLINE std::size_t end_vec(std::size_t row) const {
+    std::size_t end = num_vecs_;
+    while (cut_ && end > 0 && first_key_of((end - 1) * kLanes) > first_key_ + row) --end;
+    return end;
+  }
+
+  std::size_t first_key_;
+  std::size_t num_keys_;
+  std::size_t first_query_;
+  std::size_t num_vecs_;
+  const std::int32_t* first_keys_;
+  bool diagonal_;  // a query comes before a key
+  bool cut_;       // a query's first key comes after the tile's
 };
 
 }  // namespace HWY_NAMESPACE

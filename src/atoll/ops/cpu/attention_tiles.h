@@ -9,8 +9,11 @@
 
 namespace atl::ops::cpu {
 
-/// What a masked score is: finite, so that maxima and differences are, and far below any real one.
+/// Where a row's running maximum begins: finite, so that differences are, and far below any score.
 constexpr float kHiddenScore = -1e30F;
+/// What a masked score is. Half of it is the running maximum of a row that has seen no key yet, so
+/// that even there a masked score weighs nothing.
+constexpr float kMaskedScore = 2 * kHiddenScore;
 
 /// One tile of queries of one head. Rows of q, k, v and out lie `stride` elements apart.
 struct ForwardTask {
@@ -24,7 +27,8 @@ struct ForwardTask {
   std::size_t out_stride = 0;
   std::size_t head_dim = 0;
   std::size_t num_queries = 0;  ///< at most query_tile(head_dim)
-  std::size_t first_query = 0;  ///< position of the first one: it sees keys 0 .. first_query
+  std::size_t first_query = 0;  ///< position of the first one: the last key it sees
+  FirstKeys first_keys;         ///< of the tile's queries
   double scale = 1;
 };
 
@@ -60,6 +64,7 @@ struct BackwardTask {
   std::size_t out_stride = 0;
   std::size_t head_dim = 0;
   std::size_t num_rows = 0;
+  FirstKeys first_keys;  ///< of all queries
   double scale = 1;
   std::size_t first_head = 0, end_head = 0;    ///< of the group
   std::size_t first_query = 0, end_query = 0;  ///< first_query is a tile's first
@@ -78,6 +83,9 @@ struct ForwardOperands {
   float* out = nullptr;              ///< (B, T, query_width)
   float* lse = nullptr;              ///< (B, num_heads, T) or null
   std::int64_t past = 0;             ///< position of the first query
+  std::int64_t window = 0;           ///< see ops::AttentionMask
+  /// (B, T) or null.
+  const std::int32_t* document_start = nullptr;
   double scale = 1;
 };
 
