@@ -1,12 +1,15 @@
 #pragma once
 
 #include "atoll/nn/linear.h"
+#include "atoll/ops/attention.h"
 #include "atoll/ops/rope.h"
 
 namespace atl::nn {
 
-/// Causal self-attention with its two projections: qkv = x Wqkv^T, rotated by position when there
-/// is a rope table, attention, y = out Wo^T.  x, y: (B, T, C).
+/// Causal self-attention with its two projections: qkv = x Wqkv^T, queries and keys normalised when
+/// there are scales for it, rotated by position when there is a rope table, attention,
+/// y = out Wo^T.  x, y: (B, T, C). Where the batch has document_start, documents do not see each
+/// other and positions count from their first.
 class SelfAttention final : public Layer {
  public:
   struct Options {
@@ -14,9 +17,12 @@ class SelfAttention final : public Layer {
     double scale = 0;                      ///< of the scores; 1 / sqrt(head_dim) in most models
     const Constant* rope_table = nullptr;  ///< (P, head_dim), see ops::rope; null: no rotation
     int index = 0;                         ///< which pair of KvCache tensors is this layer's
+    std::int64_t window = 0;               ///< see ops::AttentionMask; 0: none
+    double qk_norm_eps = 1e-6;             ///< see ops::qk_norm_forward
   };
-  /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C.
-  SelfAttention(Options options, Linear qkv, Linear out);
+  /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: (head_dim), the
+  /// scales of each query and key head's RMSNorm; empty names mean no such norm.
+  SelfAttention(Options options, Linear qkv, Linear out, Param q_norm = {}, Param k_norm = {});
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -25,11 +31,17 @@ class SelfAttention final : public Layer {
   void visit(ParamVisitor& visitor) override;
 
  private:
-  void rotate(Run& run, std::int64_t first_position, bool inverse, Tensor qkv) const;
+  bool has_qk_norm() const { return !q_norm_.name.empty(); }
+  ops::AttentionMask mask(const Pass& pass) const;
+  void rotate(Run& run, std::int64_t first_position, Tensor document_start, bool inverse,
+              Tensor qkv) const;
+  void add_norm_gradient(Run& run, const Tensor& dweights, std::int64_t row, Param& norm) const;
 
   Options options_;
   Linear qkv_;
   Linear out_;
+  Param q_norm_;
+  Param k_norm_;
 };
 
 }  // namespace atl::nn

@@ -9,6 +9,7 @@
 #include "atoll/nn/linear.h"
 #include "atoll/nn/mlp.h"
 #include "atoll/nn/models/parts.h"
+#include "atoll/nn/models/rope.h"
 #include "atoll/nn/norm.h"
 #include "atoll/nn/recompute.h"
 #include "atoll/nn/sequential.h"

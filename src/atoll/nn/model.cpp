@@ -35,9 +35,13 @@ ParameterCount count_parameters(const Model& model) {
 double flops_per_token(const Model& model, std::int64_t sequence_length) {
   const ParameterCount count = count_parameters(model);
   const auto weights = static_cast<double>(count.total - count.position);
-  const auto attention = static_cast<double>(model.config.num_layers * sequence_length *
-                                             model.config.heads.query_width());
-  return 6.0 * weights + 6.0 * attention;
+  const auto length = static_cast<double>(sequence_length);
+  double keys = 0;  // twice the mean number that a query sees, over all layers
+  for (std::int64_t layer = 0; layer < model.config.num_layers; ++layer) {
+    const auto window = static_cast<double>(model.config.window(layer));
+    keys += window > 0 && window < length ? 2 * window - window * window / length : length;
+  }
+  return 6.0 * weights + 6.0 * keys * static_cast<double>(model.config.heads.query_width());
 }
 
 std::string flops_formula() {

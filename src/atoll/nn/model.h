@@ -12,10 +12,26 @@
 
 namespace atl::nn {
 
+/// How rotary frequencies change so that a model reads further than it was first trained to.
+struct RopeScaling {
+  enum class Kind {
+    kNone,
+    kLinear,  ///< all are divided by `factor` (Chen et al. 2023, "position interpolation")
+    kLlama3,  ///< slow ones are divided, fast ones stay, between them a blend (Llama 3.1)
+  };
+  Kind kind = Kind::kNone;
+  double factor = 1;
+  // Of kLlama3. Slow is a wavelength above original_max_positions / low_freq_factor, fast one below
+  // original_max_positions / high_freq_factor.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  std::int64_t original_max_positions = 0;
+};
+
 /// The shape of a decoder-only language model, whatever its family. Field meanings are those of
 /// Hugging Face's config.json.
 struct ModelConfig {
-  std::string family;  ///< config.json's model_type: "llama", "gpt2"
+  std::string family;  ///< config.json's model_type: "llama", "mistral", "qwen2", "gpt2", ...
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_layers = 0;
@@ -23,16 +39,29 @@ struct ModelConfig {
   std::int64_t intermediate_size = 0;
   std::int64_t max_positions = 0;
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  /// Keys that a query of a windowed layer sees, its own included; 0: no layer has a window.
+  std::int64_t sliding_window = 0;
+  /// Which layers have the window; empty: all of them.
+  std::vector<bool> windowed_layers;
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_embeddings = false;
-  bool attention_bias = false;
+  bool attention_bias = false;  ///< on the query, key, value and output projections
+  bool qkv_bias = false;        ///< on all of these but the output
+  bool qk_norm = false;         ///< RMSNorm over each query and key head, before they rotate
   bool mlp_bias = false;
   std::string activation;
   std::int64_t bos_token = -1;  ///< -1: the model has none
   std::int64_t eos_token = -1;
   /// The config.json this came from, to be written back as it was; empty for a new model.
   std::string source_json;
+
+  /// The window of layer `layer`; 0: it sees everything before.
+  std::int64_t window(std::int64_t layer) const {
+    if (windowed_layers.empty()) return sliding_window;
+    return windowed_layers[static_cast<std::size_t>(layer)] ? sliding_window : 0;
+  }
 };
 
 /// What a run decides about a model, beside its shape.
@@ -67,7 +96,8 @@ ParameterCount count_parameters(const Model& model);
 
 /// Floating-point operations of training on one token at sequence length T, as in MFU:
 /// 6 N + 6 L T Q, N without position embeddings, Q = heads * head_dim; the second term is causal
-/// attention, half of the full square (Chowdhery et al. 2022, appendix B).
+/// attention, half of the full square (Chowdhery et al. 2022, appendix B). A layer with a window
+/// of W < T counts the keys that its queries see: 2 W - W^2 / T in place of T.
 double flops_per_token(const Model& model, std::int64_t sequence_length);
 /// That formula as a line for people.
 std::string flops_formula();

@@ -47,7 +47,13 @@ class LayerBench final : public ParamVisitor {
   }
 
   Pass pass() {
-    return {.x = x, .y = y, .dx = dx, .dy = r, .kept = pass_kept_, .owed = pass_owed_};
+    return {.x = x,
+            .y = y,
+            .dx = dx,
+            .dy = r,
+            .kept = pass_kept_,
+            .owed = pass_owed_,
+            .batch = &batch};
   }
 
   double loss() {
@@ -85,6 +91,7 @@ class LayerBench final : public ParamVisitor {
 
   test::TestRun run;
   Tensor x, y, r, dx;
+  Batch batch;  ///< empty, unless a test says where documents begin
   std::vector<Param*> params;
 
  private:

@@ -1,15 +1,27 @@
 #include "atoll/nn/models/config_reader.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "atoll/base/error.h"
 #include "atoll/base/nesting.h"
 
 namespace atl::nn {
 
 using nlohmann::json;
+
+namespace {
+
+// A value as a message shows it: whole when short.
+std::string shown(const json& value) {
+  constexpr std::size_t kLongest = 200;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+}  // namespace
 
 struct ConfigReader::Impl {
   json object;
@@ -27,7 +39,7 @@ struct ConfigReader::Impl {
     throw user_error("{} has no field \"{}\", which this model family needs", origin, field);
   }
   Error wrong_type(const char* field, const char* wanted, const json& value) const {
-    return user_error("{}: \"{}\" must be {}, not {}", origin, field, wanted, value.dump());
+    return user_error("{}: \"{}\" must be {}, not {}", origin, field, wanted, shown(value));
   }
 };
 
@@ -63,11 +75,14 @@ std::int64_t ConfigReader::integer(const char* field, std::int64_t fallback) {
   return impl_->find(field) == nullptr ? fallback : integer(field);
 }
 
+double ConfigReader::number(const char* field) {
+  const json& value = impl_->require(field);
+  if (!value.is_number()) throw impl_->wrong_type(field, "a number", value);
+  return value.get<double>();
+}
+
 double ConfigReader::number(const char* field, double fallback) {
-  const json* value = impl_->find(field);
-  if (value == nullptr) return fallback;
-  if (!value->is_number()) throw impl_->wrong_type(field, "a number", *value);
-  return value->get<double>();
+  return impl_->find(field) == nullptr ? fallback : number(field);
 }
 
 bool ConfigReader::boolean(const char* field, bool fallback) {
@@ -87,6 +102,16 @@ std::string ConfigReader::text(const char* field, const std::string& fallback) {
   return impl_->find(field) == nullptr ? fallback : text(field);
 }
 
+std::vector<std::string> ConfigReader::texts(const char* field) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return {};
+  const auto is_text = [](const json& element) { return element.is_string(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_text)) {
+    throw impl_->wrong_type(field, "a list of texts", *value);
+  }
+  return value->get<std::vector<std::string>>();
+}
+
 std::int64_t ConfigReader::token_id(const char* field) {
   const json* value = impl_->find(field);
   if (value == nullptr) return -1;
@@ -102,11 +127,20 @@ std::unique_ptr<ConfigReader> ConfigReader::object(const char* field) {
   return std::make_unique<ConfigReader>(value->dump(), impl_->origin + ": " + field);
 }
 
+bool ConfigReader::contains(const char* field) const {
+  return impl_->object.contains(field);
+}
+
+Error ConfigReader::refused(const char* field, std::string_view why) const {
+  return user_error("{}: \"{}\" is {}, {}", impl_->origin, field,
+                    shown(impl_->object.value(field, json())), why);
+}
+
 void ConfigReader::only(const char* field, std::string_view allowed) {
   const json* value = impl_->find(field);
   if (value == nullptr || *value == json::parse(allowed)) return;
   throw user_error("{}: \"{}\" is {}, and atoll computes this family only with {}", impl_->origin,
-                   field, value->dump(), allowed);
+                   field, shown(*value), allowed);
 }
 
 void ConfigReader::ignore(std::initializer_list<const char*> fields) {
@@ -119,7 +153,7 @@ void ConfigReader::finish() const {
     throw user_error(
         "{}: atoll does not know the field \"{}\" (here {}) and will not guess whether it changes "
         "the mathematics; remove it if it does not",
-        impl_->origin, field, value.dump());
+        impl_->origin, field, shown(value));
   }
 }
 

@@ -5,6 +5,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "atoll/base/error.h"
 
 namespace atl::nn {
 
@@ -22,10 +25,13 @@ class ConfigReader {
   // The two-argument forms give `fallback` when the field is absent or null.
   std::int64_t integer(const char* field);
   std::int64_t integer(const char* field, std::int64_t fallback);
+  double number(const char* field);
   double number(const char* field, double fallback);
   bool boolean(const char* field, bool fallback);
   std::string text(const char* field);
   std::string text(const char* field, const std::string& fallback);
+  /// A list of texts; empty when absent or null.
+  std::vector<std::string> texts(const char* field);
   /// An id, or the first of a list of ids; -1 when absent or null.
   std::int64_t token_id(const char* field);
 
@@ -33,6 +39,11 @@ class ConfigReader {
   /// its own finish().
   std::unique_ptr<ConfigReader> object(const char* field);
 
+  /// Whether the field is there, be it null: some fields' absence and null say different things.
+  bool contains(const char* field) const;
+  /// The error for a field whose value atoll does not compute: names file, field and value, then
+  /// says `why`.
+  Error refused(const char* field, std::string_view why) const;
   /// Refuses a field that is there with any value but null or the JSON text `allowed`.
   void only(const char* field, std::string_view allowed);
   /// Fields that say nothing about what training or inference in f32 computes.

@@ -7,7 +7,8 @@
 namespace atl::nn {
 
 std::span<const Family> families() {
-  static const std::array<Family, 2> all = {llama_family(), gpt2_family()};
+  static const std::array all = {llama_family(), mistral_family(), qwen2_family(), qwen3_family(),
+                                 gpt2_family()};
   return all;
 }
 

@@ -21,6 +21,9 @@ struct Family {
 };
 
 Family llama_family();
+Family mistral_family();
+Family qwen2_family();
+Family qwen3_family();
 Family gpt2_family();
 
 /// All families, in the order help texts list them.

@@ -1,11 +1,18 @@
 #include "atoll/nn/models/family.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numbers>
 #include <set>
+
+#include "atoll/nn/models/rope.h"
 
 namespace atl::nn {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 const char kLlama[] = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100,
@@ -19,8 +26,33 @@ const char kGpt2[] = R"({
   "n_positions": 32, "n_ctx": 32, "activation_function": "gelu_new", "resid_pdrop": 0.1,
   "layer_norm_epsilon": 1e-05, "bos_token_id": 50256, "eos_token_id": 50256})";
 
+const char kMistral[] = R"({
+  "model_type": "mistral", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 3,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 24,
+  "max_position_embeddings": 32, "rms_norm_eps": 1e-05, "sliding_window": 8, "eos_token_id": 2})";
+
+const char kQwen2[] = R"({
+  "model_type": "qwen2", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 3,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
+  "max_position_embeddings": 32, "use_sliding_window": true, "sliding_window": 8,
+  "max_window_layers": 1, "tie_word_embeddings": true, "eos_token_id": 2})";
+
+const char kQwen3[] = R"({
+  "model_type": "qwen3", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 3,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 24,
+  "max_position_embeddings": 32, "attention_bias": false, "use_sliding_window": false,
+  "sliding_window": null, "rope_theta": 1000000, "eos_token_id": 2})";
+
+const char* const kAll[] = {kLlama, kMistral, kQwen2, kQwen3, kGpt2};
+
 std::string with(std::string json, const std::string& field) {
   return json.insert(1, field + ", ");
+}
+
+std::string changed(std::string json, const std::string& from, const std::string& to) {
+  const auto at = json.find(from);
+  if (at == std::string::npos) ADD_FAILURE() << from << " is not in " << json;
+  return json.replace(at, from.size(), to);
 }
 
 std::string error_of(const std::string& json) {
@@ -57,8 +89,80 @@ TEST(Family, ReadsTheShapeOfAGpt2) {
   EXPECT_TRUE(config.tie_embeddings);
 }
 
+TEST(Family, ReadsWhichLayersHaveAWindow) {
+  const ModelConfig mistral = parse_config(kMistral, "x");
+  EXPECT_EQ(mistral.window(0), 8);
+  EXPECT_EQ(mistral.window(2), 8);
+  const ModelConfig qwen2 = parse_config(kQwen2, "x");
+  EXPECT_EQ(qwen2.window(0), 0);
+  EXPECT_EQ(qwen2.window(1), 8);
+  EXPECT_EQ(parse_config(kQwen3, "x").sliding_window, 0);
+  const ModelConfig listed = parse_config(
+      with(kQwen2,
+           R"("layer_types": ["sliding_attention", "full_attention", "sliding_attention"])"),
+      "x");
+  EXPECT_EQ(listed.windowed_layers, std::vector<bool>({true, false, true}));
+  const ModelConfig none =
+      parse_config(changed(kMistral, R"("sliding_window": 8)", R"("sliding_window": null)"), "x");
+  EXPECT_EQ(none.window(0), 0);
+  const ModelConfig absent = parse_config(changed(kMistral, R"("sliding_window": 8, )", ""), "x");
+  EXPECT_EQ(absent.window(0), 4096) << "what transformers takes it for";
+}
+
+TEST(Family, ReadsBothFormsOfScaledRotation) {
+  const std::string fields = R"("factor": 8.0, "low_freq_factor": 1, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 16)";
+  const ModelConfig old_form =
+      parse_config(with(kLlama, R"("rope_scaling": {"rope_type": "llama3", )" + fields + "}"), "x");
+  const ModelConfig new_form = parse_config(
+      with(changed(kLlama, R"("rope_theta": 5000.0,)", ""),
+           R"("rope_parameters": {"rope_theta": 5000.0, "rope_type": "llama3", )" + fields + "}"),
+      "x");
+  for (const ModelConfig& config : {old_form, new_form}) {
+    EXPECT_EQ(config.rope_theta, 5000.0);
+    EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kLlama3);
+    EXPECT_EQ(config.rope_scaling.factor, 8);
+    EXPECT_EQ(config.rope_scaling.original_max_positions, 16);
+  }
+  const ModelConfig linear =
+      parse_config(with(kQwen3, R"("rope_scaling": {"type": "linear", "factor": 2})"), "x");
+  EXPECT_EQ(linear.rope_scaling.kind, RopeScaling::Kind::kLinear);
+  EXPECT_EQ(linear.rope_scaling.factor, 2);
+}
+
+TEST(Rope, Llama3StretchesSlowFrequenciesAndKeepsFastOnes) {
+  const RopeScaling scaling = {.kind = RopeScaling::Kind::kLlama3,
+                               .factor = 8,
+                               .low_freq_factor = 1,
+                               .high_freq_factor = 4,
+                               .original_max_positions = 100};
+  const std::vector<float> plain = rope_frequencies(64, 10000, {});
+  const std::vector<float> stretched = rope_frequencies(64, 10000, scaling);
+  int blended = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / plain[i];
+    if (wavelength < 25) {
+      EXPECT_EQ(stretched[i], plain[i]);
+    } else if (wavelength > 100) {
+      EXPECT_EQ(stretched[i], plain[i] / 8);
+    } else {
+      ++blended;
+      EXPECT_GT(stretched[i], plain[i] / 8);
+      EXPECT_LT(stretched[i], plain[i]);
+    }
+  }
+  EXPECT_GT(blended, 0);
+}
+
 TEST(Family, ANewModelsConfigReadsBackTheSame) {
-  for (const char* json : {kLlama, kGpt2}) {
+  const std::string stretched = with(kLlama, R"("rope_scaling": {"rope_type": "llama3",
+      "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+      "original_max_position_embeddings": 16})");
+  const std::string mixed =
+      with(kQwen3, R"("layer_types": ["full_attention", "full_attention", "full_attention"])");
+  std::vector<std::string> configs(std::begin(kAll), std::end(kAll));
+  configs.insert(configs.end(), {stretched, mixed});
+  for (const std::string& json : configs) {
     ModelConfig config = parse_config(json, "x");
     config.source_json.clear();
     const ModelConfig again = parse_config(config_json(config), "y");
@@ -70,6 +174,11 @@ TEST(Family, ANewModelsConfigReadsBackTheSame) {
     EXPECT_EQ(again.norm_eps, config.norm_eps);
     EXPECT_EQ(again.tie_embeddings, config.tie_embeddings);
     EXPECT_EQ(again.eos_token, config.eos_token);
+    EXPECT_EQ(again.rope_scaling.kind, config.rope_scaling.kind);
+    EXPECT_EQ(again.rope_scaling.original_max_positions,
+              config.rope_scaling.original_max_positions);
+    EXPECT_EQ(again.sliding_window, config.sliding_window);
+    EXPECT_EQ(again.windowed_layers, config.windowed_layers);
   }
 }
 
@@ -83,6 +192,27 @@ TEST(Family, ParametersCarryTheNamesOfHuggingFaceFiles) {
   build_model(parse_config(kGpt2, "x"), {})->visit(gpt2);
   EXPECT_EQ(gpt2.names.size(), 4U + 2 * 12);
   EXPECT_TRUE(gpt2.names.contains("transformer.h.0.attn.c_attn.weight"));
+  Names qwen2;
+  build_model(parse_config(kQwen2, "x"), {})->visit(qwen2);
+  EXPECT_EQ(qwen2.names.size(), 2U + 3 * 12) << "biases of q, k and v, none of o";
+  EXPECT_TRUE(qwen2.names.contains("model.layers.2.self_attn.v_proj.bias"));
+  Names qwen3;
+  build_model(parse_config(kQwen3, "x"), {})->visit(qwen3);
+  EXPECT_EQ(qwen3.names.size(), 3U + 3 * 11);
+  EXPECT_TRUE(qwen3.names.contains("model.layers.2.self_attn.q_norm.weight"));
+}
+
+TEST(Family, AWindowCountsForTheKeysThatAreSeen) {
+  // With a window of 8 of 16 tokens, queries see 1, 2, ... 7, 8, 8, ...: 100 keys where 136 are
+  // without; the formula's continuous form says 96 and 128.
+  const auto windowed = build_model(parse_config(kMistral, "x"), {});
+  const auto whole = build_model(
+      parse_config(changed(kMistral, R"("sliding_window": 8)", R"("sliding_window": null)"), "x"),
+      {});
+  const double width = 4 * 6;
+  EXPECT_EQ(flops_per_token(*whole, 16) - flops_per_token(*windowed, 16),
+            12 * 3 * width * (128 - 96) / 16);
+  EXPECT_EQ(flops_per_token(*whole, 8), flops_per_token(*windowed, 8));
 }
 
 TEST(Family, ReadsRotationAsTransformers5WritesIt) {
@@ -101,22 +231,93 @@ TEST(Family, RefusesNumbersThatCannotBe) {
   EXPECT_NE(error_of(json).find("epsilon"), std::string::npos);
 }
 
-TEST(Family, RefusesWhatItWouldComputeWrongly) {
-  EXPECT_NE(error_of(with(kLlama, R"("rope_scaling": {"type": "linear"})")).find("rope_scaling"),
-            std::string::npos);
-  EXPECT_NE(error_of(with(kLlama, R"("hidden_act": "gelu")")).find("hidden_act"),
-            std::string::npos);
-  EXPECT_NE(error_of(with(kLlama, R"("logit_softcap": 30)")).find("logit_softcap"),
-            std::string::npos);
-  EXPECT_NE(error_of(with(kGpt2, R"("scale_attn_weights": false)")).find("scale_attn_weights"),
-            std::string::npos);
+// Each family with a field that would change what it computes: the error names file, field, value.
+struct Refusal {
+  const char* base;
+  const char* field;
+  const char* value;
+};
+
+TEST(Family, RefusesFieldsThatChangeTheMathematicsByName) {
+  const Refusal refusals[] = {
+      {kLlama, "hidden_act", "\"gelu\""},
+      {kLlama, "attention_multiplier", "0.5"},
+      {kLlama, "final_logit_softcapping", "30.0"},
+      {kLlama, "attn_logit_softcapping", "50.0"},
+      {kLlama, "partial_rotary_factor", "0.5"},
+      {kLlama, "pretraining_tp", "2"},
+      {kLlama, "sliding_window", "4096"},
+      {kLlama, "rope_interleaved", "true"},
+      {kLlama, "layer_types", "[\"sliding_attention\",\"full_attention\"]"},
+      {kLlama, "quantization_config", "{\"bits\":4}"},
+      {kMistral, "hidden_act", "\"relu\""},
+      {kMistral, "layer_types", "[\"sliding_attention\",\"full_attention\",\"full_attention\"]"},
+      {kMistral, "attention_bias", "true"},
+      {kMistral, "llama_4_scaling", "{\"beta\":0.1}"},
+      {kMistral, "num_local_experts", "8"},
+      {kQwen2, "layer_types", "[\"full_attention\"]"},
+      {kQwen2, "layer_types", "[\"full_attention\",\"linear_attention\",\"full_attention\"]"},
+      {kQwen2, "use_mrope", "true"},
+      {kQwen2, "attention_bias", "true"},
+      {kQwen3, "layer_types", "[\"full_attention\",\"full_attention\",\"sliding_attention\"]"},
+      {kQwen3, "num_experts", "8"},
+      {kQwen3, "mlp_bias", "true"},
+      {kGpt2, "scale_attn_weights", "false"},
+      {kGpt2, "scale_attn_by_inverse_layer_idx", "true"},
+      {kGpt2, "rope_theta", "10000.0"},
+  };
+  for (const auto& [base, field, value] : refusals) {
+    const std::string error = error_of(with(base, fmt::format("\"{}\": {}", field, value)));
+    EXPECT_THAT(error, AllOf(HasSubstr("dir/config.json"), HasSubstr(fmt::format("\"{}\"", field)),
+                             HasSubstr(value)));
+  }
+}
+
+TEST(Family, RefusesAnActivationOfGpt2ThatItDoesNotCompute) {
+  EXPECT_THAT(
+      error_of(changed(kGpt2, "gelu_new", "relu")),
+      AllOf(HasSubstr("dir/config.json"), HasSubstr("\"activation_function\" is \"relu\"")));
+}
+
+TEST(Family, RefusesRotationsThatItDoesNotCompute) {
+  const std::pair<const char*, const char*> rotations[] = {
+      {R"({"rope_type": "yarn", "factor": 4.0})", "\"rope_type\" is \"yarn\""},
+      {R"({"type": "dynamic", "factor": 2.0})", "\"type\" is \"dynamic\""},
+      {R"({"type": "linear", "rope_type": "llama3", "factor": 2.0})", "\"type\" is \"linear\""},
+      {R"({"rope_type": "linear"})", "\"factor\""},
+      {R"({"rope_type": "linear", "factor": 0})", "\"factor\" is 0"},
+      {R"({"rope_type": "linear", "factor": 2, "attention_factor": 1.5})", "attention_factor"},
+      {R"({"rope_type": "default", "partial_rotary_factor": 0.25})", "partial_rotary_factor"},
+      {R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1})",
+       "\"high_freq_factor\" is 1"},
+      {R"({"rope_type": "default", "rope_theta": 123.0})", "\"rope_theta\" is 5000.0"},
+      {R"({"full_attention": {"rope_type": "default"}})", "full_attention"},
+  };
+  for (const auto& [rotation, named] : rotations) {
+    for (const char* form : {"rope_scaling", "rope_parameters"}) {
+      EXPECT_THAT(error_of(with(kLlama, fmt::format("\"{}\": {}", form, rotation))),
+                  AllOf(HasSubstr("dir/config.json"), HasSubstr(named)));
+    }
+  }
+  EXPECT_THAT(error_of(with(kLlama, R"("rope_scaling": {"type": "default"},
+                                       "rope_parameters": {"rope_type": "default"})")),
+              HasSubstr("keep one of them"));
+}
+
+TEST(Family, RefusesWindowsThatCannotBe) {
+  EXPECT_THAT(error_of(changed(kMistral, R"("sliding_window": 8)", R"("sliding_window": 0)")),
+              HasSubstr("\"sliding_window\" is 0"));
+  EXPECT_THAT(error_of(changed(kQwen2, R"("sliding_window": 8)", R"("sliding_window": null)")),
+              HasSubstr("\"sliding_window\" is null"));
+  EXPECT_THAT(error_of(with(kQwen2, R"("layer_types": [1])")), HasSubstr("a list of texts"));
 }
 
 TEST(Family, NamesFileAndFieldOfWhatIsWrong) {
   EXPECT_NE(error_of("{").find("dir/config.json is not valid JSON"), std::string::npos);
   EXPECT_NE(error_of("[]").find("not a JSON object"), std::string::npos);
   EXPECT_NE(error_of("{}").find("\"model_type\""), std::string::npos);
-  EXPECT_NE(error_of(R"({"model_type": "bert"})").find("llama, gpt2"), std::string::npos);
+  EXPECT_NE(error_of(R"({"model_type": "bert"})").find("builds llama, mistral, qwen2, qwen3, gpt2"),
+            std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "llama", "vocab_size": "x"})").find("\"vocab_size\" must"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "llama", "vocab_size": -1})").find("whole number"),
@@ -134,9 +335,6 @@ TEST(Family, RefusesNestingThatWouldOverflowTheStack) {
 }
 
 TEST(Family, RefusesSizesThatDoNotFitTogether) {
-  const auto changed = [](std::string json, const std::string& from, const std::string& to) {
-    return json.replace(json.find(from), from.size(), to);
-  };
   const std::string heads = "\"num_attention_heads\": 4";
   EXPECT_NE(error_of(changed(kLlama, heads, "\"num_attention_heads\": 0")), "no error");
   EXPECT_NE(error_of(changed(kLlama, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"))

@@ -1,7 +1,6 @@
 #include "atoll/nn/models/parts.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "atoll/nn/dropout.h"
 #include "atoll/nn/models/config_reader.h"
@@ -38,39 +37,6 @@ Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, 
   weight.decay = true;
   shift.spec = {dtype, {out}};
   return Linear(std::move(weight), std::move(shift));
-}
-
-namespace {
-
-template <typename T>
-void fill_rope_table(T* table, std::int64_t positions, std::int64_t head_dim, double theta) {
-  const std::int64_t half = head_dim / 2;
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    const float frequency = 1.0F / std::pow(static_cast<float>(theta), exponent);
-    for (std::int64_t p = 0; p < positions; ++p) {
-      const float angle = static_cast<float>(p) * frequency;
-      table[p * head_dim + i] = std::cos(angle);
-      table[p * head_dim + half + i] = std::sin(angle);
-    }
-  }
-}
-
-}  // namespace
-
-std::unique_ptr<Constant> make_rope_table(Dtype dtype, std::int64_t positions,
-                                          std::int64_t head_dim, double theta) {
-  auto constant = std::make_unique<Constant>();
-  constant->name = "rope table";
-  constant->spec = {dtype, {positions, head_dim}};
-  constant->fill = [=](Tensor table) {
-    if (dtype == Dtype::kF64) {
-      fill_rope_table(table.data<double>(), positions, head_dim, theta);
-    } else {
-      fill_rope_table(table.data<float>(), positions, head_dim, theta);
-    }
-  };
-  return constant;
 }
 
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
@@ -146,10 +112,10 @@ void validate(const ModelConfig& config, const std::string& origin) {
 
 void ignore_bookkeeping(ConfigReader& reader) {
   reader.ignore({"model_type", "architectures", "torch_dtype", "dtype", "transformers_version",
-                 "_name_or_path", "use_cache", "return_dict", "output_attentions",
-                 "output_hidden_states", "pad_token_id", "unk_token_id", "sep_token_id",
-                 "decoder_start_token_id", "task_specific_params", "id2label", "label2id",
-                 "problem_type", "_attn_implementation_autoset", "attn_implementation",
+                 "_name_or_path", "use_cache", "transformers.js_config", "return_dict",
+                 "output_attentions", "output_hidden_states", "pad_token_id", "unk_token_id",
+                 "sep_token_id", "decoder_start_token_id", "task_specific_params", "id2label",
+                 "label2id", "problem_type", "_attn_implementation_autoset", "attn_implementation",
                  "is_decoder", "is_encoder_decoder", "torchscript", "chunk_size_feed_forward",
                  // Dropout is train.dropout's to say; a file's value belongs to who trained it.
                  "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout",

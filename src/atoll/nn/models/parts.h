@@ -28,11 +28,6 @@ Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, 
 /// A Param that is one Hugging Face tensor of the same shape.
 Param make_param(std::string name, Spec spec, Init init, bool decay);
 
-/// The table of rotations for ops::rope, computed in f32 as transformers does, so that both rotate
-/// by the same angles.
-std::unique_ptr<Constant> make_rope_table(Dtype dtype, std::int64_t positions,
-                                          std::int64_t head_dim, double theta);
-
 /// x + branch(norm(x)) with dropout on the branch when the options ask for it. `index` numbers the
 /// dropouts of a model.
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,

@@ -1,0 +1,140 @@
+// Attention's variants against central differences in double, and documents packed into one row.
+
+#include "atoll/nn/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "atoll/nn/models/parts.h"
+#include "atoll/nn/models/rope.h"
+#include "atoll/nn/testing.h"
+
+namespace atl::nn {
+namespace {
+
+constexpr Dtype kDouble = Dtype::kF64;
+constexpr std::int64_t kLength = 7;
+constexpr ops::HeadLayout kHeads = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 4};
+const Spec kX = {kDouble, {2, kLength, 8}};
+
+// As in layers_test.cpp: truncation and rounding are both about 1e-10 of a loss of order 1-10,
+// times the condition of a few dozen terms.
+constexpr double kTolerance = 1e-7;
+
+struct Variant {
+  bool bias = false;
+  bool qk_norm = false;
+  bool rotates = false;
+  std::int64_t window = 0;
+};
+
+// A layer and the table that it rotates by.
+struct Attention {
+  explicit Attention(const Variant& variant)
+      : table(make_rope_table(kDouble, kLength, kHeads.head_dim, 50.0,
+                              {.kind = RopeScaling::Kind::kLinear, .factor = 2})),
+        table_memory(table->spec.shape) {
+    table->value = table_memory.view();
+    table->fill(table->value);
+    const auto norm = [&](const char* name) {
+      return variant.qk_norm
+                 ? make_param(name, {kDouble, {kHeads.head_dim}}, Init::one(), /*decay=*/false)
+                 : Param{};
+    };
+    layer = std::make_unique<SelfAttention>(
+        SelfAttention::Options{.heads = kHeads,
+                               .scale = 0.7,
+                               .rope_table = variant.rotates ? table.get() : nullptr,
+                               .window = variant.window,
+                               .qk_norm_eps = 1e-3},
+        make_linear(kDouble, {{"qkv", kHeads.qkv_width()}}, 8, 0.1, variant.bias),
+        make_linear(kDouble, {{"out", 8}}, kHeads.query_width(), 0.1, variant.bias), norm("q_norm"),
+        norm("k_norm"));
+  }
+
+  std::unique_ptr<Constant> table;
+  test::OwnedTensor<double> table_memory;
+  std::unique_ptr<SelfAttention> layer;
+};
+
+// Documents of lengths 3, 1, 3 in the first row, one of all 7 in the second.
+test::OwnedTensor<std::int32_t> documents() {
+  test::OwnedTensor<std::int32_t> start({2, kLength});
+  start.values = {0, 0, 0, 3, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0};
+  return start;
+}
+
+void expect_gradients(const Variant& variant, Tensor document_start = {}) {
+  const Attention attention(variant);
+  LayerBench bench(*attention.layer, kX);
+  bench.batch.document_start = document_start;
+  std::string where;
+  EXPECT_LT(bench.worst_error(&where), kTolerance) << where;
+}
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesWithBiases) {
+  expect_gradients({.bias = true, .rotates = true});
+}
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesWithAWindow) {
+  for (const std::int64_t window : {1, 3, 100}) expect_gradients({.window = window});
+}
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesWithNormedHeads) {
+  expect_gradients({.qk_norm = true});
+  expect_gradients({.bias = true, .qk_norm = true, .rotates = true});
+}
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesOverPackedDocuments) {
+  auto start = documents();
+  expect_gradients({.rotates = true}, start);
+  expect_gradients({.bias = true, .qk_norm = true, .rotates = true, .window = 2}, start);
+}
+
+TEST(SelfAttention, ADocumentIsComputedAsIfAlone) {
+  const Attention attention({.bias = true, .qk_norm = true, .rotates = true});
+  auto start = documents();
+  LayerBench packed(*attention.layer, kX);
+  packed.batch.document_start = start;
+  attention.layer->forward(packed.run, packed.pass());
+  const std::vector<double> together(packed.y.data<double>(), packed.y.data<double>() + 7 * 8);
+
+  LayerBench alone(*attention.layer, {kDouble, {1, 3, 8}});
+  for (const std::int64_t begin : {0, 4}) {
+    std::copy_n(packed.x.data<double>() + begin * 8, 3 * 8, alone.x.data<double>());
+    attention.layer->forward(alone.run, alone.pass());
+    for (std::int64_t i = 0; i < 3 * 8; ++i) {
+      // The same few dozen products in another order of sums.
+      EXPECT_NEAR(alone.y.data<double>()[i], together[static_cast<std::size_t>(begin * 8 + i)],
+                  1e-13);
+    }
+  }
+}
+
+TEST(SelfAttention, WeightPassesAddUp) {
+  const Attention attention({.bias = true, .qk_norm = true, .rotates = true});
+  LayerBench bench(*attention.layer, kX);
+  bench.backward();
+  std::vector<double> once;
+  for (const Param* param : bench.params) {
+    once.insert(once.end(), param->grad.data<double>(),
+                param->grad.data<double>() + param->grad.num_elements());
+  }
+  attention.layer->backward_weight(bench.run, bench.pass());
+  std::size_t at = 0;
+  for (const Param* param : bench.params) {
+    for (std::int64_t i = 0; i < param->grad.num_elements(); ++i, ++at) {
+      EXPECT_NEAR(param->grad.data<double>()[i], 2 * once[at], 1e-12) << param->name;
+    }
+  }
+}
+
+TEST(SelfAttention, KeepsProjectionsTwiceOnlyUnderANorm) {
+  const std::size_t plain = Attention({}).layer->plan(kX).kept.size();
+  const Footprint normed = Attention({.qk_norm = true}).layer->plan(kX);
+  EXPECT_EQ(plain, 3U);
+  EXPECT_EQ(normed.kept.size(), 5U);
+  EXPECT_EQ(normed.kept[3], normed.kept[0]);
+}
+
+}  // namespace
+}  // namespace atl::nn
