@@ -18,9 +18,12 @@
 #include "atoll/ops/adamw.h"
 #include "atoll/ops/attention.h"
 #include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/lion.h"
 #include "atoll/ops/matmul.h"
+#include "atoll/ops/muon.h"
 #include "atoll/ops/norm.h"
 #include "atoll/ops/peak.h"
+#include "atoll/ops/sgd.h"
 #include "atoll/ops/testing.h"
 
 namespace atl {
@@ -179,7 +182,63 @@ void add_adamw(std::int64_t size) {
     step.lr = 1e-4;
     // Reads four tensors and writes three.
     measure(state, run, {0, 28.0 * static_cast<double>(size)},
-            [&] { ops::adamw(run, step, param, grad, m, v); });
+            [&] { ops::adamw(run, step, param.view(), grad, m, v); });
+  });
+}
+
+// AdamW on bf16 parameters, with f32 masters or rounded stochastically.
+void add_adamw_bf16(const std::string& name, std::int64_t size, bool with_masters) {
+  add(name, [=](benchmark::State& state, Run& run) {
+    OwnedTensor<Bf16> values({size}, to_bf16(1.0F));
+    OwnedTensor<float> master({with_masters ? size : 0}, 1.0F);
+    auto grad = random_tensor<float>({size}, 2);
+    OwnedTensor<float> m({size});
+    OwnedTensor<float> v({size}, 1.0F);
+    ops::UpdateTarget target(values);
+    if (with_masters) target.master = master;
+    ops::AdamWStep step;
+    step.lr = 1e-4;
+    // Gradient and moments read, moments written; masters read and written and values written, or
+    // values read and written.
+    const double bytes = (with_masters ? 20.0 + 10.0 : 20.0 + 4.0) * static_cast<double>(size);
+    measure(state, run, {0, bytes}, [&] { ops::adamw(run, step, target, grad, m, v); });
+  });
+}
+
+void add_lion(std::int64_t size) {
+  add("lion", [=](benchmark::State& state, Run& run) {
+    auto param = random_tensor<float>({size}, 1);
+    auto grad = random_tensor<float>({size}, 2);
+    OwnedTensor<float> m({size});
+    measure(state, run, {0, 20.0 * static_cast<double>(size)},
+            [&] { ops::lion(run, {.lr = 1e-4}, param.view(), grad, m); });
+  });
+}
+
+void add_sgd(std::int64_t size) {
+  add("sgd", [=](benchmark::State& state, Run& run) {
+    auto param = random_tensor<float>({size}, 1);
+    auto grad = random_tensor<float>({size}, 2);
+    OwnedTensor<float> m({size});
+    const ops::SgdStep step = {.lr = 1e-4, .momentum = 0.9, .nesterov = true};
+    measure(state, run, {0, 20.0 * static_cast<double>(size)},
+            [&] { ops::sgd(run, step, param.view(), grad, m); });
+  });
+}
+
+/// The five steps on one matrix, as floating-point operations of their products.
+void add_orthogonalize(std::int64_t rows, std::int64_t cols) {
+  add("muon/orthogonalize", [=](benchmark::State& state, Run& run) {
+    const auto start = random_tensor<float>({rows, cols}, 1);
+    auto x = start;
+    OwnedTensor<float> y({rows, cols});
+    const double side = static_cast<double>(std::min(rows, cols));
+    const double elements = static_cast<double>(rows * cols);
+    const double flops = 5 * 2 * side * (2 * elements + side * side);
+    measure(state, run, {flops, 0}, [&] {
+      x.values = start.values;
+      ops::orthogonalize(run, x, y);
+    });
   });
 }
 
@@ -200,6 +259,11 @@ void add_all() {
   add_generation("gpt2/generate/rows:8", 8, 768, 50257);
   add_norms(768);
   add_adamw(std::int64_t{25'000'000});
+  add_adamw_bf16("adamw/bf16_masters", std::int64_t{25'000'000}, true);
+  add_adamw_bf16("adamw/bf16_stochastic", std::int64_t{25'000'000}, false);
+  add_lion(std::int64_t{25'000'000});
+  add_sgd(std::int64_t{25'000'000});
+  add_orthogonalize(768, 3072);
 }
 
 }  // namespace

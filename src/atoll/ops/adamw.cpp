@@ -10,32 +10,34 @@ namespace {
 
 struct Args {
   AdamWStep step;
-  Tensor param, grad, m, v;
+  UpdateTarget target;
+  Tensor grad, m, v;
 };
 
 constexpr Implementation<Args> kAdamW[] = {
     {"cpu",
      [](Run& run, const Args& a) {
-       return serve_f32(run, a.param.dtype(),
-                        [&] { cpu::adamw(run, a.step, a.param, a.grad, a.m, a.v); });
+       return serve_f32(run, a.target.compute(),
+                        [&] { cpu::adamw(run, a.step, a.target, a.grad, a.m, a.v); });
      }},
     {"ref",
      [](Run& run, const Args& a) {
-       return serve_any_float(run, a.param.dtype(), [&]<typename T>(T) {
-         ref::adamw<T>(a.step, a.param, a.grad, a.m, a.v);
+       return serve_any_float(run, a.target.compute(), [&]<typename T>(T) {
+         ref::adamw<T>(a.step, a.target, a.grad, a.m, a.v);
        });
      }},
 };
 
 }  // namespace
 
-void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m, Tensor v) {
+void adamw(Run& run, const AdamWStep& step, const UpdateTarget& target, Tensor grad, Tensor m,
+           Tensor v) {
   ATOLL_CHECK(step.step >= 1 && step.beta1 >= 0 && step.beta1 < 1 && step.beta2 >= 0 &&
                   step.beta2 < 1 && step.eps > 0,
               "adamw: step {}, beta1 {}, beta2 {}, eps {}", step.step, step.beta1, step.beta2,
               step.eps);
-  check_size("adamw", param.dtype(), param.num_elements(), {param, grad, m, v});
-  dispatch<Args>("adamw", kAdamW, run, {step, param, grad, m, v});
+  check_update("adamw", target, {grad, m, v});
+  dispatch<Args>("adamw", kAdamW, run, {step, target, grad, m, v});
 }
 
 }  // namespace atl::ops

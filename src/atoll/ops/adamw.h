@@ -1,6 +1,6 @@
 #pragma once
 
-#include "atoll/ops/run.h"
+#include "atoll/ops/update_target.h"
 
 namespace atl::ops {
 
@@ -17,7 +17,8 @@ struct AdamWStep {
 
 /// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 /// p -= lr (m / (1-b1^step) / (sqrt(v / (1-b2^step)) + eps) + weight_decay p).
-/// All four are flat tensors of one dtype and length; grad is left as it is.
-void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m, Tensor v);
+/// All are flat and of one length; grad (left as it is), m and v are of the target's compute dtype.
+void adamw(Run& run, const AdamWStep& step, const UpdateTarget& target, Tensor grad, Tensor m,
+           Tensor v);
 
 }  // namespace atl::ops

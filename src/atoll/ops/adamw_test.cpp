@@ -19,7 +19,7 @@ struct State {
   explicit State(std::int64_t n)
       : param(random_tensor<T>({n}, 1)), grad(random_tensor<T>({n}, 2)), m({n}), v({n}) {}
 
-  void update(Run& run, const AdamWStep& step) { adamw(run, step, param, grad, m, v); }
+  void update(Run& run, const AdamWStep& step) { adamw(run, step, param.view(), grad, m, v); }
   Tensor part(OwnedTensor<T>& whole, std::int64_t begin, std::int64_t end) {
     return whole.view().rows(begin, end);
   }
@@ -38,7 +38,7 @@ TEST(AdamW, MatchesRefInDoubleOverFiveSteps) {
     State<double> exact(n);
     for (std::int64_t step = 1; step <= 5; ++step) {
       fast.update(run, make_step(step));
-      ref::adamw<double>(make_step(step), exact.param, exact.grad, exact.m, exact.v);
+      ref::adamw<double>(make_step(step), exact.param.view(), exact.grad, exact.m, exact.v);
     }
     // Per step: p of at most 1 is rounded to half an ulp (2^-24); the change, about lr, has ten
     // roundings of 2^-24 each, which at lr = 0.01 adds a tenth of that. m and v: four roundings.
@@ -98,7 +98,7 @@ TEST(AdamW, RefusesStepZeroAndUnequalLengths) {
   State<float> state(8);
   EXPECT_THROW(state.update(run, make_step(0)), Error);
   OwnedTensor<float> shorter({7});
-  EXPECT_THROW(adamw(run, make_step(1), state.param, shorter, state.m, state.v), Error);
+  EXPECT_THROW(adamw(run, make_step(1), state.param.view(), shorter, state.m, state.v), Error);
 }
 
 }  // namespace

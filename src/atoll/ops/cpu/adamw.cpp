@@ -2,13 +2,15 @@
 
 #include <cmath>
 
+#include "atoll/ops/cpu/update_span.h"
+
 // clang-format off
 #include "atoll/ops/cpu/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/adamw.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "atoll/ops/cpu/lanes-inl.h"
+#include "atoll/ops/cpu/update-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -17,8 +19,8 @@ namespace HWY_NAMESPACE {
 
 // 28 bytes move per element and a division and a root are the slowest of its arithmetic: memory is
 // the limit, and p, m and v are read before they are written, so streaming stores gain nothing.
-void AdamWSpan(const AdamWFactors& factors, std::size_t n, float* param, const float* grad,
-               float* m, float* v) {
+void AdamWSpan(const AdamWFactors& factors, std::size_t n, const UpdateSpan& params,
+               const float* grad, float* m, float* v) {
   const F32 d;
   const Vf grad_scale = hn::Set(d, factors.grad_scale);
   const Vf beta1 = hn::Set(d, factors.beta1);
@@ -29,17 +31,16 @@ void AdamWSpan(const AdamWFactors& factors, std::size_t n, float* param, const f
   const Vf root_scale = hn::Set(d, factors.root_scale);
   const Vf eps = hn::Set(d, factors.eps);
   const Vf decay = hn::Set(d, factors.decay);
-  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+  update_lanes(params, n, [&](std::size_t i, auto lanes, Vf p) HWY_ATTR {
     const Vf g = hn::Mul(lanes.load(grad + i), grad_scale);
     const Vf m_new = hn::MulAdd(beta1, lanes.load(m + i), hn::Mul(rest1, g));
     const Vf v_new = hn::MulAdd(beta2, lanes.load(v + i), hn::Mul(hn::Mul(rest2, g), g));
     const Vf root = hn::MulAdd(hn::Sqrt(v_new), root_scale, eps);
-    const Vf p = lanes.load(param + i);
     // Taken off p together: p * (1 - decay) would round a decay of 1e-5 to three digits.
     const Vf change = hn::MulAdd(decay, p, hn::Div(hn::Mul(step_size, m_new), root));
     lanes.store(m_new, m + i);
     lanes.store(v_new, v + i);
-    lanes.store(hn::Sub(p, change), param + i);
+    return hn::Sub(p, change);
   });
 }
 
@@ -54,11 +55,10 @@ namespace {
 
 HWY_EXPORT(AdamWSpan);
 
-constexpr std::int64_t kElementsPerTask = 16384;
-
 }  // namespace
 
-void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m, Tensor v) {
+void adamw(Run& run, const AdamWStep& step, const UpdateTarget& target, Tensor grad, Tensor m,
+           Tensor v) {
   const double exponent = static_cast<double>(step.step);
   const AdamWFactors factors = {
       .grad_scale = static_cast<float>(step.grad_scale),
@@ -72,9 +72,9 @@ void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m,
       .decay = static_cast<float>(step.lr * step.weight_decay),
   };
   run.threads().run_chunked(
-      param.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      target.size(), kElementsPerUpdate, [&](std::int64_t begin, std::int64_t end) {
         HWY_DYNAMIC_DISPATCH(AdamWSpan)
-        (factors, static_cast<std::size_t>(end - begin), param.data<float>() + begin,
+        (factors, static_cast<std::size_t>(end - begin), span_from(target, begin),
          grad.data<float>() + begin, m.data<float>() + begin, v.data<float>() + begin);
       });
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// AdamW on f32 in vector units; arguments as in ops/adamw.h, already checked.
+// AdamW in f32 and vector units; arguments as in ops/adamw.h, already checked.
 
 #include "atoll/ops/adamw.h"
 
@@ -19,6 +19,7 @@ struct AdamWFactors {
   float decay;  ///< lr * weight_decay
 };
 
-void adamw(Run& run, const AdamWStep& step, Tensor param, Tensor grad, Tensor m, Tensor v);
+void adamw(Run& run, const AdamWStep& step, const UpdateTarget& target, Tensor grad, Tensor m,
+           Tensor v);
 
 }  // namespace atl::ops::cpu

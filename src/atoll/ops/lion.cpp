@@ -1,0 +1,39 @@
+#include "atoll/ops/lion.h"
+
+#include "atoll/ops/cpu/lion.h"
+#include "atoll/ops/ref/lion.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+struct Args {
+  LionStep step;
+  UpdateTarget target;
+  Tensor grad, m;
+};
+
+constexpr Implementation<Args> kLion[] = {
+    {"cpu",
+     [](Run& run, const Args& a) {
+       return serve_f32(run, a.target.compute(),
+                        [&] { cpu::lion(run, a.step, a.target, a.grad, a.m); });
+     }},
+    {"ref",
+     [](Run& run, const Args& a) {
+       return serve_any_float(run, a.target.compute(),
+                              [&]<typename T>(T) { ref::lion<T>(a.step, a.target, a.grad, a.m); });
+     }},
+};
+
+}  // namespace
+
+void lion(Run& run, const LionStep& step, const UpdateTarget& target, Tensor grad, Tensor m) {
+  ATOLL_CHECK(step.beta1 >= 0 && step.beta1 < 1 && step.beta2 >= 0 && step.beta2 < 1,
+              "lion: beta1 {}, beta2 {}", step.beta1, step.beta2);
+  check_update("lion", target, {grad, m});
+  dispatch<Args>("lion", kLion, run, {step, target, grad, m});
+}
+
+}  // namespace atl::ops

@@ -1,0 +1,25 @@
+#pragma once
+
+// Gradient descent with momentum, in any float type.
+
+#include "atoll/ops/ref/update_target.h"
+#include "atoll/ops/sgd.h"
+
+namespace atl::ops::ref {
+
+/// See ops/sgd.h.
+template <typename T>
+void sgd(const SgdStep& step, const UpdateTarget& target, Tensor grad, Tensor m) {
+  const T momentum = static_cast<T>(step.momentum);
+  const T lr = static_cast<T>(step.lr);
+  T* buffer = m.defined() ? m.data<T>() : nullptr;
+  update_each<T>(target, [&](std::int64_t i, T p) {
+    const T scaled = grad.data<T>()[i] * static_cast<T>(step.grad_scale);
+    const T d = scaled + static_cast<T>(step.weight_decay) * p;
+    if (buffer == nullptr) return p - lr * d;
+    buffer[i] = momentum * buffer[i] + d;
+    return p - lr * (step.nesterov ? d + momentum * buffer[i] : buffer[i]);
+  });
+}
+
+}  // namespace atl::ops::ref
