@@ -1,34 +1,43 @@
-#include "atoll/optim/adamw.h"
-
 #include "atoll/ops/adamw.h"
+
+#include "atoll/optim/flat_optimizer.h"
 
 namespace atl::optim {
 
-void AdamW::request(MemoryPlan& plan, Spec flat) {
-  flat_ = flat;
-  m_request_ = plan.request_forever("exp_avg", "optimizer", flat.bytes());
-  v_request_ = plan.request_forever("exp_avg_sq", "optimizer", flat.bytes());
-}
+namespace {
 
-void AdamW::bind(const Arena& arena) {
-  m_ = arena.tensor(m_request_, flat_);
-  v_ = arena.tensor(v_request_, flat_);
-}
+class AdamW final : public FlatOptimizer {
+ public:
+  AdamW(const OptimizerOptions& options, Spec flat, std::span<const ParamRange> ranges)
+      : FlatOptimizer(options, flat, joined(ranges, /*across_decay=*/false)),
+        m_(add_state("exp_avg")),
+        v_(add_state("exp_avg_sq")) {}
 
-void AdamW::update(Run& run, double lr, double grad_scale, std::int64_t step, Tensor params,
-                   Tensor grads, std::span<const ParamRange> ranges) {
-  ops::AdamWStep call = {.lr = lr,
-                         .beta1 = options_.beta1,
-                         .beta2 = options_.beta2,
-                         .eps = options_.eps,
-                         .step = step,
-                         .grad_scale = grad_scale};
-  for (const ParamRange& range : ranges) {
-    call.weight_decay = range.decay ? options_.weight_decay : 0.0;
-    const std::int64_t end = range.begin + range.count;
-    ops::adamw(run, call, params.rows(range.begin, end), grads.rows(range.begin, end),
-               m_.rows(range.begin, end), v_.rows(range.begin, end));
+  void update(Run& run, const StepArgs& args, Tensor values, Tensor grads) override {
+    check(args, values, grads);
+    ops::AdamWStep call = {.lr = args.lr,
+                           .beta1 = options().beta1,
+                           .beta2 = options().beta2,
+                           .eps = options().eps,
+                           .step = args.step,
+                           .grad_scale = args.grad_scale};
+    for (const ParamRange& range : ranges()) {
+      call.weight_decay = range.decay ? options().weight_decay : 0.0;
+      ops::adamw(run, call, target_of(run, args, values, range), part(grads, range),
+                 state_of(m_, range), state_of(v_, range));
+    }
   }
+
+ private:
+  std::size_t m_;
+  std::size_t v_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adamw(const OptimizerOptions& options, Spec flat,
+                                      std::span<const ParamRange> ranges) {
+  return std::make_unique<AdamW>(options, flat, ranges);
 }
 
 }  // namespace atl::optim
