@@ -9,9 +9,9 @@ namespace atl::ops {
 namespace {
 
 Declined column_sum_ref(Run& run, const ColumnSumArgs& args) {
-  return serve_any_float(run, args.dy.dtype(), [&]<typename T>(T) {
+  return serve_any_storage(run, args.dy.dtype(), [&]<typename T>(T) {
     ref::column_sum<T>(args.dy.shape().num_rows(), args.dy.dim(-1), args.dy.data<T>(),
-                       args.dbias.data<T>());
+                       args.dbias.data<Compute<T>>());
   });
 }
 
@@ -26,12 +26,12 @@ void column_sum(Run& run, Tensor dy, Tensor dbias) {
   ATOLL_CHECK(dy.shape().rank() > 0, "column_sum of {}", dy.spec().to_string());
   if (dy.num_elements() == 0) return;
   check_size("column_sum", dy.dtype(), dy.num_elements(), {dy});
-  check_size("column_sum", dy.dtype(), dy.dim(-1), {dbias});
+  check_size("column_sum", compute_dtype(dy.dtype()), dy.dim(-1), {dbias});
   dispatch<ColumnSumArgs>("column_sum", kColumnSum, run, {dy, dbias});
 }
 
 std::size_t column_sum_scratch_bytes(const Spec& dy) {
-  if (dy.dtype != Dtype::kF32) return 0;
+  if (dy.dtype == Dtype::kF64) return 0;
   return cpu::column_sum_scratch_bytes(dy.shape.num_rows(), dy.shape.dim(-1));
 }
 

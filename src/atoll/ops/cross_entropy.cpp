@@ -10,12 +10,12 @@ namespace atl::ops {
 namespace {
 
 Declined cross_entropy_ref(Run& run, const CrossEntropyArgs& args) {
-  return serve_any_float(run, args.x.dtype(), [&]<typename T>(T) {
+  return serve_any_storage(run, args.x.dtype(), [&]<typename T>(T) {
     check_targets(args);
     Run inner = run;
     const std::int64_t chunk_rows = cross_entropy_chunk_rows(args.rows, args.vocab);
-    Tensor logits = inner.take_scratch({dtype_of<T>(), {chunk_rows, args.vocab}});
-    ref::linear_cross_entropy<T>(inner.threads(), args, chunk_rows, logits.data<T>());
+    Tensor logits = inner.take_scratch({dtype_of<Compute<T>>(), {chunk_rows, args.vocab}});
+    ref::linear_cross_entropy<T>(inner.threads(), args, chunk_rows, logits.data<Compute<T>>());
   });
 }
 
@@ -38,12 +38,12 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
   ATOLL_CHECK(args.vocab > 0, "no vocabulary: weight is {}", weight.spec().to_string());
   ATOLL_CHECK(dx.defined() == dweight.defined(), "one of dx and dweight is missing");
   check_size("linear_cross_entropy", Dtype::kI32, args.rows, {targets});
-  check_size("linear_cross_entropy", x.dtype(), args.rows, {loss});
+  check_size("linear_cross_entropy", compute_dtype(x.dtype()), args.rows, {loss});
   check_spec("linear_cross_entropy", x.spec(), {x});
   check_spec("linear_cross_entropy", {x.dtype(), weight.shape()}, {weight});
   if (dx.defined()) {
     check_spec("linear_cross_entropy", x.spec(), {dx});
-    check_spec("linear_cross_entropy", weight.spec(), {dweight});
+    check_spec("linear_cross_entropy", weight.spec().in_compute_dtype(), {dweight});
   }
   args.grad_scale = grad_scale;
   args.x = x;
@@ -58,7 +58,7 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight) {
   const std::int64_t rows = x.shape.num_rows();
   const std::int64_t vocab = weight.shape.dim(0);
-  const Spec logits = {x.dtype, {cross_entropy_chunk_rows(rows, vocab), vocab}};
+  const Spec logits = {compute_dtype(x.dtype), {cross_entropy_chunk_rows(rows, vocab), vocab}};
   const std::size_t packed =
       x.dtype == Dtype::kF32 ? cpu::cross_entropy_scratch_bytes(rows, vocab, weight.shape.dim(1))
                              : 0;

@@ -7,11 +7,12 @@ namespace atl::ops {
 /// The final Linear and its cross-entropy in one sweep over chunks of rows: the (R, V) logits never
 /// exist as a whole, and each chunk's are used for the loss and both gradients while they are hot.
 ///
-/// x: (R, C)  weight: (V, C)  targets: i32 (R), kIgnoreTarget rows have no loss and no gradient.
-/// loss: (R), the negative log-likelihood in nats, unscaled.
-/// dx: (R, C) = grad_scale * d(sum of losses)/dx; dweight: (V, C) += the same for weight. Either
-/// both are defined, or neither (evaluation). Throws Error(kDamaged) for a target outside [0, V).
-/// Needs linear_cross_entropy_scratch_bytes of scratch.
+/// x, dx: f32, f64 or bf16 and weight as x; loss and dweight, like the logits, in its compute
+/// dtype. x: (R, C)  weight: (V, C)  targets: i32 (R), kIgnoreTarget rows have no loss and no
+/// gradient. loss: (R), the negative log-likelihood in nats, unscaled. dx: (R, C) = grad_scale *
+/// d(sum of losses)/dx; dweight: (V, C) += the same for weight. Either both are defined, or neither
+/// (evaluation). Throws Error(kDamaged) for a target outside [0, V). Needs
+/// linear_cross_entropy_scratch_bytes of scratch.
 void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
                           Tensor loss, Tensor dx, Tensor dweight);
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "atoll/ops/cross_entropy_args.h"
+#include "atoll/ops/storage.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {
@@ -39,9 +40,9 @@ struct Head {
   OwnedTensor<T> x;
   OwnedTensor<T> weight;
   OwnedTensor<std::int32_t> targets;
-  OwnedTensor<T> loss;
+  OwnedTensor<Compute<T>> loss;
   OwnedTensor<T> dx;
-  OwnedTensor<T> dweight;
+  OwnedTensor<Compute<T>> dweight;
 };
 
 TEST(LinearCrossEntropy, GradientsMatchFiniteDifferences) {
@@ -86,6 +87,40 @@ TEST(LinearCrossEntropy, F32MatchesF64AcrossChunkBoundaries) {
   expect_f32_matches_f64(600, 24, 700);   // every operand repacked
   expect_f32_matches_f64(513, 130, 300);  // the last chunk is cut otherwise than the full ones
   expect_f32_matches_f64(3, 8, 9001);     // more than one segment of the sum over the vocabulary
+}
+
+TEST(LinearCrossEntropy, Bf16MatchesF64RoundedOnce) {
+  for (const std::int64_t rows : {1, 5, 513, 1030}) {
+    constexpr std::int64_t kWidth = 65;
+    Head<Bf16> narrow(rows, kWidth, 701);
+    narrow.targets[rows / 2] = kIgnoreTarget;
+    Head<double> wide(rows, kWidth, 701);
+    wide.x = narrow.x.as<double>();
+    wide.weight = narrow.weight.as<double>();
+    wide.targets = narrow.targets;
+    TestRun wide_run(2, wide.scratch_bytes());
+    wide.call(wide_run, true);
+    OwnedTensor<float> loss_of_one;
+    OwnedTensor<Bf16> dx_of_one;
+    // As for f32: the logits and their gradients are never rounded to bf16.
+    const double bound = 4 * std::sqrt(kWidth + 0.0) * std::numeric_limits<float>::epsilon() *
+                         static_cast<double>(kWidth);
+    for (const int threads : {1, 2, 3}) {
+      TestRun run(threads, narrow.scratch_bytes());
+      std::fill(narrow.dweight.values.begin(), narrow.dweight.values.end(), 0.0F);
+      narrow.call(run, true);
+      EXPECT_LE(test::max_abs_difference(narrow.loss, wide.loss), bound) << rows;
+      EXPECT_LE(test::max_relative_error(narrow.dweight, wide.dweight), bound) << rows;
+      EXPECT_LE(test::max_error_beyond_rounding(narrow.dx, wide.dx), bound * test::max_abs(wide.dx))
+          << rows;
+      if (threads == 1) {
+        loss_of_one = narrow.loss;
+        dx_of_one = narrow.dx;
+      }
+      EXPECT_EQ(narrow.loss, loss_of_one);
+      EXPECT_EQ(narrow.dx, dx_of_one);
+    }
+  }
 }
 
 TEST(LinearCrossEntropy, EvaluationGivesTheSameLossAndNoGradient) {

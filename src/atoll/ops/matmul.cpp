@@ -4,6 +4,7 @@
 
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_few_rows.h"
+#include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/matmul_args.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/serve.h"
@@ -12,16 +13,32 @@ namespace atl::ops {
 
 namespace {
 
+/// Calls fn(T{}) with T = float or Bf16.
+template <typename Fn>
+void with_storage(Dtype dtype, Fn&& fn) {
+  dtype == Dtype::kBf16 ? fn(Bf16{}) : fn(float{});
+}
+
 Declined matmul_ref(Run& run, const MatmulArgs& args) {
-  return serve_any_float(run, args.c.dtype(), [&]<typename T>(T) {
-    ref::matmul<T>(run.threads(), args.shape, args.a.data<T>(), args.b.data<T>(), args.c.data<T>(),
-                   args.bias.defined() ? args.bias.data<T>() : nullptr, args.accumulate);
+  const auto multiply = [&]<typename TA, typename TB, typename TC>(TA, TB, TC) {
+    ref::matmul<TA, TB, TC>(run.threads(), args.shape, args.a.data<TA>(), args.b.data<TB>(),
+                            args.c.data<TC>(), args.bias.defined() ? args.bias.data<TB>() : nullptr,
+                            args.accumulate);
+  };
+  return serve_host(run, [&] {
+    if (args.c.dtype() == Dtype::kF64) return multiply(double{}, double{}, double{});
+    with_storage(args.a.dtype(), [&](auto a) {
+      with_storage(args.b.dtype(), [&](auto b) {
+        with_storage(args.c.dtype(), [&](auto c) { multiply(a, b, c); });
+      });
+    });
   });
 }
 
 constexpr Implementation<MatmulArgs> kMatmul[] = {
     {"few_rows", cpu::matmul_few_rows},
     {"dnnl", cpu::matmul_dnnl},
+    {"widened", cpu::matmul_widened},
     {"ref", matmul_ref},
 };
 
@@ -36,26 +53,32 @@ MatmulShape shape_of(Transpose transpose, const Shape& a, const Shape& b) {
   return {transpose, m, b_transposed ? b.num_rows() : b.dim(-1), k};
 }
 
+/// All f64, or each f32 or bf16.
+bool dtypes_fit(Dtype a, Dtype b, Dtype c) {
+  if (c == Dtype::kF64) return a == c && b == c;
+  const auto fits = [](Dtype dtype) { return dtype == Dtype::kF32 || dtype == Dtype::kBf16; };
+  return fits(a) && fits(b) && fits(c);
+}
+
 }  // namespace
 
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias,
             bool accumulate) {
   const MatmulShape shape = shape_of(transpose, a.shape(), b.shape());
-  const Dtype dtype = c.dtype();
   ATOLL_CHECK(c.shape().rank() > 0 && c.shape().num_rows() == shape.m && c.dim(-1) == shape.n &&
-                  a.dtype() == dtype && b.dtype() == dtype,
+                  dtypes_fit(a.dtype(), b.dtype(), c.dtype()),
               "matmul of {} and {} into {}", a.spec().to_string(), b.spec().to_string(),
               c.spec().to_string());
   if (shape.m == 0 || shape.n == 0) return;
-  check_size("matmul", dtype, shape.m * shape.k, {a});
-  check_size("matmul", dtype, shape.k * shape.n, {b});
-  check_size("matmul", dtype, shape.m * shape.n, {c});
-  if (bias.defined()) check_size("matmul", dtype, shape.n, {bias});
+  check_size("matmul", a.dtype(), shape.m * shape.k, {a});
+  check_size("matmul", b.dtype(), shape.k * shape.n, {b});
+  check_size("matmul", c.dtype(), shape.m * shape.n, {c});
+  if (bias.defined()) check_size("matmul", b.dtype(), shape.n, {bias});
   dispatch<MatmulArgs>("matmul", kMatmul, run, {shape, a, b, c, bias, accumulate});
 }
 
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {
-  if (a.dtype != Dtype::kF32) return 0;
+  if (a.dtype != Dtype::kF32 || b.dtype != Dtype::kF32) return 0;
   return cpu::matmul_dnnl_scratch_bytes(shape_of(transpose, a.shape, b.shape));
 }
 

@@ -8,19 +8,23 @@ namespace atl::ops {
 /// weight gradient kTN.
 enum class Transpose { kNN, kNT, kTN };
 
-/// c = op(a) op(b) [+ bias] [+ c]; f32 or f64, all of one dtype.
+/// c = op(a) op(b) [+ bias] [+ c]. Either all are f64, or each of a, b and c is f32 or bf16: sums
+/// run in f32, and a bf16 c is rounded once, at the end.
 ///
-/// a: (M, K), or (K, M) for kTN.  b: (K, N), or (N, K) for kNT.  c: (M, N).  bias: (N) or
-/// undefined. Leading dims of a rank-3 tensor are folded into its rows. No operand may overlap c.
-/// Sums run in an order that depends on the shapes alone, never on the number of threads. Throws
-/// Error(kInternal) on shapes that do not fit. Needs matmul_scratch_bytes of scratch.
+/// a: (M, K), or (K, M) for kTN.  b: (K, N), or (N, K) for kNT.  c: (M, N).  bias: (N), of b's
+/// dtype, or undefined. Leading dims of a rank-3 tensor are folded into its rows. No operand may
+/// overlap c. Sums run in an order that depends on the shapes alone, never on the number of
+/// threads. Throws Error(kInternal) on shapes that do not fit. Needs matmul_scratch_bytes of
+/// scratch.
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
             bool accumulate = false);
 
-/// Scratch for a matmul of these operands (room for repacking one of them).
+/// Scratch for a matmul of these operands (room for repacking one of them). With bf16 there is
+/// none: each thread keeps 3.6 MiB of its own, into which it widens pieces of either operand.
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
 
-/// dbias += column sums of dy.  dy: (R, N)  dbias: (N). Needs column_sum_scratch_bytes of scratch.
+/// dbias += column sums of dy.  dy: (R, N)  dbias: (N), in dy's compute dtype. Needs
+/// column_sum_scratch_bytes of scratch.
 void column_sum(Run& run, Tensor dy, Tensor dbias);
 std::size_t column_sum_scratch_bytes(const Spec& dy);
 

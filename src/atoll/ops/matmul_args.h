@@ -25,6 +25,12 @@ struct MatmulArgs {
   Tensor c;
   Tensor bias;
   bool accumulate = false;
+
+  /// Are all operands of this dtype?
+  bool all_of(Dtype dtype) const {
+    return a.dtype() == dtype && b.dtype() == dtype && c.dtype() == dtype &&
+           (!bias.defined() || bias.dtype() == dtype);
+  }
 };
 
 }  // namespace atl::ops

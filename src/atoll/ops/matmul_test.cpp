@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "atoll/ops/cpu/matmul_dnnl.h"
@@ -19,26 +20,25 @@ using test::OwnedTensor;
 using test::random_tensor;
 using test::TestRun;
 
-struct Product {
-  explicit Product(const MatmulShape& s)
+template <typename TA, typename TB, typename TC>
+struct ProductOf {
+  explicit ProductOf(const MatmulShape& s)
       : shape(s),
-        a(random_tensor<float>(s.transpose == Transpose::kTN ? Shape{s.k, s.m} : Shape{s.m, s.k},
-                               1)),
-        b(random_tensor<float>(s.transpose == Transpose::kNT ? Shape{s.n, s.k} : Shape{s.k, s.n},
-                               2)),
-        bias(random_tensor<float>({s.n}, 3)),
-        before(random_tensor<float>({s.m, s.n}, 4)) {}
+        a(random_tensor<TA>(s.transpose == Transpose::kTN ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1)),
+        b(random_tensor<TB>(s.transpose == Transpose::kNT ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2)),
+        bias(random_tensor<TB>({s.n}, 3)),
+        before(random_tensor<TC>({s.m, s.n}, 4)) {}
 
-  OwnedTensor<float> compute(Run& run, bool with_bias, bool accumulate) {
-    OwnedTensor<float> c = before;
+  OwnedTensor<TC> compute(Run& run, bool with_bias, bool accumulate) {
+    OwnedTensor<TC> c = before;
     matmul(run, shape.transpose, a, b, c, with_bias ? bias.view() : Tensor{}, accumulate);
     return c;
   }
 
   /// In f64; with `magnitude` of the absolute values, which is what rounding errors scale with.
   OwnedTensor<double> truth(bool with_bias, bool accumulate, bool magnitude) {
-    const auto wide = [&](const OwnedTensor<float>& from) {
-      OwnedTensor<double> to = from.as<double>();
+    const auto wide = [&](const auto& from) {
+      OwnedTensor<double> to = from.template as<double>();
       if (magnitude) {
         for (double& value : to.values) value = std::abs(value);
       }
@@ -53,22 +53,26 @@ struct Product {
   }
 
   MatmulShape shape;
-  OwnedTensor<float> a;
-  OwnedTensor<float> b;
-  OwnedTensor<float> bias;
-  OwnedTensor<float> before;
+  OwnedTensor<TA> a;
+  OwnedTensor<TB> b;
+  OwnedTensor<TB> bias;
+  OwnedTensor<TC> before;
 };
+using Product = ProductOf<float, float, float>;
 
 /// A sum of k products is off by about sqrt(k) eps of the sum of its magnitudes (Higham & Mary
-/// 2019); 4 times that is beyond chance, and far below what one wrong or missing term does.
-void expect_product(Product& product, Run& run, bool with_bias, bool accumulate) {
-  const OwnedTensor<float> c = product.compute(run, with_bias, accumulate);
+/// 2019); 4 times that is beyond chance, and far below what one wrong or missing term does. Storing
+/// it in bf16 rounds once more.
+template <typename TA, typename TB, typename TC>
+void expect_product(ProductOf<TA, TB, TC>& product, Run& run, bool with_bias, bool accumulate) {
+  const OwnedTensor<TC> c = product.compute(run, with_bias, accumulate);
   const OwnedTensor<double> truth = product.truth(with_bias, accumulate, false);
   const OwnedTensor<double> size = product.truth(with_bias, accumulate, true);
   const double eps = std::numeric_limits<float>::epsilon() / 2;
   const double bound = 4 * std::sqrt(static_cast<double>(product.shape.k) + 2) * eps;
   for (std::int64_t i = 0; i < c.size(); ++i) {
-    ASSERT_LE(std::abs(c[i] - truth[i]), bound * size[i])
+    const double rounding = std::is_same_v<TC, Bf16> ? test::bf16_half_ulp(truth[i]) : 0;
+    ASSERT_LE(std::abs(test::number<double>(c[i]) - truth[i]), bound * size[i] + rounding)
         << "element " << i << " of transpose " << static_cast<int>(product.shape.transpose) << " M "
         << product.shape.m << " N " << product.shape.n << " K " << product.shape.k << " bias "
         << with_bias << " accumulate " << accumulate;
@@ -117,6 +121,108 @@ TEST(Matmul, AgreesWithF64ForFewRows) {
       expect_product(product, run, false, false);
     }
   }
+}
+
+/// Calls fn(ProductOf<...>) for each mixture of f32 and bf16 operands that has a bf16.
+template <typename Fn>
+void for_mixtures(const MatmulShape& shape, Fn&& fn) {
+  fn(ProductOf<Bf16, Bf16, Bf16>(shape));
+  fn(ProductOf<Bf16, Bf16, float>(shape));
+  fn(ProductOf<Bf16, float, Bf16>(shape));
+  fn(ProductOf<Bf16, float, float>(shape));
+  fn(ProductOf<float, Bf16, Bf16>(shape));
+  fn(ProductOf<float, Bf16, float>(shape));
+  fn(ProductOf<float, float, Bf16>(shape));
+}
+
+TEST(MatmulBf16, AgreesWithF64OnOddShapesRoundedOnce) {
+  TestRun run;
+  int turn = 0;
+  for (const Transpose transpose : kAll) {
+    for (const std::int64_t m : {1, 3, 17, 65}) {
+      for (const std::int64_t n : {1, 17, 67}) {
+        for (const std::int64_t k : {1, 5, 129}) {
+          ++turn;
+          for_mixtures({transpose, m, n, k}, [&](auto product) {
+            expect_product(product, run, (turn & 1) != 0, (turn & 2) != 0);
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(MatmulBf16, AgreesWithF64WhenCutInAllDirections) {
+  TestRun run;
+  for (const Transpose transpose : kAll) {
+    // Tails in M and N, three panels of K, and a bf16 c that is rounded after the last of them.
+    for_mixtures({transpose, 300, 401, 1100},
+                 [&](auto product) { expect_product(product, run, true, true); });
+    // Several blocks of rows share a repacked b.
+    ProductOf<Bf16, Bf16, Bf16> tall({transpose, 2100, 800, 70});
+    expect_product(tall, run, true, false);
+    ProductOf<Bf16, Bf16, float> gradient({transpose, 2100, 800, 70});
+    expect_product(gradient, run, false, true);
+  }
+}
+
+TEST(MatmulBf16, FewRowsHaveTheBitsOfF32) {
+  TestRun run;
+  for (std::int64_t m = 1; m <= 9; m += 2) {
+    ProductOf<Bf16, Bf16, float> narrow({Transpose::kNT, m, 67, 333});
+    Product wide(narrow.shape);
+    wide.a = narrow.a.as<float>();
+    wide.b = narrow.b.as<float>();
+    wide.bias = narrow.bias.as<float>();
+    ProductOf<Bf16, Bf16, Bf16> stored(narrow.shape);
+    const OwnedTensor<float> expected = wide.compute(run, true, false);
+    if (m <= 8) {
+      EXPECT_EQ(narrow.compute(run, true, false), expected) << m;
+      EXPECT_EQ(stored.compute(run, true, false), expected.as<Bf16>()) << m;
+    }
+  }
+}
+
+TEST(MatmulBf16, ThreadCountChangesNoBit) {
+  for (const Transpose transpose : kAll) {
+    for (const MatmulShape& shape :
+         {MatmulShape{transpose, 1300, 401, 129}, MatmulShape{transpose, 2, 1000, 700}}) {
+      ProductOf<Bf16, Bf16, Bf16> product(shape);
+      TestRun one(1);
+      const OwnedTensor<Bf16> expected = product.compute(one, true, true);
+      for (const int threads : {2, 3}) {
+        TestRun run(threads);
+        EXPECT_TRUE(product.compute(run, true, true) == expected) << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(MatmulBf16, NeedsNoScratch) {
+  ProductOf<Bf16, Bf16, Bf16> product({Transpose::kNN, 600, 130, 67});
+  const Spec a = product.a.view().spec();
+  EXPECT_EQ(matmul_scratch_bytes(Transpose::kNN, a, product.b.view().spec()), 0U);
+  TestRun run(2, 0);
+  expect_product(product, run, false, false);
+}
+
+TEST(MatmulBf16, AnEmptySumLeavesTheBias) {
+  TestRun run;
+  OwnedTensor<Bf16> x({9, 0});
+  OwnedTensor<Bf16> weight({2, 0});
+  OwnedTensor<Bf16> bias({2}, to_bf16(0.5F));
+  OwnedTensor<Bf16> c({9, 2}, to_bf16(9.0F));
+  matmul(run, Transpose::kNT, x, weight, c, bias);
+  EXPECT_THAT(c.values, testing::Each(to_bf16(0.5F)));
+}
+
+TEST(MatmulBf16, RefusesF64AmongOthers) {
+  TestRun run;
+  OwnedTensor<Bf16> a({2, 3});
+  OwnedTensor<double> b({3, 4});
+  OwnedTensor<float> c({2, 4});
+  EXPECT_THROW(matmul(run, Transpose::kNN, a, b, c), Error);
+  EXPECT_THROW(matmul(run, Transpose::kNN, a, a, b), Error);
 }
 
 TEST(Matmul, RepackingAndReadingPlainAgree) {
@@ -226,6 +332,21 @@ TEST(ColumnSum, AddsTheSumOfEachColumn) {
         if (threads == 1) first = sum;
         EXPECT_TRUE(sum == first);
       }
+    }
+  }
+}
+
+TEST(ColumnSum, OfBf16HasTheBitsOfF32) {
+  for (const std::int64_t rows : {1, 65, 1000}) {
+    for (const int threads : {1, 2, 3}) {
+      auto dy = random_tensor<Bf16>({rows, 37}, 1);
+      auto wide = dy.as<float>();
+      auto sum = random_tensor<float>({37}, 2);
+      auto expected = sum;
+      TestRun run(threads, column_sum_scratch_bytes(dy.view().spec()));
+      column_sum(run, dy, sum);
+      column_sum(run, wide, expected);
+      EXPECT_EQ(sum, expected) << rows;
     }
   }
 }

@@ -32,6 +32,22 @@ Declined serve_any_float(const Run& run, Dtype dtype, Fn&& fn) {
   return "neither f32 nor f64";
 }
 
+/// serve_host for f32 and bf16: kernels that look at the dtype themselves.
+template <typename Fn>
+Declined serve_f32_or_bf16(const Run& run, Dtype dtype, Fn&& fn) {
+  if (dtype != Dtype::kF32 && dtype != Dtype::kBf16) return "neither f32 nor bf16";
+  return serve_host(run, fn);
+}
+
+/// serve_host for whatever activations and weights are stored in: calls fn(T{}) with T = float,
+/// double or Bf16.
+template <typename Fn>
+Declined serve_any_storage(const Run& run, Dtype dtype, Fn&& fn) {
+  if (dtype == Dtype::kBf16) return serve_host(run, [&] { fn(Bf16{}); });
+  if (dtype == Dtype::kF32 || dtype == Dtype::kF64) return serve_any_float(run, dtype, fn);
+  return "neither f32, f64 nor bf16";
+}
+
 /// Throws Error(kInternal) unless every tensor is defined and has `spec`.
 inline void check_spec(const char* op, const Spec& spec, std::initializer_list<Tensor> tensors) {
   for (const Tensor& tensor : tensors) {

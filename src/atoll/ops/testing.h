@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "atoll/base/rng.h"
@@ -34,6 +35,17 @@ struct TestRun {
   Run run;
 };
 
+/// A number of another element type: exact, or rounded as that type rounds.
+template <typename To, typename From>
+To number(From value) {
+  if constexpr (std::is_same_v<From, Bf16>)
+    return number<To>(to_f32(value));
+  else if constexpr (std::is_same_v<To, Bf16>)
+    return to_bf16(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
+}
+
 /// A tensor that owns its elements; aligned like a std::vector, so less than an Arena's tensors.
 template <typename T>
 struct OwnedTensor {
@@ -52,7 +64,7 @@ struct OwnedTensor {
   OwnedTensor<U> as() const {
     OwnedTensor<U> result(shape);
     std::transform(values.begin(), values.end(), result.values.begin(),
-                   [](T value) { return static_cast<U>(value); });
+                   [](T value) { return number<U>(value); });
     return result;
   }
 
@@ -63,14 +75,14 @@ struct OwnedTensor {
 };
 
 /// Uniform in [-scale, scale), each an f32 number: the same seed gives the same numbers in f32 and
-/// in f64, so that a comparison of the two sees the op's rounding alone.
+/// in f64, so that a comparison of the two sees the op's rounding alone. In bf16 they are rounded.
 template <typename T>
 OwnedTensor<T> random_tensor(Shape shape, std::uint64_t seed, float scale = 1.0F) {
   const RngStream stream(seed, RngPurpose::kSynthetic);
   OwnedTensor<T> result(shape);
   for (std::int64_t i = 0; i < result.size(); ++i) {
     const float draw = 2.0F * stream.uniform(static_cast<std::uint64_t>(i)) - 1.0F;
-    result[i] = static_cast<T>(scale * draw);
+    result[i] = number<T>(scale * draw);
   }
   return result;
 }
@@ -93,9 +105,27 @@ double max_abs_difference(const OwnedTensor<T>& a, const OwnedTensor<U>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double worst = 0;
   for (std::int64_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    const double difference = std::abs(number<double>(a[i]) - number<double>(b[i]));
     if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
     worst = std::max(worst, difference);
+  }
+  return worst;
+}
+
+/// How far the nearest bf16 may be from a number of this size: half a unit of its eighth bit.
+inline double bf16_half_ulp(double value) {
+  return value == 0 ? 0 : std::ldexp(1.0, std::ilogb(value) - 8);
+}
+
+/// max (|a - b| - bf16_half_ulp(b)), or 0: how far `a` is from the truth `b`, beyond the one
+/// rounding that storing it took. Infinite when a NaN is in either or the sizes differ.
+inline double max_error_beyond_rounding(const OwnedTensor<Bf16>& a, const OwnedTensor<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0;
+  for (std::int64_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(number<double>(a[i]) - b[i]);
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+    worst = std::max(worst, difference - bf16_half_ulp(b[i]));
   }
   return worst;
 }

@@ -17,10 +17,11 @@ namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
 /// sum[j] += the sum over `rows` rows of x (rows, n), four rows a pass over the sum.
-void add_rows(std::size_t rows, std::size_t n, const float* x, float* sum) {
+template <class T>
+void add_rows_of(std::size_t rows, std::size_t n, const T* x, float* sum) {
   std::size_t r = 0;
   for (; r + 4 <= rows; r += 4) {
-    const float* row = x + r * n;
+    const T* row = x + r * n;
     for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
       const Vf first = hn::Add(lanes.load(row + i), lanes.load(row + n + i));
       const Vf second = hn::Add(lanes.load(row + 2 * n + i), lanes.load(row + 3 * n + i));
@@ -28,11 +29,20 @@ void add_rows(std::size_t rows, std::size_t n, const float* x, float* sum) {
     });
   }
   for (; r < rows; ++r) {
-    const float* row = x + r * n;
+    const T* row = x + r * n;
     for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
       lanes.store(hn::Add(lanes.load(sum + i), lanes.load(row + i)), sum + i);
     });
   }
+}
+
+/// Rows [begin, end) of x.
+void add_rows(const Tensor& x, std::int64_t begin, std::int64_t end, float* sum) {
+  const std::int64_t n = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    add_rows_of(static_cast<std::size_t>(end - begin), static_cast<std::size_t>(n),
+                x.data<T>() + begin * n, sum);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -59,23 +69,19 @@ std::size_t column_sum_scratch_bytes(std::int64_t rows, std::int64_t n) {
 }
 
 Declined column_sum(Run& run, const ColumnSumArgs& args) {
-  return serve_f32(run, args.dy.dtype(), [&] {
+  return serve_f32_or_bf16(run, args.dy.dtype(), [&] {
     const std::int64_t rows = args.dy.shape().num_rows();
     const std::int64_t n = args.dy.dim(-1);
     const std::int64_t grain = rows_per_block(rows);
     const std::int64_t blocks = (rows + grain - 1) / grain;
     Run inner = run;
-    float* partial = inner.take_scratch({Dtype::kF32, {blocks, n}}).data<float>();
+    const Tensor partial = inner.take_scratch({Dtype::kF32, {blocks, n}});
     run.threads().run_chunked(rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      float* sum = partial + begin / grain * n;
+      float* sum = partial.data<float>() + begin / grain * n;
       std::fill(sum, sum + n, 0.0F);
-      HWY_DYNAMIC_DISPATCH(add_rows)
-      (static_cast<std::size_t>(end - begin), static_cast<std::size_t>(n),
-       args.dy.data<float>() + begin * n, sum);
+      HWY_DYNAMIC_DISPATCH(add_rows)(args.dy, begin, end, sum);
     });
-    HWY_DYNAMIC_DISPATCH(add_rows)
-    (static_cast<std::size_t>(blocks), static_cast<std::size_t>(n), partial,
-     args.dbias.data<float>());
+    HWY_DYNAMIC_DISPATCH(add_rows)(partial, 0, blocks, args.dbias.data<float>());
   });
 }
 

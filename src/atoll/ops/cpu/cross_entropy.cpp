@@ -5,6 +5,7 @@
 
 #include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
+#include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/serve.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -130,6 +131,38 @@ void add_dweight(Run run, MatmulShape shape, std::int64_t rows, const float* dlo
   multiply(run, shape, {dlogits, x, packed, dweight, nullptr}, /*accumulate=*/true);
 }
 
+/// The losses of rows [begin, begin + rows), whose logits become their gradient if one is wanted.
+void take_losses(Run& run, const CrossEntropyArgs& args, std::int64_t begin, std::int64_t rows,
+                 float* logits) {
+  float* loss = args.loss.data<float>() + begin;
+  run.threads().run_chunked(rows, 4, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      loss[row] = HWY_DYNAMIC_DISPATCH(row_loss)(
+          logits + row * args.vocab, static_cast<std::size_t>(args.vocab),
+          args.targets[begin + row], args.grad_scale, args.wants_gradients());
+    }
+  });
+}
+
+/// With x, weight and dx in bf16. The weight is widened piece by piece, once for each chunk.
+void run_widened_chunks(Run run, const CrossEntropyArgs& args) {
+  const std::int64_t width = args.width;
+  const std::int64_t vocab = args.vocab;
+  const std::int64_t chunk_rows = cross_entropy_chunk_rows(args.rows, vocab);
+  const Tensor room = run.take_scratch({Dtype::kF32, {chunk_rows, vocab}});
+  for (std::int64_t begin = 0; begin < args.rows; begin += chunk_rows) {
+    const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
+    const Tensor logits = room.rows(0, rows);
+    const Tensor x = args.x.rows(begin, begin + rows);
+    matmul_widened(run, {{Transpose::kNT, rows, vocab, width}, x, args.weight, logits, {}, false});
+    take_losses(run, args, begin, rows, logits.data<float>());
+    if (!args.wants_gradients()) continue;
+    const Tensor dx = args.dx.rows(begin, begin + rows);
+    matmul_widened(run, {{Transpose::kNN, rows, width, vocab}, logits, args.weight, dx, {}, false});
+    matmul_widened(run, {{Transpose::kTN, vocab, width, rows}, logits, x, args.dweight, {}, true});
+  }
+}
+
 void run_chunks(Run run, const CrossEntropyArgs& args) {
   const std::int64_t width = args.width;
   const std::int64_t vocab = args.vocab;
@@ -143,15 +176,8 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
   for (std::int64_t begin = 0; begin < args.rows; begin += chunk_rows) {
     const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
     const float* x = args.x.data<float>() + begin * width;
-    float* loss = args.loss.data<float>() + begin;
     to_logits.multiply(run, rows, x, logits);
-    run.threads().run_chunked(rows, 4, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t row = first; row < last; ++row) {
-        loss[row] =
-            HWY_DYNAMIC_DISPATCH(row_loss)(logits + row * vocab, static_cast<std::size_t>(vocab),
-                                           args.targets[begin + row], args.grad_scale, gradients);
-      }
-    });
+    take_losses(run, args, begin, rows, logits);
     if (!gradients) continue;
     to_dx.multiply(run, rows, logits, args.dx.data<float>() + begin * width);
     add_dweight(run, shapes.dweight, rows, logits, x, args.dweight.data<float>());
@@ -167,9 +193,9 @@ std::size_t cross_entropy_scratch_bytes(std::int64_t rows, std::int64_t vocab, s
 
 Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {
   if (args.width == 0) return "nothing to sum";
-  return serve_f32(run, args.x.dtype(), [&] {
+  return serve_f32_or_bf16(run, args.x.dtype(), [&] {
     check_targets(args);
-    run_chunks(run, args);
+    args.x.dtype() == Dtype::kBf16 ? run_widened_chunks(run, args) : run_chunks(run, args);
   });
 }
 

@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <compare>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
@@ -32,32 +31,15 @@ decltype(auto) translate_errors(const MatmulShape& shape, Fn&& fn) {
   }
 }
 
-/// A piece of a product: rows of op(a) times columns of op(b). The leading dims are the whole's.
-struct Block {
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  std::int64_t lda = 0;
-  std::int64_t ldb = 0;
-  std::int64_t ldc = 0;
-  std::int64_t layout_m = 0;  ///< rows of the block that chose the packed layout; 0: b is plain
-  bool a_transposed = false;
-  bool b_transposed = false;
-  bool bias = false;
-  bool accumulate = false;
-
-  friend auto operator<=>(const Block&, const Block&) = default;
-};
-
 Md plain(std::int64_t rows, std::int64_t cols, std::int64_t ld, bool transposed) {
   return transposed ? Md({rows, cols}, kF32, {1, ld}) : Md({rows, cols}, kF32, {ld, 1});
 }
 
-Md plain_b(const Block& block) {
+Md plain_b(const MatmulBlock& block) {
   return plain(block.k, block.n, block.ldb, block.b_transposed);
 }
 
-dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const Block& block,
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const MatmulBlock& block,
                                       std::int64_t m, const Md& b) {
   dnnl::primitive_attr attributes;
   if (block.accumulate) {
@@ -73,7 +55,7 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const Block& b
 }
 
 /// The layout of b that the kernels for blocks of layout_m rows like best, whatever is fused.
-Md packed_layout(const dnnl::engine& engine, Block block) {
+Md packed_layout(const dnnl::engine& engine, MatmulBlock block) {
   block.bias = block.accumulate = false;
   const Md any({block.k, block.n}, kF32, dnnl::memory::format_tag::any);
   return describe(engine, block, block.layout_m, any).weights_desc();
@@ -113,7 +95,7 @@ class ThreadState {
   }
 
   /// Runs one block.
-  void multiply(const Block& block, const Operands& at) {
+  void multiply(const MatmulBlock& block, const Operands& at) {
     Compiled& compiled = products_.get(block, [&] { return compile_product(block); });
     set(compiled, DNNL_ARG_SRC, at.a);
     if (block.layout_m != 0) {
@@ -127,7 +109,7 @@ class ThreadState {
   }
 
   /// Repacks the block's b.
-  void pack(const Block& block, const float* b, std::byte* packed) {
+  void pack(const MatmulBlock& block, const float* b, std::byte* packed) {
     Compiled& compiled = reorders_.get(block, [&] { return compile_reorder(block); });
     set(compiled, DNNL_ARG_FROM, b);
     set(compiled, DNNL_ARG_TO, packed);
@@ -135,7 +117,7 @@ class ThreadState {
   }
 
   /// Can blocks of this kind, also with `tail_m` rows, share a packed b of at most `bytes`?
-  bool can_pack(const Block& block, std::int64_t tail_m, std::size_t bytes) {
+  bool can_pack(const MatmulBlock& block, std::int64_t tail_m, std::size_t bytes) {
     return can_pack_.get({block, tail_m}, [&] {
       const Md layout = packed_layout(engine_, block);
       if (layout == plain_b(block) || layout.get_size() > bytes) return false;
@@ -150,7 +132,7 @@ class ThreadState {
  private:
   ThreadState() { omp_set_num_threads(1); }
 
-  Compiled compile_product(const Block& block) {
+  Compiled compile_product(const MatmulBlock& block) {
     const Md b = block.layout_m != 0 ? packed_layout(engine_, block) : plain_b(block);
     const auto description = describe(engine_, block, block.m, b);
     Compiled compiled{dnnl::matmul(description), {}};
@@ -161,7 +143,7 @@ class ThreadState {
     return compiled;
   }
 
-  Compiled compile_reorder(const Block& block) {
+  Compiled compile_reorder(const MatmulBlock& block) {
     const Md from = plain_b(block);
     const Md to = packed_layout(engine_, block);
     Compiled compiled{dnnl::reorder(dnnl::reorder::primitive_desc(engine_, from, engine_, to)), {}};
@@ -183,41 +165,60 @@ class ThreadState {
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  BoundedMap<Block, Compiled> products_;
-  BoundedMap<Block, Compiled> reorders_;
-  BoundedMap<std::pair<Block, std::int64_t>, bool> can_pack_;
+  BoundedMap<MatmulBlock, Compiled> products_;
+  BoundedMap<MatmulBlock, Compiled> reorders_;
+  BoundedMap<std::pair<MatmulBlock, std::int64_t>, bool> can_pack_;
 };
 
-/// How a product is cut, a function of its shape alone.
-struct Grid {
-  std::int64_t m_block;
-  std::int64_t n_block;
-  std::int64_t m_blocks;
-  std::int64_t n_blocks;
-};
+MatmulGrid grid_of(const MatmulShape& shape, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t m_block = even_block(shape.m, rows, 16);
+  const std::int64_t n_block = even_block(shape.n, cols, 64);
+  return {m_block, n_block, (shape.m + m_block - 1) / m_block, (shape.n + n_block - 1) / n_block};
+}
 
-/// Even blocks of at most `most`, each a multiple of `unit`.
+MatmulBlock block_at(const MatmulShape& shape, const MatmulGrid& grid, std::int64_t i,
+                     std::int64_t j) {
+  MatmulBlock block;
+  block.m = std::min(grid.m_block, shape.m - i * grid.m_block);
+  block.n = std::min(grid.n_block, shape.n - j * grid.n_block);
+  block.k = shape.k;
+  block.a_transposed = shape.transpose == Transpose::kTN;
+  block.b_transposed = shape.transpose == Transpose::kNT;
+  block.lda = block.a_transposed ? shape.m : shape.k;
+  block.ldb = block.b_transposed ? shape.k : shape.n;
+  block.ldc = shape.n;
+  return block;
+}
+
+std::size_t packed_block_bytes(const MatmulShape& shape, const MatmulGrid& grid) {
+  return cpu::packed_block_bytes(shape.k, grid.n_block);
+}
+
+const float* b_column(const MatmulShape& shape, const float* b, std::int64_t column) {
+  return b + column * (shape.transpose == Transpose::kNT ? shape.k : 1);
+}
+
+}  // namespace
+
 std::int64_t even_block(std::int64_t total, std::int64_t most, std::int64_t unit) {
   const std::int64_t blocks = (total + most - 1) / most;
   const std::int64_t block = (total + blocks - 1) / blocks;
   return std::min(total, (block + unit - 1) / unit * unit);
 }
 
-Grid grid_of(const MatmulShape& shape, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t m_block = even_block(shape.m, rows, 16);
-  const std::int64_t n_block = even_block(shape.n, cols, 64);
-  return {m_block, n_block, (shape.m + m_block - 1) / m_block, (shape.n + n_block - 1) / n_block};
+std::size_t packed_block_bytes(std::int64_t k, std::int64_t n) {
+  const auto round = [](std::int64_t size) { return align_up(static_cast<std::size_t>(size)); };
+  return round(k) * round(n) * sizeof(float);
 }
 
 /// Measured: 256 x 384 is as fast as the uncut product. Smaller blocks, down to 64 x 128, cost some
 /// percent (at 64 columns a fifth); they are for products that would not make 16 blocks otherwise,
 /// as long as a block is worth a thread's waking.
-Grid cut(const MatmulShape& shape) {
-  constexpr std::int64_t kEnoughBlocks = 16;
+MatmulGrid cut_matmul(const MatmulShape& shape) {
   constexpr std::int64_t kMinFlops = 8'000'000;
-  std::int64_t rows = 256;
-  std::int64_t cols = 384;
-  Grid grid = grid_of(shape, rows, cols);
+  std::int64_t rows = kMaxBlockRows;
+  std::int64_t cols = kMaxBlockCols;
+  MatmulGrid grid = grid_of(shape, rows, cols);
   while (grid.m_blocks * grid.n_blocks < kEnoughBlocks) {
     if (grid.m_block * grid.n_block * shape.k < kMinFlops) break;  // half of 2 m n k
     if (grid.m_block > 64 && grid.m_block >= grid.n_block) {
@@ -234,33 +235,24 @@ Grid cut(const MatmulShape& shape) {
   return grid;
 }
 
-Block block_at(const MatmulShape& shape, const Grid& grid, std::int64_t i, std::int64_t j) {
-  Block block;
-  block.m = std::min(grid.m_block, shape.m - i * grid.m_block);
-  block.n = std::min(grid.n_block, shape.n - j * grid.n_block);
-  block.k = shape.k;
-  block.a_transposed = shape.transpose == Transpose::kTN;
-  block.b_transposed = shape.transpose == Transpose::kNT;
-  block.lda = block.a_transposed ? shape.m : shape.k;
-  block.ldb = block.b_transposed ? shape.k : shape.n;
-  block.ldc = shape.n;
-  return block;
+void multiply_block(const MatmulBlock& block, const Operands& operands) {
+  const MatmulShape shape = {Transpose::kNN, block.m, block.n, block.k};
+  translate_errors(shape, [&] { ThreadState::mine().multiply(block, operands); });
 }
 
-std::size_t packed_block_bytes(const MatmulShape& shape, const Grid& grid) {
-  const auto round = [](std::int64_t size) { return align_up(static_cast<std::size_t>(size)); };
-  return round(shape.k) * round(grid.n_block) * sizeof(float);
+bool pack_block(const MatmulBlock& block, std::int64_t tail_m, const float* b, std::byte* packed) {
+  const MatmulShape shape = {Transpose::kNN, block.m, block.n, block.k};
+  return translate_errors(shape, [&] {
+    ThreadState& state = ThreadState::mine();
+    if (!state.can_pack(block, tail_m, packed_block_bytes(block.k, block.n))) return false;
+    state.pack(block, b, packed);
+    return true;
+  });
 }
-
-const float* b_column(const MatmulShape& shape, const float* b, std::int64_t column) {
-  return b + column * (shape.transpose == Transpose::kNT ? shape.k : 1);
-}
-
-}  // namespace
 
 std::size_t packed_b_bytes(const MatmulShape& shape) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return 0;
-  const Grid grid = cut(shape);
+  const MatmulGrid grid = cut_matmul(shape);
   return packed_block_bytes(shape, grid) * static_cast<std::size_t>(grid.n_blocks);
 }
 
@@ -271,16 +263,16 @@ std::byte* take_packed_b(Run& run, const MatmulShape& shape) {
 
 bool pack_b(Run& run, const MatmulShape& shape, const float* b, std::byte* packed) {
   return translate_errors(shape, [&] {
-    const Grid grid = cut(shape);
+    const MatmulGrid grid = cut_matmul(shape);
     const std::size_t bytes = packed_block_bytes(shape, grid);
     const std::int64_t tail_m = shape.m - (grid.m_blocks - 1) * grid.m_block;
     for (const std::int64_t j : {std::int64_t{0}, grid.n_blocks - 1}) {
-      Block block = block_at(shape, grid, 0, j);
+      MatmulBlock block = block_at(shape, grid, 0, j);
       block.layout_m = block.m;
       if (!ThreadState::mine().can_pack(block, tail_m, bytes)) return false;
     }
     run.threads().run(grid.n_blocks, [&](std::int64_t j) {
-      Block block = block_at(shape, grid, 0, j);
+      MatmulBlock block = block_at(shape, grid, 0, j);
       block.layout_m = block.m;
       ThreadState::mine().pack(block, b_column(shape, b, j * grid.n_block),
                                packed + static_cast<std::size_t>(j) * bytes);
@@ -291,14 +283,14 @@ bool pack_b(Run& run, const MatmulShape& shape, const float* b, std::byte* packe
 
 void multiply(Run& run, const MatmulShape& shape, const Operands& at, bool accumulate) {
   translate_errors(shape, [&] {
-    const Grid grid = cut(shape);
+    const MatmulGrid grid = cut_matmul(shape);
     const std::size_t bytes = packed_block_bytes(shape, grid);
     run.threads().run(grid.m_blocks * grid.n_blocks, [&](std::int64_t task) {
       const std::int64_t i = task % grid.m_blocks;
       const std::int64_t j = task / grid.m_blocks;
       const std::int64_t row = i * grid.m_block;
       const std::int64_t column = j * grid.n_block;
-      Block block = block_at(shape, grid, i, j);
+      MatmulBlock block = block_at(shape, grid, i, j);
       block.layout_m = at.packed != nullptr ? grid.m_block : 0;
       block.bias = at.bias != nullptr;
       block.accumulate = accumulate;
@@ -320,7 +312,8 @@ std::size_t matmul_dnnl_scratch_bytes(const MatmulShape& shape) {
 
 Declined matmul_dnnl(Run& run, const MatmulArgs& args) {
   if (args.shape.k == 0) return "nothing to sum";
-  return serve_f32(run, args.c.dtype(), [&] {
+  if (!args.all_of(Dtype::kF32)) return "not f32";
+  return serve_host(run, [&] {
     const MatmulShape& shape = args.shape;
     Operands operands = {args.a.data<float>(), args.b.data<float>(), nullptr, args.c.data<float>(),
                          args.bias.defined() ? args.bias.data<float>() : nullptr};

@@ -4,6 +4,7 @@
 
 #include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/serve.h"
+#include "atoll/ops/storage.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/matmul_few_rows.cpp"
@@ -20,9 +21,8 @@ constexpr int kMaxTile = 4;  // 4 x 4 sums, 4 weights and a row of a: the regist
 
 /// Dot products of kRows rows of a, each (k) long, with kCols rows of b. Without the unrolling the
 /// compiler keeps the sums in memory, at half the speed.
-template <int kRows, int kCols>
-HWY_INLINE void dots(std::size_t k, const float* a, const float* b,
-                     float (&result)[kMaxTile][kMaxTile]) {
+template <int kRows, int kCols, class TA, class TB>
+HWY_INLINE void dots(std::size_t k, const TA* a, const TB* b, float (&result)[kMaxTile][kMaxTile]) {
   Vf sum[kRows * kCols];
   HWY_UNROLL(16)
   for (Vf& value : sum) value = hn::Zero(F32());
@@ -48,8 +48,8 @@ HWY_INLINE void dots(std::size_t k, const float* a, const float* b,
   }
 }
 
-template <int kCols>
-void dots_of(int rows, std::size_t k, const float* a, const float* b,
+template <int kCols, class TA, class TB>
+void dots_of(int rows, std::size_t k, const TA* a, const TB* b,
              float (&result)[kMaxTile][kMaxTile]) {
   switch (rows) {
     case 1:
@@ -64,29 +64,39 @@ void dots_of(int rows, std::size_t k, const float* a, const float* b,
 }
 
 /// Columns [begin, end) of c. Rows beyond the fourth find their weights in the nearest cache.
-void few_rows(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
+template <class TA, class TB, class TC>
+void few_rows_of(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
   const auto [transpose, m, n, k] = args.shape;
-  const float* a = args.a.data<float>();
-  const float* b = args.b.data<float>();
-  const float* bias = args.bias.defined() ? args.bias.data<float>() : nullptr;
-  float* c = args.c.data<float>();
+  const TA* a = args.a.data<TA>();
+  const TB* b = args.b.data<TB>();
+  const TB* bias = args.bias.defined() ? args.bias.data<TB>() : nullptr;
+  TC* c = args.c.data<TC>();
   for (std::int64_t j = begin; j < end;) {
     const int cols = j + kMaxTile <= end ? kMaxTile : 1;
     for (std::int64_t i = 0; i < m; i += kMaxTile) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kMaxTile, m - i));
       float result[kMaxTile][kMaxTile];
-      const auto dots_here = cols == 1 ? dots_of<1> : dots_of<kMaxTile>;
+      const auto dots_here = cols == 1 ? dots_of<1, TA, TB> : dots_of<kMaxTile, TA, TB>;
       dots_here(rows, static_cast<std::size_t>(k), a + i * k, b + j * k, result);
       for (int r = 0; r < rows; ++r) {
         for (int s = 0; s < cols; ++s) {
-          float& out = c[(i + r) * n + j + s];
-          out = (args.accumulate ? out : 0.0F) + (bias != nullptr ? bias[j + s] : 0.0F) +
-                result[r][s];
+          TC& out = c[(i + r) * n + j + s];
+          out = narrow<TC>((args.accumulate ? widen(out) : 0.0F) +
+                           (bias != nullptr ? widen(bias[j + s]) : 0.0F) + result[r][s]);
         }
       }
     }
     j += cols;
   }
+}
+
+void few_rows(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
+  with_storage(args.a.dtype(), [&]<typename TA>(TA) HWY_ATTR {
+    with_storage(args.b.dtype(), [&]<typename TB>(TB) HWY_ATTR {
+      with_storage(args.c.dtype(),
+                   [&]<typename TC>(TC) HWY_ATTR { few_rows_of<TA, TB, TC>(args, begin, end); });
+    });
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -101,8 +111,9 @@ HWY_EXPORT(few_rows);
 Declined matmul_few_rows(Run& run, const MatmulArgs& args) {
   if (args.shape.transpose != Transpose::kNT) return "not NT";
   if (args.shape.m > 8) return "more than 8 rows";
-  return serve_f32(run, args.c.dtype(), [&] {
-    // 1 MiB of weights a task: 20 to 50 us, which is what waking a thread may cost.
+  if (args.a.dtype() == Dtype::kF64) return "f64";
+  return serve_host(run, [&] {
+    // 1 MiB of f32 weights a task: 20 to 50 us, which is what waking a thread may cost.
     constexpr std::int64_t kTaskElements = 262144;
     const std::int64_t grain = std::max<std::int64_t>(4, kTaskElements / (args.shape.k + 1));
     run.threads().run_chunked(args.shape.n, (grain + 3) / 4 * 4, [&](auto begin, auto end) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// The reference of the final Linear with its cross-entropy, in any float type.
+// The reference of the final Linear with its cross-entropy, for any storage; the logits are in its
+// compute type.
 
 #include <algorithm>
 #include <cmath>
@@ -34,24 +35,26 @@ T cross_entropy_row(std::int64_t vocab, std::int32_t target, double grad_scale, 
 /// As ops::linear_cross_entropy; `logits` holds chunk_rows rows of V.
 template <typename T>
 void linear_cross_entropy(ThreadPool& threads, const CrossEntropyArgs& args,
-                          std::int64_t chunk_rows, T* logits) {
+                          std::int64_t chunk_rows, Compute<T>* logits) {
+  using A = Compute<T>;
   const std::int64_t width = args.width;
   const std::int64_t vocab = args.vocab;
   const T* weight = args.weight.data<T>();
   for (std::int64_t begin = 0; begin < args.rows; begin += chunk_rows) {
     const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
     const T* x = args.x.data<T>() + begin * width;
-    T* loss = args.loss.data<T>() + begin;
-    matmul<T>(threads, {Transpose::kNT, rows, vocab, width}, x, weight, logits, nullptr, false);
+    A* loss = args.loss.data<A>() + begin;
+    matmul<T, T, A>(threads, {Transpose::kNT, rows, vocab, width}, x, weight, logits, nullptr,
+                    false);
     threads.run(rows, [&](std::int64_t row) {
       loss[row] = cross_entropy_row(vocab, args.targets[begin + row], args.grad_scale,
                                     logits + row * vocab);
     });
     if (!args.wants_gradients()) continue;
-    matmul<T>(threads, {Transpose::kNN, rows, width, vocab}, logits, weight,
-              args.dx.data<T>() + begin * width, nullptr, false);
-    matmul<T>(threads, {Transpose::kTN, vocab, width, rows}, logits, x, args.dweight.data<T>(),
-              nullptr, true);
+    matmul<A, T, T>(threads, {Transpose::kNN, rows, width, vocab}, logits, weight,
+                    args.dx.data<T>() + begin * width, nullptr, false);
+    matmul<A, T, A>(threads, {Transpose::kTN, vocab, width, rows}, logits, x,
+                    args.dweight.data<A>(), nullptr, true);
   }
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
-// The reference products: plain loops in any float type, every sum in the order of k.
+// The reference products: plain loops in any float type, every sum in the order of k. Operands may
+// be stored in bf16; sums run in the compute type of c.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "atoll/base/thread_pool.h"
 #include "atoll/ops/matmul_args.h"
+#include "atoll/ops/storage.h"
 
 namespace atl::ops::ref {
 
@@ -20,41 +23,46 @@ struct Strided {
 /// Rows [begin, end) of c = a b [+ bias] [+ c]; a: (M, K), b: (K, N), c: (M, N) contiguous.
 /// Tiles of 4 x 4 sums, because one sum alone waits for its own last addition; a tile that hangs
 /// over the edge computes its last row or column again and drops it.
-template <typename T>
-void matmul_rows(const MatmulShape& shape, Strided<T> a, Strided<T> b, T* c, const T* bias,
+template <typename TA, typename TB, typename TC>
+void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c, const TB* bias,
                  bool accumulate, std::int64_t begin, std::int64_t end) {
+  using Sum = Compute<TC>;
   constexpr int kTile = 4;
   for (std::int64_t i = begin; i < end; i += kTile) {
-    const T* a_row[kTile];
+    const TA* a_row[kTile];
     for (int r = 0; r < kTile; ++r) a_row[r] = a.data + std::min(i + r, end - 1) * a.row;
     for (std::int64_t j = 0; j < shape.n; j += kTile) {
-      const T* b_col[kTile];
+      const TB* b_col[kTile];
       for (int s = 0; s < kTile; ++s) b_col[s] = b.data + std::min(j + s, shape.n - 1) * b.col;
-      T sum[kTile][kTile] = {};
+      Sum sum[kTile][kTile] = {};
       for (std::int64_t k = 0; k < shape.k; ++k) {
         for (int r = 0; r < kTile; ++r) {
-          const T value = a_row[r][k * a.col];
-          for (int s = 0; s < kTile; ++s) sum[r][s] += value * b_col[s][k * b.row];
+          const Sum value = widen(a_row[r][k * a.col]);
+          for (int s = 0; s < kTile; ++s) sum[r][s] += value * widen(b_col[s][k * b.row]);
         }
       }
       for (std::int64_t r = 0; r < std::min<std::int64_t>(kTile, end - i); ++r) {
         for (std::int64_t s = 0; s < std::min<std::int64_t>(kTile, shape.n - j); ++s) {
-          T& out = c[(i + r) * shape.n + j + s];
-          out = (accumulate ? out : T{0}) + (bias != nullptr ? bias[j + s] : T{0}) + sum[r][s];
+          TC& out = c[(i + r) * shape.n + j + s];
+          const Sum before = accumulate ? widen(out) : Sum{0};
+          const Sum offset = bias != nullptr ? widen(bias[j + s]) : Sum{0};
+          out = narrow<TC>(before + offset + sum[r][s]);
         }
       }
     }
   }
 }
 
-/// c = op(a) op(b) [+ bias] [+ c], as ops::matmul says; bias may be nullptr.
-template <typename T>
-void matmul(ThreadPool& threads, const MatmulShape& shape, const T* a, const T* b, T* c,
-            const T* bias, bool accumulate) {
+/// c = op(a) op(b) [+ bias] [+ c], as ops::matmul says; bias may be nullptr. The types are named,
+/// not deduced.
+template <typename TA, typename TB = TA, typename TC = TA>
+void matmul(ThreadPool& threads, const MatmulShape& shape, const std::type_identity_t<TA>* a,
+            const std::type_identity_t<TB>* b, std::type_identity_t<TC>* c,
+            const std::type_identity_t<TB>* bias, bool accumulate) {
   const bool tn = shape.transpose == Transpose::kTN;
   const bool nt = shape.transpose == Transpose::kNT;
-  const Strided<T> a_at = {a, tn ? 1 : shape.k, tn ? shape.m : 1};
-  const Strided<T> b_at = {b, nt ? 1 : shape.n, nt ? shape.k : 1};
+  const Strided<TA> a_at = {a, tn ? 1 : shape.k, tn ? shape.m : 1};
+  const Strided<TB> b_at = {b, nt ? 1 : shape.n, nt ? shape.k : 1};
   threads.run_chunked(shape.m, 16, [&](std::int64_t begin, std::int64_t end) {
     matmul_rows(shape, a_at, b_at, c, bias, accumulate, begin, end);
   });
@@ -62,9 +70,9 @@ void matmul(ThreadPool& threads, const MatmulShape& shape, const T* a, const T* 
 
 /// dbias += column sums of dy (R, N), row after row.
 template <typename T>
-void column_sum(std::int64_t rows, std::int64_t n, const T* dy, T* dbias) {
+void column_sum(std::int64_t rows, std::int64_t n, const T* dy, Compute<T>* dbias) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t j = 0; j < n; ++j) dbias[j] += dy[r * n + j];
+    for (std::int64_t j = 0; j < n; ++j) dbias[j] += widen(dy[r * n + j]);
   }
 }
 

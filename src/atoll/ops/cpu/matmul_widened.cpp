@@ -1,0 +1,171 @@
+#include "atoll/ops/cpu/matmul_widened.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "atoll/ops/cpu/convert.h"
+#include "atoll/ops/cpu/matmul_dnnl.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops::cpu {
+
+namespace {
+
+// Long sums are cut into panels, so that the widened pieces stay in the second-level cache however
+// long a row is: the input gradient of a head sums over the vocabulary.
+constexpr std::int64_t kMaxPanel = 512;
+// Blocks of rows of c that one task computes from the same columns of b, widened once.
+constexpr std::int64_t kMaxGroup = 4;
+
+/// A thread's pieces in f32.
+struct Pieces {
+  alignas(64) float a[kMaxBlockRows * kMaxPanel];
+  alignas(64) float b[kMaxPanel * kMaxBlockCols];
+  alignas(64) std::byte packed[kMaxPanel * kMaxBlockCols * sizeof(float)];
+  alignas(64) float c[kMaxGroup * kMaxBlockRows * kMaxBlockCols];
+  alignas(64) float bias[kMaxBlockCols];
+
+  static Pieces& mine() {
+    thread_local const auto pieces = std::make_unique_for_overwrite<Pieces>();
+    return *pieces;
+  }
+};
+
+/// Where a stored matrix is cut: `rows` x `cols` elements from (row, col).
+struct Area {
+  std::int64_t row;
+  std::int64_t col;
+  std::int64_t rows;
+  std::int64_t cols;
+};
+
+struct Piece {
+  const float* data;
+  std::int64_t ld;
+};
+
+/// The area of a matrix with rows of `stride` elements, in f32: as it lies, or widened into `room`.
+Piece piece_of(const Tensor& stored, std::int64_t stride, const Area& area, float* room) {
+  const std::int64_t offset = area.row * stride + area.col;
+  if (stored.dtype() == Dtype::kF32) return {stored.data<float>() + offset, stride};
+  widen_rows(static_cast<std::size_t>(area.rows), static_cast<std::size_t>(area.cols),
+             {stored.data<Bf16>() + offset, static_cast<std::size_t>(stride)},
+             {room, static_cast<std::size_t>(area.cols)});
+  return {room, area.cols};
+}
+
+/// Rows [row, row + rows) and columns [col, col + cols) of c.
+class Group {
+ public:
+  Group(const MatmulArgs& args, const MatmulGrid& grid, const Area& area)
+      : args_(args), grid_(grid), area_(area), pieces_(Pieces::mine()) {
+    const std::int64_t offset = area.row * args.shape.n + area.col;
+    if (args.c.dtype() == Dtype::kF32) {
+      c_ = args.c.data<float>() + offset;
+      ldc_ = args.shape.n;
+    } else {
+      c_ = pieces_.c;
+      ldc_ = area.cols;
+    }
+  }
+
+  void compute() {
+    const bool widened_c = args_.c.dtype() == Dtype::kBf16;
+    if (widened_c && args_.accumulate) piece_of(args_.c, args_.shape.n, area_, pieces_.c);
+    const std::int64_t panel = even_block(args_.shape.k, kMaxPanel, 16);
+    for (std::int64_t k = 0; k < args_.shape.k; k += panel) {
+      add_panel(k, std::min(panel, args_.shape.k - k));
+    }
+    if (!widened_c) return;
+    narrow_rows(static_cast<std::size_t>(area_.rows), static_cast<std::size_t>(area_.cols),
+                {pieces_.c, static_cast<std::size_t>(ldc_)},
+                {args_.c.data<Bf16>() + area_.row * args_.shape.n + area_.col,
+                 static_cast<std::size_t>(args_.shape.n)});
+  }
+
+ private:
+  /// Adds the terms [k, k + size) of every sum.
+  void add_panel(std::int64_t k, std::int64_t size) {
+    MatmulBlock block;
+    block.n = area_.cols;
+    block.k = size;
+    block.a_transposed = args_.shape.transpose == Transpose::kTN;
+    block.b_transposed = args_.shape.transpose == Transpose::kNT;
+    block.bias = args_.bias.defined() && k == 0;
+    block.accumulate = args_.accumulate || k > 0;
+    block.ldc = ldc_;
+    const Piece b =
+        block.b_transposed
+            ? piece_of(args_.b, args_.shape.k, {area_.col, k, area_.cols, size}, pieces_.b)
+            : piece_of(args_.b, args_.shape.n, {k, area_.col, size, area_.cols}, pieces_.b);
+    block.ldb = b.ld;
+    Operands at = {nullptr, b.data, pack(block, b.data), nullptr, nullptr};
+    if (at.packed != nullptr) block.layout_m = grid_.m_block;
+    if (block.bias) {
+      at.bias = piece_of(args_.bias, area_.cols, {0, area_.col, 1, area_.cols}, pieces_.bias).data;
+    }
+    for (std::int64_t row = 0; row < area_.rows; row += grid_.m_block) {
+      block.m = std::min(grid_.m_block, area_.rows - row);
+      const Piece a =
+          block.a_transposed
+              ? piece_of(args_.a, args_.shape.m, {k, area_.row + row, size, block.m}, pieces_.a)
+              : piece_of(args_.a, args_.shape.k, {area_.row + row, k, block.m, size}, pieces_.a);
+      block.lda = a.ld;
+      at.a = a.data;
+      at.c = c_ + row * ldc_;
+      multiply_block(block, at);
+    }
+  }
+
+  /// b in the layout that the kernels like best, when several blocks of rows share the repacking.
+  const std::byte* pack(MatmulBlock block, const float* b) {
+    if (area_.rows <= grid_.m_block) return nullptr;
+    const std::int64_t m = args_.shape.m;
+    block.m = block.layout_m = grid_.m_block;
+    // What is asked of a must not depend on where a lies, or blocks of one product would differ.
+    block.lda = block.a_transposed ? block.m : block.k;
+    block.bias = block.accumulate = false;
+    block.ldc = block.n;
+    const std::int64_t tail_m = m - (grid_.m_blocks - 1) * grid_.m_block;
+    return pack_block(block, tail_m, b, pieces_.packed) ? pieces_.packed : nullptr;
+  }
+
+  const MatmulArgs& args_;
+  const MatmulGrid& grid_;
+  Area area_;
+  Pieces& pieces_;
+  float* c_;
+  std::int64_t ldc_;
+};
+
+bool is_f32_or_bf16(const Tensor& tensor) {
+  return tensor.dtype() == Dtype::kF32 || tensor.dtype() == Dtype::kBf16;
+}
+
+}  // namespace
+
+const std::size_t kWidenedBytesPerThread = sizeof(Pieces);
+
+Declined matmul_widened(Run& run, const MatmulArgs& args) {
+  if (args.shape.k == 0) return "nothing to sum";
+  for (const Tensor& tensor : {args.a, args.b, args.c}) {
+    if (!is_f32_or_bf16(tensor)) return "neither f32 nor bf16";
+  }
+  return serve_host(run, [&] {
+    const MatmulGrid grid = cut_matmul(args.shape);
+    const std::int64_t blocks = grid.m_blocks * grid.n_blocks;
+    const std::int64_t group_rows =
+        std::clamp<std::int64_t>(blocks / kEnoughBlocks, 1, kMaxGroup) * grid.m_block;
+    const std::int64_t groups = (args.shape.m + group_rows - 1) / group_rows;
+    run.threads().run(groups * grid.n_blocks, [&](std::int64_t task) {
+      const std::int64_t row = task % groups * group_rows;
+      const std::int64_t col = task / groups * grid.n_block;
+      Group(args, grid,
+            {row, col, std::min(group_rows, args.shape.m - row),
+             std::min(grid.n_block, args.shape.n - col)})
+          .compute();
+    });
+  });
+}
+
+}  // namespace atl::ops::cpu
