@@ -26,24 +26,25 @@ struct GeluBackward {
 constexpr Implementation<SwigluForward> kSwigluForward[] = {
     {"cpu",
      [](Run& run, const SwigluForward& a) {
-       return serve_f32(run, a.h.dtype(), [&] { cpu::swiglu_forward(run, a.gate_up, a.h); });
+       return serve_f32_or_bf16(run, a.h.dtype(),
+                                [&] { cpu::swiglu_forward(run, a.gate_up, a.h); });
      }},
     {"ref",
      [](Run& run, const SwigluForward& a) {
-       return serve_any_float(run, a.h.dtype(),
-                              [&]<typename T>(T) { ref::swiglu_forward<T>(a.gate_up, a.h); });
+       return serve_any_storage(run, a.h.dtype(),
+                                [&]<typename T>(T) { ref::swiglu_forward<T>(a.gate_up, a.h); });
      }},
 };
 
 constexpr Implementation<SwigluBackward> kSwigluBackward[] = {
     {"cpu",
      [](Run& run, const SwigluBackward& a) {
-       return serve_f32(run, a.h.dtype(),
-                        [&] { cpu::swiglu_backward(run, a.gate_up, a.dh, a.dgate_up, a.h); });
+       return serve_f32_or_bf16(
+           run, a.h.dtype(), [&] { cpu::swiglu_backward(run, a.gate_up, a.dh, a.dgate_up, a.h); });
      }},
     {"ref",
      [](Run& run, const SwigluBackward& a) {
-       return serve_any_float(run, a.h.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.h.dtype(), [&]<typename T>(T) {
          ref::swiglu_backward<T>(a.gate_up, a.dh, a.dgate_up, a.h);
        });
      }},
@@ -52,24 +53,25 @@ constexpr Implementation<SwigluBackward> kSwigluBackward[] = {
 constexpr Implementation<GeluForward> kGeluForward[] = {
     {"cpu",
      [](Run& run, const GeluForward& a) {
-       return serve_f32(run, a.x.dtype(), [&] { cpu::gelu_forward(run, a.kind, a.x, a.y); });
+       return serve_f32_or_bf16(run, a.x.dtype(),
+                                [&] { cpu::gelu_forward(run, a.kind, a.x, a.y); });
      }},
     {"ref",
      [](Run& run, const GeluForward& a) {
-       return serve_any_float(run, a.x.dtype(),
-                              [&]<typename T>(T) { ref::gelu_forward<T>(a.kind, a.x, a.y); });
+       return serve_any_storage(run, a.x.dtype(),
+                                [&]<typename T>(T) { ref::gelu_forward<T>(a.kind, a.x, a.y); });
      }},
 };
 
 constexpr Implementation<GeluBackward> kGeluBackward[] = {
     {"cpu",
      [](Run& run, const GeluBackward& a) {
-       return serve_f32(run, a.x.dtype(),
-                        [&] { cpu::gelu_backward(run, a.kind, a.x, a.dy, a.dx); });
+       return serve_f32_or_bf16(run, a.x.dtype(),
+                                [&] { cpu::gelu_backward(run, a.kind, a.x, a.dy, a.dx); });
      }},
     {"ref",
      [](Run& run, const GeluBackward& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::gelu_backward<T>(a.kind, a.x, a.dy, a.dx);
        });
      }},

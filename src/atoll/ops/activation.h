@@ -4,6 +4,8 @@
 
 namespace atl::ops {
 
+// All operands of a call share one dtype: f32, f64 or bf16, rounded once.
+
 /// h = silu(gate) * up (Shazeer 2020, eq. 6).  gate_up: (..., 2F), each row gate then up.  h: (...,
 /// F)
 void swiglu_forward(Run& run, Tensor gate_up, Tensor h);

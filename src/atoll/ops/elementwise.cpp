@@ -35,11 +35,12 @@ constexpr std::int64_t kBytesPerTask = 1 << 18;
 constexpr Implementation<Add> kAdd[] = {
     {"cpu",
      [](Run& run, const Add& a) {
-       return serve_f32(run, a.y.dtype(), [&] { cpu::add(run, a.a, a.b, a.y); });
+       return serve_f32_or_bf16(run, a.y.dtype(), [&] { cpu::add(run, a.a, a.b, a.y); });
      }},
     {"ref",
      [](Run& run, const Add& a) {
-       return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) { ref::add<T>(a.a, a.b, a.y); });
+       return serve_any_storage(run, a.y.dtype(),
+                                [&]<typename T>(T) { ref::add<T>(a.a, a.b, a.y); });
      }},
 };
 
@@ -58,6 +59,11 @@ constexpr Implementation<Copy> kCopy[] = {
      }},
 };
 
+constexpr Implementation<Copy> kConvert[] = {
+    {"cpu",
+     [](Run& run, const Copy& a) { return serve_host(run, [&] { cpu::convert(run, a.x, a.y); }); }},
+};
+
 constexpr Implementation<FillZero> kFillZero[] = {
     {"cpu",
      [](Run& run, const FillZero& a) {
@@ -74,12 +80,13 @@ constexpr Implementation<FillZero> kFillZero[] = {
 constexpr Implementation<Dropout> kDropout[] = {
     {"cpu",
      [](Run& run, const Dropout& a) {
-       return serve_f32(run, a.x.dtype(), [&] { cpu::dropout(run, a.p, a.layer, a.x, a.y); });
+       return serve_f32_or_bf16(run, a.x.dtype(),
+                                [&] { cpu::dropout(run, a.p, a.layer, a.x, a.y); });
      }},
     {"ref",
      [](Run& run, const Dropout& a) {
-       return serve_any_float(run, a.x.dtype(),
-                              [&]<typename T>(T) { ref::dropout<T>(run, a.p, a.layer, a.x, a.y); });
+       return serve_any_storage(
+           run, a.x.dtype(), [&]<typename T>(T) { ref::dropout<T>(run, a.p, a.layer, a.x, a.y); });
      }},
 };
 
@@ -105,6 +112,16 @@ void add(Run& run, Tensor a, Tensor b, Tensor y) {
 void copy(Run& run, Tensor x, Tensor y) {
   check_size("copy", x.dtype(), x.num_elements(), {x, y});
   dispatch<Copy>("copy", kCopy, run, {x, y});
+}
+
+void convert(Run& run, Tensor x, Tensor y) {
+  if (x.dtype() == y.dtype()) return copy(run, x, y);
+  const Dtype other = x.dtype() == Dtype::kBf16 ? Dtype::kF32 : Dtype::kBf16;
+  ATOLL_CHECK(x.dtype() == Dtype::kBf16 || x.dtype() == Dtype::kF32, "convert: x is {}",
+              x.spec().to_string());
+  check_size("convert", x.dtype(), x.num_elements(), {x});
+  check_size("convert", other, x.num_elements(), {y});
+  dispatch<Copy>("convert", kConvert, run, {x, y});
 }
 
 void fill_zero(Run& run, Tensor x) {

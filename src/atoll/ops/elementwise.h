@@ -5,10 +5,13 @@
 
 namespace atl::ops {
 
-/// y = a + b, elementwise; y may be a or b.
+/// y = a + b, elementwise; y may be a or b. All of one dtype: f32, f64 or bf16, rounded once.
 void add(Run& run, Tensor a, Tensor b, Tensor y);
 /// y = x; same dtype and number of elements, no overlap.
 void copy(Run& run, Tensor x, Tensor y);
+/// y = x with as many elements, no overlap: f32 to bf16 (rounded to nearest, ties to even), bf16 to
+/// f32 (exactly), or a copy within one dtype.
+void convert(Run& run, Tensor x, Tensor y);
 /// x = 0.
 void fill_zero(Run& run, Tensor x);
 
@@ -20,11 +23,12 @@ RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t st
 /// Inverted dropout: y = x / (1 - p) where the element's uniform draw is >= p, else 0; y may be x.
 /// The draw is dropout_stream(...).uniform(element of the sample): a pure function, so the backward
 /// pass (the same call on dy) and recompute repeat it.
-/// x, y: (B, T, C), row b being global sample run.first_sample + b. 0 <= p < 1.
+/// x, y: (B, T, C) of one dtype, row b being global sample run.first_sample + b. 0 <= p < 1.
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
 
 /// The sum of squares of all elements, in double, over fixed blocks in order: the thread count
-/// changes no bit. Infinite or NaN when an element is. Needs no scratch beyond the stack.
+/// changes no bit. x is f32 or f64. Infinite or NaN when an element is. Needs no scratch beyond the
+/// stack.
 double sum_of_squares(Run& run, Tensor x);
 
 }  // namespace atl::ops

@@ -26,12 +26,12 @@ struct PositionBackward {
 constexpr Implementation<Forward> kForward[] = {
     {"cpu",
      [](Run& run, const Forward& a) {
-       return serve_f32(run, a.y.dtype(),
-                        [&] { cpu::embedding_forward(run, a.tokens, a.table, a.y); });
+       return serve_f32_or_bf16(run, a.y.dtype(),
+                                [&] { cpu::embedding_forward(run, a.tokens, a.table, a.y); });
      }},
     {"ref",
      [](Run& run, const Forward& a) {
-       return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
          ref::embedding_forward<T>(a.tokens, a.table, a.y);
        });
      }},
@@ -40,12 +40,12 @@ constexpr Implementation<Forward> kForward[] = {
 constexpr Implementation<Backward> kBackward[] = {
     {"cpu",
      [](Run& run, const Backward& a) {
-       return serve_f32(run, a.dy.dtype(),
-                        [&] { cpu::embedding_backward(run, a.tokens, a.dy, a.dtable); });
+       return serve_f32_or_bf16(run, a.dy.dtype(),
+                                [&] { cpu::embedding_backward(run, a.tokens, a.dy, a.dtable); });
      }},
     {"ref",
      [](Run& run, const Backward& a) {
-       return serve_any_float(run, a.dy.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.dy.dtype(), [&]<typename T>(T) {
          ref::embedding_backward<T>(a.tokens, a.dy, a.dtable);
        });
      }},
@@ -54,13 +54,13 @@ constexpr Implementation<Backward> kBackward[] = {
 constexpr Implementation<PositionForward> kPositionForward[] = {
     {"cpu",
      [](Run& run, const PositionForward& a) {
-       return serve_f32(run, a.y.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.y.dtype(), [&] {
          cpu::position_embedding_forward(run, a.first_position, a.document_start, a.table, a.y);
        });
      }},
     {"ref",
      [](Run& run, const PositionForward& a) {
-       return serve_any_float(run, a.y.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
          ref::position_embedding_forward<T>(a.first_position, a.document_start, a.table, a.y);
        });
      }},
@@ -69,13 +69,13 @@ constexpr Implementation<PositionForward> kPositionForward[] = {
 constexpr Implementation<PositionBackward> kPositionBackward[] = {
     {"cpu",
      [](Run& run, const PositionBackward& a) {
-       return serve_f32(run, a.dy.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.dy.dtype(), [&] {
          cpu::position_embedding_backward(run, a.document_start, a.dy, a.dtable);
        });
      }},
     {"ref",
      [](Run& run, const PositionBackward& a) {
-       return serve_any_float(run, a.dy.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.dy.dtype(), [&]<typename T>(T) {
          ref::position_embedding_backward<T>(a.document_start, a.dy, a.dtable);
        });
      }},
@@ -98,11 +98,11 @@ void check_tokens(const Tensor& tokens, std::int64_t vocab_size) {
   }
 }
 
-// (V, C) or (P, C), of the activations' width and dtype.
-void check_table(const char* op, const Tensor& table, const Tensor& y) {
+// (V, C) or (P, C) of `dtype`, as wide as the activations.
+void check_table(const char* op, Dtype dtype, const Tensor& table, const Tensor& y) {
   ATOLL_CHECK(y.shape().rank() == 3, "{}: activations are {}", op, y.spec().to_string());
   ATOLL_CHECK(table.shape().rank() == 2, "{}: table is {}", op, table.spec().to_string());
-  check_spec(op, {y.dtype(), {table.dim(0), y.dim(2)}}, {table});
+  check_spec(op, {dtype, {table.dim(0), y.dim(2)}}, {table});
 }
 
 // Every position of y's rows must be one of the table's.
@@ -117,14 +117,14 @@ void check_positions(const char* op, std::int64_t first_position, const Tensor& 
 }  // namespace
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
-  check_table("embedding_forward", table, y);
+  check_table("embedding_forward", y.dtype(), table, y);
   check_size("embedding_forward", Dtype::kI32, y.shape().num_rows(), {tokens});
   check_tokens(tokens, table.dim(0));
   dispatch<Forward>("embedding_forward", kForward, run, {tokens, table, y});
 }
 
 void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
-  check_table("embedding_backward", dtable, dy);
+  check_table("embedding_backward", compute_dtype(dy.dtype()), dtable, dy);
   check_size("embedding_backward", Dtype::kI32, dy.shape().num_rows(), {tokens});
   check_tokens(tokens, dtable.dim(0));
   dispatch<Backward>("embedding_backward", kBackward, run, {tokens, dy, dtable});
@@ -133,14 +133,14 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
 void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
                                 Tensor table, Tensor y) {
   constexpr const char* kOp = "position_embedding_forward";
-  check_table(kOp, table, y);
+  check_table(kOp, y.dtype(), table, y);
   check_positions(kOp, first_position, document_start, y, table);
   dispatch<PositionForward>(kOp, kPositionForward, run, {first_position, document_start, table, y});
 }
 
 void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable) {
   constexpr const char* kOp = "position_embedding_backward";
-  check_table(kOp, dtable, dy);
+  check_table(kOp, compute_dtype(dy.dtype()), dtable, dy);
   check_positions(kOp, 0, document_start, dy, dtable);
   dispatch<PositionBackward>(kOp, kPositionBackward, run, {document_start, dy, dtable});
 }

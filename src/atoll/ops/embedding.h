@@ -4,6 +4,8 @@
 
 namespace atl::ops {
 
+// Tables have the dtype of the activations, their gradients its compute dtype.
+
 /// y[b, t] = table[tokens[b, t]].  tokens: i32 (B, T)  table: (V, C)  y: (B, T, C).
 /// Throws Error(kDamaged) naming the first token outside [0, V).
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);

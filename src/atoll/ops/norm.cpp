@@ -24,15 +24,21 @@ Spec columns(const Tensor& x) {
   return {x.dtype(), {x.dim(-1)}};
 }
 
+// Statistics and weight gradients are never rounded to storage.
+void check_statistics(const char* op, const Tensor& x, std::initializer_list<Tensor> tensors) {
+  check_size(op, compute_dtype(x.dtype()), x.shape().num_rows(), tensors);
+}
+
 constexpr Implementation<Forward> kRmsForward[] = {
     {"cpu",
      [](Run& run, const Forward& a) {
-       return serve_f32(run, a.x.dtype(),
-                        [&] { cpu::rms_norm_forward(run, a.eps, a.x, a.weight, a.y, a.rstd); });
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
+         cpu::rms_norm_forward(run, a.eps, a.x, a.weight, a.y, a.rstd);
+       });
      }},
     {"ref",
      [](Run& run, const Forward& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::rms_norm_forward<T>(a.eps, a.x, a.weight, a.y, a.rstd);
        });
      }},
@@ -41,13 +47,13 @@ constexpr Implementation<Forward> kRmsForward[] = {
 constexpr Implementation<BackwardInput> kRmsBackwardInput[] = {
     {"cpu",
      [](Run& run, const BackwardInput& a) {
-       return serve_f32(run, a.x.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::rms_norm_backward_input(run, a.x, a.weight, a.rstd, a.dy, a.dx);
        });
      }},
     {"ref",
      [](Run& run, const BackwardInput& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::rms_norm_backward_input<T>(a.x, a.weight, a.rstd, a.dy, a.dx);
        });
      }},
@@ -56,12 +62,13 @@ constexpr Implementation<BackwardInput> kRmsBackwardInput[] = {
 constexpr Implementation<BackwardWeight> kRmsBackwardWeight[] = {
     {"cpu",
      [](Run& run, const BackwardWeight& a) {
-       return serve_f32(run, a.x.dtype(),
-                        [&] { cpu::rms_norm_backward_weight(run, a.x, a.rstd, a.dy, a.dweight); });
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
+         cpu::rms_norm_backward_weight(run, a.x, a.rstd, a.dy, a.dweight);
+       });
      }},
     {"ref",
      [](Run& run, const BackwardWeight& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::rms_norm_backward_weight<T>(a.x, a.rstd, a.dy, a.dweight);
        });
      }},
@@ -70,13 +77,13 @@ constexpr Implementation<BackwardWeight> kRmsBackwardWeight[] = {
 constexpr Implementation<Forward> kLayerForward[] = {
     {"cpu",
      [](Run& run, const Forward& a) {
-       return serve_f32(run, a.x.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::layer_norm_forward(run, a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
        });
      }},
     {"ref",
      [](Run& run, const Forward& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::layer_norm_forward<T>(a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
        });
      }},
@@ -85,13 +92,13 @@ constexpr Implementation<Forward> kLayerForward[] = {
 constexpr Implementation<BackwardInput> kLayerBackwardInput[] = {
     {"cpu",
      [](Run& run, const BackwardInput& a) {
-       return serve_f32(run, a.x.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::layer_norm_backward_input(run, a.x, a.weight, a.mean, a.rstd, a.dy, a.dx);
        });
      }},
     {"ref",
      [](Run& run, const BackwardInput& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::layer_norm_backward_input<T>(a.x, a.weight, a.mean, a.rstd, a.dy, a.dx);
        });
      }},
@@ -100,13 +107,13 @@ constexpr Implementation<BackwardInput> kLayerBackwardInput[] = {
 constexpr Implementation<BackwardWeight> kLayerBackwardWeight[] = {
     {"cpu",
      [](Run& run, const BackwardWeight& a) {
-       return serve_f32(run, a.x.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::layer_norm_backward_weight(run, a.x, a.mean, a.rstd, a.dy, a.dweight, a.dbias);
        });
      }},
     {"ref",
      [](Run& run, const BackwardWeight& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::layer_norm_backward_weight<T>(a.x, a.mean, a.rstd, a.dy, a.dweight, a.dbias);
        });
      }},
@@ -118,7 +125,7 @@ void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, T
   constexpr const char* kOp = "rms_norm_forward";
   check_spec(kOp, x.spec(), {x, y});
   check_spec(kOp, columns(x), {weight});
-  check_size(kOp, x.dtype(), x.shape().num_rows(), {rstd});
+  check_statistics(kOp, x, {rstd});
   dispatch<Forward>(kOp, kRmsForward, run, {eps, x, weight, {}, y, {}, rstd});
 }
 
@@ -126,15 +133,15 @@ void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Ten
   constexpr const char* kOp = "rms_norm_backward_input";
   check_spec(kOp, x.spec(), {x, dy, dx});
   check_spec(kOp, columns(x), {weight});
-  check_size(kOp, x.dtype(), x.shape().num_rows(), {rstd});
+  check_statistics(kOp, x, {rstd});
   dispatch<BackwardInput>(kOp, kRmsBackwardInput, run, {x, weight, {}, rstd, dy, dx});
 }
 
 void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight) {
   constexpr const char* kOp = "rms_norm_backward_weight";
   check_spec(kOp, x.spec(), {x, dy});
-  check_spec(kOp, columns(x), {dweight});
-  check_size(kOp, x.dtype(), x.shape().num_rows(), {rstd});
+  check_spec(kOp, columns(x).in_compute_dtype(), {dweight});
+  check_statistics(kOp, x, {rstd});
   dispatch<BackwardWeight>(kOp, kRmsBackwardWeight, run, {x, {}, rstd, dy, dweight, {}});
 }
 
@@ -143,7 +150,7 @@ void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bi
   constexpr const char* kOp = "layer_norm_forward";
   check_spec(kOp, x.spec(), {x, y});
   check_spec(kOp, columns(x), {weight, bias});
-  check_size(kOp, x.dtype(), x.shape().num_rows(), {mean, rstd});
+  check_statistics(kOp, x, {mean, rstd});
   dispatch<Forward>(kOp, kLayerForward, run, {eps, x, weight, bias, y, mean, rstd});
 }
 
@@ -152,7 +159,7 @@ void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, T
   constexpr const char* kOp = "layer_norm_backward_input";
   check_spec(kOp, x.spec(), {x, dy, dx});
   check_spec(kOp, columns(x), {weight});
-  check_size(kOp, x.dtype(), x.shape().num_rows(), {mean, rstd});
+  check_statistics(kOp, x, {mean, rstd});
   dispatch<BackwardInput>(kOp, kLayerBackwardInput, run, {x, weight, mean, rstd, dy, dx});
 }
 
@@ -160,8 +167,8 @@ void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Te
                                 Tensor dweight, Tensor dbias) {
   constexpr const char* kOp = "layer_norm_backward_weight";
   check_spec(kOp, x.spec(), {x, dy});
-  check_spec(kOp, columns(x), {dweight, dbias});
-  check_size(kOp, x.dtype(), x.shape().num_rows(), {mean, rstd});
+  check_spec(kOp, columns(x).in_compute_dtype(), {dweight, dbias});
+  check_statistics(kOp, x, {mean, rstd});
   dispatch<BackwardWeight>(kOp, kLayerBackwardWeight, run, {x, mean, rstd, dy, dweight, dbias});
 }
 

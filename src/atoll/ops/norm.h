@@ -5,6 +5,9 @@
 
 namespace atl::ops {
 
+// Activations and weights share one dtype, of storage; statistics and weight gradients are in its
+// compute dtype.
+
 /// y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps) over the innermost dim (Zhang &
 /// Sennrich 2019, eq. 4).  x, y: (..., C)  weight: (C)  rstd: (rows of x), kept for backward.
 void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd);

@@ -18,13 +18,13 @@ struct Args {
 constexpr Implementation<Args> kForward[] = {
     {"cpu",
      [](Run& run, const Args& a) {
-       return serve_f32(run, a.x.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::qk_norm_forward(run, a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
        });
      }},
     {"ref",
      [](Run& run, const Args& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::qk_norm_forward<T>(a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
        });
      }},
@@ -33,14 +33,14 @@ constexpr Implementation<Args> kForward[] = {
 constexpr Implementation<Args> kBackward[] = {
     {"cpu",
      [](Run& run, const Args& a) {
-       return serve_f32(run, a.x.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::qk_norm_backward(run, a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
                                a.dweights);
        });
      }},
     {"ref",
      [](Run& run, const Args& a) {
-       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::qk_norm_backward<T>(a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
                                   a.dweights);
        });

@@ -21,13 +21,13 @@ struct Args {
 constexpr Implementation<Args> kRope[] = {
     {"cpu",
      [](Run& run, const Args& a) {
-       return serve_f32(run, a.qkv.dtype(), [&] {
+       return serve_f32_or_bf16(run, a.qkv.dtype(), [&] {
          cpu::rope(run, a.heads, a.table, a.first_position, a.document_start, a.inverse, a.qkv);
        });
      }},
     {"ref",
      [](Run& run, const Args& a) {
-       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
          ref::rope<T>(a.heads, a.table, a.first_position, a.document_start, a.inverse, a.qkv);
        });
      }},

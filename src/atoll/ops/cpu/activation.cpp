@@ -34,15 +34,17 @@ HWY_INLINE Sigmoid sigmoid(Vf x) {
   return {s, hn::Mul(hn::Mul(e, s), s)};
 }
 
-void SwigluRow(const float* gate, const float* up, std::size_t F, float* h) {
+template <class T>
+void swiglu_row(const T* gate, const T* up, std::size_t F, T* h) {
   for_lanes(F, [&](std::size_t i, auto lanes) HWY_ATTR {
     const Vf g = lanes.load(gate + i);
     lanes.store(hn::Mul(hn::Mul(g, sigmoid(g).value), lanes.load(up + i)), h + i);
   });
 }
 
-void SwigluBackwardRow(const float* gate, const float* up, const float* dh, std::size_t F,
-                       float* dgate, float* dup, float* h) {
+template <class T>
+void swiglu_backward_row(const T* gate, const T* up, const T* dh, std::size_t F, T* dgate, T* dup,
+                         T* h) {
   for_lanes(F, [&](std::size_t i, auto lanes) HWY_ATTR {
     const Vf g = lanes.load(gate + i);
     const Vf u = lanes.load(up + i);
@@ -94,29 +96,74 @@ HWY_INLINE GeluParts gelu_erf(Vf x) {
   return {cdf, hn::MulAdd(x, density, cdf)};
 }
 
-void GeluTanh(const float* x, std::size_t n, float* y) {
+// Kind: gelu_tanh or gelu_erf, as a function object.
+template <class T, class Kind>
+void gelu_span(Kind gelu, const T* x, std::size_t n, T* y) {
   for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
     const Vf v = lanes.load(x + i);
-    lanes.store(hn::Mul(v, gelu_tanh(v).factor), y + i);
+    lanes.store(hn::Mul(v, gelu(v).factor), y + i);
   });
 }
 
-void GeluErf(const float* x, std::size_t n, float* y) {
+template <class T, class Kind>
+void gelu_backward_span(Kind gelu, const T* x, const T* dy, std::size_t n, T* dx) {
   for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const Vf v = lanes.load(x + i);
-    lanes.store(hn::Mul(v, gelu_erf(v).factor), y + i);
+    lanes.store(hn::Mul(lanes.load(dy + i), gelu(lanes.load(x + i)).slope), dx + i);
   });
 }
 
-void GeluTanhBackward(const float* x, const float* dy, std::size_t n, float* dx) {
-  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
-    lanes.store(hn::Mul(lanes.load(dy + i), gelu_tanh(lanes.load(x + i)).slope), dx + i);
+struct TanhKind {
+  HWY_INLINE GeluParts operator()(Vf x) const { return gelu_tanh(x); }
+};
+struct ErfKind {
+  HWY_INLINE GeluParts operator()(Vf x) const { return gelu_erf(x); }
+};
+
+// Rows, or elements, [begin, end) of a whole tensor.
+
+void Swiglu(const Tensor& gate_up, const Tensor& h, std::int64_t begin, std::int64_t end) {
+  const std::int64_t F = h.dim(-1);
+  with_storage(h.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = gate_up.data<T>() + row * 2 * F;
+      swiglu_row(gate, gate + F, static_cast<std::size_t>(F), h.data<T>() + row * F);
+    }
   });
 }
 
-void GeluErfBackward(const float* x, const float* dy, std::size_t n, float* dx) {
-  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
-    lanes.store(hn::Mul(lanes.load(dy + i), gelu_erf(lanes.load(x + i)).slope), dx + i);
+void SwigluBackward(const Tensor& gate_up, const Tensor& dh, const Tensor& dgate_up,
+                    const Tensor& h, std::int64_t begin, std::int64_t end) {
+  const std::int64_t F = h.dim(-1);
+  with_storage(h.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = gate_up.data<T>() + row * 2 * F;
+      T* dgate = dgate_up.data<T>() + row * 2 * F;
+      swiglu_backward_row(gate, gate + F, dh.data<T>() + row * F, static_cast<std::size_t>(F),
+                          dgate, dgate + F, h.data<T>() + row * F);
+    }
+  });
+}
+
+void GeluForward(Gelu kind, const Tensor& x, const Tensor& y, std::int64_t begin,
+                 std::int64_t end) {
+  const auto n = static_cast<std::size_t>(end - begin);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    const T* from = x.data<T>() + begin;
+    T* to = y.data<T>() + begin;
+    if (kind == Gelu::kErf) return gelu_span(ErfKind(), from, n, to);
+    gelu_span(TanhKind(), from, n, to);
+  });
+}
+
+void GeluBackward(Gelu kind, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                  std::int64_t begin, std::int64_t end) {
+  const auto n = static_cast<std::size_t>(end - begin);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    const T* from = x.data<T>() + begin;
+    const T* gradient = dy.data<T>() + begin;
+    T* to = dx.data<T>() + begin;
+    if (kind == Gelu::kErf) return gelu_backward_span(ErfKind(), from, gradient, n, to);
+    gelu_backward_span(TanhKind(), from, gradient, n, to);
   });
 }
 
@@ -129,12 +176,10 @@ namespace atl::ops::cpu {
 
 namespace {
 
-HWY_EXPORT(SwigluRow);
-HWY_EXPORT(SwigluBackwardRow);
-HWY_EXPORT(GeluTanh);
-HWY_EXPORT(GeluErf);
-HWY_EXPORT(GeluTanhBackward);
-HWY_EXPORT(GeluErfBackward);
+HWY_EXPORT(Swiglu);
+HWY_EXPORT(SwigluBackward);
+HWY_EXPORT(GeluForward);
+HWY_EXPORT(GeluBackward);
 
 // Enough work to pay for handing a task to a thread, little enough to stay in its cache.
 constexpr std::int64_t kElementsPerTask = 8192;
@@ -147,49 +192,31 @@ std::int64_t rows_per_task(std::int64_t F) {
 }  // namespace
 
 void swiglu_forward(Run& run, Tensor gate_up, Tensor h) {
-  const std::int64_t F = h.dim(-1);
-  run.threads().run_chunked(
-      h.shape().num_rows(), rows_per_task(F), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const float* gate = gate_up.data<float>() + row * 2 * F;
-          HWY_DYNAMIC_DISPATCH(SwigluRow)
-          (gate, gate + F, static_cast<std::size_t>(F), h.data<float>() + row * F);
-        }
-      });
+  run.threads().run_chunked(h.shape().num_rows(), rows_per_task(h.dim(-1)),
+                            [&](std::int64_t begin, std::int64_t end) {
+                              HWY_DYNAMIC_DISPATCH(Swiglu)(gate_up, h, begin, end);
+                            });
 }
 
 void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
-  const std::int64_t F = h.dim(-1);
   run.threads().run_chunked(
-      h.shape().num_rows(), rows_per_task(F), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const float* gate = gate_up.data<float>() + row * 2 * F;
-          float* dgate = dgate_up.data<float>() + row * 2 * F;
-          HWY_DYNAMIC_DISPATCH(SwigluBackwardRow)
-          (gate, gate + F, dh.data<float>() + row * F, static_cast<std::size_t>(F), dgate,
-           dgate + F, h.data<float>() + row * F);
-        }
+      h.shape().num_rows(), rows_per_task(h.dim(-1)), [&](std::int64_t begin, std::int64_t end) {
+        HWY_DYNAMIC_DISPATCH(SwigluBackward)(gate_up, dh, dgate_up, h, begin, end);
       });
 }
 
 void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
-  run.threads().run_chunked(
-      x.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        const auto kernel =
-            kind == Gelu::kErf ? HWY_DYNAMIC_DISPATCH(GeluErf) : HWY_DYNAMIC_DISPATCH(GeluTanh);
-        kernel(x.data<float>() + begin, static_cast<std::size_t>(end - begin),
-               y.data<float>() + begin);
-      });
+  run.threads().run_chunked(x.num_elements(), kElementsPerTask,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              HWY_DYNAMIC_DISPATCH(GeluForward)(kind, x, y, begin, end);
+                            });
 }
 
 void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx) {
-  run.threads().run_chunked(
-      x.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        const auto kernel = kind == Gelu::kErf ? HWY_DYNAMIC_DISPATCH(GeluErfBackward)
-                                               : HWY_DYNAMIC_DISPATCH(GeluTanhBackward);
-        kernel(x.data<float>() + begin, dy.data<float>() + begin,
-               static_cast<std::size_t>(end - begin), dx.data<float>() + begin);
-      });
+  run.threads().run_chunked(x.num_elements(), kElementsPerTask,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              HWY_DYNAMIC_DISPATCH(GeluBackward)(kind, x, dy, dx, begin, end);
+                            });
 }
 
 }  // namespace atl::ops::cpu

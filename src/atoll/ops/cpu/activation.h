@@ -1,6 +1,7 @@
 #pragma once
 
-// The f32 activations on vector units; arguments as in ops/activation.h, already checked.
+// The activations of f32 and bf16 on vector units; arguments as in ops/activation.h, already
+// checked.
 
 #include "atoll/ops/activation.h"
 

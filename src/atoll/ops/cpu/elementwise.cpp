@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "atoll/ops/cpu/convert.h"
 #include "atoll/ops/elementwise.h"
 
 // clang-format off
@@ -20,15 +21,25 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-void Add(const float* a, const float* b, std::size_t n, float* y) {
+template <class T>
+void add_span(const T* a, const T* b, std::size_t n, T* y) {
   for_lanes(n, [&](std::size_t i, auto lanes)
                    HWY_ATTR { lanes.store(hn::Add(lanes.load(a + i), lanes.load(b + i)), y + i); });
 }
 
+// Elements [begin, end).
+void Add(const Tensor& a, const Tensor& b, const Tensor& y, std::int64_t begin, std::int64_t end) {
+  with_storage(y.dtype(), [&]<typename T>(T) HWY_ATTR {
+    add_span(a.data<T>() + begin, b.data<T>() + begin, static_cast<std::size_t>(end - begin),
+             y.data<T>() + begin);
+  });
+}
+
 // y = x * scale where the element's 24-bit draw is at least `threshold`, else 0. Elements
 // [first, first + n) of a sample; first is a multiple of the words one round of Philox gives.
-void DropoutSpan(const std::uint32_t* key, const std::uint32_t* salt, std::uint32_t threshold,
-                 float scale, std::size_t first, std::size_t n, const float* x, float* y) {
+template <class T>
+void dropout_span(const std::uint32_t* key, const std::uint32_t* salt, std::uint32_t threshold,
+                  float scale, std::size_t first, std::size_t n, const T* x, T* y) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
   const hn::RebindToSigned<F32> di;
@@ -45,6 +56,16 @@ void DropoutSpan(const std::uint32_t* key, const std::uint32_t* salt, std::uint3
       lanes.store(hn::IfThenElseZero(keep, kept), y + at + i);
     });
   }
+}
+
+// x and y: elements from `first` of a sample that begins at `sample_begin`.
+void Dropout(const std::uint32_t* key, const std::uint32_t* salt, std::uint32_t threshold,
+             float scale, std::int64_t sample_begin, std::size_t first, std::size_t n,
+             const Tensor& x, const Tensor& y) {
+  const auto offset = sample_begin + static_cast<std::int64_t>(first);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    dropout_span(key, salt, threshold, scale, first, n, x.data<T>() + offset, y.data<T>() + offset);
+  });
 }
 
 double SumOfSquares(const float* x, std::size_t n) {
@@ -75,7 +96,7 @@ namespace atl::ops::cpu {
 namespace {
 
 HWY_EXPORT(Add);
-HWY_EXPORT(DropoutSpan);
+HWY_EXPORT(Dropout);
 HWY_EXPORT(SumOfSquares);
 
 // A multiple of every vector's elements and of what one round of Philox gives on it.
@@ -88,10 +109,20 @@ constexpr std::int64_t kMaxPartials = 1024;
 void add(Run& run, Tensor a, Tensor b, Tensor y) {
   run.threads().run_chunked(y.num_elements(), kElementsPerTask,
                             [&](std::int64_t begin, std::int64_t end) {
-                              HWY_DYNAMIC_DISPATCH(Add)
-                              (a.data<float>() + begin, b.data<float>() + begin,
-                               static_cast<std::size_t>(end - begin), y.data<float>() + begin);
+                              HWY_DYNAMIC_DISPATCH(Add)(a, b, y, begin, end);
                             });
+}
+
+void convert(Run& run, Tensor x, Tensor y) {
+  run.threads().run_chunked(
+      y.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        const auto n = static_cast<std::size_t>(end - begin);
+        if (x.dtype() == Dtype::kBf16) {
+          widen_rows(1, n, {x.data<Bf16>() + begin, n}, {y.data<float>() + begin, n});
+        } else {
+          narrow_rows(1, n, {x.data<float>() + begin, n}, {y.data<Bf16>() + begin, n});
+        }
+      });
 }
 
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
@@ -105,10 +136,9 @@ void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
     const std::int64_t begin = task % tasks_per_sample * kElementsPerTask;
     const std::int64_t n = std::min(kElementsPerTask, size - begin);
     const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + sample);
-    HWY_DYNAMIC_DISPATCH(DropoutSpan)
-    (stream.key().data(), stream.salt().data(), threshold, scale, static_cast<std::size_t>(begin),
-     static_cast<std::size_t>(n), x.data<float>() + sample * size + begin,
-     y.data<float>() + sample * size + begin);
+    HWY_DYNAMIC_DISPATCH(Dropout)
+    (stream.key().data(), stream.salt().data(), threshold, scale, sample * size,
+     static_cast<std::size_t>(begin), static_cast<std::size_t>(n), x, y);
   });
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
-// Elementwise f32 ops on vector units; arguments as in ops/elementwise.h, already checked.
+// Elementwise ops of f32 and, but for the sum of squares, bf16 on vector units; arguments as in
+// ops/elementwise.h, already checked.
 
 #include "atoll/ops/run.h"
 
 namespace atl::ops::cpu {
 
 void add(Run& run, Tensor a, Tensor b, Tensor y);
+/// Between f32 and bf16, either way.
+void convert(Run& run, Tensor x, Tensor y);
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
 double sum_of_squares(Run& run, Tensor x);
 

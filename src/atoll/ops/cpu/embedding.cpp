@@ -1,6 +1,6 @@
 #include "atoll/ops/cpu/embedding.h"
 
-#include <algorithm>
+#include <cstring>
 
 #include "atoll/ops/documents.h"
 
@@ -17,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-void AddTo(const float* x, std::size_t n, float* sum) {
+template <class X, class Sum>
+void add_to(const X* x, std::size_t n, Sum* sum) {
   for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
     lanes.store(hn::Add(lanes.load(sum + i), lanes.load(x + i)), sum + i);
   });
@@ -25,23 +26,40 @@ void AddTo(const float* x, std::size_t n, float* sum) {
 
 // Adds columns [begin, end) of each row of x to those of the table row of its position in its
 // document, in row order.
-void ScatterAddPositions(const std::int32_t* starts, const float* x, std::size_t rows,
-                         std::size_t rows_per_sequence, std::size_t C, std::size_t begin,
-                         std::size_t end, float* table) {
-  for (std::size_t row = 0; row < rows; ++row) {
-    const auto position =
-        row % rows_per_sequence - static_cast<std::size_t>(starts[row]);  // never below 0
-    AddTo(x + row * C + begin, end - begin, table + position * C + begin);
-  }
+void ScatterAddPositions(const std::int32_t* starts, const Tensor& x, std::int64_t begin,
+                         std::int64_t end, float* table) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
+      const std::int64_t position = position_in_document(starts, row, x.dim(1));
+      add_to(x.data<T>() + row * C + begin, static_cast<std::size_t>(end - begin),
+             table + position * C + begin);
+    }
+  });
 }
 
 // Adds columns [begin, end) of each row of x to those of table row tokens[row], in row order.
-void ScatterAddColumns(const std::int32_t* tokens, const float* x, std::size_t rows, std::size_t C,
-                       std::size_t begin, std::size_t end, float* table) {
-  for (std::size_t row = 0; row < rows; ++row) {
-    const auto token = static_cast<std::size_t>(tokens[row]);
-    AddTo(x + row * C + begin, end - begin, table + token * C + begin);
-  }
+void ScatterAddColumns(const std::int32_t* tokens, const Tensor& x, std::int64_t begin,
+                       std::int64_t end, float* table) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
+      add_to(x.data<T>() + row * C + begin, static_cast<std::size_t>(end - begin),
+             table + tokens[row] * C + begin);
+    }
+  });
+}
+
+// Adds `num_rows` rows of x from row `from` to those of sum from row `to`.
+void AddRows(const Tensor& x, std::int64_t from, std::int64_t num_rows, const Tensor& sum,
+             std::int64_t to) {
+  const std::int64_t C = x.dim(-1);
+  const auto n = static_cast<std::size_t>(num_rows * C);
+  with_storage(x.dtype(), [&]<typename X>(X) HWY_ATTR {
+    with_storage(sum.dtype(), [&]<typename Sum>(Sum) HWY_ATTR {
+      add_to(x.data<X>() + from * C, n, sum.data<Sum>() + to * C);
+    });
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -53,7 +71,7 @@ namespace atl::ops::cpu {
 
 namespace {
 
-HWY_EXPORT(AddTo);
+HWY_EXPORT(AddRows);
 HWY_EXPORT(ScatterAddColumns);
 HWY_EXPORT(ScatterAddPositions);
 
@@ -64,12 +82,15 @@ constexpr std::int64_t kColumnsPerTask = 64;
 }  // namespace
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
-  const std::int64_t C = table.dim(1);
+  const std::size_t row_bytes = static_cast<std::size_t>(table.dim(1)) * dtype_size(table.dtype());
+  const auto* from = static_cast<const std::byte*>(table.raw());
+  auto* to = static_cast<std::byte*>(y.raw());
   run.threads().run_chunked(
       tokens.num_elements(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t token = tokens.data<std::int32_t>()[row];
-          std::copy_n(table.data<float>() + token * C, C, y.data<float>() + row * C);
+          const auto token = static_cast<std::size_t>(tokens.data<std::int32_t>()[row]);
+          std::memcpy(to + static_cast<std::size_t>(row) * row_bytes, from + token * row_bytes,
+                      row_bytes);
         }
       });
 }
@@ -79,24 +100,19 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
   const std::int64_t C = dtable.dim(1);
   run.threads().run_chunked(C, kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(ScatterAddColumns)
-    (tokens.data<std::int32_t>(), dy.data<float>(), static_cast<std::size_t>(tokens.num_elements()),
-     static_cast<std::size_t>(C), static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
-     dtable.data<float>());
+    (tokens.data<std::int32_t>(), dy, begin, end, dtable.data<float>());
   });
 }
 
 void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
                                 Tensor table, Tensor y) {
-  const std::int64_t C = table.dim(1);
   const std::int32_t* starts = document_starts(document_start);
   run.threads().run_chunked(y.shape().num_rows(), kRowsPerTask,
                             [&](std::int64_t begin, std::int64_t end) {
                               for (std::int64_t row = begin; row < end; ++row) {
                                 const std::int64_t position =
                                     first_position + position_in_document(starts, row, y.dim(1));
-                                HWY_DYNAMIC_DISPATCH(AddTo)
-                                (table.data<float>() + position * C, static_cast<std::size_t>(C),
-                                 y.data<float>() + row * C);
+                                HWY_DYNAMIC_DISPATCH(AddRows)(table, position, 1, y, row);
                               }
                             });
 }
@@ -108,18 +124,13 @@ void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Ten
     // Documents of one row share positions, so threads take columns here too.
     run.threads().run_chunked(C, kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
       HWY_DYNAMIC_DISPATCH(ScatterAddPositions)
-      (document_start.data<std::int32_t>(), dy.data<float>(),
-       static_cast<std::size_t>(dy.shape().num_rows()), static_cast<std::size_t>(steps),
-       static_cast<std::size_t>(C), static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
-       dtable.data<float>());
+      (document_start.data<std::int32_t>(), dy, begin, end, dtable.data<float>());
     });
     return;
   }
   run.threads().run_chunked(steps, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = 0; b < dy.dim(0); ++b) {
-      HWY_DYNAMIC_DISPATCH(AddTo)
-      (dy.data<float>() + (b * steps + begin) * C, static_cast<std::size_t>((end - begin) * C),
-       dtable.data<float>() + begin * C);
+      HWY_DYNAMIC_DISPATCH(AddRows)(dy, b * steps + begin, end - begin, dtable, begin);
     }
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Embeddings of f32 on vector units; arguments as in ops/embedding.h, already checked.
+// Embeddings of f32 and bf16 on vector units; arguments as in ops/embedding.h, already checked.
 
 #include "atoll/ops/run.h"
 

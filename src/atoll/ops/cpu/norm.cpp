@@ -16,9 +16,11 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-// Each kernel works on one row, or, for a weight gradient, on one block of rows.
+// Each of these works on one row, or, for a weight gradient, on one block of rows. T is the storage
+// of everything but statistics and weight gradients, which are f32.
 
-void RmsRow(float eps, const float* x, const float* w, std::size_t C, float* y, float* rstd) {
+template <class T>
+void rms_row(float eps, const T* x, const T* w, std::size_t C, T* y, float* rstd) {
   const F32 d;
   const TwoSums sums = sum_lanes(C, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
     const Vf v = lanes.load(x + i);
@@ -31,8 +33,9 @@ void RmsRow(float eps, const float* x, const float* w, std::size_t C, float* y, 
   });
 }
 
-void LayerRow(float eps, const float* x, const float* w, const float* bias, std::size_t C, float* y,
-              float* mean, float* rstd) {
+template <class T>
+void layer_row(float eps, const T* x, const T* w, const T* bias, std::size_t C, T* y, float* mean,
+               float* rstd) {
   const F32 d;
   const float size = static_cast<float>(C);
   const TwoSums sums = sum_lanes(C, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
@@ -54,8 +57,8 @@ void LayerRow(float eps, const float* x, const float* w, const float* bias, std:
   });
 }
 
-void RmsInputRow(const float* x, const float* w, float rstd, const float* dy, std::size_t C,
-                 float* dx) {
+template <class T>
+void rms_input_row(const T* x, const T* w, float rstd, const T* dy, std::size_t C, T* dx) {
   const F32 d;
   const Vf r = hn::Set(d, rstd);
   const TwoSums sums = sum_lanes(C, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
@@ -69,8 +72,9 @@ void RmsInputRow(const float* x, const float* w, float rstd, const float* dy, st
   });
 }
 
-void LayerInputRow(const float* x, const float* w, float mean, float rstd, const float* dy,
-                   std::size_t C, float* dx) {
+template <class T>
+void layer_input_row(const T* x, const T* w, float mean, float rstd, const T* dy, std::size_t C,
+                     T* dx) {
   const F32 d;
   const float size = static_cast<float>(C);
   const Vf m = hn::Set(d, mean);
@@ -91,8 +95,9 @@ void LayerInputRow(const float* x, const float* w, float mean, float rstd, const
 }
 
 // dweight = sum over `rows` rows of dy * x * rstd.
-void RmsWeightBlock(const float* x, const float* rstd, const float* dy, std::size_t rows,
-                    std::size_t C, float* dweight) {
+template <class T>
+void rms_weight_block(const T* x, const float* rstd, const T* dy, std::size_t rows, std::size_t C,
+                      float* dweight) {
   const F32 d;
   std::memset(dweight, 0, C * sizeof(float));
   for (std::size_t row = 0; row < rows; ++row, x += C, dy += C) {
@@ -105,8 +110,9 @@ void RmsWeightBlock(const float* x, const float* rstd, const float* dy, std::siz
 }
 
 // dweight = sum over `rows` rows of dy * (x - mean) * rstd; dbias = sum of dy.
-void LayerWeightBlock(const float* x, const float* mean, const float* rstd, const float* dy,
-                      std::size_t rows, std::size_t C, float* dweight, float* dbias) {
+template <class T>
+void layer_weight_block(const T* x, const float* mean, const float* rstd, const T* dy,
+                        std::size_t rows, std::size_t C, float* dweight, float* dbias) {
   const F32 d;
   std::memset(dweight, 0, C * sizeof(float));
   std::memset(dbias, 0, C * sizeof(float));
@@ -120,6 +126,71 @@ void LayerWeightBlock(const float* x, const float* mean, const float* rstd, cons
       lanes.store(hn::Add(g, lanes.load(dbias + i)), dbias + i);
     });
   }
+}
+
+// The rows [begin, end) of a whole tensor.
+
+void RmsRows(double eps, const Tensor& x, const Tensor& weight, const Tensor& y, float* rstd,
+             std::int64_t begin, std::int64_t end) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      rms_row(static_cast<float>(eps), x.data<T>() + row * C, weight.data<T>(),
+              static_cast<std::size_t>(C), y.data<T>() + row * C, rstd + row);
+    }
+  });
+}
+
+void LayerRows(double eps, const Tensor& x, const Tensor& weight, const Tensor& bias,
+               const Tensor& y, float* mean, float* rstd, std::int64_t begin, std::int64_t end) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      layer_row(static_cast<float>(eps), x.data<T>() + row * C, weight.data<T>(), bias.data<T>(),
+                static_cast<std::size_t>(C), y.data<T>() + row * C, mean + row, rstd + row);
+    }
+  });
+}
+
+void RmsInputRows(const Tensor& x, const Tensor& weight, const float* rstd, const Tensor& dy,
+                  const Tensor& dx, std::int64_t begin, std::int64_t end) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      rms_input_row(x.data<T>() + row * C, weight.data<T>(), rstd[row], dy.data<T>() + row * C,
+                    static_cast<std::size_t>(C), dx.data<T>() + row * C);
+    }
+  });
+}
+
+void LayerInputRows(const Tensor& x, const Tensor& weight, const float* mean, const float* rstd,
+                    const Tensor& dy, const Tensor& dx, std::int64_t begin, std::int64_t end) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      layer_input_row(x.data<T>() + row * C, weight.data<T>(), mean[row], rstd[row],
+                      dy.data<T>() + row * C, static_cast<std::size_t>(C), dx.data<T>() + row * C);
+    }
+  });
+}
+
+void RmsWeightRows(const Tensor& x, const float* rstd, const Tensor& dy, std::int64_t begin,
+                   std::int64_t end, float* dweight) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    rms_weight_block(x.data<T>() + begin * C, rstd + begin, dy.data<T>() + begin * C,
+                     static_cast<std::size_t>(end - begin), static_cast<std::size_t>(C), dweight);
+  });
+}
+
+void LayerWeightRows(const Tensor& x, const float* mean, const float* rstd, const Tensor& dy,
+                     std::int64_t begin, std::int64_t end, float* dweight, float* dbias) {
+  const std::int64_t C = x.dim(-1);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    layer_weight_block(x.data<T>() + begin * C, mean + begin, rstd + begin,
+                       dy.data<T>() + begin * C, static_cast<std::size_t>(end - begin),
+                       static_cast<std::size_t>(C), dweight, dbias);
+  });
 }
 
 // total[begin, end) += the partial sums of all blocks, in block order.
@@ -143,12 +214,12 @@ namespace atl::ops::cpu {
 
 namespace {
 
-HWY_EXPORT(RmsRow);
-HWY_EXPORT(LayerRow);
-HWY_EXPORT(RmsInputRow);
-HWY_EXPORT(LayerInputRow);
-HWY_EXPORT(RmsWeightBlock);
-HWY_EXPORT(LayerWeightBlock);
+HWY_EXPORT(RmsRows);
+HWY_EXPORT(LayerRows);
+HWY_EXPORT(RmsInputRows);
+HWY_EXPORT(LayerInputRows);
+HWY_EXPORT(RmsWeightRows);
+HWY_EXPORT(LayerWeightRows);
 HWY_EXPORT(AddPartials);
 
 constexpr std::int64_t kRowsPerTask = 16;
@@ -184,54 +255,34 @@ std::size_t norm_scratch_bytes(const Spec& x) {
 }
 
 void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
-  const std::int64_t C = x.dim(-1);
   run.threads().run_chunked(
       x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          HWY_DYNAMIC_DISPATCH(RmsRow)
-          (static_cast<float>(eps), x.data<float>() + row * C, weight.data<float>(),
-           static_cast<std::size_t>(C), y.data<float>() + row * C, rstd.data<float>() + row);
-        }
+        HWY_DYNAMIC_DISPATCH(RmsRows)(eps, x, weight, y, rstd.data<float>(), begin, end);
       });
 }
 
 void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
                         Tensor mean, Tensor rstd) {
-  const std::int64_t C = x.dim(-1);
   run.threads().run_chunked(
       x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          HWY_DYNAMIC_DISPATCH(LayerRow)
-          (static_cast<float>(eps), x.data<float>() + row * C, weight.data<float>(),
-           bias.data<float>(), static_cast<std::size_t>(C), y.data<float>() + row * C,
-           mean.data<float>() + row, rstd.data<float>() + row);
-        }
+        HWY_DYNAMIC_DISPATCH(LayerRows)
+        (eps, x, weight, bias, y, mean.data<float>(), rstd.data<float>(), begin, end);
       });
 }
 
 void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx) {
-  const std::int64_t C = x.dim(-1);
   run.threads().run_chunked(
       x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          HWY_DYNAMIC_DISPATCH(RmsInputRow)
-          (x.data<float>() + row * C, weight.data<float>(), rstd.data<float>()[row],
-           dy.data<float>() + row * C, static_cast<std::size_t>(C), dx.data<float>() + row * C);
-        }
+        HWY_DYNAMIC_DISPATCH(RmsInputRows)(x, weight, rstd.data<float>(), dy, dx, begin, end);
       });
 }
 
 void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
                                Tensor dy, Tensor dx) {
-  const std::int64_t C = x.dim(-1);
   run.threads().run_chunked(
       x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          HWY_DYNAMIC_DISPATCH(LayerInputRow)
-          (x.data<float>() + row * C, weight.data<float>(), mean.data<float>()[row],
-           rstd.data<float>()[row], dy.data<float>() + row * C, static_cast<std::size_t>(C),
-           dx.data<float>() + row * C);
-        }
+        HWY_DYNAMIC_DISPATCH(LayerInputRows)
+        (x, weight, mean.data<float>(), rstd.data<float>(), dy, dx, begin, end);
       });
 }
 
@@ -241,10 +292,8 @@ void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor
   Run inner = run;
   float* partials = inner.take_scratch({Dtype::kF32, {count_blocks(rows), C}}).data<float>();
   run.threads().run_chunked(rows, rows_per_block(rows), [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(RmsWeightBlock)
-    (x.data<float>() + begin * C, rstd.data<float>() + begin, dy.data<float>() + begin * C,
-     static_cast<std::size_t>(end - begin), static_cast<std::size_t>(C),
-     partials + begin / rows_per_block(rows) * C);
+    HWY_DYNAMIC_DISPATCH(RmsWeightRows)
+    (x, rstd.data<float>(), dy, begin, end, partials + begin / rows_per_block(rows) * C);
   });
   add_partials(run, partials, count_blocks(rows), C, dweight);
 }
@@ -257,10 +306,8 @@ void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Te
   float* partials = inner.take_scratch({Dtype::kF32, {count_blocks(rows), 2 * C}}).data<float>();
   run.threads().run_chunked(rows, rows_per_block(rows), [&](std::int64_t begin, std::int64_t end) {
     float* dweight_block = partials + begin / rows_per_block(rows) * 2 * C;
-    HWY_DYNAMIC_DISPATCH(LayerWeightBlock)
-    (x.data<float>() + begin * C, mean.data<float>() + begin, rstd.data<float>() + begin,
-     dy.data<float>() + begin * C, static_cast<std::size_t>(end - begin),
-     static_cast<std::size_t>(C), dweight_block, dweight_block + C);
+    HWY_DYNAMIC_DISPATCH(LayerWeightRows)
+    (x, mean.data<float>(), rstd.data<float>(), dy, begin, end, dweight_block, dweight_block + C);
   });
   add_partials(run, partials, count_blocks(rows), 2 * C, dweight);
   add_partials(run, partials + C, count_blocks(rows), 2 * C, dbias);

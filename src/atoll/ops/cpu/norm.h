@@ -1,6 +1,6 @@
 #pragma once
 
-// The f32 norms on vector units; arguments as in ops/norm.h, already checked.
+// The norms of f32 and bf16 on vector units; arguments as in ops/norm.h, already checked.
 
 #include "atoll/ops/run.h"
 

@@ -18,8 +18,9 @@ namespace HWY_NAMESPACE {
 
 // num_heads heads of D elements, one after the other, that share a weight.
 
-void NormHeads(float eps, const float* x, const float* w, std::size_t num_heads, std::size_t D,
-               float* y, float* rstd) {
+template <class T>
+void norm_heads(float eps, const T* x, const T* w, std::size_t num_heads, std::size_t D, T* y,
+                float* rstd) {
   const F32 d;
   for (std::size_t head = 0; head < num_heads; ++head, x += D, y += D) {
     const TwoSums sums = sum_lanes(D, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
@@ -35,8 +36,9 @@ void NormHeads(float eps, const float* x, const float* w, std::size_t num_heads,
 }
 
 // dweight += sum over the heads of dy * x * rstd; dx may be dy.
-void NormHeadsGradient(const float* x, const float* w, const float* rstd, const float* dy,
-                       std::size_t num_heads, std::size_t D, float* dx, float* dweight) {
+template <class T>
+void norm_heads_gradient(const T* x, const T* w, const float* rstd, const T* dy,
+                         std::size_t num_heads, std::size_t D, T* dx, float* dweight) {
   const F32 d;
   for (std::size_t head = 0; head < num_heads; ++head, x += D, dy += D, dx += D) {
     const Vf r = hn::Set(d, rstd[head]);
@@ -55,6 +57,65 @@ void NormHeadsGradient(const float* x, const float* w, const float* rstd, const 
   }
 }
 
+// Where the heads of row `row` lie, in elements of a tensor and of the statistics.
+struct RowOfHeads {
+  RowOfHeads(const HeadLayout& heads, std::int64_t row)
+      : q(row * heads.qkv_width()),
+        k(q + heads.query_width()),
+        v(k + heads.kv_width()),
+        q_statistics(row * (heads.num_heads + heads.num_kv_heads)),
+        k_statistics(q_statistics + heads.num_heads) {}
+
+  std::int64_t q, k, v;
+  std::int64_t q_statistics, k_statistics;
+};
+
+// Rows [begin, end) of a whole tensor.
+
+void NormRows(const HeadLayout& heads, double eps, const Tensor& x, const Tensor& q_weight,
+              const Tensor& k_weight, const Tensor& y, float* rstd, std::int64_t begin,
+              std::int64_t end) {
+  const auto D = static_cast<std::size_t>(heads.head_dim);
+  const auto num_heads = static_cast<std::size_t>(heads.num_heads);
+  const auto num_kv_heads = static_cast<std::size_t>(heads.num_kv_heads);
+  const auto epsilon = static_cast<float>(eps);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    for (std::int64_t row = begin; row < end; ++row) {
+      const RowOfHeads at(heads, row);
+      norm_heads(epsilon, from + at.q, q_weight.data<T>(), num_heads, D, to + at.q,
+                 rstd + at.q_statistics);
+      norm_heads(epsilon, from + at.k, k_weight.data<T>(), num_kv_heads, D, to + at.k,
+                 rstd + at.k_statistics);
+      std::copy_n(from + at.v, heads.kv_width(), to + at.v);
+    }
+  });
+}
+
+// partial: (2, head_dim), the sums of both weights' gradients over these rows.
+void NormRowsGradient(const HeadLayout& heads, const Tensor& x, const Tensor& q_weight,
+                      const Tensor& k_weight, const float* rstd, const Tensor& dy, const Tensor& dx,
+                      std::int64_t begin, std::int64_t end, float* partial) {
+  const auto D = static_cast<std::size_t>(heads.head_dim);
+  const auto num_heads = static_cast<std::size_t>(heads.num_heads);
+  const auto num_kv_heads = static_cast<std::size_t>(heads.num_kv_heads);
+  std::fill_n(partial, 2 * D, 0.0F);
+  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    const T* from = x.data<T>();
+    const T* slope = dy.data<T>();
+    T* to = dx.data<T>();
+    for (std::int64_t row = begin; row < end; ++row) {
+      const RowOfHeads at(heads, row);
+      norm_heads_gradient(from + at.q, q_weight.data<T>(), rstd + at.q_statistics, slope + at.q,
+                          num_heads, D, to + at.q, partial);
+      norm_heads_gradient(from + at.k, k_weight.data<T>(), rstd + at.k_statistics, slope + at.k,
+                          num_kv_heads, D, to + at.k, partial + D);
+      if (to != slope) std::copy_n(slope + at.v, heads.kv_width(), to + at.v);
+    }
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace atl::ops::cpu
 HWY_AFTER_NAMESPACE();
@@ -64,8 +125,8 @@ namespace atl::ops::cpu {
 
 namespace {
 
-HWY_EXPORT(NormHeads);
-HWY_EXPORT(NormHeadsGradient);
+HWY_EXPORT(NormRows);
+HWY_EXPORT(NormRowsGradient);
 
 constexpr std::int64_t kRowsPerTask = 16;
 // More blocks feed more threads and cost more adding up.
@@ -90,23 +151,10 @@ std::size_t qk_norm_scratch_bytes(const HeadLayout& heads, const Spec& x) {
 
 void qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
                      Tensor k_weight, Tensor y, Tensor rstd) {
-  const auto D = static_cast<std::size_t>(heads.head_dim);
   run.threads().run_chunked(
       x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const float* q = x.data<float>() + row * heads.qkv_width();
-          float* y_row = y.data<float>() + row * heads.qkv_width();
-          float* r = rstd.data<float>() + row * (heads.num_heads + heads.num_kv_heads);
-          HWY_DYNAMIC_DISPATCH(NormHeads)
-          (static_cast<float>(eps), q, q_weight.data<float>(),
-           static_cast<std::size_t>(heads.num_heads), D, y_row, r);
-          const std::int64_t k = heads.query_width();
-          HWY_DYNAMIC_DISPATCH(NormHeads)
-          (static_cast<float>(eps), q + k, k_weight.data<float>(),
-           static_cast<std::size_t>(heads.num_kv_heads), D, y_row + k, r + heads.num_heads);
-          const std::int64_t v = k + heads.kv_width();
-          std::copy_n(q + v, heads.kv_width(), y_row + v);
-        }
+        HWY_DYNAMIC_DISPATCH(NormRows)
+        (heads, eps, x, q_weight, k_weight, y, rstd.data<float>(), begin, end);
       });
 }
 
@@ -117,22 +165,9 @@ void qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weig
   Run inner = run;
   const Tensor partials = inner.take_scratch(partial_spec(heads, rows));
   run.threads().run_chunked(rows, rows_per_block(rows), [&](std::int64_t begin, std::int64_t end) {
-    float* partial = partials.data<float>() + begin / rows_per_block(rows) * partials.dim(1);
-    std::fill_n(partial, 2 * D, 0.0F);
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t q = row * heads.qkv_width();
-      const std::int64_t k = q + heads.query_width();
-      const std::int64_t v = k + heads.kv_width();
-      const float* r = rstd.data<float>() + row * (heads.num_heads + heads.num_kv_heads);
-      HWY_DYNAMIC_DISPATCH(NormHeadsGradient)
-      (x.data<float>() + q, q_weight.data<float>(), r, dy.data<float>() + q,
-       static_cast<std::size_t>(heads.num_heads), D, dx.data<float>() + q, partial);
-      HWY_DYNAMIC_DISPATCH(NormHeadsGradient)
-      (x.data<float>() + k, k_weight.data<float>(), r + heads.num_heads, dy.data<float>() + k,
-       static_cast<std::size_t>(heads.num_kv_heads), D, dx.data<float>() + k, partial + D);
-      if (dx.raw() == dy.raw()) continue;
-      std::copy_n(dy.data<float>() + v, heads.kv_width(), dx.data<float>() + v);
-    }
+    HWY_DYNAMIC_DISPATCH(NormRowsGradient)
+    (heads, x, q_weight, k_weight, rstd.data<float>(), dy, dx, begin, end,
+     partials.data<float>() + begin / rows_per_block(rows) * partials.dim(1));
   });
   // Little to add up: at most 64 blocks of two rows.
   float* total = dweights.data<float>();

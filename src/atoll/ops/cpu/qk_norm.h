@@ -1,7 +1,7 @@
 #pragma once
 
-// The norm of query and key heads of f32 on vector units; arguments as in ops/norm.h, already
-// checked.
+// The norm of query and key heads of f32 and bf16 on vector units; arguments as in ops/norm.h,
+// already checked.
 
 #include "atoll/ops/rope.h"
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Rotary position embedding of f32 on vector units; arguments as in ops/rope.h, already checked.
+// Rotary position embedding of f32 and bf16 on vector units; arguments as in ops/rope.h, already
+// checked.
 
 #include "atoll/ops/rope.h"
 

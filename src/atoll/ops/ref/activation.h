@@ -1,11 +1,12 @@
 #pragma once
 
-// The activations as their definitions say, in any float type.
+// The activations as their definitions say, for any storage, in its compute type.
 
 #include <cmath>
 #include <numbers>
 
 #include "atoll/ops/activation.h"
+#include "atoll/ops/storage.h"
 
 namespace atl::ops::ref {
 
@@ -22,7 +23,8 @@ void swiglu_forward(Tensor gate_up, Tensor h) {
     const T* gate = gate_up.data<T>() + row * 2 * F;
     const T* up = gate + F;
     for (std::int64_t f = 0; f < F; ++f) {
-      h.data<T>()[row * F + f] = gate[f] * sigmoid(gate[f]) * up[f];
+      const Compute<T> g = widen(gate[f]);
+      h.data<T>()[row * F + f] = narrow<T>(g * sigmoid(g) * widen(up[f]));
     }
   }
 }
@@ -34,13 +36,13 @@ void swiglu_backward(Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
   for (std::int64_t row = 0; row < h.shape().num_rows(); ++row) {
     for (std::int64_t f = 0; f < F; ++f) {
       const std::int64_t at = row * 2 * F + f;
-      const T gate = gate_up.data<T>()[at];
-      const T up = gate_up.data<T>()[at + F];
-      const T s = sigmoid(gate);
-      const T d = dh.data<T>()[row * F + f];
-      h.data<T>()[row * F + f] = gate * s * up;
-      dgate_up.data<T>()[at] = d * up * s * (1 + gate * (1 - s));
-      dgate_up.data<T>()[at + F] = d * gate * s;
+      const Compute<T> gate = widen(gate_up.data<T>()[at]);
+      const Compute<T> up = widen(gate_up.data<T>()[at + F]);
+      const Compute<T> s = sigmoid(gate);
+      const Compute<T> d = widen(dh.data<T>()[row * F + f]);
+      h.data<T>()[row * F + f] = narrow<T>(gate * s * up);
+      dgate_up.data<T>()[at] = narrow<T>(d * up * s * (1 + gate * (1 - s)));
+      dgate_up.data<T>()[at + F] = narrow<T>(d * gate * s);
     }
   }
 }
@@ -72,7 +74,7 @@ GeluValue<T> gelu(Gelu kind, T x) {
 template <typename T>
 void gelu_forward(Gelu kind, Tensor x, Tensor y) {
   for (std::int64_t i = 0; i < x.num_elements(); ++i) {
-    y.data<T>()[i] = gelu(kind, x.data<T>()[i]).y;
+    y.data<T>()[i] = narrow<T>(gelu(kind, widen(x.data<T>()[i])).y);
   }
 }
 
@@ -80,7 +82,8 @@ void gelu_forward(Gelu kind, Tensor x, Tensor y) {
 template <typename T>
 void gelu_backward(Gelu kind, Tensor x, Tensor dy, Tensor dx) {
   for (std::int64_t i = 0; i < x.num_elements(); ++i) {
-    dx.data<T>()[i] = dy.data<T>()[i] * gelu(kind, x.data<T>()[i]).slope;
+    const Compute<T> slope = gelu(kind, widen(x.data<T>()[i])).slope;
+    dx.data<T>()[i] = narrow<T>(widen(dy.data<T>()[i]) * slope);
   }
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// Elementwise ops as their definitions say, in any float type.
+// Elementwise ops as their definitions say, for any storage, in its compute type.
 
 #include "atoll/ops/elementwise.h"
+#include "atoll/ops/storage.h"
 
 namespace atl::ops::ref {
 
@@ -10,7 +11,7 @@ namespace atl::ops::ref {
 template <typename T>
 void add(Tensor a, Tensor b, Tensor y) {
   for (std::int64_t i = 0; i < y.num_elements(); ++i) {
-    y.data<T>()[i] = a.data<T>()[i] + b.data<T>()[i];
+    y.data<T>()[i] = narrow<T>(widen(a.data<T>()[i]) + widen(b.data<T>()[i]));
   }
 }
 
@@ -22,8 +23,9 @@ void dropout(const Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
     const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + b);
     for (std::int64_t i = 0; i < size; ++i) {
       const bool keep = stream.uniform(static_cast<std::uint64_t>(i)) >= p;
-      y.data<T>()[b * size + i] =
-          keep ? x.data<T>()[b * size + i] * static_cast<T>(1 / (1 - p)) : 0;
+      const Compute<T> kept =
+          widen(x.data<T>()[b * size + i]) * static_cast<Compute<T>>(1 / (1 - p));
+      y.data<T>()[b * size + i] = narrow<T>(keep ? kept : 0);
     }
   }
 }

@@ -1,8 +1,9 @@
 #pragma once
 
-// Embeddings as their definitions say, in any float type; tokens are already checked.
+// Embeddings as their definitions say, for any storage; tokens are already checked.
 
 #include "atoll/ops/documents.h"
+#include "atoll/ops/storage.h"
 
 namespace atl::ops::ref {
 
@@ -25,7 +26,7 @@ void embedding_backward(Tensor tokens, Tensor dy, Tensor dtable) {
   for (std::int64_t row = 0; row < tokens.num_elements(); ++row) {
     const std::int64_t token = tokens.data<std::int32_t>()[row];
     for (std::int64_t c = 0; c < C; ++c) {
-      dtable.data<T>()[token * C + c] += dy.data<T>()[row * C + c];
+      dtable.data<Compute<T>>()[token * C + c] += widen(dy.data<T>()[row * C + c]);
     }
   }
 }
@@ -39,7 +40,8 @@ void position_embedding_forward(std::int64_t first_position, Tensor document_sta
   for (std::int64_t row = 0; row < y.shape().num_rows(); ++row) {
     const std::int64_t position = first_position + position_in_document(starts, row, y.dim(1));
     for (std::int64_t c = 0; c < C; ++c) {
-      y.data<T>()[row * C + c] += table.data<T>()[position * C + c];
+      T& sum = y.data<T>()[row * C + c];
+      sum = narrow<T>(widen(sum) + widen(table.data<T>()[position * C + c]));
     }
   }
 }
@@ -52,7 +54,7 @@ void position_embedding_backward(Tensor document_start, Tensor dy, Tensor dtable
   for (std::int64_t row = 0; row < dy.shape().num_rows(); ++row) {
     const std::int64_t position = position_in_document(starts, row, dy.dim(1));
     for (std::int64_t c = 0; c < C; ++c) {
-      dtable.data<T>()[position * C + c] += dy.data<T>()[row * C + c];
+      dtable.data<Compute<T>>()[position * C + c] += widen(dy.data<T>()[row * C + c]);
     }
   }
 }

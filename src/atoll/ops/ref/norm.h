@@ -1,9 +1,10 @@
 #pragma once
 
-// The norms as their definitions say, in any float type.
+// The norms as their definitions say, for any storage of activations, in its compute type.
 
 #include <cmath>
 
+#include "atoll/ops/storage.h"
 #include "atoll/tensor/tensor.h"
 
 namespace atl::ops::ref {
@@ -11,15 +12,16 @@ namespace atl::ops::ref {
 /// y = x * rstd * weight; see ops/norm.h.
 template <typename T>
 void rms_norm_forward(double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
+  using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
     const T* x_row = x.data<T>() + row * C;
-    T sum = 0;
-    for (std::int64_t c = 0; c < C; ++c) sum += x_row[c] * x_row[c];
-    const T r = 1 / std::sqrt(sum / static_cast<T>(C) + static_cast<T>(eps));
-    rstd.data<T>()[row] = r;
+    A sum = 0;
+    for (std::int64_t c = 0; c < C; ++c) sum += widen(x_row[c]) * widen(x_row[c]);
+    const A r = 1 / std::sqrt(sum / static_cast<A>(C) + static_cast<A>(eps));
+    rstd.data<A>()[row] = r;
     for (std::int64_t c = 0; c < C; ++c) {
-      y.data<T>()[row * C + c] = x_row[c] * r * weight.data<T>()[c];
+      y.data<T>()[row * C + c] = narrow<T>(widen(x_row[c]) * r * widen(weight.data<T>()[c]));
     }
   }
 }
@@ -27,17 +29,20 @@ void rms_norm_forward(double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd
 /// With xhat = x * rstd and g = dy * weight: dx = rstd * (g - xhat * mean(g * xhat)).
 template <typename T>
 void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx) {
+  using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   const T* w = weight.data<T>();
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
     const T* x_row = x.data<T>() + row * C;
     const T* dy_row = dy.data<T>() + row * C;
-    const T r = rstd.data<T>()[row];
-    T sum = 0;
-    for (std::int64_t c = 0; c < C; ++c) sum += dy_row[c] * w[c] * x_row[c] * r;
-    const T mean_gx = sum / static_cast<T>(C);
+    const A r = rstd.data<A>()[row];
+    A sum = 0;
+    for (std::int64_t c = 0; c < C; ++c)
+      sum += widen(dy_row[c]) * widen(w[c]) * widen(x_row[c]) * r;
+    const A mean_gx = sum / static_cast<A>(C);
     for (std::int64_t c = 0; c < C; ++c) {
-      dx.data<T>()[row * C + c] = r * (dy_row[c] * w[c] - x_row[c] * r * mean_gx);
+      dx.data<T>()[row * C + c] =
+          narrow<T>(r * (widen(dy_row[c]) * widen(w[c]) - widen(x_row[c]) * r * mean_gx));
     }
   }
 }
@@ -45,11 +50,12 @@ void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Te
 /// dweight += sum over rows of dy * x * rstd.
 template <typename T>
 void rms_norm_backward_weight(Tensor x, Tensor rstd, Tensor dy, Tensor dweight) {
+  using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
     for (std::int64_t c = 0; c < C; ++c) {
-      dweight.data<T>()[c] +=
-          dy.data<T>()[row * C + c] * x.data<T>()[row * C + c] * rstd.data<T>()[row];
+      dweight.data<A>()[c] +=
+          widen(dy.data<T>()[row * C + c]) * widen(x.data<T>()[row * C + c]) * rstd.data<A>()[row];
     }
   }
 }
@@ -58,19 +64,21 @@ void rms_norm_backward_weight(Tensor x, Tensor rstd, Tensor dy, Tensor dweight) 
 template <typename T>
 void layer_norm_forward(double eps, Tensor x, Tensor weight, Tensor bias, Tensor y, Tensor mean,
                         Tensor rstd) {
+  using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
     const T* x_row = x.data<T>() + row * C;
-    T sum = 0;
-    for (std::int64_t c = 0; c < C; ++c) sum += x_row[c];
-    const T m = sum / static_cast<T>(C);
-    T square = 0;
-    for (std::int64_t c = 0; c < C; ++c) square += (x_row[c] - m) * (x_row[c] - m);
-    const T r = 1 / std::sqrt(square / static_cast<T>(C) + static_cast<T>(eps));
-    mean.data<T>()[row] = m;
-    rstd.data<T>()[row] = r;
+    A sum = 0;
+    for (std::int64_t c = 0; c < C; ++c) sum += widen(x_row[c]);
+    const A m = sum / static_cast<A>(C);
+    A square = 0;
+    for (std::int64_t c = 0; c < C; ++c) square += (widen(x_row[c]) - m) * (widen(x_row[c]) - m);
+    const A r = 1 / std::sqrt(square / static_cast<A>(C) + static_cast<A>(eps));
+    mean.data<A>()[row] = m;
+    rstd.data<A>()[row] = r;
     for (std::int64_t c = 0; c < C; ++c) {
-      y.data<T>()[row * C + c] = (x_row[c] - m) * r * weight.data<T>()[c] + bias.data<T>()[c];
+      y.data<T>()[row * C + c] = narrow<T>((widen(x_row[c]) - m) * r * widen(weight.data<T>()[c]) +
+                                           widen(bias.data<T>()[c]));
     }
   }
 }
@@ -80,23 +88,25 @@ void layer_norm_forward(double eps, Tensor x, Tensor weight, Tensor bias, Tensor
 template <typename T>
 void layer_norm_backward_input(Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
                                Tensor dx) {
+  using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   const T* w = weight.data<T>();
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
     const T* x_row = x.data<T>() + row * C;
     const T* dy_row = dy.data<T>() + row * C;
-    const T m = mean.data<T>()[row];
-    const T r = rstd.data<T>()[row];
-    T sum_g = 0;
-    T sum_gx = 0;
+    const A m = mean.data<A>()[row];
+    const A r = rstd.data<A>()[row];
+    A sum_g = 0;
+    A sum_gx = 0;
     for (std::int64_t c = 0; c < C; ++c) {
-      sum_g += dy_row[c] * w[c];
-      sum_gx += dy_row[c] * w[c] * (x_row[c] - m) * r;
+      sum_g += widen(dy_row[c]) * widen(w[c]);
+      sum_gx += widen(dy_row[c]) * widen(w[c]) * (widen(x_row[c]) - m) * r;
     }
-    const T mean_g = sum_g / static_cast<T>(C);
-    const T mean_gx = sum_gx / static_cast<T>(C);
+    const A mean_g = sum_g / static_cast<A>(C);
+    const A mean_gx = sum_gx / static_cast<A>(C);
     for (std::int64_t c = 0; c < C; ++c) {
-      dx.data<T>()[row * C + c] = r * (dy_row[c] * w[c] - mean_g - (x_row[c] - m) * r * mean_gx);
+      dx.data<T>()[row * C + c] = narrow<T>(
+          r * (widen(dy_row[c]) * widen(w[c]) - mean_g - (widen(x_row[c]) - m) * r * mean_gx));
     }
   }
 }
@@ -105,14 +115,15 @@ void layer_norm_backward_input(Tensor x, Tensor weight, Tensor mean, Tensor rstd
 template <typename T>
 void layer_norm_backward_weight(Tensor x, Tensor mean, Tensor rstd, Tensor dy, Tensor dweight,
                                 Tensor dbias) {
+  using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
-    const T m = mean.data<T>()[row];
-    const T r = rstd.data<T>()[row];
+    const A m = mean.data<A>()[row];
+    const A r = rstd.data<A>()[row];
     for (std::int64_t c = 0; c < C; ++c) {
-      const T g = dy.data<T>()[row * C + c];
-      dweight.data<T>()[c] += g * (x.data<T>()[row * C + c] - m) * r;
-      dbias.data<T>()[c] += g;
+      const A g = widen(dy.data<T>()[row * C + c]);
+      dweight.data<A>()[c] += g * (widen(x.data<T>()[row * C + c]) - m) * r;
+      dbias.data<A>()[c] += g;
     }
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The norm of query and key heads as its definition says, in any float type.
+// The norm of query and key heads as its definition says, for any storage, in its compute type.
 
 #include <algorithm>
 
@@ -27,13 +27,14 @@ void for_qk_heads(const HeadLayout& heads, std::int64_t num_rows, Fn&& fn, Copy&
 template <typename T>
 void qk_norm_forward(const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
                      Tensor k_weight, Tensor y, Tensor rstd) {
+  using A = Compute<T>;
   const Spec head = {dtype_of<T>(), {heads.head_dim}};
   for_qk_heads(
       heads, x.shape().num_rows(),
       [&](std::int64_t at, std::int64_t statistic, bool is_key) {
         rms_norm_forward<T>(eps, {x.data<T>() + at, head}, is_key ? k_weight : q_weight,
                             {y.data<T>() + at, head},
-                            {rstd.data<T>() + statistic, {dtype_of<T>(), {1}}});
+                            {rstd.data<A>() + statistic, {dtype_of<A>(), {1}}});
       },
       [&](std::int64_t at) { std::copy_n(x.data<T>() + at, heads.kv_width(), y.data<T>() + at); });
 }
@@ -42,17 +43,19 @@ void qk_norm_forward(const HeadLayout& heads, double eps, Tensor x, Tensor q_wei
 template <typename T>
 void qk_norm_backward(const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor k_weight,
                       Tensor rstd, Tensor dy, Tensor dx, Tensor dweights) {
+  using A = Compute<T>;
   const Spec head = {dtype_of<T>(), {heads.head_dim}};
-  std::fill_n(dweights.data<T>(), 2 * heads.head_dim, T{0});
+  std::fill_n(dweights.data<A>(), 2 * heads.head_dim, A{0});
   for_qk_heads(
       heads, x.shape().num_rows(),
       [&](std::int64_t at, std::int64_t statistic, bool is_key) {
         const Tensor x_head(x.data<T>() + at, head);
         const Tensor dy_head(dy.data<T>() + at, head);
-        const Tensor r(rstd.data<T>() + statistic, {dtype_of<T>(), {1}});
+        const Tensor r(rstd.data<A>() + statistic, {dtype_of<A>(), {1}});
         // The weight first: dx may be dy.
-        rms_norm_backward_weight<T>(x_head, r, dy_head,
-                                    {dweights.data<T>() + (is_key ? heads.head_dim : 0), head});
+        rms_norm_backward_weight<T>(
+            x_head, r, dy_head,
+            {dweights.data<A>() + (is_key ? heads.head_dim : 0), head.in_compute_dtype()});
         rms_norm_backward_input<T>(x_head, is_key ? k_weight : q_weight, r, dy_head,
                                    {dx.data<T>() + at, head});
       },

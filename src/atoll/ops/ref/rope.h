@@ -1,9 +1,10 @@
 #pragma once
 
-// Rotary position embedding as its definition says, in any float type.
+// Rotary position embedding as its definition says, for any storage of qkv, in its compute type.
 
 #include "atoll/ops/documents.h"
 #include "atoll/ops/rope.h"
+#include "atoll/ops/storage.h"
 
 namespace atl::ops::ref {
 
@@ -11,22 +12,23 @@ namespace atl::ops::ref {
 template <typename T>
 void rope(const HeadLayout& heads, Tensor table, std::int64_t first_position, Tensor document_start,
           bool inverse, Tensor qkv) {
+  using A = Compute<T>;
   const std::int64_t half = heads.head_dim / 2;
   const std::int64_t steps = qkv.dim(-2);  // T, the length of each sequence
   const std::int32_t* starts = document_starts(document_start);
   for (std::int64_t row = 0; row < qkv.shape().num_rows(); ++row) {
     const std::int64_t position = first_position + position_in_document(starts, row, steps);
-    const T* cosine = table.data<T>() + position * heads.head_dim;
-    const T* sine = cosine + half;
+    const A* cosine = table.data<A>() + position * heads.head_dim;
+    const A* sine = cosine + half;
     for (std::int64_t head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
       T* low = qkv.data<T>() + row * heads.qkv_width() + head * heads.head_dim;
       T* high = low + half;
       for (std::int64_t i = 0; i < half; ++i) {
-        const T s = inverse ? -sine[i] : sine[i];
-        const T a = low[i];
-        const T b = high[i];
-        low[i] = a * cosine[i] - b * s;
-        high[i] = b * cosine[i] + a * s;
+        const A s = inverse ? -sine[i] : sine[i];
+        const A a = widen(low[i]);
+        const A b = widen(high[i]);
+        low[i] = narrow<T>(a * cosine[i] - b * s);
+        high[i] = narrow<T>(b * cosine[i] + a * s);
       }
     }
   }
