@@ -4,36 +4,6 @@
 
 namespace atl::text {
 
-namespace {
-
-// The byte at which the white space that ends `text` begins, not before `limit`.
-std::size_t trailing_space(std::string_view text, std::size_t limit) {
-  std::size_t end = text.size();
-  while (end > limit) {
-    std::size_t begin = end - 1;
-    while (begin > limit && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
-    const std::string_view last = text.substr(begin, end - begin);
-    const Utf8Step step = utf8_step(last);
-    const bool whole = step.kind == Utf8Kind::kValid && step.size == last.size();
-    if (!whole || !is_white_space(decode_utf8(last))) break;
-    end = begin;
-  }
-  return end;
-}
-
-std::size_t leading_space(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const Utf8Step step = utf8_step(text.substr(at));
-    if (step.kind != Utf8Kind::kValid) break;
-    if (!is_white_space(decode_utf8(text.substr(at, step.size)))) break;
-    at += step.size;
-  }
-  return at;
-}
-
-}  // namespace
-
 void AddedTokenFinder::add(const AddedToken& token) {
   std::int32_t node = 0;
   for (const char c : token.content) {
@@ -81,8 +51,8 @@ std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view t
       at = end - 1;
       continue;
     }
-    const std::size_t begin = token.lstrip ? trailing_space(text.substr(0, at), start) : at;
-    if (token.rstrip) end += leading_space(text.substr(end));
+    const std::size_t begin = token.lstrip ? trailing_white_space(text.substr(0, at), start) : at;
+    if (token.rstrip) end += leading_white_space(text.substr(end));
     return Match{begin, end, token.id};
   }
   return std::nullopt;

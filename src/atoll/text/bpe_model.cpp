@@ -1,9 +1,11 @@
 #include "atoll/text/bpe_model.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "atoll/base/error.h"
 #include "atoll/text/byte_level.h"
+#include "atoll/text/utf8.h"
 
 namespace atl::text {
 
@@ -12,23 +14,49 @@ namespace {
 // Below this many symbols a scan for the best pair beats a heap.
 constexpr std::size_t kShortWord = 48;
 
+// The character that is the whole of `token`, if it is one.
+std::optional<char32_t> only_char(std::string_view token) {
+  if (token.empty()) return std::nullopt;
+  const Utf8Step step = utf8_step(token);
+  if (step.kind != Utf8Kind::kValid || step.size != token.size()) return std::nullopt;
+  return decode_utf8(token);
+}
+
 }  // namespace
 
-BpeModel::BpeModel(const BpeSpec& spec, std::string_view origin) : merges_(spec.merges.size()) {
+BpeModel::BpeModel(const BpeSpec& spec, std::string_view origin)
+    : byte_level_(spec.byte_level),
+      byte_fallback_(spec.byte_fallback),
+      fuse_unk_(spec.fuse_unk),
+      merges_(spec.merges.size()) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   ids.reserve(spec.vocab.size());
   for (const auto& [token, id] : spec.vocab) ids.emplace(token, id);
-  for (int byte = 0; byte < 256; ++byte) {
+  for (int value = 0; value < 256 && (byte_level_ || byte_fallback_); ++value) {
+    const auto byte = static_cast<unsigned char>(value);
     const std::string spelled =
-        to_byte_level(std::string(1, static_cast<char>(static_cast<unsigned char>(byte))));
+        byte_level_ ? to_byte_level({reinterpret_cast<const char*>(&byte), 1}) : byte_token(byte);
     const auto found = ids.find(spelled);
     if (found == ids.end()) {
       throw user_error(
-          "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): only vocabularies that can "
-          "encode any text are supported; train with the whole byte alphabet",
-          origin, byte, spelled);
+          "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): {} needs the whole byte "
+          "alphabet; train with it",
+          origin, value, spelled, byte_level_ ? "byte-level BPE" : "byte_fallback");
     }
     byte_ids_[byte] = found->second;
+  }
+  if (!byte_level_) {
+    for (const auto& [token, id] : spec.vocab) {
+      if (const auto c = only_char(token)) char_ids_.emplace(*c, id);
+    }
+    if (spec.unk_token) {
+      const auto found = ids.find(*spec.unk_token);
+      if (found == ids.end()) {
+        throw damaged_error("{}: model.unk_token: model.vocab has no \"{}\"", origin,
+                            *spec.unk_token);
+      }
+      unk_id_ = found->second;
+    }
   }
   const auto id_of = [&](std::size_t rank, const std::string& token) {
     const auto found = ids.find(token);
@@ -47,28 +75,77 @@ BpeModel::BpeModel(const BpeSpec& spec, std::string_view origin) : merges_(spec.
   }
   if (!spec.ignore_merges) return;
   for (const auto& [token, id] : spec.vocab) {
-    if (auto bytes = from_byte_level(token)) whole_words_.emplace(*std::move(bytes), id);
+    if (!byte_level_) {
+      whole_words_.emplace(token, id);
+    } else if (auto bytes = from_byte_level(token)) {
+      whole_words_.emplace(*std::move(bytes), id);
+    }
   }
 }
 
-void BpeModel::encode_word(std::string_view word, Scratch& scratch,
+bool BpeModel::encode_word(std::string_view word, Scratch& scratch,
                            std::vector<std::int32_t>& out) const {
   if (!whole_words_.empty()) {
     if (const auto found = whole_words_.find(std::string(word)); found != whole_words_.end()) {
       out.push_back(found->second);
-      return;
+      return true;
     }
   }
   scratch.symbols.clear();
-  for (const char byte : word) {
-    scratch.symbols.push_back({byte_ids_[static_cast<unsigned char>(byte)], kNoMerge, -1, -1});
+  if (byte_level_) {
+    add_bytes(word, scratch);
+  } else if (!add_chars(word, scratch)) {
+    return false;
   }
-  if (scratch.symbols.size() <= kShortWord) {
+  if (merges_.size() == 0) {
+    // Nothing ever merges: byte and character tokenizers.
+  } else if (scratch.symbols.size() <= kShortWord) {
     merge_short(scratch);
   } else {
     merge_long(scratch);
   }
   for (const Scratch::Symbol& symbol : scratch.symbols) out.push_back(symbol.id);
+  return true;
+}
+
+void BpeModel::add_bytes(std::string_view bytes, Scratch& scratch) const {
+  for (const char byte : bytes) {
+    scratch.symbols.push_back({byte_ids_[static_cast<unsigned char>(byte)], kNoMerge, -1, -1});
+  }
+}
+
+bool BpeModel::add_chars(std::string_view word, Scratch& scratch) const {
+  bool after_unk = false;
+  while (!word.empty()) {
+    const Utf8Step step = utf8_step(word);
+    const std::string_view piece = word.substr(0, step.size);
+    word.remove_prefix(step.size);
+    const auto known =
+        step.kind == Utf8Kind::kValid ? char_ids_.find(decode_utf8(piece)) : char_ids_.end();
+    const bool unk = known == char_ids_.end() && !byte_fallback_;
+    if (known != char_ids_.end()) {
+      scratch.symbols.push_back({known->second, kNoMerge, -1, -1});
+    } else if (byte_fallback_) {
+      add_bytes(piece, scratch);
+    } else if (unk_id_ < 0) {
+      return false;
+    } else if (!(after_unk && fuse_unk_)) {
+      scratch.symbols.push_back({unk_id_, kNoMerge, -1, -1});
+    }
+    after_unk = unk;
+  }
+  return true;
+}
+
+std::size_t BpeModel::first_unknown(std::string_view word) const {
+  std::size_t at = 0;
+  while (at < word.size()) {
+    const Utf8Step step = utf8_step(word.substr(at));
+    if (step.kind != Utf8Kind::kValid) break;
+    if (!char_ids_.contains(decode_utf8(word.substr(at, step.size)))) break;
+    at += step.size;
+  }
+  return at;
 }
 
 void BpeModel::merge_short(Scratch& scratch) const {

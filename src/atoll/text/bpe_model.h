@@ -13,8 +13,8 @@
 namespace atl::text {
 
 /// Byte pair encoding of words (Sennrich et al. 2016, "Neural Machine Translation of Rare Words
-/// with Subword Units", section 3.2) over bytes: the pair with the best rank merges first, the
-/// leftmost of equals first.
+/// with Subword Units", section 3.2) over bytes or characters: the pair with the best rank merges
+/// first, the leftmost of equals first.
 class BpeModel {
  public:
   /// Working memory of encode_word.
@@ -34,11 +34,17 @@ class BpeModel {
   };
 
   /// Throws Error(kDamaged) for merges of or into unknown tokens and for a merge table that does
-  /// not fit, Error(kUser) for a vocabulary in which a byte has no token; all name `origin`.
+  /// not fit, Error(kUser) for a vocabulary in which a byte that needs a token has none; all name
+  /// `origin`.
   BpeModel(const BpeSpec& spec, std::string_view origin);
 
-  /// Appends the ids of one word, any bytes.
-  void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& out) const;
+  /// Appends the ids of one word, any bytes; bytes that are not UTF-8 count as unknown characters.
+  /// Returns true, or false when there is neither a token for a character nor for unknown ones;
+  /// first_unknown() then says where, and `out` is as it was.
+  bool encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& out) const;
+
+  /// The byte of `word` at which the first character without a token begins, or its size.
+  std::size_t first_unknown(std::string_view word) const;
 
  private:
   static constexpr std::uint32_t kNoMerge = ~std::uint32_t{0};
@@ -47,6 +53,8 @@ class BpeModel {
     std::int32_t id = -1;
   };
 
+  void add_bytes(std::string_view bytes, Scratch& scratch) const;
+  bool add_chars(std::string_view word, Scratch& scratch) const;
   void merge_short(Scratch& scratch) const;
   void merge_long(Scratch& scratch) const;
   std::uint32_t rank_of(std::int32_t left, std::int32_t right) const {
@@ -54,7 +62,12 @@ class BpeModel {
     return merge == nullptr ? kNoMerge : merge->rank;
   }
 
-  std::array<std::int32_t, 256> byte_ids_{};
+  bool byte_level_;
+  bool byte_fallback_;
+  bool fuse_unk_;
+  std::int32_t unk_id_ = -1;
+  std::array<std::int32_t, 256> byte_ids_{};             // of byte level and byte fallback
+  std::unordered_map<char32_t, std::int32_t> char_ids_;  // unless byte-level
   PairMap<Merge> merges_;
   std::unordered_map<std::string, std::int32_t> whole_words_;  // filled only for ignore_merges
 };

@@ -1,5 +1,7 @@
 #include "atoll/text/byte_level.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "atoll/text/utf8.h"
@@ -57,6 +59,19 @@ std::optional<std::string> from_byte_level(std::string_view spelled) {
     spelled.remove_prefix(step.size);
   }
   return bytes;
+}
+
+std::string byte_token(unsigned char byte) {
+  return fmt::format("<0x{:02X}>", byte);
+}
+
+std::optional<unsigned char> byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  const std::size_t high = kDigits.find(token[3]);
+  const std::size_t low = kDigits.find(token[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+  return static_cast<unsigned char>(16 * high + low);
 }
 
 }  // namespace atl::text

@@ -13,12 +13,32 @@ namespace {
 // Far above any real vocabulary; a higher id is damage, not a reason to allocate a huge table.
 constexpr std::int32_t kMaxId = (1 << 24) - 1;
 
+// `text` with every `from` made `to`.
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  std::size_t at = 0;
+  for (std::size_t found; (found = text.find(from, at)) != std::string_view::npos;) {
+    out.append(text, at, found - at).append(to);
+    at = found + from.size();
+  }
+  return out.append(text, at);
+}
+
+std::string token_text(std::string_view token, bool byte_level, const DecoderSpec& rules) {
+  if (byte_level) return from_byte_level(token).value_or(std::string(token));
+  if (rules.byte_fallback) {
+    if (const auto byte = byte_of_token(token)) return std::string(1, static_cast<char>(*byte));
+  }
+  std::string text(token);
+  for (const auto& [from, to] : rules.replace) text = replaced(text, from, to);
+  return text;
+}
+
 }  // namespace
 
-Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin) {
+Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin) : rules_(spec.decoder) {
   for (const auto& [token, id] : spec.model.vocab) {
-    auto bytes = from_byte_level(token);
-    add(token, id, bytes ? *std::move(bytes) : token, origin);
+    add(token, id, token_text(token, spec.model.byte_level, rules_), origin);
   }
   for (const AddedToken& token : spec.added_tokens) {
     const auto known = ids_.find(token.content);
@@ -28,8 +48,36 @@ Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin) {
       throw damaged_error("{}: added_tokens gives \"{}\" the id {}, model.vocab the id {}", origin,
                           token.content, token.id, known->second);
     }
-    tokens_[token.id].bytes = token.content;
+    tokens_[token.id].bytes = token_text(token.content, false, rules_);
     tokens_[token.id].special = token.special;
+  }
+  if (rules_.first_removes.empty()) return;
+  for (const auto& [token, id] : ids_) {
+    if (token.find(rules_.first_removes) == std::string::npos) continue;
+    first_bytes_.emplace(id, token_text(replaced(token, rules_.first_removes, ""), false, rules_));
+  }
+}
+
+Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) {
+  if (spec.add_dummy_prefix || spec.remove_extra_whitespaces) {
+    rules_.strip.assign(1, ' ');
+    rules_.strip_count = 1;
+  }
+  using Type = SentencePieceSpec::Type;
+  for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
+    const auto& [text, score, type] = spec.pieces[i];
+    if (ids_.contains(text)) {
+      throw damaged_error("{}: pieces[{}]: \"{}\" is there twice", origin, i, text);
+    }
+    std::string bytes = replaced(text, kSpaceSymbol, " ");
+    if (type == Type::kControl) bytes = text;
+    if (type == Type::kUnknown) bytes = spec.unk_surface;
+    if (type == Type::kByte) {
+      bytes.assign(1, static_cast<char>(byte_of_token(text).value_or(0)));  // the parser checked
+    }
+    const auto id = static_cast<std::int32_t>(std::min<std::size_t>(i, kMaxId + 1));
+    add(text, id, std::move(bytes), origin);
+    tokens_[id].special = type == Type::kControl;
   }
 }
 
@@ -53,6 +101,25 @@ std::string_view Decoder::bytes(std::int32_t id) const {
   }
   if (!tokens_[id].exists) throw user_error("token id {} is a gap in the vocabulary", id);
   return tokens_[id].bytes;
+}
+
+void Decoder::Text::append(std::int32_t id, std::string& out) {
+  const std::string_view bytes = decoder_->bytes(id);
+  const bool first = std::exchange(first_, false);
+  if (first) {
+    const auto found = decoder_->first_bytes_.find(id);
+    if (found != decoder_->first_bytes_.end()) {
+      out += found->second;
+      return;
+    }
+  }
+  std::size_t stripped = 0;
+  while (strip_left_ > 0 && bytes.substr(stripped, 1) == decoder_->rules_.strip) {
+    ++stripped;
+    --strip_left_;
+  }
+  if (stripped < bytes.size()) strip_left_ = 0;
+  out += bytes.substr(stripped);
 }
 
 bool Decoder::is_special(std::int32_t id) const {

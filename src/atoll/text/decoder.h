@@ -7,17 +7,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "atoll/text/sentence_piece_spec.h"
 #include "atoll/text/tokenizer_spec.h"
 
 namespace atl::text {
 
-/// What each id stands for: byte-level tokens spell bytes, added tokens stand for themselves. (The
-/// Hugging Face library reads an added token's content as byte-level spelling when it can, so an
-/// added "é" does not decode to "é" there; ids are not concerned.)
+/// What each id stands for: tokens spell bytes as their tokenizer has it, added tokens stand for
+/// themselves. (The Hugging Face library reads an added token's content as byte-level spelling when
+/// it can, so an added "é" does not decode to "é" there; ids are not concerned.)
 class Decoder {
  public:
   /// Throws Error(kDamaged), naming `origin`, for ids that are negative, huge or used twice.
   Decoder(const TokenizerSpec& spec, std::string_view origin);
+  /// As the other, for pieces that occur twice.
+  Decoder(const SentencePieceSpec& spec, std::string_view origin);
 
   /// One more than the highest id.
   std::int32_t vocab_size() const { return static_cast<std::int32_t>(tokens_.size()); }
@@ -30,6 +33,21 @@ class Decoder {
   /// The id of a token as the file spells it.
   std::optional<std::int32_t> id_of(std::string_view token) const;
 
+  /// Decodes one text token by token; its start may lose what encoding put there. Remembers no
+  /// token, so it is cheap to copy.
+  class Text {
+   public:
+    explicit Text(const Decoder& decoder)
+        : decoder_(&decoder), strip_left_(decoder.rules_.strip_count) {}
+    /// Appends what the next token adds. Throws as bytes().
+    void append(std::int32_t id, std::string& out);
+
+   private:
+    const Decoder* decoder_;
+    int strip_left_;
+    bool first_ = true;
+  };
+
  private:
   struct Token {
     std::string bytes;
@@ -38,8 +56,11 @@ class Decoder {
   };
   void add(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
 
+  DecoderSpec rules_;
   std::vector<Token> tokens_;
   std::unordered_map<std::string, std::int32_t> ids_;
+  // What tokens are at the start of a text, where that differs (DecoderSpec::first_removes).
+  std::unordered_map<std::int32_t, std::string> first_bytes_;
 };
 
 }  // namespace atl::text

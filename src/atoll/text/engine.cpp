@@ -1,9 +1,11 @@
 #include "atoll/text/engine.h"
 
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/text/utf8.h"
 
 namespace atl::text {
 
@@ -13,6 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 8> kEndOfTextNames = {
     "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>",
     "[EOS]",         "<|eos|>",         "<|end_of_document|>"};
+
+// Positions in a text are 32-bit numbers where many are kept.
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 std::optional<std::int32_t> find_end_of_text(const std::vector<AddedToken>& tokens) {
   const AddedToken* only = nullptr;
@@ -33,15 +38,15 @@ std::optional<std::int32_t> find_end_of_text(const std::vector<AddedToken>& toke
 
 }  // namespace
 
-Engine::Engine(const TokenizerSpec& spec, std::string json_text, std::string_view origin)
-    : json(std::move(json_text)),
+Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view origin)
+    : file{"tokenizer.json", std::move(json)},
       decoder(spec, origin),
       end_of_text(find_end_of_text(spec.added_tokens)),
-      normalizer_(spec.normalizers),
-      pre_tokenizer_(spec.pre_tokenizer, origin),
-      model_(spec.model, origin),
       prefix_ids_(spec.prefix_ids),
-      suffix_ids_(spec.suffix_ids) {
+      suffix_ids_(spec.suffix_ids),
+      normalizer_(std::in_place, spec.normalizers, origin),
+      pre_tokenizer_(std::in_place, spec.pre_tokenizer, origin),
+      model_(std::in_place, spec.model, origin) {
   for (const auto* ids : {&prefix_ids_, &suffix_ids_}) {
     for (const std::int32_t id : *ids) {
       if (!decoder.exists(id)) {
@@ -49,15 +54,43 @@ Engine::Engine(const TokenizerSpec& spec, std::string json_text, std::string_vie
       }
     }
   }
+  RegexMatcher matcher;
   for (AddedToken token : spec.added_tokens) {
     if (token.normalized) {
       std::string buffer;
-      token.content = std::string(normalizer_.apply(token.content, buffer));
-      normalized_tokens_.add(token);
+      token.content = std::string(normalizer_->apply(token.content, matcher, buffer));
+      if (!token.content.empty()) normalized_tokens_.add(token);  // else it is never found
     } else {
       raw_tokens_.add(token);
     }
   }
+}
+
+namespace {
+
+// A model's control pieces are to its text what special tokens are to a tokenizer.json's.
+std::vector<AddedToken> control_tokens(const SentencePieceSpec& spec) {
+  std::vector<AddedToken> tokens;
+  for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
+    if (spec.pieces[i].type != SentencePieceSpec::Type::kControl) continue;
+    tokens.push_back(
+        {.id = static_cast<std::int32_t>(i), .content = spec.pieces[i].text, .special = true});
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Engine::Engine(const SentencePieceSpec& spec, std::string model, std::string_view origin)
+    : file{"tokenizer.model", std::move(model)},
+      decoder(spec, origin),
+      sentence_piece_(std::in_place, spec, origin) {
+  const std::vector<AddedToken> controls = control_tokens(spec);
+  for (const AddedToken& token : controls) {
+    raw_tokens_.add(token);
+    if (token.content == spec.eos_piece) end_of_text = token.id;
+  }
+  if (!end_of_text) end_of_text = find_end_of_text(controls);
 }
 
 namespace {
@@ -70,35 +103,71 @@ void cut(const AddedTokenFinder& finder, std::string_view text, bool parse_speci
   while (!finder.empty() && at < text.size()) {
     const auto match = finder.find(text, at, parse_special);
     if (!match) break;
-    between(text.substr(at, match->begin - at));
+    between(text.substr(at, match->begin - at), at == 0);
     out.push_back(match->id);
     at = match->end;
   }
-  between(text.substr(at));
+  between(text.substr(at), at == 0);
+}
+
+// Where in `text` the view `part` begins; nothing when it is of another string.
+std::optional<std::size_t> offset_in(std::string_view text, const char* part) {
+  const std::less_equal<const char*> before;
+  if (!before(text.data(), part) || !before(part, text.data() + text.size())) return std::nullopt;
+  return static_cast<std::size_t>(part - text.data());
+}
+
+[[noreturn]] void throw_unknown(std::string_view text, std::string_view word, std::size_t at) {
+  const std::string_view rest = word.substr(at);
+  const Utf8Step step = utf8_step(rest);
+  const std::string what =
+      step.kind == Utf8Kind::kValid
+          ? fmt::format("the character \"{}\" (U+{:04X})", rest.substr(0, step.size),
+                        static_cast<std::uint32_t>(decode_utf8(rest.substr(0, step.size))))
+          : fmt::format("the byte 0x{:02x}, which is not UTF-8,",
+                        static_cast<unsigned char>(rest.front()));
+  const auto offset = offset_in(text, rest.data());
+  throw user_error(
+      "{} at {} has no token, and the tokenizer has none for unknown characters: remove it, or "
+      "take a tokenizer that knows it",
+      what,
+      offset ? fmt::format("byte {} of the text", *offset)
+             : fmt::format("byte {} of the normalized word \"{}\"", at, word.substr(0, 40)));
 }
 
 }  // namespace
 
 void Engine::encode(std::string_view text, EncodeOptions options, EncoderState& state,
                     std::vector<std::int32_t>& out) const {
+  if (text.size() > kMaxTextBytes) {
+    throw user_error("a text of {} bytes: at most {} can be encoded at once; cut it into documents",
+                     text.size(), kMaxTextBytes);
+  }
+  state.text = text;
   if (options.add_special) out.insert(out.end(), prefix_ids_.begin(), prefix_ids_.end());
-  cut(raw_tokens_, text, options.parse_special, out, [&](std::string_view piece) {
-    encode_normalized(normalizer_.apply(piece, state.normalized), options.parse_special, state,
-                      out);
+  cut(raw_tokens_, text, options.parse_special, out, [&](std::string_view piece, bool starts) {
+    if (sentence_piece_) return sentence_piece_->encode(piece, state.sentence_piece, out);
+    encode_normalized(normalizer_->apply(piece, state.matcher, state.normalized),
+                      options.parse_special, starts, state, out);
   });
   if (options.add_special) out.insert(out.end(), suffix_ids_.begin(), suffix_ids_.end());
 }
 
-void Engine::encode_normalized(std::string_view text, bool parse_special, EncoderState& state,
-                               std::vector<std::int32_t>& out) const {
-  cut(normalized_tokens_, text, parse_special, out,
-      [&](std::string_view piece) { encode_words(piece, state, out); });
+void Engine::encode_normalized(std::string_view piece, bool parse_special, bool starts_text,
+                               EncoderState& state, std::vector<std::int32_t>& out) const {
+  cut(normalized_tokens_, piece, parse_special, out, [&](std::string_view part, bool starts) {
+    encode_words(part, starts && starts_text, state, out);
+  });
 }
 
-void Engine::encode_words(std::string_view text, EncoderState& state,
+void Engine::encode_words(std::string_view piece, bool starts_text, EncoderState& state,
                           std::vector<std::int32_t>& out) const {
-  pre_tokenizer_.for_each_word(text, state.matcher, [&](std::string_view word) {
-    if (!WordCache::keeps(word)) return model_.encode_word(word, state.bpe, out);
+  const auto encode_word = [&](std::string_view word) {
+    if (model_->encode_word(word, state.bpe, out)) return;
+    throw_unknown(state.text, word, model_->first_unknown(word));
+  };
+  const auto cached = [&](std::string_view word) {
+    if (!WordCache::keeps(word)) return encode_word(word);
     const WordCache::Place place = state.cache.place(word);
     const auto ids = state.cache.find(place);
     if (!ids.empty()) {
@@ -106,9 +175,10 @@ void Engine::encode_words(std::string_view text, EncoderState& state,
       return;
     }
     const std::size_t first = out.size();
-    model_.encode_word(word, state.bpe, out);
+    encode_word(word);
     state.cache.put(place, std::span<const std::int32_t>(out).subspan(first));
-  });
+  };
+  pre_tokenizer_->for_each_word(piece, state.matcher, cached, starts_text);
 }
 
 }  // namespace atl::text

@@ -1,12 +1,11 @@
 #pragma once
 
-// What a Tokenizer holds: the parts of a tokenizer.json, built once and never changed.
+// What a Tokenizer holds: the parts of a tokenizer's file, built once and never changed.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "atoll/text/added_tokens.h"
@@ -15,6 +14,7 @@
 #include "atoll/text/normalizer.h"
 #include "atoll/text/pre_tokenizer.h"
 #include "atoll/text/regex.h"
+#include "atoll/text/sentence_piece.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/text/word_cache.h"
 
@@ -27,35 +27,47 @@ struct EncoderState {
   WordCache cache;
   RegexMatcher matcher;
   BpeModel::Scratch bpe;
+  SentencePiece::Scratch sentence_piece;
   std::string normalized;
+  std::string_view text;  // the whole text, for messages
+};
+
+/// The file a tokenizer is, as it was read.
+struct TokenizerFile {
+  std::string name;  ///< "tokenizer.json" or "tokenizer.model"
+  std::string content;
 };
 
 /// The immutable engine behind a Tokenizer.
 struct Engine {
-  /// Throws as Tokenizer::from_json.
-  Engine(const TokenizerSpec& spec, std::string json_text, std::string_view origin);
+  /// Throw as Tokenizer::from_bytes.
+  Engine(const TokenizerSpec& spec, std::string json, std::string_view origin);
+  Engine(const SentencePieceSpec& spec, std::string model, std::string_view origin);
 
-  /// Appends the ids of `text`.
+  /// Appends the ids of `text`. Throws Error(kUser) for a character that has no token.
   void encode(std::string_view text, EncodeOptions options, EncoderState& state,
               std::vector<std::int32_t>& out) const;
 
-  std::string json;
+  TokenizerFile file;
   Decoder decoder;
   std::optional<std::int32_t> end_of_text;
 
  private:
-  void encode_normalized(std::string_view text, bool parse_special, EncoderState& state,
-                         std::vector<std::int32_t>& out) const;
-  void encode_words(std::string_view text, EncoderState& state,
+  void encode_normalized(std::string_view piece, bool parse_special, bool starts_text,
+                         EncoderState& state, std::vector<std::int32_t>& out) const;
+  void encode_words(std::string_view piece, bool starts_text, EncoderState& state,
                     std::vector<std::int32_t>& out) const;
 
-  Normalizer normalizer_;
   AddedTokenFinder raw_tokens_;         // looked for in the text as it is
   AddedTokenFinder normalized_tokens_;  // looked for after normalization
-  PreTokenizer pre_tokenizer_;
-  BpeModel model_;
   std::vector<std::int32_t> prefix_ids_;
   std::vector<std::int32_t> suffix_ids_;
+  // A tokenizer.json has these three ...
+  std::optional<Normalizer> normalizer_;
+  std::optional<PreTokenizer> pre_tokenizer_;
+  std::optional<BpeModel> model_;
+  // ... a tokenizer.model this one.
+  std::optional<SentencePiece> sentence_piece_;
 };
 
 }  // namespace atl::text

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/text/utf8.h"
@@ -43,11 +44,52 @@ void append_normalized(std::string_view valid, NormalForm form, std::string& out
   out.append(reinterpret_cast<const char*>(mapped.get()), static_cast<std::size_t>(size));
 }
 
-std::string normalize(std::string_view text, NormalForm form) {
+void append_lower(std::string_view valid, std::string& out) {
+  while (!valid.empty()) {
+    const std::size_t size = utf8_step(valid).size;
+    const char32_t c = decode_utf8(valid.substr(0, size));
+    // The one character whose lower case is two.
+    if (c == 0x130) {
+      out += "i\u0307";
+    } else {
+      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+    }
+    valid.remove_prefix(size);
+  }
+}
+
+void append_replaced(std::string_view valid, const Regex& regex, std::string_view content,
+                     RegexMatcher& matcher, std::string& out) {
+  std::size_t at = 0;
+  while (const auto match = matcher.find(regex, valid, at)) {
+    out.append(valid, at, match->begin - at).append(content);
+    at = match->end;
+  }
+  out.append(valid, at);
+}
+
+void append_replaced(std::string_view text, std::string_view literal, std::string_view content,
+                     std::string& out) {
+  std::size_t at = 0;
+  for (std::size_t found; (found = text.find(literal, at)) != std::string_view::npos;) {
+    out.append(text, at, found - at).append(content);
+    at = found + literal.size();
+  }
+  out.append(text, at);
+}
+
+std::string_view strip(std::string_view text, bool left, bool right) {
+  if (left) text.remove_prefix(leading_white_space(text));
+  if (right) text = text.substr(0, trailing_white_space(text, 0));
+  return text;
+}
+
+template <typename AppendValid>
+std::string map_valid(std::string_view text, AppendValid&& append) {
   std::string out;
   while (!text.empty()) {
     const std::size_t valid = valid_utf8_prefix(text);
-    append_normalized(text.substr(0, valid), form, out);
+    append(text.substr(0, valid), out);
     text.remove_prefix(valid);
     const std::size_t invalid = invalid_utf8_prefix(text);
     out += text.substr(0, invalid);
@@ -58,11 +100,52 @@ std::string normalize(std::string_view text, NormalForm form) {
 
 }  // namespace
 
-std::string_view Normalizer::apply(std::string_view piece, std::string& buffer) const {
+Normalizer::Normalizer(const std::vector<NormalizerStep>& steps, std::string_view origin) {
+  using Kind = NormalizerStep::Kind;
+  const std::string where = fmt::format("{}: normalizer", origin);
+  for (const NormalizerStep& step : steps) {
+    if (step.kind != Kind::kForm) only_forms_ = false;
+    steps_.push_back({step, std::nullopt});
+    if (step.kind != Kind::kReplace) continue;
+    if (step.pattern.empty()) throw damaged_error("{}: Replace: the pattern is empty", where);
+    if (!step.literal) steps_.back().regex.emplace(to_pcre2_syntax(step.pattern, where), where);
+  }
+}
+
+std::string_view Normalizer::apply(std::string_view piece, RegexMatcher& matcher,
+                                   std::string& buffer) const {
+  using Kind = NormalizerStep::Kind;
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
-  if (forms_.empty() || std::all_of(piece.begin(), piece.end(), is_ascii)) return piece;
-  for (const NormalForm form : forms_) {
-    buffer = normalize(piece, form);
+  if (only_forms_ && (steps_.empty() || std::all_of(piece.begin(), piece.end(), is_ascii))) {
+    return piece;
+  }
+  for (const auto& [step, regex] : steps_) {
+    std::string next;
+    switch (step.kind) {
+      case Kind::kForm:
+        next = map_valid(
+            piece, [&, form = step.form](auto t, auto& out) { append_normalized(t, form, out); });
+        break;
+      case Kind::kPrepend:
+        if (!piece.empty()) next.append(step.content).append(piece);
+        break;
+      case Kind::kReplace:
+        if (step.literal) {
+          append_replaced(piece, step.pattern, step.content, next);
+        } else {
+          next = map_valid(piece, [&, &step = step, &regex = regex](auto t, auto& out) {
+            append_replaced(t, *regex, step.content, matcher, out);
+          });
+        }
+        break;
+      case Kind::kLowercase:
+        next = map_valid(piece, [](auto t, auto& out) { append_lower(t, out); });
+        break;
+      case Kind::kStrip:
+        next = strip(piece, step.left, step.right);
+        break;
+    }
+    buffer = std::move(next);
     piece = buffer;
   }
   return piece;

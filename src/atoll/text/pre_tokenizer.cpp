@@ -1,27 +1,43 @@
 #include "atoll/text/pre_tokenizer.h"
 
-#include "atoll/base/check.h"
+#include "atoll/base/error.h"
 
 namespace atl::text {
 
 PreTokenizer::PreTokenizer(const std::vector<PreTokenizerStep>& steps, std::string_view origin) {
-  int num_prefixes = 0;
+  int num_changing = 0;
   for (const PreTokenizerStep& spec : steps) {
-    Step step{spec.kind, spec.invert, std::nullopt};
-    if (spec.kind == PreTokenizerStep::Kind::kPrefixSpace) {
-      ++num_prefixes;
-    } else {
-      const std::string where = fmt::format("{}: pre_tokenizer", origin);
-      step.regex.emplace(
-          spec.literal ? quote_for_pcre2(spec.pattern) : to_pcre2_syntax(spec.pattern, where),
-          where);
+    steps_.push_back({spec, std::nullopt});
+    if (spec.kind != PreTokenizerStep::Kind::kSplit) {
+      ++num_changing;
+      continue;
     }
-    steps_.push_back(std::move(step));
+    const std::string where = fmt::format("{}: pre_tokenizer", origin);
+    steps_.back().regex.emplace(
+        spec.literal ? quote_for_pcre2(spec.pattern) : to_pcre2_syntax(spec.pattern, where), where);
   }
-  // They would share one buffer while both are in use. A second one never finds work to do anyway
-  // unless a split stands between them.
-  if (num_prefixes > 1) {
-    throw user_error("{}: pre_tokenizer: more than one add_prefix_space is not supported", origin);
+  // They would share one buffer while both are in use; no tokenizer is known that has two.
+  if (num_changing > 1) {
+    throw user_error(
+        "{}: pre_tokenizer: more than one step that changes the text (add_prefix_space, "
+        "Metaspace) is not supported",
+        origin);
+  }
+}
+
+void PreTokenizer::escape_spaces(const PreTokenizerStep& spec, std::string_view piece, bool first,
+                                 std::string& out) {
+  using Prepend = PreTokenizerStep::Prepend;
+  out.clear();
+  const bool prepends =
+      spec.prepend == Prepend::kAlways || (spec.prepend == Prepend::kFirst && first);
+  if (prepends && piece.front() != ' ' && !piece.starts_with(spec.pattern)) out += spec.pattern;
+  for (const char c : piece) {
+    if (c == ' ') {
+      out += spec.pattern;
+    } else {
+      out.push_back(c);
+    }
   }
 }
 

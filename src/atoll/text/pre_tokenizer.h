@@ -18,69 +18,117 @@ class PreTokenizer {
   PreTokenizer(const std::vector<PreTokenizerStep>& steps, std::string_view origin);
 
   /// Calls emit(word) for each word of `piece`, in order; words are not empty, and are valid only
-  /// during the call. A run of bytes that is not UTF-8 is a word of its own, and the text on either
-  /// side of it is cut as if it stood alone.
+  /// during the call. For patterns a run of bytes that is not UTF-8 is a word of its own, and the
+  /// text on either side of it is cut as if it stood alone. `starts_text` says whether the piece
+  /// is the first of its text.
   template <typename Emit>
-  void for_each_word(std::string_view piece, RegexMatcher& matcher, Emit&& emit) const {
-    std::string prefixed;
-    run(0, piece, matcher, prefixed, emit);
+  void for_each_word(std::string_view piece, RegexMatcher& matcher, Emit&& emit,
+                     bool starts_text = true) const {
+    std::string changed;
+    Walk<Emit> walk{matcher, changed, starts_text ? piece.data() : nullptr, emit};
+    run(0, piece, walk);
   }
 
  private:
+  using Behavior = PreTokenizerStep::Behavior;
   struct Step {
-    PreTokenizerStep::Kind kind;
-    bool invert;
+    PreTokenizerStep spec;
     std::optional<Regex> regex;
+  };
+  template <typename Emit>
+  struct Walk {
+    RegexMatcher& matcher;
+    std::string& changed;  // the piece as the one step that changes text made it
+    const char* start;     // where the text starts; null when this piece is not its first
+    Emit& emit;
   };
 
   template <typename Emit>
-  void run(std::size_t step, std::string_view piece, RegexMatcher& matcher, std::string& prefixed,
-           Emit& emit) const {
+  void run(std::size_t step, std::string_view piece, Walk<Emit>& walk) const {
+    using Kind = PreTokenizerStep::Kind;
     if (piece.empty()) return;
     if (step == steps_.size()) {
-      emit(piece);
-    } else if (steps_[step].kind == PreTokenizerStep::Kind::kPrefixSpace) {
+      walk.emit(piece);
+    } else if (steps_[step].spec.kind == Kind::kPrefixSpace) {
       if (piece.front() != ' ') {
-        prefixed.assign(1, ' ').append(piece);
-        piece = prefixed;
+        walk.changed.assign(1, ' ').append(piece);
+        piece = walk.changed;
       }
-      run(step + 1, piece, matcher, prefixed, emit);
+      run(step + 1, piece, walk);
+    } else if (steps_[step].spec.kind == Kind::kMetaspace) {
+      const PreTokenizerStep& spec = steps_[step].spec;
+      escape_spaces(spec, piece, piece.data() == walk.start, walk.changed);
+      piece = walk.changed;
+      while (spec.split && !piece.empty()) {
+        const std::size_t next = piece.find(spec.pattern, 1);
+        run(step + 1, piece.substr(0, next), walk);
+        piece.remove_prefix(std::min(next, piece.size()));
+      }
+      run(step + 1, piece, walk);
     } else {
-      split(step, piece, matcher, prefixed, emit);
+      split(step, piece, walk);
     }
   }
 
   template <typename Emit>
-  void split(std::size_t step, std::string_view piece, RegexMatcher& matcher, std::string& prefixed,
-             Emit& emit) const {
+  void split(std::size_t step, std::string_view piece, Walk<Emit>& walk) const {
     while (!piece.empty()) {
       const std::size_t valid = valid_utf8_prefix(piece);
-      split_valid(step, piece.substr(0, valid), matcher, prefixed, emit);
+      split_valid(step, piece.substr(0, valid), walk);
       piece.remove_prefix(valid);
       const std::size_t invalid = invalid_utf8_prefix(piece);
-      run(step + 1, piece.substr(0, invalid), matcher, prefixed, emit);
+      run(step + 1, piece.substr(0, invalid), walk);
       piece.remove_prefix(invalid);
     }
   }
 
+  // Matches and the gaps between them take turns; neighbours that belong together are one word.
   template <typename Emit>
-  void split_valid(std::size_t step, std::string_view piece, RegexMatcher& matcher,
-                   std::string& prefixed, Emit& emit) const {
-    const bool removes = steps_[step].kind == PreTokenizerStep::Kind::kSplitRemove;
-    const bool keep_matches = !removes || steps_[step].invert;
-    const bool keep_gaps = !removes || !steps_[step].invert;
+  void split_valid(std::size_t step, std::string_view piece, Walk<Emit>& walk) const {
+    const PreTokenizerStep& spec = steps_[step].spec;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    bool was_match = false;
+    const auto flush = [&] {
+      if (was_match && spec.behavior == Behavior::kRemoved) return;
+      run(step + 1, piece.substr(begin, end - begin), walk);
+    };
+    const auto add = [&](std::size_t upto, bool is_match) {
+      if (upto == end) return;
+      if (end > begin && !joins(spec.behavior, was_match, is_match)) {
+        flush();
+        begin = end;
+      }
+      end = upto;
+      was_match = is_match;
+    };
     std::size_t at = 0;
     while (at < piece.size()) {
-      const auto match = matcher.find(*steps_[step].regex, piece, at);
-      const std::size_t gap_end = match ? match->begin : piece.size();
-      if (keep_gaps) run(step + 1, piece.substr(at, gap_end - at), matcher, prefixed, emit);
-      if (!match) return;
-      if (keep_matches) {
-        run(step + 1, piece.substr(gap_end, match->end - gap_end), matcher, prefixed, emit);
-      }
+      const auto match = walk.matcher.find(*steps_[step].regex, piece, at);
+      add(match ? match->begin : piece.size(), spec.invert);
+      if (!match) break;
+      add(match->end, !spec.invert);
       at = match->end;
     }
+    flush();
   }
+
+  // Whether a match (or gap) is one word with the match (or gap) before it.
+  static bool joins(Behavior behavior, bool was_match, bool is_match) {
+    switch (behavior) {
+      case Behavior::kMergedWithPrevious:
+        return is_match && !was_match;
+      case Behavior::kMergedWithNext:
+        return was_match && !is_match;
+      case Behavior::kContiguous:
+        return was_match == is_match;
+      default:
+        return false;
+    }
+  }
+
+  static void escape_spaces(const PreTokenizerStep& spec, std::string_view piece, bool first,
+                            std::string& out);
 
   std::vector<Step> steps_;
 };

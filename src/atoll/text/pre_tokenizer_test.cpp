@@ -76,10 +76,10 @@ TEST(PreTokenizer, PrefixSpaceGoesOnlyWhereNoSpaceIs) {
 }
 
 TEST(PreTokenizer, SplitsKeepOrRemoveMatches) {
-  using Kind = PreTokenizerStep::Kind;
+  const auto kRemoved = PreTokenizerStep::Behavior::kRemoved;
   EXPECT_EQ(words({{.pattern = "[,;]"}}, "a,b;"), (Words{"a", ",", "b", ";"}));
-  EXPECT_EQ(words({{.kind = Kind::kSplitRemove, .pattern = "[,;]"}}, "a,b;"), (Words{"a", "b"}));
-  EXPECT_EQ(words({{.kind = Kind::kSplitRemove, .pattern = "[,;]", .invert = true}}, "a,b;"),
+  EXPECT_EQ(words({{.pattern = "[,;]", .behavior = kRemoved}}, "a,b;"), (Words{"a", "b"}));
+  EXPECT_EQ(words({{.pattern = "[,;]", .invert = true, .behavior = kRemoved}}, "a,b;"),
             (Words{",", ";"}));
   EXPECT_EQ(words({{.pattern = ".*", .literal = true}}, "ab.*c"), (Words{"ab", ".*", "c"}));
 }

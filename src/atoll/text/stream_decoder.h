@@ -3,11 +3,16 @@
 // Text that appears token by token: a token may end in the middle of a character.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "atoll/text/tokenizer.h"
 
 namespace atl {
+
+namespace text {
+struct TextState;
+}  // namespace text
 
 /// Decodes ids one at a time into valid UTF-8: bytes that may still become a character are held
 /// back, bytes that cannot are replaced by U+FFFD, one per maximal invalid part (Unicode 15,
@@ -15,6 +20,9 @@ namespace atl {
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, DecodeOptions options = {});
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
   /// The text that `id` completes; may be empty. Throws Error(kUser) for an id outside the
   /// vocabulary.
@@ -25,7 +33,8 @@ class StreamDecoder {
  private:
   Tokenizer tokenizer_;
   DecodeOptions options_;
-  std::string held_;  // the start of an unfinished character, at most 3 bytes
+  std::unique_ptr<text::TextState> state_;  // whether the text has begun
+  std::string held_;                        // the start of an unfinished character, at most 3 bytes
 };
 
 }  // namespace atl

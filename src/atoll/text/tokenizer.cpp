@@ -14,6 +14,8 @@ namespace {
 
 constexpr int kEncoderCache = 15;  // 2^15 words, 2 MiB: fits a core's L2
 constexpr int kOneCallCache = 8;
+constexpr std::string_view kJsonName = "tokenizer.json";
+constexpr std::string_view kModelName = "tokenizer.model";
 
 }  // namespace
 
@@ -24,14 +26,30 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view
   return Tokenizer(std::make_shared<const text::Engine>(spec, std::string(tokenizer_json), origin));
 }
 
+Tokenizer Tokenizer::from_bytes(std::string_view content, std::string_view file_name,
+                                std::string_view origin) {
+  if (file_name == kJsonName) return from_json(content, origin);
+  if (file_name == kModelName) {
+    const text::SentencePieceSpec spec = text::parse_sentence_piece(content, origin);
+    return Tokenizer(std::make_shared<const text::Engine>(spec, std::string(content), origin));
+  }
+  throw user_error("{}: \"{}\" is no tokenizer's file name: {} and {} are", origin, file_name,
+                   kJsonName, kModelName);
+}
+
 Tokenizer Tokenizer::load(const fs::path& path) {
   std::error_code ignored;
-  const fs::path file = fs::is_directory(path, ignored) ? path / "tokenizer.json" : path;
-  if (!fs::exists(file, ignored)) {
-    throw user_error("no tokenizer at {}: expected a tokenizer.json or a directory with one",
-                     file.string());
+  fs::path file = path;
+  if (fs::is_directory(path, ignored)) {
+    file = path / kJsonName;
+    if (!fs::exists(file, ignored)) file = path / kModelName;
   }
-  return from_json(read_file(file), file.string());
+  if (!fs::exists(file, ignored)) {
+    throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one",
+                     path.string(), kJsonName, kModelName);
+  }
+  return from_bytes(read_file(file), file.extension() == ".model" ? kModelName : kJsonName,
+                    file.string());
 }
 
 Tokenizer Tokenizer::from_spec(const text::TokenizerSpec& spec) {
@@ -39,8 +57,22 @@ Tokenizer Tokenizer::from_spec(const text::TokenizerSpec& spec) {
                                                         "the new tokenizer"));
 }
 
+const std::string& Tokenizer::file_name() const {
+  return engine_->file.name;
+}
+
+const std::string& Tokenizer::file_content() const {
+  return engine_->file.content;
+}
+
 const std::string& Tokenizer::to_json() const {
-  return engine_->json;
+  if (file_name() != kJsonName) {
+    throw user_error(
+        "this tokenizer is a {} (SentencePiece), and a {} is needed here: convert it, for instance "
+        "with save_pretrained of Hugging Face's transformers",
+        file_name(), kJsonName);
+  }
+  return engine_->file.content;
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
@@ -51,9 +83,10 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, DecodeOptions options) const {
   std::string out;
+  text::Decoder::Text text(engine_->decoder);
   for (const std::int32_t id : ids) {
-    const std::string_view bytes = engine_->decoder.bytes(id);
-    if (!options.skip_special || !engine_->decoder.is_special(id)) out += bytes;
+    const bool skip = options.skip_special && engine_->decoder.is_special(id);
+    if (!skip) text.append(id, out);
   }
   return out;
 }

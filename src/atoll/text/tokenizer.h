@@ -1,7 +1,8 @@
 #pragma once
 
-// Text to token ids and back, as a Hugging Face `tokenizer.json` says. The way of a text:
-// added tokens are cut out -> normalizer -> pre-tokenizer (words) -> BPE model -> ids.
+// Text to token ids and back, as a Hugging Face `tokenizer.json` or a SentencePiece
+// `tokenizer.model` says. The way of a text: added tokens are cut out -> normalizer ->
+// pre-tokenizer (words) -> BPE model -> ids.
 
 #include <cstdint>
 #include <filesystem>
@@ -35,43 +36,56 @@ struct DecodeOptions {
   bool skip_special = false;
 };
 
-/// A tokenizer read from `tokenizer.json`, or trained: byte-level BPE. Immutable, so any number of
-/// threads may use one; copies share the same tables.
+/// A tokenizer read from a file, or made here. Immutable, so any number of threads may use one;
+/// copies share the same tables.
 class Tokenizer {
  public:
   /// Reads a `tokenizer.json`; `origin` is its path for messages. Throws Error(kDamaged) for a
   /// malformed one, Error(kUser) for one that asks for something atoll does not do.
   static Tokenizer from_json(std::string_view tokenizer_json, std::string_view origin);
-  /// Reads a tokenizer.json, or the one inside a directory. Throws as from_json, and Error(kUser)
-  /// when there is none.
+  /// Reads the content of a file named "tokenizer.json" or "tokenizer.model" (SentencePiece).
+  /// Throws as from_json, and Error(kUser) for another name.
+  static Tokenizer from_bytes(std::string_view content, std::string_view file_name,
+                              std::string_view origin);
+  /// Reads a file (SentencePiece if its name ends in .model), or the tokenizer.json, else the
+  /// tokenizer.model, inside a directory. Throws as from_json, and Error(kUser) when there is none.
   static Tokenizer load(const std::filesystem::path& path);
   /// Builds one from its parts, as the trainer makes them; to_json() writes them out.
   static Tokenizer from_spec(const text::TokenizerSpec& spec);
 
-  /// The `tokenizer.json`: byte for byte what was read, or what the trainer made.
+  /// What its file is called in a model's directory: "tokenizer.json" or "tokenizer.model".
+  const std::string& file_name() const;
+  /// That file: byte for byte what was read, or what the trainer made.
+  const std::string& file_content() const;
+  /// file_content() of a tokenizer.json. Throws Error(kUser) when the file is a tokenizer.model.
   const std::string& to_json() const;
 
-  /// The ids of `text`. For many texts keep a TokenEncoder: it remembers words.
+  /// The ids of `text`. For many texts keep a TokenEncoder: it remembers words. Throws Error(kUser)
+  /// for a character that has no token where the tokenizer has none for unknown ones.
   std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
-  /// The bytes of `ids`: exactly the bytes that were encoded, even where those are not UTF-8.
-  /// Throws Error(kUser) for an id outside the vocabulary.
+  /// The bytes of `ids`: exactly the bytes that were encoded, even where those are not UTF-8,
+  /// unless the tokenizer normalizes text or has no token for some of it. Throws Error(kUser) for
+  /// an id outside the vocabulary.
   std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
 
   /// One more than the highest id: the rows that an embedding needs.
   std::int32_t vocab_size() const;
   /// The id of a token as the file spells it ("Ġthe", "<|endoftext|>"), if there is one.
   std::optional<std::int32_t> id_of(std::string_view token) const;
-  /// The bytes a token stands for (" the"); valid as long as a copy of the Tokenizer is. Throws
-  /// Error(kUser) for an id outside the vocabulary.
+  /// The bytes a token stands for inside a text (" the"; at its start decode() may drop a space);
+  /// valid as long as a copy of the Tokenizer is. Throws Error(kUser) for an id outside the
+  /// vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
-  /// True for the ids of special added tokens.
+  /// True for the ids of special added tokens, and of a tokenizer.model's control pieces.
   bool is_special(std::int32_t id) const;
-  /// The token that separates documents: the first special token with one of the usual names
+  /// The token that separates documents: a tokenizer.model's eos piece, else the first special
+  /// token with one of the usual names
   /// (<|endoftext|>, <|end_of_text|>, </s>, <eos>, ...), else the only special token there is.
   std::optional<std::int32_t> end_of_text() const;
 
  private:
   friend class TokenEncoder;
+  friend class StreamDecoder;
   explicit Tokenizer(std::shared_ptr<const text::Engine> engine);
 
   // Shared: the tables are large and immutable, and encoders may outlive the Tokenizer they came

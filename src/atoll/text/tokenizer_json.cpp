@@ -3,10 +3,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "atoll/base/error.h"
 #include "atoll/base/nesting.h"
 #include "atoll/text/tokenizer_spec.h"
+#include "atoll/text/utf8.h"
 
 // Every key is either understood or refused by name: a key that is skipped here would be a
 // tokenizer that is subtly not the one in the file.
@@ -58,7 +60,7 @@ class Parser {
     if (root.contains("post_processor")) {
       post_processor(root["post_processor"], "post_processor", spec);
     }
-    decoder(need(root, "decoder", "the file"));
+    decoder(need(root, "decoder", "the file"), spec);
     return spec;
   }
 
@@ -117,17 +119,21 @@ class Parser {
     object(json, "model",
            {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
             "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-    // unk_token, fuse_unk and byte_fallback say what happens to unknown characters; there are none
-    // where every byte has a token, and BpeModel sees to that.
     if (json.contains("dropout") && !json["dropout"].is_null() && json["dropout"] != 0) {
       refuse("model", "dropout " + json["dropout"].dump(), "set it to null");
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (json.contains(key) && !json[key].is_null() && json[key] != "") {
-        refuse("model", fmt::format("{} {}", key, json[key].dump()), "byte-level BPE has none");
+        refuse("model", fmt::format("{} {}", key, json[key].dump()), "set it to null");
       }
     }
     spec.ignore_merges = flag(json, "ignore_merges", false, "model");
+    // What happens to unknown characters; a byte-level model has none.
+    spec.byte_fallback = flag(json, "byte_fallback", false, "model");
+    spec.fuse_unk = flag(json, "fuse_unk", false, "model");
+    if (json.contains("unk_token") && !json["unk_token"].is_null()) {
+      spec.unk_token = text(json["unk_token"], "model.unk_token");
+    }
     const Json& vocab = need(json, "vocab", "model");
     if (!vocab.is_object()) damaged("model.vocab", "must be an object of tokens and ids");
     spec.vocab.reserve(vocab.size());
@@ -188,6 +194,33 @@ class Parser {
       }
       return;
     }
+    using Kind = NormalizerStep::Kind;
+    NormalizerStep step;
+    if (type == "Prepend") {
+      object(json, where, {"type", "prepend"});
+      step.kind = Kind::kPrepend;
+      step.content = text(need(json, "prepend", where), where + ".prepend");
+    } else if (type == "Replace") {
+      object(json, where, {"type", "pattern", "content"});
+      step.kind = Kind::kReplace;
+      std::tie(step.pattern, step.literal) = pattern(json, where);
+      step.content = text(need(json, "content", where), where + ".content");
+    } else if (type == "Lowercase") {
+      object(json, where, {"type"});
+      step.kind = Kind::kLowercase;
+    } else if (type == "Strip") {
+      object(json, where, {"type", "strip_left", "strip_right"});
+      step.kind = Kind::kStrip;
+      step.left = flag(json, "strip_left", true, where);
+      step.right = flag(json, "strip_right", true, where);
+    } else {
+      step.form = normal_form(json, type, where);
+    }
+    spec.normalizers.push_back(std::move(step));
+  }
+
+  NormalForm normal_form(const Json& json, const std::string& type,
+                         const std::string& where) const {
     constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
                                                                   {"NFD", NormalForm::kNfd},
                                                                   {"NFKC", NormalForm::kNfkc},
@@ -195,15 +228,25 @@ class Parser {
     for (const auto& [name, form] : kForms) {
       if (type != name) continue;
       object(json, where, {"type"});
-      spec.normalizers.push_back(form);
-      return;
+      return form;
     }
-    refuse(where, "the type " + type, "NFC, NFD, NFKC, NFKD and Sequence are");
+    refuse(where, "the type " + type,
+           "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip and Sequence are");
+  }
+
+  // The "pattern" of a step: a regular expression or (true) literal text.
+  std::pair<std::string, bool> pattern(const Json& json, const std::string& where) const {
+    const Json& value = need(json, "pattern", where);
+    object(value, where + ".pattern", {"Regex", "String"});
+    if (value.size() != 1) damaged(where + ".pattern", "must hold one of Regex and String");
+    return {text(value.front(), where + ".pattern"), value.contains("String")};
   }
 
   void pre_tokenizers(const Json& json, TokenizerSpec& spec) const {
     const std::string where = "pre_tokenizer";
     std::vector<const Json*> steps = {&json};
+    spec.model.byte_level = false;
+    if (json.is_null()) return;
     if (type_of(json) == "Sequence") {
       object(json, where, {"type", "pretokenizers"});
       steps.clear();
@@ -212,14 +255,13 @@ class Parser {
       }
     }
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      const bool last = i + 1 == steps.size();
-      if (last != (type_of(*steps[i]) == "ByteLevel")) {
+      if (spec.model.byte_level) {
         refuse(where, fmt::format("{} as step {} of {}", type_of(*steps[i]), i + 1, steps.size()),
-               "ByteLevel must be the last step, and only that");
+               "ByteLevel must be the last step");
       }
+      spec.model.byte_level = type_of(*steps[i]) == "ByteLevel";
       pre_tokenizer_step(*steps[i], where, spec);
     }
-    if (steps.empty()) refuse(where, "an empty Sequence", "ByteLevel must be the last step");
   }
 
   void pre_tokenizer_step(const Json& json, const std::string& where, TokenizerSpec& spec) const {
@@ -239,25 +281,56 @@ class Parser {
       spec.pre_tokenizer.push_back({.pattern = individual ? R"(\p{N})" : R"(\p{N}+)"});
     } else if (type == "Split") {
       split(json, where, spec);
+    } else if (type == "Metaspace") {
+      object(json, where, {"type", "replacement", "prepend_scheme", "split"});
+      spec.pre_tokenizer.push_back({.kind = Kind::kMetaspace,
+                                    .pattern = replacement(json, where),
+                                    .prepend = prepend_scheme(json, where),
+                                    .split = flag(json, "split", true, where)});
     } else {
-      refuse(where, "the type " + type, "ByteLevel, Split, Digits and Sequence are");
+      refuse(where, "the type " + type, "ByteLevel, Split, Digits, Metaspace and Sequence are");
     }
   }
 
-  void split(const Json& json, const std::string& where, TokenizerSpec& spec) const {
-    object(json, where, {"type", "pattern", "behavior", "invert"});
-    const Json& pattern = need(json, "pattern", where);
-    object(pattern, where + ".pattern", {"Regex", "String"});
-    if (pattern.size() != 1) damaged(where + ".pattern", "must hold one of Regex and String");
-    const std::string behavior = text(need(json, "behavior", where), where + ".behavior");
-    PreTokenizerStep step;
-    if (behavior == "Removed") {
-      step.kind = PreTokenizerStep::Kind::kSplitRemove;
-    } else if (behavior != "Isolated") {
-      refuse(where, "the behavior " + behavior, "Isolated and Removed are");
+  // What Metaspace writes for a space: one character.
+  std::string replacement(const Json& json, const std::string& where) const {
+    std::string value = text(need(json, "replacement", where), where + ".replacement");
+    if (value.empty() || utf8_step(value).size != value.size() || value == " ") {
+      damaged(where,
+              fmt::format("the replacement \"{}\" must be one character, not a space", value));
     }
-    step.literal = pattern.contains("String");
-    step.pattern = text(pattern.front(), where + ".pattern");
+    return value;
+  }
+
+  PreTokenizerStep::Prepend prepend_scheme(const Json& json, const std::string& where) const {
+    using Prepend = PreTokenizerStep::Prepend;
+    if (!json.contains("prepend_scheme")) return Prepend::kAlways;
+    const std::string scheme = text(json["prepend_scheme"], where + ".prepend_scheme");
+    if (scheme == "always") return Prepend::kAlways;
+    if (scheme == "first") return Prepend::kFirst;
+    if (scheme != "never") refuse(where, "prepend_scheme " + scheme, "always, first and never are");
+    return Prepend::kNever;
+  }
+
+  void split(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    using Behavior = PreTokenizerStep::Behavior;
+    constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
+        {"Isolated", Behavior::kIsolated},
+        {"Removed", Behavior::kRemoved},
+        {"MergedWithPrevious", Behavior::kMergedWithPrevious},
+        {"MergedWithNext", Behavior::kMergedWithNext},
+        {"Contiguous", Behavior::kContiguous}};
+    object(json, where, {"type", "pattern", "behavior", "invert"});
+    PreTokenizerStep step;
+    std::tie(step.pattern, step.literal) = pattern(json, where);
+    const std::string name = text(need(json, "behavior", where), where + ".behavior");
+    const auto* found = std::find_if(std::begin(kBehaviors), std::end(kBehaviors),
+                                     [&](const auto& known) { return known.first == name; });
+    if (found == std::end(kBehaviors)) {
+      refuse(where, "the behavior " + name,
+             "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are");
+    }
+    step.behavior = found->second;
     step.invert = flag(json, "invert", false, where);
     spec.pre_tokenizer.push_back(std::move(step));
   }
@@ -304,10 +377,74 @@ class Parser {
     if (num_texts != 1) refuse(where, "a template without exactly one text", "one is");
   }
 
-  void decoder(const Json& json) const {
-    if (type_of(json) != "ByteLevel")
-      refuse("decoder", "the type " + type_of(json), "ByteLevel is");
-    object(json, "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  void decoder(const Json& json, TokenizerSpec& spec) const {
+    std::vector<const Json*> steps = {&json};
+    if (type_of(json) == "Sequence") {
+      object(json, "decoder", {"type", "decoders"});
+      steps.clear();
+      for (const Json& step : array(need(json, "decoders", "decoder"), "decoder")) {
+        steps.push_back(&step);
+      }
+    }
+    if (steps.size() == 1 && type_of(*steps[0]) == "ByteLevel") {
+      object(*steps[0], "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      if (spec.model.byte_level) return;
+      refuse("decoder", "ByteLevel without a pre_tokenizer ByteLevel", "both are, or neither");
+    }
+    if (spec.model.byte_level) {
+      refuse("decoder", "the type " + type_of(json),
+             "with a pre_tokenizer ByteLevel, ByteLevel is");
+    }
+    if (json.is_null()) {
+      refuse("decoder", "the type null", "it puts spaces between tokens, which no text had");
+    }
+    bool fused = false;
+    for (const Json* step : steps) fused = decoder_step(*step, fused, spec);
+  }
+
+  // Returns whether the steps so far have joined the tokens.
+  bool decoder_step(const Json& json, bool fused, TokenizerSpec& spec) const {
+    const std::string where = "decoder";
+    const std::string type = type_of(json);
+    DecoderSpec& decoder = spec.decoder;
+    if (type == "Strip") {
+      object(json, where, {"type", "content", "start", "stop"});
+      const std::int32_t stop = json.contains("stop") ? id(json["stop"], "decoder.stop") : 0;
+      if (!fused || stop != 0 || decoder.strip_count != 0) {
+        refuse(where, "a Strip", "only one that strips the start, after Fuse, is");
+      }
+      decoder.strip = text(need(json, "content", where), "decoder.content");
+      decoder.strip_count = json.contains("start") ? id(json["start"], "decoder.start") : 0;
+      if (decoder.strip.size() != 1 || static_cast<unsigned char>(decoder.strip[0]) >= 0x80) {
+        refuse(where, fmt::format("Strip of \"{}\"", decoder.strip), "an ASCII character is");
+      }
+      return true;
+    }
+    if (fused) refuse(where, type + " after Fuse", "only Strip is");
+    if (type == "Fuse") {
+      object(json, where, {"type"});
+      return true;
+    }
+    if (type == "Replace") {
+      object(json, where, {"type", "pattern", "content"});
+      auto [from, literal] = pattern(json, where);
+      if (!literal || from.empty()) refuse(where, "Replace by regular expression", "text is");
+      decoder.replace.emplace_back(std::move(from), text(need(json, "content", where), where));
+    } else if (type == "ByteFallback") {
+      object(json, where, {"type"});
+      decoder.byte_fallback = true;
+    } else if (type == "Metaspace" && decoder.replace.empty()) {
+      object(json, where, {"type", "replacement", "prepend_scheme", "split"});
+      const std::string space = replacement(json, where);
+      decoder.replace.emplace_back(space, " ");
+      if (prepend_scheme(json, where) != PreTokenizerStep::Prepend::kNever) {
+        decoder.first_removes = space;
+      }
+    } else {
+      refuse(where, "the type " + type,
+             "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are");
+    }
+    return false;
   }
 
   std::string origin_;

@@ -67,11 +67,12 @@ TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_refused("/truncation", {{"max_length", 5}}, "truncation");
   expect_refused("/padding", {{"strategy", "x"}}, "padding");
   expect_refused("/novelty", 1, "the key \"novelty\"");
-  expect_refused("/normalizer", {{"type", "Lowercase"}}, "normalizer has the type Lowercase");
-  expect_refused("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Replace"}}}}},
-                 "Replace");
-  expect_refused("/pre_tokenizer", nullptr, "null as step 1");
-  expect_refused("/pre_tokenizer", {{"type", "Metaspace"}}, "Metaspace");
+  expect_refused("/normalizer", {{"type", "Nmt"}}, "normalizer has the type Nmt");
+  expect_refused("/normalizer",
+                 {{"type", "Sequence"}, {"normalizers", {{{"type", "Precompiled"}}}}},
+                 "Precompiled");
+  expect_refused("/pre_tokenizer", nullptr, "ByteLevel without a pre_tokenizer ByteLevel");
+  expect_refused("/pre_tokenizer", {{"type", "Whitespace"}}, "Whitespace");
   expect_refused("/pre_tokenizer/extra", true, "the key \"extra\"");
   expect_refused("/post_processor", {{"type", "BertProcessing"}}, "BertProcessing");
   expect_refused("/decoder", nullptr, "decoder has the type null");
@@ -81,11 +82,10 @@ TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_refused("/model/continuing_subword_prefix", "##", "continuing_subword_prefix");
   expect_refused("/model/end_of_word_suffix", "</w>", "end_of_word_suffix");
   expect_refused("/added_tokens/0/single_word", true, "single_word");
-  const Json split = {
-      {"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Contiguous"}};
+  const Json split = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Sideways"}};
   expect_refused("/pre_tokenizer",
                  {{"type", "Sequence"}, {"pretokenizers", {split, {{"type", "ByteLevel"}}}}},
-                 "the behavior Contiguous");
+                 "the behavior Sideways");
   Json no_byte = valid_json();
   no_byte["model"]["vocab"].erase("Ā");
   expect_error(no_byte, ErrorKind::kUser, "no token for byte 0x00");

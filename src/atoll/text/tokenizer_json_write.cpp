@@ -35,10 +35,16 @@ std::string byte_level_json(bool use_regex) {
                      use_regex);
 }
 
-std::string pre_tokenizer_json(const std::vector<PreTokenizerStep>& steps) {
-  ATOLL_CHECK(
-      steps.size() == 1 && steps[0].kind == PreTokenizerStep::Kind::kSplit && !steps[0].literal,
-      "a trained tokenizer has one pattern, not {} steps", steps.size());
+std::string pre_tokenizer_json(const TokenizerSpec& spec) {
+  const auto& steps = spec.pre_tokenizer;
+  if (!spec.model.byte_level) {
+    ATOLL_CHECK(steps.empty(), "a new tokenizer of characters has no words");
+    return "null";
+  }
+  if (steps.empty()) return byte_level_json(false);
+  ATOLL_CHECK(steps.size() == 1 && steps[0].kind == PreTokenizerStep::Kind::kSplit &&
+                  steps[0].behavior == PreTokenizerStep::Behavior::kIsolated && !steps[0].literal,
+              "a trained tokenizer has one pattern, not {} steps", steps.size());
   if (steps[0].pattern == kGpt2Pattern) return byte_level_json(true);
   return fmt::format(
       R"({{"type": "Sequence", "pretokenizers": [
@@ -73,12 +79,14 @@ std::string model_json(const BpeSpec& model) {
 std::string write_tokenizer_json(const TokenizerSpec& spec) {
   ATOLL_CHECK(spec.normalizers.empty() && spec.prefix_ids.empty() && spec.suffix_ids.empty(),
               "a trained tokenizer has neither normalizers nor a template");
+  const bool bytes = spec.model.byte_level;
   return fmt::format(
       "{{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
       "  \"added_tokens\": {},\n  \"normalizer\": null,\n  \"pre_tokenizer\": {},\n"
       "  \"post_processor\": {},\n  \"decoder\": {},\n  \"model\": {}\n}}\n",
-      added_tokens_json(spec.added_tokens), pre_tokenizer_json(spec.pre_tokenizer),
-      byte_level_json(true), byte_level_json(true), model_json(spec.model));
+      added_tokens_json(spec.added_tokens), pre_tokenizer_json(spec),
+      bytes ? byte_level_json(true) : "null", bytes ? byte_level_json(true) : R"({"type": "Fuse"})",
+      model_json(spec.model));
 }
 
 }  // namespace atl::text

@@ -3,6 +3,7 @@
 // What a tokenizer.json says, as plain data: parsed here, and turned into an Engine elsewhere.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,34 +29,82 @@ struct AddedToken {
   bool special = false;
 };
 
+/// One step of the normalizer; steps run in order.
+struct NormalizerStep {
+  enum class Kind {
+    kForm,       ///< Unicode normalization to `form`.
+    kPrepend,    ///< `content` goes before a text that is not empty.
+    kReplace,    ///< Matches of `pattern` become `content`.
+    kLowercase,  ///< Every character becomes its lower case.
+    kStrip,      ///< White space at the ends goes away: `left`, `right`.
+  };
+  Kind kind = Kind::kForm;
+  NormalForm form = NormalForm::kNfc;
+  std::string pattern;  ///< A regular expression, or literal text.
+  bool literal = true;  ///< True when `pattern` is literal text.
+  std::string content;
+  bool left = true;
+  bool right = true;
+};
+
 /// One step of the pre-tokenizer; steps run in order, each on the pieces of the one before.
 struct PreTokenizerStep {
   enum class Kind {
-    kSplit,        ///< Matches become words, and so does the text between them.
-    kSplitRemove,  ///< As kSplit, but matches (or with `invert` what is between) vanish.
+    kSplit,        ///< Cuts at matches of `pattern`; `behavior` says which pieces that gives.
     kPrefixSpace,  ///< A piece that does not start with a space gets one.
+    kMetaspace,    ///< Spaces become `pattern`; see `prepend`; then cut before each when `split`.
   };
+  /// What a match is to the text around it; adjacent matches count as one after the other.
+  enum class Behavior {
+    kIsolated,            ///< A word of its own.
+    kRemoved,             ///< Nothing: it vanishes.
+    kMergedWithPrevious,  ///< The end of the word before it.
+    kMergedWithNext,      ///< The start of the word after it.
+    kContiguous,          ///< A word of its own together with its neighbouring matches.
+  };
+  /// Which pieces get the replacement of a space before them when they do not start with one.
+  enum class Prepend { kNever, kFirst, kAlways };
+
   Kind kind = Kind::kSplit;
   std::string pattern;   ///< A regular expression, or literal text.
   bool literal = false;  ///< True when `pattern` is literal text.
-  bool invert = false;
+  bool invert = false;   ///< What is between the matches counts as the matches.
+  Behavior behavior = Behavior::kIsolated;
+  Prepend prepend = Prepend::kAlways;
+  bool split = true;
 };
 
-/// A byte-level BPE model.
+/// A BPE model: over bytes, or over characters as SentencePiece's vocabularies have it.
 struct BpeSpec {
-  std::vector<std::pair<std::string, std::int32_t>> vocab;  ///< Byte-level spelling, id.
+  /// Token, id. A byte-level vocabulary spells bytes as characters (see byte_level.h).
+  std::vector<std::pair<std::string, std::int32_t>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;  ///< Best first.
   bool ignore_merges = false;  ///< A word that is a token is that token, whatever the merges say.
+  bool byte_level = true;      ///< Words are bytes; the rest is for characters only.
+  bool byte_fallback = false;  ///< A character without a token becomes its bytes, <0x00> to <0xFF>.
+  bool fuse_unk = false;       ///< Neighbouring unknown characters become one unk_token.
+  std::optional<std::string> unk_token;  ///< What an unknown character becomes; none: an error.
+};
+
+/// How tokens that are not byte-level become text. A byte-level tokenizer leaves all of it unset.
+struct DecoderSpec {
+  /// In every token, the first becomes the second, in this order.
+  std::vector<std::pair<std::string, std::string>> replace;
+  bool byte_fallback = false;  ///< Tokens <0x00> to <0xFF> are bytes.
+  std::string strip;           ///< One ASCII character, or none; it goes away at the text's start,
+  int strip_count = 0;         ///< so many times at most.
+  std::string first_removes;   ///< What the first token of a text loses before `replace`.
 };
 
 /// All of a tokenizer.json.
 struct TokenizerSpec {
   std::vector<AddedToken> added_tokens;
-  std::vector<NormalForm> normalizers;
+  std::vector<NormalizerStep> normalizers;
   std::vector<PreTokenizerStep> pre_tokenizer;
   std::vector<std::int32_t> prefix_ids;  ///< What TemplateProcessing puts before a text.
   std::vector<std::int32_t> suffix_ids;  ///< And after it.
   BpeSpec model;
+  DecoderSpec decoder;
 };
 
 /// Reads a tokenizer.json; `origin` is its path for messages. Throws Error(kDamaged) when it is
@@ -63,7 +112,7 @@ struct TokenizerSpec {
 TokenizerSpec parse_tokenizer_json(std::string_view json, std::string_view origin);
 
 /// Writes a tokenizer.json that Hugging Face's library reads. Throws Error(kInternal) for a spec
-/// that has more than a trained one has: normalizers, a template, removing splits.
+/// that has more than a trained one has: normalizers, a template, other splits than one pattern.
 std::string write_tokenizer_json(const TokenizerSpec& spec);
 
 }  // namespace atl::text

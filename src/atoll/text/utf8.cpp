@@ -105,4 +105,29 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
+std::size_t leading_white_space(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const Utf8Step step = utf8_step(text.substr(at));
+    if (step.kind != Utf8Kind::kValid) break;
+    if (!is_white_space(decode_utf8(text.substr(at, step.size)))) break;
+    at += step.size;
+  }
+  return at;
+}
+
+std::size_t trailing_white_space(std::string_view text, std::size_t limit) {
+  std::size_t end = text.size();
+  while (end > limit) {
+    std::size_t begin = end - 1;
+    while (begin > limit && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+    const std::string_view last = text.substr(begin, end - begin);
+    const Utf8Step step = utf8_step(last);
+    const bool whole = step.kind == Utf8Kind::kValid && step.size == last.size();
+    if (!whole || !is_white_space(decode_utf8(last))) break;
+    end = begin;
+  }
+  return end;
+}
+
 }  // namespace atl::text

@@ -44,4 +44,10 @@ char32_t decode_utf8(std::string_view bytes);
 /// True for the Unicode property White_Space.
 bool is_white_space(char32_t code_point);
 
+/// The number of bytes of white space at the start of `text`.
+std::size_t leading_white_space(std::string_view text);
+
+/// The byte at which the white space that ends `text` begins, not before `limit`.
+std::size_t trailing_white_space(std::string_view text, std::size_t limit);
+
 }  // namespace atl::text

@@ -1,0 +1,62 @@
+#include "atoll/text/new_tokenizers.h"
+
+#include <string>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/text/byte_level.h"
+#include "atoll/text/tokenizer_spec.h"
+#include "atoll/text/utf8.h"
+
+namespace atl {
+
+namespace {
+
+constexpr char32_t kNumCodePoints = 0x110000;
+
+void mark_chars(std::string_view text, std::size_t index, std::vector<bool>& seen) {
+  for (std::size_t at = 0; at < text.size();) {
+    const text::Utf8Step step = text::utf8_step(text.substr(at));
+    if (step.kind != text::Utf8Kind::kValid) {
+      throw user_error(
+          "text {}: byte {} (0x{:02x}) is not UTF-8, so there is no character to make a token of: "
+          "convert the text, or take the byte tokenizer",
+          index, at, static_cast<unsigned char>(text[at]));
+    }
+    seen[text::decode_utf8(text.substr(at, step.size))] = true;
+    at += step.size;
+  }
+}
+
+}  // namespace
+
+Tokenizer make_byte_tokenizer() {
+  constexpr std::int32_t kEndOfText = 256;
+  constexpr std::string_view kName = "<|endoftext|>";
+  text::TokenizerSpec spec;
+  for (std::int32_t byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    spec.model.vocab.emplace_back(text::to_byte_level({&c, 1}), byte);
+  }
+  spec.model.vocab.emplace_back(kName, kEndOfText);
+  spec.added_tokens.push_back({.id = kEndOfText, .content = std::string(kName), .special = true});
+  return Tokenizer::from_spec(spec);
+}
+
+Tokenizer make_char_tokenizer(std::span<const std::string_view> texts) {
+  std::vector<bool> seen(kNumCodePoints);
+  for (std::size_t i = 0; i < texts.size(); ++i) mark_chars(texts[i], i, seen);
+  text::TokenizerSpec spec;
+  spec.model.byte_level = false;
+  for (char32_t c = 0; c < kNumCodePoints; ++c) {
+    if (!seen[c]) continue;
+    std::string token;
+    text::append_utf8(c, token);
+    spec.model.vocab.emplace_back(std::move(token),
+                                  static_cast<std::int32_t>(spec.model.vocab.size()));
+  }
+  if (spec.model.vocab.empty()) throw user_error("a text without characters gives no tokenizer");
+  return Tokenizer::from_spec(spec);
+}
+
+}  // namespace atl
