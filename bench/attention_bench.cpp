@@ -1,8 +1,9 @@
 // Attention forward and backward in GFLOP/s, and generation in bytes of cache per second.
 //
-// FLOPs are those of the causal scores alone, T (T + 1) / 2 of them per head: two products of 2 D
-// each forward, five backward. `peak` is the ceiling to compare with. One thread is timed by its
-// CPU time, which neighbours on a shared machine disturb less; two threads by the clock.
+// FLOPs are those of the visible scores alone, T (T + 1) / 2 of them per head without a mask: two
+// products of 2 D each forward, five backward. `peak` is the ceiling to compare with. One thread is
+// timed by its CPU time, which neighbours on a shared machine disturb less; two threads by the
+// clock.
 
 #include <benchmark/benchmark.h>
 
@@ -25,13 +26,18 @@ struct Operands {
         lse({B, layout.num_heads, T}),
         dqkv({B, T, layout.qkv_width()}) {}
 
+  ops::AttentionMask mask() {
+    return {window, document_start.size() == 0 ? Tensor() : document_start.view()};
+  }
   double scale() const { return 1 / std::sqrt(static_cast<double>(heads.head_dim)); }
-  void forward(Run& run) { ops::attention_forward(run, heads, scale(), {}, qkv, out, lse); }
+  void forward(Run& run) { ops::attention_forward(run, heads, scale(), mask(), qkv, out, lse); }
   void backward(Run& run) {
-    ops::attention_backward(run, heads, scale(), {}, qkv, out, lse, dout, dqkv);
+    ops::attention_backward(run, heads, scale(), mask(), qkv, out, lse, dout, dqkv);
   }
 
   ops::HeadLayout heads;
+  std::int64_t window = 0;
+  test::OwnedTensor<std::int32_t> document_start;
   test::OwnedTensor<float> qkv, dout, out, lse, dqkv;
 };
 
@@ -40,9 +46,15 @@ constexpr ops::HeadLayout heads_of(std::int64_t head_dim) {
   return {8, 4, head_dim};
 }
 
-void set_gflops(benchmark::State& state, std::int64_t T, std::int64_t head_dim, int num_products) {
-  const double scores = static_cast<double>(T * (T + 1) / 2 * kBatch * 8);
-  const double flops = scores * 2.0 * static_cast<double>(head_dim) * num_products;
+std::int64_t causal_scores(std::int64_t T) {
+  return T * (T + 1) / 2;
+}
+
+// scores: per query head of a sequence.
+void set_gflops(benchmark::State& state, std::int64_t scores, std::int64_t head_dim,
+                int num_products) {
+  const double products = static_cast<double>(scores * kBatch * 8) * num_products;
+  const double flops = products * 2.0 * static_cast<double>(head_dim);
   state.counters["FLOPS"] =
       benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
 }
@@ -52,7 +64,7 @@ void forward(benchmark::State& state) {
   test::TestRun run(static_cast<int>(state.range(2)));
   Operands operands(heads_of(state.range(1)), kBatch, state.range(0));
   for (auto _ : state) operands.forward(run);
-  set_gflops(state, state.range(0), state.range(1), 2);
+  set_gflops(state, causal_scores(state.range(0)), state.range(1), 2);
 }
 
 void backward(benchmark::State& state) {
@@ -60,7 +72,33 @@ void backward(benchmark::State& state) {
   Operands operands(heads_of(state.range(1)), kBatch, state.range(0));
   operands.forward(run);
   for (auto _ : state) operands.backward(run);
-  set_gflops(state, state.range(0), state.range(1), 5);
+  set_gflops(state, causal_scores(state.range(0)), state.range(1), 5);
+}
+
+// Forward and backward where each query sees few of the keys. Arguments: T, keys that a window or a
+// document holds, whether they are documents. FLOPs are those of the scores that the mask leaves.
+void masked(benchmark::State& state) {
+  constexpr std::int64_t kHeadDim = 64;
+  const std::int64_t T = state.range(0);
+  const std::int64_t size = state.range(1);
+  const bool documents = state.range(2) != 0;
+  test::TestRun run(1);
+  Operands operands(heads_of(kHeadDim), kBatch, T);
+  if (documents) {
+    operands.document_start = test::OwnedTensor<std::int32_t>({kBatch, T});
+    for (std::int64_t i = 0; i < kBatch * T; ++i) {
+      operands.document_start[i] = static_cast<std::int32_t>(i % T / size * size);
+    }
+  } else {
+    operands.window = size;
+  }
+  for (auto _ : state) {
+    operands.forward(run);
+    operands.backward(run);
+  }
+  const std::int64_t triangle = size * (size + 1) / 2;
+  const std::int64_t scores = documents ? T / size * triangle : triangle + (T - size) * size;
+  set_gflops(state, scores, kHeadDim, 7);
 }
 
 // Arguments: keys in the cache, query heads per key-value head, threads.
@@ -93,6 +131,7 @@ BENCHMARK(forward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {1}});
 BENCHMARK(forward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {2}})->UseRealTime();
 BENCHMARK(backward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {1}});
 BENCHMARK(backward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {2}})->UseRealTime();
+BENCHMARK(masked)->ArgsProduct({{1024, 2048, 4096}, {128, 1024}, {0, 1}});
 BENCHMARK(cached)->ArgsProduct({{256, 4096, 32768}, {1, 4}, {1}});
 BENCHMARK(cached)->ArgsProduct({{256, 4096, 32768}, {1, 4}, {2}})->UseRealTime();
 

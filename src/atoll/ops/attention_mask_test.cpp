@@ -56,7 +56,7 @@ std::vector<Masked> all_masks() {
                                 {1, 1, 80}, {2, 1, 128}, {1, 1, 160}};
   std::vector<Masked> masks;
   for (const HeadLayout& heads : layouts) {
-    for (const std::int64_t window : {0, 1, 3, 17, 64, 100, 135, 200}) {
+    for (const std::int64_t window : {0, 1, 3, 17, 64, 100}) {
       for (const bool documents : {false, true}) {
         if (documents ? window < 64 : window > 0) {
           masks.push_back({heads, 1, T, window, documents});
