@@ -20,8 +20,8 @@ struct AttentionMask {
 /// softmax (Dao et al. 2022), never a T x T matrix. Time follows what `mask` lets be seen.
 ///
 /// qkv: (B, T, heads.qkv_width())  out: (B, T, heads.query_width())
-/// lse: (B, num_heads, T) log-sum-exp of each row's scaled scores, kept for backward.
-/// all of qkv's dtype but lse, which has its compute dtype.
+/// lse: (B, num_heads, T) log-sum-exp of each row's scaled scores, in qkv's compute dtype, kept for
+/// backward.
 /// Query head h attends with key-value head h / (num_heads / num_kv_heads).
 /// Throws Error(kDamaged) naming the first document_start that cannot be.
 void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
