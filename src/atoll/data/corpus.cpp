@@ -10,41 +10,56 @@ namespace atl::data {
 
 namespace fs = std::filesystem;
 
-TokenSplit::TokenSplit(std::string name, std::vector<Shard> shards)
-    : name_(std::move(name)), shards_(std::move(shards)) {
+TokenSplit::TokenSplit(std::string name, std::vector<Shard> shards, std::vector<ShardPin> pins)
+    : name_(std::move(name)), shards_(std::move(shards)), pins_(std::move(pins)) {
   std::int64_t end = 0;
   for (const Shard& shard : shards_) {
     end += static_cast<std::int64_t>(shard.info().num_tokens);
     ends_.push_back(end);
+    has_mask_ = has_mask_ || shard.info().has_mask;
+  }
+}
+
+std::size_t TokenSplit::shard_of(std::int64_t token) const {
+  return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), token) -
+                                  ends_.begin());
+}
+
+template <typename Value>
+void TokenSplit::for_each_shard(std::int64_t begin, std::span<Value> out,
+                                void (Shard::*copy)(std::uint64_t, std::span<Value>) const) const {
+  const auto size = static_cast<std::int64_t>(out.size());
+  ATOLL_CHECK(0 <= begin && begin <= num_tokens() - size, "tokens {} to {} of {} in {}", begin,
+              begin + size, num_tokens(), name_);
+  for (std::size_t shard = shard_of(begin); !out.empty(); ++shard) {
+    const auto here = std::min(static_cast<std::int64_t>(out.size()), ends_[shard] - begin);
+    const auto offset = static_cast<std::uint64_t>(begin - first_token(shard));
+    (shards_[shard].*copy)(offset, out.first(static_cast<std::size_t>(here)));
+    out = out.subspan(static_cast<std::size_t>(here));
+    begin += here;
   }
 }
 
 void TokenSplit::copy(std::int64_t begin, std::span<std::int32_t> out) const {
-  const auto size = static_cast<std::int64_t>(out.size());
-  ATOLL_CHECK(0 <= begin && begin <= num_tokens() - size, "tokens {} to {} of {} in {}", begin,
-              begin + size, num_tokens(), name_);
-  auto shard =
-      static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
-  while (!out.empty()) {
-    const std::int64_t first = shard == 0 ? 0 : ends_[shard - 1];
-    const auto here = std::min(static_cast<std::int64_t>(out.size()), ends_[shard] - begin);
-    shards_[shard].copy(static_cast<std::uint64_t>(begin - first),
-                        out.first(static_cast<std::size_t>(here)));
-    out = out.subspan(static_cast<std::size_t>(here));
-    begin += here;
-    ++shard;
-  }
+  for_each_shard(begin, out, &Shard::copy);
 }
 
-std::vector<std::int64_t> TokenSplit::document_starts() const {
-  std::vector<std::int64_t> starts;
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    const std::int64_t first = i == 0 ? 0 : ends_[i - 1];
-    for (const std::uint64_t start : shards_[i].document_starts()) {
-      starts.push_back(first + static_cast<std::int64_t>(start));
+void TokenSplit::copy_mask(std::int64_t begin, std::span<std::uint8_t> out) const {
+  for_each_shard(begin, out, &Shard::copy_mask);
+}
+
+void TokenSplit::append_document_starts(std::int64_t begin, std::int64_t end,
+                                        std::vector<std::int64_t>& starts) const {
+  for (std::size_t i = shard_of(begin); i < shards_.size() && first_token(i) < end; ++i) {
+    const std::int64_t first = first_token(i);
+    const std::span<const std::uint64_t> here = shards_[i].document_starts();
+    const auto from = static_cast<std::uint64_t>(std::max<std::int64_t>(begin - first, 0));
+    const auto to = static_cast<std::uint64_t>(end - first);
+    for (auto start = std::lower_bound(here.begin(), here.end(), from);
+         start != here.end() && *start < to; ++start) {
+      starts.push_back(first + static_cast<std::int64_t>(*start));
     }
   }
-  return starts;
 }
 
 namespace {
@@ -63,7 +78,7 @@ void verify_shard(const Shard& shard, const ShardEntry& entry, const CorpusManif
 
 }  // namespace
 
-Corpus::Corpus(const fs::path& directory) : directory_(directory) {
+Corpus::Corpus(const fs::path& directory, const ShardCache* cache) : directory_(directory) {
   const fs::path manifest_path = directory / "corpus.json";
   if (!holds_corpus(directory)) {
     throw user_error("there is no corpus in {} (no corpus.json); make one with atoll tokenize",
@@ -75,23 +90,30 @@ Corpus::Corpus(const fs::path& directory) : directory_(directory) {
     throw damaged_error("{} is not the tokenizer that made the corpus; run atoll tokenize again",
                         tokenizer_path().string());
   }
-  splits_.push_back(open_split(Split::kTrain));
-  splits_.push_back(open_split(Split::kHeldOut));
+  splits_.push_back(open_split(Split::kTrain, cache));
+  splits_.push_back(open_split(Split::kHeldOut, cache));
 }
 
-TokenSplit Corpus::open_split(Split split) const {
+TokenSplit Corpus::open_split(Split split, const ShardCache* cache) const {
   std::vector<Shard> shards;
+  std::vector<ShardPin> pins;
   for (const ShardEntry& entry : manifest_.shards[static_cast<int>(split)]) {
     const fs::path path = directory_ / entry.file;
     if (!fs::exists(path)) {
       throw damaged_error("{} is missing though corpus.json lists it; run atoll tokenize again",
                           path.string());
     }
-    shards.emplace_back(path);
+    if (cache != nullptr) {
+      CachedShard cached = cache->open(path);
+      shards.push_back(std::move(cached.shard));
+      pins.push_back(std::move(cached.pin));
+    } else {
+      shards.emplace_back(path);
+    }
     verify_shard(shards.back(), entry, manifest_, path);
   }
   return {fmt::format("the {} split of {}", split_name(split), directory_.string()),
-          std::move(shards)};
+          std::move(shards), std::move(pins)};
 }
 
 Hash128 Corpus::hash() const {

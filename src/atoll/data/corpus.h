@@ -10,6 +10,7 @@
 
 #include "atoll/base/hash.h"
 #include "atoll/data/shard.h"
+#include "atoll/data/shard_cache.h"
 #include "atoll/data/token_source.h"
 
 namespace atl::data {
@@ -28,16 +29,18 @@ struct ShardEntry {
   std::string payload_hash;  ///< 32 hexadecimal digits
 };
 
-/// A text file the corpus was made of.
+/// A file the corpus was made of.
 struct SourceEntry {
   std::string path;  ///< as the user gave it
   std::uint64_t bytes = 0;
-  std::string hash;  ///< XXH3-128 of its bytes, 32 hexadecimal digits
+  std::string hash;             ///< XXH3-128 of its bytes, 32 hexadecimal digits
+  std::string format = "text";  ///< "text", "jsonl" or "bin"
 };
 
 /// The content of corpus.json.
 struct CorpusManifest {
-  std::string tokenizer_hash;  ///< XXH3-128 of tokenizer.json, 32 hexadecimal digits
+  std::string tokenizer_file = "tokenizer.json";  ///< or "tokenizer.model"
+  std::string tokenizer_hash;                     ///< XXH3-128 of that file, 32 hexadecimal digits
   std::uint64_t vocab_size = 0;
   std::string documents;  ///< what separates documents: "file" or "blank-line"
   double held_out = 0;    ///< the fraction of the text that was asked for
@@ -55,18 +58,29 @@ struct CorpusManifest {
 /// One split: its shards end to end.
 class TokenSplit final : public TokenSource {
  public:
-  TokenSplit(std::string name, std::vector<Shard> shards);
+  /// `pins` keep cached shards in their cache for as long as this lives.
+  TokenSplit(std::string name, std::vector<Shard> shards, std::vector<ShardPin> pins = {});
 
   std::string name() const override { return name_; }
   std::int64_t num_tokens() const override { return ends_.empty() ? 0 : ends_.back(); }
   void copy(std::int64_t begin, std::span<std::int32_t> out) const override;
-  /// Where documents begin, in tokens of the split, ascending.
-  std::vector<std::int64_t> document_starts() const;
+  bool has_mask() const override { return has_mask_; }
+  void copy_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
+  void append_document_starts(std::int64_t begin, std::int64_t end,
+                              std::vector<std::int64_t>& starts) const override;
 
  private:
+  template <typename Value>
+  void for_each_shard(std::int64_t begin, std::span<Value> out,
+                      void (Shard::*copy)(std::uint64_t, std::span<Value>) const) const;
+  std::size_t shard_of(std::int64_t token) const;
+  std::int64_t first_token(std::size_t shard) const { return shard == 0 ? 0 : ends_[shard - 1]; }
+
   std::string name_;
   std::vector<Shard> shards_;
+  std::vector<ShardPin> pins_;
   std::vector<std::int64_t> ends_;  // the split's tokens up to the end of each shard
+  bool has_mask_ = false;
 };
 
 /// A corpus opened for reading: every file mapped and verified. Reading is safe from several
@@ -75,18 +89,20 @@ class Corpus {
  public:
   /// Throws Error(kUser) when `directory` holds no corpus, Error(kDamaged) naming the file when
   /// anything in it is not what corpus.json says.
-  explicit Corpus(const std::filesystem::path& directory);
+  /// With a cache, shards are copied there and read from there; it must outlive this constructor
+  /// only.
+  explicit Corpus(const std::filesystem::path& directory, const ShardCache* cache = nullptr);
 
   const CorpusManifest& manifest() const { return manifest_; }
   const TokenSplit& train() const { return splits_[0]; }
   const TokenSplit& held_out() const { return splits_[1]; }
   std::int64_t vocab_size() const { return static_cast<std::int64_t>(manifest_.vocab_size); }
-  std::filesystem::path tokenizer_path() const { return directory_ / "tokenizer.json"; }
+  std::filesystem::path tokenizer_path() const { return directory_ / manifest_.tokenizer_file; }
   /// Identifies tokens and splits: equal hash, equal training data. For checkpoints to compare.
   Hash128 hash() const;
 
  private:
-  TokenSplit open_split(Split split) const;
+  TokenSplit open_split(Split split, const ShardCache* cache) const;
 
   std::filesystem::path directory_;
   CorpusManifest manifest_;

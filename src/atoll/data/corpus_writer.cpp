@@ -10,10 +10,10 @@ namespace atl::data {
 
 namespace fs = std::filesystem;
 
-CorpusWriter::CorpusWriter(fs::path directory, std::string tokenizer_json, CorpusManifest manifest)
+CorpusWriter::CorpusWriter(fs::path directory, std::string tokenizer, CorpusManifest manifest)
     : directory_(std::move(directory)),
-      tokenizer_json_(std::move(tokenizer_json)),
-      tokenizer_hash_(hash_bytes(tokenizer_json_.data(), tokenizer_json_.size())),
+      tokenizer_(std::move(tokenizer)),
+      tokenizer_hash_(hash_bytes(tokenizer_.data(), tokenizer_.size())),
       manifest_(std::move(manifest)) {
   ATOLL_CHECK(manifest_.shard_tokens > 0);
   manifest_.tokenizer_hash = to_hex(tokenizer_hash_);
@@ -33,8 +33,15 @@ void CorpusWriter::begin_document(Split split) {
   ++to.num_documents;
 }
 
-void CorpusWriter::append(Split split, std::span<const std::int32_t> tokens) {
+void CorpusWriter::append(Split split, std::span<const std::int32_t> tokens,
+                          std::span<const std::uint8_t> mask) {
+  ATOLL_CHECK(mask.empty() || mask.size() == tokens.size());
   Part& to = part(split);
+  if (mask.empty()) {
+    to.mask.insert(to.mask.end(), tokens.size(), 1);
+  } else {
+    to.mask.insert(to.mask.end(), mask.begin(), mask.end());
+  }
   to.tokens.insert(to.tokens.end(), tokens.begin(), tokens.end());
   to.num_tokens += static_cast<std::int64_t>(tokens.size());
   // One token more than a shard must be there: a start at the very end belongs to the next shard.
@@ -44,10 +51,12 @@ void CorpusWriter::append(Split split, std::span<const std::int32_t> tokens) {
 void CorpusWriter::write_first(Split split, std::size_t num_tokens) {
   Part& from = part(split);
   const auto starts_end = std::lower_bound(from.starts.begin(), from.starts.end(), num_tokens);
+  std::span<const std::uint8_t> mask = std::span(from.mask).first(num_tokens);
+  if (std::find(mask.begin(), mask.end(), 0) == mask.end()) mask = {};
   const ShardContent content = {
       std::span(from.tokens).first(num_tokens),
       std::span(from.starts).first(static_cast<std::size_t>(starts_end - from.starts.begin())),
-      manifest_.vocab_size, tokenizer_hash_};
+      manifest_.vocab_size, tokenizer_hash_, mask};
   std::vector<ShardEntry>& list = manifest_.shards[static_cast<int>(split)];
   const std::string name = fmt::format("{}-{:05}-{}.atsh", split_name(split), list.size(),
                                        to_hex(shard_payload_hash(content)).substr(0, 8));
@@ -58,6 +67,7 @@ void CorpusWriter::write_first(Split split, std::size_t num_tokens) {
   list.push_back({name, info.num_tokens, info.num_documents, to_hex(info.payload_hash)});
   from.tokens.erase(from.tokens.begin(),
                     from.tokens.begin() + static_cast<std::ptrdiff_t>(num_tokens));
+  from.mask.erase(from.mask.begin(), from.mask.begin() + static_cast<std::ptrdiff_t>(num_tokens));
   from.starts.erase(from.starts.begin(), starts_end);
   for (std::uint64_t& start : from.starts) start -= num_tokens;
 }
@@ -71,9 +81,9 @@ const CorpusManifest& CorpusWriter::commit() {
     }
     if (!last.tokens.empty()) write_first(split, last.tokens.size());
   }
-  const fs::path tokenizer = directory_ / "tokenizer.json";
-  if (!fs::exists(tokenizer) || read_file(tokenizer) != tokenizer_json_) {
-    write_file(tokenizer, tokenizer_json_);
+  const fs::path tokenizer = directory_ / manifest_.tokenizer_file;
+  if (!fs::exists(tokenizer) || read_file(tokenizer) != tokenizer_) {
+    write_file(tokenizer, tokenizer_);
   }
   // From here on the shards stay: a write can fail after the rename (the directory's fsync), and
   // then corpus.json already names them. Unlisted ones are removed by the next commit.

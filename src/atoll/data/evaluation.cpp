@@ -7,6 +7,14 @@
 
 namespace atl::data {
 
+namespace {
+
+std::int64_t in_order(std::int64_t place) {
+  return place;
+}
+
+}  // namespace
+
 EvaluationBatches::EvaluationBatches(const TokenSource& source, const EvaluationOptions& options)
     : source_(source), options_(options) {
   if (options.micro_batch < 1 || options.context < 1 || options.max_windows < 0) {
@@ -18,38 +26,64 @@ EvaluationBatches::EvaluationBatches(const TokenSource& source, const Evaluation
                      source.name(), source.num_tokens());
   }
   num_windows_ = (source.num_tokens() - 1 + options.context - 1) / options.context;
+  if (options.packing == Packing::kDocuments) {
+    documents_ = std::make_unique<DocumentTable>(source);
+    rows_ = std::make_unique<PackedRows>(*documents_, options.context, in_order);
+    num_windows_ = rows_->size();
+  }
   if (options.max_windows > 0) num_windows_ = std::min(num_windows_, options.max_windows);
   const auto size = static_cast<std::size_t>(options.micro_batch * options.context);
-  window_.resize(static_cast<std::size_t>(options.context) + 1);
   tokens_.resize(size);
   targets_.resize(size);
+  if (options.packing != Packing::kStream) document_start_.resize(size);
+
+  num_targets_ = std::min(source.num_tokens() - 1, num_windows_ * options.context);
+  if (options.packing == Packing::kStream && !source.has_mask()) return;
+  num_targets_ = 0;
+  for (std::int64_t window = 0; window < num_windows_; ++window) {
+    cut(window);
+    num_targets_ += count_targets(source_, scratch_);
+  }
+  if (num_targets_ == 0) {
+    throw user_error("none of the {} tokens of {} to evaluate has a loss; hold out more text",
+                     source.num_tokens(), source.name());
+  }
 }
 
 std::int64_t EvaluationBatches::num_batches() const {
   return (num_windows_ + options_.micro_batch - 1) / options_.micro_batch;
 }
 
-std::int64_t EvaluationBatches::num_targets() const {
-  return std::min(source_.num_tokens() - 1, num_windows_ * options_.context);
+void EvaluationBatches::cut(std::int64_t window) {
+  if (rows_) {
+    rows_->cut(window, *documents_, in_order, scratch_.segments);
+    return;
+  }
+  const std::int64_t first = window * options_.context;
+  const std::int64_t size = std::min(options_.context, source_.num_tokens() - 1 - first);
+  cut_window(source_, first, size, options_.packing, scratch_);
 }
 
 std::optional<Batch> EvaluationBatches::next() {
   if (next_window_ >= num_windows_) return std::nullopt;
-  const std::int64_t T = options_.context;
+  const auto T = static_cast<std::size_t>(options_.context);
   const std::int64_t first = next_window_;
-  const std::int64_t end = std::min(first + options_.micro_batch, num_windows_);
-  std::fill(tokens_.begin(), tokens_.end(), 0);
-  std::fill(targets_.begin(), targets_.end(), kIgnoreTarget);
-  for (std::int64_t window = first; window < end; ++window) {
-    const std::int64_t row = (window - first) * T;
-    const std::int64_t count = std::min(T, source_.num_tokens() - 1 - window * T);
-    source_.copy(window * T, std::span(window_).first(static_cast<std::size_t>(count) + 1));
-    std::copy_n(window_.begin(), count, tokens_.begin() + row);
-    std::copy_n(window_.begin() + 1, count, targets_.begin() + row);
+  for (std::int64_t i = 0; i < options_.micro_batch; ++i) {
+    const auto row = [&, at = static_cast<std::size_t>(i) * T](std::vector<std::int32_t>& part) {
+      return part.empty() ? std::span<std::int32_t>() : std::span(part).subspan(at, T);
+    };
+    if (first + i < num_windows_) {
+      cut(first + i);
+    } else {
+      scratch_.segments.clear();  // a row of nothing
+    }
+    fill_row(source_, {row(tokens_), row(targets_), row(document_start_)}, scratch_);
   }
-  next_window_ = end;
-  const Spec spec = {Dtype::kI32, {options_.micro_batch, T}};
-  return Batch{{tokens_.data(), spec}, {targets_.data(), spec}, first};
+  next_window_ = std::min(first + options_.micro_batch, num_windows_);
+  const Spec spec = {Dtype::kI32, {options_.micro_batch, options_.context}};
+  Batch batch = {{tokens_.data(), spec}, {targets_.data(), spec}, first};
+  if (!document_start_.empty()) batch.document_start = {document_start_.data(), spec};
+  return batch;
 }
 
 }  // namespace atl::data

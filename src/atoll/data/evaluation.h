@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "atoll/data/document_samples.h"
+#include "atoll/data/row.h"
 #include "atoll/data/token_source.h"
 #include "atoll/tensor/batch.h"
 
@@ -14,20 +17,24 @@ struct EvaluationOptions {
   std::int64_t micro_batch = 1;
   std::int64_t context = 1;
   std::int64_t max_windows = 0;  ///< only the first so many windows; 0: all
+  Packing packing = Packing::kStream;
 };
 
 /// Every window of a split once, in order: window w has the inputs [w T, (w + 1) T), so every token
 /// but the first is a target exactly once. The last window may be short and the last batch may lack
-/// rows; those positions have input 0 and target kIgnoreTarget.
+/// rows; those positions have input 0 and target kIgnoreTarget. With Packing::kMasked no target
+/// belongs to another document than its input; with kDocuments the windows are rows of documents
+/// packed in the order of the split. A token that the loss mask leaves out is no target.
 class EvaluationBatches {
  public:
-  /// `source` must outlive this. Throws Error(kUser) when it has fewer than 2 tokens.
+  /// `source` must outlive this. Throws Error(kUser) when it has fewer than 2 tokens or, with
+  /// documents kept apart or a loss mask, no target at all.
   EvaluationBatches(const TokenSource& source, const EvaluationOptions& options);
 
   std::int64_t num_windows() const { return num_windows_; }
   std::int64_t num_batches() const;
   /// Positions with a target, over all batches.
-  std::int64_t num_targets() const;
+  std::int64_t num_targets() const { return num_targets_; }
   /// The next batch, i32 (micro_batch, context), valid until the next call; nothing after the last.
   /// Its first_sample is the window of row 0.
   std::optional<Batch> next();
@@ -35,13 +42,19 @@ class EvaluationBatches {
   void rewind() { next_window_ = 0; }
 
  private:
+  void cut(std::int64_t window);  // into scratch_.segments
+
   const TokenSource& source_;
   EvaluationOptions options_;
+  std::unique_ptr<DocumentTable> documents_;  // of kDocuments
+  std::unique_ptr<PackedRows> rows_;          // likewise
+  std::int64_t num_targets_ = 0;
   std::int64_t num_windows_ = 0;
   std::int64_t next_window_ = 0;
-  std::vector<std::int32_t> window_;   // (T + 1)
-  std::vector<std::int32_t> tokens_;   // (B, T)
-  std::vector<std::int32_t> targets_;  // (B, T)
+  RowScratch scratch_;
+  std::vector<std::int32_t> tokens_;          // (B, T)
+  std::vector<std::int32_t> targets_;         // (B, T)
+  std::vector<std::int32_t> document_start_;  // (B, T), or empty with kStream
 };
 
 }  // namespace atl::data

@@ -39,25 +39,26 @@ LoaderOptions checked(LoaderOptions options) {
 
 // The memory of one micro-batch.
 struct Slot {
-  std::vector<std::int32_t> tokens;   // (B, T)
-  std::vector<std::int32_t> targets;  // (B, T)
+  std::vector<std::int32_t> tokens;          // (B, T)
+  std::vector<std::int32_t> targets;         // (B, T)
+  std::vector<std::int32_t> document_start;  // (B, T), or empty
   std::int64_t first_sample = 0;
+  std::int64_t step_targets = 0;
 };
 
 }  // namespace
 
 struct Loader::State {
-  State(const TokenSource& from, const Sampler& order, const LoaderOptions& given)
-      : source(from), sampler(order), options(checked(given)) {
-    ATOLL_CHECK_EQ(source.num_tokens(), sampler.num_tokens());
+  State(const SampleSource& from, const LoaderOptions& given)
+      : samples(from), options(checked(given)) {
     per_step = options.global_batch / (options.micro_batch * options.num_ranks);
-    window.resize(static_cast<std::size_t>(sampler.context()) + 1);
     // One slot more than is read ahead: the one that the caller looks at.
     slots.resize(static_cast<std::size_t>(options.prefetch) + 1);
-    const auto size = static_cast<std::size_t>(options.micro_batch * sampler.context());
+    const auto size = static_cast<std::size_t>(options.micro_batch * samples.context());
     for (Slot& slot : slots) {
       slot.tokens.resize(size);
       slot.targets.resize(size);
+      if (samples.has_documents()) slot.document_start.resize(size);
     }
     thread = std::thread([this] { read_ahead(); });
   }
@@ -97,23 +98,46 @@ struct Loader::State {
 
   // Micro-batch `number` since the start of this loader.
   void fill(Slot& slot, std::int64_t number) {
-    const std::int64_t T = sampler.context();
+    const auto T = static_cast<std::size_t>(samples.context());
     const std::int64_t index = options.first_micro_batch + number;
     const std::int64_t step = options.first_step + index / per_step;
     slot.first_sample = step * options.global_batch +
                         (options.rank * per_step + index % per_step) * options.micro_batch;
-    for (std::int64_t row = 0; row < options.micro_batch; ++row) {
-      source.copy(sampler.sample(slot.first_sample + row).first_token, window);
-      std::copy(window.begin(), window.end() - 1, slot.tokens.begin() + row * T);
-      std::copy(window.begin() + 1, window.end(), slot.targets.begin() + row * T);
+    slot.step_targets = samples.may_ignore() ? step_targets(step) : 0;
+    for (std::int64_t i = 0; i < options.micro_batch; ++i) {
+      const auto row = [&, at = static_cast<std::size_t>(i) * T](std::vector<std::int32_t>& part) {
+        return part.empty() ? std::span<std::int32_t>() : std::span(part).subspan(at, T);
+      };
+      samples.fill(slot.first_sample + i,
+                   {row(slot.tokens), row(slot.targets), row(slot.document_start)}, scratch);
     }
   }
 
-  const TokenSource& source;
-  const Sampler sampler;
+  // The targets of all rows of a step, those of other ranks included.
+  std::int64_t step_targets(std::int64_t step) {
+    if (step == counted_step) return counted_targets;
+    std::int64_t count = 0;
+    const std::int64_t first = step * options.global_batch;
+    for (std::int64_t i = first; i < first + options.global_batch; ++i) {
+      count += samples.count_targets(i, scratch);
+    }
+    if (count == 0) {
+      throw user_error(
+          "step {} has nothing to learn from: none of the tokens of its {} sequences ({}{}) has a "
+          "loss; use a larger batch or context, or data with more completions",
+          step + 1, options.global_batch, samples.describe(first),
+          options.global_batch > 1 ? ", ..." : "");
+    }
+    counted_step = step;
+    return counted_targets = count;
+  }
+
+  const SampleSource& samples;
   const LoaderOptions options;
   std::int64_t per_step = 1;
-  std::vector<std::int32_t> window;  // one row and its last target
+  RowScratch scratch;
+  std::int64_t counted_step = -1;  // the step of counted_targets
+  std::int64_t counted_targets = 0;
   std::vector<Slot> slots;
   double waited_seconds = 0;
 
@@ -126,8 +150,12 @@ struct Loader::State {
   std::thread thread;
 };
 
+Loader::Loader(const SampleSource& samples, const LoaderOptions& options)
+    : state_(std::make_unique<State>(samples, options)) {}
+
 Loader::Loader(const TokenSource& source, const Sampler& sampler, const LoaderOptions& options)
-    : state_(std::make_unique<State>(source, sampler, options)) {}
+    : own_samples_(std::make_unique<WindowSamples>(source, sampler, Packing::kStream)),
+      state_(std::make_unique<State>(*own_samples_, options)) {}
 
 Loader::~Loader() = default;
 
@@ -149,8 +177,11 @@ Batch Loader::next() {
   if (state.filled == state.given) std::rethrow_exception(state.error);
   Slot& slot = state.slots[static_cast<std::size_t>(state.given++) % state.slots.size()];
   state.changed.notify_all();
-  const Spec spec = {Dtype::kI32, {state.options.micro_batch, state.sampler.context()}};
-  return {{slot.tokens.data(), spec}, {slot.targets.data(), spec}, slot.first_sample};
+  const Spec spec = {Dtype::kI32, {state.options.micro_batch, state.samples.context()}};
+  Batch batch = {{slot.tokens.data(), spec}, {slot.targets.data(), spec}, slot.first_sample};
+  if (!slot.document_start.empty()) batch.document_start = {slot.document_start.data(), spec};
+  batch.step_targets = slot.step_targets;
+  return batch;
 }
 
 }  // namespace atl::data

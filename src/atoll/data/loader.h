@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "atoll/data/sampler.h"
+#include "atoll/data/samples.h"
 #include "atoll/data/token_source.h"
 #include "atoll/tensor/batch.h"
 
@@ -20,11 +21,16 @@ struct LoaderOptions {
   int prefetch = 4;                    ///< micro-batches read ahead
 };
 
-/// Gives a rank its micro-batches in order, without end, read ahead by a thread of its own.
+/// Gives a rank its micro-batches in order, without end, read ahead by a thread of its own. Where
+/// targets may be missing, it counts those of the whole step (Batch::step_targets) from masks and
+/// documents alone, so that every rank has the same number without asking the others.
 class Loader {
  public:
-  /// `source` must outlive the loader and have the sampler's number of tokens. Throws Error(kUser)
-  /// when global_batch is not a multiple of micro_batch x num_ranks, naming the values.
+  /// `samples` must outlive the loader. Throws Error(kUser) when global_batch is not a multiple of
+  /// micro_batch x num_ranks, naming the values.
+  Loader(const SampleSource& samples, const LoaderOptions& options);
+  /// The same for windows over one corpus (Packing::kStream). `source` must outlive the loader and
+  /// have the sampler's number of tokens.
   Loader(const TokenSource& source, const Sampler& sampler, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
@@ -33,13 +39,15 @@ class Loader {
   /// Micro-batches of one step on this rank.
   std::int64_t micro_batches_per_step() const;
   /// The next micro-batch, i32 (micro_batch, context): a view that is valid until the next call.
-  /// Waits for the thread; rethrows an error that ended it, after the batches read before it.
+  /// Waits for the thread; rethrows an error that ended it, after the batches read before it:
+  /// Error(kUser) for a step in which nothing has a target.
   Batch next();
   /// Seconds that all calls of next() have waited: data that came too late.
   double waited_seconds() const;
 
  private:
   struct State;
+  std::unique_ptr<SampleSource> own_samples_;  // of the constructor that is given none
   std::unique_ptr<State> state_;
 };
 

@@ -42,8 +42,13 @@ std::vector<ShardEntry> shards_from_json(const Json& list) {
 
 CorpusManifest parse(const Json& root) {
   CorpusManifest manifest;
-  root.at("tokenizer").at("hash").get_to(manifest.tokenizer_hash);
-  root.at("tokenizer").at("vocab_size").get_to(manifest.vocab_size);
+  const Json& tokenizer = root.at("tokenizer");
+  if (tokenizer.contains("file")) tokenizer.at("file").get_to(manifest.tokenizer_file);
+  if (manifest.tokenizer_file != "tokenizer.json" && manifest.tokenizer_file != "tokenizer.model") {
+    throw std::invalid_argument("\"" + manifest.tokenizer_file + "\" is not a tokenizer's file");
+  }
+  tokenizer.at("hash").get_to(manifest.tokenizer_hash);
+  tokenizer.at("vocab_size").get_to(manifest.vocab_size);
   const Json& options = root.at("options");
   options.at("documents").get_to(manifest.documents);
   options.at("held_out").get_to(manifest.held_out);
@@ -54,6 +59,7 @@ CorpusManifest parse(const Json& root) {
     item.at("path").get_to(source.path);
     item.at("bytes").get_to(source.bytes);
     item.at("hash").get_to(source.hash);
+    if (item.contains("format")) item.at("format").get_to(source.format);
     manifest.sources.push_back(std::move(source));
   }
   for (const Split split : {Split::kTrain, Split::kHeldOut}) {
@@ -74,15 +80,17 @@ std::string CorpusManifest::to_json() const {
   root["format"] = kFormat;
   root["version"] = kVersion;
   root["tokenizer"] = {
-      {"file", "tokenizer.json"}, {"hash", tokenizer_hash}, {"vocab_size", vocab_size}};
+      {"file", tokenizer_file}, {"hash", tokenizer_hash}, {"vocab_size", vocab_size}};
   root["options"] = {{"documents", documents},
                      {"held_out", held_out},
                      {"block_bytes", block_bytes},
                      {"shard_tokens", shard_tokens}};
   root["sources"] = Json::array();
   for (const SourceEntry& source : sources) {
-    root["sources"].push_back(
-        {{"path", source.path}, {"bytes", source.bytes}, {"hash", source.hash}});
+    root["sources"].push_back({{"path", source.path},
+                               {"bytes", source.bytes},
+                               {"hash", source.hash},
+                               {"format", source.format}});
   }
   for (const Split split : {Split::kTrain, Split::kHeldOut}) {
     root["splits"][split_name(split)] = shards_to_json(shards[static_cast<int>(split)]);

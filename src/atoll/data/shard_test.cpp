@@ -44,6 +44,39 @@ TEST_P(ShardRoundTrip, GivesBackWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(TokenWidths, ShardRoundTrip,
                          ::testing::Values(1001, 65536, 65537, 2147483647));
 
+TEST(Shard, MaskComesBackBitForBit) {
+  const TemporaryDirectory directory;
+  for (const std::int64_t size : {1, 63, 64, 65, 1000}) {
+    std::vector<std::uint8_t> mask;
+    for (std::int64_t i = 0; i < size; ++i) mask.push_back(i * i % 7 < 3 ? 1 : 0);
+    const std::vector<std::uint64_t> starts = {0};
+    const ShardInfo info =
+        write_shard(directory / "a.atsh", {counting(size), starts, 1000, {}, mask});
+    EXPECT_TRUE(info.has_mask);
+    const Shard shard(directory / "a.atsh");
+    EXPECT_EQ(all_tokens(shard), counting(size));
+    EXPECT_THAT(shard.document_starts(), ::testing::ElementsAre(0));
+    for (std::int64_t begin = 0; begin <= size; begin += 13) {
+      std::vector<std::uint8_t> got(static_cast<std::size_t>(size - begin), 9);
+      shard.copy_mask(static_cast<std::uint64_t>(begin), got);
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), mask.begin() + begin));
+    }
+    std::vector<std::uint8_t> beyond(2);
+    EXPECT_THROW(shard.copy_mask(static_cast<std::uint64_t>(size) - 1, beyond), Error);
+    EXPECT_EQ(std::filesystem::file_size(directory / "a.atsh"),
+              static_cast<std::uint64_t>(96 + (2 * size + 7) / 8 * 8 + 8 + (size + 63) / 64 * 8));
+  }
+}
+
+TEST(Shard, WithoutAMaskIsOfVersionOneAndAllOnes) {
+  const TemporaryDirectory directory;
+  write_shard(directory / "a.atsh", {counting(10), {}, 10, {}});
+  EXPECT_EQ(read_file(directory / "a.atsh")[8], 1);
+  std::vector<std::uint8_t> mask(4, 0);
+  Shard(directory / "a.atsh").copy_mask(6, mask);
+  EXPECT_THAT(mask, ::testing::Each(1));
+}
+
 TEST(Shard, CopiesAnyRangeAndRefusesOneBeyondTheEnd) {
   const TemporaryDirectory directory;
   write_shard(directory / "a.atsh", {counting(10), {}, 10, {}});
@@ -72,7 +105,8 @@ TEST(Shard, RefusesToWriteATokenOutsideTheVocabulary) {
 TEST(Shard, DetectsEveryFlippedBit) {
   const TemporaryDirectory directory;
   const std::vector<std::uint64_t> starts = {0, 5};
-  write_shard(directory / "good.atsh", {counting(11), starts, 300, {3, 4}});
+  const std::vector<std::uint8_t> mask = {1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1};
+  write_shard(directory / "good.atsh", {counting(11), starts, 300, {3, 4}, mask});
   const std::string good = read_file(directory / "good.atsh");
   std::fstream file(directory / "good.atsh", std::ios::in | std::ios::out | std::ios::binary);
   const auto put = [&](std::size_t place, char value) {
@@ -89,7 +123,8 @@ TEST(Shard, DetectsEveryFlippedBit) {
 TEST(Shard, DetectsEveryTruncationAndAnAddedByte) {
   const TemporaryDirectory directory;
   const std::vector<std::uint64_t> starts = {0, 5};
-  write_shard(directory / "a.atsh", {counting(11), starts, 300, {}});
+  const std::vector<std::uint8_t> mask(11, 0);
+  write_shard(directory / "a.atsh", {counting(11), starts, 300, {}, mask});
   const std::string good = read_file(directory / "a.atsh");
   for (std::size_t size = good.size() + 1; size-- > 0;) {
     if (size == good.size()) continue;
@@ -106,10 +141,10 @@ TEST(Shard, SaysHowToRebuildAnotherVersion) {
   const TemporaryDirectory directory;
   write_shard(directory / "a.atsh", {counting(11), {}, 300, {}});
   std::string content = read_file(directory / "a.atsh");
-  content[8] = 2;
+  content[8] = 3;
   write_file(directory / "a.atsh", content);
   EXPECT_THAT(error_of([&] { const Shard shard(directory / "a.atsh"); }),
-              ::testing::AllOf(::testing::HasSubstr("version 2"),
+              ::testing::AllOf(::testing::HasSubstr("version 3"),
                                ::testing::HasSubstr("atoll tokenize again")));
 }
 
@@ -128,6 +163,22 @@ TEST(Shard, SurvivesCountsThatOverflow) {
       EXPECT_THAT(error_of([&] { const Shard shard(directory / "a.atsh"); }),
                   ::testing::HasSubstr("ends at byte"));
     }
+  }
+}
+
+TEST(Shard, RefusesAMaskOfAnotherSizeThanItsTokens) {
+  const TemporaryDirectory directory;
+  const std::vector<std::uint8_t> mask(11, 0);
+  write_shard(directory / "a.atsh", {counting(11), {}, 300, {}, mask});
+  const std::string good = read_file(directory / "a.atsh");
+  for (const std::uint64_t bytes : {std::uint64_t{16}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+    std::string bad = good;
+    bad.replace(72, 8, reinterpret_cast<const char*>(&bytes), 8);
+    const Hash128 hash = hash_bytes(bad.data(), 80);
+    bad.replace(80, 16, reinterpret_cast<const char*>(&hash), 16);
+    write_file(directory / "a.atsh", bad);
+    EXPECT_THAT(error_of([&] { const Shard shard(directory / "a.atsh"); }),
+                ::testing::HasSubstr("says at byte 72"));
   }
 }
 

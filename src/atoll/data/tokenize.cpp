@@ -1,14 +1,15 @@
 #include "atoll/data/tokenize.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
 #include "atoll/base/lock.h"
 #include "atoll/data/corpus_writer.h"
+#include "atoll/data/tokenization.h"
 
 namespace atl::data {
 
@@ -20,6 +21,8 @@ namespace {
 constexpr double kHeldOutBlocks = 16;
 constexpr double kMinBlockBytes = 1024;
 constexpr double kMaxBlockBytes = 65536;
+
+constexpr std::string_view kTokenizerFile = "tokenizer.json";
 
 void validate(const TokenizeOptions& options) {
   if (!(options.held_out >= 0 && options.held_out <= 0.5)) {
@@ -68,61 +71,59 @@ void check_output(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   }
   // With a corpus: both files cannot be replaced at once, and the old corpus must stay whole until
   // the new one is. Without one: the file is a model's, or someone's only copy.
-  const fs::path old = options.output / "tokenizer.json";
-  if (fs::exists(old) && read_file(old) != tokenizer.to_json()) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    const fs::path old = options.output / name;
+    if (!fs::exists(old)) continue;
+    if (name == kTokenizerFile && read_file(old) == tokenizer.to_json()) continue;
     throw user_error("{} is another tokenizer than the corpus has; {}", old.string(),
                      "move it away, or choose another output");
   }
 }
 
-// Walks the text of a run of tokenize_corpus and writes it.
-class Tokenization {
+// Documents in memory, all in one split.
+class MemorySink final : public DocumentSink {
  public:
-  Tokenization(CorpusWriter& writer, const Tokenizer& tokenizer, const TokenizeOptions& options,
-               std::uint64_t block_bytes, TokenizeProgress& progress)
-      : writer_(writer),
-        encoder_(tokenizer),
-        end_of_text_(tokenizer.end_of_text()),
-        stride_(options.held_out),
-        block_bytes_(block_bytes),
-        progress_(progress) {}
-
-  void add_document(std::string_view text, const std::function<void()>& report) {
-    std::optional<Split> split;  // of the block before
-    while (!text.empty()) {
-      const std::string_view block = text.substr(0, block_length(text, block_bytes_));
-      const Split here = stride_.take(block.size()) ? Split::kHeldOut : Split::kTrain;
-      if (split != here) {
-        if (split) end_document(*split);
-        writer_.begin_document(here);
-        split = here;
-      }
-      tokens_.clear();
-      encoder_.encode(block, tokens_, {.parse_special = false});
-      writer_.append(here, tokens_);
-      text.remove_prefix(block.size());
-      progress_.tokens += tokens_.size();
-      progress_.bytes_done += block.size();
-      report();
+  void begin_document(Split /*split*/) override {
+    const auto here = static_cast<std::int64_t>(tokens_.size());
+    if (starts_.empty() || starts_.back() != here) starts_.push_back(here);
+  }
+  void append(Split /*split*/, std::span<const std::int32_t> tokens,
+              std::span<const std::uint8_t> mask) override {
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    if (!mask.empty()) {
+      has_mask_ = true;
+      mask_.insert(mask_.end(), mask.begin(), mask.end());
     }
-    if (split) end_document(*split);
+    mask_.resize(tokens_.size(), 1);
+  }
+  TokenVector finish(std::string name) {
+    // A document that gave no token has none to begin at.
+    if (!starts_.empty() && starts_.back() == static_cast<std::int64_t>(tokens_.size())) {
+      starts_.pop_back();
+    }
+    if (!has_mask_) mask_.clear();
+    return {std::move(name), std::move(tokens_), std::move(starts_), std::move(mask_)};
   }
 
  private:
-  void end_document(Split split) {
-    if (!end_of_text_) return;
-    writer_.append(split, std::span(&*end_of_text_, 1));
-    ++progress_.tokens;
-  }
-
-  CorpusWriter& writer_;
-  TokenEncoder encoder_;
-  std::optional<std::int32_t> end_of_text_;
-  HeldOutStride stride_;
-  std::uint64_t block_bytes_;
-  TokenizeProgress& progress_;
   std::vector<std::int32_t> tokens_;
+  std::vector<std::int64_t> starts_;
+  std::vector<std::uint8_t> mask_;
+  bool has_mask_ = false;
 };
+
+// Mapped one at a time: a system allows some 65 thousand mappings, and a corpus can have more
+// files.
+std::vector<SourceEntry> describe_sources(const std::vector<fs::path>& files) {
+  std::vector<SourceEntry> sources;
+  for (const fs::path& path : files) {
+    const MappedFile file(path);
+    const std::span<const std::byte> bytes = file.bytes();
+    sources.push_back({path.string(), bytes.size(), to_hex(hash_bytes(bytes.data(), bytes.size())),
+                       format_name(input_format(path))});
+  }
+  return sources;
+}
 
 void check_splits(const CorpusWriter& writer, const TokenizeOptions& options, std::uint64_t bytes,
                   std::uint64_t block_bytes) {
@@ -130,9 +131,9 @@ void check_splits(const CorpusWriter& writer, const TokenizeOptions& options, st
   const std::int64_t held_out = writer.num_tokens(Split::kHeldOut);
   if (train > 0 && (held_out > 0 || options.held_out == 0)) return;
   throw user_error(
-      "{} bytes of text, in blocks of {} bytes, are too few to hold out {:.3g}%: {} tokens to "
-      "train "
-      "on and {} held out; give more text, a larger fraction, or 0 to hold nothing out",
+      "{} bytes of text, in blocks of {} bytes or lines of JSONL, are too few to hold out {:.3g}%: "
+      "{} tokens to train on and {} held out; give more text, a larger fraction, or 0 to hold "
+      "nothing out",
       bytes, block_bytes, options.held_out * 100, train, held_out);
 }
 
@@ -148,11 +149,14 @@ std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
     }
     std::vector<fs::path> found;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(input)) {
-      if (entry.is_regular_file() && entry.path().extension() == ".txt") {
+      // Not *.bin: too many files that are no tokens are called so.
+      const bool wanted =
+          entry.path().extension() == ".txt" || entry.path().extension() == ".jsonl";
+      if (entry.is_regular_file() && wanted) {
         found.push_back(entry.path());
       }
     }
-    if (found.empty()) throw user_error("there is no .txt file under {}", input.string());
+    if (found.empty()) throw user_error("there is no .txt or .jsonl file under {}", input.string());
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
   }
@@ -183,27 +187,13 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
   manifest.held_out = options.held_out;
   manifest.block_bytes = block_bytes;
   manifest.shard_tokens = options.shard_tokens;
-  // Mapped one at a time: a system allows some 65 thousand mappings, and a corpus can have more
-  // files.
-  for (const fs::path& file : files) {
-    const MappedFile text(file);
-    const std::span<const std::byte> bytes = text.bytes();
-    manifest.sources.push_back(
-        {file.string(), bytes.size(), to_hex(hash_bytes(bytes.data(), bytes.size()))});
-  }
+  manifest.sources = describe_sources(files);
 
   CorpusWriter writer(options.output, tokenizer.to_json(), std::move(manifest));
-  Tokenization tokenization(writer, tokenizer, options, block_bytes, state);
-  for (const fs::path& file : files) {
-    const MappedFile text(file);
-    const std::span<const std::byte> bytes = text.bytes();
-    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    for_each_document(content, options.documents, [&](std::string_view document) {
-      tokenization.add_document(document, [&] {
-        if (progress) progress(state);
-      });
-    });
-  }
+  Tokenization tokenization(writer, tokenizer, options, block_bytes, state, [&] {
+    if (progress) progress(state);
+  });
+  for (const fs::path& file : files) tokenization.add_file(file);
   check_splits(writer, options, state.bytes_total, block_bytes);
   writer.commit();
   return {state.bytes_total,
@@ -211,7 +201,44 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
           writer.num_tokens(Split::kTrain),
           writer.num_tokens(Split::kHeldOut),
           writer.num_documents(Split::kTrain),
-          writer.num_documents(Split::kHeldOut)};
+          writer.num_documents(Split::kHeldOut),
+          tokenization.empty_documents()};
+}
+
+TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+  TokenizeOptions whole = options;
+  whole.held_out = 0;
+  const std::vector<fs::path> files = find_text_files(options.inputs);
+  TokenizeProgress state;
+  state.bytes_total = total_bytes(files);
+  MemorySink sink;
+  Tokenization tokenization(sink, tokenizer, whole, choose_block_bytes(whole, state.bytes_total),
+                            state, {});
+  for (const fs::path& file : files) tokenization.add_file(file);
+  const std::string first = options.inputs.front().string();
+  return sink.finish(first + (options.inputs.size() > 1 ? " ..." : ""));
+}
+
+void for_each_text(const TokenizeOptions& options,
+                   const std::function<void(std::string_view)>& fn) {
+  for (const fs::path& path : find_text_files(options.inputs)) {
+    const InputFormat format = input_format(path);
+    if (format == InputFormat::kBin) {
+      throw user_error("{} holds tokens and no text; give text, or the tokenizer that made it",
+                       path.string());
+    }
+    const MappedFile file(path);
+    const std::span<const std::byte> bytes = file.bytes();
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (format == InputFormat::kText) {
+      fn(content);
+      continue;
+    }
+    for_each_jsonl_line(content, path.string(), [&](const JsonlLine& line) {
+      fn(line.kind == JsonlKind::kMessages ? render_line(options, line, path.string()).text
+                                           : line.text);
+    });
+  }
 }
 
 }  // namespace atl::data

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "atoll/data/corpus.h"
+#include "atoll/data/loss_spans.h"
 #include "atoll/data/text_blocks.h"
 #include "atoll/text/tokenizer.h"
 
@@ -13,13 +14,18 @@ namespace atl::data {
 
 /// What to make a corpus of, and how.
 struct TokenizeOptions {
-  std::vector<std::filesystem::path> inputs;  ///< text files, or directories searched for *.txt
-  std::filesystem::path output;               ///< made if it is not there
+  /// Files, or directories that are searched for *.txt and *.jsonl. What a file is, its extension
+  /// says: .jsonl; .bin (tokens of nanoGPT or llm.c); text.
+  std::vector<std::filesystem::path> inputs;
+  std::filesystem::path output;  ///< made if it is not there
   DocumentMode documents = DocumentMode::kFile;
   double held_out = 0.05;         ///< fraction of the bytes, in [0, 0.5]; 0: no held-out split
   std::uint64_t block_bytes = 0;  ///< of the blocks held out; 0: by the size of the text
   std::uint64_t shard_tokens = std::uint64_t{1} << 25;  ///< tokens in a shard, at most
   bool overwrite = false;                               ///< replace the corpus that is there
+  /// Renders the "messages" of a JSONL line, a JSON array, with a chat template. Its errors get the
+  /// file and line put before them. Without it, a line with messages is an error.
+  std::function<RenderedChat(std::string_view messages_json)> render_chat;
 };
 
 /// How far tokenize_corpus is; given to its callback after each block.
@@ -31,27 +37,40 @@ struct TokenizeProgress {
 
 /// What tokenize_corpus made.
 struct TokenizeResult {
-  std::uint64_t bytes = 0;  ///< of text read
+  std::uint64_t bytes = 0;  ///< of all files
   std::uint64_t num_files = 0;
   std::int64_t train_tokens = 0;
   std::int64_t held_out_tokens = 0;
   std::int64_t train_documents = 0;
   std::int64_t held_out_documents = 0;
+  std::int64_t empty_documents = 0;  ///< lines of JSONL that hold no text; they give no token
 };
 
-/// Turns text files into a corpus directory. Documents are cut into blocks of lines and every
+/// Turns files into a corpus directory. Documents are cut into blocks of lines and every
 /// 1/held_out-th block is held out; what is left of a document on either side of such a block
 /// counts as a document of its own, so no training window reads across a hole unmarked. The
 /// tokenizer's end-of-text token, if it has one, follows each document. Text that spells a special
-/// token is encoded as text. The same inputs and options give the same files. Throws Error(kUser)
-/// for missing, empty or repeated inputs, a text too small for two splits, and an output that holds
-/// a corpus or another tokenizer.json, is in use or is read-only; a corpus that stood there stays
-/// unless all went well.
+/// token is encoded as text. docs/data-format.md says what JSONL and .bin files hold; a line of
+/// JSONL is held out whole, and all of it is tokenized at once. The same inputs and options give
+/// the same files. Throws Error(kUser) for missing, empty or repeated inputs, a text too small for
+/// two splits, an output that holds a corpus or another tokenizer, is in use or is read-only, and,
+/// with file and line or byte, for what is not JSONL or not a token of the tokenizer; a corpus that
+/// stood there stays unless all went well.
 TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& tokenizer,
                                const std::function<void(const TokenizeProgress&)>& progress = {});
 
-/// The text files that `inputs` mean: files as given, *.txt files under directories sorted by path.
-/// Throws Error(kUser) for one that does not exist, is named twice, or holds no text file.
+/// The tokens of options.inputs in memory, with their documents and loss mask, all of them in one
+/// split: text to evaluate. Reads the inputs as tokenize_corpus does and throws the same errors;
+/// output and held_out are not looked at.
+TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& tokenizer);
+
+/// Calls fn with the text of options.inputs, in pieces that nothing is to be merged across: whole
+/// text files, what each line of JSONL says. To train a tokenizer on. Throws as tokenize_corpus
+/// does, and Error(kUser) for a .bin file, which holds no text.
+void for_each_text(const TokenizeOptions& options, const std::function<void(std::string_view)>& fn);
+
+/// The files that `inputs` mean: files as given, *.txt and *.jsonl under directories sorted by
+/// path. Throws Error(kUser) for one that does not exist, is named twice, or holds no such file.
 std::vector<std::filesystem::path> find_text_files(
     const std::vector<std::filesystem::path>& inputs);
 

@@ -1,0 +1,73 @@
+#pragma once
+
+// The walk of tokenize_corpus through its files: internal to this folder.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "atoll/data/bin_tokens.h"
+#include "atoll/data/corpus_writer.h"
+#include "atoll/data/jsonl.h"
+#include "atoll/data/text_blocks.h"
+#include "atoll/data/tokenize.h"
+#include "atoll/text/tokenizer.h"
+
+namespace atl::data {
+
+/// What a file of text or tokens is.
+enum class InputFormat { kText, kJsonl, kBin };
+
+/// By its extension: .jsonl, .bin, anything else is text.
+InputFormat input_format(const std::filesystem::path& path);
+
+/// "text", "jsonl" or "bin".
+const char* format_name(InputFormat format);
+
+/// Renders the messages of a line with options.render_chat. Throws Error naming `path` and the line
+/// when there is none, when it fails, or when it gives no text.
+RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,
+                         const std::string& path);
+
+/// Encodes files, document after document, into a sink; chooses what is held out.
+class Tokenization {
+ public:
+  /// Everything but `report`, which is called after each block, must outlive this. Blocks that can
+  /// be held out have at most `block_bytes` bytes.
+  Tokenization(DocumentSink& sink, const Tokenizer& tokenizer, const TokenizeOptions& options,
+               std::uint64_t block_bytes, TokenizeProgress& progress, std::function<void()> report);
+
+  /// A whole file. Throws Error naming it.
+  void add_file(const std::filesystem::path& path);
+  /// Lines of JSONL so far that hold no text.
+  std::int64_t empty_documents() const { return empty_documents_; }
+
+ private:
+  void add_text(std::string_view text);
+  void add_jsonl(std::string_view content, const std::string& path);
+  void add_line(const JsonlLine& line, const std::string& path);
+  void add_bin(const BinTokens& tokens);
+  Split choose_split(std::size_t bytes);
+  void append(Split split);  // tokens_ and, when it has any, mask_
+  void end_document(Split split);
+  void advance(std::uint64_t bytes_done);
+
+  DocumentSink& sink_;
+  const Tokenizer& tokenizer_;
+  const TokenizeOptions& options_;
+  TokenEncoder encoder_;
+  std::optional<std::int32_t> end_of_text_;
+  HeldOutStride stride_;
+  std::uint64_t block_bytes_;
+  TokenizeProgress& progress_;
+  std::function<void()> report_;
+  std::int64_t empty_documents_ = 0;
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::uint8_t> mask_;
+};
+
+}  // namespace atl::data
