@@ -5,6 +5,14 @@
 
 namespace atl::nn {
 
+namespace {
+
+Tensor document_start(const Pass& pass) {
+  return pass.batch == nullptr ? Tensor() : pass.batch->document_start;
+}
+
+}  // namespace
+
 Footprint Embedding::plan(Spec x) const {
   ATOLL_CHECK(x.dtype == Dtype::kI32 && x.shape.rank() == 2, "{}", x.to_string());
   Footprint footprint;
@@ -20,13 +28,14 @@ void Embedding::forward(Run& run, const Pass& pass) {
   ops::embedding_forward(run, pass.x, table_.value, pass.y);
   if (!has_positions()) return;
   const std::int64_t first = pass.cache == nullptr ? 0 : pass.cache->length;
-  ops::position_embedding_forward(run, first, {}, positions_.value, pass.y);
+  ops::position_embedding_forward(run, first, document_start(pass), positions_.value, pass.y);
 }
 
 void Embedding::backward_weight(Run& run, const Pass& pass) {
   if (!table_.frozen) ops::embedding_backward(run, pass.x, pass.dy, table_.grad);
-  if (has_positions() && !positions_.frozen)
-    ops::position_embedding_backward(run, {}, pass.dy, positions_.grad);
+  if (has_positions() && !positions_.frozen) {
+    ops::position_embedding_backward(run, document_start(pass), pass.dy, positions_.grad);
+  }
 }
 
 void Embedding::visit(ParamVisitor& visitor) {
