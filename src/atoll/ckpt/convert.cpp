@@ -1,5 +1,8 @@
 #include "atoll/ckpt/convert.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "atoll/base/check.h"
@@ -58,6 +61,34 @@ void convert_from_f32(std::span<const float> values, Dtype dtype, std::span<std:
     store_each<std::uint16_t>(values, out, f32_to_bf16);
   } else {
     store_each<std::uint16_t>(values, out, f32_to_f16);
+  }
+}
+
+void convert_floats(Dtype from, std::span<const std::byte> in, Dtype to, std::span<std::byte> out) {
+  const std::size_t count = in.size() / dtype_size(from);
+  ATOLL_CHECK_EQ(in.size(), count * dtype_size(from));
+  ATOLL_CHECK_EQ(out.size(), count * dtype_size(to));
+  if (from == to) {
+    if (count > 0) std::memcpy(out.data(), in.data(), in.size());
+    return;
+  }
+  std::array<float, 1024> piece;
+  for (std::size_t begin = 0; begin < count; begin += piece.size()) {
+    const std::span<float> values(piece.data(), std::min(piece.size(), count - begin));
+    convert_to_f32(from, in.subspan(begin * dtype_size(from), values.size() * dtype_size(from)),
+                   values);
+    convert_from_f32(values, to,
+                     out.subspan(begin * dtype_size(to), values.size() * dtype_size(to)));
+  }
+}
+
+void check_fits(std::span<const float> values, Dtype dtype, std::string_view tensor) {
+  if (dtype != Dtype::kF16) return;
+  for (const float value : values) {
+    if (std::isfinite(value) && std::abs(value) >= 65520.0F) {
+      throw user_error("tensor \"{}\" holds {}, beyond the largest f16 (65504); choose bf16 or f32",
+                       tensor, value);
+    }
   }
 }
 

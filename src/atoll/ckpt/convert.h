@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "atoll/tensor/bf16.h"
 #include "atoll/tensor/spec.h"
@@ -66,5 +67,13 @@ void convert_to_f32(Dtype dtype, std::span<const std::byte> bytes, std::span<flo
 
 /// Writes values.size() elements as `dtype`, the reverse of convert_to_f32; same errors.
 void convert_from_f32(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
+
+/// From one float dtype to another at any alignment: copied when they are the same, else by way of
+/// f32, a small piece at a time. Throws Error(kInternal) as convert_to_f32 does.
+void convert_floats(Dtype from, std::span<const std::byte> in, Dtype to, std::span<std::byte> out);
+
+/// Throws Error(kUser) naming `tensor` and the value when a finite value would become infinite, as
+/// those from 65520 on do in f16; other dtypes hold every f32.
+void check_fits(std::span<const float> values, Dtype dtype, std::string_view tensor);
 
 }  // namespace atl::ckpt

@@ -1,15 +1,19 @@
 #include "atoll/ckpt/hf_directory.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/nesting.h"
+#include "atoll/ckpt/convert.h"
 
 namespace atl::ckpt {
 
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
@@ -27,13 +31,43 @@ bool is_plain_file_name(const std::string& name) {
          name.find("..") == std::string::npos;
 }
 
+// Nor may the name be a link that does. Within Hugging Face's download cache every file is one:
+// models--x/snapshots/<commit>/file -> models--x/blobs/<hash>.
+bool leads_out(const fs::path& directory, const std::string& file) {
+  const fs::path home = fs::canonical(directory);
+  const fs::path target = fs::canonical(directory / file);
+  if (target.parent_path() == home) return false;
+  return home.parent_path().filename() != "snapshots" ||
+         target.parent_path() != home.parent_path().parent_path() / "blobs";
+}
+
+Json parse_flat(const std::string& text) {
+  constexpr int kMaxDepth = 8;
+  if (nesting_depth(text) > kMaxDepth) {
+    throw damaged_error("it nests more than {} levels deep", kMaxDepth);
+  }
+  std::vector<std::set<std::string>> keys;
+  const auto guard = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys.back().insert(key).second) throw damaged_error("\"{}\" stands there twice", key);
+    }
+    return true;
+  };
+  return Json::parse(text, guard);
+}
+
 // tensor -> file, as the index has it.
 std::map<std::string, std::string> parse_index(const fs::path& path) {
-  using Json = nlohmann::json;
   std::map<std::string, std::string> weight_map;
   try {
-    weight_map = Json::parse(read_file(path)).at("weight_map").get<decltype(weight_map)>();
+    weight_map = parse_flat(read_file(path)).at("weight_map").get<decltype(weight_map)>();
   } catch (const Json::exception& error) {
+    throw damaged_error("{} is not an index of safetensors: {}", path.string(), error.what());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDamaged) throw;
     throw damaged_error("{} is not an index of safetensors: {}", path.string(), error.what());
   }
   for (const auto& [tensor, file] : weight_map) {
@@ -79,6 +113,11 @@ void HfDirectory::open_sharded() {
   for (const auto& [tensor, file] : weight_map) {
     if (!numbers.contains(file)) {
       if (!has_file(file)) throw missing(path_, file);
+      if (leads_out(path_, file)) {
+        throw damaged_error(
+            "{}: tensor \"{}\" is said to be in \"{}\", a link out of the directory",
+            (path_ / kIndex).string(), tensor, file);
+      }
       numbers[file] = files_.size();
       files_.emplace_back(path_ / file);
     }
@@ -91,7 +130,11 @@ void HfDirectory::open_sharded() {
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsEntry& entry : file.entries()) {
       const auto listed = weight_map.find(entry.name);
-      if (listed == weight_map.end() || listed->second != file.path().filename()) {
+      if (listed != weight_map.end() && listed->second != file.path().filename()) {
+        throw damaged_error("{} has tensor \"{}\", which {} says is in \"{}\"",
+                            file.path().string(), entry.name, kIndex, listed->second);
+      }
+      if (listed == weight_map.end()) {
         throw damaged_error("{} has tensor \"{}\", but {} does not say so", file.path().string(),
                             entry.name, kIndex);
       }
@@ -111,6 +154,65 @@ std::vector<std::string> HfDirectory::tensor_names() const {
   std::vector<std::string> names;
   for (const auto& [name, file] : index_) names.push_back(name);
   return names;
+}
+
+FileDtypes HfDirectory::source_dtypes() const {
+  FileDtypes dtypes;
+  for (const SafetensorsFile& file : files_) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      const std::optional<Dtype> dtype = dtype_from_safetensors(entry.dtype);
+      if (dtype && converts_to_f32(*dtype)) dtypes[entry.name] = *dtype;
+    }
+  }
+  if (!has_file(kSourceDtypesFile)) return dtypes;
+  const std::string path = (path_ / kSourceDtypesFile).string();
+  try {
+    const Json stated = parse_flat(read_text(kSourceDtypesFile));
+    const auto otherwise = stated.at("*").get<std::string>();
+    for (auto& [name, dtype] : dtypes) {
+      // A base model's tensors have names without the first part; the checkpoint's have it.
+      const std::string key = stated.contains(name) ? name : name.substr(name.find('.') + 1);
+      const auto text = stated.value(key, otherwise);
+      const std::optional<Dtype> found = dtype_from_safetensors(text);
+      if (!found || !converts_to_f32(*found)) {
+        throw damaged_error("{}: tensor \"{}\": \"{}\" is not a float dtype", path, name, text);
+      }
+      dtype = *found;
+    }
+  } catch (const Json::exception& error) {
+    throw damaged_error("{} does not give tensors' dtypes: {}", path, error.what());
+  }
+  return dtypes;
+}
+
+std::string HfDirectory::source_dtypes_json() const {
+  const FileDtypes dtypes = source_dtypes();
+  std::map<Dtype, std::size_t> counts;
+  for (const auto& [name, dtype] : dtypes) ++counts[dtype];
+  Dtype most = Dtype::kF32;
+  for (const auto& [dtype, count] : counts) {
+    if (count > counts[most]) most = dtype;
+  }
+  Json json = {{"*", safetensors_name(most)}};
+  for (const auto& [name, dtype] : dtypes) {
+    if (dtype != most) json[name] = safetensors_name(dtype);
+  }
+  return json.dump(2) + "\n";
+}
+
+std::span<const char* const> carried_file_names() {
+  static constexpr const char* kNames[] = {
+      "tokenizer.json",
+      "tokenizer.model",
+      "tokenizer_config.json",
+      "special_tokens_map.json",
+      "added_tokens.json",
+      "vocab.json",
+      "merges.txt",
+      "chat_template.jinja",
+      "generation_config.json",
+  };
+  return kNames;
 }
 
 const SafetensorsFile& HfDirectory::file_of(std::string_view tensor) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -10,6 +11,17 @@
 #include "atoll/ckpt/safetensors.h"
 
 namespace atl::ckpt {
+
+/// The dtype of each tensor in a model's files.
+using FileDtypes = std::map<std::string, Dtype, std::less<>>;
+
+/// A file that a checkpoint carries: the dtypes of the files its model came from. See
+/// HfDirectory::source_dtypes.
+inline constexpr const char* kSourceDtypesFile = "source_dtypes.json";
+
+/// Files beside config.json and the weights that belong to a model and travel with it unread: its
+/// tokenizer in every form, chat template, generation settings.
+std::span<const char* const> carried_file_names();
 
 /// A model as Hugging Face's tools keep it: config.json, the weights in model.safetensors or in
 /// shards listed by model.safetensors.index.json, and perhaps tokenizer.json and others. Opened
@@ -35,6 +47,15 @@ class HfDirectory {
   const SafetensorsFile& file_of(std::string_view tensor) const;
   /// Shape and dtype, as SafetensorsFile::spec.
   Spec spec(std::string_view tensor) const { return file_of(tensor).spec(tensor); }
+  /// The files whose tensors these are, in the order the index first names them.
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+  /// The dtype of each float tensor in the files that the model first came from: as
+  /// kSourceDtypesFile says, where a checkpoint carries one, else as these files have it. Throws
+  /// Error(kDamaged) naming file and tensor when that file is none.
+  FileDtypes source_dtypes() const;
+  /// What kSourceDtypesFile says of this directory: the most frequent dtype as "*", then each
+  /// tensor of another one.
+  std::string source_dtypes_json() const;
   /// Copies as f32 whatever float the file keeps; see SafetensorsFile::read_f32.
   void read_f32(std::string_view tensor, Tensor out) const {
     file_of(tensor).read_f32(tensor, out);

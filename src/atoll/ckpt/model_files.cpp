@@ -1,10 +1,12 @@
 #include "atoll/ckpt/model_files.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
-#include "atoll/base/error.h"
+#include "atoll/base/check.h"
+#include "atoll/ckpt/convert.h"
 
 namespace atl::ckpt {
 
@@ -15,39 +17,79 @@ Tensor rows_of(const nn::FileTensor& part, const Tensor& tensor) {
   return tensor.rows(part.row_begin, part.row_begin + part.rows);
 }
 
-Spec file_spec(const nn::FileTensor& part, const Tensor& tensor) {
-  const Spec spec = rows_of(part, tensor).spec();
-  if (!part.transposed) return spec;
-  return {spec.dtype, {spec.shape.dim(1), spec.shape.dim(0)}};
+Spec file_spec(const nn::FileTensor& part, const Tensor& tensor, Dtype dtype) {
+  const Shape shape = rows_of(part, tensor).shape();
+  if (!part.transposed) return {dtype, shape};
+  return {dtype, {shape.dim(1), shape.dim(0)}};
+}
+
+// (rows, in) to (in, rows) of elements of `kSize` bytes.
+template <std::size_t kSize>
+void transpose(const std::byte* from, std::int64_t rows, std::int64_t in, std::int64_t stride,
+               std::byte* to) {
+  constexpr auto kStep = static_cast<std::int64_t>(kSize);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < in; ++i) {
+      std::memcpy(to + (i * rows + r) * kStep, from + (r * stride + i) * kStep, kSize);
+    }
+  }
+}
+
+void transpose(Dtype dtype, const std::byte* from, std::int64_t rows, std::int64_t in,
+               std::int64_t stride, std::byte* to) {
+  switch (dtype_size(dtype)) {
+    case 2:
+      return transpose<2>(from, rows, in, stride, to);
+    case 4:
+      return transpose<4>(from, rows, in, stride, to);
+    case 8:
+      return transpose<8>(from, rows, in, stride, to);
+    default:
+      ATOLL_CHECK(false, "parameters are floats, not {}", dtype_name(dtype));
+  }
+}
+
+// Gives elements to the sink in another dtype, a piece at a time.
+void write_as(Dtype from, std::span<const std::byte> in, Dtype to, const std::string& name,
+              const ByteSink& sink) {
+  if (from == to) {
+    if (!in.empty()) sink(in.data(), in.size());
+    return;
+  }
+  constexpr std::size_t kPiece = 4096;
+  std::array<float, kPiece> values;
+  std::array<std::byte, kPiece * sizeof(double)> bytes;
+  const std::size_t count = in.size() / dtype_size(from);
+  for (std::size_t begin = 0; begin < count; begin += kPiece) {
+    const std::span<float> piece(values.data(), std::min(kPiece, count - begin));
+    convert_to_f32(from, in.subspan(begin * dtype_size(from), piece.size() * dtype_size(from)),
+                   piece);
+    check_fits(piece, to, name);
+    const std::span<std::byte> out(bytes.data(), piece.size() * dtype_size(to));
+    convert_from_f32(piece, to, out);
+    sink(out.data(), out.size());
+  }
+}
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.raw()), tensor.bytes()};
 }
 
 // (rows, in) in memory to (in, rows) in the sink, a band of file rows at a time: a band's strided
 // reads then use every byte of the cache lines they touch.
-void write_transposed(const Tensor& tensor, const ByteSink& sink) {
+void write_transposed(const Tensor& tensor, Dtype to, const std::string& name,
+                      const ByteSink& sink) {
   constexpr std::int64_t kBand = 16;
   const std::int64_t rows = tensor.dim(0);
   const std::int64_t in = tensor.dim(1);
-  const float* data = tensor.data<float>();
-  std::vector<float> band(static_cast<std::size_t>(kBand * rows));
+  const std::size_t size = dtype_size(tensor.dtype());
+  std::vector<std::byte> band(static_cast<std::size_t>(kBand * rows) * size);
   for (std::int64_t begin = 0; begin < in; begin += kBand) {
     const std::int64_t width = std::min(kBand, in - begin);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t i = 0; i < width; ++i) {
-        band[static_cast<std::size_t>(i * rows + r)] = data[r * in + begin + i];
-      }
-    }
-    sink(band.data(), static_cast<std::size_t>(width * rows) * sizeof(float));
-  }
-}
-
-void transpose_into(const std::vector<float>& file, const Tensor& tensor) {
-  const std::int64_t rows = tensor.dim(0);
-  const std::int64_t in = tensor.dim(1);
-  float* data = tensor.data<float>();
-  for (std::int64_t i = 0; i < in; ++i) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      data[r * in + i] = file[static_cast<std::size_t>(i * rows + r)];
-    }
+    transpose(tensor.dtype(), bytes_of(tensor).data() + static_cast<std::size_t>(begin) * size,
+              rows, width, in, band.data());
+    const std::size_t bytes = static_cast<std::size_t>(width * rows) * size;
+    write_as(tensor.dtype(), std::span(band).first(bytes), to, name, sink);
   }
 }
 
@@ -55,23 +97,18 @@ void read_part(const SafetensorsFile& file, const std::string& name, const nn::F
                const Tensor& tensor) {
   const Tensor rows = rows_of(part, tensor);
   if (!part.transposed) {
-    file.read_f32(name, rows);
+    file.read_floats(name, rows);
     return;
   }
-  std::vector<float> transposed(static_cast<std::size_t>(rows.num_elements()));
-  file.read_f32(name, Tensor(transposed.data(), file_spec(part, tensor)));
-  transpose_into(transposed, rows);
+  std::vector<std::byte> transposed(rows.bytes());
+  file.read_floats(name, Tensor(transposed.data(), file_spec(part, tensor, tensor.dtype())));
+  transpose(rows.dtype(), transposed.data(), rows.dim(1), rows.dim(0), rows.dim(0),
+            static_cast<std::byte*>(rows.raw()));
 }
 
 // "transformer.wte.weight" -> "wte.weight": what a base model without its head writes.
 std::string without_first_part(const std::string& name) {
   return name.substr(name.find('.') + 1);
-}
-
-// Buffers that older versions of transformers wrote among the parameters.
-bool is_buffer(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with("rotary_emb.inv_freq");
 }
 
 bool same_values(const HfDirectory& directory, const std::string& a, const std::string& b) {
@@ -87,18 +124,26 @@ std::string embedding_name(std::span<const ParamTensor> params) {
 
 }  // namespace
 
-std::vector<TensorSource> file_sources(std::span<const ParamTensor> params,
-                                       std::string_view prefix) {
+bool is_buffer(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with("rotary_emb.inv_freq");
+}
+
+std::vector<TensorSource> file_sources(std::span<const ParamTensor> params, std::string_view prefix,
+                                       const FileDtypes& dtypes) {
   std::vector<TensorSource> sources;
   for (const ParamTensor& held : params) {
     for (const nn::FileTensor& part : held.param->files) {
       const Tensor rows = rows_of(part, held.tensor);
-      sources.push_back({std::string(prefix) + part.name, file_spec(part, held.tensor),
-                         [rows, transposed = part.transposed](const ByteSink& sink) {
+      const auto chosen = dtypes.find(part.name);
+      const Dtype dtype = chosen == dtypes.end() ? rows.dtype() : chosen->second;
+      const std::string name = std::string(prefix) + part.name;
+      sources.push_back({name, file_spec(part, held.tensor, dtype),
+                         [rows, dtype, name, transposed = part.transposed](const ByteSink& sink) {
                            if (transposed) {
-                             write_transposed(rows, sink);
+                             write_transposed(rows, dtype, name, sink);
                            } else {
-                             sink(rows.raw(), rows.bytes());
+                             write_as(rows.dtype(), bytes_of(rows), dtype, name, sink);
                            }
                          }});
     }
@@ -115,8 +160,10 @@ void read_params(const SafetensorsFile& file, std::span<const ParamTensor> param
   }
 }
 
-void read_params(const HfDirectory& directory, std::span<const ParamTensor> params) {
+FileDtypes read_params(const HfDirectory& directory, std::span<const ParamTensor> params) {
   std::set<std::string> used;
+  const FileDtypes source = directory.source_dtypes();
+  FileDtypes dtypes;
   for (const ParamTensor& held : params) {
     for (const nn::FileTensor& part : held.param->files) {
       std::string name = part.name;
@@ -124,6 +171,7 @@ void read_params(const HfDirectory& directory, std::span<const ParamTensor> para
         name = without_first_part(name);
       }
       read_part(directory.file_of(name), name, part, held.tensor);
+      dtypes[part.name] = source.at(name);
       used.insert(name);
     }
   }
@@ -143,6 +191,7 @@ void read_params(const HfDirectory& directory, std::span<const ParamTensor> para
         "not belong together",
         directory.path().string(), name);
   }
+  return dtypes;
 }
 
 }  // namespace atl::ckpt

@@ -71,6 +71,9 @@ class SafetensorsFile {
 
   /// Copies a tensor whose dtype and shape are those of `out`; throws Error(kUser) otherwise.
   void read(std::string_view name, Tensor out) const;
+  /// Copies a float tensor of any width into one of the same shape and any float dtype: bit for bit
+  /// when the dtypes agree. Throws Error(kUser) when the shapes differ or the file has no floats.
+  void read_floats(std::string_view name, Tensor out) const;
   /// Copies a float tensor of any width as f32. Throws Error(kUser) when the shape is not that of
   /// `out` (which is f32) or the dtype not a float.
   void read_f32(std::string_view name, Tensor out) const;

@@ -9,7 +9,8 @@ namespace atl::ckpt {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Not ordered_json, which looks for a key through all that came before. The bytes give the order.
+using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference reader
 constexpr std::size_t kMaxRank = 8;
@@ -153,7 +154,7 @@ SafetensorsHeader parse_header(std::string_view text) {
     }
   }
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   return header;
 }

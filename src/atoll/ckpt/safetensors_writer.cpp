@@ -33,25 +33,30 @@ Json shape_to_json(const Shape& shape) {
   return dims;
 }
 
-std::string header_of(const Order& order, const Metadata& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::set<std::string_view> names = {"__metadata__"};
-  std::uint64_t offset = 0;
-  for (const TensorSource* source : order) {
-    ATOLL_CHECK(names.insert(source->name).second, "tensor name \"{}\" twice", source->name);
-    const std::uint64_t end = offset + source->spec.bytes();
-    header[source->name] = {{"dtype", safetensors_name(source->spec.dtype)},
-                            {"shape", shape_to_json(source->spec.shape)},
-                            {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string text;
+void append_member(std::string& object, const std::string& key, const Json& value) {
   try {
-    text = header.dump();
+    object += (object.size() > 1 ? "," : "") + Json(key).dump() + ":" + value.dump();
   } catch (const Json::exception& error) {
     ATOLL_CHECK(false, "a name or the metadata is no text: {}", error.what());
   }
+}
+
+std::string header_of(const Order& order, const Metadata& metadata) {
+  // Put together as text: an ordered_json of many keys searches all of them for each new one.
+  std::string text = "{";
+  std::set<std::string_view> names = {"__metadata__"};
+  std::uint64_t offset = 0;
+  if (!metadata.empty()) append_member(text, "__metadata__", metadata);
+  for (const TensorSource* source : order) {
+    ATOLL_CHECK(names.insert(source->name).second, "tensor name \"{}\" twice", source->name);
+    const std::uint64_t end = offset + source->spec.bytes();
+    const Json entry = {{"dtype", safetensors_name(source->spec.dtype)},
+                        {"shape", shape_to_json(source->spec.shape)},
+                        {"data_offsets", {offset, end}}};
+    append_member(text, source->name, entry);
+    offset = end;
+  }
+  text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }

@@ -15,6 +15,7 @@ Command eval_command();
 Command generate_command();
 Command tokenize_command();
 Command plan_command();
+Command import_command();
 Command export_command();
 Command doctor_command();
 Command config_reference_command();

@@ -13,9 +13,6 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr const char* kCarriedNames[] = {"tokenizer.json", "tokenizer_config.json",
-                                         "generation_config.json", "special_tokens_map.json"};
-
 std::vector<ckpt::ParamTensor> values_of(const parallel::ParamStore& store) {
   std::vector<ckpt::ParamTensor> held;
   for (const nn::Param* param : store.params()) held.push_back({param, param->value});
@@ -112,8 +109,12 @@ void load_parameters(const fs::path& directory, parallel::ParamStore& store) {
 
 CarriedFiles read_carried(const fs::path& directory) {
   CarriedFiles carried;
-  for (const char* name : kCarriedNames) {
+  for (const char* name : ckpt::carried_file_names()) {
     if (fs::exists(directory / name)) carried[name] = read_file(directory / name);
+  }
+  // What the files kept narrow, an export gives back as narrow.
+  if (fs::exists(directory / "config.json")) {
+    carried[ckpt::kSourceDtypesFile] = ckpt::HfDirectory(directory).source_dtypes_json();
   }
   return carried;
 }

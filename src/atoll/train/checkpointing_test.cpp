@@ -130,7 +130,9 @@ TEST_P(Checkpointing, ATrainerStateThatIsNoneIsDamaged) {
 TEST_P(Checkpointing, CarriedFilesComeBackAsTheyWere) {
   Bench bench(options(GetParam()));
   const CarriedFiles carried = {{"tokenizer.json", "{ }"}, {"special_tokens_map.json", "{\n}"}};
-  EXPECT_EQ(read_carried(save(bench, kPosition, carried)), carried);
+  CarriedFiles back = read_carried(save(bench, kPosition, carried));
+  EXPECT_EQ(back.erase(ckpt::kSourceDtypesFile), 1U);
+  EXPECT_EQ(back, carried);
 
   nn::ModelConfig config = testing::tiny_model(GetParam());
   config.eos_token = 3;

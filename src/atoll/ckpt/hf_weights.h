@@ -1,0 +1,34 @@
+#pragma once
+
+// The weights of a Hugging Face directory, written: one file, or shards with their index.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "atoll/ckpt/safetensors_writer.h"
+
+namespace atl::ckpt {
+
+/// The shard size that Hugging Face's tools default to, 5 GB.
+inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
+
+/// "5GB", "500MB", "1GiB", "100000": a number of bytes, GB being 10^9 and GiB 2^30. Throws
+/// Error(kUser) naming `option` when it is none or 0.
+std::uint64_t parse_bytes(std::string_view text, const std::string& option);
+
+/// Writes model.safetensors, or, when the tensors take more than `shard_bytes`, shards named
+/// model-00001-of-00003.safetensors and model.safetensors.index.json with `metadata.total_size`.
+/// Tensors keep their order; one that is larger than a shard has one of its own. A tensor is
+/// produced once and never held whole. Throws as write_safetensors.
+void write_weights(const std::filesystem::path& directory, std::span<const TensorSource> sources,
+                   std::uint64_t shard_bytes = kDefaultShardBytes);
+
+/// `config_json` with its "dtype" (older: "torch_dtype") saying `dtype`; other fields stay, in
+/// their order. Throws Error(kDamaged) naming `origin` when it is not a JSON object.
+std::string with_dtype(const std::string& config_json, Dtype dtype, const std::string& origin);
+
+}  // namespace atl::ckpt

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace atl::ckpt {
+
+/// A directory that appears whole or not at all: filled beside its place under another name, then
+/// renamed. Without commit() nothing of it stays.
+class NewDirectory {
+ public:
+  /// Throws Error(kUser) naming `option` (what asked for it) when `path` names no directory, is
+  /// there already, or cannot be made.
+  NewDirectory(const std::filesystem::path& path, const std::string& option);
+  ~NewDirectory();
+  NewDirectory(const NewDirectory&) = delete;
+  NewDirectory& operator=(const NewDirectory&) = delete;
+
+  /// Where to write until commit().
+  const std::filesystem::path& temporary() const { return temporary_; }
+  /// Makes it appear. Throws Error(kIo) when the system refuses. Call once, last.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+};
+
+/// Copies a file to a new one that is on the disk, whole, when this returns.
+void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace atl::ckpt
