@@ -76,6 +76,7 @@ std::int64_t even_block(std::int64_t total, std::int64_t most, std::int64_t unit
 /// multiply of one block on the calling thread.
 void multiply_block(const MatmulBlock& block, const Operands& operands);
 /// pack_b of one block on the calling thread: b as its leading dim says, into packed_block_bytes.
+/// Blocks that read it must have the same sizes (but m), leading dims and layout_m.
 /// `tail_m`: the other number of rows, beside layout_m, of blocks that share it. False when the
 /// kernels read b as it is: then nothing was written.
 bool pack_block(const MatmulBlock& block, std::int64_t tail_m, const float* b, std::byte* packed);

@@ -44,14 +44,16 @@ struct Piece {
   std::int64_t ld;
 };
 
-/// The area of a matrix with rows of `stride` elements, in f32: as it lies, or widened into `room`.
-Piece piece_of(const Tensor& stored, std::int64_t stride, const Area& area, float* room) {
+/// The area of a matrix with rows of `stride` elements, in f32: as it lies, or widened into `room`,
+/// whose rows are `room_ld` apart.
+Piece piece_of(const Tensor& stored, std::int64_t stride, const Area& area, float* room,
+               std::int64_t room_ld) {
   const std::int64_t offset = area.row * stride + area.col;
   if (stored.dtype() == Dtype::kF32) return {stored.data<float>() + offset, stride};
   widen_rows(static_cast<std::size_t>(area.rows), static_cast<std::size_t>(area.cols),
              {stored.data<Bf16>() + offset, static_cast<std::size_t>(stride)},
-             {room, static_cast<std::size_t>(area.cols)});
-  return {room, area.cols};
+             {room, static_cast<std::size_t>(room_ld)});
+  return {room, room_ld};
 }
 
 /// Rows [row, row + rows) and columns [col, col + cols) of c.
@@ -71,7 +73,9 @@ class Group {
 
   void compute() {
     const bool widened_c = args_.c.dtype() == Dtype::kBf16;
-    if (widened_c && args_.accumulate) piece_of(args_.c, args_.shape.n, area_, pieces_.c);
+    if (widened_c && args_.accumulate) {
+      piece_of(args_.c, args_.shape.n, area_, pieces_.c, ldc_);
+    }
     const std::int64_t panel = even_block(args_.shape.k, kMaxPanel, 16);
     for (std::int64_t k = 0; k < args_.shape.k; k += panel) {
       add_panel(k, std::min(panel, args_.shape.k - k));
@@ -86,32 +90,36 @@ class Group {
  private:
   /// Adds the terms [k, k + size) of every sum.
   void add_panel(std::int64_t k, std::int64_t size) {
+    const MatmulShape& shape = args_.shape;
     MatmulBlock block;
+    block.m = grid_.m_block;
     block.n = area_.cols;
     block.k = size;
-    block.a_transposed = args_.shape.transpose == Transpose::kTN;
-    block.b_transposed = args_.shape.transpose == Transpose::kNT;
-    block.bias = args_.bias.defined() && k == 0;
-    block.accumulate = args_.accumulate || k > 0;
+    block.a_transposed = shape.transpose == Transpose::kTN;
+    block.b_transposed = shape.transpose == Transpose::kNT;
+    // The same for all blocks of rows: the packed layout may depend on every leading dim.
+    const std::int64_t a_stride = block.a_transposed ? shape.m : shape.k;
+    const std::int64_t a_room_ld = block.a_transposed ? grid_.m_block : size;
+    block.lda = args_.a.dtype() == Dtype::kF32 ? a_stride : a_room_ld;
     block.ldc = ldc_;
     const Piece b =
         block.b_transposed
-            ? piece_of(args_.b, args_.shape.k, {area_.col, k, area_.cols, size}, pieces_.b)
-            : piece_of(args_.b, args_.shape.n, {k, area_.col, size, area_.cols}, pieces_.b);
+            ? piece_of(args_.b, shape.k, {area_.col, k, area_.cols, size}, pieces_.b, size)
+            : piece_of(args_.b, shape.n, {k, area_.col, size, area_.cols}, pieces_.b, area_.cols);
     block.ldb = b.ld;
     Operands at = {nullptr, b.data, pack(block, b.data), nullptr, nullptr};
     if (at.packed != nullptr) block.layout_m = grid_.m_block;
+    block.bias = args_.bias.defined() && k == 0;
+    block.accumulate = args_.accumulate || k > 0;
     if (block.bias) {
-      at.bias = piece_of(args_.bias, area_.cols, {0, area_.col, 1, area_.cols}, pieces_.bias).data;
+      const Area columns = {0, area_.col, 1, area_.cols};
+      at.bias = piece_of(args_.bias, shape.n, columns, pieces_.bias, area_.cols).data;
     }
     for (std::int64_t row = 0; row < area_.rows; row += grid_.m_block) {
       block.m = std::min(grid_.m_block, area_.rows - row);
-      const Piece a =
-          block.a_transposed
-              ? piece_of(args_.a, args_.shape.m, {k, area_.row + row, size, block.m}, pieces_.a)
-              : piece_of(args_.a, args_.shape.k, {area_.row + row, k, block.m, size}, pieces_.a);
-      block.lda = a.ld;
-      at.a = a.data;
+      const Area rows = block.a_transposed ? Area{k, area_.row + row, size, block.m}
+                                           : Area{area_.row + row, k, block.m, size};
+      at.a = piece_of(args_.a, a_stride, rows, pieces_.a, a_room_ld).data;
       at.c = c_ + row * ldc_;
       multiply_block(block, at);
     }
@@ -120,13 +128,8 @@ class Group {
   /// b in the layout that the kernels like best, when several blocks of rows share the repacking.
   const std::byte* pack(MatmulBlock block, const float* b) {
     if (area_.rows <= grid_.m_block) return nullptr;
-    const std::int64_t m = args_.shape.m;
-    block.m = block.layout_m = grid_.m_block;
-    // What is asked of a must not depend on where a lies, or blocks of one product would differ.
-    block.lda = block.a_transposed ? block.m : block.k;
-    block.bias = block.accumulate = false;
-    block.ldc = block.n;
-    const std::int64_t tail_m = m - (grid_.m_blocks - 1) * grid_.m_block;
+    block.layout_m = grid_.m_block;
+    const std::int64_t tail_m = args_.shape.m - (grid_.m_blocks - 1) * grid_.m_block;
     return pack_block(block, tail_m, b, pieces_.packed) ? pieces_.packed : nullptr;
   }
 
