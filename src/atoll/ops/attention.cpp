@@ -26,7 +26,7 @@ using AttentionImplementation = Implementation<AttentionArgs>;
 template <typename Fn>
 Declined serve_tiled(const Run& run, const AttentionArgs& a, Fn&& fn) {
   if (a.heads.head_dim > cpu::kMaxHeadDim) return "head_dim above 256";
-  return serve_f32(run, a.qkv.dtype(), fn);
+  return serve_f32_or_bf16(run, a.qkv.dtype(), fn);
 }
 
 constexpr AttentionImplementation kForward[] = {
@@ -38,7 +38,7 @@ constexpr AttentionImplementation kForward[] = {
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
-       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
          ref::attention_forward<T>(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
        });
      }},
@@ -54,7 +54,7 @@ constexpr AttentionImplementation kBackward[] = {
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
-       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
          ref::attention_backward<T>(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
                                     a.dqkv);
        });
@@ -71,7 +71,7 @@ constexpr AttentionImplementation kCached[] = {
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
-       return serve_any_float(run, a.qkv.dtype(), [&]<typename T>(T) {
+       return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
          ref::attention_cached<T>(run, a.heads, a.scale, a.mask.window, a.past, a.qkv, a.k_cache,
                                   a.v_cache, a.out);
        });

@@ -4,11 +4,11 @@
 // and a choice of instruction set.
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "atoll/ops/attention.h"
 #include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/ops/storage.h"
 #include "atoll/ops/testing.h"
 #include "hwy/targets.h"
 
@@ -23,8 +23,8 @@ struct AttentionCall {
         qkv(random_tensor<T>({B, rows, layout.qkv_width()}, 1, magnitude)),
         dout(random_tensor<T>({B, rows, layout.query_width()}, 2)),
         out({B, rows, layout.query_width()}),
-        lse({B, layout.num_heads, rows}),
-        dqkv({B, rows, layout.qkv_width()}, std::numeric_limits<T>::quiet_NaN()) {}
+        dqkv({B, rows, layout.qkv_width()}, number<T>(std::nan(""))),
+        lse({B, layout.num_heads, rows}) {}
 
   ops::AttentionMask mask() {
     return {window, document_start.size() == 0 ? Tensor() : document_start.view()};
@@ -40,14 +40,15 @@ struct AttentionCall {
   double scale;
   std::int64_t window = 0;
   OwnedTensor<std::int32_t> document_start;  ///< none when empty
-  OwnedTensor<T> qkv, dout, out, lse, dqkv;
+  OwnedTensor<T> qkv, dout, out, dqkv;
+  OwnedTensor<ops::Compute<T>> lse;
 };
 
 template <typename T>
 void AttentionCall<T>::cached(Run& run, std::int64_t capacity,
                               const std::vector<std::int64_t>& chunks) {
   const std::int64_t B = qkv.shape.dim(0);
-  OwnedTensor<T> keys({B, capacity, heads.kv_width()}, std::numeric_limits<T>::quiet_NaN());
+  OwnedTensor<T> keys({B, capacity, heads.kv_width()}, number<T>(std::nan("")));
   OwnedTensor<T> values = keys;
   std::int64_t past = 0;
   for (const std::int64_t rows : chunks) {

@@ -1,13 +1,15 @@
 #pragma once
 
-// Tiled f32 attention on vector units; arguments as in ops/attention.h, already checked.
+// Tiled attention of f32 and bf16 on vector units; arguments as in ops/attention.h, already
+// checked.
 
 #include "atoll/ops/attention.h"
+#include "atoll/ops/cpu/attention_shape.h"
 
 namespace atl::ops::cpu {
 
 /// The widest head whose tiles fit the fixed buffers.
-constexpr std::int64_t kMaxHeadDim = 256;
+constexpr std::int64_t kMaxHeadDim = kMaxTiledHeadDim;
 
 void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
                        Tensor qkv, Tensor out, Tensor lse);

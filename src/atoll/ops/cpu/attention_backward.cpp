@@ -34,6 +34,15 @@ struct QueryTile {
   std::size_t num_vecs;
 };
 
+// Where rows that are not f32 are widened: 192 KiB more.
+template <class T>
+struct Rooms {
+  RoomForQueries<T> q;
+  RoomForQueries<T> dout;
+  RoomForKeys<T> k;
+  RoomForKeys<T> v;
+};
+
 // to (num_rows, padded(D)) = from (num_rows, D), zero in the padding.
 HWY_INLINE void pack_rows(Rows<const float> from, std::size_t num_rows, std::size_t D,
                           Rows<float> to) {
@@ -43,14 +52,18 @@ HWY_INLINE void pack_rows(Rows<const float> from, std::size_t num_rows, std::siz
   }
 }
 
-HWY_INLINE void pack_queries(const BackwardTask& task, std::size_t h, std::size_t first,
-                             QueryTile& tile) {
+template <class T>
+HWY_INLINE void pack_queries(const BackwardTask<T>& task, std::size_t h, std::size_t first,
+                             QueryTile& tile, Rooms<T>& rooms) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
-  const Rows<const float> q = {task.q + h * D + first * task.qkv_stride, task.qkv_stride};
-  const Rows<const float> out = {task.out + h * D + first * task.out_stride, task.out_stride};
-  const Rows<const float> dout = {task.dout + h * D + first * task.out_stride, task.out_stride};
+  const Rows<const T> out = {task.out + h * D + first * task.out_stride, task.out_stride};
   tile.num_queries = std::min(ld, task.num_rows - first);
+  const Rows<const float> q = in_f32({task.q + h * D + first * task.qkv_stride, task.qkv_stride},
+                                     tile.num_queries, D, rooms.q.data);
+  const Rows<const float> dout =
+      in_f32({task.dout + h * D + first * task.out_stride, task.out_stride}, tile.num_queries, D,
+             rooms.dout.data);
   tile.num_vecs = (tile.num_queries + kLanes - 1) / kLanes;
   pack_transposed(q, tile.num_queries, D, static_cast<float>(task.scale * kLog2E), tile.num_vecs,
                   {tile.q_columns, ld});
@@ -100,26 +113,32 @@ HWY_INLINE void softmax_gradient(const TileOfScores& tile, std::size_t first_row
 }
 
 // All five products of one tile of keys with one tile of queries.
-HWY_INLINE void backward_tile(const BackwardTask& task, const TileOfScores& tile,
-                              QueryTile& queries) {
+template <class T>
+HWY_INLINE void backward_tile(const BackwardTask<T>& task, const TileOfScores& tile,
+                              std::size_t num_keys, QueryTile& queries, Rooms<T>& rooms) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   const std::size_t row_size = padded(D);
   const std::size_t row_vecs = row_size / kLanes;
+  const std::size_t first_key = tile.first_key() * task.qkv_stride;
+  const Rows<const float> keys =
+      in_f32({task.k + first_key, task.qkv_stride}, num_keys, D, rooms.k.data);
+  const Rows<const float> values =
+      in_f32({task.v + first_key, task.qkv_stride}, num_keys, D, rooms.v.data);
   tile.for_bands(
       [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
         const std::size_t num_vecs = end_vec - vec;
         const std::size_t skipped = vec * kLanes;
         const std::size_t num_queries = std::min(queries.num_queries, end_vec * kLanes) - skipped;
         const std::size_t key = tile.first_key() + row;
-        const float* k = task.k + key * task.qkv_stride;
-        const float* v = task.v + key * task.qkv_stride;
+        const float* k = keys.at(row, 0);
+        const float* v = values.at(row, 0);
         float* p = queries.probabilities + row * ld + skipped;
         float* ds = queries.dscores + row * ld + skipped;
-        product(num_rows, num_vecs, D, {k, task.qkv_stride, 1}, {queries.q_columns + skipped, ld},
+        product(num_rows, num_vecs, D, {k, keys.stride, 1}, {queries.q_columns + skipped, ld},
                 {p, ld}, false);
-        product(num_rows, num_vecs, D, {v, task.qkv_stride, 1},
-                {queries.dout_columns + skipped, ld}, {ds, ld}, false);
+        product(num_rows, num_vecs, D, {v, values.stride, 1}, {queries.dout_columns + skipped, ld},
+                {ds, ld}, false);
         softmax_gradient(tile, row, num_rows, vec, end_vec, ld, queries);
         if (task.keys_and_values) {
           product(num_rows, row_vecs, num_queries, {p, ld, 1},
@@ -130,7 +149,7 @@ HWY_INLINE void backward_tile(const BackwardTask& task, const TileOfScores& tile
                   {task.dk + key * row_size, row_size}, true);
         }
         if (task.queries) {
-          product(D, num_vecs, num_rows, {k, 1, task.qkv_stride}, {ds, ld},
+          product(D, num_vecs, num_rows, {k, 1, keys.stride}, {ds, ld},
                   {queries.dq_columns + skipped, ld}, true);
         }
       });
@@ -138,7 +157,8 @@ HWY_INLINE void backward_tile(const BackwardTask& task, const TileOfScores& tile
 
 // Gradients of a range of queries, of a range of keys, or of both (see BackwardTask). Every sum
 // runs over heads, tiles of queries and tiles of keys in ascending order, whatever the ranges.
-void BackwardRange(const BackwardTask& task) {
+template <class T>
+void backward_range(const BackwardTask<T>& task) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   if (task.keys_and_values) {
@@ -148,22 +168,24 @@ void BackwardRange(const BackwardTask& task) {
     std::fill_n(task.dv + begin, size, 0.0F);
   }
   QueryTile queries;
+  Rooms<T> rooms;
   float factor[kMaxQueryTile];
   for (std::size_t h = task.first_head; h < task.end_head; ++h) {
     for (std::size_t first = task.first_query; first < task.end_query; first += ld) {
       const std::size_t begin_key = std::max(task.first_key, task.first_keys.of(first, first));
       if (begin_key >= task.end_key) break;  // later queries begin later still
-      pack_queries(task, h, first, queries);
+      pack_queries(task, h, first, queries, rooms);
       const std::size_t end_key = std::min(task.end_key, first + queries.num_queries);
       for (std::size_t key = begin_key; key < end_key; key += kKeyTile) {
         const std::size_t num_keys = std::min(kKeyTile, end_key - key);
-        backward_tile(task, {key, num_keys, first, queries.num_vecs, queries.first_keys}, queries);
+        backward_tile(task, {key, num_keys, first, queries.num_vecs, queries.first_keys}, num_keys,
+                      queries, rooms);
       }
       if (task.queries) {
         std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scale));
-        unpack_transposed({queries.dq_columns, ld}, factor, queries.num_queries, D,
-                          queries.num_vecs,
-                          {task.dq + h * D + first * task.qkv_stride, task.qkv_stride});
+        unpack_transposed(
+            {queries.dq_columns, ld}, factor, queries.num_queries, D, queries.num_vecs,
+            {task.dq + h * D + first * task.qkv_stride, task.qkv_stride}, rooms.q.data);
       }
     }
   }
@@ -172,13 +194,22 @@ void BackwardRange(const BackwardTask& task) {
     const Vf scale = hn::Set(d, static_cast<float>(task.scale));
     for (std::size_t key = task.first_key; key < task.end_key; ++key) {
       const float* dk = task.dk + key * padded(D);
-      float* dk_row = task.dk_rows + key * task.qkv_stride;
-      for_lanes(D, [&](std::size_t c, auto lanes)
-                       HWY_ATTR { lanes.store(hn::Mul(lanes.load(dk + c), scale), dk_row + c); });
-      std::memcpy(task.dv_rows + key * task.qkv_stride, task.dv + key * padded(D),
-                  D * sizeof(float));
+      const float* dv = task.dv + key * padded(D);
+      T* dk_row = task.dk_rows + key * task.qkv_stride;
+      T* dv_row = task.dv_rows + key * task.qkv_stride;
+      for_lanes(D, [&](std::size_t c, auto lanes) HWY_ATTR {
+        lanes.store(hn::Mul(lanes.load(dk + c), scale), dk_row + c);
+        lanes.store(lanes.load(dv + c), dv_row + c);
+      });
     }
   }
+}
+
+void BackwardRangeF32(const BackwardTask<float>& task) {
+  backward_range(task);
+}
+void BackwardRangeBf16(const BackwardTask<Bf16>& task) {
+  backward_range(task);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -190,7 +221,15 @@ namespace atl::ops::cpu {
 
 namespace {
 
-HWY_EXPORT(BackwardRange);
+HWY_EXPORT(BackwardRangeF32);
+HWY_EXPORT(BackwardRangeBf16);
+
+void run_task(const BackwardTask<float>& task) {
+  HWY_DYNAMIC_DISPATCH(BackwardRangeF32)(task);
+}
+void run_task(const BackwardTask<Bf16>& task) {
+  HWY_DYNAMIC_DISPATCH(BackwardRangeBf16)(task);
+}
 
 // Keys per task of the split backward pass: each task packs every later query once.
 constexpr std::int64_t kKeysPerTask = 4 * kKeyTile;
@@ -203,41 +242,42 @@ struct Operands {
   Tensor qkv, out, lse, dout, dqkv;
   float* scratch;
 
-  BackwardTask task(std::int64_t index) const {
-    const std::int64_t T = qkv.dim(1);
+  template <typename T>
+  BackwardTask<T> task(std::int64_t index) const {
+    const std::int64_t num_rows = qkv.dim(1);
     const std::int64_t D = heads.head_dim;
     const std::int64_t group = heads.num_heads / heads.num_kv_heads;
     const std::int64_t b = index / heads.num_kv_heads;
     const std::int64_t kv_head = index % heads.num_kv_heads;
-    const std::int64_t q = b * T * heads.qkv_width() + kv_head * group * D;
-    const std::int64_t k = b * T * heads.qkv_width() + heads.query_width() + kv_head * D;
+    const std::int64_t q = b * num_rows * heads.qkv_width() + kv_head * group * D;
+    const std::int64_t k = b * num_rows * heads.qkv_width() + heads.query_width() + kv_head * D;
     const std::int64_t v = k + heads.kv_width();
-    const std::int64_t attended = b * T * heads.query_width() + kv_head * group * D;
+    const std::int64_t attended = b * num_rows * heads.query_width() + kv_head * group * D;
     const auto row_size = static_cast<std::int64_t>(padded(static_cast<std::size_t>(D)));
-    BackwardTask task;
-    task.q = qkv.data<float>() + q;
-    task.k = qkv.data<float>() + k;
-    task.v = qkv.data<float>() + v;
-    task.out = out.data<float>() + attended;
-    task.dout = dout.data<float>() + attended;
-    task.lse = lse.data<float>() + (b * heads.num_heads + kv_head * group) * T;
-    task.dq = dqkv.data<float>() + q;
-    task.dk_rows = dqkv.data<float>() + k;
-    task.dv_rows = dqkv.data<float>() + v;
-    task.dk = scratch + index * 2 * T * row_size;
-    task.dv = task.dk + T * row_size;
+    BackwardTask<T> task;
+    task.q = qkv.data<T>() + q;
+    task.k = qkv.data<T>() + k;
+    task.v = qkv.data<T>() + v;
+    task.out = out.data<T>() + attended;
+    task.dout = dout.data<T>() + attended;
+    task.lse = lse.data<float>() + (b * heads.num_heads + kv_head * group) * num_rows;
+    task.dq = dqkv.data<T>() + q;
+    task.dk_rows = dqkv.data<T>() + k;
+    task.dv_rows = dqkv.data<T>() + v;
+    task.dk = scratch + index * 2 * num_rows * row_size;
+    task.dv = task.dk + num_rows * row_size;
     task.qkv_stride = static_cast<std::size_t>(heads.qkv_width());
     task.out_stride = static_cast<std::size_t>(heads.query_width());
     task.head_dim = static_cast<std::size_t>(D);
-    task.num_rows = static_cast<std::size_t>(T);
+    task.num_rows = static_cast<std::size_t>(num_rows);
     task.first_keys.window = static_cast<std::size_t>(mask.window);
     if (mask.document_start.defined()) {
-      task.first_keys.document_start = document_starts(mask.document_start) + b * T;
+      task.first_keys.document_start = document_starts(mask.document_start) + b * num_rows;
     }
     task.scale = scale;
     task.end_head = static_cast<std::size_t>(group);
-    task.end_query = static_cast<std::size_t>(T);
-    task.end_key = static_cast<std::size_t>(T);
+    task.end_query = static_cast<std::size_t>(num_rows);
+    task.end_key = static_cast<std::size_t>(num_rows);
     return task;
   }
 };
@@ -248,6 +288,44 @@ struct Operands {
 bool one_sweep(std::int64_t num_pairs, std::int64_t num_threads) {
   const std::int64_t rounds = (num_pairs + num_threads - 1) / num_threads;
   return 5 * rounds * num_threads <= 7 * num_pairs;
+}
+
+// The number of threads chooses between the two, which is allowed only because both add up every
+// gradient in the same order and so give the same bits.
+template <typename T>
+void run_ranges(Run& run, const Operands& operands) {
+  const HeadLayout& heads = operands.heads;
+  const std::int64_t num_rows = operands.qkv.dim(1);
+  const std::int64_t num_pairs = operands.qkv.dim(0) * heads.num_kv_heads;
+  const std::int64_t group = heads.num_heads / heads.num_kv_heads;
+  if (one_sweep(num_pairs, run.threads().num_threads())) {
+    run.threads().run(num_pairs, [&](std::int64_t index) { run_task(operands.task<T>(index)); });
+    return;
+  }
+  const std::int64_t key_tasks = (num_rows + kKeysPerTask - 1) / kKeysPerTask;
+  run.threads().run(key_tasks * num_pairs, [&](std::int64_t index) {
+    BackwardTask<T> task = operands.task<T>(index % num_pairs);
+    task.queries = false;
+    // The first keys are seen by the most queries, so the longest tasks go first.
+    const std::int64_t first = index / num_pairs * kKeysPerTask;
+    task.first_key = static_cast<std::size_t>(first);
+    task.end_key = static_cast<std::size_t>(std::min(num_rows, first + kKeysPerTask));
+    const std::size_t tile = query_tile(task.head_dim);
+    task.first_query = task.first_key / tile * tile;
+    run_task(task);
+  });
+  const auto tile = static_cast<std::int64_t>(query_tile(static_cast<std::size_t>(heads.head_dim)));
+  const std::int64_t query_tasks = (num_rows + tile - 1) / tile;
+  run.threads().run(query_tasks * num_pairs * group, [&](std::int64_t index) {
+    BackwardTask<T> task = operands.task<T>(index % num_pairs);
+    task.keys_and_values = false;
+    task.first_head = static_cast<std::size_t>(index / num_pairs % group);
+    task.end_head = task.first_head + 1;
+    const std::int64_t first = (query_tasks - 1 - index / num_pairs / group) * tile;
+    task.first_query = static_cast<std::size_t>(first);
+    task.end_query = static_cast<std::size_t>(std::min(num_rows, first + tile));
+    run_task(task);
+  });
 }
 
 }  // namespace
@@ -262,47 +340,13 @@ std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec
 
 void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
                         Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
-  const std::int64_t T = qkv.dim(1);
-  const std::int64_t num_pairs = qkv.dim(0) * heads.num_kv_heads;
-  const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const std::size_t bytes = attention_backward_scratch_bytes(heads, qkv.spec());
   Run inner = run;
   const Tensor scratch = inner.take_scratch({Dtype::kU8, {static_cast<std::int64_t>(bytes)}});
   const Operands operands = {
       heads, scale, mask, qkv, out, lse, dout, dqkv, static_cast<float*>(scratch.raw())};
-
-  // The number of threads chooses between the two, which is allowed only because both add up every
-  // gradient in the same order and so give the same bits.
-  if (one_sweep(num_pairs, run.threads().num_threads())) {
-    run.threads().run(num_pairs, [&](std::int64_t index) {
-      HWY_DYNAMIC_DISPATCH(BackwardRange)(operands.task(index));
-    });
-    return;
-  }
-  const std::int64_t key_tasks = (T + kKeysPerTask - 1) / kKeysPerTask;
-  run.threads().run(key_tasks * num_pairs, [&](std::int64_t index) {
-    BackwardTask task = operands.task(index % num_pairs);
-    task.queries = false;
-    // The first keys are seen by the most queries, so the longest tasks go first.
-    const std::int64_t first = index / num_pairs * kKeysPerTask;
-    task.first_key = static_cast<std::size_t>(first);
-    task.end_key = static_cast<std::size_t>(std::min(T, first + kKeysPerTask));
-    const std::size_t tile = query_tile(task.head_dim);
-    task.first_query = task.first_key / tile * tile;
-    HWY_DYNAMIC_DISPATCH(BackwardRange)(task);
-  });
-  const auto tile = static_cast<std::int64_t>(query_tile(static_cast<std::size_t>(heads.head_dim)));
-  const std::int64_t query_tasks = (T + tile - 1) / tile;
-  run.threads().run(query_tasks * num_pairs * group, [&](std::int64_t index) {
-    BackwardTask task = operands.task(index % num_pairs);
-    task.keys_and_values = false;
-    task.first_head = static_cast<std::size_t>(index / num_pairs % group);
-    task.end_head = task.first_head + 1;
-    const std::int64_t first = (query_tasks - 1 - index / num_pairs / group) * tile;
-    task.first_query = static_cast<std::size_t>(first);
-    task.end_query = static_cast<std::size_t>(std::min(T, first + tile));
-    HWY_DYNAMIC_DISPATCH(BackwardRange)(task);
-  });
+  if (qkv.dtype() == Dtype::kBf16) return run_ranges<Bf16>(run, operands);
+  run_ranges<float>(run, operands);
 }
 
 }  // namespace atl::ops::cpu

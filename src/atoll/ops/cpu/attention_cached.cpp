@@ -3,6 +3,7 @@
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
+#include "atoll/ops/storage.h"
 
 // clang-format off
 #include "atoll/ops/cpu/highway_targets.h"
@@ -18,7 +19,8 @@ namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
 // scores[i] = scale q . k_i, and a padding up to whole vectors that weighs nothing.
-HWY_INLINE void decode_scores(const DecodeTask& task, const float* k, std::size_t num_keys,
+template <class T>
+HWY_INLINE void decode_scores(const DecodeTask<T>& task, const T* k, std::size_t num_keys,
                               float* scores) {
   for (std::size_t i = 0; i < num_keys; ++i, k += task.kv_stride) {
     const TwoSums sums =
@@ -47,14 +49,15 @@ HWY_INLINE float decode_softmax(float* scores, std::size_t num_keys, float old_m
 }
 
 // out += sum of weights[i] v_i, after out *= shrink; two rows at a time halve the traffic of out.
-HWY_INLINE void decode_values(const DecodeTask& task, const float* v, const float* weights,
+template <class T>
+HWY_INLINE void decode_values(const DecodeTask<T>& task, const T* v, const float* weights,
                               std::size_t num_keys, float shrink, float* out) {
   const F32 d;
   const std::size_t D = task.head_dim;
   for_lanes(D, [&](std::size_t c, auto lanes) HWY_ATTR {
     Vf even = hn::Mul(lanes.load(out + c), hn::Set(d, shrink));
     Vf odd = hn::Zero(d);
-    const float* p = v + c;
+    const T* p = v + c;
     std::size_t i = 0;
     for (; i + 2 <= num_keys; i += 2, p += 2 * task.kv_stride) {
       even = hn::MulAdd(hn::Set(d, weights[i]), lanes.load(p), even);
@@ -67,7 +70,8 @@ HWY_INLINE void decode_values(const DecodeTask& task, const float* v, const floa
 
 // All query heads of one key-value head take each block of keys while it is in the first-level
 // cache, so that memory is read once however many heads share it. `partials` lie `stride` apart.
-void DecodeRange(const DecodeTask& task, std::size_t num_heads, std::size_t stride) {
+template <class T>
+void decode_range(const DecodeTask<T>& task, std::size_t num_heads, std::size_t stride) {
   HWY_ALIGN float scores[kKeyTile];
   for (std::size_t h = 0; h < num_heads; ++h) {
     float* partial = task.partial + h * stride;
@@ -77,7 +81,7 @@ void DecodeRange(const DecodeTask& task, std::size_t num_heads, std::size_t stri
   for (std::size_t key = 0; key < task.num_keys; key += kKeyTile) {
     const std::size_t num_keys = std::min(kKeyTile, task.num_keys - key);
     for (std::size_t h = 0; h < num_heads; ++h) {
-      DecodeTask head = task;
+      DecodeTask<T> head = task;
       head.q += h * task.head_dim;
       float* partial = task.partial + h * stride;
       decode_scores(head, task.k + key * task.kv_stride, num_keys, scores);
@@ -91,6 +95,13 @@ void DecodeRange(const DecodeTask& task, std::size_t num_heads, std::size_t stri
   }
 }
 
+void DecodeRangeF32(const DecodeTask<float>& task, std::size_t num_heads, std::size_t stride) {
+  decode_range(task, num_heads, stride);
+}
+void DecodeRangeBf16(const DecodeTask<Bf16>& task, std::size_t num_heads, std::size_t stride) {
+  decode_range(task, num_heads, stride);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace atl::ops::cpu
 HWY_AFTER_NAMESPACE();
@@ -100,7 +111,15 @@ namespace atl::ops::cpu {
 
 namespace {
 
-HWY_EXPORT(DecodeRange);
+HWY_EXPORT(DecodeRangeF32);
+HWY_EXPORT(DecodeRangeBf16);
+
+void run_task(const DecodeTask<float>& task, std::size_t num_heads, std::size_t stride) {
+  HWY_DYNAMIC_DISPATCH(DecodeRangeF32)(task, num_heads, stride);
+}
+void run_task(const DecodeTask<Bf16>& task, std::size_t num_heads, std::size_t stride) {
+  HWY_DYNAMIC_DISPATCH(DecodeRangeBf16)(task, num_heads, stride);
+}
 
 // A long cache is cut into ranges, so that one sequence with few heads still feeds many threads.
 constexpr std::int64_t kMinRange = 256;
@@ -111,23 +130,26 @@ std::int64_t partial_size(const HeadLayout& heads) {
 }
 
 // out = the ranges' results, each weighted by exp(its maximum - the largest one) and its sum.
+template <typename T>
 void merge_ranges(const float* partials, std::int64_t num_ranges, std::int64_t range_stride,
-                  std::int64_t D, float* out) {
+                  std::int64_t D, T* out) {
+  float total[kMaxTiledHeadDim];
   float max = partials[0];
   for (std::int64_t r = 1; r < num_ranges; ++r) max = std::max(max, partials[r * range_stride]);
   float sum = 0;
-  std::fill_n(out, D, 0.0F);
+  std::fill_n(total, D, 0.0F);
   for (std::int64_t r = 0; r < num_ranges; ++r) {
     const float* partial = partials + r * range_stride;
     const float weight = std::exp2(partial[0] - max);
     sum += weight * partial[1];
-    for (std::int64_t d = 0; d < D; ++d) out[d] += weight * partial[2 + d];
+    for (std::int64_t d = 0; d < D; ++d) total[d] += weight * partial[2 + d];
   }
   const float inverse = 1.0F / sum;
-  for (std::int64_t d = 0; d < D; ++d) out[d] *= inverse;
+  for (std::int64_t d = 0; d < D; ++d) out[d] = narrow<T>(total[d] * inverse);
 }
 
-void decode(Run& run, const HeadLayout& heads, const ForwardOperands& operands, std::int64_t B) {
+template <typename T>
+void decode(Run& run, const HeadLayout& heads, const ForwardOperands<T>& operands, std::int64_t B) {
   const std::int64_t D = heads.head_dim;
   const std::int64_t end_key = operands.past + 1;
   const std::int64_t first_key =
@@ -148,7 +170,7 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands& operands, 
     const std::int64_t kv_head = index / num_ranges % heads.num_kv_heads;
     const std::int64_t kv =
         b * operands.kv_batch_stride + (first_key + r * range) * operands.kv_stride + kv_head * D;
-    const DecodeTask task = {
+    const DecodeTask<T> task = {
         operands.qkv + b * heads.qkv_width() + kv_head * group * D,
         operands.k + kv,
         operands.v + kv,
@@ -157,11 +179,30 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands& operands, 
         static_cast<std::size_t>(D),
         static_cast<float>(operands.scale * kLog2E),
         partials + r * range_stride + (b * heads.num_heads + kv_head * group) * size};
-    HWY_DYNAMIC_DISPATCH(DecodeRange)
-    (task, static_cast<std::size_t>(group), static_cast<std::size_t>(size));
+    run_task(task, static_cast<std::size_t>(group), static_cast<std::size_t>(size));
   });
   for (std::int64_t row = 0; row < B * heads.num_heads; ++row) {
     merge_ranges(partials + row * size, num_ranges, range_stride, D, operands.out + row * D);
+  }
+}
+
+template <typename T>
+void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window, std::int64_t past,
+            const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, const Tensor& out) {
+  ForwardOperands<T> operands;
+  operands.qkv = qkv.data<T>();
+  operands.k = k_cache.data<T>();
+  operands.v = v_cache.data<T>();
+  operands.kv_stride = heads.kv_width();
+  operands.kv_batch_stride = k_cache.dim(1) * heads.kv_width();
+  operands.out = out.data<T>();
+  operands.past = past;
+  operands.window = window;
+  operands.scale = scale;
+  if (qkv.dim(1) == 1) {
+    decode(run, heads, operands, qkv.dim(0));
+  } else {
+    forward_tiles(run, qkv.dim(0), qkv.dim(1), heads, operands);
   }
 }
 
@@ -175,21 +216,10 @@ std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& 
 
 void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
                       std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
-  ForwardOperands operands;
-  operands.qkv = qkv.data<float>();
-  operands.k = k_cache.data<float>();
-  operands.v = v_cache.data<float>();
-  operands.kv_stride = heads.kv_width();
-  operands.kv_batch_stride = k_cache.dim(1) * heads.kv_width();
-  operands.out = out.data<float>();
-  operands.past = past;
-  operands.window = window;
-  operands.scale = scale;
-  if (qkv.dim(1) == 1) {
-    decode(run, heads, operands, qkv.dim(0));
-  } else {
-    forward_tiles(run, qkv.dim(0), qkv.dim(1), heads, operands);
+  if (qkv.dtype() == Dtype::kBf16) {
+    return cached<Bf16>(run, heads, scale, window, past, qkv, k_cache, v_cache, out);
   }
+  cached<float>(run, heads, scale, window, past, qkv, k_cache, v_cache, out);
 }
 
 }  // namespace atl::ops::cpu

@@ -15,6 +15,8 @@ constexpr std::size_t kMaxQueryTile = 64;
 constexpr std::size_t kDiagonalBand = 16;
 /// Elements of the buffers that hold one tile of queries, keys or values: 32 KiB.
 constexpr std::size_t kTileElements = 8192;
+/// The widest head that those buffers hold.
+constexpr std::size_t kMaxTiledHeadDim = 256;
 /// What padded rows are a multiple of: the widest vector of any instruction set.
 constexpr std::size_t kRowAlignment = 16;
 

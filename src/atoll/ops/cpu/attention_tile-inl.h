@@ -208,6 +208,36 @@ HWY_INLINE void pack_transposed(Rows<const float> rows, std::size_t num_rows, st
   }
 }
 
+/// Room for kElements of f32 where rows stored as T have to be widened; none where they are f32.
+template <class T, std::size_t kElements>
+struct Room {
+  HWY_ALIGN float data[kElements];
+};
+template <std::size_t kElements>
+struct Room<float, kElements> {
+  float* data = nullptr;
+};
+template <class T>
+using RoomForQueries = Room<T, kTileElements>;
+template <class T>
+using RoomForKeys = Room<T, kKeyTile * kMaxTiledHeadDim>;
+
+/// num_rows rows of D elements in f32: where they lie, or widened into `room`.
+HWY_INLINE Rows<const float> in_f32(Rows<const float> rows, std::size_t, std::size_t, float*) {
+  return rows;
+}
+HWY_INLINE Rows<const float> in_f32(Rows<const Bf16> rows, std::size_t num_rows, std::size_t D,
+                                    float* room) {
+  const Rows<float> wide = {room, padded(D)};
+  for (std::size_t row = 0; row < num_rows; ++row) {
+    const Bf16* from = rows.at(row, 0);
+    float* to = wide.at(row, 0);
+    for_lanes(
+        D, [&](std::size_t i, auto lanes) HWY_ATTR { lanes.store(lanes.load(from + i), to + i); });
+  }
+  return {room, padded(D)};
+}
+
 /// rows = (columns * factor per query)^T; destroys columns, which has D up to a multiple of 4 rows.
 HWY_INLINE void unpack_transposed(Rows<float> columns, const float* factor, std::size_t num_rows,
                                   std::size_t D, std::size_t num_vecs, Rows<float> rows) {
@@ -225,6 +255,24 @@ HWY_INLINE void unpack_transposed(Rows<float> columns, const float* factor, std:
                   (D - d) * sizeof(float));
     }
   }
+}
+
+/// The same for rows in bf16, by way of `room`, from where they are rounded once.
+HWY_INLINE void unpack_transposed(Rows<float> columns, const float* factor, std::size_t num_rows,
+                                  std::size_t D, std::size_t num_vecs, Rows<Bf16> rows,
+                                  float* room) {
+  const Rows<float> wide = {room, padded(D)};
+  unpack_transposed(columns, factor, num_rows, D, num_vecs, wide);
+  for (std::size_t row = 0; row < num_rows; ++row) {
+    const float* from = wide.at(row, 0);
+    Bf16* to = rows.at(row, 0);
+    for_lanes(
+        D, [&](std::size_t i, auto lanes) HWY_ATTR { lanes.store(lanes.load(from + i), to + i); });
+  }
+}
+HWY_INLINE void unpack_transposed(Rows<float> columns, const float* factor, std::size_t num_rows,
+                                  std::size_t D, std::size_t num_vecs, Rows<float> rows, float*) {
+  unpack_transposed(columns, factor, num_rows, D, num_vecs, rows);
 }
 
 /// The scores of one tile of keys against one tile of queries: element (key, query) of the

@@ -1,7 +1,8 @@
 #pragma once
 
 // What the parts of the tiled attention hand to each other. Keys and values may lie anywhere: in
-// the fused qkv tensor (training) or in the caches of a generation.
+// the fused qkv tensor (training) or in the caches of a generation. T is what they are stored in,
+// float or Bf16; sums and statistics are f32.
 
 #include "atoll/ops/cpu/attention_shape.h"
 #include "atoll/ops/rope.h"
@@ -16,11 +17,12 @@ constexpr float kHiddenScore = -1e30F;
 constexpr float kMaskedScore = 2 * kHiddenScore;
 
 /// One tile of queries of one head. Rows of q, k, v and out lie `stride` elements apart.
+template <typename T>
 struct ForwardTask {
-  const float* q = nullptr;
-  const float* k = nullptr;  ///< key 0 of the sequence
-  const float* v = nullptr;
-  float* out = nullptr;
+  const T* q = nullptr;
+  const T* k = nullptr;  ///< key 0 of the sequence
+  const T* v = nullptr;
+  T* out = nullptr;
   float* lse = nullptr;  ///< of the tile's first query; may be null
   std::size_t q_stride = 0;
   std::size_t kv_stride = 0;
@@ -33,10 +35,11 @@ struct ForwardTask {
 };
 
 /// The query heads of one key-value head, one query each, against a range of keys.
+template <typename T>
 struct DecodeTask {
-  const float* q = nullptr;
-  const float* k = nullptr;
-  const float* v = nullptr;
+  const T* q = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
   std::size_t kv_stride = 0;
   std::size_t num_keys = 0;
   std::size_t head_dim = 0;
@@ -48,16 +51,17 @@ struct DecodeTask {
 
 /// The gradients of one key-value head and its query heads, for a range of queries, of keys, or of
 /// both. Pointers are those of query 0, key 0 and the first query head of the group.
+template <typename T>
 struct BackwardTask {
-  const float* q = nullptr;
-  const float* k = nullptr;
-  const float* v = nullptr;
-  const float* out = nullptr;
-  const float* dout = nullptr;
+  const T* q = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
+  const T* out = nullptr;
+  const T* dout = nullptr;
   const float* lse = nullptr;  ///< (group, num_rows)
-  float* dq = nullptr;
-  float* dk_rows = nullptr;  ///< where dk and dv end up, rows qkv_stride apart
-  float* dv_rows = nullptr;
+  T* dq = nullptr;
+  T* dk_rows = nullptr;  ///< where dk and dv end up, rows qkv_stride apart
+  T* dv_rows = nullptr;
   float* dk = nullptr;  ///< where they are summed: (num_rows, padded(head_dim))
   float* dv = nullptr;
   std::size_t qkv_stride = 0;
@@ -74,13 +78,14 @@ struct BackwardTask {
 };
 
 /// Where the operands of a whole call lie.
+template <typename T>
 struct ForwardOperands {
-  const float* qkv = nullptr;  ///< (B, T, qkv_width), for its queries
-  const float* k = nullptr;    ///< key head 0 of key 0 of sequence 0
-  const float* v = nullptr;
+  const T* qkv = nullptr;  ///< (B, T, qkv_width), for its queries
+  const T* k = nullptr;    ///< key head 0 of key 0 of sequence 0
+  const T* v = nullptr;
   std::int64_t kv_stride = 0;        ///< from key to key
   std::int64_t kv_batch_stride = 0;  ///< from sequence to sequence
-  float* out = nullptr;              ///< (B, T, query_width)
+  T* out = nullptr;                  ///< (B, T, query_width)
   float* lse = nullptr;              ///< (B, num_heads, T) or null
   std::int64_t past = 0;             ///< position of the first query
   std::int64_t window = 0;           ///< see ops::AttentionMask
@@ -89,8 +94,10 @@ struct ForwardOperands {
   double scale = 1;
 };
 
-/// Runs every tile of queries of every head, in parallel.
-void forward_tiles(Run& run, std::int64_t B, std::int64_t T, const HeadLayout& heads,
-                   const ForwardOperands& operands);
+/// Runs every tile of queries of every head, in parallel, for B sequences of `num_rows` queries.
+void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
+                   const ForwardOperands<float>& operands);
+void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
+                   const ForwardOperands<Bf16>& operands);
 
 }  // namespace atl::ops::cpu
