@@ -78,8 +78,8 @@ struct StepArgs {
 };
 
 /// A contiguous piece of optimizer state: one number for each element [begin, begin +
-/// tensor.num_elements()) of the flat vector. Pieces of one name never overlap; a ParamRange lies
-/// in one piece or in none of that name.
+/// tensor.num_elements()) of the flat vector. Pieces of one name never overlap, and ranges that
+/// touch share one.
 struct StateTensor {
   std::string name;
   std::int64_t begin = 0;

@@ -266,6 +266,25 @@ TEST(Optimizer, KeepsNoMoreStateThanItsRuleNeeds) {
             sizeof(float) * static_cast<std::size_t>(2 * all + (all - matrices)));
 }
 
+TEST(Optimizer, RangesThatTouchShareAPieceOfState) {
+  EXPECT_EQ(Bench<float>({}).optimizer->state().size(), 2U) << "one piece of each moment";
+  const std::vector<ParamRange> apart = {kOracleRanges[0], kOracleRanges[1], kOracleRanges[3]};
+  EXPECT_EQ(Bench<float>({}, 1, apart).optimizer->state().size(), 4U);
+}
+
+TEST(Optimizer, HowTheVectorIsCutIntoRangesChangesNoDraw) {
+  const OptimizerOptions options = {
+      .kind = OptimizerKind::kLion, .weight_decay = 0, .masters = Masters::kStochastic};
+  const std::vector<ParamRange> whole = {{0, kOracleSize, true}};
+  const std::vector<ParamRange> cut = {
+      {0, 5, true}, {5, 30, false}, {35, 1, true}, {36, kOracleSize - 36, false}};
+  Bench<Bf16> one(options, 2, whole);
+  Bench<Bf16> many(options, 2, cut);
+  one.take_all();
+  many.take_all();
+  EXPECT_EQ(many.values, one.values);
+}
+
 TEST(Optimizer, ALongStepOfBf16IsNotLostWithMasters) {
   // 64 steps of 2^-14: each far below the spacing at 1, together half of it.
   constexpr ParamRange kRange[] = {{0, kOracleSize}};
