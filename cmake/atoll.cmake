@@ -17,10 +17,12 @@ if(ATOLL_DEBUG_CHECKS)
   target_compile_definitions(atoll_options INTERFACE ATOLL_DEBUG_CHECKS=1)
 endif()
 if(ATOLL_SANITIZE)
-  # GCC's instrumentation makes it see uninitialised values in <functional> that are not there.
   target_compile_options(atoll_options INTERFACE -fsanitize=${ATOLL_SANITIZE}
-                                                 -fno-sanitize-recover=all -fno-omit-frame-pointer
-                                                 -Wno-maybe-uninitialized)
+                                                 -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC's instrumentation makes it see uninitialised values in <functional> that are not there.
+    target_compile_options(atoll_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
   target_link_options(atoll_options INTERFACE -fsanitize=${ATOLL_SANITIZE})
 endif()
 

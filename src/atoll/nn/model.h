@@ -64,13 +64,20 @@ struct ModelConfig {
   }
 };
 
+/// What a block computes again in the backward pass instead of keeping it.
+enum class RecomputeMode {
+  kNone,
+  kSelective,  ///< the MLP branch, which holds most of a block's activations
+  kFull,       ///< the whole block
+};
+
 /// What a run decides about a model, beside its shape.
 struct BuildOptions {
   Dtype dtype = Dtype::kF32;
   /// Positions that will be used: the rows of the rotation table. 0: config.max_positions.
   std::int64_t max_positions = 0;
-  bool recompute = false;  ///< full-block recompute
-  double dropout = 0;      ///< on the embedding and on both residual branches
+  RecomputeMode recompute = RecomputeMode::kNone;
+  double dropout = 0;  ///< on the embedding and on both residual branches
 };
 
 /// A model as stages from tokens to loss. stages.front() is the Embedding, stages.back() the head;

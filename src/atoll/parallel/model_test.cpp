@@ -125,7 +125,7 @@ TEST(Llama, WholeModelGradientsMatchFiniteDifferences) {
 }
 
 TEST(Llama, WholeModelGradientsMatchFiniteDifferencesWithDropoutAndRecompute) {
-  expect_gradients(llama(true), {.recompute = true, .dropout = 0.3});
+  expect_gradients(llama(true), {.recompute = nn::RecomputeMode::kFull, .dropout = 0.3});
 }
 
 TEST(Gpt2, WholeModelGradientsMatchFiniteDifferences) {
@@ -133,7 +133,7 @@ TEST(Gpt2, WholeModelGradientsMatchFiniteDifferences) {
 }
 
 TEST(Gpt2, WholeModelGradientsMatchFiniteDifferencesWithDropoutAndRecompute) {
-  expect_gradients(gpt2(), {.recompute = true, .dropout = 0.3});
+  expect_gradients(gpt2(), {.recompute = nn::RecomputeMode::kFull, .dropout = 0.3});
 }
 
 // A size at which every fast path has tails and several tasks.
@@ -163,10 +163,16 @@ TEST(Runner, RecomputeChangesNoBitAndTakesLessMemory) {
   nn::ModelConfig config = wider(llama(true));
   config.num_layers = 6;
   Bench kept(config, {.dropout = 0.1}, 2, 3, 70);
-  Bench again(config, {.recompute = true, .dropout = 0.1}, 2, 3, 70);
-  EXPECT_EQ(kept.train(), again.train());
+  Bench again(config, {.recompute = nn::RecomputeMode::kFull, .dropout = 0.1}, 2, 3, 70);
+  Bench mlps(config, {.recompute = nn::RecomputeMode::kSelective, .dropout = 0.1}, 2, 3, 70);
+  const double loss = kept.train();
+  EXPECT_EQ(loss, again.train());
+  EXPECT_EQ(loss, mlps.train());
   EXPECT_EQ(kept.grads(), again.grads());
+  EXPECT_EQ(kept.grads(), mlps.grads());
   EXPECT_LT(again.arena->bytes(), kept.arena->bytes() * 3 / 4);
+  EXPECT_LT(mlps.arena->bytes(), kept.arena->bytes() * 9 / 10);
+  EXPECT_LT(again.arena->bytes(), mlps.arena->bytes());
 }
 
 TEST(Runner, SinglePrecisionAgreesWithDouble) {

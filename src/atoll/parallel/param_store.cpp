@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/base/rng.h"
+#include "atoll/parallel/param_ranges.h"
 
 namespace atl::parallel {
 
@@ -23,28 +24,42 @@ class Collector final : public nn::ParamVisitor {
   }
 };
 
+// A parameter's elements, and those up to the next cache line.
+std::int64_t padded_elements(const nn::Param& param) {
+  return static_cast<std::int64_t>(align_up(param.spec.bytes()) / dtype_size(param.spec.dtype));
+}
+
 template <typename T>
 void fill(Run& run, const nn::Param& param, std::uint64_t seed, std::uint64_t number) {
+  using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
   T* values = param.value.data<T>();
+  const auto store = [](Compute value, T& to) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      to = to_bf16(value);
+    } else {
+      to = value;
+    }
+  };
   const RngStream stream(seed, RngPurpose::kInit, number);
   constexpr std::int64_t kGrain = 1 << 14;
-  run.threads().run_chunked(
-      param.value.num_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          switch (param.init.kind) {
-            case nn::Init::Kind::kZero:
-              values[i] = 0;
-              break;
-            case nn::Init::Kind::kOne:
-              values[i] = 1;
-              break;
-            case nn::Init::Kind::kNormal:
-              values[i] =
-                  static_cast<T>(param.init.stddev) * stream.normal(static_cast<std::uint64_t>(i));
-              break;
-          }
-        }
-      });
+  run.threads().run_chunked(param.value.num_elements(), kGrain,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              for (std::int64_t i = begin; i < end; ++i) {
+                                switch (param.init.kind) {
+                                  case nn::Init::Kind::kZero:
+                                    store(0, values[i]);
+                                    break;
+                                  case nn::Init::Kind::kOne:
+                                    store(1, values[i]);
+                                    break;
+                                  case nn::Init::Kind::kNormal:
+                                    store(static_cast<Compute>(param.init.stddev) *
+                                              stream.normal(static_cast<std::uint64_t>(i)),
+                                          values[i]);
+                                    break;
+                                }
+                              }
+                            });
 }
 
 }  // namespace
@@ -54,24 +69,33 @@ ParamStore::ParamStore(nn::Model& model, bool training) : model_(model), trainin
   model.visit(collector);
   params_ = std::move(collector.params);
   constants_ = std::move(collector.constants);
-  std::int64_t end = 0;
-  for (const nn::Param* param : params_) {
-    const std::size_t element = dtype_size(param->spec.dtype);
-    const auto padded = static_cast<std::int64_t>(align_up(param->spec.bytes()) / element);
-    offsets_.push_back(end);
-    if (!ranges_.empty() && ranges_.back().decay == param->decay) {
-      ranges_.back().count += padded;
-    } else {
-      ranges_.push_back({end, padded, param->decay});
+  const auto first_frozen = std::stable_partition(
+      params_.begin(), params_.end(), [](const nn::Param* param) { return !param->frozen; });
+  num_trained_ = static_cast<std::size_t>(first_frozen - params_.begin());
+  const auto place = [&](std::span<nn::Param* const> params) {
+    std::int64_t end = 0;
+    for (const nn::Param* param : params) {
+      offsets_.push_back(end);
+      end += padded_elements(*param);
     }
-    end += padded;
+    return Spec{model.options.dtype, {end}};
+  };
+  flat_ = place(trained());
+  frozen_flat_ = place(frozen());
+  for (std::size_t i = 0; i < num_trained_; ++i) {
+    append_ranges(*params_[i], offsets_[i], padded_elements(*params_[i]), ranges_);
   }
-  flat_ = {model.options.dtype, {end}};
 }
 
 void ParamStore::request(MemoryPlan& plan) {
   values_request_ = plan.request_forever("parameters", "parameters", flat_.bytes());
-  if (training_) grads_request_ = plan.request_forever("gradients", "gradients", flat_.bytes());
+  if (frozen_flat_.bytes() > 0) {
+    frozen_request_ = plan.request_forever("frozen", "frozen parameters", frozen_flat_.bytes());
+  }
+  if (training_) {
+    grads_request_ =
+        plan.request_forever("gradients", "gradients", flat_.in_compute_dtype().bytes());
+  }
   for (const nn::Constant* constant : constants_) {
     constant_requests_.push_back(
         plan.request_forever(constant->name, "constants", constant->spec.bytes()));
@@ -79,13 +103,19 @@ void ParamStore::request(MemoryPlan& plan) {
 }
 
 void ParamStore::bind(const Arena& arena) {
+  const auto part = [](const Tensor& flat, std::int64_t offset, Spec spec) {
+    const std::size_t at = static_cast<std::size_t>(offset) * dtype_size(spec.dtype);
+    return Tensor(static_cast<std::byte*>(flat.raw()) + at, spec);
+  };
   values_ = arena.tensor(values_request_, flat_);
-  if (training_) grads_ = arena.tensor(grads_request_, flat_);
+  Tensor frozen;
+  if (frozen_request_ >= 0) frozen = arena.tensor(frozen_request_, frozen_flat_);
+  if (training_) grads_ = arena.tensor(grads_request_, flat_.in_compute_dtype());
   for (std::size_t i = 0; i < params_.size(); ++i) {
     nn::Param& param = *params_[i];
-    const std::size_t at = static_cast<std::size_t>(offsets_[i]) * dtype_size(param.spec.dtype);
-    param.value = Tensor(static_cast<std::byte*>(values_.raw()) + at, param.spec);
-    if (training_) param.grad = Tensor(static_cast<std::byte*>(grads_.raw()) + at, param.spec);
+    const bool trained = i < num_trained_;
+    param.value = part(trained ? values_ : frozen, offsets_[i], param.spec);
+    if (training_ && trained) param.grad = part(grads_, offsets_[i], param.spec.in_compute_dtype());
   }
   for (std::size_t i = 0; i < constants_.size(); ++i) {
     constants_[i]->value = arena.tensor(constant_requests_[i], constants_[i]->spec);
@@ -95,10 +125,15 @@ void ParamStore::bind(const Arena& arena) {
 
 void ParamStore::initialise(Run& run, std::uint64_t seed) {
   for (std::size_t i = 0; i < params_.size(); ++i) {
-    if (params_[i]->spec.dtype == Dtype::kF64) {
-      fill<double>(run, *params_[i], seed, i);
-    } else {
-      fill<float>(run, *params_[i], seed, i);
+    switch (params_[i]->spec.dtype) {
+      case Dtype::kF64:
+        fill<double>(run, *params_[i], seed, i);
+        break;
+      case Dtype::kBf16:
+        fill<Bf16>(run, *params_[i], seed, i);
+        break;
+      default:
+        fill<float>(run, *params_[i], seed, i);
     }
   }
 }

@@ -32,7 +32,8 @@ void add_model(Settings& settings, TrainConfig& c) {
                  "which have the names of Hugging Face's config.json.");
   settings.add("model.from", &m.from, "Hugging Face directory with the weights to start from.");
   settings.add("model.config", &m.config, "config.json of a new model.");
-  settings.add("model.family", &m.family, "Kind of model.", one_of({"llama", "gpt2"}));
+  settings.add("model.family", &m.family, "Kind of model.",
+               one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2"}));
   settings.add("model.hidden_size", &m.hidden_size, "Width of the residual stream.", at_least(1));
   settings.add("model.num_hidden_layers", &m.num_hidden_layers, "Blocks.", at_least(1));
   settings.add("model.num_attention_heads", &m.num_attention_heads, "Query heads.", at_least(1));
@@ -42,12 +43,16 @@ void add_model(Settings& settings, TrainConfig& c) {
   settings.add("model.head_dim", &m.head_dim, "Width of a head; 0: hidden_size / heads.",
                at_least(0));
   settings.add("model.intermediate_size", &m.intermediate_size,
-               "Width inside the MLP; 0: llama 8/3 of hidden_size rounded up to a multiple of 32, "
-               "gpt2 4 x hidden_size.",
+               "Width inside the MLP; 0: gpt2 4 x hidden_size, the others 8/3 of hidden_size "
+               "rounded up to a multiple of 32.",
                at_least(0));
   settings.add("model.max_position_embeddings", &m.max_position_embeddings,
                "Longest context the model can ever take; 0: train.context.", at_least(0));
-  settings.add("model.rope_theta", &m.rope_theta, "Base of llama's rotary positions.", above(0));
+  settings.add("model.rope_theta", &m.rope_theta, "Base of rotary positions; gpt2 has none.",
+               above(0));
+  settings.add("model.sliding_window", &m.sliding_window,
+               "mistral only: how many tokens back attention sees, itself included; 0: all.",
+               at_least(0));
   settings.add("model.norm_eps", &m.norm_eps, "Added to the variance in norms.", above(0));
   settings.add("model.tie_word_embeddings", &m.tie_word_embeddings,
                "Use one matrix for the token embedding and the output.");
@@ -61,19 +66,41 @@ void add_data(Settings& settings, TrainConfig& c) {
                  "What the model learns from: `data.text` or `data.shards`. Paths are relative to "
                  "the directory the command is called in.");
   settings.add("data.text", &d.text,
-               "Text files, or directories searched for *.txt; tokenized into the run directory.");
-  settings.add("data.shards", &d.shards, "Directory made by `atoll tokenize`.");
+               "Files, or directories searched for them: text (*.txt), JSON lines (*.jsonl with "
+               "text, prompt and completion, or messages) and token files (*.bin of llm.c and "
+               "nanoGPT). Tokenized into the run directory.");
+  settings.add("data.shards", &d.shards, "Directories made by `atoll tokenize`.");
+  settings.add("data.weights", &d.weights,
+               "Shares of the samples that the directories of data.shards give, in their order; "
+               "empty: in proportion to their tokens.",
+               above(0));
+  settings.add("data.packing", &d.packing,
+               "stream: sequences are cut from the tokens end to end. masked: the same, but "
+               "attention does not cross documents and positions restart. documents: whole "
+               "documents are packed into sequences, and the rest is padding.",
+               one_of({"stream", "masked", "documents"}));
   settings.add("data.tokenizer", &d.tokenizer,
-               "tokenizer.json, or a directory that holds one; empty: the one of model.from, or "
-               "else one is trained on data.text.");
-  settings.add("data.vocab_size", &d.vocab_size, "Tokens of a tokenizer that is trained.",
+               "tokenizer.json, SentencePiece's tokenizer.model, or a directory that holds one; "
+               "empty: the one of model.from, or else a new one is made of data.text.");
+  settings.add("data.new_tokenizer", &d.new_tokenizer,
+               "Kind of a new tokenizer: trained byte-level BPE, one token a byte, or one token a "
+               "character of data.text.",
+               one_of({"bpe", "byte", "char"}));
+  settings.add("data.vocab_size", &d.vocab_size, "Tokens of a BPE tokenizer that is trained.",
                between(257, 1 << 20));
+  settings.add("data.chat_template", &d.chat_template,
+               "Jinja file that turns messages into text; empty: the one of model.from.");
   settings.add("data.held_out", &d.held_out,
                "Fraction of data.text that is kept from training, for evaluation.",
                between(0, 0.5));
   settings.add("data.documents", &d.documents,
                "What separates documents in data.text: files, or blank lines in them.",
                one_of({"file", "blank-line"}));
+  settings.add("data.cache_dir", &d.cache_dir,
+               "Directory on a local disk to copy data.shards to and read them from; empty: read "
+               "them where they are.");
+  settings.add("data.cache_gib", &d.cache_gib,
+               "GiB that data.cache_dir may take; what was used longest ago goes first.", above(0));
 }
 
 void add_train(Settings& settings, TrainConfig& c) {
@@ -87,10 +114,15 @@ void add_train(Settings& settings, TrainConfig& c) {
                "them. Smaller takes less memory.",
                between(1, kMaxCount));
   settings.add("train.context", &t.context, "Tokens in a sequence.", between(1, kMaxCount));
+  settings.add("train.dtype", &t.dtype,
+               "How weights and activations are stored. Arithmetic, gradients and optimizer state "
+               "are f32 in either.",
+               one_of({"f32", "bf16"}));
   settings.add("train.recompute", &t.recompute,
                "full: keep only the input of each block and compute the rest again in the backward "
-               "pass; less memory, about a third more work, the same bits.",
-               one_of({"none", "full"}));
+               "pass; about a third more work. selective: do so with the MLPs alone; most of the "
+               "memory for half of the work. The same bits in any case.",
+               one_of({"none", "selective", "full"}));
   settings.add("train.dropout", &t.dropout, "Dropout after the embedding and in every branch.",
                from_below(0, 1));
   settings.add("train.on_nonfinite", &t.on_nonfinite,
@@ -100,7 +132,10 @@ void add_train(Settings& settings, TrainConfig& c) {
 
 void add_optim(Settings& settings, TrainConfig& c) {
   OptimSettings& o = c.optim;
-  settings.group("optim", "AdamW and its learning rate.");
+  settings.group("optim", "The optimizer and its learning rate.");
+  settings.add("optim.kind", &o.kind,
+               "adamw; muon for matrices with adamw for the rest; lion; sgd with momentum.",
+               one_of({"adamw", "muon", "lion", "sgd"}));
   settings.add("optim.lr", &o.lr, "Highest learning rate, reached after warm-up.", above(0));
   settings.add("optim.min_lr_ratio", &o.min_lr_ratio, "Last learning rate over the highest.",
                between(0, 1));
@@ -116,6 +151,33 @@ void add_optim(Settings& settings, TrainConfig& c) {
   settings.add("optim.weight_decay", &o.weight_decay,
                "Decoupled weight decay of matrices; norms and biases have none.", at_least(0));
   settings.add("optim.clip", &o.clip, "Largest gradient norm; 0: no clipping.", at_least(0));
+  settings.add("optim.momentum", &o.momentum, "muon and sgd: decay of the momentum.",
+               from_below(0, 1));
+  settings.add("optim.nesterov", &o.nesterov, "muon and sgd: Nesterov's momentum.");
+  settings.add("optim.muon_scale", &o.muon_scale,
+               "muon: match_rms scales updates to AdamW's size, so that its learning rates fit; "
+               "original is sqrt(max(1, rows / columns)).",
+               one_of({"match_rms", "original"}));
+  settings.add("optim.muon_adamw_lr", &o.muon_adamw_lr,
+               "muon: highest learning rate of what adamw updates; 0: optim.lr.", at_least(0));
+  settings.add("optim.masters", &o.masters,
+               "train.dtype = bf16: keep weights in f32 beside (f32), or update the bf16 weights "
+               "themselves with stochastic rounding, which takes 4 bytes a parameter less "
+               "(stochastic).",
+               one_of({"f32", "stochastic"}));
+}
+
+void add_lora(Settings& settings, TrainConfig& c) {
+  LoraSettings& l = c.lora;
+  settings.group("lora",
+                 "Low-rank adapters (LoRA): trains a small part beside the frozen weights of "
+                 "model.from. Checkpoints hold the adapter, as the PEFT library does.");
+  settings.add("lora.rank", &l.rank, "Rank of the adapters; 0: no LoRA.", between(0, 4096));
+  settings.add("lora.alpha", &l.alpha, "Adapters are scaled by alpha / rank.", above(0));
+  settings.add("lora.targets", &l.targets,
+               "Modules to adapt, as PEFT's target_modules; all-linear: every one but the head.");
+  settings.add("lora.rank_stabilized", &l.rank_stabilized,
+               "Scale by alpha / sqrt(rank) instead (rsLoRA).");
 }
 
 void add_reporting(Settings& settings, TrainConfig& c) {
@@ -153,6 +215,7 @@ Settings make_settings(TrainConfig& config) {
   add_data(settings, config);
   add_train(settings, config);
   add_optim(settings, config);
+  add_lora(settings, config);
   add_reporting(settings, config);
   return settings;
 }

@@ -39,6 +39,7 @@ struct ModelSettings {
   double norm_eps = 1e-5;
   bool tie_word_embeddings = true;
   double initializer_range = 0.02;
+  std::int64_t sliding_window = 0;
 
   /// True when the shape stands in the settings, not in an existing config.json.
   bool is_inline() const { return from.empty() && config.empty(); }
@@ -47,11 +48,17 @@ struct ModelSettings {
 /// data.*: one of `text` and `shards`.
 struct DataSettings {
   std::vector<std::string> text;
-  std::string shards;
+  std::vector<std::string> shards;
+  std::vector<double> weights;
+  std::string packing = "stream";
   std::string tokenizer;
+  std::string new_tokenizer = "bpe";
   std::int64_t vocab_size = 4096;
+  std::string chat_template;
   double held_out = 0.05;
   std::string documents = "file";
+  std::string cache_dir;
+  double cache_gib = 32;
 };
 
 /// train.*
@@ -60,6 +67,7 @@ struct LoopSettings {
   std::int64_t batch_size = 16;
   std::int64_t micro_batch = 8;
   std::int64_t context = 256;
+  std::string dtype = "f32";
   std::string recompute = "none";
   double dropout = 0;
   std::string on_nonfinite = "stop";
@@ -67,6 +75,7 @@ struct LoopSettings {
 
 /// optim.*
 struct OptimSettings {
+  std::string kind = "adamw";
   double lr = 1e-3;
   double min_lr_ratio = 0.1;
   std::string schedule = "cosine";
@@ -77,6 +86,19 @@ struct OptimSettings {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip = 1;
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::string muon_scale = "match_rms";
+  double muon_adamw_lr = 0;
+  std::string masters = "f32";
+};
+
+/// lora.*: low-rank adapters instead of full fine-tuning.
+struct LoraSettings {
+  std::int64_t rank = 0;
+  double alpha = 16;
+  std::vector<std::string> targets = {"all-linear"};
+  bool rank_stabilized = false;
 };
 
 /// eval.*
@@ -106,6 +128,7 @@ struct TrainConfig {
   DataSettings data;
   LoopSettings train;
   OptimSettings optim;
+  LoraSettings lora;
   EvalSettings eval;
   CheckpointSettings checkpoint;
   LogSettings log;

@@ -52,7 +52,7 @@ TEST(TrainConfig, ARunHasADirectory) {
 TEST(TrainConfig, DataComesFromOneSource) {
   EXPECT_EQ(
       error_of({"--data.shards=corpus"}),
-      "data.text ([\"a.txt\"], r.toml:2) and data.shards (\"corpus\", --data.shards) are both "
+      "data.text ([\"a.txt\"], r.toml:2) and data.shards ([\"corpus\"], --data.shards) are both "
       "given; a run has one source: empty the other with --data.text=");
   EXPECT_EQ(error_of({"--data.shards=corpus", "--data.text="}), "no error");
   EXPECT_THAT(error_of({"--data.text="}), HasSubstr("no data: give data.text"));

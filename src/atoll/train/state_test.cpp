@@ -101,7 +101,7 @@ TEST(TrainState, RecomputeLowersThePlan) {
   StateOptions options = tiny("llama");
   options.model.num_layers = 8;
   const TrainState kept(options);
-  options.build.recompute = true;
+  options.build.recompute = nn::RecomputeMode::kFull;
   const TrainState again(options);
   EXPECT_LT(again.memory().peak_bytes("activations"), kept.memory().peak_bytes("activations") / 2);
   EXPECT_LT(again.memory().total_bytes(), kept.memory().total_bytes());

@@ -47,6 +47,11 @@ constexpr std::int64_t kMaxSkippedInARow = 10;
 constexpr const char* kFixedKeys[] = {"run.seed", "train.batch_size", "train.context",
                                       "train.dropout", "train.micro_batch"};
 
+nn::RecomputeMode recompute_mode(const std::string& name) {
+  if (name == "full") return nn::RecomputeMode::kFull;
+  return name == "selective" ? nn::RecomputeMode::kSelective : nn::RecomputeMode::kNone;
+}
+
 }  // namespace
 
 struct Trainer::Interval {
@@ -77,7 +82,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                      config.train.context, options.model.max_positions);
   }
   options.build = {.max_positions = config.train.context,
-                   .recompute = config.train.recompute == "full",
+                   .recompute = recompute_mode(config.train.recompute),
                    .dropout = config.train.dropout};
   options.optimizer = {.beta1 = config.optim.beta1,
                        .beta2 = config.optim.beta2,
@@ -90,7 +95,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
 
 CorpusOptions corpus_options(const TrainConfig& config) {
   CorpusOptions options;
-  options.shards = config.data.shards;
+  if (!config.data.shards.empty()) options.shards = config.data.shards.front();
   options.text.assign(config.data.text.begin(), config.data.text.end());
   options.tokenizer = config.data.tokenizer;
   if (options.tokenizer.empty() && !config.model.from.empty()) {
@@ -168,8 +173,10 @@ void Trainer::begin_or_resume() {
     log::info("going on from {} (step {})", newest->path.string(), position_.step);
   } else if (!config_.model.from.empty()) {
     load_parameters(find_model(config_.model.from), state_->store());
+    state_->optimizer().init_masters(run, state_->store().values());
   } else {
     state_->store().initialise(run, static_cast<std::uint64_t>(config_.run.seed));
+    state_->optimizer().init_masters(run, state_->store().values());
   }
   position_.corpus_hash = to_hex(corpus_->corpus.hash());
   position_.settings = settings_.key_values();

@@ -41,16 +41,35 @@ void validate_data(const DataSettings& data, const ModelSettings& model, const S
         "`atoll tokenize`), e.g. --data.text=book.txt");
   }
   if (shards) {
-    for (const char* key :
-         {"data.tokenizer", "data.vocab_size", "data.held_out", "data.documents"}) {
+    for (const char* key : {"data.tokenizer", "data.new_tokenizer", "data.vocab_size",
+                            "data.chat_template", "data.held_out", "data.documents"}) {
       refuse_beside(s, key, "data.shards", "shards have settled that already");
     }
+  } else {
+    for (const char* key : {"data.weights", "data.cache_dir", "data.cache_gib"}) {
+      if (!given(s, key)) continue;
+      throw user_error("{} is about data.shards, which is not given; remove it", named(s, key));
+    }
   }
-  if (!data.tokenizer.empty()) {
-    refuse_beside(s, "data.vocab_size", "data.tokenizer", "a tokenizer has its own vocabulary");
+  if (!data.weights.empty() && data.weights.size() != data.shards.size()) {
+    throw user_error("{} has {} shares for the {} directories of {}; give one for each",
+                     named(s, "data.weights"), data.weights.size(), data.shards.size(),
+                     named(s, "data.shards"));
   }
-  if (!model.from.empty()) {
-    refuse_beside(s, "data.vocab_size", "model.from", "a model has its own vocabulary");
+  if (given(s, "data.cache_gib") && data.cache_dir.empty()) {
+    throw user_error("{} without data.cache_dir limits nothing; set data.cache_dir",
+                     named(s, "data.cache_gib"));
+  }
+  for (const char* key : {"data.vocab_size", "data.new_tokenizer"}) {
+    if (!data.tokenizer.empty()) {
+      refuse_beside(s, key, "data.tokenizer", "a tokenizer has its own vocabulary");
+    }
+    if (!model.from.empty()) {
+      refuse_beside(s, key, "model.from", "a model has its own vocabulary");
+    }
+  }
+  if (data.new_tokenizer != "bpe") {
+    refuse_beside(s, "data.vocab_size", "data.new_tokenizer", "the text decides its vocabulary");
   }
 }
 
@@ -96,6 +115,10 @@ void validate_shape(const TrainConfig& config, const Settings& s) {
     throw user_error("{} must be a multiple of {}; use 0 for as many as heads",
                      named(s, "model.num_attention_heads"), named(s, "model.num_key_value_heads"));
   }
+  if (model.family != "mistral" && given(s, "model.sliding_window")) {
+    throw user_error("{} is for model.family mistral; remove it, or use that family",
+                     named(s, "model.sliding_window"));
+  }
   if (model.family == "gpt2") {
     validate_gpt2(model, s);
   } else if (const std::int64_t dim =
@@ -116,6 +139,49 @@ void validate_batch(const LoopSettings& train, const Settings& s) {
   while (train.batch_size % fitting != 0) --fitting;
   throw user_error("{} must be a multiple of {}; e.g. --train.micro_batch={}",
                    named(s, "train.batch_size"), named(s, "train.micro_batch"), fitting);
+}
+
+// A key that only some choice of another gives a meaning is an error beside any other choice.
+void only_with(const Settings& s, std::initializer_list<const char*> keys, const char* choice,
+               bool chosen, const char* meaning) {
+  for (const char* key : keys) {
+    if (chosen || !given(s, key)) continue;
+    throw user_error("{} is for {}, and {}; remove it", named(s, key), meaning, named(s, choice));
+  }
+}
+
+void validate_optimizer(const TrainConfig& config, const Settings& s) {
+  const std::string& kind = config.optim.kind;
+  only_with(s, {"optim.momentum", "optim.nesterov"}, "optim.kind", kind == "muon" || kind == "sgd",
+            "optim.kind muon and sgd");
+  only_with(s, {"optim.muon_scale", "optim.muon_adamw_lr"}, "optim.kind", kind == "muon",
+            "optim.kind muon");
+  only_with(s, {"optim.beta1", "optim.beta2"}, "optim.kind", kind != "sgd",
+            "optim.kind adamw, muon and lion");
+  only_with(s, {"optim.eps"}, "optim.kind", kind == "adamw" || kind == "muon",
+            "optim.kind adamw and muon");
+  only_with(s, {"optim.masters"}, "train.dtype", config.train.dtype == "bf16", "train.dtype bf16");
+  if (kind == "sgd" && config.optim.nesterov && !(config.optim.momentum > 0)) {
+    throw user_error("{} has no Nesterov momentum; set optim.nesterov=false",
+                     named(s, "optim.momentum"));
+  }
+}
+
+void validate_lora(const TrainConfig& config, const Settings& s) {
+  if (config.lora.rank == 0) {
+    for (const char* key : {"lora.alpha", "lora.targets", "lora.rank_stabilized"}) {
+      if (!given(s, key)) continue;
+      throw user_error("{} without lora.rank does nothing; set lora.rank, e.g. --lora.rank=8",
+                       named(s, key));
+    }
+    return;
+  }
+  if (config.model.from.empty()) {
+    throw user_error(
+        "{} adapts a model that there is, and model.from is not given; set model.from to a Hugging "
+        "Face directory",
+        named(s, "lora.rank"));
+  }
 }
 
 void validate_schedule(const TrainConfig& config, const Settings& s) {
@@ -146,6 +212,8 @@ void validate(const TrainConfig& config, const Settings& settings) {
   if (config.model.is_inline()) validate_shape(config, settings);
   validate_batch(config.train, settings);
   validate_schedule(config, settings);
+  validate_optimizer(config, settings);
+  validate_lora(config, settings);
 }
 
 }  // namespace atl::train

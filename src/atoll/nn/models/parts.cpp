@@ -45,7 +45,12 @@ std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_pt
   layers.push_back(std::move(norm));
   layers.push_back(std::move(branch));
   if (options.dropout > 0) layers.push_back(std::make_unique<Dropout>(options.dropout, index));
-  return std::make_unique<Residual>(std::make_unique<Sequential>(std::move(layers)));
+  auto residual = std::make_unique<Residual>(std::make_unique<Sequential>(std::move(layers)));
+  const bool is_mlp = index % 2 == 0;
+  if (is_mlp && options.recompute == RecomputeMode::kSelective) {
+    return std::make_unique<Recompute>(std::move(residual));
+  }
+  return residual;
 }
 
 std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
@@ -66,7 +71,8 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
   if (options.dropout > 0) add("dropout", std::make_unique<Dropout>(options.dropout, 0));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     std::unique_ptr<Layer> block = std::move(blocks[i]);
-    if (options.recompute) block = std::make_unique<Recompute>(std::move(block));
+    if (options.recompute == RecomputeMode::kFull)
+      block = std::make_unique<Recompute>(std::move(block));
     add(fmt::format("block {}", i), std::move(block));
   }
   add("norm", std::move(final_norm));

@@ -28,8 +28,9 @@ Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, 
 /// A Param that is one Hugging Face tensor of the same shape.
 Param make_param(std::string name, Spec spec, Init init, bool decay);
 
-/// x + branch(norm(x)) with dropout on the branch when the options ask for it. `index` numbers the
-/// dropouts of a model.
+/// x + branch(norm(x)) with dropout on the branch and recompute of it when the options ask for
+/// them. `index` is 2 i + 1 for the attention of block i and 2 i + 2 for its MLP; it numbers the
+/// dropouts.
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index);
 
