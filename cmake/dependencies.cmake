@@ -28,6 +28,7 @@ endif()
 if(ATOLL_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark REQUIRED)
+  pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)  # ours is checked with it
   find_package(rapidcheck REQUIRED)
   include(GoogleTest)
 endif()

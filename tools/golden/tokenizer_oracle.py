@@ -5,130 +5,169 @@ The reference is Hugging Face's `tokenizers` library:
 
     python3 -m venv .venv-golden
     .venv-golden/bin/pip install tokenizers==0.23.3
-    .venv-golden/bin/python tools/golden/tokenizer_oracle.py fixture KJV.txt src/atoll/text/testdata
+    .venv-golden/bin/python tools/golden/tokenizer_oracle.py src/atoll/text/testdata
 
-KJV.txt is what `bible -f Gen1:1-Rev22:21` prints (Debian packages bible-kjv, bible-kjv-text). For a
-wider comparison than a repository should carry, write strings and reference ids as JSON lines, and
-compare them with what another program made of them:
+For each of kinds() it trains a small tokenizer of the shape that well-known models have, and hashes
+the ids, and the text that they decode to, of 5,000 awkward strings in blocks of 50. byte.json and
+char.json are not trained: they are what make_byte_tokenizer and make_char_tokenizer make (of
+training.txt), copied here. training.txt is 12,000 characters of the King James Bible and, so that
+merges show how strings are cut, awkward strings.
 
-    tokenizer_oracle.py strings 20000 > strings.jsonl
-    tokenizer_oracle.py encode tokenizer.json strings.jsonl > ids.jsonl
+SentencePiece needs no fixture: sentence_piece_test.cpp trains models with that library and compares
+with it.
 """
 
 import json
-import random
 import sys
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from tokenizers import trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import processors, trainers
 
-# Words, and everything that word patterns treat in some way of their own.
-FRAGMENTS = [
-    "the", "And", "LORD", " God", "word", "naïve", "Ünïcödé", "straße", "Привет", "שלום", "مرحبا",
-    "नमस्ते", "中文字", "日本語", "한국어", "'s", "'S", "'t", "'re", "'VE", "'ll", "'d", "'", "’s", "'ſ", "ſ",
-    "0", "42", "123456", "٣٤", "Ⅷ", "½", "²", "๕", " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", "\r",
-    "\v", "\f", "\x1c", "\x1f", "\x85", "\xa0", "\u1680", "\u180e", "\u2003", "\u200b", "\u2028",
-    "\u202f", "\u3000", "\ufeff", ".", ",", "!?", "...", "--", "_", "__init__", "#", "$1.50", "%", "@",
-    "(", ")", "[x]", "{y}", "\\", "/", "\"", "`", "~", "^", "|", "<", ">", "<|endoftext|>",
-    "<|endoftext|", "<|endof", "endoftext|>", "é", "e\u0301", "a\u0308\u0323", "\u0301", "ﬁ", "Å",
-    "\u212b", "한", "\u1112\u1161\u11ab", "😀", "👍🏽", "👨‍👩‍👧", "🇫🇷", "\U0001d400", "\x00",
-    "\x7f", "\ufffd", "\uffff", "\U0010ffff", "\ue000", "a" * 40, "x" * 200, "=" * 60, " " * 50,
-    "https://a.b/c?d=e&f", "camelCaseWord", "HTTPServer", "1e-5", "0x1F", "3.14", "10,000", "I'm",
-    "can't", "DON'T", "we'd've", "Ge1:1", "Ġ", "Ċ", "Ģ",
-]
+from awkward_strings import awkward_strings, block_hashes, id_bytes, lossy
 
-# As Llama 3 files have it.
-LLAMA3_PATTERN = (
+NUM_STRINGS = 5000
+SEED = 1
+
+# As the tokenizer.json files of these models have them.
+LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*|"
+    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SPACE = "▁"
 
 
-def awkward_strings(count, seed=1):
-    """`count` deterministic strings: each fragment alone, then random runs of fragments."""
-    rng = random.Random(seed)
-    strings = [""] + FRAGMENTS
-    while len(strings) < count:
-        if rng.random() < 0.15:
-            run = [chr(rng.choice([rng.randrange(32, 127), rng.randrange(0x80, 0xD800)]))
-                   for _ in range(rng.randrange(1, 12))]
-        else:
-            run = [rng.choice(FRAGMENTS) for _ in range(rng.randrange(1, 9))]
-        strings.append("".join(run))
-    return strings[:count]
+def byte_level(*before, **options):
+    """What byte-level kinds share; `before` are pre-tokenizer steps ahead of ByteLevel."""
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=options.pop("regex", False))
+    steps = pre_tokenizers.Sequence([*before, last]) if before else last
+    return {"pre_tokenizer": steps, "decoder": decoders.ByteLevel(),
+            "post_processor": processors.ByteLevel(trim_offsets=False),
+            "specials": ["<|endoftext|>"], **options}
+
+
+def split(pattern, behavior="isolated", invert=False):
+    return pre_tokenizers.Split(pattern, behavior, invert)
+
+
+def from_sentence_piece(strip, **options):
+    """What kinds converted from SentencePiece share."""
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if strip:
+        steps.append(decoders.Strip(content=" ", left=1))
+    return {"decoder": decoders.Sequence(steps), "specials": ["<unk>", "<s>", "</s>"],
+            "model": {"byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>"},
+            "bos": "<s>", **options}
 
 
 def kinds():
-    """Name -> (tokenizer without a model's training, special tokens)."""
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    no_regex = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    llama3 = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(LLAMA3_PATTERN), "isolated"), no_regex])
-    nfc_digits = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True),
-         pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    """Name -> what a tokenizer of that kind is made of."""
     return {
-        "gpt2": (byte_level, None),
-        "prefix_space": (pre_tokenizers.ByteLevel(add_prefix_space=True), None),
-        "llama3": (llama3, None),
-        "nfc_digits": (nfc_digits, normalizers.NFC()),
-        "nfkd": (byte_level, normalizers.NFKD()),
+        "gpt2": byte_level(regex=True),
+        "llama3": byte_level(split(Regex(LLAMA3)), model={"ignore_merges": True},
+                             added=["<|begin_of_text|>", "<|eot_id|>"], bos="<|begin_of_text|>"),
+        "qwen2": byte_level(
+            split(Regex(QWEN2)), normalizer=normalizers.NFC(),
+            added=["<|im_start|>", "<|im_end|>",
+                   AddedToken("<tool_call>", normalized=False, special=False)]),
+        "smollm2": byte_level(pre_tokenizers.Digits(individual_digits=True), regex=True),
+        "tekken": byte_level(split(Regex(TEKKEN)), specials=["<unk>", "<s>", "</s>", "[INST]"],
+                             bos="<s>"),
+        "splits": byte_level(
+            split(",", "merged_with_previous"), split(Regex(r"\s+"), "merged_with_next"),
+            split(Regex("[aeiou]"), "contiguous"), split("x", "removed"),
+            split(Regex(r"\p{L}"), "contiguous", True),
+            normalizer=normalizers.Sequence([
+                normalizers.Strip(), normalizers.Lowercase(),
+                normalizers.Replace(Regex(r"\d+"), "#"), normalizers.NFKD()])),
+        "llama2": from_sentence_piece(
+            True, normalizer=normalizers.Sequence(
+                [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])),
+        "mistral": from_sentence_piece(
+            True, pre_tokenizer=pre_tokenizers.Metaspace(
+                replacement=SPACE, prepend_scheme="first", split=False)),
+        "gemma": from_sentence_piece(
+            False, normalizer=normalizers.Replace(" ", SPACE),
+            pre_tokenizer=split(" ", "merged_with_previous"),
+            added=["<start_of_turn>", AddedToken("\n\n", normalized=False, special=False)]),
+        "metaspace": {
+            "specials": ["<unk>"], "model": {"fuse_unk": True, "unk_token": "<unk>"},
+            "pre_tokenizer": pre_tokenizers.Metaspace(), "decoder": decoders.Metaspace(),
+            "normalizer": normalizers.NFKC(),
+            "added": [AddedToken("<s>", lstrip=True, special=True),
+                      AddedToken("word", normalized=True, special=False)]},
+        "unk_each": {
+            "specials": ["<unk>"], "model": {"unk_token": "<unk>"}, "normalizer": normalizers.NFD(),
+            "pre_tokenizer": pre_tokenizers.Metaspace(prepend_scheme="never", split=True),
+            "decoder": decoders.Metaspace(prepend_scheme="never")},
     }
 
 
-def train(kind, text, vocab_size):
+def train(kind, text):
     """A tokenizer of one of kinds(), trained on `text`."""
-    pre_tokenizer, normalizer = kinds()[kind]
-    tokenizer = Tokenizer(models.BPE(ignore_merges=kind == "llama3"))
-    tokenizer.pre_tokenizer = pre_tokenizer
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([text], trainer)
+    parts = kinds()[kind]
+    is_bytes = isinstance(parts["decoder"], decoders.ByteLevel)
+    tokenizer = Tokenizer(models.BPE(**parts.get("model", {})))
+    if "normalizer" in parts:
+        tokenizer.normalizer = parts["normalizer"]
+    # Without words training would merge across spaces; the pre-tokenizer proper comes afterwards.
+    own = parts.get("pre_tokenizer")
+    tokenizer.pre_tokenizer = own if is_bytes else pre_tokenizers.Metaspace()
+    fallback = parts.get("model", {}).get("byte_fallback", False)
+    specials = parts["specials"] + [f"<0x{b:02X}>" for b in range(256)] * fallback
+    tokenizer.train_from_iterator([text] if is_bytes else text.splitlines(), trainers.BpeTrainer(
+        vocab_size=700 if is_bytes or fallback else 450, special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if is_bytes else [],
+        show_progress=False, **({} if is_bytes else {"limit_alphabet": 120})))
+    # Byte tokens are no added tokens: text that spells one is text.
+    data = json.loads(tokenizer.to_str())
+    data["added_tokens"] = data["added_tokens"][:len(parts["specials"])]
+    data["pre_tokenizer"] = json.loads(own.__getstate__()) if own else None
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    tokenizer.decoder = parts["decoder"]
+    for token in parts.get("added", []):
+        if isinstance(token, str):
+            tokenizer.add_special_tokens([token])
+        else:
+            tokenizer.add_tokens([token])
+    post = parts.get("post_processor")
+    if "bos" in parts:
+        template = processors.TemplateProcessing(
+            single=f"{parts['bos']} $A",
+            special_tokens=[(parts["bos"], tokenizer.token_to_id(parts["bos"]))])
+        post = processors.Sequence([post, template]) if post else template
+    if post:
+        tokenizer.post_processor = post
     return tokenizer
 
 
-def write_fixture(text_path, directory):
-    """Two tokenizers, what they were trained on, 200 strings and the ids of each in each."""
-    directory.mkdir(parents=True, exist_ok=True)
-    # The awkward strings are in the training text too: only where merges exist do ids show how a
-    # string was cut.
-    training = Path(text_path).read_text()[:12_000] + "".join(awkward_strings(400, seed=2))
-    strings = awkward_strings(200)
-    ids = {}
-    for kind in ("gpt2", "llama3"):
-        tokenizer = train(kind, training, 700)
-        (directory / f"{kind}.json").write_text(tokenizer.to_str(pretty=False) + "\n")
-        ids[kind] = [tokenizer.encode(s).ids for s in strings]
-    fixture = {"training": training, "strings": strings, **ids}
-    (directory / "ids.json").write_text(json.dumps(fixture, separators=(",", ":")) + "\n")
+def hashes(tokenizer, strings):
+    """Of the ids of the strings, and of what they decode to."""
+    ids = [tokenizer.encode(s).ids for s in strings]
+    texts = [tokenizer.decode(i, skip_special_tokens=False).encode() for i in ids]
+    return {"ids": block_hashes([id_bytes(i) for i in ids]), "texts": block_hashes(texts)}
 
 
 def main():
-    command = sys.argv[1]
-    if command == "fixture":
-        write_fixture(sys.argv[2], Path(sys.argv[3]))
-    elif command == "train":
-        train(sys.argv[2], Path(sys.argv[3]).read_text(), int(sys.argv[4])).save(sys.argv[5])
-    elif command == "strings":
-        for s in awkward_strings(int(sys.argv[2])):
-            print(json.dumps(s))
-    elif command == "encode":
-        tokenizer = Tokenizer.from_file(sys.argv[2])
-        for line in open(sys.argv[3]):
-            ids = tokenizer.encode(json.loads(line)).ids
-            text = tokenizer.decode(ids, skip_special_tokens=False)
-            print(json.dumps({"ids": ids, "text": text}))
-    else:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
+    directory = Path(sys.argv[1])
+    training = (directory / "training.txt").read_bytes().decode()
+    strings = [lossy(s) for s in awkward_strings(NUM_STRINGS, SEED)]
+    result = {}
+    for kind in [*kinds(), "byte", "char"]:
+        path = directory / f"{kind}.json"
+        if kind in kinds():
+            path.write_text(train(kind, training).to_str(pretty=False) + "\n")
+        result[kind] = hashes(Tokenizer.from_file(str(path)), strings)
+    lines = [f"{json.dumps(kind)}: {json.dumps(value)}" for kind, value in result.items()]
+    (directory / "hashes.json").write_text("{" + ",\n".join(lines) + "}\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "atoll/text/decoder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "atoll/base/error.h"
@@ -59,9 +60,11 @@ Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin) : rules_(sp
 }
 
 Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) {
-  if (spec.add_dummy_prefix || spec.remove_extra_whitespaces) {
+  // The space that encoding put there; where it removed spaces, none is left that a text had.
+  if (spec.escape_whitespaces && (spec.add_dummy_prefix || spec.remove_extra_whitespaces)) {
     rules_.strip.assign(1, ' ');
-    rules_.strip_count = 1;
+    rules_.strip_count =
+        spec.remove_extra_whitespaces ? std::numeric_limits<std::int32_t>::max() : 1;
   }
   using Type = SentencePieceSpec::Type;
   for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
@@ -78,6 +81,7 @@ Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) {
     const auto id = static_cast<std::int32_t>(std::min<std::size_t>(i, kMaxId + 1));
     add(text, id, std::move(bytes), origin);
     tokens_[id].special = type == Type::kControl;
+    tokens_[id].verbatim = type == Type::kControl || type == Type::kUnknown;
   }
 }
 
@@ -113,6 +117,7 @@ void Decoder::Text::append(std::int32_t id, std::string& out) {
       return;
     }
   }
+  if (decoder_->tokens_[id].verbatim) strip_left_ = 0;
   std::size_t stripped = 0;
   while (strip_left_ > 0 && bytes.substr(stripped, 1) == decoder_->rules_.strip) {
     ++stripped;

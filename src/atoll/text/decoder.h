@@ -53,6 +53,7 @@ class Decoder {
     std::string bytes;
     bool exists = false;
     bool special = false;
+    bool verbatim = false;  // loses nothing at the start of a text
   };
   void add(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
 

@@ -91,6 +91,70 @@ TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_error(no_byte, ErrorKind::kUser, "no token for byte 0x00");
 }
 
+// As SentencePiece's vocabularies look after conversion.
+Json converted_json() {
+  Json vocab = {{"<unk>", 0}, {"▁", 1}, {"a", 2}, {"▁a", 3}};
+  for (int byte = 0; byte < 256; ++byte) vocab[fmt::format("<0x{:02X}>", byte)] = 4 + byte;
+  const Json space = {{"String", "▁"}};
+  return {
+      {"added_tokens", Json::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}}},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {{{"type", "Replace"}, {"pattern", space}, {"content", " "}},
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"unk_token", "<unk>"},
+        {"fuse_unk", true},
+        {"byte_fallback", true},
+        {"vocab", vocab},
+        {"merges", Json::array({Json::array({"▁", "a"})})}}}};
+}
+
+TEST(TokenizerJson, ByteFallbackSpellsUnknownCharactersAndBadBytes) {
+  const Tokenizer tokenizer = read(converted_json());
+  EXPECT_EQ(tokenizer.encode("a aé\xFF"), (Ids{3, 3, 4 + 0xC3, 4 + 0xA9, 4 + 0xFF}));
+  EXPECT_EQ(tokenizer.decode(Ids{3, 3, 4 + 0xFF}), "a a\xFF");
+  EXPECT_EQ(tokenizer.token_bytes(3), " a");
+  EXPECT_EQ(tokenizer.token_bytes(4 + 0xFF), "\xFF");
+}
+
+TEST(TokenizerJson, CharacterModelsRefuseWhatTheyCannotHonour) {
+  const auto with = [](const char* pointer, const Json& value) {
+    Json json = converted_json();
+    json[Json::json_pointer(pointer)] = value;
+    return json;
+  };
+  Json no_byte = converted_json();
+  no_byte["model"]["vocab"].erase("<0x41>");
+  expect_error(no_byte, ErrorKind::kUser, "no token for byte 0x41 (\"<0x41>\")");
+  expect_error(with("/model/unk_token", "<no>"), ErrorKind::kDamaged, "has no \"<no>\"");
+  expect_error(with("/model/fuse_unk", 1), ErrorKind::kDamaged, "\"fuse_unk\"");
+  expect_error(with("/decoder", {{"type", "ByteLevel"}}), ErrorKind::kUser,
+               "ByteLevel without a pre_tokenizer");
+  expect_error(with("/decoder/decoders/2", {{"type", "ByteFallback"}}), ErrorKind::kUser,
+               "only one that strips the start, after Fuse");
+  expect_error(with("/decoder/decoders/3/stop", 1), ErrorKind::kUser, "a Strip");
+  expect_error(with("/decoder/decoders/3/content", "▁"), ErrorKind::kUser, "an ASCII character");
+  expect_error(with("/decoder/decoders/3", {{"type", "Replace"}}), ErrorKind::kUser,
+               "Replace after Fuse");
+  expect_error(with("/decoder", nullptr), ErrorKind::kUser, "puts spaces between tokens");
+  expect_error(with("/pre_tokenizer/replacement", "ab"), ErrorKind::kDamaged, "one character");
+  expect_error(with("/pre_tokenizer/prepend_scheme", "last"), ErrorKind::kUser,
+               "prepend_scheme last");
+  const Json spaces = with("/pre_tokenizer/split", true)["pre_tokenizer"];
+  expect_error(with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {spaces, spaces}}}),
+               ErrorKind::kUser, "more than one step that changes the text");
+  expect_error(
+      with("/normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "x"}}),
+      ErrorKind::kDamaged, "the pattern is empty");
+}
+
 TEST(TokenizerJson, DamageIsNamedByPlaceAndValue) {
   expect_damaged("/model/vocab", Json::array(), "model.vocab");
   expect_damaged("/model/vocab/a", 4294967296, "model.vocab[\"a\"]: 4294967296 is not a token id");
@@ -123,10 +187,10 @@ TEST(TokenizerJson, DamageIsNamedByPlaceAndValue) {
 }
 
 TEST(TokenizerJson, NoDamageCrashesIt) {
-  const std::string text = valid_json().dump();
+  const std::string texts[] = {valid_json().dump(), converted_json().dump()};
   std::mt19937 rng(5);
   for (int round = 0; round < 400; ++round) {
-    std::string bad = text;
+    std::string bad = texts[round / 4 % 2];
     for (int i = 0; i < 3; ++i) bad[rng() % bad.size()] = static_cast<char>(rng() % 128);
     if (round % 4 == 0) bad.resize(rng() % bad.size());
     try {
