@@ -3,6 +3,8 @@
 
     data_order.py SEED NUM_TOKENS CONTEXT FIRST COUNT   prints epoch, window, first token per sample
     data_order.py --known       prints src/atoll/data/sampler_known_values.inc
+    data_order.py --documents   prints src/atoll/data/document_known_values.inc
+    data_order.py --mixture     prints src/atoll/data/mixture_known_values.inc
 """
 
 import sys
@@ -68,6 +70,87 @@ def sample(seed, num_tokens, context, index):
     return epoch, window, offset + window * context
 
 
+def pack(bounds, context, order):
+    """Rows of segments (first token, size, whether a target follows) by next-fit."""
+    rows, used = [], context
+    for document in order:
+        first, end = bounds[document], bounds[document + 1]
+        while first < end:
+            size = min(context, end - first)
+            if used + size > context:
+                rows.append([])
+                used = 0
+            rows[-1].append((first, size, first + size < end))
+            used += size
+            first += size
+    return rows
+
+
+def document_sample(seed, num_tokens, starts, context, index):
+    """The segments of a run's sample `index` with packed documents."""
+    bounds = sorted({0, *starts}) + [num_tokens]
+    n = len(bounds) - 1
+    epoch = 0
+    while True:
+        stream = Stream(seed, PURPOSE_SHUFFLE, epoch, 1)
+        rows = pack(bounds, context, [permute(stream, n, place) for place in range(n)])
+        if index < len(rows):
+            return rows[permute(Stream(seed, PURPOSE_SHUFFLE, epoch, 2), len(rows), index)]
+        index -= len(rows)
+        epoch += 1
+
+
+def mixture_sample(seed, weights, index):
+    """(corpus, which of its samples) of a run's sample `index`."""
+    begin, end, n = 0, len(weights), index
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        left, right = sum(weights[begin:middle]), sum(weights[middle:end])
+        share = int(left / (left + right) * 2**62)
+        draw = Stream(seed, PURPOSE_SHUFFLE, middle, 3).block(0)
+        phase = (draw[0] + (draw[1] << 32)) >> 2
+        before, after = ((k * share + phase) >> 62 for k in (n, n + 1))
+        if after > before:
+            end, n = middle, before
+        else:
+            begin, n = middle, n - before
+    return begin, n
+
+
+def braces(values):
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def known_documents():
+    cases = [
+        (0, 10, [0], 4, [0, 1, 2, 3, 100]),
+        (7, 60, [0, 5, 17, 20, 31, 33, 41, 50, 55], 16, [0, 1, 2, 3, 4, 5, 17, 40]),
+        (2**64 - 1, 1000, [*range(0, 900, 7), 990], 32, [0, 1, 20, 34, 35, 36, 99]),
+    ]
+    print("// Made by tools/golden/data_order.py --documents: seed, tokens, document starts, context,")
+    print("// sample; its segments: first token, size, whether a target follows.")
+    print("// clang-format off")
+    for seed, num_tokens, starts, context, indices in cases:
+        for index in indices:
+            row = document_sample(seed, num_tokens, starts, context, index)
+            segments = braces(braces((a, b, str(c).lower())) for a, b, c in row)
+            print(f"{{{seed}U, {num_tokens}, {braces(starts)}, {context}, {index}, {segments}}},")
+    print("// clang-format on")
+
+
+def known_mixtures():
+    cases = [
+        (0, [1, 1], [0, 1, 2, 3]),
+        (9, [0.2, 0.3, 0.5], [0, 1, 2, 3, 4, 5, 1000, 10**15]),
+        (2**64 - 1, [3, 1, 4, 1, 5, 9, 2], [0, 1, 2, 12345, 2**62]),
+    ]
+    print("// Made by tools/golden/data_order.py --mixture: seed, weights, sample; corpus, its sample.")
+    for seed, weights, indices in cases:
+        for index in indices:
+            part, sample = mixture_sample(seed, weights, index)
+            print(f"{{{seed}U, {braces(weights)}, {index}, {part}, {sample}}},")
+
+
 def known_values():
     cases = [
         (0, 65, 64, [0, 1, 2]),
@@ -84,8 +167,11 @@ def known_values():
 
 
 def main(arguments):
-    if arguments == ["--known"]:
-        known_values()
+    tables = {
+        "--known": known_values, "--documents": known_documents, "--mixture": known_mixtures
+    }
+    if len(arguments) == 1 and arguments[0] in tables:
+        tables[arguments[0]]()
         return
     if len(arguments) != 5:
         sys.exit(__doc__)

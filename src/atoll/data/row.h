@@ -30,6 +30,7 @@ struct Segment {
   std::int64_t first = 0;  ///< token of the source
   std::int64_t size = 0;
   bool continues = false;  ///< the token behind it is the target of its last one
+  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 /// Where a row goes: T elements each.

@@ -122,6 +122,26 @@ TEST(DocumentSamples, EpochsAndSeedsDifferInOrder) {
   EXPECT_EQ(orders.size(), 10U);
 }
 
+// Computed by tools/golden/data_order.py from docs/data-order.md alone.
+TEST(DocumentSamples, AgreesWithTheIndependentImplementation) {
+  struct Known {
+    std::uint64_t seed;
+    std::int64_t num_tokens;
+    std::vector<std::int64_t> starts;
+    std::int64_t context, sample;
+    std::vector<Segment> segments;
+  };
+  const std::vector<Known> all = {
+#include "atoll/data/document_known_values.inc"
+  };
+  RowScratch scratch;
+  for (const Known& known : all) {
+    const TokenVector source("test", counting(known.num_tokens), known.starts);
+    DocumentSamples(source, known.seed, known.context).cut(known.sample, scratch);
+    EXPECT_EQ(scratch.segments, known.segments) << "sample " << known.sample;
+  }
+}
+
 TEST(DocumentSamples, RefusesASplitWithoutTokens) {
   const TokenVector source("the train split", {});
   EXPECT_THAT(error_of([&] { DocumentSamples(source, 0, 4); }), HasSubstr("0 tokens"));

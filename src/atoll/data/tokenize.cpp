@@ -22,8 +22,6 @@ constexpr double kHeldOutBlocks = 16;
 constexpr double kMinBlockBytes = 1024;
 constexpr double kMaxBlockBytes = 65536;
 
-constexpr std::string_view kTokenizerFile = "tokenizer.json";
-
 void validate(const TokenizeOptions& options) {
   if (!(options.held_out >= 0 && options.held_out <= 0.5)) {
     throw user_error("the held-out fraction must be between 0 and 0.5, not {}", options.held_out);
@@ -74,7 +72,7 @@ void check_output(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path old = options.output / name;
     if (!fs::exists(old)) continue;
-    if (name == kTokenizerFile && read_file(old) == tokenizer.to_json()) continue;
+    if (name == tokenizer.file_name() && read_file(old) == tokenizer.file_content()) continue;
     throw user_error("{} is another tokenizer than the corpus has; {}", old.string(),
                      "move it away, or choose another output");
   }
@@ -182,6 +180,7 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
   check_output(options, tokenizer);
 
   CorpusManifest manifest;
+  manifest.tokenizer_file = tokenizer.file_name();
   manifest.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size());
   manifest.documents = options.documents == DocumentMode::kFile ? "file" : "blank-line";
   manifest.held_out = options.held_out;
@@ -189,7 +188,7 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
   manifest.shard_tokens = options.shard_tokens;
   manifest.sources = describe_sources(files);
 
-  CorpusWriter writer(options.output, tokenizer.to_json(), std::move(manifest));
+  CorpusWriter writer(options.output, tokenizer.file_content(), std::move(manifest));
   Tokenization tokenization(writer, tokenizer, options, block_bytes, state, [&] {
     if (progress) progress(state);
   });

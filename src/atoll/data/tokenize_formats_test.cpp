@@ -136,6 +136,35 @@ TEST_F(TokenizeFormats, TextIsTokenizedWholeAndATokenAcrossTheBorderIsThePrompts
   EXPECT_EQ(trained_text(corpus.train()), "_ was<|endoftext|>");
 }
 
+TEST_F(TokenizeFormats, NormalizationThatChangesTheLengthMovesNoLoss) {
+  std::string json = tokenizer().to_json();
+  ASSERT_EQ(json.find("NFC"), std::string::npos);
+  const std::size_t none = json.find("\"normalizer\"");
+  if (none != std::string::npos) json.replace(none, json.find(',', none) + 1 - none, "");
+  json.insert(json.rfind("\"model\":"), R"("normalizer": {"type": "NFC"}, )");
+  const Tokenizer composing = Tokenizer::from_json(json, "test");
+  // Each pair of letter and accent becomes one letter of two bytes instead of three.
+  const std::string prompt =
+      "e\xCC\x81"
+      "e\xCC\x81"
+      "e\xCC\x81";
+  write("a.jsonl",
+        fmt::format("{{\"prompt\": \"{}\", \"completion\": \" the answer\"}}\n", prompt));
+  tokenize_corpus(options_, composing);
+  EXPECT_EQ(trained_text(Corpus(options_.output).train()), "_ the answer<|endoftext|>");
+}
+
+TEST_F(TokenizeFormats, CorpusCarriesTheTokenizerUnderItsName) {
+  write("a.jsonl", "{\"text\": \"asked\"}\n");
+  run();
+  const Corpus corpus(options_.output);
+  EXPECT_EQ(corpus.tokenizer_path(), options_.output / tokenizer().file_name());
+  EXPECT_EQ(read_file(corpus.tokenizer_path()), tokenizer().file_content());
+  options_.overwrite = true;
+  write_file(options_.output / "tokenizer.model", "another");
+  EXPECT_THAT(error(), AllOf(HasSubstr("tokenizer.model"), HasSubstr("another tokenizer")));
+}
+
 TEST_F(TokenizeFormats, ChatTemplateSaysWhatIsTrainedAndSpellsSpecialTokens) {
   options_.render_chat = render;
   write("a.jsonl",
