@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Writes the fixtures of tests/golden from tiny random models in transformers, torch and PEFT.
+
+    python3 -m venv .venv-golden && .venv-golden/bin/pip install torch transformers peft numpy
+    .venv-golden/bin/python tools/golden/families.py write      # tests/golden/families, .../lora
+
+and reads what atoll wrote, the other way round:
+
+    ATOLL_FAMILIES_ORACLE=DIRECTORY build/release/tests/golden_test --gtest_filter='*Transformers*'
+    .venv-golden/bin/python tools/golden/families.py check DIRECTORY
+
+A fixture is a model directory as transformers saves it (config.json, model.safetensors) with
+expected.safetensors beside it:
+
+    tokens, targets     (STEPS, B, T)  the batches of ten optimizer steps
+    logits, loss        of the first batch, before the first step
+    gradient.<name>     of that loss, for every parameter
+    losses              (STEPS) of AdamW with HYPERPARAMETERS, before each update
+    greedy              (16) what follows the first PROMPT tokens of the first row
+    packed_logits       of the first row as separate documents that begin at DOCUMENTS
+    inv_freq            the rotary frequencies; absent for learned positions
+
+A LoRA fixture holds an adapter on one of those models: the files as PEFT saves them, and in
+expected.safetensors tokens, targets, logits, loss, gradient.<name in the file>, merged_logits.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
+STEPS, BATCH, LENGTH, VOCAB, PROMPT = 10, 2, 24, 101, 11
+DOCUMENTS = [0, 7, 8, 18]
+HYPERPARAMETERS = dict(lr=3e-3, betas=(0.9, 0.95), eps=1e-8)
+WEIGHT_DECAY, CLIP = 0.1, 1.0
+
+SHAPE = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+             num_attention_heads=4, max_position_embeddings=64, bos_token_id=None,
+             eos_token_id=None)
+
+
+def configs():
+    """One model for each family and for each way that its mathematics can go."""
+    t = transformers
+    return {
+        # Multi-head, nothing shared: Llama 2.
+        "llama2": t.LlamaConfig(**SHAPE, num_key_value_heads=4, tie_word_embeddings=False),
+        # Wavelengths from 6 to 250 around an original context of 16: some stay, some are divided,
+        # some lie between.
+        "llama3": t.LlamaConfig(
+            **SHAPE, num_key_value_heads=2, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="llama3", rope_theta=300.0, factor=8.0,
+                                 low_freq_factor=1.0, high_freq_factor=2.0,
+                                 original_max_position_embeddings=16)),
+        "llama_linear": t.LlamaConfig(
+            **{**SHAPE, "num_hidden_layers": 1}, num_key_value_heads=1, tie_word_embeddings=True,
+            attention_bias=True, mlp_bias=True,
+            rope_parameters=dict(rope_type="linear", rope_theta=1000.0, factor=4.0)),
+        "mistral": t.MistralConfig(**SHAPE, num_key_value_heads=2, head_dim=12, sliding_window=6,
+                                   tie_word_embeddings=False),
+        "qwen2": t.Qwen2Config(**SHAPE, num_key_value_heads=2, use_sliding_window=True,
+                               sliding_window=7, max_window_layers=1, tie_word_embeddings=True),
+        "qwen3": t.Qwen3Config(**SHAPE, num_key_value_heads=2, head_dim=12,
+                               tie_word_embeddings=True),
+        "gpt2": t.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_inner=40,
+                             n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                             bos_token_id=None, eos_token_id=None),
+    }
+
+
+# The form of config.json before transformers 5, which most published models have.
+OLD_FORM = {"llama2", "llama_linear", "mistral", "qwen2"}
+
+
+def rewrite_in_old_form(path):
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None
+    if rope["rope_type"] != "default":
+        config["rope_scaling"] = {"type": rope["rope_type"], "factor": rope["factor"]}
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def randomize(model, generator):
+    """Far from the initial values, so that every weight, bias and scale matters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name or "ln_" in name:
+                parameter.copy_(0.3 * noise + (0.0 if name.endswith("bias") else 1.0))
+            elif parameter.dim() == 1:
+                parameter.copy_(0.3 * noise)
+            elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
+                parameter.copy_(0.5 * noise)
+            else:
+                parameter.copy_(0.25 * noise)
+
+
+def loss_of(model, tokens, targets):
+    logits = model(input_ids=tokens).logits
+    return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def optimizer_of(model):
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    rest = [p for p in model.parameters() if p.dim() < 2]
+    return torch.optim.AdamW([dict(params=matrices, weight_decay=WEIGHT_DECAY),
+                              dict(params=rest, weight_decay=0.0)], **HYPERPARAMETERS)
+
+
+def losses_of_steps(model, tokens, targets):
+    optimizer = optimizer_of(model)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, tokens[step], targets[step])[1]
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+def greedy_continuation(model, row):
+    made = model.generate(input_ids=row[None, :PROMPT], max_new_tokens=16, min_new_tokens=16,
+                          do_sample=False, pad_token_id=0)
+    # A tie would be decided by rounding, and say nothing.
+    sorted_logits = model(input_ids=made).logits[0, PROMPT - 1:-1].sort(descending=True).values
+    assert (sorted_logits[:, 0] - sorted_logits[:, 1]).min() > 1e-3, "a near tie: change the seed"
+    return made[0, PROMPT:]
+
+
+def packed_logits(model, row):
+    ends = DOCUMENTS[1:] + [LENGTH]
+    parts = [model(input_ids=row[None, a:b]).logits[0] for a, b in zip(DOCUMENTS, ends)]
+    return torch.cat(parts)
+
+
+def batches(generator):
+    tokens = torch.randint(0, VOCAB, (STEPS, BATCH, LENGTH), generator=generator)
+    targets = torch.randint(0, VOCAB, (STEPS, BATCH, LENGTH), generator=generator)
+    return tokens, targets
+
+
+def save(path, tensors):
+    tensors = {name: (t.to(torch.int32) if t.dtype == torch.int64 else t).detach().contiguous()
+               for name, t in tensors.items()}
+    save_file(tensors, path)
+
+
+def load(directory):
+    """Eager attention: the definition, not a fused kernel."""
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        directory, attn_implementation="eager", dtype=torch.float32).eval()
+
+
+def write_family(name, config, seed):
+    directory = ROOT / "families" / name
+    directory.mkdir(parents=True)
+    generator = torch.Generator().manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    randomize(model, generator)
+    model.save_pretrained(directory)
+    (directory / "generation_config.json").unlink()
+    if name in OLD_FORM:
+        rewrite_in_old_form(directory / "config.json")
+
+    model = load(directory)  # what the files say, in the form they now have
+    tokens, targets = batches(generator)
+    logits, loss = loss_of(model, tokens[0], targets[0])
+    loss.backward()
+    expected = dict(tokens=tokens, targets=targets, logits=logits, loss=loss.reshape(1))
+    for parameter, value in model.named_parameters():
+        expected["gradient." + parameter] = value.grad.clone()
+    with torch.no_grad():
+        expected["greedy"] = greedy_continuation(model, tokens[0, 0])
+        expected["packed_logits"] = packed_logits(model, tokens[0, 0])
+    if hasattr(model, "model"):
+        expected["inv_freq"] = model.model.rotary_emb.inv_freq.clone()
+    expected["losses"] = losses_of_steps(model, tokens, targets)
+    save(directory / "expected.safetensors", expected)
+    print(name, "losses", expected["losses"].tolist())
+
+
+def write_lora(name, base, targets_of_lora, seed):
+    import peft
+
+    directory = ROOT / "lora" / name
+    directory.mkdir(parents=True)
+    generator = torch.Generator().manual_seed(seed)
+    model = load(ROOT / "families" / base)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(
+        r=4, lora_alpha=8, lora_dropout=0.0, target_modules=targets_of_lora, bias="none",
+        task_type="CAUSAL_LM", base_model_name_or_path=base))
+    with torch.no_grad():
+        for parameter_name, parameter in adapted.named_parameters():
+            if "lora_" in parameter_name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    adapted.save_pretrained(directory)
+    (directory / "README.md").unlink(missing_ok=True)
+    config = json.loads((directory / "adapter_config.json").read_text())
+    if isinstance(config["target_modules"], list):  # a set, written in no particular order
+        config["target_modules"].sort()
+    config["base_model_name_or_path"] = base
+    (directory / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+    tokens, targets = (t[0] for t in batches(generator))
+    logits, loss = loss_of(adapted, tokens, targets)
+    loss.backward()
+    expected = dict(tokens=tokens, targets=targets, logits=logits, loss=loss.reshape(1))
+    for parameter_name, parameter in adapted.named_parameters():
+        if "lora_" in parameter_name:
+            expected["gradient." + parameter_name.replace(".default", "")] = parameter.grad.clone()
+        else:
+            assert parameter.grad is None, parameter_name
+    saved = load_file(directory / "adapter_model.safetensors")
+    assert {"gradient." + n for n in saved} == {n for n in expected if n.startswith("gradient.")}
+    with torch.no_grad():
+        expected["merged_logits"] = adapted.merge_and_unload()(input_ids=tokens).logits
+    save(directory / "expected.safetensors", expected)
+    print("lora", name, "loss", loss.item(), len(saved), "tensors")
+
+
+def write():
+    for folder in ("families", "lora"):
+        shutil.rmtree(ROOT / folder, ignore_errors=True)
+    for seed, (name, config) in enumerate(configs().items()):
+        write_family(name, config, seed + 1)
+    write_lora("query_value", "llama3", ["q_proj", "v_proj"], 21)
+    write_lora("all_linear", "qwen2", "all-linear", 22)
+
+
+def check(directory):
+    """Model directories that atoll wrote, each with expected.safetensors: tokens and logits."""
+    failed = []
+    for folder in sorted(p for p in pathlib.Path(directory).iterdir() if p.is_dir()):
+        expected = load_file(folder / "expected.safetensors")
+        with torch.no_grad():
+            logits = load(folder)(input_ids=expected["tokens"].long()).logits
+        error = ((logits - expected["logits"]).abs().max() / logits.abs().max()).item()
+        with tempfile.TemporaryDirectory() as again:
+            load(folder).save_pretrained(again)
+            ours = load_file(folder / "model.safetensors")
+            theirs = load_file(pathlib.Path(again) / "model.safetensors")
+            same = ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n])
+                                                        for n in ours)
+        print(f"{folder.name:12} logits differ by {error:.1e} of the largest; "
+              f"weights {'the same' if same else 'DIFFER'} after a round trip")
+        if not same or not error < 1e-5:
+            failed.append(folder.name)
+    if failed:
+        sys.exit("not as transformers has it: " + ", ".join(failed))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("write")
+    commands.add_parser("check").add_argument("directory")
+    arguments = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    np.random.seed(0)
+    if arguments.command == "write":
+        write()
+    else:
+        check(arguments.directory)
+
+
+if __name__ == "__main__":
+    main()
