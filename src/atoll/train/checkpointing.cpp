@@ -19,14 +19,17 @@ std::vector<ckpt::ParamTensor> values_of(const parallel::ParamStore& store) {
   return held;
 }
 
-// One of the optimizer's flat vectors, cut into tensors of the parameters' shapes.
-std::vector<ckpt::ParamTensor> cut(const parallel::ParamStore& store, const Tensor& flat) {
+// A piece of optimizer state, cut into tensors of the shapes of the parameters it covers.
+std::vector<ckpt::ParamTensor> cut(const parallel::ParamStore& store,
+                                   const optim::StateTensor& piece) {
   std::vector<ckpt::ParamTensor> held;
-  for (std::size_t i = 0; i < store.params().size(); ++i) {
-    const Spec& spec = store.params()[i]->spec;
-    const std::int64_t begin = store.offset(i);
-    const Tensor part = flat.rows(begin, begin + spec.shape.num_elements());
-    held.push_back({store.params()[i], part.reshaped(spec.shape)});
+  for (std::size_t i = 0; i < store.trained().size(); ++i) {
+    const Spec& spec = store.trained()[i]->spec;
+    const std::int64_t begin = store.offset(i) - piece.begin;
+    const std::int64_t end = begin + spec.shape.num_elements();
+    if (begin < 0 || end > piece.tensor.num_elements()) continue;
+    const Tensor part = piece.tensor.rows(begin, end);
+    held.push_back({store.trained()[i], part.reshaped(spec.shape)});
   }
   return held;
 }
@@ -76,8 +79,8 @@ fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position
   const ckpt::Metadata metadata = {{"format", "pt"}};
   writer.add_tensors("model.safetensors", ckpt::file_sources(values_of(state.store())), metadata);
   std::vector<ckpt::TensorSource> sources;
-  for (const auto& [name, flat] : state.optimizer().state()) {
-    const auto part = ckpt::file_sources(cut(state.store(), flat), name + ".");
+  for (const optim::StateTensor& piece : state.optimizer().state()) {
+    const auto part = ckpt::file_sources(cut(state.store(), piece), piece.name + ".");
     sources.insert(sources.end(), part.begin(), part.end());
   }
   writer.add_tensors("optimizer.safetensors", sources);
@@ -96,8 +99,8 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
   }
   load_parameters(path, state.store());
   const ckpt::SafetensorsFile optimizer(path / "optimizer.safetensors");
-  for (const auto& [name, flat] : state.optimizer().state()) {
-    ckpt::read_params(optimizer, cut(state.store(), flat), name + ".");
+  for (const optim::StateTensor& piece : state.optimizer().state()) {
+    ckpt::read_params(optimizer, cut(state.store(), piece), piece.name + ".");
   }
   const fs::path position = path / "trainer.json";
   return parse_position(read_file(position), position.string());

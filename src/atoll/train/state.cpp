@@ -10,19 +10,27 @@ TrainState::TrainState(const StateOptions& options)
       model_(nn::build_model(options.model, options.build)),
       store_(*model_, options.training),
       runner_(*model_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
-              options.micro_batch, options.context),
-      optimizer_(options.optimizer) {
+              options.micro_batch, options.context) {
   store_.request(plan_);
-  if (options.training) optimizer_.request(plan_, store_.flat());
   runner_.request(plan_);
+  if (options.training) {
+    optimizer_ = optim::make_optimizer(options.optimizer, store_.flat(), store_.ranges());
+    optimizer_->request(plan_);
+    // The update comes after the last pass: its scratch shares the memory of activations.
+    const std::int64_t tick = MemoryPlan::kForever - 1;
+    optimizer_scratch_request_ =
+        plan_.request("optimizer scratch", "scratch", optimizer_->scratch_bytes(), tick, tick);
+  }
   plan_.place();
 }
 
 void TrainState::allocate(Device& device) {
   arena_ = std::make_unique<Arena>(device, plan_);
   store_.bind(*arena_);
-  if (options_.training) optimizer_.bind(*arena_);
   runner_.bind(*arena_);
+  if (!options_.training) return;
+  optimizer_->bind(*arena_);
+  optimizer_scratch_ = {arena_->data(optimizer_scratch_request_), optimizer_->scratch_bytes()};
 }
 
 std::string describe_memory(const MemoryPlan& plan) {

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "atoll/nn/models/family.h"
-#include "atoll/optim/adamw.h"
+#include "atoll/optim/optimizer.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/runner.h"
 
@@ -15,7 +16,7 @@ namespace atl::train {
 struct StateOptions {
   nn::ModelConfig model;
   nn::BuildOptions build;
-  optim::AdamWOptions optimizer;
+  optim::OptimizerOptions optimizer;
   std::int64_t micro_batch = 1;  ///< sequences in one forward pass
   std::int64_t context = 1;      ///< tokens in a sequence
   bool training = true;          ///< false: parameters and a forward pass only
@@ -33,7 +34,10 @@ class TrainState {
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return store_; }
   parallel::Runner& runner() { return runner_; }
-  optim::AdamW& optimizer() { return optimizer_; }
+  /// Only in training.
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  /// What one update may overwrite: optimizer().scratch_bytes().
+  std::span<std::byte> optimizer_scratch() const { return optimizer_scratch_; }
 
   /// Takes the planned memory from `device`, which must outlive this.
   void allocate(Device& device);
@@ -43,9 +47,11 @@ class TrainState {
   std::unique_ptr<nn::Model> model_;
   parallel::ParamStore store_;
   parallel::Runner runner_;
-  optim::AdamW optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   MemoryPlan plan_;
   std::unique_ptr<Arena> arena_;
+  int optimizer_scratch_request_ = -1;
+  std::span<std::byte> optimizer_scratch_;
 };
 
 /// The memory plan as a table for people: bytes by group at the worst moment, and the total.

@@ -46,9 +46,12 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
     for (std::int64_t s = 0; s < samples; ++s) result.nonfinite_samples.push_back(first_sample + s);
   }
   if (!result.taken()) return result;
-  state.optimizer().update(run, options.lr, optim::clip_scale(result.grad_norm, options.clip),
-                           options.step + 1, state.store().values(), state.store().grads(),
-                           state.store().ranges());
+  run.scratch = state.optimizer_scratch();
+  state.optimizer().update(run,
+                           {.lr = options.lr,
+                            .grad_scale = optim::clip_scale(result.grad_norm, options.clip),
+                            .step = options.step + 1},
+                           state.store().values(), state.store().grads());
   return result;
 }
 

@@ -99,8 +99,7 @@ TEST_P(Step, MatricesDecayAndNormsAndBiasesDoNot) {
     std::fill_n(param->value.data<float>(), param->value.num_elements(), 2.0F);
   }
   // Without a gradient, decay is all that an update does: w <- w - lr * decay * w.
-  bench.state.optimizer().update(bench.run, /*lr=*/0.25, /*grad_scale=*/1, /*step=*/1,
-                                 store.values(), store.grads(), store.ranges());
+  bench.state.optimizer().update(bench.run, {.lr = 0.25}, store.values(), store.grads());
   for (const nn::Param* param : store.params()) {
     const float expected = param->spec.shape.rank() == 2 ? 1.75F : 2.0F;
     EXPECT_EQ(param->value.data<float>()[0], expected) << param->name;
@@ -119,8 +118,8 @@ TEST_P(Step, ClippingScalesTheGradientAndReportsItsNormAsItWas) {
   EXPECT_EQ(loose.values(), free.values());
   EXPECT_EQ(loose.moments(), free.moments());
   // A quarter is exact in binary: so is the first moment, which is linear in the gradient.
-  const Tensor whole = free.state.optimizer().state()[0].second;
-  const Tensor quarter = tight.state.optimizer().state()[0].second;
+  const Tensor whole = free.state.optimizer().state()[0].tensor;
+  const Tensor quarter = tight.state.optimizer().state()[0].tensor;
   ASSERT_NE(whole.data<float>()[0], 0);
   for (std::int64_t i = 0; i < whole.num_elements(); ++i) {
     ASSERT_EQ(quarter.data<float>()[i], whole.data<float>()[i] / 4) << i;

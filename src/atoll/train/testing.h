@@ -40,6 +40,7 @@ struct Bench {
         targets(test::random_tokens({kSamples, options.context}, options.model.vocab_size, 2)) {
     state.allocate(*run.device);
     state.store().initialise(run, 5);
+    if (options.training) state.optimizer().init_masters(run, state.store().values());
   }
 
   /// Eight samples, from `first_sample` on, in micro-batches.
@@ -65,7 +66,7 @@ struct Bench {
   /// The optimizer's moments, one after the other.
   std::string moments() {
     std::string all;
-    for (const auto& [name, tensor] : state.optimizer().state()) all += bytes(tensor);
+    for (const optim::StateTensor& piece : state.optimizer().state()) all += bytes(piece.tensor);
     return all;
   }
 

@@ -1,0 +1,43 @@
+#include "atoll/parallel/param_ranges.h"
+
+namespace atl::parallel {
+
+namespace {
+
+bool is_hidden_matrix(const nn::Param& param) {
+  return param.spec.shape.rank() == 2 && param.spec.shape.num_elements() > 0 &&
+         !param.is_embedding && !param.is_position;
+}
+
+// Whether the file tensors are the rows from first to last, each once.
+bool parts_tile(const nn::Param& param) {
+  std::int64_t row = 0;
+  for (const nn::FileTensor& part : param.files) {
+    if (part.row_begin != row || part.rows < 1) return false;
+    row += part.rows;
+  }
+  return row == param.spec.shape.dim(0);
+}
+
+}  // namespace
+
+void append_ranges(const nn::Param& param, std::int64_t begin, std::int64_t count,
+                   std::vector<optim::ParamRange>& ranges) {
+  optim::ParamRange range = {.begin = begin, .count = count, .decay = param.decay};
+  if (!is_hidden_matrix(param)) {
+    ranges.push_back(range);
+    return;
+  }
+  ATOLL_CHECK(parts_tile(param), "{}: its file tensors are not its rows", param.name);
+  range.matrix = true;
+  range.cols = param.spec.shape.dim(1);
+  for (const nn::FileTensor& part : param.files) {
+    range.rows = part.rows;
+    range.count = part.rows * range.cols;
+    ranges.push_back(range);
+    range.begin += range.count;
+  }
+  ranges.back().count += begin + count - range.begin;
+}
+
+}  // namespace atl::parallel
