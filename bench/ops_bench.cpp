@@ -78,44 +78,51 @@ void add(const std::string& name, std::function<void(benchmark::State&, Run&)> b
   }
 }
 
+/// T: what all operands are stored in, but for a weight gradient, which is f32.
+template <typename T>
 void add_matmul(const std::string& name, ops::Transpose transpose, std::int64_t m, std::int64_t n,
                 std::int64_t k, bool accumulate) {
   add(name, [=](benchmark::State& state, Run& run) {
     const bool tn = transpose == ops::Transpose::kTN;
     const bool nt = transpose == ops::Transpose::kNT;
-    auto a = random_tensor<float>(tn ? Shape{k, m} : Shape{m, k}, 1);
-    auto b = random_tensor<float>(nt ? Shape{n, k} : Shape{k, n}, 2);
-    OwnedTensor<float> c({m, n});
+    auto a = random_tensor<T>(tn ? Shape{k, m} : Shape{m, k}, 1);
+    auto b = random_tensor<T>(nt ? Shape{n, k} : Shape{k, n}, 2);
+    OwnedTensor<float> gradient(tn ? Shape{m, n} : Shape{0, 0});
+    OwnedTensor<T> activations(tn ? Shape{0, 0} : Shape{m, n});
+    const Tensor c = tn ? gradient.view() : activations.view();
     const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
     measure(state, run, {flops, 0}, [&] { ops::matmul(run, transpose, a, b, c, {}, accumulate); });
   });
 }
 
 /// The three products of a Linear from `in` to `out` features on kTokens tokens.
+template <typename T = float>
 void add_linear(const std::string& name, std::int64_t in, std::int64_t out) {
-  add_matmul(name + "/forward", ops::Transpose::kNT, kTokens, out, in, false);
-  add_matmul(name + "/input_gradient", ops::Transpose::kNN, kTokens, in, out, false);
-  add_matmul(name + "/weight_gradient", ops::Transpose::kTN, out, in, kTokens, true);
+  add_matmul<T>(name + "/forward", ops::Transpose::kNT, kTokens, out, in, false);
+  add_matmul<T>(name + "/input_gradient", ops::Transpose::kNN, kTokens, in, out, false);
+  add_matmul<T>(name + "/weight_gradient", ops::Transpose::kTN, out, in, kTokens, true);
 }
 
+template <typename T = float>
 void add_generation(const std::string& name, std::int64_t rows, std::int64_t in, std::int64_t out) {
   add(name, [=](benchmark::State& state, Run& run) {
-    auto x = random_tensor<float>({rows, in}, 1);
-    auto weight = random_tensor<float>({out, in}, 2);
-    OwnedTensor<float> y({rows, out});
-    measure(state, run, {0, 4.0 * static_cast<double>(in * out)},
+    auto x = random_tensor<T>({rows, in}, 1);
+    auto weight = random_tensor<T>({out, in}, 2);
+    OwnedTensor<T> y({rows, out});
+    measure(state, run, {0, static_cast<double>(weight.view().bytes())},
             [&] { ops::matmul(run, ops::Transpose::kNT, x, weight, y); });
   });
 }
 
+template <typename T = float>
 void add_cross_entropy(const std::string& name, std::int64_t rows, std::int64_t width,
                        std::int64_t vocab) {
   add(name, [=](benchmark::State& state, Run& run) {
-    auto x = random_tensor<float>({rows, width}, 1);
-    auto weight = random_tensor<float>({vocab, width}, 2, 0.02F);
+    auto x = random_tensor<T>({rows, width}, 1);
+    auto weight = random_tensor<T>({vocab, width}, 2, 0.02F);
     auto targets = test::random_tokens({rows}, vocab, 3);
     OwnedTensor<float> loss({rows});
-    OwnedTensor<float> dx({rows, width});
+    OwnedTensor<T> dx({rows, width});
     OwnedTensor<float> dweight({vocab, width});
     const double flops = 6.0 * static_cast<double>(rows) * static_cast<double>(width * vocab);
     measure(state, run, {flops, 0},
@@ -257,6 +264,12 @@ void add_all() {
   add_attention("gpt2/attention", 2, 1024, {12, 12, 64});
   add_generation("gpt2/generate/rows:1", 1, 768, 50257);
   add_generation("gpt2/generate/rows:8", 8, 768, 50257);
+  // Beside the f32 lines of the same shapes; a generation reads half the bytes.
+  add_linear<Bf16>("bf16/gpt2/mlp_up", 768, 3072);
+  add_linear<Bf16>("bf16/gpt2/mlp_down", 3072, 768);
+  add_cross_entropy<Bf16>("bf16/gpt2/head", kTokens, 768, 50257);
+  add_generation<Bf16>("bf16/gpt2/generate/rows:1", 1, 768, 50257);
+  add_generation<Bf16>("bf16/gpt2/generate/rows:8", 8, 768, 50257);
   add_norms(768);
   add_adamw(std::int64_t{25'000'000});
   add_adamw_bf16("adamw/bf16_masters", std::int64_t{25'000'000}, true);
