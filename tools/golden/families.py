@@ -53,13 +53,13 @@ def configs():
     return {
         # Multi-head, nothing shared: Llama 2.
         "llama2": t.LlamaConfig(**SHAPE, num_key_value_heads=4, tie_word_embeddings=False),
-        # Wavelengths from 6 to 250 around an original context of 16: some stay, some are divided,
-        # some lie between.
+        # Wavelengths of 6, 26, 109 and 453 around an original context of 32: the first stays, the
+        # second lies between 8 and 32 and is blended, the others are divided.
         "llama3": t.LlamaConfig(
             **SHAPE, num_key_value_heads=2, tie_word_embeddings=True,
             rope_parameters=dict(rope_type="llama3", rope_theta=300.0, factor=8.0,
-                                 low_freq_factor=1.0, high_freq_factor=2.0,
-                                 original_max_position_embeddings=16)),
+                                 low_freq_factor=1.0, high_freq_factor=4.0,
+                                 original_max_position_embeddings=32)),
         "llama_linear": t.LlamaConfig(
             **{**SHAPE, "num_hidden_layers": 1}, num_key_value_heads=1, tie_word_embeddings=True,
             attention_bias=True, mlp_bias=True,
