@@ -1,5 +1,5 @@
-// Both whole models through the runner: gradients against central differences in double, and what
-// must not change a bit.
+// Whole models of every family through the runner: gradients against central differences in double,
+// and what must not change a bit.
 
 #include <gtest/gtest.h>
 
@@ -40,6 +40,14 @@ nn::ModelConfig gpt2() {
   config.activation = "gelu_new";
   config.attention_bias = true;
   config.mlp_bias = true;
+  return config;
+}
+
+// Heads that are narrower than hidden_size / heads, as all families but gpt2 allow.
+nn::ModelConfig grouped(const char* family) {
+  nn::ModelConfig config = llama(true);
+  config.family = family;
+  config.heads = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 4};
   return config;
 }
 
@@ -87,9 +95,11 @@ struct Bench {
   Batch batch;
 };
 
-void expect_gradients(const nn::ModelConfig& config, nn::BuildOptions options) {
+void expect_gradients(const nn::ModelConfig& config, nn::BuildOptions options,
+                      Tensor document_start = {}) {
   options.dtype = Dtype::kF64;
   Bench bench(config, options);
+  bench.batch.document_start = document_start;
   bench.targets[3] = kIgnoreTarget;
   bench.train();
   const std::int64_t count = bench.store.flat().shape.num_elements();
@@ -134,6 +144,43 @@ TEST(Gpt2, WholeModelGradientsMatchFiniteDifferences) {
 
 TEST(Gpt2, WholeModelGradientsMatchFiniteDifferencesWithDropoutAndRecompute) {
   expect_gradients(gpt2(), {.recompute = nn::RecomputeMode::kFull, .dropout = 0.3});
+}
+
+TEST(Mistral, WholeModelGradientsMatchFiniteDifferences) {
+  nn::ModelConfig config = grouped("mistral");
+  config.sliding_window = 2;
+  expect_gradients(config, {});
+}
+
+TEST(Qwen2, WholeModelGradientsMatchFiniteDifferences) {
+  nn::ModelConfig config = grouped("qwen2");
+  config.sliding_window = 2;
+  config.windowed_layers = {false, true};
+  expect_gradients(config, {});
+}
+
+TEST(Qwen3, WholeModelGradientsMatchFiniteDifferences) {
+  expect_gradients(grouped("qwen3"), {});
+  expect_gradients(grouped("qwen3"), {.recompute = nn::RecomputeMode::kFull, .dropout = 0.3});
+}
+
+TEST(Llama, WholeModelGradientsMatchFiniteDifferencesWithBiasesAndStretchedRotation) {
+  nn::ModelConfig config = llama(true);
+  config.attention_bias = config.mlp_bias = true;
+  config.rope_scaling = {.kind = nn::RopeScaling::Kind::kLlama3,
+                         .factor = 4,
+                         .low_freq_factor = 1,
+                         .high_freq_factor = 4,
+                         .original_max_positions = 16};
+  expect_gradients(config, {});
+}
+
+TEST(Runner, WholeModelGradientsMatchFiniteDifferencesOverPackedDocuments) {
+  test::OwnedTensor<std::int32_t> start({kBatch, kLength});
+  start.values = {0, 0, 2, 3, 3, 0, 1, 1, 1, 1};
+  for (const nn::ModelConfig& config : {grouped("qwen3"), gpt2()}) {
+    expect_gradients(config, {}, start);
+  }
 }
 
 // A size at which every fast path has tails and several tasks.
