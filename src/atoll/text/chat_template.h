@@ -1,0 +1,101 @@
+#pragma once
+
+// Conversations as the text that a model was trained on: its chat template, a Jinja program that
+// comes with the model (Hugging Face's apply_chat_template).
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace atl {
+
+namespace text {
+struct ChatProgram;
+}
+
+/// One message of a conversation.
+struct ChatMessage {
+  std::string role;
+  /// UTF-8; absent where the message has none (only tool calls) or has parts, which are in `extra`.
+  std::optional<std::string> content;
+  /// All other fields (tool_calls, name, reasoning_content, ...) as the text of a JSON object, or
+  /// empty.
+  std::string extra;
+
+  bool operator==(const ChatMessage&) const = default;
+};
+
+/// Reads a JSON array of messages, each an object with "role" and mostly "content"; fields that are
+/// null are left out, as transformers does. `origin` names the text in errors. Throws
+/// Error(kUser) naming the message and the field.
+std::vector<ChatMessage> parse_messages(std::string_view json, std::string_view origin);
+
+/// What a rendering depends on besides the messages.
+struct ChatOptions {
+  /// True: ends with what announces an answer of the assistant, for the model to continue.
+  bool add_generation_prompt = false;
+  /// More variables for the template as the text of a JSON object: {"tools": [...],
+  /// "enable_thinking": false}; empty for none. They go before bos_token and the like.
+  std::string variables;
+  /// The time that strftime_now shows, in seconds since 1970 (shown in local time); the present
+  /// where absent. A fixed one makes the text of templates with a date repeatable.
+  std::optional<std::time_t> now;
+};
+
+/// A part of a text, in bytes: [begin, end).
+struct TextSpan {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  bool operator==(const TextSpan&) const = default;
+};
+
+/// A conversation to fine-tune on.
+struct TrainingText {
+  std::string text;
+  /// What the assistant says and the token that ends its turn; in order, without overlaps. The
+  /// loss is taken on these only.
+  std::vector<TextSpan> trained;
+};
+
+/// The chat template of a model. Immutable, so any number of threads may use one; copies share the
+/// same program. A hostile template ends in an Error: steps, depth and output are bounded.
+class ChatTemplate {
+ public:
+  /// Reads the template of a Hugging Face directory: chat_template.jinja, else "chat_template" in
+  /// tokenizer_config.json (a text, or a list of named ones, of which "default" is used, and
+  /// "tool_use" when there are tools). bos_token and the like come from tokenizer_config.json.
+  /// Throws Error(kUser) when there is no template, naming what else can be given.
+  static ChatTemplate from_directory(const std::filesystem::path& directory);
+  /// Reads a template; `origin` is its path for messages. Throws Error(kUser) naming origin, line
+  /// and construct for one that is malformed or uses what is not supported.
+  static ChatTemplate from_text(std::string_view source, std::string_view bos_token,
+                                std::string_view eos_token, std::string_view origin);
+
+  /// The text of a conversation. Throws Error(kUser) when the template refuses the messages, fails
+  /// on them, or exceeds its bounds.
+  std::string render(const std::vector<ChatMessage>& messages,
+                     const ChatOptions& options = {}) const;
+
+  /// The text of a conversation with the parts that the assistant says: what is written inside
+  /// {% generation %} where the template has it, else found by rendering the conversation up to
+  /// each of its answers. add_generation_prompt is not looked at. Throws as render does, and
+  /// Error(kUser) when those beginnings are not beginnings of the whole, so that this template
+  /// cannot tell what was said.
+  TrainingText render_for_training(const std::vector<ChatMessage>& messages,
+                                   const ChatOptions& options = {}) const;
+
+ private:
+  explicit ChatTemplate(std::shared_ptr<const text::ChatProgram> program);
+
+  // Shared: immutable, and copied into every thread that prepares data.
+  std::shared_ptr<const text::ChatProgram> program_;
+};
+
+}  // namespace atl
