@@ -20,7 +20,7 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
             bool accumulate = false);
 
 /// Scratch for a matmul of these operands (room for repacking one of them). With bf16 there is
-/// none: each thread keeps 3.6 MiB of its own, into which it widens pieces of either operand.
+/// none: each thread keeps about 3.5 MiB of its own, into which it widens pieces of either operand.
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
 
 /// dbias += column sums of dy.  dy: (R, N)  dbias: (N), in dy's compute dtype. Needs

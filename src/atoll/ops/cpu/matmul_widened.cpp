@@ -31,6 +31,8 @@ struct Pieces {
   }
 };
 
+static_assert(sizeof(Pieces) < 3600 << 10, "ops/matmul.h says how much a thread keeps");
+
 /// Where a stored matrix is cut: `rows` x `cols` elements from (row, col).
 struct Area {
   std::int64_t row;
@@ -146,8 +148,6 @@ bool is_f32_or_bf16(const Tensor& tensor) {
 }
 
 }  // namespace
-
-const std::size_t kWidenedBytesPerThread = sizeof(Pieces);
 
 Declined matmul_widened(Run& run, const MatmulArgs& args) {
   if (args.shape.k == 0) return "nothing to sum";

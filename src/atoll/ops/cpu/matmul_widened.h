@@ -10,7 +10,4 @@ namespace atl::ops::cpu {
 /// Serves any mixture of f32 and bf16 in host memory. Sums run in f32; a bf16 c is rounded once.
 Declined matmul_widened(Run& run, const MatmulArgs& args);
 
-/// What each thread that meets such a product keeps, whatever the operands' sizes.
-extern const std::size_t kWidenedBytesPerThread;
-
 }  // namespace atl::ops::cpu
