@@ -128,17 +128,28 @@ GgufValue read_value(Cursor& cursor) {
   return value;
 }
 
+// Does a step; an error of it says at which entry of a table it was. The name is read in a step of
+// its own: where one try block both reads it and uses it in its handler, GCC 12 (ipa-modref) leaves
+// it undefined when the reading throws.
+template <typename Step>
+auto at_entry(std::string_view what, std::uint64_t i, std::uint64_t count, std::string_view name,
+              Step&& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    throw make_error(error.kind(), "{} {} of {}, \"{}\": {}", what, i + 1, count, printable(name),
+                     error.what());
+  }
+}
+
 void read_metadata(Cursor& cursor, std::uint64_t count, GgufHeader& header) {
   for (std::uint64_t i = 0; i < count; ++i) {
-    std::string_view key;
-    try {
-      key = cursor.string("a key");
+    const std::string_view key =
+        at_entry("metadata", i, count, "", [&] { return cursor.string("a key"); });
+    at_entry("metadata", i, count, key, [&] {
       if (header.metadata.contains(key)) throw damaged_error("it is there twice");
       header.metadata.emplace(key, read_value(cursor));
-    } catch (const Error& error) {
-      throw damaged_error("metadata {} of {}, \"{}\": {}", i + 1, count, printable(key),
-                          error.what());
-    }
+    });
   }
 }
 
@@ -208,16 +219,13 @@ void read_tensors(Cursor& cursor, std::uint64_t count, GgufHeader& header) {
   const std::uint64_t alignment = read_alignment(header);
   std::set<std::string_view> names;
   for (std::uint64_t i = 0; i < count; ++i) {
-    std::string_view name;
-    try {
-      name = cursor.string("a name");
+    const std::string_view name =
+        at_entry("tensor", i, count, "", [&] { return cursor.string("a name"); });
+    at_entry("tensor", i, count, name, [&] {
       if (!names.insert(name).second) throw damaged_error("it is there twice");
       header.tensors.push_back(read_tensor(cursor, alignment));
       header.tensors.back().name = name;
-    } catch (const Error& error) {
-      throw make_error(error.kind(), "tensor {} of {}, \"{}\": {}", i + 1, count, printable(name),
-                       error.what());
-    }
+    });
   }
 }
 

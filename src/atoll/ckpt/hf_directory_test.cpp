@@ -97,5 +97,43 @@ TEST_F(HfDirectoryTest, IndexMustNotLeadOutOfTheDirectory) {
   }
 }
 
+TEST_F(HfDirectoryTest, LinksMustNotLeadOutExceptIntoTheDownloadCache) {
+  namespace fs = std::filesystem;
+  const fs::path snapshot = directory_ / "models--x/snapshots/abc";
+  const fs::path blobs = directory_ / "models--x/blobs";
+  fs::create_directories(snapshot);
+  fs::create_directories(blobs);
+  write("models--x/blobs/1", {"w"});
+  write("outside", {"w"});
+  write_file(snapshot / "config.json", "{}");
+  write_file(snapshot / "model.safetensors.index.json", R"({"weight_map":{"w":"s"}})");
+  fs::create_symlink("../../blobs/1", snapshot / "s");
+  EXPECT_TRUE(HfDirectory(snapshot).contains("w"));
+  fs::remove(snapshot / "s");
+  fs::create_symlink("../../../outside", snapshot / "s");
+  try {
+    const HfDirectory opened(snapshot);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("\"s\", a link out of the directory"));
+  }
+}
+
+TEST_F(HfDirectoryTest, ATensorInTwoShardsOrTwiceInTheIndexIsRefused) {
+  write_file(directory_ / "config.json", "{}");
+  write("a.safetensors", {"w", "v"});
+  write("b.safetensors", {"w"});
+  write_index(R"("w":"a.safetensors","v":"b.safetensors")");
+  EXPECT_THAT(error_of(), HasSubstr("lists tensor \"v\""));
+  write("b.safetensors", {"w", "x"});
+  write_index(R"("w":"a.safetensors","v":"a.safetensors","x":"b.safetensors")");
+  EXPECT_THAT(error_of(), HasSubstr("has tensor \"w\", which model.safetensors.index.json says"));
+  EXPECT_EQ(kind_, ErrorKind::kDamaged);
+  write_index(R"("w":"a.safetensors","w":"b.safetensors")");
+  EXPECT_THAT(error_of(), HasSubstr("\"w\" stands there twice"));
+  write_file(directory_ / "model.safetensors.index.json", std::string(100000, '['));
+  EXPECT_THAT(error_of(), HasSubstr("levels deep"));
+}
+
 }  // namespace
 }  // namespace atl::ckpt

@@ -265,6 +265,29 @@ TEST_F(ModelFiles, NarrowFloatsAreRead) {
   }
 }
 
+TEST_F(ModelFiles, NarrowFilesGoBackBitForBitThroughF32AndTheirOwnDtype) {
+  const auto tensors = written(gpt2());
+  const auto path = directory_ / "model.safetensors";
+  for (const Dtype file_dtype : {Dtype::kBf16, Dtype::kF16}) {
+    write(tensors, file_dtype);
+    const std::string before = read_file(path);
+    for (const Dtype param_dtype : {Dtype::kF32, file_dtype}) {
+      Held held(gpt2(), /*filled=*/false);
+      std::deque<std::vector<std::byte>> memory;
+      for (ParamTensor& param : held.params) {
+        const Spec spec = {param_dtype, param.tensor.shape()};
+        param.tensor = Tensor(memory.emplace_back(spec.bytes()).data(), spec);
+      }
+      const FileDtypes dtypes = read_params(HfDirectory(directory_.path()), held.params);
+      std::vector<TensorSource> sources = file_sources(held.params, "", dtypes);
+      std::sort(sources.begin(), sources.end(),
+                [](const auto& a, const auto& b) { return a.name < b.name; });
+      write_safetensors(path, sources);
+      EXPECT_EQ(read_file(path), before) << dtype_name(file_dtype) << dtype_name(param_dtype);
+    }
+  }
+}
+
 TEST_F(ModelFiles, WhatDoesNotBelongTogetherIsRefusedByName) {
   const auto whole = written(gpt2());
   auto tensors = whole;

@@ -29,6 +29,11 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
+/// Where the fixtures of this folder lie.
+inline std::filesystem::path testdata() {
+  return std::filesystem::path(__FILE__).parent_path() / "testdata";
+}
+
 /// Changes one bit of a file.
 inline void flip_bit(const std::filesystem::path& path, std::size_t byte, int bit) {
   std::string content = read_file(path);
