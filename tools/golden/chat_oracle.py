@@ -175,6 +175,7 @@ s.startswith('Hell'), s.endswith('x'), s.startswith(('a', 'H')), s.endswith(''),
 ', '.join(['a', 'b']), ''.join('abc'), '-'.join(d.keys())
 '12'.isdigit(), '1a'.isdigit(), ''.isdigit(), 'ab'.isalpha(), 'a1'.isalnum(), ' \n'.isspace(), 'AB'.isupper(), 'ab'.islower(), '½'.isnumeric()
 'x'.ljust(3) ~ '|', 'x'.rjust(3, '.'), 'x'.center(4, '*'), 'xy'.center(5, '*'), '7'.zfill(3), '-7'.zfill(4)
+'{}-{a}-{} {{}}'.format(1, [2], a='z'), '{1}{0}'.format('a', 'b')
 'TestCase'.removeprefix('Test'), 'TestCase'.removesuffix('Case'), 'aBc'.swapcase()
 l|sort, l|sort(reverse=true), ['b', 'A', 'c']|sort, ['b', 'A', 'c']|sort(case_sensitive=true), m|sort(attribute='content')|map(attribute='content')|list
 l|first, l|last, e|first is defined, e|last, 'abc'|first, 'abc'|last, d|first, l|min, l|max, e|min
@@ -219,6 +220,7 @@ m[0].role == 'user' and m[-1]['role'] != 'assistant', m[1:]|length, m[::-1][0].c
 [1, 2, 3][1:][0], 'abc'[1:]|upper, 'a b c'.split()[1].upper()|lower ~ '!'
 "a" if "a" in "abc" and not "z" in "abc" else "b"
 'x'.foo is defined, none.foo is defined, d.__class__ is defined, l.append is defined
+none|map('upper')|list, 0|select('odd')|list, ([1]|map('string')).nope is defined, range(3).nope is defined
 """ + r"""
 {'a': {'b': {'c': [1, {'d': 'deep'}]}}}.a.b.c[1].d
 [[1, 2], [3]]|sum(start=[]), [(1, 'a'), (2, 'b')]|map('last')|list
@@ -335,7 +337,7 @@ STATEMENTS = [
     ("{{ range(200000) }}", {}), ("{{ range(1, 2, 0) }}", {}), ("{{ range('a') }}", {}), ("{{ '%d' % 'a' }}", {}), ("{{ '%s %s' % 'a' }}", {}), ("{{ 'a' % 1 }}", {}),
     ("{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", {}), ("{% macro f(a) %}{% endmacro %}{{ f(z=2) }}", {}), ("{{ missing|int }}", {}), ("{{ l|join(attribute='x').y }}", X),
     ("{% macro f() %}\n{{ f() }}\n{% endmacro %}\n{{ f() }}", {}), ("{{ [1, 'a']|sort }}", {}), ("{{ l|map('nope')|list }}", X), ("{{ l|select('nope')|list }}", X),
-    ("{{ l|map()|list }}", X), ("{{ 'x'|items|list }}", {}), ("{{ missing|dictsort }}", {}), ("{{ [[1]]|unique|list }}", {}), ("{{ ['a']|sum }}", {}), ("{{ 'abc'.upper(1) }}", {}), ("{{ d.get() }}", X),
+    ("{{ l|map()|list }}", X), ("{{ 'x'|items|list }}", {}), ("{{ '{} {}'.format(1) }}", {}), ("{{ '{a}'.format(1) }}", {}), ("{{ '}'.format(1) }}", {}), ("{{ '{0} {'.format(1) }}", {}), ("{{ missing|dictsort }}", {}), ("{{ [[1]]|unique|list }}", {}), ("{{ ['a']|sum }}", {}), ("{{ 'abc'.upper(1) }}", {}), ("{{ d.get() }}", X),
     ("{% set ns = namespace(_x=1) %}{{ ns.__init__ }}{{ ''.__class__.__mro__ }}", {}),
     ("{% set ns = namespace() %}{{ ns.a.b }}", {}), ("{{ ns.x }}\n{{ h.pop() }}", {**X, "ns": {}}), ("{{ 'a'.nope() }}", {}), ("{{ loop.index }}", {}),
     # errors of syntax

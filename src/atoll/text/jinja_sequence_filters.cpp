@@ -112,6 +112,8 @@ Value reverse(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value map(Runtime& runtime, const Value& self, Arguments& arguments) {
   Values out;
+  // As in Jinja2, None and whatever else counts as false is taken for an empty sequence.
+  if (!truthy(self)) return runtime.iterator("generator", {});
   if (arguments.positional.empty()) {
     const auto bound = runtime.bind("map", arguments, {"attribute", "default"}, 1);
     const auto absent = bound[1].has_value() && !bound[1]->is_none() ? bound[1] : std::nullopt;
@@ -134,6 +136,7 @@ Value map(Runtime& runtime, const Value& self, Arguments& arguments) {
 // select, reject, selectattr and rejectattr: those whose test comes out as `wanted`.
 template <bool by_attribute, bool wanted>
 Value choose(Runtime& runtime, const Value& self, Arguments& arguments) {
+  if (!truthy(self)) return runtime.iterator("generator", {});  // see map
   Value path = None{};
   auto& given = arguments.positional;
   if (by_attribute) {
