@@ -11,6 +11,7 @@
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/train/checkpointing.h"
+#include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
 #include "atoll/train/progress.h"
 
@@ -24,22 +25,13 @@ struct Options {
   std::string model;
   std::vector<std::string> text;
   std::string shards;
+  std::string packing = "stream";
+  std::string chat_template;
   std::int64_t context = 0;
   std::int64_t micro_batch = 8;
   std::int64_t max_tokens = 0;
   int threads = 0;
 };
-
-// The text's tokens end to end, documents separated as in training.
-data::TokenVector tokens_of(const std::vector<std::string>& text, const Tokenizer& tokenizer) {
-  std::vector<std::int32_t> tokens;
-  TokenEncoder encoder(tokenizer);
-  for (const fs::path& path : data::find_text_files({text.begin(), text.end()})) {
-    encoder.encode(read_file(path), tokens, {.parse_special = false});
-    if (const auto end = tokenizer.end_of_text()) tokens.push_back(*end);
-  }
-  return {text.front() + (text.size() > 1 ? " ..." : ""), std::move(tokens)};
-}
 
 int report(const train::Evaluation& result, const std::string& name) {
   if (!std::isfinite(result.loss)) {
@@ -71,11 +63,11 @@ fs::path corpus_directory(const Options& options) {
 
 int run(const Options& options) {
   const fs::path path = train::find_model(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(path);
+  const Tokenizer tokenizer = train::load_tokenizer(path);
   const auto device = open_cpu(options.threads);
   Stream stream(*device);
   train::StateOptions state_options;
-  state_options.model = nn::parse_config(read_file(path / "config.json"), path / "config.json");
+  state_options.model = train::read_model_config(path);
   state_options.context = options.context > 0 ? options.context : state_options.model.max_positions;
   state_options.micro_batch = options.micro_batch;
   state_options.training = false;
@@ -90,16 +82,23 @@ int run(const Options& options) {
   state_options.build.max_positions = state_options.context;
   train::TrainState state(state_options);
   state.allocate(*device);
-  train::load_parameters(path, state.store());
+  train::load_parameters(path, state.model(), state.store());
 
   const auto evaluate = [&](const data::TokenSource& source) {
-    return report(train::evaluate(state, stream, source, tokenizer, options.max_tokens),
+    return report(train::evaluate(state, stream, source, tokenizer,
+                                  {.max_tokens = options.max_tokens,
+                                   .packing = data::parse_packing(options.packing, "--packing")}),
                   fmt::format("{} on {}", path.string(), source.name()));
   };
-  if (!options.text.empty()) return evaluate(tokens_of(options.text, tokenizer));
+  if (!options.text.empty()) {
+    const data::TokenizeOptions text = {
+        .inputs = {options.text.begin(), options.text.end()},
+        .render_chat = train::chat_renderer(options.chat_template, path, tokenizer)};
+    return evaluate(data::tokenize_in_memory(text, tokenizer));
+  }
   const data::Corpus corpus(corpus_directory(options));
-  const std::string& json = tokenizer.to_json();
-  if (to_hex(hash_bytes(json.data(), json.size())) != corpus.manifest().tokenizer_hash) {
+  const std::string& content = tokenizer.file_content();
+  if (to_hex(hash_bytes(content.data(), content.size())) != corpus.manifest().tokenizer_hash) {
     throw user_error(
         "the shards were made with another tokenizer than the model's; make them again "
         "with `atoll tokenize --tokenizer {}`",
@@ -114,8 +113,14 @@ Action add(CLI::App& app) {
       ->required();
   app.add_option("--shards", options->shards,
                  "corpus whose held-out split to predict; default: the run's own");
-  app.add_option("--text", options->text, "text files or directories to predict")
+  app.add_option("--text", options->text,
+                 "text, *.jsonl or token *.bin files, or directories of them, to predict")
       ->excludes("--shards");
+  app.add_option("--packing", options->packing,
+                 "stream (default), masked or documents: as data.packing in training")
+      ->check(CLI::IsMember({"stream", "masked", "documents"}));
+  app.add_option("--chat-template", options->chat_template,
+                 "Jinja file for messages in --text; else the model's own");
   app.add_option("--context", options->context, "tokens in a window; 0: all the model's positions")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--micro-batch", options->micro_batch, "windows in one forward pass")

@@ -12,6 +12,7 @@
 #include "atoll/cli/commands.h"
 #include "atoll/serve/engine.h"
 #include "atoll/text/stream_decoder.h"
+#include "atoll/train/chat.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/interrupt.h"
 
@@ -28,6 +29,9 @@ struct Options {
   std::int64_t max_tokens = 128;
   std::int64_t num_samples = 1;
   serve::SamplingOptions sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 1};
+  bool chat = false;
+  std::string system;
+  std::string chat_template;
   bool greedy = false;
   bool no_prompt = false;
   bool stats = false;
@@ -44,6 +48,17 @@ std::vector<std::int32_t> prompt_tokens(const Options& options, const Tokenizer&
   throw user_error(
       "the prompt is empty and the tokenizer has no token that begins a text; give "
       "--prompt some text");
+}
+
+// The prompt as what a user says in a conversation, ready for the answer.
+std::vector<std::int32_t> chat_tokens(const Options& options, const fs::path& directory,
+                                      const Tokenizer& tokenizer) {
+  const ChatTemplate chat = train::find_chat_template(options.chat_template, directory, tokenizer);
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({"system", options.system, ""});
+  messages.push_back(
+      {"user", options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file), ""});
+  return tokenizer.encode(chat.render(messages, {.add_generation_prompt = true}));
 }
 
 // Prints one continuation as it comes; returns the number of tokens.
@@ -73,10 +88,10 @@ int run(Options options) {
   if (options.greedy) options.sampling.temperature = 0;
   options.sampling.validate();
   const fs::path path = train::find_model(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(path);
-  const std::vector<std::int32_t> prompt = prompt_tokens(options, tokenizer);
-  const nn::ModelConfig config =
-      nn::parse_config(read_file(path / "config.json"), path / "config.json");
+  const Tokenizer tokenizer = train::load_tokenizer(path);
+  const std::vector<std::int32_t> prompt =
+      options.chat ? chat_tokens(options, path, tokenizer) : prompt_tokens(options, tokenizer);
+  const nn::ModelConfig config = train::read_model_config(path);
   const auto prompt_length = static_cast<std::int64_t>(prompt.size());
   if (prompt_length >= config.max_positions) {
     throw user_error("the prompt has {} tokens and the model has {} positions; shorten the prompt",
@@ -86,7 +101,7 @@ int run(Options options) {
   serve::Engine engine(*device, config,
                        std::min(prompt_length + options.max_tokens, config.max_positions));
   engine.limit_vocabulary(tokenizer.vocab_size());
-  train::load_parameters(path, engine.store());
+  train::load_parameters(path, engine.model(), engine.store());
 
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
@@ -129,6 +144,12 @@ Action add(CLI::App& app) {
   app.add_option("--seed", sampling.seed, "same seed, same text")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53))
       ->capture_default_str();
+  CLI::Option* chat = app.add_flag(
+      "--chat", options->chat, "the prompt is a message; answer it, in the model's chat template");
+  app.add_option("--system", options->system, "chat: the system message")->needs(chat);
+  app.add_option("--chat-template", options->chat_template,
+                 "chat: a Jinja file instead of the model's own template")
+      ->needs(chat);
   app.add_flag("--greedy", options->greedy, "always the most likely token");
   app.add_flag("--no-prompt", options->no_prompt, "print only what is new");
   app.add_flag("--stats", options->stats, "say how fast it was");

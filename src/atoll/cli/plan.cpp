@@ -22,8 +22,8 @@ namespace {
 std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin) {
   const train::CorpusOptions data = train::corpus_options(config);
   if (!data.shards.empty()) {
-    origin = data.shards.string();
-    return data::Corpus(data.shards).vocab_size();
+    origin = data.shards.front().string();
+    return data::Corpus(data.shards.front()).vocab_size();
   }
   if (!data.tokenizer.empty()) {
     origin = data.tokenizer.string();

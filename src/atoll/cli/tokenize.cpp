@@ -16,6 +16,8 @@ struct Options {
   std::vector<std::string> inputs;
   std::string output;
   std::string tokenizer;
+  std::string new_tokenizer = "bpe";
+  std::string chat_template;
   std::int64_t vocab_size = 4096;
   data::TokenizeOptions tokenize;
   bool blank_line = false;
@@ -35,9 +37,11 @@ int run(Options& options) {
   tokenize.inputs.assign(options.inputs.begin(), options.inputs.end());
   tokenize.output = options.output;
   if (options.blank_line) tokenize.documents = data::DocumentMode::kBlankLine;
-  const Tokenizer tokenizer = options.tokenizer.empty()
-                                  ? train::train_tokenizer(tokenize.inputs, options.vocab_size)
-                                  : Tokenizer::load(options.tokenizer);
+  const Tokenizer tokenizer =
+      options.tokenizer.empty()
+          ? train::make_tokenizer(tokenize.inputs, options.new_tokenizer, options.vocab_size)
+          : Tokenizer::load(options.tokenizer);
+  tokenize.render_chat = train::chat_renderer(options.chat_template, options.tokenizer, tokenizer);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   std::function<void(const data::TokenizeProgress&)> progress;
   if (terminal) progress = show_progress;
@@ -55,12 +59,21 @@ int run(Options& options) {
 
 Action add(CLI::App& app) {
   auto options = std::make_shared<Options>();  // lives as long as the parser and the action
-  app.add_option("text", options->inputs, "Text files, or directories searched for *.txt")
+  app.add_option(
+         "text", options->inputs,
+         "Text, *.jsonl and token *.bin files, or directories searched for *.txt and *.jsonl")
       ->required();
   app.add_option("-o,--out", options->output, "Directory to make")->required();
-  CLI::Option* tokenizer =
-      app.add_option("--tokenizer", options->tokenizer,
-                     "tokenizer.json, or a directory that holds one; else one is trained");
+  CLI::Option* tokenizer = app.add_option(
+      "--tokenizer", options->tokenizer,
+      "tokenizer.json, tokenizer.model, or a directory that holds one; else a new one is made");
+  app.add_option("--new-tokenizer", options->new_tokenizer,
+                 "Kind of a new tokenizer: trained BPE, one token a byte, one token a character")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bpe", "byte", "char"}))
+      ->excludes(tokenizer);
+  app.add_option("--chat-template", options->chat_template,
+                 "Jinja file for messages; else the one beside the tokenizer");
   app.add_option("--vocab-size", options->vocab_size, "Tokens of a tokenizer that is trained")
       ->capture_default_str()
       ->check(CLI::Range(257, 1 << 20))

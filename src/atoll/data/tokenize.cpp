@@ -147,9 +147,11 @@ std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
     }
     std::vector<fs::path> found;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(input)) {
-      // Not *.bin: too many files that are no tokens are called so.
-      const bool wanted =
-          entry.path().extension() == ".txt" || entry.path().extension() == ".jsonl";
+      // Not *.bin: too many files that are no tokens are called so. Not the log of a run that lies
+      // under the directory: it is no text, and grows with every run.
+      const fs::path extension = entry.path().extension();
+      const bool wanted = (extension == ".txt" || extension == ".jsonl") &&
+                          entry.path().filename() != "metrics.jsonl";
       if (entry.is_regular_file() && wanted) {
         found.push_back(entry.path());
       }

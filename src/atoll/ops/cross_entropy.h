@@ -10,9 +10,9 @@ namespace atl::ops {
 /// x, dx: f32, f64 or bf16 and weight as x; loss and dweight, like the logits, in its compute
 /// dtype. x: (R, C)  weight: (V, C)  targets: i32 (R), kIgnoreTarget rows have no loss and no
 /// gradient. loss: (R), the negative log-likelihood in nats, unscaled. dx: (R, C) = grad_scale *
-/// d(sum of losses)/dx; dweight: (V, C) += the same for weight. Either both are defined, or neither
-/// (evaluation). Throws Error(kDamaged) for a target outside [0, V). Needs
-/// linear_cross_entropy_scratch_bytes of scratch.
+/// d(sum of losses)/dx; dweight: (V, C) += the same for weight. Evaluation
+/// leaves both undefined, a weight that is not trained the latter. Throws Error(kDamaged) for a
+/// target outside [0, V). Needs linear_cross_entropy_scratch_bytes of scratch.
 void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
                           Tensor loss, Tensor dx, Tensor dweight);
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight);

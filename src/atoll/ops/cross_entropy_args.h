@@ -9,7 +9,7 @@
 
 namespace atl::ops {
 
-/// Operands that fit each other; dx and dweight are both defined or both not.
+/// Operands that fit each other; without dx there is no dweight either.
 struct CrossEntropyArgs {
   std::int64_t rows = 0;   ///< R
   std::int64_t width = 0;  ///< C
@@ -23,6 +23,7 @@ struct CrossEntropyArgs {
   Tensor dweight;
 
   bool wants_gradients() const { return dx.defined(); }
+  bool wants_dweight() const { return dweight.defined(); }
 };
 
 /// Throws Error(kDamaged) naming the first row whose target is no token of the vocabulary.

@@ -21,6 +21,7 @@ class Engine {
   /// store().
   Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens);
 
+  nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return store_; }
   std::int64_t max_tokens() const { return max_tokens_; }
 

@@ -5,6 +5,7 @@
 #include "atoll/base/file.h"
 #include "atoll/ckpt/hf_directory.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/train/adapter.h"
 
 namespace atl::train {
 
@@ -13,9 +14,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-std::vector<ckpt::ParamTensor> values_of(const parallel::ParamStore& store) {
+std::vector<ckpt::ParamTensor> values_of(std::span<nn::Param* const> params) {
   std::vector<ckpt::ParamTensor> held;
-  for (const nn::Param* param : store.params()) held.push_back({param, param->value});
+  for (const nn::Param* param : params) held.push_back({param, param->value});
   return held;
 }
 
@@ -71,13 +72,20 @@ Position parse_position(const std::string& text, const std::string& origin) {
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position& position,
-                         const CarriedFiles& carried) {
+                         const CarriedFiles& carried, const fs::path& base) {
   ckpt::CheckpointWriter writer(root, position.step);
   writer.add("config.json", nn::config_json(state.model().config));
   for (const auto& [name, content] : carried) writer.add(name, content);
   // transformers asks for this entry before it loads a file.
   const ckpt::Metadata metadata = {{"format", "pt"}};
-  writer.add_tensors("model.safetensors", ckpt::file_sources(values_of(state.store())), metadata);
+  const auto weights = ckpt::file_sources(values_of(state.store().trained()));
+  if (const auto& lora = state.options().lora) {
+    const AdapterConfig config = {*lora, fs::absolute(base).string()};
+    writer.add(kAdapterConfigFile, adapter_config_json(config, state.model().config));
+    writer.add_tensors(kAdapterWeightsFile, weights, metadata);
+  } else {
+    writer.add_tensors("model.safetensors", weights, metadata);
+  }
   std::vector<ckpt::TensorSource> sources;
   for (const optim::StateTensor& piece : state.optimizer().state()) {
     const auto part = ckpt::file_sources(cut(state.store(), piece), piece.name + ".");
@@ -97,17 +105,17 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
         "settings it was made with, or choose another run.dir",
         path.string());
   }
-  load_parameters(path, state.store());
+  if (state.options().lora) {
+    load_adapter(path, state.store());
+  } else {
+    load_parameters(path, state.model(), state.store());
+  }
   const ckpt::SafetensorsFile optimizer(path / "optimizer.safetensors");
   for (const optim::StateTensor& piece : state.optimizer().state()) {
     ckpt::read_params(optimizer, cut(state.store(), piece), piece.name + ".");
   }
   const fs::path position = path / "trainer.json";
   return parse_position(read_file(position), position.string());
-}
-
-void load_parameters(const fs::path& directory, parallel::ParamStore& store) {
-  ckpt::read_params(ckpt::HfDirectory(directory), values_of(store));
 }
 
 CarriedFiles read_carried(const fs::path& directory) {
@@ -122,32 +130,21 @@ CarriedFiles read_carried(const fs::path& directory) {
   return carried;
 }
 
-CarriedFiles new_carried(const std::string& tokenizer_json, const std::string& end_of_text,
-                         const nn::ModelConfig& config) {
+CarriedFiles new_carried(const Tokenizer& tokenizer, const nn::ModelConfig& config) {
   ordered_json tokenizer_config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                    {"model_max_length", config.max_positions},
                                    {"clean_up_tokenization_spaces", false}};
+  if (tokenizer.file_name() == "tokenizer.model") {
+    tokenizer_config["tokenizer_class"] = "LlamaTokenizer";
+  }
   ordered_json generation_config = {{"_from_model_config", true}};
-  if (!end_of_text.empty()) tokenizer_config["eos_token"] = end_of_text;
+  if (const auto end = tokenizer.end_of_text()) {
+    tokenizer_config["eos_token"] = tokenizer.token_bytes(*end);
+  }
   if (config.eos_token >= 0) generation_config["eos_token_id"] = config.eos_token;
-  return {{"tokenizer.json", tokenizer_json},
+  return {{tokenizer.file_name(), tokenizer.file_content()},
           {"tokenizer_config.json", tokenizer_config.dump(2) + "\n"},
           {"generation_config.json", generation_config.dump(2) + "\n"}};
-}
-
-fs::path find_model(const fs::path& argument) {
-  if (!fs::exists(argument)) throw user_error("there is no directory {}", argument.string());
-  if (fs::exists(argument / "config.json")) {
-    if (fs::exists(argument / "manifest.json")) ckpt::verify_checkpoint(argument);
-    return argument;
-  }
-  if (fs::is_directory(argument / "checkpoints")) {
-    if (const auto newest = ckpt::newest_verified(argument / "checkpoints")) return newest->path;
-  }
-  throw user_error(
-      "{} is neither a model directory (it has no config.json) nor a run with a checkpoint (it has "
-      "no checkpoints/step-*)",
-      argument.string());
 }
 
 }  // namespace atl::train

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "atoll/ckpt/checkpoint.h"
+#include "atoll/text/tokenizer.h"
+#include "atoll/train/model_source.h"
 #include "atoll/train/state.h"
 
 namespace atl::train {
@@ -28,26 +30,19 @@ struct Position {
 using CarriedFiles = std::map<std::string, std::string>;
 
 /// Writes `root/step-<position.step>` and returns its path; see ckpt::CheckpointWriter for what a
-/// failure leaves behind.
+/// failure leaves behind. With LoRA that is the adapter alone; `base` is its base model.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, TrainState& state,
-                                      const Position& position, const CarriedFiles& carried);
+                                      const Position& position, const CarriedFiles& carried,
+                                      const std::filesystem::path& base = {});
 
 /// Reads back what save_checkpoint wrote: parameters, optimizer state, position. The checkpoint
-/// must be verified and of the same model; throws Error(kUser) when config.json is of another.
+/// must be verified and of the same model; throws Error(kUser) when config.json is of another. With
+/// LoRA the base model's parameters must be there already.
 Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state);
-
-/// The parameters alone, from any Hugging Face directory, a checkpoint among them.
-void load_parameters(const std::filesystem::path& directory, parallel::ParamStore& store);
 
 /// The files of CarriedFiles that `directory` has.
 CarriedFiles read_carried(const std::filesystem::path& directory);
 /// Those of a new model: its tokenizer, and what transformers wants to know about it.
-CarriedFiles new_carried(const std::string& tokenizer_json, const std::string& end_of_text,
-                         const nn::ModelConfig& config);
-
-/// The model directory that a command's argument means: a Hugging Face directory (a checkpoint is
-/// one), or a run, of which the newest checkpoint that verifies is taken. Throws Error(kUser) when
-/// it is neither, Error(kDamaged) when a checkpoint does not verify.
-std::filesystem::path find_model(const std::filesystem::path& argument);
+CarriedFiles new_carried(const Tokenizer& tokenizer, const nn::ModelConfig& config);
 
 }  // namespace atl::train

@@ -12,6 +12,7 @@
 #include "atoll/base/file.h"
 #include "atoll/ckpt/hf_directory.h"
 #include "atoll/ckpt/testing.h"
+#include "atoll/text/new_tokenizers.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {
@@ -99,7 +100,7 @@ TEST_P(Checkpointing, TheParametersAloneSufficeForEvaluation) {
   evaluation.training = false;
   TrainState state(evaluation);
   state.allocate(*bench.run.device);
-  load_parameters(path, state.store());
+  load_parameters(path, state.model(), state.store());
   EXPECT_EQ(Bench::bytes(state.store().values()), bench.values());
 }
 
@@ -136,10 +137,11 @@ TEST_P(Checkpointing, CarriedFilesComeBackAsTheyWere) {
 
   nn::ModelConfig config = testing::tiny_model(GetParam());
   config.eos_token = 3;
-  const CarriedFiles fresh = new_carried("{}", "<end>", config);
-  EXPECT_EQ(fresh.at("tokenizer.json"), "{}");
+  const Tokenizer bytes = make_byte_tokenizer();
+  const CarriedFiles fresh = new_carried(bytes, config);
+  EXPECT_EQ(fresh.at("tokenizer.json"), bytes.file_content());
   const auto tokenizer = nlohmann::json::parse(fresh.at("tokenizer_config.json"));
-  EXPECT_EQ(tokenizer.at("eos_token"), "<end>");
+  EXPECT_EQ(tokenizer.at("eos_token"), "<|endoftext|>");
   EXPECT_EQ(tokenizer.at("model_max_length"), config.max_positions);
   EXPECT_EQ(nlohmann::json::parse(fresh.at("generation_config.json")).at("eos_token_id"), 3);
 }

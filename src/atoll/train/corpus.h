@@ -1,41 +1,86 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "atoll/data/corpus.h"
+#include "atoll/data/loss_spans.h"
+#include "atoll/data/mixture.h"
+#include "atoll/data/samples.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::train {
 
-/// Where a run's data comes from: shards that `atoll tokenize` made, or text.
+/// Where a run's data comes from: shards that `atoll tokenize` made, or files.
 struct CorpusOptions {
-  std::filesystem::path shards;             ///< a corpus directory; empty: make one of `text`
-  std::vector<std::filesystem::path> text;  ///< text files or directories
-  std::filesystem::path tokenizer;          ///< tokenizer.json or its directory; empty: train one
-  std::int64_t vocab_size = 0;              ///< of a tokenizer that is trained
+  std::vector<std::filesystem::path> shards;  ///< corpus directories; empty: make one of `text`
+  std::vector<std::filesystem::path> text;    ///< files or directories
+  std::filesystem::path tokenizer;            ///< a file or its directory; empty: make a new one
+  std::string new_tokenizer = "bpe";          ///< "bpe", "byte" or "char"
+  std::int64_t vocab_size = 0;                ///< of a BPE tokenizer that is trained
+  std::filesystem::path chat_template;  ///< Jinja file; empty: that of `tokenizer`'s directory
   double held_out = 0.05;
-  std::string documents = "file";  ///< "file" or "blank-line"
-  std::filesystem::path cache;     ///< where the corpus made of `text` goes
-  bool cache_is_final = false;     ///< something was trained on it: never replace it
+  std::string documents = "file";     ///< "file" or "blank-line"
+  std::filesystem::path cache;        ///< where the corpus made of `text` goes
+  bool cache_is_final = false;        ///< something was trained on it: never replace it
+  std::filesystem::path shard_cache;  ///< local copies of `shards`; empty: none
+  std::uint64_t shard_cache_bytes = 0;
 };
 
-/// A corpus and the tokenizer that made it.
+/// Corpora, and the tokenizer that made all of them.
 struct PreparedCorpus {
-  data::Corpus corpus;
+  std::vector<data::Corpus> corpora;  ///< at least one
   Tokenizer tokenizer;
+
+  std::int64_t vocab_size() const { return corpora.front().vocab_size(); }
+  /// Of the training splits.
+  std::int64_t num_tokens() const;
+  std::int64_t num_held_out_tokens() const;
+  /// Whether any of them holds text out.
+  bool has_held_out() const;
+  /// Identifies tokens and splits of all of them, in order.
+  std::string hash() const;
 };
 
 /// Opens the shards, or makes them of the text; the next run with the same text and options takes
-/// them from the cache. Throws Error(kUser) for sources that are missing, empty or too small, and
-/// when they are not those of a cache that is final.
+/// them from the cache. Throws Error(kUser) for sources that are missing, empty or too small, for
+/// corpora of different tokenizers, and when they are not those of a cache that is final.
 PreparedCorpus prepare_corpus(const CorpusOptions& options);
 
 /// Whether the cache holds what the text and options ask for.
 bool is_cached(const CorpusOptions& options);
 
-/// Trains a byte-level BPE tokenizer on text files or directories.
-Tokenizer train_tokenizer(const std::vector<std::filesystem::path>& text, std::int64_t vocab_size);
+/// Makes a tokenizer of text files or directories: "bpe" of so many tokens, "byte" or "char".
+Tokenizer make_tokenizer(const std::vector<std::filesystem::path>& text, const std::string& kind,
+                         std::int64_t vocab_size);
+
+/// Renders messages for data::TokenizeOptions with the template that `chat_template` names, else
+/// the one that lies beside the tokenizer (a file or its directory). It is looked for at the first
+/// call, and Error(kUser) when there is none.
+std::function<data::RenderedChat(std::string_view)> chat_renderer(
+    const std::filesystem::path& chat_template, const std::filesystem::path& tokenizer_path,
+    const Tokenizer& tokenizer);
+
+/// The samples of a run: those of one corpus, or a mixture of several.
+class TrainSamples {
+ public:
+  /// `weights`: one for each corpus, or empty: in proportion to their tokens. `corpus` must outlive
+  /// this. Throws Error(kUser) for a corpus with too few tokens.
+  TrainSamples(const PreparedCorpus& corpus, const std::vector<double>& weights, std::uint64_t seed,
+               std::int64_t context, data::Packing packing);
+
+  const data::SampleSource& get() const {
+    return mixture_ ? static_cast<const data::SampleSource&>(*mixture_) : *parts_.front();
+  }
+
+ private:
+  std::vector<std::unique_ptr<data::SampleSource>> parts_;
+  std::unique_ptr<data::Mixture> mixture_;
+};
 
 }  // namespace atl::train

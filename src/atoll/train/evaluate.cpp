@@ -14,15 +14,14 @@ double Evaluation::perplexity() const {
 }
 
 Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& source,
-                    const Tokenizer& tokenizer, std::int64_t max_tokens,
-                    const std::function<bool()>& stop) {
+                    const Tokenizer& tokenizer, const EvaluateOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t context = state.options().context;
-  data::EvaluationBatches batches(
-      source,
-      {.micro_batch = state.options().micro_batch,
-       .context = context,
-       .max_windows = max_tokens > 0 ? max_tokens / context + (max_tokens % context != 0) : 0});
+  data::EvaluationBatches batches(source,
+                                  {.micro_batch = state.options().micro_batch,
+                                   .context = context,
+                                   .max_windows = (options.max_tokens + context - 1) / context,
+                                   .packing = options.packing});
   std::vector<std::int64_t> token_bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t id = 0; id < token_bytes.size(); ++id) {
     const auto token = static_cast<std::int32_t>(id);
@@ -33,7 +32,7 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   Evaluation result;
   double sum = 0;
   while (const std::optional<Batch> batch = batches.next()) {
-    if (stop && stop()) break;
+    if (options.stop && options.stop()) break;
     sum += state.runner().evaluate({.stream = &stream}, *batch);
     const auto* targets = batch->targets.data<std::int32_t>();
     for (std::int64_t i = 0; i < batch->targets.num_elements(); ++i) {
@@ -47,6 +46,22 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   result.seconds = seconds.count();
   return result;
+}
+
+Evaluation combine(const std::vector<Evaluation>& parts) {
+  Evaluation all;
+  double bits = 0;
+  for (const Evaluation& part : parts) {
+    if (part.tokens == 0) continue;
+    all.loss += part.loss * static_cast<double>(part.tokens);
+    bits += part.bits_per_byte * static_cast<double>(part.bytes);
+    all.tokens += part.tokens;
+    all.bytes += part.bytes;
+    all.seconds += part.seconds;
+  }
+  all.loss /= static_cast<double>(all.tokens);
+  all.bits_per_byte = bits / static_cast<double>(all.bytes);
+  return all;
 }
 
 }  // namespace atl::train

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
+#include "atoll/data/row.h"
 #include "atoll/data/token_source.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/state.h"
@@ -21,12 +23,21 @@ struct Evaluation {
   double perplexity() const;
 };
 
+/// How a text is predicted.
+struct EvaluateOptions {
+  std::int64_t max_tokens = 0;  ///< only the first windows, that many tokens at least; 0: all
+  data::Packing packing = data::Packing::kStream;
+  /// Asked before each batch; when it says true the result covers what was predicted until then.
+  std::function<bool()> stop;
+};
+
 /// Predicts every token of `source` but the first, in windows of the state's context (each window
-/// begins without memory of the one before). `max_tokens` > 0: only the first windows, that many
-/// tokens at least. Changes no parameter. `stop` is asked before each batch; when it says true the
-/// result covers what was predicted until then.
+/// begins without memory of the one before); of a text with a loss mask, the tokens in it alone.
+/// Changes no parameter.
 Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& source,
-                    const Tokenizer& tokenizer, std::int64_t max_tokens = 0,
-                    const std::function<bool()>& stop = {});
+                    const Tokenizer& tokenizer, const EvaluateOptions& options = {});
+
+/// One result for several texts, every token counting the same.
+Evaluation combine(const std::vector<Evaluation>& parts);
 
 }  // namespace atl::train

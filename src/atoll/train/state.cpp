@@ -5,9 +5,19 @@
 
 namespace atl::train {
 
+namespace {
+
+std::unique_ptr<nn::Model> build(const StateOptions& options) {
+  auto model = nn::build_model(options.model, options.build);
+  if (options.lora) nn::add_lora(*model, *options.lora);
+  return model;
+}
+
+}  // namespace
+
 TrainState::TrainState(const StateOptions& options)
     : options_(options),
-      model_(nn::build_model(options.model, options.build)),
+      model_(build(options)),
       store_(*model_, options.training),
       runner_(*model_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
               options.micro_batch, options.context) {

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "atoll/nn/lora.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/param_store.h"
@@ -17,9 +19,10 @@ struct StateOptions {
   nn::ModelConfig model;
   nn::BuildOptions build;
   optim::OptimizerOptions optimizer;
-  std::int64_t micro_batch = 1;  ///< sequences in one forward pass
-  std::int64_t context = 1;      ///< tokens in a sequence
-  bool training = true;          ///< false: parameters and a forward pass only
+  std::optional<nn::LoraOptions> lora;  ///< adapters, which alone are then trained
+  std::int64_t micro_batch = 1;         ///< sequences in one forward pass
+  std::int64_t context = 1;             ///< tokens in a sequence
+  bool training = true;                 ///< false: parameters and a forward pass only
 };
 
 /// The model, its optimizer and the memory of one rank. Planned by the constructor; nothing is

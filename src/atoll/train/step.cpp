@@ -26,15 +26,16 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
                      const std::function<Batch()>& next) {
   const StateOptions& shape = state.options();
   const std::int64_t samples = options.num_micro_batches * shape.micro_batch;
-  const auto targets = static_cast<double>(samples * shape.context);
-  Run run = {
-      .stream = &stream, .seed = options.seed, .step = options.step, .loss_scale = 1.0 / targets};
+  Run run = {.stream = &stream, .seed = options.seed, .step = options.step};
   StepResult result;
   std::int64_t first_sample = 0;
   ops::fill_zero(run, state.store().grads());
   for (std::int64_t i = 0; i < options.num_micro_batches; ++i) {
     const Batch batch = next();
     if (i == 0) first_sample = batch.first_sample;
+    result.targets = batch.step_targets > 0 ? batch.step_targets : samples * shape.context;
+    const auto targets = static_cast<double>(result.targets);
+    run.loss_scale = 1.0 / targets;
     const double loss = state.runner().train(run, batch);
     result.loss += loss / targets;
     if (!std::isfinite(loss)) {

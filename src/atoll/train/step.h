@@ -21,6 +21,7 @@ struct StepOptions {
 struct StepResult {
   double loss = 0;       ///< mean over the global batch's targets, in nats
   double grad_norm = 0;  ///< before clipping
+  std::int64_t targets = 0;
   /// Global indices of the samples whose loss is not finite; when the losses are finite and only
   /// the gradient is not, all samples of the step. Empty: the step was taken.
   std::vector<std::int64_t> nonfinite_samples;
@@ -30,7 +31,8 @@ struct StepResult {
 
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
 /// or gradient is not finite changes no parameter and no optimizer state. `next` gives the
-/// micro-batches in order; every position must have a target.
+/// micro-batches in order; where some positions have no target, Batch::step_targets says how many
+/// in the step do.
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next);
 

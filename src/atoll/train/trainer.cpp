@@ -44,12 +44,27 @@ bool has_evaluation(const fs::path& log, std::int64_t step) {
 constexpr std::int64_t kMaxSkippedInARow = 10;
 
 // Settings that the steps already taken depend on, with corpus and model, which are compared apart.
-constexpr const char* kFixedKeys[] = {"run.seed", "train.batch_size", "train.context",
-                                      "train.dropout", "train.micro_batch"};
+constexpr const char* kFixedKeys[] = {
+    "run.seed",    "train.batch_size", "train.context", "train.dropout",       "train.micro_batch",
+    "train.dtype", "data.packing",     "data.weights",  "optim.kind",          "optim.masters",
+    "lora.rank",   "lora.alpha",       "lora.targets",  "lora.rank_stabilized"};
 
 nn::RecomputeMode recompute_mode(const std::string& name) {
   if (name == "full") return nn::RecomputeMode::kFull;
   return name == "selective" ? nn::RecomputeMode::kSelective : nn::RecomputeMode::kNone;
+}
+
+optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
+  return {.kind = optim::optimizer_kind(settings.kind),
+          .beta1 = settings.beta1,
+          .beta2 = settings.beta2,
+          .eps = settings.eps,
+          .weight_decay = settings.weight_decay,
+          .momentum = settings.momentum,
+          .nesterov = settings.nesterov,
+          .muon_scale = optim::muon_scale(settings.muon_scale),
+          .adamw_lr_ratio = settings.muon_adamw_lr > 0 ? settings.muon_adamw_lr / settings.lr : 1,
+          .masters = optim::masters(settings.masters)};
 }
 
 }  // namespace
@@ -64,8 +79,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token) {
   StateOptions options;
   if (!config.model.from.empty()) {
-    const fs::path source = find_model(config.model.from) / "config.json";
-    options.model = nn::parse_config(read_file(source), source);
+    options.model = read_model_config(find_model(config.model.from));
   } else if (!config.model.config.empty()) {
     options.model = nn::parse_config(read_file(config.model.config), config.model.config);
   } else {
@@ -81,13 +95,17 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
     throw user_error("train.context is {} and the model has {} positions; lower train.context",
                      config.train.context, options.model.max_positions);
   }
-  options.build = {.max_positions = config.train.context,
+  options.build = {.dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
+                   .max_positions = config.train.context,
                    .recompute = recompute_mode(config.train.recompute),
                    .dropout = config.train.dropout};
-  options.optimizer = {.beta1 = config.optim.beta1,
-                       .beta2 = config.optim.beta2,
-                       .eps = config.optim.eps,
-                       .weight_decay = config.optim.weight_decay};
+  options.optimizer = optimizer_options(config.optim);
+  if (config.lora.rank > 0) {
+    options.lora = {.rank = config.lora.rank,
+                    .alpha = config.lora.alpha,
+                    .targets = config.lora.targets,
+                    .rank_stabilized = config.lora.rank_stabilized};
+  }
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
   return options;
@@ -95,13 +113,17 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
 
 CorpusOptions corpus_options(const TrainConfig& config) {
   CorpusOptions options;
-  if (!config.data.shards.empty()) options.shards = config.data.shards.front();
+  options.shards.assign(config.data.shards.begin(), config.data.shards.end());
   options.text.assign(config.data.text.begin(), config.data.text.end());
   options.tokenizer = config.data.tokenizer;
   if (options.tokenizer.empty() && !config.model.from.empty()) {
     options.tokenizer = find_model(config.model.from);
   }
+  options.new_tokenizer = config.data.new_tokenizer;
   options.vocab_size = config.data.vocab_size;
+  options.chat_template = config.data.chat_template;
+  options.shard_cache = config.data.cache_dir;
+  options.shard_cache_bytes = static_cast<std::uint64_t>(config.data.cache_gib * 0x1p30);
   options.held_out = config.data.held_out;
   options.documents = config.data.documents;
   options.cache = fs::path(config.run.dir) / "data";
@@ -122,7 +144,7 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings)
                .warmup_steps = config.optim.warmup_steps,
                .total_steps = config.train.steps,
                .decay_fraction = config.optim.decay_fraction};
-  if (config.eval.every > 0 && corpus_->corpus.held_out().num_tokens() < 2) {
+  if (config.eval.every > 0 && !corpus_->has_held_out()) {
     throw user_error("eval.every is {} and no text is held out; set data.held_out or eval.every=0",
                      config.eval.every);
   }
@@ -141,16 +163,20 @@ fs::path Trainer::checkpoint_root() const {
 
 void Trainer::open_state(const PreparedCorpus& corpus) {
   // Both of these tell the user before memory is taken.
-  data::Sampler(static_cast<std::uint64_t>(config_.run.seed), corpus.corpus.train().num_tokens(),
-                config_.train.context);
+  samples_.emplace(corpus, config_.data.weights, static_cast<std::uint64_t>(config_.run.seed),
+                   config_.train.context,
+                   data::parse_packing(config_.data.packing, "data.packing"));
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
-  state_ = std::make_unique<TrainState>(state_options(config_, corpus.corpus.vocab_size(), eos));
+  state_ = std::make_unique<TrainState>(state_options(config_, corpus.vocab_size(), eos));
   state_->allocate(*device_);
   if (config_.model.from.empty()) {
-    const std::string name = eos < 0 ? "" : std::string(corpus.tokenizer.token_bytes(eos));
-    carried_ = new_carried(corpus.tokenizer.to_json(), name, state_->model().config);
+    carried_ = new_carried(corpus.tokenizer, state_->model().config);
   } else {
     carried_ = read_carried(find_model(config_.model.from));
+  }
+  const fs::path chat_template = config_.data.chat_template;
+  if (fs::is_regular_file(chat_template)) {
+    carried_["chat_template.jinja"] = read_file(chat_template);
   }
 }
 
@@ -158,7 +184,12 @@ void Trainer::begin_or_resume() {
   ckpt::clean_stale(checkpoint_root());
   Run run = {.stream = stream_.get()};
   const auto newest = ckpt::newest_verified(checkpoint_root());
+  const bool has_base = !config_.model.from.empty();
+  const auto load_base = [&] {
+    load_parameters(find_model(config_.model.from), state_->model(), state_->store());
+  };
   if (newest) {
+    if (config_.lora.rank > 0) load_base();
     position_ = load_checkpoint(*newest, *state_);
     saved_step_ = position_.step;
     last_checkpoint_ = newest->path;
@@ -171,21 +202,19 @@ void Trainer::begin_or_resume() {
     }
     ckpt::set_aside_newer(checkpoint_root(), newest->step);
     log::info("going on from {} (step {})", newest->path.string(), position_.step);
-  } else if (!config_.model.from.empty()) {
-    load_parameters(find_model(config_.model.from), state_->store());
-    state_->optimizer().init_masters(run, state_->store().values());
   } else {
     state_->store().initialise(run, static_cast<std::uint64_t>(config_.run.seed));
+    if (has_base) load_base();
     state_->optimizer().init_masters(run, state_->store().values());
   }
-  position_.corpus_hash = to_hex(corpus_->corpus.hash());
+  position_.corpus_hash = corpus_->hash();
   position_.settings = settings_.key_values();
   peak_flops_ = ops::measure_peak_flops(run);
 }
 
 // What the steps taken so far depend on must be as it was; the rest may change, and is told.
 void Trainer::check_settings_of(const Position& position) const {
-  const std::string hash = to_hex(corpus_->corpus.hash());
+  const std::string hash = corpus_->hash();
   if (position.corpus_hash != hash) {
     throw user_error(
         "the corpus is not the one that {} was trained on (hash {} against {}); give back the same "
@@ -216,12 +245,11 @@ void Trainer::announce() const {
             model.family, format_count(count.total), model.num_layers, model.hidden_size,
             model.heads.num_heads, model.heads.num_kv_heads, format_count(model.vocab_size));
   log::info("data: {} training tokens, {} held out; {} tokens a step, {:.2f} epochs in {} steps",
-            format_count(corpus_->corpus.train().num_tokens()),
-            format_count(corpus_->corpus.held_out().num_tokens()),
+            format_count(corpus_->num_tokens()), format_count(corpus_->num_held_out_tokens()),
             format_count(config_.train.batch_size * config_.train.context),
             static_cast<double>(config_.train.steps) *
                 static_cast<double>(config_.train.batch_size * config_.train.context) /
-                static_cast<double>(corpus_->corpus.train().num_tokens()),
+                static_cast<double>(corpus_->num_tokens()),
             config_.train.steps);
   log::info("device: {}; planned memory {:.1f} MiB", device_->name(),
             static_cast<double>(state_->memory().total_bytes()) / (1 << 20));
@@ -241,26 +269,23 @@ StepResult Trainer::step(data::Loader& loader) {
   if (!result.taken()) handle_nonfinite(result);
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
-  position_.tokens += config_.train.batch_size * config_.train.context;
+  position_.tokens += result.targets;
   return result;
 }
 
 void Trainer::handle_nonfinite(const StepResult& result) {
-  const data::Sampler sampler(static_cast<std::uint64_t>(config_.run.seed),
-                              corpus_->corpus.train().num_tokens(), config_.train.context);
   std::string samples;
   constexpr std::size_t kShown = 8;
   for (std::size_t i = 0; i < std::min(kShown, result.nonfinite_samples.size()); ++i) {
     const std::int64_t sample = result.nonfinite_samples[i];
-    samples += fmt::format("{}{} (tokens from {})", i == 0 ? "" : ", ", sample,
-                           sampler.sample(sample).first_token);
+    samples +=
+        fmt::format("{}{} ({})", i == 0 ? "" : ", ", sample, samples_->get().describe(sample));
   }
   if (result.nonfinite_samples.size() > kShown) {
     samples += fmt::format(" and {} more", result.nonfinite_samples.size() - kShown);
   }
-  const std::string what =
-      fmt::format("step {}: loss {}, grad_norm {}; samples {} of the train split",
-                  position_.step + 1, result.loss, result.grad_norm, samples);
+  const std::string what = fmt::format("step {}: loss {}, grad_norm {}; samples {}",
+                                       position_.step + 1, result.loss, result.grad_norm, samples);
   record({.step = position_.step + 1,
           .values = {{"nonfinite", std::int64_t{1}}, {"nonfinite_samples", samples}}});
   if (config_.train.on_nonfinite == "skip" && skipped_in_a_row_ + 1 < kMaxSkippedInARow) {
@@ -323,14 +348,24 @@ void Trainer::report(const StepResult& result, double lr, Interval& interval, Pr
 
 std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& interrupt,
                                                      ProgressBar& bar, bool is_repeated) {
-  const Evaluation result =
-      evaluate(*state_, *stream_, corpus_->corpus.held_out(), corpus_->tokenizer,
-               config_.eval.max_tokens, [&interrupt] { return interrupt.signal() != 0; });
-  if (interrupt.signal() != 0) return std::nullopt;
+  std::vector<Evaluation> parts;
+  for (const data::Corpus& corpus : corpus_->corpora) {
+    if (corpus.held_out().num_tokens() < 2) continue;
+    parts.push_back(evaluate(*state_, *stream_, corpus.held_out(), corpus_->tokenizer,
+                             {.max_tokens = config_.eval.max_tokens,
+                              .packing = data::parse_packing(config_.data.packing, "data.packing"),
+                              .stop = [&interrupt] { return interrupt.signal() != 0; }}));
+    if (interrupt.signal() != 0) return std::nullopt;
+  }
+  const Evaluation result = combine(parts);
   const metrics::Record entry = {.step = position_.step,
                                  .values = {{"held_out_loss", result.loss},
                                             {"held_out_bits_per_byte", result.bits_per_byte},
                                             {"held_out_tokens", result.tokens}}};
+  for (std::size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) {
+    bar.print(fmt::format("held-out loss {:.4f} of {}", parts[i].loss,
+                          corpus_->corpora[i].held_out().name()));
+  }
   if (!is_repeated) record(entry);
   bar.print(config_.log.format == "json"
                 ? metrics::to_jsonl(entry)
@@ -342,7 +377,8 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
 }
 
 void Trainer::save() {
-  last_checkpoint_ = save_checkpoint(checkpoint_root(), *state_, position_, carried_);
+  last_checkpoint_ =
+      save_checkpoint(checkpoint_root(), *state_, position_, carried_, config_.model.from);
   saved_step_ = position_.step;
   ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep));
 }
@@ -350,15 +386,12 @@ void Trainer::save() {
 TrainOutcome Trainer::run() {
   const InterruptGuard interrupt;
   ProgressBar bar(config_.log.format == "text");
-  const bool has_held_out = corpus_->corpus.held_out().num_tokens() > 1;
+  const bool has_held_out = corpus_->has_held_out();
   TrainOutcome outcome;
   announce();
-  const data::Sampler sampler(static_cast<std::uint64_t>(config_.run.seed),
-                              corpus_->corpus.train().num_tokens(), config_.train.context);
-  data::Loader loader(corpus_->corpus.train(), sampler,
-                      {.micro_batch = config_.train.micro_batch,
-                       .global_batch = config_.train.batch_size,
-                       .first_step = position_.step});
+  data::Loader loader(samples_->get(), {.micro_batch = config_.train.micro_batch,
+                                        .global_batch = config_.train.batch_size,
+                                        .first_step = position_.step});
   Interval interval;
   while (position_.step < config_.train.steps && interrupt.signal() == 0) {
     const double lr = schedule_.learning_rate(position_.step);

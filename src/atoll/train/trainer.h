@@ -72,6 +72,7 @@ class Trainer {
   std::filesystem::path dir_;
   std::unique_ptr<ckpt::RunLock> lock_;
   std::optional<PreparedCorpus> corpus_;
+  std::optional<TrainSamples> samples_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<TrainState> state_;

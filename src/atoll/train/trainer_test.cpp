@@ -317,7 +317,7 @@ TEST_F(TrainerTest, ANaNNamesItsSamplesAndChangesNothing) {
     const std::int64_t first = sampler.sample(sample).first_token;
     corpus.train().copy(first, window);
     if (std::count(window.begin(), window.end(), token) > 0) {
-      expected.push_back(fmt::format("{} (tokens from {})", sample, first));
+      expected.push_back(fmt::format("{} (tokens {} to {} of", sample, first, first + 31));
     }
   }
   ASSERT_FALSE(expected.empty());
@@ -325,8 +325,8 @@ TEST_F(TrainerTest, ANaNNamesItsSamplesAndChangesNothing) {
   inline_model_ = false;
   const std::vector<std::string> bad = {"--model.from=" + (root_ / "bad").string()};
   const std::string message = error_of([&] { train("run", bad); }, ErrorKind::kNumeric);
-  EXPECT_THAT(message, AllOf(HasSubstr("step 1: loss nan"), HasSubstr("No parameter changed"),
-                             HasSubstr(fmt::format("samples {} of", fmt::join(expected, ", ")))));
+  EXPECT_THAT(message, AllOf(HasSubstr("step 1: loss nan"), HasSubstr("No parameter changed")));
+  for (const std::string& sample : expected) EXPECT_THAT(message, HasSubstr(sample));
 
   std::vector<std::string> skip = bad;
   skip.emplace_back("--train.on_nonfinite=skip");

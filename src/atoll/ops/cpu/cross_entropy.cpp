@@ -159,6 +159,7 @@ void run_widened_chunks(Run run, const CrossEntropyArgs& args) {
     if (!args.wants_gradients()) continue;
     const Tensor dx = args.dx.rows(begin, begin + rows);
     matmul_widened(run, {{Transpose::kNN, rows, width, vocab}, logits, args.weight, dx, {}, false});
+    if (!args.wants_dweight()) continue;
     matmul_widened(run, {{Transpose::kTN, vocab, width, rows}, logits, x, args.dweight, {}, true});
   }
 }
@@ -180,6 +181,7 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
     take_losses(run, args, begin, rows, logits);
     if (!gradients) continue;
     to_dx.multiply(run, rows, logits, args.dx.data<float>() + begin * width);
+    if (!args.wants_dweight()) continue;
     add_dweight(run, shapes.dweight, rows, logits, x, args.dweight.data<float>());
   }
 }

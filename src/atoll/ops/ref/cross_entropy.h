@@ -53,6 +53,7 @@ void linear_cross_entropy(ThreadPool& threads, const CrossEntropyArgs& args,
     if (!args.wants_gradients()) continue;
     matmul<A, T, T>(threads, {Transpose::kNN, rows, width, vocab}, logits, weight,
                     args.dx.data<T>() + begin * width, nullptr, false);
+    if (!args.wants_dweight()) continue;
     matmul<A, T, A>(threads, {Transpose::kTN, vocab, width, rows}, logits, x,
                     args.dweight.data<A>(), nullptr, true);
   }

@@ -1,0 +1,89 @@
+#include "atoll/train/model_source.h"
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/ckpt/checkpoint.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/train/adapter.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool holds_tokenizer(const fs::path& directory) {
+  return fs::exists(directory / "tokenizer.json") || fs::exists(directory / "tokenizer.model");
+}
+
+bool is_adapter_param(const nn::Param& param) {
+  return !param.files.empty() && param.files.front().name.starts_with("base_model.model.");
+}
+
+}  // namespace
+
+fs::path find_model(const fs::path& argument) {
+  if (!fs::exists(argument)) throw user_error("there is no directory {}", argument.string());
+  if (fs::exists(argument / "config.json") || holds_adapter(argument)) {
+    if (fs::exists(argument / "manifest.json")) ckpt::verify_checkpoint(argument);
+    return argument;
+  }
+  if (fs::is_directory(argument / "checkpoints")) {
+    if (const auto newest = ckpt::newest_verified(argument / "checkpoints")) return newest->path;
+  }
+  throw user_error(
+      "{} is neither a model directory (it has no config.json) nor a run with a checkpoint (it has "
+      "no checkpoints/step-*)",
+      argument.string());
+}
+
+fs::path base_directory(const fs::path& directory) {
+  if (!holds_adapter(directory)) return directory;
+  const fs::path path = directory / kAdapterConfigFile;
+  const AdapterConfig config = parse_adapter_config(read_file(path), path.string());
+  const fs::path base = config.base;
+  if (fs::exists(base / "config.json")) {
+    if (holds_adapter(base)) {
+      throw user_error("{}: the base model {} is an adapter itself; merge that one first",
+                       path.string(), base.string());
+    }
+    return base;
+  }
+  throw user_error(
+      "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name; "
+      "write the path of the base model's directory there",
+      path.string(), config.base);
+}
+
+nn::ModelConfig read_model_config(const fs::path& directory) {
+  const fs::path path = base_directory(directory) / "config.json";
+  return nn::parse_config(read_file(path), path.string());
+}
+
+Tokenizer load_tokenizer(const fs::path& directory) {
+  return Tokenizer::load(holds_tokenizer(directory) ? directory : base_directory(directory));
+}
+
+void load_parameters(const fs::path& directory, nn::Model& model,
+                     const parallel::ParamStore& store) {
+  std::vector<ckpt::ParamTensor> held;
+  bool has_adapter = false;
+  for (const nn::Param* param : store.params()) {
+    if (is_adapter_param(*param)) {
+      has_adapter = true;
+    } else {
+      held.push_back({param, param->value});
+    }
+  }
+  ckpt::read_params(ckpt::HfDirectory(base_directory(directory)), held);
+  if (!holds_adapter(directory)) return;
+  if (has_adapter) {
+    throw user_error(
+        "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or go "
+        "on with its own run",
+        directory.string());
+  }
+  merge_adapter(directory, model);
+}
+
+}  // namespace atl::train

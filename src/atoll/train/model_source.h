@@ -1,0 +1,35 @@
+#pragma once
+
+// Where a model comes from: a Hugging Face directory, a checkpoint, the newest checkpoint of a run,
+// or a LoRA adapter, whose base model lies elsewhere.
+
+#include <filesystem>
+#include <string>
+
+#include "atoll/nn/models/family.h"
+#include "atoll/parallel/param_store.h"
+#include "atoll/text/tokenizer.h"
+
+namespace atl::train {
+
+/// The model directory that a command's argument means: a Hugging Face directory (a checkpoint is
+/// one), an adapter, or a run, of which the newest checkpoint that verifies is taken. Throws
+/// Error(kUser) when it is none of them, Error(kDamaged) when a checkpoint does not verify.
+std::filesystem::path find_model(const std::filesystem::path& argument);
+
+/// Where the weights of a model directory are: in itself, or in the base model that its
+/// adapter_config.json names. Throws Error(kUser) when that is not there.
+std::filesystem::path base_directory(const std::filesystem::path& directory);
+
+/// The shape of the model in a model directory.
+nn::ModelConfig read_model_config(const std::filesystem::path& directory);
+
+/// The tokenizer of a model directory; of an adapter without one, its base model's.
+Tokenizer load_tokenizer(const std::filesystem::path& directory);
+
+/// Reads the parameters of a model directory, merging an adapter into its base model. Parameters of
+/// LoRA that `model` has itself stay as they are. Throws as ckpt::read_params and merge_adapter.
+void load_parameters(const std::filesystem::path& directory, nn::Model& model,
+                     const parallel::ParamStore& store);
+
+}  // namespace atl::train
