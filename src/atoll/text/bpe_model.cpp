@@ -37,13 +37,14 @@ BpeModel::BpeModel(const BpeSpec& spec, std::string_view origin)
     const std::string spelled =
         byte_level_ ? to_byte_level({reinterpret_cast<const char*>(&byte), 1}) : byte_token(byte);
     const auto found = ids.find(spelled);
-    if (found == ids.end()) {
+    // Published byte-level vocabularies lack bytes that their training text did not have.
+    if (found == ids.end() && !byte_level_) {
       throw user_error(
-          "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): {} needs the whole byte "
-          "alphabet; train with it",
-          origin, value, spelled, byte_level_ ? "byte-level BPE" : "byte_fallback");
+          "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): byte_fallback needs the whole "
+          "byte alphabet; train with it",
+          origin, value, spelled);
     }
-    byte_ids_[byte] = found->second;
+    byte_ids_[byte] = found == ids.end() ? -1 : found->second;
   }
   if (!byte_level_) {
     for (const auto& [token, id] : spec.vocab) {
@@ -93,7 +94,7 @@ bool BpeModel::encode_word(std::string_view word, Scratch& scratch,
   }
   scratch.symbols.clear();
   if (byte_level_) {
-    add_bytes(word, scratch);
+    if (!add_bytes(word, scratch)) return false;
   } else if (!add_chars(word, scratch)) {
     return false;
   }
@@ -108,10 +109,13 @@ bool BpeModel::encode_word(std::string_view word, Scratch& scratch,
   return true;
 }
 
-void BpeModel::add_bytes(std::string_view bytes, Scratch& scratch) const {
+bool BpeModel::add_bytes(std::string_view bytes, Scratch& scratch) const {
   for (const char byte : bytes) {
-    scratch.symbols.push_back({byte_ids_[static_cast<unsigned char>(byte)], kNoMerge, -1, -1});
+    const std::int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
+    if (id < 0) return false;
+    scratch.symbols.push_back({id, kNoMerge, -1, -1});
   }
+  return true;
 }
 
 bool BpeModel::add_chars(std::string_view word, Scratch& scratch) const {
@@ -139,6 +143,10 @@ bool BpeModel::add_chars(std::string_view word, Scratch& scratch) const {
 
 std::size_t BpeModel::first_unknown(std::string_view word) const {
   std::size_t at = 0;
+  if (byte_level_) {
+    while (at < word.size() && byte_ids_[static_cast<unsigned char>(word[at])] >= 0) ++at;
+    return at;
+  }
   while (at < word.size()) {
     const Utf8Step step = utf8_step(word.substr(at));
     if (step.kind != Utf8Kind::kValid) break;

@@ -53,7 +53,8 @@ class BpeModel {
     std::int32_t id = -1;
   };
 
-  void add_bytes(std::string_view bytes, Scratch& scratch) const;
+  /// False when a byte has no token.
+  bool add_bytes(std::string_view bytes, Scratch& scratch) const;
   bool add_chars(std::string_view word, Scratch& scratch) const;
   void merge_short(Scratch& scratch) const;
   void merge_long(Scratch& scratch) const;
@@ -66,7 +67,8 @@ class BpeModel {
   bool byte_fallback_;
   bool fuse_unk_;
   std::int32_t unk_id_ = -1;
-  std::array<std::int32_t, 256> byte_ids_{};             // of byte level and byte fallback
+  // Of byte level, where -1 is a byte without a token, and of byte fallback.
+  std::array<std::int32_t, 256> byte_ids_{};
   std::unordered_map<char32_t, std::int32_t> char_ids_;  // unless byte-level
   PairMap<Merge> merges_;
   std::unordered_map<std::string, std::int32_t> whole_words_;  // filled only for ignore_merges

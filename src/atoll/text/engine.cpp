@@ -120,12 +120,15 @@ std::optional<std::size_t> offset_in(std::string_view text, const char* part) {
 [[noreturn]] void throw_unknown(std::string_view text, std::string_view word, std::size_t at) {
   const std::string_view rest = word.substr(at);
   const Utf8Step step = utf8_step(rest);
-  const std::string what =
-      step.kind == Utf8Kind::kValid
-          ? fmt::format("the character \"{}\" (U+{:04X})", rest.substr(0, step.size),
-                        static_cast<std::uint32_t>(decode_utf8(rest.substr(0, step.size))))
-          : fmt::format("the byte 0x{:02x}, which is not UTF-8,",
-                        static_cast<unsigned char>(rest.front()));
+  std::string what = fmt::format("the byte 0x{:02x}, which is not UTF-8,",
+                                 static_cast<unsigned char>(rest.front()));
+  if (step.kind == Utf8Kind::kValid) {
+    const auto code = static_cast<std::uint32_t>(decode_utf8(rest.substr(0, step.size)));
+    // A control character would break the message's line, or end it.
+    const bool prints = code >= 0x20 && code != 0x7f;
+    what = prints ? fmt::format("the character \"{}\" (U+{:04X})", rest.substr(0, step.size), code)
+                  : fmt::format("the character U+{:04X}", code);
+  }
   const auto offset = offset_in(text, rest.data());
   throw user_error(
       "{} at {} has no token, and the tokenizer has none for unknown characters: remove it, or "
