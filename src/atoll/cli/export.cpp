@@ -6,8 +6,12 @@
 #include <optional>
 
 #include "atoll/base/error.h"
+#include "atoll/base/file.h"
 #include "atoll/ckpt/model_export.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/ckpt/new_directory.h"
 #include "atoll/cli/commands.h"
+#include "atoll/train/adapter.h"
 #include "atoll/train/checkpointing.h"
 
 namespace atl::cli {
@@ -22,7 +26,73 @@ struct Options {
   std::string format = "hf";
   std::string dtype = "source";
   std::string shard_size;
+  bool merge = false;
 };
+
+// The model of an adapter with the adapter merged, as a directory that is gone when this is.
+class Merged {
+ public:
+  Merged(const fs::path& adapter, const fs::path& out) : path_(out.string() + ".merging") {
+    if (fs::exists(path_)) {
+      throw user_error("{} is there, left by an export that was killed; remove it", path_.string());
+    }
+    const nn::ModelConfig config = train::read_model_config(adapter);
+    const auto model = nn::build_model(config, {.max_positions = 1});
+    parallel::ParamStore store(*model, /*training=*/false);
+    MemoryPlan plan;
+    store.request(plan);
+    plan.place();
+    const auto device = open_cpu(0);
+    const Arena arena(*device, plan);
+    store.bind(arena);
+    train::load_parameters(adapter, *model, store);
+    fs::create_directories(path_);
+    write(adapter, config, store);
+  }
+  ~Merged() {
+    std::error_code ignored;  // nothing more can be done about it
+    fs::remove_all(path_, ignored);
+  }
+  Merged(const Merged&) = delete;
+  Merged& operator=(const Merged&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  void write(const fs::path& adapter, const nn::ModelConfig& config,
+             const parallel::ParamStore& store) const {
+    train::CarriedFiles carried = train::read_carried(train::base_directory(adapter));
+    for (const auto& [name, content] : train::read_carried(adapter)) carried[name] = content;
+    for (const auto& [name, content] : carried) write_file(path_ / name, content);
+    write_file(path_ / "config.json", nn::config_json(config));
+    std::vector<ckpt::ParamTensor> held;
+    for (const nn::Param* param : store.params()) held.push_back({param, param->value});
+    ckpt::write_safetensors(path_ / "model.safetensors", ckpt::file_sources(held),
+                            {{"format", "pt"}});
+  }
+
+  fs::path path_;
+};
+
+// The adapter alone, as PEFT reads it.
+int run_adapter(const Options& options, const fs::path& from) {
+  if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
+    throw user_error(
+        "{} is an adapter: --format, --dtype and --shard-size are for whole models; add --merge to "
+        "export it with its base model",
+        from.string());
+  }
+  ckpt::NewDirectory out(options.out, "--out");
+  for (const char* name : {train::kAdapterConfigFile, train::kAdapterWeightsFile}) {
+    ckpt::copy_durably(from / name, out.temporary() / name);
+  }
+  for (const char* name : ckpt::carried_file_names()) {
+    if (fs::exists(from / name)) ckpt::copy_durably(from / name, out.temporary() / name);
+  }
+  out.commit();
+  fmt::print("{} is now a PEFT directory with the adapter of {}\n", options.out, from.string());
+  return 0;
+}
 
 int run_hf(const Options& options, const fs::path& from) {
   ckpt::HfExportOptions how;
@@ -72,8 +142,18 @@ Action add(CLI::App& app) {
       ->check(CLI::IsMember({"f32", "bf16", "f16", "q8_0", "source"}));
   app.add_option("--shard-size", options->shard_size,
                  "largest file of weights in a directory: 5GB (default), 500MB, 1GiB");
+  app.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
-    const fs::path from = train::find_model(options->model);
+    fs::path from = train::find_model(options->model);
+    std::optional<Merged> merged;
+    if (train::holds_adapter(from)) {
+      if (!options->merge) return run_adapter(*options, from);
+      merged.emplace(from, options->out);
+      from = merged->path();
+    } else if (options->merge) {
+      throw user_error("--merge is for adapters, and {} is a whole model; leave it out",
+                       from.string());
+    }
     return options->format == "gguf" ? run_gguf(*options, from) : run_hf(*options, from);
   };
 }
@@ -85,7 +165,8 @@ Command export_command() {
           .summary = "Write a model as a Hugging Face directory or a GGUF file.",
           .example =
               "  atoll export runs/kjv-demo --out kjv-5m\n"
-              "  atoll export runs/kjv-demo --out kjv.gguf --format gguf --dtype q8_0",
+              "  atoll export runs/kjv-demo --out kjv.gguf --format gguf --dtype q8_0\n"
+              "  atoll export runs/my-lora --out my-model --merge",
           .add = add};
 }
 

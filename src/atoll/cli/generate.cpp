@@ -64,19 +64,22 @@ std::vector<std::int32_t> chat_tokens(const Options& options, const fs::path& di
 // Prints one continuation as it comes; returns the number of tokens.
 std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prompt,
                     const Options& options, serve::Sampler& sampler, const Tokenizer& tokenizer,
+                    const std::vector<std::int32_t>& stops,
                     const train::InterruptGuard& interrupt) {
-  StreamDecoder decoder(tokenizer);
-  if (!options.no_prompt) fmt::print("{}", tokenizer.decode(prompt, {.skip_special = true}));
+  StreamDecoder decoder(tokenizer, {.skip_special = options.chat});
+  if (!options.no_prompt && !options.chat) {
+    fmt::print("{}", tokenizer.decode(prompt, {.skip_special = true}));
+  }
   std::int64_t count = 0;
   engine.reset();
   const serve::Engine::End end =
-      engine.generate(prompt, options.max_tokens, sampler, tokenizer.end_of_text().value_or(-1),
-                      [&](std::int32_t token) {
-                        ++count;
-                        fmt::print("{}", decoder.push(token));
-                        std::fflush(stdout);
-                        return interrupt.signal() == 0;
-                      });
+      engine.generate(prompt, options.max_tokens, sampler, -1, [&](std::int32_t token) {
+        if (std::binary_search(stops.begin(), stops.end(), token)) return false;
+        ++count;
+        fmt::print("{}", decoder.push(token));
+        std::fflush(stdout);
+        return interrupt.signal() == 0;
+      });
   fmt::print("{}\n", decoder.finish());
   if (end == serve::Engine::End::kContextFull) {
     log::info("stopped at the model's last position, {}", engine.max_tokens());
@@ -103,6 +106,7 @@ int run(Options options) {
   engine.limit_vocabulary(tokenizer.vocab_size());
   train::load_parameters(path, engine.model(), engine.store());
 
+  const std::vector<std::int32_t> stops = train::stop_tokens(path, tokenizer);
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
   std::int64_t tokens = 0;
@@ -111,7 +115,7 @@ int run(Options options) {
     if (i > 0) fmt::print("---\n");
     options.sampling.seed = seed + static_cast<std::uint64_t>(i);
     serve::Sampler sampler(options.sampling);
-    tokens += stream(engine, prompt, options, sampler, tokenizer, interrupt);
+    tokens += stream(engine, prompt, options, sampler, tokenizer, stops, interrupt);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   if (options.stats) {

@@ -96,6 +96,11 @@ fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position
   return writer.commit();
 }
 
+Position read_position(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / "trainer.json";
+  return parse_position(read_file(path), path.string());
+}
+
 Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state) {
   const fs::path& path = checkpoint.path;
   const std::string config = read_file(path / "config.json");
@@ -114,8 +119,7 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
   for (const optim::StateTensor& piece : state.optimizer().state()) {
     ckpt::read_params(optimizer, cut(state.store(), piece), piece.name + ".");
   }
-  const fs::path position = path / "trainer.json";
-  return parse_position(read_file(position), position.string());
+  return read_position(path);
 }
 
 CarriedFiles read_carried(const fs::path& directory) {
@@ -124,7 +128,7 @@ CarriedFiles read_carried(const fs::path& directory) {
     if (fs::exists(directory / name)) carried[name] = read_file(directory / name);
   }
   // What the files kept narrow, an export gives back as narrow.
-  if (fs::exists(directory / "config.json")) {
+  if (fs::exists(directory / "config.json") && !holds_adapter(directory)) {
     carried[ckpt::kSourceDtypesFile] = ckpt::HfDirectory(directory).source_dtypes_json();
   }
   return carried;

@@ -35,6 +35,9 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, TrainSt
                                       const Position& position, const CarriedFiles& carried,
                                       const std::filesystem::path& base = {});
 
+/// How far the run of a checkpoint was.
+Position read_position(const std::filesystem::path& checkpoint);
+
 /// Reads back what save_checkpoint wrote: parameters, optimizer state, position. The checkpoint
 /// must be verified and of the same model; throws Error(kUser) when config.json is of another. With
 /// LoRA the base model's parameters must be there already.

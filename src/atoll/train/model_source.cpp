@@ -1,5 +1,8 @@
 #include "atoll/train/model_source.h"
 
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/ckpt/checkpoint.h"
@@ -62,6 +65,25 @@ nn::ModelConfig read_model_config(const fs::path& directory) {
 
 Tokenizer load_tokenizer(const fs::path& directory) {
   return Tokenizer::load(holds_tokenizer(directory) ? directory : base_directory(directory));
+}
+
+std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer& tokenizer) {
+  std::set<std::int32_t> tokens;
+  if (const auto end = tokenizer.end_of_text()) tokens.insert(*end);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    fs::path path = directory / name;
+    if (!fs::exists(path)) path = base_directory(directory) / name;
+    if (!fs::exists(path)) continue;
+    const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+    if (!json.is_object()) throw damaged_error("{} is not a JSON object", path.string());
+    const auto at = json.find("eos_token_id");
+    if (at == json.end()) continue;
+    const nlohmann::json ids = at->is_array() ? *at : nlohmann::json::array({*at});
+    for (const nlohmann::json& id : ids) {
+      if (id.is_number_integer()) tokens.insert(id.get<std::int32_t>());
+    }
+  }
+  return {tokens.begin(), tokens.end()};
 }
 
 void load_parameters(const fs::path& directory, nn::Model& model,

@@ -3,8 +3,10 @@
 // Where a model comes from: a Hugging Face directory, a checkpoint, the newest checkpoint of a run,
 // or a LoRA adapter, whose base model lies elsewhere.
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/param_store.h"
@@ -26,6 +28,11 @@ nn::ModelConfig read_model_config(const std::filesystem::path& directory);
 
 /// The tokenizer of a model directory; of an adapter without one, its base model's.
 Tokenizer load_tokenizer(const std::filesystem::path& directory);
+
+/// The tokens that end what the model of a directory says: eos_token_id of generation_config.json
+/// and config.json, and the tokenizer's end of text. Ascending.
+std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
+                                      const Tokenizer& tokenizer);
 
 /// Reads the parameters of a model directory, merging an adapter into its base model. Parameters of
 /// LoRA that `model` has itself stay as they are. Throws as ckpt::read_params and merge_adapter.

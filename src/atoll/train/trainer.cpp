@@ -189,11 +189,11 @@ void Trainer::begin_or_resume() {
     load_parameters(find_model(config_.model.from), state_->model(), state_->store());
   };
   if (newest) {
+    check_settings_of(read_position(newest->path));
     if (config_.lora.rank > 0) load_base();
     position_ = load_checkpoint(*newest, *state_);
     saved_step_ = position_.step;
     last_checkpoint_ = newest->path;
-    check_settings_of(position_);
     if (position_.step > config_.train.steps) {
       throw user_error(
           "{} has taken {} steps already, and train.steps is {}; raise it, or choose another "
