@@ -244,7 +244,7 @@ def main():
         run(program, "import", sys.argv[3], "--out", work / "model")
         print(compare_ids(sys.argv[3], work / "model"))
         print(compare(program, sys.argv[3], work / "model", "The capital of France is", 32, 0.05,
-                      lambda llm, text: llm.tokenize(text, add_bos=False, special=False)))
+                      lambda llm, text: llm.tokenize(text, add_bos=False, special=True)))
         return
     for number, (name, config, make) in enumerate(models()):
         directory = work / name

@@ -1,12 +1,11 @@
 #include "atoll/ckpt/hf_directory.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/base/nesting.h"
 #include "atoll/ckpt/convert.h"
+#include "atoll/ckpt/json_keys.h"
 
 namespace atl::ckpt {
 
@@ -43,20 +42,8 @@ bool leads_out(const fs::path& directory, const std::string& file) {
 
 Json parse_flat(const std::string& text) {
   constexpr int kMaxDepth = 8;
-  if (nesting_depth(text) > kMaxDepth) {
-    throw damaged_error("it nests more than {} levels deep", kMaxDepth);
-  }
-  std::vector<std::set<std::string>> keys;
-  const auto guard = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) throw damaged_error("\"{}\" stands there twice", key);
-    }
-    return true;
-  };
-  return Json::parse(text, guard);
+  check_json_keys(text, kMaxDepth);
+  return Json::parse(text);
 }
 
 // tensor -> file, as the index has it.

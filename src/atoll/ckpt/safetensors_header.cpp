@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "atoll/ckpt/json_keys.h"
 #include "atoll/ckpt/safetensors.h"
 
 namespace atl::ckpt {
@@ -36,31 +36,15 @@ const DtypeName* find_dtype(std::string_view name) {
   return found == std::end(kDtypes) ? nullptr : found;
 }
 
-// Refuses what the parser would let pass: a key given twice in an object, and depth.
-class KeyGuard {
- public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 4) throw damaged_error("nested more deeply than a header is");
-    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys_.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) throw damaged_error("\"{}\" stands there twice", key);
-    }
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> keys_;
-};
-
 Json parse_json(std::string_view text) {
   const std::size_t last = text.find_last_not_of(' ');
   if (!text.starts_with('{') || text[last] != '}') {
     throw damaged_error("it is not a JSON object padded with spaces");
   }
   try {
-    return Json::parse(text.begin(), text.end(), KeyGuard());
+    constexpr int kMaxDepth = 4;
+    check_json_keys(text, kMaxDepth);
+    return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& error) {
     throw damaged_error("{}", error.what());
   }
