@@ -26,7 +26,8 @@ using ::testing::HasSubstr;
 
 constexpr const char* kLlama = R"({"model_type": "llama", "vocab_size": 12, "hidden_size": 32,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-  "intermediate_size": 64, "max_position_embeddings": 64, "rms_norm_eps": 1e-05, "rope_theta": 500.0,
+  "intermediate_size": 64, "max_position_embeddings": 64, "rms_norm_eps": 1e-05,
+  "rope_theta": 500.0,
   "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": true, "mlp_bias": false})";
 constexpr const char* kGpt2 =
     R"({"model_type": "gpt2", "vocab_size": 12, "n_embd": 32, "n_layer": 2,
