@@ -107,7 +107,7 @@ int run_hf(const Options& options, const fs::path& from) {
   }
   ckpt::export_hf(from, options.out, how);
   fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
-             from.string());
+             options.model);
   return 0;
 }
 
@@ -119,7 +119,7 @@ int run_gguf(const Options& options, const fs::path& from) {
   if (options.dtype == "f16") type = ckpt::GgmlType::kF16;
   if (options.dtype == "q8_0") type = ckpt::GgmlType::kQ8_0;
   const ckpt::GgufExport written = ckpt::export_gguf(from, options.out, type);
-  fmt::print("{} is now a GGUF file with the model of {}\n", options.out, from.string());
+  fmt::print("{} is now a GGUF file with the model of {}\n", options.out, options.model);
   if (written.window_cuts_context) {
     fmt::print(
         "its context is {} tokens, the model's attention window: llama.cpp attends to everything, "

@@ -40,9 +40,13 @@ std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin) {
 void print_model(train::TrainState& state, const std::string& vocabulary_origin) {
   const nn::ModelConfig& model = state.model().config;
   const nn::ParameterCount count = nn::count_parameters(state.model());
-  fmt::print("\nmodel\n  {:<24} {}\n  {:<24} {}\n  {:<24} {} ({})\n", "family", model.family,
-             "parameters", train::format_count(count.total), "vocabulary",
-             train::format_count(model.vocab_size), vocabulary_origin);
+  fmt::print(
+      "\nmodel\n  {:<24} {}\n  {:<24} {}\n  {:<24} {} ({})\n", "family", model.family, "parameters",
+      train::format_count(count.total) +
+          (count.frozen > 0
+               ? fmt::format(" ({} trained)", train::format_count(count.total - count.frozen))
+               : ""),
+      "vocabulary", train::format_count(model.vocab_size), vocabulary_origin);
 }
 
 void print_work(train::TrainState& state, const train::TrainConfig& config) {
@@ -53,7 +57,7 @@ void print_work(train::TrainState& state, const train::TrainConfig& config) {
   const double per_token = nn::flops_per_token(state.model(), config.train.context);
   const std::int64_t tokens = config.train.batch_size * config.train.context;
   const double step_seconds = per_token * static_cast<double>(tokens) / peak;
-  fmt::print("\nwork\n  {}\n", nn::flops_formula());
+  fmt::print("\nwork\n  {}\n", nn::flops_formula(state.model()));
   fmt::print("  {:<24} {:.4g}\n", "FLOPs/token", per_token);
   fmt::print("  {:<24} {}\n", "tokens/step", train::format_count(tokens));
   fmt::print("  {:<24} {:.1f} GFLOP/s measured ({})\n", "peak", peak / 1e9, device->name());

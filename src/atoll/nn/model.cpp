@@ -1,5 +1,7 @@
 #include "atoll/nn/model.h"
 
+#include <fmt/format.h>
+
 #include <set>
 
 namespace atl::nn {
@@ -17,6 +19,7 @@ class Counter final : public ParamVisitor {
     if (!seen_.insert(&param).second) return;
     count.total += param.spec.shape.num_elements();
     if (param.is_position) count.position += param.spec.shape.num_elements();
+    if (param.frozen) count.frozen += param.spec.shape.num_elements();
   }
   ParameterCount count;
 
@@ -41,12 +44,16 @@ double flops_per_token(const Model& model, std::int64_t sequence_length) {
     const auto window = static_cast<double>(model.config.window(layer));
     keys += window > 0 && window < length ? 2 * window - window * window / length : length;
   }
-  return 6.0 * weights + 6.0 * keys * static_cast<double>(model.config.heads.query_width());
+  return 6.0 * weights - 2.0 * static_cast<double>(count.frozen) +
+         6.0 * keys * static_cast<double>(model.config.heads.query_width());
 }
 
-std::string flops_formula() {
-  return "FLOPs/token = 6 N + 6 L T Q (N parameters without positions, L layers, T context, "
-         "Q heads x head_dim; causal)";
+std::string flops_formula(const Model& model) {
+  const bool frozen = count_parameters(model).frozen > 0;
+  return fmt::format(
+      "FLOPs/token = 6 N{} + 6 L T Q (N {}parameters without positions, L layers, T context, "
+      "Q heads x head_dim; causal)",
+      frozen ? " + 4 F" : "", frozen ? "trained and F frozen " : "");
 }
 
 }  // namespace atl::nn

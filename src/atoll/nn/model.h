@@ -93,20 +93,22 @@ struct Model {
   void visit(ParamVisitor& visitor) const;
 };
 
-/// Trainable parameters, each once however often it is shared, and those among them that are
-/// position embeddings (FLOP counts leave them out).
+/// Parameters, each once however often it is shared; those among them that are position embeddings
+/// (FLOP counts leave them out), and those that are frozen.
 struct ParameterCount {
   std::int64_t total = 0;
   std::int64_t position = 0;
+  std::int64_t frozen = 0;
 };
 ParameterCount count_parameters(const Model& model);
 
 /// Floating-point operations of training on one token at sequence length T, as in MFU:
 /// 6 N + 6 L T Q, N without position embeddings, Q = heads * head_dim; the second term is causal
-/// attention, half of the full square (Chowdhery et al. 2022, appendix B). A layer with a window
-/// of W < T counts the keys that its queries see: 2 W - W^2 / T in place of T.
+/// attention, half of the full square (Chowdhery et al. 2022, appendix B). A frozen parameter
+/// counts 4: it has no weight gradient. A layer with a window of W < T counts the keys that its
+/// queries see: 2 W - W^2 / T in place of T.
 double flops_per_token(const Model& model, std::int64_t sequence_length);
 /// That formula as a line for people.
-std::string flops_formula();
+std::string flops_formula(const Model& model);
 
 }  // namespace atl::nn

@@ -241,6 +241,10 @@ void Trainer::check_settings_of(const Position& position) const {
 void Trainer::announce() const {
   const nn::ModelConfig& model = state_->model().config;
   const nn::ParameterCount count = nn::count_parameters(state_->model());
+  if (count.frozen > 0) {
+    log::info("LoRA: {} of {} parameters are trained", format_count(count.total - count.frozen),
+              format_count(count.total));
+  }
   log::info("{} with {} parameters: {} layers, width {}, {} heads ({} key-value), vocabulary {}",
             model.family, format_count(count.total), model.num_layers, model.hidden_size,
             model.heads.num_heads, model.heads.num_kv_heads, format_count(model.vocab_size));
@@ -254,8 +258,8 @@ void Trainer::announce() const {
   log::info("device: {}; planned memory {:.1f} MiB", device_->name(),
             static_cast<double>(state_->memory().total_bytes()) / (1 << 20));
   log::info("MFU = tok/s x FLOPs/token / peak; {} = {:.3g}; peak = {:.0f} GFLOP/s, measured",
-            nn::flops_formula(), nn::flops_per_token(state_->model(), config_.train.context),
-            peak_flops_ / 1e9);
+            nn::flops_formula(state_->model()),
+            nn::flops_per_token(state_->model(), config_.train.context), peak_flops_ / 1e9);
 }
 
 StepResult Trainer::step(data::Loader& loader) {
