@@ -219,5 +219,16 @@ TEST(LinearCrossEntropy, ChunksStaySmallAndEven) {
   EXPECT_LE(cross_entropy_chunk_rows(4096, 128256) * 128256, std::int64_t{32} << 20);
 }
 
+TEST(LinearCrossEntropy, AWeightThatIsNotTrainedChangesNoOtherResult) {
+  TestRun run;
+  Head<float> trained(67, 33, 129);
+  Head<float> frozen = trained;
+  trained.call(run, true);
+  linear_cross_entropy(run, frozen.grad_scale, frozen.x, frozen.weight, frozen.targets, frozen.loss,
+                       frozen.dx, {});
+  EXPECT_EQ(frozen.loss.values, trained.loss.values);
+  EXPECT_EQ(frozen.dx.values, trained.dx.values);
+}
+
 }  // namespace
 }  // namespace atl::ops

@@ -67,6 +67,30 @@ TEST_P(Step, TheLossIsTheMeanOverAllTargets) {
   EXPECT_DOUBLE_EQ(bench.step({.lr = 0}).loss, sum / (Bench::kSamples * kContext));
 }
 
+// Sample s keeps s + 1 targets: a mean of means over micro-batches would weigh them wrong.
+void mask_unevenly(Bench& bench) {
+  for (std::int64_t s = 0; s < Bench::kSamples; ++s) {
+    for (std::int64_t t = s + 1; t < kContext; ++t) bench.targets[s * kContext + t] = kIgnoreTarget;
+    bench.step_targets += s + 1;
+  }
+}
+
+TEST_P(Step, WhereTargetsAreMissingEveryOneLeftCountsTheSame) {
+  Bench whole(options(GetParam(), 8));
+  mask_unevenly(whole);
+  const StepResult expected = whole.step({.lr = 0});
+  EXPECT_EQ(expected.targets, 36);
+  const double sum =
+      whole.state.runner().evaluate(whole.run, {whole.tokens.view(), whole.targets.view(), 0});
+  EXPECT_DOUBLE_EQ(expected.loss, sum / 36);
+  Bench parts(options(GetParam(), 1));
+  mask_unevenly(parts);
+  const StepResult result = parts.step({.lr = 0});
+  const double eps = std::numeric_limits<float>::epsilon();
+  EXPECT_NEAR(result.loss, expected.loss, 128 * eps * expected.loss);
+  EXPECT_NEAR(result.grad_norm, expected.grad_norm, 128 * eps * expected.grad_norm);
+}
+
 TEST_P(Step, TheGradientIsThatOfTheMeanLoss) {
   Bench bench(options(GetParam(), 2));
   const StepResult start = bench.step({.lr = 0});

@@ -51,8 +51,9 @@ struct Bench {
     std::int64_t at = 0;
     return take_step(state, run.stream, options, [&] {
       if (before_batch) before_batch();
-      const Batch batch = {tokens.view().rows(at, at + rows), targets.view().rows(at, at + rows),
-                           first_sample + at};
+      Batch batch = {tokens.view().rows(at, at + rows), targets.view().rows(at, at + rows),
+                     first_sample + at};
+      batch.step_targets = step_targets;
       at += rows;
       return batch;
     });
@@ -73,6 +74,7 @@ struct Bench {
   test::TestRun run;
   TrainState state;
   test::OwnedTensor<std::int32_t> tokens, targets;
+  std::int64_t step_targets = 0;  ///< Batch::step_targets of every batch
 };
 
 }  // namespace atl::train::testing
