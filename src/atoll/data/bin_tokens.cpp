@@ -67,18 +67,28 @@ void BinTokens::read_header(const Tokenizer& tokenizer) {
   if (const auto begin = tokenizer.id_of("<|begin_of_text|>"); llama && begin) delimiter_ = begin;
 }
 
+std::uint32_t BinTokens::raw(std::uint64_t token) const {
+  std::uint32_t value = 0;  // little-endian, as the machine is (shard.cpp asserts it)
+  const std::size_t at = header_bytes_ + static_cast<std::size_t>(token) * token_bytes_;
+  std::memcpy(&value, file_.bytes().data() + at, token_bytes_);
+  return value;
+}
+
+std::uint64_t BinTokens::find(std::int32_t token, std::uint64_t begin, std::uint64_t end) const {
+  ATOLL_CHECK(begin <= end && end <= num_tokens_, "tokens {} to {} of {}", begin, end, num_tokens_);
+  while (begin < end && raw(begin) != static_cast<std::uint32_t>(token)) ++begin;
+  return begin;
+}
+
 void BinTokens::copy(std::uint64_t begin, std::span<std::int32_t> out) const {
   ATOLL_CHECK(begin <= num_tokens_ && out.size() <= num_tokens_ - begin, "{} tokens from {} of {}",
               out.size(), begin, num_tokens_);
-  const std::size_t at = header_bytes_ + static_cast<std::size_t>(begin) * token_bytes_;
-  const std::byte* data = file_.bytes().data() + at;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint32_t token = 0;  // little-endian, as the machine is (shard.cpp asserts it)
-    std::memcpy(&token, data + i * token_bytes_, token_bytes_);
+    const std::uint32_t token = raw(begin + i);
     if (token >= vocab_size_) {
       throw user_error("{} has token {} at byte {}, and the tokenizer has {} tokens; {}",
-                       path_.string(), token, at + i * token_bytes_, vocab_size_,
-                       "give the tokenizer that made the file");
+                       path_.string(), token, header_bytes_ + (begin + i) * token_bytes_,
+                       vocab_size_, "give the tokenizer that made the file");
     }
     out[i] = static_cast<std::int32_t>(token);
   }

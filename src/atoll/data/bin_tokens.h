@@ -28,8 +28,12 @@ class BinTokens {
   /// Tokens [begin, begin + out.size()). Throws Error(kUser) naming byte and value for one that the
   /// tokenizer does not have, Error(kInternal) beyond num_tokens().
   void copy(std::uint64_t begin, std::span<std::int32_t> out) const;
+  /// The first place in [begin, end) of a token, else `end`: without copying, so that looking for
+  /// the end of a short document costs no more than the document. Throws as copy.
+  std::uint64_t find(std::int32_t token, std::uint64_t begin, std::uint64_t end) const;
 
  private:
+  std::uint32_t raw(std::uint64_t token) const;
   void read_header(const Tokenizer& tokenizer);
 
   std::filesystem::path path_;

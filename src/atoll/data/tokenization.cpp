@@ -137,25 +137,28 @@ void Tokenization::add_bin(const BinTokens& file) {
   const std::uint64_t block = std::max<std::uint64_t>(1, block_bytes_ / file.token_bytes());
   const std::uint64_t header_bytes = file.delimiter_first() ? 1024 : 0;
   progress_.bytes_done += header_bytes;
-  std::optional<Split> split;  // of the block before; none at the start of a document
+  bool within = false;          // a document that the block before did not end
+  Split split = Split::kTrain;  // of the block before
   mask_.clear();
   for (std::uint64_t at = 0; at < file.num_tokens();) {
-    tokens_.resize(static_cast<std::size_t>(std::min(block, file.num_tokens() - at)));
-    file.copy(at, tokens_);
+    const std::uint64_t block_end = at + std::min(block, file.num_tokens() - at);
+    std::uint64_t end = block_end;
     bool ends = false;
     if (file.delimiter()) {
-      if (file.delimiter_first() && tokens_.front() == *file.delimiter()) split.reset();
-      const auto from = tokens_.begin() + (file.delimiter_first() ? 1 : 0);
-      auto end = std::find(from, tokens_.end(), *file.delimiter());
-      ends = end != tokens_.end();
+      const std::uint64_t from = at + (file.delimiter_first() ? 1 : 0);
+      if (file.find(*file.delimiter(), at, from) < from) within = false;
+      end = file.find(*file.delimiter(), from, block_end);
+      ends = end < block_end;
       if (ends && !file.delimiter_first()) ++end;
-      tokens_.erase(end, tokens_.end());
     }
+    tokens_.resize(static_cast<std::size_t>(end - at));
+    file.copy(at, tokens_);
     const std::size_t bytes = tokens_.size() * file.token_bytes();
     const Split here = choose_split(bytes);
-    if (split != here) sink_.begin_document(here);
+    if (!within || split != here) sink_.begin_document(here);
     append(here);
-    split = ends ? std::nullopt : std::optional(here);
+    split = here;
+    within = !ends;
     at += tokens_.size();
     advance(progress_.bytes_done + bytes);
   }
