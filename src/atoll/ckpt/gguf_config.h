@@ -9,6 +9,7 @@
 
 #include "atoll/ckpt/gguf.h"
 #include "atoll/ckpt/gguf_writer.h"
+#include "atoll/nn/model.h"
 
 namespace atl::ckpt {
 
@@ -29,9 +30,10 @@ struct GgufModel {
   bool window_cuts_context = false;  ///< because the model attends to a window, and it does not
 };
 
-/// Translates a config.json. Throws Error(kUser) naming `origin` and the field for what llama.cpp
-/// would compute otherwise or not at all; Error(kDamaged) when a field is of the wrong type.
-GgufModel gguf_model(const std::string& config_json, const std::string& origin);
+/// Translates a config.json that is parsed, so that what it leaves out is what atoll takes for it.
+/// Throws Error(kUser) naming `origin` and the field for what llama.cpp would compute otherwise or
+/// not at all.
+GgufModel gguf_model(const nn::ModelConfig& config, const std::string& origin);
 
 /// The config.json for a GGUF file, in `dtype`. Throws Error(kUser) naming the file and the key for
 /// an architecture or a setting that atoll does not compute.

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "atoll/base/nesting.h"
 #include "atoll/ckpt/gguf_config.h"
 #include "atoll/ckpt/gguf_names.h"
 
@@ -11,184 +9,101 @@ namespace atl::ckpt {
 
 namespace {
 
-using Json = nlohmann::json;
-
-Json parse(const std::string& text, const std::string& origin) {
-  constexpr int kMaxDepth = 64;
-  if (nesting_depth(text) > kMaxDepth) {
-    throw damaged_error("{}: nested more than {} levels deep", origin, kMaxDepth);
-  }
-  try {
-    Json json = Json::parse(text);
-    if (json.is_object()) return json;
-  } catch (const Json::exception& error) {
-    throw damaged_error("{} is not JSON: {}", origin, error.what());
-  }
-  throw damaged_error("{} is not a JSON object", origin);
-}
-
-// Fields of a config.json, absent and null being the same.
-class Fields {
- public:
-  Fields(Json json, std::string origin) : json_(std::move(json)), origin_(std::move(origin)) {}
-
-  bool has(const char* field) const { return json_.contains(field) && !json_[field].is_null(); }
-  template <typename T>
-  T get(const char* field) const {
-    try {
-      return json_.at(field).get<T>();
-    } catch (const Json::exception& error) {
-      throw damaged_error("{}: \"{}\": {}", origin_, field, error.what());
-    }
-  }
-  template <typename T>
-  T get(const char* field, T fallback) const {
-    return has(field) ? get<T>(field) : fallback;
-  }
-  Fields object(const char* field) const {
-    if (has(field) && !json_[field].is_object()) {
-      throw damaged_error("{}: \"{}\" is not an object", origin_, field);
-    }
-    return {has(field) ? json_[field] : Json::object(), origin_};
-  }
-  std::uint32_t size(const char* field) const {
-    const auto value = get<std::int64_t>(field);
-    if (value <= 0 || value > INT32_MAX) {
-      throw damaged_error("{}: \"{}\" is {}, not a size", origin_, field, value);
-    }
-    return static_cast<std::uint32_t>(value);
-  }
-  std::uint32_t size(const char* field, std::uint32_t fallback) const {
-    return has(field) ? size(field) : fallback;
-  }
-  void expect_text(const char* field, const std::string& only) const {
-    const auto value = get<std::string>(field, only);
-    if (value != only) {
-      throw user_error("{}: \"{}\" is \"{}\", and llama.cpp computes only \"{}\"; export as hf",
-                       origin_, field, value, only);
-    }
-  }
-  const std::string& origin() const { return origin_; }
-
- private:
-  Json json_;
-  std::string origin_;
-};
-
 class Writer {
  public:
-  explicit Writer(std::string architecture) {
-    model_.shape.architecture = std::move(architecture);
+  Writer(const nn::ModelConfig& config, std::string architecture, const std::string& origin)
+      : origin_(origin) {
+    model_.shape = {std::move(architecture), config.heads.head_dim, config.vocab_size};
+    model_.is_tied = config.tie_embeddings;
+    model_.context_length = config.max_positions;
     model_.fields.emplace_back("general.architecture", model_.shape.architecture);
   }
   void add(const char* key, GgufField value) {
     model_.fields.emplace_back(model_.shape.architecture + "." + key, std::move(value));
   }
+  void add_size(const char* key, std::int64_t value) {
+    if (value <= 0 || value > INT32_MAX) {
+      throw user_error("{}: {} would be {} in GGUF, which is not a size", origin_, key, value);
+    }
+    add(key, static_cast<std::uint32_t>(value));
+  }
   GgufModel& model() { return model_; }
 
  private:
+  const std::string& origin_;
   GgufModel model_;
 };
 
-void add_rope(const Fields& config, Writer& writer) {
-  // transformers 5 keeps both in rope_parameters; before, they stood apart.
-  const Fields parameters = config.object("rope_parameters");
-  const Fields scaling = config.has("rope_parameters") ? parameters : config.object("rope_scaling");
-  const double theta =
-      parameters.get<double>("rope_theta", config.get<double>("rope_theta", 10000.0));
-  const std::int64_t head_dim = writer.model().shape.head_dim;
-  writer.add("rope.dimension_count", static_cast<std::uint32_t>(head_dim));
-  writer.add("rope.freq_base", static_cast<float>(theta));
-  const auto type =
-      scaling.get<std::string>("rope_type", scaling.get<std::string>("type", "default"));
-  if (type == "default") return;
-  if (type == "linear") {
+void add_rope(const nn::ModelConfig& config, Writer& writer) {
+  using Kind = nn::RopeScaling::Kind;
+  const nn::RopeScaling& scaling = config.rope_scaling;
+  const std::int64_t head_dim = config.heads.head_dim;
+  writer.add_size("rope.dimension_count", head_dim);
+  writer.add("rope.freq_base", static_cast<float>(config.rope_theta));
+  if (scaling.kind == Kind::kLinear) {
     writer.add("rope.scaling.type", std::string("linear"));
-    writer.add("rope.scaling.factor", static_cast<float>(scaling.get<double>("factor")));
-  } else if (type == "llama3") {
-    Llama3Rope rope;
-    rope.factor = scaling.get<double>("factor");
-    rope.low_freq_factor = scaling.get<double>("low_freq_factor");
-    rope.high_freq_factor = scaling.get<double>("high_freq_factor");
-    const std::uint32_t original = scaling.size("original_max_position_embeddings");
-    rope.original_positions = original;
-    writer.model().rope_factors = rope_factors(rope, theta, head_dim);
+    writer.add("rope.scaling.factor", static_cast<float>(scaling.factor));
+  } else if (scaling.kind == Kind::kLlama3) {
+    const Llama3Rope rope = {scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
+                             static_cast<double>(scaling.original_max_positions)};
+    writer.model().rope_factors = rope_factors(rope, config.rope_theta, head_dim);
     // llama.cpp reads this for other kinds of scaling only; an import finds the scaling by it.
-    writer.add("rope.scaling.original_context_length", original);
-  } else {
-    throw user_error("{}: rope_type \"{}\" is not one that atoll writes as GGUF; export as hf",
-                     config.origin(), type);
+    writer.add_size("rope.scaling.original_context_length", scaling.original_max_positions);
   }
 }
 
 // llama.cpp's llama, qwen2 and qwen3 attend to everything. Up to the window that is the same.
-void limit_context(const Fields& config, bool has_window, Writer& writer) {
-  GgufModel& model = writer.model();
-  model.context_length = config.size("max_position_embeddings", 2048);
-  if (!has_window || !config.has("sliding_window")) return;
-  const std::int64_t window = config.size("sliding_window");
-  model.window_cuts_context = window < model.context_length;
-  model.context_length = std::min(window, model.context_length);
+void limit_context(const nn::ModelConfig& config, GgufModel& model) {
+  if (config.sliding_window == 0 || config.sliding_window >= model.context_length) return;
+  model.window_cuts_context = true;
+  model.context_length = config.sliding_window;
 }
 
-GgufModel rotary_model(const Fields& config, const std::string& family) {
-  Writer writer(family == "mistral" ? "llama" : family);
-  config.expect_text("hidden_act", "silu");
-  const bool has_window =
-      family == "mistral" || (family != "llama" && config.get<bool>("use_sliding_window", false));
-  limit_context(config, has_window, writer);
+GgufModel rotary_model(const nn::ModelConfig& config, const std::string& origin) {
+  Writer writer(config, config.family == "mistral" ? "llama" : config.family, origin);
   GgufModel& model = writer.model();
-  const std::uint32_t width = config.size("hidden_size");
-  const std::uint32_t heads = config.size("num_attention_heads");
-  const std::uint32_t head_dim = config.size("head_dim", width / heads);
-  model.shape.head_dim = head_dim;
-  model.shape.vocab_size = config.size("vocab_size");
-  model.is_tied = config.get<bool>("tie_word_embeddings", false);
-  writer.add("block_count", config.size("num_hidden_layers"));
-  writer.add("context_length", static_cast<std::uint32_t>(model.context_length));
-  writer.add("embedding_length", width);
-  writer.add("feed_forward_length", config.size("intermediate_size"));
-  writer.add("attention.head_count", heads);
-  writer.add("attention.head_count_kv", config.size("num_key_value_heads", heads));
-  writer.add("attention.key_length", head_dim);
-  writer.add("attention.value_length", head_dim);
-  writer.add("attention.layer_norm_rms_epsilon",
-             static_cast<float>(config.get<double>("rms_norm_eps", 1e-6)));
-  writer.add("vocab_size", static_cast<std::uint32_t>(model.shape.vocab_size));
+  limit_context(config, model);
+  writer.add_size("block_count", config.num_layers);
+  writer.add_size("context_length", model.context_length);
+  writer.add_size("embedding_length", config.hidden_size);
+  writer.add_size("feed_forward_length", config.intermediate_size);
+  writer.add_size("attention.head_count", config.heads.num_heads);
+  writer.add_size("attention.head_count_kv", config.heads.num_kv_heads);
+  writer.add_size("attention.key_length", config.heads.head_dim);
+  writer.add_size("attention.value_length", config.heads.head_dim);
+  writer.add("attention.layer_norm_rms_epsilon", static_cast<float>(config.norm_eps));
+  writer.add_size("vocab_size", config.vocab_size);
   add_rope(config, writer);
   return std::move(model);
 }
 
-GgufModel gpt2_model(const Fields& config) {
-  Writer writer("gpt2");
-  config.expect_text("activation_function", "gelu_new");
-  GgufModel& model = writer.model();
-  const std::uint32_t width = config.size("n_embd");
-  const std::uint32_t heads = config.size("n_head");
-  model.shape.head_dim = width / heads;
-  model.shape.vocab_size = config.size("vocab_size");
-  model.is_tied = config.get<bool>("tie_word_embeddings", true);
-  model.context_length = config.size("n_positions", 1024);
-  writer.add("block_count", config.size("n_layer"));
-  writer.add("context_length", static_cast<std::uint32_t>(model.context_length));
-  writer.add("embedding_length", width);
-  writer.add("feed_forward_length", config.size("n_inner", 4 * width));
-  writer.add("attention.head_count", heads);
-  writer.add("attention.layer_norm_epsilon",
-             static_cast<float>(config.get<double>("layer_norm_epsilon", 1e-5)));
-  writer.add("vocab_size", static_cast<std::uint32_t>(model.shape.vocab_size));
-  return std::move(model);
+GgufModel gpt2_model(const nn::ModelConfig& config, const std::string& origin) {
+  if (config.activation != "gelu_new") {
+    throw user_error(
+        "{}: \"activation_function\" is \"{}\", and llama.cpp computes only \"gelu_new\"; export "
+        "as hf",
+        origin, config.activation);
+  }
+  Writer writer(config, "gpt2", origin);
+  writer.add_size("block_count", config.num_layers);
+  writer.add_size("context_length", config.max_positions);
+  writer.add_size("embedding_length", config.hidden_size);
+  writer.add_size("feed_forward_length", config.intermediate_size);
+  writer.add_size("attention.head_count", config.heads.num_heads);
+  writer.add("attention.layer_norm_epsilon", static_cast<float>(config.norm_eps));
+  writer.add_size("vocab_size", config.vocab_size);
+  return std::move(writer.model());
 }
 
 }  // namespace
 
-GgufModel gguf_model(const std::string& config_json, const std::string& origin) {
-  const Fields config(parse(config_json, origin), origin);
-  const auto family = config.get<std::string>("model_type");
-  if (family == "gpt2") return gpt2_model(config);
-  if (family == "mistral" || is_gguf_architecture(family)) return rotary_model(config, family);
+GgufModel gguf_model(const nn::ModelConfig& config, const std::string& origin) {
+  if (config.family == "gpt2") return gpt2_model(config, origin);
+  if (config.family == "mistral" || is_gguf_architecture(config.family)) {
+    return rotary_model(config, origin);
+  }
   throw user_error("{}: model family \"{}\" is not one that atoll writes as GGUF ({}, mistral)",
-                   origin, family, gguf_architectures());
+                   origin, config.family, gguf_architectures());
 }
 
 }  // namespace atl::ckpt

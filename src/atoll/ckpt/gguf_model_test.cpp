@@ -164,6 +164,23 @@ TEST_F(GgufModelTest, WhatLlamaCppComputesOtherwiseIsRefusedByField) {
   EXPECT_EQ(GgufFile(directory_ / "m.gguf").text("tokenizer.ggml.model"), "none");
 }
 
+TEST_F(GgufModelTest, WhatConfigJsonLeavesOutIsWhatTheFamilyTakesForIt) {
+  write_model(R"({"model_type": "qwen3", "vocab_size": 12, "hidden_size": 8,
+    "num_hidden_layers": 1, "num_attention_heads": 32, "intermediate_size": 8})");
+  ASSERT_EQ(refusal(), "exported");
+  const GgufFile qwen(directory_ / "m.gguf");
+  EXPECT_EQ(qwen.integer("qwen3.attention.key_length"), 128);
+  EXPECT_EQ(qwen.integer("qwen3.attention.head_count_kv"), 32);
+  EXPECT_EQ(qwen.integer("qwen3.context_length"), 32768);
+  for (const char* name : {"in", "m.gguf"}) fs::remove_all(directory_ / name);
+  write_model(R"({"model_type": "mistral", "vocab_size": 12, "hidden_size": 64,
+    "num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 8})");
+  ASSERT_EQ(refusal(), "exported");
+  const GgufFile mistral(directory_ / "m.gguf");
+  EXPECT_EQ(mistral.integer("llama.attention.head_count_kv"), 8);
+  EXPECT_EQ(mistral.integer("llama.context_length"), 4096);  // the window, not the 131072 positions
+}
+
 // Rewrites an exported file with other metadata or tensors, and imports it.
 std::string import_of(const fs::path& path, const std::function<void(GgufFields&)>& change,
                       const std::string& without = "") {

@@ -125,8 +125,8 @@ GgufExport export_gguf(const fs::path& from, const fs::path& to, std::optional<G
   }
   const HfDirectory directory(from);
   const std::string origin = (from / "config.json").string();
-  nn::parse_config(directory.config_json(), origin);  // refuses what atoll does not compute
-  GgufModel model = gguf_model(directory.config_json(), origin);
+  // Refuses what atoll does not compute.
+  GgufModel model = gguf_model(nn::parse_config(directory.config_json(), origin), origin);
   const GgmlType matrices = type.value_or(source_type(directory));
   GgufFields fields = std::move(model.fields);
   fields.insert(fields.begin() + 1, {{"general.type", std::string("model")},
