@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "atoll/ckpt/gguf_config.h"
@@ -75,6 +76,7 @@ class Settings {
   // The number a person wrote: f32's nearest to 1e-5 is 9.99999974e-06 in double.
   double number(const std::string& rest, double fallback) const {
     const double value = file_.number(key(rest), fallback);
+    if (!std::isfinite(value)) refuse(rest, fmt::format("{}, not a number to compute with", value));
     const auto narrow = static_cast<float>(value);
     if (static_cast<double>(narrow) != value) return value;
     return std::stod(fmt::format("{}", narrow));
@@ -110,10 +112,13 @@ std::vector<float> read_factors(const GgufFile& file, const GgufTensor& tensor) 
 }
 
 Json rope_scaling(const Settings& settings, std::int64_t head_dim, double theta) {
-  const std::string type = settings.text("rope.scaling.type", "none");
+  // As llama.cpp: a factor without a type is linear, and 0 is no factor.
+  const double factor = settings.number("rope.scaling.factor", 1);
+  const bool scales = factor != 0 && factor != 1;
+  const std::string type = settings.text("rope.scaling.type", scales ? "linear" : "none");
   const GgufTensor* tensor = settings.file().find("rope_freqs.weight");
   if (type == "linear" && tensor == nullptr) {
-    return {{"rope_type", "linear"}, {"factor", settings.number("rope.scaling.factor", 1)}};
+    return {{"rope_type", "linear"}, {"factor", factor}};
   }
   if (type != "none") {
     settings.refuse("rope.scaling.type", fmt::format("\"{}\", which atoll does not compute", type));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "atoll/ckpt/gguf_config.h"
@@ -225,6 +226,8 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(with("llama.expert_count", std::uint32_t{8}), HasSubstr("mixture of experts"));
   EXPECT_THAT(with("llama.rope.dimension_count", std::uint32_t{4}), HasSubstr("dimension_count"));
   EXPECT_THAT(with("llama.rope.scaling.type", std::string("yarn")), HasSubstr("yarn"));
+  EXPECT_THAT(with("llama.rope.freq_base", std::numeric_limits<float>::infinity()),
+              AllOf(HasSubstr("\"llama.rope.freq_base\""), HasSubstr("inf")));
   EXPECT_THAT(with("llama.attention.sliding_window", std::uint32_t{8}), HasSubstr("window"));
   EXPECT_THAT(with("llama.attention.head_count", std::uint32_t{0}), HasSubstr("not a size"));
   EXPECT_THAT(with("llama.attention.head_count", std::uint32_t{3}), HasSubstr("attention"));
@@ -238,6 +241,17 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
               HasSubstr("no tensor for model.layers.1.mlp.up_proj.weight"));
   EXPECT_FALSE(fs::exists(directory_ / "changed"));
   EXPECT_EQ(import_of(path, [](GgufFields&) {}), "imported");
+}
+
+TEST_F(GgufModelTest, AFactorWithoutATypeOfScalingIsLinear) {
+  write_model(kLlama);
+  ASSERT_EQ(refusal(), "exported");
+  EXPECT_EQ(
+      import_of(directory_ / "m.gguf",
+                [](GgufFields& fields) { fields.emplace_back("llama.rope.scaling.factor", 4.0F); }),
+      "imported");
+  const json config = json::parse(read_file(directory_ / "changed/config.json"));
+  EXPECT_EQ(config["rope_scaling"], (json{{"rope_type", "linear"}, {"factor", 4.0}}));
 }
 
 TEST(GgufTokenizer, ListsThatLieAreRefused) {
