@@ -298,6 +298,18 @@ TEST(GgufTokenizer, ListsThatLieAreRefused) {
   EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
                        {"tokenizer.ggml.scores", std::vector<float>{0}}}),
               HasSubstr("3 tokens and 1 tokenizer.ggml.scores"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
+                       {"tokenizer.ggml.tokens", std::vector<std::string>{}},
+                       {"tokenizer.ggml.token_type", std::vector<std::int32_t>{}},
+                       {"tokenizer.ggml.scores", std::vector<float>{}}}),
+              HasSubstr("tokens is empty"));
+  std::vector<std::string> runs;
+  for (std::size_t size = 1; size <= 200; ++size) runs.emplace_back(size, 'a');
+  EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
+                       {"tokenizer.ggml.tokens", runs},
+                       {"tokenizer.ggml.token_type", std::vector<std::int32_t>(200, 1)},
+                       {"tokenizer.ggml.scores", std::vector<float>(200, 0)}}),
+              HasSubstr("200 pieces"));
 }
 
 TEST(GgufPreTokenizers, EveryNameGoesBothWays) {

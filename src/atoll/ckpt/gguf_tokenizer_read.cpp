@@ -92,6 +92,7 @@ class Reader {
 
   void read_tokens() {
     tokens_ = file_.texts(key("tokens"));
+    if (tokens_.empty()) throw damaged_error("{}: tokenizer.ggml.tokens is empty", origin_);
     types_.assign(tokens_.size(), TokenType::kNormal);
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       // All cuts of a token are looked at, which no other length bounds.
@@ -258,6 +259,10 @@ class Reader {
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+    // SentencePiece's pieces have up to 16 characters, and so fewer cuts. Pieces that are long runs
+    // of one character would have a merge for each of their bytes: memory of the file's size
+    // squared.
+    const std::size_t max_merges = 16 * tokens_.size() + 1024;
     Json merges = Json::array();
     for (const std::size_t whole : order) {
       std::vector<std::pair<std::size_t, std::size_t>> parts;
@@ -270,6 +275,12 @@ class Reader {
       }
       std::sort(parts.begin(), parts.end());
       for (const auto& [left, right] : parts) merges.push_back({tokens_[left], tokens_[right]});
+      if (merges.size() > max_merges) {
+        throw damaged_error(
+            "{}: the {} pieces of tokenizer.ggml.tokens can be made of each other in more than {} "
+            "ways, which those of no tokenizer can",
+            origin_, tokens_.size(), max_merges);
+      }
     }
     return merges;
   }
