@@ -8,6 +8,7 @@
 #include "atoll/base/file.h"
 #include "atoll/ckpt/hf_directory.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/eval_task.h"
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/train/checkpointing.h"
@@ -31,6 +32,7 @@ struct Options {
   std::int64_t micro_batch = 8;
   std::int64_t max_tokens = 0;
   int threads = 0;
+  TaskArguments task;
 };
 
 int report(const train::Evaluation& result, const std::string& name) {
@@ -61,7 +63,18 @@ fs::path corpus_directory(const Options& options) {
       options.model);
 }
 
+int run_task(const Options& options) {
+  TaskArguments task = options.task;
+  task.model = options.model;
+  task.chat_template = options.chat_template;
+  task.context = options.context;
+  task.max_tokens = options.max_tokens;
+  task.threads = options.threads;
+  return evaluate_task(task);
+}
+
 int run(const Options& options) {
+  if (!options.task.file.empty()) return run_task(options);
   const fs::path path = train::find_model(options.model);
   const Tokenizer tokenizer = train::load_tokenizer(path);
   const auto device = open_cpu(options.threads);
@@ -107,6 +120,33 @@ int run(const Options& options) {
   return evaluate(corpus.held_out());
 }
 
+void add_task(CLI::App& app, TaskArguments& task) {
+  CLI::Option* file = app.add_option(
+      "--task", task.file, "JSONL file of questions with answers, to choose or to generate");
+  for (const char* text_only : {"--text", "--shards", "--packing", "--micro-batch"}) {
+    file->excludes(text_only);
+  }
+  app.add_flag("--chat", task.chat,
+               "task: each prompt is a message of a user, in the model's "
+               "chat template")
+      ->needs(file);
+  app.add_option(
+         "--stop", task.stops,
+         "task: text that ends an answer, any of several; default: a newline, in chats none")
+      ->needs(file)
+      ->allow_extra_args(false);
+  app.add_option("--extract", task.extract,
+                 "task: regular expression whose first group is compared, in output and answer")
+      ->needs(file);
+  app.add_option("--limit", task.limit, "task: only the first items; 0: all")
+      ->needs(file)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
+  app.add_flag("--truncate-left", task.truncate_left,
+               "task: drop the start of prompts that are too long")
+      ->needs(file);
+  app.add_option("--out", task.out, "task: a new JSONL file, one line an item")->needs(file);
+}
+
 Action add(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
@@ -120,14 +160,17 @@ Action add(CLI::App& app) {
                  "stream (default), masked or documents: as data.packing in training")
       ->check(CLI::IsMember({"stream", "masked", "documents"}));
   app.add_option("--chat-template", options->chat_template,
-                 "Jinja file for messages in --text; else the model's own");
-  app.add_option("--context", options->context, "tokens in a window; 0: all the model's positions")
+                 "Jinja file for messages; else the model's own");
+  app.add_option("--context", options->context,
+                 "positions to use (of a text: tokens in a window); 0: all the model's")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--micro-batch", options->micro_batch, "windows in one forward pass")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--max-tokens", options->max_tokens, "predict only so many; 0: all")
+  app.add_option("--max-tokens", options->max_tokens,
+                 "text: predict only so many, 0: all; task: tokens of an answer, 0: 256")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
   app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
+  add_task(app, options->task);
   return [options](const Invocation&) { return run(*options); };
 }
 
@@ -135,10 +178,12 @@ Action add(CLI::App& app) {
 
 Command eval_command() {
   return {.name = "eval",
-          .summary = "Measure how well a model predicts a text: loss, perplexity, bits per byte.",
+          .summary =
+              "Measure a model: how well it predicts a text, or answers the questions of a task.",
           .example =
               "  atoll eval runs/kjv-demo\n"
-              "  atoll eval runs/kjv-demo --text another.txt",
+              "  atoll eval runs/kjv-demo --text another.txt\n"
+              "  atoll eval model --task questions.jsonl --out results.jsonl",
           .add = add};
 }
 

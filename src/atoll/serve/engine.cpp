@@ -1,6 +1,7 @@
 #include "atoll/serve/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace atl::serve {
 
@@ -16,6 +17,20 @@ std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, std::int64_t max
   return nn::build_model(config, {.max_positions = max_tokens});
 }
 
+// log softmax(logits)[target], in double.
+double log_probability(const float* logits, std::int64_t vocab_size, std::int32_t target) {
+  ATOLL_CHECK(target >= 0 && target < vocab_size, "token {} of {}", target, vocab_size);
+  const double largest = *std::max_element(logits, logits + vocab_size);
+  double sum = 0;
+  for (std::int64_t i = 0; i < vocab_size; ++i) sum += std::exp(logits[i] - largest);
+  const double result = logits[target] - largest - std::log(sum);
+  if (std::isfinite(result)) return result;
+  throw make_error(ErrorKind::kNumeric,
+                   "the model gives a log-probability of {}; its weights are not finite or not of "
+                   "this config.json",
+                   result);
+}
+
 }  // namespace
 
 Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens)
@@ -23,19 +38,22 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
       max_tokens_(max_tokens),
       vocab_size_(config.vocab_size),
       model_(build(config, max_tokens)),
-      store_(*model_, /*training=*/false),
-      prefill_(*model_, parallel::Use::kGenerate, 1, kPrefill),
-      decode_(*model_, parallel::Use::kGenerate, 1, 1) {
+      store_(*model_, /*training=*/false) {
   const Spec cached = {Dtype::kF32, {1, max_tokens, config.heads.kv_width()}};
-  const Spec logits = {Dtype::kF32, {1, config.vocab_size}};
-  const Spec scratch = {Dtype::kU8,
-                        {static_cast<std::int64_t>(model_->head->logits_scratch_bytes(
-                            {Dtype::kF32, {1, config.hidden_size}}))}};
+  const Spec logits = {Dtype::kF32, {kLogitRows, config.vocab_size}};
+  std::size_t head_bytes = 0;
+  for (const std::int64_t rows : {std::int64_t{1}, kLogitRows}) {
+    const Spec hidden = {Dtype::kF32, {rows, config.hidden_size}};
+    head_bytes = std::max(head_bytes, model_->head->logits_scratch_bytes(hidden));
+  }
+  const Spec scratch = {Dtype::kU8, {static_cast<std::int64_t>(head_bytes)}};
 
   MemoryPlan plan;
   store_.request(plan);
-  prefill_.request(plan);
-  decode_.request(plan);
+  for (const std::int64_t length : kPieces) {
+    runners_.emplace_back(*model_, parallel::Use::kGenerate, 1, length);
+    runners_.back().request(plan);
+  }
   std::vector<int> cache_requests;
   for (std::int64_t i = 0; i < 2 * config.num_layers; ++i) {
     cache_requests.push_back(plan.request_forever("cache", "kv cache", cached.bytes()));
@@ -46,8 +64,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
 
   arena_ = std::make_unique<Arena>(device, plan);
   store_.bind(*arena_);
-  prefill_.bind(*arena_);
-  decode_.bind(*arena_);
+  for (parallel::Runner& runner : runners_) runner.bind(*arena_);
   for (std::size_t i = 0; i < cache_requests.size(); i += 2) {
     cache_.keys.push_back(arena_->tensor(cache_requests[i], cached));
     cache_.values.push_back(arena_->tensor(cache_requests[i + 1], cached));
@@ -57,34 +74,76 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
 }
 
 void Engine::limit_vocabulary(std::int64_t size) {
-  if (size > logits_.num_elements()) {
+  if (size > logits_.dim(1)) {
     throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
-                     size, logits_.num_elements());
+                     size, logits_.dim(1));
   }
   vocab_size_ = size;
 }
 
+void Engine::truncate(std::int64_t length) {
+  ATOLL_CHECK(length >= 0 && length <= cache_.length, "{} of {}", length, cache_.length);
+  cache_.length = length;
+}
+
+void Engine::check_room(std::size_t num_tokens) const {
+  const std::int64_t length = cache_.length + static_cast<std::int64_t>(num_tokens);
+  if (length <= max_tokens_) return;
+  throw user_error("the sequence would be {} tokens long and the engine was made for {}", length,
+                   max_tokens_);
+}
+
+Tensor Engine::forward_piece(std::span<const std::int32_t> tokens) {
+  const auto left = static_cast<std::int64_t>(tokens.size());
+  std::size_t choice = 0;
+  while (kPieces[choice] > left) ++choice;
+  const std::int64_t piece = kPieces[choice];
+  Run run = {.stream = &stream_};
+  Batch batch;
+  batch.tokens = Tensor(const_cast<std::int32_t*>(tokens.data()), {Dtype::kI32, {1, piece}});
+  const Tensor hidden = runners_[choice].generate(run, batch, cache_);
+  cache_.length += piece;
+  return hidden.reshaped({piece, hidden.dim(-1)});
+}
+
+Tensor Engine::logits_of(Tensor hidden) {
+  Run run = {.stream = &stream_};
+  run.scratch = {static_cast<std::byte*>(head_scratch_.raw()), head_scratch_.bytes()};
+  const Tensor logits = logits_.rows(0, hidden.dim(0));
+  model_->head->logits(run, hidden, logits);
+  return logits;
+}
+
 std::span<const float> Engine::append(std::span<const std::int32_t> tokens) {
   ATOLL_CHECK(!tokens.empty());
-  if (cache_.length + static_cast<std::int64_t>(tokens.size()) > max_tokens_) {
-    throw user_error("the sequence would be {} tokens long and the engine was made for {}",
-                     cache_.length + static_cast<std::int64_t>(tokens.size()), max_tokens_);
-  }
-  Run run = {.stream = &stream_};
+  check_room(tokens.size());
   Tensor hidden;
   while (!tokens.empty()) {
-    const bool whole_piece = static_cast<std::int64_t>(tokens.size()) >= kPrefill;
-    const std::int64_t piece = whole_piece ? kPrefill : 1;
-    Batch batch;
-    batch.tokens = Tensor(const_cast<std::int32_t*>(tokens.data()), {Dtype::kI32, {1, piece}});
-    hidden = (whole_piece ? prefill_ : decode_).generate(run, batch, cache_);
-    cache_.length += piece;
-    tokens = tokens.subspan(static_cast<std::size_t>(piece));
-    hidden = hidden.reshaped({piece, hidden.dim(-1)}).rows(piece - 1, piece);
+    hidden = forward_piece(tokens);
+    tokens = tokens.subspan(static_cast<std::size_t>(hidden.dim(0)));
   }
-  run.scratch = {static_cast<std::byte*>(head_scratch_.raw()), head_scratch_.bytes()};
-  model_->head->logits(run, hidden, logits_);
-  return {logits_.data<float>(), static_cast<std::size_t>(vocab_size_)};
+  const Tensor logits = logits_of(hidden.rows(hidden.dim(0) - 1, hidden.dim(0)));
+  return {logits.data<float>(), static_cast<std::size_t>(vocab_size_)};
+}
+
+std::vector<double> Engine::score(std::span<const std::int32_t> tokens) {
+  ATOLL_CHECK(tokens.size() >= 2);
+  check_room(tokens.size() - 1);
+  std::vector<double> scores;
+  while (tokens.size() > 1) {
+    const Tensor hidden = forward_piece(tokens.first(tokens.size() - 1));
+    const std::int64_t piece = hidden.dim(0);
+    for (std::int64_t row = 0; row < piece; row += kLogitRows) {
+      const Tensor logits = logits_of(hidden.rows(row, std::min(row + kLogitRows, piece)));
+      for (std::int64_t i = 0; i < logits.dim(0); ++i) {
+        const std::int32_t target = tokens[static_cast<std::size_t>(row + i + 1)];
+        scores.push_back(
+            log_probability(logits.data<float>() + i * logits.dim(1), logits.dim(1), target));
+      }
+    }
+    tokens = tokens.subspan(static_cast<std::size_t>(piece));
+  }
+  return scores;
 }
 
 Engine::End Engine::generate(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,14 +29,24 @@ class Engine {
   /// Only the first `size` ids may be generated: a padded embedding has rows that are no token.
   void limit_vocabulary(std::int64_t size);
 
+  /// Tokens go through in pieces of these lengths, the longest that fits first, so that memory is
+  /// planned once. A sequence cut at a multiple of the first is computed the same, bit for bit.
+  static constexpr std::array<std::int64_t, 3> kPieces = {64, 8, 1};
+
   /// Forgets the sequence so far.
   void reset() { cache_.length = 0; }
+  /// Forgets all but the first `length` tokens, of which there must be as many.
+  void truncate(std::int64_t length);
   /// Tokens in the cache.
   std::int64_t length() const { return cache_.length; }
   /// Appends tokens to the sequence and returns the logits (V, or as limited) of what comes next;
   /// the view is valid until the next call. Throws Error(kUser) when the sequence would exceed
   /// max_tokens.
   std::span<const float> append(std::span<const std::int32_t> tokens);
+  /// Appends all of `tokens` (two or more) but the last, and returns the log-probability of each
+  /// but the first, given everything before it: nats, over the model's whole vocabulary whatever
+  /// the limit. Throws as append, and Error(kNumeric) where one is not finite.
+  std::vector<double> score(std::span<const std::int32_t> tokens);
 
   /// What ended a generation.
   enum class End { kStopToken, kMaxNewTokens, kContextFull, kCallback };
@@ -45,16 +56,21 @@ class Engine {
                std::int32_t stop_token, const std::function<bool(std::int32_t)>& on_token);
 
  private:
-  // Prompts go through in pieces of a few fixed lengths, so that memory is planned once.
-  static constexpr std::int64_t kPrefill = 64;
+  // Rows of the head that score() computes together.
+  static constexpr std::int64_t kLogitRows = 8;
+
+  void check_room(std::size_t num_tokens) const;
+  // Takes the longest piece that `tokens` begin with; returns the head's input, (piece, C).
+  Tensor forward_piece(std::span<const std::int32_t> tokens);
+  // The logits after each row of the head's input, (R, C), at most kLogitRows; (R, V).
+  Tensor logits_of(Tensor hidden);
 
   Stream stream_;
   std::int64_t max_tokens_;
   std::int64_t vocab_size_;
   std::unique_ptr<nn::Model> model_;
   parallel::ParamStore store_;
-  parallel::Runner prefill_;
-  parallel::Runner decode_;
+  std::vector<parallel::Runner> runners_;  // one a length of piece
   std::unique_ptr<Arena> arena_;
   nn::KvCache cache_;
   Tensor logits_;

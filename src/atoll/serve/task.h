@@ -1,0 +1,36 @@
+#pragma once
+
+// Task files: questions with known answers, one JSON object a line.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "atoll/text/chat_template.h"
+
+namespace atl::serve {
+
+/// A question and how its answer is judged.
+struct TaskItem {
+  std::int64_t line = 0;              ///< of the file, from 1
+  std::string prompt;                 ///< what the answer continues
+  std::vector<ChatMessage> messages;  ///< a conversation instead; empty: there is a prompt
+  std::vector<std::string> choices;   ///< of a multiple choice; empty: the answer is generated
+  std::size_t answer = 0;             ///< the choice that is right
+  std::vector<std::string> answers;   ///< to generate: any of these is right
+
+  bool is_multiple_choice() const { return !choices.empty(); }
+};
+
+/// Reads the lines of a task file that are not blank, the first `limit` of them (0: all):
+/// {"prompt": ..., "choices": [...], "answer": an index or a choice's text} is a multiple choice,
+/// {"prompt": ..., "answer": ...} or "answers": [...] is to be generated, and "messages" may stand
+/// for "prompt". Other keys are not looked at, but "tools", which would have to be rendered, is
+/// refused. Throws Error(kUser) naming `path`, line and field for a line that is malformed, and for
+/// a file without items.
+std::vector<TaskItem> read_task(std::string_view content, const std::string& path,
+                                std::int64_t limit = 0);
+
+}  // namespace atl::serve
