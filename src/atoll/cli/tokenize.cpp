@@ -37,10 +37,10 @@ int run(Options& options) {
   tokenize.inputs.assign(options.inputs.begin(), options.inputs.end());
   tokenize.output = options.output;
   if (options.blank_line) tokenize.documents = data::DocumentMode::kBlankLine;
-  const Tokenizer tokenizer =
-      options.tokenizer.empty()
-          ? train::make_tokenizer(tokenize.inputs, options.new_tokenizer, options.vocab_size)
-          : Tokenizer::load(options.tokenizer);
+  const Tokenizer tokenizer = options.tokenizer.empty()
+                                  ? train::make_tokenizer(tokenize.inputs, options.new_tokenizer,
+                                                          options.vocab_size, options.chat_template)
+                                  : Tokenizer::load(options.tokenizer);
   tokenize.render_chat = train::chat_renderer(options.chat_template, options.tokenizer, tokenizer);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   std::function<void(const data::TokenizeProgress&)> progress;

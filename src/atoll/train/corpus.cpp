@@ -49,11 +49,12 @@ std::string describe_request(const CorpusOptions& options) {
   if (!options.tokenizer.empty()) {
     templates.push_back(directory_of(options.tokenizer) / "chat_template.jinja");
     templates.push_back(directory_of(options.tokenizer) / "tokenizer_config.json");
+    templates.push_back(directory_of(options.tokenizer) / "special_tokens_map.json");
   }
+  // All of them: a template in a file of its own still takes its tokens from the others.
   for (const fs::path& file : templates) {
     if (!fs::is_regular_file(file)) continue;
     request += fmt::format("template {}\n", hash_of(read_file(file)));
-    break;
   }
   for (const fs::path& path : data::find_text_files(options.text)) {
     const MappedFile file(path);
@@ -96,10 +97,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 void make_corpus(const CorpusOptions& options) {
   auto start = std::chrono::steady_clock::now();
-  const Tokenizer tokenizer =
-      options.tokenizer.empty()
-          ? make_tokenizer(options.text, options.new_tokenizer, options.vocab_size)
-          : Tokenizer::load(options.tokenizer);
+  const Tokenizer tokenizer = options.tokenizer.empty()
+                                  ? make_tokenizer(options.text, options.new_tokenizer,
+                                                   options.vocab_size, options.chat_template)
+                                  : Tokenizer::load(options.tokenizer);
   if (options.tokenizer.empty()) {
     log::info("made a new tokenizer ({}) of {} tokens in {:.1f} s", options.new_tokenizer,
               format_count(tokenizer.vocab_size()), seconds_since(start));
@@ -163,8 +164,14 @@ std::function<data::RenderedChat(std::string_view)> chat_renderer(const fs::path
 }
 
 Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& kind,
-                         std::int64_t vocab_size) {
+                         std::int64_t vocab_size, const fs::path& chat_template) {
   if (kind == "byte") return make_byte_tokenizer();
+  // A template may write the end of text of the tokenizer that is not there yet: a byte tokenizer's
+  // is called as a trained one's, and one of characters has none.
+  constexpr std::string_view kAnyText = " ";
+  const Tokenizer like =
+      kind == "char" ? make_char_tokenizer(std::span(&kAnyText, 1)) : make_byte_tokenizer();
+  const auto render_chat = chat_renderer(chat_template, {}, like);
   std::deque<MappedFile> files;
   std::deque<std::string> pieces;
   std::vector<std::string_view> texts;
@@ -174,9 +181,9 @@ Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& k
       texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       continue;
     }
-    data::for_each_text({.inputs = {path}}, [&](std::string_view piece) {
-      texts.emplace_back(pieces.emplace_back(piece));
-    });
+    data::for_each_text(
+        {.inputs = {path}, .render_chat = render_chat},
+        [&](std::string_view piece) { texts.emplace_back(pieces.emplace_back(piece)); });
   }
   if (kind == "char") return make_char_tokenizer(texts);
   return train_bpe(texts, {.vocab_size = static_cast<std::int32_t>(vocab_size)});
@@ -228,6 +235,10 @@ PreparedCorpus prepare_corpus(const CorpusOptions& options) {
   std::vector<fs::path> directories = options.shards;
   if (directories.empty()) {
     directories = {options.cache};
+    if (fs::is_directory(options.chat_template)) {
+      throw user_error("data.chat_template is the directory {}; name the Jinja file in it",
+                       options.chat_template.string());
+    }
     if (!is_cached(options)) {
       if (options.cache_is_final) {
         throw user_error(

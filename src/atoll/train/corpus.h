@@ -56,8 +56,10 @@ PreparedCorpus prepare_corpus(const CorpusOptions& options);
 bool is_cached(const CorpusOptions& options);
 
 /// Makes a tokenizer of text files or directories: "bpe" of so many tokens, "byte" or "char".
+/// Messages count as the text that `chat_template` makes of them. Throws Error(kUser) when there
+/// are some and it is empty.
 Tokenizer make_tokenizer(const std::vector<std::filesystem::path>& text, const std::string& kind,
-                         std::int64_t vocab_size);
+                         std::int64_t vocab_size, const std::filesystem::path& chat_template);
 
 /// Renders messages for data::TokenizeOptions with the template that `chat_template` names, else
 /// the one that lies beside the tokenizer (a file or its directory). It is looked for at the first

@@ -158,6 +158,30 @@ TEST_F(TrainerTest, SaysWhatIsWrongWithTheData) {
               HasSubstr("100000"));
 }
 
+TEST_F(TrainerTest, ANewTokenizerLearnsWhatTheTemplateMakesOfMessages) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += R"({"messages": [{"role": "user", "content": "aa"}, )"
+             R"({"role": "assistant", "content": "bb"}]})"
+             "\n";
+  }
+  write_file(root_ / "chat.jsonl", lines);
+  write_file(root_ / "chat.jinja",
+             "{% for m in messages %}{{ m.content }}{{ eos_token }}\n{% endfor %}");
+  const std::vector<fs::path> text = {root_ / "chat.jsonl"};
+  const fs::path file = root_ / "chat.jinja";
+  EXPECT_EQ(make_tokenizer(text, "char", 0, file).vocab_size(), 3);  // a, b and the newline
+  EXPECT_TRUE(make_tokenizer(text, "bpe", 260, file).id_of("<|endoftext|>").has_value());
+  EXPECT_THAT(error_of([&] { make_tokenizer(text, "char", 0, {}); }, ErrorKind::kUser),
+              HasSubstr("data.chat_template"));
+}
+
+TEST_F(TrainerTest, ADirectoryIsNoTemplate) {
+  EXPECT_THAT(
+      error_of([&] { train("run", {"--data.chat_template=" + root_.string()}); }, ErrorKind::kUser),
+      HasSubstr("name the Jinja file in it"));
+}
+
 TEST_F(TrainerTest, ARunDirectoryThatCannotBeMadeIsTheUsersMistake) {
   write_file(root_ / "file", "x");
   EXPECT_THAT(error_of([&] { train("file/run"); }, ErrorKind::kUser), HasSubstr("run.dir"));
