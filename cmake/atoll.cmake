@@ -17,8 +17,10 @@ if(ATOLL_DEBUG_CHECKS)
   target_compile_definitions(atoll_options INTERFACE ATOLL_DEBUG_CHECKS=1)
 endif()
 if(ATOLL_SANITIZE)
-  target_compile_options(atoll_options INTERFACE -fsanitize=${ATOLL_SANITIZE}
-                                                 -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  # Not in targets with the property ATOLL_UNSANITIZED.
+  target_compile_options(
+    atoll_options INTERFACE
+    "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:ATOLL_UNSANITIZED>>>:-fsanitize=${ATOLL_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC's instrumentation makes it see uninitialised values in <functional> that are not there.
     target_compile_options(atoll_options INTERFACE -Wno-maybe-uninitialized)
@@ -80,6 +82,8 @@ function(atoll_tests target label files)
   endif()
   add_executable(${target} ${files})
   target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
+  # Fixtures are found by this, not by __FILE__: compiler caches make that relative.
+  target_compile_definitions(${target} PRIVATE ATOLL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(label STREQUAL "fast")
     add_dependencies(fast_tests ${target})
   endif()

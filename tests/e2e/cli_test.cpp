@@ -137,6 +137,12 @@ TEST(Cli, EveryRecipeInTheTreePlans) {
   for (const fs::directory_entry& entry : fs::directory_iterator(ATOLL_SOURCE_DIR "/recipes")) {
     const Finished finished =
         atoll({"plan", entry.path().string(), "--data.text=" ATOLL_SOURCE_DIR "/README.md"});
+    if (read_file(entry.path()).find("\nfrom = \"smollm2\"") != std::string::npos) {
+      // A fine-tune of a model that its page says how to get: all else must be right.
+      EXPECT_EQ(finished.exit_code, 2) << entry.path();
+      EXPECT_THAT(finished.err, HasSubstr("there is no directory smollm2"));
+      continue;
+    }
     EXPECT_EQ(finished.exit_code, 0) << entry.path() << finished.err;
     EXPECT_THAT(finished.out, HasSubstr(entry.path().string() + ":"));
   }

@@ -31,7 +31,7 @@ class TemporaryDirectory {
 
 /// Where the fixtures of this folder lie.
 inline std::filesystem::path testdata() {
-  return std::filesystem::path(__FILE__).parent_path() / "testdata";
+  return std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/ckpt/testdata";
 }
 
 /// Changes one bit of a file.

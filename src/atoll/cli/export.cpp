@@ -32,10 +32,8 @@ struct Options {
 // The model of an adapter with the adapter merged, as a directory that is gone when this is.
 class Merged {
  public:
-  Merged(const fs::path& adapter, const fs::path& out) : path_(out.string() + ".merging") {
-    if (fs::exists(path_)) {
-      throw user_error("{} is there, left by an export that was killed; remove it", path_.string());
-    }
+  Merged(const fs::path& adapter, const fs::path& out)
+      : directory_(out.string() + ".merged", "--out") {
     const nn::ModelConfig config = train::read_model_config(adapter);
     const auto model = nn::build_model(config, {.max_positions = 1});
     parallel::ParamStore store(*model, /*training=*/false);
@@ -46,32 +44,25 @@ class Merged {
     const Arena arena(*device, plan);
     store.bind(arena);
     train::load_parameters(adapter, *model, store);
-    fs::create_directories(path_);
     write(adapter, config, store);
   }
-  ~Merged() {
-    std::error_code ignored;  // nothing more can be done about it
-    fs::remove_all(path_, ignored);
-  }
-  Merged(const Merged&) = delete;
-  Merged& operator=(const Merged&) = delete;
 
-  const fs::path& path() const { return path_; }
+  const fs::path& path() const { return directory_.temporary(); }
 
  private:
   void write(const fs::path& adapter, const nn::ModelConfig& config,
              const parallel::ParamStore& store) const {
     train::CarriedFiles carried = train::read_carried(train::base_directory(adapter));
     for (const auto& [name, content] : train::read_carried(adapter)) carried[name] = content;
-    for (const auto& [name, content] : carried) write_file(path_ / name, content);
-    write_file(path_ / "config.json", nn::config_json(config));
+    for (const auto& [name, content] : carried) write_file(path() / name, content);
+    write_file(path() / "config.json", nn::config_json(config));
     std::vector<ckpt::ParamTensor> held;
     for (const nn::Param* param : store.params()) held.push_back({param, param->value});
-    ckpt::write_safetensors(path_ / "model.safetensors", ckpt::file_sources(held),
+    ckpt::write_safetensors(path() / "model.safetensors", ckpt::file_sources(held),
                             {{"format", "pt"}});
   }
 
-  fs::path path_;
+  ckpt::NewDirectory directory_;  // never committed: it goes with this
 };
 
 // The adapter alone, as PEFT reads it.

@@ -143,8 +143,8 @@ const std::set<std::string> kUpdates = {"adamw", "lion", "sgd", "apply_direction
 std::set<std::string> declared_ops() {
   std::set<std::string> names;
   const std::regex declaration(R"(^[a-z]+ ([a-z_0-9]+)\(Run& run)");
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(__FILE__).parent_path())) {
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/ops")) {
     if (entry.path().extension() != ".h") continue;
     if (entry.path().filename().string().find("testing") != std::string::npos) continue;
     std::ifstream file(entry.path());

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const std::filesystem::path kFixture =
-    std::filesystem::path(__FILE__).parent_path() / "testdata" / "chat_templates.json";
+    std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata" / "chat_templates.json";
 
 struct Case {
   std::string source;

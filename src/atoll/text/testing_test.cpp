@@ -21,7 +21,7 @@ std::string from_hex(const std::string& hex) {
 }  // namespace
 
 std::filesystem::path testdata() {
-  return std::filesystem::path(__FILE__).parent_path() / "testdata";
+  return std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata";
 }
 
 std::vector<std::string> awkward_strings(std::size_t count, std::uint64_t seed) {

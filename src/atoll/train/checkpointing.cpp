@@ -4,6 +4,7 @@
 
 #include "atoll/base/file.h"
 #include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/hf_weights.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/train/adapter.h"
 
@@ -33,6 +34,14 @@ std::vector<ckpt::ParamTensor> cut(const parallel::ParamStore& store,
     held.push_back({store.trained()[i], part.reshaped(spec.shape)});
   }
   return held;
+}
+
+// The config.json of a checkpoint: its dtype is that of the tensors beside it, or readers would
+// narrow them. An adapter's says what the base model's does.
+std::string config_of(TrainState& state) {
+  const std::string config = nn::config_json(state.model().config);
+  if (state.options().lora) return config;
+  return ckpt::with_dtype(config, state.options().build.dtype, "config.json");
 }
 
 std::string to_json(const Position& position) {
@@ -74,7 +83,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
 fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position& position,
                          const CarriedFiles& carried, const fs::path& base) {
   ckpt::CheckpointWriter writer(root, position.step);
-  writer.add("config.json", nn::config_json(state.model().config));
+  writer.add("config.json", config_of(state));
   for (const auto& [name, content] : carried) writer.add(name, content);
   // transformers asks for this entry before it loads a file.
   const ckpt::Metadata metadata = {{"format", "pt"}};
@@ -104,7 +113,7 @@ Position read_position(const fs::path& checkpoint) {
 Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state) {
   const fs::path& path = checkpoint.path;
   const std::string config = read_file(path / "config.json");
-  if (config != nn::config_json(state.model().config)) {
+  if (config != config_of(state)) {
     throw user_error(
         "the checkpoint {} is of another model than the settings describe; give back the model.* "
         "settings it was made with, or choose another run.dir",

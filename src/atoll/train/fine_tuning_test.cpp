@@ -54,6 +54,7 @@ TEST_F(FineTuning, Bf16WithMastersResumesBitwise) {
   EXPECT_EQ(model.spec("model.norm.weight").dtype, Dtype::kBf16);
   const ckpt::SafetensorsFile optimizer(outcome.checkpoint / "optimizer.safetensors");
   EXPECT_EQ(optimizer.spec("master.model.norm.weight").dtype, Dtype::kF32);
+  EXPECT_THAT(read_file(outcome.checkpoint / "config.json"), HasSubstr("\"bfloat16\""));
 }
 
 TEST_F(FineTuning, Bf16WithStochasticRoundingResumesBitwise) {

@@ -17,6 +17,7 @@
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
 #include "atoll/train/interrupt.h"
+#include "atoll/train/options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/step.h"
 
@@ -86,12 +87,5 @@ class Trainer {
   std::int64_t saved_step_ = -1;
   std::filesystem::path last_checkpoint_;
 };
-
-/// The model and memory that a run of `config` on a vocabulary of this size would have.
-StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
-                           std::int64_t eos_token);
-
-/// Where the settings say that the run's data comes from.
-CorpusOptions corpus_options(const TrainConfig& config);
 
 }  // namespace atl::train

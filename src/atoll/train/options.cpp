@@ -1,0 +1,91 @@
+#include "atoll/train/options.h"
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/ckpt/checkpoint.h"
+#include "atoll/train/model_source.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+nn::RecomputeMode recompute_mode(const std::string& name) {
+  if (name == "full") return nn::RecomputeMode::kFull;
+  return name == "selective" ? nn::RecomputeMode::kSelective : nn::RecomputeMode::kNone;
+}
+
+optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
+  return {.kind = optim::optimizer_kind(settings.kind),
+          .beta1 = settings.beta1,
+          .beta2 = settings.beta2,
+          .eps = settings.eps,
+          .weight_decay = settings.weight_decay,
+          .momentum = settings.momentum,
+          .nesterov = settings.nesterov,
+          .muon_scale = optim::muon_scale(settings.muon_scale),
+          .adamw_lr_ratio = settings.muon_adamw_lr > 0 ? settings.muon_adamw_lr / settings.lr : 1,
+          .masters = optim::masters(settings.masters)};
+}
+
+}  // namespace
+
+StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
+                           std::int64_t eos_token) {
+  StateOptions options;
+  if (!config.model.from.empty()) {
+    options.model = read_model_config(find_model(config.model.from));
+  } else if (!config.model.config.empty()) {
+    options.model = nn::parse_config(read_file(config.model.config), config.model.config);
+  } else {
+    options.model = inline_model(config, vocab_size, eos_token);
+  }
+  if (options.model.vocab_size < vocab_size) {
+    throw user_error(
+        "the tokenizer has {} tokens and the model's config.json says vocab_size {}; use the "
+        "tokenizer that belongs to the model, or a smaller data.vocab_size",
+        vocab_size, options.model.vocab_size);
+  }
+  if (options.model.max_positions < config.train.context) {
+    throw user_error("train.context is {} and the model has {} positions; lower train.context",
+                     config.train.context, options.model.max_positions);
+  }
+  options.build = {.dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
+                   .max_positions = config.train.context,
+                   .recompute = recompute_mode(config.train.recompute),
+                   .dropout = config.train.dropout};
+  options.optimizer = optimizer_options(config.optim);
+  if (config.lora.rank > 0) {
+    options.lora = {.rank = config.lora.rank,
+                    .alpha = config.lora.alpha,
+                    .targets = config.lora.targets,
+                    .rank_stabilized = config.lora.rank_stabilized};
+  }
+  options.micro_batch = config.train.micro_batch;
+  options.context = config.train.context;
+  return options;
+}
+
+CorpusOptions corpus_options(const TrainConfig& config) {
+  CorpusOptions options;
+  options.shards.assign(config.data.shards.begin(), config.data.shards.end());
+  options.text.assign(config.data.text.begin(), config.data.text.end());
+  options.tokenizer = config.data.tokenizer;
+  if (options.tokenizer.empty() && !config.model.from.empty()) {
+    options.tokenizer = find_model(config.model.from);
+  }
+  options.new_tokenizer = config.data.new_tokenizer;
+  options.vocab_size = config.data.vocab_size;
+  options.chat_template = config.data.chat_template;
+  options.shard_cache = config.data.cache_dir;
+  options.shard_cache_bytes = static_cast<std::uint64_t>(config.data.cache_gib * 0x1p30);
+  options.held_out = config.data.held_out;
+  options.documents = config.data.documents;
+  options.cache = fs::path(config.run.dir) / "data";
+  options.cache_is_final =
+      !ckpt::checkpoint_steps(fs::path(config.run.dir) / "checkpoints").empty();
+  return options;
+}
+
+}  // namespace atl::train
