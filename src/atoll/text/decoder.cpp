@@ -14,6 +14,13 @@ namespace {
 // Far above any real vocabulary; a higher id is damage, not a reason to allocate a huge table.
 constexpr std::int32_t kMaxId = (1 << 24) - 1;
 
+// Vocabularies have gaps, but the table must not be of another size than the file.
+std::int32_t highest_id(const TokenizerSpec& spec) {
+  constexpr std::size_t kGap = 65536;
+  const std::size_t tokens = spec.model.vocab.size() + spec.added_tokens.size();
+  return static_cast<std::int32_t>(std::min<std::size_t>(kMaxId, 4 * tokens + kGap));
+}
+
 // `text` with every `from` made `to`.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
@@ -37,7 +44,8 @@ std::string token_text(std::string_view token, bool byte_level, const DecoderSpe
 
 }  // namespace
 
-Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin) : rules_(spec.decoder) {
+Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin)
+    : rules_(spec.decoder), max_id_(highest_id(spec)) {
   for (const auto& [token, id] : spec.model.vocab) {
     add(token, id, token_text(token, spec.model.byte_level, rules_), origin);
   }
@@ -59,7 +67,7 @@ Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin) : rules_(sp
   }
 }
 
-Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) {
+Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) : max_id_(kMaxId) {
   // The space that encoding put there; where it removed spaces, none is left that a text had.
   if (spec.escape_whitespaces && (spec.add_dummy_prefix || spec.remove_extra_whitespaces)) {
     rules_.strip.assign(1, ' ');
@@ -87,9 +95,9 @@ Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) {
 
 void Decoder::add(std::string_view token, std::int32_t id, std::string bytes,
                   std::string_view origin) {
-  if (id < 0 || id > kMaxId) {
+  if (id < 0 || id > max_id_) {
     throw damaged_error("{}: token \"{}\" has the id {}, outside 0 to {}", origin, token, id,
-                        kMaxId);
+                        max_id_);
   }
   if (static_cast<std::size_t>(id) >= tokens_.size()) tokens_.resize(id + 1);
   if (tokens_[id].exists) {

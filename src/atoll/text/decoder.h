@@ -58,6 +58,7 @@ class Decoder {
   void add(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
 
   DecoderSpec rules_;
+  std::int32_t max_id_;
   std::vector<Token> tokens_;
   std::unordered_map<std::string, std::int32_t> ids_;
   // What tokens are at the start of a text, where that differs (DecoderSpec::first_removes).

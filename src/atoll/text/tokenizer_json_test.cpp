@@ -173,6 +173,7 @@ TEST(TokenizerJson, DamageIsNamedByPlaceAndValue) {
   expect_damaged("/model/vocab/a", -3, "-3 is not a token id");
   expect_damaged("/model/vocab/a", 1.5, "1.5 is not a token id");
   expect_damaged("/model/vocab/a", 2000000000, "outside 0 to");
+  expect_damaged("/model/vocab/a", 16777215, "outside 0 to");  // a table of 700 MB
   expect_damaged("/model/vocab/a", 12, "share the id 12");
   expect_damaged("/model/merges/0", Json::array({"t", "nope"}), "needs the token \"nope\"");
   expect_damaged("/model/merges/0", Json::array({"q", "j"}), "needs the token \"qj\"");
