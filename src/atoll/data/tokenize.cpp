@@ -128,6 +128,9 @@ void check_splits(const CorpusWriter& writer, const TokenizeOptions& options, st
   const std::int64_t train = writer.num_tokens(Split::kTrain);
   const std::int64_t held_out = writer.num_tokens(Split::kHeldOut);
   if (train > 0 && (held_out > 0 || options.held_out == 0)) return;
+  if (train + held_out == 0) {
+    throw user_error("{} bytes were read and no text was among them; give text to tokenize", bytes);
+  }
   throw user_error(
       "{} bytes of text, in blocks of {} bytes or lines of JSONL, are too few to hold out {:.3g}%: "
       "{} tokens to train on and {} held out; give more text, a larger fraction, or 0 to hold "

@@ -99,6 +99,11 @@ RenderedChat render(std::string_view json) {
   return chat;
 }
 
+TEST_F(TokenizeFormats, AFileWithoutTextIsRefusedAsThat) {
+  write("a.jsonl", "{\"text\": \"\"}\n\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("14 bytes"), HasSubstr("no text was among them")));
+}
+
 TEST_F(TokenizeFormats, LineOfTextIsADocumentWithLossEverywhere) {
   write("a.jsonl",
         "{\"text\": \"the answer\"}\n{\"text\": \"\"}\n{\"text\": \"was <|endoftext|>\"}\n");
