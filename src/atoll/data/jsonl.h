@@ -24,10 +24,11 @@ struct JsonlLine {
   std::size_t end = 0;         ///< the bytes of the file up to its end, that of the line included
 };
 
-/// Calls fn for each line of a JSONL file that is not blank. Other keys than those of JsonlKind are
-/// not looked at, but "tools", which would have to be rendered, is refused. Throws Error(kUser)
-/// naming `path` and the line for one that is not JSON, not UTF-8, not an object, of several kinds
-/// or none, or that lacks a field or has one twice or of another type.
+/// Calls fn for each line of a JSONL file that is not blank. A key that is null counts as absent;
+/// other keys than those of JsonlKind are not looked at, but "tools", which would have to be
+/// rendered, is refused. Throws Error(kUser) naming `path` and the line for one that is not JSON,
+/// not UTF-8, not an object, of several kinds or none, or that lacks a field or has one twice or of
+/// another type.
 void for_each_jsonl_line(std::string_view content, const std::string& path,
                          const std::function<void(const JsonlLine&)>& fn);
 

@@ -59,8 +59,17 @@ TEST(Jsonl, NamesFileAndLineOfWhatIsWrong) {
   EXPECT_THAT(error("{\"text\": \"a\", \"messages\": []}"), HasSubstr("more than one kind"));
   EXPECT_THAT(error("{\"text\": \"a\", \"text\": \"b\"}"), HasSubstr("\"text\" twice"));
   EXPECT_THAT(error("{\"messages\": [], \"tools\": [1]}"), HasSubstr("\"tools\""));
+  EXPECT_THAT(error("{\"text\": null}"), HasSubstr("has neither"));
   const std::string deep(100000, '[');
   EXPECT_THAT(error("{\"messages\": " + deep), HasSubstr("line 1 is not JSON"));
+}
+
+TEST(Jsonl, AKeyThatIsNullIsAbsent) {
+  const std::vector<JsonlLine> all =
+      lines(R"({"text": null, "prompt": "a", "completion": "b", "messages": null})");
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].kind, JsonlKind::kCompletion);
+  EXPECT_EQ(all[0].text, "ab");
 }
 
 TEST(Jsonl, TruncationAnywhereIsAnErrorOrABlankLine) {
