@@ -234,7 +234,10 @@ std::string config_from_gguf(const GgufFile& file, Dtype dtype) {
     const char* field = role[0] == 'p'   ? "pad_token_id"
                         : role[0] == 'b' ? "bos_token_id"
                                          : "eos_token_id";
-    if (id >= 0) json[field] = id;
+    // Some writers say "none" with the largest number. Null, as transformers takes 1 and 2 for the
+    // bos and eos of a llama that does not say.
+    const bool is_named = id >= 0 && id != UINT32_MAX;
+    json[field] = is_named ? Json(id) : Json();
   }
   return json.dump(2) + "\n";
 }

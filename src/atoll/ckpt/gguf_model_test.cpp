@@ -243,6 +243,23 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(import_of(path, [](GgufFields&) {}), "imported");
 }
 
+TEST_F(GgufModelTest, ATokenThatAFileDoesNotNameIsNull) {
+  write_model(kLlama);
+  ASSERT_EQ(refusal(), "exported");
+  EXPECT_EQ(import_of(directory_ / "m.gguf",
+                      [](GgufFields& fields) {
+                        fields.emplace_back("tokenizer.ggml.bos_token_id", std::uint32_t{3});
+                        fields.emplace_back("tokenizer.ggml.padding_token_id", UINT32_MAX);
+                      }),
+            "imported");
+  const json config = json::parse(read_file(directory_ / "changed/config.json"));
+  EXPECT_EQ(config["bos_token_id"], 3);
+  for (const char* none : {"eos_token_id", "pad_token_id"}) {
+    ASSERT_TRUE(config.contains(none)) << none;
+    EXPECT_TRUE(config[none].is_null()) << none;
+  }
+}
+
 TEST_F(GgufModelTest, AFactorWithoutATypeOfScalingIsLinear) {
   write_model(kLlama);
   ASSERT_EQ(refusal(), "exported");
