@@ -160,6 +160,19 @@ TEST_F(TokenizeFormats, NormalizationThatChangesTheLengthMovesNoLoss) {
   EXPECT_EQ(trained_text(Corpus(options_.output).train()), "_ the answer<|endoftext|>");
 }
 
+TEST_F(TokenizeFormats, NormalizationThatKeepsTheLengthMovesNoLossEither) {
+  std::string json = tokenizer().to_json();
+  const std::size_t none = json.find("\"normalizer\"");
+  if (none != std::string::npos) json.replace(none, json.find(',', none) + 1 - none, "");
+  json.insert(json.rfind("\"model\":"),
+              R"("normalizer": {"type": "Sequence", "normalizers": [)"
+              R"({"type": "Prepend", "prepend": "."},)"
+              R"({"type": "Replace", "pattern": {"String": "  "}, "content": " "}]}, )");
+  write("a.jsonl", "{\"prompt\": \"xyz\", \"completion\": \"q  r\"}\n");
+  tokenize_corpus(options_, Tokenizer::from_json(json, "test"));
+  EXPECT_EQ(trained_text(Corpus(options_.output).train()), "_q r<|endoftext|>");
+}
+
 TEST_F(TokenizeFormats, CorpusCarriesTheTokenizerUnderItsName) {
   write("a.jsonl", "{\"text\": \"asked\"}\n");
   run();
