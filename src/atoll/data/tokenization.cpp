@@ -28,6 +28,20 @@ const char* format_name(InputFormat format) {
   return "?";
 }
 
+namespace {
+
+// Does a step; an error of it begins with `where()`.
+template <typename Where, typename Step>
+void located(Where&& where, Step&& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", where(), error.what()));
+  }
+}
+
+}  // namespace
+
 RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,
                          const std::string& path) {
   if (!options.render_chat) {
@@ -35,11 +49,8 @@ RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,
                      path, line.number, "them with; give one");
   }
   RenderedChat chat;
-  try {
-    chat = options.render_chat(line.text);
-  } catch (const Error& error) {
-    throw Error(error.kind(), fmt::format("{} line {}: {}", path, line.number, error.what()));
-  }
+  located([&] { return fmt::format("{} line {}", path, line.number); },
+          [&] { chat = options.render_chat(line.text); });
   if (chat.text.empty()) {
     throw user_error("{} line {} has messages that the chat template writes nothing for; {}", path,
                      line.number, "remove the line, or give another template");
@@ -73,11 +84,12 @@ void Tokenization::add_file(const fs::path& path) {
     add_jsonl(content, path.string());
     return;
   }
-  for_each_document(content, options_.documents,
-                    [&](std::string_view document) { add_text(document); });
+  for_each_document(content, options_.documents, [&](std::string_view document) {
+    add_text(document, path.string(), static_cast<std::size_t>(document.data() - content.data()));
+  });
 }
 
-void Tokenization::add_text(std::string_view text) {
+void Tokenization::add_text(std::string_view text, const std::string& path, std::size_t at) {
   std::optional<Split> split;  // of the block before
   while (!text.empty()) {
     const std::string_view block = text.substr(0, block_length(text, block_bytes_));
@@ -89,9 +101,11 @@ void Tokenization::add_text(std::string_view text) {
     }
     tokens_.clear();
     mask_.clear();
-    encoder_.encode(block, tokens_, {.parse_special = false});
+    located([&] { return fmt::format("{}, from byte {} on", path, at); },
+            [&] { encoder_.encode(block, tokens_, {.parse_special = false}); });
     append(here);
     text.remove_prefix(block.size());
+    at += block.size();
     advance(progress_.bytes_done + block.size());
   }
   if (split) end_document(*split);
@@ -113,24 +127,32 @@ void Tokenization::add_line(const JsonlLine& line, const std::string& path) {
   }
   tokens_.clear();
   mask_.clear();
-  const EncodeOptions as_text = {.parse_special = false};
   std::size_t bytes = line.text.size();
+  RenderedChat chat;
+  if (line.kind == JsonlKind::kMessages) {
+    chat = render_line(options_, line, path);
+    bytes = chat.text.size();
+  }
+  located([&] { return fmt::format("{} line {}", path, line.number); },
+          [&] { encode_line(line, chat); });
+  const Split split = choose_split(bytes);
+  sink_.begin_document(split);
+  append(split);
+  // A chat template writes what ends a conversation itself.
+  if (line.kind != JsonlKind::kMessages) end_document(split);
+}
+
+void Tokenization::encode_line(const JsonlLine& line, const RenderedChat& chat) {
+  const EncodeOptions as_text = {.parse_special = false};
   if (line.kind == JsonlKind::kText) {
     encoder_.encode(line.text, tokens_, as_text);
   } else if (line.kind == JsonlKind::kCompletion) {
     const ByteSpan trained = {line.completion, line.text.size()};
     encode_spans(encoder_, tokenizer_, line.text, std::span(&trained, 1), as_text, tokens_, mask_);
   } else {
-    const RenderedChat chat = render_line(options_, line, path);
     encode_spans(encoder_, tokenizer_, chat.text, chat.trained, {.parse_special = true}, tokens_,
                  mask_);
-    bytes = chat.text.size();
   }
-  const Split split = choose_split(bytes);
-  sink_.begin_document(split);
-  append(split);
-  // A chat template writes what ends a conversation itself.
-  if (line.kind != JsonlKind::kMessages) end_document(split);
 }
 
 void Tokenization::add_bin(const BinTokens& file) {

@@ -47,9 +47,12 @@ class Tokenization {
   std::int64_t empty_documents() const { return empty_documents_; }
 
  private:
-  void add_text(std::string_view text);
+  // `text` begins at byte `at` of the file.
+  void add_text(std::string_view text, const std::string& path, std::size_t at);
   void add_jsonl(std::string_view content, const std::string& path);
   void add_line(const JsonlLine& line, const std::string& path);
+  // `chat` is what the messages of the line are rendered to.
+  void encode_line(const JsonlLine& line, const RenderedChat& chat);
   void add_bin(const BinTokens& tokens);
   Split choose_split(std::size_t bytes);
   void append(Split split);  // tokens_ and, when it has any, mask_

@@ -13,6 +13,7 @@
 #include "atoll/data/testing.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/text/bpe_trainer.h"
+#include "atoll/text/new_tokenizers.h"
 
 namespace atl::data {
 namespace {
@@ -97,6 +98,18 @@ RenderedChat render(std::string_view json) {
   }
   if (chat.text.empty()) throw user_error("there is no message");
   return chat;
+}
+
+TEST_F(TokenizeFormats, WhatHasNoTokenIsNamedByItsPlace) {
+  const std::string_view letters = "abc\n";
+  const Tokenizer chars = make_char_tokenizer(std::span(&letters, 1));
+  options_.block_bytes = 16;
+  const auto refusal = [&] { return error_of([&] { tokenize_corpus(options_, chars); }); };
+  write("a.txt", "abcabcabcabcabc\nabz");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("a.txt, from byte 16 on: "), HasSubstr("\"z\""),
+                               HasSubstr("at byte 2")));
+  write("a.jsonl", "{\"text\": \"abc\"}\n{\"prompt\": \"a\", \"completion\": \"z\"}\n");
+  EXPECT_THAT(refusal(), HasSubstr("a.jsonl line 2: the character"));
 }
 
 TEST_F(TokenizeFormats, AFileWithoutTextIsRefusedAsThat) {
