@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace atl {
@@ -22,9 +23,11 @@ enum class ErrorKind {
 
 /// Ends an operation. The message says what was wrong, where (file, key, line, value), and what
 /// to do. User mistakes exit with 2 and never print a stack trace; everything else exits with 1.
+/// It is always one line: control characters in it, which can only come from a stranger's names and
+/// values, are shown as \n, \t or \x1b.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, std::string_view message);
 
   ErrorKind kind() const { return kind_; }
   int exit_code() const { return kind_ == ErrorKind::kUser ? 2 : 1; }
