@@ -63,11 +63,25 @@ std::vector<std::string> targets_of(const ordered_json& json, const std::string&
   throw user_error("{}: \"target_modules\" must be a list of module names", origin);
 }
 
+// Other starts ("pissa", "olora", "corda", ...) subtract from the base weights when PEFT loads
+// them.
+bool keeps_base(const ordered_json& start) {
+  return start.is_boolean() || start.is_null() || start == "gaussian" || start == "eva" ||
+         start == "mica" || start == "orthogonal";
+}
+
 void refuse_what_we_do_not_compute(const ordered_json& json, const std::string& origin) {
   const auto type = json.find("peft_type");
   if (type == json.end() || *type != "LORA") {
     throw user_error("{}: \"peft_type\" is {}, and atoll reads only \"LORA\"", origin,
                      type == json.end() ? "missing" : type->dump());
+  }
+  const auto start = json.find("init_lora_weights");
+  if (start != json.end() && !keeps_base(*start)) {
+    throw user_error(
+        "{}: \"init_lora_weights\" is {}, which changes the base weights too; let PEFT convert it "
+        "(save_pretrained with path_initial_model_for_weight_conversion)",
+        origin, start->dump());
   }
   for (const auto& [field, value] : json.items()) {
     if (kKnown.contains(field) || is_off(value)) continue;

@@ -42,10 +42,12 @@ TEST(AdapterConfig, ComesBackAsItWasWritten) {
 
 TEST(AdapterConfig, WhatItDoesNotComputeIsRefusedByName) {
   EXPECT_EQ(error_of(std::string(kGood) + "}"), "");
+  EXPECT_EQ(error_of(std::string(kGood) + R"(, "init_lora_weights": "gaussian"})"), "");
   for (const char* field :
        {R"("use_dora": true)", R"("bias": "all")", R"("modules_to_save": ["lm_head"])",
         R"("rank_pattern": {"q_proj": 8})", R"("layers_to_transform": [0])", R"("new_trick": 3)",
-        R"("lora_bias": true)"}) {
+        R"("lora_bias": true)", R"("init_lora_weights": "pissa_niter_4")",
+        R"("init_lora_weights": "olora")"}) {
     const std::string name = std::string(field).substr(1, std::string(field).find('"', 1) - 1);
     EXPECT_THAT(error_of(std::string(kGood) + ", " + field + "}"),
                 AllOf(HasSubstr("adapter_config.json"), HasSubstr(name)));
