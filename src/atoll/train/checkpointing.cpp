@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/file.h"
+#include "atoll/base/hash.h"
 #include "atoll/ckpt/hf_directory.h"
 #include "atoll/ckpt/hf_weights.h"
 #include "atoll/ckpt/model_files.h"
@@ -52,6 +53,7 @@ std::string to_json(const Position& position) {
                        {"corpus_hash", position.corpus_hash},
                        {"line_steps", position.line_steps},
                        {"line_loss", position.line_loss}};
+  if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
   return json.dump(2) + "\n";
 }
@@ -67,6 +69,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.step = json.at("step").get<std::int64_t>();
     position.tokens = json.at("tokens").get<std::int64_t>();
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
+    position.base_hash = json.value("base_hash", "");
     position.line_steps = json.at("line_steps").get<std::int64_t>();
     position.line_loss = json.at("line_loss").get<double>();
     for (const auto& [key, value] : json.at("settings").items()) {
@@ -129,6 +132,15 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
     ckpt::read_params(optimizer, cut(state.store(), piece), piece.name + ".");
   }
   return read_position(path);
+}
+
+std::string hash_of_frozen(const parallel::ParamStore& store) {
+  if (store.frozen().empty()) return "";
+  Hasher hasher;
+  for (const nn::Param* param : store.frozen()) {
+    hasher.update(param->value.raw(), param->value.bytes());
+  }
+  return to_hex(hasher.digest());
 }
 
 CarriedFiles read_carried(const fs::path& directory) {

@@ -19,6 +19,7 @@ struct Position {
   std::int64_t step = 0;    ///< optimizer steps taken or skipped
   std::int64_t tokens = 0;  ///< trained on
   std::string corpus_hash;
+  std::string base_hash;        ///< of the weights that LoRA leaves as they are; empty: no LoRA
   std::int64_t line_steps = 0;  ///< taken since the last step line
   double line_loss = 0;         ///< the sum of their losses
   /// The run's settings, (key, TOML value), as they were.
@@ -42,6 +43,9 @@ Position read_position(const std::filesystem::path& checkpoint);
 /// must be verified and of the same model; throws Error(kUser) when config.json is of another. With
 /// LoRA the base model's parameters must be there already.
 Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state);
+
+/// Position::base_hash of the parameters that `store` keeps frozen; empty when there are none.
+std::string hash_of_frozen(const parallel::ParamStore& store);
 
 /// The files of CarriedFiles that `directory` has.
 CarriedFiles read_carried(const std::filesystem::path& directory);

@@ -180,6 +180,36 @@ TEST_F(FineTuning, LoraWithoutItsBaseSaysWhereItShouldBe) {
               AllOf(HasSubstr("base_model_name_or_path"), HasSubstr(base.string())));
 }
 
+TEST_F(FineTuning, LoraOnARunIsOfTheCheckpointItStartedFrom) {
+  const fs::path base = train("base", {"--train.steps=3"}).checkpoint;
+  inline_model_ = false;
+  const fs::path adapter = train("lora", {"--model.from=" + (root_ / "base").string(),
+                                          "--lora.rank=2", "--train.steps=3"})
+                               .checkpoint;
+  EXPECT_EQ(base_directory(adapter), base);
+}
+
+TEST_F(FineTuning, LoraGoesOnBesideTheSameWeightsAlone) {
+  const fs::path base = train("base", {"--train.steps=3"}).checkpoint;
+  const fs::path other = train("other", {"--train.steps=4"}).checkpoint;
+  inline_model_ = false;
+  const auto lora = [&](const fs::path& from, std::int64_t stop_after) {
+    return train("lora",
+                 {"--model.from=" + from.string(), "--data.tokenizer=" + base.string(),
+                  "--lora.rank=2", "--train.steps=6"},
+                 stop_after);
+  };
+  lora(base, 3);
+  EXPECT_THAT(error_of([&] { lora(other, -1); }, ErrorKind::kUser),
+              AllOf(HasSubstr(other.string()), HasSubstr("which were in " + base.string())));
+  fs::rename(root_ / "base", root_ / "moved");
+  const fs::path moved = root_ / "moved" / "checkpoints" / base.filename();
+  EXPECT_EQ(train("lora", {"--model.from=" + moved.string(), "--lora.rank=2", "--train.steps=6",
+                           "--data.tokenizer=" + moved.string()})
+                .step,
+            6);
+}
+
 TEST_F(FineTuning, ASettingWithoutMeaningIsRefused) {
   const auto refused = [&](const std::vector<std::string>& settings) {
     return error_of([&] { train("run", settings); }, ErrorKind::kUser);

@@ -52,10 +52,14 @@ fs::path base_directory(const fs::path& directory) {
     }
     return base;
   }
+  // Whoever edits a checkpoint damages it.
+  const bool is_checkpoint = fs::exists(directory / "manifest.json");
   throw user_error(
-      "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name; "
-      "write the path of the base model's directory there",
-      path.string(), config.base);
+      "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name; {}",
+      path.string(), config.base,
+      is_checkpoint ? "put it back there, or `atoll export` the adapter and write the path of the "
+                      "base model's directory into the copy"
+                    : "write the path of the base model's directory there");
 }
 
 nn::ModelConfig read_model_config(const fs::path& directory) {

@@ -7,6 +7,7 @@
 #include "atoll/base/log.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/peak.h"
+#include "atoll/train/adapter.h"
 
 namespace atl::train {
 
@@ -73,6 +74,7 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings)
     throw user_error("eval.every is {} and no text is held out; set data.held_out or eval.every=0",
                      config.eval.every);
   }
+  if (!config.model.from.empty()) base_ = find_model(config.model.from);
   open_state(*corpus_);
   begin_or_resume();
   jsonl_ = std::make_unique<metrics::JsonlSink>(dir_ / "metrics.jsonl",
@@ -97,7 +99,7 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
   if (config_.model.from.empty()) {
     carried_ = new_carried(corpus.tokenizer, state_->model().config);
   } else {
-    carried_ = read_carried(find_model(config_.model.from));
+    carried_ = read_carried(base_);
   }
   const fs::path chat_template = config_.data.chat_template;
   if (fs::is_regular_file(chat_template)) {
@@ -109,13 +111,10 @@ void Trainer::begin_or_resume() {
   ckpt::clean_stale(checkpoint_root());
   Run run = {.stream = stream_.get()};
   const auto newest = ckpt::newest_verified(checkpoint_root());
-  const bool has_base = !config_.model.from.empty();
-  const auto load_base = [&] {
-    load_parameters(find_model(config_.model.from), state_->model(), state_->store());
-  };
   if (newest) {
     check_settings_of(read_position(newest->path));
     if (config_.lora.rank > 0) load_base();
+    check_base_of(newest->path, read_position(newest->path).base_hash);
     position_ = load_checkpoint(*newest, *state_);
     saved_step_ = position_.step;
     last_checkpoint_ = newest->path;
@@ -129,12 +128,28 @@ void Trainer::begin_or_resume() {
     log::info("going on from {} (step {})", newest->path.string(), position_.step);
   } else {
     state_->store().initialise(run, static_cast<std::uint64_t>(config_.run.seed));
-    if (has_base) load_base();
+    if (!base_.empty()) load_base();
     state_->optimizer().init_masters(run, state_->store().values());
   }
   position_.corpus_hash = corpus_->hash();
+  position_.base_hash = hash_of_frozen(state_->store());
   position_.settings = settings_.key_values();
   peak_flops_ = ops::measure_peak_flops(run);
+}
+
+void Trainer::load_base() {
+  load_parameters(base_, state_->model(), state_->store());
+}
+
+// An adapter goes on beside the weights it has learnt beside, wherever these are now.
+void Trainer::check_base_of(const fs::path& checkpoint, const std::string& base_hash) const {
+  if (base_hash.empty() || base_hash == hash_of_frozen(state_->store())) return;
+  const fs::path config = checkpoint / kAdapterConfigFile;
+  throw user_error(
+      "the weights in {} are not those that the adapter {} was trained beside, which were in {}; "
+      "set model.from to these, or choose another run.dir",
+      base_.string(), checkpoint.string(),
+      parse_adapter_config(read_file(config), config.string()).base);
 }
 
 // What the steps taken so far depend on must be as it was; the rest may change, and is told.
@@ -306,8 +321,7 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
 }
 
 void Trainer::save() {
-  last_checkpoint_ =
-      save_checkpoint(checkpoint_root(), *state_, position_, carried_, config_.model.from);
+  last_checkpoint_ = save_checkpoint(checkpoint_root(), *state_, position_, carried_, base_);
   saved_step_ = position_.step;
   ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep));
 }

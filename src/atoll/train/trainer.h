@@ -65,6 +65,8 @@ class Trainer {
   std::optional<Evaluation> evaluate_held_out(const InterruptGuard& interrupt, ProgressBar& bar,
                                               bool is_repeated);
   void record(metrics::Record record);
+  void load_base();
+  void check_base_of(const std::filesystem::path& checkpoint, const std::string& base_hash) const;
   void save();
   std::filesystem::path checkpoint_root() const;
 
@@ -77,6 +79,7 @@ class Trainer {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<TrainState> state_;
+  std::filesystem::path base_;  // what model.from stands for; a run's own checkpoints may move on
   CarriedFiles carried_;
   Position position_;
   optim::Schedule schedule_;
