@@ -155,6 +155,20 @@ CarriedFiles read_carried(const fs::path& directory) {
   return carried;
 }
 
+bool carry_tokenizer(const Tokenizer& tokenizer, const nn::ModelConfig& config,
+                     CarriedFiles& carried) {
+  const auto same = carried.find(tokenizer.file_name());
+  if (same != carried.end() && same->second == tokenizer.file_content()) return true;
+  bool held_another = false;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json", "vocab.json", "merges.txt"}) {
+    held_another |= carried.erase(name) > 0;
+  }
+  for (auto& [name, content] : new_carried(tokenizer, config)) carried.emplace(name, content);
+  return !held_another;
+}
+
 CarriedFiles new_carried(const Tokenizer& tokenizer, const nn::ModelConfig& config) {
   ordered_json tokenizer_config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                    {"model_max_length", config.max_positions},

@@ -49,6 +49,10 @@ std::string hash_of_frozen(const parallel::ParamStore& store);
 
 /// The files of CarriedFiles that `directory` has.
 CarriedFiles read_carried(const std::filesystem::path& directory);
+/// Makes `tokenizer`, with which the tokens were made, the one that `carried` holds. Returns false
+/// when `carried` held another one.
+bool carry_tokenizer(const Tokenizer& tokenizer, const nn::ModelConfig& config,
+                     CarriedFiles& carried);
 /// Those of a new model: its tokenizer, and what transformers wants to know about it.
 CarriedFiles new_carried(const Tokenizer& tokenizer, const nn::ModelConfig& config);
 

@@ -210,6 +210,26 @@ TEST_F(FineTuning, LoraGoesOnBesideTheSameWeightsAlone) {
             6);
 }
 
+TEST_F(FineTuning, CheckpointsHaveTheTokenizerThatTheTokensWereMadeWith) {
+  const fs::path base = train("base", {"--train.steps=3"}).checkpoint;
+  const fs::path bytes =
+      train("bytes", {"--train.steps=3", "--data.vocab_size", "--data.new_tokenizer=byte"})
+          .checkpoint;
+  inline_model_ = false;
+  const std::string from = "--model.from=" + base.string();
+  const fs::path named =
+      train("named", {from, "--train.steps=3", "--data.tokenizer=" + bytes.string()}).checkpoint;
+  const fs::path shards = train("shards", {from, "--train.steps=3", "--data.text",
+                                           "--data.shards=" + (root_ / "bytes" / "data").string()})
+                              .checkpoint;
+  const fs::path own = train("own", {from, "--train.steps=3"}).checkpoint;
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(read_file(named / file), read_file(bytes / file)) << file;
+    EXPECT_EQ(read_file(shards / file), read_file(bytes / file)) << file;
+    EXPECT_EQ(read_file(own / file), read_file(base / file)) << file;
+  }
+}
+
 TEST_F(FineTuning, ASettingWithoutMeaningIsRefused) {
   const auto refused = [&](const std::vector<std::string>& settings) {
     return error_of([&] { train("run", settings); }, ErrorKind::kUser);

@@ -100,6 +100,12 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
     carried_ = new_carried(corpus.tokenizer, state_->model().config);
   } else {
     carried_ = read_carried(base_);
+    if (!carry_tokenizer(corpus.tokenizer, state_->model().config, carried_)) {
+      log::warning(
+          "the tokens were made with another tokenizer than the one in {}; checkpoints have the "
+          "former, and the model must learn its tokens anew",
+          base_.string());
+    }
   }
   const fs::path chat_template = config_.data.chat_template;
   if (fs::is_regular_file(chat_template)) {
