@@ -230,6 +230,24 @@ TEST_F(FineTuning, CheckpointsHaveTheTokenizerThatTheTokensWereMadeWith) {
   }
 }
 
+TEST_F(FineTuning, AnEvaluationThatFailsLosesNoStep) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += fmt::format(R"({{"prompt": "{}", "completion": "{}"}})", std::string(400, 'a'), i);
+    lines += "\n";
+  }
+  write_file(root_ / "answers.jsonl", lines);
+  const std::vector<std::string> settings = {"--data.text=" + (root_ / "answers.jsonl").string(),
+                                             "--data.new_tokenizer=byte",
+                                             "--data.vocab_size",
+                                             "--eval.max_tokens=32",
+                                             "--train.batch_size=64",
+                                             "--train.steps=2"};
+  EXPECT_THAT(error_of([&] { train("run", settings); }, ErrorKind::kUser),
+              HasSubstr("has a loss; hold out more text"));
+  EXPECT_EQ(ckpt::checkpoint_steps(root_ / "run" / "checkpoints"), std::vector<std::int64_t>{2});
+}
+
 TEST_F(FineTuning, ASettingWithoutMeaningIsRefused) {
   const auto refused = [&](const std::vector<std::string>& settings) {
     return error_of([&] { train("run", settings); }, ErrorKind::kUser);

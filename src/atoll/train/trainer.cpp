@@ -361,6 +361,7 @@ TrainOutcome Trainer::run() {
     interval.start += Clock::now() - pause;  // the step line times steps alone
   }
   bar.clear();
+  if (saved_step_ != position_.step) save();  // whatever becomes of the evaluation
   // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
   outcome.signal = interrupt.signal();
   outcome.step = position_.step;
@@ -369,7 +370,6 @@ TrainOutcome Trainer::run() {
         interrupt, bar, /*is_repeated=*/has_evaluation(dir_ / "metrics.jsonl", position_.step));
     outcome.signal = interrupt.signal();
   }
-  if (saved_step_ != position_.step) save();
   outcome.checkpoint = last_checkpoint_;
   jsonl_->flush();
   for (metrics::Sink* sink : extra_sinks_) sink->flush();
