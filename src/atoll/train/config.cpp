@@ -240,6 +240,7 @@ nn::ModelConfig inline_model(const TrainConfig& config, std::int64_t vocab_size,
   model.norm_eps = m.norm_eps;
   model.initializer_range = m.initializer_range;
   model.tie_embeddings = m.tie_word_embeddings;
+  model.sliding_window = m.sliding_window;
   model.eos_token = eos_token;
   // Through config.json and back: a new model is then exactly what its directory will say.
   return nn::parse_config(nn::config_json(model), "model.*");

@@ -127,6 +127,13 @@ TEST(TrainConfig, ZerosOfAnInlineModelAreResolved) {
   EXPECT_EQ(gpt2.eos_token, -1);
 }
 
+TEST(TrainConfig, AnInlineMistralHasTheWindowItIsGiven) {
+  Fixture f({"--model.family=mistral", "--model.sliding_window=8"});
+  EXPECT_EQ(inline_model(f.config, 300).sliding_window, 8);
+  Fixture g({"--model.family=mistral"});
+  EXPECT_EQ(inline_model(g.config, 300).sliding_window, 0);
+}
+
 TEST(TrainConfig, AnUnknownKeyIsAnsweredWithTheNearest) {
   Fixture f;
   try {
