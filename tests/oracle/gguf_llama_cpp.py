@@ -22,8 +22,9 @@ import struct
 import subprocess
 import sys
 
-import llama_cpp
 import numpy as np
+
+from reference.checks import Checks
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, LAYERS, VOCAB = 64, 4, 2, 16, 96, 3, 260
 PROMPT = "the cat"
@@ -178,6 +179,8 @@ def run(*command):
 
 def load(path, context):
     """Keys and values in f32, and the logits of every position."""
+    import llama_cpp
+
     return llama_cpp.Llama(str(path), n_ctx=context, n_threads=1, logits_all=True, verbose=False,
                            type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32,
                            flash_attn=False)
@@ -225,6 +228,8 @@ def compare_ids(gguf, directory):
         import tokenizers
     except ImportError:
         return "ids not compared: there is no `tokenizers` package"
+    import llama_cpp
+
     llm = llama_cpp.Llama(str(gguf), vocab_only=True, verbose=False)
     ours = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     for text in strings(3000):
@@ -232,6 +237,15 @@ def compare_ids(gguf, directory):
         if ours.encode(text, add_special_tokens=False).ids != theirs:
             sys.exit(f"{gguf}: {text!r} has other ids in llama.cpp")
     return "ids of 3000 strings the same"
+
+
+def exported(program, work, name, dtype):
+    """A model as GGUF and back."""
+    gguf, back = work / f"{name}-{dtype}.gguf", work / f"{name}-{dtype}"
+    run(program, "export", work / name, "--out", gguf, "--format", "gguf", "--dtype", dtype)
+    run(program, "import", gguf, "--out", back)
+    # Byte b is token b, and longer tokens are never preferred.
+    return compare(program, gguf, back, PROMPT, 20, TOLERANCE[dtype], lambda _, text: list(text))
 
 
 def main():
@@ -246,6 +260,8 @@ def main():
         print(compare(program, sys.argv[3], work / "model", "The capital of France is", 32, 0.05,
                       lambda llm, text: llm.tokenize(text, add_bos=False, special=True)))
         return
+    checks = Checks("gguf_llama_cpp")
+    checks.require("llama_cpp")
     for number, (name, config, make) in enumerate(models()):
         directory = work / name
         directory.mkdir()
@@ -254,14 +270,9 @@ def main():
         write_safetensors(directory / "model.safetensors", weights.tensors)
         (directory / "config.json").write_text(json.dumps(config, indent=2))
         write_tokenizer(directory)
-        for dtype, tolerance in TOLERANCE.items():
-            gguf = work / f"{name}-{dtype}.gguf"
-            run(program, "export", directory, "--out", gguf, "--format", "gguf", "--dtype", dtype)
-            back = work / f"{name}-{dtype}"
-            run(program, "import", gguf, "--out", back)
-            # Byte b is token b, and longer tokens are never preferred.
-            print(f"{name} {dtype}:", compare(program, gguf, back, PROMPT, 20, tolerance,
-                                              lambda _, text: list(text)))
+        for dtype in TOLERANCE:
+            checks.run(f"{name} {dtype}", exported, program, work, name, dtype)
+    checks.finish()
 
 
 if __name__ == "__main__":

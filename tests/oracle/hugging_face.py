@@ -38,7 +38,8 @@ def trained_flags(family, work):
     return [f"--model.family={family.removesuffix('2') if family == 'llama2' else family}"] + {
         "llama2": [*SIZES, "--model.tie_word_embeddings=false",
                    f"--data.tokenizer={tiny.TOKENIZERS / 'llama2.json'}"],
-        "mistral": [*GROUPED, "--model.sliding_window=16", *bpe],
+        "mistral": [*GROUPED, "--model.sliding_window=16",
+                    f"--data.tokenizer={tiny.TOKENIZERS / 'mistral.json'}"],
         "qwen2": [*GROUPED, "--data.new_tokenizer=byte"],
         "qwen3": [*GROUPED, "--data.new_tokenizer=char"],
         "gpt2": [*SIZES, *bpe],
@@ -72,6 +73,7 @@ def trained(program, work, family, texts):
 def sentence_piece(program, work, texts):
     """A run with a tokenizer.model that the SentencePiece library trained."""
     needs("sentencepiece")
+    needs("google.protobuf")  # with which transformers reads such files
     import sentencepiece
 
     sentencepiece.SentencePieceTrainer.train(

@@ -40,6 +40,14 @@ class Checks:
         self.failed += state == "FAILED"
         print(f"{state:8}{self.subject}: {name}{': ' if detail else ''}{detail or ''}", flush=True)
 
+    def require(self, package):
+        """Skips the whole script where a Python module cannot be found."""
+        try:
+            needs(package)
+        except Skipped as reason:
+            print(f"skipped {self.subject}: because {reason}")
+            sys.exit(0)
+
     def finish(self):
         """Ends the program, with 1 when a check failed."""
         sys.exit(1 if self.failed else 0)
@@ -52,9 +60,13 @@ def expect(holds, complaint):
 
 
 def needs(package):
-    """Skips the check where a Python package is missing."""
-    if importlib.util.find_spec(package) is None:
-        raise Skipped(f"the environment has no Python package {package}")
+    """Skips the check where a Python module cannot be found."""
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # of a parent
+        found = None
+    if found is None:
+        raise Skipped(f"the environment has no Python module {package}")
 
 
 def run(*command, **options):
