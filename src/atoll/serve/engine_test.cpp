@@ -108,6 +108,15 @@ double loss_of(std::span<const float> logits, std::int32_t target) {
 // most 96 terms, so off by 96 eps of its size at worst. Sizes here stay within 8.
 constexpr double kTolerance = 10 * 96 * 8 * 0.5 * std::numeric_limits<float>::epsilon();
 
+std::optional<ErrorKind> kind_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  return std::nullopt;
+}
+
 class EngineTest : public ::testing::TestWithParam<const char*> {
  protected:
   nn::ModelConfig config() const { return std::string(GetParam()) == "llama" ? llama() : gpt2(); }
@@ -150,6 +159,48 @@ TEST_P(EngineTest, AWholePieceMayFollowSingleTokens) {
   generator.engine.append(tokens.first(5));
   const auto logits = generator.engine.append(tokens.subspan(5, 70));
   EXPECT_NEAR(loss_of(logits, targets_.values[74]), expected[74], kTolerance);
+}
+
+TEST_P(EngineTest, ScoresAgreeWithTheWholePass) {
+  test::OwnedTensor<std::int32_t> next({1, 150});
+  std::copy(tokens_.values.begin() + 1, tokens_.values.end(), next.values.begin());
+  const std::vector<double> expected = whole_pass(config(), tokens_, next);
+  Generator generator(config());
+  generator.engine.limit_vocabulary(kVocab - 20);  // bounds what is made, not what is scored
+  const std::span<const std::int32_t> tokens = tokens_.values;
+  // After nothing and after some, in one piece and in several of each length.
+  for (const std::size_t before : {0, 1, 40}) {
+    for (const std::size_t count : {2, 9, 10, 74, 110}) {
+      generator.engine.reset();
+      if (before > 0) generator.engine.append(tokens.first(before));
+      const std::vector<double> scores = generator.engine.score(tokens.subspan(before, count));
+      ASSERT_EQ(scores.size(), count - 1);
+      EXPECT_EQ(generator.engine.length(), static_cast<std::int64_t>(before + count - 1));
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        ASSERT_NEAR(scores[i], -expected[before + i], kTolerance) << before << " + " << i;
+      }
+    }
+  }
+}
+
+TEST_P(EngineTest, TruncatingForgetsTheEndOnly) {
+  const std::span<const std::int32_t> tokens = tokens_.values;
+  Generator used(config());
+  used.engine.append(tokens.first(64));
+  used.engine.append(tokens.subspan(100, 30));
+  used.engine.truncate(64);
+  EXPECT_EQ(used.engine.length(), 64);
+  Generator fresh(config());
+  EXPECT_EQ(used.logits(tokens.subspan(64, 40)), fresh.logits(tokens.first(104)));
+  EXPECT_EQ(kind_of([&] { used.engine.truncate(105); }), ErrorKind::kInternal);
+}
+
+TEST_P(EngineTest, WeightsThatAreNotFiniteEndAScore) {
+  Generator generator(config());
+  generator.engine.store().params().back()->value.data<float>()[0] =
+      std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(kind_of([&] { generator.engine.score(std::span(tokens_.values).first(10)); }),
+            ErrorKind::kNumeric);
 }
 
 TEST_P(EngineTest, ResetForgetsEverything) {
@@ -243,15 +294,6 @@ TEST_P(EngineTest, SaysWhatEndedAGeneration) {
       generator.engine.generate(prompt, 8, sampler, -1, [&](std::int32_t) { return ++calls < 3; }),
       Engine::End::kCallback);
   EXPECT_EQ(calls, 3);
-}
-
-std::optional<ErrorKind> kind_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.kind();
-  }
-  return std::nullopt;
 }
 
 TEST_P(EngineTest, TooManyTokensAreTheUsersMistakeAndChangeNothing) {
