@@ -133,6 +133,18 @@ TEST(Cli, EveryCommandHasASectionInTheDocumentation) {
   }
 }
 
+TEST(Cli, APlanKnowsTheVocabularyOfATokenizerThatIsNotTrained) {
+  const TemporaryDirectory directory;
+  const fs::path text = directory.path / "text.txt";
+  write_file(text, "abba\n");
+  for (const auto& [kind, size] : {std::pair{"byte", "257"}, std::pair{"char", "3"}}) {
+    const Finished plan = atoll({"plan", "--data.text=" + text.string(), "--run.dir=never-made",
+                                 std::string("--data.new_tokenizer=") + kind});
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    EXPECT_THAT(plan.out, HasSubstr(fmt::format("{} (data.new_tokenizer = {})", size, kind)));
+  }
+}
+
 TEST(Cli, EveryRecipeInTheTreePlans) {
   for (const fs::directory_entry& entry : fs::directory_iterator(ATOLL_SOURCE_DIR "/recipes")) {
     const Finished finished =

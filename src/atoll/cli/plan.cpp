@@ -33,6 +33,11 @@ std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin) {
     origin = data.cache.string();
     return data::Corpus(data.cache).vocab_size();
   }
+  if (config.data.new_tokenizer != "bpe") {
+    origin = fmt::format("data.new_tokenizer = {}", config.data.new_tokenizer);
+    return train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size, data.chat_template)
+        .vocab_size();
+  }
   origin = "data.vocab_size: the tokenizer is still to be trained, and a small text gives fewer";
   return config.data.vocab_size;
 }
