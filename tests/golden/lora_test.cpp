@@ -2,6 +2,8 @@
 
 #include "fixture.h"
 
+#include <ostream>
+
 #include "atoll/train/adapter.h"
 
 namespace atl::golden {
@@ -15,6 +17,11 @@ struct Case {
   const char* adapter;
   const char* base;
 };
+
+// For the tests' names, which would else hold the bytes of pointers.
+void PrintTo(const Case& lora, std::ostream* out) {
+  *out << lora.adapter;
+}
 
 class LoraTest : public ::testing::TestWithParam<Case> {
  protected:

@@ -75,10 +75,10 @@ HfDirectory::HfDirectory(const fs::path& directory) : path_(directory) {
   }
   if (!has_file("config.json")) throw missing(path_, "config.json");
   config_json_ = read_text("config.json");
-  if (has_file(kIndex)) {
-    open_sharded();
-  } else if (has_file(kSingle)) {
+  if (has_file(kSingle)) {  // before an index, as transformers looks for them
     open_single();
+  } else if (has_file(kIndex)) {
+    open_sharded();
   } else if (has_file("pytorch_model.bin")) {
     throw user_error(
         "{} has its weights in pytorch_model.bin only; save them as safetensors with transformers: "

@@ -89,6 +89,8 @@ Engine::Engine(const SentencePieceSpec& spec, std::string model, std::string_vie
   for (const AddedToken& token : controls) {
     raw_tokens_.add(token);
     if (token.content == spec.eos_piece) end_of_text = token.id;
+    // What transformers' tokenizers for such files do unless they are told otherwise.
+    if (token.content == spec.bos_piece) prefix_ids_ = {token.id};
   }
   if (!end_of_text) end_of_text = find_end_of_text(controls);
 }

@@ -85,6 +85,9 @@ void parse_trainer(WireReader reader, SentencePieceSpec& spec) {
       case 44:
         spec.unk_surface = utf8(reader, "unk_surface");
         break;
+      case 46:
+        spec.bos_piece = utf8(reader, "bos_piece");
+        break;
       case 47:
         spec.eos_piece = utf8(reader, "eos_piece");
         break;

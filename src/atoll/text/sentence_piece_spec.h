@@ -36,6 +36,7 @@ struct SentencePieceSpec {
   std::vector<Piece> pieces;
   bool byte_fallback = false;                  ///< A character without a piece becomes its bytes.
   std::string unk_surface = " \xE2\x81\x87 ";  ///< What decoding writes for an unknown piece.
+  std::string bos_piece = "<s>";
   std::string eos_piece = "</s>";
 
   bool add_dummy_prefix = true;  ///< A space goes before the text.

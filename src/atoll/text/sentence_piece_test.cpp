@@ -183,6 +183,9 @@ TEST(SentencePieceModel, ControlPiecesAreMadeFromTextOnlyWhenAsked) {
   const Ids plain = tokenizer.encode("<s>the", {.parse_special = false});
   EXPECT_EQ(std::count(plain.begin(), plain.end(), bos), 0);
   EXPECT_EQ(tokenizer.decode(plain), "<s>the");
+  Ids with_bos = tokenizer.encode("the");
+  with_bos.insert(with_bos.begin(), bos);
+  EXPECT_EQ(tokenizer.encode("the", {.add_special = true}), with_bos);
   EXPECT_EQ(tokenizer.decode(parsed, {.skip_special = true}), "the");
 }
 

@@ -26,7 +26,8 @@ struct EncodeOptions {
   /// True: a special token spelled out in the text ("<|endoftext|>") becomes that token. False: it
   /// is encoded like any other text, which is what untrusted text needs.
   bool parse_special = true;
-  /// True: adds the tokens that the file's TemplateProcessing adds (such as <|begin_of_text|>).
+  /// True: adds the tokens that the file's TemplateProcessing adds (such as <|begin_of_text|>); for
+  /// a tokenizer.model its bos piece, if it has one.
   bool add_special = false;
 };
 

@@ -174,6 +174,12 @@ class Parser {
       token.special = flag(entry, "special", false, where);
       token.normalized = flag(entry, "normalized", false, where);
       if (token.content.empty()) damaged(where, "the content is empty");
+      // Every position of a text is compared with it.
+      constexpr std::size_t kLongest = 1024;
+      if (token.content.size() > kLongest) {
+        damaged(where, fmt::format("the content is {} bytes long; at most {} are allowed",
+                                   token.content.size(), kLongest));
+      }
       if (!seen.insert(token.content).second) {
         damaged(where, fmt::format("\"{}\" is there twice", token.content));
       }

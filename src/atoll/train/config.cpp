@@ -88,8 +88,10 @@ void add_data(Settings& settings, TrainConfig& c) {
                one_of({"bpe", "byte", "char"}));
   settings.add("data.vocab_size", &d.vocab_size, "Tokens of a BPE tokenizer that is trained.",
                between(257, 1 << 20));
-  settings.add("data.chat_template", &d.chat_template,
-               "Jinja file that turns messages into text; empty: the one of model.from.");
+  settings.add(
+      "data.chat_template", &d.chat_template,
+      "Jinja file that turns messages into text; empty: the one of model.from. The model carries "
+      "it, also where data.shards were made with it before.");
   settings.add("data.held_out", &d.held_out,
                "Fraction of data.text that is kept from training, for evaluation.",
                between(0, 0.5));

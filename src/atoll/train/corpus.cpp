@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "atoll/base/file.h"
@@ -127,7 +128,13 @@ std::vector<data::Corpus> open_corpora(const std::vector<fs::path>& directories,
     cache.emplace(options.shard_cache, options.shard_cache_bytes);
   }
   std::vector<data::Corpus> corpora;
+  std::set<fs::path> seen;
   for (const fs::path& directory : directories) {
+    if (!seen.insert(fs::weakly_canonical(directory)).second) {
+      throw user_error(
+          "data.shards names {} twice; give it a larger weight in data.weights instead",
+          directory.string());
+    }
     corpora.emplace_back(directory, cache ? &*cache : nullptr);
     if (corpora.back().manifest().tokenizer_hash != corpora.front().manifest().tokenizer_hash) {
       throw user_error(

@@ -242,6 +242,7 @@ TEST_F(FineTuning, AnEvaluationThatFailsLosesNoStep) {
                                              "--data.vocab_size",
                                              "--eval.max_tokens=32",
                                              "--train.batch_size=64",
+                                             "--optim.warmup_steps=0",
                                              "--train.steps=2"};
   EXPECT_THAT(error_of([&] { train("run", settings); }, ErrorKind::kUser),
               HasSubstr("has a loss; hold out more text"));

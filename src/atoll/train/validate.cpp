@@ -42,7 +42,7 @@ void validate_data(const DataSettings& data, const ModelSettings& model, const S
   }
   if (shards) {
     for (const char* key : {"data.tokenizer", "data.new_tokenizer", "data.vocab_size",
-                            "data.chat_template", "data.held_out", "data.documents"}) {
+                            "data.held_out", "data.documents"}) {
       refuse_beside(s, key, "data.shards", "shards have settled that already");
     }
   } else {
