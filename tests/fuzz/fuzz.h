@@ -3,6 +3,7 @@
 // What every fuzz target shares. A target feeds one parser with bytes from outside: the parser may
 // take them or refuse them with an Error of one line; anything else is a finding.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +59,39 @@ class MemoryFile {
 
  private:
   int descriptor_;
+};
+
+/// A directory of this process, removed when it ends well. `./dev fuzz` puts it in memory.
+class Directory {
+ public:
+  Directory() {
+    std::string pattern = std::filesystem::temp_directory_path() / "atoll-fuzz-XXXXXX";
+    if (mkdtemp(pattern.data()) == nullptr) std::abort();
+    path_ = pattern;
+  }
+  ~Directory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  /// Replaces a file, without write_file()'s syncs, of which there would be millions.
+  std::filesystem::path write(std::string_view name, std::string_view content) const {
+    const std::filesystem::path path = path_ / name;
+    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file < 0 ||
+        ::write(file, content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
+      std::abort();
+    }
+    close(file);
+    return path;
+  }
+
+ private:
+  std::filesystem::path path_;
 };
 
 }  // namespace atl::fuzz

@@ -64,7 +64,7 @@ void fill(Run& run, const nn::Param& param, std::uint64_t seed, std::uint64_t nu
 
 }  // namespace
 
-ParamStore::ParamStore(nn::Model& model, bool training) : model_(model), training_(training) {
+ParamStore::ParamStore(nn::Model& model, bool training) : training_(training) {
   Collector collector;
   model.visit(collector);
   params_ = std::move(collector.params);

@@ -44,7 +44,6 @@ class ParamStore {
   std::span<const optim::ParamRange> ranges() const { return ranges_; }
 
  private:
-  nn::Model& model_;
   bool training_;
   std::vector<nn::Param*> params_;
   std::size_t num_trained_ = 0;
