@@ -52,6 +52,22 @@ TEST_F(Train, ThenEvaluateGenerateAndExport) {
       << "nothing is overwritten";
 }
 
+TEST_F(Train, WithSpacesInItsTokensKeepsTheOneAfterAPrompt) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "the sea is wide, the sea is deep, ";
+  write_file(root_.path / "text.txt", text);
+  const Finished run = atoll(
+      {"train", "--run.dir=" + path("run"), "--data.text=" + path("text.txt"),
+       "--data.tokenizer=" ATOLL_SOURCE_DIR "/src/atoll/text/testdata/llama2.json",
+       "--model.hidden_size=32", "--model.num_hidden_layers=2", "--train.steps=40",
+       "--train.batch_size=4", "--train.micro_batch=4", "--train.context=32", "--optim.lr=0.01"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(generated("run", {"--greedy"}), StartsWith("the sea is "));
+  const Finished rest = atoll({"generate", path("run"), "--prompt", "the sea", "--greedy",
+                               "--max-tokens", "8", "--no-prompt"});
+  EXPECT_THAT(rest.out, StartsWith(" is "));
+}
+
 TEST_F(Train, WritesMetricsForPeopleAndPrograms) {
   trained("run", {"--log.every=1"});
   const auto log = metrics::read_jsonl(root_.path / "run" / "metrics.jsonl");

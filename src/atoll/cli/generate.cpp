@@ -67,8 +67,13 @@ std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prom
                     const std::vector<std::int32_t>& stops,
                     const train::InterruptGuard& interrupt) {
   StreamDecoder decoder(tokenizer, {.skip_special = options.chat});
-  if (!options.no_prompt && !options.chat) {
-    fmt::print("{}", tokenizer.decode(prompt, {.skip_special = true}));
+  if (!options.chat) {
+    // What follows a prompt does not begin a text: SentencePiece's first space is one there.
+    std::string shown;
+    for (const std::int32_t token : prompt) {
+      if (!tokenizer.is_special(token)) shown += decoder.push(token);
+    }
+    if (!options.no_prompt) fmt::print("{}", shown);
   }
   std::int64_t count = 0;
   engine.reset();
