@@ -65,20 +65,26 @@ def trained(program, work, family, texts):
     """By atoll; read by transformers."""
     directory, out = train_and_export(program, work, family, trained_flags(family, work), texts[0])
     model, tokenizer = tiny.load(out)
-    expect(model.config.model_type == family.rstrip("23") or model.config.model_type == family,
-           f"transformers made a {model.config.model_type} of it")
+    asked = {"model_type": tiny.FAMILIES[family].make_config.model_type,
+             "rope_parameters": {"llama3": tiny.LLAMA3_ROPE}.get(family),
+             "sliding_window": {"mistral": 16}.get(family)}
+    for field, value in asked.items():
+        found = getattr(model.config, field, None)
+        expect(value is None or found == value, f"the {field} is {found}, not {value}")
     return tiny.same_behaviour(program, directory, model, tokenizer, texts[1])
 
 
 def sentence_piece(program, work, texts):
-    """A run with a tokenizer.model that the SentencePiece library trained."""
+    """A run with a tokenizer.model that the SentencePiece library trained, with the normalization
+    of Llama's: none. transformers reads past any other."""
     needs("sentencepiece")
     needs("google.protobuf")  # with which transformers reads such files
     import sentencepiece
 
     sentencepiece.SentencePieceTrainer.train(
         input=str(texts[0]), model_prefix=str(work / "pieces"), model_type="bpe", vocab_size=400,
-        byte_fallback=True, minloglevel=2, num_threads=1)
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        minloglevel=2, num_threads=1)
     flags = ["--model.family=llama", *GROUPED, f"--data.tokenizer={work / 'pieces.model'}"]
     directory, out = train_and_export(program, work, "pieces", flags, texts[0])
     return tiny.same_behaviour(program, directory, *tiny.load(out), texts[1])
