@@ -139,6 +139,10 @@ Header read_header(std::span<const std::byte> bytes, const std::string& path) {
     throw damaged_error("{} says at byte 72 that the mask of its {} tokens has {} bytes; {}", path,
                         header.num_tokens, header.mask_bytes, "run atoll tokenize again");
   }
+  if (header.vocab_size > std::uint64_t{1} << 31) {
+    throw damaged_error("{} says at byte 32 that its vocabulary has {} tokens; {}", path,
+                        header.vocab_size, "run atoll tokenize again");
+  }
   if (header.token_bytes != token_bytes(header.vocab_size)) {
     throw damaged_error("{} says at byte 12 that a token has {} bytes; run atoll tokenize again",
                         path, header.token_bytes);
@@ -154,6 +158,21 @@ void verify_starts(std::span<const std::uint64_t> starts, const ShardInfo& info,
                           starts[i], info.num_tokens, "run atoll tokenize again");
     }
   }
+}
+
+// A hash says that nothing changed since it was written, not that what was written is right, and a
+// token beyond the vocabulary would be read from beyond the embedding.
+template <typename Token>
+void verify_tokens(std::span<const std::byte> bytes, const ShardInfo& info,
+                   const std::string& path) {
+  const std::span tokens(reinterpret_cast<const Token*>(bytes.data()),
+                         static_cast<std::size_t>(info.num_tokens));
+  Token largest = 0;
+  for (const Token token : tokens) largest = std::max(largest, token);
+  if (tokens.empty() || largest < info.vocab_size) return;
+  throw damaged_error("{} says that token {} is {} in a vocabulary of {}; {}", path,
+                      std::find(tokens.begin(), tokens.end(), largest) - tokens.begin(), largest,
+                      info.vocab_size, "run atoll tokenize again");
 }
 
 ShardInfo info_of(const Header& header) {
@@ -210,6 +229,11 @@ Shard::Shard(const std::filesystem::path& path) : file_(path) {
   token_bytes_ = header.token_bytes;
   info_ = info_of(header);
   verify_starts(document_starts(), info_, path.string());
+  if (token_bytes_ == 2) {
+    verify_tokens<std::uint16_t>(payload, info_, path.string());
+  } else {
+    verify_tokens<std::uint32_t>(payload, info_, path.string());
+  }
 }
 
 void Shard::copy(std::uint64_t begin, std::span<std::int32_t> out) const {

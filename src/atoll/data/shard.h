@@ -44,8 +44,9 @@ ShardInfo write_shard(const std::filesystem::path& path, const ShardContent& con
 /// A shard mapped read-only and verified. Reading is safe from several threads.
 class Shard {
  public:
-  /// Maps the file and verifies header, sizes and payload hash. Throws Error(kDamaged) naming file
-  /// and offset, Error(kUser) when the file is no shard or of another version.
+  /// Maps the file and verifies header, sizes, payload hash, and that tokens lie in the vocabulary.
+  /// Throws Error(kDamaged) naming file and offset or token, Error(kUser) when the file is no shard
+  /// or of another version.
   explicit Shard(const std::filesystem::path& path);
 
   const ShardInfo& info() const { return info_; }

@@ -182,5 +182,28 @@ TEST(Shard, RefusesAMaskOfAnotherSizeThanItsTokens) {
   }
 }
 
+// A header's field, and hashes that fit it.
+std::string with_vocab_size(std::string image, std::uint64_t vocab_size) {
+  image.replace(32, 8, reinterpret_cast<const char*>(&vocab_size), 8);
+  const Hash128 hash = hash_bytes(image.data(), 72);
+  return image.replace(72, 16, reinterpret_cast<const char*>(&hash), 16);
+}
+
+TEST(Shard, RefusesTokensBeyondItsVocabulary) {
+  const TemporaryDirectory directory;
+  for (const auto& [written, stated] : {std::pair{300U, 10U}, {100'000U, 65'537U}}) {
+    std::vector<std::int32_t> tokens = {0, 9, static_cast<std::int32_t>(written - 1), 3};
+    write_shard(directory / "a.atsh", {tokens, {}, written, {}});
+    const std::string good = read_file(directory / "a.atsh");
+    write_file(directory / "a.atsh", with_vocab_size(good, stated));
+    EXPECT_THAT(error_of([&] { const Shard shard(directory / "a.atsh"); }),
+                ::testing::HasSubstr(
+                    fmt::format("token 2 is {} in a vocabulary of {}", written - 1, stated)));
+    write_file(directory / "a.atsh", with_vocab_size(good, (std::uint64_t{1} << 31) + 1));
+    EXPECT_THAT(error_of([&] { const Shard shard(directory / "a.atsh"); }),
+                ::testing::HasSubstr("at byte 32"));
+  }
+}
+
 }  // namespace
 }  // namespace atl::data
