@@ -1,8 +1,7 @@
 #include "atoll/data/jsonl.h"
 
-#include "atoll/data/tokenize.h"
 #include "atoll/text/chat_template.h"
-#include "fuzz.h"
+#include "token_sink.h"
 
 namespace {
 
@@ -20,27 +19,17 @@ atl::data::RenderedChat render(std::string_view messages) {
   return chat;
 }
 
-atl::Tokenizer load(const char* name) {
-  return atl::Tokenizer::load(std::filesystem::path(ATOLL_SOURCE_DIR "/src/atoll/text/testdata") /
-                              name);
-}
-
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const atl::fuzz::Directory directory;
   // Bytes as they are, and a normalizer that changes lengths.
-  static const atl::Tokenizer tokenizers[] = {load("smollm2.json"), load("llama2.json")};
-  atl::data::TokenizeOptions options;
-  options.inputs = {directory.write("input.jsonl", atl::fuzz::text(data, size))};
-  options.render_chat = render;
-  for (const atl::Tokenizer& tokenizer : tokenizers) {
-    atl::fuzz::expect_result_or_refusal([&] {
-      const auto tokens = atl::data::tokenize_in_memory(options, tokenizer);
-      for (const std::int64_t start : tokens.document_starts()) {
-        if (start < 0 || start >= tokens.num_tokens()) std::abort();
-      }
-    });
+  static atl::fuzz::TokenChecker readers[] = {
+      {atl::fuzz::fixture_tokenizer("smollm2.json"), {.render_chat = render}},
+      {atl::fuzz::fixture_tokenizer("llama2.json"), {.render_chat = render}}};
+  const auto path = directory.write("input.jsonl", atl::fuzz::text(data, size));
+  for (atl::fuzz::TokenChecker& reader : readers) {
+    atl::fuzz::expect_result_or_refusal([&] { reader.read(path); });
   }
   return 0;
 }
