@@ -47,13 +47,8 @@ class LayerBench final : public ParamVisitor {
   }
 
   Pass pass() {
-    return {.x = x,
-            .y = y,
-            .dx = dx,
-            .dy = r,
-            .kept = pass_kept_,
-            .owed = pass_owed_,
-            .batch = &batch};
+    return {
+        .x = x, .y = y, .dx = dx, .dy = r, .kept = pass_kept_, .owed = pass_owed_, .batch = &batch};
   }
 
   double loss() {

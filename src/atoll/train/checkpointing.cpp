@@ -175,6 +175,10 @@ CarriedFiles new_carried(const Tokenizer& tokenizer, const nn::ModelConfig& conf
                                    {"clean_up_tokenization_spaces", false}};
   if (tokenizer.file_name() == "tokenizer.model") {
     tokenizer_config["tokenizer_class"] = "LlamaTokenizer";
+    // transformers 5 adds it before a text only when told to.
+    const std::vector<std::int32_t> before = tokenizer.encode("", {.add_special = true});
+    tokenizer_config["add_bos_token"] = !before.empty();
+    if (!before.empty()) tokenizer_config["bos_token"] = tokenizer.token_bytes(before.front());
   }
   ordered_json generation_config = {{"_from_model_config", true}};
   if (const auto end = tokenizer.end_of_text()) {

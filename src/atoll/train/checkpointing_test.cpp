@@ -146,6 +146,28 @@ TEST_P(Checkpointing, CarriedFilesComeBackAsTheyWere) {
   EXPECT_EQ(nlohmann::json::parse(fresh.at("generation_config.json")).at("eos_token_id"), 3);
 }
 
+TEST_P(Checkpointing, ANewModelSaysWhetherItsSentencePieceBeginsTexts) {
+  const auto piece = [](const std::string& text, char type) {  // a message of the file's protobuf
+    const std::string body = "\x0a" + std::string(1, static_cast<char>(text.size())) + text +
+                             "\x18" + std::string(1, type);
+    return "\x0a" + std::string(1, static_cast<char>(body.size())) + body;
+  };
+  constexpr char kNormal = 1, kUnknown = 2, kControl = 3;
+  const std::string is_bpe = {0x12, 2, 0x18, 2};
+  const auto config_with = [&](const std::string& begin) {
+    const fs::path path = directory_ / "tokenizer.model";
+    write_file(path, piece("<unk>", kUnknown) + begin + piece("</s>", kControl) +
+                         piece("a", kNormal) + is_bpe);
+    const CarriedFiles fresh = new_carried(Tokenizer::load(path), testing::tiny_model(GetParam()));
+    return nlohmann::json::parse(fresh.at("tokenizer_config.json"));
+  };
+  const auto with = config_with(piece("<s>", kControl));
+  EXPECT_EQ(with.at("add_bos_token"), true);
+  EXPECT_EQ(with.at("bos_token"), "<s>");
+  EXPECT_EQ(with.at("eos_token"), "</s>");
+  EXPECT_EQ(config_with("").at("add_bos_token"), false);
+}
+
 TEST_P(Checkpointing, FindsTheModelThatAnArgumentMeans) {
   Bench bench(options(GetParam()));
   Position position = kPosition;
