@@ -45,7 +45,8 @@ def same_files(ours, theirs, names):
 
 def families_read(program, work):
     """Model directories that atoll writes, in transformers."""
-    gtest(program, "tests/golden_test", "*Transformers*:*WritesWhat*", "ATOLL_FAMILIES_ORACLE", work)
+    gtest(program, "tests/golden_test", "*WritesWhatTransformersReads*", "ATOLL_FAMILIES_ORACLE",
+          work)
     said = script("families.py", "check", work)
     return f"{len(said.splitlines())} directories"
 
@@ -144,7 +145,8 @@ def muon():
 
 def data_orders():
     """The orders of samples, from the page that states them."""
-    for flag, name in {"--known": "sampler", "--documents": "document", "--mixture": "mixture"}.items():
+    tables = {"--known": "sampler", "--documents": "document", "--mixture": "mixture"}
+    for flag, name in tables.items():
         path = ROOT / "src" / "atoll" / "data" / f"{name}_known_values.inc"
         expect(script("data_order.py", flag) == path.read_text(), f"{path.name} is another now")
 
