@@ -18,6 +18,7 @@ enum class ErrorKind {
   kDamaged,   ///< A file or message is not what its checksum or format says.
   kResource,  ///< Out of memory or another planned limit.
   kNumeric,   ///< NaN or infinity where training cannot go on.
+  kPeer,      ///< Another rank is gone, hangs, or disagrees.
   kInternal,  ///< A bug: a violated ATOLL_CHECK.
 };
 

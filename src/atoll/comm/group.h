@@ -1,0 +1,111 @@
+#pragma once
+
+// Ranks that call collectives together. Sums run in rank order whatever moves the bytes, so every
+// backend gives the same bits.
+
+#include <cstdint>
+#include <source_location>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/comm/collective.h"
+#include "atoll/comm/work.h"
+
+namespace atl::comm {
+
+class World;
+
+/// What one rank has sent and received through a group, in bytes of tensors; barriers and the
+/// comparison of calls are not counted.
+struct Traffic {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  std::uint64_t collectives = 0;
+};
+
+/// Some ranks of a World, this one among them. All of them must make the same calls in the same
+/// order; a rank that does not is named by an Error(kPeer) on the others, with operation, number
+/// and shape. Calls are made from one thread of the rank. Every operation exists in two forms: one
+/// that returns when it is done, and start_*, which returns at once and runs beside the caller on
+/// the World's thread, in the order of the calls. On a group of one rank every call costs nothing.
+///
+/// Dtypes: sums and extremes of f32, f64, bf16 (added in f32, rounded once), i32, i64; the others
+/// move any dtype. Parts are size() + 1 ascending offsets in elements from 0 to all; they need not
+/// be equal and may be empty.
+class Group {
+ public:
+  using Where = std::source_location;
+
+  Group(World& world, std::vector<int> members, std::string name);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::string& name() const { return name_; }
+  /// Its ranks as ranks of the world, ascending.
+  const std::vector<int>& members() const { return members_; }
+  World& world() const { return world_; }
+  Traffic traffic() const { return traffic_; }
+
+  /// `data` becomes the reduction of all ranks' data.
+  void all_reduce(Tensor data, Reduce reduce = Reduce::kSum, Where where = Where::current());
+  Work start_all_reduce(Tensor data, Reduce reduce = Reduce::kSum, Where where = Where::current());
+
+  /// How a reduce_scatter differs from the plain one.
+  struct ReduceScatter {
+    bool accumulate = false;                 ///< see Collective::accumulate
+    std::span<const int> contributors = {};  ///< ranks of the group, ascending; empty: all
+    Reduce reduce = Reduce::kSum;
+  };
+  /// `result`, as long as this rank's part, becomes the sum of all ranks' data within that part.
+  void reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                      const ReduceScatter& how, Where where = Where::current());
+  void reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                      Where where = Where::current()) {
+    reduce_scatter(data, parts, result, {}, where);
+  }
+  Work start_reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                            const ReduceScatter& how, Where where = Where::current());
+
+  /// `data` holds this rank's part, and gets all others'.
+  void all_gather(Tensor data, std::span<const std::int64_t> parts, Where where = Where::current());
+  Work start_all_gather(Tensor data, std::span<const std::int64_t> parts,
+                        Where where = Where::current());
+
+  /// `data` becomes root's.
+  void broadcast(Tensor data, int root, Where where = Where::current());
+  Work start_broadcast(Tensor data, int root, Where where = Where::current());
+
+  /// Part r of `data` goes to rank r; part r of `result` comes from it.
+  void all_to_all(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                  std::span<const std::int64_t> result_parts, Where where = Where::current());
+
+  /// Point to point: all of these move at the same time, so rings and pairs cannot deadlock. Only
+  /// the ranks named need to call. Between a pair, pieces arrive in the order of the calls.
+  void exchange(std::span<const Piece> sends, std::span<const Piece> receives,
+                Where where = Where::current());
+  Work start_exchange(std::span<const Piece> sends, std::span<const Piece> receives,
+                      Where where = Where::current());
+  void send(Tensor data, int to, Where where = Where::current());
+  void recv(Tensor data, int from, Where where = Where::current());
+
+  /// Returns when every rank has called it.
+  void barrier(Where where = Where::current());
+
+  /// The part of n elements that each rank gets when they are shared evenly: rank r has
+  /// [even_parts(n)[r], even_parts(n)[r + 1]), cut at multiples of `multiple`.
+  std::vector<std::int64_t> even_parts(std::int64_t n, std::int64_t multiple = 1) const;
+
+ private:
+  Collective call(Op op, Where where);
+  Work start(Collective collective);
+
+  World& world_;
+  std::vector<int> members_;
+  std::string name_;
+  int rank_ = 0;
+  std::uint64_t sequence_ = 0;
+  Traffic traffic_;
+};
+
+}  // namespace atl::comm

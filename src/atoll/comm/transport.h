@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/comm/collective.h"
+
+namespace atl::comm {
+
+/// Bytes that go to, or come from, one rank of the world.
+struct Outgoing {
+  int to = 0;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+};
+struct Incoming {
+  int from = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// How the ranks of a world reach each other: what a backend implements. Called from one thread at
+/// a time. A peer that is gone, or does not answer within the timeout, is an Error(kPeer)
+/// (PeerError) that names it.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// "threads", "mpi", "gloo", ...
+  virtual std::string name() const = 0;
+  /// Moves all of these at the same time and returns when they are done. Between a pair of ranks
+  /// bytes arrive in the order in which they were sent, and sizes match one to one.
+  virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
+  /// Carries a collective out in a way of its own, such as reading the others' memory; false when
+  /// pieces of exchange() shall do it.
+  virtual bool run(const Collective& /*collective*/) { return false; }
+  /// This rank ends with an error: whoever waits for it learns that at once, where the backend can
+  /// tell them.
+  virtual void abort(const std::string& /*why*/) noexcept {}
+};
+
+}  // namespace atl::comm

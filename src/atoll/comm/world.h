@@ -1,0 +1,81 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/comm/group.h"
+#include "atoll/comm/recorder.h"
+#include "atoll/comm/transport.h"
+
+namespace atl::comm {
+
+/// Another rank is gone, hangs, or makes other calls. Kind kPeer.
+class PeerError : public Error {
+ public:
+  /// `rank`: which rank of the world it is about; -1: unknown.
+  PeerError(int rank, std::string_view message) : Error(ErrorKind::kPeer, message), rank_(rank) {}
+  int rank() const { return rank_; }
+
+ private:
+  int rank_;
+};
+
+/// What a World is told beside its backend.
+struct WorldOptions {
+  /// A collective that is not done after so long ends with an error that names who was missing.
+  double timeout_s = 300;
+};
+
+/// All ranks of one island, as one of them sees them. Owns the transport, the thread on which
+/// started collectives run, and the record of the last ones.
+class World {
+ public:
+  World(std::unique_ptr<Transport> transport, const WorldOptions& options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const;
+  int size() const;
+  /// Of the backend.
+  std::string backend() const;
+  const WorldOptions& options() const;
+
+  /// The group of all ranks.
+  Group& all();
+  /// A group of some of them: every member makes it, with the same ranks (ascending) and name.
+  std::unique_ptr<Group> group(std::vector<int> members, std::string name);
+
+  /// The last collectives of this rank, oldest first.
+  const Recorder& recorder() const;
+  /// Runs a collective on the caller's thread once those before it are done, or beside it.
+  void run(const Collective& collective);
+  Work start(Collective collective);
+  /// Tells the others that this rank ends with an error.
+  void abort(const std::string& why) noexcept;
+
+  /// Runs `action` on every rank, and says on all of them whether all came through: when some threw
+  /// an Error, every rank throws the one of the lowest of them, and reports() is true on that rank
+  /// alone, so that a mistake that all ranks see is told once. Every rank must call it.
+  void agree(const std::function<void()>& action);
+  /// Whether it is this rank that prints what a failed agree() threw; true before any.
+  bool reports() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The world of a process that is alone.
+std::unique_ptr<World> open_self(const WorldOptions& options = {});
+
+/// Runs `body` on `num_ranks` threads of this process, each a rank with a World of its own, and
+/// returns when all have ended. When some throw, the others' collectives end with a PeerError; what
+/// the first of them threw is thrown here.
+void run_threads(int num_ranks, const WorldOptions& options,
+                 const std::function<void(World& world)>& body);
+
+}  // namespace atl::comm
