@@ -42,12 +42,12 @@ Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view ori
     : file{"tokenizer.json", std::move(json)},
       decoder(spec, origin),
       end_of_text(find_end_of_text(spec.added_tokens)),
-      prefix_ids_(spec.prefix_ids),
-      suffix_ids_(spec.suffix_ids),
+      prefix_ids(spec.prefix_ids),
+      suffix_ids(spec.suffix_ids),
       normalizer_(std::in_place, spec.normalizers, origin),
       pre_tokenizer_(std::in_place, spec.pre_tokenizer, origin),
       model_(std::in_place, spec.model, origin) {
-  for (const auto* ids : {&prefix_ids_, &suffix_ids_}) {
+  for (const auto* ids : {&prefix_ids, &suffix_ids}) {
     for (const std::int32_t id : *ids) {
       if (!decoder.exists(id)) {
         throw damaged_error("{}: post_processor: the vocabulary has no token of id {}", origin, id);
@@ -79,9 +79,20 @@ std::vector<AddedToken> control_tokens(const SentencePieceSpec& spec) {
   return tokens;
 }
 
+// The token that a tokenizer_config.json wants round every text.
+std::int32_t frame_id(const Decoder& decoder, const TextFrame& frame, std::string_view which,
+                      const std::string& token) {
+  if (const auto id = decoder.id_of(token)) return *id;
+  throw user_error(
+      "{}: \"add_{}_token\" is true, and the tokenizer.model beside it has no token \"{}\"; give "
+      "the name of one that it has as \"{}_token\", or say false",
+      frame.origin, which, token, which);
+}
+
 }  // namespace
 
-Engine::Engine(const SentencePieceSpec& spec, std::string model, std::string_view origin)
+Engine::Engine(const SentencePieceSpec& spec, std::string model, const TextFrame& frame,
+               std::string_view origin)
     : file{"tokenizer.model", std::move(model)},
       decoder(spec, origin),
       sentence_piece_(std::in_place, spec, origin) {
@@ -89,8 +100,14 @@ Engine::Engine(const SentencePieceSpec& spec, std::string model, std::string_vie
   for (const AddedToken& token : controls) {
     raw_tokens_.add(token);
     if (token.content == spec.eos_piece) end_of_text = token.id;
-    // What transformers' tokenizers for such files do unless they are told otherwise.
-    if (token.content == spec.bos_piece) prefix_ids_ = {token.id};
+    // What Llama's tokenizers do unless they are told otherwise.
+    if (token.content == spec.bos_piece && frame.add_bos.value_or(true)) prefix_ids = {token.id};
+  }
+  if (frame.add_bos.value_or(false)) {
+    prefix_ids = {frame_id(decoder, frame, "bos", frame.bos_token.value_or(spec.bos_piece))};
+  }
+  if (frame.add_eos.value_or(false)) {
+    suffix_ids = {frame_id(decoder, frame, "eos", frame.eos_token.value_or(spec.eos_piece))};
   }
   if (!end_of_text) end_of_text = find_end_of_text(controls);
 }
@@ -149,13 +166,13 @@ void Engine::encode(std::string_view text, EncodeOptions options, EncoderState& 
                      text.size(), kMaxTextBytes);
   }
   state.text = text;
-  if (options.add_special) out.insert(out.end(), prefix_ids_.begin(), prefix_ids_.end());
+  if (options.add_special) out.insert(out.end(), prefix_ids.begin(), prefix_ids.end());
   cut(raw_tokens_, text, options.parse_special, out, [&](std::string_view piece, bool starts) {
     if (sentence_piece_) return sentence_piece_->encode(piece, state.sentence_piece, out);
     encode_normalized(normalizer_->apply(piece, state.matcher, state.normalized),
                       options.parse_special, starts, state, out);
   });
-  if (options.add_special) out.insert(out.end(), suffix_ids_.begin(), suffix_ids_.end());
+  if (options.add_special) out.insert(out.end(), suffix_ids.begin(), suffix_ids.end());
 }
 
 void Engine::encode_normalized(std::string_view piece, bool parse_special, bool starts_text,

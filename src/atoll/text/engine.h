@@ -16,6 +16,7 @@
 #include "atoll/text/regex.h"
 #include "atoll/text/sentence_piece.h"
 #include "atoll/text/tokenizer.h"
+#include "atoll/text/tokenizer_config.h"
 #include "atoll/text/word_cache.h"
 
 namespace atl::text {
@@ -42,7 +43,8 @@ struct TokenizerFile {
 struct Engine {
   /// Throw as Tokenizer::from_bytes.
   Engine(const TokenizerSpec& spec, std::string json, std::string_view origin);
-  Engine(const SentencePieceSpec& spec, std::string model, std::string_view origin);
+  Engine(const SentencePieceSpec& spec, std::string model, const TextFrame& frame,
+         std::string_view origin);
 
   /// Appends the ids of `text`. Throws Error(kUser) for a character that has no token.
   void encode(std::string_view text, EncodeOptions options, EncoderState& state,
@@ -51,6 +53,8 @@ struct Engine {
   TokenizerFile file;
   Decoder decoder;
   std::optional<std::int32_t> end_of_text;
+  std::vector<std::int32_t> prefix_ids;  // what EncodeOptions::add_special puts before a text
+  std::vector<std::int32_t> suffix_ids;  // and after it
 
  private:
   void encode_normalized(std::string_view piece, bool parse_special, bool starts_text,
@@ -60,8 +64,6 @@ struct Engine {
 
   AddedTokenFinder raw_tokens_;         // looked for in the text as it is
   AddedTokenFinder normalized_tokens_;  // looked for after normalization
-  std::vector<std::int32_t> prefix_ids_;
-  std::vector<std::int32_t> suffix_ids_;
   // A tokenizer.json has these three ...
   std::optional<Normalizer> normalizer_;
   std::optional<PreTokenizer> pre_tokenizer_;

@@ -204,6 +204,85 @@ TEST(SentencePieceModel, FilesKeepTheirNameAndContent) {
   std::filesystem::remove_all(directory);
 }
 
+TEST(SentencePieceModel, TheConfigurationBesideItSaysWhatGoesRoundAText) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "atoll_text_frame";
+  std::filesystem::create_directories(directory);
+  write_file(directory / "tokenizer.model", llama());
+  const auto config = [&](const std::string& json) {
+    write_file(directory / "tokenizer_config.json", json);
+    return Tokenizer::load(directory);
+  };
+  const Tokenizer plain = read(llama());
+  const Ids bos = {*plain.id_of("<s>")};
+  const Ids eos = {*plain.id_of("</s>")};
+  EXPECT_EQ(plain.tokens_before(), bos);
+  EXPECT_EQ(plain.tokens_after(), Ids());
+  EXPECT_EQ(config("{}").tokens_before(), bos);
+  EXPECT_EQ(config(R"({"add_bos_token": null})").tokens_before(), bos);
+  const Tokenizer bare = config(R"({"add_bos_token": false})");
+  EXPECT_EQ(bare.encode("the", {.add_special = true}), plain.encode("the"));
+  EXPECT_EQ(config(R"({"add_bos_token": true})").tokens_before(), bos);
+  const Tokenizer both = config(R"({"add_eos_token": true})");
+  EXPECT_EQ(both.tokens_before(), bos);
+  EXPECT_EQ(both.tokens_after(), eos);
+  EXPECT_EQ(both.encode("", {.add_special = true}), (Ids{bos[0], eos[0]}));
+  EXPECT_EQ(config(R"({"add_bos_token": true, "bos_token": {"content": "</s>"}})").tokens_before(),
+            eos);
+  const auto problem = [&](const std::string& json) -> std::string {
+    try {
+      config(json);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(problem(R"({"add_bos_token": 1})"), HasSubstr("\"add_bos_token\" must be true or"));
+  EXPECT_THAT(problem(R"({"add_eos_token": true, "eos_token": "<end>"})"),
+              HasSubstr("has no token \"<end>\""));
+  EXPECT_THAT(problem("[]"), HasSubstr("is not a JSON object"));
+  EXPECT_THAT(problem(std::string(100000, '[')), HasSubstr("is not a JSON object"));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(SentencePieceModel, AsATokenizerJsonItGivesTheSameIds) {
+  for (const bool prefix : {true, false}) {
+    Options options = kinds().at("llama");
+    options.erase("user_defined_symbols");
+    options["add_dummy_prefix"] = prefix ? "true" : "false";
+    options["vocab_size"] = "1000";
+    const Tokenizer model = read(train(options));
+    const Tokenizer json = Tokenizer::from_json(model.to_json(), "converted");
+    EXPECT_EQ(json.tokens_before(), model.tokens_before());
+    EXPECT_EQ(json.end_of_text(), model.end_of_text());
+    ASSERT_EQ(json.vocab_size(), model.vocab_size());
+    for (const std::string& raw : text::testing::awkward_strings(5000, 4)) {
+      const std::string text = text::testing::lossy(raw);
+      for (const EncodeOptions how : {EncodeOptions{}, EncodeOptions{.parse_special = false}}) {
+        const Ids ids = model.encode(text, how);
+        ASSERT_EQ(json.encode(text, how), ids) << testing::PrintToString(text);
+        ASSERT_EQ(json.decode(ids), model.decode(ids)) << testing::PrintToString(text);
+      }
+    }
+    const std::string whole = read_file(text::testing::testdata() / "training.txt");
+    EXPECT_EQ(json.encode(whole), model.encode(whole));
+  }
+}
+
+TEST(SentencePieceModel, WhatNoTokenizerJsonSaysIsNamed) {
+  const auto problem = [](const std::string& model) -> std::string {
+    try {
+      return read(model).to_json();
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(problem(llama()), HasSubstr("is a user-defined piece"));
+  EXPECT_THAT(problem(train(kinds().at("bpe_nfkc"))), HasSubstr("it normalizes characters"));
+  EXPECT_THAT(problem(train(kinds().at("t5"))), HasSubstr("its algorithm is Unigram"));
+}
+
 // A protocol buffer, field by field.
 std::string varint(std::uint64_t value) {
   std::string out;

@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/text/engine.h"
+#include "atoll/text/sentence_piece_json.h"
 
 namespace atl {
 
@@ -16,6 +17,13 @@ constexpr int kEncoderCache = 15;  // 2^15 words, 2 MiB: fits a core's L2
 constexpr int kOneCallCache = 8;
 constexpr std::string_view kJsonName = "tokenizer.json";
 constexpr std::string_view kModelName = "tokenizer.model";
+
+std::shared_ptr<const text::Engine> sentence_piece(std::string_view content,
+                                                   const text::TextFrame& frame,
+                                                   std::string_view origin) {
+  const text::SentencePieceSpec spec = text::parse_sentence_piece(content, origin);
+  return std::make_shared<const text::Engine>(spec, std::string(content), frame, origin);
+}
 
 }  // namespace
 
@@ -29,10 +37,7 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view
 Tokenizer Tokenizer::from_bytes(std::string_view content, std::string_view file_name,
                                 std::string_view origin) {
   if (file_name == kJsonName) return from_json(content, origin);
-  if (file_name == kModelName) {
-    const text::SentencePieceSpec spec = text::parse_sentence_piece(content, origin);
-    return Tokenizer(std::make_shared<const text::Engine>(spec, std::string(content), origin));
-  }
+  if (file_name == kModelName) return Tokenizer(sentence_piece(content, {}, origin));
   throw user_error("{}: \"{}\" is no tokenizer's file name: {} and {} are", origin, file_name,
                    kJsonName, kModelName);
 }
@@ -48,8 +53,9 @@ Tokenizer Tokenizer::load(const fs::path& path) {
     throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one",
                      path.string(), kJsonName, kModelName);
   }
-  return from_bytes(read_file(file), file.extension() == ".model" ? kModelName : kJsonName,
-                    file.string());
+  if (file.extension() != ".model") return from_json(read_file(file), file.string());
+  return Tokenizer(
+      sentence_piece(read_file(file), text::read_text_frame(file.parent_path()), file.string()));
 }
 
 Tokenizer Tokenizer::from_spec(const text::TokenizerSpec& spec) {
@@ -65,14 +71,10 @@ const std::string& Tokenizer::file_content() const {
   return engine_->file.content;
 }
 
-const std::string& Tokenizer::to_json() const {
-  if (file_name() != kJsonName) {
-    throw user_error(
-        "this tokenizer is a {} (SentencePiece), and a {} is needed here: convert it, for instance "
-        "with save_pretrained of Hugging Face's transformers",
-        file_name(), kJsonName);
-  }
-  return engine_->file.content;
+std::string Tokenizer::to_json() const {
+  if (file_name() == kJsonName) return file_content();
+  return text::sentence_piece_to_json(text::parse_sentence_piece(file_content(), file_name()),
+                                      tokens_before(), tokens_after(), file_name());
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
@@ -105,6 +107,14 @@ std::string_view Tokenizer::token_bytes(std::int32_t id) const {
 
 bool Tokenizer::is_special(std::int32_t id) const {
   return engine_->decoder.is_special(id);
+}
+
+const std::vector<std::int32_t>& Tokenizer::tokens_before() const {
+  return engine_->prefix_ids;
+}
+
+const std::vector<std::int32_t>& Tokenizer::tokens_after() const {
+  return engine_->suffix_ids;
 }
 
 std::optional<std::int32_t> Tokenizer::end_of_text() const {

@@ -26,8 +26,7 @@ struct EncodeOptions {
   /// True: a special token spelled out in the text ("<|endoftext|>") becomes that token. False: it
   /// is encoded like any other text, which is what untrusted text needs.
   bool parse_special = true;
-  /// True: adds the tokens that the file's TemplateProcessing adds (such as <|begin_of_text|>); for
-  /// a tokenizer.model its bos piece, if it has one.
+  /// True: adds tokens_before() and tokens_after() the text (such as <|begin_of_text|>).
   bool add_special = false;
 };
 
@@ -49,7 +48,9 @@ class Tokenizer {
   static Tokenizer from_bytes(std::string_view content, std::string_view file_name,
                               std::string_view origin);
   /// Reads a file (SentencePiece if its name ends in .model), or the tokenizer.json, else the
-  /// tokenizer.model, inside a directory. Throws as from_json, and Error(kUser) when there is none.
+  /// tokenizer.model, inside a directory. Of a tokenizer.model the tokenizer_config.json beside it
+  /// says what add_special adds. Throws as from_json, and Error(kUser) when there is none, or when
+  /// it lacks a token that is to be added.
   static Tokenizer load(const std::filesystem::path& path);
   /// Builds one from its parts, as the trainer makes them; to_json() writes them out.
   static Tokenizer from_spec(const text::TokenizerSpec& spec);
@@ -58,8 +59,9 @@ class Tokenizer {
   const std::string& file_name() const;
   /// That file: byte for byte what was read, or what the trainer made.
   const std::string& file_content() const;
-  /// file_content() of a tokenizer.json. Throws Error(kUser) when the file is a tokenizer.model.
-  const std::string& to_json() const;
+  /// The tokenizer as a tokenizer.json: file_content(), or for a tokenizer.model one that gives the
+  /// same ids for every text. Throws Error(kUser) naming what stands in the way of that.
+  std::string to_json() const;
 
   /// The ids of `text`. For many texts keep a TokenEncoder: it remembers words. Throws Error(kUser)
   /// for a character that has no token where the tokenizer has none for unknown ones.
@@ -79,6 +81,11 @@ class Tokenizer {
   std::string_view token_bytes(std::int32_t id) const;
   /// True for the ids of special added tokens, and of a tokenizer.model's control pieces.
   bool is_special(std::int32_t id) const;
+  /// What EncodeOptions::add_special puts before a text: what the file's TemplateProcessing says;
+  /// for a tokenizer.model what tokenizer_config.json does, else its bos piece if it has one.
+  const std::vector<std::int32_t>& tokens_before() const;
+  /// What it puts after a text: likewise, but for a tokenizer.model nothing unless told to.
+  const std::vector<std::int32_t>& tokens_after() const;
   /// The token that separates documents: a tokenizer.model's eos piece, else the first special
   /// token with one of the usual names
   /// (<|endoftext|>, <|end_of_text|>, </s>, <eos>, ...), else the only special token there is.
