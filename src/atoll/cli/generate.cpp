@@ -73,6 +73,7 @@ std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prom
     for (const std::int32_t token : prompt) {
       if (!tokenizer.is_special(token)) shown += decoder.push(token);
     }
+    shown += decoder.settle();
     if (!options.no_prompt) fmt::print("{}", shown);
   }
   std::int64_t count = 0;

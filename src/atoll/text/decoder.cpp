@@ -60,6 +60,9 @@ Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin)
     tokens_[token.id].bytes = token_text(token.content, false, rules_);
     tokens_[token.id].special = token.special;
   }
+  for (const auto& [token, id] : ids_) {
+    tokens_[id].joins_run_of_bytes = rules_.byte_fallback && byte_of_token(token).has_value();
+  }
   if (rules_.first_removes.empty()) return;
   for (const auto& [token, id] : ids_) {
     if (token.find(rules_.first_removes) == std::string::npos) continue;
@@ -103,7 +106,7 @@ void Decoder::add(std::string_view token, std::int32_t id, std::string bytes,
   if (tokens_[id].exists) {
     throw damaged_error("{}: tokens \"{}\" and another share the id {}", origin, token, id);
   }
-  tokens_[id] = {std::move(bytes), true, false};
+  tokens_[id] = {.bytes = std::move(bytes), .exists = true};
   ids_.emplace(token, id);
 }
 

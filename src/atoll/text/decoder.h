@@ -30,6 +30,12 @@ class Decoder {
   std::string_view bytes(std::int32_t id) const;
   /// True for special added tokens; false for any id that does not exist.
   bool is_special(std::int32_t id) const;
+  /// True for the tokens of single bytes that Hugging Face's library makes text of all together:
+  /// one byte that is wrong spoils its neighbours. Never of a SentencePiece model, whose library
+  /// does not.
+  bool joins_run_of_bytes(std::int32_t id) const {
+    return exists(id) && tokens_[id].joins_run_of_bytes;
+  }
   /// The id of a token as the file spells it.
   std::optional<std::int32_t> id_of(std::string_view token) const;
 
@@ -41,6 +47,11 @@ class Decoder {
         : decoder_(&decoder), strip_left_(decoder.rules_.strip_count) {}
     /// Appends what the next token adds. Throws as bytes().
     void append(std::int32_t id, std::string& out);
+    /// The text has begun otherwise than by a token: the next one loses nothing.
+    void begin() {
+      first_ = false;
+      strip_left_ = 0;
+    }
 
    private:
     const Decoder* decoder_;
@@ -54,6 +65,7 @@ class Decoder {
     bool exists = false;
     bool special = false;
     bool verbatim = false;  // loses nothing at the start of a text
+    bool joins_run_of_bytes = false;
   };
   void add(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
 

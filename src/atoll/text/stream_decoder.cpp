@@ -23,7 +23,29 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
 std::string StreamDecoder::push(std::int32_t id) {
   if (options_.skip_special && tokenizer_.is_special(id)) return {};
+  if (tokenizer_.engine_->decoder.joins_run_of_bytes(id)) {
+    run_.push_back(id);
+    return {};
+  }
+  end_run();
   state_->text.append(id, held_);
+  return release();
+}
+
+void StreamDecoder::end_run() {
+  if (run_.empty()) return;
+  std::string bytes;
+  for (const std::int32_t id : run_) bytes += tokenizer_.token_bytes(id);
+  if (text::valid_utf8_prefix(bytes) == bytes.size()) {
+    for (const std::int32_t id : run_) state_->text.append(id, held_);
+  } else {
+    for (std::size_t i = 0; i < run_.size(); ++i) held_ += text::kReplacementCharacter;
+    state_->text.begin();
+  }
+  run_.clear();
+}
+
+std::string StreamDecoder::release() {
   std::string out;
   std::string_view rest = held_;
   while (!rest.empty()) {
@@ -40,11 +62,17 @@ std::string StreamDecoder::push(std::int32_t id) {
   return out;
 }
 
+std::string StreamDecoder::settle() {
+  end_run();
+  return release();
+}
+
 std::string StreamDecoder::finish() {
-  state_->text = text::Decoder::Text(tokenizer_.engine_->decoder);
-  if (held_.empty()) return {};
+  std::string out = settle();
+  if (!held_.empty()) out += text::kReplacementCharacter;
   held_.clear();
-  return std::string(text::kReplacementCharacter);
+  state_->text = text::Decoder::Text(tokenizer_.engine_->decoder);
+  return out;
 }
 
 }  // namespace atl

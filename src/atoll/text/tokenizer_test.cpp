@@ -11,6 +11,7 @@
 #include "atoll/base/error.h"
 #include "atoll/text/bpe_trainer.h"
 #include "atoll/text/stream_decoder.h"
+#include "atoll/text/testing.h"
 #include "atoll/text/tokenizer_spec.h"
 
 namespace atl {
@@ -182,6 +183,35 @@ TEST(StreamDecoder, ReplacesWhatCannotBecomeACharacter) {
   EXPECT_EQ(stream("\xE4\xB8"), "\uFFFD");                  // unfinished at the end
   EXPECT_EQ(stream("\xF0\x9F\xC3\xA9"), "\uFFFDé");         // resumes at the next character
   EXPECT_EQ(stream("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");  // a surrogate
+}
+
+// The right sides are what the tokenizers library (0.23) decodes these ids to.
+TEST(StreamDecoder, ByteTokensOfARunAreTextTogetherOrNotAtAll) {
+  const Tokenizer tokenizer = Tokenizer::load(text::testing::testdata() / "llama2.json");
+  const auto stream = [&](const std::vector<std::string>& tokens) {
+    StreamDecoder decoder(tokenizer, {.skip_special = true});
+    std::string out;
+    for (const std::string& token : tokens) out += decoder.push(*tokenizer.id_of(token));
+    return out + decoder.finish();
+  };
+  EXPECT_EQ(stream({"<0xE4>", "<0xB8>", "<0xAD>", "a"}), "中a");
+  EXPECT_EQ(stream({"<0xE4>", "<0xB8>", "<0xAD>", "<0xE4>", "a"}), "\uFFFD\uFFFD\uFFFD\uFFFDa");
+  EXPECT_EQ(stream({"a", "<0x41>", "<0xFF>"}), "a\uFFFD\uFFFD");
+  EXPECT_EQ(stream({"<0xE4>", "</s>", "<0xB8>", "<0xAD>"}), "中");  // special tokens are not there
+  EXPECT_EQ(stream({"<0xE4>", "a", "<0xB8>", "<0xAD>"}), "\uFFFDa\uFFFD\uFFFD");
+  EXPECT_EQ(stream({"<0x20>", "<0x41>"}), "A");  // as any first space
+  EXPECT_EQ(stream({"<0x20>", "<0xFF>", "▁"}), "\uFFFD\uFFFD ");
+}
+
+TEST(StreamDecoder, WhatAPromptHoldsBackIsGivenOutBeforeTheRest) {
+  const Tokenizer tokenizer = Tokenizer::load(text::testing::testdata() / "llama2.json");
+  StreamDecoder decoder(tokenizer);
+  for (const char* token : {"<0xE4>", "<0xB8>", "<0xAD>"}) {
+    EXPECT_EQ(decoder.push(*tokenizer.id_of(token)), "");
+  }
+  EXPECT_EQ(decoder.settle(), "中");
+  EXPECT_EQ(decoder.push(*tokenizer.id_of("a")), "a");
+  EXPECT_EQ(decoder.finish(), "");
 }
 
 }  // namespace
