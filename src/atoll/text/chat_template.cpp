@@ -90,9 +90,8 @@ jinja::Dict base_variables(const ChatProgram& program, const ChatOptions& option
   return made;
 }
 
-jinja::Output render_messages(const ChatProgram& program, const jinja::Dict& base,
-                              const jinja::Values& messages, std::size_t count,
-                              bool add_generation_prompt, std::time_t now) {
+jinja::Dict message_variables(const jinja::Dict& base, const jinja::Values& messages,
+                              std::size_t count, bool add_generation_prompt) {
   jinja::Sequence shown;
   shown.items.assign(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count));
   for (const Value& message : shown.items) {
@@ -102,6 +101,13 @@ jinja::Output render_messages(const ChatProgram& program, const jinja::Dict& bas
   set(variables, "messages",
       Value(jinja::List{std::make_shared<const jinja::Sequence>(std::move(shown))}));
   set(variables, "add_generation_prompt", Value(add_generation_prompt));
+  return variables;
+}
+
+jinja::Output render_messages(const ChatProgram& program, const jinja::Dict& base,
+                              const jinja::Values& messages, std::size_t count,
+                              bool add_generation_prompt, std::time_t now) {
+  jinja::Dict variables = message_variables(base, messages, count, add_generation_prompt);
   const jinja::Tree& tree = program.choose(variables);
   return jinja::render(tree, program.origin,
                        Value(std::make_shared<const jinja::Dict>(std::move(variables))), now);

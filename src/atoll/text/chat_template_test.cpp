@@ -155,6 +155,17 @@ TEST(ChatTemplate, TrainsOnAnswersAndTheTokenThatEndsThem) {
   EXPECT_TRUE(chat.render_for_training({kTalk[0]}).trained.empty());
 }
 
+// With a rendering for each answer this takes minutes.
+TEST(ChatTemplate, TrainsOnConversationsOfManyTurns) {
+  const auto chat = ChatTemplate::from_text(kChatMl, "", "", "T");
+  std::vector<ChatMessage> talk;
+  for (int i = 0; i < 5000; ++i) talk.insert(talk.end(), kTalk.begin(), kTalk.end());
+  const TrainingText text = chat.render_for_training(talk);
+  const auto pieces = trained(text);
+  ASSERT_EQ(pieces.size(), 10000U);
+  EXPECT_EQ(pieces.back(), "See you.<|im_end|>");
+}
+
 TEST(ChatTemplate, TrainsOnTheNewlineWhereNothingElseEndsATurn) {
   const auto chat = ChatTemplate::from_text(
       "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

@@ -129,10 +129,13 @@ std::optional<Value> Loop::attribute(Runtime& runtime, const Value& self, const 
   }
   if (name == "last" || name == "nextitem") {
     const bool more = !ahead.empty() || look_ahead();
+    if (watch != nullptr && !more) watch->whole = true;
+    if (watch != nullptr) watch->needs(offset + static_cast<std::size_t>(index0) + 2);
     if (name == "last") return Value(!more);
     return more ? ahead.front() : runtime.undefined("there is no next item");
   }
   if (name == "length" || name == "revindex" || name == "revindex0") {
+    if (watch != nullptr) watch->whole = true;
     while (look_ahead()) {
     }
     const auto rest = static_cast<std::int64_t>(ahead.size());

@@ -77,6 +77,12 @@ std::optional<Value> Runtime::entry(const Value& object, const Value& key) {
   }
   if (!key.is_integral()) return std::nullopt;
   if (object.is_sequence()) {
+    const Sequence& sequence = object.unwatched();
+    const auto size = static_cast<std::int64_t>(sequence.items.size());
+    if (sequence.watch != nullptr && key.integer() >= 0 && key.integer() < size) {
+      sequence.watch->needs(sequence.offset + static_cast<std::size_t>(key.integer()) + 1);
+      return sequence.items[static_cast<std::size_t>(key.integer())];
+    }
     const auto at = position(key.integer(), object.items().size());
     return at.has_value() ? std::optional<Value>(object.items()[*at]) : std::nullopt;
   }
@@ -128,6 +134,18 @@ Value Runtime::item(const Value& object, const Value& key) {
   return undefined("a {} has no element {}", named(object), repr(key));
 }
 
+// What follows the first elements of a watched list is watched as well.
+Value Runtime::rest_of_watched(const Sequence& list, std::size_t start) {
+  const std::size_t first = std::min(start, list.items.size());
+  charge_bytes((list.items.size() - first) * sizeof(Value));
+  Sequence rest{
+      .items = Values(list.items.begin() + static_cast<std::ptrdiff_t>(first), list.items.end()),
+      .depth = list.depth,
+      .watch = list.watch,
+      .offset = list.offset + start};
+  return Value(List{std::make_shared<const Sequence>(std::move(rest))});
+}
+
 Value Runtime::slice(const Value& object, const Value& start, const Value& stop,
                      const Value& step) {
   if (object.is_undefined()) fail_undefined(object);
@@ -136,6 +154,10 @@ Value Runtime::slice(const Value& object, const Value& start, const Value& stop,
   }
   const std::int64_t stride = step.is_none() ? 1 : want_integer(step, "the step of a slice");
   if (stride == 0) fail("the step of a slice cannot be 0");
+  if (object.is(Kind::kList) && object.unwatched().watch != nullptr && stride == 1 &&
+      stop.is_none() && start.is_integral() && start.integer() >= 0) {
+    return rest_of_watched(object.unwatched(), static_cast<std::size_t>(start.integer()));
+  }
   std::vector<std::string_view> letters;
   if (object.is_string()) {
     charge(object.string().size());

@@ -42,6 +42,21 @@ void Runtime::check_size(const std::string& text) const {
   }
 }
 
+Runtime::Mark Runtime::mark() const {
+  Mark mark{.steps = steps_, .bytes = bytes_, .namespaces = {}};
+  for (const Namespace& each : namespaces_) mark.namespaces.push_back(each.attributes);
+  return mark;
+}
+
+void Runtime::restore(Mark mark) {
+  steps_ = mark.steps;
+  bytes_ = mark.bytes;
+  namespaces_.resize(mark.namespaces.size());
+  for (std::size_t i = 0; i < namespaces_.size(); ++i) {
+    namespaces_[i].attributes = std::move(mark.namespaces[i]);
+  }
+}
+
 Value Runtime::text(std::string bytes, bool markup) {
   check_size(bytes);
   charge_bytes(bytes.size());
@@ -72,6 +87,7 @@ Value Runtime::dict(Dict entries) {
 
 Value Runtime::iterator(std::string type, Values items) {
   charge_bytes(items.size() * sizeof(Value) + 64);
+  has_made_iterator_ = true;
   auto made = std::make_shared<Iterator>();
   made->type = std::move(type);
   made->items = std::move(items);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/text/jinja_ast.h"
@@ -133,12 +134,26 @@ class Runtime {
   const Limits& limits() const { return limits_; }
   void charge_bytes(std::size_t bytes);
 
+  /// All that a template can change but variables and macros: what it has used, and its namespaces.
+  struct Mark {
+    std::uint64_t steps = 0;
+    std::size_t bytes = 0;
+    std::vector<Dict> namespaces;
+  };
+  Mark mark() const;
+  /// Takes back everything since `mark`.
+  void restore(Mark mark);
+  std::size_t num_namespaces() const { return namespaces_.size(); }
+  /// Whether there is a generator, of which a template can take elements without a trace.
+  bool has_made_iterator() const { return has_made_iterator_; }
+
  private:
   friend class JsonWriter;
   void append_repr(const Value& value, std::string& out, int depth);
   void append_entries(const Dict& dict, std::string& out, int depth);
   void check_size(const std::string& text) const;
   Value sequence(Values items, bool is_tuple);
+  Value rest_of_watched(const Sequence& list, std::size_t start);
   Value integer_arithmetic(Operation operation, std::int64_t a, std::int64_t b);
   Value float_arithmetic(Operation operation, double a, double b);
   Value repeat(const Value& value, std::int64_t times);
@@ -152,6 +167,7 @@ class Runtime {
   std::uint64_t steps_ = 0;
   std::size_t bytes_ = 0;
   int depth_ = 0;
+  bool has_made_iterator_ = false;
   std::deque<Namespace> namespaces_;  // values point into it; owned here, so that cycles are freed
 };
 
@@ -165,6 +181,8 @@ struct Loop {
   std::optional<Value> previous;
   Value current;
   std::optional<Values> last_changed;
+  Watch* watch = nullptr;  ///< Told what the template asks about elements that are still to come.
+  std::size_t offset = 0;  ///< The first element's place in the list that is watched.
 
   /// Moves one more element that passes the test to `ahead`; false if there is none.
   bool look_ahead();

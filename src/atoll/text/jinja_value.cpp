@@ -77,7 +77,7 @@ std::string_view type_name(const Value& value) {
 }
 
 int depth_of(const Value& value) {
-  if (value.is_sequence()) return value.sequence().depth;
+  if (value.is_sequence()) return value.unwatched().depth;
   if (value.is_dict()) return value.dict().depth;
   if (value.is(Kind::kView)) return value.as<View>().dict->depth + 1;
   if (value.is(Kind::kIterator)) {
@@ -106,8 +106,12 @@ bool truthy(const Value& value) {
     case Kind::kString:
       return !value.string().empty();
     case Kind::kList:
-    case Kind::kTuple:
-      return !value.items().empty();
+    case Kind::kTuple: {
+      const Sequence& sequence = value.unwatched();
+      if (sequence.items.empty()) return !value.items().empty();  // others may follow
+      if (sequence.watch != nullptr) sequence.watch->needs(sequence.offset + 1);
+      return true;
+    }
     case Kind::kDict:
       return !value.dict().entries.empty();
     case Kind::kRange:

@@ -2,6 +2,7 @@
 
 // What a template's expressions have as values: Python's, as far as Jinja templates see them.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -54,10 +55,19 @@ struct Text {
   std::string bytes;    ///< UTF-8.
   bool markup = false;  ///< Went through `safe` or `escape`: what is added to it gets escaped.
 };
+/// What has been looked at of a list whose elements after the first few may yet be others.
+struct Watch {
+  bool whole = false;     ///< Something that depends on all of them.
+  std::size_t least = 0;  ///< Only the first so many, and that there are at least so many.
+
+  void needs(std::size_t count) { least = std::max(least, count); }
+};
 /// The elements of a list or a tuple, which templates cannot change.
 struct Sequence {
   Values items;
-  int depth = 1;  ///< Levels of nesting, bounded so that recursions over a value are.
+  int depth = 1;           ///< Levels of nesting, bounded so that recursions over a value are.
+  Watch* watch = nullptr;  ///< Told of every look, where somebody wants to know.
+  std::size_t offset = 0;  ///< The first element's place in the list that is watched.
 };
 /// A list; a type of its own, so that it differs from a tuple.
 struct List {
@@ -137,7 +147,13 @@ class Value {
   double number() const { return is(Kind::kFloat) ? as<double>() : static_cast<double>(integer()); }
   /// The elements of a list or tuple.
   const Values& items() const { return sequence().items; }
-  const Sequence& sequence() const { return is(Kind::kList) ? *as<List>().of : *as<Tuple>().of; }
+  const Sequence& sequence() const {
+    const Sequence& found = unwatched();
+    if (found.watch != nullptr) found.watch->whole = true;
+    return found;
+  }
+  /// The same for who tells the watch itself, more closely.
+  const Sequence& unwatched() const { return is(Kind::kList) ? *as<List>().of : *as<Tuple>().of; }
   const Dict& dict() const { return *as<std::shared_ptr<const Dict>>(); }
 
  private:
