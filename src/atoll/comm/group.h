@@ -98,6 +98,11 @@ class Group {
 
  private:
   Collective call(Op op, Where where);
+  Collective exchange_call(std::span<const Piece> sends, std::span<const Piece> receives,
+                           Where where);
+  /// Gives the call its number, checks it, counts its bytes.
+  void admit(Collective& collective);
+  void run(Collective collective);
   Work start(Collective collective);
 
   World& world_;
@@ -105,6 +110,7 @@ class Group {
   std::string name_;
   int rank_ = 0;
   std::uint64_t sequence_ = 0;
+  std::uint64_t exchanges_ = 0;  // numbered apart: only some ranks call one
   Traffic traffic_;
 };
 

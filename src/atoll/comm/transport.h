@@ -38,8 +38,12 @@ class Transport {
   /// Carries a collective out in a way of its own, such as reading the others' memory; false when
   /// pieces of exchange() shall do it.
   virtual bool run(const Collective& /*collective*/) { return false; }
+  /// How many bytes one message should have where a collective can choose: enough to be fast, few
+  /// enough that the next is under way while the last is summed.
+  virtual std::size_t piece_bytes() const { return std::size_t{1} << 20; }
   /// This rank ends with an error: whoever waits for it learns that at once, where the backend can
-  /// tell them.
+  /// tell them. May be called while another thread of this rank is in exchange() or run(), which
+  /// then should end.
   virtual void abort(const std::string& /*why*/) noexcept {}
 };
 

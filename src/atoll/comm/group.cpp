@@ -1,0 +1,165 @@
+#include "atoll/comm/group.h"
+
+#include <algorithm>
+
+#include "atoll/base/check.h"
+#include "atoll/comm/call_check.h"
+#include "atoll/comm/world.h"
+
+namespace atl::comm {
+
+Group::Group(World& world, std::vector<int> members, std::string name)
+    : world_(world), members_(std::move(members)), name_(std::move(name)) {
+  const auto self = std::find(members_.begin(), members_.end(), world.rank());
+  ATOLL_CHECK(self != members_.end(), "rank {} makes the group {} and is no member of it",
+              world.rank(), name_);
+  rank_ = static_cast<int>(self - members_.begin());
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    ATOLL_CHECK(members_[i] >= 0 && members_[i] < world.size(), "group {}: no rank {}", name_,
+                members_[i]);
+    ATOLL_CHECK(i == 0 || members_[i - 1] < members_[i], "group {}: members do not ascend", name_);
+  }
+}
+
+Collective Group::call(Op op, Where where) {
+  Collective collective;
+  collective.op = op;
+  collective.members = members_;
+  collective.self = rank_;
+  collective.group = name_;
+  collective.where = where;
+  return collective;
+}
+
+void Group::admit(Collective& collective) {
+  collective.sequence = collective.op == Op::kExchange ? ++exchanges_ : ++sequence_;
+  check_call(collective);
+  if (size() == 1) return;
+  const Bytes moved = bytes_of_call(collective);
+  traffic_.sent += moved.sent;
+  traffic_.received += moved.received;
+  ++traffic_.collectives;
+}
+
+void Group::run(Collective collective) {
+  admit(collective);
+  world_.run(collective);
+}
+
+Work Group::start(Collective collective) {
+  admit(collective);
+  return world_.start(std::move(collective));
+}
+
+namespace {
+
+Collective with_reduction(Collective collective, const Tensor& data, Reduce reduce) {
+  collective.data = data;
+  collective.reduce = reduce;
+  return collective;
+}
+
+Collective with_parts(Collective collective, const Tensor& data,
+                      std::span<const std::int64_t> parts) {
+  collective.data = data;
+  collective.parts.assign(parts.begin(), parts.end());
+  return collective;
+}
+
+Collective with_scatter(Collective collective, const Tensor& data,
+                        std::span<const std::int64_t> parts, const Tensor& result,
+                        const Group::ReduceScatter& how) {
+  collective = with_parts(std::move(collective), data, parts);
+  collective.result = result;
+  collective.reduce = how.reduce;
+  collective.accumulate = how.accumulate;
+  collective.contributors.assign(how.contributors.begin(), how.contributors.end());
+  return collective;
+}
+
+Collective with_root(Collective collective, const Tensor& data, int root) {
+  collective.data = data;
+  collective.root = root;
+  return collective;
+}
+
+}  // namespace
+
+void Group::all_reduce(Tensor data, Reduce reduce, Where where) {
+  run(with_reduction(call(Op::kAllReduce, where), data, reduce));
+}
+
+Work Group::start_all_reduce(Tensor data, Reduce reduce, Where where) {
+  return start(with_reduction(call(Op::kAllReduce, where), data, reduce));
+}
+
+void Group::reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                           const ReduceScatter& how, Where where) {
+  run(with_scatter(call(Op::kReduceScatter, where), data, parts, result, how));
+}
+
+Work Group::start_reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                                 const ReduceScatter& how, Where where) {
+  return start(with_scatter(call(Op::kReduceScatter, where), data, parts, result, how));
+}
+
+void Group::all_gather(Tensor data, std::span<const std::int64_t> parts, Where where) {
+  run(with_parts(call(Op::kAllGather, where), data, parts));
+}
+
+Work Group::start_all_gather(Tensor data, std::span<const std::int64_t> parts, Where where) {
+  return start(with_parts(call(Op::kAllGather, where), data, parts));
+}
+
+void Group::broadcast(Tensor data, int root, Where where) {
+  run(with_root(call(Op::kBroadcast, where), data, root));
+}
+
+Work Group::start_broadcast(Tensor data, int root, Where where) {
+  return start(with_root(call(Op::kBroadcast, where), data, root));
+}
+
+void Group::all_to_all(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                       std::span<const std::int64_t> result_parts, Where where) {
+  Collective collective = with_parts(call(Op::kAllToAll, where), data, parts);
+  collective.result = result;
+  collective.result_parts.assign(result_parts.begin(), result_parts.end());
+  run(std::move(collective));
+}
+
+Collective Group::exchange_call(std::span<const Piece> sends, std::span<const Piece> receives,
+                                Where where) {
+  Collective collective = call(Op::kExchange, where);
+  collective.sends.assign(sends.begin(), sends.end());
+  collective.receives.assign(receives.begin(), receives.end());
+  return collective;
+}
+
+void Group::exchange(std::span<const Piece> sends, std::span<const Piece> receives, Where where) {
+  run(exchange_call(sends, receives, where));
+}
+
+Work Group::start_exchange(std::span<const Piece> sends, std::span<const Piece> receives,
+                           Where where) {
+  return start(exchange_call(sends, receives, where));
+}
+
+void Group::send(Tensor data, int to, Where where) {
+  const Piece piece{to, data};
+  exchange({&piece, 1}, {}, where);
+}
+
+void Group::recv(Tensor data, int from, Where where) {
+  const Piece piece{from, data};
+  exchange({}, {&piece, 1}, where);
+}
+
+void Group::barrier(Where where) {
+  run(call(Op::kBarrier, where));
+}
+
+std::vector<std::int64_t> Group::even_parts(std::int64_t n, std::int64_t multiple) const {
+  return comm::even_parts(n, size(), multiple);
+}
+
+}  // namespace atl::comm

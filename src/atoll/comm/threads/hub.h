@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "atoll/comm/call_header.h"
+#include "atoll/comm/collective.h"
+#include "atoll/comm/wait_word.h"
+
+namespace atl::comm {
+
+/// What one rank sends another: still in the sender's memory, for the receiver to copy.
+struct Letter {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  std::optional<Spec> spec;  ///< where it is a tensor
+};
+
+/// Letters from one rank to one other, in order.
+struct Mailbox {
+  std::mutex mutex;
+  std::deque<Letter> letters;  // guarded by mutex
+  std::atomic<std::uint64_t> num_posted{0};
+  std::atomic<std::uint64_t> num_taken{0};
+};
+
+/// What a rank shows to the others.
+struct alignas(128) RankState {
+  WaitWord news;                           ///< changes when something this rank may wait for has
+  std::atomic<std::uint32_t> touching{0};  ///< 1 while it reads or writes memory of others
+  std::atomic<bool> ended{false};          ///< it makes no more calls
+  const Collective* call = nullptr;  ///< what it is in, between its first meeting and its last
+  std::mutex mutex;                  ///< guards what follows for those who do not meet it in `call`
+  CallHeader header;                 ///< of its last call
+  bool in_call = false;              ///< the last call still runs
+};
+
+/// Where the ranks of run_threads meet.
+class Hub {
+ public:
+  Hub(int size, double timeout_s);
+
+  int size() const { return size_; }
+  double timeout_s() const { return timeout_s_; }
+  RankState& rank(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  /// How often `from` has met `with`. Two ranks are in the same call when both count the same.
+  std::atomic<std::uint64_t>& meetings(int from, int with) {
+    return meetings_[index(from, with)].count;
+  }
+  Mailbox& mailbox(int from, int to) { return mailboxes_[index(from, to)]; }
+
+  /// Ends all collectives, now and later, because `rank` has failed; the first call counts.
+  void abort(int rank, const std::string& why) noexcept;
+  bool aborted() const { return aborted_.load(std::memory_order_seq_cst); }
+  /// Once aborted: who, and why.
+  int aborted_by() const { return aborted_by_; }
+  const std::string& why() const { return why_; }
+  /// `rank` makes no more calls.
+  void end(int rank) noexcept;
+
+ private:
+  struct alignas(64) Count {
+    std::atomic<std::uint64_t> count{0};
+  };
+
+  std::size_t index(int from, int to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) +
+           static_cast<std::size_t>(to);
+  }
+  void wake_all() noexcept;
+
+  int size_;
+  double timeout_s_;
+  std::unique_ptr<RankState[]> ranks_;
+  std::unique_ptr<Count[]> meetings_;
+  std::unique_ptr<Mailbox[]> mailboxes_;
+  std::mutex mutex_;
+  std::atomic<bool> aborted_{false};
+  int aborted_by_ = -1;
+  std::string why_;
+};
+
+}  // namespace atl::comm

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "atoll/comm/threads/hub.h"
+
+namespace atl::comm {
+
+/// One rank at the hub: how it waits for the others and lets them know.
+class Presence {
+ public:
+  Presence(Hub& hub, int rank);
+  ~Presence();
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+  Hub& hub() const { return hub_; }
+  int rank() const { return rank_; }
+  RankState& state() const { return hub_.rank(rank_); }
+
+  /// Shows what this rank calls; `collective` must stay until leave() or give_up().
+  void enter(const Collective& collective);
+  void leave();
+  /// Returns when all members have come to the same meeting.
+  void meet(const Collective& collective);
+  /// Returns once missing(), which names a rank that this one waits for, is -1. Throws PeerError
+  /// when that rank has ended, is not here within the timeout, or when any has given up.
+  void wait_for(const std::function<int()>& missing);
+  /// Tells all others, and returns when none touches memory of this rank any more.
+  void give_up(const std::string& why) noexcept;
+  /// "its last call was all_reduce #17 ...".
+  std::string last_call_of(int rank) const;
+
+  /// While it lives, this rank may read and write memory that the others have shown: who gives up
+  /// waits for it. Throws PeerError when one has given up before.
+  class Touch {
+   public:
+    explicit Touch(Presence& presence);
+    ~Touch();
+    Touch(const Touch&) = delete;
+    Touch& operator=(const Touch&) = delete;
+
+   private:
+    std::atomic<std::uint32_t>& word_;
+  };
+
+ private:
+  void sleep_for(const std::function<int()>& missing);
+  [[noreturn]] void throw_aborted() const;
+
+  Hub& hub_;
+  int rank_;
+  bool crowded_;                    // more ranks than CPUs: spinning would take them from others
+  std::chrono::microseconds spin_;  // before it sleeps
+};
+
+}  // namespace atl::comm

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+
+#include "atoll/comm/threads/presence.h"
+#include "atoll/comm/transport.h"
+
+namespace atl::comm {
+
+/// One rank among threads of a process. The ranks read and write each other's memory directly: a
+/// collective is a meeting, in which calls are compared, the work, and a second meeting, after
+/// which nobody touches anybody's memory any more.
+///
+/// Bytes that a rank reads and writes, m = bytes of data, n = ranks; none are copied in between:
+///   all_reduce      reads 1 / n of each rank's data and writes the sums back to all: 2 m
+///   reduce_scatter  the same, but writes only its own part: m + m / n
+///   all_gather      2 (n - 1) / n m
+class ThreadsTransport final : public Transport {
+ public:
+  /// Of `rank` among those of the hub, which must outlive it.
+  ThreadsTransport(Hub& hub, int rank) : presence_(hub, rank) {}
+
+  int rank() const override { return presence_.rank(); }
+  int size() const override { return presence_.hub().size(); }
+  std::string name() const override { return "threads"; }
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+  bool run(const Collective& collective) override;
+  void abort(const std::string& why) noexcept override;
+
+ private:
+  void carry_out(const Collective& collective);
+  void exchange_tensors(const Collective& collective);
+  void compare(const Collective& collective);
+  void work(const Collective& collective);
+  /// What another member of the group shows.
+  const Collective& of(const Collective& collective, int member);
+  void all_reduce(const Collective& collective);
+  void reduce_scatter(const Collective& collective);
+  void all_gather(const Collective& collective);
+  void broadcast(const Collective& collective);
+  void all_to_all(const Collective& collective);
+
+  Presence presence_;
+};
+
+}  // namespace atl::comm

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "atoll/comm/collective.h"
+#include "atoll/comm/failure.h"
+#include "atoll/comm/work.h"
+
+namespace atl::comm {
+
+/// A collective in the worker's queue and, later, how it ended.
+struct Work::State {
+  Collective collective;
+  std::uint64_t number = 0;        ///< in the record
+  std::optional<Failure> failure;  ///< may be read once `done`
+  std::atomic<std::uint32_t> done{0};
+};
+
+/// Carries out started collectives, in the order of the calls, on a thread of its own that is made
+/// when the first arrives.
+class Worker {
+ public:
+  using Action = std::function<void(const Collective& collective, std::uint64_t number)>;
+
+  explicit Worker(Action action) : action_(std::move(action)) {}
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// Whether nothing is queued or runs, and all Works know.
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  /// Whether everything has been done that was queued; idle() follows.
+  bool finished() const { return unfinished_.load(std::memory_order_acquire) == 0; }
+  Work push(Collective collective, std::uint64_t number);
+  /// Returns when it is idle.
+  void wait_idle();
+
+ private:
+  void loop();
+  void carry_out(Work::State& state);
+
+  Action action_;
+  // Counted down before a Work is done, and after: who has waited for the last Work sees nothing
+  // unfinished, and who sees nothing pending finds every Work done.
+  std::atomic<std::uint32_t> unfinished_{0};
+  std::atomic<std::uint32_t> pending_{0};
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<std::shared_ptr<Work::State>> queue_;  // shared with the caller's Work
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace atl::comm

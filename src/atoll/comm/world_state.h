@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "atoll/comm/failure.h"
+#include "atoll/comm/worker.h"
+#include "atoll/comm/world.h"
+
+namespace atl::comm {
+
+/// What a World is made of.
+struct World::State {
+  State(std::unique_ptr<Transport> a_transport, const WorldOptions& the_options);
+
+  /// Throws what an earlier collective failed with: ranks that missed one cannot go on together.
+  void check_whole();
+  /// Whether a collective has failed.
+  bool broken();
+  void carry_out(const Collective& collective, std::uint64_t number);
+  void move_bytes(const Collective& collective);
+
+  std::unique_ptr<Transport> transport;
+  WorldOptions options;
+  Recorder recorder;
+  bool reports = true;
+  std::mutex mutex;
+  std::optional<Failure> failure;  // guarded by mutex
+  std::unique_ptr<Group> all;
+  Worker worker;  // last: its thread uses the others
+};
+
+}  // namespace atl::comm
