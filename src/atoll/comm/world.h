@@ -27,6 +27,8 @@ class PeerError : public Error {
 struct WorldOptions {
   /// A collective that is not done after so long ends with an error that names who was missing.
   double timeout_s = 300;
+  /// Ranks on this rank's host, this one among them; 0: all of them.
+  int local_ranks = 0;
 };
 
 /// All ranks of one island, as one of them sees them. Owns the transport, the thread on which
