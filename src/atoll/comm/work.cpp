@@ -6,12 +6,12 @@ namespace atl::comm {
 
 void Work::wait() {
   if (state_ == nullptr) return;
-  state_->done.wait(0, std::memory_order_acquire);
-  if (state_->failure) state_->failure->raise();
+  state_->started->wait();
+  if (state_->started->failure) state_->started->failure->raise();
 }
 
 bool Work::done() const {
-  return state_ == nullptr || state_->done.load(std::memory_order_acquire) != 0;
+  return state_ == nullptr || state_->started->done.load(std::memory_order_acquire) != 0;
 }
 
 }  // namespace atl::comm

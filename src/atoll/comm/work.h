@@ -5,7 +5,8 @@
 namespace atl::comm {
 
 /// A collective that was started and runs beside the caller. The tensors it was given must stay
-/// as they are until wait() has returned.
+/// as they are until wait() has returned. The end of the last copy waits too, without throwing, so
+/// that an exception cannot free memory which is still being read.
 class Work {
  public:
   struct State;
@@ -18,7 +19,7 @@ class Work {
   bool done() const;
 
  private:
-  std::shared_ptr<State> state_;  // shared with the thread that does the work
+  std::shared_ptr<State> state_;  // shared by the copies
 };
 
 }  // namespace atl::comm

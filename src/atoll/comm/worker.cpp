@@ -14,18 +14,18 @@ Worker::~Worker() {
 }
 
 Work Worker::push(Collective collective, std::uint64_t number) {
-  auto state = std::make_shared<Work::State>();
-  state->collective = std::move(collective);
-  state->number = number;
+  auto started = std::make_shared<Started>();
+  started->collective = std::move(collective);
+  started->number = number;
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-    queue_.push_back(state);
+    queue_.push_back(started);
     unfinished_.fetch_add(1, std::memory_order_relaxed);
     pending_.fetch_add(1, std::memory_order_relaxed);
   }
   arrived_.notify_one();
-  return Work(std::move(state));
+  return Work(std::shared_ptr<Work::State>(new Work::State{std::move(started)}));
 }
 
 void Worker::wait_idle() {
@@ -38,7 +38,7 @@ void Worker::wait_idle() {
 
 void Worker::loop() {
   for (;;) {
-    std::shared_ptr<Work::State> next;
+    std::shared_ptr<Started> next;
     {
       std::unique_lock lock(mutex_);
       arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
@@ -50,15 +50,15 @@ void Worker::loop() {
   }
 }
 
-void Worker::carry_out(Work::State& state) {
+void Worker::carry_out(Started& started) {
   try {
-    action_(state.collective, state.number);
+    action_(started.collective, started.number);
   } catch (...) {
-    state.failure = Failure::current();
+    started.failure = Failure::current();
   }
   unfinished_.fetch_sub(1, std::memory_order_release);
-  state.done.store(1, std::memory_order_release);
-  state.done.notify_all();
+  started.done.store(1, std::memory_order_release);
+  started.done.notify_all();
   pending_.fetch_sub(1, std::memory_order_release);
   pending_.notify_all();
 }

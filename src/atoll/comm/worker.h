@@ -17,11 +17,19 @@
 namespace atl::comm {
 
 /// A collective in the worker's queue and, later, how it ended.
-struct Work::State {
+struct Started {
   Collective collective;
   std::uint64_t number = 0;        ///< in the record
   std::optional<Failure> failure;  ///< may be read once `done`
   std::atomic<std::uint32_t> done{0};
+
+  void wait() { done.wait(0, std::memory_order_acquire); }
+};
+
+/// What the copies of a Work share.
+struct Work::State {
+  std::shared_ptr<Started> started;  // shared with the worker
+  ~State() { started->wait(); }
 };
 
 /// Carries out started collectives, in the order of the calls, on a thread of its own that is made
@@ -45,7 +53,7 @@ class Worker {
 
  private:
   void loop();
-  void carry_out(Work::State& state);
+  void carry_out(Started& started);
 
   Action action_;
   // Counted down before a Work is done, and after: who has waited for the last Work sees nothing
@@ -54,7 +62,7 @@ class Worker {
   std::atomic<std::uint32_t> pending_{0};
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::shared_ptr<Work::State>> queue_;  // shared with the caller's Work
+  std::deque<std::shared_ptr<Started>> queue_;  // shared with the caller's Work
   bool stopping_ = false;
   std::thread thread_;
 };
