@@ -1,0 +1,61 @@
+#pragma once
+
+// Gloo's headers forget <stdexcept>.
+#include <stdexcept>
+//
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "atoll/comm/gloo/world.h"
+#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/shared/network.h"
+
+namespace atl::comm::gloo_net {
+
+/// Messages through Gloo's unbound buffers over TCP, which a thread of Gloo's moves.
+class GlooNetwork : public Network {
+ public:
+  GlooNetwork(const GlooOptions& gloo, double timeout_s);
+  ~GlooNetwork() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string name() const override { return "gloo"; }
+  std::size_t piece_bytes() const override;
+  void post(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+  void progress() override {}
+  void finish() override;
+  void give_up(int rank, const std::string& why) noexcept override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Message {
+    int peer = 0;
+    bool sends = false;
+    std::size_t bytes = 0;
+    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+  };
+
+  void connect(const GlooOptions& gloo, const std::string& gathering);
+  void add(bool sends, int peer, void* data, std::size_t bytes, std::uint64_t slot);
+  void wait_for(Message& message, Clock::time_point deadline);
+  [[noreturn]] void lose(int rank, const std::string& why);
+  void say_goodbye();
+
+  int rank_, size_;
+  double timeout_s_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::string failure_key_;  // at the rendezvous: the first thing that went wrong
+  std::unique_ptr<::gloo::rendezvous::Context> context_;
+  std::vector<Message> messages_;
+  std::mutex mutex_;  // of messages_ and ending_, which give_up() may see from another thread
+  bool ending_ = false;
+};
+
+}  // namespace atl::comm::gloo_net

@@ -1,0 +1,175 @@
+#include "atoll/comm/mpi/network.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <set>
+#include <thread>
+
+#include "atoll/comm/world.h"
+
+namespace atl::comm::mpi {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kLongest = std::size_t{1} << 30;
+constexpr std::size_t kSends = ~std::size_t{0};
+constexpr int kTag = 1, kNoteTag = 2;
+// Polls before the core is given away for a while: MPI has no wait with a timeout.
+constexpr int kPolls = 2000;
+constexpr auto kNap = std::chrono::microseconds(50);
+// How long a rank that ends tries to tell the others.
+constexpr auto kLastWords = std::chrono::milliseconds(500);
+
+}  // namespace
+
+MpiNetwork::MpiNetwork(std::shared_ptr<Session> session, double timeout_s)
+    : session_(std::move(session)), timeout_s_(timeout_s) {
+  // A communicator of our own: nobody else's messages can match ours.
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  check(MPI_Irecv(&note_, sizeof(note_), MPI_BYTE, MPI_ANY_SOURCE, kNoteTag, comm_, &note_request_),
+        "MPI_Irecv");
+}
+
+MpiNetwork::~MpiNetwork() {
+  // An exception on its way out is an error that the others do not know of, and MPI_Finalize waits
+  // for them.
+  if (failed_ || open_ != 0 || std::uncaught_exceptions() > 0) {
+    session_->abandon();
+    return;
+  }
+  MPI_Cancel(&note_request_);
+  MPI_Wait(&note_request_, MPI_STATUS_IGNORE);
+  MPI_Comm_free(&comm_);
+}
+
+void MpiNetwork::add(bool sends, int peer, std::byte* data, std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes; done += kLongest) {
+    const std::size_t piece = std::min(kLongest, bytes - done);
+    const int count = static_cast<int>(piece);
+    MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+    if (sends) {
+      check(MPI_Isend(data + done, count, MPI_BYTE, peer, kTag, comm_, &request), "MPI_Isend");
+    } else {
+      check(MPI_Irecv(data + done, count, MPI_BYTE, peer, kTag, comm_, &request), "MPI_Irecv");
+    }
+    peers_.push_back(peer);
+    expected_.push_back(sends ? kSends : piece);
+    ++open_;
+  }
+}
+
+void MpiNetwork::post(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  const std::lock_guard lock(mutex_);
+  requests_.clear();
+  peers_.clear();
+  expected_.clear();
+  for (const Incoming& in : incoming)
+    add(false, in.from, static_cast<std::byte*>(in.data), in.bytes);
+  for (const Outgoing& out : outgoing)
+    add(true, out.to, static_cast<std::byte*>(const_cast<void*>(out.data)), out.bytes);
+  indices_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+}
+
+bool MpiNetwork::test() {
+  if (open_ == 0) return true;
+  int done = 0;
+  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &done,
+                                indices_.data(), statuses_.data());
+  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) check(code, "MPI_Testsome");
+  for (int i = 0; i < done; ++i) {
+    const auto index = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
+    const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+    --open_;
+    const int peer = peers_[index];
+    if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR == MPI_ERR_TRUNCATE) {
+      failed_ = true;
+      throw PeerError(peer, fmt::format("rank {} sends more bytes than the {} that this rank "
+                                        "expects",
+                                        peer, expected_[index]));
+    }
+    if (code == MPI_ERR_IN_STATUS) check(status.MPI_ERROR, "MPI_Testsome");
+    if (expected_[index] == kSends) continue;
+    int count = 0;
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    if (static_cast<std::size_t>(count) == expected_[index]) continue;
+    failed_ = true;
+    throw PeerError(peer, fmt::format("rank {} sends {} bytes where this rank expects {}", peer,
+                                      count, expected_[index]));
+  }
+  return open_ == 0;
+}
+
+void MpiNetwork::check_notes() {
+  const std::lock_guard lock(mutex_);
+  int come = 0;
+  check(MPI_Test(&note_request_, &come, MPI_STATUS_IGNORE), "MPI_Test");
+  if (come == 0) return;
+  failed_ = true;
+  throw PeerError(note_.rank, std::string(note_.text, ::strnlen(note_.text, sizeof(note_.text))));
+}
+
+void MpiNetwork::progress() {
+  test_alone();
+}
+
+bool MpiNetwork::test_alone() {
+  const std::lock_guard lock(mutex_);
+  return test();
+}
+
+void MpiNetwork::finish() {
+  const auto start = Clock::now();
+  for (int polls = 1; !test_alone(); ++polls) {
+    if (polls % 64 != 0) {
+      ::sched_yield();
+      continue;
+    }
+    if (ending_) throw PeerError(rank_, "this rank ends with an error");
+    check_notes();
+    if (std::chrono::duration<double>(Clock::now() - start).count() > timeout_s_) time_out();
+    if (polls > kPolls) std::this_thread::sleep_for(kNap);
+  }
+}
+
+void MpiNetwork::time_out() {
+  std::set<int> missing;
+  for (std::size_t i = 0; i < requests_.size(); ++i)
+    if (requests_[i] != MPI_REQUEST_NULL) missing.insert(peers_[i]);
+  failed_ = true;
+  throw PeerError(*missing.begin(),
+                  fmt::format("rank{} {} did not answer within {} s", missing.size() > 1 ? "s" : "",
+                              fmt::join(missing, ", "), timeout_s_));
+}
+
+void MpiNetwork::give_up(int rank, const std::string& why) noexcept {
+  // Not MPI_Abort, which ends this process before it can say anything: the others get a note, end
+  // by themselves, and mpirun ends those that do not.
+  failed_ = true;
+  ending_ = true;
+  const std::lock_guard lock(mutex_);
+  Note note = {rank, {}};
+  std::memcpy(note.text, why.data(), std::min(why.size(), sizeof(note.text) - 1));
+  std::vector<MPI_Request> requests;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    MPI_Isend(&note, sizeof(note), MPI_BYTE, peer, kNoteTag, comm_,
+              &requests.emplace_back(MPI_REQUEST_NULL));
+  }
+  const auto end = Clock::now() + kLastWords;
+  int done = 0;
+  while (done == 0 && Clock::now() < end) {
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace atl::comm::mpi

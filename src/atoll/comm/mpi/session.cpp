@@ -1,0 +1,54 @@
+#include "atoll/comm/mpi/session.h"
+
+#include <mutex>
+
+namespace atl::comm::mpi {
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw make_error(ErrorKind::kInternal, "{} failed: {}", call,
+                   std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+std::shared_ptr<Session> Session::get() {
+  // MPI keeps one state per process and can be begun once; this says who still uses it.
+  static std::mutex mutex;
+  static std::weak_ptr<Session> open;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Session> session = open.lock();
+  if (!session) open = session = std::make_shared<Session>();
+  return session;
+}
+
+Session::Session() {
+  int begun = 0, ended = 0;
+  MPI_Finalized(&ended);
+  if (ended != 0)
+    throw user_error(
+        "MPI has ended in this process, and it can begin only once; keep one World "
+        "over mpi open for as long as another may be needed");
+  MPI_Initialized(&begun);
+  int level = MPI_THREAD_SINGLE;
+  if (begun != 0) {
+    check(MPI_Query_thread(&level), "MPI_Query_thread");
+  } else {
+    // Our threads take turns: the one that calls, and the one of started collectives.
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+    ours_ = true;
+  }
+  if (level < MPI_THREAD_SERIALIZED)
+    throw user_error(
+        "this MPI was built without threads (level {}); atoll needs "
+        "MPI_THREAD_SERIALIZED: use another MPI or --backend=gloo",
+        level);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+Session::~Session() {
+  if (ours_ && !abandoned_) MPI_Finalize();
+}
+
+}  // namespace atl::comm::mpi

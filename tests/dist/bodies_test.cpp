@@ -1,0 +1,175 @@
+// What the ranks do that the tests here start; see run_rank.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "atoll/comm/gloo/world.h"
+#include "atoll/comm/mpi/world.h"
+#include "atoll/comm/testing/suite.h"
+#include "processes.h"
+
+namespace atl::dist {
+
+namespace {
+
+using namespace atl::comm;
+
+struct Rank {
+  std::string backend;  // "mpi", "mpi-alone", "gloo", "gloo-tcp"
+  double timeout_s = 60;
+  GlooOptions gloo;
+
+  std::unique_ptr<World> open() const {
+    WorldOptions options;
+    options.timeout_s = timeout_s;
+    if (backend.starts_with("mpi")) return open_mpi(options, {backend == "mpi"});
+    return open_gloo(gloo, options);
+  }
+};
+
+// Says what was seen, on a line that a test looks for.
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
+  std::fflush(stdout);
+}
+
+void loop_for_ever(World& world) {
+  std::vector<float> data(1 << 20, 1.0f);
+  for (;;) {
+    world.all().all_reduce(comm::test::view(data));
+    world.all().barrier();
+  }
+}
+
+void suite(const Rank& rank) {
+  const auto world = rank.open();
+  comm::test::check_collectives(*world);
+  // Long enough for many pieces and turns of the lanes, and odd.
+  comm::test::check_all_reduce<float>(world->all(), 3'000'001, 5, Reduce::kSum);
+  comm::test::check_broadcast<float>(world->all(), 1'500'001, 6);
+  say("suite passed");
+}
+
+// One of them is killed while all are in a collective.
+void killed(const Rank& rank) {
+  const auto world = rank.open();
+  world->all().barrier();
+  std::thread killer;
+  if (world->rank() == 1) {
+    killer = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      ::raise(SIGKILL);
+    });
+    killer.detach();
+  }
+  loop_for_ever(*world);
+}
+
+void stopped(const Rank& rank) {
+  const auto world = rank.open();
+  world->all().barrier();
+  std::vector<float> data(1000);
+  world->all().all_reduce(comm::test::view(data));
+  if (world->rank() == 1) ::raise(SIGSTOP);
+  loop_for_ever(*world);
+}
+
+void mismatched(const Rank& rank) {
+  const auto world = rank.open();
+  std::vector<float> data(60);
+  world->all().all_reduce(comm::test::view(data));
+  if (world->rank() == 1) {
+    world->all().broadcast(comm::test::view(data), 0);
+  } else {
+    world->all().all_reduce(comm::test::view(data));
+  }
+}
+
+void wrong_size(const Rank& rank) {
+  const auto world = rank.open();
+  std::vector<float> data(60);
+  if (world->rank() == 0) world->all().send(Tensor(data.data(), {Dtype::kF32, {60}}), 1);
+  if (world->rank() == 1) world->all().recv(Tensor(data.data(), {Dtype::kF32, {40}}), 0);
+  world->all().barrier();
+}
+
+void aborted(const Rank& rank) {
+  const auto world = rank.open();
+  world->all().barrier();
+  if (world->rank() == 1) {
+    world->abort("its file is missing");
+    throw user_error("its file is missing");
+  }
+  loop_for_ever(*world);
+}
+
+// One leaves without a word, though the others still call.
+void left(const Rank& rank) {
+  const auto world = rank.open();
+  world->all().barrier();
+  if (world->rank() == 1) return;
+  loop_for_ever(*world);
+}
+
+// Survivors gather again, with the ranks that are left.
+void regrouped(const Rank& rank) {
+  {
+    const auto world = rank.open();
+    world->all().barrier();
+    if (world->rank() == 1) ::raise(SIGKILL);
+    try {
+      loop_for_ever(*world);
+    } catch (const PeerError& error) {
+      say("lost {}", error.rank());
+    }
+  }
+  Rank again = rank;
+  again.gloo.generation = 1;
+  again.gloo.size -= 1;
+  again.gloo.rank -= again.gloo.rank > 1 ? 1 : 0;
+  const auto world = again.open();
+  comm::test::check_all_reduce<float>(world->all(), 1001, 5, Reduce::kSum);
+  say("regrouped {} of {}", world->rank(), world->size());
+}
+
+}  // namespace
+
+int run_rank(const std::vector<std::string>& arguments) {
+  const std::map<std::string, std::function<void(const Rank&)>> bodies = {
+      {"suite", suite},
+      {"killed", killed},
+      {"stopped", stopped},
+      {"mismatched", mismatched},
+      {"wrong_size", wrong_size},
+      {"aborted", aborted},
+      {"left", left},
+      {"regrouped", regrouped}};
+  Rank rank;
+  rank.backend = arguments.at(0);
+  rank.timeout_s = std::stod(arguments.at(2));
+  if (arguments.size() > 3) {
+    rank.gloo.rank = std::stoi(arguments.at(3));
+    rank.gloo.size = std::stoi(arguments.at(4));
+    rank.gloo.rendezvous = arguments.at(5);
+    rank.gloo.shared_memory = rank.backend == "gloo";
+  }
+  try {
+    bodies.at(arguments.at(1))(rank);
+    return 0;
+  } catch (const PeerError& error) {
+    say("peer {}: {}", error.rank(), error.what());
+    return 1;
+  } catch (const Error& error) {
+    say("error: {}", error.what());
+    return error.exit_code();
+  }
+}
+
+}  // namespace atl::dist

@@ -1,0 +1,53 @@
+#pragma once
+
+// Processes that play ranks: this test program again, with arguments that say which.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace atl::dist {
+
+/// What a process ended with.
+struct Ended {
+  int exit_code = -1;  ///< of one that exited
+  int signal = 0;      ///< of one that was killed
+  std::string output;  ///< standard output and standard error
+  double seconds = 0;  ///< after the start
+};
+
+/// Some processes that run at the same time. Those that are left are killed with the object.
+class Processes {
+ public:
+  Processes() = default;
+  ~Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  /// Starts one; returns its place.
+  int start(const std::vector<std::string>& command);
+  void signal(int place, int signal);
+  /// Waits for one, at most so long; then it is killed, which shows in its signal.
+  const Ended& wait(int place, double timeout_s = 60);
+  int size() const { return static_cast<int>(all_.size()); }
+
+ private:
+  struct Process {
+    int pid = -1;
+    int output = -1;  // a file without a name
+    bool ended = false;
+    std::chrono::steady_clock::time_point start;
+    Ended result;
+  };
+  std::vector<Process> all_;
+};
+
+/// The path of this program.
+std::string own_program();
+/// Whether a program of that name is in PATH.
+bool has_program(const std::string& name);
+
+/// What a rank does; runs in a process of its own. `arguments`: those behind "--rank".
+int run_rank(const std::vector<std::string>& arguments);
+
+}  // namespace atl::dist
