@@ -30,6 +30,7 @@ struct IslandEnd {
   std::vector<RankEnd> ranks;  ///< in the order in which they ended
   std::int64_t step = -1;      ///< the last step that any told of; -1: none
   int stop_signal = 0;         ///< SIGINT or SIGTERM that was passed on to them
+  bool was_wanted = false;     ///< it was IslandOptions::wants_to_stop that asked for it, no signal
 };
 
 /// What is to be made of it.

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "atoll/cli/launch_island.h"
+#include "atoll/cli/launch_members.h"
+#include "atoll/comm/rendezvous.h"
+
+namespace atl::cli {
+
+/// Starts the same call on so many ranks as often as needed.
+class Generations {
+ public:
+  /// `backend` is "gloo" or "mpi". For gloo it serves a rendezvous: at `rendezvous`
+  /// ("tcp://HOST:PORT") or, when that is empty, on a free port of this host, which other hosts
+  /// reach by its name when `has_remote`. Throws Error(kUser) when this binary has no such backend,
+  /// mpirun is missing or the port cannot be had.
+  Generations(std::string backend, TrainCall call, const std::string& rendezvous, bool has_remote);
+
+  /// Runs one generation, with a rank on each of `hosts` (empty: this one), to its end.
+  IslandEnd run(const std::vector<std::string>& hosts, const IslandOptions& options,
+                SignalTap& signals);
+
+ private:
+  std::string backend_;
+  TrainCall call_;
+  std::unique_ptr<comm::RendezvousServer> server_;
+  int generation_ = 0;
+};
+
+/// Turns the end of an island into that of this process: the exit code when it is done or was
+/// stopped; otherwise throws the cause as an Error of one line (kUser for a mistake).
+int finish(const Verdict& verdict);
+
+/// Host and port of "tcp://HOST:PORT" ("::1" of "tcp://[::1]:80"). Throws Error(kUser) for anything
+/// else.
+std::pair<std::string, int> split_address(const std::string& address);
+
+}  // namespace atl::cli

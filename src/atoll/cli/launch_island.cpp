@@ -1,0 +1,276 @@
+#include "atoll/cli/launch_island.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <set>
+
+#include "atoll/cli/launch_mpirun.h"
+
+namespace atl::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kTold = "error: ";  // by what could not even become a rank
+
+ChildOptions options_of(const Member& member) {
+  const bool first = member.rank == 0;
+  switch (member.reach) {
+    case Reach::kHere:
+      return {.argv = member.argv,
+              .shows_output = first,
+              .shows_errors = first,
+              .has_report_pipe = true};
+    case Reach::kSsh:
+      return {.argv = member.argv, .shows_output = first, .has_input = true};
+    case Reach::kMpirun:
+      // Asked politely, mpirun ends its ranks too.
+      return {.argv = member.argv, .shows_output = true, .death_signal = SIGTERM};
+  }
+  return {};
+}
+
+struct Running {
+  Member member;
+  Child child;
+  LineReader errors, reports;
+  std::string last_words;
+
+  explicit Running(const Member& what) : member(what), child(options_of(what)) {}
+};
+
+class Island {
+ public:
+  Island(const std::vector<Member>& members, const IslandOptions& options, SignalTap& signals)
+      : options_(options), signals_(signals), asks_at_(Clock::now() + options.ask_every) {
+    ranks_.reserve(members.size());
+    for (const Member& member : members) ranks_.emplace_back(member);
+  }
+
+  IslandEnd run() {
+    while (num_running() > 0) {
+      wait();
+      while (const int signal = signals_.next()) pass_on(signal);
+      for (Running& rank : ranks_) listen(rank);
+      for (Running& rank : ranks_) {
+        int status = 0;
+        if (rank.child.running() && rank.child.reap(status)) note_end(rank, status);
+      }
+      keep_time();
+    }
+    return std::move(end_);
+  }
+
+ private:
+  std::size_t num_running() const {
+    return static_cast<std::size_t>(std::count_if(
+        ranks_.begin(), ranks_.end(), [](const Running& rank) { return rank.child.running(); }));
+  }
+
+  // Returns when something has happened or is due.
+  void wait() {
+    std::vector<pollfd> watched = {{.fd = signals_.fd(), .events = POLLIN}};
+    for (Running& rank : ranks_) {
+      if (rank.child.running()) watched.push_back({.fd = rank.child.pid_fd(), .events = POLLIN});
+      for (const Fd* fd : {&rank.child.errors(), &rank.child.reports()}) {
+        if (fd->open()) watched.push_back({.fd = fd->get(), .events = POLLIN});
+      }
+    }
+    std::optional<Clock::time_point> due = kills_at_;
+    if (!due && options_.wants_to_stop && end_.stop_signal == 0) due = asks_at_;
+    int timeout_ms = -1;
+    if (due) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - Clock::now());
+      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 3600 * 1000));
+    }
+    ::poll(watched.data(), watched.size(), timeout_ms);
+  }
+
+  void listen(Running& rank) {
+    rank.errors.read(rank.child.errors(), [&](std::string_view line) { hear(rank, line); });
+    rank.reports.read(rank.child.reports(), [&](std::string_view line) { hear(rank, line); });
+  }
+
+  void hear(Running& rank, std::string_view line) {
+    if (const std::optional<Report> report = parse_report(line)) {
+      if (report->step >= 0) {
+        end_.step = std::max(end_.step, report->step);
+      } else {
+        reported_.push_back(*report);
+      }
+      return;
+    }
+    if (rank.member.reach == Reach::kMpirun && mpirun_.takes(line)) return;
+    if (!line.empty()) rank.last_words = line.substr(line.starts_with(kTold) ? kTold.size() : 0);
+    show(rank, line);
+  }
+
+  void show(const Running& rank, std::string_view line) {
+    // What a program says before it fails is told with its end.
+    if (line.starts_with(kTold) || line.starts_with("ssh: ")) return;
+    if (rank.member.rank == 0) {
+      fmt::print(stderr, "{}\n", line);
+      return;
+    }
+    if (line.empty() || line.starts_with("info: ") || line.starts_with("debug: ")) return;
+    constexpr std::size_t kRemembered = 1000;
+    if (shown_.size() < kRemembered && !shown_.insert(std::string(line)).second) return;
+    fmt::print(stderr, "[rank {}] {}\n", rank.member.rank, line);
+  }
+
+  void note_end(Running& rank, int status) {
+    listen(rank);
+    const auto rest = [&](std::string_view line) { hear(rank, line); };
+    rank.errors.finish(rest);
+    rank.reports.finish(rest);
+    RankEnd end = {.rank = rank.member.rank,
+                   .pid = rank.child.pid(),
+                   .host = rank.member.host,
+                   .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                   .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                   .ended_by_us = killed_,
+                   .last_words = rank.last_words};
+    if (rank.member.reach == Reach::kMpirun) {
+      note_end_of_mpirun(std::move(end));
+    } else {
+      for (const Report& report : reported_) {
+        if (report.rank == end.rank) end.report = report;
+      }
+      end_.ranks.push_back(std::move(end));
+    }
+    if (failed(end_.ranks.back())) end_soon();
+  }
+
+  bool failed(const RankEnd& end) const {
+    const bool stopped = end.exit_code == 128 + SIGINT || end.exit_code == 128 + SIGTERM;
+    return end.signal != 0 ? end.signal != end_.stop_signal : end.exit_code != 0 && !stopped;
+  }
+
+  void end_soon() {
+    if (!kills_at_) kills_at_ = Clock::now() + options_.grace;
+  }
+
+  // Its ranks are known by what they told and by what mpirun says of the one that it noticed.
+  void note_end_of_mpirun(RankEnd end) {
+    if (const std::optional<RankEnd> dead = mpirun_.dead_rank()) end_.ranks.push_back(*dead);
+    for (const Report& report : reported_) {
+      end_.ranks.push_back({.rank = report.rank, .exit_code = 1, .report = report});
+    }
+    if (!end_.ranks.empty()) return;
+    if (end.exit_code != 0 && end.last_words.empty()) end.last_words = mpirun_.words();
+    end_.ranks.push_back(std::move(end));
+  }
+
+  void pass_on(int signal) {
+    const bool again = end_.stop_signal != 0;
+    end_.stop_signal = signal;
+    end_.was_wanted = false;
+    for (Running& rank : ranks_) send(rank, signal, again);
+    if (again) end_soon();
+  }
+
+  static void send(Running& rank, int signal, bool again) {
+    switch (rank.member.reach) {
+      case Reach::kHere:
+        rank.child.signal(signal);
+        break;
+      case Reach::kSsh: {
+        const std::string order = fmt::format("signal {}\n", signal);
+        if (rank.child.input().open() &&
+            ::write(rank.child.input().get(), order.data(), order.size()) < 0) {
+          rank.child.input().close();
+        }
+        break;
+      }
+      case Reach::kMpirun:
+        // mpirun itself would give its ranks one second; these it passes on as they are.
+        rank.child.signal(again ? SIGTERM : signal == SIGINT ? SIGUSR2 : SIGUSR1);
+        break;
+    }
+  }
+
+  void keep_time() {
+    const Clock::time_point now = Clock::now();
+    if (kills_at_ && now >= *kills_at_) {
+      kill_all();
+      return;
+    }
+    if (kills_at_ || !options_.wants_to_stop || end_.stop_signal != 0 || now < asks_at_) return;
+    asks_at_ = now + options_.ask_every;
+    if (!options_.wants_to_stop()) return;
+    pass_on(SIGTERM);
+    end_.was_wanted = true;
+  }
+
+  void kill_all() {
+    // Those that ended before the kill are seen first, so that the verdict does not take them for
+    // ranks that hung.
+    for (Running& rank : ranks_) {
+      int status = 0;
+      if (rank.child.running() && rank.child.reap(status)) note_end(rank, status);
+    }
+    killed_ = true;
+    for (Running& rank : ranks_) {
+      rank.child.input().close();
+      // mpirun that is killed cannot end its ranks.
+      if (rank.member.reach == Reach::kMpirun && !asked_mpirun_) {
+        rank.child.signal(SIGTERM);
+      } else {
+        rank.child.kill();
+      }
+    }
+    kills_at_ = Clock::now() + options_.grace;
+    asked_mpirun_ = true;
+  }
+
+  const IslandOptions& options_;
+  SignalTap& signals_;
+  std::vector<Running> ranks_;
+  MpirunWords mpirun_;
+  std::vector<Report> reported_;
+  std::set<std::string> shown_;
+  IslandEnd end_;
+  std::optional<Clock::time_point> kills_at_;
+  Clock::time_point asks_at_;
+  bool killed_ = false;
+  bool asked_mpirun_ = false;
+};
+
+}  // namespace
+
+SignalTap::SignalTap() {
+  sigset_t both;
+  ::sigemptyset(&both);
+  ::sigaddset(&both, SIGINT);
+  ::sigaddset(&both, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &both, &before_);
+  fd_ = Fd(::signalfd(-1, &both, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+SignalTap::~SignalTap() {
+  while (next() != 0) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int SignalTap::next() {
+  signalfd_siginfo info;
+  const ssize_t got = ::read(fd_.get(), &info, sizeof info);
+  return got == static_cast<ssize_t>(sizeof info) ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+IslandEnd run_island(const std::vector<Member>& members, const IslandOptions& options,
+                     SignalTap& signals) {
+  return Island(members, options, signals).run();
+}
+
+}  // namespace atl::cli

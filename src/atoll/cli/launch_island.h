@@ -1,0 +1,67 @@
+#pragma once
+
+// The ranks of one island as processes: starts them, passes signals on, and ends them all when one
+// fails.
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "atoll/cli/launch_process.h"
+#include "atoll/cli/launch_verdict.h"
+
+namespace atl::cli {
+
+/// How a rank's process is reached.
+enum class Reach : std::uint8_t {
+  kHere,    ///< it is a child
+  kSsh,     ///< a child of sshd on `host`, which ends when its standard input does
+  kMpirun,  ///< mpirun is the child, and all ranks are its own
+};
+
+/// One process to start.
+struct Member {
+  int rank = 0;
+  Reach reach = Reach::kHere;
+  std::string host;  ///< of kSsh
+  std::vector<std::string> argv;
+};
+
+/// How an island is watched.
+struct IslandOptions {
+  /// How long the others may take to end by themselves after one has failed.
+  std::chrono::milliseconds grace{2000};
+  /// Asked every `ask_every` while all is well: true stops the ranks after a checkpoint, as SIGTERM
+  /// does. Empty: never.
+  std::function<bool()> wants_to_stop;
+  std::chrono::milliseconds ask_every{1000};
+};
+
+/// Blocks SIGINT and SIGTERM in the threads that exist and will be made, so that run_island() can
+/// read them from a descriptor. Children are not affected. The mask is as it was afterwards.
+class SignalTap {
+ public:
+  SignalTap();
+  ~SignalTap();
+  SignalTap(const SignalTap&) = delete;
+  SignalTap& operator=(const SignalTap&) = delete;
+
+  int fd() const { return fd_.get(); }
+  /// The next signal that has come; 0: none.
+  int next();
+
+ private:
+  Fd fd_;
+  sigset_t before_;
+};
+
+/// Starts the members and returns when all have ended. Rank 0 writes to this process's standard
+/// output; of the others, what they write to standard error comes with "[rank 2] " before it,
+/// without what merely informs, and each line once. SIGINT and SIGTERM are passed on. Throws
+/// Error(kIo) when a process cannot be started; none is left then.
+IslandEnd run_island(const std::vector<Member>& members, const IslandOptions& options,
+                     SignalTap& signals);
+
+}  // namespace atl::cli

@@ -1,0 +1,150 @@
+#include "atoll/cli/launch_island.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "atoll/base/file.h"
+
+namespace atl::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+Member shell(int rank, const std::string& script) {
+  return {.rank = rank, .argv = {"sh", "-c", script}};
+}
+
+IslandEnd run(const std::vector<Member>& members, const IslandOptions& options = {}) {
+  SignalTap signals;
+  return run_island(members, options, signals);
+}
+
+const IslandOptions kHasty = {.grace = milliseconds(100)};
+
+// Whether a process is there and not merely waiting to be reaped by someone else.
+bool lives(pid_t pid) {
+  if (::kill(pid, 0) != 0) return false;
+  const std::string stat = read_file(fmt::format("/proc/{}/stat", pid));
+  return stat.find(") Z ") == stat.npos;
+}
+
+bool gone_soon(pid_t pid) {
+  for (int i = 0; i < 5000; ++i) {
+    try {
+      if (!lives(pid)) return true;
+    } catch (const Error&) {  // it went between the two looks
+      return true;
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return false;
+}
+
+TEST(Island, EndsWhenAllHave) {
+  const IslandEnd end = run({shell(0, "exit 0"), shell(1, "exit 0")});
+  EXPECT_EQ(end.ranks.size(), 2U);
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+}
+
+TEST(Island, AKilledRankTakesTheOthersAlongAfterTheGrace) {
+  const auto start = Clock::now();
+  const Verdict verdict = judge(
+      run({shell(0, "sleep 100"), shell(1, "printf '\\0361 step 7\\n' >&3; kill -9 $$")}, kHasty));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
+  EXPECT_THAT(verdict.cause,
+              AllOf(HasSubstr("rank 1 (pid "), HasSubstr("signal 9 (Killed) after step 7")));
+  EXPECT_THAT(verdict.lost, ElementsAre(1));
+}
+
+TEST(Island, ARankThatDoesNotEndInTimeIsAmongThoseEnded) {
+  const std::string error = R"(printf '\0360 error peer 1 rank 1 is not here\n' >&3; exit 1)";
+  const Verdict verdict = judge(run({shell(0, error), shell(1, "kill -STOP $$")}, kHasty));
+  EXPECT_EQ(verdict.cause, "rank 0: rank 1 is not here");
+  EXPECT_THAT(verdict.lost, ElementsAre(1));
+}
+
+TEST(Island, ThatWhichARankHasStartedEndsWithIt) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("isle-{}", ::getpid());
+  run({shell(0, "sleep 100 & echo $! > " + file.string())});
+  const pid_t pid = std::stoi(read_file(file));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(gone_soon(pid));
+}
+
+TEST(Island, OthersThanTheFirstAreMarkedAndSayOnlyWhatMatters) {
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  const std::string say =
+      "echo unheard; echo info: hush >&2; echo warning: mind >&2; "
+      "printf 'torn' >&2";
+  run({shell(0, "echo first; exec 2>/dev/null; " + say), shell(1, say), shell(2, say)});
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "first\nunheard\n");
+  const std::string err = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(err, AllOf(Not(HasSubstr("hush")), HasSubstr("] warning: mind\n")));
+  EXPECT_EQ(err.find("mind"), err.rfind("mind")) << "the same line of two ranks is shown once";
+  EXPECT_THAT(err, HasSubstr("torn\n"));
+}
+
+TEST(Island, ASignalIsPassedOn) {
+  SignalTap signals;
+  ::kill(::getpid(), SIGTERM);
+  const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
+  const IslandEnd end = run_island({shell(0, obey), shell(1, obey)}, {}, signals);
+  EXPECT_EQ(end.stop_signal, SIGTERM);
+  EXPECT_FALSE(end.was_wanted);
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped);
+  EXPECT_EQ(judge(end).exit_code, 143);
+}
+
+TEST(Island, IsStoppedWhenItsOwnerWantsSo) {
+  const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
+  int asked = 0;
+  const IslandEnd end = run({shell(0, obey)}, {.wants_to_stop = [&] { return ++asked == 2; },
+                                               .ask_every = milliseconds(50)});
+  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(end.was_wanted);
+}
+
+TEST(Island, AProgramThatIsNotThereIsNamed) {
+  ::testing::internal::CaptureStderr();
+  const Verdict verdict = judge(run({{.rank = 1, .argv = {"no-such-program-anywhere"}}}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "it is told once, with the end";
+  EXPECT_THAT(verdict.cause,
+              AllOf(HasSubstr("exit code 127"), HasSubstr("cannot run no-such-program-anywhere")));
+}
+
+TEST(Island, DiesWithTheProcessThatStartedIt) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("isle-{}", ::getpid());
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    run({shell(0, "echo $$ > " + file.string() + "~; mv " + file.string() + "~ " + file.string() +
+                      "; exec sleep 100")});
+    ::_exit(0);
+  }
+  for (int i = 0; i < 5000 && !std::filesystem::exists(file); ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  const pid_t rank = std::stoi(read_file(file));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(lives(rank));
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  EXPECT_TRUE(gone_soon(rank));
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,82 @@
+#include "atoll/cli/launch_roster.h"
+
+#include <algorithm>
+
+#include "atoll/base/error.h"
+
+namespace atl::cli {
+
+Roster::Roster(const std::vector<Host>& hosts, const ElasticLimits& limits) : limits_(limits) {
+  if (limits.min_ranks > limits.max_ranks) {
+    throw user_error("--min-ranks={} is above --max-ranks={}", limits.min_ranks, limits.max_ranks);
+  }
+  update(hosts);
+  if (static_cast<int>(places_.size()) < limits.min_ranks) {
+    throw user_error("--min-ranks={}, but the hostfile has {} slots; add hosts or slots=N",
+                     limits.min_ranks, places_.size());
+  }
+}
+
+bool Roster::is_there(const Place& place) const {
+  return !place.removed && std::find(gone_.begin(), gone_.end(), place.host) == gone_.end();
+}
+
+std::vector<std::string> Roster::next() {
+  ++generation_;
+  taken_.clear();
+  const auto most = static_cast<std::size_t>(limits_.max_ranks);
+  const auto least = static_cast<std::size_t>(limits_.min_ranks);
+  std::vector<std::size_t> spare;  // empty for now, but their hosts are there
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (!is_there(places_[i])) continue;
+    (places_[i].empty_until > generation_ ? spare : taken_).push_back(i);
+  }
+  for (std::size_t i = 0; i < spare.size() && taken_.size() < least; ++i) {
+    taken_.push_back(spare[i]);
+  }
+  if (taken_.size() > most) taken_.resize(most);
+  if (taken_.size() < least) taken_.clear();
+  std::sort(taken_.begin(), taken_.end());
+  std::vector<std::string> hosts;
+  for (const std::size_t place : taken_) hosts.push_back(places_[place].host);
+  return hosts;
+}
+
+void Roster::lose(const Verdict& verdict) {
+  for (const int rank : verdict.lost) {
+    if (rank < 0 || rank >= static_cast<int>(taken_.size())) continue;
+    places_[taken_[static_cast<std::size_t>(rank)]].empty_until = generation_ + 2;
+  }
+  for (const std::string& host : verdict.gone) {
+    if (std::find(gone_.begin(), gone_.end(), host) == gone_.end()) gone_.push_back(host);
+  }
+}
+
+bool Roster::can_grow() const {
+  const auto there = std::count_if(places_.begin(), places_.end(), [this](const Place& place) {
+    return is_there(place) && place.empty_until <= generation_ + 1;
+  });
+  return std::min<std::ptrdiff_t>(there, limits_.max_ranks) >
+         static_cast<std::ptrdiff_t>(taken_.size());
+}
+
+void Roster::return_hosts(const std::vector<std::string>& names) {
+  for (const std::string& name : names) std::erase(gone_, name);
+}
+
+// Places keep their index, by which the present generation's ranks know them.
+void Roster::update(const std::vector<Host>& hosts) {
+  for (Place& place : places_) place.removed = true;
+  for (const Host& host : hosts) {
+    int wanted = host.slots;
+    for (Place& place : places_) {
+      if (wanted == 0) break;
+      if (place.host != host.name) continue;
+      place.removed = false;
+      --wanted;
+    }
+    for (; wanted > 0; --wanted) places_.push_back({.host = host.name});
+  }
+}
+
+}  // namespace atl::cli

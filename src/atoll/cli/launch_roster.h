@@ -1,0 +1,59 @@
+#pragma once
+
+// Which places for ranks there are while ranks and hosts come and go: what an elastic launch
+// decides, apart from how it does it.
+
+#include <string>
+#include <vector>
+
+#include "atoll/cli/launch_hosts.h"
+#include "atoll/cli/launch_verdict.h"
+
+namespace atl::cli {
+
+/// What the user allows.
+struct ElasticLimits {
+  int min_ranks = 1;
+  int max_ranks = 1;
+  int max_restarts = 3;
+};
+
+/// The places for ranks, in the order of hosts. A generation is one start of the island. A rank
+/// that dies leaves its place empty in the next generation; it is taken again in the one after, or
+/// at once when otherwise fewer than min_ranks would be left. The places of a host that is gone
+/// are not taken until return_hosts().
+class Roster {
+ public:
+  /// An empty host name is this machine. Throws Error(kUser) when there are fewer places than
+  /// min_ranks, or the limits contradict each other.
+  Roster(const std::vector<Host>& hosts, const ElasticLimits& limits);
+
+  /// The host of each rank of the next generation, or none when fewer than min_ranks are left.
+  std::vector<std::string> next();
+  /// Marks what the generation that next() gave has lost.
+  void lose(const Verdict& verdict);
+  /// Whether a generation that began now would have more ranks than the present one.
+  bool can_grow() const;
+  /// The hosts that are gone.
+  const std::vector<std::string>& gone() const { return gone_; }
+  /// Hosts that can be reached again.
+  void return_hosts(const std::vector<std::string>& names);
+  /// The hostfile as it now is: new places are added, those it no longer has are not taken again.
+  void update(const std::vector<Host>& hosts);
+
+ private:
+  struct Place {
+    std::string host;
+    int empty_until = 0;   // the first generation in which it may be taken again
+    bool removed = false;  // no longer in the hostfile
+  };
+  bool is_there(const Place& place) const;
+
+  ElasticLimits limits_;
+  std::vector<Place> places_;
+  std::vector<std::string> gone_;
+  std::vector<std::size_t> taken_;  // by the ranks of the present generation
+  int generation_ = 0;              // the present one
+};
+
+}  // namespace atl::cli

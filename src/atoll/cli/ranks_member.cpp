@@ -1,0 +1,112 @@
+#include "atoll/cli/ranks_member.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "atoll/base/file.h"
+#include "atoll/base/hash.h"
+#include "atoll/base/log.h"
+#include "atoll/base/thread_pool.h"
+#include "atoll/cli/launch_generation.h"
+#include "atoll/comm/gloo/world.h"
+#include "atoll/comm/mpi/world.h"
+#include "atoll/comm/rendezvous.h"
+
+namespace atl::cli {
+
+namespace {
+
+// mpirun gives its ranks one second after SIGTERM, but passes these on as they are.
+extern "C" void stop_for_mpirun(int number) {
+  ::kill(::getpid(), number == SIGUSR2 ? SIGINT : SIGTERM);
+}
+
+// Over ssh there are no signals and nobody sees that this end is alone: the connection's input
+// brings the ones and its end tells the other. The thread lives as long as the process.
+void obey_input() {
+  std::thread([] {
+    for (std::string line; std::getline(std::cin, line);) {
+      if (line == fmt::format("signal {}", SIGTERM)) ::kill(::getpid(), SIGTERM);
+      if (line == fmt::format("signal {}", SIGINT)) ::kill(::getpid(), SIGINT);
+    }
+    ::kill(::getpid(), SIGKILL);
+  }).detach();
+}
+
+std::unique_ptr<comm::World> open_mpi_world(const RankPlan& plan,
+                                            const comm::WorldOptions& options) {
+  std::unique_ptr<comm::World> world = comm::open_mpi(options);
+  if (plan.ranks != 0 && world->size() != plan.ranks) {
+    throw user_error(
+        "MPI knows of {} ranks, but {} says {}: atoll was started by another MPI's "
+        "launcher than its own; use Open MPI's mpirun, or srun --mpi=pmix",
+        world->size(), plan.origin, plan.ranks);
+  }
+  return world;
+}
+
+}  // namespace
+
+int run_member(const RankPlan& plan, const MemberOptions& options,
+               const comm::WorldOptions& world_options,
+               const std::function<int(comm::World& world, Reporter& reporter)>& body) {
+  if (options.watches_input) obey_input();
+  if (plan.rank > 0) log::set_level(log::Level::kWarning);
+  Reporter reporter(options.report_fd, plan.rank);
+  std::unique_ptr<comm::RendezvousServer> server;
+  std::unique_ptr<comm::World> world;
+  try {
+    if (plan.backend == "mpi") {
+      std::signal(SIGUSR1, stop_for_mpirun);
+      std::signal(SIGUSR2, stop_for_mpirun);
+      world = open_mpi_world(plan, world_options);
+    } else {
+      // Whoever starts ranks serves the rendezvous; of those that are alone rank 0 does.
+      if (plan.rank == 0 && options.report_fd < 0 && plan.rendezvous.starts_with("tcp:")) {
+        const auto [host, port] = split_address(plan.rendezvous);
+        server = std::make_unique<comm::RendezvousServer>(host, port);
+      }
+      world = comm::open_gloo({.rank = plan.rank,
+                               .size = plan.ranks,
+                               .rendezvous = plan.rendezvous,
+                               .generation = options.generation},
+                              world_options);
+    }
+    return body(*world, reporter);
+  } catch (const std::exception& error) {
+    const bool tells = !world || world->reports();
+    if (world) world->abort(error.what());
+    if (tells && !reporter.enabled()) throw;
+    Reporter nobody(-1, plan.rank);
+    return (tells ? reporter : nobody).error(error);
+  }
+}
+
+int fair_threads(comm::World& world) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  ::sched_getaffinity(0, sizeof cpus, &cpus);
+  Hasher hasher;
+  hasher.update(&cpus, sizeof cpus);
+  const std::string host = this_host() + read_file("/proc/sys/kernel/random/boot_id");
+  hasher.update(host.data(), host.size());
+  const Hash128 mine = hasher.digest();
+  std::vector<Hash128> all(static_cast<std::size_t>(world.size()));
+  all[static_cast<std::size_t>(world.rank())] = mine;
+  constexpr std::int64_t kWords = sizeof(Hash128) / sizeof(std::int64_t);
+  std::vector<std::int64_t> parts;
+  for (std::int64_t rank = 0; rank <= world.size(); ++rank) parts.push_back(kWords * rank);
+  world.all().all_gather(Tensor(all.data(), {Dtype::kI64, {parts.back()}}), parts);
+  const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  return std::max(1, available_cpus() / sharing);
+}
+
+}  // namespace atl::cli
