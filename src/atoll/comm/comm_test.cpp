@@ -26,7 +26,7 @@ std::vector<T> reduce(Reduce how, std::vector<std::vector<T>> sources) {
 
 TEST(Reduction, OfEveryLengthAndNumberIsTheSerialChain) {
   for (std::int64_t n = 1; n < 70; ++n) {
-    for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (int ranks = 1; ranks <= 9; ++ranks) {
       std::vector<std::vector<Bf16>> narrow;
       std::vector<std::vector<float>> wide;
       std::vector<int> all;

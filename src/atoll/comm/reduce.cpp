@@ -90,25 +90,43 @@ struct Min {
   }
 };
 
-/// out[i] = a[i] op b[i]. The last elements go through a vector's worth of room, so the arithmetic
-/// of an element does not depend on where it lies.
-template <class Fn, class A, class B, class Out>
-HWY_INLINE void combine(Fn fn, const A* a, const B* b, Out* out, std::size_t count) {
-  const hn::ScalableTag<Wide<Out>> d;
+/// out[i] = ((first[i] op rest[0][i]) op rest[1][i]) ... of N at once: as many streams of memory as
+/// prefetchers follow, and nothing stored in between. The last elements go through a vector's worth
+/// of room, so the arithmetic of an element does not depend on where it lies.
+template <std::size_t N, class Fn, class First, class T, class Out>
+HWY_INLINE void combine(Fn fn, const First* first, const T* const* rest, Out* out,
+                        std::size_t count) {
+  const hn::ScalableTag<Wide<T>> d;
   const std::size_t width = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + width <= count; i += width) {
-    store(d, fn(d, load(d, a + i), load(d, b + i)), out + i);
+    auto value = load(d, first + i);
+    for (std::size_t k = 0; k < N; ++k) value = fn(d, value, load(d, rest[k] + i));
+    store(d, value, out + i);
   }
   if (i == count) return;
-  constexpr std::size_t kRoom = HWY_MAX_BYTES / sizeof(Wide<Out>);
-  A last_a[kRoom] = {};
-  B last_b[kRoom] = {};
+  constexpr std::size_t kRoom = HWY_MAX_BYTES / sizeof(Wide<T>);
+  First last_first[kRoom] = {};
+  T last[kRoom] = {};
   Out last_out[kRoom];
-  std::memcpy(static_cast<void*>(last_a), a + i, (count - i) * sizeof(A));
-  std::memcpy(static_cast<void*>(last_b), b + i, (count - i) * sizeof(B));
-  store(d, fn(d, load(d, last_a), load(d, last_b)), last_out);
+  std::memcpy(static_cast<void*>(last_first), first + i, (count - i) * sizeof(First));
+  auto value = load(d, last_first);
+  for (std::size_t k = 0; k < N; ++k) {
+    std::memcpy(static_cast<void*>(last), rest[k] + i, (count - i) * sizeof(T));
+    value = fn(d, value, load(d, last));
+  }
+  store(d, value, last_out);
   std::memcpy(static_cast<void*>(out + i), last_out, (count - i) * sizeof(Out));
+}
+
+/// The same of 1 to kAtOnce.
+constexpr std::size_t kAtOnce = 3;
+template <class Fn, class First, class T, class Out>
+HWY_INLINE void combine_some(Fn fn, const First* first, std::span<const T* const> rest, Out* out,
+                             std::size_t count) {
+  if (rest.size() == 1) return combine<1>(fn, first, rest.data(), out, count);
+  if (rest.size() == 2) return combine<2>(fn, first, rest.data(), out, count);
+  combine<3>(fn, first, rest.data(), out, count);
 }
 
 /// One block of at most kBlock elements from `begin`.
@@ -118,17 +136,26 @@ HWY_INLINE void reduce_block(Fn fn, std::span<const void* const> sources,
                              std::size_t count) {
   HWY_ALIGN Wide<T> sum[kBlock];
   const auto source = [&](std::size_t i) { return static_cast<const T*>(sources[i]) + begin; };
-  T* first = static_cast<T*>(results[0]) + begin;
-  const std::size_t n = sources.size();
-  if (n == 2) {
-    combine(fn, source(0), source(1), first, count);
-  } else {
-    combine(fn, source(0), source(1), sum, count);
-    for (std::size_t i = 2; i + 1 < n; ++i) combine(fn, sum, source(i), sum, count);
-    combine(fn, sum, source(n - 1), first, count);
+  T* result = static_cast<T*>(results[0]) + begin;
+  const T* rest[kAtOnce];
+  for (std::size_t next = 1; next < sources.size();) {
+    const bool from_start = next == 1;
+    std::size_t some = 0;
+    while (some < kAtOnce && next < sources.size()) rest[some++] = source(next++);
+    const std::span<const T* const> these(rest, some);
+    const bool to_end = next == sources.size();
+    if (from_start && to_end) {
+      combine_some(fn, source(0), these, result, count);
+    } else if (from_start) {
+      combine_some(fn, source(0), these, sum, count);
+    } else if (to_end) {
+      combine_some(fn, sum, these, result, count);
+    } else {
+      combine_some(fn, sum, these, sum, count);
+    }
   }
   for (std::size_t i = 1; i < results.size(); ++i) {
-    std::memcpy(static_cast<T*>(results[i]) + begin, first, count * sizeof(T));
+    std::memcpy(static_cast<T*>(results[i]) + begin, result, count * sizeof(T));
   }
 }
 

@@ -4,17 +4,18 @@
 
 #include <thread>
 
-#include "atoll/base/thread_pool.h"
 #include "atoll/comm/world.h"
 
 namespace atl::comm {
 
 using Clock = std::chrono::steady_clock;
 
-// Waking a sleeper takes some 10 us or more, so a rank that is nearly there is worth a short spin;
-// a longer one would take the CPU from what runs beside the collective.
-Presence::Presence(Hub& hub, int rank)
-    : hub_(hub), rank_(rank), crowded_(hub.size() > available_cpus()), spin_(crowded_ ? 50 : 20) {}
+// Waking a sleeper takes 10 us or more, so a rank that is nearly there is worth a short wait awake;
+// a longer one would take the CPU from what runs beside the collective. Yielding, because the rank
+// that is waited for may be next on this very CPU.
+constexpr std::chrono::microseconds kAwake{20};
+
+Presence::Presence(Hub& hub, int rank) : hub_(hub), rank_(rank) {}
 
 Presence::~Presence() {
   hub_.end(rank_);
@@ -54,10 +55,10 @@ void Presence::meet(const Collective& collective) {
 
 void Presence::wait_for(const std::function<int()>& missing) {
   if (missing() < 0) return;
-  const Clock::time_point end = Clock::now() + spin_;
+  const Clock::time_point end = Clock::now() + kAwake;
   do {
+    std::this_thread::yield();
     if (missing() < 0) return;
-    if (crowded_) std::this_thread::yield();
   } while (Clock::now() < end);
   sleep_for(missing);
 }

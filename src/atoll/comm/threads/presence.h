@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <string>
 
@@ -52,8 +51,6 @@ class Presence {
 
   Hub& hub_;
   int rank_;
-  bool crowded_;                    // more ranks than CPUs: spinning would take them from others
-  std::chrono::microseconds spin_;  // before it sleeps
 };
 
 }  // namespace atl::comm
