@@ -135,7 +135,7 @@ TEST_P(Faults, AKilledRankIsNamedByAllOthers) {
   for (const int rank : {0, 2}) {
     const Ended& ended = island.wait_for(rank);
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_THAT(ended.output, HasSubstr("peer 1: all_reduce")) << rank;
+    EXPECT_THAT(ended.output, testing::ContainsRegex("peer 1: (all_reduce|barrier) #")) << rank;
     EXPECT_THAT(ended.output, HasSubstr("is gone"));
     EXPECT_LT(ended.seconds - died, 5);
   }
@@ -163,14 +163,19 @@ TEST_P(Faults, AnotherCallIsNamedOnBothSides) {
   }
   EXPECT_THAT(all, HasSubstr("peer 1: all_reduce #2 of world, f32 (60)"));
   EXPECT_THAT(all, HasSubstr("calls broadcast #2 of world, f32 (60)"));
-  EXPECT_THAT(all, testing::ContainsRegex("peer [02]: broadcast #2 of world"));
+  // mpirun ends the others as soon as one has said it.
+  if (!island.mpi()) {
+    EXPECT_THAT(all, testing::ContainsRegex("peer [02]: broadcast #2 of world"));
+  }
 }
 
 TEST_P(Faults, AMessageOfAnotherSizeIsNamed) {
   Island island = start("wrong_size", 5);
   std::string all;
   for (const Ended& ended : island.wait()) all += ended.output;
-  EXPECT_THAT(all, HasSubstr("peer 0: exchange")) << all;
+  EXPECT_THAT(all, HasSubstr("peer 0: exchange"));
+  EXPECT_THAT(all, testing::ContainsRegex("rank 0.* sends (240 bytes where|more than the 160 bytes "
+                                          "that) rank 1 expects"));
 }
 
 TEST_P(Faults, AnErrorOfOneRankReachesAll) {

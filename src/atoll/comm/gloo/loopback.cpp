@@ -1,5 +1,6 @@
 #include "atoll/comm/gloo/loopback.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -36,6 +37,8 @@ std::vector<int> open_descriptors() {
     std::from_chars(name.data(), name.data() + name.size(), fd);
     if (fd >= 0) descriptors.push_back(fd);
   }
+  // Not the one through which the directory was read.
+  std::erase_if(descriptors, [](int fd) { return ::fcntl(fd, F_GETFD) < 0; });
   std::sort(descriptors.begin(), descriptors.end());
   return descriptors;
 }

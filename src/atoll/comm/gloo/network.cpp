@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "atoll/comm/gloo/loopback.h"
@@ -16,11 +17,28 @@ namespace atl::comm::gloo_net {
 
 namespace {
 
-constexpr std::uint64_t kSlot = 1, kGoodbyeSlot = 2;
+constexpr std::uint64_t kGoodbyeSlot = 1, kSizeSlot = 2, kProbeSlot = 3, kFirstDataSlot = 4;
+
+// Gloo matches by slot, ends the process when more comes than was expected, and says nothing when
+// less does. So messages of different sizes have different slots.
+std::uint64_t slot_of(std::size_t bytes) {
+  return kFirstDataSlot + bytes;
+}
 constexpr double kGoodbyeSeconds = 10;
+// How often a rank that waits looks whether the others still live.
+constexpr auto kTick = std::chrono::milliseconds(200);
+// Beyond any of ours: when a wait of Gloo's ends by its own timeout, all connections are broken.
+constexpr auto kNever = std::chrono::hours(24 * 365);
 
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<long>(std::clamp(seconds, 0.001, 3.2e7) * 1000));
+}
+
+/// What Gloo says, without the place in its source.
+std::string words_of(const std::exception& error) {
+  const std::string_view text = error.what();
+  const std::size_t end = text.starts_with("[") ? text.find("] ") : std::string_view::npos;
+  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
 }
 
 std::string host_name() {
@@ -38,6 +56,7 @@ GlooNetwork::GlooNetwork(const GlooOptions& gloo, double timeout_s)
       gather(*rendezvous_, gloo.rank, gloo.size, gloo.generation, timeout_s);
   failure_key_ = gathering + "/failure";
   connect(gloo, gathering);
+  ticker_ = std::thread([this] { tick(); });
 }
 
 void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering) {
@@ -55,7 +74,7 @@ void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering)
     throw user_error(
         "rank {} cannot be reached at {}: {}; give an address or interface of this "
         "host",
-        rank_, where, error.what());
+        rank_, where, words_of(error));
   }
   const std::vector<int> before = open_descriptors();
   try {
@@ -68,12 +87,18 @@ void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering)
   } catch (const std::exception& error) {
     throw PeerError(
         -1, fmt::format("rank {} at {} could not be connected to the other {} ranks: {}", rank_,
-                        where, size_ - 1, error.what()));
+                        where, size_ - 1, words_of(error)));
   }
   speed_up_loopback(before);
 }
 
 GlooNetwork::~GlooNetwork() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_one();
+  ticker_.join();
   if (!ending_ && std::uncaught_exceptions() == 0) say_goodbye();
 }
 
@@ -114,38 +139,121 @@ void GlooNetwork::add(bool sends, int peer, void* data, std::size_t bytes, std::
   }
 }
 
+bool GlooNetwork::run(const Collective& collective) {
+  // The others have compared their calls before anything else moves.
+  sizes_compared_ = collective.op == Op::kExchange;
+  return false;
+}
+
+void GlooNetwork::add_sizes(std::span<const Outgoing> outgoing,
+                            std::span<const Incoming> incoming) {
+  incoming_.assign(incoming.begin(), incoming.end());
+  own_sizes_.clear();
+  for (const Outgoing& out : outgoing) own_sizes_.push_back(out.bytes);
+  their_sizes_.assign(incoming.size(), 0);
+  for (std::size_t i = 0; i < incoming.size(); ++i)
+    add(false, incoming[i].from, &their_sizes_[i], sizeof(std::uint64_t), kSizeSlot);
+  for (std::size_t i = 0; i < outgoing.size(); ++i)
+    add(true, outgoing[i].to, &own_sizes_[i], sizeof(std::uint64_t), kSizeSlot);
+}
+
+void GlooNetwork::compare_sizes() {
+  for (std::size_t i = 0; i < incoming_.size(); ++i) {
+    const Incoming& in = incoming_[i];
+    if (their_sizes_[i] == in.bytes) continue;
+    lose(in.from, fmt::format("rank {} sends {} bytes where rank {} expects {}", in.from,
+                              their_sizes_[i], rank_, in.bytes));
+  }
+}
+
 void GlooNetwork::post(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
   int peer = -1;
   try {
     const std::lock_guard lock(mutex_);
     messages_.clear();
-    for (const Incoming& in : incoming) add(false, peer = in.from, in.data, in.bytes, kSlot);
+    incoming_.clear();
+    if (sizes_compared_) add_sizes(outgoing, incoming);
+    for (const Incoming& in : incoming)
+      add(false, peer = in.from, in.data, in.bytes, slot_of(in.bytes));
     for (const Outgoing& out : outgoing)
-      add(true, peer = out.to, const_cast<void*>(out.data), out.bytes, kSlot);
+      add(true, peer = out.to, const_cast<void*>(out.data), out.bytes, slot_of(out.bytes));
   } catch (const std::exception& error) {
-    lose(peer,
-         fmt::format("the connection to rank {} is broken: it is gone ({})", peer, error.what()));
+    lose(peer, fmt::format("the connection to rank {} is broken: it is gone ({})", peer,
+                           words_of(error)));
+  }
+}
+
+// Now and then a survivor of a dead peer is not told: Gloo knows that the connection is broken, but
+// has forgotten the buffer that somebody waits for. So a wait is interrupted, and asks.
+void GlooNetwork::tick() {
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, kTick, [this] { return stopping_; })) {
+    if (waited_for_ == nullptr) continue;
+    waited_for_->sends ? waited_for_->buffer->abortWaitSend()
+                       : waited_for_->buffer->abortWaitRecv();
+  }
+}
+
+bool GlooNetwork::wait_a_while(Message& message) {
+  const auto wait_for_whom = [this](Message* whom) {
+    const std::lock_guard lock(mutex_);
+    if (ending_) throw PeerError(rank_, "this rank ends with an error");
+    waited_for_ = whom;
+  };
+  wait_for_whom(&message);
+  bool whole = false;
+  try {
+    whole = message.sends ? message.buffer->waitSend(kNever) : message.buffer->waitRecv(kNever);
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      waited_for_ = nullptr;
+    }
+    lose(message.peer, fmt::format("the connection to rank {} is broken: it is gone ({})",
+                                   message.peer, words_of(error)));
+  }
+  wait_for_whom(nullptr);
+  return whole;
+}
+
+void GlooNetwork::look_after(const Message& message, int looks) {
+  std::optional<std::string> failure;
+  if (looks % 4 == 0) {
+    const std::lock_guard lock(mutex_);
+    try {
+      failure = rendezvous_->get(failure_key_);
+    } catch (const Error&) {
+      // It may end before its ranks.
+    }
+  }
+  if (failure) lose(message.peer, "");
+  // A message that nobody will ever take; seldom, because each stays with the peer.
+  if ((looks & (looks - 1)) != 0) return;
+  char nothing = 0;
+  try {
+    context_->createUnboundBuffer(&nothing, 1)->send(message.peer, kProbeSlot, 0, 1);
+  } catch (const std::exception& error) {
+    lose(message.peer, fmt::format("the connection to rank {} is broken: it is gone ({})",
+                                   message.peer, words_of(error)));
   }
 }
 
 void GlooNetwork::wait_for(Message& message, Clock::time_point deadline) {
-  bool whole = false;
-  try {
-    const auto left = milliseconds(std::chrono::duration<double>(deadline - Clock::now()).count());
-    whole = message.sends ? message.buffer->waitSend(left) : message.buffer->waitRecv(left);
-  } catch (const std::exception& error) {
+  for (int looks = 1; !wait_a_while(message); ++looks) {
+    look_after(message, looks);
     if (Clock::now() >= deadline)
       lose(message.peer, fmt::format("rank {} did not {} {} bytes within {} s", message.peer,
                                      message.sends ? "take" : "send", message.bytes, timeout_s_));
-    lose(message.peer, fmt::format("the connection to rank {} is broken: it is gone ({})",
-                                   message.peer, error.what()));
   }
-  if (!whole) throw PeerError(rank_, "this rank ends with an error");
 }
 
 void GlooNetwork::finish() {
   const Clock::time_point deadline = Clock::now() + milliseconds(timeout_s_);
-  for (Message& message : messages_) wait_for(message, deadline);
+  // The sizes that come are first among the messages.
+  for (std::size_t i = 0; i < messages_.size(); ++i) {
+    wait_for(messages_[i], deadline);
+    if (i + 1 == incoming_.size()) compare_sizes();
+  }
 }
 
 // A rank whose connections all close may be one that has heard of somebody else's end: whoever saw

@@ -6,10 +6,13 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "atoll/comm/gloo/world.h"
@@ -28,6 +31,8 @@ class GlooNetwork : public Network {
   int size() const override { return size_; }
   std::string name() const override { return "gloo"; }
   std::size_t piece_bytes() const override;
+  /// Never carries one out, but learns whether sizes have to be compared.
+  bool run(const Collective& collective) override;
   void post(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
   void progress() override {}
   void finish() override;
@@ -44,7 +49,12 @@ class GlooNetwork : public Network {
 
   void connect(const GlooOptions& gloo, const std::string& gathering);
   void add(bool sends, int peer, void* data, std::size_t bytes, std::uint64_t slot);
+  void add_sizes(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
+  void compare_sizes();
   void wait_for(Message& message, Clock::time_point deadline);
+  bool wait_a_while(Message& message);
+  void look_after(const Message& message, int looks);
+  void tick();
   [[noreturn]] void lose(int rank, const std::string& why);
   void say_goodbye();
 
@@ -54,8 +64,15 @@ class GlooNetwork : public Network {
   std::string failure_key_;  // at the rendezvous: the first thing that went wrong
   std::unique_ptr<::gloo::rendezvous::Context> context_;
   std::vector<Message> messages_;
-  std::mutex mutex_;  // of messages_ and ending_, which give_up() may see from another thread
-  bool ending_ = false;
+  std::vector<Incoming> incoming_;                      // as posted, where sizes are compared
+  std::vector<std::uint64_t> own_sizes_, their_sizes_;  // of what goes, and of what comes
+  bool sizes_compared_ = false;
+  std::mutex mutex_;  // of the rendezvous and of what follows: give_up() may be another thread's
+  std::condition_variable stop_;
+  Message* waited_for_ = nullptr;
+  bool ending_ = false;    // this rank, with an error
+  bool stopping_ = false;  // the ticker
+  std::thread ticker_;     // last: uses the others
 };
 
 }  // namespace atl::comm::gloo_net

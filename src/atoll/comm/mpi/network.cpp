@@ -92,9 +92,9 @@ bool MpiNetwork::test() {
     const int peer = peers_[index];
     if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR == MPI_ERR_TRUNCATE) {
       failed_ = true;
-      throw PeerError(peer, fmt::format("rank {} sends more bytes than the {} that this rank "
+      throw PeerError(peer, fmt::format("rank {} sends more than the {} bytes that rank {} "
                                         "expects",
-                                        peer, expected_[index]));
+                                        peer, expected_[index], rank_));
     }
     if (code == MPI_ERR_IN_STATUS) check(status.MPI_ERROR, "MPI_Testsome");
     if (expected_[index] == kSends) continue;
@@ -102,8 +102,8 @@ bool MpiNetwork::test() {
     MPI_Get_count(&status, MPI_BYTE, &count);
     if (static_cast<std::size_t>(count) == expected_[index]) continue;
     failed_ = true;
-    throw PeerError(peer, fmt::format("rank {} sends {} bytes where this rank expects {}", peer,
-                                      count, expected_[index]));
+    throw PeerError(peer, fmt::format("rank {} sends {} bytes where rank {} expects {}", peer,
+                                      count, rank_, expected_[index]));
   }
   return open_ == 0;
 }

@@ -104,8 +104,8 @@ void Movement::accept(int peer, const Slot& slot, Kind kind, std::size_t bytes, 
                                       peers_.name(peer), theirs.to_string()));
   }
   if (slot.kind == Kind::kBytes && kind == Kind::kBytes)
-    throw PeerError(rank, fmt::format("{} sends {} bytes where this rank expects {}",
-                                      peers_.name(peer), slot.total, total));
+    throw PeerError(rank, fmt::format("{} sends {} bytes where rank {} expects {}",
+                                      peers_.name(peer), slot.total, peers_.rank(self_), total));
   throw PeerError(rank, fmt::format("{} sends {} bytes that do not belong to this call; does it "
                                     "call send or exchange?",
                                     peers_.name(peer), slot.total));

@@ -40,7 +40,8 @@ class SharedTransport : public Transport {
   }
 
   bool run(const Collective& collective) override {
-    if (collective.op == Op::kExchange || !windows_->holds(collective.members)) return false;
+    if (collective.op == Op::kExchange || !windows_->holds(collective.members))
+      return network_->run(collective);
     in_windows([&] { windows_->run(collective); });
     return true;
   }
