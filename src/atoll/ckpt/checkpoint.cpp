@@ -79,7 +79,9 @@ std::string stale_name(std::string_view prefix, std::int64_t step) {
   return fmt::format("{}{}-{}", prefix, checkpoint_name(step), ::getpid());
 }
 
-CheckpointInfo verify_checkpoint(const fs::path& directory) {
+namespace {
+
+Manifest manifest_of(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw user_error("there is no checkpoint directory {}", directory.string());
   }
@@ -92,6 +94,19 @@ CheckpointInfo verify_checkpoint(const fs::path& directory) {
   if (named && *named != manifest.step) {
     throw damaged_error("{} is damaged: it says step {}", manifest_path.string(), manifest.step);
   }
+  return manifest;
+}
+
+}  // namespace
+
+CheckpointInfo checkpoint_at(const fs::path& root, std::int64_t step) {
+  const fs::path directory = root / checkpoint_name(step);
+  Manifest manifest = manifest_of(directory);
+  return {directory, manifest.step, std::move(manifest.files)};
+}
+
+CheckpointInfo verify_checkpoint(const fs::path& directory) {
+  const Manifest manifest = manifest_of(directory);
   for (const ManifestFile& file : manifest.files) {
     const std::string differs = difference(directory, file);
     if (!differs.empty()) {

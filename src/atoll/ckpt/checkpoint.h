@@ -69,6 +69,9 @@ CheckpointInfo verify_checkpoint(const std::filesystem::path& directory);
 /// warning for each damaged one that is passed over; throws Error(kDamaged) when all are.
 std::optional<CheckpointInfo> newest_verified(const std::filesystem::path& root);
 
+/// The checkpoint of a step as its manifest describes it, not verified. Throws as verify_checkpoint.
+CheckpointInfo checkpoint_at(const std::filesystem::path& root, std::int64_t step);
+
 /// The steps of the checkpoints under `root`, verified or not, oldest first.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& root);
 

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <thread>
 #include <vector>
@@ -15,24 +16,26 @@ namespace atl::data {
 namespace {
 
 LoaderOptions checked(LoaderOptions options) {
-  if (options.micro_batch < 1 || options.num_ranks < 1) {
-    throw user_error("micro_batch ({}) and the number of ranks ({}) must be at least 1",
-                     options.micro_batch, options.num_ranks);
+  if (options.micro_batch < 1) {
+    throw user_error("micro_batch ({}) must be at least 1", options.micro_batch);
   }
-  if (options.global_batch == 0) options.global_batch = options.micro_batch * options.num_ranks;
-  if (options.global_batch < 1 ||
-      options.global_batch % (options.micro_batch * options.num_ranks) != 0) {
+  if (options.global_batch == 0) options.global_batch = options.micro_batch;
+  if (options.global_batch < 1 || options.global_batch % options.micro_batch != 0) {
     throw user_error(
-        "a global batch of {} sequences cannot be cut into micro-batches of {} on {} ranks; make "
-        "it a multiple of {}",
-        options.global_batch, options.micro_batch, options.num_ranks,
-        options.micro_batch * options.num_ranks);
+        "a global batch of {} sequences cannot be cut into micro-batches of {}; make it a multiple",
+        options.global_batch, options.micro_batch);
+  }
+  const std::int64_t per_step = options.global_batch / options.micro_batch;
+  if (options.micro_batches.empty()) {
+    options.micro_batches.resize(static_cast<std::size_t>(per_step));
+    std::iota(options.micro_batches.begin(), options.micro_batches.end(), 0);
+  }
+  for (const std::int64_t number : options.micro_batches) {
+    ATOLL_CHECK(0 <= number && number < per_step, "micro-batch {} of {}", number, per_step);
   }
   if (options.prefetch < 1 || options.prefetch > 4096) {
     throw user_error("prefetch must be between 1 and 4096 micro-batches, not {}", options.prefetch);
   }
-  ATOLL_CHECK(0 <= options.rank && options.rank < options.num_ranks, "rank {} of {}", options.rank,
-              options.num_ranks);
   ATOLL_CHECK(options.first_step >= 0 && options.first_micro_batch >= 0);
   return options;
 }
@@ -51,7 +54,7 @@ struct Slot {
 struct Loader::State {
   State(const SampleSource& from, const LoaderOptions& given)
       : samples(from), options(checked(given)) {
-    per_step = options.global_batch / (options.micro_batch * options.num_ranks);
+    per_step = static_cast<std::int64_t>(options.micro_batches.size());
     // One slot more than is read ahead: the one that the caller looks at.
     slots.resize(static_cast<std::size_t>(options.prefetch) + 1);
     const auto size = static_cast<std::size_t>(options.micro_batch * samples.context());
@@ -101,8 +104,9 @@ struct Loader::State {
     const auto T = static_cast<std::size_t>(samples.context());
     const std::int64_t index = options.first_micro_batch + number;
     const std::int64_t step = options.first_step + index / per_step;
-    slot.first_sample = step * options.global_batch +
-                        (options.rank * per_step + index % per_step) * options.micro_batch;
+    slot.first_sample =
+        step * options.global_batch +
+        options.micro_batches[static_cast<std::size_t>(index % per_step)] * options.micro_batch;
     slot.step_targets = samples.may_ignore() ? step_targets(step) : 0;
     for (std::int64_t i = 0; i < options.micro_batch; ++i) {
       const auto row = [&, at = static_cast<std::size_t>(i) * T](std::vector<std::int32_t>& part) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "atoll/data/sampler.h"
 #include "atoll/data/samples.h"
@@ -12,12 +13,13 @@ namespace atl::data {
 
 /// Which samples a Loader gives, and how far ahead it reads.
 struct LoaderOptions {
-  std::int64_t micro_batch = 1;        ///< sequences in a Batch
-  std::int64_t global_batch = 0;       ///< sequences in a step, over all ranks; 0: micro_batch
-  std::int64_t rank = 0;               ///< takes the rank-th of num_ranks equal parts of each step
-  std::int64_t num_ranks = 1;          ///< data-parallel ranks
+  std::int64_t micro_batch = 1;   ///< sequences in a Batch
+  std::int64_t global_batch = 0;  ///< sequences in a step, over all ranks; 0: micro_batch
+  /// Which of each step's micro-batches this rank takes, by number within the step, in the order in
+  /// which it gets them; empty: all of them.
+  std::vector<std::int64_t> micro_batches = {};
   std::int64_t first_step = 0;         ///< where to begin; all that a resumed run needs
-  std::int64_t first_micro_batch = 0;  ///< of first_step, on this rank
+  std::int64_t first_micro_batch = 0;  ///< of first_step: so many of this rank's are passed over
   int prefetch = 4;                    ///< micro-batches read ahead
 };
 
@@ -27,7 +29,7 @@ struct LoaderOptions {
 class Loader {
  public:
   /// `samples` must outlive the loader. Throws Error(kUser) when global_batch is not a multiple of
-  /// micro_batch x num_ranks, naming the values.
+  /// micro_batch, naming the values.
   Loader(const SampleSource& samples, const LoaderOptions& options);
   /// The same for windows over one corpus (Packing::kStream). `source` must outlive the loader and
   /// have the sampler's number of tokens.

@@ -41,11 +41,11 @@ TEST(Loader, GivesTheSamplersRowsForEveryRankStepAndPrefetchDepth) {
   const Sampler sampler(3, 1000, kT);
   for (const int prefetch : {1, 2, 7}) {
     for (const std::int64_t rank : {0, 1, 2}) {
-      Loader loader(source, sampler, {2, 12, rank, 3, /*first_step=*/5, 0, prefetch});
+      Loader loader(source, sampler, {2, 12, {rank, rank + 3}, /*first_step=*/5, 0, prefetch});
       ASSERT_EQ(loader.micro_batches_per_step(), 2);
       for (std::int64_t i = 0; i < 100; ++i) {
         const Batch batch = loader.next();
-        const std::int64_t first = (5 + i / 2) * 12 + rank * 4 + i % 2 * 2;
+        const std::int64_t first = (5 + i / 2) * 12 + (rank + i % 2 * 3) * 2;
         ASSERT_EQ(batch.first_sample, first);
         ASSERT_EQ(batch.tokens.shape(), Shape({2, kT}));
         ASSERT_EQ(values(batch.tokens), expected(source, sampler, first, 2, 0));

@@ -147,12 +147,14 @@ RC_GTEST_PROP(LoaderProperty, RanksMicroBatchesPrefetchAndRestartsChangeNoRow, (
            (first_step + kSteps) * global_batch);
   const std::int64_t per_step = global_batch / (ranks * micro_batch);
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const std::vector<Tokens> part = read(
-        *samples, {micro_batch, global_batch, rank, ranks, first_step, 0, *rc::gen::inRange(1, 6)},
-        kSteps * per_step);
+    LoaderOptions options = {micro_batch, global_batch, {}, first_step, 0, *rc::gen::inRange(1, 6)};
+    for (std::int64_t i = 0; i < per_step; ++i) options.micro_batches.push_back(i * ranks + rank);
+    const std::vector<Tokens> part = read(*samples, options, kSteps * per_step);
     const std::int64_t rows = per_step * micro_batch;  // of a step on this rank
     for (std::int64_t i = 0; i < kSteps * rows; ++i) {
-      const std::int64_t global = (first_step + i / rows) * global_batch + rank * rows + i % rows;
+      const std::int64_t round = i % rows / micro_batch;
+      const std::int64_t global = (first_step + i / rows) * global_batch +
+                                  (round * ranks + rank) * micro_batch + i % micro_batch;
       RC_ASSERT(part[static_cast<std::size_t>(i)] == serial[static_cast<std::size_t>(global)]);
     }
   }

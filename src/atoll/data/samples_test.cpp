@@ -166,7 +166,7 @@ TEST(Loader, EveryRankCountsTheTargetsOfTheWholeStep) {
     std::vector<std::int64_t> counted(10, 0);
     std::vector<std::int64_t> said(10, 0);
     for (std::int64_t rank = 0; rank < 3; ++rank) {
-      Loader loader(*samples, {2, 12, rank, 3});
+      Loader loader(*samples, {2, 12, {rank, rank + 3}});
       for (std::size_t i = 0; i < 20; ++i) {
         const Batch batch = loader.next();
         counted[i / 2] += num_targets(batch);

@@ -132,7 +132,7 @@ void add_other_calls(Operands& o, Calls& calls) {
 // Ops whose operands are f32 even in a bf16 model.
 const std::set<std::string> kNeverBf16 = {
     "block_diagonal_backward",                   // a weight gradient from one
-    "sum_of_squares",                            // of gradients
+    "sum_of_squares",          "sums_of_squares",  // of gradients
     "muon_momentum",           "orthogonalize",  // gradients and momenta
     "measure_peak_flops",
 };

@@ -28,6 +28,11 @@ struct SumOfSquares {
   Tensor x;
   double* sum;
 };
+struct SumsOfSquares {
+  Tensor x;
+  std::span<const Block> blocks;
+  std::span<double> sums;
+};
 
 // Bytes in one task of a copy or fill.
 constexpr std::int64_t kBytesPerTask = 1 << 18;
@@ -90,6 +95,23 @@ constexpr Implementation<Dropout> kDropout[] = {
      }},
 };
 
+constexpr Implementation<SumsOfSquares> kSumsOfSquares[] = {
+    {"cpu",
+     [](Run& run, const SumsOfSquares& a) {
+       return serve_f32(run, a.x.dtype(),
+                        [&] { cpu::sums_of_squares(run, a.x, a.blocks, a.sums); });
+     }},
+    {"ref",
+     [](Run& run, const SumsOfSquares& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         for (std::size_t i = 0; i < a.blocks.size(); ++i) {
+           const Block& block = a.blocks[i];
+           a.sums[i] = ref::sum_of_squares<T>(a.x.rows(block.begin, block.begin + block.count));
+         }
+       });
+     }},
+};
+
 constexpr Implementation<SumOfSquares> kSumOfSquares[] = {
     {"cpu",
      [](Run& run, const SumOfSquares& a) {
@@ -145,6 +167,17 @@ void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
   ATOLL_CHECK(x.shape().rank() == 3, "dropout: x is {}", x.spec().to_string());
   check_spec("dropout", x.spec(), {x, y});
   dispatch<Dropout>("dropout", kDropout, run, {p, layer, x, y});
+}
+
+void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums) {
+  check_size("sums_of_squares", x.dtype(), x.num_elements(), {x});
+  ATOLL_CHECK_EQ(blocks.size(), sums.size());
+  for (const Block& block : blocks) {
+    ATOLL_CHECK(
+        block.begin >= 0 && block.count >= 0 && block.count <= x.num_elements() - block.begin,
+        "elements {} to {} of {}", block.begin, block.begin + block.count, x.spec().to_string());
+  }
+  dispatch<SumsOfSquares>("sums_of_squares", kSumsOfSquares, run, {x, blocks, sums});
 }
 
 double sum_of_squares(Run& run, Tensor x) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "atoll/base/rng.h"
 #include "atoll/ops/run.h"
 
@@ -30,5 +33,14 @@ void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
 /// changes no bit. x is f32 or f64. Infinite or NaN when an element is. Needs no scratch beyond the
 /// stack.
 double sum_of_squares(Run& run, Tensor x);
+
+/// A stretch of a vector.
+struct Block {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+/// sums[i] = the sum of squares of x's elements in blocks[i], in double; x is f32 or f64, flat. The
+/// same for a block wherever it lies and whatever others there are.
+void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums);
 
 }  // namespace atl::ops

@@ -24,11 +24,11 @@ void FlatOptimizer::bind(const Arena& arena) {
 }
 
 void FlatOptimizer::init_masters(Run& run, Tensor values) {
-  ATOLL_CHECK(values.spec() == flat_, "{} against {}", values.spec().to_string(),
+  ATOLL_CHECK(values.dtype() == flat_.dtype, "{} against {}", values.spec().to_string(),
               flat_.to_string());
   if (master_ < 0) return;
   for (const ParamRange& range : joined(ranges_, /*across_decay=*/true)) {
-    ops::widen(run, part(values, range), state_of(static_cast<std::size_t>(master_), range));
+    ops::widen(run, values_of(values, range), state_of(static_cast<std::size_t>(master_), range));
   }
 }
 
@@ -42,13 +42,17 @@ Tensor FlatOptimizer::state_of(std::size_t number, const ParamRange& range) cons
   return states_[number].of(range);
 }
 
-Tensor FlatOptimizer::part(const Tensor& flat, const ParamRange& range) {
-  return flat.rows(range.begin, range.begin + range.count);
+Tensor FlatOptimizer::values_of(const Tensor& values, const ParamRange& range) {
+  return values.rows(range.in_values(), range.in_values() + range.count);
+}
+
+Tensor FlatOptimizer::grads_of(const Tensor& grads, const ParamRange& range) {
+  return grads.rows(range.in_grads(), range.in_grads() + range.count);
 }
 
 ops::UpdateTarget FlatOptimizer::target_of(const Run& run, const StepArgs& args,
                                            const Tensor& values, const ParamRange& range) const {
-  ops::UpdateTarget target(part(values, range));
+  ops::UpdateTarget target(values_of(values, range));
   if (master_ >= 0) target.master = state_of(static_cast<std::size_t>(master_), range);
   target.first_element = range.begin;
   target.rounding = ops::rounding_stream(run.seed, args.step);
@@ -57,7 +61,7 @@ ops::UpdateTarget FlatOptimizer::target_of(const Run& run, const StepArgs& args,
 
 void FlatOptimizer::check(const StepArgs& args, const Tensor& values, const Tensor& grads) const {
   ATOLL_CHECK(args.step >= 1, "update number {}", args.step);
-  ATOLL_CHECK(values.spec() == flat_ && grads.spec() == flat_.in_compute_dtype(),
+  ATOLL_CHECK(values.dtype() == flat_.dtype && grads.dtype() == compute_dtype(flat_.dtype),
               "values {} and gradients {} of {}", values.spec().to_string(),
               grads.spec().to_string(), flat_.to_string());
 }

@@ -26,9 +26,10 @@ class FlatOptimizer : public Optimizer {
 
   /// Adds a state vector over all ranges, in the compute dtype; the number to give state_of.
   std::size_t add_state(std::string name);
-  /// The part of a state vector, or of the flat vector, that belongs to `range`.
+  /// The part of a state vector, of the values or of the gradients that belongs to `range`.
   Tensor state_of(std::size_t number, const ParamRange& range) const;
-  static Tensor part(const Tensor& flat, const ParamRange& range);
+  static Tensor values_of(const Tensor& values, const ParamRange& range);
+  static Tensor grads_of(const Tensor& grads, const ParamRange& range);
   /// The part of the flat `values` that belongs to `range`, as ops take it.
   ops::UpdateTarget target_of(const Run& run, const StepArgs& args, const Tensor& values,
                               const ParamRange& range) const;

@@ -20,7 +20,7 @@ class Lion final : public FlatOptimizer {
                           .grad_scale = args.grad_scale};
     for (const ParamRange& range : ranges()) {
       call.weight_decay = range.decay ? options().weight_decay : 0.0;
-      ops::lion(run, call, target_of(run, args, values, range), part(grads, range),
+      ops::lion(run, call, target_of(run, args, values, range), grads_of(grads, range),
                 state_of(m_, range));
     }
   }

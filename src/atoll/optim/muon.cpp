@@ -83,7 +83,7 @@ class Muon final : public FlatOptimizer {
                        {.momentum = options().momentum,
                         .nesterov = options().nesterov,
                         .grad_scale = args.grad_scale},
-                       part(grads, range), state_of(m_, range), direction.reshaped({size}));
+                       grads_of(grads, range), state_of(m_, range), direction.reshaped({size}));
     ops::orthogonalize(inner, direction, orthogonal);
     const double decay = range.decay ? args.lr * options().weight_decay : 0.0;
     ops::apply_direction(inner, args.lr * scale(range), decay, target_of(run, args, values, range),

@@ -14,7 +14,7 @@
 namespace atl::optim {
 
 /// A run of elements of the flat parameter vector that are treated alike. What no range covers is
-/// not trained.
+/// not trained, or not by this rank.
 struct ParamRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;  ///< padding included
@@ -24,6 +24,13 @@ struct ParamRange {
   bool matrix = false;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  /// Where these elements begin in the values and in the gradients that update() is given, when
+  /// these are a rank's share of the flat vector; -1: at `begin`, they are the whole vector.
+  std::int64_t value_begin = -1;
+  std::int64_t grad_begin = -1;
+
+  std::int64_t in_values() const { return value_begin < 0 ? begin : value_begin; }
+  std::int64_t in_grads() const { return grad_begin < 0 ? begin : grad_begin; }
 };
 
 /// The update rules.
@@ -98,7 +105,8 @@ class Optimizer {
   /// Copies the values into the masters, where there are any: after values were initialised or
   /// read from a model. A checkpoint's state has masters of its own.
   virtual void init_masters(Run& run, Tensor values) = 0;
-  /// One update. values: the flat vector; grads: as many, in its compute dtype. Needs
+  /// One update. values: the flat vector; grads: as many, in its compute dtype; or of both the
+  /// shares that the ranges' value_begin and grad_begin are places in. Needs
   /// scratch_bytes() of run.scratch; stochastic rounding draws from (run.seed, step, element).
   virtual void update(Run& run, const StepArgs& args, Tensor values, Tensor grads) = 0;
   /// The state that a checkpoint holds, valid after bind(): "exp_avg" (adamw, lion), "exp_avg_sq"
@@ -108,8 +116,9 @@ class Optimizer {
   virtual std::size_t scratch_bytes() const { return 0; }
 };
 
-/// An optimizer for a flat vector of this spec (f32, f64 or bf16). `ranges` are in order and do not
-/// overlap. Throws Error(kUser) on options that cannot be honoured.
+/// An optimizer for a flat vector of this spec (f32, f64 or bf16), the whole one even where the
+/// ranges are a rank's share of it. `ranges` are in order and do not overlap. Throws Error(kUser)
+/// on options that cannot be honoured.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Spec flat,
                                           std::span<const ParamRange> ranges);
 

@@ -22,7 +22,7 @@ class Sgd final : public FlatOptimizer {
     for (const ParamRange& range : ranges()) {
       call.weight_decay = range.decay ? options().weight_decay : 0.0;
       const Tensor m = m_ < 0 ? Tensor() : state_of(static_cast<std::size_t>(m_), range);
-      ops::sgd(run, call, target_of(run, args, values, range), part(grads, range), m);
+      ops::sgd(run, call, target_of(run, args, values, range), grads_of(grads, range), m);
     }
   }
 

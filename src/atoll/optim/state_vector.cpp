@@ -4,15 +4,29 @@
 
 namespace atl::optim {
 
+namespace {
+
+// Whether `next` follows `last` in the flat vector and wherever their elements lie.
+bool touch(const ParamRange& last, const ParamRange& next) {
+  return last.begin + last.count == next.begin &&
+         last.in_values() + last.count == next.in_values() &&
+         last.in_grads() + last.count == next.in_grads();
+}
+
+}  // namespace
+
 std::vector<ParamRange> joined(std::span<const ParamRange> ranges, bool across_decay) {
   std::vector<ParamRange> result;
   for (const ParamRange& range : ranges) {
     ParamRange* last = result.empty() ? nullptr : &result.back();
-    if (last != nullptr && last->begin + last->count == range.begin &&
-        (across_decay || last->decay == range.decay)) {
+    if (last != nullptr && touch(*last, range) && (across_decay || last->decay == range.decay)) {
       last->count += range.count;
     } else {
-      result.push_back({.begin = range.begin, .count = range.count, .decay = range.decay});
+      result.push_back({.begin = range.begin,
+                        .count = range.count,
+                        .decay = range.decay,
+                        .value_begin = range.value_begin,
+                        .grad_begin = range.grad_begin});
     }
   }
   return result;

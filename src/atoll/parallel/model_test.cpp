@@ -58,7 +58,7 @@ struct Bench {
       : run(threads, 64),
         model(nn::build_model(config, options)),
         store(*model, true),
-        runner(*model, Use::kTrain, batch_size, length),
+        runner(*model, store, Use::kTrain, batch_size, length),
         tokens(test::random_tokens({batch_size, length}, config.vocab_size, 1)),
         targets(test::random_tokens({batch_size, length}, config.vocab_size, 2)) {
     MemoryPlan plan;

@@ -4,8 +4,9 @@
 
 namespace atl::parallel {
 
-Runner::Runner(nn::Model& model, Use use, std::int64_t batch, std::int64_t length)
-    : model_(model), use_(use), tokens_{Dtype::kI32, {batch, length}} {
+Runner::Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch,
+               std::int64_t length)
+    : model_(model), store_(store), use_(use), tokens_{Dtype::kI32, {batch, length}} {
   const std::size_t num_stages = model.stages.size() - (use == Use::kGenerate ? 1 : 0);
   Spec x = tokens_;
   for (std::size_t i = 0; i < num_stages; ++i) {
@@ -13,17 +14,13 @@ Runner::Runner(nn::Model& model, Use use, std::int64_t batch, std::int64_t lengt
     stages_.back().footprint = model.stages[i]->plan(x);
     x = stages_.back().footprint.y;
   }
-}
-
-// Time is counted in ticks: one for each forward, then one for each B and W, last stage first.
-std::int64_t Runner::input_tick(std::size_t stage) const {
-  return static_cast<std::int64_t>(stages_.size() + 2 * (stages_.size() - 1 - stage));
+  clock_.num_stages = num_stages;
 }
 
 // The last tick at which stage `stage` reads something it declared this need for.
 std::int64_t Runner::last_use(unsigned need, std::size_t stage) const {
-  if (use_ != Use::kTrain || need == 0) return forward_tick(stage);
-  return (need & nn::kForWeight) != 0 ? weight_tick(stage) : input_tick(stage);
+  if (use_ != Use::kTrain || need == 0) return clock_.forward_tick(stage);
+  return (need & nn::kForWeight) != 0 ? clock_.weight_tick(stage) : clock_.input_tick(stage);
 }
 
 void Runner::request_edges(MemoryPlan& plan, std::size_t stage) {
@@ -36,13 +33,14 @@ void Runner::request_edges(MemoryPlan& plan, std::size_t stage) {
   }
   const std::int64_t last = std::max(last_use(at.footprint.need_y, stage),
                                      last_use(stages_[stage + 1].footprint.need_x, stage + 1));
-  at.y_request = plan.request(name + " output", "activations", y.bytes(), forward_tick(stage),
-                              std::max(last, forward_tick(stage + 1)));
+  at.y_request =
+      plan.request(name + " output", "activations", y.bytes(), clock_.forward_tick(stage),
+                   std::max(last, clock_.forward_tick(stage + 1)));
   if (use_ != Use::kTrain) return;
   const std::int64_t last_gradient_use =
-      std::max(input_tick(stage), last_use(at.footprint.need_dy, stage));
+      std::max(clock_.input_tick(stage), last_use(at.footprint.need_dy, stage));
   at.dy_request = plan.request(name + " output gradient", "activations", y.bytes(),
-                               input_tick(stage + 1), last_gradient_use);
+                               clock_.input_tick(stage + 1), last_gradient_use);
 }
 
 void Runner::request(MemoryPlan& plan) {
@@ -50,21 +48,22 @@ void Runner::request(MemoryPlan& plan) {
     StagePlan& at = stages_[i];
     const std::string& name = model_.stage_names[i];
     const nn::Footprint& footprint = at.footprint;
-    const std::int64_t kept_until = use_ == Use::kTrain ? weight_tick(i) : forward_tick(i);
+    const std::int64_t kept_until =
+        use_ == Use::kTrain ? clock_.weight_tick(i) : clock_.forward_tick(i);
     request_edges(plan, i);
     for (const Spec& spec : footprint.kept) {
-      at.kept_requests.push_back(
-          plan.request(name + " kept", "activations", spec.bytes(), forward_tick(i), kept_until));
+      at.kept_requests.push_back(plan.request(name + " kept", "activations", spec.bytes(),
+                                              clock_.forward_tick(i), kept_until));
     }
     at.forward_scratch = plan.request(name + " scratch", "scratch", footprint.scratch_bytes,
-                                      forward_tick(i), forward_tick(i));
+                                      clock_.forward_tick(i), clock_.forward_tick(i));
     if (use_ != Use::kTrain) continue;
     for (const Spec& spec : footprint.owed) {
-      at.owed_requests.push_back(
-          plan.request(name + " owed", "activations", spec.bytes(), input_tick(i), weight_tick(i)));
+      at.owed_requests.push_back(plan.request(name + " owed", "activations", spec.bytes(),
+                                              clock_.input_tick(i), clock_.weight_tick(i)));
     }
     at.backward_scratch = plan.request(name + " scratch", "scratch", footprint.scratch_bytes,
-                                       input_tick(i), weight_tick(i));
+                                       clock_.input_tick(i), clock_.weight_tick(i));
   }
 }
 
@@ -105,7 +104,9 @@ void Runner::forward(Run& run, const Batch& batch, nn::KvCache* cache) {
     run.scratch = {arena_->data(stages_[i].forward_scratch), stages_[i].footprint.scratch_bytes};
     nn::Pass call = pass(i, batch);
     call.cache = cache;
+    store_.acquire(run, i, PassKind::kForward, /*idle=*/false);
     model_.stages[i]->forward(run, call);
+    store_.release(run, i, PassKind::kForward, /*idle=*/false);
   }
 }
 
@@ -125,10 +126,22 @@ double Runner::train(Run run, const Batch& batch) {
   forward(run, batch, nullptr);
   for (std::size_t i = stages_.size(); i-- > 0;) {
     run.scratch = {arena_->data(stages_[i].backward_scratch), stages_[i].footprint.scratch_bytes};
+    store_.acquire(run, i, PassKind::kBackward, /*idle=*/false);
     model_.stages[i]->backward_input(run, pass(i, batch));
     model_.stages[i]->backward_weight(run, pass(i, batch));
+    store_.release(run, i, PassKind::kBackward, /*idle=*/false);
   }
   return sum_of_losses();
+}
+
+void Runner::idle(Run run, bool training) {
+  run.training = training;
+  const auto pass = [&](std::size_t stage, PassKind kind) {
+    store_.acquire(run, stage, kind, /*idle=*/true);
+    store_.release(run, stage, kind, /*idle=*/true);
+  };
+  for (std::size_t i = 0; i < stages_.size(); ++i) pass(i, PassKind::kForward);
+  for (std::size_t i = stages_.size(); training && i-- > 0;) pass(i, PassKind::kBackward);
 }
 
 double Runner::evaluate(Run run, const Batch& batch) {

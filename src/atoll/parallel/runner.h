@@ -5,6 +5,7 @@
 
 #include "atoll/nn/kv_cache.h"
 #include "atoll/nn/model.h"
+#include "atoll/parallel/param_store.h"
 #include "atoll/tensor/arena.h"
 #include "atoll/tensor/batch.h"
 
@@ -18,11 +19,14 @@ enum class Use {
 };
 
 /// Walks a model's stages over micro-batches of one fixed shape, in memory planned beforehand:
-/// forward through all stages, then B and W of each, last stage first. One rank, no pipeline.
+/// forward through all stages, then B and W of each, last stage first. One pipeline stage.
 class Runner {
  public:
-  /// Micro-batches are (batch, length) tokens. The model must outlive the runner.
-  Runner(nn::Model& model, Use use, std::int64_t batch, std::int64_t length);
+  /// Micro-batches are (batch, length) tokens. Model and store must outlive the runner.
+  Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch, std::int64_t length);
+
+  /// When what runs, for those that share its memory.
+  const StageClock& clock() const { return clock_; }
 
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
@@ -30,6 +34,8 @@ class Runner {
   /// Forward and backward; adds to the gradients. Returns the sum of the micro-batch's losses, in
   /// nats. `run` gives stream, seed, step and loss_scale.
   double train(Run run, const Batch& batch);
+  /// Takes this rank's part in what the others do while it has no micro-batch: gathers and reduces.
+  void idle(Run run, bool training);
   /// Forward only; returns the sum of the losses, in nats.
   double evaluate(Run run, const Batch& batch);
   /// Forward of `batch.tokens` after the `cache.length` positions already cached; the caller then
@@ -48,9 +54,6 @@ class Runner {
     std::vector<Tensor> kept, owed;
   };
 
-  std::int64_t forward_tick(std::size_t stage) const { return static_cast<std::int64_t>(stage); }
-  std::int64_t input_tick(std::size_t stage) const;
-  std::int64_t weight_tick(std::size_t stage) const { return input_tick(stage) + 1; }
   std::int64_t last_use(unsigned need, std::size_t stage) const;
   void request_edges(MemoryPlan& plan, std::size_t stage);
   nn::Pass pass(std::size_t stage, const Batch& batch) const;
@@ -58,8 +61,10 @@ class Runner {
   double sum_of_losses() const;
 
   nn::Model& model_;
+  ParamStore& store_;
   Use use_;
   Spec tokens_;
+  StageClock clock_;
   std::vector<StagePlan> stages_;
   std::vector<Tensor> edges_;           // edges_[i]: the output of stage i
   std::vector<Tensor> edge_gradients_;  // edge_gradients_[i]: its gradient

@@ -51,7 +51,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
   MemoryPlan plan;
   store_.request(plan);
   for (const std::int64_t length : kPieces) {
-    runners_.emplace_back(*model_, parallel::Use::kGenerate, 1, length);
+    runners_.emplace_back(*model_, store_, parallel::Use::kGenerate, 1, length);
     runners_.back().request(plan);
   }
   std::vector<int> cache_requests;

@@ -82,7 +82,7 @@ std::vector<double> whole_pass(const nn::ModelConfig& config, Tensor tokens, Ten
   test::TestRun run;
   const auto model = nn::build_model(config, {});
   parallel::ParamStore store(*model, /*training=*/false);
-  parallel::Runner runner(*model, parallel::Use::kEvaluate, 1, tokens.dim(1));
+  parallel::Runner runner(*model, store, parallel::Use::kEvaluate, 1, tokens.dim(1));
   MemoryPlan plan;
   store.request(plan);
   runner.request(plan);

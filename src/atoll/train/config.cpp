@@ -130,6 +130,38 @@ void add_train(Settings& settings, TrainConfig& c) {
   settings.add("train.on_nonfinite", &t.on_nonfinite,
                "What to do when loss or gradient is NaN or infinite: stop, or skip the step.",
                one_of({"stop", "skip"}));
+  settings.add(
+      "train.exact", &t.exact,
+      "Sum gradients over the micro-batches of a step one after the other, each as soon as "
+      "it is made: the number of ranks then changes no bit of the result. Every round of "
+      "micro-batches is reduced by itself.");
+}
+
+void add_ranks(Settings& settings, TrainConfig& c) {
+  settings.group("dp", "What data-parallel ranks share; docs/data-parallel.md has the formulas.");
+  settings.add(
+      "dp.zero", &c.dp.zero,
+      "ZeRO stage: 0 shares nothing, 1 optimizer state, 2 gradients too, 3 parameters too.",
+      between(0, 3));
+  settings.add("dp.shard", &c.dp.shard,
+               "Ranks that share one copy, of which there are then several (HSDP); 0: all ranks "
+               "share one.",
+               between(0, 1 << 20));
+  settings.add("dp.bucket_mib", &c.dp.bucket_mib,
+               "MiB of gradients that are reduced at once; dp.zero = 3 goes by blocks.",
+               between(0.001, 1 << 20));
+  settings.add(
+      "dp.balance", &c.dp.balance,
+      "Give slower ranks fewer micro-batches of each step, by their measured speed. Without "
+      "train.exact that changes bits from run to run.");
+  settings.group("comm", "How ranks talk to each other.");
+  settings.add("comm.timeout_s", &c.comm.timeout_s,
+               "Seconds after which a collective that is not done ends the run, naming who is "
+               "missing.",
+               between(0.1, 1e6));
+  settings.add("comm.check_every", &c.comm.check_every,
+               "Steps between two comparisons of the ranks' parameters by hash; 0: never.",
+               at_least(0));
 }
 
 void add_optim(Settings& settings, TrainConfig& c) {
@@ -216,6 +248,7 @@ Settings make_settings(TrainConfig& config) {
   add_model(settings, config);
   add_data(settings, config);
   add_train(settings, config);
+  add_ranks(settings, config);
   add_optim(settings, config);
   add_lora(settings, config);
   add_reporting(settings, config);

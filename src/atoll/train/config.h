@@ -71,6 +71,21 @@ struct LoopSettings {
   std::string recompute = "none";
   double dropout = 0;
   std::string on_nonfinite = "stop";
+  bool exact = false;
+};
+
+/// dp.*: what data-parallel ranks share.
+struct DataParallelSettings {
+  std::int64_t zero = 0;
+  std::int64_t shard = 0;
+  double bucket_mib = 8;
+  bool balance = false;
+};
+
+/// comm.*
+struct CommSettings {
+  double timeout_s = 300;
+  std::int64_t check_every = 100;
 };
 
 /// optim.*
@@ -127,6 +142,8 @@ struct TrainConfig {
   ModelSettings model;
   DataSettings data;
   LoopSettings train;
+  DataParallelSettings dp;
+  CommSettings comm;
   OptimSettings optim;
   LoraSettings lora;
   EvalSettings eval;

@@ -30,10 +30,18 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   }
 
   Evaluation result;
-  double sum = 0;
-  while (const std::optional<Batch> batch = batches.next()) {
-    if (options.stop && options.stop()) break;
-    sum += state.runner().evaluate({.stream = &stream}, *batch);
+  // Ranks take the batches in turn; all count the tokens of all.
+  comm::Group* group = state.group();
+  const std::int64_t ranks = group == nullptr ? 1 : group->size();
+  const std::int64_t rank = group == nullptr ? 0 : group->rank();
+  std::vector<double> sums(static_cast<std::size_t>(batches.num_batches()));
+  std::int64_t number = 0;
+  for (; number < batches.num_batches(); ++number) {
+    if (number % ranks == 0 && options.stop && options.stop()) break;
+    const std::optional<Batch> batch = batches.next();
+    if (number % ranks == rank) {
+      sums[static_cast<std::size_t>(number)] = state.runner().evaluate({.stream = &stream}, *batch);
+    }
     const auto* targets = batch->targets.data<std::int32_t>();
     for (std::int64_t i = 0; i < batch->targets.num_elements(); ++i) {
       if (targets[i] == kIgnoreTarget) continue;
@@ -41,6 +49,14 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
       result.bytes += token_bytes.at(static_cast<std::size_t>(targets[i]));
     }
   }
+  if (const std::int64_t rest = number % ranks; rest > 0 && rest <= rank) {
+    state.runner().idle({.stream = &stream}, /*training=*/false);
+  }
+  if (ranks > 1) {  // all but one of each are zero: the sum is exact
+    group->all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
+  }
+  double sum = 0;
+  for (const double part : sums) sum += part;
   result.loss = sum / static_cast<double>(result.tokens);
   result.bits_per_byte = sum / std::numbers::ln2 / static_cast<double>(result.bytes);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -33,7 +33,8 @@ struct EvaluateOptions {
 
 /// Predicts every token of `source` but the first, in windows of the state's context (each window
 /// begins without memory of the one before); of a text with a loss mask, the tokens in it alone.
-/// Changes no parameter.
+/// Changes no parameter. Where the state has ranks, every one must call it, all get the result, and
+/// `stop` must say the same to all.
 Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& source,
                     const Tokenizer& tokenizer, const EvaluateOptions& options = {});
 

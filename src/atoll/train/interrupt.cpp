@@ -1,6 +1,7 @@
 #include "atoll/train/interrupt.h"
 
 #include <csignal>
+#include <mutex>
 
 namespace atl::train {
 
@@ -18,22 +19,32 @@ extern "C" void note_signal(int number) {
 
 constexpr int kSignals[2] = {SIGINT, SIGTERM};
 
+// Ranks that are threads of one process each have a guard: the first sets the handlers, the last
+// puts back what was there.
+std::mutex mutex;
+int num_guards = 0;
+struct sigaction before[2];
+
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
+  const std::lock_guard lock(mutex);
+  if (num_guards++ > 0) return;
   received = 0;
   struct sigaction action {};
   action.sa_handler = note_signal;
   action.sa_flags = SA_RESTART;
   for (int i = 0; i < 2; ++i) {
-    sigaction(kSignals[i], nullptr, &before_[i]);
+    sigaction(kSignals[i], nullptr, &before[i]);
     // Whoever started us with a signal ignored (nohup, a shell's background) meant it.
-    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    if (before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
   }
 }
 
 InterruptGuard::~InterruptGuard() {
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  const std::lock_guard lock(mutex);
+  if (--num_guards > 0) return;
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);
 }
 
 int InterruptGuard::signal() const {

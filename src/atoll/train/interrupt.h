@@ -1,11 +1,10 @@
 #pragma once
 
-#include <csignal>
-
 namespace atl::train {
 
 /// While it lives, SIGINT and SIGTERM ask the run to stop after the current step instead of killing
-/// it; a second signal of either kind kills as usual. One at a time per process.
+/// it; a second signal of either kind kills as usual. For the whole process, however many there
+/// are.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -15,9 +14,6 @@ class InterruptGuard {
 
   /// The signal that asked to stop, or 0.
   int signal() const;
-
- private:
-  struct sigaction before_[2];
 };
 
 }  // namespace atl::train

@@ -90,8 +90,7 @@ std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer
   return {tokens.begin(), tokens.end()};
 }
 
-void load_parameters(const fs::path& directory, nn::Model& model,
-                     const parallel::ParamStore& store) {
+void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store) {
   std::vector<ckpt::ParamTensor> held;
   bool has_adapter = false;
   for (const nn::Param* param : store.params()) {

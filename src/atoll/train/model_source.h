@@ -37,6 +37,6 @@ std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
 /// Reads the parameters of a model directory, merging an adapter into its base model. Parameters of
 /// LoRA that `model` has itself stay as they are. Throws as ckpt::read_params and merge_adapter.
 void load_parameters(const std::filesystem::path& directory, nn::Model& model,
-                     const parallel::ParamStore& store);
+                     parallel::ParamStore& store);
 
 }  // namespace atl::train

@@ -1,5 +1,7 @@
 #include "atoll/train/options.h"
 
+#include <algorithm>
+
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/ckpt/checkpoint.h"
@@ -31,8 +33,49 @@ optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
 
 }  // namespace
 
+parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
+                                                    int rank) {
+  const std::int64_t micro_batches = config.train.batch_size / config.train.micro_batch;
+  if (!config.train.exact && micro_batches < num_ranks) {
+    throw user_error(
+        "train.batch_size = {} has {} micro-batches of {} sequences for {} ranks; make it at least "
+        "{}, or train.micro_batch smaller",
+        config.train.batch_size, micro_batches, config.train.micro_batch, num_ranks,
+        num_ranks * config.train.micro_batch);
+  }
+  const auto shard = config.dp.shard == 0 ? num_ranks : static_cast<int>(config.dp.shard);
+  if (num_ranks % shard != 0) {
+    throw user_error("{} ranks cannot be cut into groups of dp.shard = {}; choose a divisor",
+                     num_ranks, shard);
+  }
+  if (shard < num_ranks && config.dp.zero == 0) {
+    throw user_error(
+        "dp.shard = {} says how many ranks share a copy, and dp.zero = 0 shares "
+        "nothing; set dp.zero to 1, 2 or 3, or leave dp.shard out",
+        shard);
+  }
+  if (shard < num_ranks && config.train.exact) {
+    throw user_error(
+        "train.exact sums gradients over all ranks in one order, which several copies "
+        "(dp.shard = {} of {} ranks) do not; leave dp.shard out",
+        shard, num_ranks);
+  }
+  parallel::DataParallelOptions options;
+  options.zero = static_cast<parallel::Zero>(config.dp.zero);
+  options.num_ranks = shard;
+  options.rank = rank % shard;
+  options.replicas = num_ranks / shard;
+  options.exact = config.train.exact;
+  options.rounds = (micro_batches + num_ranks - 1) / num_ranks;
+  if (config.dp.balance)
+    options.rounds = std::max<std::int64_t>(options.rounds, micro_batches - num_ranks + 1);
+  options.bucket_bytes = static_cast<std::int64_t>(config.dp.bucket_mib * 0x1p20);
+  options.whole_matrices = config.optim.kind == "muon";
+  return options;
+}
+
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
-                           std::int64_t eos_token) {
+                           std::int64_t eos_token, int num_ranks, int rank) {
   StateOptions options;
   if (!config.model.from.empty()) {
     options.model = read_model_config(find_model(config.model.from));
@@ -64,6 +107,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   }
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
+  options.data_parallel = data_parallel_options(config, num_ranks, rank);
   return options;
 }
 

@@ -10,9 +10,15 @@
 
 namespace atl::train {
 
-/// The model and memory that a run of `config` on a vocabulary of this size would have.
+/// The model and memory that rank `rank` of `num_ranks` data-parallel ranks of a run of `config` on
+/// a vocabulary of this size would have. Throws Error(kUser) when the ranks do not fit the
+/// settings.
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
-                           std::int64_t eos_token);
+                           std::int64_t eos_token, int num_ranks = 1, int rank = 0);
+
+/// How so many ranks share a model. Throws Error(kUser) as above.
+parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
+                                                    int rank);
 
 /// Where the settings say that the run's data comes from.
 CorpusOptions corpus_options(const TrainConfig& config);

@@ -29,12 +29,17 @@ std::string format_duration(double seconds) {
 
 std::string format_step_line(const StepReport& report) {
   const std::string total = std::to_string(report.total_steps);
+  std::string ranks;
+  if (report.num_ranks > 1) {
+    ranks = fmt::format("  comm {:.1f}%  slowest rank {} (+{:.0f}%)", 100 * report.exposed_fraction,
+                        report.slowest_rank, 100 * report.slowest_excess);
+  }
   return fmt::format(
       "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s  MFU {:4.1f}%  {:.0f} "
-      "ms  data {:.1f}%  left {}",
+      "ms  data {:.1f}%{}  left {}",
       report.step, total.size(), total, report.loss, report.grad_norm, report.lr,
       format_count(std::llround(report.tokens_per_s)), 100 * report.mfu, report.step_ms,
-      100 * report.data_fraction, format_duration(report.seconds_left));
+      100 * report.data_fraction, ranks, format_duration(report.seconds_left));
 }
 
 ProgressBar::ProgressBar(bool enabled) : active_(enabled && ::isatty(STDERR_FILENO) == 1) {}

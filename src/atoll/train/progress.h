@@ -17,6 +17,10 @@ struct StepReport {
   double step_ms = 0;
   double data_fraction = 0;  ///< part of the time spent waiting for data, 0 to 1
   double seconds_left = 0;
+  int num_ranks = 1;            ///< the members below are told when there are several
+  double exposed_fraction = 0;  ///< part of the time that all ranks waited for collectives, 0 to 1
+  int slowest_rank = 0;
+  double slowest_excess = 0;  ///< how much longer its micro-batches take than the fastest rank's
 };
 
 /// "step 120/400  loss 3.4121  grad_norm 0.84  lr 2.7e-03  9,812 tok/s  MFU 61%  208 ms  ...".

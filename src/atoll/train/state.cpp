@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "atoll/base/hash.h"
+
 namespace atl::train {
 
 namespace {
@@ -13,18 +15,25 @@ std::unique_ptr<nn::Model> build(const StateOptions& options) {
   return model;
 }
 
+std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOptions& options) {
+  const parallel::DataParallelOptions& shared = options.data_parallel;
+  if (shared.is_plain()) return std::make_unique<parallel::ParamStore>(model, options.training);
+  return std::make_unique<parallel::DataParallelStore>(model, options.training, shared);
+}
+
 }  // namespace
 
 TrainState::TrainState(const StateOptions& options)
     : options_(options),
       model_(build(options)),
-      store_(*model_, options.training),
-      runner_(*model_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
+      store_(make_store(*model_, options)),
+      shared_store_(dynamic_cast<parallel::DataParallelStore*>(store_.get())),
+      runner_(*model_, *store_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
               options.micro_batch, options.context) {
-  store_.request(plan_);
+  store_->request(plan_, runner_.clock());
   runner_.request(plan_);
   if (options.training) {
-    optimizer_ = optim::make_optimizer(options.optimizer, store_.flat(), store_.ranges());
+    optimizer_ = optim::make_optimizer(options.optimizer, store_->flat(), store_->ranges());
     optimizer_->request(plan_);
     // The update comes after the last pass: its scratch shares the memory of activations.
     const std::int64_t tick = MemoryPlan::kForever - 1;
@@ -36,11 +45,42 @@ TrainState::TrainState(const StateOptions& options)
 
 void TrainState::allocate(Device& device) {
   arena_ = std::make_unique<Arena>(device, plan_);
-  store_.bind(*arena_);
+  store_->bind(*arena_);
   runner_.bind(*arena_);
   if (!options_.training) return;
   optimizer_->bind(*arena_);
   optimizer_scratch_ = {arena_->data(optimizer_scratch_request_), optimizer_->scratch_bytes()};
+}
+
+void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* replicate) {
+  group_ = &group;
+  shard_group_ = &shard;
+  replicate_group_ = replicate;
+  if (shared_store_ != nullptr) shared_store_->connect(shard, replicate);
+}
+
+std::vector<int> replicas_that_differ(TrainState& state) {
+  comm::Group* group = state.group();
+  if (group == nullptr || group->size() == 1) return {};
+  const parallel::DataParallelOptions& shared = state.options().data_parallel;
+  state.store().settle();
+  const Tensor values = state.store().values();
+  const Hash128 hash = hash_bytes(values.raw(), values.bytes());
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group->size()));
+  const auto mine = 2 * static_cast<std::size_t>(group->rank());
+  all[mine] = static_cast<std::int64_t>(hash.high);
+  all[mine + 1] = static_cast<std::int64_t>(hash.low);
+  std::vector<std::int64_t> parts;
+  for (int r = 0; r <= group->size(); ++r) parts.push_back(2 * r);
+  group->all_gather({all.data(), {Dtype::kI64, {2 * group->size()}}}, parts);
+  // With ZeRO 3 only the same part of another copy is a replica.
+  const int stride = shared.zero == parallel::Zero::kParameters ? shared.num_ranks : 1;
+  for (int r = stride; r < group->size(); ++r) {
+    const auto at = 2 * static_cast<std::size_t>(r);
+    const auto first = 2 * static_cast<std::size_t>(r % stride);
+    if (all[at] != all[first] || all[at + 1] != all[first + 1]) return {r % stride, r};
+  }
+  return {};
 }
 
 std::string describe_memory(const MemoryPlan& plan) {

@@ -5,10 +5,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "atoll/nn/lora.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
+#include "atoll/parallel/data_parallel_store.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/runner.h"
 
@@ -22,7 +24,8 @@ struct StateOptions {
   std::optional<nn::LoraOptions> lora;  ///< adapters, which alone are then trained
   std::int64_t micro_batch = 1;         ///< sequences in one forward pass
   std::int64_t context = 1;             ///< tokens in a sequence
-  bool training = true;                 ///< false: parameters and a forward pass only
+  parallel::DataParallelOptions data_parallel;
+  bool training = true;  ///< false: parameters and a forward pass only
 };
 
 /// The model, its optimizer and the memory of one rank. Planned by the constructor; nothing is
@@ -35,7 +38,9 @@ class TrainState {
   const StateOptions& options() const { return options_; }
   const MemoryPlan& memory() const { return plan_; }
   nn::Model& model() { return *model_; }
-  parallel::ParamStore& store() { return store_; }
+  parallel::ParamStore& store() { return *store_; }
+  /// The store that ranks share; null when this rank has everything to itself.
+  parallel::DataParallelStore* shared_store() { return shared_store_; }
   parallel::Runner& runner() { return runner_; }
   /// Only in training.
   optim::Optimizer& optimizer() { return *optimizer_; }
@@ -45,17 +50,35 @@ class TrainState {
   /// Takes the planned memory from `device`, which must outlive this.
   void allocate(Device& device);
 
+  /// The data-parallel ranks; those that share one copy of the model; and, where there are several
+  /// copies, those that hold the same part of each. All must outlive this. Without it the rank is
+  /// alone.
+  void connect(comm::Group& group, comm::Group& shard, comm::Group* replicate);
+  /// Null when this rank is alone.
+  comm::Group* group() const { return group_; }
+  comm::Group* shard_group() const { return shard_group_; }
+  comm::Group* replicate_group() const { return replicate_group_; }
+
  private:
   StateOptions options_;
   std::unique_ptr<nn::Model> model_;
-  parallel::ParamStore store_;
+  std::unique_ptr<parallel::ParamStore> store_;
+  parallel::DataParallelStore* shared_store_ = nullptr;  // store_, if it is one
   parallel::Runner runner_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   MemoryPlan plan_;
   std::unique_ptr<Arena> arena_;
+  comm::Group* group_ = nullptr;
+  comm::Group* shard_group_ = nullptr;
+  comm::Group* replicate_group_ = nullptr;
   int optimizer_scratch_request_ = -1;
   std::span<std::byte> optimizer_scratch_;
 };
+
+/// Compares by hash what ranks hold in common: each parameter they hold a copy of, and the parts of
+/// it that several copies share. Returns nothing when all agree, else two ranks of the group: one,
+/// and one that differs from it. Every rank must call it.
+std::vector<int> replicas_that_differ(TrainState& state);
 
 /// The memory plan as a table for people: bytes by group at the worst moment, and the total.
 std::string describe_memory(const MemoryPlan& plan);

@@ -1,8 +1,11 @@
 #include "atoll/train/step.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <numeric>
+#include <optional>
 
-#include "atoll/ops/elementwise.h"
 #include "atoll/optim/clip.h"
 
 namespace atl::train {
@@ -20,31 +23,119 @@ void find_nonfinite(const Tensor& losses, std::int64_t first_sample,
   }
 }
 
+template <typename T>
+Tensor flat_view(std::vector<T>& values) {
+  return {values.data(), {dtype_of<T>(), {static_cast<std::int64_t>(values.size())}}};
+}
+
+// What a rank's micro-batches came to.
+struct Micro {
+  std::vector<double> losses;  // sums, in nats, in the order in which they were taken
+  std::vector<std::int64_t> nonfinite_samples;
+  // Of the whole step; -1 on a rank without micro-batches, until it is told.
+  std::int64_t targets = -1;
+  std::int64_t first_sample = -1;
+  double seconds = 0;  // in passes, without waiting for others
+};
+
+double waited_seconds(TrainState& state) {
+  return state.shared_store() == nullptr ? 0 : state.shared_store()->waited_seconds();
+}
+
+Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
+                        const parallel::MicroBatchPlan& plan, const std::function<Batch()>& next) {
+  const StateOptions& shape = state.options();
+  const int rank = options.group == nullptr ? 0 : options.group->rank();
+  const std::vector<std::int64_t> numbers = plan.of(rank);
+  Micro micro;
+  for (std::int64_t round = 0; round < plan.rounds(); ++round) {
+    const std::vector<int> contributors = plan.contributors(round);
+    state.store().begin_round(run, {round, round + 1 == plan.rounds(), contributors});
+    if (round >= plan.share(rank)) {
+      state.runner().idle(run, /*training=*/true);
+      continue;
+    }
+    const Batch batch = next();
+    micro.targets = batch.step_targets > 0
+                        ? batch.step_targets
+                        : plan.num_micro_batches() * shape.micro_batch * shape.context;
+    micro.first_sample =
+        batch.first_sample - numbers[static_cast<std::size_t>(round)] * shape.micro_batch;
+    run.loss_scale = 1.0 / static_cast<double>(micro.targets);
+    const double waited = waited_seconds(state);
+    const auto start = std::chrono::steady_clock::now();
+    micro.losses.push_back(state.runner().train(run, batch));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    micro.seconds += took.count() - (waited_seconds(state) - waited);
+    if (!std::isfinite(micro.losses.back())) {
+      find_nonfinite(state.runner().losses(), batch.first_sample, micro.nonfinite_samples);
+    }
+  }
+  return micro;
+}
+
+// Everybody's losses in the order of micro-batches, and what is the same for the whole step.
+void gather_losses(const StepOptions& options, const parallel::MicroBatchPlan& plan, Micro& micro) {
+  comm::Group& group = *options.group;
+  std::vector<std::int64_t> parts = {0};
+  for (int r = 0; r < group.size(); ++r) parts.push_back(parts.back() + plan.share(r) + 2);
+  std::vector<double> all(static_cast<std::size_t>(parts.back()));
+  const auto mine = all.begin() + parts[static_cast<std::size_t>(group.rank())];
+  mine[0] = static_cast<double>(micro.targets);
+  mine[1] = static_cast<double>(micro.first_sample);
+  std::copy(micro.losses.begin(), micro.losses.end(), mine + 2);
+  group.all_gather(flat_view(all), parts);
+  micro.losses.resize(static_cast<std::size_t>(plan.num_micro_batches()));
+  for (int r = 0; r < group.size(); ++r) {
+    auto at = all.begin() + parts[static_cast<std::size_t>(r)];
+    micro.targets = std::max(micro.targets, static_cast<std::int64_t>(*at));
+    micro.first_sample = std::max(micro.first_sample, static_cast<std::int64_t>(*++at));
+    for (const std::int64_t number : plan.of(r)) {
+      micro.losses[static_cast<std::size_t>(number)] = *++at;
+    }
+  }
+}
+
+// The samples that any rank found, ascending.
+std::vector<std::int64_t> gather_samples(comm::Group& group, std::vector<std::int64_t> samples) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()));
+  counts[static_cast<std::size_t>(group.rank())] = static_cast<std::int64_t>(samples.size());
+  group.all_gather(flat_view(counts), group.even_parts(group.size()));
+  std::vector<std::int64_t> parts = {0};
+  for (const std::int64_t count : counts) parts.push_back(parts.back() + count);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(parts.back()));
+  std::copy(samples.begin(), samples.end(),
+            all.begin() + parts[static_cast<std::size_t>(group.rank())]);
+  group.all_gather(flat_view(all), parts);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 }  // namespace
 
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next) {
-  const StateOptions& shape = state.options();
-  const std::int64_t samples = options.num_micro_batches * shape.micro_batch;
   Run run = {.stream = &stream, .seed = options.seed, .step = options.step};
-  StepResult result;
-  std::int64_t first_sample = 0;
-  ops::fill_zero(run, state.store().grads());
-  for (std::int64_t i = 0; i < options.num_micro_batches; ++i) {
-    const Batch batch = next();
-    if (i == 0) first_sample = batch.first_sample;
-    result.targets = batch.step_targets > 0 ? batch.step_targets : samples * shape.context;
-    const auto targets = static_cast<double>(result.targets);
-    run.loss_scale = 1.0 / targets;
-    const double loss = state.runner().train(run, batch);
-    result.loss += loss / targets;
-    if (!std::isfinite(loss)) {
-      find_nonfinite(state.runner().losses(), batch.first_sample, result.nonfinite_samples);
-    }
+  std::optional<parallel::MicroBatchPlan> alone;
+  if (options.plan == nullptr) alone.emplace(options.num_micro_batches, 1);
+  const parallel::MicroBatchPlan& plan = alone ? *alone : *options.plan;
+  Micro micro = run_micro_batches(state, run, options, plan, next);
+  const std::size_t own = micro.losses.size();
+  if (options.group != nullptr) gather_losses(options, plan, micro);
+
+  StepResult result = {.targets = micro.targets};
+  if (own > 0) result.compute_seconds = micro.seconds / static_cast<double>(own);
+  for (const double loss : micro.losses) result.loss += loss / static_cast<double>(micro.targets);
+  state.store().finish_gradients(run);
+  result.grad_norm = state.store().grad_norm(run);
+  result.nonfinite_samples = std::move(micro.nonfinite_samples);
+  if (options.group != nullptr && !std::isfinite(result.loss)) {
+    result.nonfinite_samples = gather_samples(*options.group, std::move(result.nonfinite_samples));
   }
-  result.grad_norm = optim::grad_norm(run, state.store().grads());
   if (result.taken() && !std::isfinite(result.grad_norm)) {
-    for (std::int64_t s = 0; s < samples; ++s) result.nonfinite_samples.push_back(first_sample + s);
+    const std::int64_t samples = plan.num_micro_batches() * state.options().micro_batch;
+    result.nonfinite_samples.resize(static_cast<std::size_t>(samples));
+    std::iota(result.nonfinite_samples.begin(), result.nonfinite_samples.end(), micro.first_sample);
   }
   if (!result.taken()) return result;
   run.scratch = state.optimizer_scratch();
@@ -53,6 +144,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
                             .grad_scale = optim::clip_scale(result.grad_norm, options.clip),
                             .step = options.step + 1},
                            state.store().values(), state.store().grads());
+  state.store().publish(run);
   return result;
 }
 

@@ -4,6 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "atoll/comm/group.h"
+#include "atoll/parallel/micro_batches.h"
 #include "atoll/train/state.h"
 
 namespace atl::train {
@@ -12,12 +14,16 @@ namespace atl::train {
 struct StepOptions {
   std::int64_t step = 0;  ///< from 0; update number step + 1
   std::uint64_t seed = 0;
-  std::int64_t num_micro_batches = 1;  ///< gradient accumulation
+  std::int64_t num_micro_batches = 1;  ///< gradient accumulation, over all ranks
   double lr = 0;
   double clip = 0;  ///< the largest gradient norm; 0: no clipping
+  /// Which rank takes which of the micro-batches, and the data-parallel ranks; null: this rank is
+  /// alone and takes all.
+  const parallel::MicroBatchPlan* plan = nullptr;
+  comm::Group* group = nullptr;
 };
 
-/// What came of it.
+/// What came of it; but for the seconds, the same on all ranks.
 struct StepResult {
   double loss = 0;       ///< mean over the global batch's targets, in nats
   double grad_norm = 0;  ///< before clipping
@@ -25,14 +31,15 @@ struct StepResult {
   /// Global indices of the samples whose loss is not finite; when the losses are finite and only
   /// the gradient is not, all samples of the step. Empty: the step was taken.
   std::vector<std::int64_t> nonfinite_samples;
+  double compute_seconds = 0;  ///< of this rank's forward and backward, without waiting; the mean
 
   bool taken() const { return nonfinite_samples.empty(); }
 };
 
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
-/// or gradient is not finite changes no parameter and no optimizer state. `next` gives the
-/// micro-batches in order; where some positions have no target, Batch::step_targets says how many
-/// in the step do.
+/// or gradient is not finite changes no parameter and no optimizer state, on any rank. `next` gives
+/// this rank's micro-batches in order; where some positions have no target, Batch::step_targets
+/// says how many in the step do. Every rank of the group must call it.
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next);
 

@@ -20,6 +20,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// The CPUs of a host are shared by its ranks.
+int threads_of(const TrainConfig& config, const comm::World& world) {
+  if (config.device.threads > 0 || world.size() == 1)
+    return static_cast<int>(config.device.threads);
+  const int here = world.options().local_ranks > 0 ? world.options().local_ranks : world.size();
+  return std::max(1, available_cpus() / here);
+}
+
 fs::path make_run_directory(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
@@ -56,13 +64,43 @@ struct Trainer::Interval {
   Clock::time_point start = Clock::now();
   std::int64_t steps = 0;
   double data_seconds = 0;
+  double exposed_seconds = 0;  // waited for collectives, on the rank that waited least
+  double slowest_seconds = 0;  // a micro-batch on the slowest rank, summed over steps
+  double fastest_seconds = 0;
+  int slowest_rank = 0;
 };
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings)
-    : config_(config), settings_(settings), dir_(make_run_directory(config.run.dir)) {
-  lock_ = std::make_unique<ckpt::RunLock>(dir_);
-  corpus_.emplace(prepare_corpus(corpus_options(config)));
-  device_ = open_cpu(static_cast<int>(config.device.threads));
+    : Trainer(config, settings, comm::open_self()) {}
+
+Trainer::Trainer(const TrainConfig& config, const Settings& settings,
+                 std::unique_ptr<comm::World> own)
+    : config_(config), settings_(settings), own_world_(std::move(own)), world_(*own_world_) {
+  prepare();
+}
+
+Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::World& world)
+    : config_(config), settings_(settings), world_(world) {
+  prepare();
+}
+
+void Trainer::prepare() {
+  const TrainConfig& config = config_;
+  world_.agree([&] {
+    ranks_.emplace(world_, config);
+    dir_ = config.run.dir;
+  });
+  // The lead makes what the others then find.
+  world_.agree([&] {
+    if (!ranks_->is_lead()) return;
+    make_run_directory(config.run.dir);
+    lock_ = std::make_unique<ckpt::RunLock>(dir_);
+    corpus_.emplace(prepare_corpus(corpus_options(config)));
+  });
+  world_.agree([&] {
+    if (!ranks_->is_lead()) corpus_.emplace(prepare_corpus(corpus_options(config)));
+  });
+  device_ = open_cpu(threads_of(config, world_));
   stream_ = std::make_unique<Stream>(*device_);
   schedule_ = {.kind = optim::schedule_kind(config.optim.schedule),
                .peak = config.optim.lr,
@@ -70,16 +108,22 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings)
                .warmup_steps = config.optim.warmup_steps,
                .total_steps = config.train.steps,
                .decay_fraction = config.optim.decay_fraction};
-  if (config.eval.every > 0 && !corpus_->has_held_out()) {
-    throw user_error("eval.every is {} and no text is held out; set data.held_out or eval.every=0",
-                     config.eval.every);
-  }
-  if (!config.model.from.empty()) base_ = find_model(config.model.from);
-  open_state(*corpus_);
+  world_.agree([&] {
+    if (config.eval.every > 0 && !corpus_->has_held_out()) {
+      throw user_error(
+          "eval.every is {} and no text is held out; set data.held_out or eval.every=0",
+          config.eval.every);
+    }
+    if (!config.model.from.empty()) base_ = find_model(config.model.from);
+    open_state(*corpus_);
+  });
   begin_or_resume();
-  jsonl_ = std::make_unique<metrics::JsonlSink>(dir_ / "metrics.jsonl",
-                                                position_.step == 0 ? -1 : position_.step);
-  write_file(dir_ / "settings.toml", settings.to_toml());
+  world_.agree([&] {
+    if (!ranks_->is_lead()) return;
+    jsonl_ = std::make_unique<metrics::JsonlSink>(dir_ / "metrics.jsonl",
+                                                  position_.step == 0 ? -1 : position_.step);
+    write_file(dir_ / "settings.toml", settings_.to_toml());
+  });
 }
 
 Trainer::~Trainer() = default;
@@ -94,13 +138,15 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
                    config_.train.context,
                    data::parse_packing(config_.data.packing, "data.packing"));
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
-  state_ = std::make_unique<TrainState>(state_options(config_, corpus.vocab_size(), eos));
+  state_ = std::make_unique<TrainState>(
+      state_options(config_, corpus.vocab_size(), eos, ranks_->size(), ranks_->rank()));
   state_->allocate(*device_);
+  state_->connect(ranks_->group(), ranks_->shard(), ranks_->replicate());
   if (config_.model.from.empty()) {
     carried_ = new_carried(corpus.tokenizer, state_->model().config);
   } else {
     carried_ = read_carried(base_);
-    if (!carry_tokenizer(corpus.tokenizer, state_->model().config, carried_)) {
+    if (!carry_tokenizer(corpus.tokenizer, state_->model().config, carried_) && ranks_->is_lead()) {
       log::warning(
           "the tokens were made with another tokenizer than the one in {}; checkpoints have the "
           "former, and the model must learn its tokens anew",
@@ -114,33 +160,51 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
 }
 
 void Trainer::begin_or_resume() {
-  ckpt::clean_stale(checkpoint_root());
   Run run = {.stream = stream_.get()};
-  const auto newest = ckpt::newest_verified(checkpoint_root());
-  if (newest) {
-    check_settings_of(read_position(newest->path));
-    if (config_.lora.rank > 0) load_base();
-    check_base_of(newest->path, read_position(newest->path).base_hash);
-    position_ = load_checkpoint(*newest, *state_);
-    saved_step_ = position_.step;
-    last_checkpoint_ = newest->path;
-    if (position_.step > config_.train.steps) {
-      throw user_error(
-          "{} has taken {} steps already, and train.steps is {}; raise it, or choose another "
-          "run.dir",
-          config_.run.dir, position_.step, config_.train.steps);
+  std::optional<ckpt::CheckpointInfo> newest;
+  world_.agree([&] {
+    if (!ranks_->is_lead()) return;
+    ckpt::clean_stale(checkpoint_root());
+    newest = ckpt::newest_verified(checkpoint_root());
+  });
+  // The others take the lead's word for which one is whole: each byte is verified once.
+  std::int64_t step = newest ? newest->step : -1;
+  ranks_->group().broadcast({&step, {Dtype::kI64, {1}}}, 0);
+  if (step >= 0 && !newest) newest = ckpt::checkpoint_at(checkpoint_root(), step);
+  world_.agree([&] {
+    if (newest) {
+      resume(*newest);
+      return;
     }
-    ckpt::set_aside_newer(checkpoint_root(), newest->step);
-    log::info("going on from {} (step {})", newest->path.string(), position_.step);
-  } else {
     state_->store().initialise(run, static_cast<std::uint64_t>(config_.run.seed));
     if (!base_.empty()) load_base();
     state_->optimizer().init_masters(run, state_->store().values());
-  }
+  });
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state_->store());
   position_.settings = settings_.key_values();
+  // All at once, as the ranks of a host share its CPUs.
+  ranks_->group().barrier();
   peak_flops_ = ops::measure_peak_flops(run);
+  ranks_->group().all_reduce({&peak_flops_, {Dtype::kF64, {1}}});
+}
+
+void Trainer::resume(const ckpt::CheckpointInfo& newest) {
+  check_settings_of(read_position(newest.path));
+  if (config_.lora.rank > 0) load_base();
+  check_base_of(newest.path, read_position(newest.path).base_hash);
+  position_ = load_checkpoint(newest, *state_);
+  saved_step_ = position_.step;
+  last_checkpoint_ = newest.path;
+  if (position_.step > config_.train.steps) {
+    throw user_error(
+        "{} has taken {} steps already, and train.steps is {}; raise it, or choose another "
+        "run.dir",
+        config_.run.dir, position_.step, config_.train.steps);
+  }
+  if (!ranks_->is_lead()) return;
+  ckpt::set_aside_newer(checkpoint_root(), newest.step);
+  log::info("going on from {} (step {})", newest.path.string(), position_.step);
 }
 
 void Trainer::load_base() {
@@ -180,11 +244,12 @@ void Trainer::check_settings_of(const Position& position) const {
           "run.dir",
           key, at->second, before, position.step, config_.run.dir);
     }
-    log::info("{} is now {}, was {}", key, at->second, before);
+    if (ranks_->is_lead()) log::info("{} is now {}, was {}", key, at->second, before);
   }
 }
 
 void Trainer::announce() const {
+  if (!ranks_->is_lead()) return;
   const nn::ModelConfig& model = state_->model().config;
   const nn::ParameterCount count = nn::count_parameters(state_->model());
   if (count.frozen > 0) {
@@ -201,6 +266,13 @@ void Trainer::announce() const {
                 static_cast<double>(config_.train.batch_size * config_.train.context) /
                 static_cast<double>(corpus_->num_tokens()),
             config_.train.steps);
+  if (!ranks_->is_alone()) {
+    const parallel::DataParallelOptions& shared = state_->options().data_parallel;
+    log::info("{} ranks ({}): ZeRO {}{}{}; {} micro-batches a step", ranks_->size(),
+              world_.backend(), config_.dp.zero,
+              shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
+              shared.exact ? ", exact sums" : "", ranks_->plan().num_micro_batches());
+  }
   log::info("device: {}; planned memory {:.1f} MiB", device_->name(),
             static_cast<double>(state_->memory().total_bytes()) / (1 << 20));
   log::info("MFU = tok/s x FLOPs/token / peak; {} = {:.3g}; peak = {:.0f} GFLOP/s, measured",
@@ -208,19 +280,70 @@ void Trainer::announce() const {
             nn::flops_per_token(state_->model(), config_.train.context), peak_flops_ / 1e9);
 }
 
-StepResult Trainer::step(data::Loader& loader) {
+StepResult Trainer::step() {
   const StepOptions options = {.step = position_.step,
                                .seed = static_cast<std::uint64_t>(config_.run.seed),
-                               .num_micro_batches = loader.micro_batches_per_step(),
+                               .num_micro_batches = ranks_->plan().num_micro_batches(),
                                .lr = schedule_.learning_rate(position_.step),
-                               .clip = config_.optim.clip};
+                               .clip = config_.optim.clip,
+                               .plan = &ranks_->plan(),
+                               .group = ranks_->is_alone() ? nullptr : &ranks_->group()};
   const StepResult result =
-      take_step(*state_, *stream_, options, [&loader] { return loader.next(); });
+      take_step(*state_, *stream_, options, [this] { return loader_->next(); });
   if (!result.taken()) handle_nonfinite(result);
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
   position_.tokens += result.targets;
   return result;
+}
+
+void Trainer::open_loader() {
+  loader_.reset();
+  const std::vector<std::int64_t> mine = ranks_->plan().of(ranks_->rank());
+  if (mine.empty()) return;
+  loader_ = std::make_unique<data::Loader>(
+      samples_->get(), data::LoaderOptions{.micro_batch = config_.train.micro_batch,
+                                           .global_batch = config_.train.batch_size,
+                                           .micro_batches = mine,
+                                           .first_step = position_.step});
+}
+
+// Tells the others how the step went here, and hears how it went there.
+void Trainer::share_facts(const StepResult& result, double seconds, Interval& interval) {
+  const double waited =
+      state_->shared_store() == nullptr ? 0 : state_->shared_store()->waited_seconds();
+  const RankFacts mine = {.signal = static_cast<double>(signal_),
+                          .step_seconds = seconds,
+                          .waited_seconds = waited - waited_before_,
+                          .compute_seconds = result.compute_seconds};
+  waited_before_ = waited;
+  const std::vector<RankFacts> facts = ranks_->gather(mine);
+  const auto slower = [](const RankFacts& a, const RankFacts& b) {
+    return a.compute_seconds < b.compute_seconds;
+  };
+  const auto [fastest, slowest] = std::minmax_element(facts.begin(), facts.end(), slower);
+  interval.slowest_seconds += slowest->compute_seconds;
+  interval.fastest_seconds += fastest->compute_seconds;
+  interval.slowest_rank = static_cast<int>(slowest - facts.begin());
+  double least = facts.front().waited_seconds;
+  for (const RankFacts& fact : facts) {
+    least = std::min(least, fact.waited_seconds);
+    if (fact.signal != 0) signal_ = static_cast<int>(fact.signal);
+  }
+  interval.exposed_seconds += least;
+  if (ranks_->balance(facts)) open_loader();
+}
+
+// Ranks that hold the same parameters must hold the same bits: memory, links and our own code are
+// all that could change them.
+void Trainer::compare_replicas() {
+  const std::vector<int> differing = replicas_that_differ(*state_);
+  if (differing.empty()) return;
+  throw make_error(ErrorKind::kDamaged,
+                   "step {}: the parameters of rank {} are not those of rank {}; memory or a link "
+                   "is faulty there. Start again from the last checkpoint ({}), without that rank",
+                   position_.step, differing[1], differing[0],
+                   saved_step_ < 0 ? "there is none yet" : last_checkpoint_.string());
 }
 
 void Trainer::handle_nonfinite(const StepResult& result) {
@@ -239,7 +362,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   record({.step = position_.step + 1,
           .values = {{"nonfinite", std::int64_t{1}}, {"nonfinite_samples", samples}}});
   if (config_.train.on_nonfinite == "skip" && skipped_in_a_row_ + 1 < kMaxSkippedInARow) {
-    log::warning("{}; the step is skipped, no parameter changed", what);
+    if (ranks_->is_lead()) log::warning("{}; the step is skipped, no parameter changed", what);
     return;
   }
   if (position_.step > 0 && saved_step_ != position_.step) save();
@@ -253,6 +376,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
 }
 
 void Trainer::record(metrics::Record record) {
+  if (!ranks_->is_lead()) return;
   jsonl_->write(record);
   for (metrics::Sink* sink : extra_sinks_) sink->write(record);
 }
@@ -277,23 +401,45 @@ void Trainer::report(const StepResult& result, double lr, Interval& interval, Pr
   line.step_ms = 1e3 * seconds / steps;
   line.data_fraction = interval.data_seconds / seconds;
   line.seconds_left = seconds / steps * static_cast<double>(config_.train.steps - position_.step);
+  line.num_ranks = ranks_->size();
+  line.exposed_fraction = interval.exposed_seconds / seconds;
+  line.slowest_rank = interval.slowest_rank;
+  if (interval.fastest_seconds > 0) {
+    line.slowest_excess = interval.slowest_seconds / interval.fastest_seconds - 1;
+  }
   bar.draw(line);
   if (position_.step % config_.log.every != 0 && !last) return;
 
-  const metrics::Record entry = {.step = line.step,
-                                 .values = {{"loss", line.loss},
-                                            {"grad_norm", line.grad_norm},
-                                            {"lr", line.lr},
-                                            {"tokens", position_.tokens},
-                                            {"tokens_per_s", line.tokens_per_s},
-                                            {"mfu", line.mfu},
-                                            {"step_ms", line.step_ms},
-                                            {"data_fraction", line.data_fraction}}};
+  metrics::Record entry = {.step = line.step,
+                           .values = {{"loss", line.loss},
+                                      {"grad_norm", line.grad_norm},
+                                      {"lr", line.lr},
+                                      {"tokens", position_.tokens},
+                                      {"tokens_per_s", line.tokens_per_s},
+                                      {"mfu", line.mfu},
+                                      {"step_ms", line.step_ms},
+                                      {"data_fraction", line.data_fraction}}};
+  if (line.num_ranks > 1) {
+    entry.add("ranks", std::int64_t{line.num_ranks});
+    entry.add("exposed_comm_fraction", line.exposed_fraction);
+    entry.add("slowest_rank", std::int64_t{line.slowest_rank});
+    entry.add("slowest_rank_excess", line.slowest_excess);
+  }
   record(entry);
-  bar.print(config_.log.format == "json" ? metrics::to_jsonl(entry) : format_step_line(line));
+  if (ranks_->is_lead())
+    bar.print(config_.log.format == "json" ? metrics::to_jsonl(entry) : format_step_line(line));
   interval = {};
   position_.line_steps = 0;
   position_.line_loss = 0;
+}
+
+// Agreed between the ranks: one that stops by itself would leave the others waiting.
+int Trainer::asked_to_stop(const InterruptGuard& interrupt) {
+  std::int64_t signal = std::max(signal_, interrupt.signal());
+  if (!ranks_->is_alone()) {
+    ranks_->group().all_reduce({&signal, {Dtype::kI64, {1}}}, comm::Reduce::kMax);
+  }
+  return signal_ = static_cast<int>(signal);
 }
 
 std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& interrupt,
@@ -304,14 +450,15 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
     parts.push_back(evaluate(*state_, *stream_, corpus.held_out(), corpus_->tokenizer,
                              {.max_tokens = config_.eval.max_tokens,
                               .packing = data::parse_packing(config_.data.packing, "data.packing"),
-                              .stop = [&interrupt] { return interrupt.signal() != 0; }}));
-    if (interrupt.signal() != 0) return std::nullopt;
+                              .stop = [&] { return asked_to_stop(interrupt) != 0; }}));
+    if (asked_to_stop(interrupt) != 0) return std::nullopt;
   }
   const Evaluation result = combine(parts);
   const metrics::Record entry = {.step = position_.step,
                                  .values = {{"held_out_loss", result.loss},
                                             {"held_out_bits_per_byte", result.bits_per_byte},
                                             {"held_out_tokens", result.tokens}}};
+  if (!ranks_->is_lead()) return result;
   for (std::size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) {
     bar.print(fmt::format("held-out loss {:.4f} of {}", parts[i].loss,
                           corpus_->corpora[i].held_out().name()));
@@ -329,29 +476,39 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
 void Trainer::save() {
   last_checkpoint_ = save_checkpoint(checkpoint_root(), *state_, position_, carried_, base_);
   saved_step_ = position_.step;
-  ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep));
+  world_.agree([&] {
+    if (!ranks_->is_lead()) return;
+    ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep));
+  });
 }
 
 TrainOutcome Trainer::run() {
   const InterruptGuard interrupt;
-  ProgressBar bar(config_.log.format == "text");
+  ProgressBar bar(config_.log.format == "text" && ranks_->is_lead());
   const bool has_held_out = corpus_->has_held_out();
   TrainOutcome outcome;
   announce();
-  data::Loader loader(samples_->get(), {.micro_batch = config_.train.micro_batch,
-                                        .global_batch = config_.train.batch_size,
-                                        .first_step = position_.step});
+  open_loader();
   Interval interval;
-  while (position_.step < config_.train.steps && interrupt.signal() == 0) {
+  signal_ = 0;
+  const auto stopping = [&] { return ranks_->is_alone() ? interrupt.signal() : signal_; };
+  while (position_.step < config_.train.steps && stopping() == 0) {
+    const Clock::time_point start = Clock::now();
     const double lr = schedule_.learning_rate(position_.step);
-    const double waited = loader.waited_seconds();
-    const StepResult result = step(loader);
-    interval.data_seconds += loader.waited_seconds() - waited;
+    const double waited = loader_ ? loader_->waited_seconds() : 0;
+    const StepResult result = step();
+    if (loader_) interval.data_seconds += loader_->waited_seconds() - waited;
     if (result.taken()) report(result, lr, interval, bar);
+    signal_ = interrupt.signal();
+    if (!ranks_->is_alone()) share_facts(result, seconds_since(start), interval);
 
     const bool last = position_.step == config_.train.steps;
     const Clock::time_point pause = Clock::now();
-    if (!last && has_held_out && interrupt.signal() == 0 && config_.eval.every > 0 &&
+    if (!ranks_->is_alone() && config_.comm.check_every > 0 &&
+        (last || position_.step % config_.comm.check_every == 0)) {
+      compare_replicas();
+    }
+    if (!last && has_held_out && stopping() == 0 && config_.eval.every > 0 &&
         position_.step % config_.eval.every == 0) {
       evaluate_held_out(interrupt, bar, /*is_repeated=*/false);
     }
@@ -363,14 +520,15 @@ TrainOutcome Trainer::run() {
   bar.clear();
   if (saved_step_ != position_.step) save();  // whatever becomes of the evaluation
   // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
-  outcome.signal = interrupt.signal();
+  outcome.signal = stopping();
   outcome.step = position_.step;
   if (position_.step == config_.train.steps && has_held_out && outcome.signal == 0) {
     outcome.held_out = evaluate_held_out(
         interrupt, bar, /*is_repeated=*/has_evaluation(dir_ / "metrics.jsonl", position_.step));
-    outcome.signal = interrupt.signal();
+    if (!outcome.held_out) outcome.signal = ranks_->is_alone() ? interrupt.signal() : signal_;
   }
   outcome.checkpoint = last_checkpoint_;
+  if (!ranks_->is_lead()) return outcome;
   jsonl_->flush();
   for (metrics::Sink* sink : extra_sinks_) sink->flush();
   return outcome;

@@ -19,6 +19,7 @@
 #include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
+#include "atoll/train/ranks.h"
 #include "atoll/train/step.h"
 
 namespace atl::train {
@@ -36,8 +37,13 @@ struct TrainOutcome {
 /// bitwise as if it had never stopped.
 class Trainer {
  public:
-  /// `settings` are those of `config`; both must outlive the trainer. Takes the run directory's
-  /// lock. Throws Error(kUser) for whatever is wrong with configuration, data or directory.
+  /// `settings` are those of `config`; all of these must outlive the trainer. Takes the run
+  /// directory's lock. Throws Error(kUser) for whatever is wrong with configuration, data or
+  /// directory. Every rank of the world makes a trainer with the same settings; all share the run
+  /// directory. What goes wrong on several of them is thrown on all, and printed where
+  /// world.reports().
+  Trainer(const TrainConfig& config, const Settings& settings, comm::World& world);
+  /// A run of this process alone.
   Trainer(const TrainConfig& config, const Settings& settings);
   ~Trainer();
 
@@ -54,13 +60,20 @@ class Trainer {
  private:
   struct Interval;  // what the next step line averages over
 
+  Trainer(const TrainConfig& config, const Settings& settings, std::unique_ptr<comm::World> own);
+  void prepare();
+  void open_loader();
+  void share_facts(const StepResult& result, double seconds, Interval& interval);
+  void compare_replicas();
   void open_state(const PreparedCorpus& corpus);
   void begin_or_resume();
+  void resume(const ckpt::CheckpointInfo& newest);
   void check_settings_of(const Position& position) const;
   void announce() const;
-  StepResult step(data::Loader& loader);
+  StepResult step();
   void handle_nonfinite(const StepResult& result);
   void report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar);
+  int asked_to_stop(const InterruptGuard& interrupt);
   // Nothing when a signal came meanwhile.
   std::optional<Evaluation> evaluate_held_out(const InterruptGuard& interrupt, ProgressBar& bar,
                                               bool is_repeated);
@@ -72,6 +85,9 @@ class Trainer {
 
   const TrainConfig& config_;
   const Settings& settings_;
+  std::unique_ptr<comm::World> own_world_;  // of a process alone
+  comm::World& world_;
+  std::optional<Ranks> ranks_;
   std::filesystem::path dir_;
   std::unique_ptr<ckpt::RunLock> lock_;
   std::optional<PreparedCorpus> corpus_;
@@ -79,13 +95,16 @@ class Trainer {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<TrainState> state_;
+  std::unique_ptr<data::Loader> loader_;
   std::filesystem::path base_;  // what model.from stands for; a run's own checkpoints may move on
   CarriedFiles carried_;
   Position position_;
   optim::Schedule schedule_;
   std::unique_ptr<metrics::Sink> jsonl_;
   std::vector<metrics::Sink*> extra_sinks_;
-  double peak_flops_ = 0;
+  double peak_flops_ = 0;     // of all ranks
+  int signal_ = 0;            // that any rank was sent
+  double waited_before_ = 0;  // seconds, until the last step's facts
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t saved_step_ = -1;
   std::filesystem::path last_checkpoint_;

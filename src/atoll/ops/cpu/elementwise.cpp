@@ -159,5 +159,13 @@ double sum_of_squares(Run& run, Tensor x) {
   return sum;
 }
 
+void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums) {
+  run.threads().run(static_cast<std::int64_t>(blocks.size()), [&](std::int64_t task) {
+    const auto i = static_cast<std::size_t>(task);
+    sums[i] = HWY_DYNAMIC_DISPATCH(SumOfSquares)(x.data<float>() + blocks[i].begin,
+                                                 static_cast<std::size_t>(blocks[i].count));
+  });
+}
+
 }  // namespace atl::ops::cpu
 #endif  // HWY_ONCE

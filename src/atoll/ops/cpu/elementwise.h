@@ -3,7 +3,7 @@
 // Elementwise ops of f32 and, but for the sum of squares, bf16 on vector units; arguments as in
 // ops/elementwise.h, already checked.
 
-#include "atoll/ops/run.h"
+#include "atoll/ops/elementwise.h"
 
 namespace atl::ops::cpu {
 
@@ -12,5 +12,6 @@ void add(Run& run, Tensor a, Tensor b, Tensor y);
 void convert(Run& run, Tensor x, Tensor y);
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
 double sum_of_squares(Run& run, Tensor x);
+void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums);
 
 }  // namespace atl::ops::cpu

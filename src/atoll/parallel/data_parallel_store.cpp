@@ -1,0 +1,353 @@
+#include "atoll/parallel/data_parallel_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "atoll/ops/elementwise.h"
+
+namespace atl::parallel {
+
+// What a bucket does in a step.
+struct DataParallelStore::BucketState {
+  Tensor gradients;           // all of the bucket's, wherever they live
+  int request = -1;           // their memory, unless all gradients are kept
+  std::int64_t shard_at = 0;  // of this rank's part in the vector of shard gradients
+  comm::Work reduction;       // of the round
+  comm::Work gather;          // of updated values (ZeRO 1 and 2)
+  bool begun = false;         // in this round
+};
+
+namespace {
+
+LayoutOptions layout_options(const DataParallelOptions& options) {
+  // Sharded parameters are gathered stage by stage; what is not shared need not be cut.
+  return {.num_ranks = options.num_ranks,
+          .bucket_bytes = options.zero == Zero::kParameters ? 0 : options.bucket_bytes,
+          .whole_matrices = options.whole_matrices && options.zero != Zero::kNone};
+}
+
+// The ranges of a rank, as places in the vectors that it has.
+std::vector<optim::ParamRange> ranges_of(const FlatLayout& layout, int rank,
+                                         const DataParallelOptions& options) {
+  std::vector<optim::ParamRange> ranges = layout.ranges_of(rank);
+  for (optim::ParamRange& range : ranges) {
+    if (options.zero != Zero::kParameters) range.value_begin = range.begin;
+    if (!options.has_shard_gradients()) range.grad_begin = range.begin;
+  }
+  return ranges;
+}
+
+}  // namespace
+
+DataParallelStore::DataParallelStore(nn::Model& model, bool training,
+                                     const DataParallelOptions& options)
+    : ParamStore(model, training, layout_options(options)), options_(options) {
+  ATOLL_CHECK(options.rank >= 0 && options.rank < options.num_ranks && options.replicas >= 1 &&
+                  options.rounds >= 1,
+              "rank {} of {}, {} replicas, {} rounds", options.rank, options.num_ranks,
+              options.replicas, options.rounds);
+  ATOLL_CHECK(options.replicas == 1 || (shares_update() && !options.exact));
+  if (options.zero == Zero::kParameters) {
+    values_shards_ = std::make_unique<ValueShards>(layout(), options.rank);
+  }
+  std::int64_t at = 0;
+  for (const Bucket& bucket : layout().buckets()) {
+    buckets_.push_back({.shard_at = at});
+    at += bucket.part_size(options.rank);
+    completion_.push_back(completion_.size());
+  }
+  std::stable_sort(completion_.begin(), completion_.end(), [&](std::size_t a, std::size_t b) {
+    return layout().buckets()[a].stages.front() > layout().buckets()[b].stages.front();
+  });
+  if (!shares_update()) {
+    blocks_ = norm_blocks(ranges());
+    return;
+  }
+  set_ranges(ranges_of(layout(), options.rank, options));
+  blocks_ = norm_blocks(ranges());
+  // Where each rank's block sums come in the order of the flat vector.
+  std::vector<std::pair<std::int64_t, std::int64_t>> places;  // element, gathered number
+  block_parts_.push_back(0);
+  for (int r = 0; r < options.num_ranks; ++r) {
+    for (optim::ParamRange& range : std::vector(layout().ranges_of(r))) {
+      range.grad_begin = range.begin;
+      for (const NormBlock& block : norm_blocks(std::span(&range, 1))) {
+        places.emplace_back(block.begin, static_cast<std::int64_t>(places.size()));
+      }
+    }
+    block_parts_.push_back(static_cast<std::int64_t>(places.size()));
+  }
+  std::sort(places.begin(), places.end());
+  for (const auto& [element, number] : places) block_order_.push_back(number);
+}
+
+DataParallelStore::~DataParallelStore() {
+  abandon();
+}
+
+void DataParallelStore::connect(comm::Group& shard, comm::Group* replicate) {
+  ATOLL_CHECK(shard.size() == options_.num_ranks && shard.rank() == options_.rank &&
+                  (replicate == nullptr ? 1 : replicate->size()) == options_.replicas,
+              "connected to rank {} of {}", shard.rank(), shard.size());
+  shard_ = &shard;
+  replicate_ = options_.replicas > 1 ? replicate : nullptr;
+  if (values_shards_) values_shards_->connect(shard);
+}
+
+void DataParallelStore::request(MemoryPlan& plan, const StageClock& clock) {
+  clock_ = clock;
+  if (values_shards_) {
+    values_shards_->request(plan, clock, training());
+  } else {
+    values_request_ = plan.request_forever("parameters", "parameters", flat().bytes());
+  }
+  if (training()) request_gradients(plan, clock);
+  request_fixed(plan);
+}
+
+void DataParallelStore::request_gradients(MemoryPlan& plan, const StageClock& clock) {
+  const Spec all = flat().in_compute_dtype();
+  if (options_.keeps_all_gradients()) {
+    all_gradients_request_ = plan.request_forever("gradients", "gradients", all.bytes());
+  }
+  if (options_.has_shard_gradients()) {
+    shard_gradients_request_ =
+        plan.request_forever("gradients, this rank's part", "gradients",
+                             Spec{all.dtype, {layout().share(options_.rank)}}.bytes());
+  }
+  if (options_.keeps_all_gradients()) return;
+  // A bucket's gradients are there from the backward of its last stage until they are reduced,
+  // which the bucket after it waits for.
+  for (std::size_t i = 0; i < completion_.size(); ++i) {
+    const Bucket& bucket = layout().buckets()[completion_[i]];
+    const std::size_t waits = i + 1 < completion_.size() ? completion_[i + 1] : completion_[i];
+    buckets_[completion_[i]].request =
+        plan.request("gradients of stage " + std::to_string(bucket.stages.front()),
+                     "bucket gradients", Spec{all.dtype, {bucket.size()}}.bytes(),
+                     is_last(bucket.stages.back()) ? clock.forward_tick(bucket.stages.back())
+                                                   : clock.input_tick(bucket.stages.back()),
+                     clock.weight_tick(layout().buckets()[waits].stages.front()));
+  }
+}
+
+void DataParallelStore::bind(const Arena& arena) {
+  if (values_shards_) {
+    values_shards_->bind(arena);
+    set_vectors(values_shards_->values(), {});
+  } else {
+    set_vectors(arena.tensor(values_request_, flat()), {});
+    for (std::size_t i = 0; i < trained().size(); ++i) trained()[i]->value = view(values(), 0, i);
+  }
+  if (training()) bind_gradients(arena);
+  bind_fixed(arena);
+}
+
+void DataParallelStore::bind_gradients(const Arena& arena) {
+  const Spec all = flat().in_compute_dtype();
+  if (options_.keeps_all_gradients()) all_gradients_ = arena.tensor(all_gradients_request_, all);
+  if (options_.has_shard_gradients()) {
+    shard_gradients_ =
+        arena.tensor(shard_gradients_request_, {all.dtype, {layout().share(options_.rank)}});
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = layout().buckets()[b];
+    Tensor& gradients = buckets_[b].gradients;
+    gradients = options_.keeps_all_gradients()
+                    ? all_gradients_.rows(bucket.begin, bucket.end)
+                    : arena.tensor(buckets_[b].request, {all.dtype, {bucket.size()}});
+    for (std::size_t i = bucket.first_param; i < bucket.end_param; ++i) {
+      trained()[i]->grad = view(gradients, bucket.begin, i);
+    }
+  }
+  const bool whole = !shares_update() || !options_.has_shard_gradients();
+  set_vectors(values(), whole ? all_gradients_ : shard_gradients_);
+}
+
+void DataParallelStore::wait(comm::Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work.wait();
+  work = {};
+  waited_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void DataParallelStore::begin_round(Run& /*run*/, const Round& round) {
+  ATOLL_CHECK(shard_ != nullptr, "not connected");
+  contributors_.assign(round.contributors.begin(), round.contributors.end());
+  round_ = {round.index, round.last, contributors_};
+  for (BucketState& bucket : buckets_) bucket.begun = false;
+}
+
+void DataParallelStore::acquire(Run& run, std::size_t stage, PassKind kind, bool idle) {
+  if (values_shards_) {
+    if (stage == 0 && kind == PassKind::kForward) values_shards_->begin_pass();
+    values_shards_->acquire(clock_.event(stage, kind), [this](comm::Work& work) { wait(work); });
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const std::vector<std::size_t>& users = layout().buckets()[b].stages;
+    if (!std::binary_search(users.begin(), users.end(), stage)) continue;
+    wait(buckets_[b].gather);
+    if (kind == PassKind::kBackward || (run.training && is_last(stage))) begin_bucket(run, b, idle);
+  }
+}
+
+// The first stage that adds to a bucket finds it empty, but for what is being added up locally.
+void DataParallelStore::begin_bucket(Run& run, std::size_t bucket, bool idle) {
+  BucketState& state = buckets_[bucket];
+  if (state.begun) return;
+  state.begun = true;
+  wait(state.reduction);  // of the round before
+  if (!idle && (options_.exact || round_.index == 0)) ops::fill_zero(run, state.gradients);
+}
+
+void DataParallelStore::release(Run& /*run*/, std::size_t stage, PassKind kind, bool idle) {
+  if (kind == PassKind::kForward) return;
+  for (const std::size_t b : completion_) {
+    if (layout().buckets()[b].stages.front() == stage) end_bucket(b, idle);
+  }
+}
+
+Tensor DataParallelStore::part_of(const Tensor& flat, const Bucket& bucket) const {
+  const auto r = static_cast<std::size_t>(options_.rank);
+  return flat.rows(bucket.begin + bucket.parts[r], bucket.begin + bucket.parts[r + 1]);
+}
+
+// A bucket's backward is complete: its reduction begins.
+void DataParallelStore::end_bucket(std::size_t b, bool idle) {
+  if (!reduces_now()) return;
+  const Bucket& bucket = layout().buckets()[b];
+  BucketState& state = buckets_[b];
+  if (!options_.keeps_all_gradients()) {
+    // Two buckets' memory is planned for: the one before this must be done.
+    const auto at = std::find(completion_.begin(), completion_.end(), b);
+    if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
+  }
+  const bool all_contribute = !options_.exact || contributors_.empty() ||
+                              static_cast<int>(contributors_.size()) == options_.num_ranks;
+  const bool everybody_needs_it = !shares_update() && !options_.has_shard_gradients();
+  if (everybody_needs_it && all_contribute) {
+    state.reduction = shard_->start_all_reduce(state.gradients);
+    return;
+  }
+  const bool apart = options_.has_shard_gradients();
+  const Tensor mine = apart ? shard_gradients_.rows(
+                                  state.shard_at, state.shard_at + bucket.part_size(options_.rank))
+                            : part_of(all_gradients_, bucket);
+  comm::Group::ReduceScatter how;
+  if (options_.exact) {
+    how.accumulate = round_.index > 0;
+    how.contributors = contributors_;
+  }
+  const Tensor contribution = options_.exact && idle ? Tensor() : state.gradients;
+  state.reduction = shard_->start_reduce_scatter(contribution, bucket.parts, mine, how);
+  if (everybody_needs_it) state.reduction = shard_->start_all_gather(state.gradients, bucket.parts);
+  if (replicate_ != nullptr) state.reduction = replicate_->start_all_reduce(mine);
+  // The next micro-batch takes the memory of the last one for other things.
+  if (!options_.keeps_all_gradients() && b == completion_.back()) wait(state.reduction);
+}
+
+void DataParallelStore::finish_gradients(Run& /*run*/) {
+  for (const std::size_t b : completion_) wait(buckets_[b].reduction);
+  if (shares_update() || !options_.has_shard_gradients()) return;
+  // ZeRO 0 with a sum of its own: everybody needs all of it.
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = layout().buckets()[b];
+    const Tensor mine = part_of(all_gradients_, bucket);
+    const Tensor sum =
+        shard_gradients_.rows(buckets_[b].shard_at, buckets_[b].shard_at + mine.num_elements());
+    if (mine.bytes() > 0) std::memcpy(mine.raw(), sum.raw(), mine.bytes());
+    buckets_[b].reduction = shard_->start_all_gather(buckets_[b].gradients, bucket.parts);
+  }
+  for (BucketState& bucket : buckets_) wait(bucket.reduction);
+}
+
+double DataParallelStore::grad_norm(Run& run) {
+  const std::vector<double> mine = block_sums(run, blocks_);
+  double sum = 0;
+  if (!shares_update()) {
+    for (const double part : mine) sum += part;
+    return std::sqrt(sum);
+  }
+  std::vector<double> all(block_order_.size());
+  std::copy(mine.begin(), mine.end(),
+            all.begin() + block_parts_[static_cast<std::size_t>(options_.rank)]);
+  shard_->all_gather({all.data(), {Dtype::kF64, {static_cast<std::int64_t>(all.size())}}},
+                     block_parts_);
+  for (const std::int64_t number : block_order_) sum += all[static_cast<std::size_t>(number)];
+  return std::sqrt(sum);
+}
+
+void DataParallelStore::publish(Run& /*run*/) {
+  if (!shares_update() || values_shards_) return;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = layout().buckets()[b];
+    buckets_[b].gather =
+        shard_->start_all_gather(values().rows(bucket.begin, bucket.end), bucket.parts);
+  }
+}
+
+void DataParallelStore::settle() {
+  for (BucketState& bucket : buckets_) wait(bucket.gather);
+}
+
+void DataParallelStore::abandon() noexcept {
+  if (values_shards_) values_shards_->abandon();
+  for (BucketState& bucket : buckets_) {
+    for (comm::Work* work : {&bucket.reduction, &bucket.gather}) {
+      try {
+        work->wait();
+      } catch (...) {  // the step has failed already, and says so
+      }
+      *work = {};
+    }
+  }
+}
+
+void DataParallelStore::write_whole(const std::function<void(std::span<const WholeParam>)>& fill) {
+  if (!values_shards_) {
+    settle();
+    ParamStore::write_whole(fill);
+    return;
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = layout().buckets()[b];
+    std::vector<std::byte> memory(Spec{flat().dtype, {bucket.size()}}.bytes());
+    const Tensor whole(memory.data(), {flat().dtype, {bucket.size()}});
+    std::vector<WholeParam> some;
+    for (std::size_t i = bucket.first_param; i < bucket.end_param; ++i) {
+      some.push_back({trained()[i], view(whole, bucket.begin, i)});
+    }
+    fill(some);
+    values_shards_->put(b, whole);
+  }
+  std::vector<WholeParam> fixed;
+  for (nn::Param* param : frozen()) fixed.push_back({param, param->value});
+  if (!fixed.empty()) fill(fixed);
+}
+
+void DataParallelStore::read_whole(const std::function<void(std::span<const WholeParam>)>& read) {
+  if (!values_shards_) {
+    settle();
+    ParamStore::read_whole(read);
+    return;
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = layout().buckets()[b];
+    std::vector<std::byte> memory(Spec{flat().dtype, {bucket.size()}}.bytes());
+    const Tensor whole(memory.data(), {flat().dtype, {bucket.size()}});
+    values_shards_->get(b, whole);
+    shard_->all_gather(whole, bucket.parts);
+    std::vector<WholeParam> some;
+    for (std::size_t i = bucket.first_param; i < bucket.end_param; ++i) {
+      some.push_back({trained()[i], view(whole, bucket.begin, i)});
+    }
+    read(some);
+  }
+  std::vector<WholeParam> fixed;
+  for (nn::Param* param : frozen()) fixed.push_back({param, param->value});
+  if (!fixed.empty()) read(fixed);
+}
+
+}  // namespace atl::parallel

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "atoll/comm/group.h"
+#include "atoll/parallel/param_store.h"
+#include "atoll/parallel/value_shards.h"
+
+namespace atl::parallel {
+
+/// What data-parallel ranks share (Rajbhandari et al. 2020, "ZeRO", section 5). Beside what each
+/// stage shares, so does it what the stages before it do.
+enum class Zero {
+  kNone = 0,        ///< nothing: gradients are all-reduced
+  kOptimizer = 1,   ///< optimizer state and the update; values are gathered after it
+  kGradients = 2,   ///< gradients too
+  kParameters = 3,  ///< parameters too: gathered before a stage runs, dropped after it
+};
+
+/// How ranks share a model.
+struct DataParallelOptions {
+  Zero zero = Zero::kNone;
+  int num_ranks = 1;  ///< that share one copy: the size of the shard group
+  int rank = 0;       ///< this one among them
+  int replicas = 1;   ///< copies, each shared so (HSDP); needs zero > 0
+  /// Gradients are summed over the micro-batches of the step in their order: bits do not depend on
+  /// the number of ranks. Each round is reduced by itself.
+  bool exact = false;
+  std::int64_t rounds = 1;  ///< of gradient accumulation, the most that a step can have
+  std::int64_t bucket_bytes = 8 << 20;
+  bool whole_matrices = false;  ///< see LayoutOptions
+
+  /// Whether a single rank's ParamStore does all of this.
+  bool is_plain() const { return num_ranks * replicas == 1 && (!exact || rounds == 1); }
+  /// Whether the gradients of all parameters are kept between micro-batches. Otherwise those of a
+  /// bucket live from its backward to its reduction.
+  bool keeps_all_gradients() const { return zero < Zero::kGradients || (!exact && rounds > 1); }
+  /// Whether reduced gradients lie apart, in a vector of this rank's share.
+  bool has_shard_gradients() const { return (exact && rounds > 1) || !keeps_all_gradients(); }
+};
+
+/// Data parallel with ZeRO 0 to 3 and hybrid sharding. In a step every rank runs its micro-batches,
+/// gradients are reduced in buckets as backward completes them, beside the rest of backward, and
+/// each rank sums its part of every bucket in rank order. Without `exact`, micro-batches are added
+/// up locally and reduced once.
+///
+/// Elements sent per step and rank, of P parameters, times (N - 1) / N: zero 0 to 2: 2 P; zero 3:
+/// P each for a gather forward, one backward and a reduction, less what the last stages keep
+/// between the two. With `exact` each round is reduced, and zero 3 gathers in each round.
+class DataParallelStore final : public ParamStore {
+ public:
+  DataParallelStore(nn::Model& model, bool training, const DataParallelOptions& options);
+  ~DataParallelStore() override;
+
+  /// The ranks that share a copy and, with several copies, those that hold the same part of each.
+  /// Before the first pass; both must outlive the store. Throws Error(kInternal) when their sizes
+  /// are not those of the options.
+  void connect(comm::Group& shard, comm::Group* replicate);
+  const DataParallelOptions& options() const { return options_; }
+
+  void request(MemoryPlan& plan, const StageClock& clock) override;
+  void bind(const Arena& arena) override;
+  void begin_round(Run& run, const Round& round) override;
+  void acquire(Run& run, std::size_t stage, PassKind kind, bool idle) override;
+  void release(Run& run, std::size_t stage, PassKind kind, bool idle) override;
+  void finish_gradients(Run& run) override;
+  double grad_norm(Run& run) override;
+  void publish(Run& run) override;
+  void settle() override;
+  void abandon() noexcept override;
+  void write_whole(const std::function<void(std::span<const WholeParam>)>& fill) override;
+  void read_whole(const std::function<void(std::span<const WholeParam>)>& read) override;
+
+  /// Seconds that passes have waited for collectives, since the beginning.
+  double waited_seconds() const { return waited_seconds_; }
+
+ private:
+  struct BucketState;
+
+  void request_gradients(MemoryPlan& plan, const StageClock& clock);
+  void bind_gradients(const Arena& arena);
+  void begin_bucket(Run& run, std::size_t bucket, bool idle);
+  void end_bucket(std::size_t bucket, bool idle);
+  void wait(comm::Work& work);
+  // The head makes its gradients with the loss, in its forward.
+  bool is_last(std::size_t stage) const { return stage + 1 == clock_.num_stages; }
+  bool reduces_now() const { return options_.exact || round_.last; }
+  bool shares_update() const { return options_.zero != Zero::kNone; }
+  Tensor part_of(const Tensor& flat, const Bucket& bucket) const;
+
+  DataParallelOptions options_;
+  comm::Group* shard_ = nullptr;
+  comm::Group* replicate_ = nullptr;
+  StageClock clock_;
+  Round round_;
+  std::vector<int> contributors_;  // round_.contributors is a view of it
+  std::vector<BucketState> buckets_;
+  std::vector<std::size_t> completion_;  // buckets in the order in which backward completes them
+  std::unique_ptr<ValueShards> values_shards_;  // zero 3
+  std::vector<NormBlock> blocks_;               // of this rank's ranges
+  std::vector<std::int64_t> block_parts_;       // how many blocks each rank has, as parts
+  std::vector<std::int64_t> block_order_;       // block i of the flat vector is this gathered one
+  int values_request_ = -1, all_gradients_request_ = -1, shard_gradients_request_ = -1;
+  Tensor all_gradients_, shard_gradients_;
+  double waited_seconds_ = 0;
+};
+
+}  // namespace atl::parallel

@@ -1,0 +1,192 @@
+#include "atoll/parallel/flat_layout.h"
+
+#include <algorithm>
+#include <set>
+
+#include "atoll/parallel/param_ranges.h"
+#include "atoll/tensor/arena.h"
+
+namespace atl::parallel {
+
+namespace {
+
+// A collective costs the same for nothing as for this much: smaller stages join the one before.
+constexpr std::int64_t kSmallStageElements = 1 << 14;
+
+class Collector final : public nn::ParamVisitor {
+ public:
+  void param(nn::Param& param) override { add(params, &param); }
+  void constant(nn::Constant& constant) override { add(constants, &constant); }
+
+  std::vector<nn::Param*> params;
+  std::vector<nn::Constant*> constants;
+
+ private:
+  template <typename T>
+  static void add(std::vector<T*>& to, T* item) {
+    if (std::find(to.begin(), to.end(), item) == to.end()) to.push_back(item);
+  }
+};
+
+// A parameter's elements, and those up to the next cache line.
+std::int64_t padded_elements(const nn::Param& param) {
+  return static_cast<std::int64_t>(align_up(param.spec.bytes()) / dtype_size(param.spec.dtype));
+}
+
+// The part of `range` within [begin, end).
+optim::ParamRange within(const optim::ParamRange& range, std::int64_t begin, std::int64_t end) {
+  optim::ParamRange part = range;
+  part.begin = std::max(range.begin, begin);
+  part.count = std::min(range.begin + range.count, end) - part.begin;
+  if (part.begin != range.begin || part.count < range.rows * range.cols) part.matrix = false;
+  return part;
+}
+
+}  // namespace
+
+FlatLayout::FlatLayout(const nn::Model& model, const LayoutOptions& options) : options_(options) {
+  ATOLL_CHECK(options.num_ranks >= 1, "{} ranks", options.num_ranks);
+  place_params(model);
+  make_buckets(model);
+}
+
+void FlatLayout::place_params(const nn::Model& model) {
+  Collector collector;
+  model.visit(collector);
+  params_ = std::move(collector.params);
+  constants_ = std::move(collector.constants);
+  const auto first_frozen = std::stable_partition(
+      params_.begin(), params_.end(), [](const nn::Param* param) { return !param->frozen; });
+  num_trained_ = static_cast<std::size_t>(first_frozen - params_.begin());
+  const auto place = [&](std::span<nn::Param* const> params) {
+    std::int64_t end = 0;
+    for (const nn::Param* param : params) {
+      offsets_.push_back(end);
+      end += padded_elements(*param);
+    }
+    return Spec{model.options.dtype, {end}};
+  };
+  flat_ = place(trained());
+  frozen_flat_ = place(frozen());
+  for (std::size_t i = 0; i < num_trained_; ++i) {
+    append_ranges(*params_[i], offsets_[i], padded_elements(*params_[i]), ranges_);
+  }
+}
+
+void FlatLayout::make_buckets(const nn::Model& model) {
+  // First one a stage: the parameters that it is the first to use.
+  std::vector<std::set<std::size_t>> users(num_trained_);
+  for (std::size_t stage = 0; stage < model.stages.size(); ++stage) {
+    Collector collector;
+    model.stages[stage]->visit(collector);
+    for (const nn::Param* param : collector.params) {
+      const auto at = std::find(params_.begin(), params_.end(), param) - params_.begin();
+      if (static_cast<std::size_t>(at) < num_trained_)
+        users[static_cast<std::size_t>(at)].insert(stage);
+    }
+  }
+  struct Unit {
+    std::size_t first_param, end_param;
+    std::set<std::size_t> stages;
+    bool shared;  // stages far apart use it: it must not keep others' gradients waiting
+    std::int64_t size;
+  };
+  std::vector<Unit> units;
+  for (std::size_t i = 0; i < num_trained_; ++i) {
+    const std::int64_t size = padded_elements(*params_[i]);
+    const std::size_t stage = *users[i].begin();
+    const bool same_stage = !units.empty() && *users[units.back().first_param].begin() == stage;
+    if (!same_stage) units.push_back({i, i, {}, false, 0});
+    Unit& unit = units.back();
+    unit.end_param = i + 1;
+    unit.stages.insert(users[i].begin(), users[i].end());
+    unit.shared |= users[i].size() > 1;
+    unit.size += size;
+  }
+  // Then together, as backward goes: from the last to the first.
+  std::vector<Unit> joined;
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    Unit* last = joined.empty() ? nullptr : &joined.back();
+    const std::int64_t bytes =
+        last == nullptr
+            ? 0
+            : last->size * static_cast<std::int64_t>(dtype_size(compute_dtype(flat_.dtype)));
+    const bool wanted =
+        last != nullptr && (last->size < kSmallStageElements || bytes < options_.bucket_bytes);
+    if (!wanted || unit->shared || last->shared) {
+      joined.push_back(*unit);
+      continue;
+    }
+    last->first_param = unit->first_param;
+    last->stages.insert(unit->stages.begin(), unit->stages.end());
+    last->size += unit->size;
+  }
+  for (auto unit = joined.rbegin(); unit != joined.rend(); ++unit) {
+    Bucket bucket;
+    bucket.first_param = unit->first_param;
+    bucket.end_param = unit->end_param;
+    bucket.begin = offsets_[unit->first_param];
+    bucket.end = bucket.begin + unit->size;
+    bucket.stages.assign(unit->stages.begin(), unit->stages.end());
+    bucket.parts = cut(bucket.begin, bucket.end);
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+// The cut points nearest to equal parts, as offsets from `begin`.
+std::vector<std::int64_t> FlatLayout::cut(std::int64_t begin, std::int64_t end) const {
+  std::vector<std::int64_t> points;
+  for (const optim::ParamRange& range : ranges_) {
+    if (range.begin < begin || range.begin >= end) continue;
+    const bool whole = options_.whole_matrices && range.matrix;
+    const std::int64_t step = whole ? range.count : kBlockElements;
+    for (std::int64_t at = 0; at < range.count; at += step)
+      points.push_back(range.begin + at - begin);
+  }
+  points.push_back(end - begin);
+  std::vector<std::int64_t> parts = {0};
+  for (int r = 1; r < options_.num_ranks; ++r) {
+    const std::int64_t wanted = (end - begin) * r / options_.num_ranks;
+    auto above = std::lower_bound(points.begin(), points.end(), wanted);
+    if (above != points.begin() && *above - wanted > wanted - *(above - 1)) --above;
+    parts.push_back(std::max(*above, parts.back()));
+  }
+  parts.push_back(end - begin);
+  return parts;
+}
+
+std::int64_t FlatLayout::share(int r) const {
+  std::int64_t sum = 0;
+  for (const Bucket& bucket : buckets_) sum += bucket.part_size(r);
+  return sum;
+}
+
+std::vector<optim::ParamRange> FlatLayout::ranges_of(int r) const {
+  std::vector<optim::ParamRange> mine;
+  std::int64_t before = 0;  // elements of this rank in earlier buckets
+  auto range = ranges_.begin();
+  for (const Bucket& bucket : buckets_) {
+    const std::int64_t begin = bucket.begin + bucket.parts[static_cast<std::size_t>(r)];
+    const std::int64_t end = begin + bucket.part_size(r);
+    while (range != ranges_.end() && range->begin + range->count <= begin) ++range;
+    for (auto at = range; at != ranges_.end() && at->begin < end; ++at) {
+      optim::ParamRange part = within(*at, begin, end);
+      part.value_begin = part.grad_begin = before + part.begin - begin;
+      mine.push_back(part);
+    }
+    before += end - begin;
+  }
+  return mine;
+}
+
+std::vector<NormBlock> norm_blocks(std::span<const optim::ParamRange> ranges) {
+  std::vector<NormBlock> blocks;
+  for (const optim::ParamRange& range : ranges) {
+    for (std::int64_t at = 0; at < range.count; at += kBlockElements) {
+      blocks.push_back({range.in_grads() + at, std::min(kBlockElements, range.count - at)});
+    }
+  }
+  return blocks;
+}
+
+}  // namespace atl::parallel

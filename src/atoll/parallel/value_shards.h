@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "atoll/comm/group.h"
+#include "atoll/parallel/flat_layout.h"
+#include "atoll/parallel/stage_clock.h"
+#include "atoll/tensor/arena.h"
+
+namespace atl::parallel {
+
+/// Parameters of which each rank keeps its part of every bucket, gathered for as long as stages
+/// use them: a bucket's gather begins one stage early, beside the stage before. Its memory is
+/// planned for that time alone.
+class ValueShards {
+ public:
+  /// `layout` must outlive this; `rank` of layout.num_ranks().
+  ValueShards(const FlatLayout& layout, int rank);
+
+  void request(MemoryPlan& plan, const StageClock& clock, bool training);
+  void bind(const Arena& arena);
+  void connect(comm::Group& group) { group_ = &group; }
+
+  /// This rank's parts of all buckets, in order: (share).
+  Tensor values() const { return values_; }
+  /// Begins a walk over the stages: nothing is gathered.
+  void begin_pass();
+  /// Waits for the buckets of an event, points their Params into them, and begins to gather those
+  /// of the next. `wait` waits for a Work.
+  void acquire(std::size_t event, const std::function<void(comm::Work&)>& wait);
+  /// Waits for what is under way, whatever it ends with.
+  void abandon() noexcept;
+
+  /// Copies this rank's part of a whole bucket in or out.
+  void put(std::size_t bucket, const Tensor& whole);
+  void get(std::size_t bucket, const Tensor& whole) const;
+
+ private:
+  // A time in which a bucket is whole: from its gather to the end of its last event.
+  struct Span {
+    std::size_t bucket = 0;
+    std::size_t first_event = 0, last_event = 0;
+    int request = -1;
+    Tensor whole;
+    comm::Work gather;
+    bool started = false, ready = false;
+  };
+
+  void start(Span& span);
+  Tensor mine(std::size_t bucket) const;
+
+  const FlatLayout& layout_;
+  int rank_;
+  comm::Group* group_ = nullptr;
+  std::vector<std::int64_t> offsets_;  // of each bucket's part in values_
+  std::vector<Span> spans_;
+  int request_ = -1;
+  Tensor values_;
+};
+
+}  // namespace atl::parallel

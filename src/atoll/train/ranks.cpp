@@ -1,0 +1,93 @@
+#include "atoll/train/ranks.h"
+
+#include <algorithm>
+
+#include "atoll/train/options.h"
+
+namespace atl::train {
+
+namespace {
+
+// How often shares may change, and how much of a step a change must save: each costs the
+// micro-batches that were read ahead.
+constexpr std::int64_t kBalanceEvery = 10;
+constexpr double kWorthIt = 0.05;
+constexpr double kSmoothing = 0.2;
+
+std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& config) {
+  const parallel::DataParallelOptions options =
+      data_parallel_options(config, world.size(), world.rank());
+  return {{"replicate", options.replicas}, {"shard", options.num_ranks}};
+}
+
+// Seconds until the slowest rank is done.
+double makespan(const std::vector<double>& seconds, const parallel::MicroBatchPlan& plan) {
+  double longest = 0;
+  for (std::size_t r = 0; r < seconds.size(); ++r) {
+    longest = std::max(longest, seconds[r] * static_cast<double>(plan.share(static_cast<int>(r))));
+  }
+  return longest;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> balanced_shares(std::int64_t num_micro_batches,
+                                          const std::vector<double>& seconds) {
+  std::vector<std::int64_t> shares(seconds.size(), 1);
+  for (auto left = num_micro_batches - static_cast<std::int64_t>(seconds.size()); left > 0;
+       --left) {
+    std::size_t best = 0;
+    for (std::size_t r = 1; r < seconds.size(); ++r) {
+      const auto end = [&](std::size_t at) {
+        return seconds[at] * static_cast<double>(shares[at] + 1);
+      };
+      if (end(r) < end(best)) best = r;
+    }
+    ++shares[best];
+  }
+  return shares;
+}
+
+Ranks::Ranks(comm::World& world, const TrainConfig& config)
+    : world_(world),
+      mesh_(world, axes_of(world, config)),
+      plan_(config.train.batch_size / config.train.micro_batch, world.size()),
+      balances_(config.dp.balance && world.size() > 1),
+      micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {}
+
+comm::Group* Ranks::replicate() {
+  comm::Group& group = mesh_.group("replicate");
+  return group.size() > 1 ? &group : nullptr;
+}
+
+std::vector<RankFacts> Ranks::gather(const RankFacts& mine) {
+  static_assert(sizeof(RankFacts) % sizeof(double) == 0);
+  constexpr std::int64_t kWidth = sizeof(RankFacts) / sizeof(double);
+  std::vector<RankFacts> all(static_cast<std::size_t>(size()));
+  all[static_cast<std::size_t>(rank())] = mine;
+  if (is_alone()) return all;
+  const std::int64_t count = kWidth * size();
+  std::vector<std::int64_t> parts;
+  for (std::int64_t at = 0; at <= count; at += kWidth) parts.push_back(at);
+  group().all_gather({all.data(), {Dtype::kF64, {count}}}, parts);
+  return all;
+}
+
+bool Ranks::balance(const std::vector<RankFacts>& facts) {
+  if (!balances_ || plan_.num_micro_batches() < size()) return false;
+  for (std::size_t r = 0; r < facts.size(); ++r) {
+    double& mean = micro_batch_seconds_[r];
+    const double now = facts[r].compute_seconds;
+    mean = mean == 0 ? now : (1 - kSmoothing) * mean + kSmoothing * now;
+  }
+  if (++steps_since_ < kBalanceEvery) return false;
+  steps_since_ = 0;
+  const parallel::MicroBatchPlan wanted(
+      balanced_shares(plan_.num_micro_batches(), micro_batch_seconds_));
+  const double now = makespan(micro_batch_seconds_, plan_);
+  if (now - makespan(micro_batch_seconds_, wanted) < kWorthIt * now) return false;
+  plan_ = wanted;
+  return true;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "atoll/comm/mesh.h"
+#include "atoll/parallel/micro_batches.h"
+#include "atoll/train/config.h"
+
+namespace atl::train {
+
+/// What one rank tells the others after each step.
+struct RankFacts {
+  double signal = 0;           ///< SIGINT or SIGTERM when it was asked to stop, else 0
+  double step_seconds = 0;     ///< of the whole step
+  double waited_seconds = 0;   ///< of these, for collectives
+  double data_seconds = 0;     ///< and for data
+  double compute_seconds = 0;  ///< in forward and backward of one micro-batch, mean
+};
+
+/// The ranks of a run: the groups that its settings ask for, and which micro-batches each takes.
+class Ranks {
+ public:
+  /// Throws Error(kUser) when the world's size does not fit the settings.
+  Ranks(comm::World& world, const TrainConfig& config);
+
+  comm::World& world() const { return world_; }
+  /// Data-parallel ranks: all of them.
+  comm::Group& group() const { return world_.all(); }
+  comm::Group& shard() { return mesh_.group("shard"); }
+  /// Null when there is one copy.
+  comm::Group* replicate();
+  int rank() const { return world_.rank(); }
+  int size() const { return world_.size(); }
+  /// The rank that prints, and writes what is written once.
+  bool is_lead() const { return rank() == 0; }
+  bool is_alone() const { return size() == 1; }
+
+  const parallel::MicroBatchPlan& plan() const { return plan_; }
+  /// Everybody's facts of a step, by rank. Every rank must call it.
+  std::vector<RankFacts> gather(const RankFacts& mine);
+  /// With dp.balance: shares the micro-batches anew by the speed of late; true when that changed
+  /// them. The facts are those of all ranks, so all decide alike.
+  bool balance(const std::vector<RankFacts>& facts);
+
+ private:
+  comm::World& world_;
+  comm::Mesh mesh_;
+  parallel::MicroBatchPlan plan_;
+  bool balances_;
+  std::vector<double> micro_batch_seconds_;  // of each rank, smoothed
+  std::int64_t steps_since_ = 0;
+};
+
+/// How many of `num_micro_batches` each rank takes so that the slowest is done soonest: one at
+/// least, each further one where it ends first, lower ranks first. `seconds`: of one micro-batch.
+std::vector<std::int64_t> balanced_shares(std::int64_t num_micro_batches,
+                                          const std::vector<double>& seconds);
+
+}  // namespace atl::train
