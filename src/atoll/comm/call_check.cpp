@@ -110,10 +110,12 @@ Bytes bytes_of_all_gather(const Collective& collective, const Parts& parts) {
 }
 
 Bytes bytes_of_all_reduce(const Collective& collective) {
-  const Parts parts = even_parts(collective.data.num_elements(), collective.size(), 1);
-  const Bytes own = bytes_of_parts(collective, parts, dtype_size(collective.data.dtype()));
-  const auto others = static_cast<std::uint64_t>(collective.size() - 1);
-  const std::uint64_t moved = own.received + others * own.sent;
+  const auto elements = static_cast<std::uint64_t>(collective.data.num_elements());
+  const auto size = static_cast<std::uint64_t>(collective.size());
+  const auto self = static_cast<std::uint64_t>(collective.self);
+  const std::uint64_t part = elements / size + (self < elements % size ? 1 : 0);  // as even_parts
+  const std::size_t element = dtype_size(collective.data.dtype());
+  const std::uint64_t moved = (elements - part + (size - 1) * part) * element;
   return {moved, moved};
 }
 
