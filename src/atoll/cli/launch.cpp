@@ -10,6 +10,7 @@
 #include "atoll/cli/launch_probe.h"
 #include "atoll/cli/launch_roster.h"
 #include "atoll/cli/recipe.h"
+#include "atoll/train/options.h"
 
 namespace atl::cli {
 
@@ -68,17 +69,23 @@ int count_slots(const std::vector<Host>& hosts) {
 // Starts generation after generation until the run is done or cannot go on.
 class Agent {
  public:
-  Agent(const Options& options, const std::vector<Host>& hosts, Generations& generations)
-      : options_(options), roster_(hosts, options.limits), generations_(generations) {}
+  Agent(const Options& options, const train::TrainConfig& config, const std::vector<Host>& hosts,
+        Generations& generations)
+      : options_(options),
+        config_(config),
+        roster_(hosts, options.limits),
+        generations_(generations) {}
 
   int run(SignalTap& signals) {
     std::optional<Verdict> before;  // how the last generation failed
     for (;;) {
       std::vector<std::string> hosts = roster_.next();
-      if (hosts.empty() && before) {
-        throw make_error(ErrorKind::kPeer, "{}; fewer than --min-ranks={} are left", before->cause,
+      if (hosts.empty()) {
+        throw make_error(ErrorKind::kPeer, "{}; fewer than --min-ranks={} are left",
+                         before ? before->cause : "places for ranks are gone",
                          options_.limits.min_ranks);
       }
+      hosts.resize(static_cast<std::size_t>(fitting(static_cast<int>(hosts.size()))));
       if (before) announce(*before, hosts.size());
       const IslandEnd end = run_generation(hosts, signals);
       Verdict verdict = judge(end);
@@ -98,6 +105,18 @@ class Agent {
   }
 
  private:
+  // The most of `num_ranks` that the settings allow: dp.shard must divide them, for one.
+  int fitting(int num_ranks) const {
+    for (int fewer = num_ranks;; --fewer) {
+      try {
+        train::data_parallel_options(config_, fewer, 0);
+        return fewer;
+      } catch (const Error&) {
+        if (fewer == options_.limits.min_ranks) throw;
+      }
+    }
+  }
+
   IslandEnd run_generation(const std::vector<std::string>& hosts, SignalTap& signals) {
     IslandOptions watch;
     if (options_.regrow_after_s > 0) {
@@ -108,8 +127,9 @@ class Agent {
   }
 
   void announce(const Verdict& verdict, std::size_t num_ranks) const {
-    log::warning("{}; going on from the newest checkpoint with {} ranks (restart {} of {})",
-                 verdict.cause, num_ranks, restarts_, options_.limits.max_restarts);
+    log::warning("{}; going on from the newest checkpoint with {} (restart {} of {})",
+                 verdict.cause, num_ranks == 1 ? "1 rank" : fmt::format("{} ranks", num_ranks),
+                 restarts_, options_.limits.max_restarts);
   }
 
   int give_up(Verdict verdict) const {
@@ -146,6 +166,7 @@ class Agent {
   }
 
   const Options& options_;
+  const train::TrainConfig& config_;
   Roster roster_;
   Generations& generations_;
   HostProbe probe_;
@@ -163,7 +184,7 @@ int run(Options options, const Invocation& invocation) {
   SignalTap signals;  // before any thread is made
   Generations generations(options.backend, train_call(options.recipe, invocation.overrides),
                           options.rendezvous, has_remote);
-  return Agent(options, hosts, generations).run(signals);
+  return Agent(options, recipe.config(), hosts, generations).run(signals);
 }
 
 Action add(CLI::App& app) {

@@ -95,7 +95,7 @@ TEST(Placement, FillsHostsInTheirOrder) {
 
 TEST(Members, EachRankIsToldWhoItIs) {
   const TrainCall call = {
-      .program = "/opt/a b/atoll", .directory = "/home/me", .arguments = {"r.toml"}};
+      .program = "/opt/a b/atoll", .directory = "/srv/me", .arguments = {"r.toml"}};
   const auto members = gloo_members(call, {"", "b"}, {.rendezvous = "tcp://h:7", .generation = 3});
   ASSERT_EQ(members.size(), 2U);
   EXPECT_EQ(members[0].reach, Reach::kHere);
@@ -105,7 +105,7 @@ TEST(Members, EachRankIsToldWhoItIs) {
   EXPECT_EQ(members[1].reach, Reach::kSsh);
   EXPECT_EQ(members[1].argv.front(), "ssh");
   EXPECT_THAT(members[1].argv.back(),
-              testing::StartsWith("cd /home/me && exec '/opt/a b/atoll' train r.toml --rank=1 "));
+              testing::StartsWith("cd /srv/me && exec '/opt/a b/atoll' train r.toml --rank=1 "));
   EXPECT_THAT(members[1].argv.back(), HasSubstr("--watch-input"));
 }
 

@@ -1,10 +1,14 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <memory>
 
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/launch_generation.h"
+#include "atoll/cli/ranks_member.h"
 #include "atoll/cli/recipe.h"
+#include "atoll/train/options.h"
 #include "atoll/train/trainer.h"
 #include "atoll/watch/tensorboard.h"
 
@@ -12,11 +16,32 @@ namespace atl::cli {
 
 namespace {
 
-int run(const std::string& path, const Invocation& invocation) {
-  const Recipe recipe(path, invocation.overrides);
-  train::Trainer trainer(recipe.config(), recipe.settings());
+struct Options {
+  std::string recipe;
+  RankFlags ranks;
+  MemberOptions member;
+};
+
+// Tells the process that started this rank how far it is.
+class StepSink : public metrics::Sink {
+ public:
+  explicit StepSink(Reporter& reporter) : reporter_(reporter) {}
+  void write(const metrics::Record& record) override { reporter_.step(record.step); }
+  void flush() override {}
+
+ private:
+  Reporter& reporter_;
+};
+
+// Trains as one rank of `world`; returns the exit code.
+int train_rank(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+  train::TrainConfig config = recipe.config();
+  if (config.device.threads == 0) config.device.threads = fair_threads(world);
+  train::Trainer trainer(config, recipe.settings(), world);
+  StepSink steps(reporter);
+  if (reporter.enabled()) trainer.add_sink(steps);
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
-  if (recipe.config().log.tensorboard) {
+  if (recipe.config().log.tensorboard && world.rank() == 0) {
     const std::int64_t first = trainer.first_step();
     tensorboard =
         std::make_unique<watch::TensorBoardSink>(recipe.config().run.dir, first == 0 ? -1 : first);
@@ -24,19 +49,86 @@ int run(const std::string& path, const Invocation& invocation) {
   }
   const train::TrainOutcome outcome = trainer.run();
   if (outcome.signal == 0) {
-    log::info("finished; the model is in {}", outcome.checkpoint.string());
+    if (world.rank() == 0) log::info("finished; the model is in {}", outcome.checkpoint.string());
     return 0;
   }
-  log::info("stopped by {} after step {} and saved {}; the same command goes on from there",
-            outcome.signal == SIGINT ? "Ctrl-C" : "SIGTERM", outcome.step,
-            outcome.checkpoint.string());
+  if (world.rank() == 0) {
+    log::info("stopped by {} after step {} and saved {}; the same command goes on from there",
+              outcome.signal == SIGINT ? "Ctrl-C" : "SIGTERM", outcome.step,
+              outcome.checkpoint.string());
+  }
   return 128 + outcome.signal;  // what a shell reports of a process that the signal ended
 }
 
+comm::WorldOptions world_options(const train::TrainConfig& config) {
+  return {.timeout_s = config.comm.timeout_s};
+}
+
+int run_threads(const Recipe& recipe, int num_ranks) {
+  int code = 0;
+  comm::run_threads(num_ranks, world_options(recipe.config()), [&](comm::World& world) {
+    Reporter nobody(-1, world.rank());
+    const int mine = train_rank(recipe, world, nobody);
+    if (world.rank() == 0) code = mine;
+  });
+  return code;
+}
+
+int run_parent(const RankPlan& plan, const Options& options, const Invocation& invocation) {
+  // Once here rather than by every rank.
+  const Recipe recipe(options.recipe, invocation.overrides);
+  std::vector<std::string> hosts(static_cast<std::size_t>(plan.ranks));
+  if (!plan.hostfile.empty()) {
+    hosts = place_ranks(read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
+  }
+  train::data_parallel_options(recipe.config(), static_cast<int>(hosts.size()), 0);
+  SignalTap signals;  // before any thread is made
+  const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
+                                      [](const std::string& host) { return !host.empty(); });
+  Generations generations(plan.backend, train_call(options.recipe, invocation.overrides),
+                          plan.rendezvous, has_remote);
+  return finish(judge(generations.run(hosts, {}, signals)));
+}
+
+int run(const Options& options, const Invocation& invocation) {
+  const RankPlan plan = plan_ranks(options.ranks, rank_environment());
+  if (plan.role == Role::kParent) return run_parent(plan, options, invocation);
+  if (plan.role == Role::kMember) {
+    // The recipe is read again under agree(), where a mistake in it is told once.
+    return run_member(plan, options.member, {}, [&](comm::World& world, Reporter& reporter) {
+      std::unique_ptr<Recipe> recipe;
+      world.agree([&] { recipe = std::make_unique<Recipe>(options.recipe, invocation.overrides); });
+      return train_rank(*recipe, world, reporter);
+    });
+  }
+  const Recipe recipe(options.recipe, invocation.overrides);
+  if (plan.role == Role::kThreads) return run_threads(recipe, plan.ranks);
+  Reporter nobody(-1, 0);
+  return train_rank(recipe, *comm::open_self(), nobody);
+}
+
+// An option for those who start ranks, not for people.
+template <typename T>
+void add_hidden(CLI::App& app, const char* name, T& value) {
+  app.add_option(name, value)->group("");
+}
+
 Action add(CLI::App& app) {
-  const auto path = std::make_shared<std::string>();
-  app.add_option("recipe", *path, "TOML file; docs/configuration.md lists its keys");
-  return [path](const Invocation& invocation) { return run(*path, invocation); };
+  const auto options = std::make_shared<Options>();
+  app.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
+  RankFlags& ranks = options->ranks;
+  app.add_option("-n", ranks.num_ranks, "Ranks to train on");
+  app.add_option("--backend", ranks.backend,
+                 "threads (of this process, the default), gloo or mpi (processes)");
+  app.add_option("--hostfile", ranks.hostfile, "Lines of NAME slots=N: hosts to start ranks on");
+  app.add_option("--rank", ranks.rank, "Which rank this is, when each is started by hand");
+  app.add_option("--ranks", ranks.ranks, "How many there are then");
+  app.add_option("--rendezvous", ranks.rendezvous,
+                 "Where they meet: tcp://HOST:PORT or file:///DIRECTORY");
+  add_hidden(app, "--report-fd", options->member.report_fd);
+  add_hidden(app, "--generation", options->member.generation);
+  app.add_flag("--watch-input", options->member.watches_input)->group("");
+  return [options](const Invocation& invocation) { return run(*options, invocation); };
 }
 
 }  // namespace
@@ -44,7 +136,9 @@ Action add(CLI::App& app) {
 Command train_command() {
   return {.name = "train",
           .summary = "Train a model; the same command again goes on where it stopped.",
-          .example = "  atoll train recipes/kjv-demo.toml --train.steps=200 --run.dir=runs/short",
+          .example =
+              "  atoll train recipes/kjv-demo.toml --train.steps=200 --run.dir=runs/short\n"
+              "  atoll train recipes/kjv-demo.toml -n 2 --run.dir=runs/two",
           .takes_overrides = true,
           .add = add};
 }
