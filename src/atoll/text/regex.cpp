@@ -1,10 +1,8 @@
 #include "atoll/text/regex.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/text/regex_compile.h"
 
 namespace atl::text {
 
@@ -15,36 +13,10 @@ namespace {
 constexpr std::size_t kJitStackStart = 32 << 10;
 constexpr std::size_t kJitStackMax = 16 << 20;
 
-std::string message_of(int code) {
-  PCRE2_UCHAR buffer[256];
-  pcre2_get_error_message(code, buffer, sizeof(buffer));
-  return reinterpret_cast<const char*>(buffer);
-}
-
-PCRE2_SPTR as_code_units(std::string_view text) {
-  return reinterpret_cast<PCRE2_SPTR>(text.data());
-}
-
 }  // namespace
 
-void Regex::FreeCode::operator()(pcre2_real_code_8* code) const {
-  pcre2_code_free(code);
-}
-
-Regex::Regex(const std::string& pcre2_pattern, std::string_view where) : where_(where) {
-  const auto free_context = [](pcre2_compile_context* c) { pcre2_compile_context_free(c); };
-  const std::unique_ptr<pcre2_compile_context, decltype(free_context)> context(
-      pcre2_compile_context_create(nullptr), free_context);
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // what `.` does not match
-  int code = 0;
-  PCRE2_SIZE offset = 0;
-  code_.reset(pcre2_compile(as_code_units(pcre2_pattern), pcre2_pattern.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &code, &offset,
-                            context.get()));
-  if (code_ == nullptr) {
-    throw user_error("{}: the regular expression is not valid: {} (at byte {} of {})", where,
-                     message_of(code), offset, pcre2_pattern);
-  }
+Regex::Regex(const std::string& pcre2_pattern, std::string_view where)
+    : code_(compile_pcre2(pcre2_pattern, PCRE2_NO_AUTO_CAPTURE, where)), where_(where) {
   std::uint32_t matches_empty = 0;
   pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
   if (matches_empty != 0) {
@@ -92,7 +64,7 @@ std::optional<RegexMatcher::Match> RegexMatcher::find(const Regex& regex, std::s
     throw user_error(
         "{}: matching gave up at byte {} of a text of {} bytes: {}; cut the text into shorter "
         "documents, or simplify the regular expression",
-        regex.where_, start, subject.size(), message_of(result));
+        regex.where_, start, subject.size(), pcre2_message(result));
   }
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
   ATOLL_CHECK(bounds[0] < bounds[1], "an empty match at byte {}", start);

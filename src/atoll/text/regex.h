@@ -15,6 +15,11 @@ struct pcre2_real_jit_stack_8;
 
 namespace atl::text {
 
+/// Frees a compiled pattern.
+struct FreePcre2Code {
+  void operator()(pcre2_real_code_8* code) const;
+};
+
 /// Rewrites an Oniguruma pattern so that PCRE2 matches the same text. What the two read differently
 /// and this cannot rewrite (anchors, backreferences, class intersections, \w, ...) is refused with
 /// Error(kUser) that starts with `where` and names the construct and its byte.
@@ -32,10 +37,7 @@ class Regex {
 
  private:
   friend class RegexMatcher;
-  struct FreeCode {
-    void operator()(pcre2_real_code_8* code) const;
-  };
-  std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
+  std::unique_ptr<pcre2_real_code_8, FreePcre2Code> code_;
   std::string where_;
   bool jit_ = false;
 };
