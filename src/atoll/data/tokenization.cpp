@@ -1,6 +1,7 @@
 #include "atoll/data/tokenization.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "atoll/base/check.h"
@@ -14,6 +15,37 @@ InputFormat input_format(const fs::path& path) {
   if (path.extension() == ".jsonl") return InputFormat::kJsonl;
   if (path.extension() == ".bin") return InputFormat::kBin;
   return InputFormat::kText;
+}
+
+void check_is_text(const fs::path& path, std::string_view content) {
+  using namespace std::string_view_literals;
+  struct Known {
+    std::string_view magic;  // what the file begins with
+    std::string_view what;
+    std::string_view remedy;
+  };
+  constexpr std::array<Known, 8> kKnown = {{
+      {"\x1f\x8b"sv, "compressed with gzip", "decompress it first: gunzip -k"},
+      {"\x28\xb5\x2f\xfd"sv, "compressed with zstd", "decompress it first: zstd -d"},
+      {"BZh"sv, "compressed with bzip2", "decompress it first: bunzip2 -k"},
+      {"\xfd"
+       "7zXZ"sv,
+       "compressed with xz", "decompress it first: unxz -k"},
+      {"PK\x03\x04"sv, "a zip archive", "unpack it first"},
+      {"PAR1"sv, "a Parquet file", "write its rows as JSONL, one object a line"},
+      {"ARROW1"sv, "an Arrow file", "write its rows as JSONL, one object a line"},
+      {"\x89HDF"sv, "an HDF5 file", "write its rows as JSONL, one object a line"},
+  }};
+  for (const auto& [magic, what, remedy] : kKnown) {
+    if (content.starts_with(magic)) throw user_error("{} is {}; {}", path.string(), what, remedy);
+  }
+  if (path.extension() != ".json") return;
+  const std::size_t first = content.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || (content[first] != '[' && content[first] != '{')) return;
+  throw user_error(
+      "{} is JSON, which would be learnt as it is spelled; write one object a line into a .jsonl "
+      "file{}, or call it .txt if that is what you want",
+      path.string(), content[first] == '[' ? " (jq -c '.[]' does)" : "");
 }
 
 const char* format_name(InputFormat format) {
@@ -84,6 +116,7 @@ void Tokenization::add_file(const fs::path& path) {
     add_jsonl(content, path.string());
     return;
   }
+  check_is_text(path, content);
   for_each_document(content, options_.documents, [&](std::string_view document) {
     add_text(document, path.string(), static_cast<std::size_t>(document.data() - content.data()));
   });
@@ -91,24 +124,31 @@ void Tokenization::add_file(const fs::path& path) {
 
 void Tokenization::add_text(std::string_view text, const std::string& path, std::size_t at) {
   std::optional<Split> split;  // of the block before
+  const auto finish = [&] {
+    if (!split) return;
+    tokens_.clear();
+    encoder_.encode_part("", /*last=*/true, tokens_);
+    append(*split);
+    end_document(*split);
+  };
+  mask_.clear();
   while (!text.empty()) {
     const std::string_view block = text.substr(0, block_length(text, block_bytes_));
     const Split here = choose_split(block.size());
     if (split != here) {
-      if (split) end_document(*split);
+      finish();
       sink_.begin_document(here);
       split = here;
     }
     tokens_.clear();
-    mask_.clear();
     located([&] { return fmt::format("{}, from byte {} on", path, at); },
-            [&] { encoder_.encode(block, tokens_, {.parse_special = false}); });
+            [&] { encoder_.encode_part(block, /*last=*/false, tokens_); });
     append(here);
     text.remove_prefix(block.size());
     at += block.size();
     advance(progress_.bytes_done + block.size());
   }
-  if (split) end_document(*split);
+  finish();
 }
 
 void Tokenization::add_jsonl(std::string_view content, const std::string& path) {

@@ -235,6 +235,7 @@ void for_each_text(const TokenizeOptions& options,
     const std::span<const std::byte> bytes = file.bytes();
     const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (format == InputFormat::kText) {
+      check_is_text(path, content);
       fn(content);
       continue;
     }

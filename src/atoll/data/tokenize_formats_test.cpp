@@ -112,6 +112,23 @@ TEST_F(TokenizeFormats, WhatHasNoTokenIsNamedByItsPlace) {
   EXPECT_THAT(refusal(), HasSubstr("a.jsonl line 2: the character"));
 }
 
+TEST_F(TokenizeFormats, WhatIsNoTextIsRefusedWithWhatToDo) {
+  write("a.txt.gz", "\x1f\x8b\x08 and so on");
+  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt.gz is compressed with gzip"), HasSubstr("gunzip")));
+  write("a.txt", "\x28\xb5\x2f\xfd and so on");
+  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt is compressed with zstd"), HasSubstr("zstd -d")));
+  write("a.parquet", "PAR1 and so on PAR1");
+  EXPECT_THAT(error(), AllOf(HasSubstr("a Parquet file"), HasSubstr("JSONL")));
+  write("a.json", " [{\"text\": \"a\"}]");
+  EXPECT_THAT(error(), AllOf(HasSubstr("a.json is JSON"), HasSubstr("jq -c")));
+  write("a.json", "{\"text\": \"a\"}\n{\"text\": \"a\"}\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("a.json is JSON"), HasSubstr(".jsonl")));
+  EXPECT_THAT(error_of([&] { for_each_text(options_, [](std::string_view) {}); }),
+              HasSubstr("a.json is JSON"));
+  write("a.json", "no JSON");
+  EXPECT_EQ(error(), "");
+}
+
 TEST_F(TokenizeFormats, AFileWithoutTextIsRefusedAsThat) {
   write("a.jsonl", "{\"text\": \"\"}\n\n");
   EXPECT_THAT(error(), AllOf(HasSubstr("14 bytes"), HasSubstr("no text was among them")));

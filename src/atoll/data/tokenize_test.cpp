@@ -121,6 +121,20 @@ TEST_F(TokenizeCorpus, CutsBetweenBlocksGiveTheTokensOfTheWholeText) {
   EXPECT_EQ(all_tokens(Corpus(options_.output).train()), whole);
 }
 
+TEST_F(TokenizeCorpus, CutsBetweenBlocksPutNoSpaceBeforeALine) {
+  options_.held_out = 0;
+  options_.block_bytes = 512;
+  for (const char* file : {"llama2.json", "mistral.json"}) {
+    const Tokenizer spaced =
+        Tokenizer::load(std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata" / file);
+    options_.output = directory_ / file;
+    tokenize_corpus(options_, spaced);
+    std::vector<std::int32_t> whole = spaced.encode(verses(300));
+    whole.push_back(*spaced.end_of_text());
+    EXPECT_EQ(all_tokens(Corpus(options_.output).train()), whole) << file;
+  }
+}
+
 TEST_F(TokenizeCorpus, ShardSizeChangesNoTokenAndNoDocument) {
   options_.documents = DocumentMode::kBlankLine;
   write_file(directory_ / "a.txt", verses(50) + "\n\n" + verses(40) + "\n" + verses(30));

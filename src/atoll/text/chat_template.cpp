@@ -144,6 +144,13 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
       .text;
 }
 
+bool ChatTemplate::shows_time() const {
+  const auto names = [](const text::jinja::Tree& tree) {
+    return std::find(tree.names.begin(), tree.names.end(), "strftime_now") != tree.names.end();
+  };
+  return names(program_->main) || (program_->with_tools && names(*program_->with_tools));
+}
+
 TrainingText ChatTemplate::render_for_training(const std::vector<ChatMessage>& messages,
                                                const ChatOptions& options) const {
   const auto values = text::message_values(messages);

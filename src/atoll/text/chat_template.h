@@ -83,6 +83,9 @@ class ChatTemplate {
   std::string render(const std::vector<ChatMessage>& messages,
                      const ChatOptions& options = {}) const;
 
+  /// Whether the template may write the time: its text can then differ from day to day.
+  bool shows_time() const;
+
   /// The text of a conversation with the parts that the assistant says: what is written inside
   /// {% generation %} where the template has it, else found by rendering the conversation up to
   /// each of its answers. add_generation_prompt is not looked at. Throws as render does, and

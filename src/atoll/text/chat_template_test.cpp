@@ -166,6 +166,14 @@ TEST(ChatTemplate, TrainsOnConversationsOfManyTurns) {
   EXPECT_EQ(pieces.back(), "See you.<|im_end|>");
 }
 
+TEST(ChatTemplate, KnowsWhetherItShowsTheTime) {
+  const auto shows = [](const char* source) {
+    return ChatTemplate::from_text(source, "", "", "T").shows_time();
+  };
+  EXPECT_TRUE(shows("{% if date_string is not defined %}{{ strftime_now('%d') }}{% endif %}"));
+  EXPECT_FALSE(shows(kChatMl));
+}
+
 TEST(ChatTemplate, TrainsOnTheNewlineWhereNothingElseEndsATurn) {
   const auto chat = ChatTemplate::from_text(
       "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

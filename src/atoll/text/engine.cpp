@@ -160,7 +160,7 @@ std::optional<std::size_t> offset_in(std::string_view text, const char* part) {
 }  // namespace
 
 void Engine::encode(std::string_view text, EncodeOptions options, EncoderState& state,
-                    std::vector<std::int32_t>& out) const {
+                    std::vector<std::int32_t>& out, SentencePiece::Part part) const {
   if (text.size() > kMaxTextBytes) {
     throw user_error("a text of {} bytes: at most {} can be encoded at once; cut it into documents",
                      text.size(), kMaxTextBytes);
@@ -168,21 +168,24 @@ void Engine::encode(std::string_view text, EncodeOptions options, EncoderState& 
   state.text = text;
   if (options.add_special) out.insert(out.end(), prefix_ids.begin(), prefix_ids.end());
   cut(raw_tokens_, text, options.parse_special, out, [&](std::string_view piece, bool starts) {
-    if (sentence_piece_) return sentence_piece_->encode(piece, state.sentence_piece, out);
-    encode_normalized(normalizer_->apply(piece, state.matcher, state.normalized),
-                      options.parse_special, starts, state, out);
+    if (sentence_piece_) return sentence_piece_->encode(piece, state.sentence_piece, out, part);
+    const TextStart start = !starts      ? TextStart::kAfterToken
+                            : part.first ? TextStart::kFirst
+                                         : TextStart::kGoesOn;
+    encode_normalized(normalizer_->apply(piece, state.matcher, state.normalized, start),
+                      options.parse_special, start, state, out);
   });
   if (options.add_special) out.insert(out.end(), suffix_ids.begin(), suffix_ids.end());
 }
 
-void Engine::encode_normalized(std::string_view piece, bool parse_special, bool starts_text,
+void Engine::encode_normalized(std::string_view piece, bool parse_special, TextStart start,
                                EncoderState& state, std::vector<std::int32_t>& out) const {
   cut(normalized_tokens_, piece, parse_special, out, [&](std::string_view part, bool starts) {
-    encode_words(part, starts && starts_text, state, out);
+    encode_words(part, starts ? start : TextStart::kAfterToken, state, out);
   });
 }
 
-void Engine::encode_words(std::string_view piece, bool starts_text, EncoderState& state,
+void Engine::encode_words(std::string_view piece, TextStart start, EncoderState& state,
                           std::vector<std::int32_t>& out) const {
   const auto encode_word = [&](std::string_view word) {
     if (model_->encode_word(word, state.bpe, out)) return;
@@ -200,7 +203,7 @@ void Engine::encode_words(std::string_view piece, bool starts_text, EncoderState
     encode_word(word);
     state.cache.put(place, std::span<const std::int32_t>(out).subspan(first));
   };
-  pre_tokenizer_->for_each_word(piece, state.matcher, cached, starts_text);
+  pre_tokenizer_->for_each_word(piece, state.matcher, cached, start);
 }
 
 }  // namespace atl::text

@@ -25,6 +25,7 @@ namespace atl::text {
 struct EncoderState {
   explicit EncoderState(int log2_cache_slots) : cache(log2_cache_slots) {}
 
+  bool within_text = false;  // of which encode_part has seen the first part
   WordCache cache;
   RegexMatcher matcher;
   BpeModel::Scratch bpe;
@@ -46,9 +47,10 @@ struct Engine {
   Engine(const SentencePieceSpec& spec, std::string model, const TextFrame& frame,
          std::string_view origin);
 
-  /// Appends the ids of `text`. Throws Error(kUser) for a character that has no token.
+  /// Appends the ids of `text`, or of a part of it; one in parts has no special tokens spelled in
+  /// it. Throws Error(kUser) for a character that has no token.
   void encode(std::string_view text, EncodeOptions options, EncoderState& state,
-              std::vector<std::int32_t>& out) const;
+              std::vector<std::int32_t>& out, SentencePiece::Part part = {}) const;
 
   TokenizerFile file;
   Decoder decoder;
@@ -57,9 +59,9 @@ struct Engine {
   std::vector<std::int32_t> suffix_ids;  // and after it
 
  private:
-  void encode_normalized(std::string_view piece, bool parse_special, bool starts_text,
+  void encode_normalized(std::string_view piece, bool parse_special, TextStart start,
                          EncoderState& state, std::vector<std::int32_t>& out) const;
-  void encode_words(std::string_view piece, bool starts_text, EncoderState& state,
+  void encode_words(std::string_view piece, TextStart start, EncoderState& state,
                     std::vector<std::int32_t>& out) const;
 
   AddedTokenFinder raw_tokens_;         // looked for in the text as it is

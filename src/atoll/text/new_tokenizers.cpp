@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/text/byte_level.h"
 #include "atoll/text/tokenizer_spec.h"
@@ -14,14 +15,14 @@ namespace {
 
 constexpr char32_t kNumCodePoints = 0x110000;
 
-void mark_chars(std::string_view text, std::size_t index, std::vector<bool>& seen) {
+void mark_chars(std::string_view text, const std::string& name, std::vector<bool>& seen) {
   for (std::size_t at = 0; at < text.size();) {
     const text::Utf8Step step = text::utf8_step(text.substr(at));
     if (step.kind != text::Utf8Kind::kValid) {
       throw user_error(
-          "text {}: byte {} (0x{:02x}) is not UTF-8, so there is no character to make a token of: "
+          "{}: byte {} (0x{:02x}) is not UTF-8, so there is no character to make a token of: "
           "convert the text, or take the byte tokenizer",
-          index, at, static_cast<unsigned char>(text[at]));
+          name, at, static_cast<unsigned char>(text[at]));
     }
     seen[text::decode_utf8(text.substr(at, step.size))] = true;
     at += step.size;
@@ -43,9 +44,13 @@ Tokenizer make_byte_tokenizer() {
   return Tokenizer::from_spec(spec);
 }
 
-Tokenizer make_char_tokenizer(std::span<const std::string_view> texts) {
+Tokenizer make_char_tokenizer(std::span<const std::string_view> texts,
+                              std::span<const std::string> names) {
+  ATOLL_CHECK(names.empty() || names.size() == texts.size(), "{} names", names.size());
   std::vector<bool> seen(kNumCodePoints);
-  for (std::size_t i = 0; i < texts.size(); ++i) mark_chars(texts[i], i, seen);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    mark_chars(texts[i], names.empty() ? fmt::format("text {}", i) : names[i], seen);
+  }
   text::TokenizerSpec spec;
   spec.model.byte_level = false;
   for (char32_t c = 0; c < kNumCodePoints; ++c) {

@@ -3,6 +3,7 @@
 // Tokenizers that need no training, for models that start from nothing.
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "atoll/text/tokenizer.h"
@@ -16,7 +17,9 @@ Tokenizer make_byte_tokenizer();
 /// A token for each different Unicode character of `texts`, with ids in the order of code points,
 /// and no other token: encoding text with another character throws Error(kUser) that names it and
 /// its position. (Hugging Face's library, which gives the same ids, drops such characters.) Throws
-/// Error(kUser) for texts without any character and for bytes that are not UTF-8.
-Tokenizer make_char_tokenizer(std::span<const std::string_view> texts);
+/// Error(kUser) for texts without any character and for bytes that are not UTF-8, naming the text:
+/// by `names`, one a text, if there are any.
+Tokenizer make_char_tokenizer(std::span<const std::string_view> texts,
+                              std::span<const std::string> names = {});
 
 }  // namespace atl

@@ -75,6 +75,9 @@ TEST(CharTokenizer, TextsMustHaveCharacters) {
   const std::vector<std::string_view> bad = {"fine", "a\xC3"};
   EXPECT_THAT(error_of([&] { make_char_tokenizer(bad); }),
               testing::HasSubstr("text 1: byte 1 (0xc3) is not UTF-8"));
+  const std::vector<std::string> names = {"a.txt", "b.txt"};
+  EXPECT_THAT(error_of([&] { make_char_tokenizer(bad, names); }),
+              testing::HasSubstr("b.txt: byte 1 (0xc3) is not UTF-8"));
   EXPECT_THAT(error_of([] { make_char_tokenizer({}); }), testing::HasSubstr("without characters"));
 }
 

@@ -113,7 +113,7 @@ Normalizer::Normalizer(const std::vector<NormalizerStep>& steps, std::string_vie
 }
 
 std::string_view Normalizer::apply(std::string_view piece, RegexMatcher& matcher,
-                                   std::string& buffer) const {
+                                   std::string& buffer, TextStart start) const {
   using Kind = NormalizerStep::Kind;
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   if (only_forms_ && (steps_.empty() || std::all_of(piece.begin(), piece.end(), is_ascii))) {
@@ -127,7 +127,9 @@ std::string_view Normalizer::apply(std::string_view piece, RegexMatcher& matcher
             piece, [&, form = step.form](auto t, auto& out) { append_normalized(t, form, out); });
         break;
       case Kind::kPrepend:
-        if (!piece.empty()) next.append(step.content).append(piece);
+        if (piece.empty()) break;
+        if (start != TextStart::kGoesOn) next.append(step.content);
+        next.append(piece);
         break;
       case Kind::kReplace:
         if (step.literal) {

@@ -18,7 +18,8 @@ class Normalizer {
   Normalizer(const std::vector<NormalizerStep>& steps, std::string_view origin);
 
   /// The normalized text: `piece` itself when nothing changes, else a view of `buffer`.
-  std::string_view apply(std::string_view piece, RegexMatcher& matcher, std::string& buffer) const;
+  std::string_view apply(std::string_view piece, RegexMatcher& matcher, std::string& buffer,
+                         TextStart start = TextStart::kFirst) const;
 
  private:
   struct Step {

@@ -25,12 +25,12 @@ PreTokenizer::PreTokenizer(const std::vector<PreTokenizerStep>& steps, std::stri
   }
 }
 
-void PreTokenizer::escape_spaces(const PreTokenizerStep& spec, std::string_view piece, bool first,
-                                 std::string& out) {
+void PreTokenizer::escape_spaces(const PreTokenizerStep& spec, std::string_view piece,
+                                 TextStart start, std::string& out) {
   using Prepend = PreTokenizerStep::Prepend;
   out.clear();
-  const bool prepends =
-      spec.prepend == Prepend::kAlways || (spec.prepend == Prepend::kFirst && first);
+  const bool prepends = (spec.prepend == Prepend::kAlways && start != TextStart::kGoesOn) ||
+                        (spec.prepend == Prepend::kFirst && start == TextStart::kFirst);
   if (prepends && piece.front() != ' ' && !piece.starts_with(spec.pattern)) out += spec.pattern;
   for (const char c : piece) {
     if (c == ' ') {

@@ -19,13 +19,12 @@ class PreTokenizer {
 
   /// Calls emit(word) for each word of `piece`, in order; words are not empty, and are valid only
   /// during the call. For patterns a run of bytes that is not UTF-8 is a word of its own, and the
-  /// text on either side of it is cut as if it stood alone. `starts_text` says whether the piece
-  /// is the first of its text.
+  /// text on either side of it is cut as if it stood alone.
   template <typename Emit>
   void for_each_word(std::string_view piece, RegexMatcher& matcher, Emit&& emit,
-                     bool starts_text = true) const {
+                     TextStart start = TextStart::kFirst) const {
     std::string changed;
-    Walk<Emit> walk{matcher, changed, starts_text ? piece.data() : nullptr, emit};
+    Walk<Emit> walk{matcher, changed, start, piece.data(), emit};
     run(0, piece, walk);
   }
 
@@ -39,7 +38,8 @@ class PreTokenizer {
   struct Walk {
     RegexMatcher& matcher;
     std::string& changed;  // the piece as the one step that changes text made it
-    const char* start;     // where the text starts; null when this piece is not its first
+    TextStart start;       // of what for_each_word was given
+    const char* begin;     // where that begins
     Emit& emit;
   };
 
@@ -50,14 +50,14 @@ class PreTokenizer {
     if (step == steps_.size()) {
       walk.emit(piece);
     } else if (steps_[step].spec.kind == Kind::kPrefixSpace) {
-      if (piece.front() != ' ') {
+      if (piece.front() != ' ' && start_of(piece, walk) != TextStart::kGoesOn) {
         walk.changed.assign(1, ' ').append(piece);
         piece = walk.changed;
       }
       run(step + 1, piece, walk);
     } else if (steps_[step].spec.kind == Kind::kMetaspace) {
       const PreTokenizerStep& spec = steps_[step].spec;
-      escape_spaces(spec, piece, piece.data() == walk.start, walk.changed);
+      escape_spaces(spec, piece, start_of(piece, walk), walk.changed);
       piece = walk.changed;
       while (spec.split && !piece.empty()) {
         const std::size_t next = piece.find(spec.pattern, 1);
@@ -68,6 +68,11 @@ class PreTokenizer {
     } else {
       split(step, piece, walk);
     }
+  }
+
+  template <typename Emit>
+  static TextStart start_of(std::string_view piece, const Walk<Emit>& walk) {
+    return piece.data() == walk.begin ? walk.start : TextStart::kAfterToken;
   }
 
   template <typename Emit>
@@ -127,7 +132,7 @@ class PreTokenizer {
     }
   }
 
-  static void escape_spaces(const PreTokenizerStep& spec, std::string_view piece, bool first,
+  static void escape_spaces(const PreTokenizerStep& spec, std::string_view piece, TextStart start,
                             std::string& out);
 
   std::vector<Step> steps_;

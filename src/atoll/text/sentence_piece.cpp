@@ -19,6 +19,12 @@ bool made_from_text(Type type) {
   return type == Type::kNormal || type == Type::kUserDefined || type == Type::kUnused;
 }
 
+// Whether a space follows something else in a piece.
+bool reaches_over_space(std::string_view piece, std::string_view space) {
+  while (piece.starts_with(space)) piece.remove_prefix(space.size());
+  return piece.find(space) != std::string_view::npos;
+}
+
 // The first character; a byte that belongs to none counts as one.
 std::size_t char_size(std::string_view text) {
   const Utf8Step step = utf8_step(text);
@@ -38,6 +44,7 @@ SentencePiece::SentencePiece(const SentencePieceSpec& spec, std::string_view ori
     const SentencePieceSpec::Piece& piece = spec_.pieces[id];
     if (made_from_text(piece.type)) {
       ids_.emplace(piece.text, id);
+      has_borders_ &= piece.type != Type::kUnused && !reaches_over_space(piece.text, space());
       longest_piece_ = std::max(longest_piece_, piece.text.size());
       if (spec_.algorithm == SentencePieceSpec::Algorithm::kUnigram) {
         pieces_.insert(piece.text, id);
@@ -53,25 +60,61 @@ SentencePiece::SentencePiece(const SentencePieceSpec& spec, std::string_view ori
   }
 }
 
-void SentencePiece::encode(std::string_view text, Scratch& scratch,
-                           std::vector<std::int32_t>& out) const {
-  normalize(text, scratch.text);
+void SentencePiece::encode(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& out,
+                           Part part) const {
+  // Longer than any rule of a charsmap: those of Unicode's forms have 18 characters at most.
+  constexpr std::size_t kLongestRule = 256;
+  if (part.first) {
+    scratch.raw.clear();
+    scratch.text.clear();
+    scratch.has_begun = scratch.after_unknown = false;
+    scratch.score = 0;
+  }
+  const std::size_t hold = part.last ? 0 : std::max(longest_piece_, kLongestRule);
+  if (part.first && part.last) {
+    normalize(text, hold, scratch);
+  } else {
+    scratch.raw += text;
+    scratch.raw.erase(0, normalize(scratch.raw, hold, scratch));
+  }
+  if (part.last) {
+    const bool removes = spec_.remove_extra_whitespaces;
+    while (removes && scratch.text.ends_with(space())) {
+      scratch.text.resize(scratch.text.size() - space().size());
+    }
+  }
+  const std::size_t end = part.last ? scratch.text.size() : last_border(scratch);
+  scratch.now = std::string_view(scratch.text).substr(0, end);
   scratch.pieces.clear();
-  if (scratch.text.empty()) return;
+  if (end == 0) return;
   if (spec_.algorithm == SentencePieceSpec::Algorithm::kBpe) {
     cut_bpe(scratch);
   } else {
     cut_unigram(scratch);
   }
-  bool after_unknown = false;
+  emit(scratch, out);
+  scratch.text.erase(0, end);
+}
+
+std::size_t SentencePiece::last_border(const Scratch& scratch) const {
+  if (!has_borders_) return 0;
+  const std::string_view text = scratch.text;
+  for (std::size_t at = text.rfind(space()); at != std::string_view::npos && at > 0;
+       at = text.rfind(space(), at - 1)) {
+    if (!text.substr(0, at).ends_with(space())) return at;
+  }
+  return 0;
+}
+
+void SentencePiece::emit(Scratch& scratch, std::vector<std::int32_t>& out) const {
   for (const auto& [piece, id] : scratch.pieces) {
     const bool unknown = id == unk_id_;
     if (unknown && spec_.byte_fallback) {
       for (const char c : piece) out.push_back(byte_ids_[static_cast<unsigned char>(c)]);
-    } else if (!(unknown && after_unknown)) {  // neighbouring unknown pieces are one
+    } else if (!(unknown && scratch.after_unknown)) {  // neighbouring unknown pieces are one
       out.push_back(id);
     }
-    after_unknown = unknown;
+    scratch.after_unknown = unknown;
   }
 }
 
@@ -87,32 +130,41 @@ SentencePiece::Normalized SentencePiece::normalize_prefix(std::string_view text)
   return {1, spec_.byte_fallback ? text.substr(0, 1) : kReplacementCharacter};
 }
 
-void SentencePiece::normalize(std::string_view text, std::string& out) const {
-  const std::string_view space = spec_.escape_whitespaces ? kSpaceSymbol : " ";
+// Passes over spaces that the text must not begin with. False when the text has not begun then.
+bool SentencePiece::begin_text(std::string_view& text, std::size_t hold, Scratch& scratch) const {
   const bool removes = spec_.remove_extra_whitespaces;
-  out.clear();
-  while (removes && !text.empty()) {
+  while (removes && text.size() > hold) {
     const Normalized first = normalize_prefix(text);
     if (first.text != " ") break;
     text.remove_prefix(first.size);
   }
-  if (text.empty()) return;
-  if (spec_.add_dummy_prefix) out += space;
-  bool after_space = removes;
-  while (!text.empty()) {
+  if (text.size() <= hold) return false;
+  if (spec_.add_dummy_prefix) scratch.text += space();
+  scratch.after_space = removes;
+  return true;
+}
+
+std::size_t SentencePiece::normalize(std::string_view text, std::size_t hold,
+                                     Scratch& scratch) const {
+  const std::size_t size_before = text.size();
+  scratch.has_begun = scratch.has_begun || begin_text(text, hold, scratch);
+  std::string& out = scratch.text;
+  while (text.size() > hold) {
     auto [size, piece] = normalize_prefix(text);
-    while (after_space && piece.starts_with(' ')) piece.remove_prefix(1);
+    while (scratch.after_space && piece.starts_with(' ')) piece.remove_prefix(1);
     for (const char c : piece) {
       if (c == ' ') {
-        out += space;
+        out += space();
       } else {
         out.push_back(c);
       }
     }
-    if (!piece.empty()) after_space = removes && piece.ends_with(' ');
+    if (!piece.empty()) {
+      scratch.after_space = spec_.remove_extra_whitespaces && piece.ends_with(' ');
+    }
     text.remove_prefix(size);
   }
-  while (removes && out.ends_with(space)) out.resize(out.size() - space.size());
+  return size_before - text.size();
 }
 
 std::int32_t SentencePiece::find(std::string_view piece) const {
@@ -128,7 +180,7 @@ void SentencePiece::cut_bpe(Scratch& scratch) const {
   symbols.clear();
   scratch.heap.clear();
   scratch.unused_halves.clear();
-  const std::string_view text = scratch.text;
+  const std::string_view text = scratch.now;
   for (std::size_t at = 0; at < text.size(); at += symbols.back().size) {
     const std::size_t whole = user_defined_.longest_prefix(text.substr(at));
     const std::size_t size = whole > 0 ? whole : char_size(text.substr(at));
@@ -160,7 +212,7 @@ void SentencePiece::queue(std::int32_t left, std::int32_t right, Scratch& scratc
   const Scratch::Symbol& b = scratch.symbols[right];
   if (a.frozen || b.frozen) return;
   const std::size_t size = a.size + b.size;
-  const std::int32_t id = find(std::string_view(scratch.text).substr(a.begin, size));
+  const std::int32_t id = find(scratch.now.substr(a.begin, size));
   if (id < 0) return;
   scratch.heap.push_back({spec_.pieces[id].score, left, right, size});
   std::push_heap(scratch.heap.begin(), scratch.heap.end(), comes_later);
@@ -208,8 +260,9 @@ void SentencePiece::emit_used(std::string_view piece, Scratch& scratch) const {
 // Viterbi's search for the pieces whose scores have the greatest sum (Kudo 2018, "Subword
 // Regularization", section 3.2). Sums are floats, as the library's are: near ties depend on it.
 void SentencePiece::cut_unigram(Scratch& scratch) const {
-  const std::string_view text = scratch.text;
+  const std::string_view text = scratch.now;
   scratch.paths.assign(text.size() + 1, {});
+  scratch.paths.front().score = scratch.score;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t size = char_size(text.substr(at));
     relax_from(at, size, scratch);
@@ -221,10 +274,11 @@ void SentencePiece::cut_unigram(Scratch& scratch) const {
     end = path.begin;
   }
   std::reverse(scratch.pieces.begin(), scratch.pieces.end());
+  scratch.score = scratch.paths.back().score;
 }
 
 void SentencePiece::relax_from(std::size_t begin, std::size_t char_size, Scratch& scratch) const {
-  const std::string_view text = scratch.text;
+  const std::string_view text = scratch.now;
   const float here = scratch.paths[begin].score;
   const auto offer = [&](std::size_t end, std::int32_t id, double score) {
     Scratch::Path& path = scratch.paths[end];

@@ -18,6 +18,11 @@ namespace atl::text {
 /// the library makes them U+FFFD. Without, they are U+FFFD here too, one for each byte.
 class SentencePiece {
  public:
+  /// Which part of a text that comes in parts is encoded; a whole one is both.
+  struct Part {
+    bool first = true;
+    bool last = true;
+  };
   /// Working memory of encode.
   struct Scratch {
     /// A part of the text: a character, or what characters have merged to. (BPE)
@@ -40,7 +45,13 @@ class SentencePiece {
       std::size_t begin = 0;  // of its last piece
       bool reached = false;
     };
-    std::string text;
+    std::string raw;       // what the parts so far have held back
+    std::string text;      // normalized, what of it is still to be cut
+    std::string_view now;  // the beginning of `text` that is being cut
+    bool has_begun = false;
+    bool after_space = false;
+    bool after_unknown = false;
+    float score = 0;  // of all pieces before `text`. (Unigram)
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
     std::unordered_map<std::int32_t, std::size_t> unused_halves;  // id -> size of its left half
@@ -54,8 +65,11 @@ class SentencePiece {
   SentencePiece(const SentencePiece&) = delete;
   SentencePiece& operator=(const SentencePiece&) = delete;
 
-  /// Appends the ids of a text, any bytes. Control pieces are never made.
-  void encode(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& out) const;
+  /// Appends the ids of a text, any bytes. Control pieces are never made. Of a text in parts, with
+  /// one Scratch, the ids of all calls together are those of the whole; what depends on the parts
+  /// to come waits for them.
+  void encode(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& out,
+              Part part) const;
 
  private:
   // A stretch of text and what it becomes before it is cut into pieces.
@@ -64,7 +78,14 @@ class SentencePiece {
     std::string_view text;
   };
   Normalized normalize_prefix(std::string_view text) const;
-  void normalize(std::string_view text, std::string& out) const;
+  std::string_view space() const { return spec_.escape_whitespaces ? kSpaceSymbol : " "; }
+  // Appends to scratch.text; leaves about `hold` bytes at the end, whose way may depend on what
+  // follows them. Returns the bytes it has taken.
+  std::size_t normalize(std::string_view text, std::size_t hold, Scratch& scratch) const;
+  bool begin_text(std::string_view& text, std::size_t hold, Scratch& scratch) const;
+  // Where scratch.text can be cut in two without another result; 0 where nowhere.
+  std::size_t last_border(const Scratch& scratch) const;
+  void emit(Scratch& scratch, std::vector<std::int32_t>& out) const;
 
   void cut_bpe(Scratch& scratch) const;
   void queue(std::int32_t left, std::int32_t right, Scratch& scratch) const;
@@ -84,6 +105,7 @@ class SentencePiece {
   std::vector<std::int32_t> byte_ids_;
   std::int32_t unk_id_ = -1;
   std::size_t longest_piece_ = 0;
+  bool has_borders_ = true;  // no piece reaches beyond a space that follows something else
   float min_score_;
   float max_score_;
 };

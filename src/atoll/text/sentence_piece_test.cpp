@@ -152,6 +152,28 @@ TEST_P(SentencePieceLibrary, AgreesOnWholeDocumentsAndTheVocabulary) {
   EXPECT_EQ(tokenizer_.end_of_text(), library_.eos_id());
 }
 
+TEST_P(SentencePieceLibrary, PartsGiveTheIdsOfTheWholeWhereverItIsCut) {
+  std::string text = "  " + read_file(text::testing::testdata() / "training.txt") + " \n ";
+  for (const std::string& raw : text::testing::awkward_strings(500, 5)) {
+    text += each_byte_replaced(raw) + (raw.size() % 3 == 0 ? " " : "");
+  }
+  std::vector<int> expected;
+  ASSERT_TRUE(library_.Encode(text, &expected).ok());
+  text::testing::Random random(6);
+  TokenEncoder encoder(tokenizer_);
+  for (const std::size_t longest : {7, 700, 70000}) {
+    Ids ids;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const std::size_t size = std::min(rest.size(), 1 + random.below(longest));
+      encoder.encode_part(rest.substr(0, size), /*last=*/false, ids);
+      rest.remove_prefix(size);
+    }
+    encoder.encode_part("", /*last=*/true, ids);
+    ASSERT_EQ(ids, expected) << longest;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, SentencePieceLibrary,
                          testing::Values("llama", "gemma", "bpe_nfkc", "t5", "unigram_bytes",
                                          "unigram_plain"),

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/text/engine.h"
@@ -133,7 +134,14 @@ TokenEncoder& TokenEncoder::operator=(TokenEncoder&&) noexcept = default;
 
 void TokenEncoder::encode(std::string_view text, std::vector<std::int32_t>& out,
                           EncodeOptions options) {
+  ATOLL_CHECK(!state_->within_text, "another text is encoded in parts");
   engine_->encode(text, options, *state_, out);
+}
+
+void TokenEncoder::encode_part(std::string_view part, bool last, std::vector<std::int32_t>& out) {
+  const text::SentencePiece::Part which = {.first = !state_->within_text, .last = last};
+  state_->within_text = !last;
+  engine_->encode(part, {.parse_special = false}, *state_, out, which);
 }
 
 }  // namespace atl

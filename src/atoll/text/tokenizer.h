@@ -112,6 +112,12 @@ class TokenEncoder {
 
   /// Appends the ids of `text` to `out`.
   void encode(std::string_view text, std::vector<std::int32_t>& out, EncodeOptions options = {});
+  /// Appends the ids of the next part of a text that is too long to be encoded at once; special
+  /// tokens spelled in it are text. Until the `last` part no other text may be encoded. What goes
+  /// before a text goes before the first part alone. Of a tokenizer.model all calls together give
+  /// the ids of the whole text, wherever it is cut, and some ids come with a later part; of a
+  /// tokenizer.json they do where no token and no pattern reaches over the cuts.
+  void encode_part(std::string_view part, bool last, std::vector<std::int32_t>& out);
 
  private:
   friend class Tokenizer;

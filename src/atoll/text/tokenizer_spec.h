@@ -29,6 +29,13 @@ struct AddedToken {
   bool special = false;
 };
 
+/// Where a piece of text stands that a normalizer and a pre-tokenizer are given.
+enum class TextStart {
+  kFirst,       ///< It begins a text.
+  kAfterToken,  ///< It follows an added token.
+  kGoesOn,      ///< It follows other text: what goes before a text or piece does not go before it.
+};
+
 /// One step of the normalizer; steps run in order.
 struct NormalizerStep {
   enum class Kind {

@@ -156,6 +156,22 @@ TEST(Tokenizer, LoadNamesWhatIsMissing) {
   }
 }
 
+TEST(Tokenizer, WhatGoesBeforeATextGoesBeforeItsFirstPartAlone) {
+  const std::string text = "One line\nTwo lines\n<s>Three\n";
+  for (const char* file : {"llama2.json", "mistral.json", "metaspace.json", "gpt2.json"}) {
+    const Tokenizer tokenizer = Tokenizer::load(text::testing::testdata() / file);
+    TokenEncoder encoder(tokenizer);
+    std::vector<std::int32_t> ids;
+    for (int again = 0; again < 2; ++again) {
+      ids.clear();
+      encoder.encode_part(text.substr(0, 9), false, ids);
+      encoder.encode_part(text.substr(9, 10), false, ids);
+      encoder.encode_part(text.substr(19), true, ids);
+      EXPECT_EQ(ids, tokenizer.encode(text, {.parse_special = false})) << file;
+    }
+  }
+}
+
 TEST(StreamDecoder, JoinsToTheTextAndNeverShowsHalfACharacter) {
   const Tokenizer tokenizer = small_tokenizer();
   const std::string text = "naïve 中文 한국어 😀 \U0001d400 end";
