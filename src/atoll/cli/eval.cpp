@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "atoll/base/file.h"
 #include "atoll/ckpt/hf_directory.h"
@@ -26,9 +27,9 @@ struct Options {
   std::string model;
   std::vector<std::string> text;
   std::string shards;
-  std::string packing = "stream";
+  std::string packing;  // empty: the run's
   std::string chat_template;
-  std::int64_t context = 0;
+  std::optional<std::int64_t> context;  // nothing: the run's; 0: all the model's positions
   std::int64_t micro_batch = 8;
   std::int64_t max_tokens = 0;
   int threads = 0;
@@ -45,7 +46,8 @@ int report(const train::Evaluation& result, const std::string& name) {
   fmt::print("{}\n", name);
   fmt::print("  {:<14} {:.4f} nats a token\n", "loss", result.loss);
   fmt::print("  {:<14} {:.3f}\n", "perplexity", result.perplexity());
-  fmt::print("  {:<14} {:.4f}\n", "bits per byte", result.bits_per_byte);
+  fmt::print("  {:<14} {}\n", "bits per byte",
+             result.bytes > 0 ? fmt::format("{:.4f}", result.bits_per_byte) : "n/a");
   fmt::print("  {:<14} {} in {:.1f} s\n", "tokens", train::format_count(result.tokens),
              result.seconds);
   return 0;
@@ -67,10 +69,21 @@ int run_task(const Options& options) {
   TaskArguments task = options.task;
   task.model = options.model;
   task.chat_template = options.chat_template;
-  task.context = options.context;
+  task.context = options.context.value_or(0);
   task.max_tokens = options.max_tokens;
   task.threads = options.threads;
   return evaluate_task(task);
+}
+
+// How to cut the text: as options say, else as the model's run did, else as the model can.
+train::TextCut text_cut(const Options& options, const fs::path& model, std::int64_t positions) {
+  train::TextCut cut = train::text_cut_of(model).value_or(train::TextCut{.context = positions});
+  if (options.context) cut.context = *options.context > 0 ? *options.context : positions;
+  if (!options.packing.empty()) cut.packing = data::parse_packing(options.packing, "--packing");
+  if (cut.context > positions) {
+    throw user_error("--context is {} and the model has {} positions", cut.context, positions);
+  }
+  return cut;
 }
 
 int run(const Options& options) {
@@ -81,16 +94,13 @@ int run(const Options& options) {
   Stream stream(*device);
   train::StateOptions state_options;
   state_options.model = train::read_model_config(path);
-  state_options.context = options.context > 0 ? options.context : state_options.model.max_positions;
+  const train::TextCut cut = text_cut(options, path, state_options.model.max_positions);
+  state_options.context = cut.context;
   state_options.micro_batch = options.micro_batch;
   state_options.training = false;
   if (tokenizer.vocab_size() > state_options.model.vocab_size) {
     throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
                      tokenizer.vocab_size(), state_options.model.vocab_size);
-  }
-  if (state_options.context > state_options.model.max_positions) {
-    throw user_error("--context is {} and the model has {} positions", state_options.context,
-                     state_options.model.max_positions);
   }
   state_options.build.max_positions = state_options.context;
   train::TrainState state(state_options);
@@ -99,8 +109,7 @@ int run(const Options& options) {
 
   const auto evaluate = [&](const data::TokenSource& source) {
     return report(train::evaluate(state, stream, source, tokenizer,
-                                  {.max_tokens = options.max_tokens,
-                                   .packing = data::parse_packing(options.packing, "--packing")}),
+                                  {.max_tokens = options.max_tokens, .packing = cut.packing}),
                   fmt::format("{} on {}", path.string(), source.name()));
   };
   if (!options.text.empty()) {
@@ -157,17 +166,19 @@ Action add(CLI::App& app) {
                  "text, *.jsonl or token *.bin files, or directories of them, to predict")
       ->excludes("--shards");
   app.add_option("--packing", options->packing,
-                 "stream (default), masked or documents: as data.packing in training")
+                 "stream, masked or documents, as data.packing; default: the run's, else stream")
       ->check(CLI::IsMember({"stream", "masked", "documents"}));
   app.add_option("--chat-template", options->chat_template,
                  "Jinja file for messages; else the model's own");
   app.add_option("--context", options->context,
-                 "positions to use (of a text: tokens in a window); 0: all the model's")
+                 "positions to use (of a text: tokens in a window); 0: all the model's, as by "
+                 "default where no run says")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--micro-batch", options->micro_batch, "windows in one forward pass")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--max-tokens", options->max_tokens,
-                 "text: predict only so many, 0: all; task: tokens of an answer, 0: 256")
+                 "text: predict so many, rounded up to whole windows, 0: all; task: tokens of an "
+                 "answer, 0: 256")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
   app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   add_task(app, options->task);

@@ -17,7 +17,7 @@ std::int64_t in_order(std::int64_t place) {
 
 EvaluationBatches::EvaluationBatches(const TokenSource& source, const EvaluationOptions& options)
     : source_(source), options_(options) {
-  if (options.micro_batch < 1 || options.context < 1 || options.max_windows < 0) {
+  if (options.micro_batch < 1 || options.context < 1 || options.max_targets < 0) {
     throw user_error("evaluation needs a micro_batch ({}) and a context ({}) of at least 1",
                      options.micro_batch, options.context);
   }
@@ -31,22 +31,31 @@ EvaluationBatches::EvaluationBatches(const TokenSource& source, const Evaluation
     rows_ = std::make_unique<PackedRows>(*documents_, options.context, in_order);
     num_windows_ = rows_->size();
   }
-  if (options.max_windows > 0) num_windows_ = std::min(num_windows_, options.max_windows);
   const auto size = static_cast<std::size_t>(options.micro_batch * options.context);
   tokens_.resize(size);
   targets_.resize(size);
   if (options.packing != Packing::kStream) document_start_.resize(size);
 
-  num_targets_ = std::min(source.num_tokens() - 1, num_windows_ * options.context);
-  if (options.packing == Packing::kStream && !source.has_mask()) return;
-  num_targets_ = 0;
-  for (std::int64_t window = 0; window < num_windows_; ++window) {
-    cut(window);
-    num_targets_ += count_targets(source_, scratch_);
-  }
+  take_windows();
   if (num_targets_ == 0) {
     throw user_error("none of the {} tokens of {} to evaluate has a loss; hold out more text",
                      source.num_tokens(), source.name());
+  }
+}
+
+void EvaluationBatches::take_windows() {
+  const std::int64_t wanted = options_.max_targets;
+  if (options_.packing == Packing::kStream && !source_.has_mask()) {
+    if (wanted > 0) {
+      num_windows_ = std::min(num_windows_, 1 + (wanted - 1) / options_.context);
+    }
+    num_targets_ = std::min(source_.num_tokens() - 1, num_windows_ * options_.context);
+    return;
+  }
+  for (std::int64_t window = 0; window < num_windows_; ++window) {
+    cut(window);
+    num_targets_ += count_targets(source_, scratch_);
+    if (wanted > 0 && num_targets_ >= wanted) num_windows_ = window + 1;
   }
 }
 

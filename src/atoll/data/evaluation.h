@@ -16,7 +16,8 @@ namespace atl::data {
 struct EvaluationOptions {
   std::int64_t micro_batch = 1;
   std::int64_t context = 1;
-  std::int64_t max_windows = 0;  ///< only the first so many windows; 0: all
+  /// Only the first windows, as many as have so many targets together, or more; 0: all.
+  std::int64_t max_targets = 0;
   Packing packing = Packing::kStream;
 };
 
@@ -42,6 +43,7 @@ class EvaluationBatches {
   void rewind() { next_window_ = 0; }
 
  private:
+  void take_windows();            // num_windows_ and num_targets_, by options_.max_targets
   void cut(std::int64_t window);  // into scratch_.segments
 
   const TokenSource& source_;

@@ -201,9 +201,9 @@ TEST(Evaluation, MakesEveryTokenButTheFirstATargetOnceInOrder) {
   }
 }
 
-TEST(Evaluation, StopsAfterMaxWindows) {
+TEST(Evaluation, StopsAfterTheWindowWithTheLastTargetAskedFor) {
   const TokenVector source("test", counting(100));
-  EvaluationBatches batches(source, {2, kT, 3});
+  EvaluationBatches batches(source, {2, kT, 2 * kT + 1});
   EXPECT_EQ(batches.num_targets(), 3 * kT);
   EXPECT_EQ(batches.num_batches(), 2);
   batches.next();

@@ -225,6 +225,27 @@ TEST(Evaluation, PackingKeepsDocumentsApartAndCountsTheirTargets) {
   }
 }
 
+TEST(Evaluation, StopsAfterSoManyTargetsHoweverFewAWindowHas) {
+  // Documents of 5 tokens and 4 targets: a row of 8 holds one of them.
+  std::vector<std::int64_t> starts;
+  for (std::int64_t i = 0; i < 40; i += 5) starts.push_back(i);
+  const TokenVector source("test", counting(40), starts);
+  EvaluationOptions options = {.micro_batch = 1, .context = 8, .packing = Packing::kDocuments};
+  for (const auto& [wanted, targets] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 4}, {4, 4}, {5, 8}, {16, 16}, {17, 20}, {32, 32}, {1000, 32}, {0, 32}}) {
+    options.max_targets = wanted;
+    EvaluationBatches batches(source, options);
+    EXPECT_EQ(batches.num_targets(), targets) << wanted;
+    std::int64_t found = 0;
+    while (const auto batch = batches.next()) found += num_targets(*batch);
+    EXPECT_EQ(found, targets) << wanted;
+  }
+  const TokenVector masked("test", counting(17), {},
+                           {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
+  EvaluationBatches both(masked, {.micro_batch = 1, .context = 8, .max_targets = 2});
+  EXPECT_EQ(both.num_targets(), 2);
+}
+
 TEST(Evaluation, LooksOnlyAtTokensWithALoss) {
   const TokenVector source("test", counting(5), {}, {1, 0, 1, 0, 1});
   EvaluationBatches batches(source, {.micro_batch = 1, .context = 8});

@@ -161,6 +161,11 @@ std::function<data::RenderedChat(std::string_view)> chat_renderer(const fs::path
             "(data.chat_template, or --chat-template)");
       }
       *found = find_chat_template(chat_template, directory_of(tokenizer_path), tokenizer);
+      if ((*found)->shows_time()) {
+        log::warning(
+            "the chat template may write the date (strftime_now): made on another day, the same "
+            "messages can give other tokens and another corpus; write a fixed date into it");
+      }
     }
     const TrainingText text = (*found)->render_for_training(parse_messages(messages, "messages"));
     data::RenderedChat chat;
@@ -182,17 +187,19 @@ Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& k
   std::deque<MappedFile> files;
   std::deque<std::string> pieces;
   std::vector<std::string_view> texts;
+  std::vector<std::string> names;
   for (const fs::path& path : data::find_text_files(text)) {
     if (path.extension() == ".txt") {
       const auto bytes = files.emplace_back(path).bytes();
       texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      continue;
+    } else {
+      data::for_each_text(
+          {.inputs = {path}, .render_chat = render_chat},
+          [&](std::string_view piece) { texts.emplace_back(pieces.emplace_back(piece)); });
     }
-    data::for_each_text(
-        {.inputs = {path}, .render_chat = render_chat},
-        [&](std::string_view piece) { texts.emplace_back(pieces.emplace_back(piece)); });
+    names.resize(texts.size(), path.string());
   }
-  if (kind == "char") return make_char_tokenizer(texts);
+  if (kind == "char") return make_char_tokenizer(texts, names);
   return train_bpe(texts, {.vocab_size = static_cast<std::int32_t>(vocab_size)});
 }
 
@@ -259,7 +266,10 @@ PreparedCorpus prepare_corpus(const CorpusOptions& options) {
     }
   }
   std::vector<data::Corpus> corpora = open_corpora(directories, options);
-  Tokenizer tokenizer = Tokenizer::load(corpora.front().tokenizer_path());
+  // The user's own where it is at hand: beside it may stand what goes round a text.
+  Tokenizer tokenizer = Tokenizer::load(options.shards.empty() && !options.tokenizer.empty()
+                                            ? options.tokenizer
+                                            : corpora.front().tokenizer_path());
   return {std::move(corpora), std::move(tokenizer)};
 }
 

@@ -1,13 +1,26 @@
 #include "atoll/train/evaluate.h"
 
+#include <charconv>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <string>
 #include <vector>
 
+#include "atoll/base/error.h"
 #include "atoll/data/evaluation.h"
+#include "atoll/train/checkpointing.h"
 
 namespace atl::train {
+
+namespace {
+
+double per_byte(double bits, std::int64_t bytes) {
+  return bytes > 0 ? bits / static_cast<double>(bytes) : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
 
 double Evaluation::perplexity() const {
   return std::exp(loss);
@@ -17,11 +30,10 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
                     const Tokenizer& tokenizer, const EvaluateOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t context = state.options().context;
-  data::EvaluationBatches batches(source,
-                                  {.micro_batch = state.options().micro_batch,
-                                   .context = context,
-                                   .max_windows = (options.max_tokens + context - 1) / context,
-                                   .packing = options.packing});
+  data::EvaluationBatches batches(source, {.micro_batch = state.options().micro_batch,
+                                           .context = context,
+                                           .max_targets = options.max_tokens,
+                                           .packing = options.packing});
   std::vector<std::int64_t> token_bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t id = 0; id < token_bytes.size(); ++id) {
     const auto token = static_cast<std::int32_t>(id);
@@ -58,10 +70,33 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   double sum = 0;
   for (const double part : sums) sum += part;
   result.loss = sum / static_cast<double>(result.tokens);
-  result.bits_per_byte = sum / std::numbers::ln2 / static_cast<double>(result.bytes);
+  result.bits_per_byte = per_byte(sum / std::numbers::ln2, result.bytes);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   result.seconds = seconds.count();
   return result;
+}
+
+std::optional<TextCut> text_cut_of(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "trainer.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const Position position = read_position(directory);
+  const auto setting = [&](const std::string& key) -> const std::string& {
+    for (const auto& [name, value] : position.settings) {
+      if (name == key) return value;
+    }
+    throw damaged_error("{}: \"settings\" has no {}", path.string(), key);
+  };
+  TextCut cut;
+  const std::string& context = setting("train.context");
+  const char* end = context.data() + context.size();
+  const auto parsed = std::from_chars(context.data(), end, cut.context);
+  if (parsed.ec != std::errc() || parsed.ptr != end || cut.context < 1) {
+    throw damaged_error("{}: train.context is {}, which is no length", path.string(), context);
+  }
+  std::string packing = setting("data.packing");  // a TOML value: in quotes
+  std::erase(packing, '"');
+  cut.packing = data::parse_packing(packing, path.string() + ": data.packing");
+  return cut;
 }
 
 Evaluation combine(const std::vector<Evaluation>& parts) {
@@ -70,13 +105,13 @@ Evaluation combine(const std::vector<Evaluation>& parts) {
   for (const Evaluation& part : parts) {
     if (part.tokens == 0) continue;
     all.loss += part.loss * static_cast<double>(part.tokens);
-    bits += part.bits_per_byte * static_cast<double>(part.bytes);
+    bits += part.loss * static_cast<double>(part.tokens) / std::numbers::ln2;
     all.tokens += part.tokens;
     all.bytes += part.bytes;
     all.seconds += part.seconds;
   }
   all.loss /= static_cast<double>(all.tokens);
-  all.bits_per_byte = bits / static_cast<double>(all.bytes);
+  all.bits_per_byte = per_byte(bits, all.bytes);
   return all;
 }
 
