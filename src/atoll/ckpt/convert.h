@@ -69,11 +69,16 @@ void convert_to_f32(Dtype dtype, std::span<const std::byte> bytes, std::span<flo
 void convert_from_f32(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
 
 /// From one float dtype to another at any alignment: copied when they are the same, else by way of
-/// f32, a small piece at a time. Throws Error(kInternal) as convert_to_f32 does.
-void convert_floats(Dtype from, std::span<const std::byte> in, Dtype to, std::span<std::byte> out);
+/// f32, a small piece at a time. Throws Error(kInternal) as convert_to_f32 does, and as check_fits
+/// and check_fits_f32 do.
+void convert_floats(Dtype from, std::span<const std::byte> in, Dtype to, std::span<std::byte> out,
+                    std::string_view tensor);
 
 /// Throws Error(kUser) naming `tensor` and the value when a finite value would become infinite, as
-/// those from 65520 on do in f16; other dtypes hold every f32.
+/// those from 65520 on do in f16 and from 3.396e38 on in bf16; other dtypes hold every f32.
 void check_fits(std::span<const float> values, Dtype dtype, std::string_view tensor);
+
+/// The same for elements of `from` that are to become f32, which too large f64 cannot.
+void check_fits_f32(Dtype from, std::span<const std::byte> bytes, std::string_view tensor);
 
 }  // namespace atl::ckpt

@@ -1,10 +1,15 @@
 #include "atoll/ckpt/convert.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <limits>
+
+#include "atoll/base/error.h"
 
 namespace atl::ckpt {
 namespace {
@@ -71,6 +76,38 @@ TEST(Convert, OverflowInfinityAndNanStayWhatTheyAre) {
   EXPECT_TRUE(std::isnan(bf16_to_f32(f32_to_bf16(nan))));
   EXPECT_TRUE(std::isnan(f16_to_f32(f32_to_f16(nan))));
   EXPECT_TRUE(std::isnan(f16_to_f32(0x7c01)));
+}
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Convert, WhatADtypeCannotHoldIsNamed) {
+  const float inf = std::numeric_limits<float>::infinity();
+  // The neighbours of the first f32 that rounds to infinity; what is infinite already may stay.
+  for (const auto& [dtype, last] : {std::pair(Dtype::kBf16, std::bit_cast<float>(0x7f7f7fffU)),
+                                    std::pair(Dtype::kF16, std::nextafterf(65520.0F, 0.0F))}) {
+    const std::vector<float> fits = {last, -last, inf, -inf};
+    EXPECT_EQ(error_of([&] { check_fits(fits, dtype, "w"); }), "none");
+    const std::vector<float> beyond = {0, -std::nextafterf(last, inf)};
+    EXPECT_THAT(error_of([&] { check_fits(beyond, dtype, "w"); }),
+                testing::HasSubstr("tensor \"w\" holds -"));
+    std::array<std::byte, 2 * sizeof(float)> bytes;
+    std::memcpy(bytes.data(), beyond.data(), bytes.size());
+    std::array<std::byte, 4> out;
+    EXPECT_THAT(error_of([&] { convert_floats(Dtype::kF32, bytes, dtype, out, "v"); }),
+                testing::HasSubstr("tensor \"v\""));
+  }
+  const double values[] = {1e39, 1.0};
+  const auto bytes = std::as_bytes(std::span(values));
+  EXPECT_THAT(error_of([&] { check_fits_f32(Dtype::kF64, bytes, "w"); }),
+              testing::HasSubstr("beyond the largest f32"));
+  EXPECT_EQ(error_of([&] { check_fits_f32(Dtype::kF64, bytes.subspan(8), "w"); }), "none");
 }
 
 TEST(Convert, SpansOfEveryFloatDtypeRoundTrip) {

@@ -94,7 +94,7 @@ void SafetensorsFile::read_floats(std::string_view name, Tensor out) const {
                      spec.shape.to_string(), out.shape().to_string());
   }
   convert_floats(spec.dtype, bytes(name), out.dtype(),
-                 {static_cast<std::byte*>(out.raw()), out.bytes()});
+                 {static_cast<std::byte*>(out.raw()), out.bytes()}, name);
 }
 
 void SafetensorsFile::read_f32(std::string_view name, Tensor out) const {
@@ -116,6 +116,7 @@ void SafetensorsFile::read_f32(std::string_view name, std::span<float> out) cons
     throw user_error("{}: tensor \"{}\" has shape {}, expected {} elements", path_.string(), name,
                      spec.shape.to_string(), out.size());
   }
+  check_fits_f32(spec.dtype, bytes(name), name);
   convert_to_f32(spec.dtype, bytes(name), out);
 }
 
