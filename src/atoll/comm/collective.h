@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <vector>
 
+#include "atoll/comm/where.h"
 #include "atoll/tensor/tensor.h"
 
 namespace atl::comm {
@@ -60,7 +60,7 @@ struct Collective {
   int root = 0;  ///< of broadcast
 
   std::string group;  ///< its name, for messages: "dp"
-  std::source_location where;
+  Where where;
 
   int size() const { return static_cast<int>(members.size()); }
   /// "all_reduce #17 of dp, f32 (1024), at step.cpp:81".

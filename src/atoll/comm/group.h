@@ -4,7 +4,6 @@
 // backend gives the same bits.
 
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,7 +34,7 @@ struct Traffic {
 /// be equal and may be empty.
 class Group {
  public:
-  using Where = std::source_location;
+  using Where = comm::Where;
 
   Group(World& world, std::vector<int> members, std::string name);
 

@@ -18,7 +18,7 @@ struct RecordedCall {
   std::uint64_t sequence = 0;
   std::string group;
   Spec spec;  ///< of data, or of result where there is no data
-  std::source_location where;
+  Where where;
   State state = State::kQueued;
   std::chrono::steady_clock::time_point queued, started, ended;
 };
