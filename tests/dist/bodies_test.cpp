@@ -154,10 +154,10 @@ int run_rank(const std::vector<std::string>& arguments) {
   Rank rank;
   rank.backend = arguments.at(0);
   rank.timeout_s = std::stod(arguments.at(2));
-  if (arguments.size() > 3) {
-    rank.gloo.rank = std::stoi(arguments.at(3));
-    rank.gloo.size = std::stoi(arguments.at(4));
-    rank.gloo.rendezvous = arguments.at(5);
+  if (arguments.size() > 4) {
+    rank.gloo.rank = std::stoi(arguments.at(4));
+    rank.gloo.size = std::stoi(arguments.at(5));
+    rank.gloo.rendezvous = arguments.at(6);
     rank.gloo.shared_memory = rank.backend == "gloo";
   }
   try {

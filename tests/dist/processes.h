@@ -47,7 +47,9 @@ std::string own_program();
 /// Whether a program of that name is in PATH.
 bool has_program(const std::string& name);
 
-/// What a rank does; runs in a process of its own. `arguments`: those behind "--rank".
+/// What a rank does; runs in a process of its own. `arguments`, those behind "--rank": backend,
+/// body, timeout, a word by which the test finds its processes, and for gloo rank, size,
+/// rendezvous.
 int run_rank(const std::vector<std::string>& arguments);
 
 }  // namespace atl::dist

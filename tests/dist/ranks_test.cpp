@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <set>
+#include <fstream>
 #include <sstream>
 
 #include "atoll/comm/gloo/world.h"
@@ -35,11 +35,15 @@ std::string missing_piece(const std::string& backend) {
   return "";
 }
 
-std::set<std::string> shared_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-    names.insert(entry.path().filename());
-  return names;
+/// How many processes have this word among their arguments.
+int processes_with(const std::string& word) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline");
+    const std::string arguments((std::istreambuf_iterator<char>(file)), {});
+    count += arguments.find(word) != std::string::npos ? 1 : 0;
+  }
+  return count;
 }
 
 /// Ranks that run a body: processes of ours for gloo, of mpirun's for mpi.
@@ -47,8 +51,8 @@ class Island {
  public:
   Island(const std::string& backend, int size, const std::string& body, double timeout_s = 60)
       : mpi_(backend.starts_with("mpi")) {
-    const std::vector<std::string> rank = {own_program(), "--rank", backend, body,
-                                           std::to_string(timeout_s)};
+    const std::vector<std::string> rank = {
+        own_program(), "--rank", backend, body, std::to_string(timeout_s), tag_};
     if (mpi_) {
       std::string words = "mpirun --allow-run-as-root --oversubscribe --tag-output";
       // What MPI keeps at its end is no leak of ours.
@@ -68,6 +72,14 @@ class Island {
     }
   }
 
+  ~Island() {
+    for (int place = 0; place < processes_.size(); ++place) {
+      processes_.signal(place, SIGTERM);
+      processes_.wait(place, 5);
+    }
+    EXPECT_EQ(processes_with(tag_), 0) << "processes are left";
+  }
+
   /// How all of them ended; of mpirun it is one.
   std::vector<Ended> wait() {
     std::vector<Ended> ended;
@@ -78,6 +90,7 @@ class Island {
   bool mpi() const { return mpi_; }
 
  private:
+  std::string tag_ = fmt::format("island-{}-{}", ::getpid(), static_cast<const void*>(this));
   bool mpi_;
   std::unique_ptr<comm::RendezvousServer> server_;
   Processes processes_;
@@ -88,19 +101,10 @@ class Ranks : public testing::TestWithParam<Case> {
   void SetUp() override {
     const std::string missing = missing_piece(GetParam().backend);
     if (!missing.empty()) GTEST_SKIP() << missing;
-    before_ = shared_files();
-  }
-  void TearDown() override {
-    if (before_) {
-      EXPECT_EQ(shared_files(), *before_) << "files are left in /dev/shm";
-    }
   }
   Island start(const std::string& body, double timeout_s = 60) {
     return Island(GetParam().backend, GetParam().size, body, timeout_s);
   }
-
- private:
-  std::optional<std::set<std::string>> before_;
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {

@@ -18,7 +18,9 @@ inline constexpr std::string_view kHello = "atl-rdv1";
 inline constexpr std::size_t kLongestFrame =
     3 + Rendezvous::kLongestKey + Rendezvous::kLongestValue;
 
+/// What a client asks for.
 enum class Verb : std::uint8_t { kSet = 1, kGet = 2, kRemove = 3 };
+/// What the server says to it: kFull refuses a kSet.
 enum class Answer : std::uint8_t { kNothing = 0, kFound = 1, kFull = 2 };
 
 using Clock = std::chrono::steady_clock;
