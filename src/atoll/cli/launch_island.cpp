@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -102,16 +103,22 @@ class Island {
 
   void hear(Running& rank, std::string_view line) {
     if (const std::optional<Report> report = parse_report(line)) {
-      if (report->step >= 0) {
-        end_.step = std::max(end_.step, report->step);
-      } else {
-        reported_.push_back(*report);
-      }
+      note(*report);
       return;
     }
     if (rank.member.reach == Reach::kMpirun && mpirun_.takes(line)) return;
     if (!line.empty()) rank.last_words = line.substr(line.starts_with(kTold) ? kTold.size() : 0);
     show(rank, line);
+  }
+
+  void note(const Report& report) {
+    if (report.pid > 0) {
+      pids_[report.rank] = static_cast<pid_t>(report.pid);
+    } else if (report.step >= 0) {
+      end_.step = std::max(end_.step, report.step);
+    } else {
+      reported_.push_back(report);
+    }
   }
 
   void show(const Running& rank, std::string_view line) {
@@ -161,7 +168,10 @@ class Island {
 
   // Its ranks are known by what they told and by what mpirun says of the one that it noticed.
   void note_end_of_mpirun(RankEnd end) {
-    if (const std::optional<RankEnd> dead = mpirun_.dead_rank()) end_.ranks.push_back(*dead);
+    if (std::optional<RankEnd> dead = mpirun_.dead_rank()) {
+      if (dead->pid == 0) dead->pid = pids_[dead->rank];  // Open MPI 4 often says 0
+      end_.ranks.push_back(*dead);
+    }
     for (const Report& report : reported_) {
       end_.ranks.push_back({.rank = report.rank, .exit_code = 1, .report = report});
     }
@@ -237,6 +247,7 @@ class Island {
   std::vector<Running> ranks_;
   MpirunWords mpirun_;
   std::vector<Report> reported_;
+  std::map<int, pid_t> pids_;  // by rank
   std::set<std::string> shown_;
   IslandEnd end_;
   std::optional<Clock::time_point> kills_at_;

@@ -44,6 +44,7 @@ bool take_number(std::string_view& text, T& value) {
 
 std::string report_line(const Report& report) {
   if (report.step >= 0) return fmt::format("{}{} step {}\n", kMark, report.rank, report.step);
+  if (report.pid > 0) return fmt::format("{}{} pid {}\n", kMark, report.rank, report.pid);
   const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
                                  [&](const auto& entry) { return entry.first == report.kind; });
   return fmt::format("{}{} error {} {} {}\n", kMark, report.rank, kind->second, report.peer,
@@ -60,6 +61,10 @@ std::optional<Report> parse_report(std::string_view line) {
     if (!take_number(line, report.step) || report.step < 0) return std::nullopt;
     return report;
   }
+  if (what == "pid") {
+    if (!take_number(line, report.pid) || report.pid <= 0) return std::nullopt;
+    return report;
+  }
   if (what != "error") return std::nullopt;
   const std::string_view kind = take_word(line);
   const auto found = std::find_if(kKinds.begin(), kKinds.end(),
@@ -68,6 +73,10 @@ std::optional<Report> parse_report(std::string_view line) {
   report.kind = found->first;
   report.error = line;
   return report;
+}
+
+void Reporter::begin() {
+  if (enabled()) write({.rank = rank_, .pid = ::getpid()});
 }
 
 void Reporter::step(std::int64_t step) {

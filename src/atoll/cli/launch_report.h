@@ -17,7 +17,8 @@ namespace atl::cli {
 /// One such line.
 struct Report {
   int rank = 0;
-  std::int64_t step = -1;  ///< steps taken so far; -1: this is about an error
+  std::int64_t step = -1;  ///< steps taken so far; -1: this is about something else
+  std::int64_t pid = 0;    ///< which process it is; 0: this is about something else
   ErrorKind kind = ErrorKind::kInternal;
   int peer = -1;      ///< the rank that an Error(kPeer) is about, when it is known
   std::string error;  ///< its message
@@ -36,6 +37,8 @@ class Reporter {
   Reporter(int fd, int rank) : fd_(fd), rank_(rank) {}
 
   bool enabled() const { return fd_ >= 0; }
+  /// That this process is the rank.
+  void begin();
   void step(std::int64_t step);
   /// The exception that ends this rank. Returns the exit code that goes with it.
   int error(const std::exception& error);

@@ -115,6 +115,8 @@ TEST(Report, ComesBackFromItsLine) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->rank, 3);
   EXPECT_EQ(back->step, 12);
+  const std::string begin = report_line({.rank = 1, .pid = 77});
+  EXPECT_EQ(parse_report(std::string_view(begin).substr(0, begin.size() - 1))->pid, 77);
   for (const ErrorKind kind :
        {ErrorKind::kUser, ErrorKind::kIo, ErrorKind::kDamaged, ErrorKind::kResource,
         ErrorKind::kNumeric, ErrorKind::kPeer, ErrorKind::kInternal}) {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +54,21 @@ std::unique_ptr<comm::World> open_mpi_world(const RankPlan& plan,
   return world;
 }
 
+// Rank 0's lines on every rank.
+std::vector<std::string> broadcast_lines(comm::World& world,
+                                         const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  auto size = static_cast<std::int64_t>(text.size());
+  world.all().broadcast(Tensor(&size, {Dtype::kI64, {1}}), 0);
+  text.resize(static_cast<std::size_t>(size));
+  world.all().broadcast(Tensor(text.data(), {Dtype::kU8, {size}}), 0);
+  std::vector<std::string> result;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) result.push_back(line);
+  return result;
+}
+
 }  // namespace
 
 int run_member(const RankPlan& plan, const MemberOptions& options,
@@ -61,6 +77,7 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
   Reporter reporter(options.report_fd, plan.rank);
+  reporter.begin();
   std::unique_ptr<comm::RendezvousServer> server;
   std::unique_ptr<comm::World> world;
   try {
@@ -88,6 +105,25 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
     Reporter nobody(-1, plan.rank);
     return (tells ? reporter : nobody).error(error);
   }
+}
+
+void agree_on_settings(comm::World& world, const std::string& version, const Settings& settings) {
+  // Lines in the order of registration: those of ranks of one version match one to one.
+  std::vector<std::string> mine = {"the version = " + version};
+  for (const auto& [key, value] : settings.key_values()) {
+    const bool is_of_host = key.starts_with("device.") || key == "data.cache_dir";
+    if (!is_of_host) mine.push_back(key + " = " + value);
+  }
+  const std::vector<std::string> first = broadcast_lines(world, mine);
+  world.agree([&] {
+    const auto [here, there] = std::mismatch(mine.begin(), mine.end(), first.begin(), first.end());
+    if (here == mine.end() && there == first.end()) return;
+    throw user_error(
+        "rank {} has `{}` and rank 0 has `{}`; start all ranks with the same program "
+        "and settings",
+        world.rank(), here == mine.end() ? "nothing more" : *here,
+        there == first.end() ? "nothing more" : *there);
+  });
 }
 
 int fair_threads(comm::World& world) {

@@ -3,7 +3,9 @@
 // One rank of a run in a process of its own.
 
 #include <functional>
+#include <string>
 
+#include "atoll/base/settings.h"
 #include "atoll/cli/launch_report.h"
 #include "atoll/cli/ranks.h"
 #include "atoll/comm/world.h"
@@ -23,6 +25,11 @@ struct MemberOptions {
 int run_member(const RankPlan& plan, const MemberOptions& options,
                const comm::WorldOptions& world_options,
                const std::function<int(comm::World& world, Reporter& reporter)>& body);
+
+/// Throws Error(kUser), told once, unless all ranks have the same version and settings; where they
+/// differ it names a key, both values and both ranks. What may differ from host to host is left
+/// out: device.* and data.cache_dir. Every rank must call it.
+void agree_on_settings(comm::World& world, const std::string& version, const Settings& settings);
 
 /// How many threads this rank may use when the ranks that share its CPUs share them evenly. Ranks
 /// share CPUs when they are on one host and bound to the same ones. Every rank must call it.

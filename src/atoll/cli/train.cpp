@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <memory>
+#include <optional>
 
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
@@ -22,24 +23,12 @@ struct Options {
   MemberOptions member;
 };
 
-// Tells the process that started this rank how far it is.
-class StepSink : public metrics::Sink {
- public:
-  explicit StepSink(Reporter& reporter) : reporter_(reporter) {}
-  void write(const metrics::Record& record) override { reporter_.step(record.step); }
-  void flush() override {}
-
- private:
-  Reporter& reporter_;
-};
-
 // Trains as one rank of `world`; returns the exit code.
 int train_rank(const Recipe& recipe, comm::World& world, Reporter& reporter) {
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = fair_threads(world);
   train::Trainer trainer(config, recipe.settings(), world);
-  StepSink steps(reporter);
-  if (reporter.enabled()) trainer.add_sink(steps);
+  trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
   if (recipe.config().log.tensorboard && world.rank() == 0) {
     const std::int64_t first = trainer.first_step();
@@ -90,17 +79,30 @@ int run_parent(const RankPlan& plan, const Options& options, const Invocation& i
   return finish(judge(generations.run(hosts, {}, signals)));
 }
 
+int run_as_member(const RankPlan& plan, const Options& options, const Invocation& invocation) {
+  // A mistake in the recipe, which all ranks read, is told by one of them once they are together.
+  std::unique_ptr<Recipe> recipe;
+  std::optional<Error> mistake;
+  try {
+    recipe = std::make_unique<Recipe>(options.recipe, invocation.overrides);
+  } catch (const Error& error) {
+    mistake = error;
+  }
+  return run_member(plan, options.member,
+                    recipe ? world_options(recipe->config()) : comm::WorldOptions(),
+                    [&](comm::World& world, Reporter& reporter) {
+                      world.agree([&] {
+                        if (mistake) throw Error(*mistake);
+                      });
+                      agree_on_settings(world, ATOLL_VERSION, recipe->settings());
+                      return train_rank(*recipe, world, reporter);
+                    });
+}
+
 int run(const Options& options, const Invocation& invocation) {
   const RankPlan plan = plan_ranks(options.ranks, rank_environment());
   if (plan.role == Role::kParent) return run_parent(plan, options, invocation);
-  if (plan.role == Role::kMember) {
-    // The recipe is read again under agree(), where a mistake in it is told once.
-    return run_member(plan, options.member, {}, [&](comm::World& world, Reporter& reporter) {
-      std::unique_ptr<Recipe> recipe;
-      world.agree([&] { recipe = std::make_unique<Recipe>(options.recipe, invocation.overrides); });
-      return train_rank(*recipe, world, reporter);
-    });
-  }
+  if (plan.role == Role::kMember) return run_as_member(plan, options, invocation);
   const Recipe recipe(options.recipe, invocation.overrides);
   if (plan.role == Role::kThreads) return run_threads(recipe, plan.ranks);
   Reporter nobody(-1, 0);

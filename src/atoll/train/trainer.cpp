@@ -294,6 +294,7 @@ StepResult Trainer::step() {
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
   position_.tokens += result.targets;
+  if (tell_step_) tell_step_(position_.step);
   return result;
 }
 

@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "atoll/ckpt/run_lock.h"
@@ -49,6 +51,8 @@ class Trainer {
 
   /// Where metrics go beside metrics.jsonl. The sink must outlive the trainer.
   void add_sink(metrics::Sink& sink) { extra_sinks_.push_back(&sink); }
+  /// `tell` is called on this rank after each step, with the steps taken so far.
+  void on_step(std::function<void(std::int64_t step)> tell) { tell_step_ = std::move(tell); }
   /// The step that run() begins with: 0, or a checkpoint's.
   std::int64_t first_step() const { return position_.step; }
 
@@ -102,6 +106,7 @@ class Trainer {
   optim::Schedule schedule_;
   std::unique_ptr<metrics::Sink> jsonl_;
   std::vector<metrics::Sink*> extra_sinks_;
+  std::function<void(std::int64_t)> tell_step_;
   double peak_flops_ = 0;     // of all ranks
   int signal_ = 0;            // that any rank was sent
   double waited_before_ = 0;  // seconds, until the last step's facts
