@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "atoll/train/sentence_piece_testing.h"
 #include "train_fixture.h"
 
 namespace atl {
@@ -41,6 +42,43 @@ constexpr const char* kChoices =
     "{\"prompt\": \"the sea is\", \"choices\": [\" xqzj\", \" wide\"], \"answer\": 1}\n"
     "{\"prompt\": \"a ring of \", \"choices\": [\"islands\", \"zzzz\"], \"answer\": \"islands\"}\n"
     "{\"prompt\": \"there lies\", \"choices\": [\" the\", \" QQ!\"], \"answer\": 1}\n";
+
+// The run's own evaluation, and that of its checkpoint, are of the same windows.
+TEST_F(Train, EvalCutsTheTextAsTheRunDid) {
+  const Finished run = trained("run", {"--data.documents=blank-line", "--data.packing=documents",
+                                       "--model.max_position_embeddings=64"});
+  const std::string loss = run.out.substr(run.out.find("held-out loss ") + 14, 6);
+  const auto eval = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"eval", path("run")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = atoll(arguments);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return finished.out;
+  };
+  EXPECT_THAT(eval({}), HasSubstr(loss + " nats a token"));
+  EXPECT_THAT(eval({"--context", "32", "--packing", "documents"}), HasSubstr(loss));
+  EXPECT_THAT(eval({"--context", "0"}), Not(HasSubstr(loss)));
+  EXPECT_THAT(eval({"--context", "16"}), Not(HasSubstr(loss)));
+}
+
+TEST_F(Train, ExportOfATokenizerModelIsReadByTransformersAsTheRunReadIt) {
+  const std::string model = train::tiny_sentence_piece();
+  write_file(path("tokenizer.model"), model);
+  const Finished run =
+      atoll({"train", "--run.dir=" + path("run"), "--data.text=" + path("text.txt"),
+             "--data.tokenizer=" + path("tokenizer.model"), "--model.hidden_size=32",
+             "--model.num_hidden_layers=1", "--train.steps=2", "--train.batch_size=2",
+             "--train.micro_batch=2", "--train.context=32"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Finished exported = atoll({"export", path("run"), "--out", path("hf")});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(exported.err, IsEmpty());
+  EXPECT_EQ(read_file(path("hf/tokenizer.model")), model);
+  EXPECT_THAT(read_file(path("hf/tokenizer.json")), HasSubstr("TemplateProcessing"));
+  EXPECT_THAT(read_file(path("hf/tokenizer_config.json")), HasSubstr("PreTrainedTokenizerFast"));
+  EXPECT_EQ(atoll({"export", path("run"), "--out", path("m.gguf"), "--format", "gguf"}).exit_code,
+            0);
+}
 
 TEST_F(EvalTask, AModelThatHasLearntChoosesAndWrites) {
   trained("run");

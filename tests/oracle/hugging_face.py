@@ -76,7 +76,8 @@ def trained(program, work, family, texts):
 
 def sentence_piece(program, work, texts):
     """A run with a tokenizer.model that the SentencePiece library trained, with the normalization
-    of Llama's: none. transformers reads past any other."""
+    of Llama's: none. The export has a tokenizer.json as well, since transformers reads past any
+    other and does not double a text's first space; the ids must be the library's."""
     needs("sentencepiece")
     needs("google.protobuf")  # with which transformers reads such files
     import sentencepiece
@@ -87,7 +88,12 @@ def sentence_piece(program, work, texts):
         minloglevel=2, num_threads=1)
     flags = ["--model.family=llama", *GROUPED, f"--data.tokenizer={work / 'pieces.model'}"]
     directory, out = train_and_export(program, work, "pieces", flags, texts[0])
-    return tiny.same_behaviour(program, directory, *tiny.load(out), texts[1])
+    model, tokenizer = tiny.load(out)
+    library = sentencepiece.SentencePieceProcessor(model_file=str(work / "pieces.model"))
+    for text in (texts[1].read_text(), "  two spaces", " one", "ﬁ ½ \u3000 é\n x"):
+        ours = tokenizer(text, add_special_tokens=False).input_ids
+        expect(ours == library.encode(text), f"other ids than the library's for {text[:20]!r}")
+    return tiny.same_behaviour(program, directory, model, tokenizer, texts[1])
 
 
 def tensors_of(directory):

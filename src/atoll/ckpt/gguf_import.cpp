@@ -76,6 +76,11 @@ std::vector<TensorSource> sources_of(const GgufFile& file, Dtype dtype) {
 void check_complete(const std::string& config_json, std::span<const TensorSource> sources,
                     const std::string& origin) {
   const nn::ModelConfig config = nn::parse_config(config_json, origin);
+  // Before a model is built that the file has nothing of: a number is cheap to write.
+  if (config.num_layers > static_cast<std::int64_t>(sources.size())) {
+    throw user_error("{} has {} tensors, too few for a model of {} layers", origin, sources.size(),
+                     config.num_layers);
+  }
   FileShapes model;
   nn::build_model(config, {.max_positions = 1})->visit(model);
   std::map<std::string, std::string> found;

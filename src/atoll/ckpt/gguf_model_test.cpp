@@ -165,6 +165,38 @@ TEST_F(GgufModelTest, WhatLlamaCppComputesOtherwiseIsRefusedByField) {
   EXPECT_EQ(GgufFile(directory_ / "m.gguf").text("tokenizer.ggml.model"), "none");
 }
 
+TEST_F(GgufModelTest, TokensThatLlamaCppWouldFindOtherwiseAreRefusedByName) {
+  write_model(kGpt2);
+  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+    edit("tokenizer.json", [&](json& t) { t["added_tokens"][0][flag] = true; });
+    EXPECT_THAT(refusal(),
+                AllOf(HasSubstr("\"added_tokens\" has \"<end>\" with"), HasSubstr(flag)));
+    edit("tokenizer.json", [&](json& t) { t["added_tokens"][0][flag] = false; });
+  }
+  edit("tokenizer.json", [](json& t) {
+    t["added_tokens"][0]["normalized"] = true;
+    t["normalizer"] = {{"type", "NFC"}};
+  });
+  EXPECT_THAT(refusal(), HasSubstr("\"normalized\", beside a normalizer"));
+  edit("tokenizer.json", [](json& t) { t["normalizer"] = nullptr; });
+  EXPECT_EQ(refusal(), "exported");  // without a normalizer the flag says nothing
+}
+
+TEST_F(GgufModelTest, SpacesThatLlamaCppWouldPutElsewhereAreRefusedByName) {
+  write_model(kLlama);
+  edit("tokenizer.json", [](json& t) {
+    t["model"]["byte_fallback"] = true;
+    t["pre_tokenizer"] = {{"type", "Metaspace"},
+                          {"replacement", "\u2581"},
+                          {"prepend_scheme", "first"},
+                          {"split", false}};
+  });
+  EXPECT_THAT(refusal(),
+              HasSubstr("\"pre_tokenizer\" is a Metaspace whose prepend_scheme is \"first\""));
+  edit("tokenizer.json", [](json& t) { t["pre_tokenizer"]["prepend_scheme"] = "never"; });
+  EXPECT_EQ(refusal(), "exported");
+}
+
 TEST_F(GgufModelTest, WhatConfigJsonLeavesOutIsWhatTheFamilyTakesForIt) {
   write_model(R"({"model_type": "qwen3", "vocab_size": 12, "hidden_size": 8,
     "num_hidden_layers": 1, "num_attention_heads": 32, "intermediate_size": 8})");
@@ -234,6 +266,8 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(with("llama.feed_forward_length", std::uint32_t{32}), HasSubstr("(32, 64)"));
   EXPECT_THAT(with("llama.block_count", std::uint32_t{1}), HasSubstr("model.layers.1."));
   EXPECT_THAT(with("llama.block_count", std::uint32_t{3}), HasSubstr("model.layers.2."));
+  // Not after building so many layers.
+  EXPECT_THAT(with("llama.block_count", std::uint32_t{1000000}), HasSubstr("of 1000000 layers"));
   EXPECT_THAT(with("general.architecture", std::string("mamba")), HasSubstr("\"mamba\""));
   EXPECT_THAT(with("tokenizer.ggml.model", std::string("t5")), HasSubstr("\"t5\""));
   EXPECT_THAT(import_of(

@@ -5,6 +5,7 @@
 #include "atoll/base/nesting.h"
 #include "atoll/ckpt/gguf_pre_tokenizers.h"
 #include "atoll/ckpt/gguf_tokenizer.h"
+#include "atoll/text/tokenizer.h"
 
 namespace atl::ckpt {
 
@@ -46,11 +47,12 @@ bool is_byte_piece(const std::string& token) {
 
 class Writer {
  public:
-  Writer(const HfDirectory& directory, std::int64_t vocab_size)
+  Writer(const HfDirectory& directory, const Json& tokenizer, std::string origin,
+         std::int64_t vocab_size)
       : directory_(directory),
-        origin_((directory.path() / "tokenizer.json").string()),
+        origin_(std::move(origin)),
         vocab_size_(vocab_size),
-        tokenizer_(parse(directory, "tokenizer.json")),
+        tokenizer_(tokenizer),
         config_(parse(directory, "tokenizer_config.json")) {}
 
   GgufFields fields() {
@@ -109,11 +111,26 @@ class Writer {
       place(text, id.get<std::int64_t>(), is_byte ? kByte : kNormal);
     }
     for (const Json& added : tokenizer_.value("added_tokens", Json::array())) {
+      check_added(added);
       const auto text = added.at("content").get<std::string>();
       const bool is_unknown = has_bytes && text == unknown;
       const std::int32_t special = is_unknown ? kUnknown : kControl;
       place(text, added.at("id").get<std::int64_t>(),
             added.value("special", false) ? special : kUserDefined);
+    }
+  }
+
+  // llama.cpp finds a token where it is spelled, takes no white space along, and normalizes nothing
+  // before it looks.
+  void check_added(const Json& added) const {
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+      if (added.value(flag, false)) {
+        refuse("added_tokens", fmt::format("has {} with \"{}\"", added.at("content").dump(), flag));
+      }
+    }
+    if (added.value("normalized", false) && !part("normalizer").is_null()) {
+      refuse("added_tokens", fmt::format("has {} with \"normalized\", beside a normalizer",
+                                         added.at("content").dump()));
     }
   }
 
@@ -234,7 +251,9 @@ class Writer {
         pre.value("replacement", "") == kSpace && !pre.value("split", true)) {
       const auto scheme = pre.value("prepend_scheme", "always");
       if (scheme == "never") return false;
-      if (scheme == "first") return true;
+      // llama.cpp puts a space before what follows a special token too, and before a text that
+      // begins with one.
+      refuse("pre_tokenizer", fmt::format("is a Metaspace whose prepend_scheme is \"{}\"", scheme));
     }
     refuse("normalizer", "with \"pre_tokenizer\" is not SentencePiece's handling of spaces");
   }
@@ -338,13 +357,16 @@ class Writer {
 }  // namespace
 
 GgufFields tokenizer_to_gguf(const HfDirectory& directory, std::int64_t vocab_size) {
-  if (directory.has_file("tokenizer.json")) return Writer(directory, vocab_size).fields();
+  if (directory.has_file("tokenizer.json")) {
+    return Writer(directory, parse(directory, "tokenizer.json"),
+                  (directory.path() / "tokenizer.json").string(), vocab_size)
+        .fields();
+  }
   if (directory.has_file("tokenizer.model")) {
-    throw user_error(
-        "{} has its tokenizer as tokenizer.model only; save it as tokenizer.json with "
-        "transformers: "
-        "AutoTokenizer.from_pretrained(directory).save_pretrained(directory)",
-        directory.path().string());
+    const std::filesystem::path path = directory.path() / "tokenizer.model";
+    return Writer(directory, Json::parse(Tokenizer::load(path).to_json()), path.string(),
+                  vocab_size)
+        .fields();
   }
   return {{"tokenizer.ggml.model", std::string("none")}};
 }

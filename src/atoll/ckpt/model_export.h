@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,8 @@ struct HfExportOptions {
   std::optional<Dtype> dtype;
   /// Nothing: as the source is cut, or kDefaultShardBytes where tensors change.
   std::optional<std::uint64_t> shard_bytes;
+  /// Name to content: written in place of the source's files of these names.
+  std::map<std::string, std::string> files;
 };
 
 /// Writes the model of a directory (a checkpoint is one) as the Hugging Face directory `to`, whole

@@ -46,9 +46,10 @@ TensorSource converted(const HfDirectory& directory, const std::string& name, Dt
             for (std::size_t begin = 0; begin < count; begin += kPiece) {
               values.resize(std::min(kPiece, count - begin));
               out.resize(values.size() * dtype_size(dtype));
-              convert_to_f32(
-                  from, bytes.subspan(begin * dtype_size(from), values.size() * dtype_size(from)),
-                  values);
+              const auto piece =
+                  bytes.subspan(begin * dtype_size(from), values.size() * dtype_size(from));
+              check_fits_f32(from, piece, name);
+              convert_to_f32(from, piece, values);
               check_fits(values, dtype, name);
               convert_from_f32(values, dtype, out);
               sink(out.data(), out.size());
@@ -126,9 +127,11 @@ void export_hf(const fs::path& from, const fs::path& to, const HfExportOptions& 
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && travels(name))
+    if (entry.is_regular_file() && travels(name) && !options.files.contains(name)) {
       copy_durably(entry.path(), made.temporary() / name);
+    }
   }
+  for (const auto& [name, content] : options.files) write_file(made.temporary() / name, content);
   made.commit();
 }
 

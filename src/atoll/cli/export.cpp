@@ -7,12 +7,14 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/log.h"
 #include "atoll/ckpt/model_export.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/new_directory.h"
 #include "atoll/cli/commands.h"
 #include "atoll/train/adapter.h"
 #include "atoll/train/checkpointing.h"
+#include "atoll/train/exported_tokenizer.h"
 
 namespace atl::cli {
 
@@ -85,8 +87,11 @@ int run_adapter(const Options& options, const fs::path& from) {
   return 0;
 }
 
-int run_hf(const Options& options, const fs::path& from) {
+int run_hf(const Options& options, const fs::path& from, bool is_of_run) {
   ckpt::HfExportOptions how;
+  train::ExportedTokenizer tokenizer;
+  if (is_of_run) tokenizer = train::exported_tokenizer(from);
+  how.files = tokenizer.files;
   if (options.dtype == "f32") how.dtype = Dtype::kF32;
   if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
   if (options.dtype == "f16") how.dtype = Dtype::kF16;
@@ -99,6 +104,7 @@ int run_hf(const Options& options, const fs::path& from) {
   ckpt::export_hf(from, options.out, how);
   fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
              options.model);
+  if (!tokenizer.note.empty()) log::warning("{}", tokenizer.note);
   return 0;
 }
 
@@ -136,6 +142,8 @@ Action add(CLI::App& app) {
   app.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
     fs::path from = train::find_model(options->model);
+    // Of others the files are their makers'.
+    const bool is_of_run = fs::exists(from / "trainer.json");
     std::optional<Merged> merged;
     if (train::holds_adapter(from)) {
       if (!options->merge) return run_adapter(*options, from);
@@ -145,7 +153,7 @@ Action add(CLI::App& app) {
       throw user_error("--merge is for adapters, and {} is a whole model; leave it out",
                        from.string());
     }
-    return options->format == "gguf" ? run_gguf(*options, from) : run_hf(*options, from);
+    return options->format == "gguf" ? run_gguf(*options, from) : run_hf(*options, from, is_of_run);
   };
 }
 

@@ -22,9 +22,6 @@ LOSS_TOLERANCE = 1e-4
 # Logits agree within 1e-5 of the largest (tests/golden); ten times that decides between two tokens.
 CLEAR_LEAD = 1e-4
 FEWEST = 12  # tokens that a greedy text must have to say anything
-# Tokens for bytes beside tokens for characters. transformers turns all of such a run into U+FFFD
-# when one byte of it is wrong, which a stream cannot take back: beyond ASCII texts end there.
-BEYOND_ASCII = re.compile("<0x[89A-F][0-9A-F]>")
 
 warnings.simplefilter("ignore", FutureWarning)  # of the libraries about each other
 transformers.logging.set_verbosity_error()
@@ -110,7 +107,7 @@ def load(directory):
 @torch.no_grad()
 def continuation(model, tokenizer, count):
     """Token ids of the prompt, and those that follow it greedily until the end of the text, a
-    token that leads the next one by too little to say, or one that cannot be shown alone."""
+    token that leads the next one by too little to say."""
     prompt = tokenizer(PROMPT, return_tensors="pt").input_ids
     made = model.generate(input_ids=prompt, attention_mask=torch.ones_like(prompt),
                           max_new_tokens=count, do_sample=False,
@@ -120,10 +117,8 @@ def continuation(model, tokenizer, count):
     unclear = (best[:, 0] - best[:, 1] < CLEAR_LEAD * logits.abs().max()).nonzero()
     new = made[0, prompt.shape[1]:].tolist()
     new = new[:unclear[0, 0]] if len(unclear) else new
-    for at, token in enumerate(tokenizer.convert_ids_to_tokens(new)):
-        if new[at] == tokenizer.eos_token_id or BEYOND_ASCII.fullmatch(token):
-            new = new[:at]
-            break
+    if tokenizer.eos_token_id in new:
+        new = new[:new.index(tokenizer.eos_token_id)]
     return prompt[0].tolist(), new
 
 
