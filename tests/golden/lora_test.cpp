@@ -115,7 +115,7 @@ TEST_P(LoraTest, TheAdapterGoesBackBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, LoraTest,
                          ::testing::Values(Case{"query_value", "llama3"},
-                                           Case{"all_linear", "qwen2"}),
+                                           Case{"all_linear", "qwen2"}, Case{"conv1d", "gpt2"}),
                          [](const auto& info) { return info.param.adapter; });
 
 }  // namespace

@@ -193,7 +193,8 @@ def write_family(name, config, seed):
     print(name, "losses", expected["losses"].tolist())
 
 
-def write_lora(name, base, targets_of_lora, seed):
+def write_lora(name, base, targets_of_lora, seed, transposed=False):
+    """An adapter; `transposed` of GPT-2's Conv1D, whose weights are (in, out)."""
     import peft
 
     directory = ROOT / "lora" / name
@@ -202,7 +203,7 @@ def write_lora(name, base, targets_of_lora, seed):
     model = load(ROOT / "families" / base)
     adapted = peft.get_peft_model(model, peft.LoraConfig(
         r=4, lora_alpha=8, lora_dropout=0.0, target_modules=targets_of_lora, bias="none",
-        task_type="CAUSAL_LM", base_model_name_or_path=base))
+        task_type="CAUSAL_LM", base_model_name_or_path=base, fan_in_fan_out=transposed))
     with torch.no_grad():
         for parameter_name, parameter in adapted.named_parameters():
             if "lora_" in parameter_name:
@@ -239,6 +240,7 @@ def write():
         write_family(name, config, seed + 1)
     write_lora("query_value", "llama3", ["q_proj", "v_proj"], 21)
     write_lora("all_linear", "qwen2", "all-linear", 22)
+    write_lora("conv1d", "gpt2", ["c_attn", "c_fc", "c_proj"], 23, transposed=True)
 
 
 def check(directory):
