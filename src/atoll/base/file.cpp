@@ -76,7 +76,8 @@ bool fires(Call call) {
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   temporary_ = path_;
-  temporary_ += ".tmp-" + std::to_string(::getpid());
+  // Ranks may be threads of one process: its number is not enough.
+  temporary_ += ".tmp-" + std::to_string(::gettid());
   buffer_.reserve(kFlushBytes);  // before the file is made: this can throw
   if (!io_fault::fires(io_fault::Call::kOpen)) {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -44,6 +44,10 @@ class CheckpointWriter {
                    const Metadata& metadata = {});
   /// Where someone else may write a file of this name before commit(), which then hashes it.
   std::filesystem::path file_path(const std::string& name) const;
+  /// Where files are until commit(): for the CheckpointPart of whoever writes some of them.
+  const std::filesystem::path& temporary() const { return temporary_; }
+  /// Adds a file that a CheckpointPart wrote.
+  void include(const ManifestFile& file) { files_[file.name] = file; }
 
   /// Writes the manifest and puts the checkpoint in place, over one of the same step. Returns its
   /// path. Throws Error(kIo); unless only the very last flush failed, nothing has changed then.
@@ -60,6 +64,27 @@ class CheckpointWriter {
   std::map<std::string, ManifestFile> files_;
 };
 
+/// Writes some files of a checkpoint that another rank's CheckpointWriter puts in place.
+class CheckpointPart {
+ public:
+  /// `temporary`: CheckpointWriter::temporary(). Throws Error(kUser) when it is not there, as where
+  /// ranks do not share the storage.
+  explicit CheckpointPart(const std::filesystem::path& temporary);
+
+  /// As those of CheckpointWriter.
+  void add(const std::string& name, std::string_view content);
+  void add_tensors(const std::string& name, std::span<const TensorSource> sources,
+                   const Metadata& metadata = {});
+  /// Reads back what was written. Throws Error(kDamaged) naming a file that is not as it was.
+  void verify() const;
+  /// What CheckpointWriter::include wants to know.
+  const std::vector<ManifestFile>& files() const { return files_; }
+
+ private:
+  std::filesystem::path directory_;
+  std::vector<ManifestFile> files_;
+};
+
 /// Reads the manifest of a checkpoint directory and compares every file with it. Throws
 /// Error(kDamaged) naming the first file that differs and how, Error(kUser) when there is no such
 /// directory.
@@ -69,7 +94,8 @@ CheckpointInfo verify_checkpoint(const std::filesystem::path& directory);
 /// warning for each damaged one that is passed over; throws Error(kDamaged) when all are.
 std::optional<CheckpointInfo> newest_verified(const std::filesystem::path& root);
 
-/// The checkpoint of a step as its manifest describes it, not verified. Throws as verify_checkpoint.
+/// The checkpoint of a step as its manifest describes it, not verified. Throws as
+/// verify_checkpoint.
 CheckpointInfo checkpoint_at(const std::filesystem::path& root, std::int64_t step);
 
 /// The steps of the checkpoints under `root`, verified or not, oldest first.
@@ -81,8 +107,9 @@ std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& root);
 void set_aside_newer(const std::filesystem::path& root, std::int64_t step);
 
 /// Removes all but the newest `keep` >= 1 checkpoints, after the newest verified; returns how many.
-/// Throws Error(kDamaged), having removed nothing, when the newest does not verify.
-int prune_checkpoints(const std::filesystem::path& root, int keep);
+/// Throws Error(kDamaged), having removed nothing, when the newest does not verify. `is_verified`:
+/// whoever wrote the newest has read it back.
+int prune_checkpoints(const std::filesystem::path& root, int keep, bool is_verified = false);
 
 /// Removes what processes that are no more left half written under `root`, and puts a checkpoint
 /// back that one of them had moved aside. For a process that starts and holds the run's lock.

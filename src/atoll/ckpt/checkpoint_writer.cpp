@@ -65,6 +65,34 @@ void CheckpointWriter::add_tensors(const std::string& name, std::span<const Tens
   files_[name] = {name, written.bytes, to_hex(written.hash)};
 }
 
+CheckpointPart::CheckpointPart(const fs::path& temporary) : directory_(temporary) {
+  if (fs::is_directory(directory_)) return;
+  throw user_error(
+      "{} is not here, where another rank made it; run.dir must be on storage that all ranks share",
+      directory_.string());
+}
+
+void CheckpointPart::add(const std::string& name, std::string_view content) {
+  AtomicFile file(directory_ / name);
+  file.write(content);
+  file.commit();
+  files_.push_back({name, file.bytes_written(), to_hex(file.digest())});
+}
+
+void CheckpointPart::add_tensors(const std::string& name, std::span<const TensorSource> sources,
+                                 const Metadata& metadata) {
+  const WrittenFile written = write_safetensors(directory_ / name, sources, metadata);
+  files_.push_back({name, written.bytes, to_hex(written.hash)});
+}
+
+void CheckpointPart::verify() const {
+  for (const ManifestFile& file : files_) {
+    if (measure_file(directory_ / file.name) == file) continue;
+    throw damaged_error("{} is not as it was written a moment ago; the disk or memory is faulty",
+                        (directory_ / file.name).string());
+  }
+}
+
 Manifest CheckpointWriter::finish_manifest() const {
   std::map<std::string, ManifestFile> files = files_;
   for (const fs::directory_entry& entry : fs::directory_iterator(temporary_)) {
@@ -73,6 +101,13 @@ Manifest CheckpointWriter::finish_manifest() const {
     if (files.contains(name)) continue;
     sync_file(entry.path());
     files[name] = measure_file(entry.path());
+  }
+  for (const auto& [name, file] : files_) {
+    if (fs::exists(temporary_ / name)) continue;
+    throw user_error(
+        "{}, which another rank wrote, is not here; run.dir must be on storage that all ranks "
+        "share",
+        (temporary_ / name).string());
   }
   Manifest manifest;
   manifest.step = step_;

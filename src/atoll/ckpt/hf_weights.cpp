@@ -72,6 +72,18 @@ std::uint64_t parse_bytes(std::string_view text, const std::string& option) {
   throw user_error("{} is \"{}\"; give a size such as 5GB, 500MB or 1GiB", option, text);
 }
 
+std::string shard_name(std::string_view stem, std::size_t number, std::size_t count) {
+  if (count == 1) return fmt::format("{}.safetensors", stem);
+  return fmt::format("{}-{:05}-of-{:05}.safetensors", stem, number + 1, count);
+}
+
+std::string weights_index_json(const std::map<std::string, std::string>& file_of_tensor,
+                               std::uint64_t total_bytes) {
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes}}},
+                                        {"weight_map", file_of_tensor}};
+  return index.dump(2) + "\n";
+}
+
 void write_weights(const std::filesystem::path& directory, std::span<const TensorSource> sources,
                    std::uint64_t shard_bytes) {
   const std::vector<std::size_t> cuts = cut_into_shards(sources, shard_bytes);
@@ -83,7 +95,7 @@ void write_weights(const std::filesystem::path& directory, std::span<const Tenso
   std::map<std::string, std::string> weight_map;
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < num_shards; ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, num_shards);
+    const std::string name = shard_name("model", i, num_shards);
     const auto shard = sources.subspan(cuts[i], cuts[i + 1] - cuts[i]);
     write_safetensors(directory / name, shard, kMetadata);
     for (const TensorSource& source : shard) {
@@ -92,9 +104,7 @@ void write_weights(const std::filesystem::path& directory, std::span<const Tenso
       total += source.spec.bytes();
     }
   }
-  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}},
-                                        {"weight_map", weight_map}};
-  write_file(directory / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_file(directory / kWeightsIndexFile, weights_index_json(weight_map, total));
 }
 
 std::string with_dtype(const std::string& config_json, Dtype dtype, const std::string& origin) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,16 @@ namespace atl::ckpt {
 
 /// The shard size that Hugging Face's tools default to, 5 GB.
 inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
+
+inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
+
+/// "model-00001-of-00003.safetensors": file `number` (from 0) of `count` that hold what one file
+/// `stem`.safetensors would; that name when `count` is 1.
+std::string shard_name(std::string_view stem, std::size_t number, std::size_t count);
+
+/// The text of an index: which file holds each tensor, and the bytes of all tensors.
+std::string weights_index_json(const std::map<std::string, std::string>& file_of_tensor,
+                               std::uint64_t total_bytes);
 
 /// "5GB", "500MB", "1GiB", "100000": a number of bytes, GB being 10^9 and GiB 2^30. Throws
 /// Error(kUser) naming `option` when it is none or 0.

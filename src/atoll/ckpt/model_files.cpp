@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <set>
 
 #include "atoll/base/check.h"
 #include "atoll/ckpt/convert.h"
@@ -118,10 +117,6 @@ bool same_values(const HfDirectory& directory, const std::string& a, const std::
   return std::equal(left.begin(), left.end(), right.begin(), right.end());
 }
 
-std::string embedding_name(std::span<const ParamTensor> params) {
-  return params.empty() ? "" : params.front().param->files.front().name;
-}
-
 }  // namespace
 
 bool is_buffer(std::string_view name) {
@@ -160,38 +155,66 @@ void read_params(const SafetensorsFile& file, std::span<const ParamTensor> param
   }
 }
 
-FileDtypes read_params(const HfDirectory& directory, std::span<const ParamTensor> params) {
-  std::set<std::string> used;
+void read_param(const SafetensorsSet& files, const ParamTensor& param, std::string_view prefix) {
+  for (const nn::FileTensor& part : param.param->files) {
+    const std::string name = std::string(prefix) + part.name;
+    read_part(files.file_of(name), name, part, param.tensor);
+  }
+}
+
+DirectoryParams::DirectoryParams(const HfDirectory& directory,
+                                 std::span<const nn::Param* const> params)
+    : directory_(directory) {
   const FileDtypes source = directory.source_dtypes();
-  FileDtypes dtypes;
-  for (const ParamTensor& held : params) {
-    for (const nn::FileTensor& part : held.param->files) {
-      std::string name = part.name;
-      if (!directory.contains(name) && directory.contains(without_first_part(name))) {
-        name = without_first_part(name);
-      }
-      read_part(directory.file_of(name), name, part, held.tensor);
-      dtypes[part.name] = source.at(name);
-      used.insert(name);
+  for (const nn::Param* param : params) {
+    for (const nn::FileTensor& part : param->files) {
+      const std::string name = name_of(part);
+      directory.file_of(name);  // it is there
+      const auto dtype = source.find(name);
+      if (dtype != source.end()) dtypes_[part.name] = dtype->second;
+      used_.insert(name);
     }
   }
-  for (const std::string& name : directory.tensor_names()) {
-    if (used.contains(name) || is_buffer(name)) continue;
+  refuse_others(params.empty() ? "" : params.front()->files.front().name);
+}
+
+std::string DirectoryParams::name_of(const nn::FileTensor& part) const {
+  const std::string base = without_first_part(part.name);
+  return !directory_.contains(part.name) && directory_.contains(base) ? base : part.name;
+}
+
+void DirectoryParams::refuse_others(const std::string& embedding) const {
+  for (const std::string& name : directory_.tensor_names()) {
+    if (used_.contains(name) || is_buffer(name)) continue;
     if (name == "lm_head.weight") {
-      const std::string table = embedding_name(params);
-      const std::string found = used.contains(table) ? table : without_first_part(table);
-      if (same_values(directory, name, found)) continue;
+      const std::string found =
+          used_.contains(embedding) ? embedding : without_first_part(embedding);
+      if (same_values(directory_, name, found)) continue;
       throw user_error(
           "{}: config.json ties the head to the embedding, but lm_head.weight differs from {}; set "
           "\"tie_word_embeddings\": false",
-          directory.path().string(), found);
+          directory_.path().string(), found);
     }
     throw user_error(
         "{}: no parameter of this model is called {}; config.json and the weights do "
         "not belong together",
-        directory.path().string(), name);
+        directory_.path().string(), name);
   }
-  return dtypes;
+}
+
+void DirectoryParams::read(const ParamTensor& param) const {
+  for (const nn::FileTensor& part : param.param->files) {
+    const std::string name = name_of(part);
+    read_part(directory_.file_of(name), name, part, param.tensor);
+  }
+}
+
+FileDtypes read_params(const HfDirectory& directory, std::span<const ParamTensor> params) {
+  std::vector<const nn::Param*> all;
+  for (const ParamTensor& held : params) all.push_back(held.param);
+  const DirectoryParams found(directory, all);
+  for (const ParamTensor& held : params) found.read(held);
+  return found.dtypes();
 }
 
 }  // namespace atl::ckpt

@@ -3,12 +3,14 @@
 // Between parameters in memory and tensors in Hugging Face files: fused rows are taken apart and
 // put together, Conv1D weights transposed, so that files keep the names and shapes others know.
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/safetensors_set.h"
 #include "atoll/ckpt/safetensors_writer.h"
 #include "atoll/nn/param.h"
 
@@ -30,11 +32,37 @@ std::vector<TensorSource> file_sources(std::span<const ParamTensor> params,
 /// file and the tensor when one is missing or of another shape.
 void read_params(const SafetensorsFile& file, std::span<const ParamTensor> params,
                  std::string_view prefix = "");
+/// The same for one parameter, whose tensors may lie in different files.
+void read_param(const SafetensorsSet& files, const ParamTensor& param,
+                std::string_view prefix = "");
 
-/// Fills `params` from a model directory of any origin, converting to their dtype, and returns the
-/// source dtypes of what it read, by the parameters' file names. Besides what read_params takes, a
-/// base model's names without their first part ("wte.weight" for "transformer.wte.weight"), buffers
-/// that hold no parameter, and a repeated tied head pass.
+/// Finds the parameters of a model in a directory of any origin. Besides the names that
+/// file_sources gives, a base model's names without their first part ("wte.weight" for
+/// "transformer.wte.weight"), buffers that hold no parameter, and a repeated tied head pass.
+class DirectoryParams {
+ public:
+  /// `params` are all that the model has, the embedding first; no value is read. Throws
+  /// Error(kUser) naming a tensor that is missing, or that no parameter is called. Both must
+  /// outlive this.
+  DirectoryParams(const HfDirectory& directory, std::span<const nn::Param* const> params);
+
+  /// Fills the memory of one of them, converting to its dtype. Throws Error(kUser) naming the file
+  /// and the tensor for one of another shape, or of no floats.
+  void read(const ParamTensor& param) const;
+  /// The source dtypes of their tensors, by the parameters' file names.
+  const FileDtypes& dtypes() const { return dtypes_; }
+
+ private:
+  std::string name_of(const nn::FileTensor& part) const;
+  void refuse_others(const std::string& embedding) const;
+
+  const HfDirectory& directory_;
+  std::set<std::string> used_;
+  FileDtypes dtypes_;
+};
+
+/// Fills `params`, which are all that a model has, from a directory, and returns the source dtypes
+/// of what it read; see DirectoryParams.
 FileDtypes read_params(const HfDirectory& directory, std::span<const ParamTensor> params);
 
 /// Whether a tensor of this name is a buffer that older versions of transformers wrote among the

@@ -7,6 +7,7 @@
 #include "atoll/base/file.h"
 #include "atoll/base/nesting.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/parallel/whole_state.h"
 
 namespace atl::train {
 
@@ -104,7 +105,7 @@ void set_element(const Tensor& tensor, std::int64_t i, double value) {
 
 // W[rows] += s B A of one part.
 void merge_part(const nn::LoraPart& part, const ckpt::SafetensorsFile& file,
-                const nn::LoraOptions& lora) {
+                const nn::LoraOptions& lora, const Tensor& value) {
   const std::int64_t in = part.weight->spec.shape.dim(1);
   std::vector<float> a(static_cast<std::size_t>(lora.rank * in));
   std::vector<float> b(static_cast<std::size_t>(part.rows * lora.rank));
@@ -123,7 +124,7 @@ void merge_part(const nn::LoraPart& part, const ckpt::SafetensorsFile& file,
     const std::int64_t begin = (part.row_begin + row) * in;
     for (std::int64_t i = 0; i < in; ++i) {
       const double added = lora.scale() * change[static_cast<std::size_t>(i)];
-      set_element(part.weight->value, begin + i, element(part.weight->value, begin + i) + added);
+      set_element(value, begin + i, element(value, begin + i) + added);
     }
   }
 }
@@ -188,21 +189,46 @@ bool holds_adapter(const fs::path& directory) {
   return fs::exists(directory / kAdapterConfigFile);
 }
 
-void merge_adapter(const fs::path& directory, nn::Model& model) {
-  const fs::path config_path = directory / kAdapterConfigFile;
-  const AdapterConfig config = parse_adapter_config(read_file(config_path), config_path.string());
-  const ckpt::SafetensorsFile file(directory / kAdapterWeightsFile);
-  const std::vector<nn::LoraPart> parts = nn::lora_parts(model, config.lora);
-  std::set<std::string> expected;
-  for (const nn::LoraPart& part : parts) expected.insert({part.a_name, part.b_name});
-  refuse_unknown_tensors(file, expected);
-  for (const nn::LoraPart& part : parts) merge_part(part, file, config.lora);
+namespace {
+
+AdapterConfig read_adapter_config(const fs::path& directory) {
+  const fs::path path = directory / kAdapterConfigFile;
+  return parse_adapter_config(read_file(path), path.string());
 }
 
-void load_adapter(const fs::path& directory, const parallel::ParamStore& store) {
-  std::vector<ckpt::ParamTensor> held;
-  for (const nn::Param* param : store.trained()) held.push_back({param, param->value});
-  ckpt::read_params(ckpt::SafetensorsFile(directory / kAdapterWeightsFile), held);
+}  // namespace
+
+AdapterMerge::AdapterMerge(const fs::path& directory, nn::Model& model)
+    : lora_(read_adapter_config(directory).lora),
+      file_(directory / kAdapterWeightsFile),
+      parts_(nn::lora_parts(model, lora_)) {
+  std::set<std::string> expected;
+  for (const nn::LoraPart& part : parts_) expected.insert({part.a_name, part.b_name});
+  refuse_unknown_tensors(file_, expected);
+}
+
+void AdapterMerge::add_to(const nn::Param& param, const Tensor& value) const {
+  for (const nn::LoraPart& part : parts_) {
+    if (part.weight == &param) merge_part(part, file_, lora_, value);
+  }
+}
+
+void merge_adapter(const fs::path& directory, nn::Model& model) {
+  const AdapterMerge merge(directory, model);
+  std::set<const nn::Param*> done;
+  for (const nn::LoraPart& part : merge.parts()) {
+    if (done.insert(part.weight).second) merge.add_to(*part.weight, part.weight->value);
+  }
+}
+
+void load_adapter(const fs::path& directory, parallel::ParamStore& store) {
+  const fs::path path = directory / kAdapterWeightsFile;
+  const ckpt::SafetensorsSet files(std::span(&path, 1));
+  parallel::fill_pieces(
+      store.layout(), parallel::held_pieces(store, nullptr),
+      [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
+        ckpt::read_param(files, {&param, whole});
+      });
 }
 
 }  // namespace atl::train

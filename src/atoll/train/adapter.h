@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "atoll/ckpt/safetensors.h"
 #include "atoll/nn/lora.h"
 #include "atoll/parallel/param_store.h"
 
@@ -31,11 +33,30 @@ AdapterConfig parse_adapter_config(std::string_view json, const std::string& ori
 /// True when `directory` holds an adapter.
 bool holds_adapter(const std::filesystem::path& directory);
 
-/// Adds an adapter to the weights of its base model, which `model` holds in f32 or bf16:
-/// W += s B A. Throws Error(kUser) or Error(kDamaged) naming file and tensor.
+/// An adapter that is added to the weights of its base model: W += s B A.
+class AdapterMerge {
+ public:
+  /// `model`: the base model, which must outlive this; no value of it is read. Throws Error(kUser)
+  /// or Error(kDamaged) naming file and tensor.
+  AdapterMerge(const std::filesystem::path& directory, nn::Model& model);
+
+  /// Adds what the adapter has for `param` to a value of it, whole, in f32 or bf16.
+  void add_to(const nn::Param& param, const Tensor& value) const;
+  /// What it changes, by part of a weight.
+  const std::vector<nn::LoraPart>& parts() const { return parts_; }
+
+ private:
+  nn::LoraOptions lora_;
+  ckpt::SafetensorsFile file_;
+  std::vector<nn::LoraPart> parts_;
+};
+
+/// Adds an adapter to the weights of its base model, all of which `model` holds in f32 or bf16.
+/// Throws as AdapterMerge.
 void merge_adapter(const std::filesystem::path& directory, nn::Model& model);
 
-/// Reads the trained parameters of a model that add_lora was called on.
-void load_adapter(const std::filesystem::path& directory, const parallel::ParamStore& store);
+/// Reads the trained parameters of a model that add_lora was called on, or this rank's part of
+/// them.
+void load_adapter(const std::filesystem::path& directory, parallel::ParamStore& store);
 
 }  // namespace atl::train

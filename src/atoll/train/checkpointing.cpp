@@ -7,6 +7,7 @@
 #include "atoll/ckpt/hf_directory.h"
 #include "atoll/ckpt/hf_weights.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/parallel/whole_state.h"
 #include "atoll/train/adapter.h"
 
 namespace atl::train {
@@ -16,33 +17,24 @@ using nlohmann::ordered_json;
 
 namespace {
 
-std::vector<ckpt::ParamTensor> values_of(std::span<nn::Param* const> params) {
-  std::vector<ckpt::ParamTensor> held;
-  for (const nn::Param* param : params) held.push_back({param, param->value});
-  return held;
-}
-
-// A piece of optimizer state, cut into tensors of the shapes of the parameters it covers.
-std::vector<ckpt::ParamTensor> cut(const parallel::ParamStore& store,
-                                   const optim::StateTensor& piece) {
-  std::vector<ckpt::ParamTensor> held;
-  for (std::size_t i = 0; i < store.trained().size(); ++i) {
-    const Spec& spec = store.trained()[i]->spec;
-    const std::int64_t begin = store.offset(i) - piece.begin;
-    const std::int64_t end = begin + spec.shape.num_elements();
-    if (begin < 0 || end > piece.tensor.num_elements()) continue;
-    const Tensor part = piece.tensor.rows(begin, end);
-    held.push_back({store.trained()[i], part.reshaped(spec.shape)});
-  }
-  return held;
-}
-
 // The config.json of a checkpoint: its dtype is that of the tensors beside it, or readers would
 // narrow them. An adapter's says what the base model's does.
 std::string config_of(TrainState& state) {
   const std::string config = nn::config_json(state.model().config);
   if (state.options().lora) return config;
   return ckpt::with_dtype(config, state.options().build.dtype, "config.json");
+}
+
+// As many as ranks wrote the checkpoint.
+std::vector<fs::path> optimizer_files(const ckpt::CheckpointInfo& checkpoint) {
+  std::vector<fs::path> paths;
+  for (const ckpt::ManifestFile& file : checkpoint.files) {
+    const bool is_state = file.name.starts_with("optimizer") && file.name.ends_with(".safetensors");
+    if (is_state) paths.push_back(checkpoint.path / file.name);
+  }
+  if (!paths.empty()) return paths;
+  throw user_error("{} has no optimizer state; start from its weights alone with model.from",
+                   checkpoint.path.string());
 }
 
 std::string to_json(const Position& position) {
@@ -83,29 +75,25 @@ Position parse_position(const std::string& text, const std::string& origin) {
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position& position,
-                         const CarriedFiles& carried, const fs::path& base) {
-  ckpt::CheckpointWriter writer(root, position.step);
-  writer.add("config.json", config_of(state));
-  for (const auto& [name, content] : carried) writer.add(name, content);
-  // transformers asks for this entry before it loads a file.
-  const ckpt::Metadata metadata = {{"format", "pt"}};
-  const auto weights = ckpt::file_sources(values_of(state.store().trained()));
+std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& state,
+                                           const Position& position, const CarriedFiles& carried,
+                                           const fs::path& base, CheckpointSave::Mode mode) {
+  CheckpointSave::Options options = {.root = root, .step = position.step, .mode = mode};
+  options.texts.emplace_back("config.json", config_of(state));
+  options.texts.insert(options.texts.end(), carried.begin(), carried.end());
   if (const auto& lora = state.options().lora) {
     const AdapterConfig config = {*lora, fs::absolute(base).string()};
-    writer.add(kAdapterConfigFile, adapter_config_json(config, state.model().config));
-    writer.add_tensors(kAdapterWeightsFile, weights, metadata);
-  } else {
-    writer.add_tensors("model.safetensors", weights, metadata);
+    options.texts.emplace_back(kAdapterConfigFile,
+                               adapter_config_json(config, state.model().config));
+    options.adapter_file = kAdapterWeightsFile;
   }
-  std::vector<ckpt::TensorSource> sources;
-  for (const optim::StateTensor& piece : state.optimizer().state()) {
-    const auto part = ckpt::file_sources(cut(state.store(), piece), piece.name + ".");
-    sources.insert(sources.end(), part.begin(), part.end());
-  }
-  writer.add_tensors("optimizer.safetensors", sources);
-  writer.add("trainer.json", to_json(position));
-  return writer.commit();
+  options.texts.emplace_back("trainer.json", to_json(position));
+  return std::make_unique<CheckpointSave>(state, options);
+}
+
+fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position& position,
+                         const CarriedFiles& carried, const fs::path& base) {
+  return begin_save(root, state, position, carried, base, CheckpointSave::Mode::kNow)->commit();
 }
 
 Position read_position(const fs::path& checkpoint) {
@@ -127,10 +115,11 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
   } else {
     load_parameters(path, state.model(), state.store());
   }
-  const ckpt::SafetensorsFile optimizer(path / "optimizer.safetensors");
-  for (const optim::StateTensor& piece : state.optimizer().state()) {
-    ckpt::read_params(optimizer, cut(state.store(), piece), piece.name + ".");
-  }
+  const ckpt::SafetensorsSet optimizer(optimizer_files(checkpoint));
+  parallel::fill_pieces(state.store().layout(), state.optimizer().state(),
+                        [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
+                          ckpt::read_param(optimizer, {&param, whole}, name + ".");
+                        });
   return read_position(path);
 }
 

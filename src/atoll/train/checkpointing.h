@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/text/tokenizer.h"
+#include "atoll/train/checkpoint_save.h"
 #include "atoll/train/model_source.h"
 #include "atoll/train/state.h"
 
@@ -30,8 +32,15 @@ struct Position {
 /// generation_config.json. Name to content.
 using CarriedFiles = std::map<std::string, std::string>;
 
-/// Writes `root/step-<position.step>` and returns its path; see ckpt::CheckpointWriter for what a
-/// failure leaves behind. With LoRA that is the adapter alone; `base` is its base model.
+/// Begins to write `root/step-<position.step>`. With LoRA that is the adapter alone; `base` is its
+/// base model. Every rank must call it, with the same position; see CheckpointSave.
+std::unique_ptr<CheckpointSave> begin_save(const std::filesystem::path& root, TrainState& state,
+                                           const Position& position, const CarriedFiles& carried,
+                                           const std::filesystem::path& base,
+                                           CheckpointSave::Mode mode);
+
+/// Writes it and returns its path, on every rank; see ckpt::CheckpointWriter for what a failure
+/// leaves behind.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, TrainState& state,
                                       const Position& position, const CarriedFiles& carried,
                                       const std::filesystem::path& base = {});
@@ -39,9 +48,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, TrainSt
 /// How far the run of a checkpoint was.
 Position read_position(const std::filesystem::path& checkpoint);
 
-/// Reads back what save_checkpoint wrote: parameters, optimizer state, position. The checkpoint
-/// must be verified and of the same model; throws Error(kUser) when config.json is of another. With
-/// LoRA the base model's parameters must be there already.
+/// Reads back what save_checkpoint wrote: parameters, optimizer state, position; of the first two
+/// what this rank holds, whatever ranks there were. Needs no other rank. The checkpoint must be
+/// verified and of the same model; throws Error(kUser) when config.json is of another. With LoRA
+/// the base model's parameters must be there already.
 Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state);
 
 /// Position::base_hash of the parameters that `store` keeps frozen; empty when there are none.

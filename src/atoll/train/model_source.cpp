@@ -1,12 +1,14 @@
 #include "atoll/train/model_source.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/parallel/whole_state.h"
 #include "atoll/train/adapter.h"
 
 namespace atl::train {
@@ -91,24 +93,32 @@ std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer
 }
 
 void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store) {
-  std::vector<ckpt::ParamTensor> held;
-  bool has_adapter = false;
+  std::vector<const nn::Param*> params;  // without those of LoRA
   for (const nn::Param* param : store.params()) {
-    if (is_adapter_param(*param)) {
-      has_adapter = true;
-    } else {
-      held.push_back({param, param->value});
+    if (!is_adapter_param(*param)) params.push_back(param);
+  }
+  const bool has_adapter = params.size() < store.params().size();
+  const ckpt::HfDirectory base(base_directory(directory));
+  const ckpt::DirectoryParams found(base, params);
+  std::optional<AdapterMerge> merge;
+  if (holds_adapter(directory)) {
+    if (has_adapter) {
+      throw user_error(
+          "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or "
+          "go on with its own run",
+          directory.string());
     }
+    merge.emplace(directory, model);
   }
-  ckpt::read_params(ckpt::HfDirectory(base_directory(directory)), held);
-  if (!holds_adapter(directory)) return;
-  if (has_adapter) {
-    throw user_error(
-        "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or go "
-        "on with its own run",
-        directory.string());
-  }
-  merge_adapter(directory, model);
+  const auto read = [&](const nn::Param& param, const Tensor& whole) {
+    found.read({&param, whole});
+    if (merge) merge->add_to(param, whole);
+  };
+  for (const nn::Param* param : store.frozen()) read(*param, param->value);
+  if (has_adapter) return;  // it alone is trained
+  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr),
+                        [&](const std::string& /*values*/, const nn::Param& param,
+                            const Tensor& whole) { read(param, whole); });
 }
 
 }  // namespace atl::train

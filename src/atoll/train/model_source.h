@@ -34,8 +34,9 @@ Tokenizer load_tokenizer(const std::filesystem::path& directory);
 std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
                                       const Tokenizer& tokenizer);
 
-/// Reads the parameters of a model directory, merging an adapter into its base model. Parameters of
-/// LoRA that `model` has itself stay as they are. Throws as ckpt::read_params and merge_adapter.
+/// Reads the parameters of a model directory, or this rank's part of them, merging an adapter into
+/// its base model. Parameters of LoRA that `model` has itself stay as they are. Needs no other
+/// rank. Throws as ckpt::DirectoryParams and AdapterMerge.
 void load_parameters(const std::filesystem::path& directory, nn::Model& model,
                      parallel::ParamStore& store);
 

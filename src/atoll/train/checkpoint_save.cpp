@@ -1,0 +1,176 @@
+#include "atoll/train/checkpoint_save.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "atoll/ckpt/checkpoint_paths.h"
+#include "atoll/ckpt/hf_weights.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/comm/world.h"
+#include "atoll/parallel/gather_text.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// transformers asks for this entry before it loads a file.
+const ckpt::Metadata kWeightsMetadata = {{"format", "pt"}};
+
+comm::Group* unless_alone(comm::Group* group) {
+  return group == nullptr || group->size() == 1 ? nullptr : group;
+}
+
+bool is_first_copy(const TrainState& state) {
+  return state.replicate_group() == nullptr || state.replicate_group()->rank() == 0;
+}
+
+// The files that hold the model's values, and which tensors each has.
+std::string index_of(const parallel::FlatLayout& layout, const std::vector<int>& takers,
+                     std::size_t num_files) {
+  std::map<std::string, std::string> file_of_tensor;
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < takers.size(); ++i) {
+    const nn::Param& param = *layout.trained()[i];
+    const auto number = static_cast<std::size_t>(takers[i]);
+    total += param.spec.bytes();
+    for (const nn::FileTensor& part : param.files) {
+      file_of_tensor[part.name] = ckpt::shard_name("model", number, num_files);
+    }
+  }
+  return ckpt::weights_index_json(file_of_tensor, total);
+}
+
+// One line a file: bytes, hash, name.
+std::string to_text(const std::vector<ckpt::ManifestFile>& files) {
+  std::string text;
+  for (const ckpt::ManifestFile& file : files) {
+    text += fmt::format("{} {} {}\n", file.bytes, file.hash, file.name);
+  }
+  return text;
+}
+
+std::vector<ckpt::ManifestFile> from_text(const std::string& text) {
+  std::vector<ckpt::ManifestFile> files;
+  std::istringstream lines(text);
+  ckpt::ManifestFile file;
+  while (lines >> file.bytes >> file.hash && lines.get() == ' ' && std::getline(lines, file.name)) {
+    files.push_back(file);
+  }
+  ATOLL_CHECK(lines.eof(), "files \"{}\"", text);
+  return files;
+}
+
+}  // namespace
+
+CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
+    : options_(options), group_(unless_alone(state.group())) {
+  collect(state);
+  if (whole_) plan_files(state);
+  if (options_.mode == Mode::kNow) return;
+  try {
+    thread_ = std::thread([this] { finish(); });
+  } catch (...) {  // the system has no thread: told by commit(), which all ranks call
+    failure_ = std::current_exception();
+    finished_ = true;
+  }
+}
+
+CheckpointSave::~CheckpointSave() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointSave::agree(const std::function<void()>& action) {
+  if (group_ == nullptr) return action();
+  group_->world().agree(action);
+}
+
+void CheckpointSave::collect(TrainState& state) {
+  const parallel::FlatLayout& layout = state.store().layout();
+  if (is_first_copy(state)) {
+    comm::Group* writing = group_ == nullptr ? nullptr : unless_alone(state.shard_group());
+    takers_ = parallel::share_out(layout, writing == nullptr ? 1 : writing->size());
+    whole_.emplace(layout, parallel::held_pieces(state.store(), &state.optimizer()), writing);
+  }
+  std::string directory;
+  agree([&] {
+    if (whole_) {
+      const bool one_file = !options_.adapter_file.empty();
+      whole_->allocate([&](const std::string& name,
+                           std::size_t i) { return name.empty() && one_file ? 0 : takers_[i]; },
+                       options_.mode == Mode::kBeside);
+    }
+    if (!is_lead()) return;
+    writer_.emplace(options_.root, options_.step);
+    directory = writer_->temporary().filename().string();
+  });
+  directory = parallel::gather_text(group_, directory).front();
+  agree([&] {
+    if (whole_) part_.emplace(options_.root / directory);
+  });
+  if (whole_) whole_->collect();
+}
+
+void CheckpointSave::plan_files(TrainState& state) {
+  const auto rank = static_cast<std::size_t>(group_ == nullptr ? 0 : state.shard_group()->rank());
+  const std::size_t num_files = 1 + static_cast<std::size_t>(std::ranges::max(takers_));
+  const bool is_adapter = !options_.adapter_file.empty();
+  File values = {ckpt::shard_name("model", rank, num_files), {}, kWeightsMetadata};
+  if (is_adapter) values.name = options_.adapter_file;
+  File optimizer = {ckpt::shard_name("optimizer", rank, num_files), {}, {}};
+  for (const parallel::WholeTensor& whole : whole_->tensors()) {
+    File& file = whole.name.empty() ? values : optimizer;
+    const ckpt::ParamTensor held = {whole.param, whole.tensor};
+    const std::string prefix = whole.name.empty() ? "" : whole.name + ".";
+    for (ckpt::TensorSource& source : ckpt::file_sources(std::span(&held, 1), prefix)) {
+      file.sources.push_back(std::move(source));
+    }
+  }
+  if (rank < (is_adapter ? 1 : num_files)) files_.push_back(std::move(values));
+  if (rank < num_files) files_.push_back(std::move(optimizer));
+  if (!is_lead()) {
+    options_.texts.clear();
+  } else if (!is_adapter && num_files > 1) {
+    options_.texts.emplace_back(ckpt::kWeightsIndexFile,
+                                index_of(state.store().layout(), takers_, num_files));
+  }
+}
+
+// What is read back here need not be read by one rank for all.
+void CheckpointSave::write() {
+  if (!part_) return;
+  for (const auto& [name, content] : options_.texts) part_->add(name, content);
+  for (const File& file : files_) part_->add_tensors(file.name, file.sources, file.metadata);
+  part_->verify();
+}
+
+void CheckpointSave::finish() {
+  try {
+    write();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  finished_ = true;
+}
+
+fs::path CheckpointSave::commit() {
+  agree([&] {
+    if (options_.mode == Mode::kNow) write();
+    if (thread_.joinable()) thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+  });
+  const std::vector<std::string> written =
+      parallel::gather_text(group_, part_ ? to_text(part_->files()) : "");
+  agree([&] {
+    if (!writer_) return;
+    for (const std::string& text : written) {
+      for (const ckpt::ManifestFile& file : from_text(text)) writer_->include(file);
+    }
+    writer_->commit();
+  });
+  return options_.root / ckpt::checkpoint_name(options_.step);
+}
+
+}  // namespace atl::train

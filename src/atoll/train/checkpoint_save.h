@@ -1,0 +1,84 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "atoll/ckpt/checkpoint.h"
+#include "atoll/comm/group.h"
+#include "atoll/parallel/whole_state.h"
+#include "atoll/train/state.h"
+
+namespace atl::train {
+
+/// Files of text in a checkpoint, in order: name and content.
+using CheckpointTexts = std::vector<std::pair<std::string, std::string>>;
+
+/// A checkpoint of all ranks on its way to the disk. Each tensor is written whole, by the rank that
+/// share_out gives it, so that files say nothing of the ranks but their number: model.safetensors
+/// and optimizer.safetensors, or with several ranks model-00001-of-00003.safetensors, an index, and
+/// optimizer-00001-of-00003.safetensors. With several copies of the model (HSDP) the first writes.
+class CheckpointSave {
+ public:
+  enum class Mode {
+    kNow,     ///< written by commit(); the state must stay as it is until then
+    kBeside,  ///< from a copy, by a thread that begins at once; the state may change
+  };
+  /// What it is made of beside tensors.
+  struct Options {
+    std::filesystem::path root;  ///< the directory of all checkpoints
+    std::int64_t step = 0;
+    CheckpointTexts texts;
+    std::string adapter_file;  ///< LoRA: one file for all values; empty: a whole model's files
+    Mode mode = Mode::kNow;
+  };
+
+  /// Collects what this rank writes. Every rank must make one, at the same step. Throws on all
+  /// ranks what goes wrong on one.
+  CheckpointSave(TrainState& state, const Options& options);
+  /// Ends what was not committed: nothing of it stays.
+  ~CheckpointSave();
+  CheckpointSave(const CheckpointSave&) = delete;
+  CheckpointSave& operator=(const CheckpointSave&) = delete;
+
+  std::int64_t step() const { return options_.step; }
+  /// Whether commit() would wait for this rank's files no longer.
+  bool finished() const { return finished_; }
+  /// Returns the checkpoint's path once all of it is on the disk, read back, and in place. Every
+  /// rank must call it, once. Throws on all ranks what went wrong on one; the checkpoints before
+  /// this one stay then.
+  std::filesystem::path commit();
+
+ private:
+  struct File {
+    std::string name;
+    std::vector<ckpt::TensorSource> sources;
+    ckpt::Metadata metadata;
+  };
+
+  bool is_lead() const { return group_ == nullptr || group_->rank() == 0; }
+  void agree(const std::function<void()>& action);
+  void collect(TrainState& state);
+  void plan_files(TrainState& state);
+  void write();
+  void finish();
+
+  Options options_;
+  comm::Group* group_;       // null: this rank is alone
+  std::vector<int> takers_;  // of each parameter and its state
+  std::vector<File> files_;
+  std::optional<parallel::WholeState> whole_;     // where this rank's copy of the model is written
+  std::optional<ckpt::CheckpointWriter> writer_;  // of the lead
+  std::optional<ckpt::CheckpointPart> part_;
+  std::exception_ptr failure_;  // of the thread
+  std::atomic<bool> finished_ = false;
+  std::thread thread_;
+};
+
+}  // namespace atl::train
