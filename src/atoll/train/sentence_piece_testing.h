@@ -9,6 +9,7 @@
 
 namespace atl::train {
 
+/// A field that is a varint.
 inline std::string wire_number(int field, std::uint64_t value) {
   const auto varint = [](std::uint64_t rest) {
     std::string out;
@@ -18,6 +19,7 @@ inline std::string wire_number(int field, std::uint64_t value) {
   return varint(static_cast<std::uint64_t>(field) << 3) + varint(value);
 }
 
+/// A field that is a string or a message.
 inline std::string wire_bytes(int field, std::string_view content) {
   std::string head = wire_number(field, content.size());
   head.front() = static_cast<char>(head.front() | 2);  // fields below 16 have a tag of one byte
