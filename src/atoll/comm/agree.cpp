@@ -37,6 +37,7 @@ Outcomes gather_outcomes(Group& all, const std::optional<Failure>& failure) {
 
 void World::agree(const std::function<void()>& action) {
   state_->reports = true;
+  state_->agreed_to_end = false;
   if (size() == 1) return action();
   std::optional<Failure> failure;
   std::exception_ptr thrown;
@@ -56,6 +57,7 @@ void World::agree(const std::function<void()>& action) {
   message.resize(static_cast<std::size_t>(outcomes.length(lowest)));
   all().broadcast({message.data(), {Dtype::kU8, {outcomes.length(lowest)}}}, lowest);
   state_->reports = lowest == rank();
+  state_->agreed_to_end = true;
   if (state_->reports) std::rethrow_exception(thrown);
   throw Error(static_cast<ErrorKind>(outcomes.kind(lowest)), message);
 }

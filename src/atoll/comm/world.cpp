@@ -114,7 +114,8 @@ Work World::start(Collective collective) {
 }
 
 void World::abort(const std::string& why) noexcept {
-  state_->transport->abort(why);
+  // Some may still be about to hear it, and would hear this instead.
+  if (!state_->agreed_to_end) state_->transport->abort(why);
 }
 
 bool World::reports() const {

@@ -56,7 +56,7 @@ class World {
   /// Runs a collective on the caller's thread once those before it are done, or beside it.
   void run(const Collective& collective);
   Work start(Collective collective);
-  /// Tells the others that this rank ends with an error.
+  /// Tells the others that this rank ends with an error; nothing when agree() has just told all.
   void abort(const std::string& why) noexcept;
 
   /// Runs `action` on every rank, and says on all of them whether all came through: when some threw

@@ -25,6 +25,7 @@ struct World::State {
   WorldOptions options;
   Recorder recorder;
   bool reports = true;
+  bool agreed_to_end = false;  // the last agree() failed: no rank needs to be told
   std::mutex mutex;
   std::optional<Failure> failure;  // guarded by mutex
   std::unique_ptr<Group> all;
