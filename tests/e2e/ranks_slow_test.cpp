@@ -1,0 +1,206 @@
+// Elastic training by the program, and ranks under mpirun.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "atoll/metrics/jsonl_sink.h"
+#include "ranks_fixture.h"
+
+namespace atl {
+namespace {
+
+using e2e::atoll;
+using e2e::error_line;
+using e2e::Finished;
+using e2e::Hosts;
+using e2e::Program;
+using e2e::Ranks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Any number of ranks up to eight has micro-batches, and none of them changes a bit.
+std::vector<std::string> exact(std::vector<std::string> more, int steps = 300) {
+  more.insert(more.end(), {"--train.exact=true", "--train.batch_size=8", "--train.micro_batch=1",
+                           "--log.every=1", "--log.tensorboard=false", "--optim.lr=0.003",
+                           "--checkpoint.every=20", fmt::format("--train.steps={}", steps)});
+  return more;
+}
+constexpr int kEndless = 10000000;
+
+class Elastic : public Ranks {
+ protected:
+  void SetUp() override {
+    Ranks::SetUp();
+    const Finished finished = run_ranks("whole", exact({"-n", "2"}));
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  bool took(const std::string& name, std::int64_t steps) const {
+    return soon([&] {
+      const auto log = root_.path / name / "metrics.jsonl";
+      if (!std::filesystem::exists(log)) return false;
+      const auto records = metrics::read_jsonl(log);
+      return !records.empty() && records.back().step >= steps;
+    });
+  }
+};
+
+TEST_F(Elastic, AKilledRankCostsNoBit) {
+  Program agent(launch("run", exact({"--min-ranks=2", "--max-ranks=3", "--max-restarts=3"})));
+  ASSERT_TRUE(took("run", 50));
+  const pid_t victim = process_of(1);
+  ASSERT_NE(victim, 0);
+  ::kill(victim, SIGKILL);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err,
+              HasSubstr(fmt::format("warning: rank 1 (pid {}) was killed by signal 9", victim)));
+  EXPECT_THAT(finished.err, HasSubstr("with 2 ranks (restart 1 of 3)"));
+  EXPECT_EQ(weights("run", 300), weights("whole", 300));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Elastic, KillsAtAnyMomentCostNoBit) {
+  const char* wanted = std::getenv("ATOLL_TEST_KILLS");  // a hundred take some minutes
+  const int kills = wanted == nullptr ? 4 : std::atoi(wanted);
+  std::mt19937 random(7);
+  for (int i = 0; i < kills; ++i) {
+    const std::string name = fmt::format("run-{}", i);
+    Program agent(launch(name, exact({"--min-ranks=2", "--max-ranks=3"})));
+    const auto moment = std::chrono::milliseconds(random() % 1500);
+    const int rank = static_cast<int>(random() % 3);
+    std::this_thread::sleep_for(moment);
+    const pid_t victim = process_of(rank);
+    if (victim != 0) ::kill(victim, SIGKILL);
+    const Finished finished = agent.wait();
+    EXPECT_EQ(finished.exit_code, 0) << moment.count() << " ms, rank " << rank << finished.err;
+    EXPECT_EQ(weights(name, 300), weights("whole", 300));
+    EXPECT_THAT(processes(), IsEmpty());
+  }
+}
+
+TEST_F(Elastic, LostRanksAreReplacedAtACheckpoint) {
+  Program agent(launch("run", exact({"--min-ranks=1", "--max-ranks=2", "--regrow-after=0.5"})));
+  ASSERT_TRUE(took("run", 30));
+  ::kill(process_of(0), SIGKILL);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("with 1 rank (restart 1 of 3)"),
+                                  HasSubstr("starting again from the checkpoint with more")));
+  EXPECT_EQ(weights("run", 300), weights("whole", 300));
+}
+
+TEST_F(Elastic, WhatKeepsFailingEnds) {
+  Program agent(launch("run", exact({"--max-ranks=2", "--max-restarts=1"}, kEndless)));
+  for (int i = 0; i < 2; ++i) {
+    pid_t victim = 0;
+    ASSERT_TRUE(soon([&] { return (victim = process_of(0)) != 0; }));
+    ::kill(victim, SIGKILL);
+    ASSERT_TRUE(soon([&] { return process_of(0) != victim; }));
+  }
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.err, HasSubstr("all restarts are used up (--max-restarts=1)"));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Elastic, OverMpiToo) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  Program agent(launch("run", exact({"--min-ranks=2", "--max-ranks=3", "--backend=mpi"})));
+  ASSERT_TRUE(took("run", 50));
+  const pid_t victim = process_of(1);
+  ASSERT_NE(victim, 0);
+  ::kill(victim, SIGKILL);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("rank 1 (pid "), HasSubstr("signal 9 (Killed)"),
+                                  HasSubstr("with 2 ranks (restart 1 of 3)")));
+  EXPECT_EQ(weights("run", 300), weights("whole", 300));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Elastic, ASignalStopsItWithACheckpoint) {
+  Program agent(launch("run", exact({"--max-ranks=2"}, kEndless)));
+  ASSERT_TRUE(took("run", 10));
+  agent.send(SIGINT);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 130) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("stopped by Ctrl-C"));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Hosts, ThatCannotBeReachedAreNamed) {
+  write_file(path("hosts"), "near-a\nfar-away\n");
+  const Finished finished =
+      run_ranks("run", {"--hostfile", path("hosts"), "--rendezvous=tcp://127.0.0.1:0"});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.err,
+              AllOf(HasSubstr("error: rank 1 on far-away: "), HasSubstr("no way to far-away")));
+  EXPECT_TRUE(soon([&] { return processes().empty(); }));
+}
+
+TEST_F(Ranks, OverMpiGiveTheSameBits) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  ASSERT_EQ(run_ranks("threads", {"-n", "2"}).exit_code, 0);
+  const Finished mpi = run_ranks("mpi", {"-n", "2", "--backend=mpi"});
+  ASSERT_EQ(mpi.exit_code, 0) << mpi.err;
+  EXPECT_EQ(weights("mpi"), weights("threads"));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Ranks, OverMpiAMistakeIsOneLine) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  for (const char* mistake : {"--train.micro_batch=4", "--data.text=no/such.txt"}) {
+    const Finished finished = run_ranks("run", {"-n", "2", "--backend=mpi", mistake});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    error_line(finished);
+  }
+}
+
+TEST_F(Ranks, UnderMpirunAKilledOneEndsTheJob) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  Program parent(ranked("run", {"-n", "3", "--backend=mpi", "--train.batch_size=6",
+                                "--train.steps=10000000", "--log.every=1"}));
+  ASSERT_TRUE(trains_soon("run"));
+  const pid_t victim = process_of(2);
+  ASSERT_NE(victim, 0);
+  const auto start = std::chrono::steady_clock::now();
+  ::kill(victim, SIGKILL);
+  const Finished finished = parent.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT("\n" + finished.err,
+              HasSubstr(fmt::format("\nerror: rank 2 (pid {}) was killed by signal 9", victim)));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Ranks, UnderMpirunASignalStopsThemWithACheckpoint) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  Program parent(
+      ranked("run", {"-n", "2", "--backend=mpi", "--train.steps=10000000", "--log.every=1"}));
+  ASSERT_TRUE(trains_soon("run"));
+  parent.send(SIGTERM);
+  const Finished finished = parent.wait();
+  EXPECT_EQ(finished.exit_code, 143) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("stopped by SIGTERM after step "));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Ranks, MpirunMayBeCalledDirectly) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  std::string words =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "
+      "--oversubscribe --bind-to none " ATOLL_PROGRAM;
+  for (const std::string& word : ranked("run", {})) words += " " + word;
+  ASSERT_EQ(std::system((words + " >" + path("out") + " 2>&1").c_str()), 0)
+      << read_file(path("out"));
+  ASSERT_EQ(run_ranks("threads", {"-n", "2"}).exit_code, 0);
+  EXPECT_EQ(weights("run"), weights("threads"));
+}
+
+}  // namespace
+}  // namespace atl
