@@ -9,12 +9,19 @@
 
 namespace atl::ckpt::testing {
 
+/// A directory in memory, where the system has one: for tests that write so many files that
+/// flushing them to a disk would take most of their time.
+inline std::filesystem::path memory_directory_path() {
+  const std::filesystem::path shm = "/dev/shm";
+  return ::access(shm.c_str(), W_OK) == 0 ? shm : std::filesystem::temp_directory_path();
+}
+
 /// An empty directory for one test, removed with the object.
 class TemporaryDirectory {
  public:
-  explicit TemporaryDirectory(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() /
-              ("atoll-" + name + "-" + std::to_string(::getpid()))) {
+  explicit TemporaryDirectory(const std::string& name, const std::filesystem::path& parent =
+                                                           std::filesystem::temp_directory_path())
+      : path_(parent / ("atoll-" + name + "-" + std::to_string(::getpid()))) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }

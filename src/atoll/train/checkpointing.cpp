@@ -46,6 +46,7 @@ std::string to_json(const Position& position) {
                        {"line_steps", position.line_steps},
                        {"line_loss", position.line_loss}};
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
+  json["settings"] = ordered_json::object();
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
   return json.dump(2) + "\n";
 }

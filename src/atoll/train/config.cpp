@@ -226,6 +226,9 @@ void add_reporting(Settings& settings, TrainConfig& c) {
                "Steps between checkpoints; 0: only at the end and when interrupted.", at_least(0));
   settings.add("checkpoint.keep", &c.checkpoint.keep, "Newest checkpoints that are kept.",
                at_least(1));
+  settings.add("checkpoint.async", &c.checkpoint.async,
+               "Write checkpoints beside the steps that follow, from a copy in memory of what each "
+               "rank writes; the same files.");
   settings.group("log", "What is said on the way; metrics.jsonl is always written.");
   settings.add("log.every", &c.log.every, "Steps between lines.", at_least(1));
   settings.add("log.format", &c.log.format, "Lines for people, or JSON for programs.",

@@ -126,6 +126,7 @@ struct EvalSettings {
 struct CheckpointSettings {
   std::int64_t every = 0;
   std::int64_t keep = 2;
+  bool async = false;
 };
 
 /// log.*

@@ -17,6 +17,7 @@ struct RankFacts {
   double waited_seconds = 0;   ///< of these, for collectives
   double data_seconds = 0;     ///< and for data
   double compute_seconds = 0;  ///< in forward and backward of one micro-batch, mean
+  double has_saved = 0;        ///< not 0: its part of a checkpoint is written
 };
 
 /// The ranks of a run: the groups that its settings ask for, and which micro-batches each takes.

@@ -316,7 +316,8 @@ void Trainer::share_facts(const StepResult& result, double seconds, Interval& in
   const RankFacts mine = {.signal = static_cast<double>(signal_),
                           .step_seconds = seconds,
                           .waited_seconds = waited - waited_before_,
-                          .compute_seconds = result.compute_seconds};
+                          .compute_seconds = result.compute_seconds,
+                          .has_saved = saving_ && saving_->finished() ? 1.0 : 0.0};
   waited_before_ = waited;
   const std::vector<RankFacts> facts = ranks_->gather(mine);
   const auto slower = [](const RankFacts& a, const RankFacts& b) {
@@ -327,7 +328,9 @@ void Trainer::share_facts(const StepResult& result, double seconds, Interval& in
   interval.fastest_seconds += fastest->compute_seconds;
   interval.slowest_rank = static_cast<int>(slowest - facts.begin());
   double least = facts.front().waited_seconds;
+  all_have_saved_ = saving_ != nullptr;
   for (const RankFacts& fact : facts) {
+    all_have_saved_ &= fact.has_saved != 0;
     least = std::min(least, fact.waited_seconds);
     if (fact.signal != 0) signal_ = static_cast<int>(fact.signal);
   }
@@ -366,6 +369,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
     if (ranks_->is_lead()) log::warning("{}; the step is skipped, no parameter changed", what);
     return;
   }
+  finish_save();
   if (position_.step > 0 && saved_step_ != position_.step) save();
   throw make_error(ErrorKind::kNumeric,
                    "{}. No parameter changed; {}. Lower optim.lr, or look at those samples{}", what,
@@ -475,11 +479,24 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
 }
 
 void Trainer::save() {
-  last_checkpoint_ = save_checkpoint(checkpoint_root(), *state_, position_, carried_, base_);
-  saved_step_ = position_.step;
+  begin_save(CheckpointSave::Mode::kNow);
+  finish_save();
+}
+
+void Trainer::begin_save(CheckpointSave::Mode mode) {
+  finish_save();  // one at a time
+  saving_ = train::begin_save(checkpoint_root(), *state_, position_, carried_, base_, mode);
+}
+
+void Trainer::finish_save() {
+  if (!saving_) return;
+  const std::unique_ptr<CheckpointSave> save = std::move(saving_);
+  last_checkpoint_ = save->commit();
+  saved_step_ = save->step();
   world_.agree([&] {
     if (!ranks_->is_lead()) return;
-    ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep));
+    ckpt::prune_checkpoints(checkpoint_root(), static_cast<int>(config_.checkpoint.keep),
+                            /*is_verified=*/true);
   });
 }
 
@@ -501,10 +518,15 @@ TrainOutcome Trainer::run() {
     if (loader_) interval.data_seconds += loader_->waited_seconds() - waited;
     if (result.taken()) report(result, lr, interval, bar);
     signal_ = interrupt.signal();
-    if (!ranks_->is_alone()) share_facts(result, seconds_since(start), interval);
+    if (ranks_->is_alone()) {
+      all_have_saved_ = saving_ && saving_->finished();
+    } else {
+      share_facts(result, seconds_since(start), interval);
+    }
 
     const bool last = position_.step == config_.train.steps;
     const Clock::time_point pause = Clock::now();
+    if (all_have_saved_) finish_save();
     if (!ranks_->is_alone() && config_.comm.check_every > 0 &&
         (last || position_.step % config_.comm.check_every == 0)) {
       compare_replicas();
@@ -514,11 +536,14 @@ TrainOutcome Trainer::run() {
       evaluate_held_out(interrupt, bar, /*is_repeated=*/false);
     }
     if (!last && config_.checkpoint.every > 0 && position_.step % config_.checkpoint.every == 0) {
-      save();
+      begin_save(config_.checkpoint.async ? CheckpointSave::Mode::kBeside
+                                          : CheckpointSave::Mode::kNow);
+      if (!config_.checkpoint.async) finish_save();
     }
     interval.start += Clock::now() - pause;  // the step line times steps alone
   }
   bar.clear();
+  finish_save();
   if (saved_step_ != position_.step) save();  // whatever becomes of the evaluation
   // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
   outcome.signal = stopping();

@@ -85,6 +85,8 @@ class Trainer {
   void load_base();
   void check_base_of(const std::filesystem::path& checkpoint, const std::string& base_hash) const;
   void save();
+  void begin_save(CheckpointSave::Mode mode);
+  void finish_save();
   std::filesystem::path checkpoint_root() const;
 
   const TrainConfig& config_;
@@ -113,6 +115,8 @@ class Trainer {
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t saved_step_ = -1;
   std::filesystem::path last_checkpoint_;
+  std::unique_ptr<CheckpointSave> saving_;  // that is not in place yet
+  bool all_have_saved_ = false;             // their parts of saving_, after the last step
 };
 
 }  // namespace atl::train
