@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -82,14 +83,29 @@ void print_placements(const MemoryPlan& plan) {
   }
 }
 
-int run(const std::string& path, bool placements, const Invocation& invocation) {
+// Parts are cut between blocks of elements: some ranks have a little more than others.
+int largest_rank(const train::TrainConfig& config, std::int64_t vocab_size, int ranks) {
+  int largest = 0;
+  std::size_t most = 0;
+  for (int rank = 0; rank < std::min(ranks, 64); ++rank) {
+    const train::TrainState state(train::state_options(config, vocab_size, -1, ranks, rank));
+    if (state.memory().total_bytes() <= most) continue;
+    most = state.memory().total_bytes();
+    largest = rank;
+  }
+  return largest;
+}
+
+int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
   const Recipe recipe(path, invocation.overrides);
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   std::string origin;
   const std::int64_t vocab_size = vocabulary(recipe.config(), origin);
-  train::TrainState state(train::state_options(recipe.config(), vocab_size, -1));
+  const int rank = largest_rank(recipe.config(), vocab_size, ranks);
+  train::TrainState state(train::state_options(recipe.config(), vocab_size, -1, ranks, rank));
   print_model(state, origin);
-  fmt::print("\nmemory of one rank, taken once before the first step\n{}",
+  fmt::print("\nmemory of {}, taken once before the first step\n{}",
+             ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
   print_work(state, recipe.config());
   if (placements) print_placements(state.memory());
@@ -98,11 +114,14 @@ int run(const std::string& path, bool placements, const Invocation& invocation) 
 
 Action add(CLI::App& app) {
   const auto path = std::make_shared<std::string>();
+  const auto ranks = std::make_shared<int>(1);
   const auto placements = std::make_shared<bool>(false);
   app.add_option("recipe", *path, "TOML file; docs/configuration.md lists its keys");
+  app.add_option("-n", *ranks, "data-parallel ranks that would share the run")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_flag("--placements", *placements, "also print where every tensor lies, and when");
-  return [path, placements](const Invocation& invocation) {
-    return run(*path, *placements, invocation);
+  return [path, ranks, placements](const Invocation& invocation) {
+    return run(*path, *ranks, *placements, invocation);
   };
 }
 

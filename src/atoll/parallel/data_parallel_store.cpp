@@ -21,13 +21,6 @@ struct DataParallelStore::BucketState {
 
 namespace {
 
-LayoutOptions layout_options(const DataParallelOptions& options) {
-  // Sharded parameters are gathered stage by stage; what is not shared need not be cut.
-  return {.num_ranks = options.num_ranks,
-          .bucket_bytes = options.zero == Zero::kParameters ? 0 : options.bucket_bytes,
-          .whole_matrices = options.whole_matrices && options.zero != Zero::kNone};
-}
-
 // The ranges of a rank, as places in the vectors that it has.
 std::vector<optim::ParamRange> ranges_of(const FlatLayout& layout, int rank,
                                          const DataParallelOptions& options) {
@@ -40,6 +33,13 @@ std::vector<optim::ParamRange> ranges_of(const FlatLayout& layout, int rank,
 }
 
 }  // namespace
+
+LayoutOptions layout_options(const DataParallelOptions& options) {
+  // Sharded parameters are gathered stage by stage; what is not shared need not be cut.
+  return {.num_ranks = options.num_ranks,
+          .bucket_bytes = options.zero == Zero::kParameters ? 0 : options.bucket_bytes,
+          .whole_matrices = options.whole_matrices && options.zero != Zero::kNone};
+}
 
 DataParallelStore::DataParallelStore(nn::Model& model, bool training,
                                      const DataParallelOptions& options)

@@ -41,6 +41,9 @@ struct DataParallelOptions {
   bool has_shard_gradients() const { return (exact && rounds > 1) || !keeps_all_gradients(); }
 };
 
+/// How the flat vector of a store with these options is cut.
+LayoutOptions layout_options(const DataParallelOptions& options);
+
 /// Data parallel with ZeRO 0 to 3 and hybrid sharding. In a step every rank runs its micro-batches,
 /// gradients are reduced in buckets as backward completes them, beside the rest of backward, and
 /// each rank sums its part of every bucket in rank order. Without `exact`, micro-batches are added

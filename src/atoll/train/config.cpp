@@ -162,6 +162,11 @@ void add_ranks(Settings& settings, TrainConfig& c) {
   settings.add("comm.check_every", &c.comm.check_every,
                "Steps between two comparisons of the ranks' parameters by hash; 0: never.",
                at_least(0));
+  settings.group("launch", "What `atoll launch` can do when a rank is lost.");
+  settings.add("launch.replicate", &c.launch.replicate,
+               "Each rank keeps a copy of the next one's share of the training state, so that the "
+               "others can go on at once without it; costs that memory, and one transfer of the "
+               "reduced gradients a step.");
 }
 
 void add_optim(Settings& settings, TrainConfig& c) {

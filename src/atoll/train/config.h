@@ -136,6 +136,11 @@ struct LogSettings {
   bool tensorboard = true;
 };
 
+/// launch.*
+struct LaunchSettings {
+  bool replicate = false;
+};
+
 /// The settings of one run, by group.
 struct TrainConfig {
   RunSettings run;
@@ -145,6 +150,7 @@ struct TrainConfig {
   LoopSettings train;
   DataParallelSettings dp;
   CommSettings comm;
+  LaunchSettings launch;
   OptimSettings optim;
   LoraSettings lora;
   EvalSettings eval;

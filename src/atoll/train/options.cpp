@@ -60,6 +60,12 @@ parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, i
         "(dp.shard = {} of {} ranks) do not; leave dp.shard out",
         shard, num_ranks);
   }
+  if (shard < num_ranks && config.launch.replicate) {
+    throw user_error(
+        "launch.replicate copies the shares of ranks that share one copy, and dp.shard "
+        "= {} of {} ranks makes several; leave one of them out",
+        shard, num_ranks);
+  }
   parallel::DataParallelOptions options;
   options.zero = static_cast<parallel::Zero>(config.dp.zero);
   options.num_ranks = shard;
@@ -108,6 +114,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
   options.data_parallel = data_parallel_options(config, num_ranks, rank);
+  options.replicate = config.launch.replicate;
   return options;
 }
 

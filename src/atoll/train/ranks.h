@@ -17,6 +17,7 @@ struct RankFacts {
   double waited_seconds = 0;   ///< of these, for collectives
   double data_seconds = 0;     ///< and for data
   double compute_seconds = 0;  ///< in forward and backward of one micro-batch, mean
+  double change_wanted = 0;    ///< 1: other ranks are wanted (Membership), said by the lead
   double has_saved = 0;        ///< not 0: its part of a checkpoint is written
 };
 

@@ -35,10 +35,17 @@ TrainState::TrainState(const StateOptions& options)
   if (options.training) {
     optimizer_ = optim::make_optimizer(options.optimizer, store_->flat(), store_->ranges());
     optimizer_->request(plan_);
+    std::size_t scratch_bytes = optimizer_->scratch_bytes();
+    const parallel::DataParallelOptions& shared = options.data_parallel;
+    if (options.replicate && shared.zero != parallel::Zero::kNone && shared.num_ranks > 1) {
+      replica_ = std::make_unique<parallel::Replica>(*shared_store_, options.optimizer);
+      replica_->request(plan_);
+      scratch_bytes = std::max(scratch_bytes, replica_->scratch_bytes());
+    }
     // The update comes after the last pass: its scratch shares the memory of activations.
     const std::int64_t tick = MemoryPlan::kForever - 1;
     optimizer_scratch_request_ =
-        plan_.request("optimizer scratch", "scratch", optimizer_->scratch_bytes(), tick, tick);
+        plan_.request("optimizer scratch", "scratch", scratch_bytes, tick, tick);
   }
   plan_.place();
 }
@@ -49,7 +56,10 @@ void TrainState::allocate(Device& device) {
   runner_.bind(*arena_);
   if (!options_.training) return;
   optimizer_->bind(*arena_);
-  optimizer_scratch_ = {arena_->data(optimizer_scratch_request_), optimizer_->scratch_bytes()};
+  if (replica_) replica_->bind(*arena_);
+  const auto request = static_cast<std::size_t>(optimizer_scratch_request_);
+  optimizer_scratch_ = {arena_->data(optimizer_scratch_request_),
+                        plan_.placements()[request].bytes};
 }
 
 void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* replicate) {

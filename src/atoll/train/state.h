@@ -12,6 +12,7 @@
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/data_parallel_store.h"
 #include "atoll/parallel/param_store.h"
+#include "atoll/parallel/replica.h"
 #include "atoll/parallel/runner.h"
 
 namespace atl::train {
@@ -25,7 +26,8 @@ struct StateOptions {
   std::int64_t micro_batch = 1;         ///< sequences in one forward pass
   std::int64_t context = 1;             ///< tokens in a sequence
   parallel::DataParallelOptions data_parallel;
-  bool training = true;  ///< false: parameters and a forward pass only
+  bool replicate = false;  ///< keep a copy of the next rank's share
+  bool training = true;    ///< false: parameters and a forward pass only
 };
 
 /// The model, its optimizer and the memory of one rank. Planned by the constructor; nothing is
@@ -44,6 +46,8 @@ class TrainState {
   parallel::Runner& runner() { return runner_; }
   /// Only in training.
   optim::Optimizer& optimizer() { return *optimizer_; }
+  /// The copy of the next rank's share; null when there is none, or when all ranks have everything.
+  parallel::Replica* replica() { return replica_.get(); }
   /// What one update may overwrite: optimizer().scratch_bytes().
   std::span<std::byte> optimizer_scratch() const { return optimizer_scratch_; }
 
@@ -66,6 +70,7 @@ class TrainState {
   parallel::DataParallelStore* shared_store_ = nullptr;  // store_, if it is one
   parallel::Runner runner_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<parallel::Replica> replica_;
   MemoryPlan plan_;
   std::unique_ptr<Arena> arena_;
   comm::Group* group_ = nullptr;

@@ -111,6 +111,15 @@ std::vector<std::int64_t> gather_samples(comm::Group& group, std::vector<std::in
   return all;
 }
 
+// The update, where the step is taken.
+void apply(TrainState& state, Run run, StepProgress& progress) {
+  progress.phase = StepProgress::Phase::kCommitted;
+  if (!progress.result.taken()) return;
+  run.scratch = state.optimizer_scratch();
+  state.optimizer().update(run, progress.args, state.store().values(), state.store().grads());
+  if (state.replica() != nullptr) state.replica()->update(run, progress.args);
+}
+
 }  // namespace
 
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
@@ -137,15 +146,25 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
     result.nonfinite_samples.resize(static_cast<std::size_t>(samples));
     std::iota(result.nonfinite_samples.begin(), result.nonfinite_samples.end(), micro.first_sample);
   }
-  if (!result.taken()) return result;
-  run.scratch = state.optimizer_scratch();
-  state.optimizer().update(run,
-                           {.lr = options.lr,
-                            .grad_scale = optim::clip_scale(result.grad_norm, options.clip),
-                            .step = options.step + 1},
-                           state.store().values(), state.store().grads());
-  state.store().publish(run);
+  if (state.replica() != nullptr) state.replica()->receive_gradients(*state.shard_group());
+  StepProgress own_progress;
+  StepProgress& progress = options.progress == nullptr ? own_progress : *options.progress;
+  progress.result = result;
+  progress.args = {.lr = options.lr,
+                   .grad_scale = optim::clip_scale(result.grad_norm, options.clip),
+                   .step = options.step + 1};
+  progress.phase = StepProgress::Phase::kPrepared;
+  // Who comes through here knows that all ranks came this far: whatever becomes of them, those that
+  // are left can make the update.
+  if (options.progress != nullptr && options.group != nullptr) options.group->barrier();
+  apply(state, run, progress);
+  if (result.taken()) state.store().publish(run);
   return result;
+}
+
+void finish_step(TrainState& state, Stream& stream, std::uint64_t seed, StepProgress& progress) {
+  ATOLL_CHECK(progress.phase == StepProgress::Phase::kPrepared, "a step that is not prepared");
+  apply(state, {.stream = &stream, .seed = seed, .step = progress.args.step - 1}, progress);
 }
 
 }  // namespace atl::train

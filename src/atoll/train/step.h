@@ -10,19 +10,6 @@
 
 namespace atl::train {
 
-/// What one optimizer step is given beside the data.
-struct StepOptions {
-  std::int64_t step = 0;  ///< from 0; update number step + 1
-  std::uint64_t seed = 0;
-  std::int64_t num_micro_batches = 1;  ///< gradient accumulation, over all ranks
-  double lr = 0;
-  double clip = 0;  ///< the largest gradient norm; 0: no clipping
-  /// Which rank takes which of the micro-batches, and the data-parallel ranks; null: this rank is
-  /// alone and takes all.
-  const parallel::MicroBatchPlan* plan = nullptr;
-  comm::Group* group = nullptr;
-};
-
 /// What came of it; but for the seconds, the same on all ranks.
 struct StepResult {
   double loss = 0;       ///< mean over the global batch's targets, in nats
@@ -36,11 +23,41 @@ struct StepResult {
   bool taken() const { return nonfinite_samples.empty(); }
 };
 
+/// How far a step is, for those who must know what to make of one that a lost rank broke off.
+struct StepProgress {
+  enum class Phase {
+    kBegun,      ///< nothing has changed
+    kPrepared,   ///< this rank has all that its update needs, and says so to the others
+    kCommitted,  ///< all ranks had: the update was made, here at least
+  };
+  Phase phase = Phase::kBegun;
+  optim::StepArgs args;  ///< of the update; as the rest, valid from kPrepared on
+  StepResult result;
+};
+
+/// What one optimizer step is given beside the data.
+struct StepOptions {
+  std::int64_t step = 0;  ///< from 0; update number step + 1
+  std::uint64_t seed = 0;
+  std::int64_t num_micro_batches = 1;  ///< gradient accumulation, over all ranks
+  double lr = 0;
+  double clip = 0;  ///< the largest gradient norm; 0: no clipping
+  /// Which rank takes which of the micro-batches, and the data-parallel ranks; null: this rank is
+  /// alone and takes all.
+  const parallel::MicroBatchPlan* plan = nullptr;
+  comm::Group* group = nullptr;
+  /// Where to note how far the step is; ranks then make sure that all can update before one does.
+  StepProgress* progress = nullptr;
+};
+
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
 /// or gradient is not finite changes no parameter and no optimizer state, on any rank. `next` gives
 /// this rank's micro-batches in order; where some positions have no target, Batch::step_targets
 /// says how many in the step do. Every rank of the group must call it.
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next);
+
+/// Makes the update of a step that is kPrepared and was broken off: others had made it.
+void finish_step(TrainState& state, Stream& stream, std::uint64_t seed, StepProgress& progress);
 
 }  // namespace atl::train

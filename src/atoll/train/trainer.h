@@ -19,6 +19,7 @@
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
 #include "atoll/train/interrupt.h"
+#include "atoll/train/membership.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/ranks.h"
@@ -45,12 +46,22 @@ class Trainer {
   /// directory. What goes wrong on several of them is thrown on all, and printed where
   /// world.reports().
   Trainer(const TrainConfig& config, const Settings& settings, comm::World& world);
+  /// A rank of a run whose ranks come and go: when one is lost, those that are left go on with what
+  /// they hold in memory (launch.replicate), repeating one step at most. `membership` gives the
+  /// worlds and must outlive the trainer.
+  Trainer(const TrainConfig& config, const Settings& settings, Membership& membership);
   /// A run of this process alone.
   Trainer(const TrainConfig& config, const Settings& settings);
   ~Trainer();
 
-  /// Where metrics go beside metrics.jsonl. The sink must outlive the trainer.
+  /// Where metrics go beside metrics.jsonl, on the rank that leads. The sink must outlive the
+  /// trainer.
   void add_sink(metrics::Sink& sink) { extra_sinks_.push_back(&sink); }
+  /// Called when this rank becomes the one that leads, because those before it were lost; adds the
+  /// sinks that the lead has.
+  void on_lead(std::function<void()> action) { on_lead_ = std::move(action); }
+  /// Whether this is the rank that prints, and writes what is written once.
+  bool is_lead() const { return ranks_->is_lead(); }
   /// `tell` is called on this rank after each step, with the steps taken so far.
   void on_step(std::function<void(std::int64_t step)> tell) { tell_step_ = std::move(tell); }
   /// The step that run() begins with: 0, or a checkpoint's.
@@ -63,9 +74,25 @@ class Trainer {
 
  private:
   struct Interval;  // what the next step line averages over
+  // What a rank tells the others when it enters a world.
+  struct Hello {
+    double has_state = 0;
+    double old_rank = -1, old_size = 0;
+    double step = 0, committed = 0;
+  };
 
   Trainer(const TrainConfig& config, const Settings& settings, std::unique_ptr<comm::World> own);
   void prepare();
+  void prepare_data();
+  void prepare_device();
+  void begin();
+  void open_log();
+  std::vector<Hello> enter_world();
+  void regroup(const std::string& why);
+  void agree_on_step(const std::vector<Hello>& hellos);
+  void take_over(const std::vector<Hello>& hellos);
+  void share_position(int holder);
+  void account(const StepResult& result);
   void open_loader();
   void share_facts(const StepResult& result, double seconds, Interval& interval);
   void compare_replicas();
@@ -77,6 +104,9 @@ class Trainer {
   StepResult step();
   void handle_nonfinite(const StepResult& result);
   void report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar);
+  void take_one_step(const InterruptGuard& interrupt, Interval& interval, ProgressBar& bar);
+  void after_step(const InterruptGuard& interrupt, ProgressBar& bar);
+  int stopping(const InterruptGuard& interrupt) const;
   int asked_to_stop(const InterruptGuard& interrupt);
   // Nothing when a signal came meanwhile.
   std::optional<Evaluation> evaluate_held_out(const InterruptGuard& interrupt, ProgressBar& bar,
@@ -91,8 +121,9 @@ class Trainer {
 
   const TrainConfig& config_;
   const Settings& settings_;
-  std::unique_ptr<comm::World> own_world_;  // of a process alone
-  comm::World& world_;
+  std::unique_ptr<comm::World> own_world_;  // unless somebody else has it
+  comm::World* world_ = nullptr;
+  Membership* membership_ = nullptr;  // null: ranks do not change
   std::optional<Ranks> ranks_;
   std::filesystem::path dir_;
   std::unique_ptr<ckpt::RunLock> lock_;
@@ -112,6 +143,12 @@ class Trainer {
   double peak_flops_ = 0;     // of all ranks
   int signal_ = 0;            // that any rank was sent
   double waited_before_ = 0;  // seconds, until the last step's facts
+  bool change_wanted_ = false;
+  StepProgress progress_;  // of the step that is under way
+  std::int64_t evaluated_step_ = -1;
+  std::int64_t first_step_ = 0;       // of this start of the run
+  int old_rank_ = -1, old_size_ = 0;  // in the world before
+  std::function<void()> on_lead_;
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t saved_step_ = -1;
   std::filesystem::path last_checkpoint_;

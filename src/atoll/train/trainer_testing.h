@@ -18,7 +18,9 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/rng.h"
+#include "atoll/ckpt/hf_directory.h"
 #include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/metrics/jsonl_sink.h"
 #include "atoll/train/trainer.h"
 
 namespace atl::train {
@@ -51,12 +53,9 @@ class TrainerTest : public ::testing::Test {
     write_file(path, text);
   }
 
-  // One run to its end; an override without a value takes away what is set below. Or until the
-  // signal that a sink raises after `stop_after` steps.
-  TrainOutcome train(const std::string& name, const std::vector<std::string>& overrides = {},
-                     std::int64_t stop_after = -1) {
-    TrainConfig config;
-    Settings settings = make_settings(config);
+  // The settings of a tiny run in the directory `name`, but for `overrides`.
+  void configure(Settings& settings, const std::string& name,
+                 const std::vector<std::string>& overrides) const {
     std::map<std::string, std::string> values = {{"run.dir", (root_ / name).string()},
                                                  {"data.text", (root_ / "text.txt").string()},
                                                  {"train.context", "32"},
@@ -83,6 +82,15 @@ class TrainerTest : public ::testing::Test {
       values[one.substr(2, one.find('=') - 2)] = one.substr(one.find('=') + 1);
     }
     for (const auto& [key, value] : values) settings.override("--" + key + "=" + value);
+  }
+
+  // One run to its end; an override without a value takes away what is set below. Or until the
+  // signal that a sink raises after `stop_after` steps.
+  TrainOutcome train(const std::string& name, const std::vector<std::string>& overrides = {},
+                     std::int64_t stop_after = -1) {
+    TrainConfig config;
+    Settings settings = make_settings(config);
+    configure(settings, name, overrides);
     validate(config, settings);
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
