@@ -166,8 +166,9 @@ CarriedFiles new_carried(const Tokenizer& tokenizer, const nn::ModelConfig& conf
   if (tokenizer.file_name() == "tokenizer.model") {
     tokenizer_config["tokenizer_class"] = "LlamaTokenizer";
     // transformers 5 adds it before a text only when told to.
-    const std::vector<std::int32_t> before = tokenizer.encode("", {.add_special = true});
+    const auto& before = tokenizer.tokens_before();
     tokenizer_config["add_bos_token"] = !before.empty();
+    tokenizer_config["add_eos_token"] = !tokenizer.tokens_after().empty();
     if (!before.empty()) tokenizer_config["bos_token"] = tokenizer.token_bytes(before.front());
   }
   ordered_json generation_config = {{"_from_model_config", true}};

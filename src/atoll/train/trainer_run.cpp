@@ -267,10 +267,11 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
     if (asked_to_stop(interrupt) != 0) return std::nullopt;
   }
   const Evaluation result = combine(parts);
-  const metrics::Record entry = {.step = position_.step,
-                                 .values = {{"held_out_loss", result.loss},
-                                            {"held_out_bits_per_byte", result.bits_per_byte},
-                                            {"held_out_tokens", result.tokens}}};
+  metrics::Record entry = {.step = position_.step, .values = {{"held_out_loss", result.loss}}};
+  // Of special tokens alone there are no bytes.
+  const bool has_bytes = std::isfinite(result.bits_per_byte);
+  if (has_bytes) entry.add("held_out_bits_per_byte", result.bits_per_byte);
+  entry.add("held_out_tokens", result.tokens);
   if (!ranks_->is_lead()) return result;
   for (std::size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) {
     bar.print(fmt::format("held-out loss {:.4f} of {}", parts[i].loss,
@@ -279,9 +280,10 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
   if (!is_repeated) record(entry);
   bar.print(config_.log.format == "json"
                 ? metrics::to_jsonl(entry)
-                : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {:.4f}  ({} "
+                : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {}  ({} "
                               "tokens, {:.1f} s)",
-                              result.loss, result.perplexity(), result.bits_per_byte,
+                              result.loss, result.perplexity(),
+                              has_bytes ? fmt::format("{:.4f}", result.bits_per_byte) : "n/a",
                               format_count(result.tokens), result.seconds));
   return result;
 }
