@@ -1,6 +1,6 @@
 // Checkpoints that are written beside the steps that follow.
 
-#include "atoll/train/trainer_testing.h"
+#include "atoll/train/ranks_testing.h"
 
 namespace atl::train {
 namespace {
@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class AsyncSaveTest : public TrainerTest {
+class AsyncSaveTest : public RanksFixture {
  protected:
   fs::path checkpoints(const std::string& name) const { return root_ / name / "checkpoints"; }
 };
@@ -31,6 +31,23 @@ TEST_F(AsyncSaveTest, RunsSaveWhatRunsThatWaitSave) {
     ckpt::verify_checkpoint(ckpt::checkpoint_at(checkpoints("beside"), step).path);
   }
   EXPECT_EQ(beside.checkpoint.filename(), "step-00000012");
+}
+
+TEST_F(AsyncSaveTest, RanksSaveBesideTheStepsAndAnyOthersGoOn) {
+  const std::vector<std::string> common = {"--train.exact=true", "--train.batch_size=8",
+                                           "--optim.schedule=constant"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return more;
+  };
+  const Ended whole = train_ranks("whole", 1, with({"--train.steps=12"}));
+  train_ranks("run", 3,
+              with({"--train.steps=5", "--dp.zero=3", "--checkpoint.async=true",
+                    "--checkpoint.every=2", "--checkpoint.keep=9"}));
+  EXPECT_THAT(ckpt::checkpoint_steps(checkpoints("run")), ::testing::ElementsAre(2, 4, 5));
+  train_ranks("run", 4, with({"--train.steps=9", "--dp.zero=1", "--checkpoint.async=true"}));
+  const Ended rest = train_ranks("run", 1, with({"--train.steps=12"}));
+  EXPECT_EQ(tensors(rest.outcome.checkpoint), tensors(whole.outcome.checkpoint));
 }
 
 TEST_F(AsyncSaveTest, ASignalWaitsForTheOneUnderWay) {
