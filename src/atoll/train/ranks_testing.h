@@ -7,7 +7,7 @@
 
 namespace atl::train {
 
-// Runs whose ranks are threads of this process.
+/// Runs whose ranks are threads of this process.
 class RanksFixture : public TrainerTest {
  protected:
   struct Ended {
