@@ -1,7 +1,13 @@
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <exception>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "atoll/comm/failure.h"
@@ -33,6 +39,59 @@ Outcomes gather_outcomes(Group& all, const std::optional<Failure>& failure) {
   return outcomes;
 }
 
+// Lets some ranks work for longer than a collective may take: those that still do say so to those
+// that wait, several times within the timeout.
+class Company {
+ public:
+  Company(Group& group, double timeout_s) : group_(group) {
+    const std::chrono::duration<double> pause(timeout_s / 4);
+    thread_ = std::thread([this, pause] {
+      std::unique_lock lock(mutex_);
+      while (!done_.wait_for(lock, pause, [this] { return is_done_; })) {
+        try {
+          tell(0);
+        } catch (...) {
+          lost_ = std::current_exception();
+          return;
+        }
+      }
+    });
+  }
+  ~Company() { leave(); }
+  Company(const Company&) = delete;
+  Company& operator=(const Company&) = delete;
+
+  /// Returns when no rank works any more.
+  void wait_for_all() {
+    leave();
+    if (lost_) std::rethrow_exception(lost_);
+    while (tell(1) == 0) {
+    }
+  }
+
+ private:
+  void leave() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_done_ = true;
+    }
+    done_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+  // Whether all are done.
+  std::int64_t tell(std::int64_t done) {
+    group_.all_reduce({&done, {Dtype::kI64, {1}}}, Reduce::kMin);
+    return done;
+  }
+
+  Group& group_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  std::exception_ptr lost_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 void World::agree(const std::function<void()>& action) {
@@ -41,11 +100,15 @@ void World::agree(const std::function<void()>& action) {
   if (size() == 1) return action();
   std::optional<Failure> failure;
   std::exception_ptr thrown;
-  try {
-    action();
-  } catch (...) {
-    failure = Failure::current();
-    thrown = std::current_exception();
+  {
+    Company company(all(), options().timeout_s);
+    try {
+      action();
+    } catch (...) {
+      failure = Failure::current();
+      thrown = std::current_exception();
+    }
+    if (!failure || !state_->broken()) company.wait_for_all();
   }
   if (failure && state_->broken()) std::rethrow_exception(thrown);  // it can tell nobody
 

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "atoll/comm/mesh.h"
 #include "atoll/comm/reduce.h"
@@ -172,6 +174,21 @@ TEST(Recorder, KeepsTheLastCallsWithTheirTimes) {
                 HasSubstr("all_reduce #267 of world, f32 (9), at comm_test.cpp:"));
     EXPECT_THAT(world.recorder().describe(2), HasSubstr("done in "));
   });
+}
+
+TEST(World, AgreesAboutWorkThatTakesLongerThanTheTimeout) {
+  for (const int slow : {0, 2}) {
+    run_threads(3, {.timeout_s = 0.25}, [&](World& world) {
+      // The slow rank has nothing to wait for: it works.
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
+      world.agree([&] {
+        while (world.rank() == slow && std::chrono::steady_clock::now() < end) {
+          std::this_thread::yield();
+        }
+      });
+      world.all().barrier();
+    });
+  }
 }
 
 TEST(World, OfNoRanksIsRefused) {

@@ -53,6 +53,8 @@ class World {
 
   /// The last collectives of this rank, oldest first.
   const Recorder& recorder() const;
+  /// See Recorder::listen().
+  void listen(std::function<void(const RecordedCall& call)> listener);
   /// Runs a collective on the caller's thread once those before it are done, or beside it.
   void run(const Collective& collective);
   Work start(Collective collective);
@@ -61,7 +63,8 @@ class World {
 
   /// Runs `action` on every rank, and says on all of them whether all came through: when some threw
   /// an Error, every rank throws the one of the lowest of them, and reports() is true on that rank
-  /// alone, so that a mistake that all ranks see is told once. Every rank must call it.
+  /// alone, so that a mistake that all ranks see is told once. Every rank must call it. The action
+  /// makes no collective calls; it may take longer than the timeout, as long as its rank lives.
   void agree(const std::function<void()>& action);
   /// Whether it is this rank that prints what a failed agree() threw; true before any.
   bool reports() const;
