@@ -5,7 +5,8 @@
 saved    transformers saves a random model with a tokenizer: `atoll generate --greedy` writes what
          transformers writes, and `atoll eval` measures its loss.
 trained  `atoll train` makes a model, with one of the kinds of tokenizers, and `atoll export` a
-         directory: transformers loads it, and writes and measures what atoll does.
+         directory: transformers loads it, and writes and measures what atoll does. So does it
+         with a checkpoint that three ranks wrote.
 export   a directory that was loaded goes back bit for bit, whole or in shards, as f32, bf16 and
          f16, also through a run that changes nothing; conversions round as torch does.
 """
@@ -72,6 +73,17 @@ def trained(program, work, family, texts):
         found = getattr(model.config, field, None)
         expect(value is None or found == value, f"the {field} is {found}, not {value}")
     return tiny.same_behaviour(program, directory, model, tokenizer, texts[1])
+
+
+def of_ranks(program, work, texts):
+    """Written by three ranks, which hold parts of every parameter: a checkpoint is read as it is."""
+    flags = ["-n", "3", "--dp.zero=3", "--train.micro_batch=2", "--checkpoint.async=true",
+             *trained_flags("gpt2", work)]
+    directory, out = train_and_export(program, work, "ranks", flags, texts[0])
+    [checkpoint] = (directory / "checkpoints").iterdir()
+    expect(len(list(checkpoint.glob("model-*-of-00003.safetensors"))) == 3, "not three files")
+    expect_same(tensors_of(checkpoint), tensors_of(out))
+    return tiny.same_behaviour(program, directory, *tiny.load(checkpoint), texts[1])
 
 
 def sentence_piece(program, work, texts):
@@ -168,6 +180,7 @@ def main():
         checks.run(f"{family} saved", saved, program, work, family, texts[1])
     for family in tiny.FAMILIES:
         checks.run(f"{family} trained", trained, program, work, family, texts)
+    checks.run("gpt2 of three ranks trained", of_ranks, program, work, texts)
     checks.run("llama with a SentencePiece model trained", sentence_piece, program, work, texts)
     for family in ("qwen2", "gpt2"):
         for dtype in DTYPES:
