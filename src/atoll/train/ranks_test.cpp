@@ -52,6 +52,22 @@ TEST_F(RanksTest, ASignalToAnyRankStopsAllAfterTheSameStep) {
   EXPECT_TRUE(second.values == expected.values);
 }
 
+TEST_F(RanksTest, FourThenTwoThenThreeAreAnUninterruptedRun) {
+  const std::vector<std::string> common = {"--train.batch_size=8", "--train.micro_batch=1",
+                                           "--train.exact=true"};
+  const auto with = [&](int zero) {
+    std::vector<std::string> overrides = common;
+    overrides.push_back(fmt::format("--dp.zero={}", zero));
+    return overrides;
+  };
+  const Ended expected = train_ranks("whole", 1, common);
+  EXPECT_EQ(train_ranks("parts", 4, with(3), /*stop_after=*/6).outcome.step, 6);
+  EXPECT_EQ(train_ranks("parts", 2, with(1), /*stop_after=*/13).outcome.step, 13);
+  const Ended ended = train_ranks("parts", 3, with(2));
+  EXPECT_EQ(ended.outcome.step, 20);
+  EXPECT_TRUE(ended.values == expected.values);
+}
+
 TEST_F(RanksTest, WhatDoesNotFitIsToldOnce) {
   const auto fails = [&](int ranks, std::vector<std::string> overrides) {
     return error_of([&] { train_ranks("bad", ranks, std::move(overrides)); }, ErrorKind::kUser);
