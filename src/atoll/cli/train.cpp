@@ -9,6 +9,7 @@
 #include "atoll/cli/launch_generation.h"
 #include "atoll/cli/ranks_member.h"
 #include "atoll/cli/recipe.h"
+#include "atoll/comm/flight_record.h"
 #include "atoll/train/options.h"
 #include "atoll/train/trainer.h"
 #include "atoll/watch/tensorboard.h"
@@ -20,11 +21,11 @@ namespace {
 struct Options {
   std::string recipe;
   RankFlags ranks;
+  std::string trace;
   MemberOptions member;
 };
 
-// Trains as one rank of `world`; returns the exit code.
-int train_rank(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+int train_with(const Recipe& recipe, comm::World& world, Reporter& reporter) {
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = fair_threads(world);
   train::Trainer trainer(config, recipe.settings(), world);
@@ -47,6 +48,15 @@ int train_rank(const Recipe& recipe, comm::World& world, Reporter& reporter) {
               outcome.checkpoint.string());
   }
   return 128 + outcome.signal;  // what a shell reports of a process that the signal ended
+}
+
+// Trains as one rank of `world`; returns the exit code.
+int train_rank(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+  try {
+    return train_with(recipe, world, reporter);
+  } catch (const comm::PeerError& error) {
+    throw comm::with_flight_record(error, world, recipe.config().run.dir);
+  }
 }
 
 comm::WorldOptions world_options(const train::TrainConfig& config) {
@@ -125,12 +135,17 @@ Action add(CLI::App& app) {
   app.add_option("--hostfile", ranks.hostfile, "Lines of NAME slots=N: hosts to start ranks on");
   app.add_option("--rank", ranks.rank, "Which rank this is, when each is started by hand");
   app.add_option("--ranks", ranks.ranks, "How many there are then");
+  app.add_option("--trace", options->trace,
+                 "File to write a trace of the first steps to (log.trace)");
   app.add_option("--rendezvous", ranks.rendezvous,
                  "Where they meet: tcp://HOST:PORT or file:///DIRECTORY");
   add_hidden(app, "--report-fd", options->member.report_fd);
   add_hidden(app, "--generation", options->member.generation);
   app.add_flag("--watch-input", options->member.watches_input)->group("");
-  return [options](const Invocation& invocation) { return run(*options, invocation); };
+  return [options](Invocation invocation) {
+    if (!options->trace.empty()) invocation.overrides.push_back("--log.trace=" + options->trace);
+    return run(*options, invocation);
+  };
 }
 
 }  // namespace

@@ -16,6 +16,10 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+bool has_ended(const RecordedCall& call) {
+  return call.state == RecordedCall::State::kDone || call.state == RecordedCall::State::kFailed;
+}
+
 std::string describe_call(const RecordedCall& call, Clock::time_point now) {
   using State = RecordedCall::State;
   std::string text = fmt::format("{} #{} of {}", op_name(call.op), call.sequence, call.group);
@@ -38,7 +42,9 @@ std::string describe_call(const RecordedCall& call, Clock::time_point now) {
 }  // namespace
 
 std::uint64_t Recorder::queued(const Collective& collective) {
-  RecordedCall call;
+  Entry entry;
+  entry.caller = std::this_thread::get_id();
+  RecordedCall& call = entry.call;
   call.op = collective.op;
   call.sequence = collective.sequence;
   call.group = collective.group;
@@ -46,37 +52,41 @@ std::uint64_t Recorder::queued(const Collective& collective) {
   call.spec = described_spec(collective);
   call.queued = Clock::now();
   const std::lock_guard lock(mutex_);
-  if (ring_.size() < kKept) {
-    ring_.push_back(std::move(call));
-  } else {
-    ring_[next_ % kKept] = std::move(call);
+  entries_.push_back(std::move(entry));
+  while (entries_.size() > kKept && has_ended(entries_.front().call)) {
+    entries_.pop_front();
+    ++first_;
   }
-  return next_++;
+  return first_ + entries_.size() - 1;
 }
 
 void Recorder::started(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  if (next_ - number > kKept) return;  // queued so long ago that it was overwritten
-  RecordedCall& call = ring_[number % kKept];
+  auto& [call, caller] = at(number);
   call.state = RecordedCall::State::kRunning;
+  call.beside = caller != std::this_thread::get_id();
   call.started = Clock::now();
 }
 
 void Recorder::ended(std::uint64_t number, bool failed) {
   const std::lock_guard lock(mutex_);
-  if (next_ - number > kKept) return;
-  RecordedCall& call = ring_[number % kKept];
+  RecordedCall& call = at(number).call;
   call.state = failed ? RecordedCall::State::kFailed : RecordedCall::State::kDone;
   call.ended = Clock::now();
   busy_seconds_ += seconds(call.ended - call.started);
+  if (listener_) listener_(call);
+}
+
+void Recorder::listen(std::function<void(const RecordedCall& call)> listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
 }
 
 std::vector<RecordedCall> Recorder::calls() const {
   const std::lock_guard lock(mutex_);
   std::vector<RecordedCall> calls;
-  calls.reserve(ring_.size());
-  const std::uint64_t first = next_ - ring_.size();
-  for (std::uint64_t i = first; i < next_; ++i) calls.push_back(ring_[i % kKept]);
+  calls.reserve(entries_.size());
+  for (const Entry& entry : entries_) calls.push_back(entry.call);
   return calls;
 }
 

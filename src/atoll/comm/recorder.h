@@ -2,8 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "atoll/comm/collective.h"
@@ -20,6 +23,7 @@ struct RecordedCall {
   Spec spec;  ///< of data, or of result where there is no data
   Where where;
   State state = State::kQueued;
+  bool beside = false;  ///< it runs on the World's thread, beside the caller
   std::chrono::steady_clock::time_point queued, started, ended;
 };
 
@@ -27,14 +31,18 @@ struct RecordedCall {
 /// rank works.
 class Recorder {
  public:
+  /// Of those that have ended; one that has not is kept, and all after it.
   static constexpr std::size_t kKept = 256;
 
   /// Notes a call; returns its number, which the functions below take.
   std::uint64_t queued(const Collective& collective);
   void started(std::uint64_t number);
   void ended(std::uint64_t number, bool failed);
+  /// `listener` hears of every call that ends from now on, on the thread on which it ran, which
+  /// waits for it; empty: nobody does, from when this returns. It must not ask this Recorder.
+  void listen(std::function<void(const RecordedCall& call)> listener);
 
-  /// Oldest first, at most kKept.
+  /// Oldest first.
   std::vector<RecordedCall> calls() const;
   /// Seconds in which any collective ran, since the beginning.
   double busy_seconds() const;
@@ -43,9 +51,17 @@ class Recorder {
 
  private:
   mutable std::mutex mutex_;
-  std::vector<RecordedCall> ring_;
-  std::uint64_t next_ = 0;
+  struct Entry {
+    RecordedCall call;
+    std::thread::id caller;
+  };
+
+  Entry& at(std::uint64_t number) { return entries_[number - first_]; }
+
+  std::deque<Entry> entries_;
+  std::uint64_t first_ = 0;  // the number of entries_.front()
   double busy_seconds_ = 0;
+  std::function<void(const RecordedCall& call)> listener_;
 };
 
 }  // namespace atl::comm

@@ -95,6 +95,10 @@ const Recorder& World::recorder() const {
   return state_->recorder;
 }
 
+void World::listen(std::function<void(const RecordedCall& call)> listener) {
+  state_->recorder.listen(std::move(listener));
+}
+
 void World::run(const Collective& collective) {
   State& state = *state_;
   if (!state.worker.idle()) state.worker.wait_idle();

@@ -96,6 +96,22 @@ nn::Pass Runner::pass(std::size_t stage, const Batch& batch) const {
   return pass;
 }
 
+// A pass of a stage, with what it needs of the store.
+template <typename Compute>
+void Runner::visit(Run& run, std::size_t stage, PassKind kind, bool idle, Compute&& compute) {
+  using Moment = PassEvent::Moment;
+  const auto tell = [&](Moment moment) {
+    if (listener_) listener_({stage, kind, idle, moment});
+  };
+  tell(Moment::kAcquire);
+  store_.acquire(run, stage, kind, idle);
+  tell(Moment::kCompute);
+  compute();
+  tell(Moment::kRelease);
+  store_.release(run, stage, kind, idle);
+  tell(Moment::kEnd);
+}
+
 void Runner::forward(Run& run, const Batch& batch, nn::KvCache* cache) {
   ATOLL_CHECK(batch.tokens.spec() == tokens_, "planned for {}, given {}", tokens_.to_string(),
               batch.tokens.spec().to_string());
@@ -104,9 +120,8 @@ void Runner::forward(Run& run, const Batch& batch, nn::KvCache* cache) {
     run.scratch = {arena_->data(stages_[i].forward_scratch), stages_[i].footprint.scratch_bytes};
     nn::Pass call = pass(i, batch);
     call.cache = cache;
-    store_.acquire(run, i, PassKind::kForward, /*idle=*/false);
-    model_.stages[i]->forward(run, call);
-    store_.release(run, i, PassKind::kForward, /*idle=*/false);
+    visit(run, i, PassKind::kForward, /*idle=*/false,
+          [&] { model_.stages[i]->forward(run, call); });
   }
 }
 
@@ -126,10 +141,10 @@ double Runner::train(Run run, const Batch& batch) {
   forward(run, batch, nullptr);
   for (std::size_t i = stages_.size(); i-- > 0;) {
     run.scratch = {arena_->data(stages_[i].backward_scratch), stages_[i].footprint.scratch_bytes};
-    store_.acquire(run, i, PassKind::kBackward, /*idle=*/false);
-    model_.stages[i]->backward_input(run, pass(i, batch));
-    model_.stages[i]->backward_weight(run, pass(i, batch));
-    store_.release(run, i, PassKind::kBackward, /*idle=*/false);
+    visit(run, i, PassKind::kBackward, /*idle=*/false, [&] {
+      model_.stages[i]->backward_input(run, pass(i, batch));
+      model_.stages[i]->backward_weight(run, pass(i, batch));
+    });
   }
   return sum_of_losses();
 }
@@ -137,8 +152,7 @@ double Runner::train(Run run, const Batch& batch) {
 void Runner::idle(Run run, bool training) {
   run.training = training;
   const auto pass = [&](std::size_t stage, PassKind kind) {
-    store_.acquire(run, stage, kind, /*idle=*/true);
-    store_.release(run, stage, kind, /*idle=*/true);
+    visit(run, stage, kind, /*idle=*/true, [] {});
   };
   for (std::size_t i = 0; i < stages_.size(); ++i) pass(i, PassKind::kForward);
   for (std::size_t i = stages_.size(); training && i-- > 0;) pass(i, PassKind::kBackward);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "atoll/nn/kv_cache.h"
@@ -18,6 +20,20 @@ enum class Use {
   kGenerate,  ///< forward with a KvCache, up to the head's input
 };
 
+/// A point of a pass over one stage.
+struct PassEvent {
+  enum class Moment {
+    kAcquire,  ///< the store is asked for what the stage needs
+    kCompute,  ///< it is there
+    kRelease,  ///< the stage is done
+    kEnd,
+  };
+  std::size_t stage = 0;
+  PassKind kind = PassKind::kForward;
+  bool idle = false;  ///< this rank has no micro-batch and only takes part in what the others do
+  Moment moment = Moment::kAcquire;
+};
+
 /// Walks a model's stages over micro-batches of one fixed shape, in memory planned beforehand:
 /// forward through all stages, then B and W of each, last stage first. One pipeline stage.
 class Runner {
@@ -27,6 +43,11 @@ class Runner {
 
   /// When what runs, for those that share its memory.
   const StageClock& clock() const { return clock_; }
+
+  /// `listener` hears of each point of each pass, on the thread that runs it; empty: nobody does.
+  void listen(std::function<void(const PassEvent& event)> listener) {
+    listener_ = std::move(listener);
+  }
 
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
@@ -57,6 +78,8 @@ class Runner {
   std::int64_t last_use(unsigned need, std::size_t stage) const;
   void request_edges(MemoryPlan& plan, std::size_t stage);
   nn::Pass pass(std::size_t stage, const Batch& batch) const;
+  template <typename Compute>
+  void visit(Run& run, std::size_t stage, PassKind kind, bool idle, Compute&& compute);
   void forward(Run& run, const Batch& batch, nn::KvCache* cache);
   double sum_of_losses() const;
 
@@ -69,6 +92,7 @@ class Runner {
   std::vector<Tensor> edges_;           // edges_[i]: the output of stage i
   std::vector<Tensor> edge_gradients_;  // edge_gradients_[i]: its gradient
   const Arena* arena_ = nullptr;
+  std::function<void(const PassEvent& event)> listener_;
 };
 
 }  // namespace atl::parallel

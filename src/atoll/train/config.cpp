@@ -239,6 +239,13 @@ void add_reporting(Settings& settings, TrainConfig& c) {
   settings.add("log.format", &c.log.format, "Lines for people, or JSON for programs.",
                one_of({"text", "json"}));
   settings.add("log.tensorboard", &c.log.tensorboard, "Write TensorBoard event files too.");
+  settings.add("log.trace", &c.log.trace,
+               "File to write a trace of some steps to, for chrome://tracing and Perfetto: what "
+               "every rank does when, on one clock; empty: none.");
+  settings.add("log.trace_after", &c.log.trace_after,
+               "Steps of this start that are taken before the trace begins.", at_least(0));
+  settings.add("log.trace_steps", &c.log.trace_steps,
+               "Steps in the trace, with evaluations and checkpoints between them.", at_least(1));
 }
 
 std::int64_t default_intermediate_size(const ModelSettings& model) {

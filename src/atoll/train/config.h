@@ -134,6 +134,9 @@ struct LogSettings {
   std::int64_t every = 10;
   std::string format = "text";
   bool tensorboard = true;
+  std::string trace;
+  std::int64_t trace_after = 0;
+  std::int64_t trace_steps = 50;
 };
 
 /// launch.*

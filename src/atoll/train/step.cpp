@@ -12,6 +12,8 @@ namespace atl::train {
 
 namespace {
 
+using metrics::ScopedSpan;
+
 void find_nonfinite(const Tensor& losses, std::int64_t first_sample,
                     std::vector<std::int64_t>& samples) {
   for (std::int64_t b = 0; b < losses.dim(0); ++b) {
@@ -55,7 +57,10 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
       state.runner().idle(run, /*training=*/true);
       continue;
     }
-    const Batch batch = next();
+    const Batch batch = [&] {
+      const ScopedSpan span(options.timeline, "next batch", "data");
+      return next();
+    }();
     micro.targets = batch.step_targets > 0
                         ? batch.step_targets
                         : plan.num_micro_batches() * shape.micro_batch * shape.context;
@@ -76,6 +81,7 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
 
 // Everybody's losses in the order of micro-batches, and what is the same for the whole step.
 void gather_losses(const StepOptions& options, const parallel::MicroBatchPlan& plan, Micro& micro) {
+  const ScopedSpan span(options.timeline, "gather losses");
   comm::Group& group = *options.group;
   std::vector<std::int64_t> parts = {0};
   for (int r = 0; r < group.size(); ++r) parts.push_back(parts.back() + plan.share(r) + 2);
@@ -135,8 +141,14 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   StepResult result = {.targets = micro.targets};
   if (own > 0) result.compute_seconds = micro.seconds / static_cast<double>(own);
   for (const double loss : micro.losses) result.loss += loss / static_cast<double>(micro.targets);
-  state.store().finish_gradients(run);
-  result.grad_norm = state.store().grad_norm(run);
+  {
+    const ScopedSpan span(options.timeline, "finish gradients", "wait");
+    state.store().finish_gradients(run);
+  }
+  {
+    const ScopedSpan span(options.timeline, "gradient norm");
+    result.grad_norm = state.store().grad_norm(run);
+  }
   result.nonfinite_samples = std::move(micro.nonfinite_samples);
   if (options.group != nullptr && !std::isfinite(result.loss)) {
     result.nonfinite_samples = gather_samples(*options.group, std::move(result.nonfinite_samples));
@@ -157,6 +169,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   // Who comes through here knows that all ranks came this far: whatever becomes of them, those that
   // are left can make the update.
   if (options.progress != nullptr && options.group != nullptr) options.group->barrier();
+  const ScopedSpan span(options.timeline, "optimizer");
   apply(state, run, progress);
   if (result.taken()) state.store().publish(run);
   return result;

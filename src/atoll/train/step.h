@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "atoll/comm/group.h"
+#include "atoll/metrics/timeline.h"
 #include "atoll/parallel/micro_batches.h"
 #include "atoll/train/state.h"
 
@@ -48,6 +49,8 @@ struct StepOptions {
   comm::Group* group = nullptr;
   /// Where to note how far the step is; ranks then make sure that all can update before one does.
   StepProgress* progress = nullptr;
+  /// Where to note what takes time; null: nowhere.
+  metrics::Timeline* timeline = nullptr;
 };
 
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss

@@ -24,6 +24,7 @@
 #include "atoll/train/progress.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/step.h"
+#include "atoll/train/trace.h"
 
 namespace atl::train {
 
@@ -117,6 +118,9 @@ class Trainer {
   void save();
   void begin_save(CheckpointSave::Mode mode);
   void finish_save();
+  // Begins and writes the trace where the steps that it covers begin and end.
+  void keep_trace(bool is_over);
+  metrics::Timeline* timeline() { return trace_ ? &trace_->timeline() : nullptr; }
   std::filesystem::path checkpoint_root() const;
 
   const TrainConfig& config_;
@@ -154,6 +158,8 @@ class Trainer {
   std::filesystem::path last_checkpoint_;
   std::unique_ptr<CheckpointSave> saving_;  // that is not in place yet
   bool all_have_saved_ = false;             // their parts of saving_, after the last step
+  std::optional<Trace> trace_;
+  bool is_traced_ = false;  // what log.trace asks for is done
 };
 
 }  // namespace atl::train

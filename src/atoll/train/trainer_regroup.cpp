@@ -92,6 +92,7 @@ void Trainer::regroup(const std::string& why) {
   state_->store().abandon();
   saving_.reset();  // the next one that is due takes its place
   loader_.reset();
+  trace_.reset();  // it begins again with the new ranks
   ranks_.reset();
   own_world_.reset();
   own_world_ = membership_->next();

@@ -83,7 +83,8 @@ StepResult Trainer::step() {
                                .clip = config_.optim.clip,
                                .plan = &ranks_->plan(),
                                .group = ranks_->is_alone() ? nullptr : &ranks_->group(),
-                               .progress = membership_ == nullptr ? nullptr : &progress_};
+                               .progress = membership_ == nullptr ? nullptr : &progress_,
+                               .timeline = timeline()};
   const StepResult result =
       take_step(*state_, *stream_, options, [this] { return loader_->next(); });
   if (!result.taken()) handle_nonfinite(result);
@@ -257,6 +258,7 @@ int Trainer::asked_to_stop(const InterruptGuard& interrupt) {
 
 std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& interrupt,
                                                      ProgressBar& bar, bool is_repeated) {
+  const metrics::ScopedSpan span(timeline(), "evaluate", "evaluation");
   std::vector<Evaluation> parts;
   for (const data::Corpus& corpus : corpus_->corpora) {
     if (corpus.held_out().num_tokens() < 2) continue;
@@ -294,12 +296,14 @@ void Trainer::save() {
 }
 
 void Trainer::begin_save(CheckpointSave::Mode mode) {
+  const metrics::ScopedSpan span(timeline(), "begin save", "checkpoint");
   finish_save();  // one at a time
   saving_ = train::begin_save(checkpoint_root(), *state_, position_, carried_, base_, mode);
 }
 
 void Trainer::finish_save() {
   if (!saving_) return;
+  const metrics::ScopedSpan span(timeline(), "finish save", "checkpoint");
   const std::unique_ptr<CheckpointSave> save = std::move(saving_);
   last_checkpoint_ = save->commit();
   saved_step_ = save->step();
@@ -351,6 +355,24 @@ void Trainer::take_one_step(const InterruptGuard& interrupt, Interval& interval,
       (last || position_.step % config_.comm.check_every == 0)) {
     compare_replicas();
   }
+  if (!trace_) return;
+  timeline()->add({fmt::format("step {}", position_.step), "step", metrics::Span::Track::kMain,
+                   start, Clock::now()});
+}
+
+void Trainer::keep_trace(bool is_over) {
+  if (config_.log.trace.empty() || is_traced_) return;
+  const std::int64_t taken = position_.step - first_step_ - config_.log.trace_after;
+  if (trace_ && (is_over || taken >= config_.log.trace_steps)) {
+    trace_->write();
+    trace_.reset();
+    is_traced_ = true;
+  } else if (is_over && ranks_->is_lead()) {
+    log::warning("no trace was written: the run ended after {} steps, and log.trace_after is {}",
+                 position_.step - first_step_, config_.log.trace_after);
+  } else if (!trace_ && !is_over && taken >= 0 && taken < config_.log.trace_steps) {
+    trace_.emplace(*world_, *state_, config_.log.trace);
+  }
 }
 
 TrainOutcome Trainer::run() {
@@ -367,6 +389,7 @@ TrainOutcome Trainer::run() {
   for (bool done = false; !done;) {
     try {
       const Clock::time_point pause = Clock::now();
+      keep_trace(/*is_over=*/false);
       after_step(interrupt, bar);
       interval.start += Clock::now() - pause;  // the step line times steps alone
       if (!is_over()) {
@@ -385,6 +408,7 @@ TrainOutcome Trainer::run() {
             /*is_repeated=*/has_evaluation(dir_ / "metrics.jsonl", position_.step));
         if (!outcome.held_out) outcome.signal = ranks_->is_alone() ? interrupt.signal() : signal_;
       }
+      keep_trace(/*is_over=*/true);
       done = true;
     } catch (const comm::PeerError& error) {
       if (membership_ == nullptr) throw;
