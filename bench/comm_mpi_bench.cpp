@@ -3,9 +3,9 @@
 //
 //   mpirun -n 2 comm_mpi_bench
 //
-// and over TCP, where ours are over Gloo:
+// and over TCP, with sockets of ours, and as ours over Gloo:
 //
-//   mpirun -n 2 --mca btl tcp,self --mca pml ob1 comm_mpi_bench --tcp
+//   mpirun -n 2 --mca btl tcp,self --mca pml ob1 comm_mpi_bench --tcp [--gloo]
 
 #include <stdexcept>
 // Gloo's headers forget it.
@@ -27,6 +27,7 @@
 
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
+#include "atoll/comm/tcp/world.h"
 #include "comm_compare.h"
 
 namespace atl::bench {
@@ -107,23 +108,41 @@ std::string shared_directory(comm::World& world) {
   return path.string();
 }
 
-void run(bool tcp, const Sweep& sweep) {
-  const auto mpi = comm::open_mpi({}, {.shared_memory = !tcp});
-  if (!tcp) return compare(*mpi, {of_world(*mpi, "ours"), of_mpi(), plain_copy()}, sweep);
-  const std::string directory = shared_directory(*mpi);
+void run_over_tcp(comm::World& mpi, bool with_gloo, const Sweep& sweep) {
+  const std::string directory = shared_directory(mpi);
   {
-    comm::GlooOptions options;
-    options.rank = mpi->rank();
-    options.size = mpi->size();
-    options.rendezvous = "file://" + directory;
-    options.address = "127.0.0.1";
-    options.shared_memory = false;
-    const auto world = comm::open_gloo(options, {});
-    Gloo gloo(directory + "/gloo", mpi->rank(), mpi->size());
-    compare(*world, {of_world(*world, "ours"), of_mpi(), gloo.way()}, sweep);
+    const int rank = mpi.rank(), size = mpi.size();
+    const auto world = comm::open_tcp({.rank = rank,
+                                       .size = size,
+                                       .rendezvous = "file://" + directory,
+                                       .address = "127.0.0.1",
+                                       .generation = 0,
+                                       .shared_memory = false},
+                                      {});
+    Gloo gloo(directory + "/gloo", rank, size);
+    std::vector<Way> ways = {of_world(*world, "ours"), of_mpi(), gloo.way()};
+    std::unique_ptr<comm::World> over_gloo;
+    if (with_gloo) {
+      over_gloo = comm::open_gloo({.rank = rank,
+                                   .size = size,
+                                   .rendezvous = "file://" + directory,
+                                   .address = "127.0.0.1",
+                                   .interface = {},
+                                   .generation = 1,
+                                   .shared_memory = false},
+                                  {});
+      ways.push_back(of_world(*over_gloo, "ours over Gloo"));
+    }
+    compare(*world, ways, sweep);
     world->all().barrier();
   }
-  if (mpi->rank() == 0) std::filesystem::remove_all(directory);
+  if (mpi.rank() == 0) std::filesystem::remove_all(directory);
+}
+
+void run(bool tcp, bool with_gloo, const Sweep& sweep) {
+  const auto mpi = comm::open_mpi({}, {.shared_memory = !tcp});
+  if (tcp) return run_over_tcp(*mpi, with_gloo, sweep);
+  compare(*mpi, {of_world(*mpi, "ours"), of_mpi(), plain_copy()}, sweep);
 }
 
 }  // namespace
@@ -131,12 +150,13 @@ void run(bool tcp, const Sweep& sweep) {
 
 int main(int argc, char** argv) {
   CLI::App app("Collectives among processes, beside MPI's and Gloo's own");
-  bool tcp = false;
+  bool tcp = false, with_gloo = false;
   atl::bench::Sweep sweep;
   app.add_flag("--tcp", tcp, "over TCP instead of shared memory");
+  app.add_flag("--gloo", with_gloo, "with --tcp: ours over Gloo beside them");
   app.add_option("--smallest", sweep.smallest, "bytes of data");
   app.add_option("--largest", sweep.largest, "bytes of data");
   app.add_option("--rounds", sweep.rounds, "timings of each");
   CLI11_PARSE(app, argc, argv);
-  atl::bench::run(tcp, sweep);
+  atl::bench::run(tcp, with_gloo, sweep);
 }

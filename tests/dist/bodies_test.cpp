@@ -11,6 +11,7 @@
 
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
+#include "atoll/comm/tcp/world.h"
 #include "atoll/comm/testing/suite.h"
 #include "processes.h"
 
@@ -21,15 +22,23 @@ namespace {
 using namespace atl::comm;
 
 struct Rank {
-  std::string backend;  // "mpi", "mpi-alone", "gloo", "gloo-tcp"
+  std::string backend;  // "mpi", "mpi-alone", "gloo", "gloo-tcp", "tcp", "tcp-alone"
   double timeout_s = 60;
-  GlooOptions gloo;
+  TcpOptions meeting;  // of all that have no mpirun
 
   std::unique_ptr<World> open() const {
     WorldOptions options;
     options.timeout_s = timeout_s;
     if (backend.starts_with("mpi")) return open_mpi(options, {backend == "mpi"});
-    return open_gloo(gloo, options);
+    if (backend.starts_with("tcp")) return open_tcp(meeting, options);
+    return open_gloo({.rank = meeting.rank,
+                      .size = meeting.size,
+                      .rendezvous = meeting.rendezvous,
+                      .address = {},
+                      .interface = {},
+                      .generation = meeting.generation,
+                      .shared_memory = meeting.shared_memory},
+                     options);
   }
 };
 
@@ -131,9 +140,9 @@ void regrouped(const Rank& rank) {
     }
   }
   Rank again = rank;
-  again.gloo.generation = 1;
-  again.gloo.size -= 1;
-  again.gloo.rank -= again.gloo.rank > 1 ? 1 : 0;
+  again.meeting.generation = 1;
+  again.meeting.size -= 1;
+  again.meeting.rank -= again.meeting.rank > 1 ? 1 : 0;
   const auto world = again.open();
   comm::test::check_all_reduce<float>(world->all(), 1001, 5, Reduce::kSum);
   say("regrouped {} of {}", world->rank(), world->size());
@@ -155,10 +164,10 @@ int run_rank(const std::vector<std::string>& arguments) {
   rank.backend = arguments.at(0);
   rank.timeout_s = std::stod(arguments.at(2));
   if (arguments.size() > 4) {
-    rank.gloo.rank = std::stoi(arguments.at(4));
-    rank.gloo.size = std::stoi(arguments.at(5));
-    rank.gloo.rendezvous = arguments.at(6);
-    rank.gloo.shared_memory = rank.backend == "gloo";
+    rank.meeting.rank = std::stoi(arguments.at(4));
+    rank.meeting.size = std::stoi(arguments.at(5));
+    rank.meeting.rendezvous = arguments.at(6);
+    rank.meeting.shared_memory = rank.backend == "gloo" || rank.backend == "tcp";
   }
   try {
     bodies.at(arguments.at(1))(rank);

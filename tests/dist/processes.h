@@ -48,7 +48,7 @@ std::string own_program();
 bool has_program(const std::string& name);
 
 /// What a rank does; runs in a process of its own. `arguments`, those behind "--rank": backend,
-/// body, timeout, a word by which the test finds its processes, and for gloo rank, size,
+/// body, timeout, a word by which the test finds its processes, and but for mpi rank, size,
 /// rendezvous.
 int run_rank(const std::vector<std::string>& arguments);
 

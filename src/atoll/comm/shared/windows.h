@@ -32,17 +32,6 @@ class Windows {
 
  private:
   std::vector<int> places(const Collective& collective) const;
-  void add_messages(const Collective& collective, const std::vector<int>& members,
-                    Movement& movement);
-  void all_reduce(const Collective& collective, const std::vector<int>& members,
-                  Movement& movement);
-  void reduce_scatter(const Collective& collective, const std::vector<int>& members,
-                      Movement& movement);
-  void broadcast(const Collective& collective, const std::vector<int>& members, Movement& movement);
-  void all_gather(const Collective& collective, const std::vector<int>& members,
-                  Movement& movement);
-  void all_to_all(const Collective& collective, const std::vector<int>& members,
-                  Movement& movement);
   void complete(Movement& movement, const std::string& call, Network* besides);
   [[noreturn]] void time_out(const Movement& movement);
 

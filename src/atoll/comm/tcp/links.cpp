@@ -1,0 +1,265 @@
+#include "atoll/comm/tcp/links.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "atoll/comm/world.h"
+
+namespace atl::comm::tcp {
+
+namespace {
+
+using rendezvous::Clock;
+using rendezvous::HostPort;
+using rendezvous::Socket;
+
+// How long a stranger may take to say who it is, and how many may be silent at a time.
+constexpr auto kHelloTime = std::chrono::seconds(5);
+constexpr std::size_t kMostStrangers = 256;
+// Between two hosts the system sizes the buffers by what the way between them holds.
+constexpr int kLoopbackBuffer = 1 << 20;
+
+/// What both ends of a connection say first.
+struct Hello {
+  char magic[8] = {'a', 't', 'l', '-', 't', 'c', 'p', '1'};
+  char gathering[48] = {};
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+};
+static_assert(sizeof(Hello) == 64);
+
+/// Someone who has connected and not said yet who it is.
+struct Stranger {
+  Socket socket;
+  Clock::time_point until;
+  Hello hello;
+  std::size_t come = 0;
+};
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+int left_ms(Clock::time_point end) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+  return static_cast<int>(std::clamp<long>(left, 0, 1 << 30));
+}
+
+std::string peer_address_of(const Socket& socket) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof(name);
+  char host[NI_MAXHOST] = {};
+  auto* address = reinterpret_cast<sockaddr*>(&name);
+  if (::getpeername(socket.fd(), address, &size) != 0 ||
+      ::getnameinfo(address, size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
+    return {};
+  return host;
+}
+
+void tune(const Socket& socket) {
+  const int on = 1;
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (peer_address_of(socket) != rendezvous::local_address_of(socket)) return;
+  // Within a host there is nothing to pace, and what is in flight should stay in the cache. Where
+  // the system has or allows it otherwise, its default stays: slower, not wrong.
+  constexpr char kReno[] = "reno";
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof(kReno) - 1);
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
+}
+
+/// The errno that one try ends with, 0 when connected.
+int connect_once(const HostPort& target, Clock::time_point end, Socket& socket) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  if (::getaddrinfo(target.host.c_str(), std::to_string(target.port).c_str(), &hints, &found) != 0)
+    return EADDRNOTAVAIL;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> address(found, &::freeaddrinfo);
+  socket = Socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return errno;
+  if (::connect(socket.fd(), found->ai_addr, found->ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd one{socket.fd(), POLLOUT, 0};
+  int n = 0;
+  do {
+    n = ::poll(&one, 1, left_ms(end));
+  } while (n < 0 && errno == EINTR);
+  if (n == 0) return ETIMEDOUT;
+  int problem = 0;
+  socklen_t size = sizeof(problem);
+  ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &problem, &size);
+  return problem;
+}
+
+/// One rank at work on its connections: it calls those below it, and hears those above.
+class Linking {
+ public:
+  Linking(Rendezvous& rendezvous, const std::string& gathering, const TcpOptions& tcp,
+          double timeout_s)
+      : rendezvous_(rendezvous),
+        gathering_(gathering),
+        tcp_(tcp),
+        timeout_s_(timeout_s),
+        end_(Clock::now() + std::chrono::milliseconds(
+                                static_cast<long>(std::clamp(timeout_s, 0.001, 3.2e7) * 1000))),
+        links_(static_cast<std::size_t>(tcp.size)) {
+    for (int r = tcp.rank + 1; r < tcp.size; ++r) missing_.insert(r);
+  }
+
+  std::vector<Socket> run() {
+    listen();
+    for (int peer = 0; peer < tcp_.rank; ++peer) call(peer);
+    while (!missing_.empty()) hear();
+    for (int peer = 0; peer < tcp_.rank; ++peer) check_answer(peer);
+    return std::move(links_);
+  }
+
+ private:
+  std::string key(int rank) const { return fmt::format("{}/tcp/{}", gathering_, rank); }
+  Socket& link(int peer) { return links_[static_cast<std::size_t>(peer)]; }
+
+  Hello hello_to(int peer) const {
+    Hello hello;
+    std::memcpy(hello.gathering, gathering_.data(),
+                std::min(gathering_.size(), sizeof(hello.gathering)));
+    hello.from = tcp_.rank;
+    hello.to = peer;
+    return hello;
+  }
+  /// Whether `hello` is what `peer` says to this rank.
+  bool comes_from(int peer, const Hello& hello) const {
+    Hello expected = hello_to(tcp_.rank);
+    expected.from = peer;
+    return std::memcmp(&expected, &hello, sizeof(Hello)) == 0;
+  }
+
+  void listen() {
+    std::string address = tcp_.address.empty() ? rendezvous_.local_address() : tcp_.address;
+    if (address.empty()) address = host_name();
+    try {
+      listener_ = rendezvous::listen_on(address, 0);
+    } catch (const Error&) {
+      throw user_error("rank {} cannot be reached at {}: that is no address of this host; give one",
+                       tcp_.rank, address);
+    }
+    rendezvous_.set(key(tcp_.rank),
+                    fmt::format("tcp://{}:{}", rendezvous::local_address_of(listener_),
+                                rendezvous::port_of(listener_)));
+  }
+
+  void call(int peer) {
+    const double left = std::chrono::duration<double>(end_ - Clock::now()).count();
+    const std::string address = rendezvous_.wait(key(peer), left);
+    Socket& socket = link(peer);
+    const int problem = connect_once(rendezvous::parse_tcp(address), end_, socket);
+    if (problem != 0)
+      throw PeerError(peer, fmt::format("rank {} cannot reach rank {} at {}: {}", tcp_.rank, peer,
+                                        address, std::strerror(problem)));
+    tune(socket);
+    say_hello(peer);
+  }
+
+  void say_hello(int peer) {
+    const Hello hello = hello_to(peer);
+    try {
+      rendezvous::send_all(link(peer), {reinterpret_cast<const char*>(&hello), sizeof(hello)}, end_,
+                           fmt::format("rank {}", peer));
+    } catch (const Error& error) {
+      throw PeerError(peer, error.what());
+    }
+  }
+
+  void check_answer(int peer) {
+    Hello hello;
+    try {
+      const std::string bytes =
+          rendezvous::receive_all(link(peer), sizeof(Hello), end_, fmt::format("rank {}", peer));
+      std::memcpy(&hello, bytes.data(), sizeof(hello));
+    } catch (const Error& error) {
+      throw PeerError(peer, error.what());
+    }
+    if (!comes_from(peer, hello))
+      throw PeerError(peer, fmt::format("what rank {} finds where rank {} should be is no rank of "
+                                        "this run",
+                                        tcp_.rank, peer));
+  }
+
+  void hear() {
+    const Clock::time_point now = Clock::now();
+    if (now >= end_)
+      throw PeerError(*missing_.begin(),
+                      fmt::format("rank{} {} of {} did not connect to rank {} within {} s",
+                                  missing_.size() > 1 ? "s" : "", fmt::join(missing_, ", "),
+                                  tcp_.size, tcp_.rank, timeout_s_));
+    std::erase_if(strangers_, [&](const Stranger& s) { return !s.socket || now >= s.until; });
+    Clock::time_point until = end_;
+    std::vector<pollfd> descriptors = {
+        {listener_.fd(), static_cast<short>(strangers_.size() < kMostStrangers ? POLLIN : 0), 0}};
+    for (const Stranger& stranger : strangers_) {
+      descriptors.push_back({stranger.socket.fd(), POLLIN, 0});
+      until = std::min(until, stranger.until);
+    }
+    if (::poll(descriptors.data(), descriptors.size(), left_ms(until) + 1) <= 0) return;
+    for (std::size_t i = 1; i < descriptors.size(); ++i)
+      if (descriptors[i].revents != 0) listen_to(strangers_[i - 1]);
+    if (descriptors[0].revents != 0) accept_one();
+  }
+
+  void accept_one() {
+    Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) strangers_.push_back({std::move(socket), Clock::now() + kHelloTime, {}, 0});
+  }
+
+  /// Drops a stranger that closes, or is none of ours; one that is becomes a link.
+  void listen_to(Stranger& stranger) {
+    auto* to = reinterpret_cast<char*>(&stranger.hello) + stranger.come;
+    const ssize_t n = ::recv(stranger.socket.fd(), to, sizeof(Hello) - stranger.come, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n > 0) stranger.come += static_cast<std::size_t>(n);
+    if (n > 0 && stranger.come < sizeof(Hello)) return;
+    Socket socket = std::move(stranger.socket);
+    const int peer = stranger.hello.from;
+    if (n <= 0 || !comes_from(peer, stranger.hello) || missing_.erase(peer) == 0) return;
+    link(peer) = std::move(socket);
+    tune(link(peer));
+    say_hello(peer);
+  }
+
+  Rendezvous& rendezvous_;
+  const std::string& gathering_;
+  const TcpOptions& tcp_;
+  double timeout_s_;
+  Clock::time_point end_;
+  Socket listener_;
+  std::set<int> missing_;  // of those above
+  std::vector<Stranger> strangers_;
+  std::vector<Socket> links_;
+};
+
+}  // namespace
+
+std::vector<Socket> connect_all(Rendezvous& rendezvous, const std::string& gathering,
+                                const TcpOptions& tcp, double timeout_s) {
+  return Linking(rendezvous, gathering, tcp, timeout_s).run();
+}
+
+}  // namespace atl::comm::tcp

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous_wire.h"
+#include "atoll/comm/tcp/world.h"
+
+namespace atl::comm::tcp {
+
+/// Connects this rank with every other, of which each must call it with the same name of a
+/// gathering; returns a socket for each rank, of which this rank's own is empty. Whoever connects
+/// has to name the gathering and both ranks; strangers are dropped. Throws Error(kUser) naming an
+/// address that is none of this host's, PeerError naming the ranks that do not come within
+/// `timeout_s` or that cannot be reached.
+std::vector<rendezvous::Socket> connect_all(Rendezvous& rendezvous, const std::string& gathering,
+                                            const TcpOptions& tcp, double timeout_s);
+
+}  // namespace atl::comm::tcp

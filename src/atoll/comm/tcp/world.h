@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "atoll/comm/world.h"
+
+namespace atl::comm {
+
+/// Who this rank is and where it finds the others.
+struct TcpOptions {
+  int rank = 0;
+  int size = 1;
+  /// "tcp://HOST:PORT" of a RendezvousServer, or "file:///DIRECTORY" that all ranks see.
+  std::string rendezvous;
+  /// The host name or address on which the others reach this rank. Empty: the one from which it
+  /// reached the rendezvous server, or that of this host's name.
+  std::string address;
+  /// Counts up each time that survivors gather again at the same rendezvous.
+  int generation = 0;
+  /// Ranks of one host talk through windows of shared memory instead of TCP.
+  bool shared_memory = true;
+};
+
+/// A world over sockets of our own whose ranks come together at a rendezvous; all of them must call
+/// it. Bytes go from and to tensors in the thread that calls a collective, which waits for its
+/// peers busily for a moment, then asleep. Survivors of a failed World make another with a higher
+/// generation, and ranks and size as they now are. Throws Error(kUser) for options that make no
+/// sense or an address that cannot be used; PeerError naming the ranks that did not come within
+/// options.timeout_s, or that cannot be reached.
+std::unique_ptr<World> open_tcp(const TcpOptions& tcp, const WorldOptions& options);
+
+}  // namespace atl::comm
