@@ -74,20 +74,34 @@ std::string peer_address_of(const Socket& socket) {
   return host;
 }
 
-void tune(const Socket& socket) {
+/// How the system answers congestion, "bbr" for example; empty: it does not say.
+std::string congestion_of(const Socket& socket) {
+  char name[16] = {};
+  socklen_t size = sizeof(name) - 1;
+  return ::getsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0 ? name : "";
+}
+
+// Where the system does not have or allow it, its default stays: slower, not wrong.
+void set_congestion(const Socket& socket, const std::string& name) {
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(),
+               static_cast<socklen_t>(name.size()));
+}
+
+// Within a host there is nothing to pace. A socket that has been connected with BBR is paced for
+// ever, whatever it is told later, so this is said before.
+constexpr char kWithinHost[] = "reno";
+
+void tune(const Socket& socket, bool within_host) {
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (peer_address_of(socket) != rendezvous::local_address_of(socket)) return;
-  // Within a host there is nothing to pace, and what is in flight should stay in the cache. Where
-  // the system has or allows it otherwise, its default stays: slower, not wrong.
-  constexpr char kReno[] = "reno";
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof(kReno) - 1);
+  if (!within_host) return;
+  // What is in flight should stay in the cache.
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
 }
 
 /// The errno that one try ends with, 0 when connected.
-int connect_once(const HostPort& target, Clock::time_point end, Socket& socket) {
+int connect_once(const HostPort& target, bool within_host, Clock::time_point end, Socket& socket) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -96,6 +110,7 @@ int connect_once(const HostPort& target, Clock::time_point end, Socket& socket) 
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> address(found, &::freeaddrinfo);
   socket = Socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return errno;
+  if (within_host) set_congestion(socket, kWithinHost);
   if (::connect(socket.fd(), found->ai_addr, found->ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   pollfd one{socket.fd(), POLLOUT, 0};
@@ -125,12 +140,12 @@ class Linking {
     for (int r = tcp.rank + 1; r < tcp.size; ++r) missing_.insert(r);
   }
 
-  std::vector<Socket> run() {
+  Links run() {
     listen();
     for (int peer = 0; peer < tcp_.rank; ++peer) call(peer);
     while (!missing_.empty()) hear();
     for (int peer = 0; peer < tcp_.rank; ++peer) check_answer(peer);
-    return std::move(links_);
+    return {std::move(links_), local_ranks_};
   }
 
  private:
@@ -161,21 +176,30 @@ class Linking {
       throw user_error("rank {} cannot be reached at {}: that is no address of this host; give one",
                        tcp_.rank, address);
     }
+    host_ = rendezvous::local_address_of(listener_);
+    congestion_ = congestion_of(listener_);
+    set_congestion(listener_, kWithinHost);  // whom it accepts inherits it
     rendezvous_.set(key(tcp_.rank),
-                    fmt::format("tcp://{}:{}", rendezvous::local_address_of(listener_),
-                                rendezvous::port_of(listener_)));
+                    fmt::format("tcp://{}:{}", host_, rendezvous::port_of(listener_)));
   }
 
   void call(int peer) {
     const double left = std::chrono::duration<double>(end_ - Clock::now()).count();
     const std::string address = rendezvous_.wait(key(peer), left);
     Socket& socket = link(peer);
-    const int problem = connect_once(rendezvous::parse_tcp(address), end_, socket);
+    const HostPort target = rendezvous::parse_tcp(address);
+    const bool within_host = target.host == host_;
+    const int problem = connect_once(target, within_host, end_, socket);
     if (problem != 0)
       throw PeerError(peer, fmt::format("rank {} cannot reach rank {} at {}: {}", tcp_.rank, peer,
                                         address, std::strerror(problem)));
-    tune(socket);
+    prepare(socket, within_host);
     say_hello(peer);
+  }
+
+  void prepare(const Socket& socket, bool within_host) {
+    tune(socket, within_host);
+    local_ranks_ += within_host ? 1 : 0;
   }
 
   void say_hello(int peer) {
@@ -240,7 +264,9 @@ class Linking {
     const int peer = stranger.hello.from;
     if (n <= 0 || !comes_from(peer, stranger.hello) || missing_.erase(peer) == 0) return;
     link(peer) = std::move(socket);
-    tune(link(peer));
+    const bool within_host = peer_address_of(link(peer)) == host_;
+    if (!within_host) set_congestion(link(peer), congestion_);
+    prepare(link(peer), within_host);
     say_hello(peer);
   }
 
@@ -250,15 +276,18 @@ class Linking {
   double timeout_s_;
   Clock::time_point end_;
   Socket listener_;
-  std::set<int> missing_;  // of those above
+  std::string host_;        // where others find it
+  std::string congestion_;  // how the system would have it
+  std::set<int> missing_;   // of those above
   std::vector<Stranger> strangers_;
   std::vector<Socket> links_;
+  int local_ranks_ = 1;
 };
 
 }  // namespace
 
-std::vector<Socket> connect_all(Rendezvous& rendezvous, const std::string& gathering,
-                                const TcpOptions& tcp, double timeout_s) {
+Links connect_all(Rendezvous& rendezvous, const std::string& gathering, const TcpOptions& tcp,
+                  double timeout_s) {
   return Linking(rendezvous, gathering, tcp, timeout_s).run();
 }
 

@@ -9,12 +9,18 @@
 
 namespace atl::comm::tcp {
 
+/// This rank's connections.
+struct Links {
+  std::vector<rendezvous::Socket> sockets;  ///< of every rank; this one's own is empty
+  int local_ranks = 1;                      ///< on this host, this one among them
+};
+
 /// Connects this rank with every other, of which each must call it with the same name of a
-/// gathering; returns a socket for each rank, of which this rank's own is empty. Whoever connects
+/// gathering. Whoever connects
 /// has to name the gathering and both ranks; strangers are dropped. Throws Error(kUser) naming an
 /// address that is none of this host's, PeerError naming the ranks that do not come within
 /// `timeout_s` or that cannot be reached.
-std::vector<rendezvous::Socket> connect_all(Rendezvous& rendezvous, const std::string& gathering,
-                                            const TcpOptions& tcp, double timeout_s);
+Links connect_all(Rendezvous& rendezvous, const std::string& gathering, const TcpOptions& tcp,
+                  double timeout_s);
 
 }  // namespace atl::comm::tcp

@@ -15,8 +15,10 @@ namespace {
 
 // Pieces of one peer that may lie here unsummed.
 constexpr std::size_t kRooms = 4;
-// Frames handed to a stream at a time: later ones may be echoes that are not summed yet.
-constexpr std::size_t kAhead = 3;
+// With so much in its queue a stream gets no further frame, so that one piece is sent at a time:
+// then others come and are summed, and the next to go may be an echo that is in the cache. A call
+// is less, and goes with the first piece behind it.
+constexpr std::size_t kAhead = 1024;
 
 /// The frame of a message from `done` on.
 std::size_t piece_of(Kind kind, std::size_t bytes, std::size_t done) {
@@ -115,7 +117,7 @@ Movement::Sending* Movement::next_to_send(Queue& queue) {
 }
 
 void Movement::queue_frames(Peer& peer) {
-  while (peer.stream->queued() < kAhead) {
+  while (peer.stream->queued_bytes() < kAhead) {
     // What is summed goes first, because it is in the cache; calls go before everything.
     Sending* sending = next_to_send(peer.sends);
     if (sending == nullptr || sending->message.kind != Kind::kCall) {

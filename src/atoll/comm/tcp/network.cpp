@@ -1,5 +1,7 @@
 #include "atoll/comm/tcp/network.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -14,7 +16,7 @@ namespace atl::comm::tcp {
 
 namespace {
 
-// How long a rank asks again and again before it sleeps.
+// How long a rank asks again and again before it sleeps, where there is a core for each.
 constexpr auto kSpin = std::chrono::microseconds(50);
 // How often a rank that sleeps looks whether somebody has noted a failure.
 constexpr auto kLook = std::chrono::seconds(1);
@@ -32,8 +34,10 @@ TcpNetwork::TcpNetwork(const TcpOptions& tcp, double timeout_s)
   rendezvous_ = open_rendezvous(tcp.rendezvous, timeout_s);
   const std::string gathering = gather(*rendezvous_, tcp.rank, tcp.size, tcp.generation, timeout_s);
   failure_key_ = gathering + "/failure";
-  movement_ =
-      std::make_unique<Movement>(connect_all(*rendezvous_, gathering, tcp, timeout_s), rank_);
+  Links links = connect_all(*rendezvous_, gathering, tcp, timeout_s);
+  // Whoever spins on a core that another rank of this host needs waits for itself.
+  if (links.local_ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) spin_ = kSpin;
+  movement_ = std::make_unique<Movement>(std::move(links.sockets), rank_);
 }
 
 TcpNetwork::~TcpNetwork() {
@@ -92,7 +96,7 @@ void TcpNetwork::finish() {
     const Clock::time_point now = Clock::now();
     if (some) moved = now;
     if (now >= end && !movement_->done()) time_out();
-    if (!some && now - moved >= kSpin) wait(end);
+    if (!some && now - moved >= spin_) wait(end);
   }
 }
 

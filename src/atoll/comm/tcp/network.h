@@ -47,6 +47,7 @@ class TcpNetwork : public Network {
   std::unique_ptr<Rendezvous> rendezvous_;
   std::string failure_key_;  // at the rendezvous: the first thing that went wrong
   std::unique_ptr<Movement> movement_;
+  std::chrono::microseconds spin_{0};
   std::vector<pollfd> descriptors_;
   Clock::time_point looked_;         // for a failure
   std::mutex mutex_;                 // of the rendezvous: give_up() may be another thread's

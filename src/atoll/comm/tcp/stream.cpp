@@ -29,6 +29,7 @@ void Stream::push(Kind kind, const std::byte* data, std::size_t bytes, std::size
     first_ = 0;
   }
   queue_.push_back({{kMagic, kind, bytes}, data, bytes, tag});
+  queued_bytes_ += bytes;
 }
 
 bool Stream::flush(std::vector<Sent>& sent) {
@@ -67,6 +68,7 @@ void Stream::advance(std::size_t bytes, std::vector<Sent>& sent) {
   while (queued() > 0 && sent_ >= sizeof(Frame) + queue_[first_].bytes) {
     const Outbound& out = queue_[first_++];
     sent_ -= sizeof(Frame) + out.bytes;
+    queued_bytes_ -= out.bytes;
     sent.push_back({out.tag, out.bytes});
   }
 }

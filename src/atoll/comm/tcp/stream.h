@@ -51,6 +51,8 @@ class Stream {
   void push(Kind kind, const std::byte* data, std::size_t bytes, std::size_t tag);
   /// Frames that are not yet sent whole.
   std::size_t queued() const { return queue_.size() - first_; }
+  /// Bytes of those frames.
+  std::size_t queued_bytes() const { return queued_bytes_; }
   /// Hands over what the system takes now and adds to `sent`; whether it took anything.
   bool flush(std::vector<Sent>& sent);
   /// Why nothing can be sent any more; empty: it can. What the peer had sent before may be read.
@@ -89,6 +91,7 @@ class Stream {
   int peer_;
   std::vector<Outbound> queue_;  // from first_
   std::size_t first_ = 0;
+  std::size_t queued_bytes_ = 0;
   std::size_t sent_ = 0;  // bytes of the first one, head included
   std::string broken_;
 
