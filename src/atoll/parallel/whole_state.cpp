@@ -87,7 +87,9 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
   std::map<std::string, std::vector<optim::StateTensor>> vectors;
   for (const optim::StateTensor& piece : pieces) vectors[piece.name].push_back(piece);
   std::vector<std::byte> memory;
-  for (auto& [name, held] : vectors) {
+  for (auto& entry : vectors) {
+    const std::string& name = entry.first;
+    std::vector<optim::StateTensor>& held = entry.second;
     std::sort(held.begin(), held.end(),
               [](const auto& a, const auto& b) { return a.begin < b.begin; });
     for (std::size_t i = 0; i < layout.trained().size(); ++i) {
