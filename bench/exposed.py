@@ -3,8 +3,8 @@
 
     sudo bench/exposed.py [--mbit 100 200 400 800] [--rounds 7]
 
-Makes two network namespaces with a veth pair between them, lets tc's token bucket filter (tbf) limit
-each direction, and runs one rank of bench/ranks_bench in each, over TCP. Needs root, iproute2 and a
+Makes two network namespaces with a veth pair between them, lets tc's token bucket filter (tbf)
+limit each direction, and runs one rank of bench/ranks_bench in each, over TCP. Needs root, iproute2 and a
 build with Gloo; takes everything away again.
 """
 
@@ -61,7 +61,8 @@ def measure(args, link, port):
     ranks = [subprocess.Popen(
         ["ip", "netns", "exec", name, str(args.bench), "--rank", str(rank), "--ranks", "2",
          "--rendezvous", f"tcp://{HOSTS[0]}:{port}", "--rounds", str(args.rounds), *MODEL,
-         *args.settings], stdout=subprocess.PIPE, text=True) for rank, name in enumerate(link.names)]
+         *args.settings], stdout=subprocess.PIPE, text=True)
+        for rank, name in enumerate(link.names)]
     outputs = [rank.communicate()[0] for rank in ranks]
     if any(rank.returncode != 0 for rank in ranks):
         raise SystemExit("a rank failed")

@@ -5,8 +5,8 @@
     bench/ranks_bench.py memory
 
 scaling: two ranks of one thread each, by each backend, beside two runs of one rank that train side
-by side without knowing of each other: the same work on the same cores. Rounds are interleaved, and a
-ratio is always of two neighbours in time.
+by side without knowing of each other: the same work on the same cores. Rounds are interleaved, and
+a ratio is always of two neighbours in time.
 
 memory: VmHWM of each rank's process, after some steps of GPT-2 124M, beside what `atoll plan -n`
 prints; and with the checkpoint that ends a run.

@@ -1,5 +1,6 @@
-"""One rank of DeepSpeed with ZeRO 2; bench/peers/ranks.py starts two. Needs DeepSpeed, which installs
-without its compiled operations: DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed."""
+"""One rank of DeepSpeed with ZeRO 2; bench/peers/ranks.py starts two. Needs DeepSpeed, which
+installs without its compiled operations:
+DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed."""
 
 import deepspeed
 import torch

@@ -98,8 +98,9 @@ def compare(args, shape):
               f"{runs.describe(speeds[case], 0)} | | | {losses[case]:.6f} |")
     for peer, compiled in names:
         theirs, mine = speeds[peer, compiled], speeds[args.backend, PEERS[peer]]
+        ratios = [a / b for a, b in zip(mine, theirs)]
         print(f"| {peer}{', compiled' if compiled else ''} | {runs.describe(theirs, 0)} | "
-              f"{runs.describe(mine, 0)} | {runs.describe([a / b for a, b in zip(mine, theirs)])} | "
+              f"{runs.describe(mine, 0)} | {runs.describe(ratios)} | "
               f"{losses[peer, compiled]:.6f} |", flush=True)
 
 

@@ -1,5 +1,5 @@
-"""The two models that ranks are measured with, and the corpus, as files that atoll and Hugging Face's
-transformers both read. Needs nothing but Python and atoll."""
+"""The two models that ranks are measured with, and the corpus, as files that atoll and Hugging
+Face's transformers both read. Needs nothing but Python and atoll."""
 
 import dataclasses
 import json
