@@ -31,10 +31,11 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 TcpNetwork::TcpNetwork(const TcpOptions& tcp, double timeout_s)
     : rank_(tcp.rank), size_(tcp.size), timeout_s_(timeout_s) {
-  rendezvous_ = open_rendezvous(tcp.rendezvous, timeout_s);
-  const std::string gathering = gather(*rendezvous_, tcp.rank, tcp.size, tcp.generation, timeout_s);
+  const double patience = tcp.connect_timeout_s > 0 ? tcp.connect_timeout_s : timeout_s;
+  rendezvous_ = open_rendezvous(tcp.rendezvous, patience);
+  const std::string gathering = gather(*rendezvous_, tcp.rank, tcp.size, tcp.generation, patience);
   failure_key_ = gathering + "/failure";
-  Links links = connect_all(*rendezvous_, gathering, tcp, timeout_s);
+  Links links = connect_all(*rendezvous_, gathering, tcp, patience);
   // Whoever spins on a core that another rank of this host needs waits for itself.
   if (links.local_ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) spin_ = kSpin;
   movement_ = std::make_unique<Movement>(std::move(links.sockets), rank_);

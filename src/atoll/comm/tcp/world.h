@@ -20,14 +20,16 @@ struct TcpOptions {
   int generation = 0;
   /// Ranks of one host talk through windows of shared memory instead of TCP.
   bool shared_memory = true;
+  /// How long the ranks may take to come together; 0: as long as a collective.
+  double connect_timeout_s = 0;
 };
 
 /// A world over sockets of our own whose ranks come together at a rendezvous; all of them must call
 /// it. Bytes go from and to tensors in the thread that calls a collective, which waits for its
 /// peers busily for a moment, then asleep. Survivors of a failed World make another with a higher
 /// generation, and ranks and size as they now are. Throws Error(kUser) for options that make no
-/// sense or an address that cannot be used; PeerError naming the ranks that did not come within
-/// options.timeout_s, or that cannot be reached.
+/// sense or an address that cannot be used; PeerError naming the ranks that did not come in
+/// time, or that cannot be reached.
 std::unique_ptr<World> open_tcp(const TcpOptions& tcp, const WorldOptions& options);
 
 }  // namespace atl::comm
