@@ -23,6 +23,11 @@ class Generations {
   IslandEnd run(const std::vector<std::string>& hosts, const IslandOptions& options,
                 SignalTap& signals);
 
+  /// The call that it starts.
+  const TrainCall& call() const { return call_; }
+  /// Where ranks over gloo meet.
+  std::string rendezvous() const { return server_->address(); }
+
  private:
   std::string backend_;
   TrainCall call_;

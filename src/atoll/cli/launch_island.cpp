@@ -28,14 +28,14 @@ ChildOptions options_of(const Member& member) {
   switch (member.reach) {
     case Reach::kHere:
       return {.argv = member.argv,
-              .shows_output = first,
+              .shows_output = member.shows_output,
               .shows_errors = first,
               .has_report_pipe = true};
     case Reach::kSsh:
-      return {.argv = member.argv, .shows_output = first, .has_input = true};
+      return {.argv = member.argv, .shows_output = member.shows_output, .has_input = true};
     case Reach::kMpirun:
       // Asked politely, mpirun ends its ranks too.
-      return {.argv = member.argv, .shows_output = true, .death_signal = SIGTERM};
+      return {.argv = member.argv, .shows_output = member.shows_output, .death_signal = SIGTERM};
   }
   return {};
 }
@@ -53,7 +53,6 @@ class Island {
  public:
   Island(const std::vector<Member>& members, const IslandOptions& options, SignalTap& signals)
       : options_(options), signals_(signals), asks_at_(Clock::now() + options.ask_every) {
-    ranks_.reserve(members.size());
     for (const Member& member : members) ranks_.emplace_back(member);
   }
 
@@ -66,6 +65,7 @@ class Island {
         int status = 0;
         if (rank.child.running() && rank.child.reap(status)) note_end(rank, status);
       }
+      if (options_.keeper != nullptr && !is_over_) keep();
       keep_time();
     }
     return std::move(end_);
@@ -87,7 +87,8 @@ class Island {
       }
     }
     std::optional<Clock::time_point> due = kills_at_;
-    if (!due && options_.wants_to_stop && end_.stop_signal == 0) due = asks_at_;
+    const bool asks = options_.wants_to_stop || options_.keeper != nullptr;
+    if (!due && asks && end_.stop_signal == 0) due = asks_at_;
     int timeout_ms = -1;
     if (due) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - Clock::now());
@@ -124,14 +125,16 @@ class Island {
   void show(const Running& rank, std::string_view line) {
     // What a program says before it fails is told with its end.
     if (line.starts_with(kTold) || line.starts_with("ssh: ")) return;
-    if (rank.member.rank == 0) {
+    const int number = rank.member.rank;
+    const int now = options_.keeper == nullptr ? number : options_.keeper->rank_of(number);
+    if (now == 0) {
       fmt::print(stderr, "{}\n", line);
       return;
     }
     if (line.empty() || line.starts_with("info: ") || line.starts_with("debug: ")) return;
     constexpr std::size_t kRemembered = 1000;
     if (shown_.size() < kRemembered && !shown_.insert(std::string(line)).second) return;
-    fmt::print(stderr, "[rank {}] {}\n", rank.member.rank, line);
+    fmt::print(stderr, "[{}] {}\n", now < 0 ? "joining" : fmt::format("rank {}", now), line);
   }
 
   void note_end(Running& rank, int status) {
@@ -152,6 +155,7 @@ class Island {
       for (const Report& report : reported_) {
         if (report.rank == end.rank) end.report = report;
       }
+      if (options_.keeper != nullptr && is_survived(end)) return;
       end_.ranks.push_back(std::move(end));
     }
     if (failed(end_.ranks.back())) end_soon();
@@ -160,6 +164,30 @@ class Island {
   bool failed(const RankEnd& end) const {
     const bool stopped = end.exit_code == 128 + SIGINT || end.exit_code == 128 + SIGTERM;
     return end.signal != 0 ? end.signal != end_.stop_signal : end.exit_code != 0 && !stopped;
+  }
+
+  // Whether what is left of the island does not mind.
+  bool is_survived(const RankEnd& end) {
+    IslandKeeper& keeper = *options_.keeper;
+    const bool is_whole = !is_over_ && !kills_at_ && end_.stop_signal == 0 && end_.ranks.empty();
+    if (is_whole && failed(end) && keeper.goes_on_without(end, end_.step)) return true;
+    return keeper.rank_of(end.rank) < 0;
+  }
+
+  void keep() {
+    const auto is_rank = [this](const Running& rank) {
+      return rank.child.running() && options_.keeper->rank_of(rank.member.rank) >= 0;
+    };
+    if (std::none_of(ranks_.begin(), ranks_.end(), is_rank)) {
+      is_over_ = true;  // there is nothing left to join
+      for (Running& rank : ranks_) rank.child.kill();
+      return;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now < asks_at_) return;
+    asks_at_ = now + options_.ask_every;
+    if (kills_at_ || end_.stop_signal != 0 || !end_.ranks.empty()) return;
+    for (const Member& member : options_.keeper->joining(end_.step)) ranks_.emplace_back(member);
   }
 
   void end_soon() {
@@ -252,6 +280,7 @@ class Island {
   IslandEnd end_;
   std::optional<Clock::time_point> kills_at_;
   Clock::time_point asks_at_;
+  bool is_over_ = false;  // no rank runs any more
   bool killed_ = false;
   bool asked_mpirun_ = false;
 };

@@ -27,6 +27,21 @@ struct Member {
   Reach reach = Reach::kHere;
   std::string host;  ///< of kSsh
   std::vector<std::string> argv;
+  bool shows_output = false;  ///< its standard output is this process's
+};
+
+/// What is asked while an island runs whose ranks come and go. There, Member::rank is the number
+/// of a process, which stays the same while its rank does not.
+class IslandKeeper {
+ public:
+  virtual ~IslandKeeper() = default;
+  /// A process has failed: do the others go on without it? Asked until the answer is no. `step`:
+  /// the last that any has told of; -1: none.
+  virtual bool goes_on_without(const RankEnd& end, std::int64_t step) = 0;
+  /// Processes to start beside those that run. Asked every IslandOptions::ask_every.
+  virtual std::vector<Member> joining(std::int64_t step) = 0;
+  /// The rank that a process now is; -1: none, because it is still to join.
+  virtual int rank_of(int number) const = 0;
 };
 
 /// How an island is watched.
@@ -36,6 +51,8 @@ struct IslandOptions {
   /// Asked every `ask_every` while all is well: true stops the ranks after a checkpoint, as SIGTERM
   /// does. Empty: never.
   std::function<bool()> wants_to_stop;
+  /// Null: ranks do not change.
+  IslandKeeper* keeper = nullptr;
   std::chrono::milliseconds ask_every{1000};
 };
 
@@ -57,9 +74,9 @@ class SignalTap {
   sigset_t before_;
 };
 
-/// Starts the members and returns when all have ended. Rank 0 writes to this process's standard
-/// output; of the others, what they write to standard error comes with "[rank 2] " before it,
-/// without what merely informs, and each line once. SIGINT and SIGTERM are passed on. Throws
+/// Starts the members and returns when all have ended. Of ranks other than 0, what they write to
+/// standard error comes with "[rank 2] " before it, without what merely informs, and each line
+/// once. SIGINT and SIGTERM are passed on. Throws
 /// Error(kIo) when a process cannot be started; none is left then.
 IslandEnd run_island(const std::vector<Member>& members, const IslandOptions& options,
                      SignalTap& signals);

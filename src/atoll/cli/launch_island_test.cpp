@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "atoll/base/file.h"
 
@@ -23,7 +25,7 @@ using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
 Member shell(int rank, const std::string& script) {
-  return {.rank = rank, .argv = {"sh", "-c", script}};
+  return {.rank = rank, .argv = {"sh", "-c", script}, .shows_output = rank == 0};
 }
 
 IslandEnd run(const std::vector<Member>& members, const IslandOptions& options = {}) {
@@ -144,6 +146,57 @@ TEST(Island, DiesWithTheProcessThatStartedIt) {
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
   EXPECT_TRUE(gone_soon(rank));
+}
+
+// Goes on without those that are told, and starts one more.
+class Keeper final : public IslandKeeper {
+ public:
+  bool goes_on_without(const RankEnd& end, std::int64_t step) override {
+    lost.push_back(end.rank);
+    last_step = step;
+    if (goes_on) ranks.erase(end.rank);
+    return goes_on;
+  }
+  std::vector<Member> joining(std::int64_t) override { return std::exchange(joiners, {}); }
+  int rank_of(int number) const override { return ranks.count(number) > 0 ? number : -1; }
+
+  bool goes_on = true;
+  std::set<int> ranks = {0, 1, 2};
+  std::vector<Member> joiners;
+  std::vector<int> lost;
+  std::int64_t last_step = -1;
+};
+
+TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
+  Keeper keeper;
+  const IslandEnd end = run({shell(0, "sleep 0.3"), shell(1, "kill -9 $$"),
+                             shell(2, "printf '\\0362 step 7\\n' >&3; sleep 0.1; exit 1")},
+                            {.grace = milliseconds(0), .keeper = &keeper});
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(end.ranks.size(), 1U);
+  EXPECT_THAT(keeper.lost, ElementsAre(1, 2));
+  EXPECT_EQ(keeper.last_step, 7);
+}
+
+TEST(Island, EndsWithThoseItsKeeperDoesNotGiveUp) {
+  Keeper keeper;
+  keeper.goes_on = false;
+  const Verdict verdict =
+      judge(run({shell(0, "sleep 100"), shell(1, "sleep 100"), shell(2, "kill -9 $$")},
+                {.grace = milliseconds(50), .keeper = &keeper}));
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
+  EXPECT_THAT(keeper.lost, ElementsAre(2)) << "the others were ended";
+}
+
+TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {
+  Keeper keeper;
+  keeper.joiners = {shell(7, "sleep 100")};
+  const auto start = Clock::now();
+  const IslandEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
+                            {.keeper = &keeper, .ask_every = milliseconds(1)});
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(end.ranks.size(), 2U);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace

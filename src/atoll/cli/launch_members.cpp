@@ -20,6 +20,19 @@ std::vector<std::string> train_command_line(const TrainCall& call) {
   return argv;
 }
 
+// A process that runs `argv` on `host` (empty: here) and is watched from here.
+Member member_on(const std::string& host, std::vector<std::string> argv,
+                 const std::string& directory) {
+  const bool here = host.empty();
+  argv.push_back(fmt::format("--report-fd={}", here ? kReportFd : kStandardError));
+  if (here) return {.argv = std::move(argv)};
+  argv.emplace_back("--watch-input");  // sshd closes it when the connection ends
+  return {.reach = Reach::kSsh,
+          .host = host,
+          .argv = ssh_command(
+              host, "cd " + shell_command({directory}) + " && exec " + shell_command(argv))};
+}
+
 }  // namespace
 
 std::vector<std::string> place_ranks(const std::vector<Host>& hosts, int num_ranks,
@@ -46,26 +59,31 @@ TrainCall train_call(const std::string& recipe, const std::vector<std::string>& 
   return call;
 }
 
+Member elastic_member(const TrainCall& call, const std::string& host, const Admission& admission) {
+  std::vector<std::string> argv = train_command_line(call);
+  argv.insert(argv.end(),
+              {fmt::format("--member={}", admission.number), "--rendezvous=" + admission.rendezvous,
+               fmt::format("--generation={}", admission.generation)});
+  if (admission.joins) argv.emplace_back("--joins");
+  // Any of them may lead some day, and then writes to standard output.
+  Member member = member_on(host, std::move(argv), call.directory);
+  member.rank = admission.number;
+  member.shows_output = true;
+  return member;
+}
+
 std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::string>& hosts,
                                  const Meeting& meeting) {
   std::vector<Member> members;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    const bool here = hosts[rank].empty();
     std::vector<std::string> argv = train_command_line(call);
     argv.insert(
         argv.end(),
         {fmt::format("--rank={}", rank), fmt::format("--ranks={}", hosts.size()),
-         "--rendezvous=" + meeting.rendezvous, fmt::format("--generation={}", meeting.generation),
-         fmt::format("--report-fd={}", here ? kReportFd : kStandardError)});
-    Member member = {.rank = static_cast<int>(rank), .host = hosts[rank]};
-    if (here) {
-      member.argv = std::move(argv);
-    } else {
-      argv.emplace_back("--watch-input");  // sshd closes it when the connection ends
-      member.reach = Reach::kSsh;
-      member.argv = ssh_command(
-          hosts[rank], "cd " + shell_command({call.directory}) + " && exec " + shell_command(argv));
-    }
+         "--rendezvous=" + meeting.rendezvous, fmt::format("--generation={}", meeting.generation)});
+    Member member = member_on(hosts[rank], std::move(argv), call.directory);
+    member.rank = static_cast<int>(rank);
+    member.shows_output = rank == 0;
     members.push_back(std::move(member));
   }
   return members;
@@ -100,7 +118,10 @@ std::vector<Member> mpi_members(const TrainCall& call, const std::vector<std::st
   if (!elsewhere) options.hosts.clear();
   std::vector<std::string> argv = train_command_line(call);
   argv.insert(argv.end(), {"--backend=mpi", fmt::format("--report-fd={}", kStandardError)});
-  return {{.rank = 0, .reach = Reach::kMpirun, .argv = mpirun_command(options, argv)}};
+  return {{.rank = 0,
+           .reach = Reach::kMpirun,
+           .argv = mpirun_command(options, argv),
+           .shows_output = true}};
 }
 
 std::string shell_command(const std::vector<std::string>& words) {

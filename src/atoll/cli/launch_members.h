@@ -36,6 +36,17 @@ struct Meeting {
 std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::string>& hosts,
                                  const Meeting& meeting);
 
+/// What a rank whose island may change is told beside the call.
+struct Admission {
+  std::string rendezvous;
+  int number = 0;      ///< which process of the island it is
+  int generation = 0;  ///< of the first roll that it may be in
+  bool joins = false;  ///< the others train already
+};
+
+/// One such process, on `host` (empty: here).
+Member elastic_member(const TrainCall& call, const std::string& host, const Admission& admission);
+
 /// One mpirun for all ranks.
 std::vector<Member> mpi_members(const TrainCall& call, const std::vector<std::string>& hosts);
 

@@ -47,9 +47,45 @@ void Roster::lose(const Verdict& verdict) {
     if (rank < 0 || rank >= static_cast<int>(taken_.size())) continue;
     places_[taken_[static_cast<std::size_t>(rank)]].empty_until = generation_ + 2;
   }
-  for (const std::string& host : verdict.gone) {
-    if (std::find(gone_.begin(), gone_.end(), host) == gone_.end()) gone_.push_back(host);
+  for (const std::string& host : verdict.gone) lose_host(host);
+}
+
+void Roster::lose_host(const std::string& host) {
+  if (std::find(gone_.begin(), gone_.end(), host) == gone_.end()) gone_.push_back(host);
+}
+
+void Roster::trim(int num_ranks) {
+  taken_.resize(std::min(taken_.size(), static_cast<std::size_t>(num_ranks)));
+}
+
+void Roster::drop(int place, bool is_gone) {
+  if (place < 0 || place >= static_cast<int>(taken_.size())) return;
+  Place& dropped = places_[taken_[static_cast<std::size_t>(place)]];
+  dropped.empty_until = generation_ + 2;
+  if (is_gone) lose_host(dropped.host);
+  taken_.erase(taken_.begin() + place);
+}
+
+bool Roster::is_free(std::size_t place) const {
+  return is_there(places_[place]) && std::find(taken_.begin(), taken_.end(), place) == taken_.end();
+}
+
+int Roster::num_free() const {
+  int num_free = 0;
+  for (std::size_t place = 0; place < places_.size(); ++place) num_free += is_free(place) ? 1 : 0;
+  return std::clamp(num_free, 0, std::max(0, limits_.max_ranks - static_cast<int>(taken_.size())));
+}
+
+std::vector<std::string> Roster::grow(int most) {
+  std::vector<std::string> hosts;
+  const int count = std::min(most, num_free());
+  for (std::size_t i = 0; i < places_.size() && static_cast<int>(hosts.size()) < count; ++i) {
+    if (!is_free(i)) continue;
+    taken_.push_back(i);
+    places_[i].empty_until = 0;
+    hosts.push_back(places_[i].host);
   }
+  return hosts;
 }
 
 bool Roster::can_grow() const {

@@ -32,6 +32,16 @@ class Roster {
   std::vector<std::string> next();
   /// Marks what the generation that next() gave has lost.
   void lose(const Verdict& verdict);
+  /// Leaves the places after the first `num_ranks` of what next() gave.
+  void trim(int num_ranks);
+  /// The rank at `place` of what next() and grow() gave is gone, or never came, and the others go
+  /// on in place: those after it move down. `is_gone`: so is its host.
+  void drop(int place, bool is_gone);
+  /// Takes up to `most` more places, after the others, which need not have been empty for a
+  /// generation; returns their hosts.
+  std::vector<std::string> grow(int most);
+  /// How many places grow() would find, up to max_ranks.
+  int num_free() const;
   /// Whether a generation that began now would have more ranks than the present one.
   bool can_grow() const;
   /// The hosts that are gone.
@@ -48,6 +58,8 @@ class Roster {
     bool removed = false;  // no longer in the hostfile
   };
   bool is_there(const Place& place) const;
+  bool is_free(std::size_t place) const;
+  void lose_host(const std::string& host);
 
   ElasticLimits limits_;
   std::vector<Place> places_;

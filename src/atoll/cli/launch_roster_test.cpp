@@ -121,5 +121,37 @@ TEST(ShellCommand, OddWordsAreQuoted) {
             R"(a 'b c' '' 'it'\''s' '$x' --k=v)");
 }
 
+TEST(Roster, InPlaceALostRankIsReplacedAtOnceAndAtARestartOneLater) {
+  Roster roster(kTwo, {.min_ranks = 1, .max_ranks = 4});
+  roster.next();
+  roster.drop(1, /*is_gone=*/false);  // of a
+  EXPECT_EQ(roster.num_free(), 1);
+  EXPECT_THAT(roster.grow(5), ElementsAre("a"));
+  EXPECT_EQ(roster.num_free(), 0);
+  roster.drop(1, /*is_gone=*/false);  // of b, which has moved down
+  EXPECT_THAT(roster.next(), ElementsAre("a", "a", "b"));
+  EXPECT_THAT(roster.next(), SizeIs(4));
+}
+
+TEST(Roster, InPlaceAHostThatIsGoneIsNotTakenUntilItReturns) {
+  Roster roster(kTwo, {.min_ranks = 1, .max_ranks = 4});
+  roster.next();
+  roster.drop(3, /*is_gone=*/true);
+  roster.drop(2, /*is_gone=*/true);
+  EXPECT_THAT(roster.gone(), ElementsAre("b"));
+  EXPECT_THAT(roster.grow(4), IsEmpty());
+  roster.return_hosts({"b"});
+  EXPECT_THAT(roster.grow(1), ElementsAre("b"));
+}
+
+TEST(Roster, InPlaceItGrowsToTheMostAndToWhatWasLeftOut) {
+  Roster roster(kHere, {.min_ranks = 1, .max_ranks = 3});
+  roster.next();
+  roster.trim(2);
+  EXPECT_EQ(roster.num_free(), 1);
+  roster.update({{.name = "", .slots = 9}});
+  EXPECT_THAT(roster.grow(9), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace atl::cli

@@ -71,6 +71,20 @@ std::vector<std::string> broadcast_lines(comm::World& world,
 
 }  // namespace
 
+int run_watched(const MemberOptions& options, int rank,
+                const std::function<int(Reporter& reporter)>& body) {
+  if (options.watches_input) obey_input();
+  if (rank > 0) log::set_level(log::Level::kWarning);
+  Reporter reporter(options.report_fd, rank);
+  reporter.begin();
+  try {
+    return body(reporter);
+  } catch (const std::exception& error) {
+    if (!reporter.enabled()) throw;
+    return reporter.error(error);
+  }
+}
+
 int run_member(const RankPlan& plan, const MemberOptions& options,
                const comm::WorldOptions& world_options,
                const std::function<int(comm::World& world, Reporter& reporter)>& body) {
@@ -107,23 +121,31 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
   }
 }
 
-void agree_on_settings(comm::World& world, const std::string& version, const Settings& settings) {
-  // Lines in the order of registration: those of ranks of one version match one to one.
-  std::vector<std::string> mine = {"the version = " + version};
+std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings) {
+  std::vector<std::string> lines = {"the version = " + version};
   for (const auto& [key, value] : settings.key_values()) {
     const bool is_of_host = key.starts_with("device.") || key == "data.cache_dir";
-    if (!is_of_host) mine.push_back(key + " = " + value);
+    if (!is_of_host) lines.push_back(key + " = " + value);
   }
+  return lines;
+}
+
+void check_agreement(const std::vector<std::string>& mine, const std::vector<std::string>& first,
+                     const std::string& who) {
+  const auto [here, there] = std::mismatch(mine.begin(), mine.end(), first.begin(), first.end());
+  if (here == mine.end() && there == first.end()) return;
+  throw user_error(
+      "{} has `{}` and rank 0 has `{}`; start all ranks with the same program and settings", who,
+      here == mine.end() ? "nothing more" : *here, there == first.end() ? "nothing more" : *there);
+}
+
+void agree_on(comm::World& world, const std::vector<std::string>& mine) {
   const std::vector<std::string> first = broadcast_lines(world, mine);
-  world.agree([&] {
-    const auto [here, there] = std::mismatch(mine.begin(), mine.end(), first.begin(), first.end());
-    if (here == mine.end() && there == first.end()) return;
-    throw user_error(
-        "rank {} has `{}` and rank 0 has `{}`; start all ranks with the same program "
-        "and settings",
-        world.rank(), here == mine.end() ? "nothing more" : *here,
-        there == first.end() ? "nothing more" : *there);
-  });
+  world.agree([&] { check_agreement(mine, first, fmt::format("rank {}", world.rank())); });
+}
+
+void agree_on_settings(comm::World& world, const std::string& version, const Settings& settings) {
+  agree_on(world, agreement_lines(version, settings));
 }
 
 int fair_threads(comm::World& world) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "atoll/base/settings.h"
 #include "atoll/cli/launch_report.h"
@@ -17,7 +18,14 @@ struct MemberOptions {
   int report_fd = -1;          ///< where it reports; -1: nobody listens, so it prints its errors
   bool watches_input = false;  ///< it obeys, and lives as long as, its standard input
   int generation = 0;          ///< how often the ranks have been started before
+  int number = -1;             ///< of a rank under `atoll launch` that may outlive others; -1: none
+  bool joins = false;          ///< such a one that comes while the others train
 };
+
+/// Runs `body` as a process that somebody has started as rank `rank`, and returns its exit code. An
+/// error is told to whoever listens, or thrown when nobody does.
+int run_watched(const MemberOptions& options, int rank,
+                const std::function<int(Reporter& reporter)>& body);
 
 /// Opens the world of `plan` (Role::kMember), calls `body` and returns what that returns. An error
 /// is told once: by the rank that World::agree() chose, to whoever listens or by throwing it; the
@@ -26,9 +34,18 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
                const comm::WorldOptions& world_options,
                const std::function<int(comm::World& world, Reporter& reporter)>& body);
 
-/// Throws Error(kUser), told once, unless all ranks have the same version and settings; where they
-/// differ it names a key, both values and both ranks. What may differ from host to host is left
-/// out: device.* and data.cache_dir. Every rank must call it.
+/// What all ranks of a run must have in common, a line each: version and settings, without what may
+/// differ from host to host (device.*, data.cache_dir). Those of one version match one to one.
+std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings);
+
+/// Throws Error(kUser) that names the first line in which `who` differs from rank 0.
+void check_agreement(const std::vector<std::string>& mine, const std::vector<std::string>& first,
+                     const std::string& who);
+
+/// check_agreement() on every rank; what it throws is told once. Every rank must call it.
+void agree_on(comm::World& world, const std::vector<std::string>& mine);
+
+/// agree_on() version and settings.
 void agree_on_settings(comm::World& world, const std::string& version, const Settings& settings);
 
 /// How many threads this rank may use when the ranks that share its CPUs share them evenly. Ranks

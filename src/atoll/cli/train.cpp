@@ -7,6 +7,7 @@
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/launch_generation.h"
+#include "atoll/cli/launch_membership.h"
 #include "atoll/cli/ranks_member.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/comm/flight_record.h"
@@ -25,29 +26,37 @@ struct Options {
   MemberOptions member;
 };
 
-int train_with(const Recipe& recipe, comm::World& world, Reporter& reporter) {
-  train::TrainConfig config = recipe.config();
-  if (config.device.threads == 0) config.device.threads = fair_threads(world);
-  train::Trainer trainer(config, recipe.settings(), world);
+// Trains to the end, or to a signal; returns the exit code.
+int run_trainer(const Recipe& recipe, train::Trainer& trainer, Reporter& reporter) {
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
-  if (recipe.config().log.tensorboard && world.rank() == 0) {
+  const auto lead = [&] {
+    if (!recipe.config().log.tensorboard) return;
     const std::int64_t first = trainer.first_step();
     tensorboard =
         std::make_unique<watch::TensorBoardSink>(recipe.config().run.dir, first == 0 ? -1 : first);
     trainer.add_sink(*tensorboard);
-  }
+  };
+  if (trainer.is_lead()) lead();
+  trainer.on_lead(lead);
   const train::TrainOutcome outcome = trainer.run();
   if (outcome.signal == 0) {
-    if (world.rank() == 0) log::info("finished; the model is in {}", outcome.checkpoint.string());
+    if (trainer.is_lead()) log::info("finished; the model is in {}", outcome.checkpoint.string());
     return 0;
   }
-  if (world.rank() == 0) {
+  if (trainer.is_lead()) {
     log::info("stopped by {} after step {} and saved {}; the same command goes on from there",
               outcome.signal == SIGINT ? "Ctrl-C" : "SIGTERM", outcome.step,
               outcome.checkpoint.string());
   }
   return 128 + outcome.signal;  // what a shell reports of a process that the signal ended
+}
+
+int train_with(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+  train::TrainConfig config = recipe.config();
+  if (config.device.threads == 0) config.device.threads = fair_threads(world);
+  train::Trainer trainer(config, recipe.settings(), world);
+  return run_trainer(recipe, trainer, reporter);
 }
 
 // Trains as one rank of `world`; returns the exit code.
@@ -109,7 +118,23 @@ int run_as_member(const RankPlan& plan, const Options& options, const Invocation
                     });
 }
 
+// A rank under `atoll launch` that goes on when it loses others.
+int run_as_survivor(const Options& options, const Invocation& invocation) {
+  return run_watched(options.member, options.member.number, [&](Reporter& reporter) {
+    const Recipe recipe(options.recipe, invocation.overrides);
+    LaunchMembership membership({.rendezvous = options.ranks.rendezvous,
+                                 .number = options.member.number,
+                                 .generation = options.member.generation,
+                                 .joins = options.member.joins,
+                                 .agreement = agreement_lines(ATOLL_VERSION, recipe.settings())},
+                                world_options(recipe.config()));
+    train::Trainer trainer(recipe.config(), recipe.settings(), membership);
+    return run_trainer(recipe, trainer, reporter);
+  });
+}
+
 int run(const Options& options, const Invocation& invocation) {
+  if (options.member.number >= 0) return run_as_survivor(options, invocation);
   const RankPlan plan = plan_ranks(options.ranks, rank_environment());
   if (plan.role == Role::kParent) return run_parent(plan, options, invocation);
   if (plan.role == Role::kMember) return run_as_member(plan, options, invocation);
@@ -141,6 +166,8 @@ Action add(CLI::App& app) {
                  "Where they meet: tcp://HOST:PORT or file:///DIRECTORY");
   add_hidden(app, "--report-fd", options->member.report_fd);
   add_hidden(app, "--generation", options->member.generation);
+  add_hidden(app, "--member", options->member.number);
+  app.add_flag("--joins", options->member.joins)->group("");
   app.add_flag("--watch-input", options->member.watches_input)->group("");
   return [options](Invocation invocation) {
     if (!options->trace.empty()) invocation.overrides.push_back("--log.trace=" + options->trace);

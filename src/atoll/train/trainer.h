@@ -89,6 +89,7 @@ class Trainer {
   void begin();
   void open_log();
   std::vector<Hello> enter_world();
+  std::vector<Hello> enter_next_world();
   void regroup(const std::string& why);
   void agree_on_step(const std::vector<Hello>& hellos);
   void take_over(const std::vector<Hello>& hellos);

@@ -82,6 +82,21 @@ std::vector<Trainer::Hello> Trainer::enter_world() {
   return all;
 }
 
+// As often as it takes: another rank may be lost before all have met.
+std::vector<Trainer::Hello> Trainer::enter_next_world() {
+  for (;;) {
+    ranks_.reset();
+    own_world_.reset();
+    own_world_ = membership_->next();
+    world_ = own_world_.get();
+    try {
+      return enter_world();
+    } catch (const comm::PeerError& error) {
+      world_->abort(error.what());
+    }
+  }
+}
+
 void Trainer::regroup(const std::string& why) {
   const auto start = std::chrono::steady_clock::now();
   const int before = ranks_->size();
@@ -93,12 +108,14 @@ void Trainer::regroup(const std::string& why) {
   saving_.reset();  // the next one that is due takes its place
   loader_.reset();
   trace_.reset();  // it begins again with the new ranks
-  ranks_.reset();
-  own_world_.reset();
-  own_world_ = membership_->next();
-  world_ = own_world_.get();
-  const std::vector<Hello> hellos = enter_world();
-  take_over(hellos);
+  const std::vector<Hello> hellos = enter_next_world();
+  try {
+    take_over(hellos);
+  } catch (const comm::PeerError& error) {
+    // What ranks held is half shared out, and not to be had a second time.
+    throw make_error(ErrorKind::kPeer, "another rank was lost while the ranks regrouped: {}",
+                     error.what());
+  }
   change_wanted_ = false;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (!ranks_->is_lead()) return;
@@ -144,6 +161,7 @@ void Trainer::take_over(const std::vector<Hello>& hellos) {
   state_.reset();
   if (!config_.model.from.empty()) base_ = find_model(config_.model.from);
   open_state(*corpus_);
+  waited_before_ = 0;  // the new store counts from here
   if (config_.lora.rank > 0) load_base();
 
   parallel::ParamStore& store = state_->store();

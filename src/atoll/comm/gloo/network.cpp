@@ -51,15 +51,16 @@ std::string host_name() {
 
 GlooNetwork::GlooNetwork(const GlooOptions& gloo, double timeout_s)
     : rank_(gloo.rank), size_(gloo.size), timeout_s_(timeout_s) {
-  rendezvous_ = open_rendezvous(gloo.rendezvous, timeout_s);
+  const double patience = gloo.connect_timeout_s > 0 ? gloo.connect_timeout_s : timeout_s;
+  rendezvous_ = open_rendezvous(gloo.rendezvous, patience);
   const std::string gathering =
-      gather(*rendezvous_, gloo.rank, gloo.size, gloo.generation, timeout_s);
+      gather(*rendezvous_, gloo.rank, gloo.size, gloo.generation, patience);
   failure_key_ = gathering + "/failure";
-  connect(gloo, gathering);
+  connect(gloo, gathering, patience);
   ticker_ = std::thread([this] { tick(); });
 }
 
-void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering) {
+void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering, double patience) {
   ::gloo::transport::tcp::attr attr;
   attr.iface = gloo.interface;
   attr.hostname = gloo.address;
@@ -79,8 +80,8 @@ void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering)
   const std::vector<int> before = open_descriptors();
   try {
     context_ = std::make_unique<::gloo::rendezvous::Context>(rank_, size_);
-    context_->setTimeout(milliseconds(timeout_s_));
-    Store store(*rendezvous_, gathering, timeout_s_);
+    context_->setTimeout(milliseconds(patience));
+    Store store(*rendezvous_, gathering, patience);
     context_->connectFullMesh(store, device);
   } catch (const Error&) {
     throw;

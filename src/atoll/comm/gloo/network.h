@@ -47,7 +47,7 @@ class GlooNetwork : public Network {
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
   };
 
-  void connect(const GlooOptions& gloo, const std::string& gathering);
+  void connect(const GlooOptions& gloo, const std::string& gathering, double patience);
   void add(bool sends, int peer, void* data, std::size_t bytes, std::uint64_t slot);
   void add_sizes(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
   void compare_sizes();

@@ -21,6 +21,8 @@ struct GlooOptions {
   int generation = 0;
   /// Ranks of one host talk through windows of shared memory instead of TCP.
   bool shared_memory = true;
+  /// How long the ranks may take to come together; 0: as long as a collective.
+  double connect_timeout_s = 0;
 };
 
 /// Whether this binary was built with Gloo.
@@ -29,7 +31,7 @@ bool has_gloo();
 /// A world over TCP whose ranks come together at a rendezvous; all of them must call it. Survivors
 /// of a failed World make another with a higher generation, and ranks and size as they now are.
 /// Throws Error(kUser) for options that make no sense, an address that cannot be used or a binary
-/// without Gloo; PeerError naming the ranks that did not come within options.timeout_s.
+/// without Gloo; PeerError naming the ranks that did not come in time.
 std::unique_ptr<World> open_gloo(const GlooOptions& gloo, const WorldOptions& options);
 
 }  // namespace atl::comm

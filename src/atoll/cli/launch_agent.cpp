@@ -1,0 +1,224 @@
+#include "atoll/cli/launch_agent.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "atoll/base/log.h"
+#include "atoll/train/options.h"
+
+namespace atl::cli {
+
+namespace {
+
+// How often ranks that are to join are asked whether they are ready.
+constexpr std::chrono::milliseconds kAskEvery{50};
+
+std::string count_ranks(int num_ranks) {
+  return num_ranks == 1 ? "1 rank" : fmt::format("{} ranks", num_ranks);
+}
+
+// Over MPI a lost rank ends the others; and state that only the lost one had is in the checkpoint
+// alone.
+bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
+  return options.backend == "gloo" && (config.launch.replicate || config.dp.zero == 0);
+}
+
+}  // namespace
+
+std::vector<Host> read_hosts(const LaunchOptions& options) {
+  if (options.hostfile.empty()) return {{.name = "", .slots = options.limits.max_ranks}};
+  std::vector<Host> hosts = read_hostfile(options.hostfile);
+  for (Host& host : hosts) {
+    if (is_this_host(host.name)) host.name.clear();
+  }
+  return hosts;
+}
+
+Agent::Agent(const LaunchOptions& options, const train::TrainConfig& config,
+             const std::vector<Host>& hosts, Generations& generations)
+    : options_(options),
+      config_(config),
+      roster_(hosts, options.limits),
+      generations_(generations) {
+  if (regroups_in_place(options, config)) roll_.emplace(generations.rendezvous());
+}
+
+int Agent::run(SignalTap& signals) {
+  std::optional<Verdict> before;  // how the last island failed
+  for (;;) {
+    std::vector<std::string> hosts = roster_.next();
+    if (hosts.empty()) {
+      throw make_error(ErrorKind::kPeer, "{}; fewer than --min-ranks={} are left",
+                       before ? before->cause : "places for ranks are gone",
+                       options_.limits.min_ranks);
+    }
+    const int num_ranks = fitting(static_cast<int>(hosts.size()));
+    hosts.resize(static_cast<std::size_t>(num_ranks));
+    roster_.trim(num_ranks);
+    if (before) announce(*before, "from the newest checkpoint", num_ranks);
+    lost_at_step_ = -1;
+    const IslandEnd end = run_island_of(hosts, signals);
+    Verdict verdict = judge(end);
+    before.reset();
+    // That nobody holds what was lost follows from a loss that was counted when it happened.
+    const int more = is_new_loss(end.step) ? 1 : 0;
+    if (verdict.kind == Verdict::Kind::kStopped && end.was_wanted) {
+      log::info("starting again from the checkpoint with more ranks");
+    } else if (verdict.kind == Verdict::Kind::kFailed &&
+               restarts_ + more <= options_.limits.max_restarts) {
+      restarts_ += more;
+      roster_.lose(verdict);
+      before = std::move(verdict);
+    } else {
+      return give_up(verdict);
+    }
+    look_at_hostfile();
+  }
+}
+
+// The most of `num_ranks` that the settings allow: dp.shard must divide them, for one.
+int Agent::fitting(int num_ranks) const {
+  for (int fewer = num_ranks;; --fewer) {
+    try {
+      train::data_parallel_options(config_, fewer, 0);
+      return fewer;
+    } catch (const Error&) {
+      if (fewer == options_.limits.min_ranks) throw;
+    }
+  }
+}
+
+bool Agent::fits(int num_ranks) const {
+  try {
+    train::data_parallel_options(config_, num_ranks, 0);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A loss before the ranks have taken the step that follows the one before belongs to that one. The
+// step that was under way may be told of in between.
+bool Agent::is_new_loss(std::int64_t step) const {
+  return lost_at_step_ < 0 || step > lost_at_step_ + 1;
+}
+
+IslandEnd Agent::run_island_of(const std::vector<std::string>& hosts, SignalTap& signals) {
+  grows_at_ = Clock::now() + regrow_after();
+  if (roll_) return run_in_place(hosts, signals);
+  IslandOptions watch;
+  if (options_.regrow_after_s > 0) watch.wants_to_stop = [this] { return wants_to_grow(); };
+  return generations_.run(hosts, watch, signals);
+}
+
+IslandEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
+  roll_->begin(hosts);
+  std::vector<Member> members;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    members.push_back(elastic_member(generations_.call(), hosts[rank],
+                                     {.rendezvous = generations_.rendezvous(),
+                                      .number = static_cast<int>(rank),
+                                      .generation = roll_->generation()}));
+  }
+  IslandEnd end = run_island(members, {.keeper = this, .ask_every = kAskEvery}, signals);
+  for (RankEnd& rank : end.ranks) rank.rank = roll_->rank_of(rank.rank);
+  return end;
+}
+
+// Asked when a process has failed. Those of the last list stay in their places when it says no.
+bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
+  RankEnd known = end;
+  known.rank = roll_->rank_of(end.rank);
+  const Verdict verdict = judge({.ranks = {known}, .step = step});
+  if (known.rank < 0) {
+    log::warning("a rank that was to join did not ({}); going on without it",
+                 end.report ? end.report->error : fmt::format("pid {}", end.pid));
+  } else {
+    // A rank with an error of its own has mostly met what all of them meet.
+    const bool is_lost = !verdict.lost.empty();
+    const int left = roll_->num_ranks() - 1;
+    const int more = is_new_loss(step) ? 1 : 0;
+    if (!is_lost || step < 0 || left < options_.limits.min_ranks || !fits(left) ||
+        restarts_ + more > options_.limits.max_restarts) {
+      roll_->dissolve();
+      return false;
+    }
+    restarts_ += more;
+    lost_at_step_ = step;
+    announce(verdict, "in place", left);
+  }
+  roster_.drop(roll_->place_of(end.rank), !verdict.gone.empty());
+  roll_->remove(end.rank);
+  grows_at_ = Clock::now() + regrow_after();
+  return true;
+}
+
+// Asked while ranks train, so it must not wait.
+std::vector<Member> Agent::joining(std::int64_t step) {
+  roll_->admit();
+  if (options_.regrow_after_s <= 0 || step < 0 || !looks_for_room()) return {};
+  return grow();
+}
+
+std::vector<Member> Agent::grow() {
+  const int present = roll_->num_processes();
+  int wanted = present + roster_.num_free();
+  while (wanted > present && !fits(wanted)) --wanted;
+  std::vector<Member> members;
+  for (const std::string& host : roster_.grow(wanted - present)) {
+    members.push_back(elastic_member(generations_.call(), host,
+                                     {.rendezvous = generations_.rendezvous(),
+                                      .number = roll_->expect(host),
+                                      .generation = roll_->generation() + 1,
+                                      .joins = true}));
+  }
+  if (!members.empty()) {
+    log::info("starting {} to join the {} that train",
+              count_ranks(static_cast<int>(members.size())), roll_->num_ranks());
+  }
+  return members;
+}
+
+void Agent::announce(const Verdict& verdict, const std::string& from, int num_ranks) const {
+  log::warning("{}; going on {} with {} (restart {} of {})", verdict.cause, from,
+               count_ranks(num_ranks), restarts_, options_.limits.max_restarts);
+}
+
+int Agent::give_up(Verdict verdict) const {
+  if (verdict.kind == Verdict::Kind::kFailed && options_.limits.max_restarts > 0) {
+    verdict.cause +=
+        fmt::format("; all restarts are used up (--max-restarts={})", options_.limits.max_restarts);
+  }
+  return finish(verdict);
+}
+
+Agent::Clock::duration Agent::regrow_after() const {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(options_.regrow_after_s));
+}
+
+// Whether it is time to. Hosts are called in the background.
+bool Agent::looks_for_room() {
+  if (probe_.done()) roster_.return_hosts(probe_.take());
+  if (Clock::now() < grows_at_) return false;
+  grows_at_ = Clock::now() + regrow_after();
+  look_at_hostfile();
+  if (!roster_.gone().empty()) probe_.start(roster_.gone());
+  return true;
+}
+
+bool Agent::wants_to_grow() {
+  return looks_for_room() && roster_.can_grow();
+}
+
+// A file that is being edited may be damaged for a moment; the places stay as they were then.
+void Agent::look_at_hostfile() {
+  if (options_.hostfile.empty()) return;
+  try {
+    roster_.update(read_hosts(options_));
+  } catch (const Error& error) {
+    log::warning("{}; going on with the hosts as they were", error.what());
+  }
+}
+
+}  // namespace atl::cli
