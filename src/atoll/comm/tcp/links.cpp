@@ -31,8 +31,9 @@ using rendezvous::Socket;
 // How long a stranger may take to say who it is, and how many may be silent at a time.
 constexpr auto kHelloTime = std::chrono::seconds(5);
 constexpr std::size_t kMostStrangers = 256;
-// Between two hosts the system sizes the buffers by what the way between them holds.
-constexpr int kLoopbackBuffer = 1 << 20;
+// On busy cores a rank goes on with what lies in the buffers while its peer waits for its turn.
+// Between two hosts the system sizes them by what the way between them holds.
+constexpr int kLoopbackBuffer = 4 << 20;
 
 /// What both ends of a connection say first.
 struct Hello {
@@ -95,7 +96,6 @@ void tune(const Socket& socket, bool within_host) {
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (!within_host) return;
-  // What is in flight should stay in the cache.
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
 }
