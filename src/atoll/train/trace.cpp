@@ -71,11 +71,12 @@ Trace::Trace(comm::World& world, TrainState& state, fs::path file)
     // Now rather than when the steps have been taken: a file that is never committed.
     if (world.rank() == 0) AtomicFile probe(file_);
   });
-  clock_ = clock_offset(world, [] { return Clock::now(); });
-  world.all().barrier();
-  std::int64_t origin = count_of(Clock::now());
-  world.all().broadcast(view(origin), 0);
-  origin_ = Clock::time_point(nanoseconds(origin) - clock_.ahead);
+  // Rank 0's clock is the time since the trace began there, so the offset is the origin too.
+  origin_ = Clock::now();
+  const Clock::duration zero =
+      world.rank() == 0 ? origin_.time_since_epoch() : Clock::duration::zero();
+  clock_ = clock_offset(world, [zero] { return Clock::now() - zero; });
+  if (world.rank() != 0) origin_ = Clock::time_point(-clock_.ahead);
   world.listen([this](const comm::RecordedCall& one) { call(one); });
   state.runner().listen([this](const parallel::PassEvent& event) { pass(event); });
 }

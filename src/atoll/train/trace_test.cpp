@@ -1,5 +1,6 @@
 #include "atoll/train/trace.h"
 
+#include <atomic>
 #include <latch>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -140,10 +141,16 @@ TEST_F(TraceOfARun, ChangesNoBit) {
 }
 
 TEST_F(TraceOfARun, ThatCannotBeWrittenIsToldBeforeItBegins) {
-  const std::string message =
-      error_of([&] { run_ranks(2, {"--log.trace=" + (root_ / "no/such/trace.json").string()}); },
-               ErrorKind::kUser);
-  EXPECT_THAT(message, HasSubstr("no/such/trace.json"));
+  std::atomic<int> refused = 0, reports = 0;
+  run_ranks(3, {"--train.batch_size=6", "--log.trace=" + (root_ / "no/such/trace.json").string()},
+            [&](comm::World& world, Trainer& trainer) {
+              const auto run = [&] { trainer.run(); };
+              EXPECT_THAT(error_of(run, ErrorKind::kUser), HasSubstr("no/such/trace.json"));
+              ++refused;
+              reports += world.reports() ? 1 : 0;
+            });
+  EXPECT_EQ(refused, 3) << "on every rank";
+  EXPECT_EQ(reports, 1) << "told once";
 }
 
 TEST_F(TraceOfARun, ARankThatHangsIsNamedAndTheLastCallsAreKept) {
