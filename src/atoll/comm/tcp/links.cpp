@@ -31,9 +31,10 @@ using rendezvous::Socket;
 // How long a stranger may take to say who it is, and how many may be silent at a time.
 constexpr auto kHelloTime = std::chrono::seconds(5);
 constexpr std::size_t kMostStrangers = 256;
-// On busy cores a rank goes on with what lies in the buffers while its peer waits for its turn.
-// Between two hosts the system sizes them by what the way between them holds.
-constexpr int kLoopbackBuffer = 4 << 20;
+// On busy cores a rank goes on with what lies in the buffers while its peer waits for its turn; of
+// all connections together more than this would leave the cache. Between two hosts the system
+// sizes them by what the way between them holds.
+constexpr int kLoopbackBuffers = 4 << 20, kLeastBuffer = 256 << 10;
 
 /// What both ends of a connection say first.
 struct Hello {
@@ -92,12 +93,13 @@ void set_congestion(const Socket& socket, const std::string& name) {
 // ever, whatever it is told later, so this is said before.
 constexpr char kWithinHost[] = "reno";
 
-void tune(const Socket& socket, bool within_host) {
+void tune(const Socket& socket, bool within_host, int num_peers) {
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (!within_host) return;
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &kLoopbackBuffer, sizeof(kLoopbackBuffer));
+  const int bytes = std::max(kLoopbackBuffers / num_peers, kLeastBuffer);
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 }
 
 /// The errno that one try ends with, 0 when connected.
@@ -198,7 +200,7 @@ class Linking {
   }
 
   void prepare(const Socket& socket, bool within_host) {
-    tune(socket, within_host);
+    tune(socket, within_host, tcp_.size - 1);
     local_ranks_ += within_host ? 1 : 0;
   }
 
