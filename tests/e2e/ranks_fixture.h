@@ -15,6 +15,7 @@
 
 #include "atoll/base/hash.h"
 #include "atoll/ckpt/safetensors.h"
+#include "atoll/metrics/jsonl_sink.h"
 #include "train_fixture.h"
 
 namespace atl::e2e {
@@ -74,12 +75,14 @@ class Ranks : public Train {
     }
     return found;
   }
-  /// The process that is this rank; 0: there is none.
+  /// The process that was started as this rank; 0: there is none.
   pid_t process_of(int rank) const {
     for (const pid_t pid : processes()) {
       const std::string words = command_line(pid);
       if (words.find("atoll train") == words.npos || words.find("ssh ") == 0) continue;
-      if (words.find(fmt::format("--rank={} ", rank)) != words.npos) return pid;
+      for (const char* flag : {"--rank", "--member"}) {
+        if (words.find(fmt::format("{}={} ", flag, rank)) != words.npos) return pid;
+      }
       std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
       const std::string environment{std::istreambuf_iterator<char>(file), {}};
       if (environment.find(fmt::format("OMPI_COMM_WORLD_RANK={}", rank) + '\0') !=
@@ -88,6 +91,50 @@ class Ranks : public Train {
       }
     }
     return 0;
+  }
+};
+
+/// What an exact run is called with that any number of ranks up to eight can train, to the same
+/// bits.
+inline std::vector<std::string> exact(std::vector<std::string> more, int steps = 300) {
+  more.insert(more.end(), {"--train.exact=true", "--train.batch_size=8", "--train.micro_batch=1",
+                           "--log.every=1", "--log.tensorboard=false", "--optim.lr=0.003",
+                           "--checkpoint.every=20", fmt::format("--train.steps={}", steps)});
+  return more;
+}
+constexpr int kEndless = 10000000;
+
+/// Runs under `atoll launch`, beside one that nothing disturbs.
+class Elastic : public Ranks {
+ protected:
+  /// Trains "whole" for so many steps.
+  void train_whole(int steps) const {
+    const Finished finished = run_ranks("whole", exact({}, steps));
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  /// The records of a run so far.
+  std::vector<metrics::Record> records(const std::string& name) const {
+    const auto log = root_.path / name / "metrics.jsonl";
+    if (!std::filesystem::exists(log)) return {};
+    return metrics::read_jsonl(log);
+  }
+  /// Waits until a run has taken so many steps; false after a minute.
+  bool took(const std::string& name, std::int64_t steps) const {
+    return soon([&] {
+      const auto so_far = records(name);
+      return !so_far.empty() && so_far.back().step >= steps;
+    });
+  }
+  /// Sends SIGKILL to the process that was started as this rank; 0: there is none.
+  pid_t kill_rank(int rank) const {
+    const pid_t victim = process_of(rank);
+    if (victim != 0) ::kill(victim, SIGKILL);
+    return victim;
+  }
+  /// How many kills at random moments there are to be.
+  static int num_kills() {
+    const char* wanted = std::getenv("ATOLL_TEST_KILLS");  // a hundred take some minutes
+    return wanted == nullptr ? 4 : std::atoi(wanted);
   }
 };
 

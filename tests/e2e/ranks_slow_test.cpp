@@ -7,50 +7,33 @@
 #include <random>
 #include <thread>
 
-#include "atoll/metrics/jsonl_sink.h"
 #include "ranks_fixture.h"
 
 namespace atl {
 namespace {
 
 using e2e::atoll;
+using e2e::Elastic;
 using e2e::error_line;
 using e2e::Finished;
 using e2e::Hosts;
+using e2e::kEndless;
 using e2e::Program;
 using e2e::Ranks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Any number of ranks up to eight has micro-batches, and none of them changes a bit.
-std::vector<std::string> exact(std::vector<std::string> more, int steps = 300) {
-  more.insert(more.end(), {"--train.exact=true", "--train.batch_size=8", "--train.micro_batch=1",
-                           "--log.every=1", "--log.tensorboard=false", "--optim.lr=0.003",
-                           "--checkpoint.every=20", fmt::format("--train.steps={}", steps)});
-  return more;
+// State that only one rank has, so that a lost one is made good by a checkpoint.
+std::vector<std::string> without_copies(std::vector<std::string> more, int steps = 300) {
+  more.insert(more.end(), {"--dp.zero=1", "--launch.replicate=false"});
+  return e2e::exact(std::move(more), steps);
 }
-constexpr int kEndless = 10000000;
-
-class Elastic : public Ranks {
- protected:
-  void SetUp() override {
-    Ranks::SetUp();
-    const Finished finished = run_ranks("whole", exact({"-n", "2"}));
-    ASSERT_EQ(finished.exit_code, 0) << finished.err;
-  }
-  bool took(const std::string& name, std::int64_t steps) const {
-    return soon([&] {
-      const auto log = root_.path / name / "metrics.jsonl";
-      if (!std::filesystem::exists(log)) return false;
-      const auto records = metrics::read_jsonl(log);
-      return !records.empty() && records.back().step >= steps;
-    });
-  }
-};
 
 TEST_F(Elastic, AKilledRankCostsNoBit) {
-  Program agent(launch("run", exact({"--min-ranks=2", "--max-ranks=3", "--max-restarts=3"})));
+  train_whole(300);
+  Program agent(
+      launch("run", without_copies({"--min-ranks=2", "--max-ranks=3", "--max-restarts=3"})));
   ASSERT_TRUE(took("run", 50));
   const pid_t victim = process_of(1);
   ASSERT_NE(victim, 0);
@@ -65,17 +48,15 @@ TEST_F(Elastic, AKilledRankCostsNoBit) {
 }
 
 TEST_F(Elastic, KillsAtAnyMomentCostNoBit) {
-  const char* wanted = std::getenv("ATOLL_TEST_KILLS");  // a hundred take some minutes
-  const int kills = wanted == nullptr ? 4 : std::atoi(wanted);
+  train_whole(300);
   std::mt19937 random(7);
-  for (int i = 0; i < kills; ++i) {
+  for (int i = 0; i < num_kills(); ++i) {
     const std::string name = fmt::format("run-{}", i);
-    Program agent(launch(name, exact({"--min-ranks=2", "--max-ranks=3"})));
+    Program agent(launch(name, without_copies({"--min-ranks=2", "--max-ranks=3"})));
     const auto moment = std::chrono::milliseconds(random() % 1500);
     const int rank = static_cast<int>(random() % 3);
     std::this_thread::sleep_for(moment);
-    const pid_t victim = process_of(rank);
-    if (victim != 0) ::kill(victim, SIGKILL);
+    kill_rank(rank);
     const Finished finished = agent.wait();
     EXPECT_EQ(finished.exit_code, 0) << moment.count() << " ms, rank " << rank << finished.err;
     EXPECT_EQ(weights(name, 300), weights("whole", 300));
@@ -84,7 +65,9 @@ TEST_F(Elastic, KillsAtAnyMomentCostNoBit) {
 }
 
 TEST_F(Elastic, LostRanksAreReplacedAtACheckpoint) {
-  Program agent(launch("run", exact({"--min-ranks=1", "--max-ranks=2", "--regrow-after=0.5"})));
+  train_whole(300);
+  Program agent(
+      launch("run", without_copies({"--min-ranks=1", "--max-ranks=2", "--regrow-after=0.5"})));
   ASSERT_TRUE(took("run", 30));
   ::kill(process_of(0), SIGKILL);
   const Finished finished = agent.wait();
@@ -95,7 +78,7 @@ TEST_F(Elastic, LostRanksAreReplacedAtACheckpoint) {
 }
 
 TEST_F(Elastic, WhatKeepsFailingEnds) {
-  Program agent(launch("run", exact({"--max-ranks=2", "--max-restarts=1"}, kEndless)));
+  Program agent(launch("run", without_copies({"--max-ranks=2", "--max-restarts=1"}, kEndless)));
   for (int i = 0; i < 2; ++i) {
     pid_t victim = 0;
     ASSERT_TRUE(soon([&] { return (victim = process_of(0)) != 0; }));
@@ -110,7 +93,8 @@ TEST_F(Elastic, WhatKeepsFailingEnds) {
 
 TEST_F(Elastic, OverMpiToo) {
   if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
-  Program agent(launch("run", exact({"--min-ranks=2", "--max-ranks=3", "--backend=mpi"})));
+  train_whole(300);
+  Program agent(launch("run", e2e::exact({"--min-ranks=2", "--max-ranks=3", "--backend=mpi"})));
   ASSERT_TRUE(took("run", 50));
   const pid_t victim = process_of(1);
   ASSERT_NE(victim, 0);
@@ -124,7 +108,7 @@ TEST_F(Elastic, OverMpiToo) {
 }
 
 TEST_F(Elastic, ASignalStopsItWithACheckpoint) {
-  Program agent(launch("run", exact({"--max-ranks=2"}, kEndless)));
+  Program agent(launch("run", e2e::exact({"--max-ranks=2"}, kEndless)));
   ASSERT_TRUE(took("run", 10));
   agent.send(SIGINT);
   const Finished finished = agent.wait();

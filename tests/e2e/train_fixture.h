@@ -105,7 +105,8 @@ every = 10
   }
   /// Waits until something has happened; false after a minute.
   static bool soon(const std::function<bool()>& happened) {
-    for (int i = 0; i < 60000; ++i) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (std::chrono::steady_clock::now() < end) {
       if (happened()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

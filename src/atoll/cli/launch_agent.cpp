@@ -64,6 +64,8 @@ int Agent::run(SignalTap& signals) {
     const int more = is_new_loss(end.step) ? 1 : 0;
     if (verdict.kind == Verdict::Kind::kStopped && end.was_wanted) {
       log::info("starting again from the checkpoint with more ranks");
+    } else if (verdict.kind == Verdict::Kind::kFailed && end.stop_signal != 0 && !end.was_wanted) {
+      return finish(verdict);  // whoever has asked to stop wants no restart
     } else if (verdict.kind == Verdict::Kind::kFailed &&
                restarts_ + more <= options_.limits.max_restarts) {
       restarts_ += more;

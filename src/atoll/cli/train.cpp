@@ -11,6 +11,7 @@
 #include "atoll/cli/ranks_member.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/comm/flight_record.h"
+#include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
 #include "atoll/train/trainer.h"
 #include "atoll/watch/tensorboard.h"
@@ -121,6 +122,10 @@ int run_as_member(const RankPlan& plan, const Options& options, const Invocation
 // A rank under `atoll launch` that goes on when it loses others.
 int run_as_survivor(const Options& options, const Invocation& invocation) {
   return run_watched(options.member, options.member.number, [&](Reporter& reporter) {
+    // A signal that comes before it has joined stops it with the others, after a step; to them a
+    // rank that is gone at once would be lost.
+    std::optional<train::InterruptGuard> guard;
+    if (options.member.joins) guard.emplace();
     const Recipe recipe(options.recipe, invocation.overrides);
     LaunchMembership membership({.rendezvous = options.ranks.rendezvous,
                                  .number = options.member.number,

@@ -108,13 +108,13 @@ void Trainer::regroup(const std::string& why) {
   saving_.reset();  // the next one that is due takes its place
   loader_.reset();
   trace_.reset();  // it begins again with the new ranks
-  const std::vector<Hello> hellos = enter_next_world();
   try {
-    take_over(hellos);
-  } catch (const comm::PeerError& error) {
+    take_over(enter_next_world());
+  } catch (const Error& error) {
     // What ranks held is half shared out, and not to be had a second time.
-    throw make_error(ErrorKind::kPeer, "another rank was lost while the ranks regrouped: {}",
-                     error.what());
+    if (error.kind() != ErrorKind::kPeer) throw;
+    throw make_error(ErrorKind::kPeer, "{}{}the ranks could not regroup: {}", why,
+                     why.empty() ? "" : "; ", error.what());
   }
   change_wanted_ = false;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
