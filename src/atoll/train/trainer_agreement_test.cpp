@@ -1,5 +1,6 @@
 // What goes wrong on one rank while a run is prepared ends all ranks with the same message.
 
+#include <cerrno>
 #include <mutex>
 #include <set>
 
@@ -18,7 +19,8 @@ class TrainerAgreement : public TrainerTest {
   // Trains; rank 1 has `other` settings beside. What each rank that failed said.
   std::vector<std::string> train_ranks(const std::vector<std::string>& other = {}) {
     std::vector<std::string> all = {"--device.threads=1", "--train.steps=2", "--train.batch_size=6",
-                                    "--log.tensorboard=false"};
+                                    "--checkpoint.keep=1"};
+    all.insert(all.end(), more_.begin(), more_.end());
     TrainConfig config, odd_config;
     Settings settings = make_settings(config), odd_settings = make_settings(odd_config);
     configure(settings, "run", all);
@@ -49,7 +51,15 @@ class TrainerAgreement : public TrainerTest {
         << ::testing::PrintToString(messages);
     EXPECT_THAT(messages, ::testing::Each(HasSubstr(words)));
   }
+  // Whether there were not so many renames; disarms it.
+  static bool is_armed() {
+    bool fires = false;
+    for (int i = 0; i < 1000 && !fires; ++i) fires = io_fault::fires(io_fault::Call::kRename);
+    return fires;
+  }
   fs::path run() const { return root_ / "run"; }
+
+  std::vector<std::string> more_;  // settings of all ranks
 };
 
 TEST_F(TrainerAgreement, ATextThatOneRankDoesNotSee) {
@@ -79,6 +89,25 @@ TEST_F(TrainerAgreement, CheckpointsThatTheLeadCannotRead) {
 TEST_F(TrainerAgreement, ACheckpointThatOneRankMayNotGoOnFrom) {
   ASSERT_TRUE(train_ranks().empty());
   expect_all_say(train_ranks({"--run.seed=5"}), "run.seed is 5 and was 1");
+}
+
+// Logs, a checkpoint's files, its place, and that of the one before, which goes.
+TEST_F(TrainerAgreement, AnythingThatCannotBePutInPlace) {
+  ASSERT_TRUE(train_ranks().empty());
+  fs::rename(run(), root_ / "before");
+  more_ = {"--train.steps=3"};
+  int renames = 0;
+  for (;; ++renames) {
+    fs::remove_all(run());
+    fs::copy(root_ / "before", run(), fs::copy_options::recursive);
+    io_fault::arm(io_fault::Call::kRename, renames + 1, ENOSPC);
+    const std::vector<std::string> messages = train_ranks();
+    if (messages.empty() && is_armed()) break;
+    if (messages.empty()) continue;  // a warning will do
+    expect_all_say(messages, "No space left");
+    ASSERT_FALSE(HasFailure()) << "rename " << renames + 1;
+  }
+  EXPECT_GT(renames, 2 * kRanks);
 }
 
 }  // namespace
