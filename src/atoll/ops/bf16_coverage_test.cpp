@@ -131,9 +131,9 @@ void add_other_calls(Operands& o, Calls& calls) {
 
 // Ops whose operands are f32 even in a bf16 model.
 const std::set<std::string> kNeverBf16 = {
-    "block_diagonal_backward",                   // a weight gradient from one
+    "block_diagonal_backward",                     // a weight gradient from one
     "sum_of_squares",          "sums_of_squares",  // of gradients
-    "muon_momentum",           "orthogonalize",  // gradients and momenta
+    "muon_momentum",           "orthogonalize",    // gradients and momenta
     "measure_peak_flops",
 };
 // Updates of bf16 parameters have tests of their own.
