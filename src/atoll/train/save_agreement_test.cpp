@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <mutex>
+#include <thread>
 
 #include "atoll/base/file.h"
 #include "atoll/ckpt/testing.h"
@@ -25,8 +26,10 @@ constexpr int kRanks = 3;
 
 class SaveAgreement : public ::testing::Test {
  protected:
-  // Saves by three ranks, each into the root that it is told; what they threw.
-  std::vector<std::string> save(const std::function<fs::path(int rank)>& root) {
+  // Saves by three ranks, each into the root that it is told; what they threw. `before_commit` runs
+  // on rank 0 once all have written their parts.
+  std::vector<std::string> save(const std::function<fs::path(int rank)>& root,
+                                const std::function<void()>& before_commit = {}) {
     std::vector<std::string> messages;
     std::mutex mutex;
     comm::run_threads(kRanks, {.timeout_s = 60}, [&](comm::World& world) {
@@ -40,8 +43,15 @@ class SaveAgreement : public ::testing::Test {
       testing::Bench bench(options, 1);
       bench.state.connect(world.all(), mesh.group("shard"), nullptr);
       try {
-        save_checkpoint(root(world.rank()), bench.state, {.step = 1, .corpus_hash = "00ff"}, {},
-                        {});
+        const auto saving =
+            begin_save(root(world.rank()), bench.state, {.step = 1, .corpus_hash = "00ff"}, {}, {},
+                       CheckpointSave::Mode::kBeside);
+        if (before_commit) {
+          while (!saving->finished()) std::this_thread::yield();
+          world.all().barrier();
+          if (world.rank() == 0) before_commit();
+        }
+        saving->commit();
       } catch (const Error& error) {
         const std::lock_guard lock(mutex);
         messages.emplace_back(error.what());
@@ -71,6 +81,18 @@ TEST_F(SaveAgreement, TheManifestHasTheFilesOfAllRanks) {
     ++files;
   }
   EXPECT_GE(files, 2 * kRanks);
+}
+
+TEST_F(SaveAgreement, AFileOfAnotherRankThatIsGoneIsNamed) {
+  const std::string file = "model-00003-of-00003.safetensors";
+  const auto messages = save([this](int) { return root_; },
+                             [&] {
+                               for (const auto& entry : fs::directory_iterator(root_)) {
+                                 EXPECT_TRUE(fs::remove(entry.path() / file));
+                               }
+                             });
+  EXPECT_THAT(messages, SizeIs(kRanks));
+  EXPECT_THAT(messages, Each(HasSubstr(file + ", which another rank wrote, is not here")));
 }
 
 TEST_F(SaveAgreement, StorageThatOneRankDoesNotShareIsToldByAll) {

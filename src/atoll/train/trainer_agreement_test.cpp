@@ -79,11 +79,14 @@ TEST_F(TrainerAgreement, ALogThatTheLeadCannotOpen) {
   expect_all_say(train_ranks(), "metrics.jsonl");
 }
 
-TEST_F(TrainerAgreement, CheckpointsThatTheLeadCannotRead) {
+TEST_F(TrainerAgreement, ACheckpointThatTheLeadCannotPutBack) {
   ASSERT_TRUE(train_ranks().empty());
-  fs::remove_all(run() / "checkpoints");
-  write_file(run() / "checkpoints", "no directory");
-  expect_all_say(train_ranks(), "checkpoints");
+  const fs::path root = run() / "checkpoints";
+  // As a process left it that was killed while a new one took its name.
+  fs::rename(root / "step-00000002", root / ".old-step-00000002-999999999");
+  io_fault::arm(io_fault::Call::kRename, 1, ENOSPC);
+  expect_all_say(train_ranks(), ".old-step-00000002");
+  EXPECT_FALSE(is_armed());
 }
 
 TEST_F(TrainerAgreement, ACheckpointThatOneRankMayNotGoOnFrom) {
