@@ -43,6 +43,8 @@ TEST_F(Ranks, EveryBackendGivesTheSameBits) {
   ASSERT_EQ(gloo.exit_code, 0) << gloo.err;
   EXPECT_THAT(gloo.err, Not(HasSubstr("[rank 1]")));
   EXPECT_EQ(weights("gloo"), weights("threads"));
+  run_ranks("tcp", {"-n", "2", "--backend=tcp"});
+  EXPECT_EQ(weights("tcp"), weights("threads"));
   // Rank 0 alone says what goes on.
   const std::size_t at = gloo.out.find("step 40/40");
   ASSERT_NE(at, gloo.out.npos);

@@ -49,10 +49,10 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
     require_mpirun();
     return;
   }
-  if (!comm::has_gloo()) {
+  if (backend_ == "gloo" && !comm::has_gloo()) {
     throw user_error(
         "this atoll was built without Gloo; install libgloo-dev and build again, or "
-        "use --backend=threads");
+        "use --backend=tcp");
   }
   std::pair<std::string, int> place = {has_remote ? this_host() : "127.0.0.1", 0};
   if (!rendezvous.empty()) place = split_address(rendezvous);
@@ -62,7 +62,8 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
 IslandEnd Generations::run(const std::vector<std::string>& hosts, const IslandOptions& options,
                            SignalTap& signals) {
   if (backend_ == "mpi") return run_island(mpi_members(call_, hosts), options, signals);
-  const Meeting meeting = {.rendezvous = server_->address(), .generation = generation_++};
+  const Meeting meeting = {
+      .rendezvous = server_->address(), .generation = generation_++, .backend = backend_};
   return run_island(gloo_members(call_, hosts, meeting), options, signals);
 }
 

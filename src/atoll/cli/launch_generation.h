@@ -13,7 +13,7 @@ namespace atl::cli {
 /// Starts the same call on so many ranks as often as needed.
 class Generations {
  public:
-  /// `backend` is "gloo" or "mpi". For gloo it serves a rendezvous: at `rendezvous`
+  /// `backend` is "gloo", "tcp" or "mpi". But for mpi it serves a rendezvous: at `rendezvous`
   /// ("tcp://HOST:PORT") or, when that is empty, on a free port of this host, which other hosts
   /// reach by its name when `has_remote`. Throws Error(kUser) when this binary has no such backend,
   /// mpirun is missing or the port cannot be had.

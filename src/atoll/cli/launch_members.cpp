@@ -81,6 +81,7 @@ std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::s
         argv.end(),
         {fmt::format("--rank={}", rank), fmt::format("--ranks={}", hosts.size()),
          "--rendezvous=" + meeting.rendezvous, fmt::format("--generation={}", meeting.generation)});
+    if (meeting.backend != "gloo") argv.push_back("--backend=" + meeting.backend);
     Member member = member_on(hosts[rank], std::move(argv), call.directory);
     member.rank = static_cast<int>(rank);
     member.shows_output = rank == 0;

@@ -26,10 +26,11 @@ struct TrainCall {
 /// This program, here, on that recipe (empty: none).
 TrainCall train_call(const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// What a rank over Gloo is told beside the call.
+/// What a rank over Gloo or TCP is told beside the call.
 struct Meeting {
   std::string rendezvous;
   int generation = 0;
+  std::string backend = "gloo";  ///< or "tcp"
 };
 
 /// One process a rank, here or through ssh, which meet at a rendezvous.

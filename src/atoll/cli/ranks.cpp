@@ -127,15 +127,20 @@ std::string slurm_rendezvous(const Environment& environment) {
   return fmt::format("tcp://{}:{}", first_slurm_host(*nodes), kFirstPort + number % kPorts);
 }
 
+// Whether its ranks find each other at a rendezvous.
+bool meets(const std::string& backend) {
+  return backend == "gloo" || backend == "tcp";
+}
+
 void check_backend(const std::string& backend) {
-  static const std::vector<std::string> names = {"threads", "mpi", "gloo"};
+  static const std::vector<std::string> names = {"threads", "mpi", "gloo", "tcp"};
   for (const std::string& name : names) {
     if (backend == name) return;
   }
   if (backend.empty()) return;
   const std::string nearest = nearest_name(backend, names);
   throw user_error("--backend={}: there is no such backend; {}", backend,
-                   nearest.empty() ? "there are threads, mpi and gloo"
+                   nearest.empty() ? "there are threads, mpi, gloo and tcp"
                                    : fmt::format("did you mean {}?", nearest));
 }
 
@@ -199,16 +204,16 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
         "--backend=mpi needs a PMI, and srun has started this program without one; "
         "use `srun --mpi=pmix`, or --backend=gloo");
   }
-  if (plan.backend == "gloo") {
+  if (meets(plan.backend)) {
     plan.rendezvous = flags.rendezvous;
     if (plan.rendezvous.empty() && launcher.name == "srun") {
       plan.rendezvous = slurm_rendezvous(environment);
     }
     if (plan.rendezvous.empty() || launcher.size == 0) {
       throw user_error(
-          "--backend=gloo under {} needs an address at which its ranks meet: give "
+          "--backend={} under {} needs an address at which its ranks meet: give "
           "--rendezvous=tcp://HOST:PORT or file:///DIRECTORY, or use --backend=mpi",
-          launcher.name);
+          plan.backend, launcher.name);
     }
   } else if (!flags.rendezvous.empty()) {
     throw user_error(
@@ -232,10 +237,10 @@ RankPlan plan_by_hand(const RankFlags& flags) {
     throw user_error("--rank {} of --ranks {}: ranks are counted from 0 to {}", *flags.rank,
                      *flags.ranks, *flags.ranks - 1);
   }
-  if (!flags.backend.empty() && flags.backend != "gloo") {
-    throw user_error("--rank is for --backend=gloo; {}", flags.backend == "mpi"
-                                                             ? "mpirun gives ranks to those of mpi"
-                                                             : "-n alone starts those of threads");
+  if (!flags.backend.empty() && !meets(flags.backend)) {
+    throw user_error("--rank is for --backend=gloo or tcp; {}",
+                     flags.backend == "mpi" ? "mpirun gives ranks to those of mpi"
+                                            : "-n alone starts those of threads");
   }
   if (!flags.hostfile.empty()) {
     throw user_error("--hostfile starts ranks and --rank {} is one of them; give one of the two",
@@ -250,7 +255,7 @@ RankPlan plan_by_hand(const RankFlags& flags) {
         *flags.rank);
   }
   return {.role = Role::kMember,
-          .backend = "gloo",
+          .backend = flags.backend.empty() ? "gloo" : flags.backend,
           .ranks = static_cast<int>(*flags.ranks),
           .rank = static_cast<int>(*flags.rank),
           .rendezvous = flags.rendezvous,
@@ -272,8 +277,8 @@ RankPlan plan_first(const RankFlags& flags) {
         "--backend=threads makes ranks in one process, so it takes no --hostfile; use "
         "gloo or mpi");
   }
-  if (!flags.rendezvous.empty() && backend != "gloo") {
-    throw user_error("--rendezvous is for --backend=gloo, and this is {}", backend);
+  if (!flags.rendezvous.empty() && !meets(backend)) {
+    throw user_error("--rendezvous is for --backend=gloo or tcp, and this is {}", backend);
   }
   if (flags.rendezvous.starts_with("file:")) {
     throw user_error(

@@ -36,13 +36,13 @@ enum class Role : std::uint8_t {
 /// The answer of plan_ranks().
 struct RankPlan {
   Role role = Role::kAlone;
-  std::string backend = "self";  ///< "self", "threads", "mpi" or "gloo"
+  std::string backend = "self";  ///< "self", "threads", "mpi", "gloo" or "tcp"
   int ranks = 1;                 ///< 0: all slots of the hostfile (kParent), or MPI knows (kMember)
   int rank = 0;                  ///< of kMember; -1: MPI knows
-  std::string rendezvous;  ///< gloo: "tcp://host:port" or "file:///directory"; may be empty for
-                           ///< kParent, which then chooses
-  std::string hostfile;    ///< of kParent
-  std::string origin;      ///< who said how many there are: "-n", "OMPI_COMM_WORLD_SIZE", ...
+  std::string rendezvous;  ///< gloo, tcp: "tcp://host:port" or "file:///directory"; may be empty
+                           ///< for kParent, which then chooses
+  std::string hostfile;  ///< of kParent
+  std::string origin;    ///< who said how many there are: "-n", "OMPI_COMM_WORLD_SIZE", ...
 };
 
 /// Decides from flags and environment; touches nothing else. Open MPI's variables come before PMI's

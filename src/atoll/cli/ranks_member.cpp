@@ -20,6 +20,7 @@
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
 #include "atoll/comm/rendezvous.h"
+#include "atoll/comm/tcp/world.h"
 
 namespace atl::cli {
 
@@ -105,11 +106,19 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
         const auto [host, port] = split_address(plan.rendezvous);
         server = std::make_unique<comm::RendezvousServer>(host, port);
       }
-      world = comm::open_gloo({.rank = plan.rank,
-                               .size = plan.ranks,
-                               .rendezvous = plan.rendezvous,
-                               .generation = options.generation},
-                              world_options);
+      if (plan.backend == "tcp") {
+        world = comm::open_tcp({.rank = plan.rank,
+                                .size = plan.ranks,
+                                .rendezvous = plan.rendezvous,
+                                .generation = options.generation},
+                               world_options);
+      } else {
+        world = comm::open_gloo({.rank = plan.rank,
+                                 .size = plan.ranks,
+                                 .rendezvous = plan.rendezvous,
+                                 .generation = options.generation},
+                                world_options);
+      }
     }
     return body(*world, reporter);
   } catch (const std::exception& error) {

@@ -45,7 +45,7 @@ TEST(PlanRanks, ANumberIsThreadsUnlessABackendIsNamed) {
   EXPECT_EQ(threads.role, Role::kThreads);
   EXPECT_EQ(threads.backend, "threads");
   EXPECT_EQ(threads.ranks, 4);
-  for (const char* backend : {"mpi", "gloo"}) {
+  for (const char* backend : {"mpi", "gloo", "tcp"}) {
     const RankPlan parent = plan({.num_ranks = 4, .backend = backend});
     EXPECT_EQ(parent.role, Role::kParent);
     EXPECT_EQ(parent.backend, backend);
@@ -74,6 +74,8 @@ TEST(PlanRanks, ByHandNeedsRankRanksAndAddress) {
   EXPECT_EQ(member.rendezvous, "tcp://a:7000");
   EXPECT_EQ(plan({.rank = 0, .ranks = 2, .rendezvous = "file:///d"}).rendezvous, "file:///d");
   EXPECT_EQ(plan({.rank = 0, .ranks = 1}).role, Role::kAlone);
+  EXPECT_EQ(plan({.backend = "tcp", .rank = 1, .ranks = 2, .rendezvous = "tcp://a:7"}).backend,
+            "tcp");
 
   EXPECT_THAT(refusal({.rank = 1, .rendezvous = "tcp://a:7000"}), HasSubstr("--ranks"));
   EXPECT_THAT(refusal({.rank = 1, .ranks = 2}), HasSubstr("--rendezvous"));
@@ -97,7 +99,7 @@ TEST(PlanRanks, NumbersAndNamesThatCannotBe) {
   EXPECT_THAT(refusal({.rank = 0, .ranks = 0}), HasSubstr("--ranks 0"));
   EXPECT_EQ(refusal({.num_ranks = 2, .backend = "gluu"}),
             "--backend=gluu: there is no such backend; did you mean gloo?");
-  EXPECT_THAT(refusal({.backend = "carrier-pigeon"}), HasSubstr("threads, mpi and gloo"));
+  EXPECT_THAT(refusal({.backend = "carrier-pigeon"}), HasSubstr("threads, mpi, gloo and tcp"));
 }
 
 TEST(PlanRanks, AddressesAreChecked) {

@@ -161,7 +161,7 @@ Action add(CLI::App& app) {
   RankFlags& ranks = options->ranks;
   app.add_option("-n", ranks.num_ranks, "Ranks to train on");
   app.add_option("--backend", ranks.backend,
-                 "threads (of this process, the default), gloo or mpi (processes)");
+                 "threads (of this process, the default), gloo, tcp or mpi (processes)");
   app.add_option("--hostfile", ranks.hostfile, "Lines of NAME slots=N: hosts to start ranks on");
   app.add_option("--rank", ranks.rank, "Which rank this is, when each is started by hand");
   app.add_option("--ranks", ranks.ranks, "How many there are then");

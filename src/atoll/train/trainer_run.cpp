@@ -37,6 +37,7 @@ struct Trainer::Interval {
   std::int64_t steps = 0;
   double data_seconds = 0;
   double exposed_seconds = 0;  // waited for collectives, on the rank that waited least
+  double shared_seconds = 0;   // of the steps whose facts are in here: one behind those of a line
   double slowest_seconds = 0;  // a micro-batch on the slowest rank, summed over steps
   double fastest_seconds = 0;
   int slowest_rank = 0;
@@ -146,6 +147,7 @@ void Trainer::share_facts(const StepResult& result, double seconds, Interval& in
     if (fact.signal != 0) signal_ = static_cast<int>(fact.signal);
   }
   interval.exposed_seconds += least;
+  interval.shared_seconds += seconds;
   if (ranks_->balance(facts)) open_loader();
 }
 
@@ -216,7 +218,9 @@ void Trainer::report(const StepResult& result, double lr, Interval& interval, Pr
   line.data_fraction = interval.data_seconds / seconds;
   line.seconds_left = seconds / steps * static_cast<double>(config_.train.steps - position_.step);
   line.num_ranks = ranks_->size();
-  line.exposed_fraction = interval.exposed_seconds / seconds;
+  if (interval.shared_seconds > 0) {
+    line.exposed_fraction = interval.exposed_seconds / interval.shared_seconds;
+  }
   line.slowest_rank = interval.slowest_rank;
   if (interval.fastest_seconds > 0) {
     line.slowest_excess = interval.slowest_seconds / interval.fastest_seconds - 1;
