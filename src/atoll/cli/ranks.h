@@ -41,8 +41,8 @@ struct RankPlan {
   int rank = 0;                  ///< of kMember; -1: MPI knows
   std::string rendezvous;  ///< gloo, tcp: "tcp://host:port" or "file:///directory"; may be empty
                            ///< for kParent, which then chooses
-  std::string hostfile;  ///< of kParent
-  std::string origin;    ///< who said how many there are: "-n", "OMPI_COMM_WORLD_SIZE", ...
+  std::string hostfile;    ///< of kParent
+  std::string origin;      ///< who said how many there are: "-n", "OMPI_COMM_WORLD_SIZE", ...
 };
 
 /// Decides from flags and environment; touches nothing else. Open MPI's variables come before PMI's
