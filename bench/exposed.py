@@ -14,6 +14,8 @@ import os
 import pathlib
 import subprocess
 
+from peers import quiet
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 HOSTS = ("10.217.0.1", "10.217.0.2")
 # The demo's model with eight sequences a rank: long enough a backward to hide something behind it.
@@ -75,19 +77,22 @@ def main():
                         default=ROOT / "build/release/bench/ranks_bench")
     parser.add_argument("--mbit", nargs="+", type=int, default=[100, 200, 400, 800])
     parser.add_argument("--rounds", type=int, default=7)
+    quiet.add_options(parser)
     parser.add_argument("settings", nargs="*", help="--key=value, after --")
     args = parser.parse_args()
     print("| link, Mbit/s | communication alone, ms | backward | expected | exposed | difference, "
           "% of expected | last bucket alone |\n|---|---|---|---|---|---|---|")
+    calm = quiet.Quiet(args.others, args.patience)
     with Link() as link:
         for i, mbit in enumerate(args.mbit):
             link.limit(mbit)
-            got = measure(args, link, 29600 + i)
+            got = calm.measure(lambda: measure(args, link, 29600 + i))
             last = got["comm_ms"] * got["last_bucket_bytes"] / got["bytes"]
             expected, exposed = got["expected_ms"], got["exposed_ms"]
             difference = f"{100 * (exposed / expected - 1):+.1f}" if expected > 0 else ""
             print(f"| {mbit} | {got['comm_ms']:.0f} | {got['backward_ms']:.0f} | {expected:.0f} | "
                   f"{exposed:.0f} | {difference} | {last:.0f} |", flush=True)
+    print(f"\n{calm}")
 
 
 if __name__ == "__main__":

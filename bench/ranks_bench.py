@@ -18,7 +18,7 @@ import re
 import statistics
 import subprocess
 
-from peers import runs, shapes
+from peers import quiet, runs, shapes
 
 BACKENDS = ("threads", "gloo", "mpi")
 
@@ -46,16 +46,17 @@ def scaling(args):
         steps = args.steps or {"demo": 60, "gpt2": 8}[name]
         cases = [(backend, zero) for backend in args.backends for zero in args.zero]
         alone, speed, ratio, exposed = [], {}, {}, {}
+        calm = quiet.Quiet(args.others, args.patience)
         for _ in range(args.rounds):
             for case in cases:
-                before = side_by_side(args, shape, corpus, steps)
-                now, left = together(args, shape, corpus, steps, *case)
+                before = calm.measure(lambda: side_by_side(args, shape, corpus, steps))
+                now, left = calm.measure(lambda: together(args, shape, corpus, steps, *case))
                 alone.append(before)
                 speed.setdefault(case, []).append(now)
                 ratio.setdefault(case, []).append(now / before)
                 exposed.setdefault(case, []).append(100 * left)
         print(f"\n{name}: {shape.tokens} tokens a rank and step, {steps} steps, "
-              f"{args.rounds} rounds; two alone: {runs.describe(alone, 0)} tok/s\n")
+              f"{args.rounds} rounds; two alone: {runs.describe(alone, 0)} tok/s; {calm}\n")
         print("| backend | dp.zero | tok/s | of two alone | exposed, % of a step |")
         print("|---|---|---|---|---|")
         for case in cases:
@@ -108,6 +109,7 @@ def main():
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int)
+    quiet.add_options(parser)
     args = parser.parse_args()
     if args.what == "scaling":
         args.backends, args.zero = args.backends or BACKENDS, args.zero or [0]

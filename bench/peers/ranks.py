@@ -24,6 +24,7 @@ import sys
 import torch
 import transformers
 
+import quiet
 import runs
 import shapes
 
@@ -80,17 +81,18 @@ def compare(args, shape):
     ours = [(args.backend, zero) for zero in dict.fromkeys(PEERS[peer] for peer in args.peers)]
     ours += [("threads", 1)]
     speeds, losses = {}, {}
+    calm = quiet.Quiet(args.others, args.patience)
     for _ in range(args.rounds):
         for case in ours + names:
             if case in names:
-                ms, loss = run_peer(args, case[0], shape, steps, case[1])
+                ms, loss = calm.measure(lambda: run_peer(args, case[0], shape, steps, case[1]))
             else:
-                ms, loss = run_atoll(args, shape, steps, case[1], case[0])
+                ms, loss = calm.measure(lambda: run_atoll(args, shape, steps, case[1], case[0]))
             speeds.setdefault(case, []).append(2e3 * shape.tokens / ms)
             losses[case] = loss
             print(f"  {case} {speeds[case][-1]:.1f} tok/s", file=sys.stderr, flush=True)
     print(f"\n{shape.name}: {shape.tokens} tokens a rank and step, {steps} steps, "
-          f"{args.rounds} rounds\n")
+          f"{args.rounds} rounds; {calm}\n")
     print("| | tok/s | atoll's with the same dp.zero | ratio | loss at step 3 |")
     print("|---|---|---|---|---|")
     for case in ours:
@@ -120,6 +122,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--warm", type=int, default=3, help="steps left out of a run's median")
+    quiet.add_options(parser)
     args = parser.parse_args()
     versions = [f"torch {torch.__version__}", f"transformers {transformers.__version__}"]
     print(", ".join(versions))

@@ -65,16 +65,17 @@ TEST_F(Elastic, KillsAtAnyMomentCostNoBit) {
 }
 
 TEST_F(Elastic, LostRanksAreReplacedAtACheckpoint) {
-  train_whole(300);
-  Program agent(
-      launch("run", without_copies({"--min-ranks=1", "--max-ranks=2", "--regrow-after=0.5"})));
+  constexpr int kSteps = 2000;  // so many that one rank takes longer than --regrow-after
+  train_whole(kSteps);
+  Program agent(launch(
+      "run", without_copies({"--min-ranks=1", "--max-ranks=2", "--regrow-after=0.2"}, kSteps)));
   ASSERT_TRUE(took("run", 30));
   ::kill(process_of(0), SIGKILL);
   const Finished finished = agent.wait();
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_THAT(finished.err, AllOf(HasSubstr("with 1 rank (restart 1 of 3)"),
                                   HasSubstr("starting again from the checkpoint with more")));
-  EXPECT_EQ(weights("run", 300), weights("whole", 300));
+  EXPECT_EQ(weights("run", kSteps), weights("whole", kSteps));
 }
 
 TEST_F(Elastic, WhatKeepsFailingEnds) {

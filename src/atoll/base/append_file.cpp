@@ -11,7 +11,7 @@
 namespace atl {
 
 AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {
-  if (!io_fault::fires(io_fault::Call::kOpen)) {
+  if (!io_fault::fires(io_fault::Call::kOpen, path_)) {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   }
   if (fd_ < 0) throw io_error("cannot open for appending", path_, errno);
@@ -32,7 +32,8 @@ void AppendFile::append(std::string_view piece) {
   const std::uint64_t end = bytes_ + piece.size();
   while (!piece.empty()) {
     ssize_t n = -1;
-    if (!io_fault::fires(io_fault::Call::kWrite)) n = ::write(fd_, piece.data(), piece.size());
+    if (!io_fault::fires(io_fault::Call::kWrite, path_))
+      n = ::write(fd_, piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error_number = errno;
@@ -46,7 +47,7 @@ void AppendFile::append(std::string_view piece) {
 }
 
 void AppendFile::sync() {
-  if (io_fault::fires(io_fault::Call::kSync) || ::fsync(fd_) != 0) {
+  if (io_fault::fires(io_fault::Call::kSync, path_) || ::fsync(fd_) != 0) {
     throw io_error("cannot flush to disk", path_, errno);
   }
 }

@@ -41,6 +41,7 @@ std::string advice(int error_number) {
 struct Fault {
   std::atomic<int> countdown{0};
   std::atomic<int> error_number{0};
+  std::string part;
 };
 Fault faults[4];
 
@@ -55,18 +56,22 @@ Error io_error(const char* what, const fs::path& path, int error_number) {
 
 namespace io_fault {
 
-void arm(Call call, int countdown, int error_number) {
-  faults[static_cast<int>(call)].error_number = error_number;
-  faults[static_cast<int>(call)].countdown = countdown;
+void arm(Call call, int countdown, int error_number, std::string_view part) {
+  Fault& fault = faults[static_cast<int>(call)];
+  fault.countdown = 0;
+  fault.error_number = error_number;
+  fault.part = part;
+  fault.countdown = countdown;
 }
 
 void disarm() {
   for (Fault& fault : faults) fault.countdown = 0;
 }
 
-bool fires(Call call) {
+bool fires(Call call, const fs::path& path) {
   Fault& fault = faults[static_cast<int>(call)];
-  if (fault.countdown.load(std::memory_order_relaxed) == 0) return false;
+  if (fault.countdown.load() == 0) return false;
+  if (path.native().find(fault.part) == std::string::npos) return false;
   if (fault.countdown.fetch_sub(1) != 1) return false;
   errno = fault.error_number.load();
   return true;
@@ -79,7 +84,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   // Ranks may be threads of one process: its number is not enough.
   temporary_ += ".tmp-" + std::to_string(::gettid());
   buffer_.reserve(kFlushBytes);  // before the file is made: this can throw
-  if (!io_fault::fires(io_fault::Call::kOpen)) {
+  if (!io_fault::fires(io_fault::Call::kOpen, path_)) {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   }
   if (fd_ < 0) {
@@ -117,7 +122,8 @@ void AtomicFile::flush() {
 void AtomicFile::write_through(std::string_view piece) {
   while (!piece.empty()) {
     ssize_t n = -1;
-    if (!io_fault::fires(io_fault::Call::kWrite)) n = ::write(fd_, piece.data(), piece.size());
+    if (!io_fault::fires(io_fault::Call::kWrite, path_))
+      n = ::write(fd_, piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error_number = errno;
@@ -131,11 +137,11 @@ void AtomicFile::write_through(std::string_view piece) {
 
 void AtomicFile::commit() {
   flush();
-  if (io_fault::fires(io_fault::Call::kSync) || ::fsync(fd_) != 0) {
+  if (io_fault::fires(io_fault::Call::kSync, path_) || ::fsync(fd_) != 0) {
     throw io_error("cannot flush to disk", path_, errno);
   }
   const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || io_fault::fires(io_fault::Call::kRename) ||
+  if (closed != 0 || io_fault::fires(io_fault::Call::kRename, path_) ||
       ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error_number = errno;
     ::unlink(temporary_.c_str());
@@ -153,7 +159,7 @@ void write_file(const fs::path& path, std::string_view content) {
 void sync_directory(const fs::path& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw io_error("cannot open directory", directory, errno);
-  const bool failed = io_fault::fires(io_fault::Call::kSync) || ::fsync(fd) != 0;
+  const bool failed = io_fault::fires(io_fault::Call::kSync, directory) || ::fsync(fd) != 0;
   const int error_number = errno;
   ::close(fd);
   // Some file systems (9p, FUSE) cannot fsync a directory and say EINVAL: nothing is lost by it.

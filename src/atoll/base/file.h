@@ -79,11 +79,12 @@ Error io_error(const char* what, const std::filesystem::path& path, int error_nu
 namespace io_fault {
 /// The system calls that can be made to fail.
 enum class Call { kOpen, kWrite, kSync, kRename };
-/// The `countdown`-th next `call` (1 = the very next) fails with `error_number`, then disarms.
-void arm(Call call, int countdown, int error_number);
+/// The `countdown`-th next `call` (1 = the very next) on a path that has `part` in it fails with
+/// `error_number`, then disarms.
+void arm(Call call, int countdown, int error_number, std::string_view part = {});
 void disarm();
 /// Asked by whoever is about to make a system call: true when it must fail instead, with errno set.
-bool fires(Call call);
+bool fires(Call call, const std::filesystem::path& path);
 }  // namespace io_fault
 
 }  // namespace atl

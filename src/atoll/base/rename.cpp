@@ -20,13 +20,13 @@ Error rename_error(const std::filesystem::path& from, const std::filesystem::pat
 }  // namespace
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (io_fault::fires(io_fault::Call::kRename) || ::rename(from.c_str(), to.c_str()) != 0) {
+  if (io_fault::fires(io_fault::Call::kRename, to) || ::rename(from.c_str(), to.c_str()) != 0) {
     throw rename_error(from, to, errno);
   }
 }
 
 bool exchange_paths(const std::filesystem::path& a, const std::filesystem::path& b) {
-  if (!io_fault::fires(io_fault::Call::kRename) &&
+  if (!io_fault::fires(io_fault::Call::kRename, b) &&
       ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) {
     return true;
   }
@@ -37,7 +37,7 @@ bool exchange_paths(const std::filesystem::path& a, const std::filesystem::path&
 void sync_file(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw io_error("cannot open", path, errno);
-  const bool failed = io_fault::fires(io_fault::Call::kSync) || ::fsync(fd) != 0;
+  const bool failed = io_fault::fires(io_fault::Call::kSync, path) || ::fsync(fd) != 0;
   const int error_number = errno;
   ::close(fd);
   if (failed) throw io_error("cannot flush to disk", path, error_number);

@@ -31,7 +31,8 @@ CheckpointWriter::CheckpointWriter(const fs::path& root, std::int64_t step)
   fs::create_directories(root_, error);
   if (error) throw io_error("cannot create", root_, error.value());
   remove_directory(temporary_);  // of an earlier process that had the same number
-  if (io_fault::fires(io_fault::Call::kOpen)) error.assign(errno, std::generic_category());
+  if (io_fault::fires(io_fault::Call::kOpen, temporary_))
+    error.assign(errno, std::generic_category());
   if (!error) fs::create_directory(temporary_, error);
   if (error) throw io_error("cannot create", temporary_, error.value());
 }

@@ -61,7 +61,7 @@ TEST_F(AsyncSaveTest, ASignalWaitsForTheOneUnderWay) {
 
 TEST_F(AsyncSaveTest, AWriteThatFailsEndsTheRunSoonAndKeepsWhatWasThere) {
   train("run", {"--train.steps=20"}, /*stop_after=*/2);
-  io_fault::arm(io_fault::Call::kWrite, 4, ENOSPC);  // settings.toml is the first
+  io_fault::arm(io_fault::Call::kWrite, 3, ENOSPC, "step-00000004");
   const std::string message = error_of(
       [&] {
         train("run", {"--checkpoint.every=4", "--checkpoint.async=true", "--train.steps=20000"});

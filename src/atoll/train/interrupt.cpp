@@ -1,5 +1,6 @@
 #include "atoll/train/interrupt.h"
 
+#include <atomic>
 #include <csignal>
 #include <mutex>
 
@@ -7,8 +8,10 @@ namespace atl::train {
 
 namespace {
 
-// A global, because a signal handler has no other way to reach what it must tell.
-volatile std::sig_atomic_t received = 0;
+// A global, because a signal handler has no other way to reach what it must tell. Atomic, because
+// it runs on any thread and ranks that are threads ask.
+std::atomic<int> received = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a handler may touch no other");
 
 // The next signal of either kind finds the default action and kills.
 extern "C" void note_signal(int number) {

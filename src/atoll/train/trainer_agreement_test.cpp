@@ -54,7 +54,7 @@ class TrainerAgreement : public TrainerTest {
   // Whether there were not so many renames; disarms it.
   static bool is_armed() {
     bool fires = false;
-    for (int i = 0; i < 1000 && !fires; ++i) fires = io_fault::fires(io_fault::Call::kRename);
+    for (int i = 0; i < 1000 && !fires; ++i) fires = io_fault::fires(io_fault::Call::kRename, {});
     return fires;
   }
   fs::path run() const { return root_ / "run"; }
