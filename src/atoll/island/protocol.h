@@ -1,0 +1,252 @@
+#pragma once
+
+// What islands and the coordinator of a run say to each other, as plain data. The state machines
+// (coordinator.h, member.h) take and give these; messages.proto is their form on the wire, the
+// ledger keeps LogRecords. docs/protocol.md draws it.
+//
+// A run is a sequence of *outer steps*, one under way at a time. Outer step k exchanges fragment
+// k mod num_fragments of the model: with one fragment that is the whole model, every H inner steps
+// (DiLoCo); with P of them, a P-th, every H / P inner steps (streaming DiLoCo).
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace atl::island {
+
+/// Seconds on a clock that only goes forward. The machines have none: each event brings the time.
+using Seconds = double;
+
+/// An island of a run, from 1, given by the coordinator when its name first joins and never given
+/// to another name. Sums are made in this order.
+using IslandId = std::uint32_t;
+inline constexpr IslandId kNobody = 0;
+
+/// XXH3-128 of a fragment's outer state: its anchor and what the outer optimizer keeps.
+struct StateHash {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  auto operator<=>(const StateHash&) const = default;
+};
+
+/// Global batches [begin, end) of the run's order: batch b is what data::Sampler gives as step b.
+struct BatchRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+  auto operator<=>(const BatchRange&) const = default;
+};
+
+/// Which message of which conversation this is. Whoever gets one with a lower fence, view, outer
+/// step or attempt than it knows of, or a sequence number that it has seen, drops it.
+struct Stamp {
+  std::uint64_t fence = 0;      ///< of the coordinator's lease on the ledger: grows at each start
+  std::uint64_t view = 0;       ///< of the membership
+  std::int64_t outer_step = 0;  ///< the one under way: as many were committed before
+  std::uint32_t attempt = 0;    ///< at reducing it
+  IslandId sender = kNobody;    ///< kNobody: the coordinator
+  std::uint64_t sequence = 0;   ///< grows with each message of a sender
+  auto operator<=>(const Stamp&) const = default;
+};
+
+/// What must be the same for islands to train one model; each a text that errors can show.
+struct RunIdentity {
+  std::string run;        ///< its name
+  std::string version;    ///< of atoll's protocol
+  std::string model;      ///< hash of the model's configuration
+  std::string tokenizer;  ///< hash
+  std::string data;       ///< hash of the corpus, or "private"
+  std::string settings;   ///< hash of all other settings that change results
+  auto operator<=>(const RunIdentity&) const = default;
+};
+
+// ---- from an island ----
+
+/// The first message of every connection.
+struct Join {
+  std::string name;
+  RunIdentity identity;
+  /// HOST:PORT where other islands fetch from it; empty: it only calls out.
+  std::string address;
+  /// Outer steps that its state is the result of; -1: it has none. Then, of each fragment.
+  std::int64_t outer_step = -1;
+  std::vector<StateHash> hashes;
+  /// What it was leased and has neither committed nor given back.
+  std::vector<BatchRange> holds;
+};
+/// It now has the state that Welcome or Resync told it to fetch.
+struct Synced {
+  std::int64_t outer_step = 0;
+  std::vector<StateHash> hashes;
+};
+/// Sent every few hundred milliseconds by a thread of its own.
+struct Heartbeat {
+  std::int64_t inner_steps = 0;   ///< that it has taken, ever
+  double batches_per_second = 0;  ///< lately; 0: not known yet
+};
+/// Its pseudo-gradient of the stamp's outer step is frozen and can be fetched.
+struct Ready {
+  StateHash base_hash;               ///< of the fragment that the pseudo-gradient is against
+  std::int64_t tokens = 0;           ///< trained on since its last one that was committed
+  std::vector<BatchRange> consumed;  ///< the same as batches
+  double norm = 0;                   ///< Euclidean, of the pseudo-gradient
+  bool is_finite = true;
+  double loss = 0;  ///< mean over those tokens
+};
+/// It could not fetch from these.
+struct ReduceFailed {
+  std::vector<IslandId> unreachable;
+  std::string why;
+};
+/// It has the outer step's result beside the state it is from.
+struct Prepared {
+  StateHash hash;
+};
+/// It will not contribute any more; what it holds returns.
+struct Leave {
+  std::string why;
+};
+
+using FromIsland = std::variant<Join, Synced, Heartbeat, Ready, ReduceFailed, Prepared, Leave>;
+
+// ---- from the coordinator ----
+
+/// Where state, sums or pseudo-gradients can be fetched from.
+struct Source {
+  IslandId island = kNobody;
+  std::string address;  ///< empty: through the coordinator
+  auto operator<=>(const Source&) const = default;
+};
+
+/// The answer to Join.
+struct Welcome {
+  IslandId island = kNobody;
+  std::int64_t outer_step = 0;    ///< that the run has committed
+  std::vector<StateHash> hashes;  ///< of each fragment then; empty at outer step 0
+  bool must_sync = false;         ///< fetch it, from these, and say Synced
+  std::vector<Source> sources;
+};
+/// It may not take part.
+struct Refused {
+  std::string why;
+  bool is_final = true;  ///< false: may be tried again
+};
+/// What to train on next, until `inner_steps` more are done; then comes Ready.
+struct Lease {
+  std::vector<BatchRange> ranges;
+  std::int64_t inner_steps = 0;
+};
+struct Participant {
+  IslandId island = kNobody;
+  std::string address;
+  double weight = 0;  ///< of its pseudo-gradient; those of all add up to 1
+  std::int64_t tokens = 0;
+  auto operator<=>(const Participant&) const = default;
+};
+/// Fetch these pseudo-gradients, sum them in this order, and make the outer step beside the state.
+/// Islands that contribute nothing get it too.
+struct Reduce {
+  int fragment = 0;
+  std::vector<Participant> participants;  ///< by island, ascending
+  bool is_star = false;  ///< all through the coordinator, because one of them only calls out
+};
+/// Drop what was begun of the stamp's attempt; pseudo-gradients stay as they are.
+struct AbandonReduce {
+  std::string why;
+};
+/// All have the same: it is the state now.
+struct Commit {
+  int fragment = 0;
+  StateHash hash;
+  std::vector<Participant> participants;
+};
+/// Your pseudo-gradient is not in the stamp's outer step.
+struct Dropped {
+  std::string why;
+};
+/// Your state is not the run's: fetch it again, from these, and say Synced.
+struct Resync {
+  std::int64_t outer_step = 0;
+  std::vector<StateHash> hashes;
+  std::vector<Source> sources;
+  std::string why;
+};
+/// The members now, for those who print or route.
+struct View {
+  struct Member {
+    IslandId island = kNobody;
+    std::string name;
+    std::string address;
+    std::string state;  ///< "joining", "syncing", "active", "suspect", "out"
+    auto operator<=>(const Member&) const = default;
+  };
+  std::vector<Member> members;
+};
+/// The run is over, or this island is not wanted any more.
+struct Finish {
+  std::string why;
+  bool is_done = true;  ///< false: it was turned out, and this is an error
+};
+
+using ToIsland = std::variant<Welcome, Refused, Lease, Reduce, AbandonReduce, Commit, Dropped,
+                              Resync, View, Finish>;
+
+template <typename Body>
+struct Stamped {
+  Stamp stamp;
+  Body body;
+};
+using MessageFromIsland = Stamped<FromIsland>;
+using MessageToIsland = Stamped<ToIsland>;
+
+// ---- the log, which is the truth ----
+
+struct LogStarted {  ///< a coordinator took the ledger
+  std::uint64_t fence = 0;
+};
+struct LogIsland {  ///< a name joined for the first time, or from another address
+  IslandId island = kNobody;
+  std::string name;
+  std::string address;
+};
+struct LogLease {  ///< these batches are this island's to train on
+  IslandId island = kNobody;
+  std::vector<BatchRange> ranges;
+};
+struct LogReturn {  ///< and these are nobody's again, untrained
+  IslandId island = kNobody;
+  std::vector<BatchRange> ranges;
+};
+struct LogContribution {
+  Participant participant;
+  std::vector<BatchRange> consumed;
+  double loss = 0;
+  double norm = 0;
+};
+struct LogReduce {  ///< an attempt at an outer step begins
+  std::int64_t outer_step = 0;
+  std::uint32_t attempt = 0;
+  int fragment = 0;
+  std::vector<LogContribution> contributions;
+};
+struct LogCommit {  ///< the newest LogReduce of that outer step is in; its batches are consumed
+  std::int64_t outer_step = 0;
+  std::uint32_t attempt = 0;
+  StateHash hash;
+};
+struct LogVoid {  ///< commits from this outer step on are lost with all who had them
+  std::int64_t first_outer_step = 0;
+  std::string why;
+};
+struct LogFinished {};
+
+using LogBody = std::variant<LogStarted, LogIsland, LogLease, LogReturn, LogReduce, LogCommit,
+                             LogVoid, LogFinished>;
+struct LogRecord {
+  double unix_seconds = 0;  ///< for people; nothing is decided by it
+  LogBody body;
+};
+
+}  // namespace atl::island
