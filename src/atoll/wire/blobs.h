@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/wire/peer.h"
+
+namespace atl::wire {
+
+/// Fills `out` with the blob's bytes from `offset` on. Called by several threads at a time; what it
+/// throws ends the transfer.
+using Reader = std::function<void(std::uint64_t offset, std::span<std::byte> out)>;
+/// Takes the blob's bytes from `offset` on. Called by several threads at a time, never for the same
+/// bytes; what it throws ends the transfer.
+using Writer = std::function<void(std::uint64_t offset, std::span<const std::byte> data)>;
+
+/// A blob that others may fetch.
+struct Offer {
+  std::string key;
+  std::uint64_t bytes = 0;
+  std::size_t chunk_bytes = kChunkBytes;  ///< who fetches must name the same
+  Reader reader;                          ///< only asked for chunks that were marked, whole
+  std::vector<std::string> peers = {};    ///< who may fetch it; empty: whoever is let in
+  bool is_complete = false;               ///< as if mark_all() came at once
+};
+
+/// A blob that another process may put here.
+struct Request {
+  std::string key;
+  std::uint64_t bytes = 0;
+  std::size_t chunk_bytes = kChunkBytes;  ///< who puts must name the same
+  Writer writer;                          ///< gets each chunk once
+  std::string peer = {};                  ///< who may put it; "": whoever is let in
+};
+
+/// Why a blob cannot be had or taken, as whoever asked is told it.
+enum class BlobAnswer { kOk, kGone, kRefused, kDamaged, kCancelled, kFailed };
+
+/// What this process lets others fetch and put. Thread safe; must outlive the servers it is given
+/// to.
+class BlobStore {
+ public:
+  BlobStore();
+  ~BlobStore();
+  BlobStore(const BlobStore&) = delete;
+  BlobStore& operator=(const BlobStore&) = delete;
+
+  /// From now on the blob can be fetched; chunks that are not marked yet are waited for. The key
+  /// must be free.
+  void publish(Offer offer);
+  /// Says that a chunk, or all of them, can be read. An unknown key is ignored: it was withdrawn.
+  void mark(const std::string& key, std::uint64_t chunk);
+  void mark_all(const std::string& key);
+
+  /// From now on the blob can be put. The key must be free: also not a published one's.
+  void allow_put(Request request);
+  /// Whether every chunk of a blob that was allowed has been written; false for an unknown key.
+  bool is_put(const std::string& key) const;
+
+  /// Forgets every blob whose key begins so: transfers of them under way end with "gone". Returns
+  /// when no reader or writer of them is running any more, so it must not be called from one.
+  void withdraw(const std::string& key_prefix);
+
+  /// The blobs now, for tests and people.
+  std::vector<std::string> keys() const;
+
+ private:
+  friend class BlobService;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// How many chunks `bytes` are.
+inline std::uint64_t num_chunks(std::uint64_t bytes, std::size_t chunk_bytes) {
+  return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
+}
+
+}  // namespace atl::wire

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "atoll/wire/blobs.h"
+#include "atoll/wire/peer.h"
+
+namespace atl::wire {
+
+/// How a transfer ended; all but the first leave chunks missing.
+enum class TransferEnd {
+  kDone,
+  kUnreachable,  ///< nobody there, the connection broke, or nothing came for too long: try again
+  kGone,         ///< the other side does not have the blob (any more)
+  kRefused,      ///< certificates, permissions, limits, or sizes that differ
+  kCancelled,
+  kDamaged,  ///< what came was not what was sent: try again
+};
+/// "done", "unreachable", ...
+const char* to_string(TransferEnd end);
+
+/// What a transfer came to.
+struct TransferResult {
+  TransferEnd end = TransferEnd::kDone;
+  std::string why;          ///< one line, when not done
+  std::uint64_t bytes = 0;  ///< of payload that this call moved
+};
+
+/// Where blobs are fetched from and put to, and as whom.
+struct RemoteOptions {
+  std::string address;  ///< HOST:PORT
+  /// A directory for load_identity(). Without: plaintext, which only loopback is allowed.
+  std::optional<std::filesystem::path> identity;
+  /// The name that the server's certificate must have; empty: the host of `address`.
+  std::string server_name;
+  int streams = 4;  ///< connections used side by side, 1 to 64; kept between transfers
+  int connect_timeout_ms = 5'000;
+  Keepalive keepalive;
+  Traffic* traffic = nullptr;  ///< counts for the caller, if given; must outlive the Remote
+};
+
+/// One blob to be moved.
+struct Transfer {
+  std::string key;
+  std::uint64_t bytes = 0;
+  std::size_t chunk_bytes = kChunkBytes;  ///< as the other side has it, at most kMaxChunkBytes
+  int stall_timeout_ms = 30'000;          ///< without a chunk: unreachable
+  std::stop_token cancel = {};
+};
+
+/// Another process that serves blobs. May be used by several threads.
+class Remote {
+ public:
+  /// Connects when first used. Throws Error(kUser) for a bad address, plaintext to more than
+  /// loopback, and what load_identity() throws.
+  explicit Remote(const RemoteOptions& options);
+  ~Remote();
+  Remote(const Remote&) = delete;
+  Remote& operator=(const Remote&) = delete;
+
+  /// Fetches the chunks for which done[i] is false (an empty `done` is filled with false first),
+  /// waits for those that are not available yet, compares each with its XXH3-64 and gives it to
+  /// `write`; then done[i] is true. Calling again goes on where this stopped. Rethrows what `write`
+  /// throws.
+  TransferResult fetch(const Transfer& transfer, std::vector<bool>& done, const Writer& write);
+
+  /// The same the other way: `read` gives the chunks, and done[i] is true once the other side has
+  /// said that it wrote it.
+  TransferResult put(const Transfer& transfer, std::vector<bool>& done, const Reader& read);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atl::wire
