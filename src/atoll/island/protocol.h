@@ -62,12 +62,25 @@ struct RunIdentity {
   auto operator<=>(const RunIdentity&) const = default;
 };
 
+/// What a run is to be, as its first island says; later ones must say the same.
+struct RunPlan {
+  int num_fragments = 1;
+  std::int64_t inner_steps = 1;    ///< between two outer steps, on the fastest island
+  std::int64_t total_batches = 0;  ///< of all islands together
+  int min_islands = 1;             ///< that must be there before it begins
+  int quorum = 0;                  ///< islands that an outer step needs; 0: half of those active
+  double grace_seconds = 5;        ///< that it waits for more
+  bool is_private = false;         ///< each island has its own data: leases are only amounts
+  auto operator<=>(const RunPlan&) const = default;
+};
+
 // ---- from an island ----
 
 /// The first message of every connection.
 struct Join {
   std::string name;
   RunIdentity identity;
+  RunPlan plan;
   /// HOST:PORT where other islands fetch from it; empty: it only calls out.
   std::string address;
   /// Outer steps that its state is the result of; -1: it has none. Then, of each fragment.
