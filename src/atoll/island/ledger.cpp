@@ -1,0 +1,134 @@
+#include "atoll/island/ledger.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/island/ledger_checksum.h"
+#include "atoll/island/ledger_lock.h"
+#include "atoll/island/ledger_tables.h"
+
+namespace atl::island {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+double unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+// A rollback journal, not a write-ahead log: a bit that flips in a write-ahead log looks like its
+// end, and SQLite would drop what stands behind it without a word. Here all that was appended is in
+// the file itself, under its records' checksums. FULL syncs journal, file, and the truncation of
+// the journal, which is what makes a commit durable in this mode. It costs some more syncs each;
+// there are few appends in an outer step.
+void prepare_for_writing(Database& database) {
+  database.execute(
+      "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
+}
+
+void check_identity(const fs::path& path, const RunIdentity& found, const RunIdentity& expected) {
+  const std::pair<const char*, std::string RunIdentity::*> fields[] = {
+      {"run", &RunIdentity::run},     {"version", &RunIdentity::version},
+      {"model", &RunIdentity::model}, {"tokenizer", &RunIdentity::tokenizer},
+      {"data", &RunIdentity::data},   {"settings", &RunIdentity::settings},
+  };
+  for (const auto& [name, field] : fields) {
+    if (found.*field == expected.*field) continue;
+    throw user_error(
+        "ledger {} is another run's: its {} is \"{}\", here it is \"{}\"; give another directory, "
+        "or the settings that it was begun with",
+        path.string(), name, found.*field, expected.*field);
+  }
+}
+
+}  // namespace
+
+struct Ledger::State {
+  State(const fs::path& path, const RunIdentity& run)
+      : identity(run), lock(path), database(path, Database::Open::kOrMake) {
+    prepare_for_writing(database);
+    Transaction transaction(database, Transaction::Kind::kWrite);
+    const bool is_new = !check_tables(database);
+    if (is_new) {
+      make_tables(database, identity);
+      end.checksum = checksum_of(identity);
+    } else {
+      const RunIdentity found = read_identity(database);
+      end = read_records(database, found, [](LogRecord&&) {});
+      check_identity(path, found, identity);
+    }
+    const LedgerEnd next =
+        insert_record(database, end, {unix_seconds(), LogStarted{.fence = end.fence + 1}});
+    transaction.commit();
+    end = next;
+    if (is_new) sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  }
+
+  RunIdentity identity;
+  LedgerLock lock;
+  Database database;
+  LedgerEnd end;
+};
+
+Ledger::Ledger(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Ledger::~Ledger() = default;
+Ledger::Ledger(Ledger&&) noexcept = default;
+Ledger& Ledger::operator=(Ledger&&) noexcept = default;
+
+Ledger Ledger::open(const fs::path& path, const RunIdentity& identity) {
+  return Ledger(std::make_unique<State>(path, identity));
+}
+
+std::uint64_t Ledger::fence() const {
+  return state_->end.fence;
+}
+
+void Ledger::append(const LogBody& body) {
+  append(std::span(&body, 1));
+}
+
+void Ledger::append(std::span<const LogBody> bodies) {
+  if (bodies.empty()) return;
+  Database& database = state_->database;
+  Transaction transaction(database, Transaction::Kind::kWrite);
+  const std::int64_t fence = database.number("SELECT max(fence) FROM starts");
+  if (fence != static_cast<std::int64_t>(state_->end.fence)) {
+    throw make_error(ErrorKind::kPeer,
+                     "ledger {} was taken by another coordinator with fence {}, this one has {}; "
+                     "stop one of them, and keep the ledger on a disk that has locks",
+                     database.path().string(), fence, state_->end.fence);
+  }
+  LedgerEnd end = state_->end;
+  const double now = unix_seconds();
+  for (const LogBody& body : bodies) end = insert_record(database, end, {now, body});
+  transaction.commit();
+  state_->end = end;
+}
+
+std::vector<LogRecord> Ledger::read() const {
+  std::vector<LogRecord> records;
+  Transaction transaction(state_->database, Transaction::Kind::kRead);
+  read_records(state_->database, state_->identity,
+               [&](LogRecord&& record) { records.push_back(std::move(record)); });
+  return records;
+}
+
+LedgerContent read_ledger(const fs::path& path) {
+  if (!fs::exists(path)) throw user_error("there is no ledger {}", path.string());
+  Database database(path, Database::Open::kExisting);
+  Transaction transaction(database, Transaction::Kind::kRead);
+  if (!check_tables(database)) {
+    throw user_error("ledger {} is empty: its coordinator has not begun yet", path.string());
+  }
+  LedgerContent content = {.identity = read_identity(database)};
+  read_records(database, content.identity,
+               [&](LogRecord&& record) { content.records.push_back(std::move(record)); });
+  return content;
+}
+
+}  // namespace atl::island
