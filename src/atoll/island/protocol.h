@@ -93,6 +93,8 @@ struct Join {
 struct Synced {
   std::int64_t outer_step = 0;
   std::vector<StateHash> hashes;
+  /// What it still means to hand in; all else that it was leased returns.
+  std::vector<BatchRange> holds;
 };
 /// Sent every few hundred milliseconds by a thread of its own.
 struct Heartbeat {
@@ -137,16 +139,22 @@ struct Source {
 struct Welcome {
   IslandId island = kNobody;
   std::int64_t outer_step = 0;    ///< that the run has committed
-  std::vector<StateHash> hashes;  ///< of each fragment then; empty at outer step 0
-  bool must_sync = false;         ///< fetch it, from these, and say Synced
+  std::vector<StateHash> hashes;  ///< of each fragment then; empty: nobody has said yet
+  /// Get that state and say Synced: by swapping a prepared outer step in, or from these sources
+  /// (none: others are waited for, and Resync will name them).
+  bool must_sync = false;
   std::vector<Source> sources;
+  /// What of Join's is still this island's. What grew from anything else must be dropped.
+  std::vector<BatchRange> holds;
 };
 /// It may not take part.
 struct Refused {
   std::string why;
   bool is_final = true;  ///< false: may be tried again
 };
-/// What to train on next, until `inner_steps` more are done; then comes Ready.
+/// What to train on next, until `inner_steps` more are done; then comes Ready. It comes with Reduce
+/// of the outer step before, so that training can go on beside it. None (0) means that no batch is
+/// left, and that what was trained on and not committed is to be handed in again.
 struct Lease {
   std::vector<BatchRange> ranges;
   std::int64_t inner_steps = 0;
@@ -184,6 +192,7 @@ struct Resync {
   std::int64_t outer_step = 0;
   std::vector<StateHash> hashes;
   std::vector<Source> sources;
+  bool drops_work = true;  ///< false: what was trained on and not committed may be rebased on it
   std::string why;
 };
 /// The members now, for those who print or route.
