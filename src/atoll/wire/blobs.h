@@ -38,8 +38,7 @@ struct Request {
   std::string peer = {};                  ///< who may put it; "": whoever is let in
 };
 
-/// Why a blob cannot be had or taken, as whoever asked is told it.
-enum class BlobAnswer { kOk, kGone, kRefused, kDamaged, kCancelled, kFailed };
+class BlobTable;
 
 /// What this process lets others fetch and put. Thread safe; must outlive the servers it is given
 /// to.
@@ -51,13 +50,14 @@ class BlobStore {
   BlobStore& operator=(const BlobStore&) = delete;
 
   /// From now on the blob can be fetched; chunks that are not marked yet are waited for. The key
-  /// must be free.
+  /// must not be published already.
   void publish(Offer offer);
   /// Says that a chunk, or all of them, can be read. An unknown key is ignored: it was withdrawn.
   void mark(const std::string& key, std::uint64_t chunk);
   void mark_all(const std::string& key);
 
-  /// From now on the blob can be put. The key must be free: also not a published one's.
+  /// From now on the blob can be put. The key must not be allowed already; it may be published, so
+  /// that what one process puts others can fetch.
   void allow_put(Request request);
   /// Whether every chunk of a blob that was allowed has been written; false for an unknown key.
   bool is_put(const std::string& key) const;
@@ -66,13 +66,11 @@ class BlobStore {
   /// when no reader or writer of them is running any more, so it must not be called from one.
   void withdraw(const std::string& key_prefix);
 
-  /// The blobs now, for tests and people.
-  std::vector<std::string> keys() const;
+  /// What servers use.
+  BlobTable& table() { return *table_; }
 
  private:
-  friend class BlobService;
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<BlobTable> table_;
 };
 
 /// How many chunks `bytes` are.

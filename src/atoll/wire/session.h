@@ -35,8 +35,9 @@ class Session {
   struct Events {
     std::function<void()> connected;
     std::function<void(std::string frame)> received;
-    /// After connected(), or instead of it: an attempt failed. When `is_final`, trying again cannot
-    /// help (a certificate is refused, plaintext meets TLS) and no other call follows.
+    /// After connected(), or instead of it: an attempt failed, for another reason than the one
+    /// before (so a server that is away for an hour is one call). When `is_final`, trying again
+    /// cannot help (a certificate is refused, plaintext meets TLS) and no other call follows.
     std::function<void(const std::string& why, bool is_final)> disconnected;
   };
 
@@ -53,9 +54,9 @@ class Session {
   /// or its queue is full. What was queued when a connection breaks is lost with it.
   bool send(std::string frame);
 
-  /// Waits until all that was queued is given to the system; false when the connection broke or
-  /// `timeout_ms` passed first.
-  bool flush(int timeout_ms);
+  /// Sends what is queued, and no more after that; waits until the server has read it all and ended
+  /// the session. False when the connection broke or `timeout_ms` passed first. No event follows.
+  bool finish(int timeout_ms);
 
   /// Of all connections since the start.
   const Traffic& traffic() const;

@@ -1,0 +1,59 @@
+#pragma once
+
+// The sessions of a server. Only for the .cpp files here.
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "atoll/wire/doorman.h"
+#include "atoll/wire/server.h"
+#include "wire/wire.grpc.pb.h"
+
+namespace atl::wire {
+
+class Stream;
+
+/// What a stream of frames is to gRPC.
+using AttendReactor = grpc::ServerBidiReactor<proto::Frame, proto::Frame>;
+
+/// All streams of frames that are open, with a thread that ends those that must not go on.
+class Attendance {
+ public:
+  Attendance(const ServerOptions& options, SessionHandler* handler, Doorman& doorman,
+             Traffic& traffic);
+  ~Attendance();
+
+  /// Answers a client's call.
+  AttendReactor* attend(grpc::CallbackServerContext& context);
+  /// As in Server.
+  bool send(SessionId session, std::string frame);
+  void close(SessionId session, const std::string& why);
+  /// Tells all clients that the server stops, and takes no more.
+  void stop();
+
+ private:
+  friend class Stream;
+  void sweep();
+  void sweep_once();
+
+  const ServerOptions& options_;
+  SessionHandler* handler_;
+  Doorman& doorman_;
+  Traffic& traffic_;
+  CallLimit limit_;
+  std::mutex mutex_;  // of the streams' queues too
+  std::condition_variable stopped_;
+  std::map<SessionId, Stream*> streams_;  // each deletes itself when gRPC is done with it
+  SessionId last_ = 0;
+  bool is_stopping_ = false;
+  std::thread sweeper_;
+};
+
+}  // namespace atl::wire

@@ -1,0 +1,29 @@
+#include "atoll/wire/blobs.h"
+
+#include "atoll/wire/blob_table.h"
+
+namespace atl::wire {
+
+BlobStore::BlobStore() : table_(std::make_unique<BlobTable>()) {}
+BlobStore::~BlobStore() = default;
+
+void BlobStore::publish(Offer offer) {
+  table_->publish(std::move(offer));
+}
+void BlobStore::mark(const std::string& key, std::uint64_t chunk) {
+  table_->mark(key, chunk);
+}
+void BlobStore::mark_all(const std::string& key) {
+  table_->mark_all(key);
+}
+void BlobStore::allow_put(Request request) {
+  table_->allow_put(std::move(request));
+}
+bool BlobStore::is_put(const std::string& key) const {
+  return table_->is_put(key);
+}
+void BlobStore::withdraw(const std::string& key_prefix) {
+  table_->withdraw(key_prefix);
+}
+
+}  // namespace atl::wire

@@ -1,0 +1,50 @@
+#pragma once
+
+// What sessions and transfers share on the side that calls. Only for the .cpp files here.
+
+#include <grpcpp/grpcpp.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "atoll/wire/identity.h"
+#include "atoll/wire/probe.h"
+#include "atoll/wire/revocations.h"
+#include "atoll/wire/tls.h"
+
+namespace atl::wire {
+
+/// A server's address and who calls it.
+class Client {
+ public:
+  /// Throws Error(kUser) for a bad address, plaintext to more than loopback, and what
+  /// load_identity() throws.
+  Client(const std::string& address, const std::optional<std::filesystem::path>& identity,
+         const std::string& server_name, int connect_timeout_ms, const Keepalive& keepalive,
+         std::size_t max_message_bytes);
+
+  /// A new connection, made when first used.
+  std::shared_ptr<grpc::Channel> open() const { return open_channel(settings_, credentials_); }
+
+  /// Both to be asked when a call's initial metadata is there. Whether it is an atoll's that takes
+  /// the call: else the status will tell why not.
+  static bool is_greeted(const grpc::ClientContext& context);
+  /// Why the server is not to be trusted: "" or one line.
+  std::string objection(const grpc::ClientContext& context) const;
+
+  /// Why a call failed that ended with `status`.
+  ProbeResult explain(const grpc::Status& status) const;
+
+  const std::string& address() const { return settings_.address; }
+  int connect_timeout_ms() const { return settings_.connect_timeout_ms; }
+
+ private:
+  std::optional<Identity> identity_;
+  std::unique_ptr<Revocations> revocations_;  // null without TLS
+  ChannelSettings settings_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
+};
+
+}  // namespace atl::wire

@@ -1,0 +1,91 @@
+#include "atoll/wire/doorman.h"
+
+#include <string_view>
+
+#include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/wire/x509.h"
+
+namespace atl::wire {
+
+namespace {
+
+// gRPC writes "ipv4:127.0.0.1:4711" and "ipv6:%5B::1%5D:4711".
+std::string plain_address(std::string text) {
+  if (text.starts_with("ipv4:") || text.starts_with("ipv6:")) text.erase(0, 5);
+  for (const auto& [code, plain] : {std::pair{"%5B", "["}, std::pair{"%5D", "]"}}) {
+    const std::size_t at = text.find(code);
+    if (at != std::string::npos) text.replace(at, 3, plain);
+  }
+  return text;
+}
+
+}  // namespace
+
+Visitor read_visitor(const grpc::AuthContext& context, const std::string& address) {
+  const std::vector<grpc::string_ref> pem = context.FindPropertyValues("x509_pem_cert");
+  if (pem.empty()) throw damaged_error("{} showed no certificate", address);
+  const CertificatePtr certificate =
+      parse_certificate(std::string_view(pem[0].data(), pem[0].size()), address);
+  const Certificate description = describe(certificate.get());
+  if (description.name.empty())
+    throw damaged_error("{} showed a certificate without a name", address);
+  return {.peer = {description.name, address},
+          .serial = description.serial,
+          .not_after = description.not_after};
+}
+
+Doorman::Doorman(const std::optional<Identity>& identity) {
+  if (identity) revocations_ = std::make_unique<Revocations>(*identity);
+}
+
+std::string Doorman::objection(const Visitor& visitor) {
+  if (revocations_ == nullptr) return "";
+  if (revocations_->contains(visitor.serial)) {
+    return fmt::format("the certificate {} of {} was revoked", visitor.serial, visitor.peer.name);
+  }
+  if (unix_now() > visitor.not_after) {
+    return fmt::format("the certificate of {} expired on {}", visitor.peer.name,
+                       format_time(visitor.not_after));
+  }
+  return "";
+}
+
+grpc::Status Doorman::admit(const grpc::ServerContextBase& context, Visitor& visitor) {
+  const std::string address = plain_address(context.peer());
+  visitor = {.peer = {"", address}};
+  if (revocations_ == nullptr) return grpc::Status::OK;
+  std::string problem;
+  try {
+    visitor = read_visitor(*context.auth_context(), address);
+    problem = objection(visitor);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  if (problem.empty()) return grpc::Status::OK;
+  log::warning("refused {}: {}", address, problem);
+  return {grpc::StatusCode::UNAUTHENTICATED, problem};
+}
+
+grpc::Status CallLimit::enter(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  const int of_peer = found != by_name_.end() ? found->second : 0;
+  if (sum_ >= most_ || (!name.empty() && of_peer >= most_per_peer_)) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+            fmt::format("too many {}: {} in all (at most {}), {} of this peer (at most {})", what_,
+                        sum_, most_, of_peer, most_per_peer_)};
+  }
+  ++sum_;
+  ++by_name_[name];
+  return grpc::Status::OK;
+}
+
+void CallLimit::leave(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  --sum_;
+  const auto found = by_name_.find(name);
+  if (--found->second == 0) by_name_.erase(found);
+}
+
+}  // namespace atl::wire

@@ -1,0 +1,63 @@
+#pragma once
+
+// Who is let in. Only for the .cpp files here.
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "atoll/wire/identity.h"
+#include "atoll/wire/peer.h"
+#include "atoll/wire/revocations.h"
+
+namespace atl::wire {
+
+/// A peer and the certificate that TLS has checked: it is signed by our authority.
+struct Visitor {
+  Peer peer;
+  std::string serial;
+  std::int64_t not_after = 0;
+};
+
+/// What a certificate that came in a handshake says. Throws Error(kDamaged).
+Visitor read_visitor(const grpc::AuthContext& context, const std::string& address);
+
+/// Knows who is revoked. Thread safe.
+class Doorman {
+ public:
+  /// Throws what Revocations throws. Without an identity everybody is let in, without a name.
+  explicit Doorman(const std::optional<Identity>& identity);
+
+  /// Who calls; not OK: what the call is to be answered. A refusal is logged.
+  grpc::Status admit(const grpc::ServerContextBase& context, Visitor& visitor);
+  /// Why somebody who was let in must go: "" or one line.
+  std::string objection(const Visitor& visitor);
+
+ private:
+  std::unique_ptr<Revocations> revocations_;  // null without TLS
+};
+
+/// How many calls are under way, in all and for each peer. Thread safe.
+class CallLimit {
+ public:
+  CallLimit(const char* what, int most, int most_per_peer)
+      : what_(what), most_(most), most_per_peer_(most_per_peer) {}
+
+  /// Counts a call; leave() must follow. Not OK: there are too many. Without TLS peers have no
+  /// names, and only the sum counts.
+  grpc::Status enter(const std::string& name);
+  void leave(const std::string& name);
+
+ private:
+  const char* what_;
+  int most_, most_per_peer_;
+  std::mutex mutex_;
+  int sum_ = 0;
+  std::map<std::string, int> by_name_;
+};
+
+}  // namespace atl::wire

@@ -1,0 +1,79 @@
+#pragma once
+
+// What fetching and putting have in common: the missing chunks, dealt out to several calls that run
+// side by side. Only for the .cpp files here.
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "atoll/wire/client.h"
+#include "atoll/wire/remote.h"
+#include "wire/wire.grpc.pb.h"
+
+namespace atl::wire {
+
+/// One call and its chunks.
+struct Lane {
+  grpc::ClientContext context;
+  proto::Wire::Stub* stub = nullptr;
+  std::vector<std::uint64_t> chunks;
+};
+
+/// How a lane ended; `status` counts when it is not OK.
+struct LaneEnd {
+  grpc::Status status;
+  bool is_damaged = false;
+  std::string why;  ///< if it was ended on this side
+};
+
+/// One transfer. The lanes' threads call done() for each chunk.
+class Lanes {
+ public:
+  Lanes(const Transfer& transfer, std::vector<bool>& done, const Client& client, Traffic* traffic);
+
+  std::uint64_t num_missing() const { return missing_.size(); }
+
+  /// Runs `body` in a thread for each stub, as many as there are chunks for, and says how it went.
+  TransferResult run(const std::vector<proto::Wire::Stub*>& stubs,
+                     const std::function<LaneEnd(Lane&)>& body);
+
+  const Transfer& transfer() const { return transfer_; }
+  const Client& client() const { return client_; }
+  Traffic* traffic() const { return traffic_; }
+  std::size_t chunk_size(std::uint64_t chunk) const;
+  void done(std::uint64_t chunk);
+
+ private:
+  void run_lane(Lane& lane, const std::function<LaneEnd(Lane&)>& body);
+  void wait();
+  void cancel_all();
+  TransferResult result();
+  TransferResult failure();
+
+  const Transfer& transfer_;
+  std::vector<bool>& done_;
+  const Client& client_;
+  Traffic* traffic_;
+  std::vector<std::uint64_t> missing_;
+  std::list<Lane> lanes_;  // a context cannot move
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t num_running_ = 0;
+  std::uint64_t moved_bytes_ = 0;
+  std::uint64_t num_done_ = 0;
+  std::chrono::steady_clock::time_point progress_;
+  bool is_cancelled_ = false;
+  bool is_stalled_ = false;
+  std::exception_ptr error_;
+  std::vector<LaneEnd> failures_;
+};
+
+}  // namespace atl::wire

@@ -1,0 +1,183 @@
+#include "atoll/wire/remote.h"
+
+#include <xxhash.h>
+
+#include <mutex>
+#include <thread>
+
+#include "atoll/base/check.h"
+#include "atoll/wire/lanes.h"
+
+namespace atl::wire {
+
+namespace {
+
+// The server's answer to a call that has just begun: "" or why it is not to be trusted.
+std::string refuse(const Lanes& lanes, Lane& lane) {
+  if (!Client::is_greeted(lane.context)) return "";  // the status will tell
+  return lanes.client().objection(lane.context);
+}
+
+LaneEnd untrusted(std::string why) {
+  return {.status = {grpc::StatusCode::UNAUTHENTICATED, why}, .why = why};
+}
+
+std::string chunk_problem(const Lanes& lanes, const Lane& lane, std::size_t position,
+                          const proto::Chunk& chunk) {
+  const std::string& data = chunk.data();
+  if (position == lane.chunks.size()) return "a chunk came that was not asked for";
+  const std::uint64_t expected = lane.chunks[position];
+  if (chunk.index() != expected || data.size() != lanes.chunk_size(expected)) {
+    return fmt::format("chunk {} came with {} bytes instead of chunk {} with {}", chunk.index(),
+                       data.size(), expected, lanes.chunk_size(expected));
+  }
+  if (XXH3_64bits(data.data(), data.size()) != chunk.checksum()) {
+    return fmt::format("chunk {} is damaged", expected);
+  }
+  return "";
+}
+
+LaneEnd fetch_lane(Lanes& lanes, Lane& lane, const Writer& write) {
+  const Transfer& transfer = lanes.transfer();
+  proto::FetchRequest request;
+  request.set_key(transfer.key);
+  request.mutable_chunks()->Add(lane.chunks.begin(), lane.chunks.end());
+  request.set_blob_bytes(transfer.bytes);
+  request.set_chunk_bytes(transfer.chunk_bytes);
+  const auto reader = lane.stub->Fetch(&lane.context, request);
+  reader->WaitForInitialMetadata();
+  if (std::string why = refuse(lanes, lane); !why.empty()) return untrusted(std::move(why));
+  proto::Chunk chunk;
+  std::size_t position = 0;
+  LaneEnd end;
+  while (reader->Read(&chunk)) {
+    if (lanes.traffic() != nullptr) lanes.traffic()->received_bytes += chunk.data().size();
+    const std::string problem = chunk_problem(lanes, lane, position, chunk);
+    if (!problem.empty()) {
+      end.is_damaged = true;
+      end.why = fmt::format("{} from {}: {}", transfer.key, lanes.client().address(), problem);
+      break;
+    }
+    write(chunk.index() * transfer.chunk_bytes, std::as_bytes(std::span(chunk.data())));
+    lanes.done(chunk.index());
+    ++position;
+  }
+  if (end.is_damaged) lane.context.TryCancel();
+  end.status = reader->Finish();
+  return end;
+}
+
+using PutStream = grpc::ClientReaderWriter<proto::Chunk, proto::PutAck>;
+
+// Answers come in the order of the chunks, while those are still on their way.
+void read_acks(Lanes& lanes, const Lane& lane, PutStream& stream) {
+  proto::PutAck ack;
+  std::size_t position = 0;
+  while (stream.Read(&ack)) {
+    if (position == lane.chunks.size() || ack.index() != lane.chunks[position]) continue;
+    lanes.done(ack.index());
+    ++position;
+  }
+}
+
+void write_chunks(Lanes& lanes, Lane& lane, PutStream& stream, const Reader& read) {
+  const Transfer& transfer = lanes.transfer();
+  proto::Chunk chunk;
+  for (const std::uint64_t index : lane.chunks) {
+    std::string& data = *chunk.mutable_data();
+    data.resize(lanes.chunk_size(index));
+    read(index * transfer.chunk_bytes, std::as_writable_bytes(std::span(data)));
+    chunk.set_index(index);
+    chunk.set_checksum(XXH3_64bits(data.data(), data.size()));
+    if (index == lane.chunks.front()) {
+      chunk.set_key(transfer.key);
+      chunk.set_blob_bytes(transfer.bytes);
+      chunk.set_chunk_bytes(transfer.chunk_bytes);
+    } else {
+      chunk.clear_key();
+    }
+    if (!stream.Write(chunk)) return;
+    if (lanes.traffic() != nullptr) lanes.traffic()->sent_bytes += data.size();
+  }
+  stream.WritesDone();
+}
+
+LaneEnd put_lane(Lanes& lanes, Lane& lane, const Reader& read) {
+  const auto stream = lane.stub->Put(&lane.context);
+  stream->WaitForInitialMetadata();
+  if (std::string why = refuse(lanes, lane); !why.empty()) return untrusted(std::move(why));
+  std::exception_ptr error;
+  {
+    const std::jthread acks([&] { read_acks(lanes, lane, *stream); });
+    try {
+      write_chunks(lanes, lane, *stream, read);
+    } catch (...) {
+      error = std::current_exception();
+      lane.context.TryCancel();
+    }
+  }
+  const grpc::Status status = stream->Finish();
+  if (error != nullptr) std::rethrow_exception(error);
+  return {.status = status};
+}
+
+}  // namespace
+
+const char* to_string(TransferEnd end) {
+  switch (end) {
+    case TransferEnd::kDone:
+      return "done";
+    case TransferEnd::kUnreachable:
+      return "unreachable";
+    case TransferEnd::kGone:
+      return "gone";
+    case TransferEnd::kRefused:
+      return "refused";
+    case TransferEnd::kCancelled:
+      return "cancelled";
+    case TransferEnd::kDamaged:
+      return "damaged";
+  }
+  return "?";
+}
+
+struct Remote::State {
+  explicit State(const RemoteOptions& options)
+      : client(options.address, options.identity, options.server_name, options.connect_timeout_ms,
+               options.keepalive, kMaxChunkBytes),
+        traffic(options.traffic) {
+    ATOLL_CHECK(options.streams >= 1 && options.streams <= 64, "{} streams", options.streams);
+    for (int i = 0; i < options.streams; ++i) {
+      stubs.push_back(proto::Wire::NewStub(client.open()));
+    }
+  }
+
+  TransferResult run(const Transfer& transfer, std::vector<bool>& done,
+                     const std::function<LaneEnd(Lanes&, Lane&)>& body) {
+    Lanes lanes(transfer, done, client, traffic);
+    if (lanes.num_missing() == 0) return {};
+    std::vector<proto::Wire::Stub*> all;
+    for (const auto& stub : stubs) all.push_back(stub.get());
+    return lanes.run(all, [&](Lane& lane) { return body(lanes, lane); });
+  }
+
+  Client client;
+  Traffic* traffic;
+  std::vector<std::unique_ptr<proto::Wire::Stub>> stubs;  // a connection each
+};
+
+Remote::Remote(const RemoteOptions& options) : state_(std::make_unique<State>(options)) {}
+Remote::~Remote() = default;
+
+TransferResult Remote::fetch(const Transfer& transfer, std::vector<bool>& done,
+                             const Writer& write) {
+  return state_->run(transfer, done,
+                     [&](Lanes& lanes, Lane& lane) { return fetch_lane(lanes, lane, write); });
+}
+
+TransferResult Remote::put(const Transfer& transfer, std::vector<bool>& done, const Reader& read) {
+  return state_->run(transfer, done,
+                     [&](Lanes& lanes, Lane& lane) { return put_lane(lanes, lane, read); });
+}
+
+}  // namespace atl::wire

@@ -1,0 +1,106 @@
+#include "atoll/wire/transfers.h"
+
+#include <xxhash.h>
+
+#include "atoll/base/log.h"
+#include "atoll/wire/tls.h"
+
+namespace atl::wire {
+
+namespace {
+
+using grpc::Status;
+using grpc::StatusCode;
+
+Status to_status(const BlobReply& reply) {
+  switch (reply.answer) {
+    case BlobAnswer::kOk:
+      return Status::OK;
+    case BlobAnswer::kGone:
+      return {StatusCode::NOT_FOUND, reply.why};
+    case BlobAnswer::kRefused:
+      return {StatusCode::FAILED_PRECONDITION, reply.why};
+    case BlobAnswer::kCancelled:
+      return {StatusCode::UNAVAILABLE, reply.why};
+    case BlobAnswer::kFailed:
+      log::error("a transfer failed: {}", reply.why);
+      return {StatusCode::ABORTED, reply.why};
+  }
+  return {StatusCode::INTERNAL, "no such answer"};
+}
+
+}  // namespace
+
+grpc::Status Transfers::objection(const Visitor& visitor) {
+  if (is_stopping_) return {StatusCode::UNAVAILABLE, "the server stops"};
+  const std::string objection = doorman_.objection(visitor);
+  return objection.empty() ? Status::OK : Status(StatusCode::UNAUTHENTICATED, objection);
+}
+
+template <typename Call>
+grpc::Status Transfers::serve(grpc::ServerContext& context, const Call& call) {
+  Visitor visitor;
+  Status status = doorman_.admit(context, visitor);
+  if (!status.ok()) return status;
+  if (blobs_ == nullptr) return {StatusCode::UNIMPLEMENTED, "there are no blobs at this address"};
+  status = limit_.enter(visitor.peer.name);
+  if (!status.ok()) return status;
+  context.AddInitialMetadata(kGreetingKey, kGreeting);
+  status = call(visitor);
+  limit_.leave(visitor.peer.name);
+  return status;
+}
+
+grpc::Status Transfers::fetch(grpc::ServerContext& context, const proto::FetchRequest& request,
+                              grpc::ServerWriter<proto::Chunk>& out) {
+  return serve(context, [&](const Visitor& visitor) -> Status {
+    const BlobCall call{request.key(), request.blob_bytes(), request.chunk_bytes(),
+                        visitor.peer.name};
+    BlobReply reply = blobs_->check_fetch(call);
+    if (!reply.ok()) return to_status(reply);
+    out.SendInitialMetadata();
+    const auto is_cancelled = [&] { return context.IsCancelled() || is_stopping_; };
+    proto::Chunk chunk;
+    for (const std::uint64_t index : request.chunks()) {
+      reply = blobs_->read(call, index, is_cancelled, *chunk.mutable_data());
+      if (!reply.ok()) return to_status(reply);
+      const Status status = objection(visitor);
+      if (!status.ok()) return status;
+      chunk.set_index(index);
+      chunk.set_checksum(XXH3_64bits(chunk.data().data(), chunk.data().size()));
+      if (!out.Write(chunk)) return {StatusCode::UNAVAILABLE, "the connection broke"};
+      traffic_.sent_bytes += chunk.data().size();
+    }
+    return Status::OK;
+  });
+}
+
+grpc::Status Transfers::put(grpc::ServerContext& context,
+                            grpc::ServerReaderWriter<proto::PutAck, proto::Chunk>& stream) {
+  return serve(context, [&](const Visitor& visitor) -> Status {
+    stream.SendInitialMetadata();
+    proto::Chunk chunk;
+    if (!stream.Read(&chunk)) return {StatusCode::INVALID_ARGUMENT, "a Put without a chunk"};
+    const BlobCall call{chunk.key(), chunk.blob_bytes(), chunk.chunk_bytes(), visitor.peer.name};
+    BlobReply reply = blobs_->check_put(call);
+    if (!reply.ok()) return to_status(reply);
+    do {
+      const Status status = objection(visitor);
+      if (!status.ok()) return status;
+      const std::string& data = chunk.data();
+      if (XXH3_64bits(data.data(), data.size()) != chunk.checksum()) {
+        return {StatusCode::DATA_LOSS,
+                fmt::format("chunk {} of {} is damaged", chunk.index(), call.key)};
+      }
+      traffic_.received_bytes += data.size();
+      reply = blobs_->write(call, chunk.index(), std::as_bytes(std::span(data)));
+      if (!reply.ok()) return to_status(reply);
+      proto::PutAck ack;
+      ack.set_index(chunk.index());
+      if (!stream.Write(ack)) return {StatusCode::UNAVAILABLE, "the connection broke"};
+    } while (stream.Read(&chunk));
+    return Status::OK;
+  });
+}
+
+}  // namespace atl::wire
