@@ -88,6 +88,7 @@ struct Join {
   std::vector<StateHash> hashes;
   /// What it was leased and has neither committed nor given back.
   std::vector<BatchRange> holds;
+  bool operator==(const Join&) const = default;
 };
 /// It now has the state that Welcome or Resync told it to fetch.
 struct Synced {
@@ -95,11 +96,13 @@ struct Synced {
   std::vector<StateHash> hashes;
   /// What it still means to hand in; all else that it was leased returns.
   std::vector<BatchRange> holds;
+  bool operator==(const Synced&) const = default;
 };
 /// Sent every few hundred milliseconds by a thread of its own.
 struct Heartbeat {
   std::int64_t inner_steps = 0;   ///< that it has taken, ever
   double batches_per_second = 0;  ///< lately; 0: not known yet
+  bool operator==(const Heartbeat&) const = default;
 };
 /// Its pseudo-gradient of the stamp's outer step is frozen and can be fetched.
 struct Ready {
@@ -109,19 +112,23 @@ struct Ready {
   double norm = 0;                   ///< Euclidean, of the pseudo-gradient
   bool is_finite = true;
   double loss = 0;  ///< mean over those tokens
+  bool operator==(const Ready&) const = default;
 };
 /// It could not fetch from these.
 struct ReduceFailed {
   std::vector<IslandId> unreachable;
   std::string why;
+  bool operator==(const ReduceFailed&) const = default;
 };
 /// It has the outer step's result beside the state it is from.
 struct Prepared {
   StateHash hash;
+  bool operator==(const Prepared&) const = default;
 };
 /// It will not contribute any more; what it holds returns.
 struct Leave {
   std::string why;
+  bool operator==(const Leave&) const = default;
 };
 
 using FromIsland = std::variant<Join, Synced, Heartbeat, Ready, ReduceFailed, Prepared, Leave>;
@@ -146,11 +153,13 @@ struct Welcome {
   std::vector<Source> sources;
   /// What of Join's is still this island's. What grew from anything else must be dropped.
   std::vector<BatchRange> holds;
+  bool operator==(const Welcome&) const = default;
 };
 /// It may not take part.
 struct Refused {
   std::string why;
   bool is_final = true;  ///< false: may be tried again
+  bool operator==(const Refused&) const = default;
 };
 /// What to train on next, until `inner_steps` more are done; then comes Ready. It comes with Reduce
 /// of the outer step before, so that training can go on beside it. None (0) means that no batch is
@@ -158,6 +167,7 @@ struct Refused {
 struct Lease {
   std::vector<BatchRange> ranges;
   std::int64_t inner_steps = 0;
+  bool operator==(const Lease&) const = default;
 };
 struct Participant {
   IslandId island = kNobody;
@@ -172,20 +182,24 @@ struct Reduce {
   int fragment = 0;
   std::vector<Participant> participants;  ///< by island, ascending
   bool is_star = false;  ///< all through the coordinator, because one of them only calls out
+  bool operator==(const Reduce&) const = default;
 };
 /// Drop what was begun of the stamp's attempt; pseudo-gradients stay as they are.
 struct AbandonReduce {
   std::string why;
+  bool operator==(const AbandonReduce&) const = default;
 };
 /// All have the same: it is the state now.
 struct Commit {
   int fragment = 0;
   StateHash hash;
   std::vector<Participant> participants;
+  bool operator==(const Commit&) const = default;
 };
 /// Your pseudo-gradient is not in the stamp's outer step.
 struct Dropped {
   std::string why;
+  bool operator==(const Dropped&) const = default;
 };
 /// Your state is not the run's: fetch it again, from these, and say Synced.
 struct Resync {
@@ -194,6 +208,7 @@ struct Resync {
   std::vector<Source> sources;
   bool drops_work = true;  ///< false: what was trained on and not committed may be rebased on it
   std::string why;
+  bool operator==(const Resync&) const = default;
 };
 /// The members now, for those who print or route.
 struct View {
@@ -205,11 +220,13 @@ struct View {
     auto operator<=>(const Member&) const = default;
   };
   std::vector<Member> members;
+  bool operator==(const View&) const = default;
 };
 /// The run is over, or this island is not wanted any more.
 struct Finish {
   std::string why;
   bool is_done = true;  ///< false: it was turned out, and this is an error
+  bool operator==(const Finish&) const = default;
 };
 
 using ToIsland = std::variant<Welcome, Refused, Lease, Reduce, AbandonReduce, Commit, Dropped,
@@ -219,6 +236,7 @@ template <typename Body>
 struct Stamped {
   Stamp stamp;
   Body body;
+  bool operator==(const Stamped&) const = default;
 };
 using MessageFromIsland = Stamped<FromIsland>;
 using MessageToIsland = Stamped<ToIsland>;
@@ -227,48 +245,59 @@ using MessageToIsland = Stamped<ToIsland>;
 
 struct LogStarted {  ///< a coordinator took the ledger
   std::uint64_t fence = 0;
+  bool operator==(const LogStarted&) const = default;
 };
 struct LogIsland {  ///< a name joined for the first time, or from another address
   IslandId island = kNobody;
   std::string name;
   std::string address;
+  bool operator==(const LogIsland&) const = default;
 };
 struct LogLease {  ///< these batches are this island's to train on
   IslandId island = kNobody;
   std::vector<BatchRange> ranges;
+  bool operator==(const LogLease&) const = default;
 };
 struct LogReturn {  ///< and these are nobody's again, untrained
   IslandId island = kNobody;
   std::vector<BatchRange> ranges;
+  bool operator==(const LogReturn&) const = default;
 };
 struct LogContribution {
   Participant participant;
   std::vector<BatchRange> consumed;
   double loss = 0;
   double norm = 0;
+  bool operator==(const LogContribution&) const = default;
 };
 struct LogReduce {  ///< an attempt at an outer step begins
   std::int64_t outer_step = 0;
   std::uint32_t attempt = 0;
   int fragment = 0;
   std::vector<LogContribution> contributions;
+  bool operator==(const LogReduce&) const = default;
 };
 struct LogCommit {  ///< the newest LogReduce of that outer step is in; its batches are consumed
   std::int64_t outer_step = 0;
   std::uint32_t attempt = 0;
   StateHash hash;
+  bool operator==(const LogCommit&) const = default;
 };
 struct LogVoid {  ///< commits from this outer step on are lost with all who had them
   std::int64_t first_outer_step = 0;
   std::string why;
+  bool operator==(const LogVoid&) const = default;
 };
-struct LogFinished {};
+struct LogFinished {
+  bool operator==(const LogFinished&) const = default;
+};
 
 using LogBody = std::variant<LogStarted, LogIsland, LogLease, LogReturn, LogReduce, LogCommit,
                              LogVoid, LogFinished>;
 struct LogRecord {
   double unix_seconds = 0;  ///< for people; nothing is decided by it
   LogBody body;
+  bool operator==(const LogRecord&) const = default;
 };
 
 }  // namespace atl::island
