@@ -78,7 +78,9 @@ Join get(const proto::Join& x) {
 }
 
 Synced get(const proto::Synced& x) {
-  return {.outer_step = x.outer_step(), .hashes = get_all(x.hashes())};
+  return {.outer_step = x.outer_step(),
+          .hashes = get_all(x.hashes()),
+          .holds = get_all(x.holds())};
 }
 
 Heartbeat get(const proto::Heartbeat& x) {
@@ -111,7 +113,8 @@ Welcome get(const proto::Welcome& x) {
           .outer_step = x.outer_step(),
           .hashes = get_all(x.hashes()),
           .must_sync = x.must_sync(),
-          .sources = get_all(x.sources())};
+          .sources = get_all(x.sources()),
+          .holds = get_all(x.holds())};
 }
 
 Refused get(const proto::Refused& x) {
@@ -144,6 +147,7 @@ Resync get(const proto::Resync& x) {
   return {.outer_step = x.outer_step(),
           .hashes = get_all(x.hashes()),
           .sources = get_all(x.sources()),
+          .drops_work = x.drops_work(),
           .why = x.why()};
 }
 

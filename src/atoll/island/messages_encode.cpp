@@ -88,6 +88,7 @@ void put(const Join& x, proto::Join* to) {
 void put(const Synced& x, proto::Synced* to) {
   to->set_outer_step(x.outer_step);
   put_all(x.hashes, to->mutable_hashes());
+  put_all(x.holds, to->mutable_holds());
 }
 
 void put(const Heartbeat& x, proto::Heartbeat* to) {
@@ -123,6 +124,7 @@ void put(const Welcome& x, proto::Welcome* to) {
   put_all(x.hashes, to->mutable_hashes());
   to->set_must_sync(x.must_sync);
   put_all(x.sources, to->mutable_sources());
+  put_all(x.holds, to->mutable_holds());
 }
 
 void put(const Refused& x, proto::Refused* to) {
@@ -160,6 +162,7 @@ void put(const Resync& x, proto::Resync* to) {
   put_all(x.hashes, to->mutable_hashes());
   put_all(x.sources, to->mutable_sources());
   to->set_why(reason(x.why));
+  to->set_drops_work(x.drops_work);
 }
 
 void put(const View& x, proto::View* to) {
