@@ -1,6 +1,7 @@
 #include "atoll/compress/select.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "atoll/base/check.h"
 
@@ -75,6 +76,27 @@ std::int32_t LeastKept(const std::int32_t* keys, std::size_t n, std::size_t coun
   return static_cast<std::int32_t>(low);
 }
 
+/// bitmap: which keys are not below `least`.
+void MarkKept(const std::int32_t* keys, std::size_t n, std::int32_t least, std::uint64_t* bitmap) {
+  const hn::ScalableTag<std::int32_t> d;
+  const auto bound = hn::Set(d, least);
+  for (std::size_t begin = 0; begin < n; begin += 64) {
+    std::uint64_t below = 0;
+    const std::size_t end = std::min(begin + 64, n);
+    std::size_t i = begin;
+    for (; i + hn::Lanes(d) <= end; i += hn::Lanes(d)) {
+      std::uint8_t bytes[8] = {};
+      hn::StoreMaskBits(d, hn::Lt(hn::LoadU(d, keys + i), bound), bytes);
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, bytes, sizeof(bits));
+      below |= bits << (i - begin);
+    }
+    for (; i < end; ++i) below |= std::uint64_t{keys[i] < least} << (i - begin);
+    const std::size_t behind = 64 - (end - begin);
+    bitmap[begin / 64] = ~below & ~std::uint64_t{0} >> behind;
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace atl::compress
 HWY_AFTER_NAMESPACE();
@@ -82,33 +104,37 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace atl::compress {
 
-HWY_EXPORT(LeastKept);
+namespace {
 
-void select_largest(std::span<const std::int32_t> keys, std::size_t count, std::uint16_t* indices) {
-  ATOLL_CHECK(count <= keys.size() && keys.size() <= 65536, "{} of {} keys", count, keys.size());
-  if (count == 0) return;
-  const std::int32_t least = HWY_DYNAMIC_DISPATCH(LeastKept)(keys.data(), keys.size(), count);
-  std::size_t above = 0;
-  std::size_t equal = 0;
-  for (const std::int32_t key : keys) {
-    above += key > least ? 1 : 0;
-    equal += key == least ? 1 : 0;
+HWY_EXPORT(LeastKept);
+HWY_EXPORT(MarkKept);
+
+// Takes out the last `surplus` of those that equal `least`.
+void drop_ties(std::span<const std::int32_t> keys, std::int32_t least, std::size_t surplus,
+               std::uint64_t* bitmap) {
+  for (std::size_t i = keys.size(); surplus > 0; --surplus) {
+    do --i;
+    while (keys[i] != least);
+    bitmap[i / 64] &= ~(std::uint64_t{1} << i % 64);
   }
-  // Without a branch, which would be mispredicted: what is not kept is overwritten by the next.
-  std::size_t kept = 0;
-  if (above + equal == count) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      indices[kept] = static_cast<std::uint16_t>(i);
-      kept += keys[i] >= least ? 1 : 0;
-    }
+}
+
+}  // namespace
+
+void select_largest(std::span<const std::int32_t> keys, std::size_t count, std::uint64_t* bitmap) {
+  ATOLL_CHECK(count <= keys.size(), "{} of {} keys", count, keys.size());
+  const std::size_t words = (keys.size() + 63) / 64;
+  if (count == 0) {
+    std::fill_n(bitmap, words, std::uint64_t{0});
     return;
   }
-  std::size_t ties = count - above;
-  for (std::size_t i = 0; i < keys.size() && kept < count; ++i) {
-    const bool is_tie = keys[i] == least && ties > 0;
-    if (is_tie) --ties;
-    if (is_tie || keys[i] > least) indices[kept++] = static_cast<std::uint16_t>(i);
+  const std::int32_t least = HWY_DYNAMIC_DISPATCH(LeastKept)(keys.data(), keys.size(), count);
+  HWY_DYNAMIC_DISPATCH(MarkKept)(keys.data(), keys.size(), least, bitmap);
+  std::size_t marked = 0;
+  for (std::size_t word = 0; word < words; ++word) {
+    marked += static_cast<std::size_t>(std::popcount(bitmap[word]));
   }
+  drop_ties(keys, least, marked - count, bitmap);
 }
 
 }  // namespace atl::compress

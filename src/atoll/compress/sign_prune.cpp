@@ -58,20 +58,15 @@ class SignPrune final : public Codec {
     const std::int32_t flip = elects_negative(x) ? std::bit_cast<std::int32_t>(0x80000000U) : 0;
     std::int32_t keys[kBlock];
     for (std::size_t i = 0; i < x.size(); ++i) keys[i] = std::bit_cast<std::int32_t>(x[i]) ^ flip;
-    std::uint16_t indices[kBlock + 1];
-    select_largest({keys, x.size()}, kept(x.size()), indices);
-
-    std::uint8_t bitmap[kBlock / 8] = {};
+    std::uint64_t bitmap[kBlock / 64];
+    select_largest({keys, x.size()}, kept(x.size()), bitmap);
     float values[kBlock];
-    for (std::size_t i = 0; i < kept(x.size()); ++i) {
-      const std::size_t index = indices[i];
-      bitmap[index / 8] = static_cast<std::uint8_t>(bitmap[index / 8] | 1U << index % 8);
-      values[i] = x[index];
-    }
+    std::size_t count = 0;
+    for_each_bit(bitmap, (x.size() + 63) / 64, [&](std::size_t i) { values[count++] = x[i]; });
     Bf16 narrow[kBlock];
-    ops::cpu::narrow_rows(1, kept(x.size()), {values, kBlock}, {narrow, kBlock});
+    ops::cpu::narrow_rows(1, count, {values, kBlock}, {narrow, kBlock});
     std::memcpy(out, bitmap, bitmap_bytes(x.size()));
-    std::memcpy(out + bitmap_bytes(x.size()), narrow, kept(x.size()) * sizeof(Bf16));
+    std::memcpy(out + bitmap_bytes(x.size()), narrow, count * sizeof(Bf16));
   }
 
   void decode_block(const std::byte* bytes, std::span<float> out) const override {
@@ -89,10 +84,11 @@ class SignPrune final : public Codec {
       if (magnitude_bits(values[i]) <= kLimitBits) continue;
       throw damaged_error("codec {}: a block has the value {}", name(), values[i]);
     }
+    // Without a branch, which would be mispredicted every other time.
     std::size_t next = 0;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::size_t is_kept = bitmap[i / 8] >> (i % 8) & 1U;
-      out[i] = is_kept != 0 ? values[next] : 0;
+      const std::uint32_t is_kept = bitmap[i / 8] >> (i % 8) & 1U;
+      out[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(values[next]) & (0U - is_kept));
       next += is_kept;
     }
   }

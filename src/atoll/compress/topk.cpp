@@ -114,9 +114,13 @@ class TopK final : public Codec {
     require_encodable("topk", x);
     std::int32_t keys[kMaxChunk];
     for (std::size_t i = 0; i < x.size(); ++i) keys[i] = magnitude_bits(x[i]);
-    std::uint16_t room[kMaxChunk + 1];
-    select_largest({keys, x.size()}, kept(x.size()), room);
-    const std::span<const std::uint16_t> indices(room, kept(x.size()));
+    std::uint64_t bitmap[kMaxChunk / 64];
+    select_largest({keys, x.size()}, kept(x.size()), bitmap);
+    std::uint16_t room[kMaxChunk];
+    std::size_t count = 0;
+    for_each_bit(bitmap, (x.size() + 63) / 64,
+                 [&](std::size_t i) { room[count++] = static_cast<std::uint16_t>(i); });
+    const std::span<const std::uint16_t> indices(room, count);
     const Magnitudes magnitudes = quantise(x, indices);
     std::memcpy(out, &magnitudes.small, sizeof(Bf16));
     std::memcpy(out + sizeof(Bf16), &magnitudes.large, sizeof(Bf16));
