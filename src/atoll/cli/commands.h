@@ -19,6 +19,7 @@ Command plan_command();
 Command import_command();
 Command export_command();
 Command doctor_command();
+Command certs_command();
 Command config_reference_command();
 
 }  // namespace atl::cli

@@ -48,9 +48,19 @@ KeyPtr new_key() {
   return key;
 }
 
-void set_times(X509* certificate, std::int64_t now, std::int64_t days) {
-  require(ASN1_TIME_set(X509_getm_notBefore(certificate), now - kClockSkewSeconds) != nullptr &&
-              ASN1_TIME_set(X509_getm_notAfter(certificate), now + days * kDay) != nullptr,
+struct Validity {
+  std::int64_t not_before = 0;
+  std::int64_t not_after = 0;
+};
+
+Validity from_now(std::int64_t days) {
+  const std::int64_t now = unix_now();
+  return {now - kClockSkewSeconds, now + days * kDay};
+}
+
+void set_times(X509* certificate, const Validity& validity) {
+  require(ASN1_TIME_set(X509_getm_notBefore(certificate), validity.not_before) != nullptr &&
+              ASN1_TIME_set(X509_getm_notAfter(certificate), validity.not_after) != nullptr,
           "setting times");
 }
 
@@ -83,13 +93,13 @@ void add_extension(X509* certificate, X509* issuer, int nid, const std::string& 
   require(ok, value.c_str());
 }
 
-CertificatePtr new_certificate(EVP_PKEY* key, const std::string& name, std::int64_t days) {
+CertificatePtr new_certificate(EVP_PKEY* key, const std::string& name, const Validity& validity) {
   CertificatePtr certificate(X509_new());
   require(certificate != nullptr && X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
               X509_set_pubkey(certificate.get(), key) == 1,
           "making a certificate");
   set_serial(certificate.get());
-  set_times(certificate.get(), unix_now(), days);
+  set_times(certificate.get(), validity);
   set_name(certificate.get(), name);
   return certificate;
 }
@@ -154,8 +164,8 @@ std::string alternative_names(const std::string& name, const std::vector<std::st
 }
 
 CertificatePtr sign(const Authority& authority, EVP_PKEY* key, const std::string& name,
-                    const std::string& alternatives, int days) {
-  CertificatePtr certificate = new_certificate(key, name, days);
+                    const std::string& alternatives, const Validity& validity) {
+  CertificatePtr certificate = new_certificate(key, name, validity);
   X509* issuer = authority.certificate.get();
   require(X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer)) == 1, "issuer");
   add_extension(certificate.get(), issuer, NID_basic_constraints, "critical,CA:FALSE");
@@ -232,7 +242,7 @@ void make_authority(const fs::path& directory) {
   require(RAND_bytes(tag, sizeof tag) == 1, "random bytes");
   const std::string name =
       fmt::format("atoll authority {:02x}{:02x}{:02x}{:02x}", tag[0], tag[1], tag[2], tag[3]);
-  authority.certificate = new_certificate(authority.key.get(), name, kAuthorityDays);
+  authority.certificate = new_certificate(authority.key.get(), name, from_now(kAuthorityDays));
   X509* certificate = authority.certificate.get();
   require(X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) == 1, "issuer");
   add_extension(certificate, certificate, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
@@ -246,12 +256,19 @@ void make_authority(const fs::path& directory) {
 
 Certificate issue(const fs::path& directory, const std::string& name,
                   const std::vector<std::string>& hosts, int days) {
-  check_name(name);
-  const std::string alternatives = alternative_names(name, hosts);
-  const Authority authority = load_authority(directory);
   if (days < 1 || days > kMaxDays) {
     throw user_error("a certificate for {} days: give 1 to {}", days, kMaxDays);
   }
+  const Validity validity = from_now(days);
+  return issue_between(directory, name, hosts, validity.not_before, validity.not_after);
+}
+
+Certificate issue_between(const fs::path& directory, const std::string& name,
+                          const std::vector<std::string>& hosts, std::int64_t not_before,
+                          std::int64_t not_after) {
+  check_name(name);
+  const std::string alternatives = alternative_names(name, hosts);
+  const Authority authority = load_authority(directory);
   const DirectoryLock lock(directory, "wait for it");
   const fs::path identity = directory / "identities" / name;
   if (fs::exists(identity)) {
@@ -261,7 +278,8 @@ Certificate issue(const fs::path& directory, const std::string& name,
         identity.string());
   }
   const KeyPtr key = new_key();
-  const CertificatePtr certificate = sign(authority, key.get(), name, alternatives, days);
+  const CertificatePtr certificate =
+      sign(authority, key.get(), name, alternatives, {not_before, not_after});
   const Certificate description = describe(certificate.get());
   const std::string pem = to_pem(certificate.get());
   // On the record before anybody can use it.

@@ -39,6 +39,12 @@ void make_authority(const std::filesystem::path& directory);
 Certificate issue(const std::filesystem::path& directory, const std::string& name,
                   const std::vector<std::string>& hosts, int days);
 
+/// issue() with a given validity, in seconds since 1970: for clocks that are wrong, and their
+/// tests.
+Certificate issue_between(const std::filesystem::path& directory, const std::string& name,
+                          const std::vector<std::string>& hosts, std::int64_t not_before,
+                          std::int64_t not_after);
+
 /// Puts every certificate of `name` on the signed list revoked.pem, gives that to all identities in
 /// the directory and deletes NAME's. Returns how many were not on it before. Throws Error(kUser)
 /// when none was ever issued.
@@ -46,5 +52,10 @@ int revoke(const std::filesystem::path& directory, const std::string& name);
 
 /// Every certificate issued, by name, then by time. Throws Error for no authority or damaged files.
 std::vector<Certificate> list_certificates(const std::filesystem::path& directory);
+
+/// "2026-11-21 14:30 UTC"
+std::string format_time(std::int64_t unix_seconds);
+/// Seconds since 1970 on this machine's clock.
+std::int64_t unix_now();
 
 }  // namespace atl::wire

@@ -62,26 +62,14 @@ std::string connect(int fd, const SocketAddress& address, Clock::time_point end)
   return reason == 0 ? "" : std::strerror(reason);
 }
 
-// Bytes that a client of HTTP/2 begins with, and what the server says to them. A server of gRPC
-// answers with settings; one that speaks TLS with an alert, or by hanging up.
-ProbeResult probe_plaintext(int fd, const std::string& address, Clock::time_point end) {
+// What the server says to the first bytes of HTTP/2. gRPC answers with settings; where it expects
+// TLS it hangs up without a word.
+bool hangs_up_on_plaintext(int fd, Clock::time_point end) {
   constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
-  if (::send(fd, kPreface, sizeof kPreface - 1, MSG_NOSIGNAL) < 0) return {};
+  if (::send(fd, kPreface, sizeof kPreface - 1, MSG_NOSIGNAL) < 0) return true;
   unsigned char first = 0;
-  if (!wait_for(fd, POLLIN, end)) {
-    return {fmt::format("{} takes connections but does not answer", address), false};
-  }
-  const ssize_t got = ::recv(fd, &first, 1, 0);
   constexpr unsigned char kAlert = 0x15;
-  if (got == 1 && first != kAlert) return {};
-  if (got == 1) {
-    return {fmt::format("{} speaks TLS, and this side has no identity; give it one", address),
-            true};
-  }
-  // gRPC's TLS hangs up without an alert; a server that is going away hangs up too.
-  return {fmt::format("{} hangs up on plaintext; if it speaks TLS, give this side an identity",
-                      address),
-          false};
+  return wait_for(fd, POLLIN, end) && (::recv(fd, &first, 1, 0) != 1 || first == kAlert);
 }
 
 // One step of OpenSSL's, repeated until it is done (> 0), failed or out of time.
@@ -94,28 +82,6 @@ int repeat(SSL* ssl, int fd, Clock::time_point end, const Step& step) {
     const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
     if (result > 0 || !waits) return result;
     if (!wait_for(fd, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, end)) return result;
-  }
-}
-
-// What the other side's alert about our certificate means.
-std::string alert_text(int reason) {
-  switch (reason) {
-    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
-      return "does not know the authority of our certificate; both must come from one authority";
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
-      return "says that our certificate has expired, by its clock; compare the clocks";
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
-      return "says that our certificate was revoked";
-    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-      return "wants a certificate and got none";
-    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
-    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
-    case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
-    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
-      return "refuses our certificate";
-    default:
-      return "";
   }
 }
 
@@ -134,8 +100,6 @@ ProbeResult handshake_problem(SSL* ssl, const std::string& address, const std::s
                         X509_verify_cert_error_string(verified)),
             true};
   }
-  const std::string alert = alert_text(reason);
-  if (!alert.empty()) return {fmt::format("{} {}", address, alert), true};
   if (reason == SSL_R_WRONG_VERSION_NUMBER) {
     return {fmt::format("{} does not speak TLS, and this side has an identity", address), true};
   }
@@ -146,49 +110,135 @@ ProbeResult handshake_problem(SSL* ssl, const std::string& address, const std::s
   return {fmt::format("TLS with {} fails: {}", address, openssl_reason()), false};
 }
 
-bool prepare(SSL_CTX* context, const Identity& identity) {
+struct Tls {
+  std::unique_ptr<SSL_CTX, SslFree> context;
+  std::unique_ptr<SSL, SslFree> ssl;
+};
+
+// A client of TLS 1.3 and HTTP/2 at `fd`; null when OpenSSL cannot make one.
+Tls make_client(int fd) {
+  Tls tls;
+  tls.context.reset(SSL_CTX_new(TLS_client_method()));
+  if (tls.context == nullptr ||
+      SSL_CTX_set_min_proto_version(tls.context.get(), TLS1_3_VERSION) != 1) {
+    return {};
+  }
+  tls.ssl.reset(SSL_new(tls.context.get()));
+  constexpr unsigned char kProtocols[] = "\2h2";
+  if (tls.ssl == nullptr || SSL_set_fd(tls.ssl.get(), fd) != 1 ||
+      SSL_set_alpn_protos(tls.ssl.get(), kProtocols, sizeof kProtocols - 1) != 0) {
+    return {};
+  }
+  return tls;
+}
+
+bool use_identity(const Tls& tls, const Identity& identity, const std::string& server_name) {
   const CertificatePtr authority = parse_certificate(identity.authority_pem, "ca.pem");
   const CertificatePtr certificate = parse_certificate(identity.certificate_pem, "cert.pem");
   const KeyPtr key = parse_key(identity.key_pem, "key.pem");
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-  return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
-         X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) == 1 &&
-         SSL_CTX_use_certificate(context, certificate.get()) == 1 &&
-         SSL_CTX_use_PrivateKey(context, key.get()) == 1;
-}
-
-bool expect_name(SSL* ssl, const std::string& name) {
+  SSL* ssl = tls.ssl.get();
+  SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
   unsigned char bytes[sizeof(in6_addr)];
-  const bool is_address =
-      inet_pton(AF_INET, name.c_str(), bytes) == 1 || inet_pton(AF_INET6, name.c_str(), bytes) == 1;
-  if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name.c_str()) == 1;
-  return SSL_set1_host(ssl, name.c_str()) == 1 && SSL_set_tlsext_host_name(ssl, name.c_str()) == 1;
+  const bool is_address = inet_pton(AF_INET, server_name.c_str(), bytes) == 1 ||
+                          inet_pton(AF_INET6, server_name.c_str(), bytes) == 1;
+  const int named = is_address
+                        ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), server_name.c_str())
+                        : SSL_set1_host(ssl, server_name.c_str()) &
+                              static_cast<int>(SSL_set_tlsext_host_name(ssl, server_name.c_str()));
+  return named == 1 &&
+         X509_STORE_add_cert(SSL_CTX_get_cert_store(tls.context.get()), authority.get()) == 1 &&
+         SSL_use_certificate(ssl, certificate.get()) == 1 &&
+         SSL_use_PrivateKey(ssl, key.get()) == 1;
 }
 
-ProbeResult probe_tls(int fd, const std::string& address, const Identity& identity,
-                      const std::string& name, Clock::time_point end) {
-  const std::unique_ptr<SSL_CTX, SslFree> context(SSL_CTX_new(TLS_client_method()));
-  if (context == nullptr || !prepare(context.get(), identity)) return {openssl_reason(), false};
-  const std::unique_ptr<SSL, SslFree> owner(SSL_new(context.get()));
-  SSL* ssl = owner.get();
-  constexpr unsigned char kProtocols[] = "\2h2";
-  if (ssl == nullptr || SSL_set_fd(ssl, fd) != 1 || !expect_name(ssl, name) ||
-      SSL_set_alpn_protos(ssl, kProtocols, sizeof kProtocols - 1) != 0) {
-    return {openssl_reason(), false};
+// A connection that nobody had reason to refuse; "" or why there is none.
+struct Connection {
+  std::unique_ptr<Socket> socket;
+  std::string why;
+};
+
+Connection connect_any(const HostPort& address, Clock::time_point end) {
+  Connection made;
+  const std::vector<SocketAddress> all = resolve(address, &made.why);
+  if (all.empty()) {
+    made.why = fmt::format("cannot look up {}: {}", address.host, made.why);
+    return made;
   }
+  for (const SocketAddress& one : all) {
+    made.socket = std::make_unique<Socket>(
+        ::socket(one.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    made.why = connect(made.socket->fd(), one, end);
+    if (made.why.empty()) return made;
+  }
+  made.why = fmt::format("cannot connect to {}: {}", to_string(address), made.why);
+  return made;
+}
+
+ProbeResult probe_plaintext(const HostPort& address, Clock::time_point end) {
+  Connection made = connect_any(address, end);
+  if (!made.why.empty()) return {made.why, false};
+  if (!hangs_up_on_plaintext(made.socket->fd(), end)) return {};
+  made = connect_any(address, end);
+  if (!made.why.empty()) return {made.why, false};
+  const int fd = made.socket->fd();
+  const Tls tls = make_client(fd);
+  if (tls.ssl == nullptr ||
+      repeat(tls.ssl.get(), fd, end, [&] { return SSL_connect(tls.ssl.get()); }) <= 0) {
+    openssl_reason();
+    return {fmt::format("{} hangs up", to_string(address)), false};
+  }
+  return {fmt::format("{} speaks TLS, and this side has no identity; give it one of the same "
+                      "authority",
+                      to_string(address)),
+          true};
+}
+
+enum class Verdict { kGood, kHungUp, kOther };
+
+// One handshake, and the wait for the server's first byte: in TLS 1.3 it looks at our certificate
+// after our side is done.
+Verdict shake_hands(const HostPort& address, const Identity& identity, const std::string& name,
+                    Clock::time_point end, ProbeResult& result) {
+  const Connection made = connect_any(address, end);
+  result = {made.why, false};
+  if (!made.why.empty()) return Verdict::kOther;
+  const int fd = made.socket->fd();
+  const Tls tls = make_client(fd);
+  if (tls.ssl == nullptr || !use_identity(tls, identity, name)) {
+    result.why = openssl_reason();
+    return Verdict::kOther;
+  }
+  SSL* ssl = tls.ssl.get();
+  const std::string text = to_string(address);
   if (repeat(ssl, fd, end, [&] { return SSL_connect(ssl); }) <= 0) {
-    return handshake_problem(ssl, address, name);
+    result = handshake_problem(ssl, text, name);
+    return Verdict::kOther;
   }
-  // In TLS 1.3 the server looks at our certificate after our side is done. Then comes an alert, or
-  // the first byte of HTTP/2.
   char first = 0;
   const int got = repeat(ssl, fd, end, [&] { return SSL_read(ssl, &first, 1); });
-  if (got > 0) return {};
-  const int error = SSL_get_error(ssl, got);
-  if (error == SSL_ERROR_WANT_READ) {
-    return {fmt::format("{} takes connections but does not answer", address), false};
+  if (got > 0) return Verdict::kGood;
+  if (SSL_get_error(ssl, got) == SSL_ERROR_WANT_READ) {
+    result.why = fmt::format("{} takes connections but does not answer", text);
+    return Verdict::kOther;
   }
-  return handshake_problem(ssl, address, name);
+  result = handshake_problem(ssl, text, name);
+  return result.is_final ? Verdict::kOther : Verdict::kHungUp;
+}
+
+ProbeResult probe_tls(const HostPort& address, const Identity& identity, const std::string& name,
+                      Clock::time_point end) {
+  ProbeResult result;
+  // gRPC sends no alert when it refuses a certificate. Hanging up once may be a server that goes
+  // away; one that does it again is there, and does not want us.
+  for (int i = 0; i < 2; ++i) {
+    const Verdict verdict = shake_hands(address, identity, name, end, result);
+    if (verdict == Verdict::kGood) return {};
+    if (verdict == Verdict::kOther) return result;
+  }
+  return {fmt::format("{} refuses the certificate of {}: it is of another authority or has expired "
+                      "by that machine's clock; the log there says which",
+                      to_string(address), identity.name),
+          true};
 }
 
 }  // namespace
@@ -198,19 +248,8 @@ ProbeResult probe(const std::string& address, const std::optional<Identity>& ide
   prepare_libraries();
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(timeout_ms);
   const HostPort where = parse_address(address, "the address to connect to");
-  std::string why;
-  const std::vector<SocketAddress> all = resolve(where, &why);
-  if (all.empty()) return {fmt::format("cannot look up {}: {}", where.host, why), false};
-  for (const SocketAddress& one : all) {
-    const Socket socket(
-        ::socket(one.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    why = connect(socket.fd(), one, end);
-    if (!why.empty()) continue;
-    if (!identity) return probe_plaintext(socket.fd(), address, end);
-    const std::string& name = server_name.empty() ? where.host : server_name;
-    return probe_tls(socket.fd(), address, *identity, name, end);
-  }
-  return {fmt::format("cannot connect to {}: {}", address, why), false};
+  if (!identity) return probe_plaintext(where, end);
+  return probe_tls(where, *identity, server_name.empty() ? where.host : server_name, end);
 }
 
 }  // namespace atl::wire

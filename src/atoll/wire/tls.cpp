@@ -44,6 +44,26 @@ void allow_only_tls13() {
   ATOLL_CHECK(ok, "cannot ask OpenSSL for TLS 1.3: {} at line {}", openssl_reason(), line);
 }
 
+// OpenSSL's words for what strangers do, and ours.
+std::string plain_words(const std::string& reason) {
+  struct Words {
+    const char* theirs;
+    const char* ours;
+  };
+  constexpr Words kWords[] = {
+      {"certificate verify failed", "its certificate is of another authority or has expired"},
+      {"peer did not return a certificate", "it showed no certificate"},
+      {"unsupported protocol", "it does not speak TLS 1.3"},
+      {"wrong version number", "it does not speak TLS"},
+      {"http request", "it does not speak TLS"},
+      {"packet length too long", "it does not speak TLS"},
+  };
+  for (const Words& words : kWords) {
+    if (reason == words.theirs) return fmt::format("{} ({})", words.ours, reason);
+  }
+  return reason;
+}
+
 // What gRPC says of a handshake that failed, so that a server's log shows who was turned away and
 // why: one line a minute for each reason, because a stranger can fail as often as it likes.
 void report_handshake(std::string_view message) {
@@ -61,7 +81,7 @@ void report_handshake(std::string_view message) {
     if (!is_new && now - at->second < std::chrono::minutes(1)) return;
     at->second = now;
   }
-  log::warning("a TLS handshake failed: {}", reason);
+  log::warning("a TLS handshake with a peer failed: {}", plain_words(reason));
 }
 
 void take_log_line(gpr_log_func_args* args) {

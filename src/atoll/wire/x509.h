@@ -44,11 +44,6 @@ std::string to_hex(const ASN1_INTEGER* serial);
 /// bytes in them, which no authority of ours signs, become "".
 Certificate describe(const X509* certificate);
 
-/// "2026-11-21 14:30 UTC"
-std::string format_time(std::int64_t unix_seconds);
-/// Seconds since 1970 on this machine's clock.
-std::int64_t unix_now();
-
 /// Why the certificate may not be used at `now`: "" or "it expired on ..., and this machine's clock
 /// says ...".
 std::string validity_problem(const Certificate& certificate, std::int64_t now);

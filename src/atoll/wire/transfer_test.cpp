@@ -1,0 +1,374 @@
+// Blobs that are fetched and put, over links of every kind.
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "atoll/base/error.h"
+#include "atoll/wire/remote.h"
+#include "atoll/wire/testing.h"
+#include "atoll/wire/testing/relay.h"
+
+namespace atl::wire {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kChunk = 4096;
+
+std::vector<std::byte> random_bytes(std::size_t size) {
+  std::mt19937_64 random(11);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Reader reader_of(const std::vector<std::byte>& content) {
+  return [&content](std::uint64_t offset, std::span<std::byte> out) {
+    std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+  };
+}
+
+Writer writer_to(std::vector<std::byte>& content) {
+  return [&content](std::uint64_t offset, std::span<const std::byte> data) {
+    std::ranges::copy(data, content.begin() + static_cast<std::ptrdiff_t>(offset));
+  };
+}
+
+const test::Pki& pki() {
+  static const test::Pki shared;
+  return shared;
+}
+
+// A server with TLS and one blob of 100 chunks and a bit.
+class TransferTest : public ::testing::Test {
+ protected:
+  TransferTest() : server_({.identity = pki().identity("server")}, nullptr, &blobs_) {
+    blobs_.publish({.key = "blob",
+                    .bytes = content_.size(),
+                    .chunk_bytes = kChunk,
+                    .reader = reader_of(content_),
+                    .is_complete = true});
+  }
+  ~TransferTest() override { server_.stop(); }
+
+  RemoteOptions to(const std::string& address, int streams = 4) {
+    return {.address = address,
+            .identity = pki().identity("lyon"),
+            .streams = streams,
+            .traffic = &traffic_};
+  }
+  Transfer blob() const { return {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk}; }
+  Request wanted(std::vector<std::byte>& into, const std::string& peer = "lyon") const {
+    return {.key = "given",
+            .bytes = content_.size(),
+            .chunk_bytes = kChunk,
+            .writer = writer_to(into),
+            .peer = peer};
+  }
+  Transfer given() const {
+    return {.key = "given", .bytes = content_.size(), .chunk_bytes = kChunk};
+  }
+
+  const std::vector<std::byte> content_ = random_bytes(100 * kChunk + 1234);
+  std::vector<std::byte> got_ = std::vector<std::byte>(content_.size());
+  std::vector<bool> done_;
+  Traffic traffic_;
+  BlobStore blobs_;
+  Server server_;
+};
+
+TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
+  for (const int streams : {1, 4, 64}) {
+    Remote remote(to(server_.address(), streams));
+    std::ranges::fill(got_, std::byte{});
+    done_.clear();
+    const TransferResult result = remote.fetch(blob(), done_, writer_to(got_));
+    EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
+    EXPECT_EQ(result.bytes, content_.size());
+    EXPECT_EQ(done_, std::vector<bool>(101, true));
+    EXPECT_TRUE(got_ == content_);
+    EXPECT_EQ(remote.fetch(blob(), done_, writer_to(got_)).bytes, 0u);
+  }
+  EXPECT_EQ(traffic_.received_bytes, 3 * content_.size());
+  EXPECT_EQ(server_.traffic().sent_bytes, 3 * content_.size());
+}
+
+TEST_F(TransferTest, AFetchThatBreaksGoesOnWhereItStopped) {
+  test::Relay relay(server_.address(), {});
+  // Room for the handshake and three chunks, not for four.
+  relay.cut_after(4 * kChunk);
+  Remote remote(to(relay.address(), 2));
+  int calls = 0;
+  for (TransferResult result;; ++calls) {
+    ASSERT_LT(calls, 200);
+    result = remote.fetch(blob(), done_, writer_to(got_));
+    if (result.end == TransferEnd::kDone) break;
+    EXPECT_EQ(result.end, TransferEnd::kUnreachable) << result.why;
+  }
+  EXPECT_GT(calls, 10);
+  EXPECT_TRUE(got_ == content_);
+  EXPECT_EQ(traffic_.received_bytes, content_.size());  // nothing twice
+}
+
+TEST_F(TransferTest, GarbledBytesAreFound) {
+  test::Relay relay(server_.address(), {.seed = 3});
+  relay.garble_every(50'000);
+  Remote remote(to(relay.address(), 2));
+  int failures = 0;
+  for (; failures < 100; ++failures) {
+    const TransferResult result = remote.fetch(blob(), done_, writer_to(got_));
+    if (result.end == TransferEnd::kDone) break;
+    if (failures == 10) relay.garble_every(0);
+  }
+  EXPECT_GE(failures, 2);
+  EXPECT_TRUE(got_ == content_);
+}
+
+// Without TLS nothing but the checksum stands between the link and the content.
+TEST_F(TransferTest, GarbledBytesAreFoundWithoutTls) {
+  Server plain({}, nullptr, &blobs_);
+  test::Relay relay(plain.address(), {.seed = 5});
+  relay.garble_every(50'000);
+  Remote remote({.address = relay.address(), .streams = 2, .connect_timeout_ms = 500});
+  int damaged = 0;
+  for (int i = 0; i < 300; ++i) {
+    if (i == 30) relay.garble_every(0);
+    Transfer transfer = blob();
+    transfer.stall_timeout_ms = 300;  // a garbled length can make both sides wait
+    const TransferResult result = remote.fetch(transfer, done_, writer_to(got_));
+    damaged += result.end == TransferEnd::kDamaged ? 1 : 0;
+    if (result.end == TransferEnd::kDone) break;
+  }
+  EXPECT_GE(damaged, 1);
+  EXPECT_EQ(done_, std::vector<bool>(101, true));
+  EXPECT_TRUE(got_ == content_);
+  plain.stop();
+}
+
+TEST_F(TransferTest, ChunksAreFetchedAsTheyBecomeAvailable) {
+  blobs_.publish({.key = "growing",
+                  .bytes = content_.size(),
+                  .chunk_bytes = kChunk,
+                  .reader = reader_of(content_)});
+  Transfer transfer = blob();
+  transfer.key = "growing";
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t written = 0;
+  std::jthread owner([&] {
+    for (std::uint64_t chunk = 0; chunk < 101; ++chunk) {
+      blobs_.mark("growing", chunk);
+      std::unique_lock lock(mutex);
+      // Not before the one that was marked has arrived: nothing is read ahead of its mark.
+      if (!changed.wait_for(lock, std::chrono::seconds(10), [&] { return written > chunk; })) break;
+    }
+  });
+  Remote remote(to(server_.address()));
+  const TransferResult result =
+      remote.fetch(transfer, done_, [&](std::uint64_t offset, std::span<const std::byte> data) {
+        writer_to(got_)(offset, data);
+        const std::lock_guard lock(mutex);
+        ++written;
+        changed.notify_all();
+      });
+  EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
+  EXPECT_TRUE(got_ == content_);
+}
+
+// Runs a fetch of a blob that has no chunk yet, does something, and says how the fetch ended and
+// how long after that.
+template <typename Do>
+std::pair<TransferResult, double> end_of_waiting_fetch(Remote& remote, const Transfer& transfer,
+                                                       const Server& server, const Do& something) {
+  std::vector<bool> done;
+  TransferResult result;
+  Clock::time_point ended;
+  std::jthread fetcher([&] {
+    result = remote.fetch(transfer, done, [](std::uint64_t, std::span<const std::byte>) {});
+    ended = Clock::now();
+  });
+  // The first chunk is there, so its arrival says that the call waits for the second.
+  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
+  while (server.traffic().sent_bytes == 0 && Clock::now() < patience) std::this_thread::yield();
+  const Clock::time_point begin = Clock::now();
+  something();
+  fetcher.join();
+  return {result, std::chrono::duration<double, std::milli>(ended - begin).count()};
+}
+
+TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
+  for (const bool withdraw : {false, true}) {
+    Server server({}, nullptr, &blobs_);
+    blobs_.publish({.key = "slow/1",
+                    .bytes = content_.size(),
+                    .chunk_bytes = kChunk,
+                    .reader = reader_of(content_)});
+    blobs_.mark("slow/1", 0);
+    Remote remote({.address = server.address(), .streams = 1});
+    std::stop_source cancel;
+    Transfer transfer = blob();
+    transfer.key = "slow/1";
+    transfer.cancel = cancel.get_token();
+    const auto [result, ms] = end_of_waiting_fetch(remote, transfer, server, [&] {
+      if (withdraw) {
+        blobs_.withdraw("slow/");
+      } else {
+        cancel.request_stop();
+      }
+    });
+    EXPECT_EQ(result.end, withdraw ? TransferEnd::kGone : TransferEnd::kCancelled) << result.why;
+    EXPECT_LT(ms, 100);
+    blobs_.withdraw("slow/");
+    server.stop();
+  }
+}
+
+TEST_F(TransferTest, WithdrawingWaitsForReaders) {
+  std::atomic<bool> is_reading{false};
+  std::atomic<bool> may_read{false};
+  std::atomic<bool> is_withdrawn{false};
+  blobs_.publish({.key = "busy",
+                  .bytes = 100,
+                  .reader =
+                      [&](std::uint64_t, std::span<std::byte>) {
+                        is_reading = true;
+                        is_reading.notify_all();
+                        may_read.wait(false);
+                        EXPECT_FALSE(is_withdrawn);
+                      },
+                  .is_complete = true});
+  Remote remote(to(server_.address(), 1));
+  std::jthread fetcher([&] {
+    remote.fetch({.key = "busy", .bytes = 100}, done_,
+                 [](std::uint64_t, std::span<const std::byte>) {});
+  });
+  is_reading.wait(false);
+  std::jthread withdrawer([&] {
+    blobs_.withdraw("busy");
+    is_withdrawn = true;
+  });
+  // A withdraw() that did not wait would be through by then; one that waits never makes this fail.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  may_read = true;
+  may_read.notify_all();
+}
+
+TEST_F(TransferTest, WhatCannotBeHadIsSaid) {
+  Remote remote(to(server_.address()));
+  const auto fetch = [&](const Transfer& transfer) {
+    std::vector<bool> done;
+    const TransferResult result =
+        remote.fetch(transfer, done, [](std::uint64_t, std::span<const std::byte>) {});
+    return fmt::format("{}: {}", to_string(result.end), result.why);
+  };
+  Transfer transfer = blob();
+  transfer.key = "nothing";
+  EXPECT_THAT(fetch(transfer), HasSubstr("gone: " + server_.address() + ": nothing is not here"));
+  transfer = blob();
+  transfer.bytes += 1;
+  EXPECT_THAT(fetch(transfer), HasSubstr("refused: "));
+  transfer = blob();
+  transfer.chunk_bytes = 2 * kChunk;
+  EXPECT_THAT(fetch(transfer), HasSubstr("in chunks of 4096 here, not"));
+  blobs_.publish({.key = "private", .bytes = 9, .peers = {"oslo"}, .is_complete = true});
+  EXPECT_THAT(fetch({.key = "private", .bytes = 9}), HasSubstr("private is not for lyon"));
+  blobs_.publish({.key = "never", .bytes = 9});
+  EXPECT_THAT(fetch({.key = "never", .bytes = 9, .stall_timeout_ms = 50}),
+              HasSubstr("unreachable: nothing of never moved"));
+  blobs_.publish(
+      {.key = "broken",
+       .bytes = 9,
+       .reader = [](std::uint64_t,
+                    std::span<std::byte>) { throw damaged_error("the disk is on fire"); },
+       .is_complete = true});
+  EXPECT_THAT(fetch({.key = "broken", .bytes = 9}), HasSubstr("the disk is on fire"));
+  server_.stop();
+  EXPECT_THAT(fetch(blob()), HasSubstr("unreachable: cannot connect to " + server_.address()));
+}
+
+TEST_F(TransferTest, WhatTheWriterThrowsComesBack) {
+  Remote remote(to(server_.address()));
+  const Writer full = [](std::uint64_t, std::span<const std::byte>) {
+    throw make_error(ErrorKind::kIo, "the disk is full");
+  };
+  EXPECT_THROW(remote.fetch(blob(), done_, full), Error);
+  EXPECT_EQ(done_, std::vector<bool>(101, false));
+  EXPECT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
+}
+
+TEST_F(TransferTest, WhatIsPutArrives) {
+  blobs_.allow_put(wanted(got_));
+  Remote remote(to(server_.address()));
+  EXPECT_FALSE(blobs_.is_put("given"));
+  const TransferResult result = remote.put(given(), done_, reader_of(content_));
+  EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
+  EXPECT_EQ(result.bytes, content_.size());
+  EXPECT_TRUE(blobs_.is_put("given"));
+  EXPECT_TRUE(got_ == content_);
+  EXPECT_EQ(traffic_.sent_bytes, content_.size());
+}
+
+TEST_F(TransferTest, APutThatBreaksGoesOnWhereItStopped) {
+  std::atomic<int> writes{0};
+  Request request = wanted(got_);
+  request.writer = [&](std::uint64_t offset, std::span<const std::byte> data) {
+    ++writes;
+    writer_to(got_)(offset, data);
+  };
+  blobs_.allow_put(std::move(request));
+  test::Relay relay(server_.address(), {});
+  Remote remote(to(relay.address(), 2));
+  // The answers are counted: a handshake and some.
+  relay.cut_after(3000);
+  int calls = 0;
+  for (TransferResult result;; ++calls) {
+    ASSERT_LT(calls, 200);
+    if (calls == 20) relay.cut_after(0);
+    result = remote.put(given(), done_, reader_of(content_));
+    if (result.end == TransferEnd::kDone) break;
+  }
+  EXPECT_GT(calls, 0);
+  EXPECT_TRUE(got_ == content_);
+  EXPECT_EQ(writes, 101);  // none twice, though some were sent twice
+}
+
+TEST_F(TransferTest, OnlyTheRightPeerPutsTheRightBlob) {
+  blobs_.allow_put(wanted(got_, "oslo"));
+  Remote remote(to(server_.address()));
+  TransferResult result = remote.put(given(), done_, reader_of(content_));
+  EXPECT_EQ(result.end, TransferEnd::kRefused);
+  EXPECT_THAT(result.why, HasSubstr("given is not for lyon"));
+  Transfer unknown = given();
+  unknown.key = "unwanted";
+  result = remote.put(unknown, done_, reader_of(content_));
+  EXPECT_EQ(result.end, TransferEnd::kGone);
+  EXPECT_EQ(done_, std::vector<bool>(101, false));
+}
+
+TEST_F(TransferTest, WhatOnePutsOthersFetchMeanwhile) {
+  std::vector<std::byte> relayed(content_.size());
+  Request request = wanted(relayed);
+  request.writer = [&](std::uint64_t offset, std::span<const std::byte> data) {
+    writer_to(relayed)(offset, data);
+    blobs_.mark("given", offset / kChunk);
+  };
+  blobs_.allow_put(std::move(request));
+  blobs_.publish({.key = "given",
+                  .bytes = content_.size(),
+                  .chunk_bytes = kChunk,
+                  .reader = reader_of(relayed)});
+  Remote lyon(to(server_.address()));
+  Remote oslo({.address = server_.address(), .identity = pki().identity("oslo")});
+  std::jthread putter([&] {
+    std::vector<bool> done;
+    EXPECT_EQ(lyon.put(given(), done, reader_of(content_)).end, TransferEnd::kDone);
+  });
+  EXPECT_EQ(oslo.fetch(given(), done_, writer_to(got_)).end, TransferEnd::kDone);
+  EXPECT_TRUE(got_ == content_);
+}
+
+}  // namespace
+}  // namespace atl::wire
