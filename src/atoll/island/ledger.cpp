@@ -1,6 +1,7 @@
 #include "atoll/island/ledger.h"
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -46,32 +47,54 @@ void check_identity(const fs::path& path, const RunIdentity& found, const RunIde
   }
 }
 
+void remove_leftover(const fs::path& path) {
+  std::error_code failure;
+  fs::remove(path, failure);
+  if (failure) throw io_error("cannot remove", path, failure.value());
+}
+
+// Under another name first, so that a ledger is there with its tables or not at all, and an empty
+// file is never taken for a new one.
+void make_ledger(const fs::path& path, const RunIdentity& identity) {
+  const fs::path made = path.string() + ".new";
+  remove_leftover(made);
+  remove_leftover(made.string() + "-journal");
+  remove_leftover(path.string() + "-journal");
+  {
+    Database database(made, Database::Open::kOrMake);
+    prepare_for_writing(database);
+    Transaction transaction(database, Transaction::Kind::kWrite);
+    make_tables(database, identity);
+    transaction.commit();
+  }
+  remove_leftover(made.string() + "-journal");
+  std::error_code failure;
+  fs::rename(made, path, failure);
+  if (failure) throw io_error("cannot put in place", path, failure.value());
+  sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
 }  // namespace
 
 struct Ledger::State {
-  State(const fs::path& path, const RunIdentity& run)
-      : identity(run), lock(path), database(path, Database::Open::kOrMake) {
-    prepare_for_writing(database);
-    Transaction transaction(database, Transaction::Kind::kWrite);
-    const bool is_new = !check_tables(database);
-    if (is_new) {
-      make_tables(database, identity);
-      end.checksum = checksum_of(identity);
-    } else {
-      const RunIdentity found = read_identity(database);
-      end = read_records(database, found, [](LogRecord&&) {});
-      check_identity(path, found, identity);
-    }
+  State(const fs::path& path, const RunIdentity& run) : identity(run), lock(path) {
+    if (!fs::exists(path)) make_ledger(path, identity);
+    database.emplace(path, Database::Open::kExisting);
+    prepare_for_writing(*database);
+    Transaction transaction(*database, Transaction::Kind::kWrite);
+    check_tables(*database);
+    const RunIdentity found = read_identity(*database);
+    end = read_records(*database, found, [](LogRecord&&) {});
+    check_identity(path, found, identity);
     const LedgerEnd next =
-        insert_record(database, end, {unix_seconds(), LogStarted{.fence = end.fence + 1}});
+        insert_record(*database, end, {unix_seconds(), LogStarted{.fence = end.fence + 1}});
     transaction.commit();
     end = next;
-    if (is_new) sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
   }
 
   RunIdentity identity;
   LedgerLock lock;
-  Database database;
+  std::optional<Database> database;
   LedgerEnd end;
 };
 
@@ -94,7 +117,7 @@ void Ledger::append(const LogBody& body) {
 
 void Ledger::append(std::span<const LogBody> bodies) {
   if (bodies.empty()) return;
-  Database& database = state_->database;
+  Database& database = *state_->database;
   Transaction transaction(database, Transaction::Kind::kWrite);
   const std::int64_t fence = database.number("SELECT max(fence) FROM starts");
   if (fence != static_cast<std::int64_t>(state_->end.fence)) {
@@ -112,8 +135,8 @@ void Ledger::append(std::span<const LogBody> bodies) {
 
 std::vector<LogRecord> Ledger::read() const {
   std::vector<LogRecord> records;
-  Transaction transaction(state_->database, Transaction::Kind::kRead);
-  read_records(state_->database, state_->identity,
+  Transaction transaction(*state_->database, Transaction::Kind::kRead);
+  read_records(*state_->database, state_->identity,
                [&](LogRecord&& record) { records.push_back(std::move(record)); });
   return records;
 }
@@ -122,9 +145,7 @@ LedgerContent read_ledger(const fs::path& path) {
   if (!fs::exists(path)) throw user_error("there is no ledger {}", path.string());
   Database database(path, Database::Open::kExisting);
   Transaction transaction(database, Transaction::Kind::kRead);
-  if (!check_tables(database)) {
-    throw user_error("ledger {} is empty: its coordinator has not begun yet", path.string());
-  }
+  check_tables(database);
   LedgerContent content = {.identity = read_identity(database)};
   read_records(database, content.identity,
                [&](LogRecord&& record) { content.records.push_back(std::move(record)); });

@@ -264,13 +264,13 @@ void make_tables(Database& database, const RunIdentity& identity) {
                                kApplicationId, kVersion));
 }
 
-bool check_tables(Database& database) {
+void check_tables(Database& database) {
   const std::string path = database.path().string();
   const std::int64_t application = database.number("PRAGMA application_id");
   const std::int64_t version = database.number("PRAGMA user_version");
   if (application != kApplicationId) {
     if (application == 0 && database.number("SELECT count(*) FROM sqlite_schema") == 0) {
-      return false;
+      throw damaged_error("ledger {} is damaged: it is empty; {}", path, kDamageRemedy);
     }
     throw user_error("{} is an SQLite file, but no ledger of atoll; give another directory", path);
   }
@@ -282,7 +282,7 @@ bool check_tables(Database& database) {
   }
   std::string problem;
   database.query("PRAGMA quick_check(1)", {}, [&](const SqlRow& row) { problem = row.text(0); });
-  if (problem == "ok") return true;
+  if (problem == "ok") return;
   throw damaged_error("ledger {} is damaged: {}; {}", path, problem, kDamageRemedy);
 }
 

@@ -17,9 +17,9 @@ struct LedgerEnd {
 
 /// Makes the tables of an empty database, for this run.
 void make_tables(Database& database, const RunIdentity& identity);
-/// Throws Error when the file is no ledger (kUser), one of a newer atoll (kUser), or one whose
-/// pages do not hang together (kDamaged). Returns false when the database is empty.
-bool check_tables(Database& database);
+/// Throws Error when the file is no ledger (kUser), one of another version (kUser), or one that is
+/// empty or whose pages do not hang together (kDamaged).
+void check_tables(Database& database);
 /// Whose ledger it is.
 RunIdentity read_identity(Database& database);
 
