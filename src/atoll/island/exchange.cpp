@@ -1,0 +1,444 @@
+#include "atoll/island/exchange.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include "atoll/base/error.h"
+
+namespace atl::island {
+
+namespace {
+
+// Attempts at one island before it is called unreachable; each goes on where the last one ended.
+constexpr int kTries = 3;
+
+std::string delta_key(std::int64_t outer_step) {
+  return fmt::format("delta/{:012}", outer_step);
+}
+// Of one island's, where all go through the coordinator.
+std::string hub_key(std::int64_t outer_step, IslandId island) {
+  return fmt::format("delta/{:012}/{}", outer_step, island);
+}
+std::string sum_key(const Stamp& stamp) {
+  return fmt::format("sum/{:012}/{}", stamp.outer_step, stamp.attempt);
+}
+std::string state_key(const StateHash& hash) {
+  return "state/" + to_text(hash);
+}
+
+std::size_t num_pieces(std::int64_t elements) {
+  return static_cast<std::size_t>((elements + kPieceElements - 1) / kPieceElements);
+}
+
+std::int64_t piece_elements(std::int64_t elements, std::size_t piece) {
+  return std::min(kPieceElements, elements - static_cast<std::int64_t>(piece) * kPieceElements);
+}
+
+std::uint64_t encoded_bytes(const compress::Codec& codec, std::int64_t elements) {
+  std::uint64_t bytes = 0;
+  const std::size_t pieces = num_pieces(elements);
+  if (pieces > 1) bytes = (pieces - 1) * codec.max_bytes(kPieceElements);
+  return bytes + codec.max_bytes(piece_elements(elements, pieces - 1));
+}
+
+wire::Reader reader_of(std::span<const std::byte> bytes, std::shared_ptr<const void> keep) {
+  return [bytes, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
+    std::memcpy(out.data(), bytes.data() + offset, out.size());
+  };
+}
+
+// A transfer that is tried again while it makes sense.
+wire::TransferResult persist(const std::function<wire::TransferResult()>& transfer) {
+  wire::TransferResult result;
+  for (int i = 0; i < kTries; ++i) {
+    result = transfer();
+    const bool may_help =
+        result.end == wire::TransferEnd::kUnreachable || result.end == wire::TransferEnd::kDamaged;
+    if (!may_help) break;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string to_text(const StateHash& hash) {
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+EncodedDelta encode_pieces(const compress::Codec& codec, std::span<const float> delta,
+                           std::span<float> error) {
+  EncodedDelta encoded = {.elements = static_cast<std::int64_t>(delta.size())};
+  encoded.piece_bytes = codec.max_bytes(kPieceElements);
+  encoded.bytes.reserve(encoded_bytes(codec, encoded.elements));
+  std::vector<std::byte> piece;
+  for (std::size_t p = 0; p < num_pieces(encoded.elements); ++p) {
+    const auto begin = p * static_cast<std::size_t>(kPieceElements);
+    const auto count = static_cast<std::size_t>(piece_elements(encoded.elements, p));
+    codec.encode(delta.subspan(begin, count), error.empty() ? error : error.subspan(begin, count),
+                 piece);
+    piece.resize(codec.max_bytes(static_cast<std::int64_t>(count)));
+    encoded.bytes.insert(encoded.bytes.end(), piece.begin(), piece.end());
+  }
+  return encoded;
+}
+
+// One attempt at a mean. Pieces arrive on the transfers' threads; whoever brings the last part of a
+// piece sums it.
+class Exchange::Reduction {
+ public:
+  Reduction(Exchange& exchange, const Stamp& stamp, const Reduce& reduce, IslandId self,
+            const std::map<IslandId, std::string>& names, std::span<float> mean,
+            const std::stop_token& cancel)
+      : exchange_(exchange),
+        stamp_(stamp),
+        reduce_(reduce),
+        self_(self),
+        names_(names),
+        mean_(mean),
+        cancel_(cancel),
+        elements_(static_cast<std::int64_t>(mean.size())),
+        pieces_(num_pieces(elements_)),
+        received_(reduce.participants.size()),
+        arrived_(pieces_) {}
+
+  ExchangeResult run();
+
+ private:
+  const std::vector<Participant>& participants() const { return reduce_.participants; }
+  // Whether every island sums everything, rather than each its part of the pieces.
+  bool everybody_sums() const;
+  bool sums_piece(std::size_t piece) const;
+  bool contributes() const { return rank_of(self_) >= 0; }
+  int rank_of(IslandId island) const;
+  std::vector<bool> all_but(const std::function<bool(std::size_t piece)>& wanted) const;
+  void take_own();
+  void fetch_delta(std::size_t rank);
+  void put_delta();
+  void fetch_sums(std::size_t rank);
+  void arrived(std::size_t piece);
+  void sum(std::size_t piece);
+  std::span<float> mean_of(std::size_t piece) const;
+  void fail(std::optional<IslandId> island, const std::string& why);
+  void guard(IslandId island, const std::function<void()>& action);
+  wire::Remote& remote(std::size_t rank) const;
+
+  Exchange& exchange_;
+  const Stamp& stamp_;
+  const Reduce& reduce_;
+  IslandId self_;
+  const std::map<IslandId, std::string>& names_;
+  std::span<float> mean_;
+  const std::stop_token& cancel_;
+  std::int64_t elements_;
+  std::size_t pieces_;
+  std::vector<std::vector<std::byte>> received_;  // by rank among the participants
+  std::shared_ptr<const EncodedDelta> own_;
+  std::vector<std::atomic<std::size_t>> arrived_;  // participants, by piece
+  std::shared_ptr<std::vector<std::byte>> sums_;   // encoded, where each sums a part
+  std::mutex mutex_;
+  ExchangeResult result_;
+};
+
+bool Exchange::Reduction::everybody_sums() const {
+  if (reduce_.is_star) return true;
+  const std::uint64_t delta = encoded_bytes(exchange_.codec_, elements_);
+  const std::uint64_t sum = encoded_bytes(exchange_.sum_codec_, elements_);
+  return participants().size() * delta <= delta + sum;
+}
+
+int Exchange::Reduction::rank_of(IslandId island) const {
+  for (std::size_t i = 0; i < participants().size(); ++i) {
+    if (participants()[i].island == island) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool Exchange::Reduction::sums_piece(std::size_t piece) const {
+  return everybody_sums() || rank_of(self_) == static_cast<int>(piece % participants().size());
+}
+
+std::vector<bool> Exchange::Reduction::all_but(
+    const std::function<bool(std::size_t piece)>& wanted) const {
+  std::vector<bool> done(pieces_);
+  for (std::size_t p = 0; p < pieces_; ++p) done[p] = !wanted(p);
+  return done;
+}
+
+std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
+  return mean_.subspan(piece * static_cast<std::size_t>(kPieceElements),
+                       static_cast<std::size_t>(piece_elements(elements_, piece)));
+}
+
+wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
+  const Participant& other = participants()[rank];
+  const auto name = names_.find(other.island);
+  return exchange_.remote(other.address, name == names_.end() ? "" : name->second);
+}
+
+void Exchange::Reduction::fail(std::optional<IslandId> island, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (island) result_.unreachable.push_back(*island);
+  if (result_.why.empty()) result_.why = why;
+}
+
+void Exchange::Reduction::guard(IslandId island, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    fail(island, error.what());
+  }
+}
+
+void Exchange::Reduction::sum(std::size_t piece) {
+  const std::span<float> mean = mean_of(piece);
+  std::fill(mean.begin(), mean.end(), 0.0F);
+  const std::size_t offset = piece * exchange_.codec_.max_bytes(kPieceElements);
+  const std::size_t bytes = exchange_.codec_.max_bytes(piece_elements(elements_, piece));
+  for (std::size_t i = 0; i < participants().size(); ++i) {
+    const bool is_own = participants()[i].island == self_;
+    const std::span<const std::byte> all = is_own ? own_->bytes : received_[i];
+    exchange_.codec_.decode_add(all.subspan(offset, bytes),
+                                static_cast<float>(participants()[i].weight), mean);
+  }
+  if (everybody_sums()) return;
+  // What the others will decode, this island decodes too: the same bits everywhere.
+  std::vector<std::byte> encoded;
+  exchange_.sum_codec_.encode(mean, {}, encoded);
+  const std::size_t sum_bytes = exchange_.sum_codec_.max_bytes(piece_elements(elements_, piece));
+  encoded.resize(sum_bytes);
+  std::copy(encoded.begin(), encoded.end(),
+            sums_->begin() + static_cast<std::ptrdiff_t>(
+                                 piece * exchange_.sum_codec_.max_bytes(kPieceElements)));
+  exchange_.sum_codec_.decode(encoded, mean);
+  exchange_.store_.mark(sum_key(stamp_), piece);
+}
+
+void Exchange::Reduction::arrived(std::size_t piece) {
+  if (arrived_[piece].fetch_add(1) + 1 == participants().size()) sum(piece);
+}
+
+void Exchange::Reduction::take_own() {
+  const auto offered = exchange_.offered_.find(stamp_.outer_step);
+  if (offered == exchange_.offered_.end() || offered->second->elements != elements_) {
+    throw make_error(ErrorKind::kPeer, "outer step {} counts on this island, which offers nothing",
+                     stamp_.outer_step);
+  }
+  own_ = offered->second;
+  for (std::size_t p = 0; p < pieces_; ++p) {
+    if (sums_piece(p)) arrived(p);
+  }
+}
+
+void Exchange::Reduction::fetch_delta(std::size_t rank) {
+  const Participant& other = participants()[rank];
+  std::vector<std::byte>& bytes = received_[rank];
+  bytes.resize(encoded_bytes(exchange_.codec_, elements_));
+  std::vector<bool> done = all_but([&](std::size_t p) { return sums_piece(p); });
+  if (std::find(done.begin(), done.end(), false) == done.end()) return;
+  const wire::Transfer transfer = {.key = reduce_.is_star ? hub_key(stamp_.outer_step, other.island)
+                                                          : delta_key(stamp_.outer_step),
+                                   .bytes = bytes.size(),
+                                   .chunk_bytes = exchange_.codec_.max_bytes(kPieceElements),
+                                   .cancel = cancel_};
+  const wire::TransferResult result = persist([&] {
+    return remote(rank).fetch(transfer, done,
+                              [&](std::uint64_t offset, std::span<const std::byte> data) {
+                                std::memcpy(bytes.data() + offset, data.data(), data.size());
+                                arrived(offset / transfer.chunk_bytes);
+                              });
+  });
+  if (result.end != wire::TransferEnd::kDone) fail(other.island, result.why);
+}
+
+void Exchange::Reduction::put_delta() {
+  std::vector<bool> done;
+  const wire::Transfer transfer = {.key = hub_key(stamp_.outer_step, self_),
+                                   .bytes = own_->bytes.size(),
+                                   .chunk_bytes = own_->piece_bytes,
+                                   .cancel = cancel_};
+  const wire::TransferResult result = persist(
+      [&] { return exchange_.remote("", "").put(transfer, done, reader_of(own_->bytes, own_)); });
+  if (result.end != wire::TransferEnd::kDone) fail(std::nullopt, result.why);
+}
+
+void Exchange::Reduction::fetch_sums(std::size_t rank) {
+  std::vector<bool> done =
+      all_but([&](std::size_t p) { return p % participants().size() == rank; });
+  if (std::find(done.begin(), done.end(), false) == done.end()) return;
+  const wire::Transfer transfer = {.key = sum_key(stamp_),
+                                   .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
+                                   .chunk_bytes = exchange_.sum_codec_.max_bytes(kPieceElements),
+                                   .cancel = cancel_};
+  wire::TransferResult result = persist([&] {
+    return remote(rank).fetch(
+        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
+          exchange_.sum_codec_.decode(data, mean_of(offset / transfer.chunk_bytes));
+        });
+  });
+  // An island that has not begun this attempt yet is asked again.
+  for (int i = 0; i < 100 && result.end == wire::TransferEnd::kGone && !cancel_.stop_requested();
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    result = remote(rank).fetch(
+        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
+          exchange_.sum_codec_.decode(data, mean_of(offset / transfer.chunk_bytes));
+        });
+  }
+  if (result.end != wire::TransferEnd::kDone) fail(participants()[rank].island, result.why);
+}
+
+ExchangeResult Exchange::Reduction::run() {
+  const bool shares = !everybody_sums();
+  if (shares && contributes()) {
+    sums_ =
+        std::make_shared<std::vector<std::byte>>(encoded_bytes(exchange_.sum_codec_, elements_));
+    exchange_.store_.publish({.key = sum_key(stamp_),
+                              .bytes = sums_->size(),
+                              .chunk_bytes = exchange_.sum_codec_.max_bytes(kPieceElements),
+                              .reader = reader_of(*sums_, sums_)});
+  }
+  if (contributes()) take_own();
+  std::vector<std::thread> threads;
+  const auto begin = [&](IslandId island, const std::function<void()>& action) {
+    threads.emplace_back([this, island, action] { guard(island, action); });
+  };
+  if (reduce_.is_star && contributes()) begin(self_, [&] { put_delta(); });
+  for (std::size_t i = 0; i < participants().size(); ++i) {
+    const IslandId island = participants()[i].island;
+    if (island == self_) continue;
+    if (!shares || contributes()) begin(island, [this, i] { fetch_delta(i); });
+    if (shares) begin(island, [this, i] { fetch_sums(i); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::sort(result_.unreachable.begin(), result_.unreachable.end());
+  result_.unreachable.erase(std::unique(result_.unreachable.begin(), result_.unreachable.end()),
+                            result_.unreachable.end());
+  result_.is_done = result_.why.empty();
+  return std::move(result_);
+}
+
+Exchange::Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
+                   const compress::Codec& sum_codec)
+    : options_(std::move(options)), store_(store), codec_(codec), sum_codec_(sum_codec) {}
+
+Exchange::~Exchange() {
+  for (const char* prefix : {"delta/", "sum/", "state/"}) store_.withdraw(prefix);
+}
+
+wire::Remote& Exchange::remote(const std::string& address, const std::string& name) {
+  const std::string& place = address.empty() ? options_.coordinator : address;
+  const std::string key = place + " " + name;
+  const std::lock_guard lock(remotes_mutex_);
+  std::unique_ptr<wire::Remote>& found = remotes_[key];
+  if (!found) {
+    found = std::make_unique<wire::Remote>(wire::RemoteOptions{.address = place,
+                                                               .identity = options_.identity,
+                                                               .server_name = name,
+                                                               .streams = options_.streams,
+                                                               .traffic = &traffic_});
+  }
+  return *found;
+}
+
+void Exchange::offer(std::int64_t outer_step, EncodedDelta delta) {
+  const auto held = std::make_shared<const EncodedDelta>(std::move(delta));
+  while (!offered_.empty() && offered_.begin()->first < outer_step) {
+    store_.withdraw(delta_key(offered_.begin()->first));
+    offered_.erase(offered_.begin());
+  }
+  if (offered_.contains(outer_step)) store_.withdraw(delta_key(outer_step));
+  offered_[outer_step] = held;
+  store_.publish({.key = delta_key(outer_step),
+                  .bytes = held->bytes.size(),
+                  .chunk_bytes = held->piece_bytes,
+                  .reader = reader_of(held->bytes, held),
+                  .is_complete = true});
+}
+
+ExchangeResult Exchange::reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
+                                const std::map<IslandId, std::string>& names, std::span<float> mean,
+                                const std::stop_token& cancel) {
+  drop_sums();
+  try {
+    return Reduction(*this, stamp, reduce, self, names, mean, cancel).run();
+  } catch (const Error& error) {
+    return {.why = error.what()};
+  }
+}
+
+void Exchange::drop_sums() {
+  store_.withdraw("sum/");
+}
+
+void Exchange::publish_state(int fragment, const StateHash& hash, std::span<const float> values,
+                             std::shared_ptr<const void> keep) {
+  const std::string key = state_key(hash);
+  std::string& before = state_keys_[fragment];
+  if (before == key) return;
+  if (!before.empty()) store_.withdraw(before);
+  before = key;
+  store_.publish({.key = key,
+                  .bytes = values.size_bytes(),
+                  .reader = reader_of(std::as_bytes(values), std::move(keep)),
+                  .is_complete = true});
+}
+
+ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<Source>& sources,
+                                     const std::map<IslandId, std::string>& names,
+                                     std::span<float> values, const std::stop_token& cancel) {
+  const std::span<std::byte> bytes = std::as_writable_bytes(values);
+  const std::uint64_t chunks = wire::num_chunks(bytes.size(), wire::kChunkBytes);
+  const wire::Transfer transfer = {.key = state_key(hash), .bytes = bytes.size(), .cancel = cancel};
+  std::vector<bool> have(chunks);
+  std::mutex mutex;
+  ExchangeResult result;
+  // Each source gives every n-th chunk; what one does not give, the next ones are asked for.
+  const auto fetch = [&](const Source& source, std::vector<bool> done) {
+    const auto name = names.find(source.island);
+    const std::vector<bool> before = done;
+    try {
+      const wire::TransferResult end = persist([&] {
+        return remote(source.address, name == names.end() ? "" : name->second)
+            .fetch(transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
+              std::memcpy(bytes.data() + offset, data.data(), data.size());
+            });
+      });
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < done.size(); ++i) {
+        if (done[i] && !before[i]) have[i] = true;
+      }
+      if (end.end == wire::TransferEnd::kDone) return;
+      result.unreachable.push_back(source.island);
+      result.why = end.why;
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      result.unreachable.push_back(source.island);
+      result.why = error.what();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    std::vector<bool> done(chunks);
+    for (std::size_t i = 0; i < chunks; ++i) done[i] = i % sources.size() != s;
+    if (std::find(done.begin(), done.end(), false) == done.end()) continue;
+    threads.emplace_back([&fetch, &sources, s, done] { fetch(sources[s], done); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Source& source : sources) {
+    if (std::find(have.begin(), have.end(), false) == have.end()) break;
+    const auto lost = result.unreachable;
+    if (std::find(lost.begin(), lost.end(), source.island) == lost.end()) fetch(source, have);
+  }
+  if (std::find(have.begin(), have.end(), false) != have.end()) {
+    if (result.why.empty()) result.why = "nobody has this state";
+    return result;
+  }
+  result.is_done = true;
+  return result;
+}
+
+}  // namespace atl::island

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "atoll/compress/codec.h"
+#include "atoll/island/protocol.h"
+#include "atoll/wire/blobs.h"
+#include "atoll/wire/peer.h"
+#include "atoll/wire/remote.h"
+
+namespace atl::island {
+
+/// Elements of a fragment that are encoded, sent and summed by themselves: a chunk on the wire.
+inline constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;
+
+/// A pseudo-gradient as it is sent: pieces, one after the other, each as long as the codec makes
+/// that many elements.
+struct EncodedDelta {
+  std::int64_t elements = 0;
+  std::size_t piece_bytes = 0;  ///< of every piece but the last
+  std::vector<std::byte> bytes;
+};
+
+/// Encodes `delta` piece by piece. `error`: what the codec could not say before (empty: it keeps
+/// nothing), replaced by what it cannot say now.
+EncodedDelta encode_pieces(const compress::Codec& codec, std::span<const float> delta,
+                           std::span<float> error);
+
+/// Who this island is and how it reaches others.
+struct ExchangeOptions {
+  std::string coordinator;                        ///< HOST:PORT, for what goes through it
+  std::optional<std::filesystem::path> identity;  ///< see wire::RemoteOptions
+  int streams = 4;                                ///< connections to each other island
+};
+
+/// How an exchange ended.
+struct ExchangeResult {
+  bool is_done = false;
+  std::vector<IslandId> unreachable;  ///< whose parts are missing, ascending
+  std::string why;
+};
+
+/// Moves pseudo-gradients, their sums and state between islands. Sums are made in the order of
+/// island numbers in f32, each piece by one of the islands or by all of them, whichever moves fewer
+/// bytes; so all end with the same bits. One thread at a time.
+class Exchange {
+ public:
+  /// `codec` is for pseudo-gradients, `sum_codec` for their means. All must outlive this; `store`
+  /// is what this island's server serves.
+  Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
+           const compress::Codec& sum_codec);
+  ~Exchange();
+
+  /// Lets others fetch this island's pseudo-gradient of an outer step, until the next but one.
+  void offer(std::int64_t outer_step, EncodedDelta delta);
+  /// Makes the weighted mean of the participants' pseudo-gradients, as long as `mean`. `self`: this
+  /// island; `names`: the certificates' names of the others.
+  ExchangeResult reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
+                        const std::map<IslandId, std::string>& names, std::span<float> mean,
+                        const std::stop_token& cancel);
+  /// Ends what others are fetching of an attempt's sums.
+  void drop_sums();
+
+  /// Lets others fetch a fragment's state by its hash; the one published before for this fragment
+  /// is not there any more. `keep` holds the memory.
+  void publish_state(int fragment, const StateHash& hash, std::span<const float> values,
+                     std::shared_ptr<const void> keep);
+  /// Fetches state by its hash, parts from each of `sources` as far as they have it.
+  ExchangeResult fetch_state(const StateHash& hash, const std::vector<Source>& sources,
+                             const std::map<IslandId, std::string>& names, std::span<float> values,
+                             const std::stop_token& cancel);
+
+  /// Payload of all exchanges so far.
+  const wire::Traffic& traffic() const { return traffic_; }
+
+ private:
+  class Reduction;
+
+  // Safe to call from several threads.
+  wire::Remote& remote(const std::string& address, const std::string& name);
+
+  ExchangeOptions options_;
+  wire::BlobStore& store_;
+  const compress::Codec& codec_;
+  const compress::Codec& sum_codec_;
+  wire::Traffic traffic_;
+  std::mutex remotes_mutex_;
+  std::map<std::string, std::unique_ptr<wire::Remote>> remotes_;         // by address and name
+  std::map<std::int64_t, std::shared_ptr<const EncodedDelta>> offered_;  // by outer step
+  std::map<int, std::string> state_keys_;                                // by fragment
+};
+
+/// "0123...": 32 hexadecimal digits.
+std::string to_text(const StateHash& hash);
+
+}  // namespace atl::island

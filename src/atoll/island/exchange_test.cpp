@@ -1,0 +1,178 @@
+#include "atoll/island/exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "atoll/base/rng.h"
+#include "atoll/compress/codec.h"
+#include "atoll/wire/server.h"
+
+namespace atl::island {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::int64_t kElements = 2 * kPieceElements + 1234;
+
+// Islands 1 to n, each with a server of its own.
+class Exchanges {
+ public:
+  Exchanges(int n, const std::string& codec, const std::string& sum_codec = "f32")
+      : codec_(compress::make_codec(codec)), sum_codec_(compress::make_codec(sum_codec)) {
+    for (int i = 0; i < n; ++i) {
+      places_.push_back(std::make_unique<Place>());
+      Place& place = *places_.back();
+      place.server = std::make_unique<wire::Server>(wire::ServerOptions{}, nullptr, &place.store);
+      place.exchange =
+          std::make_unique<Exchange>(ExchangeOptions{}, place.store, *codec_, *sum_codec_);
+      const RngStream stream(static_cast<std::uint64_t>(i + 1), RngPurpose::kSynthetic);
+      for (std::int64_t k = 0; k < kElements; ++k) {
+        const auto word = static_cast<double>(stream.word(static_cast<std::uint64_t>(k)) >> 8);
+        place.delta.push_back(static_cast<float>(word * 0x1p-56 - 0.5));
+      }
+      reduce_.participants.push_back({.island = static_cast<IslandId>(i + 1),
+                                      .address = place.server->address(),
+                                      .weight = 1.0 / n});
+    }
+  }
+
+  // Who offers, for island i from 0.
+  void offer(int i) {
+    Place& place = *places_[static_cast<std::size_t>(i)];
+    place.exchange->offer(7, encode_pieces(*codec_, place.delta, {}));
+  }
+  // All of them at once; those that are only to listen have no place among the participants.
+  std::vector<ExchangeResult> run(int n) {
+    std::vector<ExchangeResult> results(static_cast<std::size_t>(n));
+    std::vector<std::thread> threads;
+    means_.assign(static_cast<std::size_t>(n), std::vector<float>(kElements));
+    for (int i = 0; i < n; ++i) {
+      threads.emplace_back([&, i] {
+        const auto at = static_cast<std::size_t>(i);
+        results[at] = places_[at]->exchange->reduce({.outer_step = 7, .attempt = 1}, reduce_,
+                                                    static_cast<IslandId>(i + 1), {}, means_[at],
+                                                    stop_.get_token());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+  void stop_server(int i) { places_[static_cast<std::size_t>(i)]->server->stop(); }
+
+  Reduce& reduce() { return reduce_; }
+  const std::vector<float>& mean(int i) const { return means_[static_cast<std::size_t>(i)]; }
+  const std::vector<float>& delta(int i) const {
+    return places_[static_cast<std::size_t>(i)]->delta;
+  }
+  Exchange& exchange(int i) { return *places_[static_cast<std::size_t>(i)]->exchange; }
+  std::string address(int i) const {
+    return reduce_.participants[static_cast<std::size_t>(i)].address;
+  }
+  std::stop_source& stop() { return stop_; }
+
+ private:
+  struct Place {
+    wire::BlobStore store;
+    std::unique_ptr<wire::Server> server;
+    std::unique_ptr<Exchange> exchange;
+    std::vector<float> delta;
+  };
+
+  std::unique_ptr<compress::Codec> codec_, sum_codec_;
+  std::vector<std::unique_ptr<Place>> places_;
+  Reduce reduce_;
+  std::vector<std::vector<float>> means_;
+  std::stop_source stop_;
+};
+
+TEST(Exchange, AllHaveTheMeanInTheOrderOfIslands) {
+  for (const int n : {1, 2, 3, 4}) {
+    Exchanges islands(n, "f32");
+    for (int i = 0; i < n; ++i) islands.offer(i);
+    for (const ExchangeResult& result : islands.run(n)) ASSERT_TRUE(result.is_done) << result.why;
+    std::vector<float> expected(kElements, 0.0F);
+    const auto weight = static_cast<float>(1.0 / n);
+    for (int i = 0; i < n; ++i) {
+      for (std::size_t k = 0; k < expected.size(); ++k) {
+        const float part = weight * islands.delta(i)[k];
+        expected[k] += part;
+      }
+    }
+    for (int i = 0; i < n; ++i) EXPECT_EQ(islands.mean(i), expected) << n << " islands";
+  }
+}
+
+TEST(Exchange, EveryCodecGivesAllTheSameBits) {
+  for (const char* codec : {"bf16", "int8", "e3m0", "topk"}) {
+    Exchanges islands(3, codec, "bf16");
+    for (int i = 0; i < 3; ++i) islands.offer(i);
+    for (const ExchangeResult& result : islands.run(3)) ASSERT_TRUE(result.is_done) << result.why;
+    EXPECT_EQ(islands.mean(0), islands.mean(1)) << codec;
+    EXPECT_EQ(islands.mean(0), islands.mean(2)) << codec;
+  }
+}
+
+TEST(Exchange, WhoContributesNothingHasTheMeanToo) {
+  for (const char* codec : {"f32", "e3m0"}) {
+    Exchanges islands(3, codec);
+    islands.reduce().participants.pop_back();
+    islands.offer(0);
+    islands.offer(1);
+    for (const ExchangeResult& result : islands.run(3)) ASSERT_TRUE(result.is_done) << result.why;
+    EXPECT_EQ(islands.mean(0), islands.mean(2)) << codec;
+  }
+}
+
+TEST(Exchange, WhoIsGoneIsNamed) {
+  Exchanges islands(2, "f32");
+  islands.offer(0);
+  islands.offer(1);
+  islands.stop_server(1);
+  const std::vector<ExchangeResult> results = islands.run(1);
+  EXPECT_FALSE(results[0].is_done);
+  EXPECT_THAT(results[0].unreachable, ElementsAre(2));
+  EXPECT_FALSE(results[0].why.empty());
+}
+
+TEST(Exchange, SumsAreSharedWhereThatMovesFewerBytes) {
+  Exchanges islands(4, "f32");
+  for (int i = 0; i < 4; ++i) islands.offer(i);
+  for (const ExchangeResult& result : islands.run(4)) ASSERT_TRUE(result.is_done) << result.why;
+  // Each fetches a quarter of three pseudo-gradients, and three quarters of the sum: pieces are
+  // three here, so islands have one or none.
+  std::uint64_t received = 0;
+  for (int i = 0; i < 4; ++i) received += islands.exchange(i).traffic().received_bytes;
+  EXPECT_EQ(received, 2 * 3 * static_cast<std::uint64_t>(kElements) * sizeof(float));
+}
+
+TEST(Exchange, StateIsFetchedInPartsFromAllWhoHaveIt) {
+  Exchanges islands(3, "f32");
+  const auto values = std::make_shared<const std::vector<float>>(islands.delta(0));
+  const StateHash hash = {1, 2};
+  islands.exchange(0).publish_state(0, hash, *values, values);
+  islands.exchange(1).publish_state(0, hash, *values, values);
+  std::vector<float> fetched(values->size());
+  const std::vector<Source> sources = {{1, islands.address(0)}, {2, islands.address(1)}};
+  ExchangeResult result =
+      islands.exchange(2).fetch_state(hash, sources, {}, fetched, islands.stop().get_token());
+  ASSERT_TRUE(result.is_done) << result.why;
+  EXPECT_EQ(fetched, *values);
+  EXPECT_THAT(result.unreachable, IsEmpty());
+  // One of them is enough.
+  islands.stop_server(0);
+  std::fill(fetched.begin(), fetched.end(), 0.0F);
+  result = islands.exchange(2).fetch_state(hash, sources, {}, fetched, islands.stop().get_token());
+  ASSERT_TRUE(result.is_done) << result.why;
+  EXPECT_EQ(fetched, *values);
+  // Nobody has another.
+  result =
+      islands.exchange(2).fetch_state({3, 4}, sources, {}, fetched, islands.stop().get_token());
+  EXPECT_FALSE(result.is_done);
+}
+
+}  // namespace
+}  // namespace atl::island

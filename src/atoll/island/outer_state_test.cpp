@@ -1,0 +1,64 @@
+#include "atoll/island/outer_state.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::island {
+namespace {
+
+class OuterStateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    state_.begin(0, std::vector<float>{1, 2, 3});
+    state_.begin(1, std::vector<float>{4, 5});
+  }
+  const std::vector<float> delta_ = {0.5F, 0, -0.5F};
+  std::unique_ptr<OuterOptimizer> optimizer_ =
+      make_outer_optimizer({.kind = "nesterov", .lr = 0.5, .momentum = 0.5});
+  OuterState state_{{3, 2}, *optimizer_};
+};
+
+TEST_F(OuterStateTest, AStepIsBesideTheStateUntilItIsSwappedIn) {
+  const auto before = state_.current(0);
+  const StateHash hash = state_.prepare(0, delta_);
+  EXPECT_EQ(state_.current(0), before);
+  EXPECT_EQ(state_.outer_step(), 0);
+  ASSERT_TRUE(state_.swap(0, 0, hash));
+  EXPECT_EQ(state_.outer_step(), 1);
+  EXPECT_EQ(state_.current(0)->outer_step, 1);
+  // v = 0.5 v + d; anchor -= 0.5 (d + 0.5 v).
+  EXPECT_EQ(state_.current(0)->values, (std::vector<float>{0.625F, 2, 3.375F, 0.5F, 0, -0.5F}));
+  EXPECT_EQ(before->values.front(), 1) << "who holds the old one still can";
+  EXPECT_EQ(state_.hashes(), (std::vector<StateHash>{hash, state_.current(1)->hash}));
+}
+
+TEST_F(OuterStateTest, NothingElseIsSwappedIn) {
+  const StateHash hash = state_.prepare(0, delta_);
+  EXPECT_FALSE(state_.swap(0, 0, {hash.high, hash.low + 1}));
+  EXPECT_FALSE(state_.swap(0, 1, hash));
+  EXPECT_FALSE(state_.swap(1, 0, hash));
+  EXPECT_TRUE(state_.swap(0, 0, hash));
+  EXPECT_FALSE(state_.swap(0, 0, hash)) << "it is in already";
+}
+
+TEST_F(OuterStateTest, AnotherAttemptTakesThePlaceOfTheOneBefore) {
+  const StateHash first = state_.prepare(0, delta_);
+  const StateHash second = state_.prepare(0, std::vector<float>{1, 1, 1});
+  EXPECT_FALSE(state_.swap(0, 0, first));
+  EXPECT_TRUE(state_.swap(0, 0, second));
+}
+
+TEST_F(OuterStateTest, WhatWasFetchedGoesOnLikeTheOriginal) {
+  ASSERT_TRUE(state_.swap(0, 0, state_.prepare(0, delta_)));
+  OuterState other({3, 2}, *optimizer_);
+  EXPECT_EQ(other.outer_step(), -1);
+  for (int f = 0; f < 2; ++f) {
+    const auto from = state_.current(f);
+    EXPECT_EQ(other.replace(f, from->outer_step, from->values), from->hash);
+  }
+  other.set_outer_step(1);
+  const std::vector<float> next = {1, 2};
+  EXPECT_EQ(other.prepare(1, next), state_.prepare(1, next));
+}
+
+}  // namespace
+}  // namespace atl::island
