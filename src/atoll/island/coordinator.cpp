@@ -1,0 +1,225 @@
+#include "atoll/island/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "atoll/base/error.h"
+
+namespace atl::island {
+
+Coordinator::Coordinator(const CoordinatorOptions& options, std::uint64_t fence,
+                         std::span<const LogRecord> log)
+    : options_(options),
+      fence_(fence),
+      state_(options.plan.num_fragments,
+             options.plan.total_batches > 0 ? options.plan.total_batches : kEndless) {
+  for (const LogRecord& record : log) state_.apply(record.body);
+  for (const auto& [id, island] : state_.islands()) {
+    if (id != members_.size() + 1) {
+      throw damaged_error("the ledger has an island {} and none numbered {}", id,
+                          members_.size() + 1);
+    }
+    members_.add(id, island.name, island.address);
+  }
+  attempt_ = state_.last_attempt();
+}
+
+std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event) {
+  now_ = std::max(now_, event.now);
+  if (!is_started_) start();
+  std::visit([this](const auto& what) { on(what); }, event.what);
+  advance();
+  return std::exchange(actions_, {});
+}
+
+// Those that hold leases were there when the last coordinator ended, and will be back.
+void Coordinator::start() {
+  is_started_ = true;
+  has_begun_ = state_.was_begun();
+  step_began_ = now_;
+  for (Island& island : members_.all()) {
+    if (state_.book().held_by(island.id).empty()) continue;
+    members_.set_state(island, MemberState::kSuspect);
+    members_.set_suspect(island, true, true);
+    island.suspect_since = now_;
+  }
+}
+
+void Coordinator::on(const ConnectionOpened& event) {
+  strangers_[event.connection] = now_;
+}
+
+void Coordinator::on(const ConnectionClosed& event) {
+  strangers_.erase(event.connection);
+  if (Island* island = members_.of_connection(event.connection)) {
+    lose_connection(*island, event.why.empty() ? "its connection ended" : event.why);
+  }
+}
+
+void Coordinator::on(const ClockTicked&) {
+  for (auto it = strangers_.begin(); it != strangers_.end();) {
+    if (now_ - it->second < options_.join_within) {
+      ++it;
+      continue;
+    }
+    actions_.push_back(CloseConnection{it->first, "no Join within its time"});
+    it = strangers_.erase(it);
+  }
+  for (Island& island : members_.all()) watch(island);
+  if (reducing_ && now_ - reducing_->since > options_.reduce_timeout) {
+    const std::vector<Participant> participants = reducing_->participants;
+    const bool some_are_done = reducing_->num_prepared > 0;
+    abandon(fmt::format("not done within {:.0f} s", options_.reduce_timeout));
+    for (const Participant& participant : participants) {
+      Island& island = members_[participant.island];
+      if (some_are_done && !island.prepared) exclude(island);
+    }
+  }
+  find_newest_state();
+}
+
+void Coordinator::on(const ConnectionReceived& event) {
+  const auto& [stamp, body] = event.message;
+  if (const auto* request = std::get_if<Join>(&body)) {
+    if (strangers_.erase(event.connection) > 0) join(event.connection, *request);
+    return;  // a second one says nothing new
+  }
+  Island* island = members_.of_connection(event.connection);
+  // What an earlier coordinator was to hear, or was heard already, or is no island's any more.
+  if (island == nullptr || stamp.fence != fence_ || stamp.sequence <= island->last_sequence) return;
+  island->last_sequence = stamp.sequence;
+  island->pulse->heard(now_);
+  if (island->state() == MemberState::kSuspect) {
+    members_.set_state(*island, MemberState::kActive);
+    view_changed_ = true;
+    if (has_begun_ && island->phase() == Phase::kIdle) grant({island->id}, Phase::kEarly);
+  }
+  std::visit([&](const auto& what) { receive(*island, stamp, what); }, body);
+}
+
+void Coordinator::receive(Island&, const Stamp&, const Join&) {}
+
+void Coordinator::receive(Island& island, const Stamp&, const Heartbeat& heartbeat) {
+  island.batches_per_second = heartbeat.batches_per_second;
+}
+
+void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
+  leave_attempt(island, fmt::format("{} leaves", island.name));
+  notice(fmt::format("{} leaves: {}", island.name, leave.why), false);
+  send(island, Finish{.why = "it asked to leave", .is_done = true});
+  turn_out(island, "it left");
+}
+
+void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
+  if (island.state() != MemberState::kSyncing) return;
+  if (synced.outer_step < state_.outer_step()) {
+    island.claimed_step = synced.outer_step;
+    island.claimed = synced.hashes;
+    keep_only(island, synced.holds);
+    return resync(island, "the run went on meanwhile", false);
+  }
+  if (synced.outer_step > state_.outer_step() || !state_.fits(synced.outer_step, synced.hashes)) {
+    return strike(island, "the state that it fetched has another hash than the run's");
+  }
+  if (!state_.book().holds(island.id, synced.holds)) {
+    return resync(island, "it holds batches that are not its own", true);
+  }
+  keep_only(island, synced.holds);
+  state_.learn(synced.hashes);
+  activate(island);
+}
+
+void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready) {
+  if (island.state() != MemberState::kActive || island.phase() == Phase::kReady) return;
+  if (!state_.book().holds(island.id, ready.consumed)) {
+    return resync(island, "it trained on batches that are not its own", true);
+  }
+  if (stamp.outer_step != state_.outer_step()) {
+    return drop_late(island, fmt::format("outer step {} is over", stamp.outer_step));
+  }
+  const auto hashes = state_.hashes(state_.outer_step());
+  const auto fragment = static_cast<std::size_t>(state_.fragment_of(state_.outer_step()));
+  if (hashes.empty() || hashes[fragment] != ready.base_hash) {
+    island.claimed_step = -1;
+    return strike(island, "its pseudo-gradient is against another state than the run's");
+  }
+  if (!ready.is_finite) return strike(island, "its pseudo-gradient is not finite");
+  if (ready.tokens <= 0 || ready.consumed.empty()) return drop_late(island, "nothing was trained");
+  island.ready = ready;
+  members_.set_phase(island, Phase::kReady);
+}
+
+void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& prepared) {
+  const bool is_of_attempt = reducing_ && stamp.outer_step == state_.outer_step() &&
+                             stamp.attempt == attempt_ && takes_part(island.id);
+  if (!is_of_attempt || island.prepared) return;
+  island.prepared = prepared.hash;
+  ++reducing_->num_prepared;
+}
+
+void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed& failed) {
+  if (island.state() == MemberState::kSyncing) {
+    return resync(island, "it could not fetch the state: " + failed.why, false);
+  }
+  if (stamp.outer_step < state_.outer_step()) {  // it asks: others committed what it has not
+    island.claimed_step = stamp.outer_step;
+    island.claimed.clear();
+    return resync(island, "it has not got what was committed", false);
+  }
+  const bool is_of_attempt = reducing_ && stamp.attempt == attempt_ && takes_part(island.id);
+  if (!is_of_attempt) return;
+  std::vector<IslandId> missing;
+  for (const IslandId other : failed.unreachable) {
+    if (other != island.id && takes_part(other)) missing.push_back(other);
+  }
+  const bool was_star = reducing_->is_star;
+  notice(fmt::format("{} could not reduce outer step {}: {}", island.name, stamp.outer_step,
+                     failed.why));
+  abandon(failed.why);
+  // All of them are alive, or would be suspects: the link between two of them is not.
+  if (!missing.empty() && !was_star) {
+    mesh_is_broken_ = true;
+    return;
+  }
+  if (missing.empty()) return exclude(island);
+  for (const IslandId other : missing) exclude(members_[other]);
+}
+
+bool Coordinator::takes_part(IslandId island) const {
+  const auto& all = reducing_->participants;
+  const auto place =
+      std::lower_bound(all.begin(), all.end(), island,
+                       [](const Participant& x, IslandId id) { return x.island < id; });
+  return place != all.end() && place->island == island;
+}
+
+Stamp Coordinator::stamp() {
+  return {.fence = fence_,
+          .view = view_,
+          .outer_step = state_.outer_step(),
+          .attempt = attempt_,
+          .sender = kNobody,
+          .sequence = ++sequence_};
+}
+
+void Coordinator::send(const Island& island, ToIsland body) {
+  if (island.connection == kNoConnection) return;
+  actions_.push_back(SendToIslands{{island.connection}, {stamp(), std::move(body)}});
+}
+
+void Coordinator::broadcast(ToIsland body) {
+  std::vector<ConnectionId> to = members_.listeners();
+  if (to.empty()) return;
+  actions_.push_back(SendToIslands{std::move(to), {stamp(), std::move(body)}});
+}
+
+void Coordinator::append(LogBody body) {
+  state_.apply(body);
+  actions_.push_back(AppendToLog{std::move(body)});
+}
+
+void Coordinator::notice(std::string text, bool is_warning) {
+  actions_.push_back(Notice{std::move(text), is_warning});
+}
+
+}  // namespace atl::island

@@ -1,0 +1,102 @@
+// Who trains on what: the leases half of Coordinator.
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/island/coordinator.h"
+#include "atoll/island/range_set.h"
+
+namespace atl::island {
+
+namespace {
+
+// Islands this much slower than the fastest, or less, take as many steps: speeds are never exact.
+constexpr double kEqual = 0.9;
+
+std::int64_t num_batches(std::span<const BatchRange> ranges) {
+  std::int64_t sum = 0;
+  for (const BatchRange& range : ranges) sum += range.size();
+  return sum;
+}
+
+}  // namespace
+
+void Coordinator::begin_run() {
+  has_begun_ = members_.count(MemberState::kActive) >= std::max(1, options_.plan.min_islands);
+  if (!has_begun_) return;
+  step_began_ = now_;
+  grant_idle(Phase::kTraining);
+}
+
+void Coordinator::find_fastest() {
+  fastest_ = 0;
+  for (const Island& island : members_.all()) {
+    if (island.state() == MemberState::kActive) {
+      fastest_ = std::max(fastest_, island.batches_per_second);
+    }
+  }
+}
+
+bool Coordinator::has_open_lease(const Island& island) const {
+  const std::int64_t handed_in = island.ready ? num_batches(island.ready->consumed) : 0;
+  return num_batches(state_.book().held_by(island.id)) > handed_in;
+}
+
+void Coordinator::grant_idle(Phase phase) {
+  std::vector<IslandId> idle;
+  for (const Island& island : members_.all()) {
+    const bool is_idle = island.state() == MemberState::kActive && island.phase() == Phase::kIdle;
+    if (is_idle) idle.push_back(island.id);
+  }
+  grant(idle, phase);
+}
+
+// Leases in the order given; those that are idle are in `phase` then. At the end of the run what is
+// left is shared, so that all end together.
+void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
+  if (islands.empty()) return;
+  std::vector<std::int64_t> wanted;
+  std::int64_t sum = 0;
+  for (const IslandId id : islands) {
+    const Island& island = members_[id];
+    const double ratio = fastest_ > 0 ? island.batches_per_second / fastest_ : 1;
+    const bool is_slower = options_.proportional_steps && ratio > 0 && ratio < kEqual;
+    // Who always comes too late gets less to do.
+    const double share = (is_slower ? ratio : 1) / (1 + island.drops);
+    const double steps = std::round(static_cast<double>(options_.plan.inner_steps) * share);
+    wanted.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(steps)));
+    sum += wanted.back();
+  }
+  const std::int64_t free = state_.book().num_free();
+  for (std::size_t i = 0; i < islands.size(); ++i) {
+    Island& island = members_[islands[i]];
+    std::int64_t count = wanted[i];
+    if (free < sum) {
+      const double share = static_cast<double>(count) / static_cast<double>(sum);
+      count = std::max<std::int64_t>(1, std::llround(share * static_cast<double>(free)));
+    }
+    LogLease lease = state_.grant(island.id, count);
+    const std::int64_t granted = num_batches(lease.ranges);
+    // It has trained on batches that no outer step has: they are not to be lost with the end.
+    const bool must_hand_in =
+        granted == 0 && island.phase() == Phase::kIdle && !state_.book().held_by(island.id).empty();
+    if (granted == 0 && !must_hand_in) continue;
+    if (island.phase() == Phase::kIdle) members_.set_phase(island, phase);
+    Lease message = {.ranges = lease.ranges, .inner_steps = granted};
+    if (granted > 0) actions_.push_back(AppendToLog{std::move(lease)});
+    send(island, std::move(message));
+  }
+}
+
+// All that was leased to it and is not in `holds`, returns.
+void Coordinator::keep_only(Island& island, std::span<const BatchRange> holds) {
+  const auto kept = RangeSet::of(holds);
+  RangeSet back;
+  for (const BatchRange& range : state_.book().held_by(island.id)) back.add(range);
+  if (kept) back.remove(*kept);
+  if (back.empty()) return;
+  append(LogReturn{.island = island.id, .ranges = back.ranges()});
+  if (has_begun_ && !is_finished()) grant_idle(Phase::kEarly);
+}
+
+}  // namespace atl::island
