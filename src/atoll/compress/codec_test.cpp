@@ -292,6 +292,14 @@ TEST(Codec, NothingIsMadeOfNothing) {
   }
 }
 
+TEST(Codec, BlocksBelowTheSmallestScaleAreOfZeros) {
+  for (const char* name : {"int8", "e3m0"}) {
+    const auto codec = make_codec(name);
+    const std::vector<float> x(700, 0x1.fffffep-101F);
+    EXPECT_EQ(largest_of(test::decode(*codec, test::encode(*codec, x), x.size())), 0) << name;
+  }
+}
+
 TEST(Codec, LargestAndSmallestScalesComeBack) {
   for (const std::string& name : kCodecSettings) {
     const auto codec = make_codec(name);

@@ -50,9 +50,10 @@ Bytes ref_bf16(Values x) {
 Bytes ref_int8(Values x) {
   Bytes bytes;
   const float largest = largest_of(x);
-  append(bytes, largest / 127);
+  const bool is_zero = largest < 0x1p-100F;
+  append(bytes, is_zero ? 0.0F : largest / 127);
   for (const float value : x) {
-    const float inverse = 127 / largest;
+    const float inverse = is_zero ? 0 : 127 / largest;
     append(bytes, static_cast<std::int8_t>(std::nearbyint(value * inverse)));
   }
   return bytes;
@@ -75,9 +76,10 @@ Bytes ref_e3m0(Values x) {
   int exponent = 0;
   const float fraction = std::frexp(largest_of(x), &exponent);  // from 0.5 to below 1
   const int top = fraction >= 0.75F ? exponent : exponent - 1;
-  const float power = std::ldexp(1.0F, top);
+  const bool is_zero = largest_of(x) < 0x1p-100F;
+  const float power = is_zero ? 0x1p126F : std::ldexp(1.0F, top);  // all are zeros beside that
   Bytes bytes;
-  append(bytes, static_cast<std::uint8_t>(top + 127));
+  append(bytes, static_cast<std::uint8_t>(is_zero ? 0 : top + 127));
   std::size_t i = 0;
   for (; i + 128 <= x.size(); i += 128) {
     std::uint64_t words[8] = {};
@@ -194,14 +196,16 @@ void on_every_target(const std::function<void()>& fn) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-// Values with the edges of rounding among them: halves of int8's steps and of e3m0's powers.
+// Values with the edges of rounding among them: halves of int8's steps; halves between e3m0's
+// powers, and the numbers next to these.
 std::vector<float> edgy_values(std::size_t n) {
   std::vector<float> x = codec_values(n, 11);
-  for (std::size_t i = 0; i < n; i += 3) {
-    const auto step = static_cast<float>(i % 250) / 2;
-    x[i] = (i % 2 == 0 ? step : std::ldexp(1.5F, static_cast<int>(i % 9))) / 127;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float half = std::ldexp(1.5F, -static_cast<int>(i / 3 % 9));
+    if (i % 3 == 0) x[i] = static_cast<float>(i % 250) / 2 / 127;
+    if (i % 6 == 1) x[i] = half;
+    if (i % 6 == 4) x[i] = std::nextafter(half, i % 4 == 0 ? 0.0F : -2.0F);
   }
-  if (n > 0) x[0] = 1;
   return x;
 }
 
@@ -225,7 +229,7 @@ TEST(CodecReference, EveryCodecIsItsReferenceOnEveryInstructionSet) {
   });
 }
 
-TEST(CodecReference, DecodedBitsAreTheSameOnEveryInstructionSet) {
+TEST(CodecReference, ValuesAndErrorsAreTheSameOnEveryInstructionSet) {
   for (const std::string& name : kCodecSettings) {
     const auto codec = make_codec(name);
     const std::vector<float> x = codec_values(9000, 13);
@@ -233,7 +237,15 @@ TEST(CodecReference, DecodedBitsAreTheSameOnEveryInstructionSet) {
     const std::vector<float> right = test::decode(*codec, bytes, x.size());
     std::vector<float> right_sum = x;
     codec->decode_add(bytes, 0.7F, right_sum);
+    Bytes right_again;
+    std::vector<float> right_error = codec_values(x.size(), 14);
+    codec->encode(x, right_error, right_again);
     on_every_target([&] {
+      Bytes again;
+      std::vector<float> error = codec_values(x.size(), 14);
+      codec->encode(x, error, again);
+      EXPECT_EQ(again, right_again) << name;
+      EXPECT_EQ(error, right_error) << name;
       const std::vector<float> values = test::decode(*codec, bytes, x.size());
       EXPECT_EQ(std::memcmp(values.data(), right.data(), x.size() * sizeof(float)), 0) << name;
       std::vector<float> sum = x;
