@@ -175,25 +175,20 @@ class Auditor {
 
   // Once more, and from the commits alone: what the book would have refused must not be there.
   void check_history() {
-    std::vector<BatchRange> all;
-    std::int64_t sum = 0;
+    RangeSet seen;
     for (const LogReduce& commit : commits_) {
       for (const LogContribution& contribution : commit.contributions) {
         for (const BatchRange& range : contribution.consumed) {
-          if (range.begin >= range.end) continue;
-          all.push_back(range);
-          sum += range.size();
+          if (seen.overlaps(range)) {
+            find("outer step {} has batches that an earlier one has too: {}", commit.outer_step,
+                 to_text(std::span(&range, 1), 1));
+          }
+          seen.add(range);
         }
       }
     }
-    std::sort(all.begin(), all.end());
-    for (std::size_t i = 1; i < all.size(); ++i) {
-      if (all[i].begin < all[i - 1].end) {
-        find("batch {} is in the committed history twice", all[i].begin);
-      }
-    }
-    if (sum != book_.num_consumed()) {
-      find("the commits that stand have {} batches, and {} were consumed", sum,
+    if (seen.num_batches() != book_.num_consumed()) {
+      find("the commits that stand have {} batches, and {} were consumed", seen.num_batches(),
            book_.num_consumed());
     }
   }
@@ -217,12 +212,19 @@ AuditReport audit(std::span<const LogRecord> records) {
 
 std::string to_text(std::span<const BatchRange> ranges, std::size_t max_ranges) {
   std::string text;
-  for (const BatchRange& range : ranges.first(std::min(max_ranges, ranges.size()))) {
-    if (!text.empty()) text += ", ";
+  std::size_t said = 0;
+  std::size_t unsaid = 0;
+  for (const BatchRange& range : ranges) {
+    if (range.begin >= range.end) continue;
+    if (said == max_ranges) {
+      ++unsaid;
+      continue;
+    }
+    text += said++ == 0 ? "" : ", ";
     text += range.size() == 1 ? fmt::format("{}", range.begin)
                               : fmt::format("{}-{}", range.begin, range.end - 1);
   }
-  if (ranges.size() > max_ranges) text += fmt::format(" and {} more", ranges.size() - max_ranges);
+  if (unsaid > 0) text += fmt::format(" and {} more", unsaid);
   return text.empty() ? "none" : text;
 }
 

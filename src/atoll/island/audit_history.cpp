@@ -1,11 +1,17 @@
 #include "atoll/island/audit_history.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace atl::island {
 
 namespace {
+
+// Of numbers that nobody has checked: ends at the greatest there is.
+void add(std::int64_t& sum, std::int64_t number) {
+  if (__builtin_add_overflow(sum, number, &sum)) sum = std::numeric_limits<std::int64_t>::max();
+}
 
 class Teller {
  public:
@@ -70,7 +76,7 @@ class Teller {
     for (const LogContribution& contribution : attempt.reduce.contributions) {
       IslandHistory& island = history_.islands[contribution.participant.island];
       island.outer_steps += times;
-      island.tokens += times * contribution.participant.tokens;
+      add(island.tokens, times * contribution.participant.tokens);
     }
   }
 
@@ -83,7 +89,7 @@ class Teller {
 
 std::int64_t OuterAttempt::tokens() const {
   std::int64_t tokens = 0;
-  for (const LogContribution& x : reduce.contributions) tokens += x.participant.tokens;
+  for (const LogContribution& x : reduce.contributions) add(tokens, x.participant.tokens);
   return tokens;
 }
 

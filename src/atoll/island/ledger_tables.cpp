@@ -111,10 +111,10 @@ class Inserter {
 
  private:
   void contribute(std::int64_t part, const LogContribution& x) {
-    ATOLL_CHECK(
-        std::isfinite(x.participant.weight) && std::isfinite(x.loss) && std::isfinite(x.norm),
-        "island {}: weight {}, loss {}, norm {}", x.participant.island, x.participant.weight,
-        x.loss, x.norm);
+    ATOLL_CHECK(std::isfinite(x.participant.weight) && std::isfinite(x.loss) &&
+                    std::isfinite(x.norm) && x.participant.tokens >= 0,
+                "island {}: weight {}, loss {}, norm {}, {} tokens", x.participant.island,
+                x.participant.weight, x.loss, x.norm, x.participant.tokens);
     database_.run("INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                   {record_, part, std::int64_t{x.participant.island}, x.participant.address,
                    x.participant.weight, x.participant.tokens, x.loss, x.norm});
@@ -123,6 +123,8 @@ class Inserter {
   void ranges(std::int64_t part, const std::vector<BatchRange>& values) {
     std::int64_t item = 0;
     for (const BatchRange& range : values) {
+      ATOLL_CHECK(range.begin >= 0 && range.begin <= range.end, "batches {} to {}", range.begin,
+                  range.end);
       database_.run("INSERT INTO ranges VALUES (?, ?, ?, ?, ?)",
                     {record_, part, item++, range.begin, range.end});
     }
@@ -202,7 +204,7 @@ class Reader {
           c.participant.island = static_cast<IslandId>(row.natural(0, kMaxUint32));
           c.participant.address = row.text(1);
           c.participant.weight = row.real(2);
-          c.participant.tokens = row.integer(3);
+          c.participant.tokens = static_cast<std::int64_t>(row.natural(3, kMaxInt64));
           c.loss = row.real(4);
           c.norm = row.real(5);
         });
@@ -232,7 +234,9 @@ class Reader {
     database_.query(
         "SELECT first_batch, end_batch FROM ranges WHERE record = ? AND part = ? ORDER BY item",
         {record_, part}, [&](const SqlRow& row) {
-          values.push_back({row.integer(0), row.integer(1)});
+          const std::uint64_t end = row.natural(1, kMaxInt64);
+          values.push_back(
+              {static_cast<std::int64_t>(row.natural(0, end)), static_cast<std::int64_t>(end)});
         });
     return values;
   }
