@@ -62,14 +62,17 @@ std::string connect(int fd, const SocketAddress& address, Clock::time_point end)
   return reason == 0 ? "" : std::strerror(reason);
 }
 
+enum class Verdict { kGood, kHungUp, kSilent, kOther };
+
 // What the server says to the first bytes of HTTP/2. gRPC answers with settings; where it expects
 // TLS it hangs up without a word.
-bool hangs_up_on_plaintext(int fd, Clock::time_point end) {
+Verdict greet_in_plaintext(int fd, Clock::time_point end) {
   constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
-  if (::send(fd, kPreface, sizeof kPreface - 1, MSG_NOSIGNAL) < 0) return true;
+  if (::send(fd, kPreface, sizeof kPreface - 1, MSG_NOSIGNAL) < 0) return Verdict::kHungUp;
   unsigned char first = 0;
   constexpr unsigned char kAlert = 0x15;
-  return wait_for(fd, POLLIN, end) && (::recv(fd, &first, 1, 0) != 1 || first == kAlert);
+  if (!wait_for(fd, POLLIN, end)) return Verdict::kSilent;
+  return ::recv(fd, &first, 1, 0) == 1 && first != kAlert ? Verdict::kGood : Verdict::kHungUp;
 }
 
 // One step of OpenSSL's, repeated until it is done (> 0), failed or out of time.
@@ -174,10 +177,16 @@ Connection connect_any(const HostPort& address, Clock::time_point end) {
   return made;
 }
 
+std::string silence(const HostPort& address) {
+  return fmt::format("{} takes connections but does not answer", to_string(address));
+}
+
 ProbeResult probe_plaintext(const HostPort& address, Clock::time_point end) {
   Connection made = connect_any(address, end);
   if (!made.why.empty()) return {made.why, false};
-  if (!hangs_up_on_plaintext(made.socket->fd(), end)) return {};
+  const Verdict verdict = greet_in_plaintext(made.socket->fd(), end);
+  if (verdict == Verdict::kGood) return {};
+  if (verdict == Verdict::kSilent) return {silence(address), false};
   made = connect_any(address, end);
   if (!made.why.empty()) return {made.why, false};
   const int fd = made.socket->fd();
@@ -192,8 +201,6 @@ ProbeResult probe_plaintext(const HostPort& address, Clock::time_point end) {
                       to_string(address)),
           true};
 }
-
-enum class Verdict { kGood, kHungUp, kOther };
 
 // One handshake, and the wait for the server's first byte: in TLS 1.3 it looks at our certificate
 // after our side is done.
@@ -210,7 +217,12 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
   }
   SSL* ssl = tls.ssl.get();
   const std::string text = to_string(address);
-  if (repeat(ssl, fd, end, [&] { return SSL_connect(ssl); }) <= 0) {
+  const int connected = repeat(ssl, fd, end, [&] { return SSL_connect(ssl); });
+  if (connected <= 0 && SSL_get_error(ssl, connected) == SSL_ERROR_WANT_READ) {
+    result.why = silence(address);
+    return Verdict::kOther;
+  }
+  if (connected <= 0) {
     result = handshake_problem(ssl, text, name);
     return Verdict::kOther;
   }
@@ -218,7 +230,7 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
   const int got = repeat(ssl, fd, end, [&] { return SSL_read(ssl, &first, 1); });
   if (got > 0) return Verdict::kGood;
   if (SSL_get_error(ssl, got) == SSL_ERROR_WANT_READ) {
-    result.why = fmt::format("{} takes connections but does not answer", text);
+    result.why = silence(address);
     return Verdict::kOther;
   }
   result = handshake_problem(ssl, text, name);

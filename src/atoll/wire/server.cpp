@@ -92,6 +92,8 @@ void apply_settings(grpc::ServerBuilder& builder, const ServerOptions& options) 
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8192);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
   grpc::ResourceQuota quota("wire");
+  // Many times what transfers need; what is beyond it is a peer's attempt to fill this machine.
+  quota.Resize(std::size_t{1} << 30);
   quota.SetMaxThreads(options.max_transfers + 16);
   builder.SetResourceQuota(quota);
 }

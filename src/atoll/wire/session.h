@@ -55,7 +55,8 @@ class Session {
   bool send(std::string frame);
 
   /// Sends what is queued, and no more after that; waits until the server has read it all and ended
-  /// the session. False when the connection broke or `timeout_ms` passed first. No event follows.
+  /// the session. False when the connection broke or `timeout_ms` passed first. disconnected() does
+  /// not follow.
   bool finish(int timeout_ms);
 
   /// Of all connections since the start.

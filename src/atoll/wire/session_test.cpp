@@ -89,6 +89,28 @@ TEST_F(SessionTest, ABrokenConnectionIsMadeAgain) {
   EXPECT_THAT(client.frames.all(), ElementsAre("still here"));
 }
 
+TEST_F(SessionTest, AConnectionThatFallsSilentIsGivenUp) {
+  test::Relay relay(address_, {});
+  SessionOptions options = test::session_options(relay.address(), {});
+  options.keepalive = {.interval_ms = 50, .timeout_ms = 50};
+  options.connect_timeout_ms = 100;
+  test::TestClient client(options);
+  ASSERT_TRUE(client.connects.wait(1));
+  relay.freeze();
+  EXPECT_TRUE(client.breaks.wait(1));
+}
+
+TEST_F(SessionTest, AServerThatDoesNotAnswerIsALine) {
+  test::Relay relay(address_, {});
+  relay.freeze();
+  SessionOptions options = test::session_options(relay.address(), {});
+  options.connect_timeout_ms = 100;
+  test::TestClient client(options);
+  ASSERT_TRUE(client.breaks.wait(1));
+  EXPECT_THAT(client.breaks.all()[0],
+              HasSubstr(relay.address() + " takes connections but does not answer"));
+}
+
 TEST_F(SessionTest, ClosingTellsWhy) {
   test::TestClient client(test::session_options(address_, {}));
   ASSERT_TRUE(client.connects.wait(1));

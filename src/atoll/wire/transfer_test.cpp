@@ -81,7 +81,7 @@ class TransferTest : public ::testing::Test {
 };
 
 TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
-  for (const int streams : {1, 4, 64}) {
+  for (const int streams : {1, 4, 16}) {
     Remote remote(to(server_.address(), streams));
     std::ranges::fill(got_, std::byte{});
     done_.clear();
@@ -287,6 +287,24 @@ TEST_F(TransferTest, WhatCannotBeHadIsSaid) {
   EXPECT_THAT(fetch({.key = "broken", .bytes = 9}), HasSubstr("the disk is on fire"));
   server_.stop();
   EXPECT_THAT(fetch(blob()), HasSubstr("unreachable: cannot connect to " + server_.address()));
+}
+
+TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {
+  auto server = std::make_unique<Server>(ServerOptions{}, nullptr, &blobs_);
+  const std::string address = server->address();
+  Remote remote({.address = address, .streams = 2});
+  ASSERT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
+  server.reset();
+  done_.clear();
+  ASSERT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kUnreachable);
+  server = std::make_unique<Server>(ServerOptions{.listen = address}, nullptr, &blobs_);
+  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
+  TransferEnd end = TransferEnd::kUnreachable;
+  while (end == TransferEnd::kUnreachable && Clock::now() < patience) {
+    end = remote.fetch(blob(), done_, writer_to(got_)).end;
+  }
+  EXPECT_EQ(end, TransferEnd::kDone);
+  server.reset();
 }
 
 TEST_F(TransferTest, WhatTheWriterThrowsComesBack) {

@@ -70,6 +70,8 @@ class Relay {
   void cut_after(std::uint64_t bytes) { cut_after_ = bytes; }
   /// In each connection one bit flips in every so many bytes; 0: none does.
   void garble_every(std::uint64_t bytes) { garble_every_ = bytes; }
+  /// From now on nothing gets through, either way, and nobody is told.
+  void freeze() { is_frozen_ = true; }
   /// Connections so far.
   int num_connections() const { return num_connections_; }
 
@@ -105,6 +107,7 @@ class Relay {
       for (;;) {
         const ssize_t got = ::recv(from_, buffer.data(), buffer.size(), 0);
         if (got <= 0) break;
+        if (relay_.is_frozen_) continue;
         Piece piece{relay_.due(wire_, static_cast<std::size_t>(got)),
                     buffer.substr(0, static_cast<std::size_t>(got))};
         if (has_faults_ && !harm(piece.bytes)) break;
@@ -261,6 +264,7 @@ class Relay {
   std::atomic<std::uint64_t> cut_after_{0};
   std::atomic<std::uint64_t> garble_every_{0};
   std::atomic<int> num_connections_{0};
+  std::atomic<bool> is_frozen_{false};
   std::atomic<bool> is_stopping_{false};
   std::mutex mutex_;
   std::list<std::unique_ptr<Connection>> connections_;
