@@ -1,0 +1,322 @@
+#include "atoll/cli/runs.h"
+
+#include <fmt/chrono.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "atoll/base/error.h"
+#include "atoll/base/hash.h"
+#include "atoll/cli/commands.h"
+#include "atoll/island/audit.h"
+#include "atoll/island/audit_history.h"
+#include "atoll/train/progress.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+using island::AuditReport;
+using island::History;
+using island::OuterAttempt;
+using nlohmann::ordered_json;
+using train::format_count;
+
+namespace {
+
+constexpr std::size_t kHashColumns = 8;
+constexpr std::size_t kNameColumns = 20;
+constexpr std::size_t kAddressColumns = 21;
+constexpr std::size_t kBatchColumns = 36;
+constexpr std::size_t kStartsShown = 3;
+
+// --- Text
+
+std::string fit(const std::string& text, std::size_t columns) {
+  return text.size() <= columns ? text : text.substr(0, columns - 1) + "~";
+}
+
+std::string format_time(double unix_seconds) {
+  constexpr double kYear9999 = 253402300800.0;
+  if (!(unix_seconds >= 0 && unix_seconds < kYear9999)) return "?";
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
+}
+
+std::string format_loss(double loss) {
+  return std::abs(loss) < 1000 ? fmt::format("{:.4f}", loss) : fmt::format("{:.1e}", loss);
+}
+
+std::string to_hex(const island::StateHash& hash) {
+  return atl::to_hex(Hash128{hash.high, hash.low});
+}
+
+std::string row(const char* name, const std::string& value) {
+  return fmt::format("{:<12}{}\n", name, value);
+}
+
+std::string plural(std::int64_t count, const char* thing) {
+  return fmt::format("{} {}{}", format_count(count), thing, count == 1 ? "" : "s");
+}
+
+const char* name_of(OuterAttempt::Outcome outcome) {
+  constexpr const char* kNames[] = {"under way", "abandoned", "committed", "void"};
+  return kNames[static_cast<int>(outcome)];
+}
+
+std::string describe_starts(const History& history) {
+  std::string text = plural(std::ssize(history.starts), "start") + ": ";
+  const std::size_t count = history.starts.size();
+  const std::size_t first = count > kStartsShown ? count - kStartsShown : 0;
+  if (first > 0) text += "the last with ";
+  for (std::size_t i = first; i < count; ++i) {
+    text += fmt::format("{}fence {} {}", i > first ? ", " : "", history.starts[i].fence,
+                        format_time(history.starts[i].unix_seconds));
+  }
+  return text;
+}
+
+std::string describe_progress(const History& history) {
+  std::int64_t tokens = 0;
+  const OuterAttempt* first = nullptr;
+  const OuterAttempt* last = nullptr;
+  for (const OuterAttempt& attempt : history.attempts) {
+    if (attempt.outcome != OuterAttempt::Outcome::kCommitted) continue;
+    if (first == nullptr) first = &attempt;
+    last = &attempt;
+    tokens += attempt.tokens();
+  }
+  std::string text = row(
+      "outer steps",
+      fmt::format("{} committed, {} abandoned, {} void; {}", format_count(history.num_committed),
+                  plural(history.num_abandoned, "attempt"), format_count(history.num_void),
+                  history.is_finished ? "finished" : "not finished"));
+  if (first == nullptr) return text;
+  return text + row("tokens", fmt::format("{}; loss {} in the first outer step, {} in the last",
+                                          format_count(tokens), format_loss(first->loss()),
+                                          format_loss(last->loss())));
+}
+
+std::string describe_islands(const History& history) {
+  std::string text = fmt::format("{:>6}  {:<20}  {:<21}  {:<19}  {:>5}  {:>14}\n", "island", "name",
+                                 "address", "joined (UTC)", "steps", "tokens");
+  for (const auto& [id, island] : history.islands) {
+    text += fmt::format(
+        "{:>6}  {:<20}  {:<21}  {:<19}  {:>5}  {:>14}\n", id, fit(island.name, kNameColumns),
+        island.address.empty() ? "calls out only" : fit(island.address, kAddressColumns),
+        format_time(island.joined), island.outer_steps, format_count(island.tokens));
+  }
+  return text;
+}
+
+// As many ranges as there is room for.
+std::string fit_batches(const std::vector<island::BatchRange>& ranges) {
+  std::string text;
+  for (std::size_t count = 4; count > 0; --count) {
+    text = island::to_text(ranges, count);
+    if (text.size() <= kBatchColumns) break;
+  }
+  return text;
+}
+
+std::string describe_outer_steps(const History& history) {
+  std::string text = fmt::format("{:>6}  {:>4}  {:>3}  {:<19}  {:>12}  {:>8}  {}\n", "step", "frag",
+                                 "try", "time (UTC)", "tokens", "loss", "hash, batches");
+  for (const OuterAttempt& attempt : history.attempts) {
+    const bool has_hash = attempt.hash != island::StateHash{};
+    const bool stands = attempt.outcome == OuterAttempt::Outcome::kCommitted;
+    text += fmt::format("{:>6}  {:>4}  {:>3}  {:<19}  {:>12}  {:>8}  {}{}{}\n",
+                        attempt.reduce.outer_step, attempt.reduce.fragment, attempt.reduce.attempt,
+                        format_time(has_hash ? attempt.ended : attempt.begun),
+                        format_count(attempt.tokens()), format_loss(attempt.loss()),
+                        has_hash ? fit(to_hex(attempt.hash), kHashColumns + 1) : "",
+                        has_hash && !stands ? " " : "", stands ? "" : name_of(attempt.outcome));
+    for (const island::LogContribution& x : attempt.reduce.contributions) {
+      const auto member = history.islands.find(x.participant.island);
+      const std::string name = member == history.islands.end() ? "?" : member->second.name;
+      text += fmt::format("        {:<20}  {:>8}  {:>12}  {:>8}  {}\n", fit(name, kNameColumns),
+                          fmt::format("{:.1f}%", 100 * x.participant.weight),
+                          format_count(x.participant.tokens), format_loss(x.loss),
+                          fit_batches(x.consumed));
+    }
+  }
+  return text;
+}
+
+std::string describe_audit(const AuditReport& report) {
+  if (report.is_proved()) {
+    return row("audit",
+               "proved: each outer step is committed once and in order, and each batch "
+               "below") +
+           row("", fmt::format("{} is once in them, or leased, or free",
+                               format_count(report.high_water)));
+  }
+  std::string text = row(
+      "audit", plural(std::ssize(report.findings) + static_cast<std::int64_t>(report.num_unsaid),
+                      "finding"));
+  for (const std::string& finding : report.findings) text += row("", finding);
+  return text;
+}
+
+// --- JSON
+
+ordered_json to_json(const std::vector<island::BatchRange>& ranges) {
+  ordered_json json = ordered_json::array();
+  for (const island::BatchRange& range : ranges) json.push_back({range.begin, range.end});
+  return json;
+}
+
+ordered_json to_json(const OuterAttempt& attempt) {
+  ordered_json members = ordered_json::array();
+  for (const island::LogContribution& x : attempt.reduce.contributions) {
+    members.push_back({{"island", x.participant.island},
+                       {"weight", x.participant.weight},
+                       {"tokens", x.participant.tokens},
+                       {"loss", x.loss},
+                       {"norm", x.norm},
+                       {"batches", to_json(x.consumed)}});
+  }
+  ordered_json json = {{"outer_step", attempt.reduce.outer_step},
+                       {"attempt", attempt.reduce.attempt},
+                       {"fragment", attempt.reduce.fragment},
+                       {"outcome", name_of(attempt.outcome)},
+                       {"begun", attempt.begun},
+                       {"members", members}};
+  if (attempt.hash != island::StateHash{}) {
+    json["committed"] = attempt.ended;
+    json["hash"] = to_hex(attempt.hash);
+  }
+  return json;
+}
+
+ordered_json to_json(const AuditReport& report) {
+  return {{"proved", report.is_proved()},
+          {"findings", report.findings},
+          {"more_findings", report.num_unsaid},
+          {"batches",
+           {{"consumed", report.consumed},
+            {"leased", report.leased},
+            {"returned", report.returned},
+            {"high_water", report.high_water}}}};
+}
+
+// --- The command
+
+struct Options {
+  std::string action;
+  std::string directory;
+  bool outer_steps = false;
+  bool json = false;
+};
+
+int show(const Options& options) {
+  const fs::path path = find_ledger(options.directory);
+  const island::LedgerContent ledger = island::read_ledger(path);
+  if (options.json) {
+    fmt::print("{}\n", run_json(ledger, options.outer_steps));
+  } else {
+    fmt::print("{}", describe_run(ledger, options.outer_steps));
+  }
+  return island::audit(ledger.records).is_proved() ? 0 : 1;
+}
+
+Action add(CLI::App& app) {
+  auto options = std::make_shared<Options>();  // lives as long as the parser and the action
+  app.add_option("action", options->action, "show")
+      ->required()
+      ->check(CLI::IsMember(std::vector<std::string>{"show"}));
+  app.add_option("directory", options->directory,
+                 "Of a run with islands or of its coordinator; or a ledger")
+      ->required();
+  app.add_flag("--outer-steps", options->outer_steps,
+               "Every attempt at an outer step, and who contributed what");
+  app.add_flag("--json", options->json, "JSON instead of tables");
+  return [options](const Invocation&) { return show(*options); };
+}
+
+}  // namespace
+
+fs::path find_ledger(const fs::path& path) {
+  if (fs::is_regular_file(path)) return path;
+  for (const fs::path& directory : {path, path / "coordinator"}) {
+    if (fs::exists(directory / island::kLedgerFile)) return directory / island::kLedgerFile;
+  }
+  throw user_error(
+      "{} has no {}; give the directory of a run with islands, or the --dir of its coordinator",
+      path.string(), island::kLedgerFile);
+}
+
+std::string describe_run(const island::LedgerContent& ledger, bool outer_steps) {
+  const History history = island::tell_history(ledger.records);
+  const AuditReport report = island::audit(ledger.records);
+  const island::RunIdentity& run = ledger.identity;
+  const auto brief = [](const std::string& text) { return fit(text, kHashColumns); };
+  const double first = ledger.records.empty() ? 0 : ledger.records.front().unix_seconds;
+  const double last = ledger.records.empty() ? 0 : ledger.records.back().unix_seconds;
+  std::string text = row("run", fit(run.run, 88));
+  text += row("identity", fmt::format("protocol {}, model {}, tokenizer {}, data {}, settings {}",
+                                      brief(run.version), brief(run.model), brief(run.tokenizer),
+                                      brief(run.data), brief(run.settings)));
+  text +=
+      row("ledger", fmt::format("{}, {} to {} (UTC)", plural(std::ssize(ledger.records), "record"),
+                                format_time(first), format_time(last)));
+  text += row("coordinator", describe_starts(history));
+  text += describe_progress(history);
+  text += row("batches", fmt::format("{} consumed, {} leased, {} given back and free",
+                                     format_count(report.consumed), format_count(report.leased),
+                                     format_count(report.returned)));
+  text += "\n" + describe_islands(history) + "\n";
+  if (outer_steps) text += describe_outer_steps(history) + "\n";
+  return text + describe_audit(report);
+}
+
+std::string run_json(const island::LedgerContent& ledger, bool outer_steps) {
+  const History history = island::tell_history(ledger.records);
+  const AuditReport report = island::audit(ledger.records);
+  const island::RunIdentity& run = ledger.identity;
+  ordered_json json = {{"run", run.run},
+                       {"protocol", run.version},
+                       {"model", run.model},
+                       {"tokenizer", run.tokenizer},
+                       {"data", run.data},
+                       {"settings", run.settings},
+                       {"records", ledger.records.size()},
+                       {"finished", history.is_finished},
+                       {"committed", history.num_committed},
+                       {"abandoned", history.num_abandoned},
+                       {"void", history.num_void}};
+  json["starts"] = ordered_json::array();
+  for (const History::Start& start : history.starts) {
+    json["starts"].push_back({{"fence", start.fence}, {"time", start.unix_seconds}});
+  }
+  json["islands"] = ordered_json::array();
+  for (const auto& [id, island] : history.islands) {
+    json["islands"].push_back({{"island", id},
+                               {"name", island.name},
+                               {"address", island.address},
+                               {"joined", island.joined},
+                               {"outer_steps", island.outer_steps},
+                               {"tokens", island.tokens}});
+  }
+  if (outer_steps) {
+    json["outer_steps"] = ordered_json::array();
+    for (const OuterAttempt& attempt : history.attempts) {
+      json["outer_steps"].push_back(to_json(attempt));
+    }
+  }
+  json["audit"] = to_json(report);
+  // Names that are no UTF-8 are shown as far as they are.
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+Command runs_command() {
+  return {.name = "runs",
+          .summary = "Show what a run of islands has done, and audit it.",
+          .example =
+              "  atoll runs show runs/kjv-islands\n"
+              "  atoll runs show runs/kjv-islands --outer-steps --json",
+          .add = add};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,23 @@
+#pragma once
+
+// What `atoll runs` tells about a run of islands, from its coordinator's ledger.
+
+#include <filesystem>
+#include <string>
+
+#include "atoll/island/ledger.h"
+
+namespace atl::cli {
+
+/// The ledger in the directory of a coordinator or of a run with islands, or `path` itself when
+/// that is a file. Throws Error(kUser) when there is none.
+std::filesystem::path find_ledger(const std::filesystem::path& path);
+
+/// The ledger as tables of at most 100 columns: the run, its starts, islands, sums and the audit's
+/// verdict; with `outer_steps` every attempt at one and who contributed what.
+std::string describe_run(const island::LedgerContent& ledger, bool outer_steps);
+
+/// The same as JSON, with nothing rounded or cut.
+std::string run_json(const island::LedgerContent& ledger, bool outer_steps);
+
+}  // namespace atl::cli
