@@ -16,6 +16,7 @@
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/safetensors_writer.h"
 #include "atoll/data/shard.h"
+#include "atoll/island/messages.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl {
@@ -230,6 +231,47 @@ void write_token_bins(const fs::path& to) {
   write_file(to / "llmc_u32", header(20240801, 7, wide.size()) + raw(wide));
 }
 
+// --- Messages of islands, of every kind
+
+void write_island_messages(const fs::path& to) {
+  using namespace island;
+  const std::vector<StateHash> hashes = {{1, 2}, {3, 4}};
+  const std::vector<BatchRange> ranges = {{0, 10}, {20, 21}};
+  const std::vector<Source> sources = {{2, "10.0.0.2:7001"}};
+  const std::vector<Participant> participants = {{1, "10.0.0.1:7001", .25, 100}, {2, "", .75, 300}};
+  const Join join = {.name = "lyon",
+                     .identity = {"kjv", "1", "m", "t", "d", "s"},
+                     .address = "10.0.0.1:7001",
+                     .outer_step = 3,
+                     .hashes = hashes,
+                     .holds = ranges};
+  const Ready ready = {
+      .base_hash = hashes[0], .tokens = 100, .consumed = ranges, .norm = .5, .loss = 3};
+  const FromIsland from[] = {join,          Synced{3, hashes, ranges},    Heartbeat{7, 1.5},
+                             ready,         ReduceFailed{{2}, "refused"}, Prepared{hashes[0]},
+                             Leave{"ended"}};
+  const ToIsland answers[] = {
+      Welcome{.island = 1, .outer_step = 3, .hashes = hashes, .sources = sources, .holds = ranges},
+      Refused{"another run"},
+      Lease{ranges, 11},
+      Reduce{1, participants},
+      AbandonReduce{"lost"},
+      Commit{1, hashes[0], participants},
+      Dropped{"late"},
+      Resync{.outer_step = 3, .hashes = hashes, .sources = sources, .why = "differs"},
+      View{{{1, "lyon", "10.0.0.1:7001", "active"}}},
+      Finish{"done"}};
+  static_assert(std::size(from) == std::variant_size_v<FromIsland>);
+  static_assert(std::size(answers) == std::variant_size_v<ToIsland>);
+  const Stamp stamp = {.fence = 1, .view = 2, .outer_step = 3, .attempt = 1, .sequence = 9};
+  for (const FromIsland& body : from) {
+    write_file(to / fmt::format("from_{}", body.index()), encode(MessageFromIsland{stamp, body}));
+  }
+  for (const ToIsland& body : answers) {
+    write_file(to / fmt::format("to_{}", body.index()), encode(MessageToIsland{stamp, body}));
+  }
+}
+
 void copy_all(const fs::path& from, const char* name, const fs::path& to) {
   for (const auto& directory : fs::directory_iterator(from)) {
     if (!fs::exists(directory.path() / name)) continue;
@@ -245,6 +287,7 @@ void make_seeds(const fs::path& root) {
   write_chat_templates(folder(root, "chat_template"));
   write_shards(folder(root, "shard"));
   write_token_bins(folder(root, "token_bin"));
+  write_island_messages(folder(root, "island_messages"));
   copy_all(kSource / "tests/golden/families", "config.json", folder(root, "config_json"));
   copy_all(kSource / "tests/golden/lora", "adapter_config.json", folder(root, "adapter_config"));
   for (const auto& recipe : fs::directory_iterator(kSource / "recipes")) {

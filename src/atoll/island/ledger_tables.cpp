@@ -56,15 +56,22 @@ CREATE TABLE voids (
   record INTEGER PRIMARY KEY REFERENCES records, first_outer_step INTEGER NOT NULL,
   why TEXT NOT NULL) STRICT;
 CREATE INDEX reduces_by_outer_step ON reduces (outer_step, attempt);
+CREATE VIEW members AS
+  SELECT island, name, address, max(record) AS record FROM islands GROUP BY island;
 CREATE VIEW committed AS
-  SELECT outer_step, attempt, hash, datetime(unix_seconds, 'unixepoch') AS time, commits.record,
+  SELECT outer_step, attempt, hash, datetime(unix_seconds, 'unixepoch') AS time,
     (SELECT max(reduces.record) FROM reduces WHERE reduces.outer_step = commits.outer_step
        AND reduces.attempt = commits.attempt AND reduces.record < commits.record) AS reduce
   FROM commits JOIN records USING (record)
   WHERE NOT EXISTS (SELECT 1 FROM voids WHERE voids.record > commits.record
                       AND voids.first_outer_step <= commits.outer_step);
-CREATE VIEW members AS
-  SELECT island, name, address, max(record) AS record FROM islands GROUP BY island;
+CREATE VIEW trained AS
+  SELECT outer_step, contributions.island, name, tokens, loss, first_batch, end_batch
+  FROM committed
+    JOIN contributions ON contributions.record = committed.reduce
+    LEFT JOIN members ON members.island = contributions.island
+    LEFT JOIN ranges ON ranges.record = contributions.record
+      AND ranges.part = contributions.part;
 )sql";
 
 std::string to_hex(StateHash hash) {

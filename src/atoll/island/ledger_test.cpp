@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 using ::testing::AllOf;
 using testing::bodies_of;
+using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::LedgerDirectory;
@@ -38,6 +39,24 @@ void run_sql(const fs::path& path, const std::string& sql) {
   EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK)
       << sql << ": " << message;
   sqlite3_close(handle);
+}
+
+// The rows of a result, columns apart by "|".
+std::vector<std::string> query_sql(const fs::path& path, const std::string& sql) {
+  sqlite3* handle = nullptr;
+  std::vector<std::string> rows;
+  const auto take = [](void* out, int count, char** values, char**) {
+    std::string row;
+    for (int i = 0; i < count; ++i) {
+      row += (i > 0 ? "|" : "") + std::string(values[i] == nullptr ? "NULL" : values[i]);
+    }
+    static_cast<std::vector<std::string>*>(out)->push_back(row);
+    return 0;
+  };
+  EXPECT_EQ(sqlite3_open(path.c_str(), &handle), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), take, &rows, nullptr), SQLITE_OK) << sql;
+  sqlite3_close(handle);
+  return rows;
 }
 
 // A ledger of one start and these numbers of records.
@@ -153,6 +172,35 @@ TEST(Ledger, WhatCannotBeStoredIsABug) {
   EXPECT_THAT(error_of([&] { ledger.append(nan); }), StartsWith("internal: "));
   ledger.append(LogFinished{});
   EXPECT_EQ(ledger.read().size(), 2U);
+}
+
+TEST(Ledger, ItsViewsTellWhatStands) {
+  const LedgerDirectory directory;
+  const auto by = [](IslandId island, std::vector<BatchRange> consumed) {
+    return LogContribution{{island, "", .5, 10}, std::move(consumed), 3, 1};
+  };
+  const std::vector<LogBody> bodies = {
+      LogIsland{1, "lyon", "a:1"},
+      LogIsland{2, "oslo", ""},
+      LogIsland{1, "lyon", "b:2"},
+      LogReduce{0, 1, 0, {by(1, {{0, 5}}), by(2, {{5, 9}})}},
+      LogReduce{0, 2, 0, {by(1, {{0, 5}, {9, 10}})}},
+      LogCommit{0, 2, {1, 2}},
+      LogReduce{1, 1, 0, {by(2, {{5, 9}})}},
+      LogCommit{1, 1, {3, 4}},
+      LogVoid{1, "lost"},
+      LogReduce{1, 1, 0, {by(2, {{6, 9}})}},
+      LogCommit{1, 1, {5, 6}},
+  };
+  Ledger::open(directory.ledger(), run_identity()).append(bodies);
+  const auto rows = [&](const char* sql) { return query_sql(directory.ledger(), sql); };
+  EXPECT_THAT(rows("SELECT island, name, address FROM members ORDER BY island"),
+              ElementsAre("1|lyon|b:2", "2|oslo|"));
+  EXPECT_THAT(rows("SELECT outer_step, attempt, hash, reduce FROM committed ORDER BY outer_step"),
+              ElementsAre("0|2|00000000000000010000000000000002|6",
+                          "1|1|00000000000000050000000000000006|11"));
+  EXPECT_THAT(rows("SELECT outer_step, name, first_batch, end_batch FROM trained ORDER BY 1, 3"),
+              ElementsAre("0|lyon|0|5", "0|lyon|9|10", "1|oslo|6|9"));
 }
 
 // --- Damage
