@@ -1,5 +1,6 @@
 #include "atoll/wire/tls.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <openssl/bio.h>
 #include <openssl/conf.h>
@@ -100,6 +101,9 @@ void prepare_libraries() {
   std::call_once(once, [] {
     allow_only_tls13();
     gpr_set_log_function(take_log_line);
+    // Kept until the process ends: when the last object of gRPC goes, it joins threads of its own
+    // that may sit in a poll of ten seconds.
+    grpc_init();
   });
 }
 
