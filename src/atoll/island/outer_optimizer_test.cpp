@@ -115,7 +115,7 @@ TEST(OuterOptimizer, WithoutMomentumThereIsNoState) {
 }
 
 TEST(OuterOptimizer, WrongOptionsAreNamed) {
-  const auto message = [](OuterOptimizerOptions wrong) {
+  const auto message = [](const OuterOptimizerOptions& wrong) {
     try {
       make_outer_optimizer(wrong);
     } catch (const Error& error) {
