@@ -111,7 +111,7 @@ void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
 }
 
 void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
-  if (island.state() != MemberState::kSyncing) return;
+  if (island.state() != MemberState::kSyncing || synced.answers != island.sync_request) return;
   if (synced.outer_step < state_.outer_step()) {
     island.claimed_step = synced.outer_step;
     island.claimed = synced.hashes;

@@ -131,6 +131,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
   // Its own state is the run's where only its batches are not.
   island.has_source = !welcome.sources.empty() || is_current;
   send(island, std::move(welcome));
+  island.sync_request = sequence_;
 }
 
 void Coordinator::activate(Island& island) {
@@ -191,6 +192,7 @@ void Coordinator::resync(Island& island, const std::string& why, bool drops_work
                       .sources = std::move(some),
                       .drops_work = drops_work,
                       .why = why});
+  island.sync_request = sequence_;
 }
 
 void Coordinator::strike(Island& island, const std::string& why) {
@@ -313,6 +315,7 @@ void Coordinator::find_newest_state() {
                         .sources = {source},
                         .drops_work = true,
                         .why = "it is the newest state left"});
+    island.sync_request = sequence_;
   }
 }
 

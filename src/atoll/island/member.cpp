@@ -136,7 +136,7 @@ void Member::hear(const Stamp&, const Refused& refused) {
 }
 
 void Member::hear(const Stamp&, const View& view) {
-  view_ = view;
+  if (options_.remembers_view) view_ = view;
 }
 
 void Member::hear(const Stamp&, const Finish& finish) {
@@ -153,7 +153,8 @@ void Member::halt(const std::string& why, bool is_done) {
 
 // ---- being in step with the run ----
 
-void Member::hear(const Stamp&, const Welcome& welcome) {
+void Member::hear(const Stamp& stamp, const Welcome& welcome) {
+  sync_request_ = stamp.sequence;
   id_ = welcome.island;
   is_welcome_ = true;
   num_failures_ = 0;
@@ -177,7 +178,8 @@ void Member::hear(const Stamp&, const Welcome& welcome) {
   resume();
 }
 
-void Member::hear(const Stamp&, const Resync& resync) {
+void Member::hear(const Stamp& stamp, const Resync& resync) {
+  sync_request_ = stamp.sequence;
   actions_.push_back(Warn{
       fmt::format("getting the state of outer step {} again: {}", resync.outer_step, resync.why)});
   must_drop_ = must_drop_ || resync.drops_work;
@@ -201,7 +203,7 @@ void Member::reach(Target target) {
     target_.reset();
     is_fetching_ = false;
     if (must_drop_) adopt();
-    send(Synced{.outer_step = outer_step_, .hashes = hashes_, .holds = holds_.ranges()});
+    say_synced();
     return resume();
   }
   target_ = std::move(target);
@@ -211,6 +213,13 @@ void Member::reach(Target target) {
   stop_reduce();
   shadow_.reset();
   actions_.push_back(FetchState{target_->outer_step, target_->hashes, target_->sources});
+}
+
+void Member::say_synced() {
+  send(Synced{.outer_step = outer_step_,
+              .hashes = hashes_,
+              .holds = holds_.ranges(),
+              .answers = sync_request_});
 }
 
 void Member::on(const StateFetched& event) {
@@ -235,7 +244,7 @@ void Member::on(const StateFetched& event) {
   target_.reset();
   is_fetching_ = false;
   if (!is_welcome_) return;
-  send(Synced{.outer_step = outer_step_, .hashes = hashes_, .holds = holds_.ranges()});
+  say_synced();
   resume();
 }
 

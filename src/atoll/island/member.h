@@ -21,6 +21,7 @@ struct MemberOptions {
   Seconds give_up_after = 600;  ///< without a coordinator
   /// Whether the trainer can go on with what it has on top of state that was fetched.
   bool can_rebase = true;
+  bool remembers_view = true;  ///< false where nobody asks for view()
 };
 
 /// What it begins with: a new model, or a checkpoint.
@@ -187,6 +188,7 @@ class Member {
   void hear(const Stamp& stamp, const Finish& finish);
 
   void reach(Target target);
+  void say_synced();
   bool swap_to(const Target& target);
   void swap(bool was_mine, std::vector<Participant> participants);
   void adopt();
@@ -223,7 +225,8 @@ class Member {
   std::optional<Target> target_;           // to be reached by fetching, or by waiting for sources
   bool is_fetching_ = false;
   std::optional<Seconds> fetch_again_;
-  bool must_drop_ = false;  // what was trained does not count, once the target is reached
+  std::uint64_t sync_request_ = 0;  // the newest of the coordinator's
+  bool must_drop_ = false;          // what was trained does not count, once the target is reached
 
   // The work.
   RangeSet holds_;

@@ -52,6 +52,7 @@ struct Island {
   bool counts = false;      ///< while suspect: for the quorum
   bool is_awaited = false;  ///< while suspect: it was there before the coordinator restarted
   bool is_evicted = false;
+  std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
   bool has_source = false;         ///< while syncing: was told where to fetch from
   std::int64_t claimed_step = -1;  ///< while syncing: the state that it has; -1: none
   std::vector<StateHash> claimed;  ///< that state; empty: what the log says

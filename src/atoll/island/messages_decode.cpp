@@ -80,7 +80,8 @@ Join get(const proto::Join& x) {
 Synced get(const proto::Synced& x) {
   return {.outer_step = x.outer_step(),
           .hashes = get_all(x.hashes()),
-          .holds = get_all(x.holds())};
+          .holds = get_all(x.holds()),
+          .answers = x.answers()};
 }
 
 Heartbeat get(const proto::Heartbeat& x) {

@@ -87,6 +87,7 @@ void put(const Join& x, proto::Join* to) {
 
 void put(const Synced& x, proto::Synced* to) {
   to->set_outer_step(x.outer_step);
+  to->set_answers(x.answers);
   put_all(x.hashes, to->mutable_hashes());
   put_all(x.holds, to->mutable_holds());
 }

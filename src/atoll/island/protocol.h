@@ -96,6 +96,7 @@ struct Synced {
   std::vector<StateHash> hashes;
   /// What it still means to hand in; all else that it was leased returns.
   std::vector<BatchRange> holds;
+  std::uint64_t answers = 0;  ///< sequence number of that Welcome or Resync
   bool operator==(const Synced&) const = default;
 };
 /// Sent every few hundred milliseconds by a thread of its own.
