@@ -233,6 +233,7 @@ struct Finish {
 using ToIsland = std::variant<Welcome, Refused, Lease, Reduce, AbandonReduce, Commit, Dropped,
                               Resync, View, Finish>;
 
+/// A message with what says which one it is.
 template <typename Body>
 struct Stamped {
   Stamp stamp;
@@ -244,26 +245,31 @@ using MessageToIsland = Stamped<ToIsland>;
 
 // ---- the log, which is the truth ----
 
-struct LogStarted {  ///< a coordinator took the ledger
+/// A coordinator took the ledger.
+struct LogStarted {
   std::uint64_t fence = 0;
   bool operator==(const LogStarted&) const = default;
 };
-struct LogIsland {  ///< a name joined for the first time, or from another address
+/// A name joined for the first time, or from another address.
+struct LogIsland {
   IslandId island = kNobody;
   std::string name;
   std::string address;
   bool operator==(const LogIsland&) const = default;
 };
-struct LogLease {  ///< these batches are this island's to train on
+/// These batches are this island's to train on.
+struct LogLease {
   IslandId island = kNobody;
   std::vector<BatchRange> ranges;
   bool operator==(const LogLease&) const = default;
 };
-struct LogReturn {  ///< and these are nobody's again, untrained
+/// And these are nobody's again, untrained.
+struct LogReturn {
   IslandId island = kNobody;
   std::vector<BatchRange> ranges;
   bool operator==(const LogReturn&) const = default;
 };
+/// One island's part in an attempt.
 struct LogContribution {
   Participant participant;
   std::vector<BatchRange> consumed;
@@ -271,30 +277,35 @@ struct LogContribution {
   double norm = 0;
   bool operator==(const LogContribution&) const = default;
 };
-struct LogReduce {  ///< an attempt at an outer step begins
+/// An attempt at an outer step begins.
+struct LogReduce {
   std::int64_t outer_step = 0;
   std::uint32_t attempt = 0;
   int fragment = 0;
   std::vector<LogContribution> contributions;
   bool operator==(const LogReduce&) const = default;
 };
-struct LogCommit {  ///< the newest LogReduce of that outer step is in; its batches are consumed
+/// The newest LogReduce of that outer step is in; its batches are consumed.
+struct LogCommit {
   std::int64_t outer_step = 0;
   std::uint32_t attempt = 0;
   StateHash hash;
   bool operator==(const LogCommit&) const = default;
 };
-struct LogVoid {  ///< commits from this outer step on are lost with all who had them
+/// Commits from this outer step on are lost with all who had them.
+struct LogVoid {
   std::int64_t first_outer_step = 0;
   std::string why;
   bool operator==(const LogVoid&) const = default;
 };
+/// All of the run is committed.
 struct LogFinished {
   bool operator==(const LogFinished&) const = default;
 };
 
 using LogBody = std::variant<LogStarted, LogIsland, LogLease, LogReturn, LogReduce, LogCommit,
                              LogVoid, LogFinished>;
+/// What was appended, and when.
 struct LogRecord {
   double unix_seconds = 0;  ///< for people; nothing is decided by it
   LogBody body;
