@@ -37,6 +37,7 @@ void Coordinator::start() {
   is_started_ = true;
   has_begun_ = state_.was_begun();
   step_began_ = now_;
+  if (is_finished() && !state_.was_finished()) append(LogFinished{});
   for (Island& island : members_.all()) {
     if (state_.book().held_by(island.id).empty()) continue;
     members_.set_state(island, MemberState::kSuspect);
@@ -92,6 +93,8 @@ void Coordinator::on(const ConnectionReceived& event) {
   if (island->state() == MemberState::kSuspect) {
     members_.set_state(*island, MemberState::kActive);
     view_changed_ = true;
+    lost_from_.reset();
+    tell_sources();
     if (has_begun_ && island->phase() == Phase::kIdle) grant({island->id}, Phase::kEarly);
   }
   std::visit([&](const auto& what) { receive(*island, stamp, what); }, body);
@@ -150,11 +153,11 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
 }
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& prepared) {
-  const bool is_of_attempt = reducing_ && stamp.outer_step == state_.outer_step() &&
-                             stamp.attempt == attempt_ && takes_part(island.id);
+  const bool is_of_attempt =
+      reducing_ && stamp.outer_step == state_.outer_step() && stamp.attempt == attempt_;
   if (!is_of_attempt || island.prepared) return;
   island.prepared = prepared.hash;
-  ++reducing_->num_prepared;
+  if (takes_part(island.id)) ++reducing_->num_prepared;
 }
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed& failed) {

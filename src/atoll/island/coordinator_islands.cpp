@@ -116,7 +116,8 @@ void Coordinator::welcome(Island& island, const Join& join) {
                      .hashes = state_.hashes(state_.outer_step()),
                      .must_sync = !is_current || !is_clean,
                      .sources = {},
-                     .holds = kept};
+                     .holds = kept,
+                     .contributed = state_.contributed(island.id)};
   notice(fmt::format("{} joined as island {}, with the state of outer step {} of {}", island.name,
                      island.id, join.outer_step, state_.outer_step()),
          false);

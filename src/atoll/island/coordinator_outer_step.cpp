@@ -45,8 +45,8 @@ void Coordinator::advance() {
   }
   const int ready = members_.count(Phase::kReady);
   const int waited = members_.count(Phase::kTraining) + members_.num_awaited();
-  if (ready > 0) stuck_from_.reset();
-  if (ready == 0 && waited == 0 && members_.count(Phase::kExcluded) > 0) {
+  const bool is_short = ready == 0 || ready < quorum();
+  if (is_short && waited == 0 && members_.count(Phase::kExcluded) > 0) {
     if (!stuck_from_) stuck_from_ = now_;
     if (now_ - *stuck_from_ < kRetryAfter) return;
     stuck_from_.reset();
@@ -56,7 +56,8 @@ void Coordinator::advance() {
     }
     return advance();
   }
-  if (ready == 0 || ready < quorum()) {
+  stuck_from_.reset();
+  if (is_short) {
     grace_from_.reset();
     return;
   }
@@ -117,7 +118,8 @@ void Coordinator::begin_attempt() {
   const std::vector<IslandId> admitted = admit();
   if (admitted.empty()) return;
   Attempt attempt = {.participants = {}, .since = now_, .is_star = mesh_is_broken_};
-  for (const Island& island : members_.all()) {
+  for (Island& island : members_.all()) {
+    island.prepared.reset();
     if (island.state() != MemberState::kActive) continue;
     if (island.address.empty()) attempt.is_star = true;
   }
@@ -130,8 +132,7 @@ void Coordinator::begin_attempt() {
   std::vector<IslandId> without_lease;
   for (const LogContribution& contribution : record.contributions) {
     attempt.participants.push_back(contribution.participant);
-    Island& island = members_[contribution.participant.island];
-    island.prepared.reset();
+    const Island& island = members_[contribution.participant.island];
     if (!has_open_lease(island)) without_lease.push_back(island.id);
   }
   append(std::move(record));
@@ -144,16 +145,16 @@ void Coordinator::begin_attempt() {
 
 // All participants are prepared: is it the same?
 void Coordinator::judge() {
+  // Those that only receive may know better, and are asked if they have answered in time.
   std::map<StateHash, int> votes;
-  for (const Participant& participant : reducing_->participants) {
-    ++votes[*members_[participant.island].prepared];
+  for (const Island& island : members_.all()) {
+    if (island.state() == MemberState::kActive && island.prepared) ++votes[*island.prepared];
   }
   if (votes.size() == 1) return commit(votes.begin()->first);
   ++num_disagreements_;
-  const std::vector<Participant> participants = reducing_->participants;
   abandon(fmt::format("{} different results", votes.size()));
-  notice(fmt::format("outer step {}, attempt {}: {} different results of {} islands",
-                     state_.outer_step(), attempt_, votes.size(), participants.size()));
+  notice(fmt::format("outer step {}, attempt {}: {} different results", state_.outer_step(),
+                     attempt_, votes.size()));
   if (num_disagreements_ < 2) return;  // again: an accident does not happen twice
   const auto best = std::max_element(
       votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -166,9 +167,9 @@ void Coordinator::judge() {
                     state_.outer_step()));
   }
   const StateHash right = best->first;
-  for (const Participant& participant : participants) {
-    Island& island = members_[participant.island];
-    if (*island.prepared == right) continue;
+  for (Island& island : members_.all()) {
+    const bool is_right = !island.prepared || *island.prepared == right;
+    if (island.state() != MemberState::kActive || is_right) continue;
     island.claimed_step = state_.outer_step();
     island.claimed.clear();
     strike(island, "its results differ from those of the majority");

@@ -52,7 +52,7 @@ void RunState::apply(const LogBody& body) {
     }
     void operator()(const LogCommit& x) const { state.apply_commit(x); }
     void operator()(const LogVoid& x) const { state.apply_void(x); }
-    void operator()(const LogFinished&) const {}
+    void operator()(const LogFinished&) const { state.was_finished_ = true; }
   };
   std::visit(Visitor{*this}, body);
 }
@@ -67,7 +67,9 @@ void RunState::apply_commit(const LogCommit& commit) {
   require(reduce_ && reduce_->attempt == commit.attempt,
           "a commit without its reduce, of outer step", commit.outer_step);
   RangeSet consumed;
+  newest_participants_.clear();
   for (const LogContribution& contribution : reduce_->contributions) {
+    newest_participants_.insert(contribution.participant.island);
     require(book_.consume(contribution.participant.island, contribution.consumed),
             "batches committed that were not leased, in outer step", commit.outer_step);
     for (const BatchRange& range : contribution.consumed) consumed.add(range);
@@ -84,6 +86,7 @@ void RunState::apply_void(const LogVoid& voided) {
             outer_step() - 1);
     commits_.pop_back();
   }
+  newest_participants_.clear();
   reduce_.reset();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,7 +33,10 @@ class RunState {
   int fragment_of(std::int64_t outer_step) const;
   /// Of the newest reduce of the outer step under way; 0: none was logged.
   std::uint32_t last_attempt() const { return reduce_ ? reduce_->attempt : 0; }
+  /// Whether an island's pseudo-gradient is in the newest outer step that was committed.
+  bool contributed(IslandId island) const { return newest_participants_.contains(island); }
   const LeaseBook& book() const { return book_; }
+  bool was_finished() const { return was_finished_; }
   bool was_begun() const { return outer_step() > 0 || book_.high_water() > 0; }
 
   /// Each fragment's hash after so many outer steps; empty when one is not known: those of outer
@@ -62,7 +66,9 @@ class RunState {
   std::vector<std::optional<StateHash>> first_hashes_;  // by fragment, at outer step 0
   LeaseBook book_;
   std::vector<CommitRecord> commits_;  // by outer step
-  std::optional<LogReduce> reduce_;    // of the outer step under way
+  bool was_finished_ = false;
+  std::set<IslandId> newest_participants_;
+  std::optional<LogReduce> reduce_;  // of the outer step under way
   std::map<IslandId, LogIsland> islands_;
   std::map<std::string, IslandId> ids_;
 };

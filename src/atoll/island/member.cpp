@@ -23,11 +23,6 @@ RangeSet set_of(const std::vector<BatchRange>& ranges) {
   return RangeSet::of(ranges).value_or(RangeSet());
 }
 
-bool touches(const RangeSet& set, const std::vector<BatchRange>& ranges) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [&](const BatchRange& range) { return set.overlaps(range); });
-}
-
 }  // namespace
 
 Member::Member(const MemberOptions& options, const MemberStart& start)
@@ -140,8 +135,9 @@ void Member::hear(const Stamp&, const View& view) {
 }
 
 void Member::hear(const Stamp&, const Finish& finish) {
-  const bool is_due = commit_.has_value();  // the last result is still being made
-  if (!is_due) return halt(finish.why, finish.is_done);
+  // The last result is still being made, or asked for: then it is told again.
+  if (is_asking_ && finish.is_done) return;
+  if (!commit_) return halt(finish.why, finish.is_done);
   finish_ = finish;
 }
 
@@ -155,6 +151,7 @@ void Member::halt(const std::string& why, bool is_done) {
 
 void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   sync_request_ = stamp.sequence;
+  is_asking_ = false;
   id_ = welcome.island;
   is_welcome_ = true;
   num_failures_ = 0;
@@ -165,10 +162,7 @@ void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   Target target = {welcome.outer_step, welcome.hashes, welcome.sources};
   const RangeSet kept = set_of(welcome.holds);
   if (welcome.must_sync && swap_to(target)) {
-    // It was committed while this island was away; whether with its own part, its batches say.
-    const bool was_mine = handed_in_ && handed_in_->outer_step == outer_step_ &&
-                          !touches(kept, handed_in_->ready.consumed);
-    swap(was_mine, {});
+    swap(welcome.contributed, {});  // committed while this island was away
   }
   must_drop_ = must_drop_ || !kept.contains(holds_);
   if (welcome.must_sync) return reach(std::move(target));
@@ -180,6 +174,7 @@ void Member::hear(const Stamp& stamp, const Welcome& welcome) {
 
 void Member::hear(const Stamp& stamp, const Resync& resync) {
   sync_request_ = stamp.sequence;
+  is_asking_ = false;
   actions_.push_back(Warn{
       fmt::format("getting the state of outer step {} again: {}", resync.outer_step, resync.why)});
   must_drop_ = must_drop_ || resync.drops_work;
@@ -280,6 +275,7 @@ void Member::ask(const std::string& why) {
   stop_reduce();
   shadow_.reset();
   commit_.reset();
+  is_asking_ = true;
   send(ReduceFailed{.unreachable = {}, .why = why});
 }
 

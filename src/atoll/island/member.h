@@ -224,6 +224,7 @@ class Member {
   std::optional<Stamped<Commit>> commit_;  // heard before its result was there
   std::optional<Target> target_;           // to be reached by fetching, or by waiting for sources
   bool is_fetching_ = false;
+  bool is_asking_ = false;  // for what was committed and it has no result of
   std::optional<Seconds> fetch_again_;
   std::uint64_t sync_request_ = 0;  // the newest of the coordinator's
   bool must_drop_ = false;          // what was trained does not count, once the target is reached

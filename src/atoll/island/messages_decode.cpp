@@ -115,7 +115,8 @@ Welcome get(const proto::Welcome& x) {
           .hashes = get_all(x.hashes()),
           .must_sync = x.must_sync(),
           .sources = get_all(x.sources()),
-          .holds = get_all(x.holds())};
+          .holds = get_all(x.holds()),
+          .contributed = x.contributed()};
 }
 
 Refused get(const proto::Refused& x) {

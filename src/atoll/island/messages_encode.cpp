@@ -124,6 +124,7 @@ void put(const Welcome& x, proto::Welcome* to) {
   to->set_outer_step(x.outer_step);
   put_all(x.hashes, to->mutable_hashes());
   to->set_must_sync(x.must_sync);
+  to->set_contributed(x.contributed);
   put_all(x.sources, to->mutable_sources());
   put_all(x.holds, to->mutable_holds());
 }

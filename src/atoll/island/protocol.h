@@ -154,6 +154,7 @@ struct Welcome {
   std::vector<Source> sources;
   /// What of Join's is still this island's. What grew from anything else must be dropped.
   std::vector<BatchRange> holds;
+  bool contributed = false;  ///< to the newest outer step that was committed
   bool operator==(const Welcome&) const = default;
 };
 /// It may not take part.

@@ -74,6 +74,7 @@ SimulationOptions random_simulation(std::uint64_t seed) {
     if (fault.kind == Kind::kLeave) {
       has_leave = true;
       options.plan.min_islands = std::min(options.plan.min_islands, options.num_islands - 1);
+      options.plan.quorum = std::min(options.plan.quorum, options.num_islands - 1);
     }
     options.faults.push_back(fault);
   }
