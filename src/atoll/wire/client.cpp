@@ -11,10 +11,10 @@ namespace {
 using grpc::StatusCode;
 
 // Plaintext goes to a number, so that a name cannot mean something else when gRPC looks it up.
-std::string checked_address(const std::string& text, bool has_identity) {
+HostPort checked_address(const std::string& text, bool has_identity) {
   HostPort address = parse_address(text, "the address to connect to");
   if (address.port == 0) throw user_error("{} has no port to connect to", text);
-  if (has_identity) return to_string(address);
+  if (has_identity) return address;
   if (!is_loopback(address.host)) {
     throw user_error(
         "{} is another machine, and without a certificate everything would be readable on the way; "
@@ -22,7 +22,7 @@ std::string checked_address(const std::string& text, bool has_identity) {
         text);
   }
   address.host = resolve(address, nullptr).front().host();
-  return to_string(address);
+  return address;
 }
 
 bool is_refusal(StatusCode code) {
@@ -42,7 +42,10 @@ Client::Client(const std::string& address, const std::optional<std::filesystem::
                 .connect_timeout_ms = connect_timeout_ms,
                 .keepalive = keepalive,
                 .max_message_bytes = max_message_bytes + kEnvelopeBytes},
-      credentials_(channel_credentials(identity_)) {}
+      address_(to_string(settings_.address)),
+      credentials_(channel_credentials(identity_)) {
+  if (identity_ && server_name.empty()) settings_.server_name = settings_.address.host;
+}
 
 bool Client::is_greeted(const grpc::ClientContext& context) {
   const auto& metadata = context.GetServerInitialMetadata();

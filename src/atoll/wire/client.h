@@ -25,7 +25,7 @@ class Client {
          const std::string& server_name, int connect_timeout_ms, const Keepalive& keepalive,
          std::size_t max_message_bytes);
 
-  /// A new connection, made when first used.
+  /// A new connection, made when first used; null when the host's name cannot be looked up.
   std::shared_ptr<grpc::Channel> open() const { return open_channel(settings_, credentials_); }
 
   /// Both to be asked when a call's initial metadata is there. Whether it is an atoll's that takes
@@ -37,13 +37,14 @@ class Client {
   /// Why a call failed that ended with `status`.
   ProbeResult explain(const grpc::Status& status) const;
 
-  const std::string& address() const { return settings_.address; }
+  const std::string& address() const { return address_; }
   int connect_timeout_ms() const { return settings_.connect_timeout_ms; }
 
  private:
   std::optional<Identity> identity_;
   std::unique_ptr<Revocations> revocations_;  // null without TLS
   ChannelSettings settings_;
+  std::string address_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
 };
 

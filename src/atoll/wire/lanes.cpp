@@ -115,8 +115,7 @@ void Lanes::wait() {
   }
 }
 
-TransferResult Lanes::run(const std::vector<proto::Wire::Stub*>& stubs,
-                          const std::function<LaneEnd(Lane&)>& body) {
+TransferResult Lanes::run(const Stubs& stubs, const std::function<LaneEnd(Lane&)>& body) {
   if (transfer_.cancel.stop_requested()) return {TransferEnd::kCancelled, "cancelled"};
   const std::size_t lanes = std::min<std::size_t>(stubs.size(), missing_.size());
   for (std::size_t i = 0; i < lanes; ++i) {

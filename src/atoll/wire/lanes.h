@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -19,10 +20,13 @@
 
 namespace atl::wire {
 
+/// A connection each; shared by the transfers that use them at a time.
+using Stubs = std::vector<std::shared_ptr<proto::Wire::Stub>>;
+
 /// One call and its chunks.
 struct Lane {
   grpc::ClientContext context;
-  proto::Wire::Stub* stub = nullptr;
+  std::shared_ptr<proto::Wire::Stub> stub;
   std::vector<std::uint64_t> chunks;
 };
 
@@ -41,8 +45,7 @@ class Lanes {
   std::uint64_t num_missing() const { return missing_.size(); }
 
   /// Runs `body` in a thread for each stub, as many as there are chunks for, and says how it went.
-  TransferResult run(const std::vector<proto::Wire::Stub*>& stubs,
-                     const std::function<LaneEnd(Lane&)>& body);
+  TransferResult run(const Stubs& stubs, const std::function<LaneEnd(Lane&)>& body);
 
   const Transfer& transfer() const { return transfer_; }
   const Client& client() const { return client_; }

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -147,23 +148,46 @@ struct Remote::State {
                options.keepalive, kMaxChunkBytes),
         traffic(options.traffic) {
     ATOLL_CHECK(options.streams >= 1 && options.streams <= 64, "{} streams", options.streams);
-    for (int i = 0; i < options.streams; ++i) {
-      stubs.push_back(proto::Wire::NewStub(client.open()));
+    num_streams = options.streams;
+  }
+
+  // The connections, kept from the last transfer; empty when there can be none.
+  Stubs connect() {
+    const std::lock_guard lock(mutex);
+    while (std::ssize(stubs) < num_streams) {
+      const std::shared_ptr<grpc::Channel> channel = client.open();
+      if (channel == nullptr) return {};
+      stubs.push_back(proto::Wire::NewStub(channel));
     }
+    return stubs;
+  }
+
+  // The host may have another address by now, and gRPC would wait before it tries again.
+  void forget(const Stubs& broken) {
+    const std::lock_guard lock(mutex);
+    if (stubs == broken) stubs.clear();
   }
 
   TransferResult run(const Transfer& transfer, std::vector<bool>& done,
                      const std::function<LaneEnd(Lanes&, Lane&)>& body) {
     Lanes lanes(transfer, done, client, traffic);
     if (lanes.num_missing() == 0) return {};
-    std::vector<proto::Wire::Stub*> all;
-    for (const auto& stub : stubs) all.push_back(stub.get());
-    return lanes.run(all, [&](Lane& lane) { return body(lanes, lane); });
+    const Stubs used = connect();
+    if (used.empty()) {
+      const ProbeResult found =
+          client.explain({grpc::StatusCode::UNAVAILABLE, "the host cannot be looked up"});
+      return {TransferEnd::kUnreachable, found.why};
+    }
+    const TransferResult result = lanes.run(used, [&](Lane& lane) { return body(lanes, lane); });
+    if (result.end == TransferEnd::kUnreachable) forget(used);
+    return result;
   }
 
   Client client;
   Traffic* traffic;
-  std::vector<std::unique_ptr<proto::Wire::Stub>> stubs;  // a connection each
+  int num_streams = 0;
+  std::mutex mutex;
+  Stubs stubs;
 };
 
 Remote::Remote(const RemoteOptions& options) : state_(std::make_unique<State>(options)) {}

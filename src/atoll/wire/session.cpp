@@ -115,7 +115,7 @@ bool Session::State::connect(grpc::Channel& channel) {
 // One connection, from its beginning to its end.
 ProbeResult Session::State::attend() {
   const std::shared_ptr<grpc::Channel> channel = client.open();
-  if (!connect(*channel)) {
+  if (channel == nullptr || !connect(*channel)) {
     {
       const std::lock_guard lock(mutex);
       if (is_stopping || is_finishing) return {};

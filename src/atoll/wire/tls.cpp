@@ -94,6 +94,19 @@ void take_log_line(gpr_log_func_args* args) {
   }
 }
 
+// All addresses of a host as gRPC takes them, "ipv6:%5B::1%5D:4711,...": one family a list, so
+// those of IPv4 in the form that IPv6 has for them. Looked up here and not by gRPC, which would ask
+// for a name again only every 30 seconds.
+std::string target_of(const HostPort& address) {
+  std::string target;
+  for (const SocketAddress& one : resolve(address, nullptr)) {
+    const char* mapped = one.storage.ss_family == AF_INET ? "::ffff:" : "";
+    target += fmt::format("{}%5B{}{}%5D:{}", target.empty() ? "ipv6:" : ",", mapped, one.host(),
+                          address.port);
+  }
+  return target;
+}
+
 }  // namespace
 
 void prepare_libraries() {
@@ -129,12 +142,13 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(
 
 std::shared_ptr<grpc::Channel> open_channel(
     const ChannelSettings& settings, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  const std::string target = target_of(settings.address);
+  if (target.empty()) return nullptr;
   grpc::ChannelArguments arguments;
   // Several channels to one address are several connections.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Nothing is asked of the environment or of DNS but the address.
+  // Nothing is asked of the environment.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // This one is also how long gRPC lets an attempt to connect take.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, settings.connect_timeout_ms);
@@ -147,8 +161,12 @@ std::shared_ptr<grpc::Channel> open_channel(
   arguments.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(settings.max_message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(settings.max_message_bytes));
-  if (!settings.server_name.empty()) arguments.SetSslTargetNameOverride(settings.server_name);
-  return grpc::CreateCustomChannel(settings.address, credentials, arguments);
+  if (settings.server_name.empty()) {
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "atoll");
+  } else {
+    arguments.SetSslTargetNameOverride(settings.server_name);
+  }
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 }  // namespace atl::wire

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "atoll/wire/address.h"
 #include "atoll/wire/identity.h"
 #include "atoll/wire/peer.h"
 
@@ -25,14 +26,15 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(
 
 /// How a client connects.
 struct ChannelSettings {
-  std::string address;
-  std::string server_name;  ///< that the certificate must have; empty: the address's host
+  HostPort address;
+  std::string server_name;  ///< that the certificate must have; empty without TLS
   int connect_timeout_ms = 0;
   Keepalive keepalive;
   std::size_t max_message_bytes = 0;
 };
 
-/// A channel with a connection of its own, which it makes when first used.
+/// A channel with a connection of its own, which it makes when first used; null when the host's
+/// name cannot be looked up.
 std::shared_ptr<grpc::Channel> open_channel(
     const ChannelSettings& settings, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
