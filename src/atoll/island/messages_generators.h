@@ -119,7 +119,7 @@ inline FromIsland any_from_island() {
       return Join{any_name(),        any_identity(), any_plan(), any_address(),
                   any_natural() - 1, hashes(),       ranges()};
     case 1:
-      return Synced{any_natural(), hashes(), ranges()};
+      return Synced{any_natural(), hashes(), ranges(), *rc::gen::arbitrary<std::uint64_t>()};
     case 2:
       return Heartbeat{any_natural(), any_real()};
     case 3:
@@ -147,7 +147,8 @@ inline ToIsland any_to_island() {
   };
   switch (*rc::gen::inRange<std::size_t>(0, std::variant_size_v<ToIsland>)) {
     case 0:
-      return Welcome{any_island(), any_natural(), hashes(), flag(), sources(), any_list(any_range)};
+      return Welcome{any_island(), any_natural(),       hashes(), flag(),
+                     sources(),    any_list(any_range), flag()};
     case 1:
       return Refused{any_bytes(), flag()};
     case 2:
