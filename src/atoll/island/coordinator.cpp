@@ -116,14 +116,15 @@ void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
 void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
   if (island.state() != MemberState::kSyncing || synced.answers != island.sync_request) return;
   if (synced.outer_step < state_.outer_step()) {
-    island.claimed_step = synced.outer_step;
-    island.claimed = synced.hashes;
+    island.claim(synced.outer_step, synced.hashes);
     keep_only(island, synced.holds);
     return resync(island, "the run went on meanwhile", false);
   }
   if (synced.outer_step > state_.outer_step() || !state_.fits(synced.outer_step, synced.hashes)) {
+    island.claim(-1);
     return strike(island, "the state that it fetched has another hash than the run's");
   }
+  island.claim(synced.outer_step, synced.hashes);
   if (!state_.book().holds(island.id, synced.holds)) {
     return resync(island, "it holds batches that are not its own", true);
   }
@@ -134,16 +135,20 @@ void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready) {
   if (island.state() != MemberState::kActive || island.phase() == Phase::kReady) return;
+  island.claim(stamp.outer_step);
   if (!state_.book().holds(island.id, ready.consumed)) {
     return resync(island, "it trained on batches that are not its own", true);
   }
-  if (stamp.outer_step != state_.outer_step()) {
+  if (stamp.outer_step > state_.outer_step()) {
+    return resync(island, "it has outer steps that the run has not", true);
+  }
+  if (stamp.outer_step < state_.outer_step()) {
     return drop_late(island, fmt::format("outer step {} is over", stamp.outer_step));
   }
   const auto hashes = state_.hashes(state_.outer_step());
   const auto fragment = static_cast<std::size_t>(state_.fragment_of(state_.outer_step()));
   if (hashes.empty() || hashes[fragment] != ready.base_hash) {
-    island.claimed_step = -1;
+    island.claim(-1);
     return strike(island, "its pseudo-gradient is against another state than the run's");
   }
   if (!ready.is_finite) return strike(island, "its pseudo-gradient is not finite");
@@ -161,12 +166,15 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& pr
 }
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed& failed) {
+  const bool has_none = island.claimed_step < 0 && stamp.outer_step == 0;
+  if (!has_none && island.claimed_step != stamp.outer_step) island.claim(stamp.outer_step);
   if (island.state() == MemberState::kSyncing) {
     return resync(island, "it could not fetch the state: " + failed.why, false);
   }
+  if (stamp.outer_step > state_.outer_step()) {
+    return resync(island, "it has outer steps that the run has not", true);
+  }
   if (stamp.outer_step < state_.outer_step()) {  // it asks: others committed what it has not
-    island.claimed_step = stamp.outer_step;
-    island.claimed.clear();
     return resync(island, "it has not got what was committed", false);
   }
   const bool is_of_attempt = reducing_ && stamp.attempt == attempt_ && takes_part(island.id);

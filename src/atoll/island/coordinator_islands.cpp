@@ -126,8 +126,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
     return activate(island);
   }
   members_.set_state(island, MemberState::kSyncing);
-  island.claimed_step = join.outer_step;
-  island.claimed = join.hashes;
+  island.claim(join.outer_step, join.hashes);
   welcome.sources = sources(island.id);
   // Its own state is the run's where only its batches are not.
   island.has_source = !welcome.sources.empty() || is_current;
@@ -291,6 +290,7 @@ void Coordinator::find_newest_state() {
   const Island* best = nullptr;
   for (const Island& island : members_.all()) {
     if (island.state() != MemberState::kSyncing || island.claimed_step < 0) continue;
+    if (island.claimed_step > state_.outer_step()) continue;  // of a branch that is void
     const bool fits = island.claimed.empty() || state_.fits(island.claimed_step, island.claimed);
     if (fits && (best == nullptr || island.claimed_step > best->claimed_step)) best = &island;
   }
@@ -304,6 +304,10 @@ void Coordinator::find_newest_state() {
     append(LogVoid{.first_outer_step = best->claimed_step, .why = why});
     notice(why);
     attempt_ = 0;
+    // What those that are silent have, is of the outer steps that are lost: they must join anew.
+    for (Island& island : members_.all()) {
+      if (island.state() == MemberState::kSuspect) turn_out(island, why);
+    }
   }
   ++view_;
   if (!best->claimed.empty()) state_.learn(best->claimed);

@@ -170,8 +170,7 @@ void Coordinator::judge() {
   for (Island& island : members_.all()) {
     const bool is_right = !island.prepared || *island.prepared == right;
     if (island.state() != MemberState::kActive || is_right) continue;
-    island.claimed_step = state_.outer_step();
-    island.claimed.clear();
+    island.claim(state_.outer_step());
     strike(island, "its results differ from those of the majority");
   }
 }

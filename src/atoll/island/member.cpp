@@ -71,7 +71,12 @@ void Member::on(const CoordinatorReached&) {
 // Training goes on; only what needs others waits.
 void Member::on(const CoordinatorLost& event) {
   if (is_leaving_) return halt("it has left", true);
-  if (finish_) return halt(finish_->why, finish_->is_done);
+  if (finish_) {  // the result of the last outer step was asked for, and nobody answers
+    return halt(fmt::format("{}; nobody was left to get the model of the last outer step from, and "
+                            "this island's is that of outer step {}",
+                            finish_->why, outer_step_),
+                finish_->is_done);
+  }
   if (is_connected_ && is_welcome_) {
     actions_.push_back(Warn{"lost the coordinator, which may come back: " + event.why});
   }
@@ -136,8 +141,7 @@ void Member::hear(const Stamp&, const View& view) {
 
 void Member::hear(const Stamp&, const Finish& finish) {
   // The last result is still being made, or asked for: then it is told again.
-  if (is_asking_ && finish.is_done) return;
-  if (!commit_) return halt(finish.why, finish.is_done);
+  if (!commit_ && !is_asking_) return halt(finish.why, finish.is_done);
   finish_ = finish;
 }
 
@@ -152,6 +156,7 @@ void Member::halt(const std::string& why, bool is_done) {
 void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   sync_request_ = stamp.sequence;
   is_asking_ = false;
+  finish_.reset();
   id_ = welcome.island;
   is_welcome_ = true;
   num_failures_ = 0;
@@ -175,6 +180,7 @@ void Member::hear(const Stamp& stamp, const Welcome& welcome) {
 void Member::hear(const Stamp& stamp, const Resync& resync) {
   sync_request_ = stamp.sequence;
   is_asking_ = false;
+  finish_.reset();
   actions_.push_back(Warn{
       fmt::format("getting the state of outer step {} again: {}", resync.outer_step, resync.why)});
   must_drop_ = must_drop_ || resync.drops_work;
@@ -231,7 +237,10 @@ void Member::on(const StateFetched& event) {
   }
   if (!is_wanted) {
     // Fetched when it was no longer wanted: the coordinator must hear what this island has now.
-    if (!is_connected_ || target_) return;
+    if (!is_connected_) return;
+    if (target_ && outer_step_ == target_->outer_step && hashes_ == target_->hashes) {
+      return reach(Target(*target_));
+    }
     is_connected_ = is_welcome_ = false;
     actions_.push_back(Connect{});
     return;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "atoll/island/protocol.h"
@@ -63,6 +64,11 @@ struct Island {
   std::optional<Ready> ready;         ///< of the outer step under way
   std::optional<StateHash> prepared;  ///< of the attempt under way
 
+  /// Says which state it has, as far as is known.
+  void claim(std::int64_t outer_step, std::vector<StateHash> hashes = {}) {
+    claimed_step = outer_step;
+    claimed = std::move(hashes);
+  }
   MemberState state() const { return state_; }
   Phase phase() const { return phase_; }
 

@@ -1,0 +1,234 @@
+#include "atoll/cli/simulate.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <memory>
+
+#include "atoll/base/error.h"
+#include "atoll/cli/commands.h"
+#include "atoll/cli/recipe.h"
+#include "atoll/data/corpus.h"
+#include "atoll/nn/model.h"
+#include "atoll/train/progress.h"
+#include "atoll/train/trainer.h"
+
+namespace atl::cli {
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor = 1;
+};
+
+// A number and one of these units; nothing else.
+double parse_quantity(std::string_view text, std::span<const Unit> units, std::string_view option,
+                      std::string_view example) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit =
+      error == std::errc() ? text.substr(static_cast<std::size_t>(end - text.data())) : "";
+  for (const Unit& known : units) {
+    if (unit == known.name && number >= 0 && std::isfinite(number)) return number * known.factor;
+  }
+  throw user_error("{} \"{}\" is not understood; write it like {}", option, text, example);
+}
+
+struct Options {
+  std::string recipe;
+  int islands = 4;
+  std::string link = "100Mbit/s,40ms";
+  std::string mtbf;
+  std::string restart = "30s";
+  std::string step = "1s";
+  double jitter = 0.05;
+  int inner_steps = 100;
+  int fragments = 1;
+  double bytes_per_parameter = 4;
+  double parameters = 0;
+  int outer_steps = 0;
+  std::uint64_t seed = 1;
+  bool overlap = false;
+  bool trace = false;
+};
+
+double count_parameters(const train::TrainConfig& config) {
+  const train::CorpusOptions data = train::corpus_options(config);
+  std::int64_t vocab_size = config.data.vocab_size;
+  if (!data.shards.empty()) vocab_size = data::Corpus(data.shards.front()).vocab_size();
+  train::TrainState state(train::state_options(config, vocab_size, -1, 1, 0));
+  return static_cast<double>(nn::count_parameters(state.model()).total);
+}
+
+island::SimulationOptions simulation(const Options& options, const train::TrainConfig& config) {
+  island::SimulationOptions simulated;
+  simulated.num_islands = options.islands;
+  simulated.link = parse_link(options.link);
+  simulated.parameters = options.parameters > 0 ? options.parameters : count_parameters(config);
+  simulated.bytes_per_parameter = options.bytes_per_parameter;
+  simulated.step_seconds = parse_duration(options.step, "--step");
+  simulated.jitter = options.jitter;
+  simulated.overlaps = options.overlap;
+  simulated.restart_after = parse_duration(options.restart, "--restart");
+  if (!options.mtbf.empty()) simulated.mtbf = parse_duration(options.mtbf, "--mtbf");
+  if (options.fragments > options.inner_steps) {
+    throw user_error("--fragments {} is more than --inner-steps {}: each needs a step of its own",
+                     options.fragments, options.inner_steps);
+  }
+  const std::int64_t interval = options.inner_steps / options.fragments;
+  const std::int64_t outer_steps = options.outer_steps > 0
+                                       ? options.outer_steps
+                                       : std::max<std::int64_t>(1, config.train.steps / interval);
+  simulated.plan = {.num_fragments = options.fragments,
+                    .inner_steps = interval,
+                    .total_batches = interval * outer_steps * options.islands,
+                    .min_islands = std::max(1, options.islands / 2)};
+  simulated.heartbeat_every = 0.5;
+  simulated.checkpoint_every = 1;
+  // Long enough for everything to be repeated many times over.
+  const double once = static_cast<double>(outer_steps) *
+                      (static_cast<double>(interval) * simulated.step_seconds + 60);
+  simulated.max_seconds = 100 * once;
+  simulated.measures_cpu = true;
+  return simulated;
+}
+
+// Of this process, all simulated islands included; 0 where the system does not say.
+double peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) * 1024;
+  }
+  return 0;
+}
+
+std::string format_bytes(double bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KB", "MB", "GB", "TB", "PB"};
+  std::size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < kUnits.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g} {}", bytes, kUnits[unit]);
+}
+
+int run(const Options& options, const Invocation& invocation) {
+  const Recipe recipe(options.recipe, invocation.overrides);
+  island::SimulationOptions simulated = simulation(options, recipe.config());
+  if (options.trace) {
+    simulated.trace = [](const std::string& line) { fmt::print("{}\n", line); };
+  }
+  const double before = peak_bytes();
+  const island::SimulationReport report = island::simulate(simulated, options.seed);
+  fmt::print("{}", describe(simulated, report));
+  fmt::print("  {:<24} {} ({} before it began)\n", "memory of the simulation",
+             format_bytes(peak_bytes()), format_bytes(before));
+  if (report.violations.empty()) return 0;
+  throw make_error(ErrorKind::kInternal, "seed {}: {}", options.seed, report.violations.front());
+}
+
+Action add(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("recipe", options->recipe, "TOML file; its model says how much is exchanged");
+  app.add_option("--islands", options->islands, "islands")->check(CLI::Range(1, 100'000));
+  app.add_option("--link", options->link, "of each island: bits a second, latency one way");
+  app.add_option("--mtbf", options->mtbf, "mean time between crashes of an island; none: never");
+  app.add_option("--restart", options->restart, "until a crashed island is there again");
+  app.add_option("--step", options->step, "time of an inner step");
+  app.add_option("--jitter", options->jitter, "of that, relative")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--inner-steps", options->inner_steps, "between exchanges of a fragment")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--fragments", options->fragments, "of the model, exchanged in turn")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--bytes-per-parameter", options->bytes_per_parameter,
+                 "of a pseudo-gradient: 4 for f32, 0.5 for 4 bits")
+      ->check(CLI::Range(0.0, 8.0));
+  app.add_option("--parameters", options->parameters, "of the model, instead of the recipe's")
+      ->check(CLI::Range(0.0, 1e13));
+  app.add_option("--outer-steps", options->outer_steps, "instead of what train.steps gives")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--seed", options->seed, "the same seed gives the same run");
+  app.add_flag("--overlap", options->overlap, "train on while an outer step is exchanged");
+  app.add_flag("--trace", options->trace, "print every message, record and fault");
+  return [options](const Invocation& invocation) { return run(*options, invocation); };
+}
+
+}  // namespace
+
+double parse_duration(std::string_view text, std::string_view option) {
+  constexpr std::array<Unit, 6> kUnits = {
+      {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}}};
+  return parse_quantity(text, kUnits, option, "40ms, 1.5s, 10min or 2h");
+}
+
+island::SimulatedLink parse_link(std::string_view text) {
+  constexpr std::array<Unit, 4> kUnits = {
+      {{"bit/s", 1}, {"kbit/s", 1e3}, {"Mbit/s", 1e6}, {"Gbit/s", 1e9}}};
+  const std::size_t comma = text.find(',');
+  if (comma == std::string_view::npos) {
+    throw user_error("--link \"{}\" is not understood; write it like 100Mbit/s,40ms", text);
+  }
+  const std::string_view speed = text.substr(0, comma);
+  island::SimulatedLink link;
+  link.latency = parse_duration(text.substr(comma + 1), "the latency in --link");
+  if (speed != "unlimited") {
+    link.bits_per_second =
+        parse_quantity(speed, kUnits, "the speed in --link", "100Mbit/s or unlimited");
+    if (link.bits_per_second < 1) throw user_error("--link {}: nothing gets through", text);
+  }
+  return link;
+}
+
+std::string describe(const island::SimulationOptions& options,
+                     const island::SimulationReport& report) {
+  std::string text;
+  const auto line = [&](const char* name, const std::string& value) {
+    text += fmt::format("  {:<24} {}\n", name, value);
+  };
+  const double commits = static_cast<double>(std::max<std::int64_t>(1, report.commits));
+  const double islands = options.num_islands;
+  const double round = report.seconds / commits;
+  text += fmt::format("simulated, seed {}\n", report.seed);
+  line("islands", fmt::format("{}, {} parameters, {} fragments", options.num_islands,
+                              train::format_count(static_cast<std::int64_t>(options.parameters)),
+                              options.plan.num_fragments));
+  line("outer steps", fmt::format("{} committed, {} attempts abandoned, {} void", report.commits,
+                                  report.aborts, report.voids));
+  line("crashes", fmt::format("{}, {} islands turned out", report.crashes, report.evictions));
+  line("wall time",
+       fmt::format("{}, {:.1f} s an outer step, longest pause {:.1f} s",
+                   train::format_duration(report.seconds), round, report.longest_pause));
+  line("utilisation",
+       fmt::format("{:.1f}% of all island-seconds computed", 100 * report.utilisation));
+  line("goodput",
+       fmt::format("{:.1f}% of them were for batches that were committed", 100 * report.goodput));
+  line("sent",
+       fmt::format("{} by each island and outer step, {} in all",
+                   format_bytes(report.bytes / commits / islands), format_bytes(report.bytes)));
+  line("batches",
+       fmt::format("{} of {} committed once each", report.batches, options.plan.total_batches));
+  line("coordinator CPU",
+       fmt::format("{:.2f} ms an outer step, {:.4f}% of it", 1e3 * report.coordinator_cpu / commits,
+                   report.seconds > 0 ? 100 * report.coordinator_cpu / report.seconds : 0));
+  if (!report.halted.empty()) line("halted", report.halted);
+  for (const std::string& violation : report.violations) line("VIOLATION", violation);
+  return text;
+}
+
+Command simulate_command() {
+  return {.name = "simulate",
+          .summary = "Run coordinator and islands on a virtual clock and network.",
+          .example =
+              "  atoll simulate recipes/kjv-demo.toml --islands 1000 "
+              "--link 100Mbit/s,40ms --mtbf 2h",
+          .takes_overrides = true,
+          .add = add};
+}
+
+}  // namespace atl::cli
