@@ -74,6 +74,11 @@ class Program {
 
   pid_t pid() const { return child_; }
   void send(int signal) const { ::kill(child_, signal); }
+  /// What it has written to standard error so far.
+  std::string errors() const {
+    const std::filesystem::path path = directory_.path / "err";
+    return std::filesystem::exists(path) ? read_file(path) : "";
+  }
 
   /// Waits until it ends.
   Finished wait() {

@@ -12,14 +12,17 @@ const std::vector<Command>& commands();
 /// The commands themselves; each is defined in the file of its name.
 Command train_command();
 Command launch_command();
+Command coordinator_command();
 Command eval_command();
 Command generate_command();
 Command tokenize_command();
 Command plan_command();
+Command simulate_command();
 Command import_command();
 Command export_command();
 Command doctor_command();
 Command certs_command();
+Command runs_command();
 Command config_reference_command();
 
 }  // namespace atl::cli

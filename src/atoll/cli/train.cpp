@@ -6,6 +6,7 @@
 
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/islands.h"
 #include "atoll/cli/launch_generation.h"
 #include "atoll/cli/launch_membership.h"
 #include "atoll/cli/ranks_member.h"
@@ -24,6 +25,8 @@ struct Options {
   std::string recipe;
   RankFlags ranks;
   std::string trace;
+  int islands = 0;
+  int island_restarts = 3;
   MemberOptions member;
 };
 
@@ -53,7 +56,19 @@ int run_trainer(const Recipe& recipe, train::Trainer& trainer, Reporter& reporte
   return 128 + outcome.signal;  // what a shell reports of a process that the signal ended
 }
 
+// Settings of what islands do together mean nothing to a run without any.
+void refuse_outer_alone(const Recipe& recipe) {
+  if (!recipe.config().island.coordinator.empty()) return;
+  for (const Setting& setting : recipe.settings().all()) {
+    if (!setting.key.starts_with("outer.") || setting.is_default()) continue;
+    throw user_error(
+        "{} ({}) is for a run of islands; add --islands N, or island.coordinator=HOST:PORT",
+        setting.key, setting.origin);
+  }
+}
+
 int train_with(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+  refuse_outer_alone(recipe);
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = fair_threads(world);
   train::Trainer trainer(config, recipe.settings(), world);
@@ -138,7 +153,22 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
   });
 }
 
+int run_all_islands(const Options& options, const Invocation& invocation) {
+  const RankFlags& ranks = options.ranks;
+  if (ranks.num_ranks || ranks.rank || !ranks.hostfile.empty() || !ranks.backend.empty()) {
+    throw user_error(
+        "--islands starts one process an island; for islands of several ranks start each of them "
+        "with --island.coordinator=HOST:PORT --island.name=NAME -n N, beside `atoll coordinator`");
+  }
+  if (options.islands < 1) throw user_error("--islands={}: at least 1", options.islands);
+  return run_islands({.recipe = options.recipe,
+                      .overrides = invocation.overrides,
+                      .num_islands = options.islands,
+                      .max_restarts = options.island_restarts});
+}
+
 int run(const Options& options, const Invocation& invocation) {
+  if (options.islands != 0) return run_all_islands(options, invocation);
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
   const RankPlan plan = plan_ranks(options.ranks, rank_environment());
   if (plan.role == Role::kParent) return run_parent(plan, options, invocation);
@@ -160,6 +190,11 @@ Action add(CLI::App& app) {
   app.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
   RankFlags& ranks = options->ranks;
   app.add_option("-n", ranks.num_ranks, "Ranks to train on");
+  app.add_option("--islands", options->islands,
+                 "Islands to train on this machine, which exchange seldom (outer.*)");
+  app.add_option("--island-restarts", options->island_restarts,
+                 "How often each of them is started again when it dies")
+      ->capture_default_str();
   app.add_option("--backend", ranks.backend,
                  "threads (of this process, the default), gloo, tcp or mpi (processes)");
   app.add_option("--hostfile", ranks.hostfile, "Lines of NAME slots=N: hosts to start ranks on");
@@ -187,7 +222,8 @@ Command train_command() {
           .summary = "Train a model; the same command again goes on where it stopped.",
           .example =
               "  atoll train recipes/kjv-demo.toml --train.steps=200 --run.dir=runs/short\n"
-              "  atoll train recipes/kjv-demo.toml -n 2 --run.dir=runs/two",
+              "  atoll train recipes/kjv-demo.toml -n 2 --run.dir=runs/two\n"
+              "  atoll train recipes/kjv-demo.toml --islands 2 --run.dir=runs/islands",
           .takes_overrides = true,
           .add = add};
 }

@@ -130,6 +130,9 @@ void CheckpointSave::plan_files(TrainState& state) {
   }
   if (rank < (is_adapter ? 1 : num_files)) files_.push_back(std::move(values));
   if (rank < num_files) files_.push_back(std::move(optimizer));
+  if (is_lead() && !options_.extra.file.empty()) {
+    files_.push_back({options_.extra.file, std::move(options_.extra.sources), {}});
+  }
   if (!is_lead()) {
     options_.texts.clear();
   } else if (!is_adapter && num_files > 1) {

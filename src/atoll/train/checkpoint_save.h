@@ -20,6 +20,14 @@ namespace atl::train {
 /// Files of text in a checkpoint, in order: name and content.
 using CheckpointTexts = std::vector<std::pair<std::string, std::string>>;
 
+/// Another file of a checkpoint, which the lead writes: what a part of the run other than model and
+/// optimizer goes on from.
+struct ExtraPart {
+  std::string file;                         ///< "outer.safetensors"; empty: there is none
+  std::vector<ckpt::TensorSource> sources;  ///< keep what they read alive
+  CheckpointTexts texts;
+};
+
 /// A checkpoint of all ranks on its way to the disk. Each tensor is written whole, by the rank that
 /// share_out gives it, so that files say nothing of the ranks but their number: model.safetensors
 /// and optimizer.safetensors, or with several ranks model-00001-of-00003.safetensors, an index, and
@@ -37,6 +45,7 @@ class CheckpointSave {
     CheckpointTexts texts;
     std::string adapter_file;  ///< LoRA: one file for all values; empty: a whole model's files
     Mode mode = Mode::kNow;
+    ExtraPart extra;
   };
 
   /// Collects what this rank writes. Every rank must make one, at the same step. Throws on all

@@ -45,6 +45,7 @@ std::string to_json(const Position& position) {
                        {"corpus_hash", position.corpus_hash},
                        {"line_steps", position.line_steps},
                        {"line_loss", position.line_loss}};
+  if (position.skipped_steps != 0) json["skipped_steps"] = position.skipped_steps;
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   json["settings"] = ordered_json::object();
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
@@ -63,6 +64,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.tokens = json.at("tokens").get<std::int64_t>();
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
     position.base_hash = json.value("base_hash", "");
+    position.skipped_steps = json.value("skipped_steps", std::int64_t{0});
     position.line_steps = json.at("line_steps").get<std::int64_t>();
     position.line_loss = json.at("line_loss").get<double>();
     for (const auto& [key, value] : json.at("settings").items()) {
@@ -78,7 +80,8 @@ Position parse_position(const std::string& text, const std::string& origin) {
 
 std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& state,
                                            const Position& position, const CarriedFiles& carried,
-                                           const fs::path& base, CheckpointSave::Mode mode) {
+                                           const fs::path& base, CheckpointSave::Mode mode,
+                                           ExtraPart extra) {
   CheckpointSave::Options options = {.root = root, .step = position.step, .mode = mode};
   options.texts.emplace_back("config.json", config_of(state));
   options.texts.insert(options.texts.end(), carried.begin(), carried.end());
@@ -89,6 +92,8 @@ std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& sta
     options.adapter_file = kAdapterWeightsFile;
   }
   options.texts.emplace_back("trainer.json", to_json(position));
+  for (auto& text : extra.texts) options.texts.push_back(std::move(text));
+  options.extra = std::move(extra);
   return std::make_unique<CheckpointSave>(state, options);
 }
 

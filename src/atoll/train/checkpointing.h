@@ -18,7 +18,9 @@ namespace atl::train {
 
 /// What a checkpoint says beside tensors: how far the run is, and what it must go on with.
 struct Position {
-  std::int64_t step = 0;    ///< optimizer steps taken or skipped
+  std::int64_t step = 0;  ///< optimizer steps taken or skipped
+  /// Of these, steps that other islands took and this one did not: the schedule goes by the run.
+  std::int64_t skipped_steps = 0;
   std::int64_t tokens = 0;  ///< trained on
   std::string corpus_hash;
   std::string base_hash;        ///< of the weights that LoRA leaves as they are; empty: no LoRA
@@ -37,7 +39,7 @@ using CarriedFiles = std::map<std::string, std::string>;
 std::unique_ptr<CheckpointSave> begin_save(const std::filesystem::path& root, TrainState& state,
                                            const Position& position, const CarriedFiles& carried,
                                            const std::filesystem::path& base,
-                                           CheckpointSave::Mode mode);
+                                           CheckpointSave::Mode mode, ExtraPart extra = {});
 
 /// Writes it and returns its path, on every rank; see ckpt::CheckpointWriter for what a failure
 /// leaves behind.

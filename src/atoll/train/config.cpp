@@ -169,6 +169,64 @@ void add_ranks(Settings& settings, TrainConfig& c) {
                "reduced gradients a step.");
 }
 
+void add_islands(Settings& settings, TrainConfig& c) {
+  IslandSettings& i = c.island;
+  settings.group("island",
+                 "This island, where a run has several: docs/first-islands.md. `atoll train "
+                 "--islands N` sets these by itself.");
+  settings.add("island.coordinator", &i.coordinator,
+               "HOST:PORT of the run's coordinator; empty: the run has no islands.");
+  settings.add("island.name", &i.name,
+               "Under which it is known for the whole run, whenever it comes back.");
+  settings.add("island.listen", &i.listen,
+               "HOST:PORT where other islands fetch from it, port 0 takes a free one; empty: it "
+               "only calls out, and everything goes through the coordinator.");
+  settings.add("island.advertise", &i.advertise,
+               "HOST:PORT under which others reach island.listen; empty: the same.");
+  settings.add("island.identity", &i.identity,
+               "Directory with its certificate, made by `atoll certs issue`; needed wherever an "
+               "address is not of this host.");
+  OuterSettings& o = c.outer;
+  settings.group("outer", "What islands do together; the same on all of them.");
+  settings.add("outer.islands", &o.islands,
+               "Islands that the run is planned for: it begins when so many are there, and has "
+               "train.steps for each of them. They may come and go later.",
+               between(0, 1 << 16));
+  settings.add("outer.algorithm", &o.algorithm,
+               "diloco: all parameters every outer.inner_steps. streaming: by fragments, one after "
+               "the other. eager: as diloco, and training goes on for a whole round meanwhile.",
+               one_of({"diloco", "streaming", "eager"}));
+  settings.add("outer.inner_steps", &o.inner_steps,
+               "Steps between two exchanges of the same parameters (H).", between(1, kMaxCount));
+  settings.add("outer.fragments", &o.fragments,
+               "streaming: parts of the model, which take turns; divides outer.inner_steps.",
+               between(1, 4096));
+  settings.add("outer.overlap", &o.overlap,
+               "streaming: steps that are taken while a fragment is exchanged (tau).",
+               between(0, kMaxCount));
+  settings.add("outer.merge", &o.merge,
+               "streaming: how much of its own parameters an island keeps when an exchange ends "
+               "(alpha).",
+               between(0, 1));
+  settings.add("outer.optimizer", &o.optimizer, "What applies the islands' mean change.",
+               one_of({"nesterov", "sgd", "adam"}));
+  settings.add("outer.lr", &o.lr,
+               "Its learning rate; 0: the published one for so many outer.islands.", at_least(0));
+  settings.add("outer.momentum", &o.momentum, "nesterov: its momentum.", from_below(0, 1));
+  settings.add("outer.codec", &o.codec,
+               "How changes are sent: f32, bf16, int8, e3m0 (4 bits), topk, sign_prune; "
+               "docs/codecs.md.");
+  settings.add("outer.quorum", &o.quorum,
+               "Islands that an outer step needs at least; 0: half of those there are.",
+               between(0, 1 << 16));
+  settings.add("outer.grace_s", &o.grace_s,
+               "Seconds that an outer step waits for more islands than it needs.", between(0, 1e6));
+  settings.add("outer.data", &o.data,
+               "shared: one corpus, of which each island is leased parts. private: each island has "
+               "a corpus of its own, which it never sends.",
+               one_of({"shared", "private"}));
+}
+
 void add_optim(Settings& settings, TrainConfig& c) {
   OptimSettings& o = c.optim;
   settings.group("optim", "The optimizer and its learning rate.");
@@ -266,6 +324,7 @@ Settings make_settings(TrainConfig& config) {
   add_ranks(settings, config);
   add_optim(settings, config);
   add_lora(settings, config);
+  add_islands(settings, config);
   add_reporting(settings, config);
   return settings;
 }

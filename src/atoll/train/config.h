@@ -78,7 +78,7 @@ struct LoopSettings {
 struct DataParallelSettings {
   std::int64_t zero = 0;
   std::int64_t shard = 0;
-  double bucket_mib = 8;
+  double bucket_mib = 2;
   bool balance = false;
 };
 
@@ -144,6 +144,32 @@ struct LaunchSettings {
   bool replicate = false;
 };
 
+/// island.*: this island, where a run has several.
+struct IslandSettings {
+  std::string coordinator;
+  std::string name;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string identity;
+};
+
+/// outer.*: what islands do together; the same on all of them.
+struct OuterSettings {
+  std::int64_t islands = 0;
+  std::string algorithm = "diloco";
+  std::int64_t inner_steps = 100;
+  std::int64_t fragments = 1;
+  std::int64_t overlap = 0;
+  double merge = 0;
+  std::string optimizer = "nesterov";
+  double lr = 0;
+  double momentum = 0.9;
+  std::string codec = "f32";
+  std::int64_t quorum = 0;
+  double grace_s = 5;
+  std::string data = "shared";
+};
+
 /// The settings of one run, by group.
 struct TrainConfig {
   RunSettings run;
@@ -154,6 +180,8 @@ struct TrainConfig {
   DataParallelSettings dp;
   CommSettings comm;
   LaunchSettings launch;
+  IslandSettings island;
+  OuterSettings outer;
   OptimSettings optim;
   LoraSettings lora;
   EvalSettings eval;

@@ -1,9 +1,12 @@
 #include "atoll/train/trainer.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "atoll/base/file.h"
+#include "atoll/base/hash.h"
 #include "atoll/base/log.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/peak.h"
@@ -117,6 +120,8 @@ void Trainer::prepare_device() {
 
 // What follows once parameters and optimizer state are there.
 void Trainer::begin() {
+  // Pieces of files that were read and freed would stay with the process, beside what was planned.
+  ::malloc_trim(0);
   if (state_->replica() != nullptr) {
     state_->replica()->synchronise(ranks_->shard(), state_->optimizer());
   }
@@ -189,6 +194,7 @@ void Trainer::begin_or_resume() {
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state_->store());
   position_.settings = settings_.key_values();
+  if (!config_.island.coordinator.empty()) open_rounds(newest ? newest->path : fs::path());
   // All at once, as the ranks of a host share its CPUs.
   ranks_->group().barrier();
   peak_flops_ = ops::measure_peak_flops(run);
@@ -202,7 +208,7 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
   position_ = load_checkpoint(newest, *state_);
   saved_step_ = position_.step;
   last_checkpoint_ = newest.path;
-  if (position_.step > config_.train.steps) {
+  if (position_.step > config_.train.steps && config_.island.coordinator.empty()) {
     throw user_error(
         "{} has taken {} steps already, and train.steps is {}; raise it, or choose another "
         "run.dir",
@@ -211,6 +217,34 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
   if (!ranks_->is_lead()) return;
   ckpt::set_aside_newer(checkpoint_root(), newest.step);
   log::info("going on from {} (step {})", newest.path.string(), position_.step);
+}
+
+// What islands must have in common: all that decides what a step does, but for how an island
+// computes it.
+island::RunIdentity Trainer::identity() const {
+  std::string common;
+  for (const auto& [key, value] : settings_.key_values()) {
+    static constexpr const char* kOwn[] = {"run.dir", "device.", "data.",       "dp.",   "comm.",
+                                           "launch.", "island.", "checkpoint.", "eval.", "log."};
+    const bool is_own = std::any_of(std::begin(kOwn), std::end(kOwn),
+                                    [&key](const char* prefix) { return key.starts_with(prefix); });
+    if (!is_own) common += fmt::format("{} = {}\n", key, value);
+  }
+  const auto hash = [](const std::string& text) {
+    return to_hex(hash_bytes(text.data(), text.size()));
+  };
+  const bool is_private = config_.outer.data == "private";
+  return {.run = fmt::format("seed {}", config_.run.seed),
+          .version = "1",
+          .model = hash(nn::config_json(state_->model().config)),
+          .tokenizer = hash(corpus_->tokenizer.file_content()),
+          .data = is_private ? "private" : corpus_->hash(),
+          .settings = hash(common)};
+}
+
+void Trainer::open_rounds(const fs::path& checkpoint) {
+  rounds_ = std::make_unique<IslandRounds>(config_, identity(), *state_, *ranks_);
+  rounds_->begin(checkpoint);
 }
 
 void Trainer::load_base() {

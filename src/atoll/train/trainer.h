@@ -19,6 +19,7 @@
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
 #include "atoll/train/interrupt.h"
+#include "atoll/train/island_rounds.h"
 #include "atoll/train/membership.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
@@ -96,6 +97,11 @@ class Trainer {
   void share_position(int holder);
   void account(const StepResult& result);
   void open_loader();
+  void open_rounds(const std::filesystem::path& checkpoint);
+  island::RunIdentity identity() const;
+  // Whether there is a next step: an island may have to wait for others, and its run may be over.
+  bool take_next(const InterruptGuard& interrupt, ProgressBar& bar);
+  bool is_over(const InterruptGuard& interrupt) const;
   void share_facts(const StepResult& result, double seconds, Interval& interval);
   void compare_replicas();
   void open_state(const PreparedCorpus& corpus);
@@ -138,6 +144,8 @@ class Trainer {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<TrainState> state_;
   std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<IslandRounds> rounds_;  // null: the run has no islands
+  std::int64_t next_batch_ = -1;          // of the run's order, with rounds_
   std::filesystem::path base_;  // what model.from stands for; a run's own checkpoints may move on
   CarriedFiles carried_;
   Position position_;

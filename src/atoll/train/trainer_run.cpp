@@ -78,6 +78,7 @@ void Trainer::announce() const {
 StepResult Trainer::step() {
   progress_ = {};
   const StepOptions options = {.step = position_.step,
+                               .update = position_.step - position_.skipped_steps,
                                .seed = static_cast<std::uint64_t>(config_.run.seed),
                                .num_micro_batches = ranks_->plan().num_micro_batches(),
                                .lr = schedule_.learning_rate(position_.step),
@@ -97,6 +98,7 @@ StepResult Trainer::step() {
 void Trainer::account(const StepResult& result) {
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
+  if (rounds_) ++next_batch_;
   position_.tokens += result.targets;
   if (result.taken()) {
     ++position_.line_steps;
@@ -114,7 +116,7 @@ void Trainer::open_loader() {
       samples_->get(), data::LoaderOptions{.micro_batch = config_.train.micro_batch,
                                            .global_batch = config_.train.batch_size,
                                            .micro_batches = mine,
-                                           .first_step = position_.step});
+                                           .first_step = rounds_ ? next_batch_ : position_.step});
 }
 
 // Tells the others how the step went here, and hears how it went there.
@@ -302,7 +304,8 @@ void Trainer::save() {
 void Trainer::begin_save(CheckpointSave::Mode mode) {
   const metrics::ScopedSpan span(timeline(), "begin save", "checkpoint");
   finish_save();  // one at a time
-  saving_ = train::begin_save(checkpoint_root(), *state_, position_, carried_, base_, mode);
+  saving_ = train::begin_save(checkpoint_root(), *state_, position_, carried_, base_, mode,
+                              rounds_ ? rounds_->saved() : ExtraPart());
 }
 
 void Trainer::finish_save() {
@@ -322,7 +325,7 @@ void Trainer::finish_save() {
 void Trainer::after_step(const InterruptGuard& interrupt, ProgressBar& bar) {
   const std::int64_t step = position_.step;
   const auto due = [&](std::int64_t every) { return every > 0 && step > 0 && step % every == 0; };
-  if (step == config_.train.steps) return;  // the end has its own
+  if (step == config_.train.steps && !rounds_) return;  // the end has its own
   if (due(config_.eval.every) && corpus_->has_held_out() && evaluated_step_ != step &&
       stopping(interrupt) == 0 && step > first_step_) {
     evaluate_held_out(interrupt, bar, /*is_repeated=*/false);
@@ -340,13 +343,41 @@ int Trainer::stopping(const InterruptGuard& interrupt) const {
   return ranks_->is_alone() ? interrupt.signal() : signal_;
 }
 
+bool Trainer::is_over(const InterruptGuard& interrupt) const {
+  if (stopping(interrupt) != 0) return true;
+  return rounds_ ? rounds_->is_over() : position_.step >= config_.train.steps;
+}
+
+bool Trainer::take_next(const InterruptGuard& interrupt, ProgressBar& bar) {
+  if (!rounds_) return true;
+  const auto next = rounds_->next([&] { return interrupt.signal() != 0; });
+  for (IslandRounds::Report& done : rounds_->take_reports()) {
+    done.record.step = position_.step;
+    record(done.record);
+    bar.print(config_.log.format == "json" ? metrics::to_jsonl(done.record) : done.line);
+  }
+  if (!next) {
+    asked_to_stop(interrupt);
+    return false;
+  }
+  if (next->clock > position_.step) {
+    position_.skipped_steps += next->clock - position_.step;
+    position_.step = next->clock;
+  }
+  if (next->batch != next_batch_) loader_.reset();
+  next_batch_ = next->batch;
+  return true;
+}
+
 void Trainer::take_one_step(const InterruptGuard& interrupt, Interval& interval, ProgressBar& bar) {
+  if (!take_next(interrupt, bar)) return;
   const Clock::time_point start = Clock::now();
   if (!loader_) open_loader();
   const double lr = schedule_.learning_rate(position_.step);
   const double waited = loader_ ? loader_->waited_seconds() : 0;
   const StepResult result = step();
   if (loader_) interval.data_seconds += loader_->waited_seconds() - waited;
+  if (rounds_) rounds_->stepped(result, seconds_since(start));
   if (result.taken()) report(result, lr, interval, bar);
   signal_ = interrupt.signal();
   if (!ranks_->is_alone() || membership_ != nullptr) {
@@ -386,9 +417,6 @@ TrainOutcome Trainer::run() {
   announce();
   Interval interval;
   signal_ = 0;
-  const auto is_over = [&] {
-    return position_.step >= config_.train.steps || stopping(interrupt) != 0;
-  };
   // A rank that is lost interrupts whatever is under way; what is left of it is then done.
   for (bool done = false; !done;) {
     try {
@@ -396,7 +424,7 @@ TrainOutcome Trainer::run() {
       keep_trace(/*is_over=*/false);
       after_step(interrupt, bar);
       interval.start += Clock::now() - pause;  // the step line times steps alone
-      if (!is_over()) {
+      if (!is_over(interrupt)) {
         take_one_step(interrupt, interval, bar);
         if (change_wanted_) regroup("");
         continue;
@@ -406,6 +434,7 @@ TrainOutcome Trainer::run() {
       if (saved_step_ != position_.step) save();  // whatever becomes of the evaluation
       // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
       outcome.signal = stopping(interrupt);
+      if (rounds_ && outcome.signal != 0) rounds_->leave("it was stopped");
       if (corpus_->has_held_out() && outcome.signal == 0) {
         outcome.held_out = evaluate_held_out(
             interrupt, bar,

@@ -184,6 +184,47 @@ void validate_lora(const TrainConfig& config, const Settings& s) {
   }
 }
 
+void validate_outer(const OuterSettings& outer, const Settings& s) {
+  only_with(s, {"outer.fragments", "outer.overlap", "outer.merge"}, "outer.algorithm",
+            outer.algorithm == "streaming", "outer.algorithm streaming");
+  only_with(s, {"outer.momentum"}, "outer.optimizer", outer.optimizer == "nesterov",
+            "outer.optimizer nesterov");
+  if (outer.inner_steps % outer.fragments != 0) {
+    throw user_error("{} must be a multiple of {}: fragments take turns at even distances",
+                     named(s, "outer.inner_steps"), named(s, "outer.fragments"));
+  }
+  if (outer.overlap > outer.inner_steps / outer.fragments) {
+    throw user_error("{} is more than the {} steps between two fragments ({} / {}); make it smaller",
+                     named(s, "outer.overlap"), outer.inner_steps / outer.fragments,
+                     named(s, "outer.inner_steps"), named(s, "outer.fragments"));
+  }
+}
+
+// What an island cannot do yet is refused before it joins others.
+void validate_island(const TrainConfig& config, const Settings& s) {
+  if (config.island.coordinator.empty()) {
+    for (const char* key :
+         {"island.name", "island.listen", "island.advertise", "island.identity"}) {
+      if (!given(s, key)) continue;
+      throw user_error("{} without island.coordinator does nothing; give that too",
+                       named(s, key));
+    }
+    return;
+  }
+  if (config.island.name.empty()) {
+    throw user_error("{} and no island.name: give it one, e.g. --island.name=lyon",
+                     named(s, "island.coordinator"));
+  }
+  if (config.train.dtype != "f32") {
+    throw user_error("{}: islands exchange f32 weights, so far; use train.dtype=f32",
+                     named(s, "train.dtype"));
+  }
+  if (config.launch.replicate) {
+    throw user_error("{}: an island that loses a rank starts again from its checkpoint; remove it",
+                     named(s, "launch.replicate"));
+  }
+}
+
 void validate_schedule(const TrainConfig& config, const Settings& s) {
   const std::int64_t steps = config.train.steps;
   const std::int64_t warmup = config.optim.warmup_steps;
@@ -214,6 +255,8 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_schedule(config, settings);
   validate_optimizer(config, settings);
   validate_lora(config, settings);
+  validate_outer(config.outer, settings);
+  validate_island(config, settings);
 }
 
 }  // namespace atl::train

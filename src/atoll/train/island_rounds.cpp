@@ -1,0 +1,604 @@
+#include "atoll/train/island_rounds.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "atoll/base/file.h"
+#include "atoll/base/log.h"
+#include "atoll/ckpt/safetensors.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using island::BatchRange;
+using island::OuterChange;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kStateFile = "outer.safetensors";
+constexpr const char* kTextFile = "island.json";
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// "model.layers.3.mlp.up_proj.weight" and "h.3.mlp.c_fc.weight" are of layer 3.
+int layer_of(const std::string& name) {
+  std::size_t begin = 0;
+  while (begin < name.size()) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) return std::stoi(part);
+    begin = end + 1;
+  }
+  return -1;
+}
+
+std::vector<island::Fragment> fragments_of(const parallel::FlatLayout& layout, int num_fragments) {
+  std::vector<island::FlatParam> params;
+  for (std::size_t i = 0; i < layout.trained().size(); ++i) {
+    const nn::Param& param = *layout.trained()[i];
+    params.push_back(
+        {param.name, layout.offset(i), param.spec.shape.num_elements(), layer_of(param.name)});
+  }
+  return island::make_fragments(params, num_fragments);
+}
+
+island::OuterOptions outer_options(const OuterSettings& outer) {
+  const int islands = static_cast<int>(std::max<std::int64_t>(1, outer.islands));
+  island::OuterOptions options;
+  options.algorithm = outer.algorithm;
+  options.inner_steps = outer.inner_steps;
+  options.fragments = static_cast<int>(outer.fragments);
+  options.overlap = outer.overlap;
+  options.merge = outer.merge;
+  options.codec = outer.codec;
+  options.optimizer = island::default_outer_options(islands).optimizer;
+  options.optimizer.kind = outer.optimizer;
+  options.optimizer.momentum = outer.optimizer == "nesterov" ? outer.momentum : 0;
+  if (outer.lr > 0) options.optimizer.lr = outer.lr;
+  return options;
+}
+
+ordered_json to_json(const std::vector<BatchRange>& ranges) {
+  ordered_json json = ordered_json::array();
+  for (const BatchRange& range : ranges) json.push_back({range.begin, range.end});
+  return json;
+}
+
+std::vector<BatchRange> ranges_from(const ordered_json& json) {
+  std::vector<BatchRange> ranges;
+  for (const auto& range : json) {
+    ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+  }
+  return ranges;
+}
+
+// Grows the last range where it can.
+void append(std::vector<BatchRange>& ranges, std::int64_t batch) {
+  if (!ranges.empty() && ranges.back().end == batch) {
+    ++ranges.back().end;
+  } else {
+    ranges.push_back({batch, batch + 1});
+  }
+}
+
+std::string anchor_name(int fragment) {
+  return fmt::format("outer.{}", fragment);
+}
+std::string kept_name(int fragment) {
+  return fmt::format("own.{}", fragment);
+}
+
+std::string error_name(int fragment) {
+  return fmt::format("error.{}", fragment);
+}
+
+ckpt::TensorSource source_of(const std::string& name, std::span<const float> values,
+                             std::shared_ptr<const void> keep) {
+  return {.name = name,
+          .spec = {Dtype::kF32, {static_cast<std::int64_t>(values.size())}},
+          .produce = [values, keep = std::move(keep)](const ckpt::ByteSink& sink) {
+            sink(std::as_bytes(values).data(), values.size_bytes());
+          }};
+}
+
+}  // namespace
+
+// What the lead tells the other ranks to do next.
+struct IslandRounds::Order {
+  Command command = Command::kEnd;
+  std::int64_t batch = 0;
+  std::int64_t clock = 0;
+  std::int64_t is_over = 0;
+};
+
+IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity& identity,
+                           TrainState& state, Ranks& ranks)
+    : config_(config),
+      identity_(identity),
+      state_(state),
+      ranks_(ranks),
+      options_(outer_options(config.outer)) {
+  const parallel::FlatLayout& layout = state.store().layout();
+  params_.resize(static_cast<std::size_t>(layout.flat().shape.num_elements()));
+  if (!ranks.is_lead()) return;
+  fragments_ = fragments_of(layout, options_.fragments);
+  optimizer_ = island::make_outer_optimizer(options_.optimizer);
+  algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
+  std::vector<std::size_t> elements;
+  for (const island::Fragment& fragment : fragments_) {
+    elements.push_back(static_cast<std::size_t>(fragment.elements()));
+    kept_.emplace_back(elements.back() * static_cast<std::size_t>(algorithm_->num_kept_vectors()));
+  }
+  outer_ = std::make_unique<island::OuterState>(elements, *optimizer_);
+  base_.resize(fragments_.size());
+}
+
+IslandRounds::~IslandRounds() = default;
+
+// ---- parameters, which may lie on several ranks ----
+
+void IslandRounds::read_parameters() {
+  tell({.command = Command::kRead});
+  gather_parameters();
+}
+
+void IslandRounds::gather_parameters() {
+  parallel::ParamStore& store = state_.store();
+  store.settle();
+  const parallel::FlatLayout& layout = store.layout();
+  store.read_whole([&](std::span<const parallel::WholeParam> some) {
+    for (const parallel::WholeParam& whole : some) {
+      const auto trained = layout.trained();
+      const auto at = std::find(trained.begin(), trained.end(), whole.param);
+      if (at == trained.end()) continue;
+      const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
+      std::copy_n(whole.tensor.data<float>(), whole.tensor.num_elements(),
+                  params_.begin() + offset);
+    }
+  });
+}
+
+void IslandRounds::write_parameters() {
+  tell({.command = Command::kWrite});
+  scatter_parameters();
+}
+
+void IslandRounds::scatter_parameters() {
+  parallel::ParamStore& store = state_.store();
+  const parallel::FlatLayout& layout = store.layout();
+  if (!ranks_.is_alone()) {
+    ranks_.group().broadcast(
+        {params_.data(), {Dtype::kF32, {static_cast<std::int64_t>(params_.size())}}}, 0);
+  }
+  store.settle();
+  store.write_whole([&](std::span<const parallel::WholeParam> some) {
+    for (const parallel::WholeParam& whole : some) {
+      const auto trained = layout.trained();
+      const auto at = std::find(trained.begin(), trained.end(), whole.param);
+      if (at == trained.end()) continue;
+      const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
+      std::copy_n(params_.begin() + offset, whole.tensor.num_elements(),
+                  whole.tensor.data<float>());
+    }
+  });
+}
+
+void IslandRounds::tell(Order order) {
+  if (ranks_.is_alone()) return;
+  std::array<std::int64_t, 4> words = {static_cast<std::int64_t>(order.command), order.batch,
+                                       order.clock, order.is_over};
+  ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
+}
+
+IslandRounds::Order IslandRounds::hear() {
+  std::array<std::int64_t, 4> words = {};
+  ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
+  return {static_cast<Command>(words[0]), words[1], words[2], words[3]};
+}
+
+// A rank that does not lead does what it is told, until a step is due or the end.
+std::optional<IslandRounds::Next> IslandRounds::follow() {
+  for (;;) {
+    const Order order = hear();
+    switch (order.command) {
+      case Command::kRead:
+        gather_parameters();
+        break;
+      case Command::kWrite:
+        scatter_parameters();
+        break;
+      case Command::kTrain:
+        return Next{order.batch, order.clock};
+      case Command::kEnd:
+        is_over_ = order.is_over != 0;
+        return std::nullopt;
+    }
+  }
+}
+
+// ---- beginning ----
+
+void IslandRounds::begin(const fs::path& checkpoint) {
+  if (!ranks_.is_lead()) {
+    follow();
+    return;
+  }
+  std::vector<BatchRange> holds;
+  if (!checkpoint.empty() && fs::exists(checkpoint / kTextFile)) {
+    holds = load(checkpoint);
+  } else {
+    read_parameters();
+    for (int f = 0; f < outer_->num_fragments(); ++f) {
+      std::vector<float> packed(outer_->elements(f));
+      island::pack(fragment(f), params_, packed);
+      outer_->begin(f, packed);
+      reset(f);
+    }
+  }
+  const OuterSettings& outer = config_.outer;
+  const std::int64_t islands = std::max<std::int64_t>(1, outer.islands);
+  const island::ClientOptions options = {
+      .name = config_.island.name,
+      .coordinator = config_.island.coordinator,
+      .listen = config_.island.listen,
+      .advertise = config_.island.advertise,
+      .identity = config_.island.identity.empty()
+                      ? std::nullopt
+                      : std::optional<fs::path>(config_.island.identity),
+      .run = identity_,
+      .plan = {.num_fragments = outer_->num_fragments(),
+               .inner_steps = algorithm_->interval(),
+               .total_batches = config_.train.steps * islands,
+               .min_islands = static_cast<int>(islands),
+               .quorum = static_cast<int>(outer.quorum),
+               .grace_seconds = outer.grace_s,
+               .is_private = outer.data == "private"},
+      .codec = options_.codec,
+      .codec_errors = std::move(codec_errors_)};
+  seen_ = outer_->outer_step();
+  client_ = std::make_unique<island::Client>(options, *outer_, std::move(holds), in_round_);
+  tell({.command = Command::kEnd});
+}
+
+// The parameters of a fragment become its anchor, and nothing is under way.
+void IslandRounds::reset(int f) {
+  base_[static_cast<std::size_t>(f)] = outer_->current(f);
+  std::vector<float> packed(outer_->elements(f));
+  algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
+  island::unpack(fragment(f), packed, params_);
+}
+
+island::OwnFragment IslandRounds::own(int f, std::span<float> packed) {
+  return {packed, kept_[static_cast<std::size_t>(f)]};
+}
+
+const island::Fragment& IslandRounds::fragment(int f) const {
+  return fragments_[static_cast<std::size_t>(f)];
+}
+
+// ---- between steps ----
+
+std::optional<IslandRounds::Next> IslandRounds::next(const std::function<bool()>& stop) {
+  if (!ranks_.is_lead()) return follow();
+  if (!prepare_step(stop)) {
+    tell({.command = Command::kEnd, .is_over = is_over_});
+    return std::nullopt;
+  }
+  Next next = {.batch = left_.front().begin, .clock = clock_};
+  if (config_.outer.data == "private") next.batch = steps_taken_;
+  tell({.command = Command::kTrain, .batch = next.batch, .clock = next.clock});
+  return next;
+}
+
+// False when there is no next step.
+bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
+  const Clock::time_point start = Clock::now();
+  bool has_step = false;
+  for (;;) {
+    while (const auto change = client_->next_change()) absorb(*change);
+    if (stop()) break;
+    const bool round_is_done = in_round_ && left_.empty();
+    const bool is_due =
+        is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
+    if (is_due && committed_) {
+      apply();
+    } else if (is_due) {
+      client_->wait();
+    } else if (round_is_done) {
+      hand_in();
+      in_round_ = false;
+    } else if (in_round_) {
+      has_step = true;
+      break;
+    } else if (!take_round()) {
+      if (is_over_) break;
+      client_->wait();
+    }
+  }
+  exposed_seconds_ += seconds_since(start);
+  return has_step;
+}
+
+bool IslandRounds::take_round() {
+  if (const auto lease = client_->next_lease()) {
+    left_.assign(lease->ranges.begin(), lease->ranges.end());
+    // Without batches: what there is, is to be handed in again.
+    in_round_ = !left_.empty() || !trained_.empty();
+    if (left_.empty()) return true;
+    // The run's batches so far say how far the schedule is, whoever has trained them.
+    const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
+    const std::int64_t interval = algorithm_->interval();
+    clock_ = std::max(clock_, left_.front().begin / islands / interval * interval);
+    return true;
+  }
+  if (!client_->is_finished()) return false;
+  while (const auto change = client_->next_change()) absorb(*change);
+  if (committed_) apply();
+  // All islands end with the same model, whatever they had of their own.
+  for (int f = 0; f < outer_->num_fragments(); ++f) reset(f);
+  write_parameters();
+  is_over_ = true;
+  return false;
+}
+
+void IslandRounds::absorb(const OuterChange& change) {
+  if (change.kind == OuterChange::Kind::kReplaced) {
+    seen_ = change.outer_step;
+    adopt(change.drops_work);
+    return;
+  }
+  seen_ = change.outer_step + 1;
+  report(change);
+  if (change.contributed) {
+    committed_ = change;  // applied when it is due
+    return;
+  }
+  rebase(change.fragment, change.state, is_exchanging_ && change.outer_step == handed_in_);
+  if (is_exchanging_ && change.outer_step >= handed_in_) {
+    is_exchanging_ = false;
+    handed_in_ranges_ = 0;
+  }
+}
+
+// The outer state was fetched from others.
+void IslandRounds::adopt(bool drops_work) {
+  read_parameters();
+  for (int f = 0; f < outer_->num_fragments(); ++f) {
+    const auto now = outer_->current(f);
+    if (drops_work) {
+      reset(f);
+    } else if (now != base_[static_cast<std::size_t>(f)]) {
+      rebase(f, now, is_exchanging_ && algorithm_->fragment_of(handed_in_) == f);
+    }
+  }
+  is_exchanging_ = false;
+  handed_in_ranges_ = 0;
+  committed_.reset();
+  if (!drops_work) return;
+  write_parameters();
+  left_.clear();
+  trained_.clear();
+  tokens_ = 0;
+  loss_sum_ = 0;
+  in_round_ = false;
+}
+
+// It was committed, with what this island handed in.
+void IslandRounds::apply() {
+  const int f = committed_->fragment;
+  read_parameters();
+  std::vector<float> packed(outer_->elements(f));
+  island::pack(fragment(f), params_, packed);
+  algorithm_->apply(committed_->state->anchor(), own(f, packed));
+  island::unpack(fragment(f), packed, params_);
+  write_parameters();
+  base_[static_cast<std::size_t>(f)] = committed_->state;
+  // What was handed in is the run's now; what was trained since is not.
+  trained_.erase(trained_.begin(),
+                 trained_.begin() + static_cast<std::ptrdiff_t>(handed_in_ranges_));
+  tokens_ -= handed_in_tokens_;
+  loss_sum_ -= handed_in_loss_sum_;
+  handed_in_ranges_ = 0;
+  is_exchanging_ = false;
+  committed_.reset();
+}
+
+// The anchor of a fragment has moved without what this island has trained.
+void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentState>& now,
+                          bool was_ours) {
+  read_parameters();
+  std::vector<float> packed(outer_->elements(f));
+  island::pack(fragment(f), params_, packed);
+  if (!was_ours) own_delta_.assign(packed.size(), 0.0F);
+  std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
+  algorithm_->rebase(base->anchor(), now->anchor(), own_delta_, share_, own(f, packed));
+  island::unpack(fragment(f), packed, params_);
+  write_parameters();
+  base = now;
+}
+
+void IslandRounds::hand_in() {
+  handed_in_ = seen_;
+  const int f = algorithm_->fragment_of(handed_in_);
+  read_parameters();
+  std::vector<float> packed(outer_->elements(f));
+  island::pack(fragment(f), params_, packed);
+  own_delta_.resize(packed.size());
+  share_ = 1.0 / client_->num_active();
+  algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
+                    own_delta_);
+  island::unpack(fragment(f), packed, params_);
+  write_parameters();
+  handed_in_ranges_ = trained_.size();
+  handed_in_tokens_ = tokens_;
+  handed_in_loss_sum_ = loss_sum_;
+  client_->hand_in({.outer_step = handed_in_,
+                    .fragment = f,
+                    .delta = own_delta_,
+                    .base_hash = base_[static_cast<std::size_t>(f)]->hash,
+                    .tokens = tokens_,
+                    .consumed = trained_,
+                    .loss = tokens_ > 0 ? loss_sum_ / static_cast<double>(tokens_) : 0});
+  is_exchanging_ = true;
+  steps_since_hand_in_ = 0;
+}
+
+void IslandRounds::stepped(const StepResult& result, double seconds) {
+  if (!ranks_.is_lead()) return;
+  BatchRange& range = left_.front();
+  // What is handed in stays a list of its own.
+  const bool is_new = trained_.size() == handed_in_ranges_;
+  if (is_new) trained_.push_back({range.begin, range.begin});
+  append(trained_, range.begin);
+  if (++range.begin == range.end) left_.pop_front();
+  ++steps_taken_;
+  ++steps_since_hand_in_;
+  ++clock_;
+  tokens_ += result.targets;
+  if (result.taken()) loss_sum_ += result.loss * static_cast<double>(result.targets);
+  trained_seconds_ += seconds;
+  smoothed_seconds_ = smoothed_seconds_ == 0 ? seconds : 0.9 * smoothed_seconds_ + 0.1 * seconds;
+  client_->tell_speed(steps_taken_, 1 / std::max(smoothed_seconds_, 1e-9));
+}
+
+void IslandRounds::leave(const std::string& why) {
+  if (client_ && !is_over_) client_->leave(why);
+}
+
+// ---- what is kept and told ----
+
+void IslandRounds::report(const OuterChange& change) {
+  Report report;
+  const double all = trained_seconds_ + exposed_seconds_;
+  const double utilisation = all > 0 ? trained_seconds_ / all : 1;
+  const int others = std::max(1, change.num_participants);
+  // What data-parallel ranks would have sent meanwhile: 2 (M - 1) / M f32 gradients a step.
+  const double data_parallel = 2.0 * 4.0 * static_cast<double>(params_.size()) * (others - 1) /
+                               others * static_cast<double>(steps_taken_ - reported_steps_);
+  const double saved =
+      change.sent_bytes > 0 ? data_parallel / static_cast<double>(change.sent_bytes) : 0;
+  metrics::Record& record = report.record;
+  record.add("outer_step", change.outer_step + 1);
+  record.add("outer_members", std::int64_t{change.num_participants});
+  record.add("outer_contributed", std::int64_t{change.contributed});
+  record.add("outer_tokens", change.tokens);
+  record.add("outer_sent_bytes", static_cast<std::int64_t>(change.sent_bytes));
+  record.add("outer_received_bytes", static_cast<std::int64_t>(change.received_bytes));
+  record.add("outer_exchange_s", change.exchange_seconds);
+  record.add("outer_exposed_s", exposed_seconds_);
+  record.add("outer_utilisation", utilisation);
+  record.add("outer_bytes_saved", saved);
+  report.line = fmt::format(
+      "outer step {}: {} islands{}, {:.2f} MB sent, {:.2f} s exchange, {:.2f} s waited, "
+      "{:.1f}% training{}",
+      change.outer_step + 1, change.num_participants, change.contributed ? "" : " without this one",
+      static_cast<double>(change.sent_bytes) / 1e6, change.exchange_seconds, exposed_seconds_,
+      100 * utilisation,
+      saved > 0 ? fmt::format(", {:.0f}x fewer bytes than data parallel", saved) : "");
+  exposed_seconds_ = 0;
+  trained_seconds_ = 0;
+  reported_steps_ = steps_taken_;
+  reports_.push_back(std::move(report));
+}
+
+std::vector<IslandRounds::Report> IslandRounds::take_reports() {
+  return std::exchange(reports_, {});
+}
+
+ExtraPart IslandRounds::saved() const {
+  ExtraPart part;
+  if (!ranks_.is_lead()) return part;
+  part.file = kStateFile;
+  std::vector<BatchRange> holds = trained_;
+  holds.insert(holds.end(), left_.begin(), left_.end());
+  ordered_json steps = ordered_json::array();
+  for (int f = 0; f < outer_->num_fragments(); ++f) {
+    const auto at = static_cast<std::size_t>(f);
+    const auto& state = base_[at];
+    part.sources.push_back(source_of(anchor_name(f), state->values, state));
+    steps.push_back(state->outer_step);
+    for (auto& [name, values] :
+         {std::pair(kept_name(f), kept_[at]), std::pair(error_name(f), client_->codec_error(f))}) {
+      if (values.empty()) continue;
+      const auto copy = std::make_shared<const std::vector<float>>(values);
+      part.sources.push_back(source_of(name, *copy, copy));
+    }
+  }
+  const ordered_json json = {{"format", "atoll island state"},
+                             {"version", 1},
+                             {"name", config_.island.name},
+                             {"outer_step", base_outer_step()},
+                             {"fragment_steps", steps},
+                             {"trained", to_json(trained_)},
+                             {"left", to_json({left_.begin(), left_.end()})},
+                             {"tokens", tokens_},
+                             {"loss_sum", loss_sum_},
+                             {"steps_taken", steps_taken_},
+                             {"clock", clock_}};
+  part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
+  return part;
+}
+
+std::int64_t IslandRounds::base_outer_step() const {
+  std::int64_t newest = 0;
+  for (const auto& state : base_) newest = std::max(newest, state->outer_step);
+  return newest;
+}
+
+std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kTextFile;
+  read_parameters();
+  try {
+    const ordered_json json = ordered_json::parse(read_file(path));
+    const ckpt::SafetensorsFile file(checkpoint / kStateFile);
+    for (int f = 0; f < outer_->num_fragments(); ++f) {
+      const auto at = static_cast<std::size_t>(f);
+      std::vector<float> values(outer_->values_size(f));
+      copy_floats(file, anchor_name(f), values);
+      outer_->replace(f, json.at("fragment_steps").at(at).get<std::int64_t>(), std::move(values));
+      base_[at] = outer_->current(f);
+      if (!kept_[at].empty()) copy_floats(file, kept_name(f), kept_[at]);
+      const auto& entries = file.entries();
+      const bool has_error = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+        return entry.name == error_name(f);
+      });
+      codec_errors_.emplace_back(has_error ? outer_->elements(f) : 0);
+      if (has_error) copy_floats(file, error_name(f), codec_errors_.back());
+    }
+    outer_->set_outer_step(json.at("outer_step").get<std::int64_t>());
+    trained_ = ranges_from(json.at("trained"));
+    const std::vector<BatchRange> left = ranges_from(json.at("left"));
+    left_.assign(left.begin(), left.end());
+    in_round_ = !left_.empty() || !trained_.empty();
+    tokens_ = json.at("tokens").get<std::int64_t>();
+    loss_sum_ = json.at("loss_sum").get<double>();
+    steps_taken_ = json.at("steps_taken").get<std::int64_t>();
+    clock_ = json.at("clock").get<std::int64_t>();
+    std::vector<BatchRange> holds = trained_;
+    holds.insert(holds.end(), left.begin(), left.end());
+    return holds;
+  } catch (const ordered_json::exception& error) {
+    throw damaged_error("{} is not the state of an island: {}", path.string(), error.what());
+  }
+}
+
+void IslandRounds::copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
+                               std::span<float> out) {
+  const std::span<const std::byte> bytes = file.bytes(name);
+  if (bytes.size() != out.size_bytes()) {
+    throw user_error(
+        "{} has {} bytes of {} and this run has {}; give back the outer.* settings it was made "
+        "with, or choose another run.dir",
+        file.path().string(), bytes.size(), name, out.size_bytes());
+  }
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+}
+
+}  // namespace atl::train

@@ -1,0 +1,72 @@
+// Several islands by the program: they train one model, come, go, and come back.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "islands_fixture.h"
+
+namespace atl {
+namespace {
+
+using e2e::atoll;
+using e2e::error_line;
+using e2e::Finished;
+using e2e::Islands;
+using e2e::Program;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(Islands, TwoTrainOneModel) {
+  const Finished finished = atoll(islanded("run", 2, 40));
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(model(within("run", 1)), model(within("run", 2)));
+  EXPECT_THAT(values(within("run", 1), "outer_step"), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(values(within("run", 1), "outer_members"), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Islands, AnIslandOfOneIsTrainedToo) {
+  const Finished finished = atoll(islanded("run", 1, 20));
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(values(within("run", 1), "outer_step"), ElementsAre(1, 2));
+}
+
+TEST_F(Islands, EveryAlgorithmAndCodecEndsWithOneModel) {
+  const std::vector<std::vector<std::string>> kinds = {
+      {"--outer.algorithm=streaming", "--outer.fragments=2", "--outer.overlap=2",
+       "--outer.merge=0.5", "--outer.codec=e3m0"},
+      {"--outer.algorithm=eager", "--outer.codec=int8"},
+      {"--outer.codec=topk", "--outer.optimizer=sgd", "--outer.lr=1"},
+  };
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const std::string run = fmt::format("run-{}", i);
+    const Finished finished = atoll(islanded(run, 3, 30, kinds[i]));
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_EQ(model(within(run, 1)), model(within(run, 2))) << i;
+    EXPECT_EQ(model(within(run, 1)), model(within(run, 3))) << i;
+  }
+}
+
+TEST_F(Islands, OneWithOtherSettingsIsRefused) {
+  Program coordinator({"coordinator", "--dir", path("ledger"), "--listen", kAnywhere});
+  const std::string place = address_of(coordinator);
+  Program first(joining("run-a", "lyon", place, {"--outer.islands=2"}));
+  ASSERT_TRUE(soon([&] { return std::filesystem::exists(path("ledger/run.json")); }));
+  const Finished second =
+      atoll(joining("run-b", "turin", place, {"--outer.islands=2", "--optim.lr=0.5"}));
+  EXPECT_EQ(second.exit_code, 2) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("error: the coordinator refused this island: turin is not of "
+                                    "this run: the settings' hash is "));
+}
+
+TEST_F(Islands, OuterSettingsWithoutIslandsAreRefused) {
+  const Finished finished = atoll(ranked("run", {"--outer.codec=int8"}));
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_THAT(error_line(finished),
+              AllOf(HasSubstr("outer.codec"), HasSubstr("is for a run of islands; add --islands")));
+}
+
+}  // namespace
+}  // namespace atl
