@@ -22,6 +22,7 @@ TransferEnd to_end(const LaneEnd& lane) {
     case StatusCode::UNAVAILABLE:
     case StatusCode::CANCELLED:  // not by us: a server that goes away
     case StatusCode::DEADLINE_EXCEEDED:
+    case StatusCode::RESOURCE_EXHAUSTED:  // others are served before us
     case StatusCode::UNKNOWN:
       return TransferEnd::kUnreachable;
     default:

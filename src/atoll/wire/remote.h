@@ -17,9 +17,9 @@ namespace atl::wire {
 /// How a transfer ended; all but the first leave chunks missing.
 enum class TransferEnd {
   kDone,
-  kUnreachable,  ///< nobody there, the connection broke, or nothing came for too long: try again
+  kUnreachable,  ///< nobody there, busy, the connection broke, or nothing came for long: try again
   kGone,         ///< the other side does not have the blob (any more)
-  kRefused,      ///< certificates, permissions, limits, or sizes that differ
+  kRefused,      ///< certificates, permissions, sizes that differ, or what its reader threw
   kCancelled,
   kDamaged,  ///< what came was not what was sent: try again
 };

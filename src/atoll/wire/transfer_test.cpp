@@ -226,6 +226,32 @@ TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
   }
 }
 
+TEST_F(TransferTest, TransfersOfOnePeerAreOnlySoMany) {
+  Server server({.identity = pki().identity("server"), .max_transfers_per_peer = 1}, nullptr,
+                &blobs_);
+  blobs_.publish({.key = "slow",
+                  .bytes = content_.size(),
+                  .chunk_bytes = kChunk,
+                  .reader = reader_of(content_)});
+  blobs_.mark("slow", 0);
+  Remote first(to(server.address(), 1));
+  Remote second(to(server.address(), 1));
+  Remote other({.address = server.address(), .identity = pki().identity("oslo"), .streams = 1});
+  Transfer transfer = blob();
+  transfer.key = "slow";
+  TransferResult refused;
+  const auto [result, ms] = end_of_waiting_fetch(first, transfer, server, [&] {
+    refused = second.fetch(blob(), done_, writer_to(got_));
+    done_.clear();
+    EXPECT_EQ(other.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
+    blobs_.withdraw("slow");
+  });
+  EXPECT_EQ(result.end, TransferEnd::kGone);
+  EXPECT_EQ(refused.end, TransferEnd::kUnreachable);
+  EXPECT_THAT(refused.why, HasSubstr("too many transfers"));
+  server.stop();
+}
+
 TEST_F(TransferTest, WithdrawingWaitsForReaders) {
   std::atomic<bool> is_reading{false};
   std::atomic<bool> may_read{false};
@@ -344,7 +370,7 @@ TEST_F(TransferTest, APutThatBreaksGoesOnWhereItStopped) {
   int calls = 0;
   for (TransferResult result;; ++calls) {
     ASSERT_LT(calls, 200);
-    if (calls == 20) relay.cut_after(0);
+    if (calls == 8) relay.cut_after(0);
     result = remote.put(given(), done_, reader_of(content_));
     if (result.end == TransferEnd::kDone) break;
   }
