@@ -49,6 +49,19 @@ TEST_F(Islands, EveryAlgorithmAndCodecEndsWithOneModel) {
   }
 }
 
+TEST_F(Islands, ThatOnlyCallOutGoThroughTheCoordinator) {
+  Program coordinator({"coordinator", "--dir", path("ledger"), "--listen", kAnywhere});
+  const std::string place = address_of(coordinator);
+  Program first(joining("run-a", "lyon", place, {"--outer.islands=2", "--island.listen="}));
+  Program second(joining("run-b", "turin", place, {"--outer.islands=2"}));
+  const Finished one = first.wait();
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(second.wait().exit_code, 0);
+  EXPECT_EQ(coordinator.wait().exit_code, 0);
+  EXPECT_EQ(model("run-a"), model("run-b"));
+  EXPECT_THAT(values("run-a", "outer_members"), ElementsAre(2, 2, 2, 2));
+}
+
 TEST_F(Islands, OneWithOtherSettingsIsRefused) {
   Program coordinator({"coordinator", "--dir", path("ledger"), "--listen", kAnywhere});
   const std::string place = address_of(coordinator);

@@ -464,8 +464,10 @@ void Client::State::offer(const Contribution& contribution, std::uint64_t adopte
   ready.is_finite = std::isfinite(ready.norm);
   if (ready.is_finite) {
     error_next[at] = error[at];
-    exchange->offer(contribution.outer_step,
-                    encode_pieces(*codec, contribution.delta, error_next[at]));
+    EncodedDelta encoded = encode_pieces(*codec, contribution.delta, error_next[at]);
+    ready.encoded_bytes = encoded.bytes.size();
+    ready.chunk_bytes = encoded.piece_bytes;
+    exchange->offer(contribution.outer_step, std::move(encoded));
   }
   post(RoundDone{.num_adopted = adopted, .outer_step = contribution.outer_step, .ready = ready});
 }

@@ -290,7 +290,8 @@ void Coordinator::find_newest_state() {
   const Island* best = nullptr;
   for (const Island& island : members_.all()) {
     if (island.state() != MemberState::kSyncing || island.claimed_step < 0) continue;
-    if (island.claimed_step > state_.outer_step()) continue;  // of a branch that is void
+    // Of a branch that is void; or who knows what it has by now.
+    if (island.claimed_step > state_.outer_step() || island.pulse->is_silent(now_)) continue;
     const bool fits = island.claimed.empty() || state_.fits(island.claimed_step, island.claimed);
     if (fits && (best == nullptr || island.claimed_step > best->claimed_step)) best = &island;
   }

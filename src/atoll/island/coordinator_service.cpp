@@ -12,6 +12,7 @@
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/island/coordinator.h"
+#include "atoll/island/exchange.h"
 #include "atoll/island/ledger.h"
 #include "atoll/island/messages.h"
 #include "atoll/wire/blobs.h"
@@ -27,6 +28,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* kRunFile = "run.json";
 constexpr std::chrono::milliseconds kTick{250};
+// Of one pseudo-gradient that passes through the coordinator's memory.
+constexpr std::uint64_t kMaxPassedOnBytes = std::uint64_t{1} << 36;
 // Islands that have heard of the end close their connections; who does not is not waited for.
 constexpr std::chrono::seconds kFarewell{5};
 
@@ -199,6 +202,9 @@ struct CoordinatorService::State : wire::SessionHandler {
       }
       if (!coordinator && !found(*join, arrival.session)) return;
     }
+    if (const auto* ready = std::get_if<Ready>(&message.body)) {
+      offered[message.stamp.sender] = {ready->encoded_bytes, ready->chunk_bytes};
+    }
     if (coordinator) act({now(), ConnectionReceived{arrival.session, std::move(message)}});
   }
 
@@ -273,6 +279,9 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::optional<Coordinator> coordinator;
   std::map<wire::SessionId, std::string> names;  // open sessions, by the certificates' names
   std::optional<Clock::time_point> finished_at;
+  // What islands have said of their newest pseudo-gradients: bytes, and bytes of a chunk.
+  std::map<IslandId, std::pair<std::uint64_t, std::uint64_t>> offered;
+  std::map<std::string, std::int64_t> passed_on;  // outer steps of the keys in the hub
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -285,9 +294,41 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::thread thread;
 };
 
+// Participants put their pseudo-gradients here, and all fetch them from here.
 void CoordinatorService::State::serve_star(const Stamp& stamp, const Reduce& reduce) {
-  static_cast<void>(stamp);
-  static_cast<void>(reduce);
+  for (auto at = passed_on.begin(); at != passed_on.end();) {
+    if (at->second >= stamp.outer_step) {
+      ++at;
+      continue;
+    }
+    hub.withdraw(kPutPrefix + at->first);
+    hub.withdraw(at->first);
+    at = passed_on.erase(at);
+  }
+  for (const Participant& participant : reduce.participants) {
+    const std::string key = hub_key(stamp.outer_step, participant.island);
+    const auto [bytes, chunk_bytes] = offered[participant.island];
+    const bool makes_sense = bytes > 0 && bytes <= kMaxPassedOnBytes && chunk_bytes > 0 &&
+                             chunk_bytes <= wire::kMaxChunkBytes;
+    if (!makes_sense || !passed_on.emplace(key, stamp.outer_step).second) continue;
+    const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+    hub.publish({.key = key,
+                 .bytes = bytes,
+                 .chunk_bytes = chunk_bytes,
+                 .reader = [memory](std::uint64_t offset, std::span<std::byte> out) {
+                   std::copy_n(memory->begin() + static_cast<std::ptrdiff_t>(offset), out.size(),
+                               out.begin());
+                 }});
+    hub.allow_put({.key = kPutPrefix + key,
+                   .bytes = bytes,
+                   .chunk_bytes = chunk_bytes,
+                   .writer = [this, memory, key, chunk = chunk_bytes](
+                                 std::uint64_t offset, std::span<const std::byte> data) {
+                     std::copy(data.begin(), data.end(),
+                               memory->begin() + static_cast<std::ptrdiff_t>(offset));
+                     hub.mark(key, offset / chunk);
+                   }});
+  }
 }
 
 CoordinatorService::CoordinatorService(const ServiceOptions& options)

@@ -19,10 +19,6 @@ constexpr int kTries = 3;
 std::string delta_key(std::int64_t outer_step) {
   return fmt::format("delta/{:012}", outer_step);
 }
-// Of one island's, where all go through the coordinator.
-std::string hub_key(std::int64_t outer_step, IslandId island) {
-  return fmt::format("delta/{:012}/{}", outer_step, island);
-}
 std::string sum_key(const Stamp& stamp) {
   return fmt::format("sum/{:012}/{}", stamp.outer_step, stamp.attempt);
 }
@@ -64,6 +60,10 @@ wire::TransferResult persist(const std::function<wire::TransferResult()>& transf
 }
 
 }  // namespace
+
+std::string hub_key(std::int64_t outer_step, IslandId island) {
+  return fmt::format("delta/{:012}/{}", outer_step, island);
+}
 
 std::string to_text(const StateHash& hash) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
@@ -175,6 +175,7 @@ std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
 
 wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
   const Participant& other = participants()[rank];
+  if (reduce_.is_star) return exchange_.remote("", "");
   const auto name = names_.find(other.island);
   return exchange_.remote(other.address, name == names_.end() ? "" : name->second);
 }
@@ -256,7 +257,7 @@ void Exchange::Reduction::fetch_delta(std::size_t rank) {
 
 void Exchange::Reduction::put_delta() {
   std::vector<bool> done;
-  const wire::Transfer transfer = {.key = hub_key(stamp_.outer_step, self_),
+  const wire::Transfer transfer = {.key = kPutPrefix + hub_key(stamp_.outer_step, self_),
                                    .bytes = own_->bytes.size(),
                                    .chunk_bytes = own_->piece_bytes,
                                    .cancel = cancel_};

@@ -100,6 +100,11 @@ class Exchange {
   std::map<int, std::string> state_keys_;                                // by fragment
 };
 
+/// Where an island's pseudo-gradient is fetched from the coordinator, in a star; it is put there
+/// under the same key behind kPutPrefix.
+std::string hub_key(std::int64_t outer_step, IslandId island);
+inline constexpr const char* kPutPrefix = "put/";
+
 /// "0123...": 32 hexadecimal digits.
 std::string to_text(const StateHash& hash);
 

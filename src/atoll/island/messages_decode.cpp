@@ -94,7 +94,9 @@ Ready get(const proto::Ready& x) {
           .consumed = get_all(x.consumed()),
           .norm = x.norm(),
           .is_finite = x.is_finite(),
-          .loss = x.loss()};
+          .loss = x.loss(),
+          .encoded_bytes = x.encoded_bytes(),
+          .chunk_bytes = x.chunk_bytes()};
 }
 
 ReduceFailed get(const proto::ReduceFailed& x) {

@@ -104,6 +104,8 @@ void put(const Ready& x, proto::Ready* to) {
   to->set_norm(x.norm);
   to->set_is_finite(x.is_finite);
   to->set_loss(x.loss);
+  to->set_encoded_bytes(x.encoded_bytes);
+  to->set_chunk_bytes(x.chunk_bytes);
 }
 
 void put(const ReduceFailed& x, proto::ReduceFailed* to) {

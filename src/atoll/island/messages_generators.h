@@ -124,7 +124,7 @@ inline FromIsland any_from_island() {
       return Heartbeat{any_natural(), any_real()};
     case 3:
       return Ready{any_hash(), any_natural(), ranges(), any_real(), *rc::gen::arbitrary<bool>(),
-                   -any_real()};
+                   -any_real(), 4096, 1024};
     case 4:
       return ReduceFailed{any_list(any_island), any_bytes()};
     case 5:

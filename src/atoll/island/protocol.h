@@ -113,6 +113,9 @@ struct Ready {
   double norm = 0;                   ///< Euclidean, of the pseudo-gradient
   bool is_finite = true;
   double loss = 0;  ///< mean over those tokens
+  /// The encoded pseudo-gradient and its chunks, for who passes it on unread (Reduce::is_star).
+  std::uint64_t encoded_bytes = 0;
+  std::uint64_t chunk_bytes = 0;
   bool operator==(const Ready&) const = default;
 };
 /// It could not fetch from these.
