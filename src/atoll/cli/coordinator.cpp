@@ -61,7 +61,7 @@ Command coordinator_command() {
           .summary = "Order the outer steps of a run's islands and keep its ledger.",
           .example =
               "  atoll coordinator --dir runs/atoll --listen 0.0.0.0:7411 "
-              "--identity certs/identities/coordinator",
+              "--identity authority/identities/coordinator",
           .add = add};
 }
 

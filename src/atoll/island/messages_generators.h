@@ -123,8 +123,8 @@ inline FromIsland any_from_island() {
     case 2:
       return Heartbeat{any_natural(), any_real()};
     case 3:
-      return Ready{any_hash(), any_natural(), ranges(), any_real(), *rc::gen::arbitrary<bool>(),
-                   -any_real(), 4096, 1024};
+      return Ready{any_hash(),  any_natural(), ranges(), any_real(), *rc::gen::arbitrary<bool>(),
+                   -any_real(), 4096,          1024};
     case 4:
       return ReduceFailed{any_list(any_island), any_bytes()};
     case 5:

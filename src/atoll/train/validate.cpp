@@ -194,9 +194,10 @@ void validate_outer(const OuterSettings& outer, const Settings& s) {
                      named(s, "outer.inner_steps"), named(s, "outer.fragments"));
   }
   if (outer.overlap > outer.inner_steps / outer.fragments) {
-    throw user_error("{} is more than the {} steps between two fragments ({} / {}); make it smaller",
-                     named(s, "outer.overlap"), outer.inner_steps / outer.fragments,
-                     named(s, "outer.inner_steps"), named(s, "outer.fragments"));
+    throw user_error(
+        "{} is more than the {} steps between two fragments ({} / {}); make it smaller",
+        named(s, "outer.overlap"), outer.inner_steps / outer.fragments,
+        named(s, "outer.inner_steps"), named(s, "outer.fragments"));
   }
 }
 
@@ -206,8 +207,7 @@ void validate_island(const TrainConfig& config, const Settings& s) {
     for (const char* key :
          {"island.name", "island.listen", "island.advertise", "island.identity"}) {
       if (!given(s, key)) continue;
-      throw user_error("{} without island.coordinator does nothing; give that too",
-                       named(s, key));
+      throw user_error("{} without island.coordinator does nothing; give that too", named(s, key));
     }
     return;
   }
