@@ -34,13 +34,16 @@ struct CoordinatorOptions {
 };
 
 // What happens to a coordinator.
+/// A connection was made, and what it says comes in order until it is closed.
 struct ConnectionOpened {  ///< and what it says comes in order, until it is closed
   ConnectionId connection = kNoConnection;
 };
+/// It ended by itself.
 struct ConnectionClosed {
   ConnectionId connection = kNoConnection;
   std::string why;
 };
+/// It said something.
 struct ConnectionReceived {
   ConnectionId connection = kNoConnection;
   MessageFromIsland message;
@@ -54,17 +57,21 @@ struct CoordinatorEvent {
 };
 
 // What a coordinator wants done, in this order.
+/// One message, to each of these.
 struct SendToIslands {  ///< one message, to each of these
   std::vector<ConnectionId> to;
   MessageToIsland message;
 };
+/// Durably, before anything after it is done.
 struct AppendToLog {  ///< durably, before anything after it is done
   LogBody body;
 };
+/// What was sent goes out first; no ConnectionClosed is wanted for it.
 struct CloseConnection {  ///< no ConnectionClosed is wanted for it; what was sent goes out first
   ConnectionId connection = kNoConnection;
   std::string why;
 };
+/// For the person who runs it.
 struct Notice {  ///< for the person who runs it
   std::string text;
   bool is_warning = false;

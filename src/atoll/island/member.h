@@ -80,6 +80,7 @@ struct MemberEvent {
 };
 
 // What a member wants done, in this order.
+/// For the present connection.
 struct SendToCoordinator {
   MessageFromIsland message;
 };
