@@ -1,0 +1,328 @@
+#include "atoll/island/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "atoll/base/error.h"
+
+namespace atl::island {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr StateHash kFirst = {1, 1};
+constexpr StateHash kSecond = {2, 2};
+
+// Plays islands, whose connections have their numbers, to a coordinator.
+class Stage {
+ public:
+  explicit Stage(int min_islands = 2) {
+    options.identity.run = "r";
+    options.plan = {.num_fragments = 1,
+                    .inner_steps = 4,
+                    .total_batches = 1000,
+                    .min_islands = min_islands,
+                    .grace_seconds = 1};
+    restart();
+  }
+
+  void restart() {
+    const LogStarted started = {.fence = ++fence};
+    log.push_back({.unix_seconds = 0, .body = started});
+    coordinator.emplace(options, fence, log);
+  }
+
+  void take(const CoordinatorEvent& event) {
+    for (CoordinatorAction& action : coordinator->handle(event)) {
+      if (auto* send = std::get_if<SendToIslands>(&action)) {
+        for (const ConnectionId to : send->to) heard[to].push_back(send->message);
+      } else if (auto* append = std::get_if<AppendToLog>(&action)) {
+        log.push_back({.unix_seconds = now, .body = append->body});
+      } else if (auto* close = std::get_if<CloseConnection>(&action)) {
+        closed.push_back(close->connection);
+      }
+    }
+  }
+  void open(ConnectionId island) { take({now, ConnectionOpened{island}}); }
+  void close(ConnectionId island) { take({now, ConnectionClosed{island, "gone"}}); }
+  void say(ConnectionId island, const FromIsland& body, Stamp stamp = {}) {
+    if (stamp.fence == 0) stamp.fence = fence;
+    if (stamp.sequence == 0) stamp.sequence = ++sequence;
+    const ConnectionReceived received = {island, {stamp, body}};
+    take({now, received});
+  }
+  void wait(Seconds seconds, std::vector<ConnectionId> alive) {
+    for (const Seconds end = now + seconds; now < end; now += 0.25) {
+      for (const ConnectionId island : alive) say(island, Heartbeat{});
+      take({now, ClockTicked{}});
+    }
+  }
+  Join join(const std::string& name, std::vector<BatchRange> holds = {}) const {
+    return {.name = name,
+            .identity = options.identity,
+            .plan = options.plan,
+            .address = name + ":1",
+            .outer_step = 0,
+            .hashes = {kFirst},
+            .holds = std::move(holds)};
+  }
+  void come(ConnectionId island, std::vector<BatchRange> holds = {}) {
+    open(island);
+    say(island, join(fmt::format("i{}", island), std::move(holds)));
+  }
+  Ready ready(std::vector<BatchRange> consumed) const {
+    return {.base_hash = kFirst, .tokens = 100, .consumed = std::move(consumed), .norm = 1};
+  }
+  // The newest message of that kind to an island, or nothing.
+  template <typename Body>
+  const Stamped<ToIsland>* newest(ConnectionId island) {
+    const auto& all = heard[island];
+    for (auto message = all.rbegin(); message != all.rend(); ++message) {
+      if (std::holds_alternative<Body>(message->body)) return &*message;
+    }
+    return nullptr;
+  }
+  template <typename Body>
+  const Body& body(ConnectionId island) {
+    const auto* message = newest<Body>(island);
+    EXPECT_NE(message, nullptr);
+    static const Body kNone = {};
+    return message == nullptr ? kNone : std::get<Body>(message->body);
+  }
+
+  CoordinatorOptions options;
+  std::optional<Coordinator> coordinator;
+  std::vector<LogRecord> log;
+  std::map<ConnectionId, std::vector<Stamped<ToIsland>>> heard;
+  std::vector<ConnectionId> closed;
+  Seconds now = 0;
+  std::uint64_t fence = 0;
+  std::uint64_t sequence = 0;
+};
+
+// Two islands, both ready for outer step 0.
+Stage at_reduce() {
+  Stage stage;
+  stage.come(1);
+  stage.come(2);
+  stage.say(1, stage.ready({{0, 4}}));
+  stage.say(2, stage.ready({{4, 8}}));
+  return stage;
+}
+
+TEST(Coordinator, LeasesOnceEnoughIslandsAreThere) {
+  Stage stage;
+  stage.come(1);
+  EXPECT_EQ(stage.newest<Lease>(1), nullptr);
+  stage.come(2);
+  EXPECT_THAT(stage.body<Lease>(1).ranges, ElementsAre(BatchRange{0, 4}));
+  EXPECT_THAT(stage.body<Lease>(2).ranges, ElementsAre(BatchRange{4, 8}));
+}
+
+TEST(Coordinator, CommitsWhatAllParticipantsAgreeOn) {
+  Stage stage = at_reduce();
+  const Stamp stamp = stage.newest<Reduce>(1)->stamp;
+  EXPECT_THAT(stage.body<Lease>(1).ranges, ElementsAre(BatchRange{8, 12})) << "with Reduce";
+  stage.say(1, Prepared{kSecond}, {.outer_step = 0, .attempt = stamp.attempt});
+  EXPECT_EQ(stage.newest<Commit>(1), nullptr) << "the other one is not prepared";
+  stage.say(2, Prepared{kSecond}, {.outer_step = 0, .attempt = stamp.attempt});
+  EXPECT_EQ(stage.body<Commit>(1).hash, kSecond);
+  EXPECT_EQ(stage.coordinator->state().outer_step(), 1);
+  EXPECT_EQ(stage.coordinator->state().book().num_consumed(), 8);
+}
+
+TEST(Coordinator, WhatIsPreparedForAnotherAttemptDoesNotCount) {
+  Stage stage = at_reduce();
+  stage.say(1, ReduceFailed{{2}, "no route"}, {.outer_step = 0, .attempt = 1});
+  ASSERT_EQ(stage.newest<Reduce>(1)->stamp.attempt, 2U);
+  stage.say(1, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  stage.say(2, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  EXPECT_EQ(stage.newest<Commit>(1), nullptr);
+}
+
+TEST(Coordinator, MessagesOfAnotherFenceOrSeenBeforeAreDropped) {
+  Stage stage = at_reduce();
+  stage.say(1, Prepared{kSecond}, {.fence = 9, .outer_step = 0, .attempt = 1});
+  stage.say(2, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  EXPECT_EQ(stage.newest<Commit>(1), nullptr) << "of another coordinator";
+  stage.say(1, Prepared{kSecond}, {.outer_step = 0, .attempt = 1, .sequence = 1});
+  EXPECT_EQ(stage.newest<Commit>(1), nullptr) << "an old sequence number";
+  stage.say(1, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  EXPECT_NE(stage.newest<Commit>(1), nullptr);
+}
+
+TEST(Coordinator, AnotherBaseIsFetchedAnew) {
+  Stage stage;
+  stage.come(1);
+  stage.come(2);
+  Ready ready = stage.ready({{0, 4}});
+  ready.base_hash = kSecond;
+  stage.say(1, ready);
+  EXPECT_THAT(stage.body<Resync>(1).why, HasSubstr("another state"));
+  stage.say(2, stage.ready({{4, 8}}));
+  ASSERT_NE(stage.newest<Reduce>(2), nullptr);
+  EXPECT_EQ(stage.body<Reduce>(2).participants.size(), 1U);
+}
+
+TEST(Coordinator, BatchesOfOthersAreNotTaken) {
+  Stage stage;
+  stage.come(1);
+  stage.come(2);
+  stage.say(1, stage.ready({{4, 8}}));
+  EXPECT_THAT(stage.body<Resync>(1).why, HasSubstr("not its own"));
+}
+
+TEST(Coordinator, AFetchedStateWithAnotherHashIsRefusedThreeTimes) {
+  Stage stage(1);
+  stage.come(1);
+  stage.open(2);
+  Join join = stage.join("i2");
+  join.outer_step = -1;
+  join.hashes.clear();
+  stage.say(2, join);
+  EXPECT_TRUE(stage.body<Welcome>(2).must_sync);
+  EXPECT_THAT(stage.body<Welcome>(2).sources, ElementsAre(Source{1, "i1:1"}));
+  std::uint64_t request = stage.newest<Welcome>(2)->stamp.sequence;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(stage.newest<Finish>(2), nullptr);
+    stage.say(2, Synced{.outer_step = 0, .hashes = {kSecond}, .answers = request});
+    if (i < 2) request = stage.newest<Resync>(2)->stamp.sequence;
+  }
+  EXPECT_FALSE(stage.body<Finish>(2).is_done);
+  EXPECT_THAT(stage.closed, ElementsAre(2));
+}
+
+TEST(Coordinator, RefusesIslandsOfAnotherRunNamingTheField) {
+  Stage stage;
+  stage.open(1);
+  Join join = stage.join("i1");
+  join.identity.model = "m2";
+  join.plan.inner_steps = 5;
+  stage.say(1, join);
+  EXPECT_THAT(stage.body<Refused>(1).why, HasSubstr("the model is m2 there and  in the run"));
+  EXPECT_THAT(stage.body<Refused>(1).why, HasSubstr("inner steps is 5 there and 4 in the run"));
+  EXPECT_TRUE(stage.body<Refused>(1).is_final);
+  EXPECT_THAT(stage.closed, ElementsAre(1));
+}
+
+TEST(Coordinator, ANameIsTakenWhileItsIslandIsHeardFrom) {
+  Stage stage;
+  stage.come(1);
+  stage.wait(3, {1});
+  stage.open(7);
+  stage.say(7, stage.join("i1"));
+  EXPECT_FALSE(stage.body<Refused>(7).is_final);
+  stage.wait(3, {});  // the first one falls silent
+  stage.open(8);
+  stage.say(8, stage.join("i1"));
+  EXPECT_EQ(stage.body<Welcome>(8).island, 1U);
+  EXPECT_THAT(stage.closed, ElementsAre(7, 1));
+}
+
+TEST(Coordinator, AConnectionThatNeverJoinsIsClosed) {
+  Stage stage;
+  stage.open(5);
+  stage.wait(stage.options.join_within + 1, {});
+  EXPECT_THAT(stage.closed, ElementsAre(5));
+}
+
+TEST(Coordinator, ARestartTakesUpWhereTheLogEnds) {
+  Stage stage = at_reduce();
+  for (const ConnectionId island : {1, 2}) {
+    stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  }
+  stage.restart();
+  // Island 1 has not heard the commit, and has its result; island 2 has.
+  stage.come(11);
+  stage.heard.clear();
+  stage.open(1);
+  stage.say(1, stage.join("i1", {{0, 4}, {8, 12}}));
+  const Welcome& welcome = stage.body<Welcome>(1);
+  EXPECT_EQ(welcome.outer_step, 1);
+  EXPECT_THAT(welcome.hashes, ElementsAre(kSecond));
+  EXPECT_TRUE(welcome.must_sync);
+  EXPECT_TRUE(welcome.contributed);
+  EXPECT_THAT(welcome.holds, ElementsAre(BatchRange{8, 12}));
+  stage.say(1, Synced{.outer_step = 1,
+                      .hashes = {kSecond},
+                      .holds = {{8, 12}},
+                      .answers = stage.newest<Welcome>(1)->stamp.sequence});
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kActive), 1);
+  EXPECT_EQ(stage.newest<Lease>(1), nullptr) << "it has one";
+}
+
+TEST(Coordinator, WhatAJoinDoesNotHoldReturns) {
+  Stage stage = at_reduce();
+  stage.close(1);
+  stage.come(1, {{0, 4}});  // its second lease was lost with the connection
+  EXPECT_THAT(stage.coordinator->state().book().held_by(1), ElementsAre(BatchRange{0, 4}));
+  EXPECT_FALSE(stage.body<Welcome>(1).must_sync);
+}
+
+TEST(Coordinator, TheEndOfTheRunIsSharedOut) {
+  Stage stage;
+  stage.options.plan.total_batches = 10;
+  stage.log.clear();
+  stage.restart();
+  stage.come(1);
+  stage.come(2);
+  stage.say(1, stage.ready({{0, 4}}));
+  stage.say(2, stage.ready({{4, 8}}));
+  EXPECT_EQ(stage.body<Lease>(1).inner_steps, 1);
+  EXPECT_EQ(stage.body<Lease>(2).inner_steps, 1);
+}
+
+TEST(Coordinator, SlowerIslandsTakeFewerStepsUnlessNearlyAsFast) {
+  Stage stage(3);
+  for (const ConnectionId island : {1, 2, 3}) stage.come(island);
+  stage.say(1, Heartbeat{.inner_steps = 0, .batches_per_second = 8});
+  stage.say(2, Heartbeat{.inner_steps = 0, .batches_per_second = 7.6});
+  stage.say(3, Heartbeat{.inner_steps = 0, .batches_per_second = 2});
+  stage.say(1, stage.ready({{0, 4}}));
+  stage.say(2, stage.ready({{4, 8}}));
+  stage.say(3, stage.ready({{8, 12}}));
+  EXPECT_EQ(stage.body<Lease>(1).inner_steps, 4);
+  EXPECT_EQ(stage.body<Lease>(2).inner_steps, 4);
+  EXPECT_EQ(stage.body<Lease>(3).inner_steps, 1);
+}
+
+TEST(Coordinator, ALogThatContradictsItselfIsAnError) {
+  Stage stage = at_reduce();
+  stage.log.push_back({.unix_seconds = 0, .body = LogCommit{.outer_step = 3, .attempt = 1}});
+  try {
+    Coordinator(stage.options, 9, stage.log);
+    FAIL() << "it was believed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
+    EXPECT_THAT(error.what(), HasSubstr("a commit out of order, of outer step 3"));
+  }
+}
+
+TEST(Coordinator, ContributorsWeighAsTheirTokens) {
+  Stage stage;
+  stage.come(1);
+  stage.come(2);
+  Ready much = stage.ready({{0, 4}});
+  much.tokens = 300;
+  stage.say(1, much);
+  stage.say(2, stage.ready({{4, 8}}));
+  const auto& participants = stage.body<Reduce>(1).participants;
+  ASSERT_EQ(participants.size(), 2U);
+  EXPECT_DOUBLE_EQ(participants[0].weight, 0.75);
+  EXPECT_DOUBLE_EQ(participants[1].weight, 0.25);
+}
+
+TEST(Coordinator, OneIslandWithoutAnAddressMakesItAStar) {
+  Stage stage(1);
+  stage.open(1);
+  Join join = stage.join("i1");
+  join.address.clear();
+  stage.say(1, join);
+  stage.say(1, stage.ready({{0, 4}}));
+  EXPECT_TRUE(stage.body<Reduce>(1).is_star);
+}
+
+}  // namespace
+}  // namespace atl::island
