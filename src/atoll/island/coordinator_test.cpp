@@ -188,7 +188,9 @@ TEST(Coordinator, AFetchedStateWithAnotherHashIsRefusedThreeTimes) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(stage.newest<Finish>(2), nullptr);
     stage.say(2, Synced{.outer_step = 0, .hashes = {kSecond}, .answers = request});
-    if (i < 2) request = stage.newest<Resync>(2)->stamp.sequence;
+    if (i == 2) break;
+    ASSERT_NE(stage.newest<Resync>(2), nullptr);
+    request = stage.newest<Resync>(2)->stamp.sequence;
   }
   EXPECT_FALSE(stage.body<Finish>(2).is_done);
   EXPECT_THAT(stage.closed, ElementsAre(2));
