@@ -143,6 +143,7 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
     return resync(island, "it has outer steps that the run has not", true);
   }
   if (stamp.outer_step < state_.outer_step()) {
+    island.ready = ready;  // tells whether it has more to train on than it has handed in
     return drop_late(island, fmt::format("outer step {} is over", stamp.outer_step));
   }
   const auto hashes = state_.hashes(state_.outer_step());

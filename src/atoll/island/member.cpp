@@ -271,11 +271,13 @@ void Member::adopt() {
 
 // Says again what the coordinator may not know, and hands in what nobody will ask for.
 void Member::resume() {
+  // What comes too late is handed in again with the round under way.
+  if (in_round_ && handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
   if (handed_in_) {
     send(handed_in_->ready, handed_in_->outer_step);
   } else if (!in_round_ && !holds_.empty()) {
     in_round_ = true;
-    actions_.push_back(StartRound{{.ranges = {}, .inner_steps = 0}});
+    actions_.push_back(StartRound{});
   }
 }
 
@@ -294,12 +296,12 @@ void Member::hear(const Stamp&, const Lease& lease) {
   if (handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
   for (const BatchRange& range : lease.ranges) holds_.add(range);
   in_round_ = true;
-  actions_.push_back(StartRound{lease});
+  actions_.push_back(StartRound{.lease = lease, .follows_drop = was_dropped_});
 }
 
 void Member::on(const RoundDone& event) {
   if (event.num_adopted != num_adopted_) return;  // of work that is dropped
-  in_round_ = false;
+  in_round_ = was_dropped_ = false;
   handed_in_ = {event.outer_step, event.ready};
   if (event.outer_step == outer_step_ && outer_step_ >= 0) {
     const auto fragment = static_cast<std::size_t>(fragment_of(outer_step_));
@@ -384,9 +386,13 @@ void Member::swap(bool was_mine, std::vector<Participant> participants) {
   if (was_mine || in_round_) handed_in_.reset();
 }
 
-void Member::hear(const Stamp&, const Dropped& dropped) {
+void Member::hear(const Stamp& stamp, const Dropped& dropped) {
   actions_.push_back(Warn{"this island's pseudo-gradient came too late: " + dropped.why});
-  if (in_round_) handed_in_.reset();
+  // The trainer may have handed in for a later outer step meanwhile.
+  const bool is_newest = handed_in_ && (handed_in_->outer_step < stamp.outer_step ||
+                                        handed_in_->ready.consumed.empty());
+  was_dropped_ = was_dropped_ || is_newest;
+  if (in_round_ && is_newest) handed_in_.reset();
 }
 
 }  // namespace atl::island

@@ -114,6 +114,7 @@ struct Adopt {  ///< the trainer is to start from the state
 };
 struct StartRound {  ///< after what it does now; 0 steps: hand in what there is
   Lease lease;
+  bool follows_drop = false;  ///< what was handed in last will not be committed: no use waiting
 };
 struct Halt {  ///< it is over for this island
   std::string why;
@@ -234,6 +235,7 @@ class Member {
   RangeSet holds_;
   bool in_round_;
   std::optional<HandedIn> handed_in_;  // until it is committed, or a lease follows
+  bool was_dropped_ = false;           // what was handed in last
   std::uint64_t num_adopted_ = 0;
   Progress progress_;
   std::optional<Finish> finish_;  // heard before the last result was there

@@ -225,7 +225,8 @@ void SimulatedIsland::perform(const Adopt& action) {
 }
 
 void SimulatedIsland::perform(const StartRound& action) {
-  later([this, lease = action.lease] {
+  later([this, lease = action.lease, follows_drop = action.follows_drop] {
+    if (follows_drop) is_exchanging_ = false;
     leases_.push_back(lease);
     train();
   });
