@@ -27,6 +27,12 @@ TEST_F(Islands, TwoTrainOneModel) {
   EXPECT_THAT(processes(), IsEmpty());
 }
 
+TEST_F(Islands, TheLastExchangeIsInACheckpointThatWasDueBefore) {
+  const Finished finished = atoll(islanded("run", 2, 20, {"--checkpoint.every=10"}));
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(model(within("run", 1)), model(within("run", 2)));
+}
+
 TEST_F(Islands, AnIslandOfOneIsTrainedToo) {
   const Finished finished = atoll(islanded("run", 1, 20));
   ASSERT_EQ(finished.exit_code, 0) << finished.err;

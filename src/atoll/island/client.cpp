@@ -62,7 +62,13 @@ struct Client::State {
   // A piece of work that takes long, done by the worker.
   using Job = std::function<void(const std::stop_token& cancel)>;
 
-  void post(decltype(MemberEvent::what) what);
+  // What happened; on which connection to the coordinator, if on one.
+  struct Happening {
+    decltype(MemberEvent::what) what;
+    std::uint64_t connection = 0;
+  };
+
+  void post(decltype(MemberEvent::what) what, std::uint64_t of_connection = 0);
   void run_machine();
   void run_worker();
   void give(Job job, std::stop_source cancel);
@@ -80,6 +86,8 @@ struct Client::State {
   void perform(const Warn& warn);
 
   void connect();
+  void tell_of(const Happening& happening);
+  void note_members();
   void reduce(const StartReduce& start, const std::stop_token& cancel);
   void fetch(const FetchState& fetch, const std::stop_token& cancel);
   void offer(const Contribution& contribution, std::uint64_t num_adopted);
@@ -102,6 +110,8 @@ struct Client::State {
   std::uint64_t connection = 0;  // number of `session`
   std::optional<Clock::time_point> connects_at;
   bool is_refused = false;  // a mistake of whoever started it
+  bool is_told_of_absence = false;
+  island::View noted;
   std::stop_source reducing, fetching;
   Stamp reducing_stamp;
   Clock::time_point reduce_began;
@@ -113,7 +123,7 @@ struct Client::State {
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::deque<decltype(MemberEvent::what)> events;
+  std::deque<Happening> events;
   std::deque<std::pair<Job, std::stop_source>> jobs;
   std::deque<OuterChange> changes;
   std::deque<Lease> leases;
@@ -182,10 +192,10 @@ Client::State::~State() {
   if (server) server->stop();
 }
 
-void Client::State::post(decltype(MemberEvent::what) what) {
+void Client::State::post(decltype(MemberEvent::what) what, std::uint64_t of_connection) {
   {
     const std::lock_guard lock(mutex);
-    events.push_back(std::move(what));
+    events.push_back({std::move(what), of_connection});
   }
   changed.notify_all();
 }
@@ -202,7 +212,7 @@ void Client::State::run_machine() {
   try {
     Clock::time_point tick = Clock::now();
     for (;;) {
-      std::deque<decltype(MemberEvent::what)> batch;
+      std::deque<Happening> batch;
       {
         std::unique_lock lock(mutex);
         changed.wait_until(lock, tick, [&] { return is_stopping || !events.empty(); });
@@ -211,25 +221,19 @@ void Client::State::run_machine() {
       }
       if (connects_at && Clock::now() >= *connects_at) connect();
       if (Clock::now() >= tick) {
-        batch.emplace_back(MemberTicked{});
+        batch.push_back({MemberTicked{}});
         tick = Clock::now() + kTick;
       }
-      for (auto& what : batch) {
-        if (const auto* said = std::get_if<CoordinatorSaid>(&what)) {
-          is_refused |= std::holds_alternative<Refused>(said->message.body);
-        }
-        for (const MemberAction& action : member->handle({now(), std::move(what)})) {
+      for (Happening& happening : batch) {
+        // What a connection brought that was given up meanwhile is not to be told.
+        if (happening.connection != 0 && happening.connection != connection) continue;
+        tell_of(happening);
+        const auto actions = member->handle({now(), std::move(happening.what)});
+        note_members();  // what is wanted may need the names
+        for (const MemberAction& action : actions) {
           std::visit([this](const auto& wanted) { perform(wanted); }, action);
         }
       }
-      const auto& members = member->view().members;
-      const auto active = std::count_if(members.begin(), members.end(),
-                                        [](const auto& one) { return one.state == "active"; });
-      const std::lock_guard lock(mutex);
-      num_active = std::max(1, static_cast<int>(active));
-      own_id = member->id();
-      if (!options.identity) continue;
-      for (const View::Member& one : members) known_names[one.island] = one.name;
     }
   } catch (const Error& broken) {
     fail(broken);
@@ -266,31 +270,58 @@ void Client::State::give(Job job, std::stop_source cancel) {
   changed.notify_all();
 }
 
+void Client::State::note_members() {
+  const bool is_known = own_id == member->id() && member->view() == noted;
+  if (is_known) return;
+  noted = member->view();
+  const auto active = std::count_if(noted.members.begin(), noted.members.end(),
+                                    [](const auto& one) { return one.state == "active"; });
+  const std::lock_guard lock(mutex);
+  num_active = std::max(1, static_cast<int>(active));
+  own_id = member->id();
+  if (!options.identity) return;
+  for (const View::Member& one : noted.members) known_names[one.island] = one.name;
+}
+
 // ---- what the machine wants done ----
+
+// Says once that there is no coordinator, and once that there is one again.
+void Client::State::tell_of(const Happening& happening) {
+  if (const auto* said = std::get_if<CoordinatorSaid>(&happening.what)) {
+    is_refused |= std::holds_alternative<Refused>(said->message.body);
+  } else if (const auto* lost = std::get_if<CoordinatorLost>(&happening.what)) {
+    if (!is_told_of_absence && member->id() == kNobody) {
+      log::warning("no coordinator at {} yet: {}; it is tried again for {:.0f} s",
+                   options.coordinator, lost->why, options.give_up_after_s);
+    }
+    is_told_of_absence = true;
+  } else if (std::holds_alternative<CoordinatorReached>(happening.what)) {
+    if (is_told_of_absence) log::info("the coordinator at {} is there", options.coordinator);
+    is_told_of_absence = false;
+  }
+}
 
 void Client::State::connect() {
   connects_at.reset();
-  session.reset();
   const std::uint64_t number = ++connection;
-  // Events of a connection that was given up meanwhile come before its session is gone.
-  const auto unless_old = [this, number](decltype(MemberEvent::what) what) {
-    if (number == connection) post(std::move(what));
+  const auto tell = [this, number](decltype(MemberEvent::what) what) {
+    post(std::move(what), number);
   };
   session = std::make_unique<wire::Session>(
       wire::SessionOptions{.address = options.coordinator, .identity = options.identity},
-      wire::Session::Events{.connected = [unless_old] { unless_old(CoordinatorReached{}); },
+      wire::Session::Events{.connected = [tell] { tell(CoordinatorReached{}); },
                             .received =
-                                [this, unless_old](std::string frame) {
+                                [this, tell](std::string frame) {
                                   try {
-                                    unless_old(CoordinatorSaid{decode_to_island(frame)});
+                                    tell(CoordinatorSaid{decode_to_island(frame)});
                                   } catch (const Error& damaged) {
                                     fail(damaged);
                                   }
                                 },
                             .disconnected =
-                                [this, unless_old](const std::string& why, bool is_final) {
+                                [this, tell](const std::string& why, bool is_final) {
                                   if (is_final) fail(user_error("{}", why));
-                                  unless_old(CoordinatorLost{why});
+                                  tell(CoordinatorLost{why});
                                 }});
 }
 
@@ -298,7 +329,11 @@ void Client::State::perform(const SendToCoordinator& send) {
   if (session) session->send(encode(send.message));
 }
 
+// At once without the old one, which would make a connection by itself meanwhile: the coordinator
+// would have this island twice.
 void Client::State::perform(const Connect& connect_in) {
+  session.reset();
+  ++connection;
   connects_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                    std::chrono::duration<double>(connect_in.after));
 }
@@ -417,6 +452,7 @@ void Client::State::perform(const Halt& halt) {
     fail(is_refused ? user_error("{}", halt.why) : make_error(ErrorKind::kPeer, "{}", halt.why));
     return;
   }
+  if (member->outer_step() < member->newest().outer_step) log::warning("{}", halt.why);
   if (session) session->finish(1000);
   {
     const std::lock_guard lock(mutex);

@@ -141,6 +141,7 @@ class Coordinator {
   void tell_sources();
   std::vector<Source> sources(IslandId except);
   void announce_view();
+  void send_names(const Island& island, const std::vector<Source>& sources);
 
   // coordinator_leases.cpp: who trains on what.
   void begin_run();

@@ -32,6 +32,13 @@ std::vector<BatchRange> both(std::span<const BatchRange> a, std::span<const Batc
   return shared;
 }
 
+View::Member entry_of(const Island& island) {
+  return {.island = island.id,
+          .name = island.name,
+          .address = island.address,
+          .state = name_of(island.state())};
+}
+
 }  // namespace
 
 std::string Coordinator::objection(const Join& join) const {
@@ -130,6 +137,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
   welcome.sources = sources(island.id);
   // Its own state is the run's where only its batches are not.
   island.has_source = !welcome.sources.empty() || is_current;
+  send_names(island, welcome.sources);
   send(island, std::move(welcome));
   island.sync_request = sequence_;
 }
@@ -187,6 +195,7 @@ void Coordinator::resync(Island& island, const std::string& why, bool drops_work
   view_changed_ = true;
   std::vector<Source> some = sources(island.id);
   island.has_source = !some.empty();
+  send_names(island, some);
   send(island, Resync{.outer_step = state_.outer_step(),
                       .hashes = state_.hashes(state_.outer_step()),
                       .sources = std::move(some),
@@ -316,6 +325,7 @@ void Coordinator::find_newest_state() {
   for (Island& island : members_.all()) {
     if (island.state() != MemberState::kSyncing) continue;
     island.has_source = true;
+    send_names(island, {source});
     send(island, Resync{.outer_step = state_.outer_step(),
                         .hashes = state_.hashes(state_.outer_step()),
                         .sources = {source},
@@ -331,13 +341,17 @@ void Coordinator::announce_view() {
   ++view_;
   View view;
   for (const Island& island : members_.all()) {
-    if (island.state() == MemberState::kOut) continue;
-    view.members.push_back({.island = island.id,
-                            .name = island.name,
-                            .address = island.address,
-                            .state = name_of(island.state())});
+    if (island.state() != MemberState::kOut) view.members.push_back(entry_of(island));
   }
   broadcast(std::move(view));
+}
+
+// The next view may be long in coming, and TLS wants to know what they are called.
+void Coordinator::send_names(const Island& island, const std::vector<Source>& sources) {
+  if (sources.empty()) return;
+  View view;
+  for (const Source& source : sources) view.members.push_back(entry_of(members_[source.island]));
+  send(island, std::move(view));
 }
 
 }  // namespace atl::island

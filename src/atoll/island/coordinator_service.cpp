@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -195,9 +196,9 @@ struct CoordinatorService::State : wire::SessionHandler {
     if (const auto* join = std::get_if<Join>(&message.body)) {
       const std::string& name = names[arrival.session];
       if (!name.empty() && name != join->name) {
-        close(arrival.session, fmt::format("the certificate is of {}, not of {}; give island.name "
-                                           "the name that the certificate was issued for",
-                                           name, join->name));
+        refuse(arrival.session, fmt::format("the certificate is of {}, not of {}; give island.name "
+                                            "the name that the certificate was issued for",
+                                            name, join->name));
         return;
       }
       if (!coordinator && !found(*join, arrival.session)) return;
@@ -214,15 +215,22 @@ struct CoordinatorService::State : wire::SessionHandler {
     const RunPlan& plan = run.plan;
     if (plan.num_fragments < 1 || plan.inner_steps < 1 || plan.total_batches < 1 ||
         plan.min_islands < 1) {
-      close(session,
-            "the plan of the run makes no sense: outer.islands, outer.inner_steps and "
-            "train.steps must be at least 1");
+      refuse(session,
+             "the plan of the run makes no sense: outer.islands, outer.inner_steps and "
+             "train.steps must be at least 1");
       return false;
     }
     write_file(dir / kRunFile, to_json(run));
     begin(run);
     for (const auto& [other, name] : names) act({now(), ConnectionOpened{other}});
     return true;
+  }
+
+  // For good: an island that only lost its connection would come again.
+  void refuse(wire::SessionId session, const std::string& why) {
+    const Stamp stamp = {.fence = ledger ? ledger->fence() : 0, .sequence = 1};
+    server->send(session, encode(MessageToIsland{stamp, Refused{.why = why, .is_final = true}}));
+    close(session, why);
   }
 
   void close(wire::SessionId session, const std::string& why) {
@@ -281,7 +289,8 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::optional<Clock::time_point> finished_at;
   // What islands have said of their newest pseudo-gradients: bytes, and bytes of a chunk.
   std::map<IslandId, std::pair<std::uint64_t, std::uint64_t>> offered;
-  std::map<std::string, std::int64_t> passed_on;  // outer steps of the keys in the hub
+  std::set<std::string> passed_on;  // keys in the hub, of this outer step and attempt:
+  std::pair<std::int64_t, std::uint32_t> passed_on_for = {-1, 0};
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -296,21 +305,21 @@ struct CoordinatorService::State : wire::SessionHandler {
 
 // Participants put their pseudo-gradients here, and all fetch them from here.
 void CoordinatorService::State::serve_star(const Stamp& stamp, const Reduce& reduce) {
-  for (auto at = passed_on.begin(); at != passed_on.end();) {
-    if (at->second >= stamp.outer_step) {
-      ++at;
-      continue;
+  // An island that was killed meanwhile may offer another one for the same outer step.
+  if (const std::pair attempt(stamp.outer_step, stamp.attempt); attempt != passed_on_for) {
+    for (const std::string& key : passed_on) {
+      hub.withdraw(kPutPrefix + key);
+      hub.withdraw(key);
     }
-    hub.withdraw(kPutPrefix + at->first);
-    hub.withdraw(at->first);
-    at = passed_on.erase(at);
+    passed_on.clear();
+    passed_on_for = attempt;
   }
   for (const Participant& participant : reduce.participants) {
     const std::string key = hub_key(stamp.outer_step, participant.island);
     const auto [bytes, chunk_bytes] = offered[participant.island];
     const bool makes_sense = bytes > 0 && bytes <= kMaxPassedOnBytes && chunk_bytes > 0 &&
                              chunk_bytes <= wire::kMaxChunkBytes;
-    if (!makes_sense || !passed_on.emplace(key, stamp.outer_step).second) continue;
+    if (!makes_sense || !passed_on.insert(key).second) continue;
     const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
     hub.publish({.key = key,
                  .bytes = bytes,

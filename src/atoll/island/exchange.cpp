@@ -183,7 +183,7 @@ wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
 void Exchange::Reduction::fail(std::optional<IslandId> island, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (island) result_.unreachable.push_back(*island);
-  if (result_.why.empty()) result_.why = why;
+  if (result_.why.empty()) result_.why = why.empty() ? "it gave no reason" : why;
 }
 
 void Exchange::Reduction::guard(IslandId island, const std::function<void()>& action) {

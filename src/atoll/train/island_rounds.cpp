@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +21,8 @@ namespace {
 
 constexpr const char* kStateFile = "outer.safetensors";
 constexpr const char* kTextFile = "island.json";
+// While the lead waits for other islands, the other ranks wait for the lead no longer than this.
+constexpr std::chrono::seconds kTellEvery{1};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -192,6 +193,7 @@ void IslandRounds::scatter_parameters() {
 
 void IslandRounds::tell(Order order) {
   if (ranks_.is_alone()) return;
+  told_at_ = Clock::now();
   std::array<std::int64_t, 4> words = {static_cast<std::int64_t>(order.command), order.batch,
                                        order.clock, order.is_over};
   ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
@@ -213,6 +215,8 @@ std::optional<IslandRounds::Next> IslandRounds::follow() {
         break;
       case Command::kWrite:
         scatter_parameters();
+        break;
+      case Command::kWait:
         break;
       case Command::kTrain:
         return Next{order.batch, order.clock};
@@ -303,14 +307,17 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
   bool has_step = false;
   for (;;) {
     while (const auto change = client_->next_change()) absorb(*change);
-    if (stop()) break;
+    if (stop()) {
+      depart();
+      break;
+    }
     const bool round_is_done = in_round_ && left_.empty();
     const bool is_due =
         is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
     if (is_due && committed_) {
       apply();
     } else if (is_due) {
-      client_->wait();
+      wait();
     } else if (round_is_done) {
       hand_in();
       in_round_ = false;
@@ -319,11 +326,23 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
       break;
     } else if (!take_round()) {
       if (is_over_) break;
-      client_->wait();
+      wait();
     }
   }
   exposed_seconds_ += seconds_since(start);
   return has_step;
+}
+
+void IslandRounds::wait() {
+  client_->wait();
+  if (Clock::now() - told_at_ > kTellEvery) tell({.command = Command::kWait});
+}
+
+// Before the last checkpoint, so that what was committed until then is in it.
+void IslandRounds::depart() {
+  client_->leave("it was stopped");
+  while (const auto change = client_->next_change()) absorb(*change);
+  if (committed_) apply();
 }
 
 bool IslandRounds::take_round() {
@@ -416,9 +435,10 @@ void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentSta
   read_parameters();
   std::vector<float> packed(outer_->elements(f));
   island::pack(fragment(f), params_, packed);
-  if (!was_ours) own_delta_.assign(packed.size(), 0.0F);
+  const std::span<const float> delta =
+      was_ours ? std::span<const float>(own_delta_) : std::span<const float>();
   std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
-  algorithm_->rebase(base->anchor(), now->anchor(), own_delta_, share_, own(f, packed));
+  algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
   island::unpack(fragment(f), packed, params_);
   write_parameters();
   base = now;
@@ -524,8 +544,8 @@ ExtraPart IslandRounds::saved() const {
     const auto& state = base_[at];
     part.sources.push_back(source_of(anchor_name(f), state->values, state));
     steps.push_back(state->outer_step);
-    for (auto& [name, values] :
-         {std::pair(kept_name(f), kept_[at]), std::pair(error_name(f), client_->codec_error(f))}) {
+    for (auto& [name, values] : {std::pair(kept_name(f), kept_without_hand_in(f)),
+                                 std::pair(error_name(f), client_->codec_error(f))}) {
       if (values.empty()) continue;
       const auto copy = std::make_shared<const std::vector<float>>(values);
       part.sources.push_back(source_of(name, *copy, copy));
@@ -544,6 +564,17 @@ ExtraPart IslandRounds::saved() const {
                              {"clock", clock_}};
   part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
   return part;
+}
+
+// What was handed in is not in a checkpoint, so what is there must be as if it was dropped.
+std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
+  std::vector<float> kept = kept_[static_cast<std::size_t>(f)];
+  const bool is_in_hand_in = is_exchanging_ && algorithm_->fragment_of(handed_in_) == f;
+  if (kept.empty() || !is_in_hand_in) return kept;
+  const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
+  std::vector<float> packed(outer_->elements(f));
+  algorithm_->rebase(anchor, anchor, own_delta_, share_, {packed, kept});
+  return kept;
 }
 
 std::int64_t IslandRounds::base_outer_step() const {

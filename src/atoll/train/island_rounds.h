@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -65,7 +66,7 @@ class IslandRounds {
   std::vector<Report> take_reports();
 
  private:
-  enum class Command : std::int64_t { kTrain, kRead, kWrite, kEnd };
+  enum class Command : std::int64_t { kTrain, kRead, kWrite, kWait, kEnd };
   struct Order;
 
   void tell(Order order);
@@ -79,6 +80,8 @@ class IslandRounds {
   island::OwnFragment own(int f, std::span<float> packed);
   void reset(int f);
   bool prepare_step(const std::function<bool()>& stop);
+  void wait();
+  void depart();
   bool take_round();
   void absorb(const island::OuterChange& change);
   void apply();
@@ -86,6 +89,7 @@ class IslandRounds {
   void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool was_ours);
   void hand_in();
   void report(const island::OuterChange& change);
+  std::vector<float> kept_without_hand_in(int f) const;
   std::int64_t base_outer_step() const;
   std::vector<island::BatchRange> load(const std::filesystem::path& checkpoint);
   static void copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
@@ -132,8 +136,9 @@ class IslandRounds {
 
   std::int64_t steps_taken_ = 0;  // ever
   std::int64_t steps_since_hand_in_ = 0;
-  double smoothed_seconds_ = 0;  // of a step
-  double exposed_seconds_ = 0;   // waited, since the last report
+  std::chrono::steady_clock::time_point told_at_;  // the other ranks, of anything
+  double smoothed_seconds_ = 0;                    // of a step
+  double exposed_seconds_ = 0;                     // waited, since the last report
   double trained_seconds_ = 0;
   std::int64_t reported_steps_ = 0;
   std::vector<Report> reports_;

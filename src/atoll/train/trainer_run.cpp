@@ -431,7 +431,9 @@ TrainOutcome Trainer::run() {
       }
       bar.clear();
       finish_save();
-      if (saved_step_ != position_.step) save();  // whatever becomes of the evaluation
+      // Whatever becomes of the evaluation. The last exchange of islands moves the model without a
+      // step.
+      if (saved_step_ != position_.step || rounds_) save();
       // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
       outcome.signal = stopping(interrupt);
       if (rounds_ && outcome.signal != 0) rounds_->leave("it was stopped");

@@ -1,0 +1,301 @@
+// Islands under faults, by the program: whatever is killed, stopped or comes late, the ledger is
+// whole at the end and all have one model.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "islands_fixture.h"
+
+namespace atl {
+namespace {
+
+using e2e::atoll;
+using e2e::Finished;
+using e2e::Program;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAreArray;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class IslandFaults : public e2e::Islands {
+ protected:
+  std::vector<std::string> coordinator(const std::string& listen,
+                                       std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"coordinator", "--dir", path("ledger"), "--listen", listen});
+    return more;
+  }
+  /// Of islands started one by one.
+  std::vector<std::string> one_of(int islands, int steps, const std::string& name,
+                                  const std::string& place,
+                                  std::vector<std::string> more = {}) const {
+    more.push_back(fmt::format("--outer.islands={}", islands));
+    more.push_back(fmt::format("--train.steps={}", steps));
+    return joining(name, name, place, more);
+  }
+  /// Each batch is once in what was committed, and all of it is there.
+  void expect_whole(const std::string& ledger) const {
+    const Finished shown = atoll({"runs", "show", path(ledger)});
+    ASSERT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_THAT(shown.out, AllOf(HasSubstr("; finished"), HasSubstr("audit       proved"),
+                                 HasSubstr(" 0 leased, 0 given back and free")));
+  }
+  std::size_t outer_steps(const std::string& run) const { return values(run, "outer_step").size(); }
+  /// Waits until `run` has done so many outer steps, or more of them, with all of `islands`.
+  bool all_took_part(const std::string& run, std::size_t after, int islands) const {
+    return soon([&] {
+      const std::vector<double> members = values(run, "outer_members");
+      return members.size() > after + 1 && members.back() == islands;
+    });
+  }
+  /// 1, 2, ... as many as there are: none was lost or seen twice.
+  void expect_every_outer_step(const std::string& run) const {
+    const std::vector<double> seen = values(run, "outer_step");
+    std::vector<double> all(seen.size());
+    std::iota(all.begin(), all.end(), 1);
+    EXPECT_THAT(seen, ElementsAreArray(all));
+  }
+  static void pause(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
+
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+TEST_F(IslandFaults, TheKilledCoordinatorGoesOnFromItsLedger) {
+  std::optional<Program> first(std::in_place, coordinator(kAnywhere));
+  const std::string place = address_of(*first);
+  Program lyon(one_of(2, 300, "lyon", place));
+  Program turin(one_of(2, 300, "turin", place));
+  ASSERT_TRUE(took("lyon", 100));
+  first->send(SIGKILL);
+  EXPECT_EQ(first->wait().exit_code, 128 + SIGKILL);
+  Program second(coordinator(place));
+  const Finished one = lyon.wait();
+  const Finished other = turin.wait();
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(one.err, HasSubstr("lost the coordinator, which may come back"));
+  EXPECT_THAT(one.err + other.err, Not(HasSubstr("refused this island")));
+  const Finished ended = second.wait();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_THAT(values("lyon", "outer_step"), SizeIs(Ge(30)));
+  expect_every_outer_step("lyon");
+  expect_every_outer_step("turin");
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, ALateOneGetsTheStateAndTakesPart) {
+  Program order(coordinator(kAnywhere));
+  const std::string place = address_of(order);
+  Program lyon(one_of(2, 500, "lyon", place));
+  Program turin(one_of(2, 500, "turin", place));
+  ASSERT_TRUE(soon([&] { return outer_steps("lyon") >= 2; }));
+  Program rome(one_of(2, 500, "rome", place));
+  for (Program* island : {&lyon, &turin, &rome}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  EXPECT_THAT(values("lyon", "outer_members"), Contains(3));
+  EXPECT_THAT(values("rome", "outer_contributed"), Contains(1));
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_EQ(model("lyon"), model("rome"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_every_outer_step("lyon");
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, OneThatLeavesGivesBackWhatItHas) {
+  Program order(coordinator(kAnywhere));
+  const std::string place = address_of(order);
+  Program lyon(one_of(3, 150, "lyon", place));
+  Program turin(one_of(3, 150, "turin", place));
+  Program rome(one_of(3, 150, "rome", place));
+  ASSERT_TRUE(took("rome", 45));
+  rome.send(SIGTERM);
+  const Finished left = rome.wait();
+  EXPECT_EQ(left.exit_code, 128 + SIGTERM) << left.err;
+  for (Program* island : {&lyon, &turin}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_every_outer_step("lyon");
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, OneThatIsStoppedForFiveSecondsComesBack) {
+  Program order(coordinator(kAnywhere));
+  const std::string place = address_of(order);
+  Program lyon(one_of(2, 1000, "lyon", place));
+  Program turin(one_of(2, 1000, "turin", place));
+  ASSERT_TRUE(took("lyon", 50));
+  turin.send(SIGSTOP);
+  pause(std::chrono::seconds(5));
+  turin.send(SIGCONT);
+  const Finished one = lyon.wait();
+  const Finished other = turin.wait();
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(values("lyon", "outer_members"), Contains(1));
+  EXPECT_EQ(values("lyon", "outer_members").back(), 2);
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_every_outer_step("lyon");
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, OnlyThoseWithAGoodCertificateTakePart) {
+  const auto certs = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "certs");
+    const Finished finished = atoll(words);
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  };
+  certs({"init", path("authority")});
+  certs({"init", path("another")});
+  certs({"issue", path("authority"), "coordinator", "--host", "127.0.0.1"});
+  for (const char* name : {"lyon", "turin", "rome", "bern"}) {
+    certs({"issue", path("authority"), name});
+  }
+  certs({"issue", path("another"), "oslo"});
+  const std::filesystem::path identities = root_.path / "authority/identities";
+  std::filesystem::rename(identities / "bern", path("bern-identity"));
+  certs({"revoke", path("authority"), "bern"});
+  std::filesystem::copy(root_.path / "authority/revoked.pem",
+                        identities / "coordinator" / "revoked.pem",
+                        std::filesystem::copy_options::overwrite_existing);
+
+  Program order(coordinator(kAnywhere, {"--identity", (identities / "coordinator").string()}));
+  const std::string place = address_of(order);
+  const auto as = [&](const std::string& name, const std::filesystem::path& identity) {
+    return one_of(2, 400, name, place, {"--island.identity=" + identity.string()});
+  };
+  Program lyon(as("lyon", identities / "lyon"));
+  const std::vector<std::pair<std::vector<std::string>, std::string>> strangers = {
+      {as("oslo", root_.path / "another/identities/oslo"), "self-signed certificate"},
+      {as("bern", path("bern-identity")), "of bern was revoked"},
+      {one_of(2, 400, "pisa", place), "speaks TLS, and this side has no identity"},
+      {as("genoa", identities / "turin"), "the certificate is of turin, not of genoa"},
+  };
+  for (const auto& [words, why] : strangers) {
+    const Finished refused = atoll(words);
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("error: "), HasSubstr(why)));
+  }
+  Program turin(as("turin", identities / "turin"));
+  ASSERT_TRUE(soon([&] { return outer_steps("lyon") >= 2; }));
+  Program rome(as("rome", identities / "rome"));
+  for (Program* island : {&lyon, &turin, &rome}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_THAT(finished.err, Not(HasSubstr("could not be fetched")));
+  }
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_EQ(model("lyon"), model("rome"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, IslandsKilledAtRandomEndWithOneModel) {
+  const int kills = num_kills();
+  Program run(islanded("run", 2, 400 * (kills + 1),
+                       {"--checkpoint.every=20", fmt::format("--island-restarts={}", kills)}));
+  std::vector<std::size_t> seen(3);
+  for (int i = 0; i < kills; ++i) {
+    for (const int number : {1, 2}) {
+      ASSERT_TRUE(all_took_part(within("run", number), seen[number], 2))
+          << "before kill " << i << '\n'
+          << run.errors();
+    }
+    pause(std::chrono::milliseconds(random_() % 400));
+    const pid_t victim = island(1 + static_cast<int>(random_() % 2));
+    ASSERT_NE(victim, 0) << "before kill " << i;
+    ::kill(victim, SIGKILL);
+    for (const int number : {1, 2}) seen[number] = outer_steps(within("run", number));
+  }
+  const Finished finished = run.wait();
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(model(within("run", 1)), model(within("run", 2)));
+  EXPECT_THAT(processes(), IsEmpty());
+  expect_whole("run/coordinator");
+}
+
+TEST_F(IslandFaults, ACoordinatorKilledAtRandomLosesNothing) {
+  const int kills = num_kills();
+  const int steps = 100 * (kills + 1);
+  std::optional<Program> order(std::in_place, coordinator(kAnywhere));
+  const std::string place = address_of(*order);
+  Program lyon(one_of(2, steps, "lyon", place));
+  Program turin(one_of(2, steps, "turin", place));
+  std::size_t seen = 0;
+  for (int i = 0; i < kills; ++i) {
+    ASSERT_TRUE(all_took_part("lyon", seen, 2)) << "before kill " << i << '\n' << lyon.errors();
+    pause(std::chrono::milliseconds(random_() % 200));
+    order->send(SIGKILL);
+    order->wait();
+    seen = outer_steps("lyon");
+    order.emplace(coordinator(place));
+  }
+  for (Program* island : {&lyon, &turin}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  const Finished ended = order->wait();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_THAT(values("lyon", "outer_step"), SizeIs(Ge(steps / 10)));
+  expect_every_outer_step("lyon");
+  expect_every_outer_step("turin");
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, IslandsOfTwoRanksTrainOneModel) {
+  Program order(coordinator(kAnywhere));
+  const std::string place = address_of(order);
+  const auto of_two = [&](const std::string& name) {
+    return ranked(name, {"-n", "2", "--backend=threads", "--island.coordinator=" + place,
+                         "--island.name=" + name, "--outer.islands=2", "--outer.inner_steps=10",
+                         "--log.tensorboard=false"});
+  };
+  Program lyon(of_two("lyon"));
+  Program turin(of_two("turin"));
+  for (Program* island : {&lyon, &turin}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  EXPECT_EQ(model("lyon"), model("turin"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, OneWithoutACoordinatorSaysSoAndTriesAgain) {
+  std::string place;
+  {
+    Program order(coordinator(kAnywhere));
+    place = address_of(order);
+  }
+  Program lyon(one_of(1, 20, "lyon", place));
+  const std::string kWords = "no coordinator at " + place + " yet: ";
+  ASSERT_TRUE(soon([&] { return lyon.errors().find(kWords) != std::string::npos; }));
+  lyon.send(SIGINT);
+  const Finished stopped = lyon.wait();
+  EXPECT_EQ(stopped.exit_code, 128 + SIGINT) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("it is tried again for 600 s"));
+  Program again(one_of(1, 20, "lyon", place));
+  ASSERT_TRUE(soon([&] { return again.errors().find(kWords) != std::string::npos; }));
+  Program order(coordinator(place));
+  const Finished finished = again.wait();
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.err.find(kWords), finished.err.rfind(kWords)) << finished.err;
+  EXPECT_EQ(order.wait().exit_code, 0);
+}
+
+}  // namespace
+}  // namespace atl
