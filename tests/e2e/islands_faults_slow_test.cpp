@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <numeric>
 #include <optional>
@@ -88,6 +89,34 @@ TEST_F(IslandFaults, TheKilledCoordinatorGoesOnFromItsLedger) {
   EXPECT_THAT(values("lyon", "outer_step"), SizeIs(Ge(30)));
   expect_every_outer_step("lyon");
   expect_every_outer_step("turin");
+  expect_whole("ledger");
+}
+
+TEST_F(IslandFaults, ACoordinatorWithoutRoomOnItsDiskStopsAndIslandsWaitForIt) {
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);  // inherited: a full file is an error then
+  std::optional<Program> first(std::in_place, coordinator(kAnywhere));
+  const std::string place = address_of(*first);
+  ::signal(SIGXFSZ, before);
+  Program lyon(one_of(2, 200, "lyon", place));
+  Program turin(one_of(2, 200, "turin", place));
+  ASSERT_TRUE(took("lyon", 50));
+  rlim_t largest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path("ledger"))) {
+    largest = std::max<rlim_t>(largest, entry.file_size());
+  }
+  const rlimit full = {largest, largest};
+  ASSERT_EQ(::prlimit(first->pid(), RLIMIT_FSIZE, &full, nullptr), 0);
+  const Finished stopped = first->wait();
+  EXPECT_EQ(stopped.exit_code, 1) << stopped.err;
+  EXPECT_THAT(stopped.err, AllOf(HasSubstr("error: "), HasSubstr(path("ledger"))));
+  Program second(coordinator(place));
+  for (Program* island : {&lyon, &turin}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  EXPECT_EQ(second.wait().exit_code, 0);
+  EXPECT_EQ(model("lyon"), model("turin"));
+  expect_every_outer_step("lyon");
   expect_whole("ledger");
 }
 

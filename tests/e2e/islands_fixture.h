@@ -70,11 +70,16 @@ class Islands : public Elastic {
     EXPECT_FALSE(steps.empty()) << run;
     if (steps.empty()) return {};
     std::map<std::string, std::string> hashes;
-    const ckpt::SafetensorsFile file(checkpoint(run, steps.back()) / "model.safetensors");
-    for (const ckpt::SafetensorsEntry& tensor : file.entries()) {
-      const std::span<const std::byte> bytes = file.bytes(tensor.name);
-      hashes[tensor.name] = to_hex(hash_bytes(bytes.data(), bytes.size()));
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint(run, steps.back()))) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("model") || !name.ends_with(".safetensors")) continue;
+      const ckpt::SafetensorsFile file(entry.path());
+      for (const ckpt::SafetensorsEntry& tensor : file.entries()) {
+        const std::span<const std::byte> bytes = file.bytes(tensor.name);
+        hashes[tensor.name] = to_hex(hash_bytes(bytes.data(), bytes.size()));
+      }
     }
+    EXPECT_FALSE(hashes.empty()) << run;
     return hashes;
   }
   /// The values of a metric in the order of their records.
