@@ -97,7 +97,7 @@ void Coordinator::on(const ConnectionReceived& event) {
     tell_sources();
     if (has_begun_ && island->phase() == Phase::kIdle) grant({island->id}, Phase::kEarly);
   }
-  std::visit([&](const auto& what) { receive(*island, stamp, what); }, body);
+  std::visit([&, &stamp = stamp](const auto& what) { receive(*island, stamp, what); }, body);
 }
 
 void Coordinator::receive(Island&, const Stamp&, const Join&) {}

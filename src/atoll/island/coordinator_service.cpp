@@ -1,5 +1,6 @@
 #include "atoll/island/coordinator_service.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -120,7 +121,14 @@ struct CoordinatorService::State : wire::SessionHandler {
     options.identity = run.identity;
     options.plan = run.plan;
     const std::vector<LogRecord> log = ledger->read();
+    for (const LogRecord& record : log) count(record.body);
     coordinator.emplace(options, ledger->fence(), log);
+  }
+
+  void count(const LogBody& body) {
+    if (const auto* commit = std::get_if<LogCommit>(&body)) {
+      most_outer_steps = std::max(most_outer_steps, commit->outer_step + 1);
+    }
   }
 
   void loop() {
@@ -202,6 +210,15 @@ struct CoordinatorService::State : wire::SessionHandler {
         return;
       }
       if (!coordinator && !found(*join, arrival.session)) return;
+      if (join->outer_step > most_outer_steps) {  // commits are in the ledger before islands know
+        refuse(
+            arrival.session,
+            fmt::format("the checkpoint of {} is of outer step {}, and the ledger in {} never had "
+                        "more than {}: give the coordinator the directory that it had before, or "
+                        "the island another run.dir",
+                        join->name, join->outer_step, dir.string(), most_outer_steps));
+        return;
+      }
     }
     if (const auto* ready = std::get_if<Ready>(&message.body)) {
       offered[message.stamp.sender] = {ready->encoded_bytes, ready->chunk_bytes};
@@ -242,7 +259,7 @@ struct CoordinatorService::State : wire::SessionHandler {
 
   void act(const CoordinatorEvent& event) {
     for (const CoordinatorAction& action : coordinator->handle(event)) {
-      std::visit([this](const auto& what) { perform(what); }, action);
+      std::visit([this](const auto& what) { this->perform(what); }, action);
     }
   }
 
@@ -253,12 +270,15 @@ struct CoordinatorService::State : wire::SessionHandler {
     }
     for (const ConnectionId to : send.to) server->send(to, frame);
   }
-  void perform(const AppendToLog& append) { ledger->append(append.body); }
+  void perform(const AppendToLog& append) {
+    ledger->append(append.body);
+    count(append.body);
+  }
   void perform(const CloseConnection& gone) {
     server->close(gone.connection, gone.why);
     names.erase(gone.connection);
   }
-  static void perform(const Notice& notice) {
+  void perform(const Notice& notice) {
     if (notice.is_warning) {
       log::warning("{}", notice.text);
     } else {
@@ -287,6 +307,7 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::optional<Coordinator> coordinator;
   std::map<wire::SessionId, std::string> names;  // open sessions, by the certificates' names
   std::optional<Clock::time_point> finished_at;
+  std::int64_t most_outer_steps = 0;  // that were ever committed, though some may be void now
   // What islands have said of their newest pseudo-gradients: bytes, and bytes of a chunk.
   std::map<IslandId, std::pair<std::uint64_t, std::uint64_t>> offered;
   std::set<std::string> passed_on;  // keys in the hub, of this outer step and attempt:

@@ -226,8 +226,9 @@ island::RunIdentity Trainer::identity() const {
   for (const auto& [key, value] : settings_.key_values()) {
     static constexpr const char* kOwn[] = {"run.dir", "device.", "data.",       "dp.",   "comm.",
                                            "launch.", "island.", "checkpoint.", "eval.", "log."};
-    const bool is_own = std::any_of(std::begin(kOwn), std::end(kOwn),
-                                    [&key](const char* prefix) { return key.starts_with(prefix); });
+    const bool is_own =
+        std::any_of(std::begin(kOwn), std::end(kOwn),
+                    [&name = key](const char* prefix) { return name.starts_with(prefix); });
     if (!is_own) common += fmt::format("{} = {}\n", key, value);
   }
   const auto hash = [](const std::string& text) {
@@ -273,8 +274,8 @@ void Trainer::check_settings_of(const Position& position) const {
   }
   const auto now = settings_.key_values();
   for (const auto& [key, before] : position.settings) {
-    const auto at =
-        std::find_if(now.begin(), now.end(), [&](const auto& entry) { return entry.first == key; });
+    const auto at = std::find_if(now.begin(), now.end(),
+                                 [&name = key](const auto& entry) { return entry.first == name; });
     if (at == now.end() || at->second == before) continue;
     const bool fixed =
         std::find(std::begin(kFixedKeys), std::end(kFixedKeys), key) != std::end(kFixedKeys);
