@@ -13,6 +13,7 @@
 #include "atoll/base/error.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
+#include "atoll/compress/codec.h"
 #include "atoll/data/corpus.h"
 #include "atoll/nn/model.h"
 #include "atoll/train/progress.h"
@@ -48,13 +49,9 @@ struct Options {
   std::string restart = "30s";
   std::string step = "1s";
   double jitter = 0.05;
-  int inner_steps = 100;
-  int fragments = 1;
-  double bytes_per_parameter = 4;
   double parameters = 0;
   int outer_steps = 0;
   std::uint64_t seed = 1;
-  bool overlap = false;
   bool trace = false;
 };
 
@@ -71,24 +68,25 @@ island::SimulationOptions simulation(const Options& options, const train::TrainC
   simulated.num_islands = options.islands;
   simulated.link = parse_link(options.link);
   simulated.parameters = options.parameters > 0 ? options.parameters : count_parameters(config);
-  simulated.bytes_per_parameter = options.bytes_per_parameter;
+  const train::OuterSettings& outer = config.outer;
+  constexpr std::int64_t kMany = 1 << 18;
+  simulated.bytes_per_parameter =
+      static_cast<double>(compress::make_codec(outer.codec)->max_bytes(kMany)) / kMany;
   simulated.step_seconds = parse_duration(options.step, "--step");
   simulated.jitter = options.jitter;
-  simulated.overlaps = options.overlap;
+  simulated.overlaps = outer.overlap > 0 || outer.algorithm == "eager";
   simulated.restart_after = parse_duration(options.restart, "--restart");
   if (!options.mtbf.empty()) simulated.mtbf = parse_duration(options.mtbf, "--mtbf");
-  if (options.fragments > options.inner_steps) {
-    throw user_error("--fragments {} is more than --inner-steps {}: each needs a step of its own",
-                     options.fragments, options.inner_steps);
-  }
-  const std::int64_t interval = options.inner_steps / options.fragments;
+  const std::int64_t interval = outer.inner_steps / outer.fragments;
   const std::int64_t outer_steps = options.outer_steps > 0
                                        ? options.outer_steps
                                        : std::max<std::int64_t>(1, config.train.steps / interval);
-  simulated.plan = {.num_fragments = options.fragments,
+  simulated.plan = {.num_fragments = static_cast<int>(outer.fragments),
                     .inner_steps = interval,
                     .total_batches = interval * outer_steps * options.islands,
-                    .min_islands = std::max(1, options.islands / 2)};
+                    .min_islands = std::max(1, options.islands / 2),
+                    .quorum = static_cast<int>(outer.quorum),
+                    .grace_seconds = outer.grace_s};
   simulated.heartbeat_every = 0.5;
   simulated.checkpoint_every = 1;
   // Long enough for everything to be repeated many times over.
@@ -135,26 +133,19 @@ int run(const Options& options, const Invocation& invocation) {
 
 Action add(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("recipe", options->recipe, "TOML file; its model says how much is exchanged");
+  app.add_option("recipe", options->recipe,
+                 "TOML file; its model and outer.* say what is exchanged when");
   app.add_option("--islands", options->islands, "islands")->check(CLI::Range(1, 100'000));
   app.add_option("--link", options->link, "of each island: bits a second, latency one way");
   app.add_option("--mtbf", options->mtbf, "mean time between crashes of an island; none: never");
   app.add_option("--restart", options->restart, "until a crashed island is there again");
   app.add_option("--step", options->step, "time of an inner step");
   app.add_option("--jitter", options->jitter, "of that, relative")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--inner-steps", options->inner_steps, "between exchanges of a fragment")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--fragments", options->fragments, "of the model, exchanged in turn")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--bytes-per-parameter", options->bytes_per_parameter,
-                 "of a pseudo-gradient: 4 for f32, 0.5 for 4 bits")
-      ->check(CLI::Range(0.0, 8.0));
   app.add_option("--parameters", options->parameters, "of the model, instead of the recipe's")
       ->check(CLI::Range(0.0, 1e13));
   app.add_option("--outer-steps", options->outer_steps, "instead of what train.steps gives")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--seed", options->seed, "the same seed gives the same run");
-  app.add_flag("--overlap", options->overlap, "train on while an outer step is exchanged");
   app.add_flag("--trace", options->trace, "print every message, record and fault");
   return [options](const Invocation& invocation) { return run(*options, invocation); };
 }
