@@ -80,6 +80,24 @@ TEST_F(Islands, OneWithOtherSettingsIsRefused) {
                                     "this run: the settings' hash is "));
 }
 
+TEST_F(Islands, OneThatKnowsMoreThanTheLedgerIsRefused) {
+  ASSERT_EQ(atoll(islanded("run", 1, 20)).exit_code, 0);
+  std::filesystem::remove_all(path("run/coordinator"));
+  const Finished finished = atoll(islanded("run", 1, 40));
+  EXPECT_EQ(finished.exit_code, 2) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("the checkpoint of island-1 is of outer step 2, and the "
+                                      "ledger in "));
+}
+
+TEST_F(Islands, AFinishedRunIsFinishedAtOnce) {
+  ASSERT_EQ(atoll(islanded("run", 2, 20)).exit_code, 0);
+  const auto before = model(within("run", 2));
+  const Finished finished = atoll(islanded("run", 2, 20));
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(model(within("run", 1)), before);
+  EXPECT_EQ(model(within("run", 2)), before);
+}
+
 TEST_F(Islands, OuterSettingsWithoutIslandsAreRefused) {
   const Finished finished = atoll(ranked("run", {"--outer.codec=int8"}));
   EXPECT_EQ(finished.exit_code, 2);

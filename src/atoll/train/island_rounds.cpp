@@ -311,6 +311,10 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
       depart();
       break;
     }
+    if (client_->is_finished()) {  // whatever it was about to do
+      finish();
+      break;
+    }
     const bool round_is_done = in_round_ && left_.empty();
     const bool is_due =
         is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
@@ -325,7 +329,6 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
       has_step = true;
       break;
     } else if (!take_round()) {
-      if (is_over_) break;
       wait();
     }
   }
@@ -346,25 +349,37 @@ void IslandRounds::depart() {
 }
 
 bool IslandRounds::take_round() {
-  if (const auto lease = client_->next_lease()) {
-    left_.assign(lease->ranges.begin(), lease->ranges.end());
-    // Without batches: what there is, is to be handed in again.
-    in_round_ = !left_.empty() || !trained_.empty();
-    if (left_.empty()) return true;
-    // The run's batches so far say how far the schedule is, whoever has trained them.
-    const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
-    const std::int64_t interval = algorithm_->interval();
-    clock_ = std::max(clock_, left_.front().begin / islands / interval * interval);
-    return true;
-  }
-  if (!client_->is_finished()) return false;
-  while (const auto change = client_->next_change()) absorb(*change);
-  if (committed_) apply();
-  // All islands end with the same model, whatever they had of their own.
+  const auto lease = client_->next_lease();
+  if (!lease) return false;
+  left_.assign(lease->ranges.begin(), lease->ranges.end());
+  // Without batches: what there is, is to be handed in again.
+  in_round_ = !left_.empty() || !trained_.empty();
+  if (left_.empty()) return true;
+  // The run's batches so far say how far the schedule is, whoever has trained them.
+  const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
+  const std::int64_t interval = algorithm_->interval();
+  clock_ = std::max(clock_, left_.front().begin / islands / interval * interval);
+  return true;
+}
+
+// All islands end with the same model, whatever they had of their own.
+void IslandRounds::finish() {
+  read_parameters();
   for (int f = 0; f < outer_->num_fragments(); ++f) reset(f);
   write_parameters();
+  forget_work();
   is_over_ = true;
-  return false;
+}
+
+void IslandRounds::forget_work() {
+  is_exchanging_ = false;
+  handed_in_ranges_ = 0;
+  committed_.reset();
+  left_.clear();
+  trained_.clear();
+  tokens_ = 0;
+  loss_sum_ = 0;
+  in_round_ = false;
 }
 
 void IslandRounds::absorb(const OuterChange& change) {
@@ -402,11 +417,7 @@ void IslandRounds::adopt(bool drops_work) {
   committed_.reset();
   if (!drops_work) return;
   write_parameters();
-  left_.clear();
-  trained_.clear();
-  tokens_ = 0;
-  loss_sum_ = 0;
-  in_round_ = false;
+  forget_work();
 }
 
 // It was committed, with what this island handed in.

@@ -83,6 +83,8 @@ class IslandRounds {
   void wait();
   void depart();
   bool take_round();
+  void finish();
+  void forget_work();
   void absorb(const island::OuterChange& change);
   void apply();
   void adopt(bool drops_work);
