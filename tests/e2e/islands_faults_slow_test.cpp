@@ -41,6 +41,14 @@ class IslandFaults : public e2e::Islands {
     more.push_back(fmt::format("--train.steps={}", steps));
     return joining(name, name, place, more);
   }
+  /// The same with steps of some milliseconds on any machine, so that a run does not end before
+  /// what is to happen in it has happened.
+  std::vector<std::string> slow_one_of(int islands, int steps, const std::string& name,
+                                       const std::string& place,
+                                       std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--model.hidden_size=64", "--train.context=128"});
+    return one_of(islands, steps, name, place, more);
+  }
   /// Each batch is once in what was committed, and all of it is there.
   void expect_whole(const std::string& ledger) const {
     const Finished shown = atoll({"runs", "show", path(ledger)});
@@ -123,10 +131,10 @@ TEST_F(IslandFaults, ACoordinatorWithoutRoomOnItsDiskStopsAndIslandsWaitForIt) {
 TEST_F(IslandFaults, ALateOneGetsTheStateAndTakesPart) {
   Program order(coordinator(kAnywhere));
   const std::string place = address_of(order);
-  Program lyon(one_of(2, 500, "lyon", place));
-  Program turin(one_of(2, 500, "turin", place));
+  Program lyon(slow_one_of(2, 500, "lyon", place));
+  Program turin(slow_one_of(2, 500, "turin", place));
   ASSERT_TRUE(soon([&] { return outer_steps("lyon") >= 2; }));
-  Program rome(one_of(2, 500, "rome", place));
+  Program rome(slow_one_of(2, 500, "rome", place));
   for (Program* island : {&lyon, &turin, &rome}) {
     const Finished finished = island->wait();
     ASSERT_EQ(finished.exit_code, 0) << finished.err;
@@ -163,8 +171,8 @@ TEST_F(IslandFaults, OneThatLeavesGivesBackWhatItHas) {
 TEST_F(IslandFaults, OneThatIsStoppedForFiveSecondsComesBack) {
   Program order(coordinator(kAnywhere));
   const std::string place = address_of(order);
-  Program lyon(one_of(2, 1000, "lyon", place));
-  Program turin(one_of(2, 1000, "turin", place));
+  Program lyon(slow_one_of(2, 1000, "lyon", place));
+  Program turin(slow_one_of(2, 1000, "turin", place));
   ASSERT_TRUE(took("lyon", 50));
   turin.send(SIGSTOP);
   pause(std::chrono::seconds(5));
@@ -204,7 +212,7 @@ TEST_F(IslandFaults, OnlyThoseWithAGoodCertificateTakePart) {
   Program order(coordinator(kAnywhere, {"--identity", (identities / "coordinator").string()}));
   const std::string place = address_of(order);
   const auto as = [&](const std::string& name, const std::filesystem::path& identity) {
-    return one_of(2, 400, name, place, {"--island.identity=" + identity.string()});
+    return slow_one_of(2, 500, name, place, {"--island.identity=" + identity.string()});
   };
   Program lyon(as("lyon", identities / "lyon"));
   const std::vector<std::pair<std::vector<std::string>, std::string>> strangers = {
@@ -234,8 +242,9 @@ TEST_F(IslandFaults, OnlyThoseWithAGoodCertificateTakePart) {
 
 TEST_F(IslandFaults, IslandsKilledAtRandomEndWithOneModel) {
   const int kills = num_kills();
-  Program run(islanded("run", 2, 400 * (kills + 1),
-                       {"--checkpoint.every=20", fmt::format("--island-restarts={}", kills)}));
+  Program run(islanded("run", 2, 300 * (kills + 1),
+                       {"--model.hidden_size=64", "--train.context=128", "--checkpoint.every=20",
+                        fmt::format("--island-restarts={}", kills)}));
   std::vector<std::size_t> seen(3);
   for (int i = 0; i < kills; ++i) {
     for (const int number : {1, 2}) {
