@@ -300,9 +300,12 @@ TEST_F(IslandFaults, IslandsOfTwoRanksTrainOneModel) {
   const auto of_two = [&](const std::string& name) {
     return ranked(name, {"-n", "2", "--backend=threads", "--island.coordinator=" + place,
                          "--island.name=" + name, "--outer.islands=2", "--outer.inner_steps=10",
-                         "--log.tensorboard=false"});
+                         "--log.tensorboard=false", "--comm.timeout_s=3"});
   };
   Program lyon(of_two("lyon"));
+  // Ranks that do not lead wait for the lead, which waits for another island: longer than ranks may
+  // be silent.
+  pause(std::chrono::seconds(5));
   Program turin(of_two("turin"));
   for (Program* island : {&lyon, &turin}) {
     const Finished finished = island->wait();
