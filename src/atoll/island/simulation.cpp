@@ -9,6 +9,9 @@ namespace atl::island {
 
 namespace {
 
+// Wrong states in a row for which an island is turned out.
+constexpr int kMaxStrikes = 3;
+
 // Draws in order.
 class Dice {
  public:
@@ -59,6 +62,7 @@ SimulationOptions random_simulation(std::uint64_t seed) {
                                  static_cast<double>(options.plan.inner_steps);
   const int num_faults = dice.between(0, 6);
   bool has_leave = false;
+  int num_wrong = 0;
   for (int i = 0; i < num_faults; ++i) {
     SimulatedFault fault;
     fault.kind = static_cast<Kind>(dice.between(0, static_cast<int>(Kind::kSlow)));
@@ -69,6 +73,9 @@ SimulationOptions random_simulation(std::uint64_t seed) {
     // These end the run for an island or for all, which is right and has tests of its own; who
     // leaves must leave somebody behind.
     if (fault.kind == Kind::kAlwaysFlips) fault.kind = Kind::kKillCoordinatorMidway;
+    const bool is_wrong = fault.kind == Kind::kFlipResult || fault.kind == Kind::kNotFinite ||
+                          fault.kind == Kind::kHugeNorm;
+    if (is_wrong && ++num_wrong >= kMaxStrikes) fault.kind = Kind::kSlow;
     if (fault.kind == Kind::kFlipResult && options.num_islands < 3) fault.kind = Kind::kStop;
     if (fault.kind == Kind::kLeave && (has_leave || fault.island == 0)) fault.kind = Kind::kCrash;
     if (fault.kind == Kind::kLeave) {
