@@ -127,6 +127,7 @@ struct Client::State {
   std::deque<std::pair<Job, std::stop_source>> jobs;
   std::deque<OuterChange> changes;
   std::deque<Lease> leases;
+  bool was_dropped = false;       // what was handed in last, as the newest of `leases` says
   std::uint64_t num_adopted = 0;  // changes that dropped work, and that the trainer has seen
   int num_active = 1;
   IslandId own_id = kNobody;
@@ -442,6 +443,7 @@ void Client::State::perform(const StartRound& round) {
   {
     const std::lock_guard lock(mutex);
     leases.push_back(round.lease);
+    was_dropped |= round.follows_drop;
     ++num_news;
   }
   changed.notify_all();
@@ -539,6 +541,7 @@ void Client::hand_in(Contribution contribution) {
   {
     const std::lock_guard lock(state_->mutex);
     adopted = state_->num_adopted;
+    state_->was_dropped = false;  // of the one before
   }
   State* const state = state_.get();
   state->give([state, adopted, contribution = std::move(contribution)](
@@ -567,6 +570,13 @@ bool Client::is_finished() {
 std::vector<float> Client::codec_error(int fragment) {
   const std::lock_guard lock(state_->mutex);
   return state_->error[static_cast<std::size_t>(fragment)];
+}
+
+bool Client::was_dropped() {
+  const std::lock_guard lock(state_->mutex);
+  // A commit that answers it is heard first.
+  if (!state_->changes.empty()) return false;
+  return std::exchange(state_->was_dropped, false);
 }
 
 int Client::num_active() {

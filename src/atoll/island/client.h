@@ -77,6 +77,9 @@ class Client {
   std::optional<OuterChange> next_change();
   /// What to train on next; nothing yet, or not any more.
   std::optional<Lease> next_lease();
+  /// Whether what was handed in last will not be committed: it is to be handed in again, with what
+  /// follows. True once.
+  bool was_dropped();
   /// Freezes and offers what was trained.
   void hand_in(Contribution contribution);
   /// Speed of late, for the coordinator.

@@ -320,6 +320,11 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
         is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
     if (is_due && committed_) {
       apply();
+    } else if (is_due && client_->was_dropped()) {
+      const int f = algorithm_->fragment_of(handed_in_);
+      rebase(f, base_[static_cast<std::size_t>(f)], /*was_ours=*/true);
+      is_exchanging_ = false;
+      handed_in_ranges_ = 0;
     } else if (is_due) {
       wait();
     } else if (round_is_done) {
