@@ -82,6 +82,20 @@ class Islands : public Elastic {
     EXPECT_FALSE(hashes.empty()) << run;
     return hashes;
   }
+  /// That the outer steps of a run of two islands are in its log, each once and in order, with both
+  /// in all of the first `full`. When one of them was slower and so was leased less, short ones
+  /// follow.
+  void expect_outer_steps(const std::string& run, std::size_t full) const {
+    const std::vector<double> steps = values(run, "outer_step");
+    const std::vector<double> members = values(run, "outer_members");
+    ASSERT_GE(steps.size(), full);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i], static_cast<double>(i + 1));
+      if (i < full) {
+        EXPECT_EQ(members[i], 2) << "outer step " << i + 1;
+      }
+    }
+  }
   /// The values of a metric in the order of their records.
   std::vector<double> values(const std::string& run, const std::string& metric) const {
     std::vector<double> found;

@@ -1,8 +1,13 @@
+#include <malloc.h>
+
 #include <csignal>
 
 #include "atoll/cli/program.h"
 
 int main(int argc, char** argv) {
+  // What is large and freed goes back to the system, as what is planned does: glibc would otherwise
+  // raise this by itself and keep pieces of files that were read.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
   // `atoll train | head` must not kill the run before it has saved: writing then fails, and is
   // told.
   std::signal(SIGPIPE, SIG_IGN);

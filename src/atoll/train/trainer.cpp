@@ -1,7 +1,5 @@
 #include "atoll/train/trainer.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -120,8 +118,6 @@ void Trainer::prepare_device() {
 
 // What follows once parameters and optimizer state are there.
 void Trainer::begin() {
-  // Pieces of files that were read and freed would stay with the process, beside what was planned.
-  ::malloc_trim(0);
   if (state_->replica() != nullptr) {
     state_->replica()->synchronise(ranks_->shard(), state_->optimizer());
   }
