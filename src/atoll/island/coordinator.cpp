@@ -32,14 +32,17 @@ std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event
   return std::exchange(actions_, {});
 }
 
-// Those that hold leases were there when the last coordinator ended, and will be back.
+// Those that hold leases were there when the last coordinator ended, and will be back; those that
+// finished the run may not have heard of it.
 void Coordinator::start() {
   is_started_ = true;
   has_begun_ = state_.was_begun();
   step_began_ = now_;
   if (is_finished() && !state_.was_finished()) append(LogFinished{});
   for (Island& island : members_.all()) {
-    if (state_.book().held_by(island.id).empty()) continue;
+    const bool was_there = !state_.book().held_by(island.id).empty() ||
+                           (is_finished() && state_.contributed(island.id));
+    if (!was_there) continue;
     members_.set_state(island, MemberState::kSuspect);
     members_.set_suspect(island, true, true);
     island.suspect_since = now_;
@@ -77,6 +80,7 @@ void Coordinator::on(const ClockTicked&) {
     }
   }
   find_newest_state();
+  if (is_finished()) part();
 }
 
 void Coordinator::on(const ConnectionReceived& event) {
@@ -110,6 +114,7 @@ void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
   leave_attempt(island, fmt::format("{} leaves", island.name));
   notice(fmt::format("{} leaves: {}", island.name, leave.why), false);
   send(island, Finish{.why = "it asked to leave", .is_done = true});
+  island.was_told_of_end = true;
   turn_out(island, "it left");
 }
 

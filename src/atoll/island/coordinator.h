@@ -99,6 +99,8 @@ class Coordinator {
   const Membership& members() const { return members_; }
   /// Whether all batches are committed.
   bool is_finished() const { return state_.book().is_done(); }
+  /// Whether the run is finished and nobody is left who may still come to hear of it.
+  bool is_over() const;
   /// Why the run cannot go on until a person has looked, or "".
   const std::string& halted() const { return halted_; }
 
@@ -164,6 +166,7 @@ class Coordinator {
   void exclude(Island& island);
   void leave_attempt(Island& island, const std::string& why);
   void finish();
+  void part();
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
 
@@ -192,6 +195,7 @@ class Coordinator {
   std::optional<Seconds> grace_from_;
   std::optional<Seconds> stuck_from_;  // everybody is excluded
   std::optional<Seconds> lost_from_;   // nobody has the newest state
+  std::optional<Seconds> parting_;     // since when the run is finished
   int num_disagreements_ = 0;          // on the result of the outer step under way
   bool mesh_is_broken_ = false;        // some island cannot reach another, until the view changes
   double fastest_ = 0;                 // batches per second

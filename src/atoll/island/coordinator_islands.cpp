@@ -104,6 +104,7 @@ void Coordinator::join(ConnectionId connection, const Join& join) {
   }
   Island& island = members_.add(id, join.name, join.address);
   members_.connect(island, connection);
+  island.was_told_of_end = false;
   island.pulse.emplace(options_.suspicion, now_);
   welcome(island, join);
 }
@@ -147,11 +148,8 @@ void Coordinator::activate(Island& island) {
   members_.set_suspect(island, false, false);
   view_changed_ = true;
   lost_from_.reset();
-  if (is_finished()) {
-    send(island, Finish{.why = "all batches are committed", .is_done = true});
-    return;
-  }
   tell_sources();
+  if (is_finished()) return part();
   const bool trains = !state_.book().held_by(island.id).empty();
   members_.set_phase(island, trains ? Phase::kTraining : Phase::kIdle);
   if (!has_begun_) return;
@@ -222,6 +220,10 @@ void Coordinator::suspect(Island& island, const std::string& why) {
 }
 
 void Coordinator::lose_connection(Island& island, const std::string& why) {
+  if (island.was_told_of_end) {
+    members_.connect(island, kNoConnection);
+    return turn_out(island, why);
+  }
   const bool was_in = island.state() == MemberState::kActive;
   if (was_in) suspect(island, why);
   if (was_in && !is_finished()) notice(fmt::format("{} is suspected: {}", island.name, why));
@@ -255,7 +257,9 @@ void Coordinator::watch(Island& island) {
   const bool is_silent = island.pulse && island.pulse->is_silent(now_);
   if (state == MemberState::kActive) {
     if (is_silent) {
-      suspect(island, fmt::format("silent for {:.1f} s", now_ - island.pulse->last_heard()));
+      const std::string why = fmt::format("silent for {:.1f} s", now_ - island.pulse->last_heard());
+      suspect(island, why);
+      if (!is_finished()) notice(fmt::format("{} is suspected: {}", island.name, why));
     }
     return;
   }
@@ -283,14 +287,15 @@ void Coordinator::find_newest_state() {
     return;
   }
   if (!lost_from_) lost_from_ = now_;
-  if (now_ - *lost_from_ < options_.void_after) return;
+  if (now_ - *lost_from_ < (is_finished() ? kInTime : options_.void_after)) return;
   lost_from_.reset();
   if (is_finished()) {
     for (Island& island : members_.all()) {
-      if (island.state() != MemberState::kSyncing) continue;
+      if (island.state() != MemberState::kSyncing || island.was_told_of_end) continue;
       send(island, Finish{.why = "all batches are committed, and nobody is left to fetch the final "
                                  "state from",
                           .is_done = true});
+      island.was_told_of_end = true;
     }
     return;
   }
@@ -322,8 +327,14 @@ void Coordinator::find_newest_state() {
   ++view_;
   if (!best->claimed.empty()) state_.learn(best->claimed);
   const Source source = {.island = best->id, .address = best->address};
+  const bool is_known = !state_.hashes(state_.outer_step()).empty();
   for (Island& island : members_.all()) {
     if (island.state() != MemberState::kSyncing) continue;
+    // What nobody knows the hash of cannot be fetched before the one that has it has said it.
+    if (!is_known && island.id != best->id) {
+      island.has_source = false;
+      continue;
+    }
     island.has_source = true;
     send_names(island, {source});
     send(island, Resync{.outer_step = state_.outer_step(),

@@ -235,7 +235,32 @@ void Coordinator::leave_attempt(Island& island, const std::string& why) {
 
 void Coordinator::finish() {
   append(LogFinished{});
-  broadcast(Finish{.why = "all batches are committed", .is_done = true});
+  part();
+}
+
+// Those that have the final state stay until those that are fetching it have got it.
+void Coordinator::part() {
+  if (!parting_) parting_ = now_;
+  const bool is_source = members_.count(MemberState::kSyncing) > 0 &&
+                         members_.count(MemberState::kActive) > 0 &&
+                         now_ - *parting_ < options_.reduce_timeout;
+  if (is_source) return;
+  for (Island& island : members_.all()) {
+    const bool hears = island.state() == MemberState::kActive ||
+                       (island.state() == MemberState::kSuspect && !island.was_told_of_end);
+    if (!hears || island.was_told_of_end || island.connection == kNoConnection) continue;
+    send(island, Finish{.why = "all batches are committed", .is_done = true});
+    island.was_told_of_end = true;
+  }
+}
+
+bool Coordinator::is_over() const {
+  if (!is_finished()) return false;
+  const auto may_come = [this](const Island& island) {
+    if (island.was_told_of_end || island.is_evicted) return false;
+    return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.out_after;
+  };
+  return std::none_of(members_.all().begin(), members_.all().end(), may_come);
 }
 
 void Coordinator::halt(const std::string& why) {

@@ -32,8 +32,9 @@ constexpr const char* kRunFile = "run.json";
 constexpr std::chrono::milliseconds kTick{250};
 // Of one pseudo-gradient that passes through the coordinator's memory.
 constexpr std::uint64_t kMaxPassedOnBytes = std::uint64_t{1} << 36;
-// Islands that have heard of the end close their connections; who does not is not waited for.
-constexpr std::chrono::seconds kFarewell{5};
+// Islands that have heard of the end close their connections; one that is stopped does so when it
+// goes on, or is not waited for.
+constexpr std::chrono::seconds kFarewell{30};
 
 struct RunFile {
   RunIdentity identity;
@@ -166,7 +167,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     if (!coordinator->halted().empty()) {
       throw make_error(ErrorKind::kPeer, "{}", coordinator->halted());
     }
-    if (!coordinator->is_finished()) return;
+    if (!coordinator->is_over()) return;
     if (!finished_at) finished_at = Clock::now();
     if (names.empty() || Clock::now() - *finished_at > kFarewell) {
       const std::lock_guard lock(mutex);

@@ -200,7 +200,9 @@ bool Member::swap_to(const Target& target) {
 
 void Member::reach(Target target) {
   fetch_again_.reset();
-  if (outer_step_ == target.outer_step && hashes_ == target.hashes) {
+  // No hashes: it is the run's, as the newest state that is left.
+  const bool is_there = hashes_ == target.hashes || (target.hashes.empty() && outer_step_ >= 0);
+  if (outer_step_ == target.outer_step && is_there) {
     target_.reset();
     is_fetching_ = false;
     if (must_drop_) adopt();
@@ -209,7 +211,7 @@ void Member::reach(Target target) {
   }
   target_ = std::move(target);
   is_fetching_ = false;
-  if (target_->sources.empty()) return;  // Resync will name some
+  if (target_->sources.empty() || target_->hashes.empty()) return;  // Resync will name some
   is_fetching_ = true;
   stop_reduce();
   shadow_.reset();

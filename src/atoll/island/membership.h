@@ -18,6 +18,9 @@ namespace atl::island {
 using ConnectionId = std::uint64_t;
 inline constexpr ConnectionId kNoConnection = 0;
 
+/// Longer than any run.
+inline constexpr Seconds kForever = 1e12;
+
 /// How far an island has come.
 enum class MemberState {
   kJoining,  ///< has a name, and nothing to do yet
@@ -47,12 +50,13 @@ struct Island {
   std::string name;
   std::string address;
   ConnectionId connection = kNoConnection;
-  std::uint64_t last_sequence = 0;  ///< of that connection
-  std::optional<Suspicion> pulse;   ///< of that connection
-  Seconds suspect_since = 0;
-  bool counts = false;      ///< while suspect: for the quorum
+  std::uint64_t last_sequence = 0;    ///< of that connection
+  std::optional<Suspicion> pulse;     ///< of that connection
+  Seconds suspect_since = -kForever;  ///< the last time
+  bool counts = false;                ///< while suspect: for the quorum
   bool is_awaited = false;  ///< while suspect: it was there before the coordinator restarted
   bool is_evicted = false;
+  bool was_told_of_end = false;    ///< by Finish, on that connection
   std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
   bool has_source = false;         ///< while syncing: was told where to fetch from
   std::int64_t claimed_step = -1;  ///< while syncing: the state that it has; -1: none
