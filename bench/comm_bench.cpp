@@ -4,7 +4,12 @@
 //
 //   comm_bench --ranks 2 4
 //
+// Rank r keeps to core r % cores (--no-pin: to none): where the scheduler now and then puts two
+// ranks on one core, a median is of two different machines.
+//
 // What another backend does is measured by programs of its own, with the same compare().
+
+#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <barrier>
@@ -36,6 +41,21 @@ class MeetingCopy {
   std::vector<const float*> data_;
 };
 
+/// Keeps the calling thread to one of the cores that this process may use.
+void pin(int rank) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int left = rank % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || left-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
 }  // namespace
 }  // namespace atl::bench
 
@@ -47,11 +67,14 @@ int main(int argc, char** argv) {
   app.add_option("--smallest", sweep.smallest, "bytes of data");
   app.add_option("--largest", sweep.largest, "bytes of data");
   app.add_option("--rounds", sweep.rounds, "timings of each");
+  bool pinned = true;
+  app.add_flag("--pin,!--no-pin", pinned, "keep each rank to one core");
   CLI11_PARSE(app, argc, argv);
   for (const int size : ranks) {
     atl::bench::MeetingCopy copy(size);
     atl::comm::run_threads(size, {}, [&](atl::comm::World& world) {
       using namespace atl::bench;
+      if (pinned) pin(world.rank());
       compare(world, {of_world(world, "threads"), copy.way(), plain_copy()}, sweep);
     });
   }

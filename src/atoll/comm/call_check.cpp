@@ -180,14 +180,18 @@ Bytes bytes_of_call(const Collective& collective) {
   return {};
 }
 
-std::vector<std::int64_t> even_parts(std::int64_t n, int size, std::int64_t multiple) {
+std::int64_t even_begin(std::int64_t n, int size, std::int64_t multiple, int member) {
   ATOLL_CHECK(n >= 0 && size > 0 && multiple > 0);
   const std::int64_t units = (n + multiple - 1) / multiple;
-  Parts parts;
-  for (std::int64_t rank = 0; rank <= size; ++rank) {
-    // As many whole units for everyone, and one more for the first `units % size` ranks.
-    const std::int64_t begin = units / size * rank + std::min(rank, units % size);
-    parts.push_back(std::min(n, begin * multiple));
+  // As many whole units for everyone, and one more for the first `units % size` ranks.
+  const std::int64_t begin = units / size * member + std::min<std::int64_t>(member, units % size);
+  return std::min(n, begin * multiple);
+}
+
+std::vector<std::int64_t> even_parts(std::int64_t n, int size, std::int64_t multiple) {
+  Parts parts(static_cast<std::size_t>(size) + 1);
+  for (int member = 0; member <= size; ++member) {
+    parts[static_cast<std::size_t>(member)] = even_begin(n, size, multiple, member);
   }
   return parts;
 }

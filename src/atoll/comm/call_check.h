@@ -20,6 +20,10 @@ struct Bytes {
 /// counts as reduce_scatter and all_gather of even parts, 2 (n - 1) / n of its bytes each way.
 Bytes bytes_of_call(const Collective& collective);
 
+/// Where the part of `member` begins when n elements are shared evenly by `size` ranks, cut at
+/// multiples of `multiple`; n for `member` = size.
+std::int64_t even_begin(std::int64_t n, int size, std::int64_t multiple, int member);
+
 /// See Group::even_parts.
 std::vector<std::int64_t> even_parts(std::int64_t n, int size, std::int64_t multiple);
 

@@ -21,6 +21,12 @@ std::uint64_t hash_word(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3;
 }
 
+// Where several words may differ at once, each has to reach all bits.
+std::uint64_t mix_word(std::uint64_t hash, std::uint64_t word) {
+  hash = hash_word(hash, word);
+  return hash ^ (hash >> 32);
+}
+
 template <typename T>
 std::uint64_t hash_values(const std::vector<T>& values) {
   std::uint64_t hash = hash_word(kHashStart, values.size());
@@ -100,6 +106,23 @@ CallHeader make_header(const Collective& collective) {
   copy_text(collective.group, header.group_name);
   copy_text(file_name(collective.where.file_name()), header.file);
   return header;
+}
+
+// What same_call() compares, and no more.
+std::uint64_t fingerprint(const CallHeader& header) {
+  const std::uint64_t small = std::uint64_t{header.op} | std::uint64_t{header.reduce} << 8 |
+                              std::uint64_t{header.dtype} << 16 |
+                              std::uint64_t{header.num_dims} << 24 |
+                              std::uint64_t{static_cast<std::uint32_t>(header.root)} << 32;
+  std::uint64_t hash = mix_word(kHashStart, small);
+  for (const std::uint64_t word :
+       {header.sequence, header.group, header.parts, header.contributors}) {
+    hash = mix_word(hash, word);
+  }
+  for (const std::int64_t dim : header.dims) {
+    hash = mix_word(hash, static_cast<std::uint64_t>(dim));
+  }
+  return hash;
 }
 
 void compare_calls(const CallHeader& mine, const CallHeader& theirs, int rank) {

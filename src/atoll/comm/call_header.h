@@ -37,6 +37,9 @@ static_assert(std::is_trivially_copyable_v<CallHeader> && sizeof(CallHeader) == 
 /// The header of a call, but for to_peer and from_peer.
 CallHeader make_header(const Collective& collective);
 
+/// Equal for headers in which compare_calls() finds nothing but to_peer and from_peer to differ.
+std::uint64_t fingerprint(const CallHeader& header);
+
 /// Throws PeerError(rank) that says what `rank` of the world calls when it is not what this rank
 /// calls, so that the same mistake is named on both sides.
 void compare_calls(const CallHeader& mine, const CallHeader& theirs, int rank);

@@ -41,88 +41,98 @@ void Group::admit(Collective& collective) {
   ++traffic_.collectives;
 }
 
-void Group::run(Collective collective) {
+void Group::run(Collective&& collective) {
   admit(collective);
   world_.run(collective);
 }
 
-Work Group::start(Collective collective) {
+Work Group::start(Collective&& collective) {
   admit(collective);
   return world_.start(std::move(collective));
 }
 
 namespace {
 
-Collective with_reduction(Collective collective, const Tensor& data, Reduce reduce) {
+void set_parts(Collective& collective, std::span<const std::int64_t> parts) {
+  collective.parts.assign(parts.begin(), parts.end());
+}
+
+}  // namespace
+
+Collective Group::all_reduce_call(const Tensor& data, Reduce reduce, Where where) {
+  Collective collective = call(Op::kAllReduce, where);
   collective.data = data;
   collective.reduce = reduce;
   return collective;
 }
 
-Collective with_parts(Collective collective, const Tensor& data,
-                      std::span<const std::int64_t> parts) {
-  collective.data = data;
-  collective.parts.assign(parts.begin(), parts.end());
-  return collective;
+void Group::all_reduce(Tensor data, Reduce reduce, Where where) {
+  run(all_reduce_call(data, reduce, where));
 }
 
-Collective with_scatter(Collective collective, const Tensor& data,
-                        std::span<const std::int64_t> parts, const Tensor& result,
-                        const Group::ReduceScatter& how) {
-  collective = with_parts(std::move(collective), data, parts);
+Work Group::start_all_reduce(Tensor data, Reduce reduce, Where where) {
+  return start(all_reduce_call(data, reduce, where));
+}
+
+Collective Group::reduce_scatter_call(const Tensor& data, std::span<const std::int64_t> parts,
+                                      const Tensor& result, const ReduceScatter& how, Where where) {
+  Collective collective = call(Op::kReduceScatter, where);
+  collective.data = data;
   collective.result = result;
+  set_parts(collective, parts);
   collective.reduce = how.reduce;
   collective.accumulate = how.accumulate;
   collective.contributors.assign(how.contributors.begin(), how.contributors.end());
   return collective;
 }
 
-Collective with_root(Collective collective, const Tensor& data, int root) {
+void Group::reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                           const ReduceScatter& how, Where where) {
+  run(reduce_scatter_call(data, parts, result, how, where));
+}
+
+Work Group::start_reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
+                                 const ReduceScatter& how, Where where) {
+  return start(reduce_scatter_call(data, parts, result, how, where));
+}
+
+Collective Group::all_gather_call(const Tensor& data, std::span<const std::int64_t> parts,
+                                  Where where) {
+  Collective collective = call(Op::kAllGather, where);
+  collective.data = data;
+  set_parts(collective, parts);
+  return collective;
+}
+
+void Group::all_gather(Tensor data, std::span<const std::int64_t> parts, Where where) {
+  run(all_gather_call(data, parts, where));
+}
+
+Work Group::start_all_gather(Tensor data, std::span<const std::int64_t> parts, Where where) {
+  return start(all_gather_call(data, parts, where));
+}
+
+Collective Group::broadcast_call(const Tensor& data, int root, Where where) {
+  Collective collective = call(Op::kBroadcast, where);
   collective.data = data;
   collective.root = root;
   return collective;
 }
 
-}  // namespace
-
-void Group::all_reduce(Tensor data, Reduce reduce, Where where) {
-  run(with_reduction(call(Op::kAllReduce, where), data, reduce));
-}
-
-Work Group::start_all_reduce(Tensor data, Reduce reduce, Where where) {
-  return start(with_reduction(call(Op::kAllReduce, where), data, reduce));
-}
-
-void Group::reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
-                           const ReduceScatter& how, Where where) {
-  run(with_scatter(call(Op::kReduceScatter, where), data, parts, result, how));
-}
-
-Work Group::start_reduce_scatter(Tensor data, std::span<const std::int64_t> parts, Tensor result,
-                                 const ReduceScatter& how, Where where) {
-  return start(with_scatter(call(Op::kReduceScatter, where), data, parts, result, how));
-}
-
-void Group::all_gather(Tensor data, std::span<const std::int64_t> parts, Where where) {
-  run(with_parts(call(Op::kAllGather, where), data, parts));
-}
-
-Work Group::start_all_gather(Tensor data, std::span<const std::int64_t> parts, Where where) {
-  return start(with_parts(call(Op::kAllGather, where), data, parts));
-}
-
 void Group::broadcast(Tensor data, int root, Where where) {
-  run(with_root(call(Op::kBroadcast, where), data, root));
+  run(broadcast_call(data, root, where));
 }
 
 Work Group::start_broadcast(Tensor data, int root, Where where) {
-  return start(with_root(call(Op::kBroadcast, where), data, root));
+  return start(broadcast_call(data, root, where));
 }
 
 void Group::all_to_all(Tensor data, std::span<const std::int64_t> parts, Tensor result,
                        std::span<const std::int64_t> result_parts, Where where) {
-  Collective collective = with_parts(call(Op::kAllToAll, where), data, parts);
+  Collective collective = call(Op::kAllToAll, where);
+  collective.data = data;
   collective.result = result;
+  set_parts(collective, parts);
   collective.result_parts.assign(result_parts.begin(), result_parts.end());
   run(std::move(collective));
 }

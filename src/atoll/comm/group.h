@@ -97,12 +97,17 @@ class Group {
 
  private:
   Collective call(Op op, Where where);
+  Collective all_reduce_call(const Tensor& data, Reduce reduce, Where where);
+  Collective reduce_scatter_call(const Tensor& data, std::span<const std::int64_t> parts,
+                                 const Tensor& result, const ReduceScatter& how, Where where);
+  Collective all_gather_call(const Tensor& data, std::span<const std::int64_t> parts, Where where);
+  Collective broadcast_call(const Tensor& data, int root, Where where);
   Collective exchange_call(std::span<const Piece> sends, std::span<const Piece> receives,
                            Where where);
   /// Gives the call its number, checks it, counts its bytes.
   void admit(Collective& collective);
-  void run(Collective collective);
-  Work start(Collective collective);
+  void run(Collective&& collective);
+  Work start(Collective&& collective);
 
   World& world_;
   std::vector<int> members_;

@@ -41,8 +41,18 @@ std::string describe_call(const RecordedCall& call, Clock::time_point now) {
 
 }  // namespace
 
-std::uint64_t Recorder::queued(const Collective& collective) {
-  Entry entry;
+// Old calls leave, as far as they have ended; where that is not enough the ring doubles.
+void Recorder::make_room() {
+  while (next_ - first_ >= kKept && has_ended(at(first_).call)) ++first_;
+  if (next_ - first_ < ring_.size()) return;
+  std::vector<Entry> larger(std::max<std::size_t>(16, 2 * ring_.size()));
+  for (std::uint64_t i = first_; i < next_; ++i) larger[i % larger.size()] = std::move(at(i));
+  ring_ = std::move(larger);
+}
+
+Recorder::Entry& Recorder::add(const Collective& collective, RecordedCall::State state) {
+  make_room();
+  Entry& entry = at(next_++);
   entry.caller = std::this_thread::get_id();
   RecordedCall& call = entry.call;
   call.op = collective.op;
@@ -50,14 +60,23 @@ std::uint64_t Recorder::queued(const Collective& collective) {
   call.group = collective.group;
   call.where = collective.where;
   call.spec = described_spec(collective);
+  call.state = state;
+  call.beside = false;
   call.queued = Clock::now();
+  return entry;
+}
+
+std::uint64_t Recorder::queued(const Collective& collective) {
   const std::lock_guard lock(mutex_);
-  entries_.push_back(std::move(entry));
-  while (entries_.size() > kKept && has_ended(entries_.front().call)) {
-    entries_.pop_front();
-    ++first_;
-  }
-  return first_ + entries_.size() - 1;
+  add(collective, RecordedCall::State::kQueued);
+  return next_ - 1;
+}
+
+std::uint64_t Recorder::begun(const Collective& collective) {
+  const std::lock_guard lock(mutex_);
+  RecordedCall& call = add(collective, RecordedCall::State::kRunning).call;
+  call.started = call.queued;
+  return next_ - 1;
 }
 
 void Recorder::started(std::uint64_t number) {
@@ -69,10 +88,11 @@ void Recorder::started(std::uint64_t number) {
 }
 
 void Recorder::ended(std::uint64_t number, bool failed) {
+  const Clock::time_point now = Clock::now();
   const std::lock_guard lock(mutex_);
   RecordedCall& call = at(number).call;
   call.state = failed ? RecordedCall::State::kFailed : RecordedCall::State::kDone;
-  call.ended = Clock::now();
+  call.ended = now;
   busy_seconds_ += seconds(call.ended - call.started);
   if (listener_) listener_(call);
 }
@@ -85,8 +105,8 @@ void Recorder::listen(std::function<void(const RecordedCall& call)> listener) {
 std::vector<RecordedCall> Recorder::calls() const {
   const std::lock_guard lock(mutex_);
   std::vector<RecordedCall> calls;
-  calls.reserve(entries_.size());
-  for (const Entry& entry : entries_) calls.push_back(entry.call);
+  calls.reserve(next_ - first_);
+  for (std::uint64_t i = first_; i < next_; ++i) calls.push_back(at(i).call);
   return calls;
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -36,6 +35,8 @@ class Recorder {
 
   /// Notes a call; returns its number, which the functions below take.
   std::uint64_t queued(const Collective& collective);
+  /// queued() and, by the same thread at the same moment, started().
+  std::uint64_t begun(const Collective& collective);
   void started(std::uint64_t number);
   void ended(std::uint64_t number, bool failed);
   /// `listener` hears of every call that ends from now on, on the thread on which it ran, which
@@ -56,10 +57,14 @@ class Recorder {
     std::thread::id caller;
   };
 
-  Entry& at(std::uint64_t number) { return entries_[number - first_]; }
+  Entry& at(std::uint64_t number) { return ring_[number % ring_.size()]; }
+  const Entry& at(std::uint64_t number) const { return ring_[number % ring_.size()]; }
+  Entry& add(const Collective& collective, RecordedCall::State state);
+  void make_room();
 
-  std::deque<Entry> entries_;
-  std::uint64_t first_ = 0;  // the number of entries_.front()
+  std::vector<Entry> ring_;  // at(first_) to at(next_ - 1)
+  std::uint64_t first_ = 0;
+  std::uint64_t next_ = 0;
   double busy_seconds_ = 0;
   std::function<void(const RecordedCall& call)> listener_;
 };

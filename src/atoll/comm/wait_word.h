@@ -16,6 +16,26 @@ class WaitWord {
   std::uint32_t value() const { return value_.load(std::memory_order_seq_cst); }
   /// Changes it, and wakes whoever sleeps.
   void bump(Among among = Among::kThreads);
+  /// The same where somebody may sleep, and else nothing, for who has just changed, sequentially
+  /// consistent, what a Watch waits for.
+  void bump_if_watched(Among among = Among::kThreads) {
+    if (watchers_.load(std::memory_order_seq_cst) != 0) bump(among);
+  }
+
+  /// While it lives, bump_if_watched() is bump(): what has not changed when it is looked at,
+  /// sequentially consistent, after the Watch began is told by a change of the word.
+  class Watch {
+   public:
+    explicit Watch(WaitWord& word) : word_(word) {
+      word_.watchers_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    ~Watch() { word_.watchers_.fetch_sub(1, std::memory_order_seq_cst); }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+   private:
+    WaitWord& word_;
+  };
   /// Sleeps while it is `seen`, until `deadline` at most; may return early. False: too late.
   bool wait(std::uint32_t seen, std::chrono::steady_clock::time_point deadline,
             Among among = Among::kThreads);
@@ -23,7 +43,8 @@ class WaitWord {
  private:
   std::atomic<std::uint32_t> value_{0};
   std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<std::uint32_t> watchers_{0};
 };
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(WaitWord) == 8);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace atl::comm

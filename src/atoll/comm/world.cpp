@@ -18,29 +18,30 @@ World::State::State(std::unique_ptr<Transport> a_transport, const WorldOptions& 
     : transport(std::move(a_transport)),
       options(the_options),
       worker([this](const Collective& collective, std::uint64_t number) {
-        carry_out(collective, number);
+        carry_out_queued(collective, number);
       }) {}
 
 void World::State::check_whole() {
+  if (!broken()) return;
   const std::lock_guard lock(mutex);
   if (failure) failure->raise();
 }
 
-bool World::State::broken() {
-  const std::lock_guard lock(mutex);
-  return failure.has_value();
-}
-
-void World::State::carry_out(const Collective& collective, std::uint64_t number) {
+void World::State::carry_out_queued(const Collective& collective, std::uint64_t number) {
   check_whole();
   if (collective.size() == 1) return run_alone(collective);
   recorder.started(number);
+  carry_out(collective, number);
+}
+
+void World::State::carry_out(const Collective& collective, std::uint64_t number) {
   try {
     move_bytes(collective);
   } catch (...) {
     recorder.ended(number, true);
     const std::lock_guard lock(mutex);
     failure = Failure::current();
+    is_broken.store(true, std::memory_order_release);
     throw;
   }
   recorder.ended(number, false);
@@ -102,15 +103,17 @@ void World::listen(std::function<void(const RecordedCall& call)> listener) {
 void World::run(const Collective& collective) {
   State& state = *state_;
   if (!state.worker.idle()) state.worker.wait_idle();
-  const bool alone = collective.size() == 1;
-  state.carry_out(collective, alone ? 0 : state.recorder.queued(collective));
+  state.check_whole();
+  if (collective.size() == 1) return run_alone(collective);
+  state.carry_out(collective, state.recorder.begun(collective));
 }
 
 Work World::start(Collective collective) {
   State& state = *state_;
   const bool alone = collective.size() == 1;
   if (alone && state.worker.idle()) {
-    state.carry_out(collective, 0);
+    state.check_whole();
+    run_alone(collective);
     return Work();
   }
   const std::uint64_t number = alone ? 0 : state.recorder.queued(collective);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,8 +18,10 @@ struct World::State {
   /// Throws what an earlier collective failed with: ranks that missed one cannot go on together.
   void check_whole();
   /// Whether a collective has failed.
-  bool broken();
+  bool broken() const { return is_broken.load(std::memory_order_acquire); }
+  /// Of a group of two or more, which the record has as started.
   void carry_out(const Collective& collective, std::uint64_t number);
+  void carry_out_queued(const Collective& collective, std::uint64_t number);
   void move_bytes(const Collective& collective);
 
   std::unique_ptr<Transport> transport;
@@ -27,7 +30,8 @@ struct World::State {
   bool reports = true;
   bool agreed_to_end = false;  // the last agree() failed: no rank needs to be told
   std::mutex mutex;
-  std::optional<Failure> failure;  // guarded by mutex
+  std::optional<Failure> failure;      // guarded by mutex
+  std::atomic<bool> is_broken{false};  // whether there is a failure
   std::unique_ptr<Group> all;
   Worker worker;  // last: its thread uses the others
 };

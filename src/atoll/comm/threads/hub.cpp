@@ -1,12 +1,25 @@
 #include "atoll/comm/threads/hub.h"
 
+#include <sched.h>
+
 namespace atl::comm {
+
+namespace {
+
+// Those that this process may use; 0 where the system does not tell.
+int num_cores() {
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
+}
+
+}  // namespace
 
 Hub::Hub(int size, double timeout_s)
     : size_(size),
       timeout_s_(timeout_s),
+      has_a_core_each_(size <= num_cores()),
       ranks_(new RankState[static_cast<std::size_t>(size)]),
-      meetings_(new Count[static_cast<std::size_t>(size) * static_cast<std::size_t>(size)]),
+      meetings_(new Meeting[static_cast<std::size_t>(size) * static_cast<std::size_t>(size)]),
       mailboxes_(new Mailbox[static_cast<std::size_t>(size) * static_cast<std::size_t>(size)]) {}
 
 void Hub::abort(int rank, const std::string& why) noexcept {

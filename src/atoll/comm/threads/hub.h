@@ -30,15 +30,27 @@ struct Mailbox {
   std::atomic<std::uint64_t> num_taken{0};
 };
 
-/// What a rank shows to the others.
+/// What a rank shows to all others.
 struct alignas(128) RankState {
-  WaitWord news;                           ///< changes when something this rank may wait for has
-  std::atomic<std::uint32_t> touching{0};  ///< 1 while it reads or writes memory of others
-  std::atomic<bool> ended{false};          ///< it makes no more calls
-  const Collective* call = nullptr;  ///< what it is in, between its first meeting and its last
-  std::mutex mutex;                  ///< guards what follows for those who do not meet it in `call`
+  WaitWord news;                   ///< changes when something this rank may wait for has
+  std::atomic<bool> ended{false};  ///< it makes no more calls
+  /// 1 while it reads or writes memory of others. Apart from what the others look at often.
+  alignas(128) std::atomic<std::uint32_t> touching{0};
+  std::atomic<bool> in_call{false};  ///< the last call still runs
+  std::mutex mutex;                  ///< guards what follows
   CallHeader header;                 ///< of its last call
-  bool in_call = false;              ///< the last call still runs
+};
+
+/// What a rank shows to one other, on a line of its own, so that a look at one line tells all that
+/// a small collective needs.
+struct alignas(64) Meeting {
+  /// How often it has come to meet the other. Written last; two ranks are in the same call when
+  /// both count the same.
+  std::atomic<std::uint64_t> count{0};
+  /// What it is in, between its first meeting and its last.
+  const Collective* call = nullptr;
+  std::byte* data = nullptr;      ///< of the call
+  std::uint64_t fingerprint = 0;  ///< of the call's header
 };
 
 /// Where the ranks of run_threads meet.
@@ -49,10 +61,10 @@ class Hub {
   int size() const { return size_; }
   double timeout_s() const { return timeout_s_; }
   RankState& rank(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  /// How often `from` has met `with`. Two ranks are in the same call when both count the same.
-  std::atomic<std::uint64_t>& meetings(int from, int with) {
-    return meetings_[index(from, with)].count;
-  }
+  /// Of `from` with `with`; only the first writes it.
+  Meeting& meeting(int from, int with) { return meetings_[index(from, with)]; }
+  /// Whether each rank can have a core of its own, so that who waits may keep his.
+  bool has_a_core_each() const { return has_a_core_each_; }
   Mailbox& mailbox(int from, int to) { return mailboxes_[index(from, to)]; }
 
   /// Ends all collectives, now and later, because `rank` has failed; the first call counts.
@@ -65,10 +77,6 @@ class Hub {
   void end(int rank) noexcept;
 
  private:
-  struct alignas(64) Count {
-    std::atomic<std::uint64_t> count{0};
-  };
-
   std::size_t index(int from, int to) const {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) +
            static_cast<std::size_t>(to);
@@ -77,8 +85,9 @@ class Hub {
 
   int size_;
   double timeout_s_;
+  bool has_a_core_each_;
   std::unique_ptr<RankState[]> ranks_;
-  std::unique_ptr<Count[]> meetings_;
+  std::unique_ptr<Meeting[]> meetings_;
   std::unique_ptr<Mailbox[]> mailboxes_;
   std::mutex mutex_;
   std::atomic<bool> aborted_{false};

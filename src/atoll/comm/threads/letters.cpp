@@ -94,8 +94,9 @@ bool Letters::take(const Awaited& awaited) {
 // here. It may have sent or taken what this one waits for before, so that is looked at once more.
 void Letters::check_not_in_collective(int rank) {
   Hub& hub = presence_.hub();
-  const std::uint64_t mine = hub.meetings(presence_.rank(), rank).load(std::memory_order_relaxed);
-  if (hub.meetings(rank, presence_.rank()).load(std::memory_order_acquire) <= mine) return;
+  const std::uint64_t mine =
+      hub.meeting(presence_.rank(), rank).count.load(std::memory_order_relaxed);
+  if (hub.meeting(rank, presence_.rank()).count.load(std::memory_order_acquire) <= mine) return;
   const bool first_is_here =
       !awaited_.empty() && hub.mailbox(rank, presence_.rank()).num_posted.load() !=
                                hub.mailbox(rank, presence_.rank()).num_taken.load();

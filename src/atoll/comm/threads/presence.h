@@ -19,14 +19,24 @@ class Presence {
   int rank() const { return rank_; }
   RankState& state() const { return hub_.rank(rank_); }
 
-  /// Shows what this rank calls; `collective` must stay until leave() or give_up().
+  /// Notes what this rank calls; `collective` must stay until leave() or give_up().
   void enter(const Collective& collective);
   void leave();
-  /// Returns when all members have come to the same meeting.
-  void meet(const Collective& collective);
+  /// Shows the call to all its members and returns when they have come to it too. Throws PeerError
+  /// when one of them calls something else.
+  void meet_in(const Collective& collective);
+  /// Returns when all members have come to the end of the call.
+  void meet_again(const Collective& collective);
+  /// What another member of the call shows between the two.
+  const Meeting& of(const Collective& collective, int member) const {
+    return hub_.meeting(collective.members[static_cast<std::size_t>(member)], rank_);
+  }
   /// Returns once missing(), which names a rank that this one waits for, is -1. Throws PeerError
   /// when that rank has ended, is not here within the timeout, or when any has given up.
-  void wait_for(const std::function<int()>& missing);
+  template <typename Missing>
+  void wait_for(const Missing& missing) {
+    if (missing() >= 0) wait_long(std::cref(missing));
+  }
   /// Tells all others, and returns when none touches memory of this rank any more.
   void give_up(const std::string& why) noexcept;
   /// "its last call was all_reduce #17 ...".
@@ -37,20 +47,28 @@ class Presence {
   class Touch {
    public:
     explicit Touch(Presence& presence);
-    ~Touch();
+    ~Touch() { end(); }
     Touch(const Touch&) = delete;
     Touch& operator=(const Touch&) = delete;
 
    private:
+    void end();
+
+    Presence& presence_;
     std::atomic<std::uint32_t>& word_;
   };
 
  private:
+  void come(const Collective& collective);
+  void wait_for_all(const Collective& collective);
+  void compare(const Collective& collective) const;
+  void wait_long(const std::function<int()>& missing);
   void sleep_for(const std::function<int()>& missing);
   [[noreturn]] void throw_aborted() const;
 
   Hub& hub_;
   int rank_;
+  std::uint64_t fingerprint_ = 0;  // of the call it is in
 };
 
 }  // namespace atl::comm

@@ -19,9 +19,12 @@ using Parts = std::vector<std::int64_t>;
 
 constexpr std::int64_t kCacheLine = 64;
 
+std::size_t bytes_of(Dtype dtype, std::int64_t elements) {
+  return static_cast<std::size_t>(elements) * dtype_size(dtype);
+}
+
 std::byte* at(const Tensor& tensor, std::int64_t element) {
-  return static_cast<std::byte*>(tensor.raw()) +
-         static_cast<std::size_t>(element) * dtype_size(tensor.dtype());
+  return static_cast<std::byte*>(tensor.raw()) + bytes_of(tensor.dtype(), element);
 }
 
 std::int64_t part_begin(const Parts& parts, int member) {
@@ -34,7 +37,7 @@ std::int64_t part_size(const Parts& parts, int member) {
 
 void copy(const std::byte* from, std::byte* to, std::int64_t elements, Dtype dtype) {
   if (elements == 0 || from == to) return;
-  std::memcpy(to, from, static_cast<std::size_t>(elements) * dtype_size(dtype));
+  std::memcpy(to, from, bytes_of(dtype, elements));
 }
 
 }  // namespace
@@ -92,24 +95,17 @@ void ThreadsTransport::exchange_tensors(const Collective& collective) {
 }
 
 void ThreadsTransport::carry_out(const Collective& collective) {
-  presence_.meet(collective);
-  compare(collective);
+  presence_.meet_in(collective);
   if (collective.op != Op::kBarrier) {
     const Presence::Touch touch(presence_);
     work(collective);
   }
-  presence_.meet(collective);
+  presence_.meet_again(collective);
 }
 
-void ThreadsTransport::compare(const Collective& collective) {
-  const CallHeader& mine = presence_.state().header;
-  for (const int member : collective.members) {
-    if (member != rank()) compare_calls(mine, presence_.hub().rank(member).header, member);
-  }
-}
-
-const Collective& ThreadsTransport::of(const Collective& collective, int member) {
-  return *presence_.hub().rank(collective.members[static_cast<std::size_t>(member)]).call;
+std::byte* ThreadsTransport::data_of(const Collective& collective, int member) const {
+  if (member == collective.self) return static_cast<std::byte*>(collective.data.raw());
+  return presence_.of(collective, member).data;
 }
 
 void ThreadsTransport::work(const Collective& collective) {
@@ -133,26 +129,30 @@ void ThreadsTransport::work(const Collective& collective) {
 // them, so this moves fewer bytes than reduce_scatter and all_gather would, with a meeting less.
 void ThreadsTransport::all_reduce(const Collective& collective) {
   const Tensor& data = collective.data;
+  const std::int64_t n = data.num_elements();
+  const int size = collective.size();
   const auto line = kCacheLine / static_cast<std::int64_t>(dtype_size(data.dtype()));
-  const Parts parts = even_parts(data.num_elements(), collective.size(), line);
-  const std::int64_t begin = part_begin(parts, collective.self);
-  std::vector<void*> all;
-  for (int member = 0; member < collective.size(); ++member) {
-    all.push_back(at(of(collective, member).data, begin));
+  const std::int64_t begin = even_begin(n, size, line, collective.self);
+  const std::int64_t end = even_begin(n, size, line, collective.self + 1);
+  sources_.clear();
+  results_.clear();
+  for (int member = 0; member < size; ++member) {
+    results_.push_back(data_of(collective, member) + bytes_of(data.dtype(), begin));
+    sources_.push_back(results_.back());
   }
-  const std::vector<const void*> sources(all.begin(), all.end());
-  reduce_in_order(data.dtype(), collective.reduce, sources, all, part_size(parts, collective.self));
+  reduce_in_order(data.dtype(), collective.reduce, sources_, results_, end - begin);
 }
 
 void ThreadsTransport::reduce_scatter(const Collective& collective) {
   const std::int64_t begin = part_begin(collective.parts, collective.self);
-  std::vector<const void*> sources;
+  const std::size_t offset = bytes_of(collective.result.dtype(), begin);
+  sources_.clear();
   void* result = collective.result.raw();
-  if (collective.accumulate) sources.push_back(result);
+  if (collective.accumulate) sources_.push_back(result);
   for (int member = 0; member < collective.size(); ++member) {
-    if (contributes(collective, member)) sources.push_back(at(of(collective, member).data, begin));
+    if (contributes(collective, member)) sources_.push_back(data_of(collective, member) + offset);
   }
-  reduce_in_order(collective.result.dtype(), collective.reduce, sources, {&result, 1},
+  reduce_in_order(collective.result.dtype(), collective.reduce, sources_, {&result, 1},
                   part_size(collective.parts, collective.self));
 }
 
@@ -161,21 +161,22 @@ void ThreadsTransport::all_gather(const Collective& collective) {
   for (int step = 1; step < collective.size(); ++step) {
     const int member = (collective.self + step) % collective.size();
     const std::int64_t begin = part_begin(collective.parts, member);
-    copy(at(of(collective, member).data, begin), at(collective.data, begin),
-         part_size(collective.parts, member), collective.data.dtype());
+    copy(data_of(collective, member) + bytes_of(collective.data.dtype(), begin),
+         at(collective.data, begin), part_size(collective.parts, member), collective.data.dtype());
   }
 }
 
 void ThreadsTransport::broadcast(const Collective& collective) {
   if (collective.self == collective.root) return;
-  copy(at(of(collective, collective.root).data, 0), at(collective.data, 0),
-       collective.data.num_elements(), collective.data.dtype());
+  copy(data_of(collective, collective.root), at(collective.data, 0), collective.data.num_elements(),
+       collective.data.dtype());
 }
 
 void ThreadsTransport::all_to_all(const Collective& collective) {
   for (int step = 0; step < collective.size(); ++step) {
     const int member = (collective.self + step) % collective.size();
-    const Collective& theirs = of(collective, member);
+    const Collective& theirs =
+        member == collective.self ? collective : *presence_.of(collective, member).call;
     const std::int64_t comes = part_size(theirs.parts, collective.self);
     const std::int64_t expected = part_size(collective.result_parts, member);
     if (comes != expected) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "atoll/comm/threads/presence.h"
 #include "atoll/comm/transport.h"
@@ -30,10 +31,9 @@ class ThreadsTransport final : public Transport {
  private:
   void carry_out(const Collective& collective);
   void exchange_tensors(const Collective& collective);
-  void compare(const Collective& collective);
   void work(const Collective& collective);
-  /// What another member of the group shows.
-  const Collective& of(const Collective& collective, int member);
+  /// Where the data of a member of the group begins.
+  std::byte* data_of(const Collective& collective, int member) const;
   void all_reduce(const Collective& collective);
   void reduce_scatter(const Collective& collective);
   void all_gather(const Collective& collective);
@@ -41,6 +41,8 @@ class ThreadsTransport final : public Transport {
   void all_to_all(const Collective& collective);
 
   Presence presence_;
+  std::vector<const void*> sources_;  // kept, as are the results, so that a call allocates nothing
+  std::vector<void*> results_;
 };
 
 }  // namespace atl::comm
