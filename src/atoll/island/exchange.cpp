@@ -27,17 +27,19 @@ std::string state_key(const StateHash& hash) {
 }
 
 std::size_t num_pieces(std::int64_t elements) {
-  return static_cast<std::size_t>((elements + kPieceElements - 1) / kPieceElements);
+  const std::int64_t size = piece_size(elements);
+  return static_cast<std::size_t>((elements + size - 1) / size);
 }
 
 std::int64_t piece_elements(std::int64_t elements, std::size_t piece) {
-  return std::min(kPieceElements, elements - static_cast<std::int64_t>(piece) * kPieceElements);
+  const std::int64_t size = piece_size(elements);
+  return std::min(size, elements - static_cast<std::int64_t>(piece) * size);
 }
 
 std::uint64_t encoded_bytes(const compress::Codec& codec, std::int64_t elements) {
   std::uint64_t bytes = 0;
   const std::size_t pieces = num_pieces(elements);
-  if (pieces > 1) bytes = (pieces - 1) * codec.max_bytes(kPieceElements);
+  if (pieces > 1) bytes = (pieces - 1) * codec.max_bytes(piece_size(elements));
   return bytes + codec.max_bytes(piece_elements(elements, pieces - 1));
 }
 
@@ -69,14 +71,21 @@ std::string to_text(const StateHash& hash) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
 
+std::int64_t piece_size(std::int64_t elements) {
+  constexpr std::int64_t kEnough = 32;
+  std::int64_t size = kMaxPieceElements;
+  while (size > 4096 && size * kEnough > elements) size /= 2;
+  return size;
+}
+
 EncodedDelta encode_pieces(const compress::Codec& codec, std::span<const float> delta,
                            std::span<float> error) {
   EncodedDelta encoded = {.elements = static_cast<std::int64_t>(delta.size())};
-  encoded.piece_bytes = codec.max_bytes(kPieceElements);
+  encoded.piece_bytes = codec.max_bytes(piece_size(encoded.elements));
   encoded.bytes.reserve(encoded_bytes(codec, encoded.elements));
   std::vector<std::byte> piece;
   for (std::size_t p = 0; p < num_pieces(encoded.elements); ++p) {
-    const auto begin = p * static_cast<std::size_t>(kPieceElements);
+    const auto begin = p * static_cast<std::size_t>(piece_size(encoded.elements));
     const auto count = static_cast<std::size_t>(piece_elements(encoded.elements, p));
     codec.encode(delta.subspan(begin, count), error.empty() ? error : error.subspan(begin, count),
                  piece);
@@ -169,7 +178,7 @@ std::vector<bool> Exchange::Reduction::all_but(
 }
 
 std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
-  return mean_.subspan(piece * static_cast<std::size_t>(kPieceElements),
+  return mean_.subspan(piece * static_cast<std::size_t>(piece_size(elements_)),
                        static_cast<std::size_t>(piece_elements(elements_, piece)));
 }
 
@@ -197,7 +206,7 @@ void Exchange::Reduction::guard(IslandId island, const std::function<void()>& ac
 void Exchange::Reduction::sum(std::size_t piece) {
   const std::span<float> mean = mean_of(piece);
   std::fill(mean.begin(), mean.end(), 0.0F);
-  const std::size_t offset = piece * exchange_.codec_.max_bytes(kPieceElements);
+  const std::size_t offset = piece * exchange_.codec_.max_bytes(piece_size(elements_));
   const std::size_t bytes = exchange_.codec_.max_bytes(piece_elements(elements_, piece));
   for (std::size_t i = 0; i < participants().size(); ++i) {
     const bool is_own = participants()[i].island == self_;
@@ -213,7 +222,7 @@ void Exchange::Reduction::sum(std::size_t piece) {
   encoded.resize(sum_bytes);
   std::copy(encoded.begin(), encoded.end(),
             sums_->begin() + static_cast<std::ptrdiff_t>(
-                                 piece * exchange_.sum_codec_.max_bytes(kPieceElements)));
+                                 piece * exchange_.sum_codec_.max_bytes(piece_size(elements_))));
   exchange_.sum_codec_.decode(encoded, mean);
   exchange_.store_.mark(sum_key(stamp_), piece);
 }
@@ -243,7 +252,7 @@ void Exchange::Reduction::fetch_delta(std::size_t rank) {
   const wire::Transfer transfer = {.key = reduce_.is_star ? hub_key(stamp_.outer_step, other.island)
                                                           : delta_key(stamp_.outer_step),
                                    .bytes = bytes.size(),
-                                   .chunk_bytes = exchange_.codec_.max_bytes(kPieceElements),
+                                   .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
                                    .cancel = cancel_};
   const wire::TransferResult result = persist([&] {
     return remote(rank).fetch(transfer, done,
@@ -270,10 +279,11 @@ void Exchange::Reduction::fetch_sums(std::size_t rank) {
   std::vector<bool> done =
       all_but([&](std::size_t p) { return p % participants().size() == rank; });
   if (std::find(done.begin(), done.end(), false) == done.end()) return;
-  const wire::Transfer transfer = {.key = sum_key(stamp_),
-                                   .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
-                                   .chunk_bytes = exchange_.sum_codec_.max_bytes(kPieceElements),
-                                   .cancel = cancel_};
+  const wire::Transfer transfer = {
+      .key = sum_key(stamp_),
+      .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
+      .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
+      .cancel = cancel_};
   wire::TransferResult result = persist([&] {
     return remote(rank).fetch(
         transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
@@ -299,7 +309,7 @@ ExchangeResult Exchange::Reduction::run() {
         std::make_shared<std::vector<std::byte>>(encoded_bytes(exchange_.sum_codec_, elements_));
     exchange_.store_.publish({.key = sum_key(stamp_),
                               .bytes = sums_->size(),
-                              .chunk_bytes = exchange_.sum_codec_.max_bytes(kPieceElements),
+                              .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
                               .reader = reader_of(*sums_, sums_)});
   }
   if (contributes()) take_own();

@@ -20,8 +20,11 @@
 
 namespace atl::island {
 
-/// Elements of a fragment that are encoded, sent and summed by themselves: a chunk on the wire.
-inline constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;
+/// Elements that are encoded, sent and summed by themselves, a chunk on the wire, at most.
+inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 18;
+/// Of a fragment of so many elements: a power of two, at least 4,096, so that there are 32 pieces
+/// or more where the fragment has enough. Streams that take turns then end together.
+std::int64_t piece_size(std::int64_t elements);
 
 /// A pseudo-gradient as it is sent: pieces, one after the other, each as long as the codec makes
 /// that many elements.

@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr std::int64_t kElements = 2 * kPieceElements + 1234;
+constexpr std::int64_t kElements = (std::int64_t{1} << 19) + 1234;
 
 // Islands 1 to n, each with a server of its own.
 class Exchanges {
@@ -172,6 +172,13 @@ TEST(Exchange, StateIsFetchedInPartsFromAllWhoHaveIt) {
   result =
       islands.exchange(2).fetch_state({3, 4}, sources, {}, fetched, islands.stop().get_token());
   EXPECT_FALSE(result.is_done);
+}
+
+TEST(PieceSize, IsSmallEnoughForStreamsToEndTogether) {
+  EXPECT_EQ(piece_size(1), 4096);
+  EXPECT_EQ(piece_size(32 * 4096), 4096);
+  EXPECT_EQ(piece_size(1'467'904), 32768);
+  EXPECT_EQ(piece_size(std::int64_t{1} << 30), kMaxPieceElements);
 }
 
 }  // namespace
