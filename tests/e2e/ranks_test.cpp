@@ -139,7 +139,7 @@ TEST_F(Ranks, WhatCannotBeIsOneLine) {
   EXPECT_THAT(error_line(atoll(launch("run", {"--max-ranks=2", "--min-ranks=3"}))),
               HasSubstr("--min-ranks=3"));
   EXPECT_THAT(error_line(atoll(launch("run", {"--max-ranks=2", "--backend=threads"}))),
-              HasSubstr("gloo or mpi"));
+              HasSubstr("gloo, tcp or mpi"));
 }
 
 TEST_F(Ranks, ARendezvousWhereNobodyIsIsNamed) {

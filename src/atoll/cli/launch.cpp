@@ -1,25 +1,48 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "atoll/cli/commands.h"
 #include "atoll/cli/launch_agent.h"
 #include "atoll/cli/launch_generation.h"
+#include "atoll/cli/launch_join.h"
+#include "atoll/cli/ranks.h"
+#include "atoll/cli/ranks_member.h"
 #include "atoll/cli/recipe.h"
 
 namespace atl::cli {
 
 namespace {
 
+constexpr int kMost = 1024;  // ranks on one host
+constexpr std::string_view kFile = "file://";
+
+void check_rendezvous(const LaunchOptions& options) {
+  if (options.rendezvous.empty() || options.rendezvous.starts_with(kFile)) return;
+  const std::string host = split_address(options.rendezvous).first;
+  if (host == "0.0.0.0" || host == "::") {
+    throw user_error(
+        "--rendezvous={}: give the name or address by which other machines reach this one",
+        options.rendezvous);
+  }
+}
+
 void check(const LaunchOptions& options) {
   const ElasticLimits& limits = options.limits;
-  if (options.backend != "gloo" && options.backend != "mpi") {
-    throw user_error("--backend={}: `atoll launch` starts processes, with gloo or mpi",
+  if (options.backend == "threads") {
+    throw user_error(
+        "--backend=threads: `atoll launch` starts processes, because threads of one would die "
+        "together; use gloo, tcp or mpi");
+  }
+  if (options.backend != "gloo" && options.backend != "tcp" && options.backend != "mpi") {
+    throw user_error("--backend={}: there is no such backend; use gloo, tcp or mpi",
                      options.backend);
   }
   if (options.backend == "mpi" && !options.rendezvous.empty()) {
-    throw user_error("--rendezvous is for --backend=gloo, and this is mpi");
+    throw user_error("--rendezvous is for --backend=gloo or tcp, and this is mpi");
   }
+  check_rendezvous(options);
   if (limits.min_ranks < 1) throw user_error("--min-ranks={}: at least 1", limits.min_ranks);
   if (limits.max_restarts < 0) {
     throw user_error("--max-restarts={}: at least 0", limits.max_restarts);
@@ -27,9 +50,25 @@ void check(const LaunchOptions& options) {
   if (options.regrow_after_s < 0) {
     throw user_error("--regrow-after={}: seconds, or 0 for never", options.regrow_after_s);
   }
-  constexpr int kMost = 1024;  // on one host
-  if (options.hostfile.empty() && (limits.max_ranks < 1 || limits.max_ranks > kMost)) {
-    throw user_error("--max-ranks={}: give a number from 1 to {}, or a --hostfile",
+  if (options.slots < 0 || options.slots > kMost) {
+    throw user_error("--slots={}: from 1 to {} ranks of this machine", options.slots, kMost);
+  }
+  if (options.slots > 0 && !options.hostfile.empty()) {
+    throw user_error("--slots is what this machine takes without --hostfile; give one of the two");
+  }
+  if (options.slots > 0 && limits.max_ranks > options.slots && options.rendezvous.empty()) {
+    throw user_error(
+        "--slots={} is below --max-ranks={}, and nobody can join; give "
+        "--rendezvous=tcp://HOST:PORT",
+        options.slots, limits.max_ranks);
+  }
+  const bool is_told = options.slots > 0 || !options.hostfile.empty();
+  if (limits.max_ranks < (is_told ? 0 : 1) || limits.max_ranks > kMost * kMost) {
+    throw user_error("--max-ranks={}: give a number from 1 to {}, --slots, or a --hostfile",
+                     limits.max_ranks, kMost);
+  }
+  if (!is_told && limits.max_ranks > kMost) {
+    throw user_error("--max-ranks={}: one machine takes at most {}; give --slots or a --hostfile",
                      limits.max_ranks, kMost);
   }
 }
@@ -40,7 +79,54 @@ int count_slots(const std::vector<Host>& hosts) {
   return slots;
 }
 
+// As an agent that offers ranks to another launch.
+int run_join(const LaunchOptions& options, const Invocation& invocation) {
+  if (options.slots < 1 || options.slots > kMost) {
+    throw user_error("--join={}: say how many ranks to offer, --slots=N (from 1 to {})",
+                     options.join, kMost);
+  }
+  const std::string name = options.name.empty() ? this_host() : options.name;
+  if (!is_host_name(name)) {
+    throw user_error("--name={}: letters, digits, '.', '-' and '_' make a name", name);
+  }
+  const Recipe recipe(options.recipe, invocation.overrides);
+  constexpr double kFindSeconds = 30;
+  const double timeout_s = recipe.config().comm.timeout_s;
+  SignalTap signals;
+  return join_launch({.address = options.join,
+                      .name = name,
+                      .slots = options.slots,
+                      .call = train_call(options.recipe, invocation.overrides),
+                      .agreement = agreement_lines(ATOLL_VERSION, recipe.settings()),
+                      .find_timeout_s = std::min(kFindSeconds, timeout_s),
+                      .leave_timeout_s = timeout_s},
+                     signals);
+}
+
+// Each task of an srun is called alike: the first is the launch, and the others join it.
+void follow_scheduler(LaunchOptions& options) {
+  const std::optional<LaunchTask> task = launch_task(rank_environment());
+  if (!task || !options.join.empty()) return;
+  if (options.slots == 0 || options.backend == "mpi") {
+    throw user_error(
+        "srun has started {} of `atoll launch`, which together are one: say --slots=N, the ranks "
+        "of "
+        "each, and --backend=gloo or tcp",
+        task->num_tasks);
+  }
+  forget_rank_environment();  // the ranks are ours, not the scheduler's
+  if (options.rendezvous.empty()) options.rendezvous = task->rendezvous;
+  if (task->is_first) {
+    if (options.limits.max_ranks == 0) options.limits.max_ranks = options.slots * task->num_tasks;
+    return;
+  }
+  options.join = options.rendezvous;
+  if (options.name.empty()) options.name = task->name;
+}
+
 int run(LaunchOptions options, const Invocation& invocation) {
+  follow_scheduler(options);
+  if (!options.join.empty()) return run_join(options, invocation);
   check(options);
   const Recipe recipe(options.recipe, invocation.overrides);
   const std::vector<Host> hosts = read_hosts(options);
@@ -48,24 +134,42 @@ int run(LaunchOptions options, const Invocation& invocation) {
   const bool has_remote =
       std::any_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.name.empty(); });
   SignalTap signals;  // before any thread is made
-  Generations generations(options.backend, train_call(options.recipe, invocation.overrides),
-                          options.rendezvous, has_remote);
-  return Agent(options, recipe.config(), hosts, generations).run(signals);
+  const bool is_in_directory = options.rendezvous.starts_with(kFile);
+  Generations generations(
+      options.backend, train_call(options.recipe, invocation.overrides),
+      is_in_directory ? fmt::format("tcp://{}:0", this_host()) : options.rendezvous, has_remote);
+  Agent agent(options, recipe.config(), agreement_lines(ATOLL_VERSION, recipe.settings()), hosts,
+              generations);
+  if (is_in_directory) {
+    comm::open_rendezvous(options.rendezvous, 0)->set(address_key(), generations.rendezvous());
+  }
+  return agent.run(signals);
 }
 
 Action add(CLI::App& app) {
   const auto options = std::make_shared<LaunchOptions>();
   app.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
-  app.add_option("--min-ranks", options->limits.min_ranks, "Fewest ranks to go on with (1)");
-  app.add_option("--max-ranks", options->limits.max_ranks,
-                 "Most ranks, and how many it begins with; all slots of a hostfile");
-  app.add_option("--max-restarts", options->limits.max_restarts,
-                 "How often ranks may fail before it gives up (3)");
-  app.add_option("--regrow-after", options->regrow_after_s,
-                 "Seconds after which lost ranks are replaced; 0: at the restart after the next");
-  app.add_option("--backend", options->backend, "gloo (the default) or mpi");
-  app.add_option("--hostfile", options->hostfile, "Lines of NAME slots=N: hosts to start ranks on");
-  app.add_option("--rendezvous", options->rendezvous, "Where ranks meet: tcp://HOST:PORT");
+  std::vector<CLI::Option*> own = {
+      app.add_option("--min-ranks", options->limits.min_ranks, "Fewest ranks to go on with (1)"),
+      app.add_option("--max-ranks", options->limits.max_ranks,
+                     "Most ranks, and how many it begins with; all slots of a hostfile"),
+      app.add_option("--max-restarts", options->limits.max_restarts,
+                     "How often ranks may fail before it gives up (3)"),
+      app.add_option(
+          "--regrow-after", options->regrow_after_s,
+          "Seconds after which lost ranks are replaced; 0: at the restart after the next"),
+      app.add_option("--backend", options->backend, "gloo (the default), tcp or mpi"),
+      app.add_option("--hostfile", options->hostfile,
+                     "Lines of NAME slots=N: hosts to start ranks on")};
+  app.add_option("--rendezvous", options->rendezvous,
+                 "Where ranks meet, and others may join: tcp://HOST:PORT or file:///DIRECTORY");
+  app.add_option("--slots", options->slots,
+                 "Ranks that this machine takes; all of --max-ranks, or those it offers (--join)");
+  CLI::Option* const join =
+      app.add_option("--join", options->join,
+                     "HOST:PORT of a launch that is under way, to offer it ranks of this machine");
+  app.add_option("--name", options->name, "What it is to call this machine (its own name)");
+  for (CLI::Option* option : own) join->excludes(option);
   return [options](const Invocation& invocation) { return run(*options, invocation); };
 }
 
@@ -74,7 +178,10 @@ Action add(CLI::App& app) {
 Command launch_command() {
   return {.name = "launch",
           .summary = "Train on several ranks, and go on with those that are left when some die.",
-          .example = "  atoll launch --min-ranks=2 --max-ranks=4 --max-restarts=10 run.toml",
+          .example =
+              "  atoll launch --min-ranks=2 --max-ranks=4 --max-restarts=10 run.toml\n"
+              "  atoll launch --slots=2 --max-ranks=4 --rendezvous=tcp://alpha:29500 run.toml\n"
+              "  atoll launch --join=alpha:29500 --slots=2 run.toml    # on another machine",
           .takes_overrides = true,
           .add = add};
 }

@@ -12,6 +12,7 @@ namespace {
 
 // How often ranks that are to join are asked whether they are ready.
 constexpr std::chrono::milliseconds kAskEvery{50};
+constexpr int kSignalled = 128;
 
 std::string count_ranks(int num_ranks) {
   return num_ranks == 1 ? "1 rank" : fmt::format("{} ranks", num_ranks);
@@ -20,13 +21,16 @@ std::string count_ranks(int num_ranks) {
 // Over MPI a lost rank ends the others; and state that only the lost one had is in the checkpoint
 // alone.
 bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
-  return options.backend == "gloo" && (config.launch.replicate || config.dp.zero == 0);
+  return options.backend != "mpi" && (config.launch.replicate || config.dp.zero == 0);
 }
 
 }  // namespace
 
 std::vector<Host> read_hosts(const LaunchOptions& options) {
-  if (options.hostfile.empty()) return {{.name = "", .slots = options.limits.max_ranks}};
+  if (options.hostfile.empty()) {
+    const int slots = options.slots > 0 ? options.slots : options.limits.max_ranks;
+    return {{.name = "", .slots = slots}};
+  }
   std::vector<Host> hosts = read_hostfile(options.hostfile);
   for (Host& host : hosts) {
     if (is_this_host(host.name)) host.name.clear();
@@ -35,17 +39,32 @@ std::vector<Host> read_hosts(const LaunchOptions& options) {
 }
 
 Agent::Agent(const LaunchOptions& options, const train::TrainConfig& config,
-             const std::vector<Host>& hosts, Generations& generations)
+             std::vector<std::string> agreement, const std::vector<Host>& hosts,
+             Generations& generations)
     : options_(options),
       config_(config),
-      roster_(hosts, options.limits),
-      generations_(generations) {
+      roster_(hosts, options.limits, /*may_wait=*/!options.rendezvous.empty()),
+      generations_(generations),
+      hosts_(hosts) {
   if (regroups_in_place(options, config)) roll_.emplace(generations.rendezvous());
+  if (!options.rendezvous.empty()) open_door(std::move(agreement));
 }
 
 int Agent::run(SignalTap& signals) {
+  try {
+    const int code = run_all(signals);
+    if (door_) door_->bye(code, "");
+    return code;
+  } catch (const Error& error) {
+    if (door_) door_->bye(error.exit_code(), error.what());
+    throw;
+  }
+}
+
+int Agent::run_all(SignalTap& signals) {
   std::optional<Verdict> before;  // how the last island failed
   for (;;) {
+    if (const int signal = wait_for_ranks(signals)) return kSignalled + signal;
     std::vector<std::string> hosts = roster_.next();
     if (hosts.empty()) {
       throw make_error(ErrorKind::kPeer, "{}; fewer than --min-ranks={} are left",
@@ -63,7 +82,8 @@ int Agent::run(SignalTap& signals) {
     // That nobody holds what was lost follows from a loss that was counted when it happened.
     const int more = is_new_loss(end.step) ? 1 : 0;
     if (verdict.kind == Verdict::Kind::kStopped && end.was_wanted) {
-      log::info("starting again from the checkpoint with more ranks");
+      log::info("starting again from the checkpoint {}",
+                must_stop_ ? "without the ranks that leave" : "with more ranks");
     } else if (verdict.kind == Verdict::Kind::kFailed && end.stop_signal != 0 && !end.was_wanted) {
       return finish(verdict);  // whoever has asked to stop wants no restart
     } else if (verdict.kind == Verdict::Kind::kFailed &&
@@ -107,28 +127,44 @@ bool Agent::is_new_loss(std::int64_t step) const {
 
 IslandEnd Agent::run_island_of(const std::vector<std::string>& hosts, SignalTap& signals) {
   grows_at_ = Clock::now() + regrow_after();
+  must_stop_ = false;
   if (roll_) return run_in_place(hosts, signals);
   IslandOptions watch;
-  if (options_.regrow_after_s > 0) watch.wants_to_stop = [this] { return wants_to_grow(); };
-  return generations_.run(hosts, watch, signals);
+  if (options_.regrow_after_s > 0 || door_)
+    watch.wants_to_stop = [this] { return wants_to_grow(); };
+  if (door_) watch.ask_every = kAskEvery;
+  return generations_.run(hosts, watch, signals,
+                          [this](const std::string& host, const RankOrder& order) {
+                            return member_of_agent(host, order);
+                          });
 }
 
 IslandEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
   roll_->begin(hosts);
+  dismissed_.clear();
+  dismissed_at_step_ = -1;
+  has_lost_ = false;
   std::vector<Member> members;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    members.push_back(elastic_member(generations_.call(), hosts[rank],
-                                     {.rendezvous = generations_.rendezvous(),
-                                      .number = static_cast<int>(rank),
-                                      .generation = roll_->generation()}));
+    members.push_back(member_on(hosts[rank], {.number = static_cast<int>(rank),
+                                              .generation = roll_->generation(),
+                                              .backend = options_.backend}));
   }
-  IslandEnd end = run_island(members, {.keeper = this, .ask_every = kAskEvery}, signals);
+  const IslandOptions watch = {
+      .wants_to_stop = [this] { return must_stop_; }, .keeper = this, .ask_every = kAskEvery};
+  IslandEnd end = run_island(members, watch, signals);
   for (RankEnd& rank : end.ranks) rank.rank = roll_->rank_of(rank.rank);
   return end;
 }
 
+Member Agent::member_on(const std::string& host, const RankOrder& order) {
+  if (std::optional<Member> member = member_of_agent(host, order)) return *std::move(member);
+  return elastic_member(generations_.call(), host, generations_.rendezvous(), order);
+}
+
 // Asked when a process has failed. Those of the last list stay in their places when it says no.
 bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
+  if (dismissed_.count(end.rank) > 0) return true;
   RankEnd known = end;
   known.rank = roll_->rank_of(end.rank);
   const Verdict verdict = judge({.ranks = {known}, .step = step});
@@ -151,6 +187,7 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   }
   roster_.drop(roll_->place_of(end.rank), !verdict.gone.empty());
   roll_->remove(end.rank);
+  has_lost_ = door_ != nullptr;
   grows_at_ = Clock::now() + regrow_after();
   return true;
 }
@@ -158,21 +195,22 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
 // Asked while ranks train, so it must not wait.
 std::vector<Member> Agent::joining(std::int64_t step) {
   roll_->admit();
-  if (options_.regrow_after_s <= 0 || step < 0 || !looks_for_room()) return {};
-  return grow();
+  tend_door();
+  if (step < 0) return {};
+  let_go(step);
+  if (takes_newcomers()) return grow(room());
+  if (std::exchange(has_lost_, false)) return grow(std::min(room(), roster_.num_spare()));
+  if (options_.regrow_after_s <= 0 || !looks_for_room()) return {};
+  return grow(room());
 }
 
-std::vector<Member> Agent::grow() {
-  const int present = roll_->num_processes();
-  int wanted = present + roster_.num_free();
-  while (wanted > present && !fits(wanted)) --wanted;
+std::vector<Member> Agent::grow(int most) {
   std::vector<Member> members;
-  for (const std::string& host : roster_.grow(wanted - present)) {
-    members.push_back(elastic_member(generations_.call(), host,
-                                     {.rendezvous = generations_.rendezvous(),
-                                      .number = roll_->expect(host),
-                                      .generation = roll_->generation() + 1,
-                                      .joins = true}));
+  for (const std::string& host : roster_.grow(most)) {
+    members.push_back(member_on(host, {.number = roll_->expect(host),
+                                       .joins = true,
+                                       .generation = roll_->generation() + 1,
+                                       .backend = options_.backend}));
   }
   if (!members.empty()) {
     log::info("starting {} to join the {} that train",
@@ -209,18 +247,33 @@ bool Agent::looks_for_room() {
   return true;
 }
 
+// Of an island whose ranks do not change: it is stopped for others.
 bool Agent::wants_to_grow() {
-  return looks_for_room() && roster_.can_grow();
+  tend_door();
+  must_stop_ = door_ && !door_->leaving().empty();
+  if (must_stop_) return true;
+  const bool is_time = options_.regrow_after_s > 0 && looks_for_room();
+  return (takes_newcomers() || is_time) && room() > 0;
+}
+
+// How many ranks more there could be, such that the settings allow their number.
+int Agent::room() const {
+  const int present = roll_ ? roll_->num_processes() : roster_.num_taken();
+  int wanted = roll_ ? present + roster_.num_free() : roster_.num_next();
+  while (wanted > present && !fits(wanted)) --wanted;
+  return std::max(0, wanted - present);
 }
 
 // A file that is being edited may be damaged for a moment; the places stay as they were then.
 void Agent::look_at_hostfile() {
-  if (options_.hostfile.empty()) return;
-  try {
-    roster_.update(read_hosts(options_));
-  } catch (const Error& error) {
-    log::warning("{}; going on with the hosts as they were", error.what());
+  if (!options_.hostfile.empty()) {
+    try {
+      hosts_ = read_hosts(options_);
+    } catch (const Error& error) {
+      log::warning("{}; going on with the hosts as they were", error.what());
+    }
   }
+  tend_door();
 }
 
 }  // namespace atl::cli

@@ -3,10 +3,13 @@
 // What `atoll launch` does: it starts ranks, and goes on with those that are left when some die.
 
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "atoll/cli/launch_door.h"
 #include "atoll/cli/launch_generation.h"
 #include "atoll/cli/launch_probe.h"
 #include "atoll/cli/launch_roll.h"
@@ -19,10 +22,13 @@ namespace atl::cli {
 struct LaunchOptions {
   std::string recipe;
   ElasticLimits limits = {.min_ranks = 1, .max_ranks = 0, .max_restarts = 3};
+  int slots = 0;  ///< ranks that this machine takes; 0: as many as there may be
   std::string backend = "gloo";
   std::string hostfile;
-  std::string rendezvous;
+  std::string rendezvous;  ///< given: others may join
   double regrow_after_s = 0;
+  std::string join;  ///< the address of a launch to offer ranks to; empty: this is one itself
+  std::string name;  ///< what that one calls this machine; empty: as it calls itself
 };
 
 /// The hosts of the hostfile, or this machine. This one's name is empty.
@@ -30,13 +36,15 @@ std::vector<Host> read_hosts(const LaunchOptions& options);
 
 /// Starts island after island until the run is done or cannot go on. Over gloo, where what a rank
 /// holds is held by others too, an island goes on in place when it loses ranks, and takes new ones;
-/// otherwise all ranks end and start again from the newest checkpoint.
+/// otherwise all ranks end and start again from the newest checkpoint. Where options.rendezvous is
+/// given, agents of other machines may offer ranks (launch_door.h).
 class Agent final : private IslandKeeper {
  public:
-  /// All of these must outlive the agent. Throws Error(kUser) for limits that contradict each other
-  /// or the hosts.
+  /// All of these but `agreement`, which ranks that join must have too, must outlive the agent.
+  /// Throws Error(kUser) for limits that contradict each other or the hosts.
   Agent(const LaunchOptions& options, const train::TrainConfig& config,
-        const std::vector<Host>& hosts, Generations& generations);
+        std::vector<std::string> agreement, const std::vector<Host>& hosts,
+        Generations& generations);
 
   /// Returns the exit code. Throws as finish() does, and Error(kPeer) when too few ranks are left.
   int run(SignalTap& signals);
@@ -48,18 +56,29 @@ class Agent final : private IslandKeeper {
   std::vector<Member> joining(std::int64_t step) override;
   int rank_of(int number) const override { return roll_->rank_of(number); }
 
+  int run_all(SignalTap& signals);
   int fitting(int num_ranks) const;
   bool fits(int num_ranks) const;
   bool is_new_loss(std::int64_t step) const;
   IslandEnd run_island_of(const std::vector<std::string>& hosts, SignalTap& signals);
   IslandEnd run_in_place(const std::vector<std::string>& hosts, SignalTap& signals);
-  std::vector<Member> grow();
+  std::vector<Member> grow(int most);
+  Member member_on(const std::string& host, const RankOrder& order);
+  std::optional<Member> member_of_agent(const std::string& host, const RankOrder& order);
   void announce(const Verdict& verdict, const std::string& from, int num_ranks) const;
   int give_up(Verdict verdict) const;
   Clock::duration regrow_after() const;
   bool looks_for_room();
   bool wants_to_grow();
+  int room() const;
   void look_at_hostfile();
+  void update_places();
+  void open_door(std::vector<std::string> agreement);
+  bool is_agent(const std::string& host) const;
+  void tend_door();
+  void let_go(std::int64_t step);
+  bool takes_newcomers();
+  int wait_for_ranks(SignalTap& signals);
 
   const LaunchOptions& options_;
   const train::TrainConfig& config_;
@@ -70,6 +89,13 @@ class Agent final : private IslandKeeper {
   int restarts_ = 0;
   std::int64_t lost_at_step_ = -1;  // of this island, the last time
   Clock::time_point grows_at_;
+  std::vector<Host> hosts_;        // but for agents
+  std::unique_ptr<Door> door_;     // null: nobody may join
+  std::vector<std::string> news_;  // agents that have come and were not looked at
+  std::set<int> dismissed_;        // processes of this island whose agent leaves
+  std::int64_t dismissed_at_step_ = -1;
+  bool has_lost_ = false;   // a rank, for which a spare one may be there
+  bool must_stop_ = false;  // an agent leaves, and the others have to start again
 };
 
 }  // namespace atl::cli

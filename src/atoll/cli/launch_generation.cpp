@@ -60,11 +60,11 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
 }
 
 IslandEnd Generations::run(const std::vector<std::string>& hosts, const IslandOptions& options,
-                           SignalTap& signals) {
+                           SignalTap& signals, const StartElsewhere& elsewhere) {
   if (backend_ == "mpi") return run_island(mpi_members(call_, hosts), options, signals);
   const Meeting meeting = {
       .rendezvous = server_->address(), .generation = generation_++, .backend = backend_};
-  return run_island(gloo_members(call_, hosts, meeting), options, signals);
+  return run_island(gloo_members(call_, hosts, meeting, elsewhere), options, signals);
 }
 
 }  // namespace atl::cli

@@ -19,14 +19,16 @@ class Generations {
   /// mpirun is missing or the port cannot be had.
   Generations(std::string backend, TrainCall call, const std::string& rendezvous, bool has_remote);
 
-  /// Runs one generation, with a rank on each of `hosts` (empty: this one), to its end.
+  /// Runs one generation, with a rank on each of `hosts` (empty: this one), to its end. But for mpi
+  /// `elsewhere` is asked first where a rank is to be started.
   IslandEnd run(const std::vector<std::string>& hosts, const IslandOptions& options,
-                SignalTap& signals);
+                SignalTap& signals, const StartElsewhere& elsewhere = {});
 
   /// The call that it starts.
   const TrainCall& call() const { return call_; }
-  /// Where ranks over gloo meet.
+  /// Where ranks over gloo and tcp meet.
   std::string rendezvous() const { return server_->address(); }
+  const std::string& backend() const { return backend_; }
 
  private:
   std::string backend_;

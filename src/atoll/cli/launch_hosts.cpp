@@ -14,14 +14,6 @@ namespace atl::cli {
 
 namespace {
 
-// A name becomes an argument of ssh: it must not look like an option, nor hold anything odd.
-bool is_host_name(const std::string& name) {
-  return std::isalnum(static_cast<unsigned char>(name.front())) != 0 &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == '@' || c == ':';
-         });
-}
-
 int parse_slots(const std::string& word, const std::string& where) {
   constexpr std::string_view kKey = "slots=";
   constexpr int kMost = 1024;
@@ -35,6 +27,14 @@ int parse_slots(const std::string& word, const std::string& where) {
 }
 
 }  // namespace
+
+// A name becomes an argument of ssh: it must not look like an option, nor hold anything odd.
+bool is_host_name(const std::string& name) {
+  return !name.empty() && std::isalnum(static_cast<unsigned char>(name.front())) != 0 &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == '@' || c == ':';
+         });
+}
 
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path) {
   std::vector<Host> hosts;

@@ -19,6 +19,10 @@ std::vector<Host> read_hostfile(const std::filesystem::path& path);
 /// The same of a text that is said to stand in `path`.
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path);
 
+/// Whether it may be the name of a host, or of an agent: letters, digits, '.', '-', '_', '@' and
+/// ':', of which the first is a letter or digit.
+bool is_host_name(const std::string& name);
+
 /// Whether `name` is this machine: "localhost", a loopback address, or what it calls itself.
 bool is_this_host(const std::string& name);
 

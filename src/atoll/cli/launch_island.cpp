@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,30 +22,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kTold = "error: ";  // by what could not even become a rank
 
-ChildOptions options_of(const Member& member) {
-  const bool first = member.rank == 0;
-  switch (member.reach) {
-    case Reach::kHere:
-      return {.argv = member.argv,
-              .shows_output = member.shows_output,
-              .shows_errors = first,
-              .has_report_pipe = true};
-    case Reach::kSsh:
-      return {.argv = member.argv, .shows_output = member.shows_output, .has_input = true};
-    case Reach::kMpirun:
-      // Asked politely, mpirun ends its ranks too.
-      return {.argv = member.argv, .shows_output = member.shows_output, .death_signal = SIGTERM};
-  }
-  return {};
-}
-
 struct Running {
   Member member;
-  Child child;
-  LineReader errors, reports;
+  std::unique_ptr<WatchedProcess> process;
   std::string last_words;
 
-  explicit Running(const Member& what) : member(what), child(options_of(what)) {}
+  explicit Running(const Member& what) : member(what), process(start_process(what)) {}
 };
 
 class Island {
@@ -60,11 +41,10 @@ class Island {
     while (num_running() > 0) {
       wait();
       while (const int signal = signals_.next()) pass_on(signal);
-      for (Running& rank : ranks_) listen(rank);
       for (Running& rank : ranks_) {
-        int status = 0;
-        if (rank.child.running() && rank.child.reap(status)) note_end(rank, status);
+        rank.process->listen([&](std::string_view line) { hear(rank, line); });
       }
+      reap();
       if (options_.keeper != nullptr && !is_over_) keep();
       keep_time();
     }
@@ -74,18 +54,13 @@ class Island {
  private:
   std::size_t num_running() const {
     return static_cast<std::size_t>(std::count_if(
-        ranks_.begin(), ranks_.end(), [](const Running& rank) { return rank.child.running(); }));
+        ranks_.begin(), ranks_.end(), [](const Running& rank) { return rank.process->running(); }));
   }
 
   // Returns when something has happened or is due.
   void wait() {
     std::vector<pollfd> watched = {{.fd = signals_.fd(), .events = POLLIN}};
-    for (Running& rank : ranks_) {
-      if (rank.child.running()) watched.push_back({.fd = rank.child.pid_fd(), .events = POLLIN});
-      for (const Fd* fd : {&rank.child.errors(), &rank.child.reports()}) {
-        if (fd->open()) watched.push_back({.fd = fd->get(), .events = POLLIN});
-      }
-    }
+    for (const Running& rank : ranks_) rank.process->watch(watched);
     std::optional<Clock::time_point> due = kills_at_;
     const bool asks = options_.wants_to_stop || options_.keeper != nullptr;
     if (!due && asks && end_.stop_signal == 0) due = asks_at_;
@@ -97,9 +72,12 @@ class Island {
     ::poll(watched.data(), watched.size(), timeout_ms);
   }
 
-  void listen(Running& rank) {
-    rank.errors.read(rank.child.errors(), [&](std::string_view line) { hear(rank, line); });
-    rank.reports.read(rank.child.reports(), [&](std::string_view line) { hear(rank, line); });
+  void reap() {
+    for (Running& rank : ranks_) {
+      const std::optional<ProcessEnd> end =
+          rank.process->reap([&](std::string_view line) { hear(rank, line); });
+      if (end) note_end(rank, *end);
+    }
   }
 
   void hear(Running& rank, std::string_view line) {
@@ -137,17 +115,14 @@ class Island {
     fmt::print(stderr, "[{}] {}\n", now < 0 ? "joining" : fmt::format("rank {}", now), line);
   }
 
-  void note_end(Running& rank, int status) {
-    listen(rank);
-    const auto rest = [&](std::string_view line) { hear(rank, line); };
-    rank.errors.finish(rest);
-    rank.reports.finish(rest);
+  void note_end(Running& rank, const ProcessEnd& how) {
     RankEnd end = {.rank = rank.member.rank,
-                   .pid = rank.child.pid(),
+                   .pid = rank.process->pid(),
                    .host = rank.member.host,
-                   .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                   .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                   .exit_code = how.exit_code,
+                   .signal = how.signal,
                    .ended_by_us = killed_,
+                   .has_lost_agent = how.is_lost,
                    .last_words = rank.last_words};
     if (rank.member.reach == Reach::kMpirun) {
       note_end_of_mpirun(std::move(end));
@@ -176,17 +151,16 @@ class Island {
 
   void keep() {
     const auto is_rank = [this](const Running& rank) {
-      return rank.child.running() && options_.keeper->rank_of(rank.member.rank) >= 0;
+      return rank.process->running() && options_.keeper->rank_of(rank.member.rank) >= 0;
     };
     if (std::none_of(ranks_.begin(), ranks_.end(), is_rank)) {
       is_over_ = true;  // there is nothing left to join
-      for (Running& rank : ranks_) rank.child.kill();
+      for (Running& rank : ranks_) rank.process->kill();
       return;
     }
-    const Clock::time_point now = Clock::now();
-    if (now < asks_at_) return;
-    asks_at_ = now + options_.ask_every;
-    if (kills_at_ || end_.stop_signal != 0 || !end_.ranks.empty()) return;
+    if (Clock::now() < asks_at_ || kills_at_ || end_.stop_signal != 0 || !end_.ranks.empty()) {
+      return;
+    }
     for (const Member& member : options_.keeper->joining(end_.step)) ranks_.emplace_back(member);
   }
 
@@ -212,28 +186,8 @@ class Island {
     const bool again = end_.stop_signal != 0;
     end_.stop_signal = signal;
     end_.was_wanted = false;
-    for (Running& rank : ranks_) send(rank, signal, again);
+    for (Running& rank : ranks_) rank.process->signal(signal, again);
     if (again) end_soon();
-  }
-
-  static void send(Running& rank, int signal, bool again) {
-    switch (rank.member.reach) {
-      case Reach::kHere:
-        rank.child.signal(signal);
-        break;
-      case Reach::kSsh: {
-        const std::string order = fmt::format("signal {}\n", signal);
-        if (rank.child.input().open() &&
-            ::write(rank.child.input().get(), order.data(), order.size()) < 0) {
-          rank.child.input().close();
-        }
-        break;
-      }
-      case Reach::kMpirun:
-        // mpirun itself would give its ranks one second; these it passes on as they are.
-        rank.child.signal(again ? SIGTERM : signal == SIGINT ? SIGUSR2 : SIGUSR1);
-        break;
-    }
   }
 
   void keep_time() {
@@ -242,8 +196,9 @@ class Island {
       kill_all();
       return;
     }
-    if (kills_at_ || !options_.wants_to_stop || end_.stop_signal != 0 || now < asks_at_) return;
+    if (now < asks_at_) return;
     asks_at_ = now + options_.ask_every;
+    if (kills_at_ || !options_.wants_to_stop || end_.stop_signal != 0) return;
     if (!options_.wants_to_stop()) return;
     pass_on(SIGTERM);
     end_.was_wanted = true;
@@ -252,22 +207,10 @@ class Island {
   void kill_all() {
     // Those that ended before the kill are seen first, so that the verdict does not take them for
     // ranks that hung.
-    for (Running& rank : ranks_) {
-      int status = 0;
-      if (rank.child.running() && rank.child.reap(status)) note_end(rank, status);
-    }
+    reap();
     killed_ = true;
-    for (Running& rank : ranks_) {
-      rank.child.input().close();
-      // mpirun that is killed cannot end its ranks.
-      if (rank.member.reach == Reach::kMpirun && !asked_mpirun_) {
-        rank.child.signal(SIGTERM);
-      } else {
-        rank.child.kill();
-      }
-    }
+    for (Running& rank : ranks_) rank.process->kill();
     kills_at_ = Clock::now() + options_.grace;
-    asked_mpirun_ = true;
   }
 
   const IslandOptions& options_;
@@ -282,7 +225,6 @@ class Island {
   Clock::time_point asks_at_;
   bool is_over_ = false;  // no rank runs any more
   bool killed_ = false;
-  bool asked_mpirun_ = false;
 };
 
 }  // namespace

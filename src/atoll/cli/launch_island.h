@@ -11,24 +11,9 @@
 
 #include "atoll/cli/launch_process.h"
 #include "atoll/cli/launch_verdict.h"
+#include "atoll/cli/launch_watched.h"
 
 namespace atl::cli {
-
-/// How a rank's process is reached.
-enum class Reach : std::uint8_t {
-  kHere,    ///< it is a child
-  kSsh,     ///< a child of sshd on `host`, which ends when its standard input does
-  kMpirun,  ///< mpirun is the child, and all ranks are its own
-};
-
-/// One process to start.
-struct Member {
-  int rank = 0;
-  Reach reach = Reach::kHere;
-  std::string host;  ///< of kSsh
-  std::vector<std::string> argv;
-  bool shows_output = false;  ///< its standard output is this process's
-};
 
 /// What is asked while an island runs whose ranks come and go. There, Member::rank is the number
 /// of a process, which stays the same while its rank does not.
@@ -48,8 +33,8 @@ class IslandKeeper {
 struct IslandOptions {
   /// How long the others may take to end by themselves after one has failed.
   std::chrono::milliseconds grace{2000};
-  /// Asked every `ask_every` while all is well: true stops the ranks after a checkpoint, as SIGTERM
-  /// does. Empty: never.
+  /// Asked every `ask_every` while all is well, after the keeper: true stops the ranks after a
+  /// checkpoint, as SIGTERM does. Empty: never.
   std::function<bool()> wants_to_stop;
   /// Null: ranks do not change.
   IslandKeeper* keeper = nullptr;

@@ -14,12 +14,6 @@ namespace {
 
 constexpr int kStandardError = 2;
 
-std::vector<std::string> train_command_line(const TrainCall& call) {
-  std::vector<std::string> argv = {call.program, "train"};
-  argv.insert(argv.end(), call.arguments.begin(), call.arguments.end());
-  return argv;
-}
-
 // A process that runs `argv` on `host` (empty: here) and is watched from here.
 Member member_on(const std::string& host, std::vector<std::string> argv,
                  const std::string& directory) {
@@ -59,35 +53,45 @@ TrainCall train_call(const std::string& recipe, const std::vector<std::string>& 
   return call;
 }
 
-Member elastic_member(const TrainCall& call, const std::string& host, const Admission& admission) {
+Member elastic_member(const TrainCall& call, const std::string& host, const std::string& rendezvous,
+                      const RankOrder& order) {
   std::vector<std::string> argv = train_command_line(call);
-  argv.insert(argv.end(),
-              {fmt::format("--member={}", admission.number), "--rendezvous=" + admission.rendezvous,
-               fmt::format("--generation={}", admission.generation)});
-  if (admission.joins) argv.emplace_back("--joins");
+  for (std::string& flag : rank_flags(order, rendezvous)) argv.push_back(std::move(flag));
   // Any of them may lead some day, and then writes to standard output.
   Member member = member_on(host, std::move(argv), call.directory);
-  member.rank = admission.number;
+  member.rank = order.number;
   member.shows_output = true;
   return member;
 }
 
 std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::string>& hosts,
-                                 const Meeting& meeting) {
+                                 const Meeting& meeting, const StartElsewhere& elsewhere) {
   std::vector<Member> members;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    std::vector<std::string> argv = train_command_line(call);
-    argv.insert(
-        argv.end(),
-        {fmt::format("--rank={}", rank), fmt::format("--ranks={}", hosts.size()),
-         "--rendezvous=" + meeting.rendezvous, fmt::format("--generation={}", meeting.generation)});
-    if (meeting.backend != "gloo") argv.push_back("--backend=" + meeting.backend);
-    Member member = member_on(hosts[rank], std::move(argv), call.directory);
-    member.rank = static_cast<int>(rank);
-    member.shows_output = rank == 0;
-    members.push_back(std::move(member));
+    const RankOrder order = {.rank = static_cast<int>(rank),
+                             .ranks = static_cast<int>(hosts.size()),
+                             .generation = meeting.generation,
+                             .backend = meeting.backend};
+    std::optional<Member> member;
+    if (elsewhere) member = elsewhere(hosts[rank], order);
+    if (!member) {
+      std::vector<std::string> argv = train_command_line(call);
+      for (std::string& flag : rank_flags(order, meeting.rendezvous)) {
+        argv.push_back(std::move(flag));
+      }
+      member = member_on(hosts[rank], std::move(argv), call.directory);
+    }
+    member->rank = order.rank;
+    member->shows_output = rank == 0;
+    members.push_back(*std::move(member));
   }
   return members;
+}
+
+std::vector<std::string> train_command_line(const TrainCall& call) {
+  std::vector<std::string> argv = {call.program, "train"};
+  argv.insert(argv.end(), call.arguments.begin(), call.arguments.end());
+  return argv;
 }
 
 std::vector<std::string> ssh_command(const std::string& host, const std::string& command) {

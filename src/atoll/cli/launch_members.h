@@ -2,11 +2,14 @@
 
 // Where ranks go, and the command line that each of them is started with.
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "atoll/cli/launch_hosts.h"
 #include "atoll/cli/launch_island.h"
+#include "atoll/cli/launch_offer.h"
 
 namespace atl::cli {
 
@@ -33,23 +36,23 @@ struct Meeting {
   std::string backend = "gloo";  ///< or "tcp"
 };
 
-/// One process a rank, here or through ssh, which meet at a rendezvous.
+/// Starts a rank where only its caller knows how: nothing for a host that it does not know.
+using StartElsewhere =
+    std::function<std::optional<Member>(const std::string& host, const RankOrder& order)>;
+
+/// One process a rank, here, through ssh, or `elsewhere`, which meet at a rendezvous.
 std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::string>& hosts,
-                                 const Meeting& meeting);
+                                 const Meeting& meeting, const StartElsewhere& elsewhere = {});
 
-/// What a rank whose island may change is told beside the call.
-struct Admission {
-  std::string rendezvous;
-  int number = 0;      ///< which process of the island it is
-  int generation = 0;  ///< of the first roll that it may be in
-  bool joins = false;  ///< the others train already
-};
-
-/// One such process, on `host` (empty: here).
-Member elastic_member(const TrainCall& call, const std::string& host, const Admission& admission);
+/// One process of an island that may change, on `host` (empty: here).
+Member elastic_member(const TrainCall& call, const std::string& host, const std::string& rendezvous,
+                      const RankOrder& order);
 
 /// One mpirun for all ranks.
 std::vector<Member> mpi_members(const TrainCall& call, const std::vector<std::string>& hosts);
+
+/// The words of that call.
+std::vector<std::string> train_command_line(const TrainCall& call);
 
 /// The command line that runs `command`, in the words of a POSIX shell, on another host. It asks
 /// for no password and notices within seconds when the host is gone.

@@ -9,6 +9,7 @@
 #include "atoll/base/error.h"
 #include "atoll/cli/ranks_member.h"
 #include "atoll/comm/gloo/world.h"
+#include "atoll/comm/tcp/world.h"
 
 namespace atl::cli {
 
@@ -136,8 +137,18 @@ std::unique_ptr<comm::World> LaunchMembership::open(const std::vector<Listed>& r
   comm::WorldOptions options = world_options_;
   options.local_ranks = static_cast<int>(std::count_if(
       ranks.begin(), ranks.end(), [&](const Listed& listed) { return listed.host == mine->host; }));
-  return comm::open_gloo({.rank = static_cast<int>(mine - ranks.begin()),
-                          .size = static_cast<int>(ranks.size()),
+  const auto rank = static_cast<int>(mine - ranks.begin());
+  const auto size = static_cast<int>(ranks.size());
+  if (options_.backend == "tcp") {
+    return comm::open_tcp({.rank = rank,
+                           .size = size,
+                           .rendezvous = options_.rendezvous,
+                           .generation = generation_,
+                           .connect_timeout_s = kConnectSeconds},
+                          options);
+  }
+  return comm::open_gloo({.rank = rank,
+                          .size = size,
                           .rendezvous = options_.rendezvous,
                           .generation = generation_,
                           .connect_timeout_s = kConnectSeconds},

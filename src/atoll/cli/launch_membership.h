@@ -15,14 +15,15 @@ namespace atl::cli {
 /// What a process is told that is a rank of an island whose ranks come and go.
 struct MembershipOptions {
   std::string rendezvous;
-  int number = 0;      ///< which process of the island it is
-  int generation = 0;  ///< of the first roll that it may be in
-  bool joins = false;  ///< the island is training already
+  int number = 0;                ///< which process of the island it is
+  int generation = 0;            ///< of the first roll that it may be in
+  bool joins = false;            ///< the island is training already
+  std::string backend = "gloo";  ///< or "tcp"
   /// What all ranks must have in common, a line each; those that join compare theirs.
   std::vector<std::string> agreement;
 };
 
-/// The worlds of one rank under `atoll launch`, over Gloo: those of the rolls that it is in.
+/// The worlds of one rank under `atoll launch`, over Gloo or TCP: those of the rolls that it is in.
 class LaunchMembership final : public train::Membership {
  public:
   LaunchMembership(MembershipOptions options, const comm::WorldOptions& world_options);

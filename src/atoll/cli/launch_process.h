@@ -58,6 +58,8 @@ class Child {
   /// What it writes, non-blocking; closed (-1) where there is no pipe or all has been read.
   Fd& errors() { return errors_; }
   Fd& reports() { return reports_; }
+  const Fd& errors() const { return errors_; }
+  const Fd& reports() const { return reports_; }
   Fd& input() { return input_; }
 
   /// Sends a signal to the child alone.

@@ -6,13 +6,14 @@
 
 namespace atl::cli {
 
-Roster::Roster(const std::vector<Host>& hosts, const ElasticLimits& limits) : limits_(limits) {
+Roster::Roster(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait)
+    : limits_(limits) {
   if (limits.min_ranks > limits.max_ranks) {
     throw user_error("--min-ranks={} is above --max-ranks={}", limits.min_ranks, limits.max_ranks);
   }
   update(hosts);
-  if (static_cast<int>(places_.size()) < limits.min_ranks) {
-    throw user_error("--min-ranks={}, but the hostfile has {} slots; add hosts or slots=N",
+  if (!may_wait && static_cast<int>(places_.size()) < limits.min_ranks) {
+    throw user_error("--min-ranks={}, but the hosts have {} slots; add hosts or slots",
                      limits.min_ranks, places_.size());
   }
 }
@@ -70,30 +71,50 @@ bool Roster::is_free(std::size_t place) const {
   return is_there(places_[place]) && std::find(taken_.begin(), taken_.end(), place) == taken_.end();
 }
 
+bool Roster::is_spare(std::size_t place) const {
+  return is_free(place) && places_[place].empty_until <= generation_;
+}
+
+int Roster::count_up_to_most(bool (Roster::*matches)(std::size_t) const) const {
+  int count = 0;
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    count += (this->*matches)(place) ? 1 : 0;
+  }
+  return std::clamp(count, 0, std::max(0, limits_.max_ranks - num_taken()));
+}
+
 int Roster::num_free() const {
-  int num_free = 0;
-  for (std::size_t place = 0; place < places_.size(); ++place) num_free += is_free(place) ? 1 : 0;
-  return std::clamp(num_free, 0, std::max(0, limits_.max_ranks - static_cast<int>(taken_.size())));
+  return count_up_to_most(&Roster::is_free);
+}
+
+int Roster::num_spare() const {
+  return count_up_to_most(&Roster::is_spare);
 }
 
 std::vector<std::string> Roster::grow(int most) {
   std::vector<std::string> hosts;
   const int count = std::min(most, num_free());
-  for (std::size_t i = 0; i < places_.size() && static_cast<int>(hosts.size()) < count; ++i) {
-    if (!is_free(i)) continue;
-    taken_.push_back(i);
-    places_[i].empty_until = 0;
-    hosts.push_back(places_[i].host);
+  for (const bool is_first_choice : {true, false}) {
+    for (std::size_t i = 0; i < places_.size() && static_cast<int>(hosts.size()) < count; ++i) {
+      if (!is_free(i) || is_spare(i) != is_first_choice) continue;
+      taken_.push_back(i);
+      places_[i].empty_until = 0;
+      hosts.push_back(places_[i].host);
+    }
   }
   return hosts;
 }
 
-bool Roster::can_grow() const {
-  const auto there = std::count_if(places_.begin(), places_.end(), [this](const Place& place) {
+int Roster::num_next() const {
+  const auto num = std::count_if(places_.begin(), places_.end(), [this](const Place& place) {
     return is_there(place) && place.empty_until <= generation_ + 1;
   });
-  return std::min<std::ptrdiff_t>(there, limits_.max_ranks) >
-         static_cast<std::ptrdiff_t>(taken_.size());
+  return static_cast<int>(std::min<std::ptrdiff_t>(num, limits_.max_ranks));
+}
+
+int Roster::num_there() const {
+  return static_cast<int>(std::count_if(places_.begin(), places_.end(),
+                                        [this](const Place& place) { return is_there(place); }));
 }
 
 void Roster::return_hosts(const std::vector<std::string>& names) {

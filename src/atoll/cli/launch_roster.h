@@ -25,8 +25,8 @@ struct ElasticLimits {
 class Roster {
  public:
   /// An empty host name is this machine. Throws Error(kUser) when there are fewer places than
-  /// min_ranks, or the limits contradict each other.
-  Roster(const std::vector<Host>& hosts, const ElasticLimits& limits);
+  /// min_ranks, unless more may come (`may_wait`), or the limits contradict each other.
+  Roster(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait = false);
 
   /// The host of each rank of the next generation, or none when fewer than min_ranks are left.
   std::vector<std::string> next();
@@ -42,13 +42,20 @@ class Roster {
   std::vector<std::string> grow(int most);
   /// How many places grow() would find, up to max_ranks.
   int num_free() const;
-  /// Whether a generation that began now would have more ranks than the present one.
-  bool can_grow() const;
+  /// How many of these have lost no rank in this generation; grow() takes them first.
+  int num_spare() const;
+  /// How many ranks a generation would have that began now.
+  int num_next() const;
+  /// How many the present one has.
+  int num_taken() const { return static_cast<int>(taken_.size()); }
+  /// How many places there are whose hosts are there, whether they may be taken now or not.
+  int num_there() const;
   /// The hosts that are gone.
   const std::vector<std::string>& gone() const { return gone_; }
   /// Hosts that can be reached again.
   void return_hosts(const std::vector<std::string>& names);
-  /// The hostfile as it now is: new places are added, those it no longer has are not taken again.
+  /// The hosts as they now are: new places are added, those there no longer are are not taken
+  /// again.
   void update(const std::vector<Host>& hosts);
 
  private:
@@ -59,6 +66,8 @@ class Roster {
   };
   bool is_there(const Place& place) const;
   bool is_free(std::size_t place) const;
+  bool is_spare(std::size_t place) const;
+  int count_up_to_most(bool (Roster::*matches)(std::size_t) const) const;
   void lose_host(const std::string& host);
 
   ElasticLimits limits_;

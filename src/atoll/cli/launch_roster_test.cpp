@@ -22,10 +22,10 @@ const std::vector<Host> kTwo = {{.name = "a", .slots = 2}, {.name = "b", .slots 
 TEST(Roster, ALostRankIsLeftOutOnceAndThenReplaced) {
   Roster roster(kHere, {.min_ranks = 2, .max_ranks = 4});
   EXPECT_THAT(roster.next(), SizeIs(4));
-  EXPECT_FALSE(roster.can_grow());
+  EXPECT_EQ(roster.num_next(), roster.num_taken());
   roster.lose({.lost = {2}});
   EXPECT_THAT(roster.next(), SizeIs(3));
-  EXPECT_TRUE(roster.can_grow());
+  EXPECT_GT(roster.num_next(), roster.num_taken());
   EXPECT_THAT(roster.next(), SizeIs(4));
 }
 
@@ -51,10 +51,10 @@ TEST(Roster, AHostThatIsGoneIsLeftOutUntilItReturns) {
   roster.lose({.lost = {2, 3}, .gone = {"b"}});
   EXPECT_THAT(roster.next(), ElementsAre("a", "a"));
   EXPECT_THAT(roster.next(), ElementsAre("a", "a"));
-  EXPECT_FALSE(roster.can_grow());
+  EXPECT_EQ(roster.num_next(), roster.num_taken());
   EXPECT_THAT(roster.gone(), ElementsAre("b"));
   roster.return_hosts({"b"});
-  EXPECT_TRUE(roster.can_grow());
+  EXPECT_GT(roster.num_next(), roster.num_taken());
   EXPECT_THAT(roster.next(), ElementsAre("a", "a", "b", "b"));
 }
 
@@ -69,7 +69,7 @@ TEST(Roster, TheHostfileMayGrowAndShrink) {
   Roster roster({{.name = "a", .slots = 1}}, {.min_ranks = 1, .max_ranks = 3});
   EXPECT_THAT(roster.next(), ElementsAre("a"));
   roster.update(kTwo);
-  EXPECT_TRUE(roster.can_grow());
+  EXPECT_GT(roster.num_next(), roster.num_taken());
   EXPECT_THAT(roster.next(), ElementsAre("a", "a", "b")) << "no more than the maximum";
   roster.update({{.name = "b", .slots = 2}});
   roster.lose({.lost = {0}});
@@ -142,6 +142,31 @@ TEST(Roster, InPlaceAHostThatIsGoneIsNotTakenUntilItReturns) {
   EXPECT_THAT(roster.grow(4), IsEmpty());
   roster.return_hosts({"b"});
   EXPECT_THAT(roster.grow(1), ElementsAre("b"));
+}
+
+TEST(Roster, InPlaceASparePlaceIsTakenBeforeTheLostOne) {
+  Roster roster(kTwo, {.min_ranks = 1, .max_ranks = 3});
+  EXPECT_THAT(roster.next(), ElementsAre("a", "a", "b"));
+  EXPECT_EQ(roster.num_spare(), 0) << "there may be no more";
+  roster.drop(0, /*is_gone=*/false);
+  EXPECT_EQ(roster.num_free(), 1);
+  EXPECT_EQ(roster.num_spare(), 1);
+  EXPECT_THAT(roster.grow(9), ElementsAre("b"));
+  roster.drop(0, /*is_gone=*/false);
+  EXPECT_EQ(roster.num_spare(), 0) << "both places of a have lost a rank";
+  EXPECT_THAT(roster.grow(9), ElementsAre("a"));
+}
+
+TEST(Roster, MorePlacesMayBeWaitedFor) {
+  EXPECT_THROW(Roster({{.name = "", .slots = 1}}, {.min_ranks = 2, .max_ranks = 4}), Error);
+  Roster roster({{.name = "", .slots = 1}}, {.min_ranks = 2, .max_ranks = 4}, /*may_wait=*/true);
+  EXPECT_EQ(roster.num_there(), 1);
+  EXPECT_THAT(roster.next(), IsEmpty());
+  roster.update({{.name = "", .slots = 1}, {.name = "beta", .slots = 2}});
+  EXPECT_EQ(roster.num_there(), 3);
+  EXPECT_THAT(roster.next(), ElementsAre("", "beta", "beta"));
+  roster.update({{.name = "", .slots = 1}});  // beta has left
+  EXPECT_EQ(roster.num_there(), 1);
 }
 
 TEST(Roster, InPlaceItGrowsToTheMostAndToWhatWasLeftOut) {

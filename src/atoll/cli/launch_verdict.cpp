@@ -14,11 +14,12 @@ using Kind = Verdict::Kind;
 constexpr int kSshFailed = 255;
 
 bool vanished(const RankEnd& end) {
-  return !end.host.empty() && end.exit_code == kSshFailed && end.signal == 0 && !end.report;
+  return !end.host.empty() && !end.has_lost_agent && end.exit_code == kSshFailed &&
+         end.signal == 0 && !end.report;
 }
 
 bool ended_badly(const RankEnd& end) {
-  return !end.ended_by_us && (end.signal != 0 || end.exit_code != 0);
+  return !end.ended_by_us && (end.signal != 0 || end.exit_code != 0 || end.has_lost_agent);
 }
 
 std::string name_of(const RankEnd& end) {
@@ -51,10 +52,13 @@ Verdict judge_deaths(const IslandEnd& end) {
   Verdict verdict;
   std::vector<std::string> parts;
   for (const RankEnd& rank : end.ranks) {
-    if (!ended_badly(rank) || (rank.signal == 0 && !vanished(rank))) continue;
+    if (!ended_badly(rank)) continue;
+    if (rank.signal == 0 && !rank.has_lost_agent && !vanished(rank)) continue;
     if (rank.signal != 0 && rank.signal == end.stop_signal) continue;
     if (rank.signal != 0) {
       parts.push_back(fmt::format("{} was killed by {}", name_of(rank), signal_text(rank.signal)));
+    } else if (rank.has_lost_agent) {
+      parts.push_back(fmt::format("{}: the agent there is gone", name_of(rank)));
     } else {
       parts.push_back(fmt::format("{}: ssh has lost it{}{}", name_of(rank),
                                   rank.last_words.empty() ? "" : ": ", rank.last_words));

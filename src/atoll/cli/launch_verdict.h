@@ -21,6 +21,7 @@ struct RankEnd {
   int exit_code = 0;             ///< meaningless when a signal ended it
   int signal = 0;                ///< that ended it
   bool ended_by_us = false;      ///< with the others, after one had failed
+  bool has_lost_agent = false;   ///< the agent that had started it is gone (ProcessEnd::is_lost)
   std::optional<Report> report;  ///< the error it told of
   std::string last_words;        ///< its last line on standard error
 };
@@ -46,7 +47,7 @@ struct Verdict {
   int exit_code = 0;
   std::string cause;              ///< of kMistake and kFailed: one sentence without full stop
   std::vector<int> lost;          ///< ranks that died, ascending: not those that ended with them
-  std::vector<std::string> gone;  ///< hosts that could not be reached or vanished
+  std::vector<std::string> gone;  ///< hosts that ssh could not reach or has lost
 };
 
 /// Finds the rank that began it. A signal or a vanished host comes before what the others say of

@@ -6,6 +6,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/nearest.h"
+#include "atoll/cli/launch_hosts.h"
 
 namespace atl::cli {
 
@@ -315,6 +316,29 @@ RankPlan plan_ranks(const RankFlags& flags, const Environment& environment) {
   const std::optional<Launcher> launcher = find_launcher(environment);
   if (launcher && launcher->size != 1) return plan_launched(flags, environment, *launcher);
   return flags.rank ? plan_by_hand(flags) : plan_first(flags);
+}
+
+std::optional<LaunchTask> launch_task(const Environment& environment) {
+  const std::string size = slurm_size_variable(environment);
+  if (look_up(environment, "SLURM_PROCID") && !size.empty()) {
+    const Launcher srun = launched_by(
+        environment, {.name = "srun", .rank_variable = "SLURM_PROCID", .size_variable = size});
+    if (srun.size == 1) return std::nullopt;
+    return LaunchTask{.is_first = srun.rank == 0,
+                      .rendezvous = slurm_rendezvous(environment),
+                      .name = fmt::format("{}-{}", this_host(), srun.rank),
+                      .num_tasks = srun.size};
+  }
+  const std::optional<Launcher> launcher = find_launcher(environment);
+  if (!launcher || launcher->size == 1) return std::nullopt;
+  throw user_error(
+      "{} has started this ({} is set), and `atoll launch` starts ranks itself; call it once, or "
+      "start `atoll train` so",
+      launcher->name, launcher->rank_variable);
+}
+
+void forget_rank_environment() {
+  for (const char* name : kVariables) ::unsetenv(name);
 }
 
 std::string first_slurm_host(const std::string& list) {

@@ -50,6 +50,22 @@ struct RankPlan {
 /// rank counts as none. Throws Error(kUser) that says what contradicts what.
 RankPlan plan_ranks(const RankFlags& flags, const Environment& environment);
 
+/// What a task of a scheduler's step is to an elastic launch.
+struct LaunchTask {
+  bool is_first = false;   ///< it is the launch; the others join it
+  std::string rendezvous;  ///< where: "tcp://host:port"
+  std::string name;        ///< of its own among them
+  int num_tasks = 0;
+};
+
+/// Of a task that srun has started beside others; nothing where nobody has. Throws Error(kUser) for
+/// what mpirun or a PMI has started, who start ranks themselves.
+std::optional<LaunchTask> launch_task(const Environment& environment);
+
+/// Takes those variables out of this process's environment, so that ranks that it starts do not
+/// take them for theirs. Before any thread is made.
+void forget_rank_environment();
+
 /// The first host of a list as Slurm writes it: "n01" of "n[01-04,07]-x,m2" plus what follows the
 /// bracket ("n01-x"). Throws Error(kUser) for a list that is damaged.
 std::string first_slurm_host(const std::string& list);

@@ -146,6 +146,7 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
                                  .number = options.member.number,
                                  .generation = options.member.generation,
                                  .joins = options.member.joins,
+                                 .backend = options.ranks.backend,
                                  .agreement = agreement_lines(ATOLL_VERSION, recipe.settings())},
                                 world_options(recipe.config()));
     train::Trainer trainer(recipe.config(), recipe.settings(), membership);
