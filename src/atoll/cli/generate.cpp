@@ -35,6 +35,7 @@ struct Options {
   bool greedy = false;
   bool no_prompt = false;
   bool stats = false;
+  std::string weights = "f32";
   int threads = 0;
 };
 
@@ -96,6 +97,7 @@ std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prom
 int run(Options options) {
   if (options.greedy) options.sampling.temperature = 0;
   options.sampling.validate();
+  const serve::Weights weights = serve::parse_weights(options.weights);
   const fs::path path = train::find_model(options.model);
   const Tokenizer tokenizer = train::load_tokenizer(path);
   const std::vector<std::int32_t> prompt =
@@ -108,9 +110,13 @@ int run(Options options) {
   }
   const auto device = open_cpu(options.threads);
   serve::Engine engine(*device, config,
-                       std::min(prompt_length + options.max_tokens, config.max_positions));
+                       std::min(prompt_length + options.max_tokens, config.max_positions), weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
-  train::load_parameters(path, engine.model(), engine.store());
+  if (weights == serve::Weights::kF32) {
+    train::load_parameters(path, engine.model(), engine.store());
+  } else {
+    train::load_whole_parameters(path, engine.model(), engine.store());
+  }
 
   const std::vector<std::int32_t> stops = train::stop_tokens(path, tokenizer);
   const train::InterruptGuard interrupt;
@@ -163,6 +169,10 @@ Action add(CLI::App& app) {
   app.add_flag("--greedy", options->greedy, "always the most likely token");
   app.add_flag("--no-prompt", options->no_prompt, "print only what is new");
   app.add_flag("--stats", options->stats, "say how fast it was");
+  app.add_option("--weights", options->weights,
+                 "f32, or int8: rounded to 8 bits, a quarter of the memory and of the time")
+      ->check(CLI::IsMember({"f32", "int8"}))
+      ->capture_default_str();
   app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   return [options](const Invocation&) { return run(*options); };
 }

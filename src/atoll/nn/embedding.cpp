@@ -2,6 +2,7 @@
 
 #include "atoll/nn/kv_cache.h"
 #include "atoll/ops/embedding.h"
+#include "atoll/ops/int8.h"
 
 namespace atl::nn {
 
@@ -25,7 +26,11 @@ Footprint Embedding::plan(Spec x) const {
 }
 
 void Embedding::forward(Run& run, const Pass& pass) {
-  ops::embedding_forward(run, pass.x, table_.value, pass.y);
+  if (table_.as_int8) {
+    ops::embedding_int8(run, pass.x, table_.int8, pass.y);
+  } else {
+    ops::embedding_forward(run, pass.x, table_.value, pass.y);
+  }
   if (!has_positions()) return;
   const std::int64_t first = pass.cache == nullptr ? 0 : pass.cache->length;
   ops::position_embedding_forward(run, first, document_start(pass), positions_.value, pass.y);

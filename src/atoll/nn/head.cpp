@@ -2,6 +2,7 @@
 
 #include "atoll/ops/cross_entropy.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/ops/int8.h"
 #include "atoll/ops/matmul.h"
 
 namespace atl::nn {
@@ -35,10 +36,12 @@ void LinearCrossEntropy::backward_input(Run& run, const Pass& pass) {
 }
 
 void LinearCrossEntropy::logits(Run& run, Tensor x, Tensor out) const {
+  if (weight_->as_int8) return ops::matmul_int8(run, x, weight_->int8, out);
   ops::matmul(run, ops::Transpose::kNT, x, weight_->value, out);
 }
 
 std::size_t LinearCrossEntropy::logits_scratch_bytes(const Spec& x) const {
+  if (weight_->as_int8) return ops::matmul_int8_scratch_bytes(x, weight_->spec.shape);
   return ops::matmul_scratch_bytes(ops::Transpose::kNT, x, weight_->spec);
 }
 

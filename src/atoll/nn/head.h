@@ -30,6 +30,8 @@ class LinearCrossEntropy final : public Layer {
   /// out = x W^T.  x: (R, C)  out: (R, V). For generation; needs logits_scratch_bytes of scratch.
   void logits(Run& run, Tensor x, Tensor out) const;
   std::size_t logits_scratch_bytes(const Spec& x) const;
+  /// (V, C); shared with the embedding or its own.
+  const Param* weight() const { return weight_; }
   std::int64_t vocab_size() const { return weight_->spec.shape.dim(0); }
 
  private:

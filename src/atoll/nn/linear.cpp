@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/ops/elementwise.h"
+#include "atoll/ops/int8.h"
 #include "atoll/ops/matmul.h"
 
 namespace atl::nn {
@@ -45,6 +46,10 @@ Footprint Linear::plan(Spec x) const {
                                       ops::matmul_scratch_bytes(Transpose::kNN, y, w),
                                       ops::matmul_scratch_bytes(Transpose::kTN, y, x),
                                       has_bias() ? ops::column_sum_scratch_bytes(y) : 0});
+  if (weight_.as_int8) {
+    footprint.scratch_bytes =
+        std::max(footprint.scratch_bytes, ops::matmul_int8_scratch_bytes(x, w.shape));
+  }
   if (has_adapter()) {
     const Spec spread = spread_spec();
     const Spec low = x.with_last(spread.shape.dim(1));
@@ -62,7 +67,11 @@ Footprint Linear::plan(Spec x) const {
 }
 
 void Linear::forward(Run& run, const Pass& pass) {
-  ops::matmul(run, Transpose::kNT, pass.x, weight_.value, pass.y, bias_.value);
+  if (weight_.as_int8) {
+    ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
+  } else {
+    ops::matmul(run, Transpose::kNT, pass.x, weight_.value, pass.y, bias_.value);
+  }
   if (!has_adapter()) return;
   Run inner = run;
   const Tensor spread = spread_b(inner);

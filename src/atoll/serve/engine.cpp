@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "atoll/serve/int8_store.h"
+
 namespace atl::serve {
 
 namespace {
@@ -31,14 +33,27 @@ double log_probability(const float* logits, std::int64_t vocab_size, std::int32_
                    result);
 }
 
+std::unique_ptr<parallel::ParamStore> make_store(Device& device, nn::Model& model,
+                                                 Weights weights) {
+  if (weights == Weights::kInt8) return std::make_unique<Int8Store>(device, model);
+  return std::make_unique<parallel::ParamStore>(model, /*training=*/false);
+}
+
 }  // namespace
 
-Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens)
+Weights parse_weights(std::string_view name) {
+  if (name == "f32") return Weights::kF32;
+  if (name == "int8") return Weights::kInt8;
+  throw user_error("weights are kept as f32 or int8, not as \"{}\"", name);
+}
+
+Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens,
+               Weights weights)
     : stream_(device),
       max_tokens_(max_tokens),
       vocab_size_(config.vocab_size),
       model_(build(config, max_tokens)),
-      store_(*model_, /*training=*/false) {
+      store_(make_store(device, *model_, weights)) {
   const Spec cached = {Dtype::kF32, {1, max_tokens, config.heads.kv_width()}};
   const Spec logits = {Dtype::kF32, {kLogitRows, config.vocab_size}};
   std::size_t head_bytes = 0;
@@ -49,9 +64,9 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
   const Spec scratch = {Dtype::kU8, {static_cast<std::int64_t>(head_bytes)}};
 
   MemoryPlan plan;
-  store_.request(plan);
+  store_->request(plan);
   for (const std::int64_t length : kPieces) {
-    runners_.emplace_back(*model_, store_, parallel::Use::kGenerate, 1, length);
+    runners_.emplace_back(*model_, *store_, parallel::Use::kGenerate, 1, length);
     runners_.back().request(plan);
   }
   std::vector<int> cache_requests;
@@ -63,7 +78,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
   plan.place();
 
   arena_ = std::make_unique<Arena>(device, plan);
-  store_.bind(*arena_);
+  store_->bind(*arena_);
   for (parallel::Runner& runner : runners_) runner.bind(*arena_);
   for (std::size_t i = 0; i < cache_requests.size(); i += 2) {
     cache_.keys.push_back(arena_->tensor(cache_requests[i], cached));
@@ -79,6 +94,19 @@ void Engine::limit_vocabulary(std::int64_t size) {
                      size, logits_.dim(1));
   }
   vocab_size_ = size;
+}
+
+std::size_t Engine::bytes_per_token() const {
+  std::size_t bytes = 0;
+  for (const nn::Param* param : store_->params()) {
+    const bool looked_up =
+        param->is_embedding &&
+        (param->is_position || (!model_->config.tie_embeddings && param != model_->head->weight()));
+    if (looked_up) continue;
+    bytes += param->as_int8 ? param->int8.values.bytes() + param->int8.scales.bytes()
+                            : param->value.bytes();
+  }
+  return bytes;
 }
 
 void Engine::truncate(std::int64_t length) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "atoll/nn/models/family.h"
@@ -14,16 +15,27 @@
 
 namespace atl::serve {
 
+/// How weights are kept for generation.
+enum class Weights {
+  kF32,
+  kInt8,  ///< matrices rounded to 8 bits; see Int8Store
+};
+/// "f32" or "int8"; throws Error(kUser) for another name.
+Weights parse_weights(std::string_view name);
+
 /// Generates text with one model, one sequence at a time, in memory planned beforehand.
 class Engine {
  public:
   /// `max_tokens`: prompt and generated text together, at most the model's positions (Error(kUser)
   /// otherwise). The device must outlive the engine. Parameters are zero until someone fills
   /// store().
-  Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens);
+  Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens,
+         Weights weights = Weights::kF32);
 
   nn::Model& model() { return *model_; }
-  parallel::ParamStore& store() { return store_; }
+  parallel::ParamStore& store() { return *store_; }
+  /// Bytes of weights that making one token reads: all but embeddings that no head shares.
+  std::size_t bytes_per_token() const;
   std::int64_t max_tokens() const { return max_tokens_; }
 
   /// Only the first `size` ids may be generated: a padded embedding has rows that are no token.
@@ -69,7 +81,7 @@ class Engine {
   std::int64_t max_tokens_;
   std::int64_t vocab_size_;
   std::unique_ptr<nn::Model> model_;
-  parallel::ParamStore store_;
+  std::unique_ptr<parallel::ParamStore> store_;
   std::vector<parallel::Runner> runners_;  // one a length of piece
   std::unique_ptr<Arena> arena_;
   nn::KvCache cache_;

@@ -13,6 +13,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/rng.h"
+#include "atoll/ops/ref/int8.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::serve {
@@ -51,7 +52,7 @@ void fill(parallel::ParamStore& store, Run& run) {
   store.initialise(run, 5);
   for (std::size_t p = 0; p < store.params().size(); ++p) {
     const Tensor value = store.params()[p]->value;
-    if (value.shape().rank() > 1) continue;
+    if (!value.defined() || value.shape().rank() > 1) continue;
     const RngStream stream(7, RngPurpose::kSynthetic, p);
     for (std::int64_t i = 0; i < value.num_elements(); ++i) {
       value.data<float>()[i] += 0.2F * stream.uniform(static_cast<std::uint64_t>(i)) - 0.1F;
@@ -62,8 +63,8 @@ void fill(parallel::ParamStore& store, Run& run) {
 // An engine on a device of its own.
 struct Generator {
   explicit Generator(const nn::ModelConfig& config, std::int64_t max_tokens = kPositions,
-                     int threads = 2)
-      : run(threads), engine(*run.device, config, max_tokens) {
+                     int threads = 2, Weights weights = Weights::kF32)
+      : run(threads), engine(*run.device, config, max_tokens, weights) {
     fill(engine.store(), run);
   }
 
@@ -310,6 +311,73 @@ TEST_P(EngineTest, TooManyTokensAreTheUsersMistakeAndChangeNothing) {
   EXPECT_EQ(kind_of([&] { Generator(config(), kPositions + 1); }), ErrorKind::kUser);
   EXPECT_EQ(kind_of([&] { Generator(config(), 0); }), ErrorKind::kUser);
   EXPECT_EQ(kind_of([&] { generator.engine.append({}); }), ErrorKind::kInternal);
+}
+
+// Makes the weights of an f32 engine those that another one has in int8.
+void widen(parallel::ParamStore& from, parallel::ParamStore& to) {
+  for (std::size_t p = 0; p < from.params().size(); ++p) {
+    const nn::Param& param = *from.params()[p];
+    const Tensor value = to.params()[p]->value;
+    ASSERT_EQ(param.name, to.params()[p]->name);
+    for (std::int64_t i = 0; i < value.num_elements(); ++i) {
+      value.data<float>()[i] =
+          param.as_int8 ? ops::ref::int8_element(param.int8, i / value.dim(1), i % value.dim(1))
+                        : param.value.data<float>()[i];
+    }
+  }
+}
+
+TEST_P(EngineTest, Int8WeightsComputeWhatTheirWidenedCopiesDo) {
+  Generator rounded(config(), kPositions, 2, Weights::kInt8);
+  Generator wide(config());
+  widen(rounded.engine.store(), wide.engine.store());
+  // A prompt in pieces of 64, 8 and 1, and tokens one by one: each way of a product.
+  const std::span<const std::int32_t> tokens(tokens_.values);
+  for (const auto& [begin, length] : {std::pair{0, 73}, {73, 1}, {74, 1}}) {
+    const auto piece =
+        tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
+    const std::vector<float> got = rounded.logits(piece);
+    const std::vector<float> wanted = wide.logits(piece);
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], kTolerance) << i;
+  }
+}
+
+TEST_P(EngineTest, Int8WeightsAreTheOnlyCopy) {
+  Generator rounded(config(), kPositions, 2, Weights::kInt8);
+  Generator wide(config());
+  for (const nn::Param* param : rounded.engine.store().params()) {
+    const bool is_matrix = param->spec.shape.rank() == 2 && !param->is_position;
+    EXPECT_EQ(param->as_int8, is_matrix) << param->name;
+    EXPECT_EQ(param->value.defined(), !is_matrix) << param->name;
+  }
+  // A byte and a sixteenth for four, in rows of at least one group; here rows are shorter.
+  EXPECT_LT(rounded.engine.bytes_per_token(), 0.5 * wide.engine.bytes_per_token());
+}
+
+TEST(Int8Store, NamesTheParameterThatIsNotFinite) {
+  test::TestRun run;
+  Engine engine(*run.device, gpt2(), kPositions, Weights::kInt8);
+  try {
+    engine.store().write_whole([](std::span<const parallel::WholeParam> some) {
+      for (const auto& [param, tensor] : some) {
+        std::fill_n(tensor.data<float>(), tensor.num_elements(), 1.0F);
+        if (param->name.find("h.1.mlp.c_fc.weight") != std::string::npos) {
+          tensor.data<float>()[5] = std::nanf("");
+        }
+      }
+    });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kNumeric);
+    EXPECT_NE(std::string(error.what()).find("h.1.mlp.c_fc.weight"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Weights, AreNamed) {
+  EXPECT_EQ(parse_weights("f32"), Weights::kF32);
+  EXPECT_EQ(parse_weights("int8"), Weights::kInt8);
+  EXPECT_EQ(kind_of([] { parse_weights("int4"); }), ErrorKind::kUser);
 }
 
 }  // namespace

@@ -28,9 +28,13 @@ class Sampler {
   std::int32_t next(std::span<const float> logits, std::int64_t sequence, std::int64_t position);
 
  private:
+  double weigh_all(std::span<const float> logits, double best);
+  void drop_light(double total);
+
   SamplingOptions options_;
   std::vector<std::int32_t> order_;
   std::vector<double> weights_;
+  std::vector<double> kept_;  // of order_, while weights_ are of all
 };
 
 }  // namespace atl::serve

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <set>
 
 #include "atoll/base/error.h"
+#include "atoll/base/rng.h"
 
 namespace atl::serve {
 namespace {
@@ -47,6 +51,48 @@ TEST(Sampler, TopPKeepsTheSmallestSetWithThatProbability) {
   // The two at logit 2 hold 0.79 of the probability: p = 0.5 needs both, p = 0.3 only one.
   EXPECT_EQ(draw({.top_p = 0.5}, 2000).size(), 2U);
   EXPECT_EQ(draw({.top_p = 0.3}, 2000).size(), 1U);
+}
+
+// What top-p means, by sorting everything.
+std::vector<std::int32_t> nucleus(const std::vector<float>& logits,
+                                  const SamplingOptions& options) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  std::vector<double> weights;
+  for (const std::int32_t i : order) {
+    weights.push_back(std::exp(logits[static_cast<std::size_t>(i)] / options.temperature));
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::size_t count = 0;
+  for (double sum = 0; count < order.size() && sum < options.top_p * total;) {
+    sum += weights[count++];
+  }
+  order.resize(count);
+  return order;
+}
+
+TEST(Sampler, TopPOfAFlatAndOfASteepDistributionIsThatOfSorting) {
+  const RngStream stream(3, RngPurpose::kSynthetic);
+  for (const float scale : {0.0F, 0.01F, 1.0F, 30.0F}) {
+    std::vector<float> logits(300);
+    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = scale * stream.normal(i);
+    for (const double top_p : {0.1, 0.6, 0.95, 0.999999}) {
+      const SamplingOptions options = {.temperature = 0.7, .top_p = top_p, .seed = 9};
+      const std::vector<std::int32_t> allowed = nucleus(logits, options);
+      Sampler sampler(options);
+      std::set<std::int32_t> drawn;
+      for (int i = 0; i < 4000; ++i) drawn.insert(sampler.next(logits, 0, i));
+      const std::set<std::int32_t> set(allowed.begin(), allowed.end());
+      EXPECT_TRUE(std::includes(set.begin(), set.end(), drawn.begin(), drawn.end()));
+      // Each of a set of equals is missed with probability exp(-4000 / 300): 2 in a million.
+      if (scale < 0.1F) {
+        EXPECT_EQ(drawn, set) << scale << " " << top_p;
+      }
+    }
+  }
 }
 
 TEST(Sampler, SameSeedSameTokensAndAnotherSeedOthers) {

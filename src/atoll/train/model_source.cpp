@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
@@ -92,33 +93,56 @@ std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer
   return {tokens.begin(), tokens.end()};
 }
 
+namespace {
+
+// The parameters of a model directory, an adapter merged in.
+class Source {
+ public:
+  // `params`: all of the model's own.
+  Source(const fs::path& directory, nn::Model& model, std::span<const nn::Param* const> params)
+      : base_(base_directory(directory)), found_(base_, params) {
+    if (holds_adapter(directory)) merge_.emplace(directory, model);
+  }
+  void read(const nn::Param& param, const Tensor& whole) const {
+    found_.read({&param, whole});
+    if (merge_) merge_->add_to(param, whole);
+  }
+
+ private:
+  ckpt::HfDirectory base_;
+  ckpt::DirectoryParams found_;
+  std::optional<AdapterMerge> merge_;
+};
+
+}  // namespace
+
 void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store) {
   std::vector<const nn::Param*> params;  // without those of LoRA
   for (const nn::Param* param : store.params()) {
     if (!is_adapter_param(*param)) params.push_back(param);
   }
   const bool has_adapter = params.size() < store.params().size();
-  const ckpt::HfDirectory base(base_directory(directory));
-  const ckpt::DirectoryParams found(base, params);
-  std::optional<AdapterMerge> merge;
-  if (holds_adapter(directory)) {
-    if (has_adapter) {
-      throw user_error(
-          "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or "
-          "go on with its own run",
-          directory.string());
-    }
-    merge.emplace(directory, model);
+  if (has_adapter && holds_adapter(directory)) {
+    throw user_error(
+        "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or "
+        "go on with its own run",
+        directory.string());
   }
-  const auto read = [&](const nn::Param& param, const Tensor& whole) {
-    found.read({&param, whole});
-    if (merge) merge->add_to(param, whole);
-  };
-  for (const nn::Param* param : store.frozen()) read(*param, param->value);
+  const Source source(directory, model, params);
+  for (const nn::Param* param : store.frozen()) source.read(*param, param->value);
   if (has_adapter) return;  // it alone is trained
   parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr),
                         [&](const std::string& /*values*/, const nn::Param& param,
-                            const Tensor& whole) { read(param, whole); });
+                            const Tensor& whole) { source.read(param, whole); });
+}
+
+void load_whole_parameters(const fs::path& directory, nn::Model& model,
+                           parallel::ParamStore& store) {
+  const std::vector<const nn::Param*> params(store.params().begin(), store.params().end());
+  const Source source(directory, model, params);
+  store.write_whole([&](std::span<const parallel::WholeParam> some) {
+    for (const auto& [param, tensor] : some) source.read(*param, tensor);
+  });
 }
 
 }  // namespace atl::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/ops/cpu/row_grain.h"
 #include "atoll/ops/serve.h"
 #include "atoll/ops/storage.h"
 
@@ -113,10 +114,12 @@ Declined matmul_few_rows(Run& run, const MatmulArgs& args) {
   if (args.shape.m > 8) return "more than 8 rows";
   if (args.a.dtype() == Dtype::kF64) return "f64";
   return serve_host(run, [&] {
-    // 1 MiB of f32 weights a task: 20 to 50 us, which is what waking a thread may cost.
-    constexpr std::int64_t kTaskElements = 262144;
-    const std::int64_t grain = std::max<std::int64_t>(4, kTaskElements / (args.shape.k + 1));
-    run.threads().run_chunked(args.shape.n, (grain + 3) / 4 * 4, [&](auto begin, auto end) {
+    // 10 to 25 us a task, which is what waking a thread may cost.
+    constexpr std::int64_t kTaskBytes = std::int64_t{1} << 19;
+    const auto element = static_cast<std::int64_t>(dtype_size(args.b.dtype()));
+    const std::int64_t grain =
+        row_grain(args.shape.n, args.shape.n * args.shape.k * element, kTaskBytes);
+    run.threads().run_chunked(args.shape.n, grain, [&](auto begin, auto end) {
       HWY_DYNAMIC_DISPATCH(few_rows)(args, begin, end);
     });
   });
