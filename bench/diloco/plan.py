@@ -1,0 +1,120 @@
+"""The runs of bench/diloco, in groups, and the tables that show them."""
+
+import dataclasses
+from typing import Callable
+
+SEEDS = (1, 2, 3)
+STEPS = 400
+GLOBAL_BATCH = 16  # sequences of 64 tokens, of all islands together
+INNER_STEPS = 10
+PRIVATE = (4,)  # in how many parts the corpus is cut for islands with their own
+
+
+@dataclasses.dataclass
+class Run:
+    """One training run; islands share the global batch."""
+
+    name: str
+    islands: int = 0  # 0: data parallel, without a coordinator
+    seed: int = 1
+    steps: int = STEPS
+    global_batch: int = GLOBAL_BATCH
+    is_private: bool = False
+    settings: dict = dataclasses.field(default_factory=dict)
+
+
+# What all others go on from, as DiLoCo's experiments did (24,000 of 88,000 steps).
+PRETRAINED = Run("pre-training", steps=500, global_batch=32, settings={
+    "model.family": "llama", "model.hidden_size": 192, "model.num_hidden_layers": 4,
+    "model.num_attention_heads": 6, "model.num_key_value_heads": 3,
+    "model.intermediate_size": 512, "model.tie_word_embeddings": "true",
+    "optim.lr": 2e-3, "optim.schedule": "constant", "optim.warmup_steps": 50})
+
+
+def data_parallel(lr, seed=1, **rest):
+    return Run(f"data parallel lr={lr} seed={seed}", seed=seed, settings={"optim.lr": lr}, **rest)
+
+
+def islands(count, lr, outer_lr, momentum, seed=1, what="islands", inner_steps=INNER_STEPS,
+            outer=None, **rest):
+    """`outer`: further settings of that group; `what` names them. All wait for all."""
+    name = f"{what} M={count} lr={lr} outer={outer_lr},{momentum} H={inner_steps} seed={seed}"
+    settings = {"optim.lr": lr, "lr": outer_lr, "momentum": momentum, "inner_steps": inner_steps,
+                "quorum": count, "grace_s": 60, **(outer or {})}
+    return Run(name, islands=count, seed=seed, **rest,
+               settings={key if "." in key else f"outer.{key}": value
+                         for key, value in settings.items()})
+
+
+# What tuning on one seed found best: learning rate, outer learning rate and momentum.
+LR = 1e-3
+OUTER = {1: (LR, .7, .5), 2: (LR, .7, .5), 4: (LR, .7, .5), 8: (LR, .8, .6)}
+
+
+@dataclasses.dataclass
+class Row:
+    label: str
+    variant: Callable[[int], Run]  # of a seed
+    published: str = ""
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows are compared with the first, seed by seed."""
+
+    group: str
+    title: str
+    rows: list
+
+
+def baseline(seed):
+    return data_parallel(LR, seed)
+
+
+def best(count, **changes):
+    return lambda seed: islands(count, *OUTER[count], seed=seed, **changes)
+
+
+def long_rounds(inner_steps, *outer):
+    return lambda seed: islands(4, *outer, seed=seed, what="long rounds", inner_steps=inner_steps,
+                                steps=1000, global_batch=8)
+
+
+TABLES = [
+    Table("islands", "Islands against data parallel", [
+        Row("data parallel", baseline),
+        Row("1 island", best(1), "-0.1% of the loss"),
+        Row("2 islands", best(2), "+0.7%"),
+        Row("4 islands", best(4), "+2.0%"),
+        Row("8 islands", best(8), "+3.9%")]),
+    Table("variants", "Four islands, otherwise", [
+        Row("4 islands", best(4)),
+        Row("half of the exchanges missed",
+            best(4, what="half missed", outer={"quorum": 2, "grace_s": 0}),
+            "+2.1% of the perplexity"),
+        Row("streaming, 4 bits",
+            best(4, what="streaming e3m0", outer={
+                "algorithm": "streaming", "fragments": 2, "overlap": 1, "merge": .5,
+                "codec": "e3m0"}),
+            "within 0.05 of the loss"),
+        Row("each its own part of the Bible",
+            best(4, what="private", is_private=True, outer={"data": "private"}),
+            "-0.3% of the perplexity (15.18 against 15.23)")]),
+    Table("long-rounds", "Four islands, 500 steps between exchanges", [
+        Row("H = 50", long_rounds(50, LR, .7, .5)),
+        Row("H = 500", long_rounds(500, LR, .7, .3),
+            "H = 1000 +2.9% of the perplexity over 50")]),
+]
+
+GROUPS = {
+    "pre-training": [PRETRAINED],
+    "tune": [data_parallel(1e-3), islands(8, 1e-3, .8, .6), data_parallel(5e-4),
+             islands(8, 1e-3, 1, 0), islands(4, 1e-3, .7, .5), data_parallel(2e-3)],
+    **{table.group: [row.variant(seed) for seed in SEEDS for row in table.rows]
+       for table in TABLES},
+}
+
+
+def runs(group):
+    names = list(GROUPS) if group == "all" else [group]
+    return list({run.name: run for name in names for run in GROUPS[name]}.values())
