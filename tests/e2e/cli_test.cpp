@@ -19,6 +19,7 @@ using e2e::error_line;
 using e2e::Finished;
 using e2e::TemporaryDirectory;
 using ::testing::EndsWith;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -143,6 +144,17 @@ TEST(Cli, APlanKnowsTheVocabularyOfATokenizerThatIsNotTrained) {
     EXPECT_EQ(plan.exit_code, 0) << plan.err;
     EXPECT_THAT(plan.out, HasSubstr(fmt::format("{} (data.new_tokenizer = {})", size, kind)));
   }
+}
+
+TEST(Cli, BenchStepNamesEachOpAndItsPartOfTheMachine) {
+  const Finished bench =
+      atoll({"bench", "step", ATOLL_SOURCE_DIR "/recipes/kjv-demo.toml", "--model.hidden_size=32",
+             "--model.num_hidden_layers=1", "--model.intermediate_size=64", "--data.vocab_size=300",
+             "--train.batch_size=2", "--train.micro_batch=1", "--train.context=32", "--steps=2"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_THAT(bench.out, AllOf(HasSubstr("matmul_nt"), HasSubstr("attention_backward"),
+                               HasSubstr("linear_cross_entropy"), HasSubstr("% MFU"),
+                               HasSubstr("between ops")));
 }
 
 TEST(Cli, EveryRecipeInTheTreePlans) {

@@ -82,23 +82,26 @@ constexpr Implementation<GeluBackward> kGeluBackward[] = {
 void swiglu_forward(Run& run, Tensor gate_up, Tensor h) {
   check_spec("swiglu_forward", h.spec().with_last(2 * h.dim(-1)), {gate_up});
   check_spec("swiglu_forward", h.spec(), {h});
-  dispatch<SwigluForward>("swiglu_forward", kSwigluForward, run, {gate_up, h});
+  dispatch<SwigluForward>("swiglu_forward", kSwigluForward, run, {gate_up, h},
+                          cost_of({h, gate_up}));
 }
 
 void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
   check_spec("swiglu_backward", h.spec().with_last(2 * h.dim(-1)), {gate_up, dgate_up});
   check_spec("swiglu_backward", h.spec(), {dh, h});
-  dispatch<SwigluBackward>("swiglu_backward", kSwigluBackward, run, {gate_up, dh, dgate_up, h});
+  dispatch<SwigluBackward>("swiglu_backward", kSwigluBackward, run, {gate_up, dh, dgate_up, h},
+                           cost_of({h, gate_up, dh, dgate_up}));
 }
 
 void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
   check_size("gelu_forward", x.dtype(), x.num_elements(), {x, y});
-  dispatch<GeluForward>("gelu_forward", kGeluForward, run, {kind, x, y});
+  dispatch<GeluForward>("gelu_forward", kGeluForward, run, {kind, x, y}, cost_of({x, y}));
 }
 
 void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx) {
   check_size("gelu_backward", x.dtype(), x.num_elements(), {x, dy, dx});
-  dispatch<GeluBackward>("gelu_backward", kGeluBackward, run, {kind, x, dy, dx});
+  dispatch<GeluBackward>("gelu_backward", kGeluBackward, run, {kind, x, dy, dx},
+                         cost_of({x, dy, dx}));
 }
 
 }  // namespace atl::ops

@@ -37,7 +37,9 @@ void adamw(Run& run, const AdamWStep& step, const UpdateTarget& target, Tensor g
               "adamw: step {}, beta1 {}, beta2 {}, eps {}", step.step, step.beta1, step.beta2,
               step.eps);
   check_update("adamw", target, {grad, m, v});
-  dispatch<Args>("adamw", kAdamW, run, {step, target, grad, m, v});
+  dispatch<Args>(
+      "adamw", kAdamW, run, {step, target, grad, m, v},
+      cost_of({target.values, target.values, target.master, target.master, grad, m, m, v, v}));
 }
 
 }  // namespace atl::ops

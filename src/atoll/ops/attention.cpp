@@ -29,6 +29,24 @@ Declined serve_tiled(const Run& run, const AttentionArgs& a, Fn&& fn) {
   return serve_f32_or_bf16(run, a.qkv.dtype(), fn);
 }
 
+// Products over the keys that each query sees: all of them before it, or a window of them.
+double attention_flops(const HeadLayout& heads, const AttentionMask& mask, const Tensor& qkv,
+                       int products) {
+  const auto T = static_cast<double>(qkv.dim(1));
+  const double W = mask.window > 0 ? std::min(static_cast<double>(mask.window), T) : T;
+  const double pairs = W * T - W * W / 2;
+  return products * 2.0 * static_cast<double>(qkv.dim(0)) * pairs *
+         static_cast<double>(heads.query_width());
+}
+
+OpCost cached_cost(const AttentionArgs& args) {
+  OpCost cost = cost_of({args.qkv, args.out});
+  const auto keys = static_cast<double>(args.past + args.qkv.dim(1));
+  cost.bytes += 2 * static_cast<double>(args.k_cache.spec().bytes()) * keys /
+                static_cast<double>(args.k_cache.dim(1));
+  return cost;
+}
+
 constexpr AttentionImplementation kForward[] = {
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
@@ -134,7 +152,8 @@ void attention_forward(Run& run, const HeadLayout& heads, double scale, const At
   check_spec(kOp, attended_spec(heads, qkv), {out});
   check_spec(kOp, lse_spec(heads, qkv), {lse});
   check_mask(kOp, mask, qkv);
-  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scale, mask, qkv, out, lse});
+  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scale, mask, qkv, out, lse},
+                          cost_of({qkv, out, lse}, attention_flops(heads, mask, qkv, 2)));
 }
 
 void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
@@ -145,7 +164,9 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
   check_spec(kOp, attended_spec(heads, qkv), {out, dout});
   check_spec(kOp, lse_spec(heads, qkv), {lse});
   check_mask(kOp, mask, qkv);
-  dispatch<AttentionArgs>(kOp, kBackward, run, {heads, scale, mask, qkv, out, lse, dout, dqkv});
+  dispatch<AttentionArgs>(
+      kOp, kBackward, run, {heads, scale, mask, qkv, out, lse, dout, dqkv},
+      cost_of({qkv, out, lse, dout, dqkv}, attention_flops(heads, mask, qkv, 5)));
 }
 
 std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
@@ -173,7 +194,7 @@ void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int6
                               .k_cache = k_cache,
                               .v_cache = v_cache};
   store_new_rows(run, args);
-  dispatch<AttentionArgs>(kOp, kCached, run, args);
+  dispatch<AttentionArgs>(kOp, kCached, run, args, cached_cost(args));
 }
 
 }  // namespace atl::ops

@@ -27,7 +27,7 @@ void column_sum(Run& run, Tensor dy, Tensor dbias) {
   if (dy.num_elements() == 0) return;
   check_size("column_sum", dy.dtype(), dy.num_elements(), {dy});
   check_size("column_sum", compute_dtype(dy.dtype()), dy.dim(-1), {dbias});
-  dispatch<ColumnSumArgs>("column_sum", kColumnSum, run, {dy, dbias});
+  dispatch<ColumnSumArgs>("column_sum", kColumnSum, run, {dy, dbias}, cost_of({dy, dbias, dbias}));
 }
 
 std::size_t column_sum_scratch_bytes(const Spec& dy) {

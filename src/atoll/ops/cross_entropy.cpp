@@ -54,7 +54,12 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
   args.loss = loss;
   args.dx = dx;
   args.dweight = dweight;
-  dispatch<CrossEntropyArgs>("linear_cross_entropy", kCrossEntropy, run, args);
+  const double product = 2.0 * static_cast<double>(args.rows) * static_cast<double>(args.width) *
+                         static_cast<double>(args.vocab);
+  OpCost cost = cost_of({x, weight, dx, dweight},
+                        product * (1 + (dx.defined() ? 1 : 0) + (dweight.defined() ? 1 : 0)));
+  cost.shape = {args.rows, args.vocab, args.width};
+  dispatch<CrossEntropyArgs>("linear_cross_entropy", kCrossEntropy, run, args, cost);
 }
 
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight) {

@@ -128,12 +128,12 @@ constexpr Implementation<SumOfSquares> kSumOfSquares[] = {
 
 void add(Run& run, Tensor a, Tensor b, Tensor y) {
   check_size("add", y.dtype(), y.num_elements(), {a, b, y});
-  dispatch<Add>("add", kAdd, run, {a, b, y});
+  dispatch<Add>("add", kAdd, run, {a, b, y}, cost_of({a, b, y}));
 }
 
 void copy(Run& run, Tensor x, Tensor y) {
   check_size("copy", x.dtype(), x.num_elements(), {x, y});
-  dispatch<Copy>("copy", kCopy, run, {x, y});
+  dispatch<Copy>("copy", kCopy, run, {x, y}, cost_of({x, y}));
 }
 
 void convert(Run& run, Tensor x, Tensor y) {
@@ -143,12 +143,12 @@ void convert(Run& run, Tensor x, Tensor y) {
               x.spec().to_string());
   check_size("convert", x.dtype(), x.num_elements(), {x});
   check_size("convert", other, x.num_elements(), {y});
-  dispatch<Copy>("convert", kConvert, run, {x, y});
+  dispatch<Copy>("convert", kConvert, run, {x, y}, cost_of({x, y}));
 }
 
 void fill_zero(Run& run, Tensor x) {
   check_size("fill_zero", x.dtype(), x.num_elements(), {x});
-  dispatch<FillZero>("fill_zero", kFillZero, run, {x});
+  dispatch<FillZero>("fill_zero", kFillZero, run, {x}, cost_of({x}));
 }
 
 RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t step,
@@ -166,7 +166,7 @@ void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
   ATOLL_CHECK(p >= 0 && p < 1, "dropout: p is {}, it must be in [0, 1)", p);
   ATOLL_CHECK(x.shape().rank() == 3, "dropout: x is {}", x.spec().to_string());
   check_spec("dropout", x.spec(), {x, y});
-  dispatch<Dropout>("dropout", kDropout, run, {p, layer, x, y});
+  dispatch<Dropout>("dropout", kDropout, run, {p, layer, x, y}, cost_of({x, y}));
 }
 
 void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums) {
@@ -177,13 +177,13 @@ void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::spa
         block.begin >= 0 && block.count >= 0 && block.count <= x.num_elements() - block.begin,
         "elements {} to {} of {}", block.begin, block.begin + block.count, x.spec().to_string());
   }
-  dispatch<SumsOfSquares>("sums_of_squares", kSumsOfSquares, run, {x, blocks, sums});
+  dispatch<SumsOfSquares>("sums_of_squares", kSumsOfSquares, run, {x, blocks, sums}, cost_of({x}));
 }
 
 double sum_of_squares(Run& run, Tensor x) {
   check_size("sum_of_squares", x.dtype(), x.num_elements(), {x});
   double sum = 0;
-  dispatch<SumOfSquares>("sum_of_squares", kSumOfSquares, run, {x, &sum});
+  dispatch<SumOfSquares>("sum_of_squares", kSumOfSquares, run, {x, &sum}, cost_of({x}));
   return sum;
 }
 

@@ -120,14 +120,15 @@ void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
   check_table("embedding_forward", y.dtype(), table, y);
   check_size("embedding_forward", Dtype::kI32, y.shape().num_rows(), {tokens});
   check_tokens(tokens, table.dim(0));
-  dispatch<Forward>("embedding_forward", kForward, run, {tokens, table, y});
+  dispatch<Forward>("embedding_forward", kForward, run, {tokens, table, y}, cost_of({y, y}));
 }
 
 void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
   check_table("embedding_backward", compute_dtype(dy.dtype()), dtable, dy);
   check_size("embedding_backward", Dtype::kI32, dy.shape().num_rows(), {tokens});
   check_tokens(tokens, dtable.dim(0));
-  dispatch<Backward>("embedding_backward", kBackward, run, {tokens, dy, dtable});
+  dispatch<Backward>("embedding_backward", kBackward, run, {tokens, dy, dtable},
+                     cost_of({dy, dy, dy}));
 }
 
 void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
@@ -135,14 +136,16 @@ void position_embedding_forward(Run& run, std::int64_t first_position, Tensor do
   constexpr const char* kOp = "position_embedding_forward";
   check_table(kOp, y.dtype(), table, y);
   check_positions(kOp, first_position, document_start, y, table);
-  dispatch<PositionForward>(kOp, kPositionForward, run, {first_position, document_start, table, y});
+  dispatch<PositionForward>(kOp, kPositionForward, run, {first_position, document_start, table, y},
+                            cost_of({y, y, y}));
 }
 
 void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable) {
   constexpr const char* kOp = "position_embedding_backward";
   check_table(kOp, compute_dtype(dy.dtype()), dtable, dy);
   check_positions(kOp, 0, document_start, dy, dtable);
-  dispatch<PositionBackward>(kOp, kPositionBackward, run, {document_start, dy, dtable});
+  dispatch<PositionBackward>(kOp, kPositionBackward, run, {document_start, dy, dtable},
+                             cost_of({dy, dtable, dtable}));
 }
 
 }  // namespace atl::ops

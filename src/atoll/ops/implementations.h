@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "atoll/ops/profile.h"
 #include "atoll/ops/run.h"
 
 namespace atl::ops {
@@ -24,16 +25,17 @@ struct Implementation {
 /// Logs once per (op, implementation, reason) when ATOLL_LOG names `ops`; a no-op otherwise.
 void log_choice(std::string_view op, std::string_view implementation, Declined reason);
 
-/// Asks each implementation in turn. Throws Error(kInternal) when none serves: a list without a
-/// `ref` for this dtype is a bug.
+/// Asks each implementation in turn; `cost` is for Run::profile. Throws Error(kInternal) when none
+/// serves: a list without a `ref` for this dtype is a bug.
 template <typename Args>
 void dispatch(std::string_view op, std::span<const Implementation<Args>> list, Run& run,
-              const Args& args) {
+              const Args& args, const OpCost& cost = {}) {
+  const OpProfile::Call call(run.profile);
   Declined reason = "no implementation";
   for (const Implementation<Args>& implementation : list) {
     reason = implementation.call(run, args);
     log_choice(op, implementation.name, reason);
-    if (reason == kServed) return;
+    if (reason == kServed) return call.note(op, implementation.name, cost);
   }
   ATOLL_CHECK(false, "no implementation of {} can serve this call: {}", op, reason);
 }

@@ -33,7 +33,8 @@ void lion(Run& run, const LionStep& step, const UpdateTarget& target, Tensor gra
   ATOLL_CHECK(step.beta1 >= 0 && step.beta1 < 1 && step.beta2 >= 0 && step.beta2 < 1,
               "lion: beta1 {}, beta2 {}", step.beta1, step.beta2);
   check_update("lion", target, {grad, m});
-  dispatch<Args>("lion", kLion, run, {step, target, grad, m});
+  dispatch<Args>("lion", kLion, run, {step, target, grad, m},
+                 cost_of({target.values, target.values, target.master, target.master, grad, m, m}));
 }
 
 }  // namespace atl::ops

@@ -42,6 +42,9 @@ constexpr Implementation<MatmulArgs> kMatmul[] = {
     {"ref", matmul_ref},
 };
 
+// By what is transposed, in the order of Transpose.
+constexpr const char* kNames[] = {"matmul_nn", "matmul_nt", "matmul_tn"};
+
 MatmulShape shape_of(Transpose transpose, const Shape& a, const Shape& b) {
   const bool a_transposed = transpose == Transpose::kTN;
   const bool b_transposed = transpose == Transpose::kNT;
@@ -74,7 +77,11 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
   check_size("matmul", b.dtype(), shape.k * shape.n, {b});
   check_size("matmul", c.dtype(), shape.m * shape.n, {c});
   if (bias.defined()) check_size("matmul", b.dtype(), shape.n, {bias});
-  dispatch<MatmulArgs>("matmul", kMatmul, run, {shape, a, b, c, bias, accumulate});
+  OpCost cost = cost_of({a, b, c}, 2.0 * static_cast<double>(shape.m) *
+                                       static_cast<double>(shape.n) * static_cast<double>(shape.k));
+  cost.shape = {shape.m, shape.n, shape.k};
+  dispatch<MatmulArgs>(kNames[static_cast<std::size_t>(transpose)], kMatmul, run,
+                       {shape, a, b, c, bias, accumulate}, cost);
 }
 
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {

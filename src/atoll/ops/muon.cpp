@@ -73,7 +73,7 @@ constexpr Implementation<Apply> kApply[] = {
 
 // y = alpha x + beta y.
 void combine(Run& run, double alpha, Tensor x, double beta, Tensor y) {
-  dispatch<Combine>("muon_combine", kCombine, run, {alpha, x, beta, y});
+  dispatch<Combine>("muon_combine", kCombine, run, {alpha, x, beta, y}, cost_of({x, y, y}));
 }
 
 constexpr int kSteps = 5;
@@ -123,7 +123,8 @@ void newton_schulz_step(Run& run, const Sides& sides, Tensor gram, Tensor polyno
 void muon_momentum(Run& run, const MuonMomentum& numbers, Tensor grad, Tensor m, Tensor direction) {
   ATOLL_CHECK(numbers.momentum >= 0 && numbers.momentum < 1, "muon: momentum {}", numbers.momentum);
   check_size("muon_momentum", m.dtype(), m.num_elements(), {grad, m, direction});
-  dispatch<Momentum>("muon_momentum", kMomentum, run, {numbers, grad, m, direction});
+  dispatch<Momentum>("muon_momentum", kMomentum, run, {numbers, grad, m, direction},
+                     cost_of({grad, m, m, direction}));
 }
 
 void orthogonalize(Run& run, Tensor x, Tensor y) {
@@ -158,7 +159,8 @@ std::size_t orthogonalize_scratch_bytes(const Spec& x) {
 void apply_direction(Run& run, double step_size, double decay, const UpdateTarget& target,
                      Tensor direction) {
   check_update("apply_direction", target, {direction});
-  dispatch<Apply>("apply_direction", kApply, run, {step_size, decay, target, direction});
+  dispatch<Apply>("apply_direction", kApply, run, {step_size, decay, target, direction},
+                  cost_of({target.values, target.values, target.master, target.master, direction}));
 }
 
 }  // namespace atl::ops

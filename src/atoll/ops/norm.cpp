@@ -126,7 +126,8 @@ void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, T
   check_spec(kOp, x.spec(), {x, y});
   check_spec(kOp, columns(x), {weight});
   check_statistics(kOp, x, {rstd});
-  dispatch<Forward>(kOp, kRmsForward, run, {eps, x, weight, {}, y, {}, rstd});
+  dispatch<Forward>(kOp, kRmsForward, run, {eps, x, weight, {}, y, {}, rstd},
+                    cost_of({x, y, rstd}));
 }
 
 void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx) {
@@ -134,7 +135,8 @@ void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Ten
   check_spec(kOp, x.spec(), {x, dy, dx});
   check_spec(kOp, columns(x), {weight});
   check_statistics(kOp, x, {rstd});
-  dispatch<BackwardInput>(kOp, kRmsBackwardInput, run, {x, weight, {}, rstd, dy, dx});
+  dispatch<BackwardInput>(kOp, kRmsBackwardInput, run, {x, weight, {}, rstd, dy, dx},
+                          cost_of({x, rstd, dy, dx}));
 }
 
 void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight) {
@@ -142,7 +144,8 @@ void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor
   check_spec(kOp, x.spec(), {x, dy});
   check_spec(kOp, columns(x).in_compute_dtype(), {dweight});
   check_statistics(kOp, x, {rstd});
-  dispatch<BackwardWeight>(kOp, kRmsBackwardWeight, run, {x, {}, rstd, dy, dweight, {}});
+  dispatch<BackwardWeight>(kOp, kRmsBackwardWeight, run, {x, {}, rstd, dy, dweight, {}},
+                           cost_of({x, rstd, dy}));
 }
 
 void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
@@ -151,7 +154,8 @@ void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bi
   check_spec(kOp, x.spec(), {x, y});
   check_spec(kOp, columns(x), {weight, bias});
   check_statistics(kOp, x, {mean, rstd});
-  dispatch<Forward>(kOp, kLayerForward, run, {eps, x, weight, bias, y, mean, rstd});
+  dispatch<Forward>(kOp, kLayerForward, run, {eps, x, weight, bias, y, mean, rstd},
+                    cost_of({x, y, mean, rstd}));
 }
 
 void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
@@ -160,7 +164,8 @@ void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, T
   check_spec(kOp, x.spec(), {x, dy, dx});
   check_spec(kOp, columns(x), {weight});
   check_statistics(kOp, x, {mean, rstd});
-  dispatch<BackwardInput>(kOp, kLayerBackwardInput, run, {x, weight, mean, rstd, dy, dx});
+  dispatch<BackwardInput>(kOp, kLayerBackwardInput, run, {x, weight, mean, rstd, dy, dx},
+                          cost_of({x, mean, rstd, dy, dx}));
 }
 
 void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
@@ -169,7 +174,8 @@ void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Te
   check_spec(kOp, x.spec(), {x, dy});
   check_spec(kOp, columns(x).in_compute_dtype(), {dweight, dbias});
   check_statistics(kOp, x, {mean, rstd});
-  dispatch<BackwardWeight>(kOp, kLayerBackwardWeight, run, {x, mean, rstd, dy, dweight, dbias});
+  dispatch<BackwardWeight>(kOp, kLayerBackwardWeight, run, {x, mean, rstd, dy, dweight, dbias},
+                           cost_of({x, mean, rstd, dy}));
 }
 
 std::size_t norm_scratch_bytes(const Spec& x) {

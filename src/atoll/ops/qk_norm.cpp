@@ -75,7 +75,8 @@ void qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Te
                   .q_weight = q_weight,
                   .k_weight = k_weight,
                   .y = y,
-                  .rstd = rstd});
+                  .rstd = rstd},
+                 cost_of({x, y, rstd}));
 }
 
 void qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor k_weight,
@@ -92,7 +93,8 @@ void qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weig
                   .rstd = rstd,
                   .dy = dy,
                   .dx = dx,
-                  .dweights = dweights});
+                  .dweights = dweights},
+                 cost_of({x, rstd, dy, dx}));
 }
 
 std::size_t qk_norm_scratch_bytes(const HeadLayout& heads, const Spec& x) {

@@ -51,7 +51,8 @@ void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_po
       first_position + check_documents("rope", document_start, qkv.shape().num_rows(), qkv.dim(-2));
   ATOLL_CHECK(first_position >= 0 && last < table.dim(0),
               "rope: positions {} to {} of a table of {}", first_position, last, table.dim(0));
-  dispatch<Args>("rope", kRope, run, {heads, table, first_position, document_start, inverse, qkv});
+  dispatch<Args>("rope", kRope, run, {heads, table, first_position, document_start, inverse, qkv},
+                 cost_of({qkv, qkv}));
 }
 
 }  // namespace atl::ops

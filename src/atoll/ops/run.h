@@ -9,6 +9,10 @@
 #include "atoll/tensor/arena.h"
 #include "atoll/tensor/tensor.h"
 
+namespace atl::ops {
+class OpProfile;
+}
+
 namespace atl {
 
 /// Everything a call may use beside its arguments: there are no globals. Cheap to copy.
@@ -27,6 +31,9 @@ struct Run {
   bool training = false;
   /// d(step loss)/d(sum of token losses): 1 / (targets in the global batch).
   double loss_scale = 1.0;
+
+  /// Where ops note how long they took; null: nowhere.
+  ops::OpProfile* profile = nullptr;
 
   ThreadPool& threads() const { return stream->threads(); }
 

@@ -37,7 +37,8 @@ void sgd(Run& run, const SgdStep& step, const UpdateTarget& target, Tensor grad,
   ATOLL_CHECK(!step.nesterov || step.momentum > 0, "sgd: Nesterov without momentum");
   check_update("sgd", target, {grad});
   if (m.defined()) check_update("sgd", target, {m});
-  dispatch<Args>("sgd", kSgd, run, {step, target, grad, m});
+  dispatch<Args>("sgd", kSgd, run, {step, target, grad, m},
+                 cost_of({target.values, target.values, target.master, target.master, grad, m, m}));
 }
 
 }  // namespace atl::ops

@@ -130,7 +130,8 @@ void apply(TrainState& state, Run run, StepProgress& progress) {
 
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next) {
-  Run run = {.stream = &stream, .seed = options.seed, .step = options.step};
+  Run run = {
+      .stream = &stream, .seed = options.seed, .step = options.step, .profile = options.profile};
   std::optional<parallel::MicroBatchPlan> alone;
   if (options.plan == nullptr) alone.emplace(options.num_micro_batches, 1);
   const parallel::MicroBatchPlan& plan = alone ? *alone : *options.plan;

@@ -52,6 +52,8 @@ struct StepOptions {
   StepProgress* progress = nullptr;
   /// Where to note what takes time; null: nowhere.
   metrics::Timeline* timeline = nullptr;
+  /// Where ops note how long they took; null: nowhere.
+  ops::OpProfile* profile = nullptr;
 };
 
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
