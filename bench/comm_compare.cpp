@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <numeric>
+#include <memory>
+#include <new>
 
 namespace atl::bench {
 
@@ -32,8 +34,10 @@ std::string bytes_text(std::int64_t bytes) {
   return bytes < 1 << 20 ? fmt::format("{} KiB", bytes >> 10) : fmt::format("{} MiB", bytes >> 20);
 }
 
-/// Seconds of one call, of the slowest rank, timed over `calls` of them.
+/// Seconds of one call, of the slowest rank, timed over `calls` of them. One call goes before, so
+/// that each way finds in the caches what it has left there itself, and not what another did.
 double time_calls(World& world, const Way& way, const Job& job, int calls) {
+  way.call(job);
   world.all().barrier();
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) way.call(job);
@@ -96,6 +100,17 @@ void print_row(const Job& job, const std::vector<Times>& times) {
   std::fflush(stdout);
 }
 
+using Memory = std::unique_ptr<float[], decltype(&std::free)>;
+
+/// So many zeros that begin on a cache line, as tensors of a model do.
+Memory cache_lines(std::size_t count) {
+  const std::size_t bytes = (count * sizeof(float) + 63) / 64 * 64;
+  Memory memory(static_cast<float*>(std::aligned_alloc(64, bytes)), &std::free);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::fill_n(memory.get(), count, 0.0F);
+  return memory;
+}
+
 }  // namespace
 
 double Job::bus_bytes() const {
@@ -135,15 +150,14 @@ Way plain_copy() {
 
 void compare(World& world, const std::vector<Way>& ways, const Sweep& sweep) {
   const auto room = static_cast<std::size_t>(sweep.largest) / sizeof(float);
-  std::vector<float> data(room, 1.0F), spare(room);
+  const Memory data = cache_lines(room), spare = cache_lines(room);
   for (const What what : {What::kAllReduce, What::kReduceScatter, What::kAllGather}) {
     if (world.rank() == 0) print_header(ways, what, world.size());
     for (std::int64_t bytes = sweep.smallest; bytes <= sweep.largest; bytes *= 4) {
       const std::int64_t part = bytes / static_cast<std::int64_t>(sizeof(float)) / world.size();
-      const Job job{what,         data.data(), spare.data(), part * world.size(),
-                    world.rank(), world.size()};
+      const Job job{what, data.get(), spare.get(), part * world.size(), world.rank(), world.size()};
       // Sums grow with every call, and what is not finite or denormal may be slower.
-      std::fill(data.begin(), data.end(), 0.0F);
+      std::fill_n(data.get(), room, 0.0F);
       const std::vector<Times> times = time_ways(world, ways, job, sweep);
       if (world.rank() == 0) print_row(job, times);
     }

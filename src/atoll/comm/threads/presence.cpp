@@ -18,6 +18,8 @@ namespace {
 // Some microseconds: a rank with a core of its own that is waited for is there by then, or is not
 // coming soon. A call of the scheduler takes as long as a meeting.
 constexpr int kLooks = 100;
+// Where ranks share cores, for one that is on another core and nearly there.
+constexpr int kFewLooks = 12;
 // Waking a sleeper takes 10 us or more, so a rank that is nearly there is worth a short wait awake;
 // a longer one would take the CPU from what runs beside the collective. Yielding, because the rank
 // that is waited for may be next on this very CPU.
@@ -97,7 +99,8 @@ void Presence::compare(const Collective& collective) const {
 }
 
 void Presence::wait_long(const std::function<int()>& missing) {
-  for (int look = 0; hub_.has_a_core_each() && look < kLooks; ++look) {
+  const int looks = hub_.has_a_core_each() ? kLooks : kFewLooks;
+  for (int look = 0; look < looks; ++look) {
     hwy::Pause();
     if (missing() < 0) return;
   }
