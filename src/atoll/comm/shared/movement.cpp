@@ -26,7 +26,8 @@ Movement::Movement(Segment& segment, Peers& peers)
       theirs_(at(peers.size())),
       mine_(at(peers.size()), nullptr),
       arrived_(at(peers.size()), 0),
-      blocked_(at(peers.size()), 0) {}
+      blocked_(at(peers.size()), 0),
+      untold_(at(peers.size()), 0) {}
 
 void Movement::reserve(std::size_t messages) {
   sends_.reserve(messages);
@@ -72,7 +73,7 @@ Slot* Movement::front(int peer) const {
 void Movement::pop(int peer) {
   std::atomic<std::uint64_t>& tail = segment_.lane(peer, self_).tail;
   tail.store(tail.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  peers_.ring(peer);
+  untold_[at(peer)] = 1;
 }
 
 bool Movement::push(Message& message) {
@@ -87,7 +88,7 @@ bool Movement::push(Message& message) {
   slot.total = message.bytes;
   std::memcpy(slot.data(), message.data + message.done, piece);
   lane.head.store(head + 1, std::memory_order_release);
-  peers_.ring(message.peer);
+  untold_[at(message.peer)] = 1;
   message.done += piece;
   left_ -= piece;
   return true;
@@ -173,6 +174,12 @@ bool Movement::step() {
   }
   if (!(sum_.after_sends && sending)) moved |= reduce_piece();
   return moved;
+}
+
+void Movement::tell() {
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    if (std::exchange(untold_[at(peer)], 0)) peers_.ring(peer);
+  }
 }
 
 std::vector<int> Movement::awaited() const {

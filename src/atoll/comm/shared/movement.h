@@ -34,8 +34,11 @@ class Movement : public Mover {
   void reserve(std::size_t messages);
 
   bool done() const { return left_ == 0; }
-  /// Moves what can be moved now; false when nothing could.
+  /// Moves what can be moved now; false when nothing could. Who is awake sees it.
   bool step();
+  /// Wakes those for whom step() has moved something. Once for many pieces: to be woken costs a
+  /// rank that computes beside its collectives more than to copy a piece.
+  void tell();
   /// Those without whom it does not go on.
   std::vector<int> awaited() const;
   /// By place on this host: whether that rank's call has been compared, or anything came from it.
@@ -59,6 +62,7 @@ class Movement : public Mover {
   std::vector<const CallHeader*> mine_;
   std::vector<char> arrived_;
   std::vector<char> blocked_;
+  std::vector<char> untold_;  // by place: its lanes have changed since the last tell()
   std::vector<const void*> sources_;
   std::size_t left_ = 0;  // bytes
 };

@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,8 +17,6 @@ namespace atl::comm::shared {
 
 namespace {
 
-// Long enough for a peer to fill or empty a slot, short beside a time slice of the scheduler.
-constexpr auto kSpin = std::chrono::microseconds(30);
 constexpr double kSilent = 1.0;
 
 std::int64_t now_ns() {
@@ -110,12 +107,6 @@ std::uint32_t Peers::bell() const {
 
 void Peers::wait(std::uint32_t bell, std::chrono::microseconds most) {
   RankBlock& block = segment_.rank(self_);
-  // Yielding, so that a rank without a core of its own gets this one.
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    if (block.bell.load(std::memory_order_acquire) != bell) return;
-    ::sched_yield();
-  } while (std::chrono::steady_clock::now() < end);
   block.alive_ns.store(now_ns(), std::memory_order_relaxed);
   block.asleep.store(1);
   const timespec timeout{static_cast<time_t>(most.count() / 1000000),

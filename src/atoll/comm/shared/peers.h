@@ -41,7 +41,7 @@ class Peers {
   void ring(int local);
   /// This rank's bell as it is now: take it, look at the lanes, then wait() with it.
   std::uint32_t bell() const;
-  /// Returns once the bell is another, or after at most `most`.
+  /// Sleeps until the bell is another, or for at most `most`.
   void wait(std::uint32_t bell, std::chrono::microseconds most);
 
   /// The first of those awaited that will never come: dead, or its World destroyed. -1: none.

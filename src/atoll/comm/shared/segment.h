@@ -55,8 +55,9 @@ struct alignas(64) Failure {
 /// behind whatever kills its users.
 class Segment {
  public:
-  /// Slots of a lane: enough for sender and receiver to be one piece apart, and one more.
-  static constexpr std::uint64_t kSlots = 4;
+  /// Slots of a lane: enough for the half of a bucket of gradients (dp.bucket_mib), so that two
+  /// ranks need not wait for each other while it moves.
+  static constexpr std::uint64_t kSlots = 8;
 
   /// Throws Error(kResource) when there is not enough memory.
   static Segment create(int num_ranks);

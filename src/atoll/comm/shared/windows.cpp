@@ -1,5 +1,7 @@
 #include "atoll/comm/shared/windows.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -12,10 +14,22 @@ using Clock = std::chrono::steady_clock;
 
 // How often a rank that waits looks whether the others still live.
 constexpr auto kLook = std::chrono::milliseconds(50);
+// Long enough for a peer to fill or empty a slot, short beside a time slice of the scheduler.
+constexpr auto kAwake = std::chrono::microseconds(30);
 // How often, when a network wants to be looked after too.
 constexpr auto kLookBesides = std::chrono::microseconds(200);
 // Up to here every rank sends all to all and sums all: one journey instead of two.
 constexpr std::size_t kSmall = 8192;
+
+/// Whether it moves again within a time that is not worth sleeping.
+bool moves_soon(Movement& movement) {
+  const auto end = Clock::now() + kAwake;
+  do {
+    ::sched_yield();  // so that a rank without a core of its own gets this one
+    if (movement.step()) return true;
+  } while (Clock::now() < end);
+  return false;
+}
 
 }  // namespace
 
@@ -76,7 +90,9 @@ void Windows::complete(Movement& movement, const std::string& call, Network* bes
   while (!movement.done()) {
     const std::uint32_t bell = peers_.bell();
     if (movement.step()) continue;
+    movement.tell();
     if (besides != nullptr) besides->progress();
+    if (moves_soon(movement)) continue;
     peers_.wait(bell, besides != nullptr ? kLookBesides : kLook);
     peers_.throw_failure();
     const auto now = Clock::now();
@@ -87,6 +103,7 @@ void Windows::complete(Movement& movement, const std::string& call, Network* bes
     if (lost >= 0 && !movement.step()) peers_.fail_lost(lost);
     if (std::chrono::duration<double>(now - start).count() > timeout_s_) time_out(movement);
   }
+  movement.tell();
   peers_.leave();
 }
 
