@@ -46,7 +46,7 @@ ALGORITHMS = {
                              ["--outer.codec=bf16", "streaming", "--outer.overlap=5"]),
     "streaming, overlap 5, 4 bits": ((.4, .9, 1.7, 2.0, 3.0), 4,
                                      ["--outer.codec=e3m0", "streaming", "--outer.overlap=5"]),
-    "eager, 4 bits": ((.4,), 4, ["--outer.codec=e3m0", "--outer.algorithm=eager"]),
+    "eager, 4 bits": ((.5,), 4, ["--outer.codec=e3m0", "--outer.algorithm=eager"]),
 }
 
 
