@@ -104,7 +104,7 @@ TABLES = [
             "within 0.05 of the loss"),
         Row("each its own part of the Bible",
             best(4, what="private", is_private=True, outer={"data": "private"}),
-            "-0.3% of the perplexity (15.18 against 15.23)")]),
+            "-0.3% of the perplexity (15.18 to 15.23)")]),
     Table("long-rounds", "Four islands, 500 steps between exchanges", [
         Row("H = 50", long_rounds(50, LR, 1, 0)),
         Row("H = 500", long_rounds(500, LR, 1, 0),

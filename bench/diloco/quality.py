@@ -8,6 +8,7 @@ them.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -33,6 +34,7 @@ def options():
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of all islands")
     parser.add_argument("--runs", type=int, default=0, help="end after so many; 0: never")
     parser.add_argument("--seconds", type=float, default=0, help="begin none after; 0: never")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--only", default="", help="runs whose name has this in it")
     parser.add_argument("--list", action="store_true", help="what is left to run, and no more")
     return parser.parse_args()
@@ -116,7 +118,7 @@ def held_out(args, run_directory):
 
 
 def execute(args, run):
-    directory = args.work / f"run-{os.getpid()}"
+    directory = args.work / re.sub("[^a-z0-9]+", "-", run.name.lower())
     shutil.rmtree(directory, ignore_errors=True)
     began = time.monotonic()
     found = {"name": run.name, "islands": run.islands, "seed": run.seed, "steps": run.steps,
@@ -146,13 +148,16 @@ def main():
     if args.list:
         print("\n".join(run.name for run in due))
         return
+    if args.runs:
+        due = due[:args.runs]
     began = time.monotonic()
-    for number, run in enumerate(due):
-        if args.runs and number >= args.runs:
-            break
-        if args.seconds and time.monotonic() - began > args.seconds:
-            break
-        execute(args, run)
+
+    def take(run):
+        if not args.seconds or time.monotonic() - began < args.seconds:
+            execute(args, run)
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as jobs:
+        list(jobs.map(take, due))
 
 
 if __name__ == "__main__":
