@@ -95,10 +95,13 @@ void Agent::let_go(std::int64_t step) {
   }
   dismissed_.insert(number);
   dismissed_at_step_ = step;
-  log::info("the agent of rank {} leaves; going on in place with {} rank{}", roll_->rank_of(number),
-            left, left == 1 ? "" : "s");
+  const int rank = roll_->rank_of(number);
+  const bool is_listed = rank >= 0;
+  if (is_listed) {
+    log::info("rank {} on {} leaves; going on in place with {} rank{}", rank,
+              roll_->host_of(number), left, left == 1 ? "" : "s");
+  }
   roster_.drop(place, /*is_gone=*/false);
-  const bool is_listed = roll_->rank_of(number) >= 0;
   roll_->remove(number);
   // One that is listed learns from the next roll that it is not wanted; the others know nothing of
   // one that has not joined.

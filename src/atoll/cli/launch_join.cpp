@@ -31,6 +31,7 @@ constexpr std::chrono::milliseconds kLookAgain{100};
 // A rank says little; a launch that takes none of it for so long is gone.
 constexpr std::chrono::seconds kSendPatience{10};
 constexpr std::chrono::seconds kAnswerPatience{30};
+constexpr Clock::duration kTellPatience = std::chrono::seconds(5);
 
 Clock::duration seconds(double count) {
   constexpr double kYear = 3.2e7;
@@ -51,7 +52,14 @@ struct Found {
 Found ask(const std::string& rendezvous, double timeout_s) {
   const std::unique_ptr<comm::Rendezvous> store = comm::open_rendezvous(rendezvous, timeout_s);
   Found found = {.rendezvous = rendezvous, .door = comm::rendezvous::parse_tcp(rendezvous)};
-  const std::string port = store->get(door_key()).value_or("");
+  // A launch tells it a moment after it has begun to serve.
+  std::optional<std::string> told = store->get(door_key());
+  const Clock::time_point deadline = Clock::now() + std::min(seconds(timeout_s), kTellPatience);
+  while (!told && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kLookAgain);
+    told = store->get(door_key());
+  }
+  const std::string port = told.value_or("");
   std::uint16_t number = 0;
   const auto [stopped, error] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (port.empty() || error != std::errc() || stopped != port.data() + port.size()) {

@@ -115,4 +115,9 @@ int Roll::place_of(int number) const {
   return found == processes_.end() ? -1 : static_cast<int>(found - processes_.begin());
 }
 
+std::string Roll::host_of(int number) const {
+  const int place = place_of(number);
+  return place < 0 ? "" : processes_[static_cast<std::size_t>(place)].host;
+}
+
 }  // namespace atl::cli

@@ -58,6 +58,8 @@ class Roll {
   int rank_of(int number) const;
   /// Its place when those expected are counted too, after the ranks; -1: it is not known.
   int place_of(int number) const;
+  /// Where it is; empty: here, or it is not known.
+  std::string host_of(int number) const;
   int num_ranks() const { return num_ranks_; }
   /// Ranks, and those expected.
   int num_processes() const { return static_cast<int>(processes_.size()); }
