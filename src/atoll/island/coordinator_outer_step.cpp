@@ -136,11 +136,13 @@ void Coordinator::begin_attempt() {
     if (!has_open_lease(island)) without_lease.push_back(island.id);
   }
   append(std::move(record));
-  broadcast(Reduce{
-      .fragment = fragment, .participants = attempt.participants, .is_star = attempt.is_star});
   reducing_ = std::move(attempt);
+  // Leases first: on a slow link they would wait behind what the call to reduce sets going.
   find_fastest();
   grant(without_lease, Phase::kTraining);
+  broadcast(Reduce{.fragment = fragment,
+                   .participants = reducing_->participants,
+                   .is_star = reducing_->is_star});
 }
 
 // All participants are prepared: is it the same?
