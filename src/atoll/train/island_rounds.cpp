@@ -338,6 +338,7 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
     }
   }
   exposed_seconds_ += seconds_since(start);
+  waited_since_step_ += seconds_since(start);
   return has_step;
 }
 
@@ -500,8 +501,24 @@ void IslandRounds::stepped(const StepResult& result, double seconds) {
   tokens_ += result.targets;
   if (result.taken()) loss_sum_ += result.loss * static_cast<double>(result.targets);
   trained_seconds_ += seconds;
-  smoothed_seconds_ = smoothed_seconds_ == 0 ? seconds : 0.9 * smoothed_seconds_ + 0.1 * seconds;
+  const double paced = pace(seconds);
+  smoothed_seconds_ = smoothed_seconds_ == 0 ? paced : 0.9 * smoothed_seconds_ + 0.1 * paced;
   client_->tell_speed(steps_taken_, 1 / std::max(smoothed_seconds_, 1e-9));
+}
+
+// Seconds since the step before, but for what was waited for. On a busy machine an island is held
+// up between its steps as much as in them: steps alone would make it seem as fast as any. An
+// evaluation or a checkpoint is not to look like a slow machine, though.
+double IslandRounds::pace(double step_seconds) {
+  constexpr double kMost = 20;
+  double paced = step_seconds;
+  if (stepped_at_) {
+    const double since = seconds_since(*stepped_at_) - waited_since_step_;
+    paced = std::clamp(since, step_seconds, kMost * step_seconds);
+  }
+  stepped_at_ = Clock::now();
+  waited_since_step_ = 0;
+  return paced;
 }
 
 void IslandRounds::leave(const std::string& why) {

@@ -91,6 +91,7 @@ class IslandRounds {
   void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool was_ours);
   void hand_in();
   void report(const island::OuterChange& change);
+  double pace(double step_seconds);
   std::vector<float> kept_without_hand_in(int f) const;
   std::int64_t base_outer_step() const;
   std::vector<island::BatchRange> load(const std::filesystem::path& checkpoint);
@@ -139,8 +140,10 @@ class IslandRounds {
   std::int64_t steps_taken_ = 0;  // ever
   std::int64_t steps_since_hand_in_ = 0;
   std::chrono::steady_clock::time_point told_at_;  // the other ranks, of anything
-  double smoothed_seconds_ = 0;                    // of a step
-  double exposed_seconds_ = 0;                     // waited, since the last report
+  double smoothed_seconds_ = 0;                    // of a step and what follows it
+  std::optional<std::chrono::steady_clock::time_point> stepped_at_;
+  double waited_since_step_ = 0;
+  double exposed_seconds_ = 0;  // waited, since the last report
   double trained_seconds_ = 0;
   std::int64_t reported_steps_ = 0;
   std::vector<Report> reports_;
