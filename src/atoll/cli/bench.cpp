@@ -66,61 +66,83 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int run_step(const Options& options, const Invocation& invocation) {
-  const Recipe recipe(options.recipe, invocation.overrides);
-  const train::TrainConfig& config = recipe.config();
-  const std::int64_t vocab_size = config.data.vocab_size;
-  const auto device = open_cpu(static_cast<int>(config.device.threads));
-  Stream stream(*device);
+// What steps of a model took.
+struct Measured {
+  ops::OpProfile profile;
+  std::vector<double> seconds;  // of each step
+  double tokens = 0;            // of a step
+  double flops_per_token = 0;
+  double peak_bytes = 0, planned_bytes = 0;
+};
+
+Measured measure(const Options& options, const train::TrainConfig& config, Device& device,
+                 train::TrainState& state) {
+  Stream stream(device);
   Run run = {.stream = &stream};
-  const Ceilings ceilings = {.flops = ops::measure_peak_flops(run),
-                             .bytes = ops::measure_copy_bandwidth(run)};
-  train::TrainState state(train::state_options(config, vocab_size, -1));
-  state.allocate(*device);
+  state.allocate(device);
   state.store().initialise(run, static_cast<std::uint64_t>(config.run.seed));
   state.optimizer().init_masters(run, state.store().values());
   Tokens tokens(config.train.micro_batch, config.train.context, state.model().config.vocab_size);
-  ops::OpProfile profile;
+  Measured measured;
   train::StepOptions step = {
       .seed = 1,
       .num_micro_batches = config.train.batch_size / config.train.micro_batch,
       .lr = config.optim.lr,
       .clip = config.optim.clip};
-  std::vector<double> seconds;
   for (int i = 0; i < options.warmup + options.steps; ++i) {
-    if (i == options.warmup) {
-      step.profile = &profile;
-      seconds.clear();
-    }
+    if (i == options.warmup) step.profile = &measured.profile;
     step.step = i;
     const auto start = Clock::now();
     train::take_step(state, stream, step, [&] { return tokens.batch(); });
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    const std::chrono::duration<double> took = Clock::now() - start;
+    if (i >= options.warmup) measured.seconds.push_back(took.count());
   }
+  measured.tokens = static_cast<double>(config.train.batch_size * config.train.context);
+  measured.flops_per_token = nn::flops_per_token(state.model(), config.train.context);
+  measured.peak_bytes = peak_resident_bytes();
+  measured.planned_bytes = static_cast<double>(state.memory().total_bytes());
+  return measured;
+}
 
-  const double peak_bytes = peak_resident_bytes();
-  const auto planned_bytes = static_cast<double>(state.memory().total_bytes());
-  const double per_token = nn::flops_per_token(state.model(), config.train.context);
-  const auto step_tokens = static_cast<double>(config.train.batch_size * config.train.context);
+void print(const Measured& measured, const Ceilings& ceilings, nn::Model& model) {
+  fmt::print("multiply-adds on registers {:.0f} GFLOP/s, copying {:.1f} GB/s\n\n{}",
+             ceilings.flops / 1e9, ceilings.bytes / 1e9,
+             op_table(measured.profile.rows(), ceilings, measured.seconds));
+  const double seconds = median(measured.seconds);
+  const double rate = measured.flops_per_token * measured.tokens / seconds;
+  fmt::print("\nstep {:.1f} ms (median of {}), {:.0f} tok/s, {:.0f} model GFLOP/s = {:.1f}% MFU\n",
+             1e3 * seconds, measured.seconds.size(), measured.tokens / seconds, rate / 1e9,
+             100 * rate / ceilings.flops);
+  fmt::print("{}\n", nn::flops_formula(model));
+  fmt::print("peak resident memory {:.1f} MiB, {:.3f} of the {:.1f} MiB planned\n",
+             measured.peak_bytes / kMiB, measured.peak_bytes / measured.planned_bytes,
+             measured.planned_bytes / kMiB);
+}
+
+int run_step(const Options& options, const Invocation& invocation) {
+  const Recipe recipe(options.recipe, invocation.overrides);
+  const train::TrainConfig& config = recipe.config();
+  const auto device = open_cpu(static_cast<int>(config.device.threads));
+  Stream stream(*device);
+  Run run = {.stream = &stream};
+  Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
+  train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
+  const Measured measured = measure(options, config, *device, state);
   if (options.json) {
-    const nlohmann::ordered_json json = {
-        {"step_seconds", seconds},           {"tokens", step_tokens},
-        {"flops_per_token", per_token},      {"peak_flops", ceilings.flops},
-        {"peak_resident_bytes", peak_bytes}, {"planned_bytes", planned_bytes}};
+    const nlohmann::ordered_json json = {{"step_seconds", measured.seconds},
+                                         {"tokens", measured.tokens},
+                                         {"flops_per_token", measured.flops_per_token},
+                                         {"peak_flops", ceilings.flops},
+                                         {"peak_resident_bytes", measured.peak_bytes},
+                                         {"planned_bytes", measured.planned_bytes}};
     fmt::print("{}\n", json.dump());
     return 0;
   }
+  ceilings.bytes = ops::measure_copy_bandwidth(run);  // takes memory: the peak is read by now
   fmt::print("{} with {} parameters, {} x {} tokens a step; {}\n", state.model().config.family,
              train::format_count(nn::count_parameters(state.model()).total),
              config.train.batch_size, config.train.context, device->name());
-  fmt::print("multiply-adds on registers {:.0f} GFLOP/s, copying {:.1f} GB/s\n\n",
-             ceilings.flops / 1e9, ceilings.bytes / 1e9);
-  fmt::print("{}", op_table(profile.rows(), ceilings, seconds));
-  const double typical = median(seconds);
-  fmt::print(
-      "\nstep {:.1f} ms (median of {}), {:.0f} tok/s, {:.0f} model GFLOP/s = {:.1f}% MFU\n{}\n",
-      1e3 * typical, options.steps, step_tokens / typical, per_token * step_tokens / typical / 1e9,
-      100 * per_token * step_tokens / typical / ceilings.flops, nn::flops_formula(state.model()));
+  print(measured, ceilings, state.model());
   return 0;
 }
 

@@ -1,0 +1,155 @@
+// The products of a training step at oneDNN's best speed for their shapes, beside ours: how long
+// a step must take at least where the library does its products.
+//
+//   products_bench gpt2 1024      (model, tokens of a micro-batch)
+//   products_bench llama 1024
+//   products_bench demo 512
+//
+// The library runs each product whole on two threads, with its operands as they lie and with b in
+// the layout that it likes best, packed beforehand; the better counts. Ours includes packing.
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "atoll/ops/matmul.h"
+#include "atoll/ops/testing.h"
+
+namespace atl {
+namespace {
+
+constexpr int kThreads = 2;
+constexpr int kRepeats = 9;
+
+struct Product {
+  ops::Transpose transpose = ops::Transpose::kNN;
+  std::int64_t m = 0, n = 0, k = 0;
+  int calls = 1;
+};
+
+struct Model {
+  std::int64_t width = 0, qkv = 0, up = 0, down = 0, vocab = 0;
+  int layers = 0;
+};
+
+Model model_named(const std::string& name) {
+  if (name == "gpt2") return {768, 2304, 3072, 3072, 50257, 12};
+  if (name == "llama") return {384, 1152, 2048, 1024, 32000, 10};
+  if (name == "demo") return {256, 512, 1408, 704, 2048, 6};
+  throw user_error("{} is none of gpt2, llama, demo", name);
+}
+
+// Forward, input gradient and weight gradient of each matrix.
+std::vector<Product> products_of(const Model& model, std::int64_t tokens) {
+  std::vector<Product> all;
+  const auto add = [&](std::int64_t in, std::int64_t out, int calls) {
+    all.push_back({ops::Transpose::kNT, tokens, out, in, calls});
+    all.push_back({ops::Transpose::kNN, tokens, in, out, calls});
+    all.push_back({ops::Transpose::kTN, out, in, tokens, calls});
+  };
+  add(model.width, model.qkv, model.layers);
+  add(model.width, model.width, model.layers);
+  add(model.width, model.up, model.layers);
+  add(model.down, model.width, model.layers);
+  add(model.width, model.vocab, 1);
+  return all;
+}
+
+double best_seconds(const std::function<void()>& call) {
+  call();
+  double best = 1e30;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  return best;
+}
+
+// On a thread of its own: the library's thread count belongs to the calling thread.
+double library_seconds(const Product& p, const float* a, const float* b, float* c, bool packed) {
+  double seconds = 0;
+  std::thread([&] {
+    omp_set_num_threads(kThreads);
+    using Md = dnnl::memory::desc;
+    constexpr auto kF32 = dnnl::memory::data_type::f32;
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    dnnl::stream stream(engine);
+    const bool ta = p.transpose == ops::Transpose::kTN;
+    const bool tb = p.transpose == ops::Transpose::kNT;
+    const Md a_md({p.m, p.k}, kF32, ta ? Md::dims{1, p.m} : Md::dims{p.k, 1});
+    const Md b_md({p.k, p.n}, kF32, tb ? Md::dims{1, p.k} : Md::dims{p.n, 1});
+    const Md c_md({p.m, p.n}, kF32, Md::dims{p.n, 1});
+    const Md any({p.k, p.n}, kF32, dnnl::memory::format_tag::any);
+    const dnnl::matmul::primitive_desc description(
+        dnnl::matmul::desc(a_md, packed ? any : b_md, c_md), engine);
+    const dnnl::memory a_memory(a_md, engine, const_cast<float*>(a));
+    const dnnl::memory plain(b_md, engine, const_cast<float*>(b));
+    dnnl::memory b_memory = plain;
+    if (packed) {
+      b_memory = dnnl::memory(description.weights_desc(), engine);
+      dnnl::reorder(plain, b_memory).execute(stream, const_cast<dnnl::memory&>(plain), b_memory);
+    }
+    const dnnl::memory c_memory(c_md, engine, c);
+    const dnnl::matmul primitive(description);
+    seconds = best_seconds([&] {
+      primitive.execute(
+          stream,
+          {{DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}});
+      stream.wait();
+    });
+  }).join();
+  return seconds;
+}
+
+int compare(const std::string& name, std::int64_t tokens) {
+  test::TestRun run(kThreads, std::size_t{1} << 30);
+  double library_total = 0, own_total = 0;
+  fmt::print(
+      "| product (M, N, K) | calls | oneDNN, plain | packed | ours (GFLOP/s) "
+      "|\n|---|---|---|---|---|\n");
+  constexpr std::array kNames = {"NN", "NT", "TN"};
+  for (const Product& p : products_of(model_named(name), tokens)) {
+    const bool ta = p.transpose == ops::Transpose::kTN;
+    const bool tb = p.transpose == ops::Transpose::kNT;
+    auto a = test::random_tensor<float>(ta ? Shape{p.k, p.m} : Shape{p.m, p.k}, 1);
+    auto b = test::random_tensor<float>(tb ? Shape{p.n, p.k} : Shape{p.k, p.n}, 2);
+    test::OwnedTensor<float> c({p.m, p.n});
+    const double plain =
+        library_seconds(p, a.values.data(), b.values.data(), c.values.data(), false);
+    const double packed =
+        library_seconds(p, a.values.data(), b.values.data(), c.values.data(), true);
+    const double own = best_seconds([&] { ops::matmul(run, p.transpose, a, b, c); });
+    const double flops =
+        2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) / 1e9;
+    fmt::print("| {} ({}, {}, {}) | {} | {:.0f} | {:.0f} | {:.0f} |\n",
+               kNames[static_cast<std::size_t>(p.transpose)], p.m, p.n, p.k, p.calls, flops / plain,
+               flops / packed, flops / own);
+    library_total += p.calls * std::min(plain, packed);
+    own_total += p.calls * own;
+  }
+  fmt::print("\nall products of a step: {:.1f} ms at the library's best, {:.1f} ms ours\n",
+             1e3 * library_total, 1e3 * own_total);
+  return 0;
+}
+
+}  // namespace
+}  // namespace atl
+
+int main(int argc, char** argv) {
+  try {
+    return atl::compare(argc > 1 ? argv[1] : "gpt2", argc > 2 ? std::stoll(argv[2]) : 1024);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 2;
+  }
+}
