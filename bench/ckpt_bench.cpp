@@ -118,6 +118,7 @@ void measure(const fs::path& directory, int rounds, int threads) {
     note(once, seconds_of([&] {
            const std::unique_ptr<char[]> fresh(new char[state_bytes]);
            std::memcpy(fresh.get(), memory.data(), state_bytes);
+           asm volatile("" : : "r"(fresh.get()) : "memory");  // or it is optimised away
          }));
     std::unique_ptr<train::CheckpointSave> pending;
     note(stall, seconds_of([&] {
