@@ -81,14 +81,15 @@ double library_seconds(const Product& p, const float* a, const float* b, float* 
   std::thread([&] {
     omp_set_num_threads(kThreads);
     using Md = dnnl::memory::desc;
+    using Dims = dnnl::memory::dims;
     constexpr auto kF32 = dnnl::memory::data_type::f32;
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     dnnl::stream stream(engine);
     const bool ta = p.transpose == ops::Transpose::kTN;
     const bool tb = p.transpose == ops::Transpose::kNT;
-    const Md a_md({p.m, p.k}, kF32, ta ? Md::dims{1, p.m} : Md::dims{p.k, 1});
-    const Md b_md({p.k, p.n}, kF32, tb ? Md::dims{1, p.k} : Md::dims{p.n, 1});
-    const Md c_md({p.m, p.n}, kF32, Md::dims{p.n, 1});
+    const Md a_md({p.m, p.k}, kF32, ta ? Dims{1, p.m} : Dims{p.k, 1});
+    const Md b_md({p.k, p.n}, kF32, tb ? Dims{1, p.k} : Dims{p.n, 1});
+    const Md c_md({p.m, p.n}, kF32, Dims{p.n, 1});
     const Md any({p.k, p.n}, kF32, dnnl::memory::format_tag::any);
     const dnnl::matmul::primitive_desc description(
         dnnl::matmul::desc(a_md, packed ? any : b_md, c_md), engine);
