@@ -131,10 +131,16 @@ void add_other_calls(Operands& o, Calls& calls) {
 
 // Ops whose operands are f32 even in a bf16 model.
 const std::set<std::string> kNeverBf16 = {
-    "block_diagonal_backward",                     // a weight gradient from one
-    "sum_of_squares",          "sums_of_squares",  // of gradients
-    "muon_momentum",           "orthogonalize",    // gradients and momenta
+    "block_diagonal_backward",  // a weight gradient from one
+    "sum_of_squares",
+    "sums_of_squares",  // of gradients
+    "muon_momentum",
+    "orthogonalize",  // gradients and momenta
+    "matmul_int8",
+    "embedding_int8",  // weights in 8 bits, activations in f32
     "measure_peak_flops",
+    "measure_copy_bandwidth",
+    "measure_read_bandwidth",
 };
 // Updates of bf16 parameters have tests of their own.
 const std::set<std::string> kUpdates = {"adamw", "lion", "sgd", "apply_direction", "widen"};

@@ -12,7 +12,5 @@ double measure_peak_flops(Run& run);
 /// The bytes a second that a copy reads and writes, of buffers that no cache holds, on all of the
 /// run's threads; takes 256 MiB for about 100 ms.
 double measure_copy_bandwidth(Run& run);
-/// The bytes a second that a sum reads, likewise.
-double measure_read_bandwidth(Run& run);
 
 }  // namespace atl::ops
