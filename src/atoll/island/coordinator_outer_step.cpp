@@ -248,8 +248,8 @@ void Coordinator::part() {
                          now_ - *parting_ < options_.reduce_timeout;
   if (is_source) return;
   for (Island& island : members_.all()) {
-    const bool hears = island.state() == MemberState::kActive ||
-                       (island.state() == MemberState::kSuspect && !island.was_told_of_end);
+    const bool hears =
+        island.state() == MemberState::kActive || island.state() == MemberState::kSuspect;
     if (!hears || island.was_told_of_end || island.connection == kNoConnection) continue;
     send(island, Finish{.why = "all batches are committed", .is_done = true});
     island.was_told_of_end = true;

@@ -196,6 +196,57 @@ TEST(Coordinator, AFetchedStateWithAnotherHashIsRefusedThreeTimes) {
   EXPECT_THAT(stage.closed, ElementsAre(2));
 }
 
+// A run that outer step 0 completes, once both islands have said Prepared.
+Stage before_the_end() {
+  Stage stage;
+  stage.options.plan.total_batches = 8;
+  stage.restart();
+  stage.come(1);
+  stage.come(2);
+  stage.say(1, stage.ready({{0, 4}}));
+  stage.say(2, stage.ready({{4, 8}}));
+  return stage;
+}
+
+void complete(Stage& stage) {
+  const Stamp stamp = {.outer_step = 0, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
+  stage.say(1, Prepared{kSecond}, stamp);
+  stage.say(2, Prepared{kSecond}, stamp);
+  ASSERT_TRUE(stage.coordinator->is_finished());
+}
+
+TEST(Coordinator, WhoHasTheFinalStateStaysForThoseThatFetchIt) {
+  Stage stage = before_the_end();
+  stage.open(3);
+  Join late = stage.join("i3");
+  late.outer_step = -1;
+  late.hashes.clear();
+  stage.say(3, late);
+  complete(stage);
+  stage.wait(20, {1, 2, 3});
+  EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 is fetching from it";
+  EXPECT_FALSE(stage.coordinator->is_over());
+  stage.say(3, Synced{.outer_step = 1,
+                      .hashes = {kSecond},
+                      .answers = stage.newest<Welcome>(3)->stamp.sequence});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  EXPECT_TRUE(stage.coordinator->is_over());
+}
+
+TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.close(3);
+  complete(stage);
+  EXPECT_TRUE(stage.body<Finish>(1).is_done);
+  stage.close(1);
+  stage.close(2);
+  stage.wait(stage.options.out_after - 1, {});
+  EXPECT_FALSE(stage.coordinator->is_over());
+  stage.wait(2, {});
+  EXPECT_TRUE(stage.coordinator->is_over());
+}
+
 TEST(Coordinator, RefusesIslandsOfAnotherRunNamingTheField) {
   Stage stage;
   stage.open(1);

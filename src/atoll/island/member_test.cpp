@@ -102,6 +102,21 @@ TEST(Member, SwapsWhatIsCommittedAndKnowsItsPart) {
   }
 }
 
+TEST(Member, AskedWhatTheRunsStateIsItAnswersWithItsOwn) {
+  Stage stage;
+  stage.welcome();
+  stage.hear(Resync{.outer_step = 0, .sources = {{1, "lyon:1"}}, .why = "it is the newest left"});
+  EXPECT_THAT(stage.said<Synced>().hashes, ElementsAre(kFirst));
+  EXPECT_EQ(stage.count<FetchState>(), 0);
+}
+
+TEST(Member, AStateWithoutHashesIsNotFetched) {
+  Stage stage({.outer_step = 3, .hashes = {kThird}});
+  stage.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}, .must_sync = true});
+  stage.hear(Resync{.outer_step = 0, .sources = {{2, "oslo:1"}}, .why = "it is the newest left"});
+  EXPECT_EQ(stage.count<FetchState>(), 0);
+}
+
 TEST(Member, NeverSwapsAnotherResultThanWasCommitted) {
   Stage stage;
   stage.prepare();

@@ -66,6 +66,20 @@ TEST(Simulator, RandomSchedulesKeepEveryPromise) {
   }
 }
 
+// All are lost, what they committed is void, and the one that has the state of outer step 0, whose
+// hashes are in no log, has said nothing of it.
+TEST(Simulator, ARunThatFellBackToItsBeginningGoesOn) {
+  constexpr std::uint64_t kSeed = 274143;
+  bool was_asked = false;
+  SimulationOptions options = random_simulation(kSeed);
+  options.trace = [&](const std::string& line) {
+    was_asked |= line.find("Resync to 0 []") != std::string::npos;
+  };
+  const SimulationReport report = simulate(options, kSeed);
+  EXPECT_TRUE(report.violations.empty()) << words(report);
+  EXPECT_TRUE(was_asked) << "the schedule has changed: look for another that comes here";
+}
+
 TEST(Simulator, TheSameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::string lines[2];
