@@ -18,6 +18,7 @@
 #include "atoll/ops/ref/qk_norm.h"
 #include "atoll/ops/ref/rope.h"
 #include "atoll/ops/rope.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
 #include "hwy/targets.h"
 
@@ -54,15 +55,7 @@ void with_threads(Body&& body) {
   }
 }
 
-class Bf16Targets : public testing::TestWithParam<std::int64_t> {
- protected:
-  static void use(std::int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  void SetUp() override { use(GetParam()); }
-  void TearDown() override { use(0); }
-};
+class Bf16Targets : public test::EachTarget {};
 
 TEST_P(Bf16Targets, ConvertRoundsAsTheScalarDoes) {
   TestRun run;

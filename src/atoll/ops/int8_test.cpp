@@ -10,6 +10,7 @@
 #include "atoll/ops/cpu/highway_targets.h"
 // The choice of targets comes first.
 #include "atoll/ops/ref/int8.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
 #include "hwy/highway.h"
 
@@ -86,15 +87,7 @@ TEST(RoundToInt8, RefusesWeightsThatAreNotFinite) {
   }
 }
 
-class Int8Targets : public testing::TestWithParam<std::int64_t> {
- protected:
-  static void use(std::int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  void SetUp() override { use(GetParam()); }
-  void TearDown() override { use(0); }
-};
+class Int8Targets : public test::EachTarget {};
 
 TEST_P(Int8Targets, ProductsAreThoseOfTheWidenedWeights) {
   TestRun run;
