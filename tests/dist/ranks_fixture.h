@@ -43,9 +43,9 @@ inline std::string missing_piece(const std::string& backend) {
 inline int processes_with(const std::string& word) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "cmdline");
-    const std::string arguments((std::istreambuf_iterator<char>(file)), {});
-    count += arguments.find(word) != std::string::npos ? 1 : 0;
+    std::ostringstream arguments;  // its operator does not throw when a process ends meanwhile
+    arguments << std::ifstream(entry.path() / "cmdline").rdbuf();
+    count += arguments.str().find(word) != std::string::npos ? 1 : 0;
   }
   return count;
 }

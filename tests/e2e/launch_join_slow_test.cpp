@@ -128,6 +128,7 @@ TEST_F(Joining, WithoutCopiesRanksStartAgainFromACheckpoint) {
                       HasSubstr("starting again from the checkpoint without the ranks that leave"),
                       HasSubstr("rank 1 on gamma was killed by signal 9"),
                       HasSubstr("going on from the newest checkpoint with 1 rank (restart 1")));
+    EXPECT_EQ(gamma.wait().exit_code, 143);
     EXPECT_THAT(processes(), IsEmpty());
     expect_undisturbed(backend);
   }

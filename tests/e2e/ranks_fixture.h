@@ -7,9 +7,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -56,10 +56,16 @@ class Ranks : public Train {
     return arguments;
   }
 
+  /// What /proc has of a process under that name, empty when it is gone: a stream's own operator
+  /// does not throw when that happens while it reads.
+  static std::string proc_file(pid_t pid, const char* name) {
+    std::ostringstream bytes;
+    bytes << std::ifstream(fmt::format("/proc/{}/{}", pid, name), std::ios::binary).rdbuf();
+    return bytes.str();
+  }
   /// A process's words, empty when it is gone.
   static std::string command_line(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
-    std::string words{std::istreambuf_iterator<char>(file), {}};
+    std::string words = proc_file(pid, "cmdline");
     std::replace(words.begin(), words.end(), '\0', ' ');
     return words;
   }
@@ -83,8 +89,7 @@ class Ranks : public Train {
       for (const char* flag : {"--rank", "--member"}) {
         if (words.find(fmt::format("{}={} ", flag, rank)) != words.npos) return pid;
       }
-      std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
-      const std::string environment{std::istreambuf_iterator<char>(file), {}};
+      const std::string environment = proc_file(pid, "environ");
       if (environment.find(fmt::format("OMPI_COMM_WORLD_RANK={}", rank) + '\0') !=
           environment.npos) {
         return pid;
