@@ -1,5 +1,5 @@
-// How fast text becomes tokens, and how fast a BPE vocabulary is learnt, on one thread. Prints one
-// line of JSON, which bench/peers/tokenizers_peer.py sets beside other libraries' figures.
+// What `atoll bench tokenizer` measures, with the ids in a file. Prints one line of JSON, which
+// bench/peers/tokenizers_peer.py sets beside other libraries' figures.
 //
 //   text_bench encode --tokenizer tokenizer.json --text kjv.txt
 //   text_bench train --text kjv.txt --vocab-size 32768 --out trained.json
@@ -18,7 +18,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/text/bpe_trainer.h"
+#include "atoll/text/speed.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl {
@@ -34,54 +34,19 @@ struct Options {
   std::int32_t vocab_size = 32768;
 };
 
-template <typename Call>
-double seconds_of(Call&& call) {
+double load_seconds(std::optional<Tokenizer>& tokenizer, const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
-  call();
+  tokenizer = Tokenizer::load(path);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Documents of at most so many bytes that end with a line; 0: every line is one.
-std::vector<std::string_view> cut(std::string_view text, std::size_t document_bytes) {
-  std::vector<std::string_view> documents;
-  while (!text.empty()) {
-    std::size_t end = text.size();
-    if (document_bytes < text.size()) {
-      end = document_bytes == 0 ? text.find('\n') : text.rfind('\n', document_bytes - 1);
-      if (end == std::string_view::npos) end = text.find('\n');
-      end = end == std::string_view::npos ? text.size() : end + 1;
-    }
-    documents.push_back(text.substr(0, end));
-    text.remove_prefix(end);
-  }
-  return documents;
-}
-
-// Each round begins with an encoder that has seen nothing; one before them warms the machine.
-std::vector<double> measure_encode(const Tokenizer& tokenizer,
-                                   const std::vector<std::string_view>& documents, int rounds,
-                                   std::vector<std::int32_t>& ids) {
-  std::vector<double> seconds;
-  for (int round = 0; round <= rounds; ++round) {
-    ids.clear();
-    const double taken = seconds_of([&] {
-      TokenEncoder encoder(tokenizer);
-      for (const std::string_view document : documents) {
-        encoder.encode(document, ids, {.parse_special = false});
-      }
-    });
-    if (round > 0) seconds.push_back(taken);
-  }
-  return seconds;
 }
 
 void encode(const Options& options) {
   const std::string text = read_file(options.text);
-  const std::vector<std::string_view> documents = cut(text, options.document_bytes);
+  const auto documents = text::cut_documents(text, options.document_bytes);
   std::optional<Tokenizer> tokenizer;
-  const double load = seconds_of([&] { tokenizer = Tokenizer::load(options.tokenizer); });
+  const double load = load_seconds(tokenizer, options.tokenizer);
   std::vector<std::int32_t> ids;
-  const std::vector<double> seconds = measure_encode(*tokenizer, documents, options.rounds, ids);
+  const auto seconds = text::time_encoding(*tokenizer, documents, options.rounds, ids);
   if (!options.ids.empty()) {
     write_file(options.ids, {reinterpret_cast<const char*>(ids.data()), 4 * ids.size()});
   }
@@ -93,15 +58,12 @@ void encode(const Options& options) {
 void train(const Options& options) {
   const std::string text = read_file(options.text);
   const std::string_view view = text;
-  std::vector<double> seconds;
-  std::optional<Tokenizer> tokenizer;
-  for (int round = 0; round < options.rounds; ++round) {
-    seconds.push_back(seconds_of(
-        [&] { tokenizer = train_bpe(std::span(&view, 1), {.vocab_size = options.vocab_size}); }));
-  }
-  if (!options.out.empty()) write_file(options.out, tokenizer->to_json());
+  const BpeTrainerOptions training = {.vocab_size = options.vocab_size};
+  const std::vector<double> seconds = text::time_training(text, training, options.rounds);
+  const Tokenizer tokenizer = train_bpe(std::span(&view, 1), training);
+  if (!options.out.empty()) write_file(options.out, tokenizer.to_json());
   fmt::print("{{\"bytes\": {}, \"vocab_size\": {}, \"seconds\": {}}}\n", text.size(),
-             tokenizer->vocab_size(), seconds);
+             tokenizer.vocab_size(), seconds);
 }
 
 }  // namespace

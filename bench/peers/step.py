@@ -70,7 +70,7 @@ def build_llmc(args, shape):
     source = re.sub(r"step <= 40", f"step <= {args.steps}", source)
     source = source.replace("step % 10 == 0", "0").replace("step % 20 == 0", "0")
     (work / "train_gpt2.c").write_text(source)
-    call(["cc", "-Ofast", "-march=native", "-fopenmp", "-Wno-unused-result", f"-I{args.llmc}",
+    call(["cc", "-O3", "-Ofast", "-march=native", "-fopenmp", "-DOMP", "-Wno-unused-result", f"-I{args.llmc}",
           work / "train_gpt2.c", "-lm", "-lgomp", "-o", work / "train_gpt2"])
     width, layers, vocab = shape.width, shape.layers, 50304
     header = [20240326, 3, 1024, shape.vocab, layers, shape.heads, width, vocab]

@@ -1,175 +1,62 @@
-#include <fmt/format.h>
+#include "atoll/cli/bench.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <random>
+#include <utility>
+#include <vector>
 
-#include "atoll/cli/bench_table.h"
+#include "atoll/base/check.h"
+#include "atoll/base/error.h"
 #include "atoll/cli/commands.h"
-#include "atoll/cli/recipe.h"
-#include "atoll/ops/peak.h"
-#include "atoll/ops/profile.h"
-#include "atoll/train/options.h"
-#include "atoll/train/progress.h"
-#include "atoll/train/step.h"
-
-#include <sys/resource.h>
 
 namespace atl::cli {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct Options {
-  std::string recipe;
-  int steps = 5;
-  int warmup = 2;
-  bool json = false;
+struct Offered {
+  const CLI::App* app;
+  Benchmark benchmark;
+  Action action;
 };
 
-// Tokens without meaning: how long a step takes does not depend on them.
-class Tokens {
- public:
-  Tokens(std::int64_t rows, std::int64_t length, std::int64_t vocab_size)
-      : tokens_(static_cast<std::size_t>(rows * length)),
-        targets_(tokens_.size()),
-        spec_{Dtype::kI32, {rows, length}} {
-    std::mt19937 random(1);
-    std::uniform_int_distribution<std::int32_t> any(0, static_cast<std::int32_t>(vocab_size) - 1);
-    for (std::int32_t& token : tokens_) token = any(random);
-    for (std::int32_t& target : targets_) target = any(random);
+int run(const std::vector<Offered>& benchmarks, const Invocation& invocation) {
+  for (const Offered& offered : benchmarks) {
+    if (!offered.app->parsed()) continue;
+    if (!offered.benchmark.takes_overrides && !invocation.overrides.empty()) {
+      throw user_error("atoll bench {} takes no settings of a recipe, and {} is one; see --help",
+                       offered.benchmark.name, invocation.overrides.front());
+    }
+    return offered.action(invocation);
   }
-  Batch batch() {
-    return {.tokens = Tensor(tokens_.data(), spec_), .targets = Tensor(targets_.data(), spec_)};
-  }
-
- private:
-  std::vector<std::int32_t> tokens_, targets_;
-  Spec spec_;
-};
-
-constexpr double kMiB = 1 << 20;
-
-// Of this process, so far.
-double peak_resident_bytes() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return 1024.0 * static_cast<double>(usage.ru_maxrss);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// What steps of a model took.
-struct Measured {
-  ops::OpProfile profile;
-  std::vector<double> seconds;  // of each step
-  double tokens = 0;            // of a step
-  double flops_per_token = 0;
-  double peak_bytes = 0, planned_bytes = 0;
-};
-
-Measured measure(const Options& options, const train::TrainConfig& config, Device& device,
-                 train::TrainState& state) {
-  Stream stream(device);
-  Run run = {.stream = &stream};
-  state.allocate(device);
-  state.store().initialise(run, static_cast<std::uint64_t>(config.run.seed));
-  state.optimizer().init_masters(run, state.store().values());
-  Tokens tokens(config.train.micro_batch, config.train.context, state.model().config.vocab_size);
-  Measured measured;
-  train::StepOptions step = {
-      .seed = 1,
-      .num_micro_batches = config.train.batch_size / config.train.micro_batch,
-      .lr = config.optim.lr,
-      .clip = config.optim.clip};
-  for (int i = 0; i < options.warmup + options.steps; ++i) {
-    if (i == options.warmup) step.profile = &measured.profile;
-    step.step = i;
-    const auto start = Clock::now();
-    train::take_step(state, stream, step, [&] { return tokens.batch(); });
-    const std::chrono::duration<double> took = Clock::now() - start;
-    if (i >= options.warmup) measured.seconds.push_back(took.count());
-  }
-  measured.tokens = static_cast<double>(config.train.batch_size * config.train.context);
-  measured.flops_per_token = nn::flops_per_token(state.model(), config.train.context);
-  measured.peak_bytes = peak_resident_bytes();
-  measured.planned_bytes = static_cast<double>(state.memory().total_bytes());
-  return measured;
-}
-
-void print(const Measured& measured, const Ceilings& ceilings, nn::Model& model) {
-  fmt::print("multiply-adds on registers {:.0f} GFLOP/s, copying {:.1f} GB/s\n\n{}",
-             ceilings.flops / 1e9, ceilings.bytes / 1e9,
-             op_table(measured.profile.rows(), ceilings, measured.seconds));
-  const double seconds = median(measured.seconds);
-  const double rate = measured.flops_per_token * measured.tokens / seconds;
-  fmt::print("\nstep {:.1f} ms (median of {}), {:.0f} tok/s, {:.0f} model GFLOP/s = {:.1f}% MFU\n",
-             1e3 * seconds, measured.seconds.size(), measured.tokens / seconds, rate / 1e9,
-             100 * rate / ceilings.flops);
-  fmt::print("{}\n", nn::flops_formula(model));
-  fmt::print("peak resident memory {:.1f} MiB, {:.3f} of the {:.1f} MiB planned\n",
-             measured.peak_bytes / kMiB, measured.peak_bytes / measured.planned_bytes,
-             measured.planned_bytes / kMiB);
-}
-
-int run_step(const Options& options, const Invocation& invocation) {
-  const Recipe recipe(options.recipe, invocation.overrides);
-  const train::TrainConfig& config = recipe.config();
-  const auto device = open_cpu(static_cast<int>(config.device.threads));
-  Stream stream(*device);
-  Run run = {.stream = &stream};
-  Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
-  train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
-  const Measured measured = measure(options, config, *device, state);
-  if (options.json) {
-    const nlohmann::ordered_json json = {{"step_seconds", measured.seconds},
-                                         {"tokens", measured.tokens},
-                                         {"flops_per_token", measured.flops_per_token},
-                                         {"peak_flops", ceilings.flops},
-                                         {"peak_resident_bytes", measured.peak_bytes},
-                                         {"planned_bytes", measured.planned_bytes}};
-    fmt::print("{}\n", json.dump());
-    return 0;
-  }
-  ceilings.bytes = ops::measure_copy_bandwidth(run);  // takes memory: the peak is read by now
-  fmt::print("{} with {} parameters, {} x {} tokens a step; {}\n", state.model().config.family,
-             train::format_count(nn::count_parameters(state.model()).total),
-             config.train.batch_size, config.train.context, device->name());
-  print(measured, ceilings, state.model());
-  return 0;
+  ATOLL_CHECK(false, "no benchmark was named");
 }
 
 Action add(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
   app.require_subcommand(1);
-  CLI::App* step = app.add_subcommand("step", "one training step of a recipe's model, op by op");
-  step->add_option("recipe", options->recipe, "TOML file; of its data only data.vocab_size counts");
-  step->add_option("--steps", options->steps, "steps that are measured")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  step->add_option("--warmup", options->warmup, "steps before them")
-      ->check(CLI::Range(0, 10'000))
-      ->capture_default_str();
-  step->add_flag("--json", options->json, "one line for programs: seconds of each step, memory");
-  return [options](const Invocation& invocation) { return run_step(*options, invocation); };
+  std::vector<Offered> benchmarks;
+  for (const Benchmark& benchmark :
+       {bench_step(), bench_ops(), bench_tokenizer(), bench_generate(), bench_checkpoint()}) {
+    CLI::App* sub = app.add_subcommand(benchmark.name, benchmark.summary);
+    benchmarks.push_back({sub, benchmark, benchmark.add(*sub)});
+  }
+  return [benchmarks = std::move(benchmarks)](const Invocation& invocation) {
+    return run(benchmarks, invocation);
+  };
 }
 
 }  // namespace
 
 Command bench_command() {
   return {.name = "bench",
-          .summary = "Measure this machine: a training step, op by op, against what it can do.",
+          .summary = "Measure this machine: training, ops, text, generation, checkpoints.",
           .example =
               "  atoll bench step recipes/kjv-demo.toml\n"
               "  atoll bench step recipes/gpt2-124m.toml --train.micro_batch=4 "
-              "--train.batch_size=4 --train.context=256",
+              "--train.batch_size=4 --train.context=256\n"
+              "  atoll bench ops --filter mlp\n"
+              "  atoll bench tokenizer\n"
+              "  atoll bench generate\n"
+              "  atoll bench checkpoint --dir runs",
           .takes_overrides = true,
           .add = add};
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
 
@@ -60,6 +62,41 @@ std::string op_table(std::span<const Row> rows, const Ceilings& ceilings,
   sum("between ops", total - named);
   sum("products and attention", products);
   return text;
+}
+
+std::string figure_table(std::span<const Figure> figures) {
+  std::vector<std::array<std::string, 5>> lines = {{"", "measured", "limit", "%", ""}};
+  for (const Figure& figure : figures) {
+    lines.push_back({figure.what, fmt::format("{:.1f} {}", figure.value, figure.unit),
+                     fmt::format("{:.1f}  {}", figure.limit, figure.limit_is),
+                     fmt::format("{:.0f}", 100 * figure.share), figure.note});
+  }
+  std::array<std::size_t, 5> widths = {};
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    std::string row = fmt::format("{:<{}}  {:>{}}  {:<{}}  {:>{}}  {}", line[0], widths[0], line[1],
+                                  widths[1], line[2], widths[2], line[3], widths[3], line[4]);
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += row + "\n";
+  }
+  return text;
+}
+
+std::string figures_to_json(std::span<const Figure> figures) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Figure& figure : figures) {
+    list.push_back({{"what", figure.what},
+                    {"value", figure.value},
+                    {"unit", figure.unit},
+                    {"limit", figure.limit},
+                    {"limit_is", figure.limit_is},
+                    {"percent", 100 * figure.share},
+                    {"note", figure.note}});
+  }
+  return list.dump();
 }
 
 }  // namespace atl::cli

@@ -23,4 +23,20 @@ double roofline_fraction(const ops::OpProfile::Row& row, const Ceilings& ceiling
 std::string op_table(std::span<const ops::OpProfile::Row> rows, const Ceilings& ceilings,
                      std::span<const double> step_seconds);
 
+/// Something that was measured, beside the most that it could be.
+struct Figure {
+  std::string what;
+  double value = 0;      ///< the median
+  std::string unit;      ///< of value and limit: "GFLOP/s"
+  double limit = 0;      ///< as it was measured just then
+  std::string limit_is;  ///< "multiply-adds on registers"
+  double share = 0;      ///< of the limit
+  std::string note;      ///< what else there is to say: "5.21 ms"
+};
+
+/// A table for people: a line a figure.
+std::string figure_table(std::span<const Figure> figures);
+/// The same as one line of JSON: an array of objects with Figure's names, share as "percent".
+std::string figures_to_json(std::span<const Figure> figures);
+
 }  // namespace atl::cli

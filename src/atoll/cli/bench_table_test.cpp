@@ -37,5 +37,24 @@ TEST(BenchTable, RowsAreSortedByTimeAndTheRestIsNamed) {
   EXPECT_THAT(text, HasSubstr("150.00   60.0"));   // the product
 }
 
+const std::vector<Figure> kFigures = {
+    {"save", 1.5, "GB/s", 3, "a plain copy", 0.5, "0.100 s"},
+    {"a longer name", 250, "GFLOP/s", 200, "multiply-adds", 1.25, ""},
+};
+
+TEST(BenchTable, FiguresStandInColumnsBesideTheirLimits) {
+  EXPECT_EQ(figure_table(kFigures),
+            "                    measured  limit                   %\n"
+            "save                1.5 GB/s  3.0  a plain copy      50  0.100 s\n"
+            "a longer name  250.0 GFLOP/s  200.0  multiply-adds  125\n");
+}
+
+TEST(BenchTable, FiguresForProgramsAreOneLine) {
+  const std::string line = figures_to_json(kFigures);
+  EXPECT_THAT(line, HasSubstr(R"({"what":"save","value":1.5,"unit":"GB/s","limit":3.0,)"
+                              R"("limit_is":"a plain copy","percent":50.0,"note":"0.100 s"})"));
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+}
+
 }  // namespace
 }  // namespace atl::cli
