@@ -154,7 +154,7 @@ TEST(Cli, BenchStepNamesEachOpAndItsPartOfTheMachine) {
   ASSERT_EQ(bench.exit_code, 0) << bench.err;
   EXPECT_THAT(bench.out, AllOf(HasSubstr("matmul_nt"), HasSubstr("attention_backward"),
                                HasSubstr("linear_cross_entropy"), HasSubstr("% MFU"),
-                               HasSubstr("between ops")));
+                               HasSubstr("waiting for samples"), HasSubstr("between ops")));
 }
 
 TEST(Cli, EveryRecipeInTheTreePlans) {

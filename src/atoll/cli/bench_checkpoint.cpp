@@ -13,6 +13,7 @@
 #include "atoll/base/file.h"
 #include "atoll/cli/bench.h"
 #include "atoll/cli/bench_models.h"
+#include "atoll/cli/bench_room.h"
 #include "atoll/cli/bench_table.h"
 #include "atoll/cli/bench_timing.h"
 #include "atoll/cli/machine.h"
@@ -32,32 +33,6 @@ struct Options {
   int rounds = 3;
   int threads = 0;
   bool json = false;
-};
-
-// A directory of our own inside the one that was given; removed with the object.
-class Room {
- public:
-  explicit Room(const fs::path& dir) : path_(dir / fmt::format("bench-{}", ::getpid())) {
-    if (!fs::is_directory(dir)) {
-      throw user_error("--dir: there is no directory {}; make it, or give another", dir.string());
-    }
-    std::error_code failed;
-    if (!fs::create_directory(path_, failed)) {
-      throw user_error("--dir: cannot make {}: {}; give a directory that can be written to",
-                       path_.string(), failed ? failed.message() : "it is there already");
-    }
-  }
-  ~Room() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
 };
 
 /// A descriptor, closed with the object.
@@ -195,7 +170,7 @@ int run_checkpoint(const Options& options) {
   wanted.context = 64;
   const auto device = open_cpu(options.threads);
   train::TrainState state(wanted);
-  const Room room(options.dir);
+  const BenchRoom room(options.dir);
   check_room(state, options.dir);
   const train::InterruptGuard interrupt;  // so that the room is left clean
   Stream stream(*device);

@@ -1,28 +1,30 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <vector>
 
 #include "atoll/cli/bench.h"
+#include "atoll/cli/bench_room.h"
 #include "atoll/cli/bench_table.h"
 #include "atoll/cli/bench_timing.h"
 #include "atoll/cli/recipe.h"
+#include "atoll/data/loader.h"
+#include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/peak.h"
 #include "atoll/ops/profile.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/step.h"
+#include "atoll/watch/tensorboard.h"
 
 #include <sys/resource.h>
 
 namespace atl::cli {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string recipe;
@@ -31,25 +33,54 @@ struct Options {
   bool json = false;
 };
 
-// Tokens without meaning: how long a step takes does not depend on them.
-class Tokens {
+// Tokens without meaning, given as a run gets its own: how long a step takes does not depend on
+// what they are.
+class Feed {
  public:
-  Tokens(std::int64_t rows, std::int64_t length, std::int64_t vocab_size)
-      : tokens_(static_cast<std::size_t>(rows * length)),
-        targets_(tokens_.size()),
-        spec_{Dtype::kI32, {rows, length}} {
+  Feed(const train::TrainConfig& config, std::int64_t vocab_size)
+      : source_("made-up tokens", made_up(2 * config.train.context + (1 << 18), vocab_size)),
+        sampler_(1, source_.num_tokens(), config.train.context),
+        loader_(
+            source_, sampler_,
+            {.micro_batch = config.train.micro_batch, .global_batch = config.train.batch_size}) {}
+
+  data::Loader& loader() { return loader_; }
+
+ private:
+  static std::vector<std::int32_t> made_up(std::int64_t size, std::int64_t vocab_size) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(size));
     std::mt19937 random(1);
     std::uniform_int_distribution<std::int32_t> any(0, static_cast<std::int32_t>(vocab_size) - 1);
-    for (std::int32_t& token : tokens_) token = any(random);
-    for (std::int32_t& target : targets_) target = any(random);
+    for (std::int32_t& token : tokens) token = any(random);
+    return tokens;
   }
-  Batch batch() {
-    return {.tokens = Tensor(tokens_.data(), spec_), .targets = Tensor(targets_.data(), spec_)};
+
+  data::TokenVector source_;
+  data::Sampler sampler_;
+  data::Loader loader_;
+};
+
+// What a run keeps of a step at log.every = 1: a line of metrics.jsonl and TensorBoard's scalars.
+class Log {
+ public:
+  void write(std::int64_t step, const train::StepResult& result, double seconds) {
+    const metrics::Record record = {.step = step,
+                                    .values = {{"loss", result.loss},
+                                               {"grad_norm", result.grad_norm},
+                                               {"lr", 1e-4},
+                                               {"tokens", result.targets * step},
+                                               {"tokens_per_s", 1 / seconds},
+                                               {"mfu", 0.5},
+                                               {"step_ms", 1e3 * seconds},
+                                               {"data_fraction", 0.0}}};
+    jsonl_.write(record);
+    tensorboard_.write(record);
   }
 
  private:
-  std::vector<std::int32_t> tokens_, targets_;
-  Spec spec_;
+  BenchRoom room_ = BenchRoom(std::filesystem::temp_directory_path());
+  metrics::JsonlSink jsonl_ = metrics::JsonlSink(room_.path() / "metrics.jsonl", -1);
+  watch::TensorBoardSink tensorboard_ = watch::TensorBoardSink(room_.path(), -1);
 };
 
 constexpr double kMiB = 1 << 20;
@@ -65,6 +96,8 @@ double peak_resident_bytes() {
 struct Measured {
   ops::OpProfile profile;
   std::vector<double> seconds;  // of each step
+  double data_seconds = 0;      // waited for samples, a step
+  double logging_seconds = 0;   // writing a record, a step
   double tokens = 0;            // of a step
   double flops_per_token = 0;
   double peak_bytes = 0, planned_bytes = 0;
@@ -77,21 +110,31 @@ Measured measure(const Options& options, const train::TrainConfig& config, Devic
   state.allocate(device);
   state.store().initialise(run, static_cast<std::uint64_t>(config.run.seed));
   state.optimizer().init_masters(run, state.store().values());
-  Tokens tokens(config.train.micro_batch, config.train.context, state.model().config.vocab_size);
+  Feed feed(config, state.model().config.vocab_size);
+  Log log;
   Measured measured;
+  double waited = 0;
   train::StepOptions step = {
       .seed = 1,
       .num_micro_batches = config.train.batch_size / config.train.micro_batch,
       .lr = config.optim.lr,
       .clip = config.optim.clip};
   for (int i = 0; i < options.warmup + options.steps; ++i) {
-    if (i == options.warmup) step.profile = &measured.profile;
+    if (i == options.warmup) {
+      step.profile = &measured.profile;
+      waited = feed.loader().waited_seconds();
+      measured.logging_seconds = 0;
+    }
     step.step = i;
-    const auto start = Clock::now();
-    train::take_step(state, stream, step, [&] { return tokens.batch(); });
-    const std::chrono::duration<double> took = Clock::now() - start;
-    if (i >= options.warmup) measured.seconds.push_back(took.count());
+    train::StepResult result;
+    const double took = seconds_of([&] {
+      result = train::take_step(state, stream, step, [&] { return feed.loader().next(); });
+    });
+    measured.logging_seconds += seconds_of([&] { log.write(i, result, took); });
+    if (i >= options.warmup) measured.seconds.push_back(took);
   }
+  measured.data_seconds = (feed.loader().waited_seconds() - waited) / options.steps;
+  measured.logging_seconds /= options.steps;
   measured.tokens = static_cast<double>(config.train.batch_size * config.train.context);
   measured.flops_per_token = nn::flops_per_token(state.model(), config.train.context);
   measured.peak_bytes = peak_resident_bytes();
@@ -109,6 +152,10 @@ void print(const Measured& measured, const Ceilings& ceilings, nn::Model& model)
              1e3 * seconds, measured.seconds.size(), measured.tokens / seconds, rate / 1e9,
              100 * rate / ceilings.flops);
   fmt::print("{}\n", nn::flops_formula(model));
+  fmt::print(
+      "waiting for samples {:.1f} us a step ({:.4f}%), writing its metrics {:.1f} us ({:.4f}%)\n",
+      1e6 * measured.data_seconds, 100 * measured.data_seconds / seconds,
+      1e6 * measured.logging_seconds, 100 * measured.logging_seconds / seconds);
   fmt::print("peak resident memory {:.1f} MiB, {:.3f} of the {:.1f} MiB planned\n",
              measured.peak_bytes / kMiB, measured.peak_bytes / measured.planned_bytes,
              measured.planned_bytes / kMiB);
@@ -125,6 +172,8 @@ int run_step(const Options& options, const Invocation& invocation) {
   const Measured measured = measure(options, config, *device, state);
   if (options.json) {
     const nlohmann::ordered_json json = {{"step_seconds", measured.seconds},
+                                         {"data_seconds", measured.data_seconds},
+                                         {"logging_seconds", measured.logging_seconds},
                                          {"tokens", measured.tokens},
                                          {"flops_per_token", measured.flops_per_token},
                                          {"peak_flops", ceilings.flops},
