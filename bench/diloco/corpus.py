@@ -1,7 +1,8 @@
 """The corpora of bench/diloco: one text, cut into what is trained on and what is held out.
 
 Every twentieth block of fifty verses is held out, so that all books are in either. Islands with
-private data get consecutive parts of what is trained on: other books each.
+private data get consecutive parts of what is trained on, other books each, or, to compare with, shares
+of every book.
 """
 
 import subprocess
@@ -33,6 +34,14 @@ def parts(lines, count):
     return result
 
 
+def shares(lines, count):
+    """So many shares, each of every so-manieth block of verses."""
+    result = [[] for _ in range(count)]
+    for number, line in enumerate(lines):
+        result[number // VERSES_A_BLOCK % count].append(line)
+    return result
+
+
 def write(path, lines):
     path.write_text("".join(lines), encoding="utf-8")
     return path
@@ -44,7 +53,8 @@ def tokenize(atoll, text, out, words):
 
 
 def prepare(atoll, text, work, private_counts):
-    """Makes held.txt, shards/all and shards/part-I-of-N below `work`, where they are missing."""
+    """Makes held.txt, shards/all, shards/part-I-of-N and shards/share-I-of-N below `work`, where
+    they are missing."""
     done = work / "prepared"
     if done.exists():
         return
@@ -55,8 +65,9 @@ def prepare(atoll, text, work, private_counts):
     tokenize(atoll, write(work / "all.txt", trained), everything,
              ["--vocab-size", str(VOCABULARY), "--overwrite"])
     for count in private_counts:
-        for number, lines in enumerate(parts(trained, count), 1):
-            name = f"part-{number}-of-{count}"
-            tokenize(atoll, write(work / f"{name}.txt", lines), work / "shards" / name,
-                     ["--tokenizer", str(everything), "--overwrite"])
+        for what, cut in (("part", parts), ("share", shares)):
+            for number, lines in enumerate(cut(trained, count), 1):
+                name = f"{what}-{number}-of-{count}"
+                tokenize(atoll, write(work / f"{name}.txt", lines), work / "shards" / name,
+                         ["--tokenizer", str(everything), "--overwrite"])
     done.touch()

@@ -88,7 +88,7 @@ def train_islands(args, run, directory):
     processes, directories = [], []
     for number in range(1, run.islands + 1):
         name = f"island-{number}"
-        part = f"part-{number}-of-{run.islands}" if run.is_private else "all"
+        part = f"{run.private}-{number}-of-{run.islands}" if run.private else "all"
         directories.append(directory / name)
         processes.append(start([*words(args, run, args.work / "shards" / part, directory / name),
                                 f"--island.coordinator={address}", f"--island.name={name}",

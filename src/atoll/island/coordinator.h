@@ -167,6 +167,7 @@ class Coordinator {
   void leave_attempt(Island& island, const std::string& why);
   void finish();
   void part();
+  bool may_come(const Island& island) const;
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
 

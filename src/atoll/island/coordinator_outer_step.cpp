@@ -240,12 +240,24 @@ void Coordinator::finish() {
   part();
 }
 
-// Those that have the final state stay until those that are fetching it have got it.
+// Those that have the final state stay until those that are fetching it have got it, and for a
+// while for those that went away just before: they would end with another model.
 void Coordinator::part() {
-  if (!parting_) parting_ = now_;
-  const bool is_source = members_.count(MemberState::kSyncing) > 0 &&
-                         members_.count(MemberState::kActive) > 0 &&
+  const bool is_first = !parting_;
+  if (is_first) parting_ = now_;
+  std::string awaited;
+  for (const Island& island : members_.all()) {
+    if (island.state() == MemberState::kActive || !may_come(island)) continue;
+    awaited += (awaited.empty() ? "" : ", ") + island.name;
+  }
+  const bool is_source = !awaited.empty() && members_.count(MemberState::kActive) > 0 &&
                          now_ - *parting_ < options_.reduce_timeout;
+  if (is_first && is_source) {
+    notice(fmt::format("all batches are committed; islands stay until the final state has got to "
+                       "{}, or for {:.0f} s where nothing is heard",
+                       awaited, options_.out_after),
+           false);
+  }
   if (is_source) return;
   for (Island& island : members_.all()) {
     const bool hears =
@@ -256,13 +268,15 @@ void Coordinator::part() {
   }
 }
 
+bool Coordinator::may_come(const Island& island) const {
+  if (island.was_told_of_end || island.is_evicted) return false;
+  return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.out_after;
+}
+
 bool Coordinator::is_over() const {
-  if (!is_finished()) return false;
-  const auto may_come = [this](const Island& island) {
-    if (island.was_told_of_end || island.is_evicted) return false;
-    return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.out_after;
-  };
-  return std::none_of(members_.all().begin(), members_.all().end(), may_come);
+  const auto& all = members_.all();
+  return is_finished() && std::none_of(all.begin(), all.end(),
+                                       [this](const Island& island) { return may_come(island); });
 }
 
 void Coordinator::halt(const std::string& why) {

@@ -238,7 +238,27 @@ TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
   stage.come(3);
   stage.close(3);
   complete(stage);
-  EXPECT_TRUE(stage.body<Finish>(1).is_done);
+  stage.wait(stage.options.out_after - 1, {1, 2});
+  EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 may come for what it has";
+  stage.wait(2, {1, 2});
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  EXPECT_TRUE(stage.coordinator->is_over());
+}
+
+TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeft) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.say(3, Leave{.why = "a person said so"});
+  complete(stage);
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  EXPECT_TRUE(stage.coordinator->is_over());
+}
+
+TEST(Coordinator, TheCoordinatorItselfStaysWhenAllHaveGone) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.close(3);
+  complete(stage);
   stage.close(1);
   stage.close(2);
   stage.wait(stage.options.out_after - 1, {});

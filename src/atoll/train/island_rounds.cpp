@@ -501,8 +501,11 @@ void IslandRounds::stepped(const StepResult& result, double seconds) {
   tokens_ += result.targets;
   if (result.taken()) loss_sum_ += result.loss * static_cast<double>(result.targets);
   trained_seconds_ += seconds;
-  const double paced = pace(seconds);
-  smoothed_seconds_ = smoothed_seconds_ == 0 ? paced : 0.9 * smoothed_seconds_ + 0.1 * paced;
+  // Over a round, as leases are: on a core that it shares, an island runs by fits and starts.
+  constexpr std::int64_t kFewest = 10;
+  const std::int64_t window = std::max<std::int64_t>(kFewest, algorithm_->interval());
+  const std::int64_t weight = std::min(++steps_paced_, window);
+  smoothed_seconds_ += (pace(seconds) - smoothed_seconds_) / static_cast<double>(weight);
   client_->tell_speed(steps_taken_, 1 / std::max(smoothed_seconds_, 1e-9));
 }
 

@@ -141,6 +141,7 @@ class IslandRounds {
   std::int64_t steps_since_hand_in_ = 0;
   std::chrono::steady_clock::time_point told_at_;  // the other ranks, of anything
   double smoothed_seconds_ = 0;                    // of a step and what follows it
+  std::int64_t steps_paced_ = 0;                   // that are in it
   std::optional<std::chrono::steady_clock::time_point> stepped_at_;
   double waited_since_step_ = 0;
   double exposed_seconds_ = 0;  // waited, since the last report
