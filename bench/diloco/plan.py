@@ -31,6 +31,9 @@ PRETRAINED = Run("pre-training", steps=500, global_batch=32, settings={
     "optim.lr": 2e-3, "optim.schedule": "constant", "optim.warmup_steps": 50})
 
 
+LR = 1e-3  # what tuning on one seed found best
+
+
 def data_parallel(lr, seed=1, **rest):
     return Run(f"data parallel lr={lr} seed={seed}", seed=seed, settings={"optim.lr": lr}, **rest)
 
@@ -46,8 +49,7 @@ def islands(count, lr, outer_lr, momentum, seed=1, what="islands", inner_steps=I
                          for key, value in settings.items()})
 
 
-# What tuning on one seed found best: learning rate, outer learning rate and momentum.
-LR = 1e-3
+# The same: learning rate, outer learning rate and momentum.
 OUTER = {1: (LR, .7, .5), 2: (LR, 1, 0), 4: (LR, 1, 0), 8: (LR, 1, 0)}
 
 
@@ -122,7 +124,9 @@ TABLES = [
 GROUPS = {
     "pre-training": [PRETRAINED],
     "tune": [data_parallel(lr) for lr in (5e-4, 1e-3, 2e-3)] +
-            [islands(8, 1e-3, .8, .6), islands(8, 1e-3, 1, 0), islands(8, 1.5e-3, 1, 0)],
+            [islands(8, 1e-3, .8, .6), islands(8, 1e-3, 1, 0), islands(8, 1.5e-3, 1, 0),
+             islands(8, 1e-3, 1.2, 0), islands(8, 1e-3, 1, .2), islands(8, 8e-4, 1, 0),
+             islands(1, LR, .8, .8), islands(1, LR, 1, .3), islands(1, LR, 1, 0)],
     "tune-private": [private(lr, outer_lr, momentum, inner_steps) for
                      lr, outer_lr, momentum, inner_steps in (
                          (LR, .7, .5, 10), (LR, .8, 0, 10), (7e-4, 1, 0, 10), (LR, 1, 0, 5),

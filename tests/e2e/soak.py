@@ -2,11 +2,13 @@
 """Islands under a fault every few seconds, for minutes: nothing may be lost, doubled or diverge.
 
     tests/e2e/soak.py build/release/bin/atoll [--seconds 300] [--every 10] [--islands 4] [--seed 1]
+        [--run-seconds 60] [--algorithms diloco eager streaming]
 
-What `./dev soak` runs. Runs of two minutes or so follow each other, with the real programs: islands
+What `./dev soak` runs. Runs of a minute or so follow each other, with the real programs: islands
 are killed, stopped, cut off from the rest, leave and come back, another one comes and goes, and the
 coordinator is killed. At the end of each run its ledger must prove that every batch was committed
 once, and all islands must have the same model. The seed says which faults come in which order.
+Goodput is the steps a second that were committed, of those of a run that nothing disturbs.
 """
 
 import argparse
@@ -23,8 +25,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from islands_run import Island, Run, wait_until  # noqa: E402
 
-A_RUN = 120  # seconds, about
 A_ROUND = 4  # seconds
+UNDISTURBED = 20  # seconds of a run to compare with
 ALGORITHMS = ("diloco", "eager", "streaming")
 # An island that was away longer than this may be out of the run; no fault here lasts as long.
 OUT_AFTER = 30
@@ -102,7 +104,8 @@ class Soak:
         time.sleep(random.uniform(3, 6))
         self.away(guest, "left", 2)
         code = guest.kill(signal.SIGTERM)
-        if code != 128 + signal.SIGTERM:
+        is_over = code == 0 and self.share_done() > 0.8  # the run has ended first
+        if code != 128 + signal.SIGTERM and not is_over:
             raise SystemExit(f"the guest ended with {code}: {guest.lines()[-2:]}")
 
     def kill_coordinator(self, _):
@@ -182,26 +185,65 @@ def seconds_trained(island):
     return total - island.stopped
 
 
-def one_run(args, work, number, rate, seconds):
-    """What was done, what was wrong, trained and scheduled seconds, false alarms, outer steps."""
-    # The first run says how fast this machine is. Then outer steps are some seconds apart.
+def one_run(args, work, algorithm, rate, seconds, is_disturbed=True):
+    """What there is to say of it. `rate`: steps of an island in a second, 0 where nobody knows."""
     steps, inner_steps = max(2000, int(rate * seconds)), max(100, int(rate * A_ROUND) // 4 * 4)
-    soak = Soak(args, work, steps, inner_steps, ALGORITHMS[number % len(ALGORITHMS)])
-    lines, stop = [], []
+    soak = Soak(args, work, steps, inner_steps, algorithm)
+    lines, stop, began = [], [], time.time()
     watcher = threading.Thread(target=watch, args=(soak.run, lines, stop), daemon=True)
     watcher.start()
     try:
         wait_until(soak.seen, what="the first outer step")
-        done = soak.go(seconds)
-        faults = soak.run.end()
+        done = soak.go(seconds) if is_disturbed else []
+        wrong = soak.run.end()
         stop.append(True)
         watcher.join()
-        alarms = soak.false_alarms(lines)
-        trained = sum(map(seconds_trained, soak.run.islands))
-        scheduled = sum(island.seconds_up() for island in soak.run.islands)
-        return done, faults, trained, scheduled, alarms, len(soak.seen()), soak.rate()
+        return {"done": done, "wrong": wrong, "alarms": soak.false_alarms(lines),
+                "trained": sum(map(seconds_trained, soak.run.islands)),
+                "scheduled": sum(island.seconds_up() for island in soak.run.islands),
+                "outer": len(soak.seen()), "rate": soak.rate(), "seconds": time.time() - began}
     finally:
         soak.run.stop()
+
+
+class Report:
+    """Prints each run, and what all of them amount to."""
+
+    def __init__(self, work, seed):
+        self.work, self.seed, self.number, self.disturbed = work, seed, 0, []
+
+    def go(self, args, algorithm, rate, seconds, is_disturbed=True):
+        work = self.work / str(self.number)
+        run = one_run(args, work, algorithm, rate, seconds, is_disturbed)
+        what = f"after: {', '.join(run['done']) or 'nothing'}" if is_disturbed else "undisturbed"
+        print(f"run {self.number}: {algorithm}, {run['seconds']:.0f} s, {run['outer']} outer "
+              f"steps, {run['rate']:.0f} steps/s of an island, "
+              f"{100 * run['trained'] / run['scheduled']:.0f}% of the time training, {what}",
+              flush=True)
+        for text in (*run["wrong"], *(f"false alarm: {alarm}" for alarm in run["alarms"])):
+            print(f"  {text}")
+        if run["wrong"]:
+            raise SystemExit(f"soak: FAILED with seed {self.seed}; everything is in {work}")
+        shutil.rmtree(work)
+        self.number += 1
+        if is_disturbed:
+            self.disturbed.append(run)
+        return run
+
+    def end(self, expected):
+        """`expected`: steps that undisturbed runs would have made meanwhile."""
+        runs = self.disturbed
+        alarms = [alarm for run in runs for alarm in run["alarms"]]
+        evictions = sum(line.endswith(" is out") for line in alarms)
+        made = sum(run["rate"] * run["seconds"] for run in runs)
+        print(f"soak: {sum(len(run['done']) for run in runs)} faults, "
+              f"{sum(run['outer'] for run in runs)} outer steps, {100 * made / expected:.1f}% of "
+              f"the steps a second of undisturbed runs, "
+              f"{100 * sum(r['trained'] for r in runs) / sum(r['scheduled'] for r in runs):.1f}% "
+              f"of the time training; 0 divergent commits, 0 batches lost or doubled, {evictions} "
+              f"islands turned out and {len(alarms) - evictions} suspected without cause")
+        if evictions:
+            raise SystemExit("soak: FAILED: islands were turned out without cause")
 
 
 def main():
@@ -211,45 +253,29 @@ def main():
     parser.add_argument("--every", type=float, default=10, help="seconds between two faults")
     parser.add_argument("--islands", type=int, default=4)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--run-seconds", type=float, default=60, help="of a run, about")
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     args = parser.parse_args()
     random.seed(args.seed)
     print(f"soak: {args.islands} islands, a fault every {args.every:g} s for {args.seconds:g} s, "
           f"seed {args.seed}", flush=True)
-    work = pathlib.Path(tempfile.mkdtemp(prefix="atoll-soak-"))
     begin = time.time()
-    rate, number = 0.0, 0
-    totals = {"faults": 0, "outer": 0, "trained": 0.0, "scheduled": 0.0, "alarms": []}
-    while number == 0 or args.seconds - (time.time() - begin) > 10:
+    report = Report(pathlib.Path(tempfile.mkdtemp(prefix="atoll-soak-")), args.seed)
+    # How fast this machine is, so that outer steps are some seconds apart from then on.
+    rate = report.go(args, args.algorithms[0], 0, 0, is_disturbed=False)["rate"]
+    alone, expected = {}, 0.0
+    for algorithm in itertools.cycle(args.algorithms):
         left = args.seconds - (time.time() - begin)
-        seconds = min(A_RUN, left)
-        started = time.time()
-        done, wrong, trained, scheduled, alarms, outer, rate = one_run(
-            args, work / str(number), number, rate, seconds)
-        print(f"run {number}: {ALGORITHMS[number % len(ALGORITHMS)]}, {time.time() - started:.0f} "
-              f"s, {outer} outer steps, goodput "
-              f"{100 * trained / scheduled:.1f}%, after: {', '.join(done) or 'nothing'}",
-              flush=True)
-        for text in (*wrong, *(f"false alarm: {alarm}" for alarm in alarms)):
-            print(f"  {text}")
-        if wrong:
-            raise SystemExit(f"soak: FAILED with seed {args.seed}; everything is in {work}")
-        shutil.rmtree(work / str(number))
-        number += 1
-        totals["faults"] += len(done)
-        if number == 2:  # outer steps of the first run were too short for what waiting costs
-            totals["trained"] = totals["scheduled"] = 0.0
-        totals["trained"] += trained
-        totals["scheduled"] += scheduled
-        totals["outer"] += outer
-        totals["alarms"] += alarms
-    shutil.rmtree(work)
-    evictions = sum(line.endswith(" is out") for line in totals["alarms"])
-    print(f"soak: {totals['faults']} faults, {totals['outer']} outer steps, goodput "
-          f"{100 * totals['trained'] / max(1e-9, totals['scheduled']):.1f}%; 0 divergent commits, "
-          f"0 batches lost or doubled, {evictions} islands turned out and "
-          f"{len(totals['alarms']) - evictions} suspected without cause")
-    if evictions:
-        raise SystemExit("soak: FAILED: islands were turned out without cause")
+        if expected > 0 and left < 10:
+            break
+        if algorithm not in alone:
+            run = report.go(args, algorithm, rate, UNDISTURBED, is_disturbed=False)
+            rate = alone[algorithm] = run["rate"]
+        left = args.seconds - (time.time() - begin)
+        run = report.go(args, algorithm, rate, min(args.run_seconds, max(10, left)))
+        expected += alone[algorithm] * run["seconds"]
+    shutil.rmtree(report.work)
+    report.end(expected)
 
 
 if __name__ == "__main__":
