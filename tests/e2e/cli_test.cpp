@@ -146,6 +146,21 @@ TEST(Cli, APlanKnowsTheVocabularyOfATokenizerThatIsNotTrained) {
   }
 }
 
+TEST(Cli, APlanOfAnIslandHasWhatItExchanges) {
+  const TemporaryDirectory directory;
+  const fs::path text = directory.path / "text.txt";
+  write_file(text, "abba\n");
+  const std::vector<std::string> words = {"plan", "--data.text=" + text.string(),
+                                          "--run.dir=never-made", "--data.new_tokenizer=byte"};
+  EXPECT_THAT(atoll(words).out, Not(HasSubstr("as an island")));
+  std::vector<std::string> islands = words;
+  islands.insert(islands.end(), {"--outer.islands=4", "--outer.codec=topk"});
+  const Finished plan = atoll(islands);
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("beside that as an island"), HasSubstr("anchor"),
+                              HasSubstr("exchange"), HasSubstr("error feedback")));
+}
+
 TEST(Cli, BenchStepNamesEachOpAndItsPartOfTheMachine) {
   const Finished bench =
       atoll({"bench", "step", ATOLL_SOURCE_DIR "/recipes/kjv-demo.toml", "--model.hidden_size=32",

@@ -9,6 +9,7 @@
 #include "atoll/cli/recipe.h"
 #include "atoll/data/corpus.h"
 #include "atoll/ops/peak.h"
+#include "atoll/train/outer_options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/trainer.h"
 
@@ -107,6 +108,11 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
   fmt::print("\nmemory of {}, taken once before the first step\n{}",
              ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
+  const train::TrainConfig& config = recipe.config();
+  if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
+    fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",
+               train::describe_outer_memory(config.outer, state.store().layout()));
+  }
   print_work(state, recipe.config());
   if (placements) print_placements(state.memory());
   return 0;

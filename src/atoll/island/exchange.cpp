@@ -121,6 +121,7 @@ class Exchange::Reduction {
   // Whether every island sums everything, rather than each its part of the pieces.
   bool everybody_sums() const;
   bool sums_piece(std::size_t piece) const;
+  std::size_t received_offset(std::size_t piece) const;
   bool contributes() const { return rank_of(self_) >= 0; }
   int rank_of(IslandId island) const;
   std::vector<bool> all_but(const std::function<bool(std::size_t piece)>& wanted) const;
@@ -170,6 +171,12 @@ bool Exchange::Reduction::sums_piece(std::size_t piece) const {
   return everybody_sums() || rank_of(self_) == static_cast<int>(piece % participants().size());
 }
 
+// Only what is summed here has room in `received_`.
+std::size_t Exchange::Reduction::received_offset(std::size_t piece) const {
+  const std::size_t place = everybody_sums() ? piece : piece / participants().size();
+  return place * exchange_.codec_.max_bytes(piece_size(elements_));
+}
+
 std::vector<bool> Exchange::Reduction::all_but(
     const std::function<bool(std::size_t piece)>& wanted) const {
   std::vector<bool> done(pieces_);
@@ -210,9 +217,10 @@ void Exchange::Reduction::sum(std::size_t piece) {
   const std::size_t bytes = exchange_.codec_.max_bytes(piece_elements(elements_, piece));
   for (std::size_t i = 0; i < participants().size(); ++i) {
     const bool is_own = participants()[i].island == self_;
-    const std::span<const std::byte> all = is_own ? own_->bytes : received_[i];
-    exchange_.codec_.decode_add(all.subspan(offset, bytes),
-                                static_cast<float>(participants()[i].weight), mean);
+    const std::span<const std::byte> of_one =
+        is_own ? std::span(own_->bytes).subspan(offset, bytes)
+               : std::span<const std::byte>(received_[i]).subspan(received_offset(piece), bytes);
+    exchange_.codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
   }
   if (everybody_sums()) return;
   // What the others will decode, this island decodes too: the same bits everywhere.
@@ -245,21 +253,25 @@ void Exchange::Reduction::take_own() {
 
 void Exchange::Reduction::fetch_delta(std::size_t rank) {
   const Participant& other = participants()[rank];
-  std::vector<std::byte>& bytes = received_[rank];
-  bytes.resize(encoded_bytes(exchange_.codec_, elements_));
   std::vector<bool> done = all_but([&](std::size_t p) { return sums_piece(p); });
-  if (std::find(done.begin(), done.end(), false) == done.end()) return;
+  const auto last = std::find(done.rbegin(), done.rend(), false);
+  if (last == done.rend()) return;
+  const auto last_piece = static_cast<std::size_t>(done.rend() - last) - 1;
+  std::vector<std::byte>& bytes = received_[rank];
+  bytes.resize(received_offset(last_piece) +
+               exchange_.codec_.max_bytes(piece_elements(elements_, last_piece)));
   const wire::Transfer transfer = {.key = reduce_.is_star ? hub_key(stamp_.outer_step, other.island)
                                                           : delta_key(stamp_.outer_step),
-                                   .bytes = bytes.size(),
+                                   .bytes = encoded_bytes(exchange_.codec_, elements_),
                                    .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
                                    .cancel = cancel_};
   const wire::TransferResult result = persist([&] {
-    return remote(rank).fetch(transfer, done,
-                              [&](std::uint64_t offset, std::span<const std::byte> data) {
-                                std::memcpy(bytes.data() + offset, data.data(), data.size());
-                                arrived(offset / transfer.chunk_bytes);
-                              });
+    return remote(rank).fetch(
+        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
+          const std::size_t piece = offset / transfer.chunk_bytes;
+          std::memcpy(bytes.data() + received_offset(piece), data.data(), data.size());
+          arrived(piece);
+        });
   });
   if (result.end != wire::TransferEnd::kDone) fail(other.island, result.why);
 }

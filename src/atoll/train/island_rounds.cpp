@@ -1,13 +1,10 @@
 #include "atoll/train/island_rounds.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "atoll/base/file.h"
 #include "atoll/base/log.h"
-#include "atoll/ckpt/safetensors.h"
+#include "atoll/train/outer_options.h"
 
 namespace atl::train {
 
@@ -15,69 +12,14 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using island::BatchRange;
 using island::OuterChange;
-using nlohmann::ordered_json;
 
 namespace {
 
-constexpr const char* kStateFile = "outer.safetensors";
-constexpr const char* kTextFile = "island.json";
 // While the lead waits for other islands, the other ranks wait for the lead no longer than this.
 constexpr std::chrono::seconds kTellEvery{1};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// "model.layers.3.mlp.up_proj.weight" and "h.3.mlp.c_fc.weight" are of layer 3.
-int layer_of(const std::string& name) {
-  std::size_t begin = 0;
-  while (begin < name.size()) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) return std::stoi(part);
-    begin = end + 1;
-  }
-  return -1;
-}
-
-std::vector<island::Fragment> fragments_of(const parallel::FlatLayout& layout, int num_fragments) {
-  std::vector<island::FlatParam> params;
-  for (std::size_t i = 0; i < layout.trained().size(); ++i) {
-    const nn::Param& param = *layout.trained()[i];
-    params.push_back(
-        {param.name, layout.offset(i), param.spec.shape.num_elements(), layer_of(param.name)});
-  }
-  return island::make_fragments(params, num_fragments);
-}
-
-island::OuterOptions outer_options(const OuterSettings& outer) {
-  const int islands = static_cast<int>(std::max<std::int64_t>(1, outer.islands));
-  island::OuterOptions options;
-  options.algorithm = outer.algorithm;
-  options.inner_steps = outer.inner_steps;
-  options.fragments = static_cast<int>(outer.fragments);
-  options.overlap = outer.overlap;
-  options.merge = outer.merge;
-  options.codec = outer.codec;
-  options.optimizer = island::default_outer_options(islands).optimizer;
-  options.optimizer.kind = outer.optimizer;
-  options.optimizer.momentum = outer.optimizer == "nesterov" ? outer.momentum : 0;
-  if (outer.lr > 0) options.optimizer.lr = outer.lr;
-  return options;
-}
-
-ordered_json to_json(const std::vector<BatchRange>& ranges) {
-  ordered_json json = ordered_json::array();
-  for (const BatchRange& range : ranges) json.push_back({range.begin, range.end});
-  return json;
-}
-
-std::vector<BatchRange> ranges_from(const ordered_json& json) {
-  std::vector<BatchRange> ranges;
-  for (const auto& range : json) {
-    ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
-  }
-  return ranges;
 }
 
 // Grows the last range where it can.
@@ -89,35 +31,7 @@ void append(std::vector<BatchRange>& ranges, std::int64_t batch) {
   }
 }
 
-std::string anchor_name(int fragment) {
-  return fmt::format("outer.{}", fragment);
-}
-std::string kept_name(int fragment) {
-  return fmt::format("own.{}", fragment);
-}
-
-std::string error_name(int fragment) {
-  return fmt::format("error.{}", fragment);
-}
-
-ckpt::TensorSource source_of(const std::string& name, std::span<const float> values,
-                             std::shared_ptr<const void> keep) {
-  return {.name = name,
-          .spec = {Dtype::kF32, {static_cast<std::int64_t>(values.size())}},
-          .produce = [values, keep = std::move(keep)](const ckpt::ByteSink& sink) {
-            sink(std::as_bytes(values).data(), values.size_bytes());
-          }};
-}
-
 }  // namespace
-
-// What the lead tells the other ranks to do next.
-struct IslandRounds::Order {
-  Command command = Command::kEnd;
-  std::int64_t batch = 0;
-  std::int64_t clock = 0;
-  std::int64_t is_over = 0;
-};
 
 IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity& identity,
                            TrainState& state, Ranks& ranks)
@@ -143,90 +57,6 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
 
 IslandRounds::~IslandRounds() = default;
 
-// ---- parameters, which may lie on several ranks ----
-
-void IslandRounds::read_parameters() {
-  tell({.command = Command::kRead});
-  gather_parameters();
-}
-
-void IslandRounds::gather_parameters() {
-  parallel::ParamStore& store = state_.store();
-  store.settle();
-  const parallel::FlatLayout& layout = store.layout();
-  store.read_whole([&](std::span<const parallel::WholeParam> some) {
-    for (const parallel::WholeParam& whole : some) {
-      const auto trained = layout.trained();
-      const auto at = std::find(trained.begin(), trained.end(), whole.param);
-      if (at == trained.end()) continue;
-      const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
-      std::copy_n(whole.tensor.data<float>(), whole.tensor.num_elements(),
-                  params_.begin() + offset);
-    }
-  });
-}
-
-void IslandRounds::write_parameters() {
-  tell({.command = Command::kWrite});
-  scatter_parameters();
-}
-
-void IslandRounds::scatter_parameters() {
-  parallel::ParamStore& store = state_.store();
-  const parallel::FlatLayout& layout = store.layout();
-  if (!ranks_.is_alone()) {
-    ranks_.group().broadcast(
-        {params_.data(), {Dtype::kF32, {static_cast<std::int64_t>(params_.size())}}}, 0);
-  }
-  store.settle();
-  store.write_whole([&](std::span<const parallel::WholeParam> some) {
-    for (const parallel::WholeParam& whole : some) {
-      const auto trained = layout.trained();
-      const auto at = std::find(trained.begin(), trained.end(), whole.param);
-      if (at == trained.end()) continue;
-      const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
-      std::copy_n(params_.begin() + offset, whole.tensor.num_elements(),
-                  whole.tensor.data<float>());
-    }
-  });
-}
-
-void IslandRounds::tell(Order order) {
-  if (ranks_.is_alone()) return;
-  told_at_ = Clock::now();
-  std::array<std::int64_t, 4> words = {static_cast<std::int64_t>(order.command), order.batch,
-                                       order.clock, order.is_over};
-  ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
-}
-
-IslandRounds::Order IslandRounds::hear() {
-  std::array<std::int64_t, 4> words = {};
-  ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
-  return {static_cast<Command>(words[0]), words[1], words[2], words[3]};
-}
-
-// A rank that does not lead does what it is told, until a step is due or the end.
-std::optional<IslandRounds::Next> IslandRounds::follow() {
-  for (;;) {
-    const Order order = hear();
-    switch (order.command) {
-      case Command::kRead:
-        gather_parameters();
-        break;
-      case Command::kWrite:
-        scatter_parameters();
-        break;
-      case Command::kWait:
-        break;
-      case Command::kTrain:
-        return Next{order.batch, order.clock};
-      case Command::kEnd:
-        is_over_ = order.is_over != 0;
-        return std::nullopt;
-    }
-  }
-}
-
 // ---- beginning ----
 
 void IslandRounds::begin(const fs::path& checkpoint) {
@@ -235,7 +65,7 @@ void IslandRounds::begin(const fs::path& checkpoint) {
     return;
   }
   std::vector<BatchRange> holds;
-  if (!checkpoint.empty() && fs::exists(checkpoint / kTextFile)) {
+  if (!checkpoint.empty() && is_in(checkpoint)) {
     holds = load(checkpoint);
   } else {
     read_parameters();
@@ -566,106 +396,6 @@ void IslandRounds::report(const OuterChange& change) {
 
 std::vector<IslandRounds::Report> IslandRounds::take_reports() {
   return std::exchange(reports_, {});
-}
-
-ExtraPart IslandRounds::saved() const {
-  ExtraPart part;
-  if (!ranks_.is_lead()) return part;
-  part.file = kStateFile;
-  std::vector<BatchRange> holds = trained_;
-  holds.insert(holds.end(), left_.begin(), left_.end());
-  ordered_json steps = ordered_json::array();
-  for (int f = 0; f < outer_->num_fragments(); ++f) {
-    const auto at = static_cast<std::size_t>(f);
-    const auto& state = base_[at];
-    part.sources.push_back(source_of(anchor_name(f), state->values, state));
-    steps.push_back(state->outer_step);
-    for (auto& [name, values] : {std::pair(kept_name(f), kept_without_hand_in(f)),
-                                 std::pair(error_name(f), client_->codec_error(f))}) {
-      if (values.empty()) continue;
-      const auto copy = std::make_shared<const std::vector<float>>(values);
-      part.sources.push_back(source_of(name, *copy, copy));
-    }
-  }
-  const ordered_json json = {{"format", "atoll island state"},
-                             {"version", 1},
-                             {"name", config_.island.name},
-                             {"outer_step", base_outer_step()},
-                             {"fragment_steps", steps},
-                             {"trained", to_json(trained_)},
-                             {"left", to_json({left_.begin(), left_.end()})},
-                             {"tokens", tokens_},
-                             {"loss_sum", loss_sum_},
-                             {"steps_taken", steps_taken_},
-                             {"clock", clock_}};
-  part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
-  return part;
-}
-
-// What was handed in is not in a checkpoint, so what is there must be as if it was dropped.
-std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
-  std::vector<float> kept = kept_[static_cast<std::size_t>(f)];
-  const bool is_in_hand_in = is_exchanging_ && algorithm_->fragment_of(handed_in_) == f;
-  if (kept.empty() || !is_in_hand_in) return kept;
-  const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
-  std::vector<float> packed(outer_->elements(f));
-  algorithm_->rebase(anchor, anchor, own_delta_, share_, {packed, kept});
-  return kept;
-}
-
-std::int64_t IslandRounds::base_outer_step() const {
-  std::int64_t newest = 0;
-  for (const auto& state : base_) newest = std::max(newest, state->outer_step);
-  return newest;
-}
-
-std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
-  const fs::path path = checkpoint / kTextFile;
-  read_parameters();
-  try {
-    const ordered_json json = ordered_json::parse(read_file(path));
-    const ckpt::SafetensorsFile file(checkpoint / kStateFile);
-    for (int f = 0; f < outer_->num_fragments(); ++f) {
-      const auto at = static_cast<std::size_t>(f);
-      std::vector<float> values(outer_->values_size(f));
-      copy_floats(file, anchor_name(f), values);
-      outer_->replace(f, json.at("fragment_steps").at(at).get<std::int64_t>(), std::move(values));
-      base_[at] = outer_->current(f);
-      if (!kept_[at].empty()) copy_floats(file, kept_name(f), kept_[at]);
-      const auto& entries = file.entries();
-      const bool has_error = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
-        return entry.name == error_name(f);
-      });
-      codec_errors_.emplace_back(has_error ? outer_->elements(f) : 0);
-      if (has_error) copy_floats(file, error_name(f), codec_errors_.back());
-    }
-    outer_->set_outer_step(json.at("outer_step").get<std::int64_t>());
-    trained_ = ranges_from(json.at("trained"));
-    const std::vector<BatchRange> left = ranges_from(json.at("left"));
-    left_.assign(left.begin(), left.end());
-    in_round_ = !left_.empty() || !trained_.empty();
-    tokens_ = json.at("tokens").get<std::int64_t>();
-    loss_sum_ = json.at("loss_sum").get<double>();
-    steps_taken_ = json.at("steps_taken").get<std::int64_t>();
-    clock_ = json.at("clock").get<std::int64_t>();
-    std::vector<BatchRange> holds = trained_;
-    holds.insert(holds.end(), left.begin(), left.end());
-    return holds;
-  } catch (const ordered_json::exception& error) {
-    throw damaged_error("{} is not the state of an island: {}", path.string(), error.what());
-  }
-}
-
-void IslandRounds::copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
-                               std::span<float> out) {
-  const std::span<const std::byte> bytes = file.bytes(name);
-  if (bytes.size() != out.size_bytes()) {
-    throw user_error(
-        "{} has {} bytes of {} and this run has {}; give back the outer.* settings it was made "
-        "with, or choose another run.dir",
-        file.path().string(), bytes.size(), name, out.size_bytes());
-  }
-  std::memcpy(out.data(), bytes.data(), bytes.size());
 }
 
 }  // namespace atl::train

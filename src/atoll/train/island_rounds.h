@@ -67,7 +67,13 @@ class IslandRounds {
 
  private:
   enum class Command : std::int64_t { kTrain, kRead, kWrite, kWait, kEnd };
-  struct Order;
+  // What the lead tells the other ranks to do next.
+  struct Order {
+    Command command = Command::kEnd;
+    std::int64_t batch = 0;
+    std::int64_t clock = 0;
+    std::int64_t is_over = 0;
+  };
 
   void tell(Order order);
   Order hear();
@@ -94,6 +100,7 @@ class IslandRounds {
   double pace(double step_seconds);
   std::vector<float> kept_without_hand_in(int f) const;
   std::int64_t base_outer_step() const;
+  static bool is_in(const std::filesystem::path& checkpoint);
   std::vector<island::BatchRange> load(const std::filesystem::path& checkpoint);
   static void copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
                           std::span<float> out);

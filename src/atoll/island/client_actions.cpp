@@ -1,0 +1,220 @@
+// What the machine of an island's client wants done.
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "atoll/base/check.h"
+#include "atoll/base/log.h"
+#include "atoll/island/client_state.h"
+#include "atoll/island/messages.h"
+
+namespace atl::island {
+
+using Clock = std::chrono::steady_clock;
+
+// Says once that there is no coordinator, and once that there is one again.
+void Client::State::tell_of(const Happening& happening) {
+  if (const auto* said = std::get_if<CoordinatorSaid>(&happening.what)) {
+    is_refused |= std::holds_alternative<Refused>(said->message.body);
+  } else if (const auto* lost = std::get_if<CoordinatorLost>(&happening.what)) {
+    if (!is_told_of_absence && member->id() == kNobody) {
+      log::warning("no coordinator at {} yet: {}; it is tried again for {:.0f} s",
+                   options.coordinator, lost->why, options.give_up_after_s);
+    }
+    is_told_of_absence = true;
+  } else if (std::holds_alternative<CoordinatorReached>(happening.what)) {
+    if (is_told_of_absence) log::info("the coordinator at {} is there", options.coordinator);
+    is_told_of_absence = false;
+  }
+}
+
+void Client::State::connect() {
+  connects_at.reset();
+  const std::uint64_t number = ++connection;
+  const auto tell = [this, number](decltype(MemberEvent::what) what) {
+    post(std::move(what), number);
+  };
+  session = std::make_unique<wire::Session>(
+      wire::SessionOptions{.address = options.coordinator, .identity = options.identity},
+      wire::Session::Events{.connected = [tell] { tell(CoordinatorReached{}); },
+                            .received =
+                                [this, tell](std::string frame) {
+                                  try {
+                                    tell(CoordinatorSaid{decode_to_island(frame)});
+                                  } catch (const Error& damaged) {
+                                    fail(damaged);
+                                  }
+                                },
+                            .disconnected =
+                                [this, tell](const std::string& why, bool is_final) {
+                                  if (is_final) fail(user_error("{}", why));
+                                  tell(CoordinatorLost{why});
+                                }});
+}
+
+void Client::State::perform(const SendToCoordinator& send) {
+  if (session) session->send(encode(send.message));
+}
+
+// At once without the old one, which would make a connection by itself meanwhile: the coordinator
+// would have this island twice.
+void Client::State::perform(const Connect& connect_in) {
+  session.reset();
+  ++connection;
+  connects_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                   std::chrono::duration<double>(connect_in.after));
+}
+
+void Client::State::perform(const StartReduce& start) {
+  reducing.request_stop();
+  reducing = std::stop_source();
+  reducing_stamp = start.stamp;
+  reduce_began = Clock::now();
+  give([this, start](const std::stop_token& cancel) { reduce(start, cancel); }, reducing);
+}
+
+void Client::State::perform(const StopReduce& stop) {
+  if (stop.stamp == reducing_stamp) reducing.request_stop();
+}
+
+void Client::State::reduce(const StartReduce& start, const std::stop_token& cancel) {
+  std::vector<float> mean(outer.elements(start.reduce.fragment));
+  IslandId self = kNobody;
+  std::map<IslandId, std::string> known;
+  {
+    const std::lock_guard lock(mutex);
+    self = own_id;
+    known = known_names;
+  }
+  const ExchangeResult result =
+      exchange->reduce(start.stamp, start.reduce, self, known, mean, cancel);
+  if (cancel.stop_requested()) return;
+  if (!result.is_done) {
+    post(ReduceBroke{start.stamp, result.unreachable, result.why});
+    return;
+  }
+  post(ReduceDone{start.stamp, outer.prepare(start.reduce.fragment, mean)});
+}
+
+void Client::State::perform(const Swap& swap) {
+  ATOLL_CHECK(outer.swap(swap.outer_step, swap.fragment, swap.hash),
+              "outer step {} was committed and is not beside the state", swap.outer_step);
+  publish(swap.fragment);
+  if (swap.was_mine && codec->wants_error()) {
+    const auto at = static_cast<std::size_t>(swap.fragment);
+    give(
+        [this, at](const std::stop_token&) {
+          const std::lock_guard lock(mutex);
+          error[at] = error_next[at];
+        },
+        {});
+  }
+  OuterChange change = {.kind = OuterChange::Kind::kCommitted,
+                        .outer_step = swap.outer_step,
+                        .fragment = swap.fragment,
+                        .contributed = swap.was_mine,
+                        .state = outer.current(swap.fragment),
+                        .num_participants = static_cast<int>(swap.participants.size()),
+                        .exchange_seconds = seconds_since(reduce_began)};
+  for (const Participant& participant : swap.participants) change.tokens += participant.tokens;
+  push(std::move(change));
+}
+
+void Client::State::perform(const FetchState& wanted) {
+  fetching.request_stop();
+  fetching = std::stop_source();
+  give([this, wanted](const std::stop_token& cancel) { fetch(wanted, cancel); }, fetching);
+}
+
+void Client::State::fetch(const FetchState& wanted, const std::stop_token& cancel) {
+  const std::vector<StateHash> have = outer.hashes();
+  std::vector<std::vector<float>> fetched(wanted.hashes.size());
+  std::map<IslandId, std::string> known;
+  {
+    const std::lock_guard lock(mutex);
+    known = known_names;
+  }
+  for (std::size_t f = 0; f < wanted.hashes.size(); ++f) {
+    if (f < have.size() && have[f] == wanted.hashes[f]) continue;
+    std::vector<float>& values = fetched[f];
+    values.resize(outer.values_size(static_cast<int>(f)));
+    const ExchangeResult result =
+        exchange->fetch_state(wanted.hashes[f], wanted.sources, known, values, cancel);
+    if (cancel.stop_requested()) return;
+    if (!result.is_done) {
+      post(FetchFailed{result.why});
+      return;
+    }
+    if (hash_of(values) != wanted.hashes[f]) {
+      post(FetchFailed{"what came is not the run's state"});
+      return;
+    }
+  }
+  for (std::size_t f = 0; f < fetched.size(); ++f) {
+    if (fetched[f].empty()) continue;
+    outer.replace(static_cast<int>(f), wanted.outer_step, std::move(fetched[f]));
+    publish(static_cast<int>(f));
+  }
+  outer.set_outer_step(wanted.outer_step);
+  post(StateFetched{wanted.outer_step, wanted.hashes});
+}
+
+void Client::State::perform(const Adopt& adopt) {
+  push({.kind = OuterChange::Kind::kReplaced,
+        .outer_step = adopt.outer_step,
+        .drops_work = adopt.drops_work});
+}
+
+void Client::State::perform(const StartRound& round) {
+  {
+    const std::lock_guard lock(mutex);
+    leases.push_back(round.lease);
+    was_dropped |= round.follows_drop;
+    ++num_news;
+  }
+  changed.notify_all();
+}
+
+void Client::State::perform(const Halt& halt) {
+  if (!halt.is_done) {
+    fail(is_refused ? user_error("{}", halt.why) : make_error(ErrorKind::kPeer, "{}", halt.why));
+    return;
+  }
+  if (member->outer_step() < member->newest().outer_step) log::warning("{}", halt.why);
+  if (session) session->finish(1000);
+  {
+    const std::lock_guard lock(mutex);
+    is_finished = true;
+    ++num_news;
+  }
+  changed.notify_all();
+}
+
+void Client::State::perform(const Warn& warn) {
+  log::warning("{}", warn.text);
+}
+
+void Client::State::push(OuterChange change) {
+  // Others fetch from this island's server; what goes through the coordinator is put there.
+  std::uint64_t sent = exchange->traffic().sent_bytes;
+  if (server) sent += server->traffic().sent_bytes;
+  const std::uint64_t received = exchange->traffic().received_bytes;
+  change.sent_bytes = sent - std::exchange(sent_before, sent);
+  change.received_bytes = received - std::exchange(received_before, received);
+  {
+    const std::lock_guard lock(mutex);
+    // What was granted before is of the work that is dropped.
+    if (change.drops_work) leases.clear();
+    changes.push_back(std::move(change));
+    ++num_news;
+  }
+  changed.notify_all();
+}
+
+void Client::State::publish(int fragment) {
+  const auto state = outer.current(fragment);
+  if (state) exchange->publish_state(fragment, state->hash, state->values, state);
+}
+
+}  // namespace atl::island

@@ -1,0 +1,94 @@
+// The parameters of an island whose ranks share them, and what its lead tells the others.
+
+#include <algorithm>
+#include <array>
+
+#include "atoll/train/island_rounds.h"
+
+namespace atl::train {
+
+using Clock = std::chrono::steady_clock;
+
+void IslandRounds::read_parameters() {
+  tell({.command = Command::kRead});
+  gather_parameters();
+}
+
+void IslandRounds::gather_parameters() {
+  parallel::ParamStore& store = state_.store();
+  store.settle();
+  const parallel::FlatLayout& layout = store.layout();
+  store.read_whole([&](std::span<const parallel::WholeParam> some) {
+    for (const parallel::WholeParam& whole : some) {
+      const auto trained = layout.trained();
+      const auto at = std::find(trained.begin(), trained.end(), whole.param);
+      if (at == trained.end()) continue;
+      const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
+      std::copy_n(whole.tensor.data<float>(), whole.tensor.num_elements(),
+                  params_.begin() + offset);
+    }
+  });
+}
+
+void IslandRounds::write_parameters() {
+  tell({.command = Command::kWrite});
+  scatter_parameters();
+}
+
+void IslandRounds::scatter_parameters() {
+  parallel::ParamStore& store = state_.store();
+  const parallel::FlatLayout& layout = store.layout();
+  if (!ranks_.is_alone()) {
+    ranks_.group().broadcast(
+        {params_.data(), {Dtype::kF32, {static_cast<std::int64_t>(params_.size())}}}, 0);
+  }
+  store.settle();
+  store.write_whole([&](std::span<const parallel::WholeParam> some) {
+    for (const parallel::WholeParam& whole : some) {
+      const auto trained = layout.trained();
+      const auto at = std::find(trained.begin(), trained.end(), whole.param);
+      if (at == trained.end()) continue;
+      const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
+      std::copy_n(params_.begin() + offset, whole.tensor.num_elements(),
+                  whole.tensor.data<float>());
+    }
+  });
+}
+
+void IslandRounds::tell(Order order) {
+  if (ranks_.is_alone()) return;
+  told_at_ = Clock::now();
+  std::array<std::int64_t, 4> words = {static_cast<std::int64_t>(order.command), order.batch,
+                                       order.clock, order.is_over};
+  ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
+}
+
+IslandRounds::Order IslandRounds::hear() {
+  std::array<std::int64_t, 4> words = {};
+  ranks_.group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
+  return {static_cast<Command>(words[0]), words[1], words[2], words[3]};
+}
+
+// A rank that does not lead does what it is told, until a step is due or the end.
+std::optional<IslandRounds::Next> IslandRounds::follow() {
+  for (;;) {
+    const Order order = hear();
+    switch (order.command) {
+      case Command::kRead:
+        gather_parameters();
+        break;
+      case Command::kWrite:
+        scatter_parameters();
+        break;
+      case Command::kWait:
+        break;
+      case Command::kTrain:
+        return Next{order.batch, order.clock};
+      case Command::kEnd:
+        is_over_ = order.is_over != 0;
+        return std::nullopt;
+    }
+  }
+}
+
+}  // namespace atl::train
