@@ -50,7 +50,7 @@ def islands(count, lr, outer_lr, momentum, seed=1, what="islands", inner_steps=I
 
 
 # The same: learning rate, outer learning rate and momentum.
-OUTER = {1: (LR, .7, .5), 2: (LR, 1, 0), 4: (LR, 1, 0), 8: (LR, 1, 0)}
+OUTER = {1: (LR, .7, .5), 2: (LR, 1, 0), 4: (LR, 1, 0), 8: (8e-4, 1, 0)}
 
 
 @dataclasses.dataclass
@@ -125,7 +125,8 @@ GROUPS = {
     "pre-training": [PRETRAINED],
     "tune": [data_parallel(lr) for lr in (5e-4, 1e-3, 2e-3)] +
             [islands(8, 1e-3, .8, .6), islands(8, 1e-3, 1, 0), islands(8, 1.5e-3, 1, 0),
-             islands(8, 1e-3, 1.2, 0), islands(8, 1e-3, 1, .2), islands(8, 8e-4, 1, 0),
+             islands(8, 1e-3, 1.2, 0), islands(8, 1e-3, 1, .2), islands(8, 8e-4, 1, 0), islands(8, 6e-4, 1, 0),
+             islands(4, 8e-4, 1, 0),
              islands(1, LR, .8, .8), islands(1, LR, 1, .3), islands(1, LR, 1, 0)],
     "tune-private": [private(lr, outer_lr, momentum, inner_steps) for
                      lr, outer_lr, momentum, inner_steps in (

@@ -76,7 +76,7 @@ TEST_F(Islands, OneWithOtherSettingsIsRefused) {
       atoll(joining("run-b", "turin", place, {"--outer.islands=2", "--optim.lr=0.5"}));
   EXPECT_EQ(second.exit_code, 2) << second.err;
   EXPECT_THAT(second.err, HasSubstr("error: the coordinator refused this island: turin is not of "
-                                    "this run: the settings' hash is "));
+                                    "this run: optim.lr is 0.5 there and "));
 }
 
 TEST_F(Islands, OneThatKnowsMoreThanTheLedgerIsRefused) {

@@ -252,12 +252,13 @@ std::string describe_run(const island::LedgerContent& ledger, bool outer_steps) 
   const AuditReport report = island::audit(ledger.records);
   const island::RunIdentity& run = ledger.identity;
   const auto brief = [](const std::string& text) { return fit(text, kHashColumns); };
+  const std::string settings = to_hex(hash_bytes(run.settings.data(), run.settings.size()));
   const double first = ledger.records.empty() ? 0 : ledger.records.front().unix_seconds;
   const double last = ledger.records.empty() ? 0 : ledger.records.back().unix_seconds;
   std::string text = row("run", fit(run.run, 88));
   text += row("identity", fmt::format("protocol {}, model {}, tokenizer {}, data {}, settings {}",
                                       brief(run.version), brief(run.model), brief(run.tokenizer),
-                                      brief(run.data), brief(run.settings)));
+                                      brief(run.data), brief(settings)));
   text +=
       row("ledger", fmt::format("{}, {} to {} (UTC)", plural(std::ssize(ledger.records), "record"),
                                 format_time(first), format_time(last)));

@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/island/coordinator.h"
+#include "atoll/island/identity.h"
 #include "atoll/island/range_set.h"
 
 namespace atl::island {
@@ -44,11 +45,14 @@ View::Member entry_of(const Island& island) {
 std::string Coordinator::objection(const Join& join) const {
   const RunIdentity& a = join.identity;
   const RunIdentity& b = options_.identity;
-  std::string text =
-      differs("the run's name", a.run, b.run) +
-      differs("the protocol's version", a.version, b.version) +
-      differs("the model", a.model, b.model) + differs("the tokenizer", a.tokenizer, b.tokenizer) +
-      differs("the data", a.data, b.data) + differs("the settings' hash", a.settings, b.settings);
+  std::string text = differs("the run's name", a.run, b.run) +
+                     differs("the protocol's version", a.version, b.version) +
+                     differs("the model", a.model, b.model) +
+                     differs("the tokenizer", a.tokenizer, b.tokenizer) +
+                     differs("the data", a.data, b.data);
+  if (const std::string which = settings_difference(a.settings, b.settings); !which.empty()) {
+    text += which + "; ";
+  }
   const RunPlan& p = join.plan;
   const RunPlan& q = options_.plan;
   text += differs("the number of fragments", p.num_fragments, q.num_fragments) +

@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/island/identity.h"
 #include "atoll/island/ledger_checksum.h"
 #include "atoll/island/ledger_lock.h"
 #include "atoll/island/ledger_tables.h"
@@ -40,6 +41,12 @@ void check_identity(const fs::path& path, const RunIdentity& found, const RunIde
   };
   for (const auto& [name, field] : fields) {
     if (found.*field == expected.*field) continue;
+    if (field == &RunIdentity::settings) {
+      throw user_error(
+          "ledger {} is another run's: {}; give another directory, or the settings that it was "
+          "begun with",
+          path.string(), settings_difference(expected.settings, found.settings));
+    }
     throw user_error(
         "ledger {} is another run's: its {} is \"{}\", here it is \"{}\"; give another directory, "
         "or the settings that it was begun with",

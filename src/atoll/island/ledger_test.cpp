@@ -130,7 +130,7 @@ TEST(Ledger, AnotherRunsLedgerIsRefusedByField) {
   const std::pair<const char*, std::string RunIdentity::*> fields[] = {
       {"run", &RunIdentity::run},     {"version", &RunIdentity::version},
       {"model", &RunIdentity::model}, {"tokenizer", &RunIdentity::tokenizer},
-      {"data", &RunIdentity::data},   {"settings", &RunIdentity::settings},
+      {"data", &RunIdentity::data},
   };
   for (const auto& [name, field] : fields) {
     RunIdentity other = run_identity();
@@ -139,6 +139,10 @@ TEST(Ledger, AnotherRunsLedgerIsRefusedByField) {
                 AllOf(StartsWith("user: "), HasSubstr(fmt::format("its {} is \"", name)),
                       HasSubstr("here it is \"other\"")));
   }
+  RunIdentity other = run_identity();
+  other.settings = "outer.lr = 0.5";
+  EXPECT_THAT(error_of([&] { Ledger::open(directory.ledger(), other); }),
+              AllOf(StartsWith("user: "), HasSubstr("outer.lr is 0.5 there and ")));
   EXPECT_EQ(Ledger::open(directory.ledger(), run_identity()).fence(), 2U);
 }
 

@@ -13,12 +13,13 @@ namespace atl::island {
 
 /// Limits of what a message may hold.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{2} << 20;
-inline constexpr int kMaxRanges = 10'000;        ///< in one list
-inline constexpr int kMaxIslands = 4096;         ///< in one list
-inline constexpr int kMaxFragments = 4096;       ///< of a model
-inline constexpr std::size_t kMaxName = 128;     ///< bytes, of an island's name
-inline constexpr std::size_t kMaxText = 256;     ///< bytes, of an address or a part of an identity
-inline constexpr std::size_t kMaxReason = 4096;  ///< bytes, of a `why`; longer ones are cut
+inline constexpr int kMaxRanges = 10'000;     ///< in one list
+inline constexpr int kMaxIslands = 4096;      ///< in one list
+inline constexpr int kMaxFragments = 4096;    ///< of a model
+inline constexpr std::size_t kMaxName = 128;  ///< bytes, of an island's name
+inline constexpr std::size_t kMaxText = 256;  ///< bytes, of an address or a part of an identity
+inline constexpr std::size_t kMaxSettings = 65536;  ///< bytes, of RunIdentity::settings
+inline constexpr std::size_t kMaxReason = 4096;     ///< bytes, of a `why`; longer ones are cut
 
 /// A message as bytes. Throws Error(kUser) naming the field when the other side would refuse it.
 std::string encode(const MessageFromIsland& message);

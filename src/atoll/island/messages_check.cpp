@@ -48,7 +48,9 @@ Fault text_fault(const std::string& owner, const std::string& field, const std::
   if (field == "why") {
     return text.size() <= kMaxReason ? "" : fmt::format(" has {} bytes", text.size());
   }
-  if (text.size() > kMaxText) return fmt::format(" has {} bytes", text.size());
+  const bool is_settings = owner == "Identity" && field == "settings";
+  if (text.size() > (is_settings ? kMaxSettings : kMaxText))
+    return fmt::format(" has {} bytes", text.size());
   if (field == "name" && !is_island_name(text)) {
     return fmt::format(" is \"{}\": 1 to {} letters, digits, dots, dashes and underscores",
                        text.substr(0, kMaxName), kMaxName);

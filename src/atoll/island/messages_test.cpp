@@ -85,6 +85,10 @@ TEST(Messages, RefusalNamesTheField) {
   EXPECT_THAT(refusal(Join{.name = "a", .outer_step = -2}), HasSubstr("join.outer_step is -2"));
   EXPECT_THAT(refusal(Join{.name = "a", .identity = {.run = "x\ny"}}),
               HasSubstr("join.identity.run has characters"));
+  EXPECT_THAT(refusal(Join{.name = "a", .identity = {.model = std::string(257, 'x')}}),
+              HasSubstr("join.identity.model has 257 bytes"));
+  EXPECT_THAT(refusal(Join{.name = "a", .identity = {.settings = std::string(65537, 'x')}}),
+              HasSubstr("join.identity.settings has 65537 bytes"));
   EXPECT_THAT(refusal(Join{.name = "a", .plan = {.num_fragments = 4097}}),
               HasSubstr("join.plan.num_fragments is 4097"));
   EXPECT_THAT(refusal(Join{.name = "a", .address = "host name:1"}), HasSubstr("join.address"));

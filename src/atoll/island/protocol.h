@@ -58,7 +58,7 @@ struct RunIdentity {
   std::string model;      ///< hash of the model's configuration
   std::string tokenizer;  ///< hash
   std::string data;       ///< hash of the corpus, or "private"
-  std::string settings;   ///< hash of all other settings that change results
+  std::string settings;   ///< all other settings that change results: settings_text()
   auto operator<=>(const RunIdentity&) const = default;
 };
 

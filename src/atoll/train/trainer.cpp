@@ -6,6 +6,7 @@
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
 #include "atoll/base/log.h"
+#include "atoll/island/identity.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/peak.h"
 #include "atoll/train/adapter.h"
@@ -216,16 +217,17 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
 }
 
 // What islands must have in common: all that decides what a step does, but for how an island
-// computes it.
+// computes it, and where it has a model from: that is seen in what the model is.
 island::RunIdentity Trainer::identity() const {
-  std::string common;
+  std::vector<std::pair<std::string, std::string>> common;
   for (const auto& [key, value] : settings_.key_values()) {
-    static constexpr const char* kOwn[] = {"run.dir", "device.", "data.",       "dp.",   "comm.",
-                                           "launch.", "island.", "checkpoint.", "eval.", "log."};
+    static constexpr const char* kOwn[] = {"run.dir", "device.", "data.",     "dp.",
+                                           "comm.",   "launch.", "island.",   "checkpoint.",
+                                           "eval.",   "log.",    "model.from"};
     const bool is_own =
         std::any_of(std::begin(kOwn), std::end(kOwn),
                     [&name = key](const char* prefix) { return name.starts_with(prefix); });
-    if (!is_own) common += fmt::format("{} = {}\n", key, value);
+    if (!is_own) common.emplace_back(key, value);
   }
   const auto hash = [](const std::string& text) {
     return to_hex(hash_bytes(text.data(), text.size()));
@@ -236,7 +238,7 @@ island::RunIdentity Trainer::identity() const {
           .model = hash(nn::config_json(state_->model().config)),
           .tokenizer = hash(corpus_->tokenizer.file_content()),
           .data = is_private ? "private" : corpus_->hash(),
-          .settings = hash(common)};
+          .settings = island::settings_text(common)};
 }
 
 void Trainer::open_rounds(const fs::path& checkpoint) {
