@@ -4,6 +4,7 @@
 //   products_bench gpt2 1024      (model, tokens of a micro-batch)
 //   products_bench llama 1024
 //   products_bench demo 512
+//   products_bench gpt2 1024 bf16 (all but weight gradients stored in bf16)
 //
 // The library runs each product whole on two threads, with its operands as they lie and with b in
 // the layout that it likes best, packed beforehand; the better counts. Ours includes packing.
@@ -18,6 +19,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "atoll/ops/matmul.h"
@@ -76,25 +78,28 @@ double best_seconds(const std::function<void()>& call) {
 }
 
 // On a thread of its own: the library's thread count belongs to the calling thread.
-double library_seconds(const Product& p, const float* a, const float* b, float* c, bool packed) {
+template <typename T, typename TC>
+double library_seconds(const Product& p, const T* a, const T* b, TC* c, bool packed) {
   double seconds = 0;
   std::thread([&] {
     omp_set_num_threads(kThreads);
     using Md = dnnl::memory::desc;
     using Dims = dnnl::memory::dims;
-    constexpr auto kF32 = dnnl::memory::data_type::f32;
+    using Type = dnnl::memory::data_type;
+    constexpr Type kStored = std::is_same_v<T, Bf16> ? Type::bf16 : Type::f32;
+    constexpr Type kResult = std::is_same_v<TC, Bf16> ? Type::bf16 : Type::f32;
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     dnnl::stream stream(engine);
     const bool ta = p.transpose == ops::Transpose::kTN;
     const bool tb = p.transpose == ops::Transpose::kNT;
-    const Md a_md({p.m, p.k}, kF32, ta ? Dims{1, p.m} : Dims{p.k, 1});
-    const Md b_md({p.k, p.n}, kF32, tb ? Dims{1, p.k} : Dims{p.n, 1});
-    const Md c_md({p.m, p.n}, kF32, Dims{p.n, 1});
-    const Md any({p.k, p.n}, kF32, dnnl::memory::format_tag::any);
+    const Md a_md({p.m, p.k}, kStored, ta ? Dims{1, p.m} : Dims{p.k, 1});
+    const Md b_md({p.k, p.n}, kStored, tb ? Dims{1, p.k} : Dims{p.n, 1});
+    const Md c_md({p.m, p.n}, kResult, Dims{p.n, 1});
+    const Md any({p.k, p.n}, kStored, dnnl::memory::format_tag::any);
     const dnnl::matmul::primitive_desc description(
         dnnl::matmul::desc(a_md, packed ? any : b_md, c_md), engine);
-    const dnnl::memory a_memory(a_md, engine, const_cast<float*>(a));
-    const dnnl::memory plain(b_md, engine, const_cast<float*>(b));
+    const dnnl::memory a_memory(a_md, engine, const_cast<T*>(a));
+    const dnnl::memory plain(b_md, engine, const_cast<T*>(b));
     dnnl::memory b_memory = plain;
     if (packed) {
       b_memory = dnnl::memory(description.weights_desc(), engine);
@@ -112,7 +117,27 @@ double library_seconds(const Product& p, const float* a, const float* b, float* 
   return seconds;
 }
 
-int compare(const std::string& name, std::int64_t tokens) {
+// Seconds of one product: the library's, plain and packed, and ours.
+struct Seconds {
+  double plain = 0, packed = 0, own = 0;
+};
+
+/// T: what operands are stored in; TC: the result.
+template <typename T, typename TC>
+Seconds measure(Run& run, const Product& p) {
+  const bool ta = p.transpose == ops::Transpose::kTN;
+  const bool tb = p.transpose == ops::Transpose::kNT;
+  auto a = test::random_tensor<T>(ta ? Shape{p.k, p.m} : Shape{p.m, p.k}, 1);
+  auto b = test::random_tensor<T>(tb ? Shape{p.n, p.k} : Shape{p.k, p.n}, 2);
+  test::OwnedTensor<TC> c({p.m, p.n});
+  const auto library = [&](bool packed) {
+    return library_seconds(p, a.values.data(), b.values.data(), c.values.data(), packed);
+  };
+  return {library(false), library(true),
+          best_seconds([&] { ops::matmul(run, p.transpose, a, b, c); })};
+}
+
+int compare(const std::string& name, std::int64_t tokens, bool bf16) {
   test::TestRun run(kThreads, std::size_t{1} << 30);
   double library_total = 0, own_total = 0;
   fmt::print(
@@ -120,23 +145,17 @@ int compare(const std::string& name, std::int64_t tokens) {
       "|\n|---|---|---|---|---|\n");
   constexpr std::array kNames = {"NN", "NT", "TN"};
   for (const Product& p : products_of(model_named(name), tokens)) {
-    const bool ta = p.transpose == ops::Transpose::kTN;
-    const bool tb = p.transpose == ops::Transpose::kNT;
-    auto a = test::random_tensor<float>(ta ? Shape{p.k, p.m} : Shape{p.m, p.k}, 1);
-    auto b = test::random_tensor<float>(tb ? Shape{p.n, p.k} : Shape{p.k, p.n}, 2);
-    test::OwnedTensor<float> c({p.m, p.n});
-    const double plain =
-        library_seconds(p, a.values.data(), b.values.data(), c.values.data(), false);
-    const double packed =
-        library_seconds(p, a.values.data(), b.values.data(), c.values.data(), true);
-    const double own = best_seconds([&] { ops::matmul(run, p.transpose, a, b, c); });
+    const bool gradient = p.transpose == ops::Transpose::kTN;
+    const Seconds seconds = !bf16      ? measure<float, float>(run, p)
+                            : gradient ? measure<Bf16, float>(run, p)
+                                       : measure<Bf16, Bf16>(run, p);
     const double flops =
         2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) / 1e9;
     fmt::print("| {} ({}, {}, {}) | {} | {:.0f} | {:.0f} | {:.0f} |\n",
-               kNames[static_cast<std::size_t>(p.transpose)], p.m, p.n, p.k, p.calls, flops / plain,
-               flops / packed, flops / own);
-    library_total += p.calls * std::min(plain, packed);
-    own_total += p.calls * own;
+               kNames[static_cast<std::size_t>(p.transpose)], p.m, p.n, p.k, p.calls,
+               flops / seconds.plain, flops / seconds.packed, flops / seconds.own);
+    library_total += p.calls * std::min(seconds.plain, seconds.packed);
+    own_total += p.calls * seconds.own;
   }
   fmt::print("\nall products of a step: {:.1f} ms at the library's best, {:.1f} ms ours\n",
              1e3 * library_total, 1e3 * own_total);
@@ -148,7 +167,8 @@ int compare(const std::string& name, std::int64_t tokens) {
 
 int main(int argc, char** argv) {
   try {
-    return atl::compare(argc > 1 ? argv[1] : "gpt2", argc > 2 ? std::stoll(argv[2]) : 1024);
+    const bool bf16 = argc > 3 && std::string(argv[3]) == "bf16";
+    return atl::compare(argc > 1 ? argv[1] : "gpt2", argc > 2 ? std::stoll(argv[2]) : 1024, bf16);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;

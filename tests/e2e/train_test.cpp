@@ -68,6 +68,21 @@ TEST_F(Train, WithSpacesInItsTokensKeepsTheOneAfterAPrompt) {
   EXPECT_THAT(rest.out, StartsWith(" is "));
 }
 
+TEST_F(Train, SaysWhatMultipliesBf16WhichThreadsDoNotChange) {
+  const std::vector<std::string> settings = {"--train.dtype=bf16", "--train.steps=4"};
+  for (const std::string wanted : {"auto", "f32"}) {
+    std::vector<std::string> one = settings, two = settings;
+    one.insert(one.end(), {"--device.bf16=" + wanted, "--device.threads=1"});
+    two.insert(two.end(), {"--device.bf16=" + wanted, "--device.threads=2"});
+    const Finished run = trained(wanted + "-1", one);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("bf16 products: " + (wanted == "auto" ? "" : wanted)),
+                               HasSubstr("(device.bf16=" + wanted + ";")));
+    trained(wanted + "-2", two);
+    EXPECT_EQ(tensors(wanted + "-1", 4), tensors(wanted + "-2", 4));
+  }
+  EXPECT_THAT(trained("plain", {"--train.steps=1"}).err, Not(HasSubstr("bf16 products")));
+}
+
 TEST_F(Train, WritesMetricsForPeopleAndPrograms) {
   trained("run", {"--log.every=1"});
   const auto log = metrics::read_jsonl(root_.path / "run" / "metrics.jsonl");

@@ -164,6 +164,7 @@ void print(const Measured& measured, const Ceilings& ceilings, nn::Model& model)
 int run_step(const Options& options, const Invocation& invocation) {
   const Recipe recipe(options.recipe, invocation.overrides);
   const train::TrainConfig& config = recipe.config();
+  train::apply_bf16(config);
   const auto device = open_cpu(static_cast<int>(config.device.threads));
   Stream stream(*device);
   Run run = {.stream = &stream};

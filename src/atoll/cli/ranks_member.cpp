@@ -21,6 +21,7 @@
 #include "atoll/comm/mpi/world.h"
 #include "atoll/comm/rendezvous.h"
 #include "atoll/comm/tcp/world.h"
+#include "atoll/ops/bf16_arithmetic.h"
 
 namespace atl::cli {
 
@@ -130,12 +131,32 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
   }
 }
 
+namespace {
+
+// Which arithmetic this host multiplies bf16 with changes bits, whether a setting or a measurement
+// chose it.
+void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
+  std::string dtype, wanted;
+  for (const auto& [key, value] : settings.key_values()) {
+    if (key == "train.dtype") dtype = value;
+    if (key == "device.bf16") wanted = value;
+  }
+  if (dtype != "\"bf16\"") return;
+  if (wanted == "\"auto\"") {
+    wanted = fmt::format("\"{}\"", ops::bf16_arithmetic_name(ops::bf16_arithmetic()));
+  }
+  lines.push_back("device.bf16 = " + wanted);
+}
+
+}  // namespace
+
 std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings) {
   std::vector<std::string> lines = {"the version = " + version};
   for (const auto& [key, value] : settings.key_values()) {
     const bool is_of_host = key.starts_with("device.") || key == "data.cache_dir";
     if (!is_of_host) lines.push_back(key + " = " + value);
   }
+  add_bf16(settings, lines);
   return lines;
 }
 

@@ -17,14 +17,18 @@ struct Config {
   std::int64_t steps = 10;
   std::int64_t threads = 0;
   std::int64_t seed = 1;
+  std::string dtype = "f32";
+  std::string bf16 = "f32";
 };
 
 Settings settings_of(Config& config) {
   Settings settings;
   settings.group("train", "");
   settings.add("train.steps", &config.steps, "");
+  settings.add("train.dtype", &config.dtype, "");
   settings.group("device", "");
   settings.add("device.threads", &config.threads, "");
+  settings.add("device.bf16", &config.bf16, "");
   settings.group("run", "");
   settings.add("run.seed", &config.seed, "");
   return settings;
@@ -80,6 +84,18 @@ TEST(AgreeOnSettings, ADifferentVersionIsNamed) {
 TEST(AgreeOnSettings, WhatBelongsToAHostMayDiffer) {
   EXPECT_EQ(disagreement([](int rank, Config& config, std::string&) { config.threads = rank; }),
             "(all agree)");
+}
+
+TEST(AgreeOnSettings, HostsMultiplyBf16AlikeWhereTheRunHasAny) {
+  const auto differ = [](const char* dtype) {
+    return disagreement([dtype](int rank, Config& config, std::string&) {
+      config.dtype = dtype;
+      config.bf16 = rank == 2 ? "library" : "f32";
+    });
+  };
+  EXPECT_EQ(differ("f32"), "(all agree)");
+  EXPECT_THAT(differ("bf16"), AllOf(HasSubstr("rank 2"), HasSubstr("`device.bf16 = \"library\"`"),
+                                    HasSubstr("`device.bf16 = \"f32\"`")));
 }
 
 TEST(FairThreads, RanksOfOneHostShareItsCpus) {

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_few_rows.h"
 #include "atoll/ops/cpu/matmul_widened.h"
@@ -36,10 +37,8 @@ Declined matmul_ref(Run& run, const MatmulArgs& args) {
 }
 
 constexpr Implementation<MatmulArgs> kMatmul[] = {
-    {"few_rows", cpu::matmul_few_rows},
-    {"dnnl", cpu::matmul_dnnl},
-    {"widened", cpu::matmul_widened},
-    {"ref", matmul_ref},
+    {"few_rows", cpu::matmul_few_rows}, {"dnnl", cpu::matmul_dnnl}, {"bf16", cpu::matmul_bf16},
+    {"widened", cpu::matmul_widened},   {"ref", matmul_ref},
 };
 
 // By what is transposed, in the order of Transpose.

@@ -23,6 +23,13 @@ void add_run(Settings& settings, TrainConfig& c) {
   settings.add("device.threads", &c.device.threads,
                "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
                between(0, 1024));
+  settings.add("device.bf16", &c.device.bf16,
+               "train.dtype = bf16: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
+               "widened pieces. library: the CPU's own bf16 instructions (AVX-512 BF16, AMX). "
+               "auto: what a measurement of some milliseconds at the start finds faster. Sums run "
+               "in f32 in either, in another order; set it where runs on several machines shall "
+               "have the same bits.",
+               one_of({"auto", "f32", "library"}));
 }
 
 void add_model(Settings& settings, TrainConfig& c) {
@@ -116,10 +123,11 @@ void add_train(Settings& settings, TrainConfig& c) {
                "them. Smaller takes less memory.",
                between(1, kMaxCount));
   settings.add("train.context", &t.context, "Tokens in a sequence.", between(1, kMaxCount));
-  settings.add("train.dtype", &t.dtype,
-               "How weights and activations are stored. Arithmetic, gradients and optimizer state "
-               "are f32 in either.",
-               one_of({"f32", "bf16"}));
+  settings.add(
+      "train.dtype", &t.dtype,
+      "How weights and activations are stored. Sums, gradients and optimizer state are f32 in "
+      "either; device.bf16 says what multiplies.",
+      one_of({"f32", "bf16"}));
   settings.add("train.recompute", &t.recompute,
                "full: keep only the input of each block and compute the rest again in the backward "
                "pass; about a third more work. selective: do so with the MLPs alone; most of the "

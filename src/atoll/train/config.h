@@ -21,6 +21,7 @@ struct RunSettings {
 /// device.*
 struct DeviceSettings {
   std::int64_t threads = 0;
+  std::string bf16 = "auto";
 };
 
 /// model.*: one of `from`, `config`, and the shape given by the other members.

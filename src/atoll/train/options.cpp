@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/ckpt/checkpoint.h"
+#include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/model_source.h"
 
 namespace atl::train {
@@ -137,6 +138,12 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.cache_is_final =
       !ckpt::checkpoint_steps(fs::path(config.run.dir) / "checkpoints").empty();
   return options;
+}
+
+void apply_bf16(const TrainConfig& config) {
+  if (config.device.bf16 == "auto") return ops::reset_bf16_arithmetic();
+  ops::set_bf16_arithmetic(config.device.bf16 == "library" ? ops::Bf16Arithmetic::kLibrary
+                                                           : ops::Bf16Arithmetic::kF32);
 }
 
 }  // namespace atl::train

@@ -20,6 +20,10 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
 parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
                                                     int rank);
 
+/// Makes device.bf16 what this process multiplies bf16 with. Throws Error(kUser) for `library` on a
+/// CPU that has none.
+void apply_bf16(const TrainConfig& config);
+
 /// Where the settings say that the run's data comes from.
 CorpusOptions corpus_options(const TrainConfig& config);
 

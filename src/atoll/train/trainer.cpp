@@ -8,8 +8,10 @@
 #include "atoll/base/log.h"
 #include "atoll/island/identity.h"
 #include "atoll/metrics/jsonl_sink.h"
+#include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/ops/peak.h"
 #include "atoll/train/adapter.h"
+#include "atoll/train/options.h"
 
 namespace atl::train {
 
@@ -40,6 +42,15 @@ constexpr const char* kFixedKeys[] = {
     "run.seed",    "train.batch_size", "train.context", "train.dropout",       "train.micro_batch",
     "train.dtype", "data.packing",     "data.weights",  "optim.kind",          "optim.masters",
     "lora.rank",   "lora.alpha",       "lora.targets",  "lora.rank_stabilized"};
+
+// Says what was chosen, and why.
+void announce_bf16(const TrainConfig& config) {
+  const double speedup = ops::bf16_library_speedup();
+  log::info("bf16 products: {} (device.bf16={}{})",
+            ops::bf16_arithmetic_name(ops::bf16_arithmetic()), config.device.bf16,
+            speedup > 0 ? fmt::format("; the library is {:.1f} times as fast as f32", speedup)
+                        : "; this CPU has no bf16 instructions");
+}
 
 }  // namespace
 
@@ -107,6 +118,8 @@ void Trainer::prepare_data() {
 }
 
 void Trainer::prepare_device() {
+  apply_bf16(config_);
+  if (config_.train.dtype == "bf16" && ranks_->is_lead()) announce_bf16(config_);
   device_ = open_cpu(threads_of(config_, *world_));
   stream_ = std::make_unique<Stream>(*device_);
   schedule_ = {.kind = optim::schedule_kind(config_.optim.schedule),

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/serve.h"
@@ -144,7 +145,8 @@ void take_losses(Run& run, const CrossEntropyArgs& args, std::int64_t begin, std
   });
 }
 
-/// With x, weight and dx in bf16. The weight is widened piece by piece, once for each chunk.
+/// With x, weight and dx in bf16. The weight is read piece by piece, once for each chunk; the
+/// gradient of the logits stays in f32, so two of three products widen.
 void run_widened_chunks(Run run, const CrossEntropyArgs& args) {
   const std::int64_t width = args.width;
   const std::int64_t vocab = args.vocab;
@@ -154,7 +156,9 @@ void run_widened_chunks(Run run, const CrossEntropyArgs& args) {
     const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
     const Tensor logits = room.rows(0, rows);
     const Tensor x = args.x.rows(begin, begin + rows);
-    matmul_widened(run, {{Transpose::kNT, rows, vocab, width}, x, args.weight, logits, {}, false});
+    const MatmulArgs to_logits = {
+        {Transpose::kNT, rows, vocab, width}, x, args.weight, logits, {}, false};
+    if (matmul_bf16(run, to_logits) != kServed) matmul_widened(run, to_logits);
     take_losses(run, args, begin, rows, logits.data<float>());
     if (!args.wants_gradients()) continue;
     const Tensor dx = args.dx.rows(begin, begin + rows);
