@@ -5,6 +5,7 @@
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_few_rows.h"
+#include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/matmul_args.h"
 #include "atoll/ops/ref/matmul.h"
@@ -37,7 +38,8 @@ Declined matmul_ref(Run& run, const MatmulArgs& args) {
 }
 
 constexpr Implementation<MatmulArgs> kMatmul[] = {
-    {"few_rows", cpu::matmul_few_rows}, {"dnnl", cpu::matmul_dnnl}, {"bf16", cpu::matmul_bf16},
+    {"few_rows", cpu::matmul_few_rows}, {"tiled", cpu::matmul_tiled},
+    {"dnnl", cpu::matmul_dnnl},         {"bf16", cpu::matmul_bf16},
     {"widened", cpu::matmul_widened},   {"ref", matmul_ref},
 };
 
@@ -85,7 +87,7 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
 
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {
   if (a.dtype != Dtype::kF32 || b.dtype != Dtype::kF32) return 0;
-  return cpu::matmul_dnnl_scratch_bytes(shape_of(transpose, a.shape, b.shape));
+  return cpu::matmul_tiled_scratch_bytes(shape_of(transpose, a.shape, b.shape));
 }
 
 }  // namespace atl::ops

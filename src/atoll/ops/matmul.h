@@ -19,7 +19,7 @@ enum class Transpose { kNN, kNT, kTN };
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
             bool accumulate = false);
 
-/// Scratch for a matmul of these operands (room for repacking one of them). With bf16 there is
+/// Scratch for a matmul of these operands (room for one of them, packed). With bf16 there is
 /// none: each thread keeps about 3.5 MiB of its own, into which it widens pieces of either operand.
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
 

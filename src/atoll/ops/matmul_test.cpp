@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "atoll/ops/cpu/matmul_dnnl.h"
+#include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/ref/matmul.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {
@@ -63,9 +65,11 @@ using Product = ProductOf<float, float, float>;
 /// A sum of k products is off by about sqrt(k) eps of the sum of its magnitudes (Higham & Mary
 /// 2019); 4 times that is beyond chance, and far below what one wrong or missing term does. Storing
 /// it in bf16 rounds once more.
-template <typename TA, typename TB, typename TC>
-void expect_product(ProductOf<TA, TB, TC>& product, Run& run, bool with_bias, bool accumulate) {
-  const OwnedTensor<TC> c = product.compute(run, with_bias, accumulate);
+template <typename TA, typename TB, typename TC, typename Compute>
+void expect_product(ProductOf<TA, TB, TC>& product, bool with_bias, bool accumulate,
+                    Compute&& compute) {
+  OwnedTensor<TC> c = product.before;
+  compute(c);
   const OwnedTensor<double> truth = product.truth(with_bias, accumulate, false);
   const OwnedTensor<double> size = product.truth(with_bias, accumulate, true);
   const double eps = std::numeric_limits<float>::epsilon() / 2;
@@ -77,6 +81,12 @@ void expect_product(ProductOf<TA, TB, TC>& product, Run& run, bool with_bias, bo
         << product.shape.m << " N " << product.shape.n << " K " << product.shape.k << " bias "
         << with_bias << " accumulate " << accumulate;
   }
+}
+
+template <typename TA, typename TB, typename TC>
+void expect_product(ProductOf<TA, TB, TC>& product, Run& run, bool with_bias, bool accumulate) {
+  expect_product(product, with_bias, accumulate,
+                 [&](OwnedTensor<TC>& c) { c = product.compute(run, with_bias, accumulate); });
 }
 
 constexpr Transpose kAll[] = {Transpose::kNN, Transpose::kNT, Transpose::kTN};
@@ -226,25 +236,51 @@ TEST(MatmulBf16, RefusesF64AmongOthers) {
   EXPECT_THROW(matmul(run, Transpose::kNN, a, a, b), Error);
 }
 
-TEST(Matmul, RepackingAndReadingPlainAgree) {
+class TiledMatmul : public test::EachTarget {};
+
+TEST_P(TiledMatmul, AgreesWithF64OnWhateverTilesAreLeft) {
   TestRun run;
+  const std::int64_t sizes[] = {1, 13, 29, 33, 170};
+  int turn = 0;
   for (const Transpose transpose : kAll) {
-    const MatmulShape shape = {transpose, 700, 400, 96};
-    Product product(shape);
-    std::vector<std::byte> packed(cpu::packed_b_bytes(shape));
-    OwnedTensor<float> from_plain({700, 400});
-    OwnedTensor<float> from_packed({700, 400});
-    if (!cpu::pack_b(run, shape, product.b.values.data(), packed.data())) {
-      GTEST_SKIP() << "the library wants b as it lies on this CPU: nothing is repacked";
+    for (const std::int64_t m : sizes) {
+      for (const std::int64_t n : sizes) {
+        for (const std::int64_t k : {1, 7, 400}) {  // 400 is two stretches
+          ++turn;
+          Product product({transpose, m, n, k});
+          const bool accumulate = (turn & 2) != 0;
+          const bool with_bias = (turn & 1) != 0;
+          expect_product(product, with_bias, accumulate, [&](OwnedTensor<float>& c) {
+            cpu::multiply_tiled(
+                run.run,
+                {product.shape, product.a.values.data(), product.b.values.data(), c.values.data(),
+                 with_bias ? product.bias.values.data() : nullptr, accumulate});
+          });
+        }
+      }
     }
-    const float* a = product.a.values.data();
-    const float* b = product.b.values.data();
-    cpu::multiply(run, shape, {a, b, nullptr, from_plain.values.data(), nullptr}, false);
-    cpu::multiply(run, shape, {a, nullptr, packed.data(), from_packed.values.data(), nullptr},
-                  false);
-    EXPECT_LE(test::max_abs_difference(from_plain, from_packed), 1e-5 * std::sqrt(96));
   }
 }
+
+TEST_P(TiledMatmul, ThreadCountChangesNoBit) {
+  for (const Transpose transpose : kAll) {
+    for (const MatmulShape& shape :
+         {MatmulShape{transpose, 300, 65, 390}, MatmulShape{transpose, 129, 300, 10},
+          // Long sums over an a of which threads take a slab at a time.
+          MatmulShape{transpose, 200, 32, 11'000}}) {
+      Product product(shape);
+      TestRun one(1);
+      const OwnedTensor<float> expected = product.compute(one, true, true);
+      for (const int threads : {2, 3, 7}) {
+        TestRun run(threads);
+        EXPECT_TRUE(product.compute(run, true, true) == expected)
+            << threads << " threads, M " << shape.m;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TiledMatmul, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()));
 
 TEST(Matmul, ThreadCountChangesNoBit) {
   for (const Transpose transpose : kAll) {
@@ -293,7 +329,7 @@ TEST(Matmul, AnEmptySumLeavesTheBias) {
 
 TEST(Matmul, ScratchCountedBeforehandIsEnough) {
   for (const Transpose transpose : kAll) {
-    for (const std::int64_t m : {511, 512, 513, 1500}) {
+    for (const std::int64_t m : {127, 128, 513, 1500}) {
       Product product({transpose, m, 130, 67});
       const std::size_t bytes =
           matmul_scratch_bytes(transpose, product.a.view().spec(), product.b.view().spec());

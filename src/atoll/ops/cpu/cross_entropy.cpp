@@ -5,7 +5,7 @@
 
 #include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/cpu/matmul_bf16.h"
-#include "atoll/ops/cpu/matmul_dnnl.h"
+#include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/serve.h"
 
@@ -83,53 +83,9 @@ HWY_EXPORT(row_loss);
 
 namespace {
 
-/// A product whose b is the weight, repacked once and used by every chunk of as many rows.
-class WeightProduct {
- public:
-  WeightProduct(Run& run, const MatmulShape& shape, const float* weight, std::int64_t total_rows)
-      : shape_(shape), weight_(weight) {
-    if (total_rows < kRowsThatRepayPacking) return;
-    std::byte* packed = take_packed_b(run, shape);
-    if (pack_b(run, shape, weight, packed)) packed_ = packed;
-  }
-
-  void multiply(Run& run, std::int64_t rows, const float* a, float* c) const {
-    MatmulShape shape = shape_;
-    shape.m = rows;
-    // The packed layout belongs to full chunks; a shorter last chunk reads the weight as it is.
-    const std::byte* packed = rows == shape_.m ? packed_ : nullptr;
-    cpu::multiply(run, shape, {a, weight_, packed, c, nullptr}, /*accumulate=*/false);
-  }
-
- private:
-  MatmulShape shape_;
-  const float* weight_;
-  const std::byte* packed_ = nullptr;
-};
-
-struct Shapes {
-  MatmulShape logits;   ///< x_chunk W^T
-  MatmulShape dx;       ///< dlogits W
-  MatmulShape dweight;  ///< dlogits^T x_chunk
-};
-
-Shapes shapes_of(std::int64_t chunk_rows, std::int64_t vocab, std::int64_t width) {
-  return {{Transpose::kNT, chunk_rows, vocab, width},
-          {Transpose::kNN, chunk_rows, width, vocab},
-          {Transpose::kTN, vocab, width, chunk_rows}};
-}
-
-/// dweight += dlogits^T x for one chunk of `rows` rows; `shape` is a full chunk's.
-void add_dweight(Run run, MatmulShape shape, std::int64_t rows, const float* dlogits,
-                 const float* x, float* dweight) {
-  std::byte* packed = nullptr;
-  if (rows != shape.k) {
-    shape.k = rows;  // a shorter last chunk: the scratch was counted for the full ones
-  } else if (shape.m >= kRowsThatRepayPacking) {
-    packed = take_packed_b(run, shape);
-    if (!pack_b(run, shape, x, packed)) packed = nullptr;
-  }
-  multiply(run, shape, {dlogits, x, packed, dweight, nullptr}, /*accumulate=*/true);
+/// dweight += dlogits^T x for a chunk of rows.
+MatmulShape dweight_shape(std::int64_t rows, std::int64_t vocab, std::int64_t width) {
+  return {Transpose::kTN, vocab, width, rows};
 }
 
 /// The losses of rows [begin, begin + rows), whose logits become their gradient if one is wanted.
@@ -172,29 +128,26 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
   const std::int64_t width = args.width;
   const std::int64_t vocab = args.vocab;
   const std::int64_t chunk_rows = cross_entropy_chunk_rows(args.rows, vocab);
-  const Shapes shapes = shapes_of(chunk_rows, vocab, width);
-  const bool gradients = args.wants_gradients();
   const float* weight = args.weight.data<float>();
   float* logits = run.take_scratch({Dtype::kF32, {chunk_rows, vocab}}).data<float>();
-  const WeightProduct to_logits(run, shapes.logits, weight, args.rows);
-  const WeightProduct to_dx(run, shapes.dx, weight, gradients ? args.rows : 0);
   for (std::int64_t begin = 0; begin < args.rows; begin += chunk_rows) {
     const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
     const float* x = args.x.data<float>() + begin * width;
-    to_logits.multiply(run, rows, x, logits);
+    multiply_tiled(run, {{Transpose::kNT, rows, vocab, width}, x, weight, logits});
     take_losses(run, args, begin, rows, logits);
-    if (!gradients) continue;
-    to_dx.multiply(run, rows, logits, args.dx.data<float>() + begin * width);
+    if (!args.wants_gradients()) continue;
+    float* dx = args.dx.data<float>() + begin * width;
+    multiply_tiled(run, {{Transpose::kNN, rows, width, vocab}, logits, weight, dx});
     if (!args.wants_dweight()) continue;
-    add_dweight(run, shapes.dweight, rows, logits, x, args.dweight.data<float>());
+    multiply_tiled(run, {dweight_shape(rows, vocab, width), logits, x, args.dweight.data<float>(),
+                         nullptr, /*accumulate=*/true});
   }
 }
 
 }  // namespace
 
 std::size_t cross_entropy_scratch_bytes(std::int64_t rows, std::int64_t vocab, std::int64_t width) {
-  const Shapes shapes = shapes_of(cross_entropy_chunk_rows(rows, vocab), vocab, width);
-  return packed_b_bytes(shapes.logits) + packed_b_bytes(shapes.dx) + packed_b_bytes(shapes.dweight);
+  return tiled_scratch_bytes(dweight_shape(cross_entropy_chunk_rows(rows, vocab), vocab, width));
 }
 
 Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {

@@ -190,10 +190,6 @@ MatmulBlock block_at(const MatmulShape& shape, const MatmulGrid& grid, std::int6
   return block;
 }
 
-std::size_t packed_block_bytes(const MatmulShape& shape, const MatmulGrid& grid) {
-  return cpu::packed_block_bytes(shape.k, grid.n_block);
-}
-
 const float* b_column(const MatmulShape& shape, const float* b, std::int64_t column) {
   return b + column * (shape.transpose == Transpose::kNT ? shape.k : 1);
 }
@@ -250,55 +246,21 @@ bool pack_block(const MatmulBlock& block, std::int64_t tail_m, const float* b, s
   });
 }
 
-std::size_t packed_b_bytes(const MatmulShape& shape) {
-  if (shape.m == 0 || shape.n == 0 || shape.k == 0) return 0;
-  const MatmulGrid grid = cut_matmul(shape);
-  return packed_block_bytes(shape, grid) * static_cast<std::size_t>(grid.n_blocks);
-}
-
-std::byte* take_packed_b(Run& run, const MatmulShape& shape) {
-  const auto bytes = static_cast<std::int64_t>(packed_b_bytes(shape));
-  return static_cast<std::byte*>(run.take_scratch({Dtype::kU8, {bytes}}).raw());
-}
-
-bool pack_b(Run& run, const MatmulShape& shape, const float* b, std::byte* packed) {
-  return translate_errors(shape, [&] {
-    const MatmulGrid grid = cut_matmul(shape);
-    const std::size_t bytes = packed_block_bytes(shape, grid);
-    const std::int64_t tail_m = shape.m - (grid.m_blocks - 1) * grid.m_block;
-    for (const std::int64_t j : {std::int64_t{0}, grid.n_blocks - 1}) {
-      MatmulBlock block = block_at(shape, grid, 0, j);
-      block.layout_m = block.m;
-      if (!ThreadState::mine().can_pack(block, tail_m, bytes)) return false;
-    }
-    run.threads().run(grid.n_blocks, [&](std::int64_t j) {
-      MatmulBlock block = block_at(shape, grid, 0, j);
-      block.layout_m = block.m;
-      ThreadState::mine().pack(block, b_column(shape, b, j * grid.n_block),
-                               packed + static_cast<std::size_t>(j) * bytes);
-    });
-    return true;
-  });
-}
-
 void multiply(Run& run, const MatmulShape& shape, const Operands& at, bool accumulate) {
   translate_errors(shape, [&] {
     const MatmulGrid grid = cut_matmul(shape);
-    const std::size_t bytes = packed_block_bytes(shape, grid);
     run.threads().run(grid.m_blocks * grid.n_blocks, [&](std::int64_t task) {
       const std::int64_t i = task % grid.m_blocks;
       const std::int64_t j = task / grid.m_blocks;
       const std::int64_t row = i * grid.m_block;
       const std::int64_t column = j * grid.n_block;
       MatmulBlock block = block_at(shape, grid, i, j);
-      block.layout_m = at.packed != nullptr ? grid.m_block : 0;
       block.bias = at.bias != nullptr;
       block.accumulate = accumulate;
       Operands piece;
       piece.a = at.a + row * (block.a_transposed ? 1 : block.lda);
       piece.b = b_column(shape, at.b, column);
-      piece.packed =
-          at.packed != nullptr ? at.packed + static_cast<std::size_t>(j) * bytes : nullptr;
+      piece.packed = nullptr;
       piece.c = at.c + row * shape.n + column;
       piece.bias = at.bias != nullptr ? at.bias + column : nullptr;
       ThreadState::mine().multiply(block, piece);
@@ -306,22 +268,14 @@ void multiply(Run& run, const MatmulShape& shape, const Operands& at, bool accum
   });
 }
 
-std::size_t matmul_dnnl_scratch_bytes(const MatmulShape& shape) {
-  return shape.m >= kRowsThatRepayPacking ? packed_b_bytes(shape) : 0;
-}
-
 Declined matmul_dnnl(Run& run, const MatmulArgs& args) {
   if (args.shape.k == 0) return "nothing to sum";
   if (!args.all_of(Dtype::kF32)) return "not f32";
   return serve_host(run, [&] {
     const MatmulShape& shape = args.shape;
-    Operands operands = {args.a.data<float>(), args.b.data<float>(), nullptr, args.c.data<float>(),
-                         args.bias.defined() ? args.bias.data<float>() : nullptr};
-    if (shape.m >= kRowsThatRepayPacking) {
-      Run inner = run;
-      std::byte* packed = take_packed_b(inner, shape);
-      if (pack_b(run, shape, operands.b, packed)) operands.packed = packed;
-    }
+    const Operands operands = {args.a.data<float>(), args.b.data<float>(), nullptr,
+                               args.c.data<float>(),
+                               args.bias.defined() ? args.bias.data<float>() : nullptr};
     multiply(run, shape, operands, args.accumulate);
   });
 }

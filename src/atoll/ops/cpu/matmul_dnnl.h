@@ -11,30 +11,14 @@
 
 namespace atl::ops::cpu {
 
-/// Serves f32 in host memory; repacks b into the scratch when the rows of c repay it.
+/// Serves f32 in host memory, reading b as it lies: for products too small for matmul_tiled.
 Declined matmul_dnnl(Run& run, const MatmulArgs& args);
-
-std::size_t matmul_dnnl_scratch_bytes(const MatmulShape& shape);
-
-/// Bytes that pack_b may fill for this shape: an upper bound that asks no CPU.
-std::size_t packed_b_bytes(const MatmulShape& shape);
-
-/// How many rows of c, over all the products that share it, repay a packed b.
-constexpr std::int64_t kRowsThatRepayPacking = 512;
-
-/// Takes packed_b_bytes off the front of run.scratch.
-std::byte* take_packed_b(Run& run, const MatmulShape& shape);
-
-/// Repacks b (K, N), or (N, K) for kNT, into `packed` (packed_b_bytes) in the layout that this
-/// CPU's kernels read best. False when they read b as it is: then nothing was written. The layout
-/// belongs to this very shape, its M included.
-bool pack_b(Run& run, const MatmulShape& shape, const float* b, std::byte* packed);
 
 /// The operands of multiply, laid out as in ops::matmul.
 struct Operands {
   const float* a;
   const float* b;
-  const std::byte* packed;  ///< b from pack_b for the same shape, or nullptr: read b
+  const std::byte* packed;  ///< b from pack_block, or nullptr: read b
   float* c;
   const float* bias;  ///< or nullptr
 };
@@ -75,7 +59,8 @@ std::int64_t even_block(std::int64_t total, std::int64_t most, std::int64_t unit
 
 /// multiply of one block on the calling thread.
 void multiply_block(const MatmulBlock& block, const Operands& operands);
-/// pack_b of one block on the calling thread: b as its leading dim says, into packed_block_bytes.
+/// Repacks the block's b, which lies as its leading dim says, into packed_block_bytes in the layout
+/// that this CPU's kernels read best, on the calling thread.
 /// Blocks that read it must have the same sizes (but m), leading dims and layout_m.
 /// `tail_m`: the other number of rows, beside layout_m, of blocks that share it. False when the
 /// kernels read b as it is: then nothing was written.
@@ -83,7 +68,8 @@ bool pack_block(const MatmulBlock& block, std::int64_t tail_m, const float* b, s
 /// Bytes that a packed b of k x n may take: an upper bound that asks no CPU.
 std::size_t packed_block_bytes(std::int64_t k, std::int64_t n);
 
-/// c = op(a) op(b) [+ bias] [+ c] in f32. Throws Error(kInternal) with oneDNN's words.
+/// c = op(a) op(b) [+ bias] [+ c] in f32; operands.packed does not count. Throws Error(kInternal)
+/// with oneDNN's words.
 void multiply(Run& run, const MatmulShape& shape, const Operands& operands, bool accumulate);
 
 }  // namespace atl::ops::cpu

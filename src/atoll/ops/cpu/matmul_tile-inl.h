@@ -1,0 +1,244 @@
+// The kernel of the tiled product and the packing for it, compiled once per instruction set:
+// include this after hwy/highway.h in a file that foreach_target.h re-includes.
+
+#if defined(ATOLL_OPS_CPU_MATMUL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATOLL_OPS_CPU_MATMUL_TILE_INL_H_
+#undef ATOLL_OPS_CPU_MATMUL_TILE_INL_H_
+#else
+#define ATOLL_OPS_CPU_MATMUL_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "atoll/ops/cpu/lanes-inl.h"
+#include "atoll/ops/cpu/matmul_panels.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+constexpr std::size_t kTileLanes = hn::MaxLanes(F32());
+constexpr std::size_t kTileVecs = 2;
+// Sums, two vectors of b and one broadcast fill the registers: 32 of them where vectors are 64
+// bytes wide, else (at least) 16.
+constexpr std::size_t kTileRows = kTileLanes >= 16 ? 14 : 6;
+constexpr std::size_t kTileCols = kTileVecs * kTileLanes;
+
+// c (kRows, a tile's columns) = start + a b. start_stride 0: each row begins with the same.
+template <std::size_t kRows, bool kPacked>
+HWY_NOINLINE void multiply_tile(std::size_t num_k, const float* a, std::size_t a_row,
+                                const float* b, const float* start, std::size_t start_stride,
+                                float* c, std::size_t ldc) {
+  const F32 d;
+  Vf sum[kRows][kTileVecs];
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < kRows; ++i) {
+    hwy::Prefetch(c + i * ldc);
+    hwy::Prefetch(c + i * ldc + kTileCols - 1);
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < kTileVecs; ++v) sum[i][v] = hn::Zero(d);
+  }
+  for (std::size_t k = 0; k < num_k; ++k) {
+    Vf right[kTileVecs];
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < kTileVecs; ++v) right[v] = hn::Load(d, b + v * kTileLanes);
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Vf left = hn::Set(d, kPacked ? a[i] : a[i * a_row]);
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < kTileVecs; ++v) sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
+    }
+    a += kPacked ? kTileRows : 1;
+    b += kTileCols;
+  }
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < kTileVecs; ++v) {
+      Vf value = sum[i][v];
+      if (start != nullptr) {
+        value = hn::Add(value, hn::LoadU(d, start + i * start_stride + v * kTileLanes));
+      }
+      hn::StoreU(value, d, c + i * ldc + v * kTileLanes);
+    }
+  }
+}
+
+// multiply_tile of any number of rows up to a tile's: whole, or in halves.
+template <bool kPacked>
+HWY_INLINE void multiply_rows(std::size_t rows, std::size_t num_k, const float* a,
+                              std::size_t a_row, const float* b, const float* start,
+                              std::size_t start_stride, float* c, std::size_t ldc) {
+  if (rows == kTileRows) {
+    multiply_tile<kTileRows, kPacked>(num_k, a, a_row, b, start, start_stride, c, ldc);
+    return;
+  }
+  const auto part = [&]<std::size_t kRows>() HWY_ATTR {
+    if constexpr (kRows >= kTileRows) return;
+    if ((rows & kRows) == 0) return;
+    multiply_tile<kRows, kPacked>(num_k, a, a_row, b, start, start_stride, c, ldc);
+    a += kRows * (kPacked ? 1 : a_row);
+    c += kRows * ldc;
+    if (start != nullptr) start += kRows * start_stride;
+  };
+  part.template operator()<8>();
+  part.template operator()<4>();
+  part.template operator()<2>();
+  part.template operator()<1>();
+}
+
+// A tile that c holds only `cols` columns of: computed in a whole one, and copied.
+template <bool kPacked>
+HWY_NOINLINE void multiply_narrow(std::size_t rows, std::size_t cols, std::size_t num_k,
+                                  const float* a, std::size_t a_row, const float* b,
+                                  const float* start, std::size_t start_stride, float* c,
+                                  std::size_t ldc) {
+  HWY_ALIGN float whole[kTileRows * kTileCols] = {};
+  if (start != nullptr) {
+    for (std::size_t i = 0; i < rows; ++i) {
+      std::memcpy(whole + i * kTileCols, start + i * start_stride, cols * sizeof(float));
+    }
+  }
+  multiply_rows<kPacked>(rows, num_k, a, a_row, b, start == nullptr ? nullptr : whole, kTileCols,
+                         whole, kTileCols);
+  for (std::size_t i = 0; i < rows; ++i) {
+    std::memcpy(c + i * ldc, whole + i * kTileCols, cols * sizeof(float));
+  }
+}
+
+template <bool kPacked>
+HWY_INLINE void multiply_panels_of(const PanelProduct& p) {
+  const auto rows = static_cast<std::size_t>(p.rows);
+  const auto cols = static_cast<std::size_t>(p.cols);
+  const auto num_k = static_cast<std::size_t>(p.num_k);
+  const auto ldc = static_cast<std::size_t>(p.ldc);
+  const auto a_row = static_cast<std::size_t>(p.a_row);
+  const std::size_t a_tile = kPacked ? static_cast<std::size_t>(p.a_tile) : kTileRows * a_row;
+  for (std::size_t n = 0; n < cols; n += kTileCols) {
+    const float* b = p.b + n * num_k;
+    const std::size_t width = std::min(kTileCols, cols - n);
+    for (std::size_t m = 0; m < rows; m += kTileRows) {
+      const std::size_t height = std::min(kTileRows, rows - m);
+      const float* a = p.a + m / kTileRows * a_tile;
+      float* c = p.c + m * ldc + n;
+      const float* start = p.add ? c : (p.start == nullptr ? nullptr : p.start + n);
+      const std::size_t start_stride = p.add ? ldc : 0;
+      if (width == kTileCols) {
+        multiply_rows<kPacked>(height, num_k, a, a_row, b, start, start_stride, c, ldc);
+      } else {
+        multiply_narrow<kPacked>(height, width, num_k, a, a_row, b, start, start_stride, c, ldc);
+      }
+    }
+  }
+}
+
+HWY_INLINE void multiply_panels(const PanelProduct& p) {
+  p.a_row == 0 ? multiply_panels_of<true>(p) : multiply_panels_of<false>(p);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Block i (of four elements) of the vector: those at row 4 i from p on.
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* p, std::size_t stride) {
+  if constexpr (hn::MaxLanes(D()) <= 4) {
+    return hn::LoadU(d, p);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_blocks(half, p + hn::MaxLanes(half) * stride, stride),
+                       load_blocks(half, p, stride));
+  }
+}
+#endif
+
+// to[k * kTileCols + n] = from[n * stride + k] for a vector's number of n.
+HWY_INLINE void transpose_lanes(const float* from, std::size_t stride, std::size_t num_k,
+                                float* to) {
+  std::size_t k = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const F32 d;
+  for (; k + 4 <= num_k; k += 4) {
+    const Vf r0 = load_blocks(d, from + k, stride);
+    const Vf r1 = load_blocks(d, from + stride + k, stride);
+    const Vf r2 = load_blocks(d, from + 2 * stride + k, stride);
+    const Vf r3 = load_blocks(d, from + 3 * stride + k, stride);
+    const Vf low02 = hn::InterleaveLower(d, r0, r2);
+    const Vf low13 = hn::InterleaveLower(d, r1, r3);
+    const Vf high02 = hn::InterleaveUpper(d, r0, r2);
+    const Vf high13 = hn::InterleaveUpper(d, r1, r3);
+    float* out = to + k * kTileCols;
+    hn::StoreU(hn::InterleaveLower(d, low02, low13), d, out);
+    hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, out + kTileCols);
+    hn::StoreU(hn::InterleaveLower(d, high02, high13), d, out + 2 * kTileCols);
+    hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, out + 3 * kTileCols);
+  }
+#endif
+  for (; k < num_k; ++k) {
+    for (std::size_t n = 0; n < kTileLanes; ++n) to[k * kTileCols + n] = from[n * stride + k];
+  }
+}
+
+// One panel whose last columns do not exist: zero there.
+HWY_INLINE void pack_narrow(const PanelSource& from, std::size_t cols, std::size_t num_k,
+                            float* to) {
+  const auto stride = static_cast<std::size_t>(from.stride);
+  for (std::size_t k = 0; k < num_k; ++k) {
+    for (std::size_t n = 0; n < kTileCols; ++n) {
+      const std::size_t at = from.transposed ? n * stride + k : k * stride + n;
+      to[k * kTileCols + n] = n < cols ? from.b[at] : 0.0F;
+    }
+  }
+}
+
+/// Panels of op(b), one after the other: element (k, n) of a panel at k * kTileCols + n.
+HWY_INLINE void pack_panels(const PanelSource& from, std::int64_t all_cols, std::int64_t all_k,
+                            float* to) {
+  const F32 d;
+  const auto cols = static_cast<std::size_t>(all_cols);
+  const auto num_k = static_cast<std::size_t>(all_k);
+  const auto stride = static_cast<std::size_t>(from.stride);
+  for (std::size_t n = 0; n < cols; n += kTileCols, to += kTileCols * num_k) {
+    const float* b = from.b + n * (from.transposed ? stride : 1);
+    if (cols - n < kTileCols) {
+      pack_narrow({b, from.stride, from.transposed}, cols - n, num_k, to);
+    } else if (from.transposed) {
+      for (std::size_t v = 0; v < kTileVecs; ++v) {
+        transpose_lanes(b + v * kTileLanes * stride, stride, num_k, to + v * kTileLanes);
+      }
+    } else {
+      for (std::size_t k = 0; k < num_k; ++k) {
+        for (std::size_t v = 0; v < kTileVecs; ++v) {
+          hn::StoreU(hn::LoadU(d, b + k * stride + v * kTileLanes), d,
+                     to + k * kTileCols + v * kTileLanes);
+        }
+      }
+    }
+  }
+}
+
+/// Tiles of op(a), tile_stride elements apart, from element (m, k) at a[k * stride + m]: element
+/// (i, k) of a tile at k * kTileRows + i. What is no row is left as it was.
+HWY_INLINE void pack_tiles(const float* a, std::int64_t stride, std::int64_t rows,
+                           std::int64_t num_k, std::int64_t tile_stride, float* to) {
+  const auto tile = static_cast<std::int64_t>(kTileRows);
+  for (std::int64_t m = 0; m < rows; m += tile, to += tile_stride) {
+    const auto height = static_cast<std::size_t>(std::min(tile, rows - m));
+    for (std::int64_t k = 0; k < num_k; ++k) {
+      const float* from = a + k * stride + m;
+      if (height == kTileRows) {
+        std::memcpy(to + k * tile, from, kTileRows * sizeof(float));
+      } else {
+        std::memcpy(to + k * tile, from, height * sizeof(float));
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATOLL_OPS_CPU_MATMUL_TILE_INL_H_

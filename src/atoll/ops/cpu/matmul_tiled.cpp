@@ -1,0 +1,270 @@
+#include "atoll/ops/cpu/matmul_tiled.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "atoll/ops/serve.h"
+
+// clang-format off
+#include "atoll/ops/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "atoll/ops/cpu/matmul_tiled.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "atoll/ops/cpu/matmul_tile-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace atl::ops::cpu {
+namespace HWY_NAMESPACE {
+
+TileSize SizeOfTile() {
+  return {static_cast<std::int64_t>(kTileRows), static_cast<std::int64_t>(kTileCols)};
+}
+
+void PackPanels(const PanelSource& from, std::int64_t cols, std::int64_t num_k, float* to) {
+  pack_panels(from, cols, num_k, to);
+}
+
+void PackTiles(const float* a, std::int64_t stride, std::int64_t rows, std::int64_t num_k,
+               std::int64_t tile_stride, float* to) {
+  pack_tiles(a, stride, rows, num_k, tile_stride, to);
+}
+
+void MultiplyPanels(const PanelProduct& product) {
+  multiply_panels(product);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::ops::cpu {
+
+namespace {
+
+HWY_EXPORT(SizeOfTile);
+HWY_EXPORT(PackPanels);
+HWY_EXPORT(PackTiles);
+HWY_EXPORT(MultiplyPanels);
+
+// Measured on Zen 5: at 384 a tile's a lies in the first-level cache and 168 rows of it, with 128
+// packed columns of b, in half of the second-level one.
+constexpr std::int64_t kMaxStretch = 384;
+constexpr std::int64_t kMaxRows = 168;
+constexpr std::int64_t kMaxCols = 128;
+// Rows of a that lie a multiple of this many bytes apart compete for few places in the caches.
+constexpr std::int64_t kAliasBytes = 4096;
+constexpr std::int64_t kMaxAliasedRows = 56;
+// Of a that is read in place by several tasks, this much at a time: it is to stay in the last
+// cache.
+constexpr std::int64_t kMaxSlabBytes = std::int64_t{8} << 20;
+
+/// A thread's own packed piece of one operand.
+struct PackRoom {
+  alignas(64) float data[kMaxStretch * std::max(kMaxRows, kMaxCols)];
+
+  static float* mine() {
+    thread_local const auto room = std::make_unique_for_overwrite<PackRoom>();
+    return room->data;
+  }
+};
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Even parts of at most `most`, each a multiple of `unit`.
+std::int64_t even_part(std::int64_t total, std::int64_t most, std::int64_t unit) {
+  const std::int64_t part = ceil_div(total, ceil_div(total, most));
+  return ceil_div(part, unit) * unit;
+}
+
+/// Parts of at most `most` items, a multiple of `unit`, and enough of them to keep threads busy.
+std::int64_t busy_part(std::int64_t total, std::int64_t most, std::int64_t unit,
+                       std::int64_t num_threads) {
+  const std::int64_t wanted = ceil_div(total, 4 * num_threads);
+  return even_part(total, std::clamp(ceil_div(wanted, unit) * unit, unit, most / unit * unit),
+                   unit);
+}
+
+/// A product under way: how it is cut, for the threads and the instruction set at hand.
+class Cut {
+ public:
+  Cut(Run& run, const TiledProduct& product)
+      : run_(run),
+        p_(product),
+        shape_(product.shape),
+        tile_(HWY_DYNAMIC_DISPATCH(SizeOfTile)()),
+        stretch_(even_part(shape_.k, kMaxStretch, 4)) {}
+
+  void compute() {
+    if (p_.accumulate && p_.bias != nullptr) add_bias();
+    if (shape_.transpose != Transpose::kTN) return by_columns(nullptr);
+    float* packed = pack_shared();
+    shape_.m <= shape_.n ? by_columns(packed) : by_rows(packed);
+  }
+
+ private:
+  std::int64_t threads() const { return run_.threads().num_threads(); }
+
+  /// The operand of a kTN product that all tasks read: a in tiles, or b in panels for each stretch.
+  float* pack_shared() {
+    const bool is_a = shape_.m <= shape_.n;
+    const std::int64_t unit = is_a ? tile_.rows : tile_.cols;
+    const std::int64_t total = is_a ? shape_.m : shape_.n;
+    const std::int64_t padded = ceil_div(total, unit) * unit;
+    Run inner = run_;
+    float* packed = inner.take_scratch({Dtype::kF32, {padded, shape_.k}}).data<float>();
+    const std::int64_t stretches = ceil_div(shape_.k, stretch_);
+    run_.threads().run(padded / unit * stretches, [&](std::int64_t task) {
+      const std::int64_t at = task / stretches * unit;
+      const std::int64_t k = task % stretches * stretch_;
+      const std::int64_t num_k = std::min(stretch_, shape_.k - k);
+      const std::int64_t count = std::min(unit, total - at);
+      if (is_a) {
+        HWY_DYNAMIC_DISPATCH(PackTiles)
+        (p_.a + k * shape_.m + at, shape_.m, count, num_k, 0, packed + at * shape_.k + k * unit);
+      } else {
+        HWY_DYNAMIC_DISPATCH(PackPanels)
+        ({p_.b + k * shape_.n + at, shape_.n, false}, count, num_k,
+         packed + k * padded + at * num_k);
+      }
+    });
+    return packed;
+  }
+
+  /// What [k, k + num_k) adds to c from (row, column) on; operands are still to be said.
+  PanelProduct piece(std::int64_t row, std::int64_t column, std::int64_t k,
+                     std::int64_t num_k) const {
+    PanelProduct piece;
+    piece.num_k = num_k;
+    piece.c = p_.c + row * shape_.n + column;
+    piece.ldc = shape_.n;
+    piece.add = p_.accumulate || k > 0;
+    if (!piece.add && p_.bias != nullptr) piece.start = p_.bias + column;
+    return piece;
+  }
+
+  /// Each task packs its columns of b and multiplies them by all rows of a, or by a share of them
+  /// where there are more threads than columns feed. `tiles`: a, packed; null: it is read in place.
+  void by_columns(const float* tiles) {
+    const std::int64_t cols = busy_part(shape_.n, kMaxCols, tile_.cols, threads());
+    const std::int64_t col_tasks = ceil_div(shape_.n, cols);
+    const std::int64_t row_tasks =
+        std::min(ceil_div(shape_.m, kMaxRows), ceil_div(2 * threads(), col_tasks));
+    const std::int64_t rows = even_part(shape_.m, ceil_div(shape_.m, row_tasks), tile_.rows);
+    // Tasks read all of a in turn: where it is long, together and a slab at a time.
+    const std::int64_t fit = kMaxSlabBytes / (shape_.m * std::int64_t{sizeof(float)});
+    const std::int64_t slab = std::max<std::int64_t>(1, fit / stretch_) * stretch_;
+    for (std::int64_t k = 0; k < shape_.k; k += slab) {
+      const std::int64_t end_k = std::min(shape_.k, k + slab);
+      run_.threads().run(col_tasks * ceil_div(shape_.m, rows), [&](std::int64_t task) {
+        const std::int64_t row = task / col_tasks * rows;
+        const std::int64_t column = task % col_tasks * cols;
+        column_task(tiles, row, std::min(shape_.m, row + rows), column,
+                    std::min(shape_.n, column + cols), k, end_k);
+      });
+    }
+  }
+
+  void column_task(const float* tiles, std::int64_t row, std::int64_t end_row, std::int64_t column,
+                   std::int64_t end_column, std::int64_t begin_k, std::int64_t end_k) {
+    float* panels = PackRoom::mine();
+    const bool transposed = shape_.transpose == Transpose::kNT;
+    const std::int64_t ldb = transposed ? shape_.k : shape_.n;
+    const bool aliased =
+        tiles == nullptr && shape_.k * std::int64_t{sizeof(float)} % kAliasBytes == 0;
+    const std::int64_t most = (aliased ? kMaxAliasedRows : kMaxRows) / tile_.rows * tile_.rows;
+    for (std::int64_t k = begin_k; k < end_k; k += stretch_) {
+      const std::int64_t num_k = std::min(stretch_, end_k - k);
+      const float* b = p_.b + (transposed ? column * ldb + k : k * ldb + column);
+      HWY_DYNAMIC_DISPATCH(PackPanels)
+      ({b, ldb, transposed}, end_column - column, num_k, panels);
+      for (std::int64_t at = row; at < end_row; at += most) {
+        PanelProduct part = piece(at, column, k, num_k);
+        part.rows = std::min(most, end_row - at);
+        part.cols = end_column - column;
+        part.b = panels;
+        if (tiles != nullptr) {
+          part.a = tiles + at * shape_.k + k * tile_.rows;
+          part.a_tile = tile_.rows * shape_.k;
+        } else {
+          part.a = p_.a + at * shape_.k + k;
+          part.a_row = shape_.k;
+        }
+        HWY_DYNAMIC_DISPATCH(MultiplyPanels)(part);
+      }
+    }
+  }
+
+  /// Each task packs its rows of op(a) and multiplies them by all of b, packed in `panels`.
+  void by_rows(const float* panels) {
+    const std::int64_t rows = busy_part(shape_.m, kMaxRows, tile_.rows, threads());
+    const std::int64_t padded = ceil_div(shape_.n, tile_.cols) * tile_.cols;
+    run_.threads().run(ceil_div(shape_.m, rows), [&](std::int64_t task) {
+      float* tiles = PackRoom::mine();
+      const std::int64_t row = task * rows;
+      const std::int64_t num_rows = std::min(rows, shape_.m - row);
+      for (std::int64_t k = 0; k < shape_.k; k += stretch_) {
+        PanelProduct part = piece(row, 0, k, std::min(stretch_, shape_.k - k));
+        part.rows = num_rows;
+        part.cols = shape_.n;
+        part.a = tiles;
+        part.a_tile = tile_.rows * part.num_k;
+        part.b = panels + k * padded;
+        HWY_DYNAMIC_DISPATCH(PackTiles)
+        (p_.a + k * shape_.m + row, shape_.m, num_rows, part.num_k, part.a_tile, tiles);
+        HWY_DYNAMIC_DISPATCH(MultiplyPanels)(part);
+      }
+    });
+  }
+
+  void add_bias() {
+    run_.threads().run_chunked(shape_.m, 16, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin * shape_.n; i < end * shape_.n; ++i) {
+        p_.c[i] += p_.bias[i % shape_.n];
+      }
+    });
+  }
+
+  Run& run_;
+  const TiledProduct& p_;
+  const MatmulShape& shape_;
+  TileSize tile_;
+  std::int64_t stretch_;
+};
+
+bool repays_packing(const MatmulShape& shape) {
+  return shape.m >= kRowsThatRepayPacking && shape.n >= kColumnsThatRepayPacking && shape.k > 0;
+}
+
+}  // namespace
+
+void multiply_tiled(Run& run, const TiledProduct& product) {
+  Cut(run, product).compute();
+}
+
+std::size_t tiled_scratch_bytes(const MatmulShape& shape) {
+  if (shape.transpose != Transpose::kTN) return 0;
+  constexpr std::int64_t kMostPadding = 32;  // a tile's rows or columns, whatever the machine
+  return align_up(Spec{Dtype::kF32, {std::min(shape.m, shape.n) + kMostPadding, shape.k}}.bytes());
+}
+
+std::size_t matmul_tiled_scratch_bytes(const MatmulShape& shape) {
+  return repays_packing(shape) ? tiled_scratch_bytes(shape) : 0;
+}
+
+Declined matmul_tiled(Run& run, const MatmulArgs& args) {
+  if (!args.all_of(Dtype::kF32)) return "not f32";
+  if (!repays_packing(args.shape)) return "too small to repay packing";
+  return serve_host(run, [&] {
+    multiply_tiled(run,
+                   {args.shape, args.a.data<float>(), args.b.data<float>(), args.c.data<float>(),
+                    args.bias.defined() ? args.bias.data<float>() : nullptr, args.accumulate});
+  });
+}
+
+}  // namespace atl::ops::cpu
+#endif  // HWY_ONCE
