@@ -21,11 +21,13 @@ enum Need : unsigned { kForInput = 1, kForWeight = 2 };
 /// The memory a layer declares: a pure function of specs that touches no data.
 struct Footprint {
   Spec y;
-  unsigned need_x = 0;            ///< which backward passes read x
-  unsigned need_y = 0;            ///< which backward passes read y
-  unsigned need_dy = 0;           ///< which backward passes read dy (kForInput always may)
-  std::vector<Spec> kept;         ///< private, lives from forward to the weight pass
-  std::vector<Spec> owed;         ///< private, lives from the input pass to the weight pass
+  unsigned need_x = 0;     ///< which backward passes read x
+  unsigned need_y = 0;     ///< which backward passes read y
+  unsigned need_dy = 0;    ///< which backward passes read dy (kForInput always may)
+  std::vector<Spec> kept;  ///< private, lives from forward to the weight pass
+  std::vector<Spec> owed;  ///< private, lives from the input pass to the weight pass
+  /// Forward costs so little that, where only B and W need y after it, y is made again for them.
+  bool y_again = false;
   std::size_t scratch_bytes = 0;  ///< of Run::scratch, the most that any of the three passes takes
 };
 

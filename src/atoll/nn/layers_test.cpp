@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "atoll/nn/attention.h"
@@ -146,6 +147,17 @@ TEST(Sequential, PlanIsAPureFunctionOfTheSpec) {
   EXPECT_EQ(first.kept, again.kept);
   EXPECT_EQ(first.owed, again.owed);
   EXPECT_EQ(first.scratch_bytes, again.scratch_bytes);
+}
+
+TEST(Sequential, OwesWhatANormGaveInsteadOfKeepingIt) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(rms_norm());
+  layers.push_back(std::make_unique<Linear>(linear(8, 6)));
+  Sequential sequence(std::move(layers));
+  const Footprint plan = sequence.plan(kX);
+  for (const Spec& kept : plan.kept) EXPECT_NE(kept, kX);
+  EXPECT_EQ(std::count(plan.owed.begin(), plan.owed.end(), kX), 2) << "the edge and its gradient";
+  expect_gradients(sequence);
 }
 
 TEST(Linear, RefusesAnInputOfAnotherWidth) {

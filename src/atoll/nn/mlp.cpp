@@ -77,8 +77,8 @@ void GeluMlp::backward_input(Run& run, const Pass& pass) {
   Run inner = run;
   const Tensor dh = inner.take_scratch(pass.owed[kActivated].spec());
   out_.backward_input(inner, {.dx = dh, .dy = pass.dy});
-  ops::gelu_forward(inner, kind_, pass.kept[kHidden], pass.owed[kActivated]);
-  ops::gelu_backward(inner, kind_, pass.kept[kHidden], dh, pass.owed[kDhidden]);
+  ops::gelu_backward(inner, kind_, pass.kept[kHidden], dh, pass.owed[kDhidden],
+                     pass.owed[kActivated]);
   in_.backward_input(inner, {.dx = pass.dx, .dy = pass.owed[kDhidden]});
 }
 

@@ -17,6 +17,7 @@ Footprint norm_footprint(const Spec& x, const Param& weight, int num_statistics)
   footprint.need_dy = kForInput | weight_pass;
   footprint.kept.assign(static_cast<std::size_t>(num_statistics),
                         Spec{compute_dtype(x.dtype), {x.shape.num_rows()}});
+  footprint.y_again = true;
   footprint.scratch_bytes = ops::norm_scratch_bytes(x);
   return footprint;
 }

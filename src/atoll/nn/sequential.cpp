@@ -42,7 +42,13 @@ Sequential::Layout Sequential::make_layout(Spec x) const {
     inner_scratch = std::max(inner_scratch, slot.footprint.scratch_bytes);
     if (i == last()) break;
     const Spec& y = slot.footprint.y;
-    if (slot.footprint.need_y != 0 || layout.slots[i + 1].footprint.need_x != 0) {
+    const bool edge_needed =
+        slot.footprint.need_y != 0 || layout.slots[i + 1].footprint.need_x != 0;
+    if (edge_needed && can_make_again(layout, i)) {
+      slot.y_owed = static_cast<int>(whole.owed.size());
+      whole.owed.push_back(y);
+      layout.edge_bytes = std::max(layout.edge_bytes, align_up(y.bytes()));
+    } else if (edge_needed) {
       slot.y_kept = static_cast<int>(whole.kept.size());
       whole.kept.push_back(y);
     } else {
@@ -63,6 +69,14 @@ Sequential::Layout Sequential::make_layout(Spec x) const {
   return layout;
 }
 
+// Is the edge after layer i there for the backward pass at no more than its layer's forward? Its x
+// must be there then, and not itself be made again.
+bool Sequential::can_make_again(const Layout& layout, std::size_t i) {
+  const Footprint& footprint = layout.slots[i].footprint;
+  return footprint.y_again && footprint.need_y == 0 && (footprint.need_x & kForInput) != 0 &&
+         (i == 0 || layout.slots[i - 1].y_owed == kInScratch);
+}
+
 const Sequential::Layout& Sequential::layout(Spec x) const {
   for (const auto& known : layouts_) {
     if (known->x == x) return *known;
@@ -76,11 +90,14 @@ Footprint Sequential::plan(Spec x) const {
   return layout(x).footprint;
 }
 
-Tensor Sequential::edge(const Layout& layout, const Run& run, const Pass& pass,
-                        std::size_t i) const {
+Tensor Sequential::edge(const Layout& layout, const Run& run, const Pass& pass, std::size_t i,
+                        bool backward) const {
   const Slot& slot = layout.slots[i];
   if (i == last()) return pass.y;
   if (slot.y_kept != kInScratch) return pass.kept[static_cast<std::size_t>(slot.y_kept)];
+  if (slot.y_owed != kInScratch && backward) {
+    return pass.owed[static_cast<std::size_t>(slot.y_owed)];
+  }
   return {run.scratch.data() + (i % 2) * layout.edge_bytes, slot.footprint.y};
 }
 
@@ -115,20 +132,32 @@ void Sequential::forward(Run& run, const Pass& pass) {
   Run inner = inner_run(plan, run);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Pass call = inner_pass(plan, pass, i);
-    call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1);
-    call.y = edge(plan, run, pass, i);
+    call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1, /*backward=*/false);
+    call.y = edge(plan, run, pass, i, /*backward=*/false);
     layers_[i]->forward(inner, call);
   }
+}
+
+void Sequential::make_edge_again(const Layout& layout, Run& inner, const Pass& pass,
+                                 std::size_t i) {
+  Pass call = inner_pass(layout, pass, i);
+  call.x = i == 0 ? pass.x : edge(layout, inner, pass, i - 1, /*backward=*/true);
+  call.y = edge(layout, inner, pass, i, /*backward=*/true);
+  layers_[i]->forward(inner, call);
 }
 
 void Sequential::backward_input(Run& run, const Pass& pass) {
   const Layout& plan = layout(pass.x.spec());
   Run inner = inner_run(plan, run);
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    if (i > 0 && plan.slots[i - 1].y_owed != kInScratch) {
+      make_edge_again(plan, inner, pass, i - 1);
+    }
     const unsigned need_x = plan.slots[i].footprint.need_x;
     Pass call = inner_pass(plan, pass, i);
-    if (i == 0 || need_x != 0) call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1);
-    if (plan.slots[i].footprint.need_y != 0) call.y = edge(plan, run, pass, i);
+    if (i == 0 || need_x != 0)
+      call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1, /*backward=*/true);
+    if (plan.slots[i].footprint.need_y != 0) call.y = edge(plan, run, pass, i, /*backward=*/true);
     if (!call.x.defined()) call.x = Tensor(nullptr, plan.slots[i - 1].footprint.y);
     call.dy = edge_gradient(plan, run, pass, i);
     call.dx = i == 0 ? pass.dx : edge_gradient(plan, run, pass, i - 1);
@@ -143,9 +172,9 @@ void Sequential::backward_weight(Run& run, const Pass& pass) {
     const Footprint& footprint = plan.slots[i].footprint;
     Pass call = inner_pass(plan, pass, i);
     const bool has_x = i == 0 || (footprint.need_x & kForWeight) != 0;
-    if (has_x) call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1);
+    if (has_x) call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1, /*backward=*/true);
     if (!has_x) call.x = Tensor(nullptr, plan.slots[i - 1].footprint.y);
-    if ((footprint.need_y & kForWeight) != 0) call.y = edge(plan, run, pass, i);
+    if ((footprint.need_y & kForWeight) != 0) call.y = edge(plan, run, pass, i, /*backward=*/true);
     if ((footprint.need_dy & kForWeight) != 0) call.dy = edge_gradient(plan, run, pass, i);
     layers_[i]->backward_weight(inner, call);
   }

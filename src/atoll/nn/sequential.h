@@ -31,6 +31,7 @@ class Sequential final : public Layer {
     Footprint footprint;
     std::size_t kept_begin = 0, owed_begin = 0;
     int y_kept = kInScratch;   // index into kept of the edge after this layer
+    int y_owed = kInScratch;   // index into owed of the edge, where B makes it again
     int dy_owed = kInScratch;  // index into owed of that edge's gradient
   };
   struct Layout {
@@ -42,9 +43,12 @@ class Sequential final : public Layer {
 
   const Layout& layout(Spec x) const;
   Layout make_layout(Spec x) const;
+  static bool can_make_again(const Layout& layout, std::size_t i);
+  void make_edge_again(const Layout& layout, Run& inner, const Pass& pass, std::size_t i);
   std::size_t last() const { return layers_.size() - 1; }
   // The edge after layer i and its gradient, wherever they lie.
-  Tensor edge(const Layout& layout, const Run& run, const Pass& pass, std::size_t i) const;
+  Tensor edge(const Layout& layout, const Run& run, const Pass& pass, std::size_t i,
+              bool backward) const;
   Tensor edge_gradient(const Layout& layout, const Run& run, const Pass& pass, std::size_t i) const;
   Pass inner_pass(const Layout& layout, const Pass& pass, std::size_t i) const;
   Run inner_run(const Layout& layout, const Run& run) const;

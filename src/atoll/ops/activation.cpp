@@ -20,7 +20,7 @@ struct GeluForward {
 };
 struct GeluBackward {
   Gelu kind;
-  Tensor x, dy, dx;
+  Tensor x, dy, dx, y;
 };
 
 constexpr Implementation<SwigluForward> kSwigluForward[] = {
@@ -67,12 +67,13 @@ constexpr Implementation<GeluBackward> kGeluBackward[] = {
     {"cpu",
      [](Run& run, const GeluBackward& a) {
        return serve_f32_or_bf16(run, a.x.dtype(),
-                                [&] { cpu::gelu_backward(run, a.kind, a.x, a.dy, a.dx); });
+                                [&] { cpu::gelu_backward(run, a.kind, a.x, a.dy, a.dx, a.y); });
      }},
     {"ref",
      [](Run& run, const GeluBackward& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
          ref::gelu_backward<T>(a.kind, a.x, a.dy, a.dx);
+         if (a.y.defined()) ref::gelu_forward<T>(a.kind, a.x, a.y);
        });
      }},
 };
@@ -98,10 +99,11 @@ void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
   dispatch<GeluForward>("gelu_forward", kGeluForward, run, {kind, x, y}, cost_of({x, y}));
 }
 
-void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx) {
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx, Tensor y) {
   check_size("gelu_backward", x.dtype(), x.num_elements(), {x, dy, dx});
-  dispatch<GeluBackward>("gelu_backward", kGeluBackward, run, {kind, x, dy, dx},
-                         cost_of({x, dy, dx}));
+  if (y.defined()) check_size("gelu_backward", x.dtype(), x.num_elements(), {y});
+  dispatch<GeluBackward>("gelu_backward", kGeluBackward, run, {kind, x, dy, dx, y},
+                         cost_of({x, dy, dx, y}));
 }
 
 }  // namespace atl::ops

@@ -17,7 +17,8 @@ void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tenso
 enum class Gelu { kErf, kTanh };
 /// y = gelu(x), elementwise (Hendrycks & Gimpel 2016).
 void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y);
-/// dx = gradient of gelu_forward for dy; dx may be dy.
-void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx);
+/// dx = gradient of gelu_forward for dy, and gelu_forward's y again unless it is undefined, so that
+/// forward need not keep it. dx may be dy; y may not be any other.
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx, Tensor y = {});
 
 }  // namespace atl::ops

@@ -168,6 +168,20 @@ TEST(Activation, ThreadCountAndCutChangeNoBit) {
   }
 }
 
+TEST(Gelu, BackwardMakesTheBitsOfForwardAgain) {
+  TestRun run;
+  auto x = random_tensor<float>({3, 1003}, 1);
+  auto dy = random_tensor<float>({3, 1003}, 2);
+  OwnedTensor<float> y(x.shape), again(x.shape), dx(x.shape), alone(x.shape);
+  for (const Gelu kind : kKinds) {
+    gelu_forward(run, kind, x, y);
+    gelu_backward(run, kind, x, dy, alone);
+    gelu_backward(run, kind, x, dy, dx, again);
+    EXPECT_EQ(again, y);
+    EXPECT_EQ(dx, alone);
+  }
+}
+
 TEST(Gelu, BackwardMayWriteOverItsGradient) {
   TestRun run;
   auto x = random_tensor<float>({255}, 1, 3.0F);

@@ -106,9 +106,18 @@ void gelu_span(Kind gelu, const T* x, std::size_t n, T* y) {
 }
 
 template <class T, class Kind>
-void gelu_backward_span(Kind gelu, const T* x, const T* dy, std::size_t n, T* dx) {
+void gelu_backward_span(Kind gelu, const T* x, const T* dy, std::size_t n, T* dx, T* y) {
+  if (y == nullptr) {
+    for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::Mul(lanes.load(dy + i), gelu(lanes.load(x + i)).slope), dx + i);
+    });
+    return;
+  }
   for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
-    lanes.store(hn::Mul(lanes.load(dy + i), gelu(lanes.load(x + i)).slope), dx + i);
+    const Vf v = lanes.load(x + i);
+    const GeluParts parts = gelu(v);
+    lanes.store(hn::Mul(v, parts.factor), y + i);
+    lanes.store(hn::Mul(lanes.load(dy + i), parts.slope), dx + i);
   });
 }
 
@@ -155,15 +164,16 @@ void GeluForward(Gelu kind, const Tensor& x, const Tensor& y, std::int64_t begin
   });
 }
 
-void GeluBackward(Gelu kind, const Tensor& x, const Tensor& dy, const Tensor& dx,
+void GeluBackward(Gelu kind, const Tensor& x, const Tensor& dy, const Tensor& dx, const Tensor& y,
                   std::int64_t begin, std::int64_t end) {
   const auto n = static_cast<std::size_t>(end - begin);
   with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
     const T* from = x.data<T>() + begin;
     const T* gradient = dy.data<T>() + begin;
     T* to = dx.data<T>() + begin;
-    if (kind == Gelu::kErf) return gelu_backward_span(ErfKind(), from, gradient, n, to);
-    gelu_backward_span(TanhKind(), from, gradient, n, to);
+    T* again = y.defined() ? y.data<T>() + begin : nullptr;
+    if (kind == Gelu::kErf) return gelu_backward_span(ErfKind(), from, gradient, n, to, again);
+    gelu_backward_span(TanhKind(), from, gradient, n, to, again);
   });
 }
 
@@ -212,10 +222,10 @@ void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
                             });
 }
 
-void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx) {
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx, Tensor y) {
   run.threads().run_chunked(x.num_elements(), kElementsPerTask,
                             [&](std::int64_t begin, std::int64_t end) {
-                              HWY_DYNAMIC_DISPATCH(GeluBackward)(kind, x, dy, dx, begin, end);
+                              HWY_DYNAMIC_DISPATCH(GeluBackward)(kind, x, dy, dx, y, begin, end);
                             });
 }
 

@@ -54,9 +54,6 @@ HWY_EXPORT(MultiplyPanels);
 constexpr std::int64_t kMaxStretch = 384;
 constexpr std::int64_t kMaxRows = 168;
 constexpr std::int64_t kMaxCols = 128;
-// Rows of a that lie a multiple of this many bytes apart compete for few places in the caches.
-constexpr std::int64_t kAliasBytes = 4096;
-constexpr std::int64_t kMaxAliasedRows = 56;
 // Of a that is read in place by several tasks, this much at a time: it is to stay in the last
 // cache.
 constexpr std::int64_t kMaxSlabBytes = std::int64_t{8} << 20;
@@ -81,13 +78,28 @@ std::int64_t even_part(std::int64_t total, std::int64_t most, std::int64_t unit)
   return ceil_div(part, unit) * unit;
 }
 
-/// Parts of at most `most` items, a multiple of `unit`, and enough of them to keep threads busy.
-std::int64_t busy_part(std::int64_t total, std::int64_t most, std::int64_t unit,
-                       std::int64_t num_threads) {
-  const std::int64_t wanted = ceil_div(total, 4 * num_threads);
-  return even_part(total, std::clamp(ceil_div(wanted, unit) * unit, unit, most / unit * unit),
-                   unit);
-}
+/// `total` items in parts of at most `most`, whole units; the last ones are smaller, so that no
+/// thread is long without work at the end.
+class Parts {
+ public:
+  Parts(std::int64_t total, std::int64_t most, std::int64_t unit, std::int64_t num_threads)
+      : total_(total), large_(std::max(unit, most / unit * unit)) {
+    small_ = std::max(unit, large_ / 4 / unit * unit);
+    num_large_ = std::max<std::int64_t>(0, total - num_threads * large_) / large_;
+  }
+
+  std::int64_t size() const { return num_large_ + ceil_div(total_ - begin(num_large_), small_); }
+  std::int64_t begin(std::int64_t part) const {
+    const std::int64_t large = std::min(part, num_large_);
+    return std::min(total_, large * large_ + (part - large) * small_);
+  }
+
+ private:
+  std::int64_t total_;
+  std::int64_t large_;
+  std::int64_t small_;
+  std::int64_t num_large_;
+};
 
 /// A product under way: how it is cut, for the threads and the instruction set at hand.
 class Cut {
@@ -150,8 +162,8 @@ class Cut {
   /// Each task packs its columns of b and multiplies them by all rows of a, or by a share of them
   /// where there are more threads than columns feed. `tiles`: a, packed; null: it is read in place.
   void by_columns(const float* tiles) {
-    const std::int64_t cols = busy_part(shape_.n, kMaxCols, tile_.cols, threads());
-    const std::int64_t col_tasks = ceil_div(shape_.n, cols);
+    const Parts cols(shape_.n, kMaxCols, tile_.cols, threads());
+    const std::int64_t col_tasks = cols.size();
     const std::int64_t row_tasks =
         std::min(ceil_div(shape_.m, kMaxRows), ceil_div(2 * threads(), col_tasks));
     const std::int64_t rows = even_part(shape_.m, ceil_div(shape_.m, row_tasks), tile_.rows);
@@ -162,9 +174,9 @@ class Cut {
       const std::int64_t end_k = std::min(shape_.k, k + slab);
       run_.threads().run(col_tasks * ceil_div(shape_.m, rows), [&](std::int64_t task) {
         const std::int64_t row = task / col_tasks * rows;
-        const std::int64_t column = task % col_tasks * cols;
-        column_task(tiles, row, std::min(shape_.m, row + rows), column,
-                    std::min(shape_.n, column + cols), k, end_k);
+        const std::int64_t column = task % col_tasks;
+        column_task(tiles, row, std::min(shape_.m, row + rows), cols.begin(column),
+                    cols.begin(column + 1), k, end_k);
       });
     }
   }
@@ -174,9 +186,7 @@ class Cut {
     float* panels = PackRoom::mine();
     const bool transposed = shape_.transpose == Transpose::kNT;
     const std::int64_t ldb = transposed ? shape_.k : shape_.n;
-    const bool aliased =
-        tiles == nullptr && shape_.k * std::int64_t{sizeof(float)} % kAliasBytes == 0;
-    const std::int64_t most = (aliased ? kMaxAliasedRows : kMaxRows) / tile_.rows * tile_.rows;
+    const std::int64_t most = kMaxRows / tile_.rows * tile_.rows;
     for (std::int64_t k = begin_k; k < end_k; k += stretch_) {
       const std::int64_t num_k = std::min(stretch_, end_k - k);
       const float* b = p_.b + (transposed ? column * ldb + k : k * ldb + column);
@@ -201,12 +211,12 @@ class Cut {
 
   /// Each task packs its rows of op(a) and multiplies them by all of b, packed in `panels`.
   void by_rows(const float* panels) {
-    const std::int64_t rows = busy_part(shape_.m, kMaxRows, tile_.rows, threads());
+    const Parts rows(shape_.m, kMaxRows, tile_.rows, threads());
     const std::int64_t padded = ceil_div(shape_.n, tile_.cols) * tile_.cols;
-    run_.threads().run(ceil_div(shape_.m, rows), [&](std::int64_t task) {
+    run_.threads().run(rows.size(), [&](std::int64_t task) {
       float* tiles = PackRoom::mine();
-      const std::int64_t row = task * rows;
-      const std::int64_t num_rows = std::min(rows, shape_.m - row);
+      const std::int64_t row = rows.begin(task);
+      const std::int64_t num_rows = rows.begin(task + 1) - row;
       for (std::int64_t k = 0; k < shape_.k; k += stretch_) {
         PanelProduct part = piece(row, 0, k, std::min(stretch_, shape_.k - k));
         part.rows = num_rows;
