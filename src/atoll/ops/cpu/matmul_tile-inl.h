@@ -28,11 +28,6 @@ constexpr std::size_t kTileVecs = 2;
 constexpr std::size_t kTileRows = kTileLanes >= 16 ? 14 : 6;
 constexpr std::size_t kTileCols = kTileVecs * kTileLanes;
 
-// How far before its use packing asks for memory: rows are read in pieces too short for the
-// hardware to notice. Elements of a row, or rows.
-constexpr std::size_t kAhead = 64;
-constexpr std::size_t kRowsAhead = 16;
-
 // c (kRows, a tile's columns) = start + a b. start_stride 0: each row begins with the same.
 template <std::size_t kRows, bool kPacked>
 HWY_NOINLINE void multiply_tile(std::size_t num_k, const float* a, std::size_t a_row,
@@ -166,9 +161,6 @@ HWY_INLINE void transpose_lanes(const float* from, std::size_t stride, std::size
 #if HWY_TARGET != HWY_SCALAR
   const F32 d;
   for (; k + 4 <= num_k; k += 4) {
-    if (k % 16 == 0) {  // the next stretch goes on where this one ends
-      for (std::size_t n = 0; n < kTileLanes; ++n) hwy::Prefetch(from + n * stride + k + kAhead);
-    }
     const Vf r0 = load_blocks(d, from + k, stride);
     const Vf r1 = load_blocks(d, from + stride + k, stride);
     const Vf r2 = load_blocks(d, from + 2 * stride + k, stride);
@@ -218,9 +210,7 @@ HWY_INLINE void pack_panels(const PanelSource& from, std::int64_t all_cols, std:
       }
     } else {
       for (std::size_t k = 0; k < num_k; ++k) {
-        const std::size_t ahead = std::min(k + kRowsAhead, num_k - 1) * stride;
         for (std::size_t v = 0; v < kTileVecs; ++v) {
-          hwy::Prefetch(b + ahead + v * kTileLanes);
           hn::StoreU(hn::LoadU(d, b + k * stride + v * kTileLanes), d,
                      to + k * kTileCols + v * kTileLanes);
         }

@@ -78,27 +78,22 @@ std::int64_t even_part(std::int64_t total, std::int64_t most, std::int64_t unit)
   return ceil_div(part, unit) * unit;
 }
 
-/// `total` items in parts of at most `most`, whole units; the last ones are smaller, so that no
-/// thread is long without work at the end.
+/// `total` items in even parts of at most `most`, whole units, and enough of them to keep threads
+/// busy.
 class Parts {
  public:
   Parts(std::int64_t total, std::int64_t most, std::int64_t unit, std::int64_t num_threads)
-      : total_(total), large_(std::max(unit, most / unit * unit)) {
-    small_ = std::max(unit, large_ / 4 / unit * unit);
-    num_large_ = std::max<std::int64_t>(0, total - num_threads * large_) / large_;
+      : total_(total) {
+    const std::int64_t wanted = ceil_div(ceil_div(total, 4 * num_threads), unit) * unit;
+    part_ = even_part(total, std::clamp(wanted, unit, most / unit * unit), unit);
   }
 
-  std::int64_t size() const { return num_large_ + ceil_div(total_ - begin(num_large_), small_); }
-  std::int64_t begin(std::int64_t part) const {
-    const std::int64_t large = std::min(part, num_large_);
-    return std::min(total_, large * large_ + (part - large) * small_);
-  }
+  std::int64_t size() const { return ceil_div(total_, part_); }
+  std::int64_t begin(std::int64_t part) const { return std::min(total_, part * part_); }
 
  private:
   std::int64_t total_;
-  std::int64_t large_;
-  std::int64_t small_;
-  std::int64_t num_large_;
+  std::int64_t part_;
 };
 
 /// A product under way: how it is cut, for the threads and the instruction set at hand.
