@@ -94,7 +94,10 @@ void Coordinator::on(const ConnectionReceived& event) {
   if (island == nullptr || stamp.fence != fence_ || stamp.sequence <= island->last_sequence) return;
   island->last_sequence = stamp.sequence;
   island->pulse->heard(now_);
+  const bool is_up_to_date = stamp.outer_step >= state_.outer_step();
+  if (is_up_to_date) island->is_behind = false;
   if (island->state() == MemberState::kSuspect) {
+    island->is_behind = !is_up_to_date;
     members_.set_state(*island, MemberState::kActive);
     view_changed_ = true;
     lost_from_.reset();

@@ -168,6 +168,7 @@ class Coordinator {
   void finish();
   void part();
   bool may_come(const Island& island) const;
+  bool has_holder() const;
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
 

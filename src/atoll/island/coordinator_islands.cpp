@@ -148,6 +148,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
 }
 
 void Coordinator::activate(Island& island) {
+  island.is_behind = false;
   members_.set_state(island, MemberState::kActive);
   members_.set_suspect(island, false, false);
   view_changed_ = true;
@@ -285,7 +286,8 @@ void Coordinator::watch(Island& island) {
 
 // Nobody who is here has the newest state: after a wait the newest that somebody has is the run's.
 void Coordinator::find_newest_state() {
-  const bool has_somebody = members_.count(MemberState::kActive) > 0;
+  const bool has_somebody =
+      members_.count(MemberState::kActive) > 0 || (is_finished() && has_holder());
   if (has_somebody || members_.count(MemberState::kSyncing) == 0) {
     lost_from_.reset();
     return;

@@ -247,11 +247,12 @@ void Coordinator::part() {
   if (is_first) parting_ = now_;
   std::string awaited;
   for (const Island& island : members_.all()) {
-    if (island.state() == MemberState::kActive || !may_come(island)) continue;
+    const bool is_here = island.state() == MemberState::kActive && !island.is_behind;
+    if (is_here || !may_come(island)) continue;
     awaited += (awaited.empty() ? "" : ", ") + island.name;
   }
-  const bool is_source = !awaited.empty() && members_.count(MemberState::kActive) > 0 &&
-                         now_ - *parting_ < options_.reduce_timeout;
+  const bool is_source =
+      !awaited.empty() && has_holder() && now_ - *parting_ < options_.reduce_timeout;
   if (is_first && is_source) {
     notice(fmt::format("all batches are committed; islands stay until the final state has got to "
                        "{}, or for {:.0f} s where nothing is heard",
@@ -266,6 +267,16 @@ void Coordinator::part() {
     send(island, Finish{.why = "all batches are committed", .is_done = true});
     island.was_told_of_end = true;
   }
+}
+
+// Whether somebody is connected who has the final state, or may have it and is silent only.
+bool Coordinator::has_holder() const {
+  const auto& all = members_.all();
+  return std::any_of(all.begin(), all.end(), [](const Island& island) {
+    const bool is_in = (island.state() == MemberState::kActive && !island.is_behind) ||
+                       island.state() == MemberState::kSuspect;
+    return is_in && island.connection != kNoConnection && !island.was_told_of_end;
+  });
 }
 
 bool Coordinator::may_come(const Island& island) const {

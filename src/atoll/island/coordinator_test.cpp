@@ -245,6 +245,51 @@ TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
   EXPECT_TRUE(stage.coordinator->is_over());
 }
 
+TEST(Coordinator, OneThatWakesAfterTheEndGetsTheFinalState) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.wait(3, {1, 2});
+  ASSERT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
+  complete(stage);
+  // It is heard again before it has heard of the end itself.
+  stage.say(3, Heartbeat{});
+  stage.wait(0.5, {1, 2});
+  EXPECT_EQ(stage.newest<Finish>(1), nullptr);
+  stage.say(3, ReduceFailed{.unreachable = {}, .why = "it has no result"});
+  stage.say(3, Synced{.outer_step = 1,
+                      .hashes = {kSecond},
+                      .answers = stage.newest<Resync>(3)->stamp.sequence});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+}
+
+TEST(Coordinator, AtTheEndOneThatIsSilentForAMomentIsStillASource) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.close(3);
+  complete(stage);
+  stage.wait(3, {});  // both others are suspects now
+  ASSERT_EQ(stage.coordinator->members().count(MemberState::kActive), 0);
+  stage.open(4);
+  Join late = stage.join("i3");
+  late.outer_step = 0;
+  late.hashes = {kFirst};
+  stage.say(4, late);
+  stage.wait(5, {4});
+  for (const ConnectionId island : {1, 2, 4}) EXPECT_EQ(stage.newest<Finish>(island), nullptr);
+  stage.say(1, Heartbeat{}, {.outer_step = 1});
+  EXPECT_EQ(stage.body<Resync>(4).sources.size(), 1U);
+}
+
+TEST(Coordinator, OneThatWakesWithTheFinalStateEndsTheWait) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.wait(3, {1, 2});
+  complete(stage);
+  stage.say(3, Heartbeat{}, {.outer_step = 1});
+  stage.wait(0.25, {1, 2});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+}
+
 TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeft) {
   Stage stage = before_the_end();
   stage.come(3);

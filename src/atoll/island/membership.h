@@ -55,6 +55,7 @@ struct Island {
   Seconds suspect_since = -kForever;  ///< the last time
   bool counts = false;                ///< while suspect: for the quorum
   bool is_awaited = false;  ///< while suspect: it was there before the coordinator restarted
+  bool is_behind = false;   ///< it was a suspect, and has not shown yet that it is up to date
   bool is_evicted = false;
   bool was_told_of_end = false;    ///< by Finish, on that connection
   std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
