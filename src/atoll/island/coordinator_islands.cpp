@@ -45,11 +45,13 @@ View::Member entry_of(const Island& island) {
 std::string Coordinator::objection(const Join& join) const {
   const RunIdentity& a = join.identity;
   const RunIdentity& b = options_.identity;
-  std::string text = differs("the run's name", a.run, b.run) +
-                     differs("the protocol's version", a.version, b.version) +
-                     differs("the model", a.model, b.model) +
-                     differs("the tokenizer", a.tokenizer, b.tokenizer) +
-                     differs("the data", a.data, b.data);
+  if (a.version != b.version) {  // what else differs may only be said otherwise
+    return fmt::format("it speaks version {} of the protocol, and the run version {}", a.version,
+                       b.version);
+  }
+  std::string text =
+      differs("the run's name", a.run, b.run) + differs("the model", a.model, b.model) +
+      differs("the tokenizer", a.tokenizer, b.tokenizer) + differs("the data", a.data, b.data);
   if (const std::string which = settings_difference(a.settings, b.settings); !which.empty()) {
     text += which + "; ";
   }

@@ -8,9 +8,11 @@
 namespace atl::island {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr StateHash kFirst = {1, 1};
 constexpr StateHash kSecond = {2, 2};
@@ -323,6 +325,12 @@ TEST(Coordinator, RefusesIslandsOfAnotherRunNamingTheField) {
   EXPECT_THAT(stage.body<Refused>(1).why, HasSubstr("inner steps is 5 there and 4 in the run"));
   EXPECT_TRUE(stage.body<Refused>(1).is_final);
   EXPECT_THAT(stage.closed, ElementsAre(1));
+
+  stage.open(2);
+  join.identity.version = "0";
+  stage.say(2, join);
+  EXPECT_THAT(stage.body<Refused>(2).why,
+              AllOf(HasSubstr("it speaks version 0 of the protocol"), Not(HasSubstr("the model"))));
 }
 
 TEST(Coordinator, ANameIsTakenWhileItsIslandIsHeardFrom) {
