@@ -24,8 +24,6 @@ using Type = dnnl::memory::data_type;
 
 // Long sums are cut into panels, so that a packed piece of b stays in the second-level cache.
 constexpr std::int64_t kMaxPanel = 1024;
-// Blocks of rows of c that one task computes from the same columns of b, packed once.
-constexpr std::int64_t kMaxGroup = 4;
 // The library's layouts pad rows and columns to at most so many.
 constexpr std::int64_t kPadding = 64;
 
@@ -175,15 +173,10 @@ class ThreadState {
   std::map<std::pair<Block, std::int64_t>, bool> can_pack_;
 };
 
-/// Where c is cut: `rows` x `cols` elements from (row, col).
-struct Area {
-  std::int64_t row, col, rows, cols;
-};
-
 /// Computes one area of c, whose rows are blocks of the grid.
 class Group {
  public:
-  Group(const MatmulArgs& args, const MatmulGrid& grid, const Area& area)
+  Group(const MatmulArgs& args, const MatmulGrid& grid, const MatmulArea& area)
       : args_(args), grid_(grid), area_(area), state_(ThreadState::mine()) {
     const std::int64_t offset = area.row * args.shape.n + area.col;
     if (args.c.dtype() == Dtype::kF32) {
@@ -264,7 +257,7 @@ class Group {
 
   const MatmulArgs& args_;
   const MatmulGrid& grid_;
-  Area area_;
+  MatmulArea area_;
   ThreadState& state_;
   float* c_;
   std::int64_t ldc_;
@@ -272,18 +265,8 @@ class Group {
 
 void multiply_groups(Run& run, const MatmulArgs& args) {
   const MatmulGrid grid = cut_matmul(args.shape);
-  const std::int64_t blocks = grid.m_blocks * grid.n_blocks;
-  const std::int64_t group_rows =
-      std::clamp<std::int64_t>(blocks / kEnoughBlocks, 1, kMaxGroup) * grid.m_block;
-  const std::int64_t groups = (args.shape.m + group_rows - 1) / group_rows;
-  run.threads().run(groups * grid.n_blocks, [&](std::int64_t task) {
-    const std::int64_t row = task % groups * group_rows;
-    const std::int64_t col = task / groups * grid.n_block;
-    Group(args, grid,
-          {row, col, std::min(group_rows, args.shape.m - row),
-           std::min(grid.n_block, args.shape.n - col)})
-        .compute();
-  });
+  for_each_group(run, args.shape, grid,
+                 [&](const MatmulArea& area) { Group(args, grid, area).compute(); });
 }
 
 }  // namespace

@@ -231,6 +231,19 @@ MatmulGrid cut_matmul(const MatmulShape& shape) {
   return grid;
 }
 
+void for_each_group(Run& run, const MatmulShape& shape, const MatmulGrid& grid,
+                    const std::function<void(const MatmulArea& area)>& compute) {
+  const std::int64_t blocks = grid.m_blocks * grid.n_blocks;
+  const std::int64_t group_rows =
+      std::clamp<std::int64_t>(blocks / kEnoughBlocks, 1, kMaxGroup) * grid.m_block;
+  const std::int64_t groups = (shape.m + group_rows - 1) / group_rows;
+  run.threads().run(groups * grid.n_blocks, [&](std::int64_t task) {
+    const std::int64_t row = task % groups * group_rows;
+    const std::int64_t col = task / groups * grid.n_block;
+    compute({row, col, std::min(group_rows, shape.m - row), std::min(grid.n_block, shape.n - col)});
+  });
+}
+
 void multiply_block(const MatmulBlock& block, const Operands& operands) {
   const MatmulShape shape = {Transpose::kNN, block.m, block.n, block.k};
   translate_errors(shape, [&] { ThreadState::mine().multiply(block, operands); });

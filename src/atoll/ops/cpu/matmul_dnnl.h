@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstddef>
+#include <functional>
 
 #include "atoll/ops/matmul_args.h"
 
@@ -53,6 +54,20 @@ constexpr std::int64_t kMaxBlockCols = 384;
 /// Blocks that a product is cut into where it is large enough, so that threads can share it out.
 constexpr std::int64_t kEnoughBlocks = 16;
 MatmulGrid cut_matmul(const MatmulShape& shape);
+
+/// A part of a stored matrix: `rows` x `cols` elements from (row, col).
+struct MatmulArea {
+  std::int64_t row;
+  std::int64_t col;
+  std::int64_t rows;
+  std::int64_t cols;
+};
+/// Blocks of rows of c that one task computes from the same columns of b, at most.
+constexpr std::int64_t kMaxGroup = 4;
+/// Calls compute() for each group of blocks of c, threads sharing them out: up to kMaxGroup blocks
+/// one below the other, fewer where threads would have nothing to do.
+void for_each_group(Run& run, const MatmulShape& shape, const MatmulGrid& grid,
+                    const std::function<void(const MatmulArea& area)>& compute);
 
 /// Even blocks of at most `most`, each a multiple of `unit`.
 std::int64_t even_block(std::int64_t total, std::int64_t most, std::int64_t unit);

@@ -14,8 +14,6 @@ namespace {
 // Long sums are cut into panels, so that the widened pieces stay in the second-level cache however
 // long a row is: the input gradient of a head sums over the vocabulary.
 constexpr std::int64_t kMaxPanel = 512;
-// Blocks of rows of c that one task computes from the same columns of b, widened once.
-constexpr std::int64_t kMaxGroup = 4;
 
 /// A thread's pieces in f32.
 struct Pieces {
@@ -33,14 +31,6 @@ struct Pieces {
 
 static_assert(sizeof(Pieces) < 3600 << 10, "ops/matmul.h says how much a thread keeps");
 
-/// Where a stored matrix is cut: `rows` x `cols` elements from (row, col).
-struct Area {
-  std::int64_t row;
-  std::int64_t col;
-  std::int64_t rows;
-  std::int64_t cols;
-};
-
 struct Piece {
   const float* data;
   std::int64_t ld;
@@ -48,7 +38,7 @@ struct Piece {
 
 /// The area of a matrix with rows of `stride` elements, in f32: as it lies, or widened into `room`,
 /// whose rows are `room_ld` apart.
-Piece piece_of(const Tensor& stored, std::int64_t stride, const Area& area, float* room,
+Piece piece_of(const Tensor& stored, std::int64_t stride, const MatmulArea& area, float* room,
                std::int64_t room_ld) {
   const std::int64_t offset = area.row * stride + area.col;
   if (stored.dtype() == Dtype::kF32) return {stored.data<float>() + offset, stride};
@@ -61,7 +51,7 @@ Piece piece_of(const Tensor& stored, std::int64_t stride, const Area& area, floa
 /// Rows [row, row + rows) and columns [col, col + cols) of c.
 class Group {
  public:
-  Group(const MatmulArgs& args, const MatmulGrid& grid, const Area& area)
+  Group(const MatmulArgs& args, const MatmulGrid& grid, const MatmulArea& area)
       : args_(args), grid_(grid), area_(area), pieces_(Pieces::mine()) {
     const std::int64_t offset = area.row * args.shape.n + area.col;
     if (args.c.dtype() == Dtype::kF32) {
@@ -114,13 +104,13 @@ class Group {
     block.bias = args_.bias.defined() && k == 0;
     block.accumulate = args_.accumulate || k > 0;
     if (block.bias) {
-      const Area columns = {0, area_.col, 1, area_.cols};
+      const MatmulArea columns = {0, area_.col, 1, area_.cols};
       at.bias = piece_of(args_.bias, shape.n, columns, pieces_.bias, area_.cols).data;
     }
     for (std::int64_t row = 0; row < area_.rows; row += grid_.m_block) {
       block.m = std::min(grid_.m_block, area_.rows - row);
-      const Area rows = block.a_transposed ? Area{k, area_.row + row, size, block.m}
-                                           : Area{area_.row + row, k, block.m, size};
+      const MatmulArea rows = block.a_transposed ? MatmulArea{k, area_.row + row, size, block.m}
+                                                 : MatmulArea{area_.row + row, k, block.m, size};
       at.a = piece_of(args_.a, a_stride, rows, pieces_.a, a_room_ld).data;
       at.c = c_ + row * ldc_;
       multiply_block(block, at);
@@ -137,7 +127,7 @@ class Group {
 
   const MatmulArgs& args_;
   const MatmulGrid& grid_;
-  Area area_;
+  MatmulArea area_;
   Pieces& pieces_;
   float* c_;
   std::int64_t ldc_;
@@ -156,18 +146,8 @@ Declined matmul_widened(Run& run, const MatmulArgs& args) {
   }
   return serve_host(run, [&] {
     const MatmulGrid grid = cut_matmul(args.shape);
-    const std::int64_t blocks = grid.m_blocks * grid.n_blocks;
-    const std::int64_t group_rows =
-        std::clamp<std::int64_t>(blocks / kEnoughBlocks, 1, kMaxGroup) * grid.m_block;
-    const std::int64_t groups = (args.shape.m + group_rows - 1) / group_rows;
-    run.threads().run(groups * grid.n_blocks, [&](std::int64_t task) {
-      const std::int64_t row = task % groups * group_rows;
-      const std::int64_t col = task / groups * grid.n_block;
-      Group(args, grid,
-            {row, col, std::min(group_rows, args.shape.m - row),
-             std::min(grid.n_block, args.shape.n - col)})
-          .compute();
-    });
+    for_each_group(run, args.shape, grid,
+                   [&](const MatmulArea& area) { Group(args, grid, area).compute(); });
   });
 }
 
