@@ -55,7 +55,7 @@ def words(args, run, shards, directory):
              "train.steps": run.steps, "train.batch_size": batch, "train.micro_batch": batch,
              "device.threads": max(1, args.threads // max(1, run.islands)),
              **run.settings}
-    if run != plan.PRETRAINED:
+    if not run.scratch:
         pairs["model.from"] = args.work / "pretrained"
     return [args.atoll, "train", HERE / "common.toml",
             *(f"--{key}={value}" for key, value in pairs.items())]
