@@ -76,17 +76,34 @@ class Relay:
                 pass
 
 
+class Here:
+    """Where the processes of a run are: all on this machine, and in the clear."""
+
+    @staticmethod
+    def prefix(_):
+        return ()
+
+    @staticmethod
+    def coordinator():
+        return ["--listen", "127.0.0.1:0"]
+
+    @staticmethod
+    def island(_):
+        return []
+
+
 class Process:
     """An atoll that can be started again; remembers when it was there."""
 
-    def __init__(self, atoll, log, words):
+    def __init__(self, atoll, log, words, prefix=()):
         self.atoll, self.log, self.words = atoll, log, [str(word) for word in words]
+        self.prefix = prefix  # of the command: where to run it
         self.child, self.spans, self.stopped = None, [], 0.0
 
     def start(self):
         with open(self.log, "a", encoding="utf-8") as log:
-            self.child = subprocess.Popen([self.atoll, *self.words], stdout=subprocess.DEVNULL,
-                                          stderr=log)
+            self.child = subprocess.Popen([*self.prefix, self.atoll, *self.words],
+                                          stdout=subprocess.DEVNULL, stderr=log)
         self.spans.append([time.time(), None])
 
     def kill(self, how=signal.SIGKILL):
@@ -123,8 +140,9 @@ class Island(Process):
             settings = [*settings, f"--island.listen={self.door.target}",
                         f"--island.advertise={self.door.address}"]
         super().__init__(run.atoll, run.work / f"{name}.log", [
-            "train", f"--data.text={run.text}", f"--run.dir={self.directory}", *MODEL,
-            f"--island.coordinator={place}", f"--island.name={name}", *settings])
+            "train", f"--data.text={run.text}", f"--run.dir={self.directory}", *run.model,
+            f"--island.coordinator={place}", f"--island.name={name}", *settings,
+            *run.site.island(name)], run.site.prefix(name))
         self.name, self._read, self._file, self._records = name, 0, None, []
 
     def cut(self, is_cut):
@@ -177,24 +195,25 @@ class Island(Process):
 class Run:
     """A coordinator and its islands in a directory of their own."""
 
-    def __init__(self, atoll, work, names, steps, settings=(), is_cut=False):
-        self.atoll, self.work = str(atoll), pathlib.Path(work)
+    def __init__(self, atoll, work, names, steps, settings=(), is_cut=False, site=Here,
+                 model=MODEL):
+        self.atoll, self.work, self.site, self.model = str(atoll), pathlib.Path(work), site, model
         self.work.mkdir(parents=True)
         self.text = self.work / "text.txt"
-        words = random.Random(1)
-        self.text.write_text(" ".join(words.choice(WORDS) for _ in range(40000)), encoding="utf-8")
-        self.coordinator = self._coordinator("127.0.0.1:0")
+        generator = random.Random(1)
+        self.text.write_text(" ".join(generator.choice(WORDS) for _ in range(40000)),
+                             encoding="utf-8")
+        self.coordinator = Process(self.atoll, self.work / "coordinator.log",
+                                   ["coordinator", "--dir", self.work / "ledger",
+                                    *site.coordinator()], site.prefix("coordinator"))
         self.coordinator.start()
         found = wait_until(lambda: re.search(r"coordinator at (\S+);",
                                              "\n".join(self.coordinator.lines())))
         self.address = found[1]
-        self.coordinator.words[-1] = self.address
+        words = self.coordinator.words
+        words[words.index("--listen") + 1] = self.address
         self.settings = ["--outer.islands=" + str(len(names)), f"--train.steps={steps}", *settings]
         self.islands = [Island(self, name, self.settings, is_cut) for name in names]
-
-    def _coordinator(self, address):
-        return Process(self.atoll, self.work / "coordinator.log",
-                       ["coordinator", "--dir", self.work / "ledger", "--listen", address])
 
     def start(self):
         for island in self.islands:

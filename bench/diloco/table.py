@@ -10,9 +10,9 @@ import plan
 import quality
 
 
-def losses(found, variant):
+def losses(found, variant, seeds):
     """Of each seed that has been run."""
-    names = {seed: variant(seed).name for seed in plan.SEEDS}
+    names = {seed: variant(seed).name for seed in seeds}
     return {seed: found[name] for seed, name in names.items() if name in found}
 
 
@@ -24,15 +24,15 @@ def signed(percent):
     return f"{percent:+.1f}%"
 
 
-def row(found, variant, against):
+def row(found, variant, against, seeds):
     """Mean loss and perplexity of a variant, and how far they are above what it is compared with."""
-    own = losses(found, variant)
+    own = losses(found, variant, seeds)
     if not own:
         return None
     own_loss = {seed: result["loss"] for seed, result in own.items()}
     cells = [f"{statistics.mean(own_loss.values()):.3f}{spread(own_loss.values())}",
              f"{math.exp(statistics.mean(own_loss.values())):.1f}", str(len(own))]
-    base = {seed: result["loss"] for seed, result in losses(found, against).items()}
+    base = {seed: result["loss"] for seed, result in losses(found, against, seeds).items()}
     both = own_loss.keys() & base.keys()
     if against is variant or not both:
         return cells + ["", "", ""]
@@ -49,7 +49,7 @@ def show(found, table):
           "published |")
     print("|---|---|---|---|---|---|---|---|")
     for line in table.rows:
-        cells = row(found, line.variant, table.rows[0].variant)
+        cells = row(found, line.variant, table.rows[0].variant, table.seeds)
         if cells:
             print(f"| {line.label} | {' | '.join(cells)} | {line.published} |")
 
