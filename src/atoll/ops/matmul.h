@@ -19,8 +19,9 @@ enum class Transpose { kNN, kNT, kTN };
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
             bool accumulate = false);
 
-/// Scratch for a matmul of these operands (room for one of them, packed). With bf16 there is
-/// none: each thread keeps about 3.5 MiB of its own, into which it widens pieces of either operand.
+/// Scratch for a matmul of these operands on the CPU at hand (room for one of them, packed). With
+/// bf16 there is none. Besides, each thread keeps room for pieces of either operand from its first
+/// product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened.
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
 
 /// dbias += column sums of dy.  dy: (R, N)  dbias: (N), in dy's compute dtype. Needs

@@ -245,7 +245,7 @@ TEST_P(TiledMatmul, AgreesWithF64OnWhateverTilesAreLeft) {
   for (const Transpose transpose : kAll) {
     for (const std::int64_t m : sizes) {
       for (const std::int64_t n : sizes) {
-        for (const std::int64_t k : {1, 7, 400}) {  // 400 is two stretches
+        for (const std::int64_t k : {1, 7, 780}) {  // 780 is two stretches
           ++turn;
           Product product({transpose, m, n, k});
           const bool accumulate = (turn & 2) != 0;
@@ -265,7 +265,7 @@ TEST_P(TiledMatmul, AgreesWithF64OnWhateverTilesAreLeft) {
 TEST_P(TiledMatmul, ThreadCountChangesNoBit) {
   for (const Transpose transpose : kAll) {
     for (const MatmulShape& shape :
-         {MatmulShape{transpose, 300, 65, 390}, MatmulShape{transpose, 129, 300, 10},
+         {MatmulShape{transpose, 300, 65, 790}, MatmulShape{transpose, 129, 300, 10},
           // Long sums over an a of which threads take a slab at a time.
           MatmulShape{transpose, 200, 32, 11'000}}) {
       Product product(shape);

@@ -116,7 +116,7 @@ TEST(Orthogonalize, ThreadCountChangesNoBitAndTheScratchSuffices) {
       TestRun run(threads, scratch);
       EXPECT_EQ(orthogonal(run, random_tensor<float>(shape, 3)), expected);
     }
-    TestRun tight(1, scratch / 2);  // what products need is an upper bound, for any machine
+    TestRun tight(1, scratch - kArenaAlignment);
     EXPECT_THROW(orthogonal(tight, random_tensor<float>(shape, 3)), Error);
   }
 }

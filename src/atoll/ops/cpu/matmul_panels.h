@@ -26,8 +26,9 @@ struct PanelProduct {
   std::int64_t cols = 0;
   std::int64_t num_k = 0;
   const float* a = nullptr;
-  std::int64_t a_row = 0;   ///< a in place: from row to row; 0: a is packed in tiles
-  std::int64_t a_tile = 0;  ///< packed: from tile to tile
+  std::int64_t a_row = 0;         ///< a in place: from row to row; 0: a is packed in tiles
+  const float* next_a = nullptr;  ///< a in place: the tile that is read after these rows, or null
+  std::int64_t a_tile = 0;        ///< packed: from tile to tile
   const float* b = nullptr;
   float* c = nullptr;
   std::int64_t ldc = 0;

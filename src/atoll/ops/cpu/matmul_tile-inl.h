@@ -28,32 +28,51 @@ constexpr std::size_t kTileVecs = 2;
 constexpr std::size_t kTileRows = kTileLanes >= 16 ? 14 : 6;
 constexpr std::size_t kTileCols = kTileVecs * kTileLanes;
 
-// c (kRows, a tile's columns) = start + a b. start_stride 0: each row begins with the same.
+// What a tile asks for while it is multiplied: a line of each row
+// from `from` on, `stride` elements apart, for each kLineFloats of its terms.
+struct Ahead {
+  const float* from;
+  std::size_t stride;
+};
+constexpr std::size_t kLineFloats = 16;
+
+// c (kRows, a tile's columns) = start + a b. start_stride 0: each row begins with the same. c and
+// what comes `ahead` are fetched a line at a time: all at once, those of b would wait for them.
 template <std::size_t kRows, bool kPacked>
 HWY_NOINLINE void multiply_tile(std::size_t num_k, const float* a, std::size_t a_row,
                                 const float* b, const float* start, std::size_t start_stride,
-                                float* c, std::size_t ldc) {
+                                float* c, std::size_t ldc, Ahead ahead) {
   const F32 d;
   Vf sum[kRows][kTileVecs];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kRows; ++i) {
-    hwy::Prefetch(c + i * ldc);
-    hwy::Prefetch(c + i * ldc + kTileCols - 1);
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < kTileVecs; ++v) sum[i][v] = hn::Zero(d);
   }
-  for (std::size_t k = 0; k < num_k; ++k) {
-    Vf right[kTileVecs];
-#pragma GCC unroll 2
-    for (std::size_t v = 0; v < kTileVecs; ++v) right[v] = hn::Load(d, b + v * kTileLanes);
-#pragma GCC unroll 16
-    for (std::size_t i = 0; i < kRows; ++i) {
-      const Vf left = hn::Set(d, kPacked ? a[i] : a[i * a_row]);
-#pragma GCC unroll 2
-      for (std::size_t v = 0; v < kTileVecs; ++v) sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
+  for (std::size_t k = 0; k < num_k;) {
+    if (k < kRows * kLineFloats) {
+      const float* row = c + k / kLineFloats * ldc;
+      hwy::Prefetch(row);
+      hwy::Prefetch(row + kTileCols - 1);
     }
-    a += kPacked ? kTileRows : 1;
-    b += kTileCols;
+    const float* line = ahead.from + k;
+    for (const std::size_t end = std::min(num_k, k + kLineFloats); k < end; ++k) {
+      __builtin_prefetch(line, 0, 2);  // to the second-level cache
+      line += ahead.stride;
+      Vf right[kTileVecs];
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < kTileVecs; ++v) right[v] = hn::Load(d, b + v * kTileLanes);
+#pragma GCC unroll 16
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Vf left = hn::Set(d, kPacked ? a[i] : a[i * a_row]);
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < kTileVecs; ++v) {
+          sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
+        }
+      }
+      a += kPacked ? kTileRows : 1;
+      b += kTileCols;
+    }
   }
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kRows; ++i) {
@@ -72,15 +91,15 @@ HWY_NOINLINE void multiply_tile(std::size_t num_k, const float* a, std::size_t a
 template <bool kPacked>
 HWY_INLINE void multiply_rows(std::size_t rows, std::size_t num_k, const float* a,
                               std::size_t a_row, const float* b, const float* start,
-                              std::size_t start_stride, float* c, std::size_t ldc) {
+                              std::size_t start_stride, float* c, std::size_t ldc, Ahead ahead) {
   if (rows == kTileRows) {
-    multiply_tile<kTileRows, kPacked>(num_k, a, a_row, b, start, start_stride, c, ldc);
+    multiply_tile<kTileRows, kPacked>(num_k, a, a_row, b, start, start_stride, c, ldc, ahead);
     return;
   }
   const auto part = [&]<std::size_t kRows>() HWY_ATTR {
     if constexpr (kRows >= kTileRows) return;
     if ((rows & kRows) == 0) return;
-    multiply_tile<kRows, kPacked>(num_k, a, a_row, b, start, start_stride, c, ldc);
+    multiply_tile<kRows, kPacked>(num_k, a, a_row, b, start, start_stride, c, ldc, ahead);
     a += kRows * (kPacked ? 1 : a_row);
     c += kRows * ldc;
     if (start != nullptr) start += kRows * start_stride;
@@ -104,11 +123,15 @@ HWY_NOINLINE void multiply_narrow(std::size_t rows, std::size_t cols, std::size_
     }
   }
   multiply_rows<kPacked>(rows, num_k, a, a_row, b, start == nullptr ? nullptr : whole, kTileCols,
-                         whole, kTileCols);
+                         whole, kTileCols, {a, 0});
   for (std::size_t i = 0; i < rows; ++i) {
     std::memcpy(c + i * ldc, whole + i * kTileCols, cols * sizeof(float));
   }
 }
+
+// Rows of a this far apart, in elements, all lie in the same few places of the first-level cache:
+// what is fetched of one tile would take the place of another's.
+constexpr std::size_t kClashingRows = 1024;
 
 template <bool kPacked>
 HWY_INLINE void multiply_panels_of(const PanelProduct& p) {
@@ -118,6 +141,7 @@ HWY_INLINE void multiply_panels_of(const PanelProduct& p) {
   const auto ldc = static_cast<std::size_t>(p.ldc);
   const auto a_row = static_cast<std::size_t>(p.a_row);
   const std::size_t a_tile = kPacked ? static_cast<std::size_t>(p.a_tile) : kTileRows * a_row;
+  const bool looks_ahead = !kPacked && a_row % kClashingRows != 0;
   for (std::size_t n = 0; n < cols; n += kTileCols) {
     const float* b = p.b + n * num_k;
     const std::size_t width = std::min(kTileCols, cols - n);
@@ -127,11 +151,19 @@ HWY_INLINE void multiply_panels_of(const PanelProduct& p) {
       float* c = p.c + m * ldc + n;
       const float* start = p.add ? c : (p.start == nullptr ? nullptr : p.start + n);
       const std::size_t start_stride = p.add ? ldc : 0;
-      if (width == kTileCols) {
-        multiply_rows<kPacked>(height, num_k, a, a_row, b, start, start_stride, c, ldc);
-      } else {
+      if (width < kTileCols) {
         multiply_narrow<kPacked>(height, width, num_k, a, a_row, b, start, start_stride, c, ldc);
+        continue;
       }
+      Ahead ahead = {a, 0};  // nothing: what is being read
+      if (n == 0 && looks_ahead) {
+        if (m + kTileRows < rows) {
+          ahead = {a + a_tile, a_row};
+        } else if (p.next_a != nullptr) {
+          ahead = {p.next_a, a_row};
+        }
+      }
+      multiply_rows<kPacked>(height, num_k, a, a_row, b, start, start_stride, c, ldc, ahead);
     }
   }
 }
@@ -219,21 +251,37 @@ HWY_INLINE void pack_panels(const PanelSource& from, std::int64_t all_cols, std:
   }
 }
 
+// to[0, kTileRows) = from[0, kTileRows); where kMore, as many as a vector holds may be copied.
+template <bool kMore>
+HWY_INLINE void copy_tile_rows(const float* from, float* to) {
+  if constexpr (kMore && kTileRows <= kTileLanes) {
+    const F32 d;
+    hn::StoreU(hn::LoadU(d, from), d, to);
+  } else {
+    std::memcpy(to, from, kTileRows * sizeof(float));
+  }
+}
+
 /// Tiles of op(a), tile_stride elements apart, from element (m, k) at a[k * stride + m]: element
 /// (i, k) of a tile at k * kTileRows + i. What is no row is left as it was.
 HWY_INLINE void pack_tiles(const float* a, std::int64_t stride, std::int64_t rows,
                            std::int64_t num_k, std::int64_t tile_stride, float* to) {
   const auto tile = static_cast<std::int64_t>(kTileRows);
-  for (std::int64_t m = 0; m < rows; m += tile, to += tile_stride) {
-    const auto height = static_cast<std::size_t>(std::min(tile, rows - m));
-    for (std::int64_t k = 0; k < num_k; ++k) {
-      const float* from = a + k * stride + m;
-      if (height == kTileRows) {
-        std::memcpy(to + k * tile, from, kTileRows * sizeof(float));
-      } else {
-        std::memcpy(to + k * tile, from, height * sizeof(float));
+  const std::int64_t whole = rows / tile;
+  const auto rest = static_cast<std::size_t>(rows - whole * tile);
+  for (std::int64_t k = 0; k < num_k; ++k) {
+    const float* from = a + k * stride;
+    float* out = to + k * tile;
+    if (k + 1 < num_k) {  // the next k overwrites what is copied beyond a tile's rows
+      for (std::int64_t t = 0; t < whole; ++t, from += tile, out += tile_stride) {
+        copy_tile_rows<true>(from, out);
+      }
+    } else {
+      for (std::int64_t t = 0; t < whole; ++t, from += tile, out += tile_stride) {
+        copy_tile_rows<false>(from, out);
       }
     }
+    std::memcpy(out, from, rest * sizeof(float));
   }
 }
 

@@ -49,11 +49,13 @@ HWY_EXPORT(PackPanels);
 HWY_EXPORT(PackTiles);
 HWY_EXPORT(MultiplyPanels);
 
-// Measured on Zen 5: at 384 a tile's a lies in the first-level cache and 168 rows of it, with 128
-// packed columns of b, in half of the second-level one.
-constexpr std::int64_t kMaxStretch = 384;
-constexpr std::int64_t kMaxRows = 168;
-constexpr std::int64_t kMaxCols = 128;
+// Measured on Zen 5, whose second-level cache of 1 MiB holds the rows of a and, of the packed b,
+// what is being read: a sum is read and written once for up to 768 terms, a once for 256 columns.
+constexpr std::int64_t kMaxStretch = 768;
+constexpr std::int64_t kMaxRows = 84;
+constexpr std::int64_t kMaxCols = 256;
+// Tiles that are packed together: with AVX-512 their rows fill whole cache lines.
+constexpr std::int64_t kTilesAtOnce = 8;
 // Of a that is read in place by several tasks, this much at a time: it is to stay in the last
 // cache.
 constexpr std::int64_t kMaxSlabBytes = std::int64_t{8} << 20;
@@ -68,6 +70,8 @@ struct PackRoom {
   }
 };
 
+static_assert(sizeof(PackRoom) <= 768 << 10, "ops/matmul.h says how much a thread keeps");
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
@@ -79,13 +83,21 @@ std::int64_t even_part(std::int64_t total, std::int64_t most, std::int64_t unit)
 }
 
 /// `total` items in even parts of at most `most`, whole units, and enough of them to keep threads
-/// busy.
+/// busy. Where the parts are few they are as many for each thread, if some size allows.
 class Parts {
  public:
   Parts(std::int64_t total, std::int64_t most, std::int64_t unit, std::int64_t num_threads)
       : total_(total) {
     const std::int64_t wanted = ceil_div(ceil_div(total, 4 * num_threads), unit) * unit;
-    part_ = even_part(total, std::clamp(wanted, unit, most / unit * unit), unit);
+    const std::int64_t fit = std::clamp(wanted, unit, most / unit * unit);
+    part_ = even_part(total, fit, unit);
+    const std::int64_t fewest = ceil_div(total, fit);
+    for (std::int64_t parts = fewest; parts < std::min(2 * fewest, 32 * num_threads); ++parts) {
+      const std::int64_t part = even_part(total, ceil_div(total, parts), unit);
+      if (ceil_div(total, part) % num_threads != 0) continue;
+      part_ = part;
+      break;
+    }
   }
 
   std::int64_t size() const { return ceil_div(total_, part_); }
@@ -95,6 +107,14 @@ class Parts {
   std::int64_t total_;
   std::int64_t part_;
 };
+
+/// The operand of a kTN product that all tasks read, packed.
+Spec shared_spec(const MatmulShape& shape) {
+  const TileSize tile = HWY_DYNAMIC_DISPATCH(SizeOfTile)();
+  const bool is_a = shape.m <= shape.n;
+  const std::int64_t unit = is_a ? tile.rows : tile.cols;
+  return {Dtype::kF32, {ceil_div(is_a ? shape.m : shape.n, unit) * unit, shape.k}};
+}
 
 /// A product under way: how it is cut, for the threads and the instruction set at hand.
 class Cut {
@@ -123,16 +143,18 @@ class Cut {
     const std::int64_t total = is_a ? shape_.m : shape_.n;
     const std::int64_t padded = ceil_div(total, unit) * unit;
     Run inner = run_;
-    float* packed = inner.take_scratch({Dtype::kF32, {padded, shape_.k}}).data<float>();
+    float* packed = inner.take_scratch(shared_spec(shape_)).data<float>();
     const std::int64_t stretches = ceil_div(shape_.k, stretch_);
-    run_.threads().run(padded / unit * stretches, [&](std::int64_t task) {
-      const std::int64_t at = task / stretches * unit;
+    const std::int64_t at_once = unit * kTilesAtOnce;
+    run_.threads().run(ceil_div(total, at_once) * stretches, [&](std::int64_t task) {
+      const std::int64_t at = task / stretches * at_once;
       const std::int64_t k = task % stretches * stretch_;
       const std::int64_t num_k = std::min(stretch_, shape_.k - k);
-      const std::int64_t count = std::min(unit, total - at);
+      const std::int64_t count = std::min(at_once, total - at);
       if (is_a) {
         HWY_DYNAMIC_DISPATCH(PackTiles)
-        (p_.a + k * shape_.m + at, shape_.m, count, num_k, 0, packed + at * shape_.k + k * unit);
+        (p_.a + k * shape_.m + at, shape_.m, count, num_k, unit * shape_.k,
+         packed + at * shape_.k + k * unit);
       } else {
         HWY_DYNAMIC_DISPATCH(PackPanels)
         ({p_.b + k * shape_.n + at, shape_.n, false}, count, num_k,
@@ -198,6 +220,11 @@ class Cut {
         } else {
           part.a = p_.a + at * shape_.k + k;
           part.a_row = shape_.k;
+          if (at + most < end_row) {
+            part.next_a = part.a + most * shape_.k;
+          } else if (k + stretch_ < end_k) {
+            part.next_a = p_.a + row * shape_.k + k + stretch_;
+          }
         }
         HWY_DYNAMIC_DISPATCH(MultiplyPanels)(part);
       }
@@ -252,9 +279,7 @@ void multiply_tiled(Run& run, const TiledProduct& product) {
 }
 
 std::size_t tiled_scratch_bytes(const MatmulShape& shape) {
-  if (shape.transpose != Transpose::kTN) return 0;
-  constexpr std::int64_t kMostPadding = 32;  // a tile's rows or columns, whatever the machine
-  return align_up(Spec{Dtype::kF32, {std::min(shape.m, shape.n) + kMostPadding, shape.k}}.bytes());
+  return shape.transpose == Transpose::kTN ? align_up(shared_spec(shape).bytes()) : 0;
 }
 
 std::size_t matmul_tiled_scratch_bytes(const MatmulShape& shape) {

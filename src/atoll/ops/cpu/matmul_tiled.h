@@ -24,8 +24,8 @@ struct TiledProduct {
 /// Carries it out for any m, n >= 1 and k >= 1. Needs tiled_scratch_bytes of scratch.
 void multiply_tiled(Run& run, const TiledProduct& product);
 
-/// Room for the operand that all threads share, packed: only kTN has one. An upper bound that asks
-/// no CPU.
+/// Room for the operand that all threads share, packed: only kTN has one. For the instruction set
+/// at hand.
 std::size_t tiled_scratch_bytes(const MatmulShape& shape);
 
 /// Rows of c, and columns, from which on packing b is repaid.
