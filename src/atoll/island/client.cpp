@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <utility>
 #include <variant>
 
 #include "atoll/base/log.h"
 #include "atoll/island/client_state.h"
 #include "atoll/island/outer_memory.h"
+#include "atoll/island/trace.h"
 
 namespace atl::island {
 
@@ -16,10 +19,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{50};
 
+// By several sums beside each other, none of which has to wait for the one before.
 double norm_of(std::span<const float> values) {
-  double sum = 0;
-  for (const float value : values) sum += static_cast<double>(value) * value;
-  return std::sqrt(sum);
+  constexpr std::size_t kSums = 16;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) {
+      const double value = values[i + k];
+      sums[k] += value * value;
+    }
+  }
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
 }
 
 MemberStart start_of(const OuterState& state, std::vector<BatchRange> holds, bool in_round) {
@@ -180,22 +192,28 @@ double Client::State::seconds_since(Clock::time_point start) {
 
 // ---- what the trainer hands in ----
 
+// The coordinator hears of it first: while it makes up its mind there is time to encode.
 void Client::State::offer(const Contribution& contribution, std::uint64_t adopted) {
   const auto at = static_cast<std::size_t>(contribution.fragment);
+  const std::span<const float> delta(*contribution.delta);
   Ready ready = {.base_hash = contribution.base_hash,
                  .tokens = contribution.tokens,
                  .consumed = contribution.consumed,
-                 .norm = norm_of(contribution.delta),
+                 .norm = norm_of(delta),
                  .loss = contribution.loss};
   ready.is_finite = std::isfinite(ready.norm);
+  const auto encoded = std::make_shared<EncodedDelta>();
   if (ready.is_finite) {
-    error_next[at] = error[at];
-    EncodedDelta encoded = encode_pieces(*codec, contribution.delta, error_next[at]);
-    ready.encoded_bytes = encoded.bytes.size();
-    ready.chunk_bytes = encoded.piece_bytes;
-    exchange->offer(contribution.outer_step, std::move(encoded));
+    *encoded = room_for(*codec, static_cast<std::int64_t>(delta.size()));
+    ready.encoded_bytes = encoded->bytes.size();
+    ready.chunk_bytes = encoded->piece_bytes;
+    exchange->offer(contribution.outer_step, encoded);
   }
   post(RoundDone{.num_adopted = adopted, .outer_step = contribution.outer_step, .ready = ready});
+  if (!ready.is_finite) return;
+  error_next[at] = error[at];
+  encode_pieces(*codec, delta, error_next[at], *encoded);
+  trace("outer step {}: encoded", contribution.outer_step + 1);
 }
 
 Client::Client(const ClientOptions& options, OuterState& state, std::vector<BatchRange> holds,

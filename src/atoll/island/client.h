@@ -32,8 +32,8 @@ struct ClientOptions {
 struct Contribution {
   std::int64_t outer_step = 0;  ///< that it is for: the changes seen so far lead to it
   int fragment = 0;
-  std::vector<float> delta;  ///< packed
-  StateHash base_hash;       ///< of the FragmentState that it grew from
+  std::shared_ptr<const std::vector<float>> delta;  ///< packed
+  StateHash base_hash;                              ///< of the FragmentState that it grew from
   std::int64_t tokens = 0;
   std::vector<BatchRange> consumed;
   double loss = 0;  ///< mean over the tokens

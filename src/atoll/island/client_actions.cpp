@@ -8,6 +8,7 @@
 #include "atoll/base/log.h"
 #include "atoll/island/client_state.h"
 #include "atoll/island/messages.h"
+#include "atoll/island/trace.h"
 
 namespace atl::island {
 
@@ -16,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 // Says once that there is no coordinator, and once that there is one again.
 void Client::State::tell_of(const Happening& happening) {
   if (const auto* said = std::get_if<CoordinatorSaid>(&happening.what)) {
+    trace("outer step {}: hears message {}", said->message.stamp.outer_step + 1,
+          said->message.body.index());
     is_refused |= std::holds_alternative<Refused>(said->message.body);
   } else if (const auto* lost = std::get_if<CoordinatorLost>(&happening.what)) {
     if (!is_told_of_absence && member->id() == kNobody) {
@@ -54,6 +57,10 @@ void Client::State::connect() {
 }
 
 void Client::State::perform(const SendToCoordinator& send) {
+  if (!std::holds_alternative<Heartbeat>(send.message.body)) {
+    trace("outer step {}: sends message {}", send.message.stamp.outer_step + 1,
+          send.message.body.index());
+  }
   if (session) session->send(encode(send.message));
 }
 
@@ -78,8 +85,11 @@ void Client::State::perform(const StopReduce& stop) {
   if (stop.stamp == reducing_stamp) reducing.request_stop();
 }
 
+// What is made of the mean is made while the rest of it comes.
 void Client::State::reduce(const StartReduce& start, const std::stop_token& cancel) {
-  std::vector<float> mean(outer.elements(start.reduce.fragment));
+  trace("outer step {}: begins to reduce", start.stamp.outer_step + 1);
+  state_fetch.take();  // it is in step: what was fetched and came to nothing is not needed
+  mean.resize(outer.elements(start.reduce.fragment));
   IslandId self = kNobody;
   std::map<IslandId, std::string> known;
   {
@@ -87,14 +97,23 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
     self = own_id;
     known = known_names;
   }
+  std::once_flag begun;
+  std::unique_ptr<OuterState::Step> step;
+  const auto add = [&](std::size_t first, std::span<const float> part) {
+    std::call_once(begun, [&] { step = outer.begin_step(start.reduce.fragment); });
+    step->add(first, part);
+  };
   const ExchangeResult result =
-      exchange->reduce(start.stamp, start.reduce, self, known, mean, cancel);
+      exchange->reduce(start.stamp, start.reduce, self, known, mean, cancel, add);
+  trace("outer step {}: has the mean", start.stamp.outer_step + 1);
   if (cancel.stop_requested()) return;
   if (!result.is_done) {
     post(ReduceBroke{start.stamp, result.unreachable, result.why});
     return;
   }
-  post(ReduceDone{start.stamp, outer.prepare(start.reduce.fragment, mean)});
+  const StateHash hash = outer.prepare(*step);
+  trace("outer step {}: prepared", start.stamp.outer_step + 1);
+  post(ReduceDone{start.stamp, hash});
 }
 
 void Client::State::perform(const Swap& swap) {
@@ -128,33 +147,23 @@ void Client::State::perform(const FetchState& wanted) {
 }
 
 void Client::State::fetch(const FetchState& wanted, const std::stop_token& cancel) {
-  const std::vector<StateHash> have = outer.hashes();
-  std::vector<std::vector<float>> fetched(wanted.hashes.size());
   std::map<IslandId, std::string> known;
   {
     const std::lock_guard lock(mutex);
     known = known_names;
   }
-  for (std::size_t f = 0; f < wanted.hashes.size(); ++f) {
-    if (f < have.size() && have[f] == wanted.hashes[f]) continue;
-    std::vector<float>& values = fetched[f];
-    values.resize(outer.values_size(static_cast<int>(f)));
-    const ExchangeResult result =
-        exchange->fetch_state(wanted.hashes[f], wanted.sources, known, values, cancel);
-    if (cancel.stop_requested()) return;
-    if (!result.is_done) {
-      post(FetchFailed{result.why});
-      return;
-    }
-    if (hash_of(values) != wanted.hashes[f]) {
-      post(FetchFailed{"what came is not the run's state"});
-      return;
-    }
+  const auto fetch_one = [&](const StateHash& hash, std::span<float> values) {
+    return exchange->fetch_state(hash, wanted.sources, known, values, cancel);
+  };
+  const ExchangeResult result = state_fetch.fetch(wanted.hashes, outer, fetch_one, cancel);
+  if (cancel.stop_requested()) return;
+  if (!result.is_done) {
+    post(FetchFailed{result.why});
+    return;
   }
-  for (std::size_t f = 0; f < fetched.size(); ++f) {
-    if (fetched[f].empty()) continue;
-    outer.replace(static_cast<int>(f), wanted.outer_step, std::move(fetched[f]));
-    publish(static_cast<int>(f));
+  for (auto& [fragment, values] : state_fetch.take()) {
+    outer.replace(fragment, wanted.outer_step, std::move(values));
+    publish(fragment);
   }
   outer.set_outer_step(wanted.outer_step);
   post(StateFetched{wanted.outer_step, wanted.hashes});

@@ -23,6 +23,7 @@
 #include "atoll/island/client.h"
 #include "atoll/island/exchange.h"
 #include "atoll/island/member.h"
+#include "atoll/island/state_fetch.h"
 #include "atoll/wire/blobs.h"
 #include "atoll/wire/server.h"
 #include "atoll/wire/session.h"
@@ -97,6 +98,9 @@ struct Client::State {
   // By fragment: what the codec could not say, before and after the last offer. The worker changes
   // them; `error` under the mutex.
   std::vector<std::vector<float>> error, error_next;
+  // The worker's: the mean of the outer step under way, and state that is being fetched.
+  std::vector<float> mean;
+  StateFetch state_fetch;
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;

@@ -29,6 +29,11 @@ std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event
   if (!is_started_) start();
   std::visit([this](const auto& what) { on(what); }, event.what);
   advance();
+  // What is to be logged comes first, so that it can be logged at one go: nobody hears of any of it
+  // before all of it is there.
+  std::stable_partition(actions_.begin(), actions_.end(), [](const CoordinatorAction& action) {
+    return std::holds_alternative<AppendToLog>(action);
+  });
   return std::exchange(actions_, {});
 }
 

@@ -17,6 +17,7 @@
 #include "atoll/island/exchange.h"
 #include "atoll/island/ledger.h"
 #include "atoll/island/messages.h"
+#include "atoll/island/trace.h"
 #include "atoll/wire/blobs.h"
 #include "atoll/wire/server.h"
 
@@ -202,6 +203,10 @@ struct CoordinatorService::State : wire::SessionHandler {
       close(arrival.session, error.what());
       return;
     }
+    if (!std::holds_alternative<Heartbeat>(message.body)) {
+      trace("outer step {}: message {} of island {}", message.stamp.outer_step + 1,
+            message.body.index(), message.stamp.sender);
+    }
     if (const auto* join = std::get_if<Join>(&message.body)) {
       const std::string& name = names[arrival.session];
       if (!name.empty() && name != join->name) {
@@ -259,22 +264,35 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   void act(const CoordinatorEvent& event) {
-    for (const CoordinatorAction& action : coordinator->handle(event)) {
+    std::vector<CoordinatorAction> actions = coordinator->handle(event);
+    std::vector<LogBody> bodies;
+    for (CoordinatorAction& action : actions) {
+      if (auto* append = std::get_if<AppendToLog>(&action))
+        bodies.push_back(std::move(append->body));
+    }
+    if (!bodies.empty()) log(bodies);
+    for (const CoordinatorAction& action : actions) {
       std::visit([this](const auto& what) { this->perform(what); }, action);
     }
   }
 
+  // Several for the price of one: syncing the disk is what takes time.
+  void log(std::span<const LogBody> bodies) {
+    ledger->append(bodies);
+    for (const LogBody& body : bodies) count(body);
+    trace("logged {} records", bodies.size());
+  }
+
   void perform(const SendToIslands& send) {
+    trace("outer step {}: message {} to {} islands", send.message.stamp.outer_step + 1,
+          send.message.body.index(), send.to.size());
     const std::string frame = encode(send.message);
     if (const auto* reduce = std::get_if<Reduce>(&send.message.body)) {
       if (reduce->is_star) serve_star(send.message.stamp, *reduce);
     }
     for (const ConnectionId to : send.to) server->send(to, frame);
   }
-  void perform(const AppendToLog& append) {
-    ledger->append(append.body);
-    count(append.body);
-  }
+  void perform(const AppendToLog&) {}  // done before all others
   void perform(const CloseConnection& gone) {
     server->close(gone.connection, gone.why);
     names.erase(gone.connection);

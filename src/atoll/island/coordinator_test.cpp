@@ -37,7 +37,11 @@ class Stage {
   }
 
   void take(const CoordinatorEvent& event) {
+    bool has_sent = false;
     for (CoordinatorAction& action : coordinator->handle(event)) {
+      const bool is_record = std::holds_alternative<AppendToLog>(action);
+      EXPECT_FALSE(is_record && has_sent) << "what is logged comes first";
+      has_sent = has_sent || !is_record;
       if (auto* send = std::get_if<SendToIslands>(&action)) {
         for (const ConnectionId to : send->to) heard[to].push_back(send->message);
       } else if (auto* append = std::get_if<AppendToLog>(&action)) {

@@ -9,7 +9,7 @@ namespace {
 
 class DiLoCo final : public OuterAlgorithm {
  public:
-  using OuterAlgorithm::OuterAlgorithm;
+  explicit DiLoCo(const OuterTiming& timing) : OuterAlgorithm(timing, {.apply_reads = false}) {}
 
   void begin(std::span<const float> anchor, const OwnFragment& own, double /*share*/,
              std::span<float> delta) const override {

@@ -26,7 +26,9 @@ namespace {
 class Eager final : public OuterAlgorithm {
  public:
   Eager(const OuterTiming& timing, const OuterOptimizer& optimizer)
-      : OuterAlgorithm(timing), optimizer_(optimizer) {}
+      : OuterAlgorithm(timing,
+                       {.begin_changes = true, .apply_reads = false, .apply_changes = false}),
+        optimizer_(optimizer) {}
 
   // Where the parameters stood when the round began, and the momentum of the own shares.
   int num_kept_vectors() const override { return 1 + optimizer_.num_state_vectors(); }

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
 #include <thread>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/island/trace.h"
 
 namespace atl::island {
 
@@ -15,6 +19,8 @@ namespace {
 
 // Attempts at one island before it is called unreachable; each goes on where the last one ended.
 constexpr int kTries = 3;
+// For the questions to be on their way; a connection may have to be made first.
+constexpr std::chrono::seconds kAskWithin{1};
 
 std::string delta_key(std::int64_t outer_step) {
   return fmt::format("delta/{:012}", outer_step);
@@ -78,11 +84,15 @@ std::int64_t piece_size(std::int64_t elements) {
   return size;
 }
 
-EncodedDelta encode_pieces(const compress::Codec& codec, std::span<const float> delta,
-                           std::span<float> error) {
-  EncodedDelta encoded = {.elements = static_cast<std::int64_t>(delta.size())};
-  encoded.piece_bytes = codec.max_bytes(piece_size(encoded.elements));
-  encoded.bytes.reserve(encoded_bytes(codec, encoded.elements));
+EncodedDelta room_for(const compress::Codec& codec, std::int64_t elements) {
+  return {.elements = elements,
+          .piece_bytes = codec.max_bytes(piece_size(elements)),
+          .bytes = std::vector<std::byte>(encoded_bytes(codec, elements))};
+}
+
+void encode_pieces(const compress::Codec& codec, std::span<const float> delta,
+                   std::span<float> error, EncodedDelta& encoded) {
+  ATOLL_CHECK_EQ(static_cast<std::int64_t>(delta.size()), encoded.elements);
   std::vector<std::byte> piece;
   for (std::size_t p = 0; p < num_pieces(encoded.elements); ++p) {
     const auto begin = p * static_cast<std::size_t>(piece_size(encoded.elements));
@@ -90,9 +100,9 @@ EncodedDelta encode_pieces(const compress::Codec& codec, std::span<const float> 
     codec.encode(delta.subspan(begin, count), error.empty() ? error : error.subspan(begin, count),
                  piece);
     piece.resize(codec.max_bytes(static_cast<std::int64_t>(count)));
-    encoded.bytes.insert(encoded.bytes.end(), piece.begin(), piece.end());
+    std::copy(piece.begin(), piece.end(),
+              encoded.bytes.begin() + static_cast<std::ptrdiff_t>(p * encoded.piece_bytes));
   }
-  return encoded;
 }
 
 // One attempt at a mean. Pieces arrive on the transfers' threads; whoever brings the last part of a
@@ -101,7 +111,7 @@ class Exchange::Reduction {
  public:
   Reduction(Exchange& exchange, const Stamp& stamp, const Reduce& reduce, IslandId self,
             const std::map<IslandId, std::string>& names, std::span<float> mean,
-            const std::stop_token& cancel)
+            const std::stop_token& cancel, const OnPiece& on_piece)
       : exchange_(exchange),
         stamp_(stamp),
         reduce_(reduce),
@@ -109,6 +119,7 @@ class Exchange::Reduction {
         names_(names),
         mean_(mean),
         cancel_(cancel),
+        on_piece_(on_piece),
         elements_(static_cast<std::int64_t>(mean.size())),
         pieces_(num_pieces(elements_)),
         received_(reduce.participants.size()),
@@ -126,12 +137,17 @@ class Exchange::Reduction {
   int rank_of(IslandId island) const;
   std::vector<bool> all_but(const std::function<bool(std::size_t piece)>& wanted) const;
   void take_own();
-  void fetch_delta(std::size_t rank);
+  void wait_until_asked();
+  void asked();
+  void give_own();
+  using OnAsked = std::function<void()>;
+  void fetch_delta(std::size_t rank, const OnAsked& on_asked);
   void put_delta();
-  void fetch_sums(std::size_t rank);
+  void fetch_sums(std::size_t rank, const OnAsked& on_asked);
   void arrived(std::size_t piece);
   void sum(std::size_t piece);
   std::span<float> mean_of(std::size_t piece) const;
+  void made(std::size_t piece);
   void fail(std::optional<IslandId> island, const std::string& why);
   void guard(IslandId island, const std::function<void()>& action);
   wire::Remote& remote(std::size_t rank) const;
@@ -143,6 +159,7 @@ class Exchange::Reduction {
   const std::map<IslandId, std::string>& names_;
   std::span<float> mean_;
   const std::stop_token& cancel_;
+  const OnPiece& on_piece_;
   std::int64_t elements_;
   std::size_t pieces_;
   std::vector<std::vector<std::byte>> received_;  // by rank among the participants
@@ -150,6 +167,8 @@ class Exchange::Reduction {
   std::vector<std::atomic<std::size_t>> arrived_;  // participants, by piece
   std::shared_ptr<std::vector<std::byte>> sums_;   // encoded, where each sums a part
   std::mutex mutex_;
+  std::condition_variable asked_;
+  std::size_t num_to_ask_ = 0;
   ExchangeResult result_;
 };
 
@@ -189,6 +208,11 @@ std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
                        static_cast<std::size_t>(piece_elements(elements_, piece)));
 }
 
+void Exchange::Reduction::made(std::size_t piece) {
+  if (!on_piece_) return;
+  on_piece_(piece * static_cast<std::size_t>(piece_size(elements_)), mean_of(piece));
+}
+
 wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
   const Participant& other = participants()[rank];
   if (reduce_.is_star) return exchange_.remote("", "");
@@ -222,7 +246,7 @@ void Exchange::Reduction::sum(std::size_t piece) {
                : std::span<const std::byte>(received_[i]).subspan(received_offset(piece), bytes);
     exchange_.codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
   }
-  if (everybody_sums()) return;
+  if (everybody_sums()) return made(piece);
   // What the others will decode, this island decodes too: the same bits everywhere.
   std::vector<std::byte> encoded;
   exchange_.sum_codec_.encode(mean, {}, encoded);
@@ -233,6 +257,7 @@ void Exchange::Reduction::sum(std::size_t piece) {
                                  piece * exchange_.sum_codec_.max_bytes(piece_size(elements_))));
   exchange_.sum_codec_.decode(encoded, mean);
   exchange_.store_.mark(sum_key(stamp_), piece);
+  made(piece);
 }
 
 void Exchange::Reduction::arrived(std::size_t piece) {
@@ -251,7 +276,15 @@ void Exchange::Reduction::take_own() {
   }
 }
 
-void Exchange::Reduction::fetch_delta(std::size_t rank) {
+// Until this island's own questions are on their way. On a slow link they would wait behind the
+// whole pseudo-gradient, and the two directions be used one after the other. Who cannot be asked at
+// all is not waited for.
+void Exchange::Reduction::wait_until_asked() {
+  std::unique_lock lock(mutex_);
+  asked_.wait_for(lock, kAskWithin, [this] { return num_to_ask_ == 0; });
+}
+
+void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked) {
   const Participant& other = participants()[rank];
   std::vector<bool> done = all_but([&](std::size_t p) { return sums_piece(p); });
   const auto last = std::find(done.rbegin(), done.rend(), false);
@@ -264,7 +297,8 @@ void Exchange::Reduction::fetch_delta(std::size_t rank) {
                                                           : delta_key(stamp_.outer_step),
                                    .bytes = encoded_bytes(exchange_.codec_, elements_),
                                    .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
-                                   .cancel = cancel_};
+                                   .cancel = cancel_,
+                                   .on_asked = on_asked};
   const wire::TransferResult result = persist([&] {
     return remote(rank).fetch(
         transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
@@ -274,6 +308,23 @@ void Exchange::Reduction::fetch_delta(std::size_t rank) {
         });
   });
   if (result.end != wire::TransferEnd::kDone) fail(other.island, result.why);
+}
+
+void Exchange::Reduction::asked() {
+  {
+    const std::lock_guard lock(mutex_);
+    --num_to_ask_;
+  }
+  asked_.notify_all();
+}
+
+// To those that have asked for it, or to the coordinator, from which they fetch it.
+void Exchange::Reduction::give_own() {
+  if (reduce_.is_star) {
+    guard(self_, [this] { put_delta(); });
+  } else {
+    exchange_.store_.mark_all(delta_key(stamp_.outer_step));
+  }
 }
 
 void Exchange::Reduction::put_delta() {
@@ -287,7 +338,7 @@ void Exchange::Reduction::put_delta() {
   if (result.end != wire::TransferEnd::kDone) fail(std::nullopt, result.why);
 }
 
-void Exchange::Reduction::fetch_sums(std::size_t rank) {
+void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) {
   std::vector<bool> done =
       all_but([&](std::size_t p) { return p % participants().size() == rank; });
   if (std::find(done.begin(), done.end(), false) == done.end()) return;
@@ -295,21 +346,19 @@ void Exchange::Reduction::fetch_sums(std::size_t rank) {
       .key = sum_key(stamp_),
       .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
       .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
-      .cancel = cancel_};
-  wire::TransferResult result = persist([&] {
-    return remote(rank).fetch(
-        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
-          exchange_.sum_codec_.decode(data, mean_of(offset / transfer.chunk_bytes));
-        });
-  });
+      .cancel = cancel_,
+      .on_asked = on_asked};
+  const auto take = [&](std::uint64_t offset, std::span<const std::byte> data) {
+    const std::size_t piece = offset / transfer.chunk_bytes;
+    exchange_.sum_codec_.decode(data, mean_of(piece));
+    made(piece);
+  };
+  wire::TransferResult result = persist([&] { return remote(rank).fetch(transfer, done, take); });
   // An island that has not begun this attempt yet is asked again.
   for (int i = 0; i < 100 && result.end == wire::TransferEnd::kGone && !cancel_.stop_requested();
        ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    result = remote(rank).fetch(
-        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
-          exchange_.sum_codec_.decode(data, mean_of(offset / transfer.chunk_bytes));
-        });
+    result = remote(rank).fetch(transfer, done, take);
   }
   if (result.end != wire::TransferEnd::kDone) fail(participants()[rank].island, result.why);
 }
@@ -326,15 +375,26 @@ ExchangeResult Exchange::Reduction::run() {
   }
   if (contributes()) take_own();
   std::vector<std::thread> threads;
-  const auto begin = [&](IslandId island, const std::function<void()>& action) {
-    threads.emplace_back([this, island, action] { guard(island, action); });
+  const auto fetch = [&](std::size_t i, void (Reduction::*part)(std::size_t, const OnAsked&)) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++num_to_ask_;
+    }
+    threads.emplace_back([this, i, part] {
+      std::once_flag once;
+      const auto on_asked = [&] { std::call_once(once, [this] { asked(); }); };
+      guard(participants()[i].island, [&] { (this->*part)(i, on_asked); });
+      on_asked();
+    });
   };
-  if (reduce_.is_star && contributes()) begin(self_, [&] { put_delta(); });
   for (std::size_t i = 0; i < participants().size(); ++i) {
-    const IslandId island = participants()[i].island;
-    if (island == self_) continue;
-    if (!shares || contributes()) begin(island, [this, i] { fetch_delta(i); });
-    if (shares) begin(island, [this, i] { fetch_sums(i); });
+    if (participants()[i].island == self_) continue;
+    if (!shares || contributes()) fetch(i, &Reduction::fetch_delta);
+    if (shares) fetch(i, &Reduction::fetch_sums);
+  }
+  if (contributes()) {
+    wait_until_asked();
+    give_own();
   }
   for (std::thread& thread : threads) thread.join();
   std::sort(result_.unreachable.begin(), result_.unreachable.end());
@@ -367,27 +427,25 @@ wire::Remote& Exchange::remote(const std::string& address, const std::string& na
   return *found;
 }
 
-void Exchange::offer(std::int64_t outer_step, EncodedDelta delta) {
-  const auto held = std::make_shared<const EncodedDelta>(std::move(delta));
+void Exchange::offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta> delta) {
   while (!offered_.empty() && offered_.begin()->first < outer_step) {
     store_.withdraw(delta_key(offered_.begin()->first));
     offered_.erase(offered_.begin());
   }
   if (offered_.contains(outer_step)) store_.withdraw(delta_key(outer_step));
-  offered_[outer_step] = held;
   store_.publish({.key = delta_key(outer_step),
-                  .bytes = held->bytes.size(),
-                  .chunk_bytes = held->piece_bytes,
-                  .reader = reader_of(held->bytes, held),
-                  .is_complete = true});
+                  .bytes = delta->bytes.size(),
+                  .chunk_bytes = delta->piece_bytes,
+                  .reader = reader_of(delta->bytes, delta)});
+  offered_[outer_step] = std::move(delta);
 }
 
 ExchangeResult Exchange::reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
                                 const std::map<IslandId, std::string>& names, std::span<float> mean,
-                                const std::stop_token& cancel) {
+                                const std::stop_token& cancel, const OnPiece& on_piece) {
   drop_sums();
   try {
-    return Reduction(*this, stamp, reduce, self, names, mean, cancel).run();
+    return Reduction(*this, stamp, reduce, self, names, mean, cancel, on_piece).run();
   } catch (const Error& error) {
     return {.why = error.what()};
   }

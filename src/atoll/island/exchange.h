@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,10 +35,12 @@ struct EncodedDelta {
   std::vector<std::byte> bytes;
 };
 
-/// Encodes `delta` piece by piece. `error`: what the codec could not say before (empty: it keeps
-/// nothing), replaced by what it cannot say now.
-EncodedDelta encode_pieces(const compress::Codec& codec, std::span<const float> delta,
-                           std::span<float> error);
+/// Room for so many elements: their bytes are known before they are encoded.
+EncodedDelta room_for(const compress::Codec& codec, std::int64_t elements);
+/// Encodes `delta` piece by piece into its room. `error`: what the codec could not say before
+/// (empty: it keeps nothing), replaced by what it cannot say now.
+void encode_pieces(const compress::Codec& codec, std::span<const float> delta,
+                   std::span<float> error, EncodedDelta& encoded);
 
 /// Who this island is and how it reaches others.
 struct ExchangeOptions {
@@ -64,13 +67,17 @@ class Exchange {
            const compress::Codec& sum_codec);
   ~Exchange();
 
-  /// Lets others fetch this island's pseudo-gradient of an outer step, until the next but one.
-  void offer(std::int64_t outer_step, EncodedDelta delta);
+  /// Others may ask for this island's pseudo-gradient of an outer step, until the next but one.
+  /// They get it from reduce() on, before which it must be encoded.
+  void offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta> delta);
+  /// Takes what has come of the mean: its elements from `begin` on. Called by several threads, for
+  /// each element once.
+  using OnPiece = std::function<void(std::size_t begin, std::span<const float> mean)>;
   /// Makes the weighted mean of the participants' pseudo-gradients, as long as `mean`. `self`: this
   /// island; `names`: the certificates' names of the others.
   ExchangeResult reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
                         const std::map<IslandId, std::string>& names, std::span<float> mean,
-                        const std::stop_token& cancel);
+                        const std::stop_token& cancel, const OnPiece& on_piece = {});
   /// Ends what others are fetching of an attempt's sums.
   void drop_sums();
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <thread>
 
 #include "atoll/base/rng.h"
@@ -43,28 +45,40 @@ class Exchanges {
   // Who offers, for island i from 0.
   void offer(int i) {
     Place& place = *places_[static_cast<std::size_t>(i)];
-    place.exchange->offer(7, encode_pieces(*codec_, place.delta, {}));
+    const auto encoded = std::make_shared<EncodedDelta>(room_for(*codec_, kElements));
+    place.exchange->offer(7, encoded);
+    encode_pieces(*codec_, place.delta, {}, *encoded);
   }
   // All of them at once; those that are only to listen have no place among the participants.
   std::vector<ExchangeResult> run(int n) {
     std::vector<ExchangeResult> results(static_cast<std::size_t>(n));
     std::vector<std::thread> threads;
-    means_.assign(static_cast<std::size_t>(n), std::vector<float>(kElements));
     for (int i = 0; i < n; ++i) {
-      threads.emplace_back([&, i] {
-        const auto at = static_cast<std::size_t>(i);
-        results[at] = places_[at]->exchange->reduce({.outer_step = 7, .attempt = 1}, reduce_,
-                                                    static_cast<IslandId>(i + 1), {}, means_[at],
-                                                    stop_.get_token());
-      });
+      threads.emplace_back([&, i] { results[static_cast<std::size_t>(i)] = run_one(i); });
     }
     for (std::thread& thread : threads) thread.join();
     return results;
   }
+  ExchangeResult run_one(int i) {
+    Place& place = *places_[static_cast<std::size_t>(i)];
+    place.mean.assign(kElements, 0.0F);
+    place.handed_on.assign(kElements, 0.0F);
+    return place.exchange->reduce({.outer_step = 7, .attempt = 1}, reduce_,
+                                  static_cast<IslandId>(i + 1), {}, place.mean, stop_.get_token(),
+                                  [&](std::size_t begin, std::span<const float> mean) {
+                                    // Were one handed on twice, it would have the sum.
+                                    for (std::size_t k = 0; k < mean.size(); ++k) {
+                                      place.handed_on[begin + k] += mean[k];
+                                    }
+                                  });
+  }
   void stop_server(int i) { places_[static_cast<std::size_t>(i)]->server->stop(); }
 
   Reduce& reduce() { return reduce_; }
-  const std::vector<float>& mean(int i) const { return means_[static_cast<std::size_t>(i)]; }
+  const std::vector<float>& mean(int i) const { return places_[static_cast<std::size_t>(i)]->mean; }
+  const std::vector<float>& handed_on(int i) const {
+    return places_[static_cast<std::size_t>(i)]->handed_on;
+  }
   const std::vector<float>& delta(int i) const {
     return places_[static_cast<std::size_t>(i)]->delta;
   }
@@ -79,13 +93,12 @@ class Exchanges {
     wire::BlobStore store;
     std::unique_ptr<wire::Server> server;
     std::unique_ptr<Exchange> exchange;
-    std::vector<float> delta;
+    std::vector<float> delta, mean, handed_on;
   };
 
   std::unique_ptr<compress::Codec> codec_, sum_codec_;
   std::vector<std::unique_ptr<Place>> places_;
   Reduce reduce_;
-  std::vector<std::vector<float>> means_;
   std::stop_source stop_;
 };
 
@@ -124,6 +137,29 @@ TEST(Exchange, WhoContributesNothingHasTheMeanToo) {
     islands.offer(1);
     for (const ExchangeResult& result : islands.run(3)) ASSERT_TRUE(result.is_done) << result.why;
     EXPECT_EQ(islands.mean(0), islands.mean(2)) << codec;
+  }
+}
+
+TEST(Exchange, NothingIsGivenBeforeItsOwnerHasAskedTheOthers) {
+  Exchanges islands(2, "f32");
+  for (int i = 0; i < 2; ++i) islands.offer(i);
+  // On a slow link the second's questions would wait behind what the first has got to send.
+  std::future<ExchangeResult> first =
+      std::async(std::launch::async, [&] { return islands.run_one(0); });
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(150)), std::future_status::timeout);
+  EXPECT_EQ(islands.exchange(0).traffic().received_bytes, 0U);
+  const ExchangeResult second = islands.run_one(1);
+  EXPECT_TRUE(second.is_done) << second.why;
+  EXPECT_TRUE(first.get().is_done);
+  EXPECT_EQ(islands.mean(0), islands.mean(1));
+}
+
+TEST(Exchange, TheMeanIsHandedOnPieceByPiece) {
+  for (const int n : {1, 2, 4}) {  // alone, everybody sums, each sums a part
+    Exchanges islands(n, "bf16", "bf16");
+    for (int i = 0; i < n; ++i) islands.offer(i);
+    for (const ExchangeResult& result : islands.run(n)) ASSERT_TRUE(result.is_done) << result.why;
+    for (int i = 0; i < n; ++i) EXPECT_EQ(islands.handed_on(i), islands.mean(i)) << n << " islands";
   }
 }
 

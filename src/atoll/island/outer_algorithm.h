@@ -56,16 +56,26 @@ struct OuterTiming {
   std::int64_t apply_after = 0;  ///< inner steps between an outer step's begin and its end
 };
 
+/// What an algorithm has to do with an island's own parameters, which are costly to get and to put
+/// back.
+struct OuterParamUse {
+  bool begin_changes = false;  ///< begin() moves them
+  bool apply_reads = true;     ///< apply() depends on what they were
+  bool apply_changes = true;   ///< apply() moves them
+};
+
 /// One of the algorithms. Has no state: what is to be kept lies in OwnFragment. Vectors of a call
 /// are equally long but for `kept`, and do not overlap. Safe to use from several threads.
 class OuterAlgorithm {
  public:
-  explicit OuterAlgorithm(const OuterTiming& timing) : timing_(timing) {}
+  OuterAlgorithm(const OuterTiming& timing, const OuterParamUse& use)
+      : timing_(timing), use_(use) {}
   virtual ~OuterAlgorithm() = default;
 
   int num_fragments() const { return timing_.num_fragments; }
   std::int64_t interval() const { return timing_.interval; }
   std::int64_t apply_after() const { return timing_.apply_after; }
+  const OuterParamUse& param_use() const { return use_; }
   int fragment_of(std::int64_t outer_step) const {
     return static_cast<int>(outer_step % timing_.num_fragments);
   }
@@ -99,6 +109,7 @@ class OuterAlgorithm {
 
  private:
   OuterTiming timing_;
+  OuterParamUse use_;
 };
 
 /// The algorithm of the options. `optimizer` is the run's and must outlive it. Throws Error(kUser)

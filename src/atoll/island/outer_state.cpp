@@ -83,22 +83,57 @@ void OuterState::set_outer_step(std::int64_t outer_step) {
   outer_step_ = outer_step;
 }
 
-StateHash OuterState::prepare(int fragment, std::span<const float> mean_delta) {
-  const std::shared_ptr<const FragmentState> from = current(fragment);
+OuterState::Step::Step(const OuterOptimizer& optimizer, int fragment, std::int64_t steps_before,
+                       std::shared_ptr<const FragmentState> from, std::shared_ptr<FragmentState> to)
+    : optimizer_(optimizer),
+      fragment_(fragment),
+      steps_before_(steps_before),
+      from_(std::move(from)),
+      to_(std::move(to)) {}
+
+void OuterState::Step::add(std::size_t begin, std::span<const float> mean) {
+  const std::size_t n = from_->elements;
+  const std::size_t count = mean.size();
+  ATOLL_CHECK(begin <= n && count <= n - begin, "elements {} to {} of {}", begin, begin + count, n);
+  // The optimizer's vectors lie one behind the other, and so must their parts.
+  const auto num_vectors = static_cast<std::size_t>(optimizer_.num_state_vectors());
+  std::vector<float> state(num_vectors * count);
+  const std::span<float> values(to_->values);
+  for (std::size_t v = 0; v < num_vectors; ++v) {
+    const auto part = from_->optimizer().subspan(v * n + begin, count);
+    std::copy(part.begin(), part.end(), state.begin() + static_cast<std::ptrdiff_t>(v * count));
+  }
+  optimizer_.step(from_->anchor().subspan(begin, count), mean, state, values.subspan(begin, count),
+                  state, steps_before_);
+  for (std::size_t v = 0; v < num_vectors; ++v) {
+    std::copy_n(state.begin() + static_cast<std::ptrdiff_t>(v * count), count,
+                values.subspan((1 + v) * n + begin, count).begin());
+  }
+  num_added_ += count;
+}
+
+std::unique_ptr<OuterState::Step> OuterState::begin_step(int fragment) const {
+  std::shared_ptr<const FragmentState> from = current(fragment);
   ATOLL_CHECK(from, "fragment {} has no state yet", fragment);
-  ATOLL_CHECK(mean_delta.size() == from->elements, "{} elements for fragment {} of {}",
-              mean_delta.size(), fragment, from->elements);
   const std::int64_t step = outer_step();
-  const auto to = make(fragment, step + 1);
-  const std::span<float> values(to->values);
   // A fragment's own steps, for what the outer optimizer corrects by their number.
-  optimizer_.step(from->anchor(), mean_delta, from->optimizer(), values.first(to->elements),
-                  values.subspan(to->elements), step / num_fragments());
-  to->hash = hash_of(to->values);
+  return std::unique_ptr<Step>(new Step(optimizer_, fragment, step / num_fragments(),
+                                        std::move(from), make(fragment, step + 1)));
+}
+
+StateHash OuterState::prepare(const Step& step) {
+  ATOLL_CHECK_EQ(step.num_added_.load(), step.from_->elements);
+  step.to_->hash = hash_of(step.to_->values);
   const std::lock_guard lock(mutex_);
-  shadow_ = to;
-  shadow_fragment_ = fragment;
-  return to->hash;
+  shadow_ = step.to_;
+  shadow_fragment_ = step.fragment_;
+  return step.to_->hash;
+}
+
+StateHash OuterState::prepare(int fragment, std::span<const float> mean_delta) {
+  const std::unique_ptr<Step> step = begin_step(fragment);
+  step->add(0, mean_delta);
+  return prepare(*step);
 }
 
 bool OuterState::swap(std::int64_t outer_step, int fragment, const StateHash& hash) {

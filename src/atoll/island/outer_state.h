@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -48,8 +49,32 @@ class OuterState {
   /// Outer steps that the run has done, where replace() was called for each fragment.
   void set_outer_step(std::int64_t outer_step);
 
-  /// Makes outer step number outer_step() of a fragment from the mean pseudo-gradient, beside the
-  /// present state; again for another attempt. Returns the hash of what came of it.
+  /// Outer step number outer_step() of a fragment while it is made from the mean pseudo-gradient,
+  /// part by part as that comes.
+  class Step {
+   public:
+    /// `mean` is that of the elements from `begin` on. Every element must be added once, in any
+    /// order; several threads may do so.
+    void add(std::size_t begin, std::span<const float> mean);
+
+   private:
+    friend class OuterState;
+    Step(const OuterOptimizer& optimizer, int fragment, std::int64_t steps_before,
+         std::shared_ptr<const FragmentState> from, std::shared_ptr<FragmentState> to);
+
+    const OuterOptimizer& optimizer_;
+    int fragment_;
+    std::int64_t steps_before_;  // of this fragment
+    std::shared_ptr<const FragmentState> from_;
+    std::shared_ptr<FragmentState> to_;
+    std::atomic<std::size_t> num_added_{0};
+  };
+  /// Begins one; any number may be begun, for attempts that come to nothing.
+  std::unique_ptr<Step> begin_step(int fragment) const;
+  /// Puts what came of it beside the present state, in the place of what lay there. Returns its
+  /// hash.
+  StateHash prepare(const Step& step);
+  /// The same with the whole mean at once.
   StateHash prepare(int fragment, std::span<const float> mean_delta);
   /// Makes that the state. False when it is not there or has another hash: nothing changed then.
   bool swap(std::int64_t outer_step, int fragment, const StateHash& hash);

@@ -47,6 +47,32 @@ TEST_F(OuterStateTest, AnotherAttemptTakesThePlaceOfTheOneBefore) {
   EXPECT_TRUE(state_.swap(0, 0, second));
 }
 
+TEST(OuterStateStep, InPartsIsTheSameAsAtOnce) {
+  std::vector<float> anchor(1000), mean(1000);
+  for (std::size_t i = 0; i < anchor.size(); ++i) {
+    anchor[i] = static_cast<float>(i) * 0.37F;
+    mean[i] = 5.0F - static_cast<float>(i % 11);
+  }
+  // Without a vector of its own, with one, and with two.
+  for (const OuterOptimizerOptions& options :
+       {OuterOptimizerOptions{.kind = "sgd", .momentum = 0}, OuterOptimizerOptions{},
+        OuterOptimizerOptions{.kind = "adam"}}) {
+    const auto optimizer = make_outer_optimizer(options);
+    OuterState state({anchor.size()}, *optimizer);
+    state.begin(0, anchor);
+    for (int k = 0; k < 3; ++k) {
+      const StateHash whole = state.prepare(0, mean);
+      const auto step = state.begin_step(0);
+      const std::span<const float> all(mean);
+      for (const std::size_t begin : {700U, 0U, 300U}) {
+        step->add(begin, all.subspan(begin, begin == 300 ? 400 : 300));
+      }
+      EXPECT_EQ(state.prepare(*step), whole) << options.kind << " " << k;
+      ASSERT_TRUE(state.swap(k, 0, whole));
+    }
+  }
+}
+
 TEST_F(OuterStateTest, WhatWasFetchedGoesOnLikeTheOriginal) {
   ASSERT_TRUE(state_.swap(0, 0, state_.prepare(0, delta_)));
   OuterState other({3, 2}, *optimizer_);

@@ -10,7 +10,7 @@ namespace {
 class Streaming final : public OuterAlgorithm {
  public:
   Streaming(const OuterTiming& timing, double merge)
-      : OuterAlgorithm(timing),
+      : OuterAlgorithm(timing, {.apply_reads = merge != 0}),
         own_share_(static_cast<float>(merge)),
         anchor_share_(static_cast<float>(1 - merge)) {}
 

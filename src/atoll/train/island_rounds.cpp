@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "atoll/base/log.h"
+#include "atoll/island/trace.h"
 #include "atoll/train/outer_options.h"
 
 namespace atl::train {
@@ -46,11 +47,13 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
   fragments_ = fragments_of(layout, options_.fragments);
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
   algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
+  pace_ = IslandPace(algorithm_->interval());
   std::vector<std::size_t> elements;
   for (const island::Fragment& fragment : fragments_) {
     elements.push_back(static_cast<std::size_t>(fragment.elements()));
     kept_.emplace_back(elements.back() * static_cast<std::size_t>(algorithm_->num_kept_vectors()));
   }
+  packed_.reserve(*std::max_element(elements.begin(), elements.end()));
   outer_ = std::make_unique<island::OuterState>(elements, *optimizer_);
   base_.resize(fragments_.size());
 }
@@ -107,6 +110,13 @@ void IslandRounds::reset(int f) {
   std::vector<float> packed(outer_->elements(f));
   algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
   island::unpack(fragment(f), packed, params_);
+}
+
+// A fragment of the parameters as they were read, in memory that is used again.
+std::span<float> IslandRounds::pack(int f) {
+  packed_.resize(outer_->elements(f));
+  island::pack(fragment(f), params_, packed_);
+  return packed_;
 }
 
 island::OwnFragment IslandRounds::own(int f, std::span<float> packed) {
@@ -168,7 +178,7 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
     }
   }
   exposed_seconds_ += seconds_since(start);
-  waited_since_step_ += seconds_since(start);
+  pace_.waited(seconds_since(start));
   return has_step;
 }
 
@@ -259,12 +269,16 @@ void IslandRounds::adopt(bool drops_work) {
 // It was committed, with what this island handed in.
 void IslandRounds::apply() {
   const int f = committed_->fragment;
-  read_parameters();
-  std::vector<float> packed(outer_->elements(f));
-  island::pack(fragment(f), params_, packed);
-  algorithm_->apply(committed_->state->anchor(), own(f, packed));
-  island::unpack(fragment(f), packed, params_);
-  write_parameters();
+  island::trace("outer step {}: is committed", handed_in_ + 1);
+  const island::OuterParamUse& use = algorithm_->param_use();
+  if (use.apply_changes) {
+    // Writing writes all, and the other fragments are to stay as they are.
+    if (use.apply_reads || fragments_.size() > 1) read_parameters();
+    const std::span<float> packed = pack(f);
+    algorithm_->apply(committed_->state->anchor(), own(f, packed));
+    island::unpack(fragment(f), packed, params_);
+    write_parameters();
+  }
   base_[static_cast<std::size_t>(f)] = committed_->state;
   // What was handed in is the run's now; what was trained since is not.
   trained_.erase(trained_.begin(),
@@ -274,16 +288,16 @@ void IslandRounds::apply() {
   handed_in_ranges_ = 0;
   is_exchanging_ = false;
   committed_.reset();
+  island::trace("outer step {}: is taken over", handed_in_ + 1);
 }
 
 // The anchor of a fragment has moved without what this island has trained.
 void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentState>& now,
                           bool was_ours) {
   read_parameters();
-  std::vector<float> packed(outer_->elements(f));
-  island::pack(fragment(f), params_, packed);
+  const std::span<float> packed = pack(f);
   const std::span<const float> delta =
-      was_ours ? std::span<const float>(own_delta_) : std::span<const float>();
+      was_ours ? std::span<const float>(*own_delta_) : std::span<const float>();
   std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
   algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
   island::unpack(fragment(f), packed, params_);
@@ -293,16 +307,22 @@ void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentSta
 
 void IslandRounds::hand_in() {
   handed_in_ = seen_;
+  island::trace("outer step {}: the round is trained", handed_in_ + 1);
   const int f = algorithm_->fragment_of(handed_in_);
   read_parameters();
-  std::vector<float> packed(outer_->elements(f));
-  island::pack(fragment(f), params_, packed);
-  own_delta_.resize(packed.size());
+  const std::span<float> packed = pack(f);
+  // The client may still have the one before.
+  if (!own_delta_ || own_delta_.use_count() > 1) {
+    own_delta_ = std::make_shared<std::vector<float>>();
+  }
+  own_delta_->resize(packed.size());
   share_ = 1.0 / client_->num_active();
   algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
-                    own_delta_);
-  island::unpack(fragment(f), packed, params_);
-  write_parameters();
+                    *own_delta_);
+  if (algorithm_->param_use().begin_changes) {
+    island::unpack(fragment(f), packed, params_);
+    write_parameters();
+  }
   handed_in_ranges_ = trained_.size();
   handed_in_tokens_ = tokens_;
   handed_in_loss_sum_ = loss_sum_;
@@ -314,6 +334,7 @@ void IslandRounds::hand_in() {
                     .consumed = trained_,
                     .loss = tokens_ > 0 ? loss_sum_ / static_cast<double>(tokens_) : 0});
   is_exchanging_ = true;
+  island::trace("outer step {}: handed in", handed_in_ + 1);
   steps_since_hand_in_ = 0;
 }
 
@@ -331,27 +352,8 @@ void IslandRounds::stepped(const StepResult& result, double seconds) {
   tokens_ += result.targets;
   if (result.taken()) loss_sum_ += result.loss * static_cast<double>(result.targets);
   trained_seconds_ += seconds;
-  // Over a round, as leases are: on a core that it shares, an island runs by fits and starts.
-  constexpr std::int64_t kFewest = 10;
-  const std::int64_t window = std::max<std::int64_t>(kFewest, algorithm_->interval());
-  const std::int64_t weight = std::min(++steps_paced_, window);
-  smoothed_seconds_ += (pace(seconds) - smoothed_seconds_) / static_cast<double>(weight);
-  client_->tell_speed(steps_taken_, 1 / std::max(smoothed_seconds_, 1e-9));
-}
-
-// Seconds since the step before, but for what was waited for. On a busy machine an island is held
-// up between its steps as much as in them: steps alone would make it seem as fast as any. An
-// evaluation or a checkpoint is not to look like a slow machine, though.
-double IslandRounds::pace(double step_seconds) {
-  constexpr double kMost = 20;
-  double paced = step_seconds;
-  if (stepped_at_) {
-    const double since = seconds_since(*stepped_at_) - waited_since_step_;
-    paced = std::clamp(since, step_seconds, kMost * step_seconds);
-  }
-  stepped_at_ = Clock::now();
-  waited_since_step_ = 0;
-  return paced;
+  pace_.stepped(seconds, seconds_since(began_at_));
+  client_->tell_speed(steps_taken_, pace_.steps_per_second());
 }
 
 void IslandRounds::leave(const std::string& why) {

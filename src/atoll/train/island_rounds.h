@@ -19,6 +19,7 @@
 #include "atoll/metrics/record.h"
 #include "atoll/train/checkpoint_save.h"
 #include "atoll/train/config.h"
+#include "atoll/train/island_pace.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/state.h"
 #include "atoll/train/step.h"
@@ -83,6 +84,7 @@ class IslandRounds {
   void write_parameters();
   void scatter_parameters();
   const island::Fragment& fragment(int f) const;
+  std::span<float> pack(int f);
   island::OwnFragment own(int f, std::span<float> packed);
   void reset(int f);
   bool prepare_step(const std::function<bool()>& stop);
@@ -97,7 +99,6 @@ class IslandRounds {
   void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool was_ours);
   void hand_in();
   void report(const island::OuterChange& change);
-  double pace(double step_seconds);
   std::vector<float> kept_without_hand_in(int f) const;
   std::int64_t base_outer_step() const;
   static bool is_in(const std::filesystem::path& checkpoint);
@@ -110,6 +111,7 @@ class IslandRounds {
   TrainState& state_;
   Ranks& ranks_;
   island::OuterOptions options_;
+  std::chrono::steady_clock::time_point began_at_ = std::chrono::steady_clock::now();
   std::vector<float> params_;  // all that is trained, in the order of the flat vector
   bool is_over_ = false;
 
@@ -119,6 +121,7 @@ class IslandRounds {
   std::unique_ptr<island::OuterAlgorithm> algorithm_;
   std::unique_ptr<island::OuterState> outer_;
   std::unique_ptr<island::Client> client_;
+  std::vector<float> packed_;  // one of them
   // By fragment: the anchor that the parameters grew from, and what the algorithm keeps.
   std::vector<std::shared_ptr<const island::FragmentState>> base_;
   std::vector<std::vector<float>> kept_;
@@ -140,17 +143,14 @@ class IslandRounds {
   std::size_t handed_in_ranges_ = 0;
   std::int64_t handed_in_tokens_ = 0;
   double handed_in_loss_sum_ = 0;
-  std::vector<float> own_delta_;
+  std::shared_ptr<std::vector<float>> own_delta_;
   double share_ = 1;
   std::optional<island::OuterChange> committed_;  // its answer, to be applied when it is due
 
   std::int64_t steps_taken_ = 0;  // ever
   std::int64_t steps_since_hand_in_ = 0;
   std::chrono::steady_clock::time_point told_at_;  // the other ranks, of anything
-  double smoothed_seconds_ = 0;                    // of a step and what follows it
-  std::int64_t steps_paced_ = 0;                   // that are in it
-  std::optional<std::chrono::steady_clock::time_point> stepped_at_;
-  double waited_since_step_ = 0;
+  IslandPace pace_;
   double exposed_seconds_ = 0;  // waited, since the last report
   double trained_seconds_ = 0;
   std::int64_t reported_steps_ = 0;

@@ -97,7 +97,7 @@ std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
   if (kept.empty() || !is_in_hand_in) return kept;
   const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
   std::vector<float> packed(outer_->elements(f));
-  algorithm_->rebase(anchor, anchor, own_delta_, share_, {packed, kept});
+  algorithm_->rebase(anchor, anchor, *own_delta_, share_, {packed, kept});
   return kept;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "atoll/base/check.h"
 
@@ -65,6 +66,14 @@ std::size_t Lanes::chunk_size(std::uint64_t chunk) const {
       std::min<std::uint64_t>(transfer_.chunk_bytes, transfer_.bytes - offset));
 }
 
+void Lanes::asked(Lane& lane) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(lane.has_asked, true) || --num_to_ask_ > 0) return;
+  }
+  if (transfer_.on_asked) transfer_.on_asked();
+}
+
 void Lanes::done(std::uint64_t chunk) {
   {
     const std::lock_guard lock(mutex_);
@@ -84,6 +93,7 @@ void Lanes::run_lane(Lane& lane, const std::function<LaneEnd(Lane&)>& body) {
   } catch (...) {
     error = std::current_exception();
   }
+  asked(lane);
   {
     const std::lock_guard lock(mutex_);
     if (error != nullptr && error_ == nullptr) error_ = error;
@@ -126,7 +136,7 @@ TransferResult Lanes::run(const Stubs& stubs, const std::function<LaneEnd(Lane&)
     for (std::size_t k = i; k < missing_.size(); k += lanes) lane.chunks.push_back(missing_[k]);
   }
   progress_ = std::chrono::steady_clock::now();
-  num_running_ = lanes;
+  num_running_ = num_to_ask_ = lanes;
   std::vector<std::jthread> threads;
   for (Lane& lane : lanes_) threads.emplace_back([this, &lane, &body] { run_lane(lane, body); });
   const std::stop_callback on_cancel(transfer_.cancel, [this] {

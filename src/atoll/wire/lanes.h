@@ -28,6 +28,7 @@ struct Lane {
   grpc::ClientContext context;
   std::shared_ptr<proto::Wire::Stub> stub;
   std::vector<std::uint64_t> chunks;
+  bool has_asked = false;  ///< or ended without
 };
 
 /// How a lane ended; `status` counts when it is not OK.
@@ -51,6 +52,8 @@ class Lanes {
   const Client& client() const { return client_; }
   Traffic* traffic() const { return traffic_; }
   std::size_t chunk_size(std::uint64_t chunk) const;
+  /// The lane has sent its question.
+  void asked(Lane& lane);
   void done(std::uint64_t chunk);
 
  private:
@@ -70,6 +73,7 @@ class Lanes {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t num_running_ = 0;
+  std::size_t num_to_ask_ = 0;
   std::uint64_t moved_bytes_ = 0;
   std::uint64_t num_done_ = 0;
   std::chrono::steady_clock::time_point progress_;

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <iterator>
 #include <mutex>
 #include <thread>
@@ -45,7 +46,8 @@ LaneEnd fetch_lane(Lanes& lanes, Lane& lane, const Writer& write) {
   request.mutable_chunks()->Add(lane.chunks.begin(), lane.chunks.end());
   request.set_blob_bytes(transfer.bytes);
   request.set_chunk_bytes(transfer.chunk_bytes);
-  const auto reader = lane.stub->Fetch(&lane.context, request);
+  const auto reader = lane.stub->Fetch(&lane.context, request);  // returns when it is sent
+  lanes.asked(lane);
   reader->WaitForInitialMetadata();
   if (std::string why = refuse(lanes, lane); !why.empty()) return untrusted(std::move(why));
   proto::Chunk chunk;
@@ -146,9 +148,11 @@ struct Remote::State {
   explicit State(const RemoteOptions& options)
       : client(options.address, options.identity, options.server_name, options.connect_timeout_ms,
                options.keepalive, kMaxChunkBytes),
-        traffic(options.traffic) {
+        traffic(options.traffic),
+        bytes_per_stream(options.bytes_per_stream) {
     ATOLL_CHECK(options.streams >= 1 && options.streams <= 64, "{} streams", options.streams);
     num_streams = options.streams;
+    ATOLL_CHECK(options.bytes_per_stream > 0, "0 bytes a stream");
   }
 
   // The connections, kept from the last transfer; empty when there can be none.
@@ -172,19 +176,23 @@ struct Remote::State {
                      const std::function<LaneEnd(Lanes&, Lane&)>& body) {
     Lanes lanes(transfer, done, client, traffic);
     if (lanes.num_missing() == 0) return {};
-    const Stubs used = connect();
-    if (used.empty()) {
+    const Stubs all = connect();
+    if (all.empty()) {
       const ProbeResult found =
           client.explain({grpc::StatusCode::UNAVAILABLE, "the host cannot be looked up"});
       return {TransferEnd::kUnreachable, found.why};
     }
+    const std::uint64_t missing = lanes.num_missing() * transfer.chunk_bytes;
+    const auto worth = std::min<std::uint64_t>(all.size(), missing / bytes_per_stream + 1);
+    const Stubs used(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(worth));
     const TransferResult result = lanes.run(used, [&](Lane& lane) { return body(lanes, lane); });
-    if (result.end == TransferEnd::kUnreachable) forget(used);
+    if (result.end == TransferEnd::kUnreachable) forget(all);
     return result;
   }
 
   Client client;
   Traffic* traffic;
+  std::uint64_t bytes_per_stream;
   int num_streams = 0;
   std::mutex mutex;
   Stubs stubs;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -41,6 +42,10 @@ struct RemoteOptions {
   /// The name that the server's certificate must have; empty: the host of `address`.
   std::string server_name;
   int streams = 4;  ///< connections used side by side, 1 to 64; kept between transfers
+  /// A transfer uses one more for each so many bytes. Connections of one link push each other's
+  /// packets out of its queue: until they have found their shares, and where one waits for a lost
+  /// packet at the end, they cost more than they bring.
+  std::uint64_t bytes_per_stream = std::uint64_t{4} << 20;
   int connect_timeout_ms = 5'000;
   Keepalive keepalive;
   Traffic* traffic = nullptr;  ///< counts for the caller, if given; must outlive the Remote
@@ -53,6 +58,9 @@ struct Transfer {
   std::size_t chunk_bytes = kChunkBytes;  ///< as the other side has it, at most kMaxChunkBytes
   int stall_timeout_ms = 30'000;          ///< without a chunk: unreachable
   std::stop_token cancel = {};
+  /// Called once, from some thread, when all that fetch() asks for has been asked for, or will not
+  /// be: before that, what goes the other way would make the questions wait behind it.
+  std::function<void()> on_asked = {};
 };
 
 /// Another process that serves blobs. May be used by several threads.

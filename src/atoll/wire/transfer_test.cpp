@@ -58,6 +58,7 @@ class TransferTest : public ::testing::Test {
     return {.address = address,
             .identity = pki().identity("lyon"),
             .streams = streams,
+            .bytes_per_stream = 1,  // all of them
             .traffic = &traffic_};
   }
   Transfer blob() const { return {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk}; }
@@ -100,6 +101,41 @@ TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(server_.traffic().sent_bytes, 3 * content_.size());
+}
+
+TEST_F(TransferTest, WhatIsSmallGoesOverOneConnection) {
+  const std::vector<std::byte> large(std::size_t{9} << 20);
+  blobs_.publish(
+      {.key = "large", .bytes = large.size(), .reader = reader_of(large), .is_complete = true});
+  test::Relay relay(server_.address(), {});
+  RemoteOptions options = to(relay.address(), 4);
+  options.bytes_per_stream = RemoteOptions().bytes_per_stream;
+  Remote remote(options);
+  EXPECT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
+  EXPECT_EQ(relay.num_connections(), 1);
+  done_.clear();
+  const auto drop = [](std::uint64_t, std::span<const std::byte>) {};
+  EXPECT_EQ(remote.fetch({.key = "large", .bytes = large.size()}, done_, drop).end,
+            TransferEnd::kDone);
+  EXPECT_EQ(relay.num_connections(), 3);
+}
+
+TEST_F(TransferTest, ItSaysWhenAllIsAskedFor) {
+  blobs_.publish({.key = "later", .bytes = 10, .reader = reader_of(content_)});
+  Remote remote(to(server_.address()));
+  // The chunk comes once it is asked for: else this would wait for ever.
+  int calls = 0;
+  const Transfer later = {.key = "later", .bytes = 10, .on_asked = [&] {
+                            ++calls;
+                            blobs_.mark_all("later");
+                          }};
+  EXPECT_EQ(remote.fetch(later, done_, writer_to(got_)).end, TransferEnd::kDone);
+  EXPECT_EQ(calls, 1);
+  // Also when it cannot be asked for.
+  Remote nobody(to("127.0.0.1:1"));
+  done_.clear();
+  EXPECT_EQ(nobody.fetch(later, done_, writer_to(got_)).end, TransferEnd::kUnreachable);
+  EXPECT_EQ(calls, 2);
 }
 
 TEST_F(TransferTest, AFetchThatBreaksGoesOnWhereItStopped) {
