@@ -180,8 +180,8 @@ def main():
     parser.add_argument("--fragments", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parameters", type=int, default=1_467_904)
-    parser.add_argument("--step-s", type=float, default=0.1185,
-                        help="a step's compute, from which the link's rate follows")
+    parser.add_argument("--step-s", type=float,
+                        help="a step's compute, from which the link's rate follows; else measured")
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS))
     parser.add_argument("--percent", nargs="+", type=int, default=PERCENT)
     parser.add_argument("--unlimited", action="store_true", help="also without a limit")
@@ -189,10 +189,12 @@ def main():
     print("| algorithm | published: Gbit/s, % | link here, Mbit/s | training, % | as printed | by "
           "the clock | with plain sockets, % | waited an outer step, ms | a step, ms |\n"
           "|---|---|---|---|---|---|---|---|---|", flush=True)
-    compute = args.inner_steps * args.step_s
     with Link() as link:
         for name, end in zip(link.names, link.ends):
             call("ip", "-n", name, "link", "set", end, "mtu", "9000")
+        if args.step_s is None:
+            short = argparse.Namespace(**{**vars(args), "inner_steps": 24, "rounds": 2})
+            args.step_s = Run(short, link, ALGORITHMS["diloco"][2]).go()["step_ms"] / 1e3
         for algorithm in args.algorithms:
             rates, bits, settings = ALGORITHMS[algorithm]
             points = [(rate, percent) for rate, percent in zip(rates, PERCENT)
@@ -200,11 +202,12 @@ def main():
             if args.unlimited:
                 points.append((None, None))
             for rate, percent in points:
-                measure(args, link, algorithm, rate, percent, compute, bits, settings)
+                measure(args, link, algorithm, rate, percent, bits, settings)
 
 
-def measure(args, link, algorithm, rate, percent, compute, bits, settings):
+def measure(args, link, algorithm, rate, percent, bits, settings):
     """One row."""
+    compute = args.inner_steps * args.step_s
     gbit = args.parameters * bits / 1e9
     mbit, wanted = None, 0.0
     if rate is not None:
@@ -216,6 +219,7 @@ def measure(args, link, algorithm, rate, percent, compute, bits, settings):
             mbit *= max(1.0, plain_seconds(link, int(gbit * 1e9 / 8)) / wanted)
     limit(link, mbit)
     got = Run(args, link, settings).go()
+    compute = args.inner_steps * got["step_ms"] / 1e3  # as it was in this run
     print(f"| {algorithm} | {f'{rate}, {percent}' if rate else 'no limit'} | "
           f"{f'{mbit:.1f}' if mbit else ''} | {100 * got['last']:.1f} | "
           f"{100 * got['printed']:.1f} | {100 * got['by_clock']:.1f} | "

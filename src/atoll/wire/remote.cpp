@@ -183,7 +183,8 @@ struct Remote::State {
       return {TransferEnd::kUnreachable, found.why};
     }
     const std::uint64_t missing = lanes.num_missing() * transfer.chunk_bytes;
-    const auto worth = std::min<std::uint64_t>(all.size(), missing / bytes_per_stream + 1);
+    const std::uint64_t worth = std::min<std::uint64_t>(
+        all.size(), missing / bytes_per_stream + (missing > bytes_per_stream / 16 ? 2 : 1));
     const Stubs used(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(worth));
     const TransferResult result = lanes.run(used, [&](Lane& lane) { return body(lanes, lane); });
     if (result.end == TransferEnd::kUnreachable) forget(all);

@@ -42,9 +42,10 @@ struct RemoteOptions {
   /// The name that the server's certificate must have; empty: the host of `address`.
   std::string server_name;
   int streams = 4;  ///< connections used side by side, 1 to 64; kept between transfers
-  /// A transfer uses one more for each so many bytes. Connections of one link push each other's
-  /// packets out of its queue: until they have found their shares, and where one waits for a lost
-  /// packet at the end, they cost more than they bring.
+  /// A transfer uses one from the beginning, two from a sixteenth of this on, and one more for each
+  /// so many bytes. Connections of one link push each other's packets out of its queue: until they
+  /// have found their shares, and where one waits for a lost packet at the end, many cost more than
+  /// they bring. One alone leaves the link idle when it has to wait.
   std::uint64_t bytes_per_stream = std::uint64_t{4} << 20;
   int connect_timeout_ms = 5'000;
   Keepalive keepalive;

@@ -103,21 +103,26 @@ TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
   EXPECT_EQ(server_.traffic().sent_bytes, 3 * content_.size());
 }
 
-TEST_F(TransferTest, WhatIsSmallGoesOverOneConnection) {
-  const std::vector<std::byte> large(std::size_t{9} << 20);
-  blobs_.publish(
-      {.key = "large", .bytes = large.size(), .reader = reader_of(large), .is_complete = true});
+TEST_F(TransferTest, WhatIsSmallGoesOverFewConnections) {
+  const std::vector<std::byte> bytes(std::size_t{9} << 20);
   test::Relay relay(server_.address(), {});
   RemoteOptions options = to(relay.address(), 4);
   options.bytes_per_stream = RemoteOptions().bytes_per_stream;
   Remote remote(options);
-  EXPECT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
-  EXPECT_EQ(relay.num_connections(), 1);
-  done_.clear();
   const auto drop = [](std::uint64_t, std::span<const std::byte>) {};
-  EXPECT_EQ(remote.fetch({.key = "large", .bytes = large.size()}, done_, drop).end,
-            TransferEnd::kDone);
-  EXPECT_EQ(relay.num_connections(), 3);
+  for (const auto& [kilobytes, connections] : {std::pair(100, 1), {400, 2}, {9 << 10, 4}}) {
+    const Transfer transfer = {.key = std::to_string(kilobytes),
+                               .bytes = static_cast<std::uint64_t>(kilobytes) << 10,
+                               .chunk_bytes = kChunk};
+    blobs_.publish({.key = transfer.key,
+                    .bytes = transfer.bytes,
+                    .chunk_bytes = kChunk,
+                    .reader = reader_of(bytes),
+                    .is_complete = true});
+    done_.clear();
+    EXPECT_EQ(remote.fetch(transfer, done_, drop).end, TransferEnd::kDone);
+    EXPECT_EQ(relay.num_connections(), connections) << kilobytes;
+  }
 }
 
 TEST_F(TransferTest, ItSaysWhenAllIsAskedFor) {
