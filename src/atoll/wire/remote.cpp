@@ -184,7 +184,7 @@ struct Remote::State {
     }
     const std::uint64_t missing = lanes.num_missing() * transfer.chunk_bytes;
     const std::uint64_t worth = std::min<std::uint64_t>(
-        all.size(), missing / bytes_per_stream + (missing > bytes_per_stream / 16 ? 2 : 1));
+        all.size(), missing / bytes_per_stream + (missing > bytes_per_stream / 4 ? 2 : 1));
     const Stubs used(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(worth));
     const TransferResult result = lanes.run(used, [&](Lane& lane) { return body(lanes, lane); });
     if (result.end == TransferEnd::kUnreachable) forget(all);

@@ -42,7 +42,7 @@ struct RemoteOptions {
   /// The name that the server's certificate must have; empty: the host of `address`.
   std::string server_name;
   int streams = 4;  ///< connections used side by side, 1 to 64; kept between transfers
-  /// A transfer uses one from the beginning, two from a sixteenth of this on, and one more for each
+  /// A transfer uses one from the beginning, two from a quarter of this on, and one more for each
   /// so many bytes. Connections of one link push each other's packets out of its queue: until they
   /// have found their shares, and where one waits for a lost packet at the end, many cost more than
   /// they bring. One alone leaves the link idle when it has to wait.

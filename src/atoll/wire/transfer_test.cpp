@@ -110,7 +110,7 @@ TEST_F(TransferTest, WhatIsSmallGoesOverFewConnections) {
   options.bytes_per_stream = RemoteOptions().bytes_per_stream;
   Remote remote(options);
   const auto drop = [](std::uint64_t, std::span<const std::byte>) {};
-  for (const auto& [kilobytes, connections] : {std::pair(100, 1), {400, 2}, {9 << 10, 4}}) {
+  for (const auto& [kilobytes, connections] : {std::pair(900, 1), {2 << 10, 2}, {9 << 10, 4}}) {
     const Transfer transfer = {.key = std::to_string(kilobytes),
                                .bytes = static_cast<std::uint64_t>(kilobytes) << 10,
                                .chunk_bytes = kChunk};
