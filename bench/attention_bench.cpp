@@ -116,6 +116,38 @@ void cached(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * 2 * P * heads.kv_width() * 4);
 }
 
+// One layer of the models that bench/peers compares, qkv rows as far apart as there.
+struct Model {
+  ops::HeadLayout heads;
+  std::int64_t B;
+  std::int64_t T;
+};
+constexpr Model kModels[] = {
+    {{12, 12, 64}, 1, 1024},  // GPT-2 124M
+    {{12, 12, 64}, 4, 256},
+    {{6, 6, 64}, 2, 512},  // Llama 30M
+    {{8, 4, 32}, 2, 256},  // the demo
+};
+
+// Arguments: index into kModels, threads.
+void model(benchmark::State& state, bool backward) {
+  const Model& model = kModels[state.range(0)];
+  test::TestRun run(static_cast<int>(state.range(1)));
+  Operands operands(model.heads, model.B, model.T);
+  operands.forward(run);
+  for (auto _ : state) backward ? operands.backward(run) : operands.forward(run);
+  const auto scores = static_cast<double>(causal_scores(model.T) * model.B * model.heads.num_heads);
+  const double flops = scores * 2 * static_cast<double>(model.heads.head_dim) * (backward ? 5 : 2);
+  state.counters["FLOPS"] =
+      benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+}
+void model_forward(benchmark::State& state) {
+  model(state, false);
+}
+void model_backward(benchmark::State& state) {
+  model(state, true);
+}
+
 // The best of twenty looks at the multiply-adds that registers alone allow. Argument: threads.
 void peak(benchmark::State& state) {
   test::TestRun run(static_cast<int>(state.range(0)));
@@ -131,6 +163,8 @@ BENCHMARK(forward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {1}});
 BENCHMARK(forward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {2}})->UseRealTime();
 BENCHMARK(backward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {1}});
 BENCHMARK(backward)->ArgsProduct({{256, 512, 1024}, {32, 64, 128}, {2}})->UseRealTime();
+BENCHMARK(model_forward)->ArgsProduct({{0, 1, 2, 3}, {2}})->UseRealTime();
+BENCHMARK(model_backward)->ArgsProduct({{0, 1, 2, 3}, {2}})->UseRealTime();
 BENCHMARK(masked)->ArgsProduct({{1024, 2048, 4096}, {128, 1024}, {0, 1}});
 BENCHMARK(cached)->ArgsProduct({{256, 4096, 32768}, {1, 4}, {1}});
 BENCHMARK(cached)->ArgsProduct({{256, 4096, 32768}, {1, 4}, {2}})->UseRealTime();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
@@ -11,68 +12,77 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "atoll/ops/cpu/attention_tile-inl.h"
+#include "atoll/ops/cpu/attention_transpose-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-// One tile of queries, packed for the five products: transposed (queries in lanes) where they meet
-// keys and values, as rows where they add to dk and dv. 192 KiB, so it lives on the stack.
+// Tiles of queries of one head, packed for the five products: transposed (queries in lanes) where
+// they meet keys and values, as rows where they add to dk and dv. Each tile of keys is read once
+// for all of them. 340 KiB, so it lives on the stack and in the second-level cache.
+struct QueryBlock {
+  HWY_ALIGN float q_columns[kBlockElements];
+  HWY_ALIGN float dout_columns[kBlockElements];
+  HWY_ALIGN float q_rows[kBlockElements];
+  HWY_ALIGN float dout_rows[kBlockElements];
+  HWY_ALIGN float dq_columns[kBlockElements];
+  HWY_ALIGN float lse[kMaxQueryBlock];    // in units of log 2
+  HWY_ALIGN float delta[kMaxQueryBlock];  // dout . out
+  HWY_ALIGN std::int32_t first_keys[kMaxQueryBlock];
+};
+
+// One of those tiles.
 struct QueryTile {
-  HWY_ALIGN float q_columns[kTileElements];
-  HWY_ALIGN float dout_columns[kTileElements];
-  HWY_ALIGN float q_rows[kTileElements];
-  HWY_ALIGN float dout_rows[kTileElements];
-  HWY_ALIGN float dq_columns[kTileElements];
-  HWY_ALIGN float probabilities[kKeyTile * kMaxQueryTile];
-  HWY_ALIGN float dscores[kKeyTile * kMaxQueryTile];
-  HWY_ALIGN float lse[kMaxQueryTile];    // in units of log 2
-  HWY_ALIGN float delta[kMaxQueryTile];  // dout . out
-  HWY_ALIGN std::int32_t first_keys[kMaxQueryTile];
+  std::size_t first;  // query
   std::size_t num_queries;
   std::size_t num_vecs;
+  float* q_columns;  // (D, query_tile(D)), as those that follow
+  float* dout_columns;
+  float* dq_columns;
+  float* q_rows;  // (query_tile(D), padded(D))
+  float* dout_rows;
+  float* lse;
+  float* delta;
+  std::int32_t* first_keys;
 };
 
-// Where rows that are not f32 are widened: 192 KiB more.
-template <class T>
-struct Rooms {
-  RoomForQueries<T> q;
-  RoomForQueries<T> dout;
-  RoomForKeys<T> k;
-  RoomForKeys<T> v;
-};
-
-// to (num_rows, padded(D)) = from (num_rows, D), zero in the padding.
-HWY_INLINE void pack_rows(Rows<const float> from, std::size_t num_rows, std::size_t D,
-                          Rows<float> to) {
-  for (std::size_t row = 0; row < num_rows; ++row) {
-    std::memcpy(to.at(row, 0), from.at(row, 0), D * sizeof(float));
-    std::fill_n(to.at(row, D), to.stride - D, 0.0F);
-  }
+// Tile `index` of those that begin at query `first` and end before `end`.
+HWY_INLINE QueryTile tile_of(QueryBlock& block, std::size_t D, std::size_t first, std::size_t end,
+                             std::size_t index) {
+  const std::size_t ld = query_tile(D);
+  const std::size_t at = index * ld * padded(D);
+  const std::size_t first_here = first + index * ld;
+  const std::size_t num_queries = std::min(ld, end - first_here);
+  return {first_here,
+          num_queries,
+          (num_queries + kLanes - 1) / kLanes,
+          block.q_columns + at,
+          block.dout_columns + at,
+          block.dq_columns + at,
+          block.q_rows + at,
+          block.dout_rows + at,
+          block.lse + index * kMaxQueryTile,
+          block.delta + index * kMaxQueryTile,
+          block.first_keys + index * kMaxQueryTile};
 }
 
 template <class T>
-HWY_INLINE void pack_queries(const BackwardTask<T>& task, std::size_t h, std::size_t first,
-                             QueryTile& tile, Rooms<T>& rooms) {
+HWY_INLINE void pack_queries(const BackwardTask<T>& task, std::size_t h, const QueryTile& tile) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
+  const std::size_t first = tile.first;
   const Rows<const T> out = {task.out + h * D + first * task.out_stride, task.out_stride};
-  tile.num_queries = std::min(ld, task.num_rows - first);
-  const Rows<const float> q = in_f32({task.q + h * D + first * task.qkv_stride, task.qkv_stride},
-                                     tile.num_queries, D, rooms.q.data);
-  const Rows<const float> dout =
-      in_f32({task.dout + h * D + first * task.out_stride, task.out_stride}, tile.num_queries, D,
-             rooms.dout.data);
-  tile.num_vecs = (tile.num_queries + kLanes - 1) / kLanes;
+  const Rows<const T> dout = {task.dout + h * D + first * task.out_stride, task.out_stride};
+  const Rows<const float> q =
+      gather_rows<T>({task.q + h * D + first * task.qkv_stride, task.qkv_stride}, tile.num_queries,
+                     D, tile.q_rows);
+  const Rows<const float> wide_dout = gather_rows(dout, tile.num_queries, D, tile.dout_rows);
   pack_transposed(q, tile.num_queries, D, static_cast<float>(task.scale * kLog2E), tile.num_vecs,
                   {tile.q_columns, ld});
-  pack_transposed(dout, tile.num_queries, D, 1.0F, tile.num_vecs, {tile.dout_columns, ld});
-  if (task.keys_and_values) {
-    pack_rows(q, tile.num_queries, D, {tile.q_rows, padded(D)});
-    pack_rows(dout, tile.num_queries, D, {tile.dout_rows, padded(D)});
-  }
-  if (task.queries) std::fill_n(tile.dq_columns, padded(D) * ld, 0.0F);
+  pack_transposed(wide_dout, tile.num_queries, D, 1.0F, tile.num_vecs, {tile.dout_columns, ld});
+  if (task.queries) std::fill_n(tile.dq_columns, D * ld, 0.0F);
   task.first_keys.fill(first, first, tile.num_queries, tile.first_keys);
   std::fill_n(tile.lse, kMaxQueryTile, 0.0F);
   std::fill_n(tile.delta, kMaxQueryTile, 0.0F);
@@ -85,111 +95,191 @@ HWY_INLINE void pack_queries(const BackwardTask<T>& task, std::size_t h, std::si
   }
 }
 
-// For a band of keys: scores -> P = exp(score - lse) and dP -> dS = P (dP - delta), both zero where
-// a query does not see the key.
-HWY_INLINE void softmax_gradient(const TileOfScores& tile, std::size_t first_row,
-                                 std::size_t num_rows, std::size_t first_vec, std::size_t end_vec,
-                                 std::size_t ld, QueryTile& queries) {
-  const F32 d;
-  for (std::size_t v = first_vec; v < end_vec; ++v) {
-    const Vf lse = hn::Load(d, queries.lse + v * kLanes);
-    const Vf delta = hn::Load(d, queries.delta + v * kLanes);
-    for (std::size_t row = first_row; row < first_row + num_rows; ++row) {
-      float* p = queries.probabilities + row * ld + v * kLanes;
-      float* ds = queries.dscores + row * ld + v * kLanes;
-      // A score is below its row's lse except by rounding, and exp2_lanes takes x <= 0 only.
-      const Vf x = hn::Min(hn::Zero(d), hn::Sub(hn::Load(d, p), lse));
-      Vf probability = exp2_lanes(x);
-      Vf dscore = hn::Mul(probability, hn::Sub(hn::Load(d, ds), delta));
-      if (tile.partial()) {
-        const auto visible = tile.visible(row, v);
-        probability = hn::IfThenElseZero(visible, probability);
-        dscore = hn::IfThenElseZero(visible, dscore);
-      }
-      hn::Store(probability, d, p);
-      hn::Store(dscore, d, ds);
-    }
-  }
-}
+// Takes the scores of a band of keys: P = exp(score - lse), zero where a query does not see a key.
+template <bool kMasked>
+struct ProbabilitiesInto {
+  const TileOfScores& tile;
+  std::size_t first_row;
+  std::size_t first_vec;
+  Rows<float> c;
+  const float* lse;
 
-// All five products of one tile of keys with one tile of queries.
-template <class T>
-HWY_INLINE void backward_tile(const BackwardTask<T>& task, const TileOfScores& tile,
-                              std::size_t num_keys, QueryTile& queries, Rooms<T>& rooms) {
+  HWY_INLINE ProbabilitiesInto from(std::size_t row, std::size_t v) const {
+    return {
+        tile, first_row + row, first_vec + v, {c.at(row, v * kLanes), c.stride}, lse + v * kLanes};
+  }
+  HWY_INLINE Vf load(std::size_t v) const { return hn::LoadU(F32(), lse + v * kLanes); }
+  HWY_INLINE void end(float* p, std::size_t row, std::size_t v, Vf sum, Vf row_lse) const {
+    Vf probability = exp2_lanes(hn::Sub(sum, row_lse));
+    if constexpr (kMasked) {
+      const auto visible = tile.visible(first_row + row, first_vec + v);
+      probability = hn::IfThenElseZero(visible, probability);
+    }
+    hn::StoreU(probability, F32(), p);
+  }
+  HWY_INLINE void save(std::size_t, Vf) const {}
+};
+
+// Takes dP of a band and puts dS = P (dP - delta) in the place of P.
+template <bool kMasked>
+struct DscoresInto {
+  const TileOfScores& tile;
+  std::size_t first_row;
+  std::size_t first_vec;
+  Rows<float> c;
+  const float* delta;
+
+  HWY_INLINE DscoresInto from(std::size_t row, std::size_t v) const {
+    return {tile,
+            first_row + row,
+            first_vec + v,
+            {c.at(row, v * kLanes), c.stride},
+            delta + v * kLanes};
+  }
+  HWY_INLINE Vf load(std::size_t v) const { return hn::LoadU(F32(), delta + v * kLanes); }
+  HWY_INLINE void end(float* p, std::size_t row, std::size_t v, Vf sum, Vf row_delta) const {
+    Vf dscore = hn::Mul(hn::LoadU(F32(), p), hn::Sub(sum, row_delta));
+    if constexpr (kMasked) {  // also where dP is no number
+      const auto visible = tile.visible(first_row + row, first_vec + v);
+      dscore = hn::IfThenElseZero(visible, dscore);
+    }
+    hn::StoreU(dscore, F32(), p);
+  }
+  HWY_INLINE void save(std::size_t, Vf) const {}
+};
+
+// All five products of a band of keys with the queries that see it.
+template <bool kMasked, class T>
+HWY_INLINE void backward_band(const BackwardTask<T>& task, const TileOfScores& tile,
+                              const QueryTile& queries, Rows<const float> keys,
+                              Rows<const float> values, Rows<float> scores, std::size_t row,
+                              std::size_t num_rows, std::size_t vec, std::size_t end_vec,
+                              Ahead& ahead) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   const std::size_t row_size = padded(D);
   const std::size_t row_vecs = row_size / kLanes;
-  const std::size_t first_key = tile.first_key() * task.qkv_stride;
-  const Rows<const float> keys =
-      in_f32({task.k + first_key, task.qkv_stride}, num_keys, D, rooms.k.data);
-  const Rows<const float> values =
-      in_f32({task.v + first_key, task.qkv_stride}, num_keys, D, rooms.v.data);
-  tile.for_bands(
-      [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
-        const std::size_t num_vecs = end_vec - vec;
-        const std::size_t skipped = vec * kLanes;
-        const std::size_t num_queries = std::min(queries.num_queries, end_vec * kLanes) - skipped;
-        const std::size_t key = tile.first_key() + row;
-        const float* k = keys.at(row, 0);
-        const float* v = values.at(row, 0);
-        float* p = queries.probabilities + row * ld + skipped;
-        float* ds = queries.dscores + row * ld + skipped;
-        product(num_rows, num_vecs, D, {k, keys.stride, 1}, {queries.q_columns + skipped, ld},
-                {p, ld}, false);
-        product(num_rows, num_vecs, D, {v, values.stride, 1}, {queries.dout_columns + skipped, ld},
-                {ds, ld}, false);
-        softmax_gradient(tile, row, num_rows, vec, end_vec, ld, queries);
-        if (task.keys_and_values) {
-          product(num_rows, row_vecs, num_queries, {p, ld, 1},
-                  {queries.dout_rows + skipped * row_size, row_size},
-                  {task.dv + key * row_size, row_size}, true);
-          product(num_rows, row_vecs, num_queries, {ds, ld, 1},
-                  {queries.q_rows + skipped * row_size, row_size},
-                  {task.dk + key * row_size, row_size}, true);
-        }
-        if (task.queries) {
-          product(D, num_vecs, num_rows, {k, 1, keys.stride}, {ds, ld},
-                  {queries.dq_columns + skipped, ld}, true);
-        }
-      });
+  const std::size_t num_vecs = end_vec - vec;
+  const std::size_t skipped = vec * kLanes;
+  const std::size_t num_queries = std::min(queries.num_queries, end_vec * kLanes) - skipped;
+  const std::size_t key = tile.first_key() + row;
+  const Left k = {keys.at(row, 0), keys.stride, 1};
+  const Left v = {values.at(row, 0), values.stride, 1};
+  const Rows<float> p = {scores.at(row, skipped), ld};
+  product(num_rows, num_vecs, D, k, {queries.q_columns + skipped, ld},
+          ProbabilitiesInto<kMasked>{tile, row, vec, p, queries.lse + skipped}, ahead);
+  if (task.keys_and_values) {
+    product(num_rows, row_vecs, num_queries, {p.data, ld, 1},
+            {queries.dout_rows + skipped * row_size, row_size},
+            AddTo{{task.dv + key * row_size, row_size}}, ahead);
+  }
+  product(num_rows, num_vecs, D, v, {queries.dout_columns + skipped, ld},
+          DscoresInto<kMasked>{tile, row, vec, p, queries.delta + skipped}, ahead);
+  if (task.keys_and_values) {
+    product(num_rows, row_vecs, num_queries, {p.data, ld, 1},
+            {queries.q_rows + skipped * row_size, row_size},
+            AddTo{{task.dk + key * row_size, row_size}}, ahead);
+  }
+  if (task.queries) {
+    product(D, num_vecs, num_rows, {k.data, 1, k.row}, {p.data, ld},
+            AddTo{{queries.dq_columns + skipped, ld}}, ahead);
+  }
+}
+
+// One tile of keys with one tile of queries.
+template <class T>
+HWY_INLINE void backward_tile(const BackwardTask<T>& task, const QueryTile& queries,
+                              std::size_t key, std::size_t num_keys, Rows<const float> keys,
+                              Rows<const float> values, Rows<float> scores, Ahead& ahead) {
+  const TileOfScores tile(key, num_keys, queries.first, queries.num_vecs, queries.first_keys);
+  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
+                     HWY_ATTR {
+                       if (tile.partial()) {
+                         backward_band<true>(task, tile, queries, keys, values, scores, row,
+                                             num_rows, vec, end_vec, ahead);
+                       } else {
+                         backward_band<false>(task, tile, queries, keys, values, scores, row,
+                                              num_rows, vec, end_vec, ahead);
+                       }
+                     });
+}
+
+// The queries [first, end) of one head, at most query_block(D) of them.
+template <class T>
+HWY_INLINE void backward_block(const BackwardTask<T>& task, std::size_t h, std::size_t first,
+                               std::size_t end, std::size_t begin_key, QueryBlock& block) {
+  const std::size_t D = task.head_dim;
+  const std::size_t ld = query_tile(D);
+  const std::size_t num_tiles = (end - first + ld - 1) / ld;
+  HWY_ALIGN float k_room[kKeyTile * kMaxTiledHeadDim];
+  HWY_ALIGN float v_room[kKeyTile * kMaxTiledHeadDim];
+  HWY_ALIGN float scores[kKeyTile * kMaxQueryTile];
+  for (std::size_t i = 0; i < num_tiles; ++i) {
+    pack_queries(task, h, tile_of(block, D, first, end, i));
+  }
+  Ahead ahead;
+  if (task.queries) {
+    ahead.set(2, task.dq + h * D + first * task.qkv_stride, task.qkv_stride, end - first, D);
+  }
+  const std::size_t num_next = std::min(query_block(D), task.end_query - end);
+  ahead.set(3, task.q + h * D + end * task.qkv_stride, task.qkv_stride, num_next, D);
+  ahead.set(4, task.dout + h * D + end * task.out_stride, task.out_stride, num_next, D);
+  ahead.set(5, task.out + h * D + end * task.out_stride, task.out_stride, num_next, D);
+  const std::size_t end_key = std::min(task.end_key, end);
+  for (std::size_t key = begin_key; key < end_key; key += kKeyTile) {
+    const std::size_t num_keys = std::min(kKeyTile, end_key - key);
+    const std::size_t at = key * task.qkv_stride;
+    const Rows<const T> k = {task.k + at, task.qkv_stride};
+    const Rows<const T> v = {task.v + at, task.qkv_stride};
+    const Rows<const float> keys = gather_rows(k, num_keys, D, k_room);
+    const Rows<const float> values = gather_rows(v, num_keys, D, v_room);
+    const std::size_t num_later = std::min(kKeyTile, end_key - key - num_keys);
+    ahead.set(0, k.at(kKeyTile, 0), k.stride, num_later, D);
+    ahead.set(1, v.at(kKeyTile, 0), v.stride, num_later, D);
+    for (std::size_t i = 0; i < num_tiles; ++i) {
+      const QueryTile tile = tile_of(block, D, first, end, i);
+      const std::size_t end_here = std::min(key + num_keys, tile.first + tile.num_queries);
+      const std::size_t begin = std::max(key, static_cast<std::size_t>(tile.first_keys[0]));
+      if (begin >= end_here) continue;
+      backward_tile(task, tile, begin, end_here - begin, {keys.at(begin - key, 0), keys.stride},
+                    {values.at(begin - key, 0), values.stride}, {scores, ld}, ahead);
+    }
+  }
+  if (!task.queries) return;
+  float factor[kMaxQueryTile];
+  std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scale));
+  for (std::size_t i = 0; i < num_tiles; ++i) {
+    const QueryTile tile = tile_of(block, D, first, end, i);
+    unpack_transposed({tile.dq_columns, ld}, factor, tile.num_queries, D,
+                      {task.dq + h * D + tile.first * task.qkv_stride, task.qkv_stride},
+                      tile.q_columns);
+  }
 }
 
 // Gradients of a range of queries, of a range of keys, or of both (see BackwardTask). Every sum
-// runs over heads, tiles of queries and tiles of keys in ascending order, whatever the ranges.
+// runs over heads, tiles of queries and tiles of keys in ascending order. Tiles end at multiples of
+// their size, whatever the ranges, and so give the same bits.
 template <class T>
 void backward_range(const BackwardTask<T>& task) {
   const std::size_t D = task.head_dim;
-  const std::size_t ld = query_tile(D);
   if (task.keys_and_values) {
     const std::size_t begin = task.first_key * padded(D);
     const std::size_t size = (task.end_key - task.first_key) * padded(D);
     std::fill_n(task.dk + begin, size, 0.0F);
     std::fill_n(task.dv + begin, size, 0.0F);
   }
-  QueryTile queries;
-  Rooms<T> rooms;
-  float factor[kMaxQueryTile];
+  QueryBlock block;
   for (std::size_t h = task.first_head; h < task.end_head; ++h) {
-    for (std::size_t first = task.first_query; first < task.end_query; first += ld) {
-      const std::size_t begin_key = std::max(task.first_key, task.first_keys.of(first, first));
+    for (std::size_t first = task.first_query; first < task.end_query; first += query_block(D)) {
+      const std::size_t seen = task.first_keys.of(first, first) / kKeyTile * kKeyTile;
+      const std::size_t begin_key = std::max(task.first_key, seen);
       if (begin_key >= task.end_key) break;  // later queries begin later still
-      pack_queries(task, h, first, queries, rooms);
-      const std::size_t end_key = std::min(task.end_key, first + queries.num_queries);
-      for (std::size_t key = begin_key; key < end_key; key += kKeyTile) {
-        const std::size_t num_keys = std::min(kKeyTile, end_key - key);
-        backward_tile(task, {key, num_keys, first, queries.num_vecs, queries.first_keys}, num_keys,
-                      queries, rooms);
-      }
-      if (task.queries) {
-        std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scale));
-        unpack_transposed(
-            {queries.dq_columns, ld}, factor, queries.num_queries, D, queries.num_vecs,
-            {task.dq + h * D + first * task.qkv_stride, task.qkv_stride}, rooms.q.data);
-      }
+      const std::size_t end = std::min(task.end_query, first + query_block(D));
+      backward_block(task, h, first, end, begin_key, block);
     }
   }
   if (task.keys_and_values) {
+    constexpr std::size_t kRowsAhead = 8;
     const F32 d;
     const Vf scale = hn::Set(d, static_cast<float>(task.scale));
     for (std::size_t key = task.first_key; key < task.end_key; ++key) {
@@ -197,6 +287,10 @@ void backward_range(const BackwardTask<T>& task) {
       const float* dv = task.dv + key * padded(D);
       T* dk_row = task.dk_rows + key * task.qkv_stride;
       T* dv_row = task.dv_rows + key * task.qkv_stride;
+      for (std::size_t i = 0; i < D; i += 64 / sizeof(T)) {
+        __builtin_prefetch(dk_row + kRowsAhead * task.qkv_stride + i, 0, 2);
+        __builtin_prefetch(dv_row + kRowsAhead * task.qkv_stride + i, 0, 2);
+      }
       for_lanes(D, [&](std::size_t c, auto lanes) HWY_ATTR {
         lanes.store(hn::Mul(lanes.load(dk + c), scale), dk_row + c);
         lanes.store(lanes.load(dv + c), dv_row + c);
@@ -242,8 +336,9 @@ struct Operands {
   Tensor qkv, out, lse, dout, dqkv;
   float* scratch;
 
+  // The task of pair `index`, which sums dk and dv in region `slot` of the scratch.
   template <typename T>
-  BackwardTask<T> task(std::int64_t index) const {
+  BackwardTask<T> task(std::int64_t index, std::int64_t slot) const {
     const std::int64_t num_rows = qkv.dim(1);
     const std::int64_t D = heads.head_dim;
     const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -264,7 +359,7 @@ struct Operands {
     task.dq = dqkv.data<T>() + q;
     task.dk_rows = dqkv.data<T>() + k;
     task.dv_rows = dqkv.data<T>() + v;
-    task.dk = scratch + index * 2 * num_rows * row_size;
+    task.dk = scratch + slot * 2 * num_rows * row_size;
     task.dv = task.dk + num_rows * row_size;
     task.qkv_stride = static_cast<std::size_t>(heads.qkv_width());
     task.out_stride = static_cast<std::size_t>(heads.query_width());
@@ -299,12 +394,19 @@ void run_ranges(Run& run, const Operands& operands) {
   const std::int64_t num_pairs = operands.qkv.dim(0) * heads.num_kv_heads;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   if (one_sweep(num_pairs, run.threads().num_threads())) {
-    run.threads().run(num_pairs, [&](std::int64_t index) { run_task(operands.task<T>(index)); });
+    // As many regions of scratch as threads, not pairs: they stay in the caches.
+    std::atomic<std::int64_t> next{0};
+    run.threads().run(std::min<std::int64_t>(run.threads().num_threads(), num_pairs),
+                      [&](std::int64_t slot) {
+                        for (std::int64_t index = next++; index < num_pairs; index = next++) {
+                          run_task(operands.task<T>(index, slot));
+                        }
+                      });
     return;
   }
   const std::int64_t key_tasks = (num_rows + kKeysPerTask - 1) / kKeysPerTask;
   run.threads().run(key_tasks * num_pairs, [&](std::int64_t index) {
-    BackwardTask<T> task = operands.task<T>(index % num_pairs);
+    BackwardTask<T> task = operands.task<T>(index % num_pairs, index % num_pairs);
     task.queries = false;
     // The first keys are seen by the most queries, so the longest tasks go first.
     const std::int64_t first = index / num_pairs * kKeysPerTask;
@@ -317,7 +419,7 @@ void run_ranges(Run& run, const Operands& operands) {
   const auto tile = static_cast<std::int64_t>(query_tile(static_cast<std::size_t>(heads.head_dim)));
   const std::int64_t query_tasks = (num_rows + tile - 1) / tile;
   run.threads().run(query_tasks * num_pairs * group, [&](std::int64_t index) {
-    BackwardTask<T> task = operands.task<T>(index % num_pairs);
+    BackwardTask<T> task = operands.task<T>(index % num_pairs, index % num_pairs);
     task.keys_and_values = false;
     task.first_head = static_cast<std::size_t>(index / num_pairs % group);
     task.end_head = task.first_head + 1;

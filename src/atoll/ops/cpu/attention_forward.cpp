@@ -12,113 +12,205 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "atoll/ops/cpu/attention_tile-inl.h"
+#include "atoll/ops/cpu/attention_transpose-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-// Turns a tile of scores (in units of log 2) into exp(score - running maximum) and moves the
-// running maximum, the running sum and what `out` has so far to the new maximum.
-HWY_INLINE void softmax_tile(const TileOfScores& tile, std::size_t D, Rows<float> scores,
-                             Rows<float> out, float* max, float* sum) {
+// Takes the scores of a band (in units of log 2): hides those that the mask hides, and keeps the
+// maximum of each query.
+template <bool kMasked>
+struct ScoresInto {
+  const TileOfScores& tile;
+  std::size_t first_row;
+  std::size_t first_vec;
+  Rows<float> c;
+  float* max;
+
+  HWY_INLINE ScoresInto from(std::size_t row, std::size_t v) const {
+    return {
+        tile, first_row + row, first_vec + v, {c.at(row, v * kLanes), c.stride}, max + v * kLanes};
+  }
+  HWY_INLINE Vf load(std::size_t v) const { return hn::LoadU(F32(), max + v * kLanes); }
+  HWY_INLINE void end(float* p, std::size_t row, std::size_t v, Vf sum, Vf& highest) const {
+    const F32 d;
+    if constexpr (kMasked) {
+      const auto visible = tile.visible(first_row + row, first_vec + v);
+      sum = hn::IfThenElse(visible, sum, hn::Set(d, kMaskedScore));
+    }
+    highest = hn::Max(highest, sum);
+    hn::StoreU(sum, d, p);
+  }
+  HWY_INLINE void save(std::size_t v, Vf highest) const {
+    hn::StoreU(highest, F32(), max + v * kLanes);
+  }
+};
+
+// What a row has so far: maximum and sum of exponentials, queries in lanes, and by how much the
+// last tile shrank what came before it.
+struct RunningSoftmax {
+  HWY_ALIGN float max[kMaxQueryTile];
+  HWY_ALIGN float sum[kMaxQueryTile];
+  HWY_ALIGN float new_max[kMaxQueryTile];
+  HWY_ALIGN float shrink[kMaxQueryTile];
+};
+
+// Turns a tile of scores into exp(score - maximum) and moves the running sum to the new maximum.
+HWY_INLINE void softmax_tile(const TileOfScores& tile, Rows<float> scores, RunningSoftmax& rows) {
   const F32 d;
   for (std::size_t v = 0; v < tile.num_vecs(); ++v) {
-    const std::size_t begin = tile.begin_row(v);
     const std::size_t end = tile.end_row(v);
-    if (begin >= end) continue;
-    float* column = scores.at(0, v * kLanes);
-    if (tile.partial()) {
-      for (std::size_t row = begin; row < end; ++row) {
-        float* p = column + row * scores.stride;
-        const Vf masked = hn::Set(d, kMaskedScore);
-        hn::StoreU(hn::IfThenElse(tile.visible(row, v), hn::LoadU(d, p), masked), d, p);
-      }
-    }
-    const Vf old_max = hn::LoadU(d, max + v * kLanes);
-    Vf new_max = old_max;
-    for (std::size_t row = begin; row < end; ++row) {
-      new_max = hn::Max(new_max, hn::LoadU(d, column + row * scores.stride));
-    }
+    const Vf new_max = hn::Load(d, rows.new_max + v * kLanes);
     Vf tile_sum = hn::Zero(d);
-    for (std::size_t row = begin; row < end; ++row) {
-      float* p = column + row * scores.stride;
+    for (std::size_t row = tile.begin_row(v); row < end; ++row) {
+      float* p = scores.at(row, v * kLanes);
       const Vf e = exp2_lanes(hn::Sub(hn::LoadU(d, p), new_max));
       tile_sum = hn::Add(tile_sum, e);
       hn::StoreU(e, d, p);
     }
-    const Vf shrink = exp2_lanes(hn::Sub(old_max, new_max));
-    hn::StoreU(new_max, d, max + v * kLanes);
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + v * kLanes), shrink, tile_sum), d, sum + v * kLanes);
-    for (std::size_t i = 0; i < D; ++i) {
-      float* p = out.at(i, v * kLanes);
-      hn::StoreU(hn::Mul(hn::LoadU(d, p), shrink), d, p);
-    }
+    const Vf shrink = exp2_lanes(hn::Sub(hn::Load(d, rows.max + v * kLanes), new_max));
+    hn::Store(new_max, d, rows.max + v * kLanes);
+    hn::Store(shrink, d, rows.shrink + v * kLanes);
+    const Vf sum = hn::Load(d, rows.sum + v * kLanes);
+    hn::Store(hn::MulAdd(sum, shrink, tile_sum), d, rows.sum + v * kLanes);
   }
 }
 
-// One tile of queries against the keys from the first that any sees to the last of them (Dao et al.
+// The scores of one tile of keys.
+HWY_INLINE void score_tile(const TileOfScores& tile, std::size_t D, Rows<const float> q,
+                           Rows<const float> k, Rows<float> scores, RunningSoftmax& rows,
+                           Ahead& ahead) {
+  std::copy_n(rows.max, kMaxQueryTile, rows.new_max);
+  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
+                     HWY_ATTR {
+                       const auto multiply = [&](const auto& into) HWY_ATTR {
+                         product(num_rows, end_vec - vec, D, {k.at(row, 0), k.stride, 1},
+                                 {q.at(0, vec * kLanes), q.stride}, into, ahead);
+                       };
+                       const Rows<float> band = {scores.at(row, vec * kLanes), scores.stride};
+                       float* max = rows.new_max + vec * kLanes;
+                       if (tile.partial()) {
+                         multiply(ScoresInto<true>{tile, row, vec, band, max});
+                       } else {
+                         multiply(ScoresInto<false>{tile, row, vec, band, max});
+                       }
+                     });
+}
+
+// out = shrink out + values * probabilities of one tile of keys, queries in lanes.
+HWY_INLINE void attend_tile(const TileOfScores& tile, std::size_t D, Rows<const float> v,
+                            Rows<const float> probabilities, const float* shrink, Rows<float> out,
+                            Ahead& ahead) {
+  if (!tile.partial()) {
+    product(D, tile.num_vecs(), tile.num_keys(), {v.data, 1, v.stride}, probabilities,
+            ScaleAndAddTo{out, shrink}, ahead);
+    return;
+  }
+  const F32 d;
+  for (std::size_t i = 0; i < D; ++i) {
+    for (std::size_t vec = 0; vec < tile.num_vecs(); ++vec) {
+      float* p = out.at(i, vec * kLanes);
+      hn::StoreU(hn::Mul(hn::LoadU(d, p), hn::LoadU(d, shrink + vec * kLanes)), d, p);
+    }
+  }
+  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
+                     HWY_ATTR {
+                       product(D, end_vec - vec, num_rows, {v.at(row, 0), 1, v.stride},
+                               {probabilities.at(row, vec * kLanes), probabilities.stride},
+                               AddTo{{out.at(0, vec * kLanes), out.stride}}, ahead);
+                     });
+}
+
+// Tiles of queries of one head with what they have attended to so far, queries in lanes.
+struct QueryBlock {
+  HWY_ALIGN float q[kBlockElements];
+  HWY_ALIGN float out[kBlockElements];
+  RunningSoftmax rows[kMaxBlockTiles];
+  HWY_ALIGN std::int32_t first_keys[kMaxBlockTiles][kMaxQueryTile];
+};
+
+// One tile of queries and one of keys.
+HWY_INLINE void forward_tile(const TileOfScores& tile, std::size_t D, Rows<const float> q,
+                             Rows<const float> k, Rows<const float> v, RunningSoftmax& rows,
+                             Rows<float> out, Ahead& ahead) {
+  HWY_ALIGN float buffer[kKeyTile * kMaxQueryTile];
+  const Rows<float> scores = {buffer, q.stride};
+  score_tile(tile, D, q, k, scores, rows, ahead);
+  softmax_tile(tile, scores, rows);
+  attend_tile(tile, D, v, {buffer, q.stride}, rows.shrink, out, ahead);
+}
+
+// A block of queries against the keys from the first that any sees to the last of them (Dao et al.
 // 2022, algorithm 1), with everything transposed: queries in lanes, keys and values read element by
-// element where they are (or where they were widened).
+// element. Tiles of keys end at multiples of kKeyTile, so that no bit depends on the block.
 template <class T>
-void forward_tile(const ForwardTask<T>& task) {
+void forward_block(const ForwardTask<T>& task) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
-  const std::size_t num_vecs = (task.num_queries + kLanes - 1) / kLanes;
-  HWY_ALIGN float q_buffer[kTileElements];
-  HWY_ALIGN float out_buffer[kTileElements];
-  HWY_ALIGN float score_buffer[kKeyTile * kMaxQueryTile];
-  HWY_ALIGN float max[kMaxQueryTile];
-  HWY_ALIGN float sum[kMaxQueryTile];
-  HWY_ALIGN std::int32_t first_keys[kMaxQueryTile];
-  RoomForKeys<T> k_room;
-  RoomForKeys<T> v_room;
-  const Rows<float> q = {q_buffer, ld};
-  const Rows<float> out = {out_buffer, ld};
-  const Rows<float> scores = {score_buffer, ld};
-  pack_transposed(in_f32({task.q, task.q_stride}, task.num_queries, D, k_room.data),
-                  task.num_queries, D, static_cast<float>(task.scale * kLog2E), num_vecs, q);
-  std::fill_n(out_buffer, padded(D) * ld, 0.0F);
-  std::fill_n(max, kMaxQueryTile, kHiddenScore);
-  std::fill_n(sum, kMaxQueryTile, 0.0F);
-  task.first_keys.fill(0, task.first_query, task.num_queries, first_keys);
-
-  const std::size_t end_key = task.first_query + task.num_queries;
-  for (auto key = static_cast<std::size_t>(first_keys[0]); key < end_key; key += kKeyTile) {
-    const std::size_t num_keys = std::min(kKeyTile, end_key - key);
-    const TileOfScores tile(key, num_keys, task.first_query, num_vecs, first_keys);
-    const Rows<const float> k =
-        in_f32({task.k + key * task.kv_stride, task.kv_stride}, num_keys, D, k_room.data);
-    const Rows<const float> v =
-        in_f32({task.v + key * task.kv_stride, task.kv_stride}, num_keys, D, v_room.data);
-    tile.for_bands(
-        [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
-          product(num_rows, end_vec - vec, D, {k.at(row, 0), k.stride, 1},
-                  {q.at(0, vec * kLanes), ld}, {scores.at(row, vec * kLanes), ld}, false);
-        });
-    softmax_tile(tile, D, scores, out, max, sum);
-    tile.for_bands(
-        [&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec) HWY_ATTR {
-          product(D, end_vec - vec, num_rows, {v.at(row, 0), 1, v.stride},
-                  {scores.at(row, vec * kLanes), ld}, {out.at(0, vec * kLanes), ld}, true);
-        });
+  const std::size_t size = ld * padded(D);
+  HWY_ALIGN float k_room[kKeyTile * kMaxTiledHeadDim];
+  HWY_ALIGN float v_room[kKeyTile * kMaxTiledHeadDim];
+  QueryBlock block;
+  for (std::size_t first = 0, i = 0; first < task.num_queries; first += ld, ++i) {
+    const std::size_t num_queries = std::min(ld, task.num_queries - first);
+    const Rows<const T> rows = {task.q + first * task.q_stride, task.q_stride};
+    pack_transposed(gather_rows(rows, num_queries, D, k_room), num_queries, D,
+                    static_cast<float>(task.scale * kLog2E), (num_queries + kLanes - 1) / kLanes,
+                    {block.q + i * size, ld});
+    task.first_keys.fill(first, task.first_query + first, num_queries, block.first_keys[i]);
+    std::fill_n(block.out + i * size, size, 0.0F);
+    std::fill_n(block.rows[i].max, kMaxQueryTile, kHiddenScore);
+    std::fill_n(block.rows[i].sum, kMaxQueryTile, 0.0F);
   }
 
-  for (std::size_t i = 0; i < task.num_queries; ++i) {
-    if (task.lse != nullptr) {
-      task.lse[i] = max[i] * static_cast<float>(kLn2) + std::log(sum[i]);
+  Ahead ahead;
+  ahead.set(2, task.out, task.out_stride, task.num_queries, D);
+  const std::size_t end_key = task.first_query + task.num_queries;
+  const std::size_t first_key = task.first_keys.of(0, task.first_query);
+  for (std::size_t key = first_key / kKeyTile * kKeyTile; key < end_key; key += kKeyTile) {
+    const std::size_t num_keys = std::min(kKeyTile, end_key - key);
+    const Rows<const T> keys = {task.k + key * task.kv_stride, task.kv_stride};
+    const Rows<const T> values = {task.v + key * task.kv_stride, task.kv_stride};
+    const Rows<const float> k = gather_rows(keys, num_keys, D, k_room);
+    const Rows<const float> v = gather_rows(values, num_keys, D, v_room);
+    const std::size_t num_next = std::min(kKeyTile, end_key - key - num_keys);
+    ahead.set(0, keys.at(kKeyTile, 0), keys.stride, num_next, D);
+    ahead.set(1, values.at(kKeyTile, 0), values.stride, num_next, D);
+    for (std::size_t first = 0, i = 0; first < task.num_queries; first += ld, ++i) {
+      const std::size_t num_queries = std::min(ld, task.num_queries - first);
+      const std::size_t first_query = task.first_query + first;
+      const std::size_t end_here = std::min(key + num_keys, first_query + num_queries);
+      const std::size_t begin = std::max(key, static_cast<std::size_t>(block.first_keys[i][0]));
+      if (begin >= end_here) continue;
+      const TileOfScores tile(begin, end_here - begin, first_query,
+                              (num_queries + kLanes - 1) / kLanes, block.first_keys[i]);
+      forward_tile(tile, D, {block.q + i * size, ld}, {k.at(begin - key, 0), k.stride},
+                   {v.at(begin - key, 0), v.stride}, block.rows[i], {block.out + i * size, ld},
+                   ahead);
     }
   }
-  for (std::size_t i = 0; i < num_vecs * kLanes; ++i) sum[i] = 1.0F / sum[i];
-  unpack_transposed(out, sum, task.num_queries, D, num_vecs, {task.out, task.out_stride},
-                    k_room.data);
+
+  for (std::size_t first = 0, i = 0; first < task.num_queries; first += ld, ++i) {
+    RunningSoftmax& rows = block.rows[i];
+    const std::size_t num_queries = std::min(ld, task.num_queries - first);
+    for (std::size_t q = 0; q < num_queries; ++q) {
+      if (task.lse != nullptr) {
+        task.lse[first + q] = rows.max[q] * static_cast<float>(kLn2) + std::log(rows.sum[q]);
+      }
+      rows.sum[q] = 1.0F / rows.sum[q];
+    }
+    unpack_transposed({block.out + i * size, ld}, rows.sum, num_queries, D,
+                      {task.out + first * task.out_stride, task.out_stride}, k_room);
+  }
 }
 
-void ForwardTileF32(const ForwardTask<float>& task) {
-  forward_tile(task);
+void ForwardBlockF32(const ForwardTask<float>& task) {
+  forward_block(task);
 }
-void ForwardTileBf16(const ForwardTask<Bf16>& task) {
-  forward_tile(task);
+void ForwardBlockBf16(const ForwardTask<Bf16>& task) {
+  forward_block(task);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -129,29 +221,44 @@ HWY_AFTER_NAMESPACE();
 namespace atl::ops::cpu {
 
 namespace {
-HWY_EXPORT(ForwardTileF32);
-HWY_EXPORT(ForwardTileBf16);
+HWY_EXPORT(ForwardBlockF32);
+HWY_EXPORT(ForwardBlockBf16);
 
 void run_task(const ForwardTask<float>& task) {
-  HWY_DYNAMIC_DISPATCH(ForwardTileF32)(task);
+  HWY_DYNAMIC_DISPATCH(ForwardBlockF32)(task);
 }
 void run_task(const ForwardTask<Bf16>& task) {
-  HWY_DYNAMIC_DISPATCH(ForwardTileBf16)(task);
+  HWY_DYNAMIC_DISPATCH(ForwardBlockBf16)(task);
+}
+
+// As many as share each tile of keys, unless that leaves too few tasks to go around.
+std::int64_t queries_per_task(std::int64_t num_rows, std::int64_t num_pairs,
+                              const HeadLayout& heads, const ThreadPool& threads) {
+  constexpr std::int64_t kTasksPerThread = 4;
+  const auto D = static_cast<std::size_t>(heads.head_dim);
+  const auto tile = static_cast<std::int64_t>(query_tile(D));
+  auto block = static_cast<std::int64_t>(query_block(D));
+  while (block > tile &&
+         (num_rows + block - 1) / block * num_pairs < kTasksPerThread * threads.num_threads()) {
+    block = block / 2 / tile * tile;
+  }
+  return block;
 }
 
 template <typename T>
 void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
                const ForwardOperands<T>& operands) {
-  const auto tile = static_cast<std::int64_t>(query_tile(static_cast<std::size_t>(heads.head_dim)));
-  const std::int64_t num_tiles = (num_rows + tile - 1) / tile;
   const std::int64_t num_pairs = B * heads.num_heads;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
-  run.threads().run(num_tiles * num_pairs, [&](std::int64_t index) {
-    // The last tiles of a sequence see the most keys: they go first, so that no thread is left
-    // with a long one at the end.
-    const std::int64_t first = (num_tiles - 1 - index / num_pairs) * tile;
-    const std::int64_t b = index % num_pairs / heads.num_heads;
-    const std::int64_t h = index % heads.num_heads;
+  const std::int64_t block = queries_per_task(num_rows, num_pairs, heads, run.threads());
+  const std::int64_t num_blocks = (num_rows + block - 1) / block;
+  run.threads().run(num_blocks * num_pairs, [&](std::int64_t index) {
+    // Head after head, so that its keys and values stay in the second-level cache. The last queries
+    // of a sequence see the most keys: they go first, so that no thread is left with a long task at
+    // the end.
+    const std::int64_t first = (num_blocks - 1 - index % num_blocks) * block;
+    const std::int64_t b = index / num_blocks / heads.num_heads;
+    const std::int64_t h = index / num_blocks % heads.num_heads;
     const std::int64_t row = b * num_rows + first;
     const std::int64_t kv = b * operands.kv_batch_stride + h / group * heads.head_dim;
     ForwardTask<T> task;
@@ -165,7 +272,7 @@ void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout
     if (operands.lse != nullptr)
       task.lse = operands.lse + (b * heads.num_heads + h) * num_rows + first;
     task.head_dim = static_cast<std::size_t>(heads.head_dim);
-    task.num_queries = static_cast<std::size_t>(std::min(tile, num_rows - first));
+    task.num_queries = static_cast<std::size_t>(std::min(block, num_rows - first));
     task.first_query = static_cast<std::size_t>(operands.past + first);
     task.first_keys.window = static_cast<std::size_t>(operands.window);
     if (operands.document_start != nullptr) {

@@ -17,6 +17,11 @@ constexpr std::size_t kDiagonalBand = 16;
 constexpr std::size_t kTileElements = 8192;
 /// The widest head that those buffers hold.
 constexpr std::size_t kMaxTiledHeadDim = 256;
+/// Elements of the buffers that hold a block of tiles of queries: 64 KiB.
+constexpr std::size_t kBlockElements = 2 * kTileElements;
+/// The most tiles and queries of such a block.
+constexpr std::size_t kMaxBlockTiles = 4;
+constexpr std::size_t kMaxQueryBlock = kMaxBlockTiles * kMaxQueryTile;
 /// What padded rows are a multiple of: the widest vector of any instruction set.
 constexpr std::size_t kRowAlignment = 16;
 
@@ -27,6 +32,11 @@ constexpr std::size_t query_tile(std::size_t head_dim) {
 /// head_dim up to a multiple of kRowAlignment.
 constexpr std::size_t padded(std::size_t head_dim) {
   return (head_dim + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+}
+/// Queries per block: as many whole tiles as kBlockElements hold.
+constexpr std::size_t query_block(std::size_t head_dim) {
+  const std::size_t tile = query_tile(head_dim);
+  return std::min(kMaxQueryBlock, kBlockElements / padded(head_dim)) / tile * tile;
 }
 
 /// What bounds the keys of a run of queries from below, beside causality; see ops::AttentionMask.

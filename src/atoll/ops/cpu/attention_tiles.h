@@ -16,21 +16,21 @@ constexpr float kHiddenScore = -1e30F;
 /// that even there a masked score weighs nothing.
 constexpr float kMaskedScore = 2 * kHiddenScore;
 
-/// One tile of queries of one head. Rows of q, k, v and out lie `stride` elements apart.
+/// A block of queries of one head. Rows of q, k, v and out lie `stride` elements apart.
 template <typename T>
 struct ForwardTask {
   const T* q = nullptr;
   const T* k = nullptr;  ///< key 0 of the sequence
   const T* v = nullptr;
   T* out = nullptr;
-  float* lse = nullptr;  ///< of the tile's first query; may be null
+  float* lse = nullptr;  ///< of the block's first query; may be null
   std::size_t q_stride = 0;
   std::size_t kv_stride = 0;
   std::size_t out_stride = 0;
   std::size_t head_dim = 0;
-  std::size_t num_queries = 0;  ///< at most query_tile(head_dim)
+  std::size_t num_queries = 0;  ///< at most query_block(head_dim)
   std::size_t first_query = 0;  ///< position of the first one: the last key it sees
-  FirstKeys first_keys;         ///< of the tile's queries
+  FirstKeys first_keys;         ///< of the block's queries
   double scale = 1;
 };
 
@@ -94,7 +94,7 @@ struct ForwardOperands {
   double scale = 1;
 };
 
-/// Runs every tile of queries of every head, in parallel, for B sequences of `num_rows` queries.
+/// Runs every block of queries of every head, in parallel, for B sequences of `num_rows` queries.
 void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
                    const ForwardOperands<float>& operands);
 void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
