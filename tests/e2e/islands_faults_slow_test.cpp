@@ -297,7 +297,7 @@ TEST_F(IslandFaults, IslandsKilledAtRandomEndWithOneModel) {
 
 TEST_F(IslandFaults, ACoordinatorKilledAtRandomLosesNothing) {
   const int kills = num_kills();
-  const int steps = 100 * (kills + 1);
+  const int steps = 400 * (kills + 1);  // so many that the last kill is not at the run's end
   std::optional<Program> order(std::in_place, coordinator(kAnywhere));
   const std::string place = address_of(*order);
   Program lyon(one_of(2, steps, "lyon", place));
