@@ -140,6 +140,8 @@ void Coordinator::welcome(Island& island, const Join& join) {
     return activate(island);
   }
   members_.set_state(island, MemberState::kSyncing);
+  // One that is a single outer step behind has the result lying there; to fetch one takes longer.
+  if (join.outer_step + 1 < state_.outer_step()) members_.set_suspect(island, false, false);
   island.claim(join.outer_step, join.hashes);
   welcome.sources = sources(island.id);
   // Its own state is the run's where only its batches are not.
@@ -252,6 +254,7 @@ void Coordinator::turn_out(Island& island, const std::string& why) {
     members_.connect(island, kNoConnection);
   }
   members_.set_state(island, MemberState::kOut);
+  members_.set_suspect(island, false, false);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
   view_changed_ = true;
@@ -270,14 +273,14 @@ void Coordinator::watch(Island& island) {
     }
     return;
   }
+  const Seconds for_how_long = now_ - island.suspect_since;
+  if (for_how_long > options_.quorum_after) members_.set_suspect(island, false, false);
   if (state != MemberState::kSuspect) {
     if (is_silent && now_ - island.pulse->last_heard() > options_.out_after) {
       turn_out(island, "it was silent for too long");
     }
     return;
   }
-  const Seconds for_how_long = now_ - island.suspect_since;
-  if (for_how_long > options_.quorum_after) members_.set_suspect(island, false, false);
   // Where others have nothing left to train on, they need not wait for what it holds.
   const bool is_needed = members_.count(Phase::kIdle) > 0 && state_.book().num_free() == 0 &&
                          !reducing_ && members_.count(Phase::kReady) == 0;

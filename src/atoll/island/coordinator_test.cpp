@@ -383,6 +383,44 @@ TEST(Coordinator, ARestartTakesUpWhereTheLogEnds) {
   EXPECT_EQ(stage.newest<Lease>(1), nullptr) << "it has one";
 }
 
+// Island 1 is back first, and could do an outer step alone.
+TEST(Coordinator, AfterARestartOneThatMissedOnlyTheCommitIsWaitedFor) {
+  for (const bool answers : {true, false}) {
+    Stage stage = at_reduce();
+    for (const ConnectionId island : {1, 2}) {
+      stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+    }
+    stage.options.plan.grace_seconds = 10;
+    stage.restart();
+    stage.open(1);
+    Join join = stage.join("i1", {{8, 12}});
+    join.outer_step = 1;
+    join.hashes = {kSecond};
+    stage.say(1, join);
+    Ready ready = stage.ready({{8, 12}});
+    ready.base_hash = kSecond;
+    stage.say(1, ready, {.outer_step = 1});
+    stage.open(2);
+    stage.say(2, stage.join("i2", {{4, 8}, {12, 16}}));
+    EXPECT_TRUE(stage.body<Welcome>(2).must_sync);
+    stage.wait(0.5, {1, 2});
+    EXPECT_EQ(stage.newest<Reduce>(1)->stamp.outer_step, 0) << "it is not done alone";
+    if (answers) {
+      stage.say(2, Synced{.outer_step = 1,
+                          .hashes = {kSecond},
+                          .holds = {{12, 16}},
+                          .answers = stage.newest<Welcome>(2)->stamp.sequence});
+      ready.consumed = {{12, 16}};
+      stage.say(2, ready, {.outer_step = 1});
+      EXPECT_EQ(stage.body<Reduce>(1).participants.size(), 2);
+    } else {
+      stage.wait(4, {1, 2});
+      EXPECT_EQ(stage.body<Reduce>(1).participants.size(), 1);
+    }
+    EXPECT_EQ(stage.newest<Reduce>(1)->stamp.outer_step, 1);
+  }
+}
+
 TEST(Coordinator, WhatAJoinDoesNotHoldReturns) {
   Stage stage = at_reduce();
   stage.close(1);

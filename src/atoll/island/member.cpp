@@ -12,7 +12,8 @@ namespace {
 
 constexpr Seconds kFirstRetry = 0.2;
 constexpr Seconds kLongestRetry = 1;
-constexpr Seconds kFetchAgainAfter = 1;
+constexpr Seconds kFirstFetchAgain = 0.05;
+constexpr Seconds kLongestFetchAgain = 1;
 constexpr Seconds kLeaveWithin = 5;
 
 auto order_of(const Stamp& stamp) {
@@ -227,6 +228,7 @@ void Member::say_synced() {
 
 void Member::on(const StateFetched& event) {
   const bool is_wanted = target_ && is_fetching_ && event.outer_step == target_->outer_step;
+  num_fetches_ = 0;
   outer_step_ = event.outer_step;
   hashes_ = event.hashes;
   shadow_.reset();
@@ -258,7 +260,10 @@ void Member::on(const FetchFailed& event) {
   if (!is_fetching_) return;
   is_fetching_ = false;
   actions_.push_back(Warn{"the state could not be fetched, and is asked for again: " + event.why});
-  fetch_again_ = now_ + kFetchAgainAfter;
+  // The others went on meanwhile, as a rule: soon there may be time for it between two outer steps.
+  fetch_again_ =
+      now_ + std::min(kLongestFetchAgain, kFirstFetchAgain * (1 << std::min(num_fetches_, 8)));
+  ++num_fetches_;
 }
 
 // All that was not committed is dropped.

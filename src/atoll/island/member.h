@@ -228,6 +228,7 @@ class Member {
   bool is_fetching_ = false;
   bool is_asking_ = false;  // for what was committed and it has no result of
   std::optional<Seconds> fetch_again_;
+  int num_fetches_ = 0;             // that failed, in a row
   std::uint64_t sync_request_ = 0;  // the newest of the coordinator's
   bool must_drop_ = false;          // what was trained does not count, once the target is reached
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace atl::island {
 namespace {
 
@@ -66,6 +68,13 @@ class Stage {
     }
     ADD_FAILURE() << "there is no such action";
     return {};
+  }
+  template <typename Body>
+  bool has_said() const {
+    return std::any_of(actions.begin(), actions.end(), [](const MemberAction& action) {
+      const auto* send = std::get_if<SendToCoordinator>(&action);
+      return send != nullptr && std::holds_alternative<Body>(send->message.body);
+    });
   }
   // The newest message of that kind.
   template <typename Body>
@@ -217,12 +226,18 @@ TEST(Member, AsksAgainForWhatCouldNotBeFetched) {
                      .must_sync = true,
                      .sources = {{2, "b:1"}}},
              1);
-  stage.happen(FetchFailed{"no route"});
-  stage.now = 0.5;
-  stage.happen(MemberTicked{});
-  stage.now = 1.5;
-  stage.happen(MemberTicked{});
-  EXPECT_THAT(stage.said<ReduceFailed>().why, HasSubstr("could not be fetched"));
+  // Soon at first, then once a second.
+  for (const Seconds after : {0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0}) {
+    stage.happen(FetchFailed{"no route"});
+    stage.actions.clear();
+    stage.now += 0.9 * after;
+    stage.happen(MemberTicked{});
+    EXPECT_FALSE(stage.has_said<ReduceFailed>());
+    stage.now += 0.2 * after;
+    stage.happen(MemberTicked{});
+    EXPECT_THAT(stage.said<ReduceFailed>().why, HasSubstr("could not be fetched"));
+    stage.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
+  }
 }
 
 TEST(Member, TheEndWaitsForTheLastResult) {

@@ -41,10 +41,11 @@ void Membership::tally(const Island& island, int sign) {
   if (island.state_ == MemberState::kActive) {
     phases_[static_cast<std::size_t>(island.phase_)] += sign;
   }
-  if (island.state_ == MemberState::kSuspect) {
-    if (island.counts) num_counting_ += sign;
-    if (island.is_awaited) num_awaited_ += sign;
-  }
+  const bool is_gone = island.state_ == MemberState::kSuspect;
+  const bool is_back =
+      island.state_ == MemberState::kJoining || island.state_ == MemberState::kSyncing;
+  if (is_gone && island.counts) num_counting_ += sign;
+  if ((is_gone || is_back) && island.is_awaited) num_awaited_ += sign;
 }
 
 void Membership::set_state(Island& island, MemberState state) {

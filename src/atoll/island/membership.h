@@ -54,8 +54,9 @@ struct Island {
   std::optional<Suspicion> pulse;     ///< of that connection
   Seconds suspect_since = -kForever;  ///< the last time
   bool counts = false;                ///< while suspect: for the quorum
-  bool is_awaited = false;  ///< while suspect: it was there before the coordinator restarted
-  bool is_behind = false;   ///< it was a suspect, and has not shown yet that it is up to date
+  /// Until it is active again: it was there before the coordinator restarted.
+  bool is_awaited = false;
+  bool is_behind = false;  ///< it was a suspect, and has not shown yet that it is up to date
   bool is_evicted = false;
   bool was_told_of_end = false;    ///< by Finish, on that connection
   std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
@@ -101,7 +102,7 @@ class Membership {
   /// An island that is not active is in no phase.
   void set_state(Island& island, MemberState state);
   void set_phase(Island& island, Phase phase);
-  /// Whether a suspect counts for the quorum, and is waited for.
+  /// Whether it counts for the quorum while it is suspect, and is waited for until it is active.
   void set_suspect(Island& island, bool counts, bool is_awaited);
 
   int count(MemberState state) const { return states_[static_cast<std::size_t>(state)]; }

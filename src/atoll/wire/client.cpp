@@ -64,14 +64,14 @@ std::string Client::objection(const grpc::ClientContext& context) const {
   }
 }
 
-ProbeResult Client::explain(const grpc::Status& status) const {
+ProbeResult Client::explain(const grpc::Status& status, const std::stop_token& cancel) const {
   if (is_refusal(status.error_code())) {
     return {fmt::format("{} refuses: {}", address(), status.error_message()), true};
   }
   if (status.ok()) return {fmt::format("what answers at {} is not an atoll", address()), true};
   if (status.error_code() == StatusCode::UNAVAILABLE && !status.error_message().empty()) {
     const ProbeResult found =
-        probe(address(), identity_, settings_.server_name, connect_timeout_ms());
+        probe(address(), identity_, settings_.server_name, connect_timeout_ms(), cancel);
     if (!found.why.empty()) return found;
   }
   const std::string why =

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "atoll/wire/identity.h"
@@ -34,8 +35,9 @@ class Client {
   /// Why the server is not to be trusted: "" or one line.
   std::string objection(const grpc::ClientContext& context) const;
 
-  /// Why a call failed that ended with `status`.
-  ProbeResult explain(const grpc::Status& status) const;
+  /// Why a call failed that ended with `status`. May ask the server, for as long as a connection
+  /// may take: whoever does not want to know any more, cancels.
+  ProbeResult explain(const grpc::Status& status, const std::stop_token& cancel) const;
 
   const std::string& address() const { return address_; }
   int connect_timeout_ms() const { return settings_.connect_timeout_ms; }

@@ -178,7 +178,8 @@ TransferResult Lanes::failure() {
   }
   TransferResult result{to_end(*worst), worst->why};
   if (result.why.empty() && result.end == TransferEnd::kUnreachable && moved_bytes_ == 0) {
-    ProbeResult found = client_.explain(worst->status);
+    ProbeResult found = client_.explain(worst->status, transfer_.cancel);
+    if (transfer_.cancel.stop_requested()) return {TransferEnd::kCancelled, "cancelled"};
     if (found.is_final) result.end = TransferEnd::kRefused;
     result.why = std::move(found.why);
   }

@@ -7,10 +7,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/wire/address.h"
@@ -42,20 +44,33 @@ class Socket {
   int fd_;
 };
 
-bool wait_for(int fd, short events, Clock::time_point end) {
-  pollfd entry{fd, events, 0};
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-  return left.count() > 0 && ::poll(&entry, 1, static_cast<int>(left.count())) == 1;
+// How long a server may take, and whether anybody still wants to know.
+struct Patience {
+  Clock::time_point end;
+  std::stop_token cancel;
+};
+
+bool wait_for(int fd, short events, const Patience& patience) {
+  constexpr std::chrono::milliseconds kLook{20};  // at `cancel`, each time
+  while (!patience.cancel.stop_requested()) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(patience.end - Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min(left, kLook).count()));
+    if (ready != 0) return ready == 1;
+  }
+  return false;
 }
 
 // "" or why not.
-std::string connect(int fd, const SocketAddress& address, Clock::time_point end) {
+std::string connect(int fd, const SocketAddress& address, const Patience& patience) {
   if (fd < 0) return std::strerror(errno);
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0) {
     return "";
   }
   if (errno != EINPROGRESS) return std::strerror(errno);
-  if (!wait_for(fd, POLLOUT, end)) return "no answer";
+  if (!wait_for(fd, POLLOUT, patience)) return "no answer";
   int reason = 0;
   socklen_t size = sizeof reason;
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &size);
@@ -66,25 +81,25 @@ enum class Verdict { kGood, kHungUp, kSilent, kOther };
 
 // What the server says to the first bytes of HTTP/2. gRPC answers with settings; where it expects
 // TLS it hangs up without a word.
-Verdict greet_in_plaintext(int fd, Clock::time_point end) {
+Verdict greet_in_plaintext(int fd, const Patience& patience) {
   constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
   if (::send(fd, kPreface, sizeof kPreface - 1, MSG_NOSIGNAL) < 0) return Verdict::kHungUp;
   unsigned char first = 0;
   constexpr unsigned char kAlert = 0x15;
-  if (!wait_for(fd, POLLIN, end)) return Verdict::kSilent;
+  if (!wait_for(fd, POLLIN, patience)) return Verdict::kSilent;
   return ::recv(fd, &first, 1, 0) == 1 && first != kAlert ? Verdict::kGood : Verdict::kHungUp;
 }
 
 // One step of OpenSSL's, repeated until it is done (> 0), failed or out of time.
 template <typename Step>
-int repeat(SSL* ssl, int fd, Clock::time_point end, const Step& step) {
+int repeat(SSL* ssl, int fd, const Patience& patience, const Step& step) {
   for (;;) {
     ERR_clear_error();
     const int result = step();
     const int error = SSL_get_error(ssl, result);
     const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
     if (result > 0 || !waits) return result;
-    if (!wait_for(fd, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, end)) return result;
+    if (!wait_for(fd, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, patience)) return result;
   }
 }
 
@@ -160,7 +175,7 @@ struct Connection {
   std::string why;
 };
 
-Connection connect_any(const HostPort& address, Clock::time_point end) {
+Connection connect_any(const HostPort& address, const Patience& patience) {
   Connection made;
   const std::vector<SocketAddress> all = resolve(address, &made.why);
   if (all.empty()) {
@@ -170,7 +185,7 @@ Connection connect_any(const HostPort& address, Clock::time_point end) {
   for (const SocketAddress& one : all) {
     made.socket = std::make_unique<Socket>(
         ::socket(one.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    made.why = connect(made.socket->fd(), one, end);
+    made.why = connect(made.socket->fd(), one, patience);
     if (made.why.empty()) return made;
   }
   made.why = fmt::format("cannot connect to {}: {}", to_string(address), made.why);
@@ -181,18 +196,18 @@ std::string silence(const HostPort& address) {
   return fmt::format("{} takes connections but does not answer", to_string(address));
 }
 
-ProbeResult probe_plaintext(const HostPort& address, Clock::time_point end) {
-  Connection made = connect_any(address, end);
+ProbeResult probe_plaintext(const HostPort& address, const Patience& patience) {
+  Connection made = connect_any(address, patience);
   if (!made.why.empty()) return {made.why, false};
-  const Verdict verdict = greet_in_plaintext(made.socket->fd(), end);
+  const Verdict verdict = greet_in_plaintext(made.socket->fd(), patience);
   if (verdict == Verdict::kGood) return {};
   if (verdict == Verdict::kSilent) return {silence(address), false};
-  made = connect_any(address, end);
+  made = connect_any(address, patience);
   if (!made.why.empty()) return {made.why, false};
   const int fd = made.socket->fd();
   const Tls tls = make_client(fd);
   if (tls.ssl == nullptr ||
-      repeat(tls.ssl.get(), fd, end, [&] { return SSL_connect(tls.ssl.get()); }) <= 0) {
+      repeat(tls.ssl.get(), fd, patience, [&] { return SSL_connect(tls.ssl.get()); }) <= 0) {
     openssl_reason();
     return {fmt::format("{} hangs up", to_string(address)), false};
   }
@@ -205,8 +220,8 @@ ProbeResult probe_plaintext(const HostPort& address, Clock::time_point end) {
 // One handshake, and the wait for the server's first byte: in TLS 1.3 it looks at our certificate
 // after our side is done.
 Verdict shake_hands(const HostPort& address, const Identity& identity, const std::string& name,
-                    Clock::time_point end, ProbeResult& result) {
-  const Connection made = connect_any(address, end);
+                    const Patience& patience, ProbeResult& result) {
+  const Connection made = connect_any(address, patience);
   result = {made.why, false};
   if (!made.why.empty()) return Verdict::kOther;
   const int fd = made.socket->fd();
@@ -217,7 +232,7 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
   }
   SSL* ssl = tls.ssl.get();
   const std::string text = to_string(address);
-  const int connected = repeat(ssl, fd, end, [&] { return SSL_connect(ssl); });
+  const int connected = repeat(ssl, fd, patience, [&] { return SSL_connect(ssl); });
   if (connected <= 0 && SSL_get_error(ssl, connected) == SSL_ERROR_WANT_READ) {
     result.why = silence(address);
     return Verdict::kOther;
@@ -227,7 +242,7 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
     return Verdict::kOther;
   }
   char first = 0;
-  const int got = repeat(ssl, fd, end, [&] { return SSL_read(ssl, &first, 1); });
+  const int got = repeat(ssl, fd, patience, [&] { return SSL_read(ssl, &first, 1); });
   if (got > 0) return Verdict::kGood;
   if (SSL_get_error(ssl, got) == SSL_ERROR_WANT_READ) {
     result.why = silence(address);
@@ -238,12 +253,12 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
 }
 
 ProbeResult probe_tls(const HostPort& address, const Identity& identity, const std::string& name,
-                      Clock::time_point end) {
+                      const Patience& patience) {
   ProbeResult result;
   // gRPC sends no alert when it refuses a certificate. Hanging up once may be a server that goes
   // away; one that does it again is there, and does not want us.
   for (int i = 0; i < 2; ++i) {
-    const Verdict verdict = shake_hands(address, identity, name, end, result);
+    const Verdict verdict = shake_hands(address, identity, name, patience, result);
     if (verdict == Verdict::kGood) return {};
     if (verdict == Verdict::kOther) return result;
   }
@@ -256,12 +271,13 @@ ProbeResult probe_tls(const HostPort& address, const Identity& identity, const s
 }  // namespace
 
 ProbeResult probe(const std::string& address, const std::optional<Identity>& identity,
-                  const std::string& server_name, int timeout_ms) {
+                  const std::string& server_name, int timeout_ms, std::stop_token cancel) {
   prepare_libraries();
-  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  const Patience patience = {Clock::now() + std::chrono::milliseconds(timeout_ms),
+                             std::move(cancel)};
   const HostPort where = parse_address(address, "the address to connect to");
-  if (!identity) return probe_plaintext(where, end);
-  return probe_tls(where, *identity, server_name.empty() ? where.host : server_name, end);
+  if (!identity) return probe_plaintext(where, patience);
+  return probe_tls(where, *identity, server_name.empty() ? where.host : server_name, patience);
 }
 
 }  // namespace atl::wire

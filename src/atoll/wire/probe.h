@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "atoll/wire/identity.h"
@@ -15,8 +16,9 @@ struct ProbeResult {
 
 /// Connects to HOST:PORT as a client with `identity` (or without) would, to find out what gRPC does
 /// not tell: whether somebody listens, speaks TLS, has a certificate that is good for `server_name`
-/// (empty: the host), and takes ours. Takes at most about `timeout_ms`.
+/// (empty: the host), and takes ours. Takes at most about `timeout_ms`, and ends at once when
+/// cancelled, with whatever it says then.
 ProbeResult probe(const std::string& address, const std::optional<Identity>& identity,
-                  const std::string& server_name, int timeout_ms);
+                  const std::string& server_name, int timeout_ms, std::stop_token cancel = {});
 
 }  // namespace atl::wire

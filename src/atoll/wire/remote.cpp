@@ -178,8 +178,8 @@ struct Remote::State {
     if (lanes.num_missing() == 0) return {};
     const Stubs all = connect();
     if (all.empty()) {
-      const ProbeResult found =
-          client.explain({grpc::StatusCode::UNAVAILABLE, "the host cannot be looked up"});
+      const ProbeResult found = client.explain(
+          {grpc::StatusCode::UNAVAILABLE, "the host cannot be looked up"}, transfer.cancel);
       return {TransferEnd::kUnreachable, found.why};
     }
     const std::uint64_t missing = lanes.num_missing() * transfer.chunk_bytes;

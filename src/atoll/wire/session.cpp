@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <random>
+#include <stop_token>
 #include <thread>
 
 #include "atoll/base/check.h"
@@ -50,7 +51,8 @@ struct Session::State {
   bool is_finishing = false;
   bool is_finished = false;  // and the server has read all
   bool is_stopping = false;
-  bool has_ended = false;  // the thread is done
+  bool has_ended = false;     // the thread is done
+  std::stop_source stopping;  // as is_stopping, for what does not look at that
   grpc::ClientContext* call = nullptr;
   std::string last_problem;
   std::thread thread;
@@ -120,7 +122,8 @@ ProbeResult Session::State::attend() {
       const std::lock_guard lock(mutex);
       if (is_stopping || is_finishing) return {};
     }
-    return client.explain({grpc::StatusCode::UNAVAILABLE, "no connection in time"});
+    return client.explain({grpc::StatusCode::UNAVAILABLE, "no connection in time"},
+                          stopping.get_token());
   }
   const std::unique_ptr<proto::Wire::Stub> stub = proto::Wire::NewStub(channel);
   grpc::ClientContext context;
@@ -149,7 +152,7 @@ ProbeResult Session::State::converse(FrameStream& stream, grpc::ClientContext& c
   }
   const grpc::Status status = stream.Finish();
   if (!objection.empty()) return {objection, true};
-  if (!status.ok() || !is_greeted) return client.explain(status);
+  if (!status.ok() || !is_greeted) return client.explain(status, stopping.get_token());
   const std::lock_guard lock(mutex);
   is_finished = is_finishing && queue.empty();
   return {fmt::format("{} ended the session", client.address()), false};
@@ -207,6 +210,7 @@ Session::~Session() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_stopping = true;
+    state_->stopping.request_stop();
     if (state_->call != nullptr) state_->call->TryCancel();
   }
   state_->changed.notify_all();

@@ -362,6 +362,25 @@ TEST_F(TransferTest, WhatCannotBeHadIsSaid) {
   EXPECT_THAT(fetch(blob()), HasSubstr("unreachable: cannot connect to " + server_.address()));
 }
 
+// The call has failed by then, and the server is asked why, which takes as long again.
+TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
+  test::Relay relay(server_.address(), {});
+  relay.freeze();
+  RemoteOptions options = to(relay.address());
+  options.connect_timeout_ms = 800;
+  Remote remote(options);
+  std::stop_source cancel;
+  Transfer transfer = blob();
+  transfer.cancel = cancel.get_token();
+  std::jthread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    cancel.request_stop();
+  });
+  const Clock::time_point begin = Clock::now();
+  EXPECT_EQ(remote.fetch(transfer, done_, writer_to(got_)).end, TransferEnd::kCancelled);
+  EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1400));
+}
+
 TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {
   auto server = std::make_unique<Server>(ServerOptions{}, nullptr, &blobs_);
   const std::string address = server->address();

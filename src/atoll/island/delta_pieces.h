@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "atoll/compress/codec.h"
+
+namespace atl::island {
+
+/// Elements that are encoded, sent and summed by themselves, a chunk on the wire, at most.
+inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 18;
+/// Of a fragment of so many elements: a power of two, at least 4,096, so that there are 32 pieces
+/// or more where the fragment has enough. Streams that take turns then end together.
+std::int64_t piece_size(std::int64_t elements);
+/// How many pieces so many elements are.
+std::size_t num_pieces(std::int64_t elements);
+/// Elements of one of them: the last may have fewer.
+std::int64_t piece_elements(std::int64_t elements, std::size_t piece);
+/// Bytes of all of them.
+std::uint64_t encoded_bytes(const compress::Codec& codec, std::int64_t elements);
+
+/// A pseudo-gradient as it is sent: pieces, one after the other, each as long as the codec makes
+/// that many elements.
+struct EncodedDelta {
+  std::int64_t elements = 0;
+  std::size_t piece_bytes = 0;  ///< of every piece but the last
+  std::vector<std::byte> bytes;
+};
+
+/// Room for so many elements: their bytes are known before they are encoded.
+EncodedDelta room_for(const compress::Codec& codec, std::int64_t elements);
+/// Encodes `delta` piece by piece into its room. `error`: what the codec could not say before
+/// (empty: it keeps nothing), replaced by what it cannot say now.
+void encode_pieces(const compress::Codec& codec, std::span<const float> delta,
+                   std::span<float> error, EncodedDelta& encoded);
+
+}  // namespace atl::island
