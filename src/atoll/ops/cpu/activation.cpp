@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "atoll/ops/cpu/exp2-inl.h"
 #include "atoll/ops/cpu/lanes-inl.h"
 // clang-format on
 
@@ -26,12 +27,17 @@ struct Sigmoid {
   Vf slope;
 };
 
-HWY_INLINE Sigmoid sigmoid(Vf x) {
-  // Below -87 the exponential would overflow; there s = e^-87 = 1.6e-38 stands for less than that.
-  const Vf e = hn::Exp(F32(), hn::Min(hn::Neg(x), constant(87.0F)));
+// For z = -x log2(e), so that 2^z is e^-x; the caller has a factor to fold log2(e) into.
+HWY_INLINE Sigmoid sigmoid_of(Vf z) {
+  // From 2^127 on there is no exponential; s = 2^-126 = 1.2e-38 stands for less than that.
+  const Vf e = exp2_lanes(hn::Min(constant(126.0F), z));
   const Vf s = hn::Div(constant(1.0F), hn::Add(constant(1.0F), e));
   // e s is 1 - s without the cancellation that 1 - s has for large x.
   return {s, hn::Mul(hn::Mul(e, s), s)};
+}
+
+HWY_INLINE Sigmoid sigmoid(Vf x) {
+  return sigmoid_of(hn::Mul(x, constant(-kBitsPerNat)));
 }
 
 template <class T>
@@ -65,13 +71,15 @@ struct GeluParts {
 
 // (1 + tanh(u)) / 2 is sigmoid(2u): one exponential, and no cancellation in the left tail.
 HWY_INLINE GeluParts gelu_tanh(Vf x) {
-  // Beyond 30 the sigmoid is 0 or 1 whatever x^3 is, and x^3 must not overflow.
-  const Vf c = hn::Min(hn::Max(x, constant(-30.0F)), constant(30.0F));
-  const Vf square = hn::Mul(c, c);
-  const Vf k2 = constant(1.5957691216F);  // 2 sqrt(2 / pi)
-  const Vf u2 = hn::Mul(hn::Mul(k2, c), hn::MulAdd(square, constant(0.044715F), constant(1.0F)));
-  const Vf du2 = hn::Mul(k2, hn::MulAdd(square, constant(3 * 0.044715F), constant(1.0F)));
-  const Sigmoid s = sigmoid(u2);
+  constexpr float k2 = 1.5957691216F;  // 2 sqrt(2 / pi)
+  constexpr float kCubic = 0.044715F;
+  const Vf square = hn::Mul(x, x);
+  const Vf z = hn::Mul(
+      x, hn::MulAdd(square, constant(-k2 * kBitsPerNat * kCubic), constant(-k2 * kBitsPerNat)));
+  // Beyond 30 the slope is 0 or 1 whatever x^2 is, and x^2 must not overflow.
+  const Vf capped = hn::Min(square, constant(900.0F));
+  const Vf du2 = hn::MulAdd(capped, constant(3 * kCubic * k2), constant(k2));
+  const Sigmoid s = sigmoid_of(z);
   return {s.value, hn::MulAdd(hn::Mul(x, s.slope), du2, s.value)};
 }
 

@@ -1,4 +1,4 @@
-// What the attention kernels share: 2^x and which scores of a tile a mask leaves. Compiled once per
+// What the attention kernels share: which scores of a tile a mask leaves. Compiled once per
 // instruction set: include this after hwy/highway.h in a file that foreach_target.h re-includes.
 
 #if defined(ATOLL_OPS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,34 +14,13 @@
 
 #include "atoll/ops/cpu/attention_product-inl.h"
 #include "atoll/ops/cpu/attention_shape.h"
+#include "atoll/ops/cpu/exp2-inl.h"
 #include "atoll/ops/cpu/lanes-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
-
-/// 2^x for x < 128 within 2e-7 relative, exactly 0 below -127; NaN stays NaN on x86 vectors.
-/// Cheaper than a library exp because scores already carry the factor log2(e).
-HWY_INLINE Vf exp2_lanes(Vf x) {
-  const F32 d;
-  const hn::RebindToSigned<F32> di;
-  // The order of the operands matters: x86's maximum returns the second one when x is NaN.
-  x = hn::Max(hn::Set(d, -127.0F), x);
-  // Next to 2^23 + 2^22 a unit is the last bit: the sum ends in the bits of 127 + the nearest
-  // integer, which is 2^that's exponent.
-  const Vf shift = hn::Set(d, 12582912.0F + 127.0F);
-  const Vf shifted = hn::Add(x, shift);
-  const Vf f = hn::Sub(x, hn::Sub(shifted, shift));
-  // 2^f = 1 + f q(f) on [-1/2, 1/2], q of the least relative error, 1e-7.
-  Vf p = hn::Set(d, 1.32647288e-3F);
-  p = hn::MulAdd(p, f, hn::Set(d, 9.67151318e-3F));
-  p = hn::MulAdd(p, f, hn::Set(d, 5.55073374e-2F));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.40222421e-1F));
-  p = hn::MulAdd(p, f, hn::Set(d, 6.93146978e-1F));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0F));
-  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
-}
 
 /// The scores of one tile of keys against one tile of queries: element (key, query) of the
 /// transposed score matrix, queries in lanes, so that a softmax needs no sum across lanes. The keys

@@ -13,8 +13,8 @@
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/cross_entropy.cpp"
 #include "hwy/foreach_target.h"
 // foreach_target.h comes first, so that what follows is compiled once per instruction set.
+#include "atoll/ops/cpu/exp2-inl.h"
 #include "atoll/ops/cpu/lanes-inl.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,10 +40,10 @@ double sum_exp(float* x, std::size_t n, float max) {
     const auto sums = sum_lanes(
         std::min(kSegment, n - begin), [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
           const Vf shifted = hn::Sub(lanes.load(part + i), hn::Set(F32(), max));
-          const Vf value = hn::Exp(F32(), shifted);
+          const Vf value = exp2_lanes(hn::Mul(shifted, hn::Set(F32(), kBitsPerNat)));
           if constexpr (store) lanes.store(value, part + i);
           sum.first = hn::Add(sum.first, lanes.counted(value));
-          // Highway's Exp makes 0 of a NaN; this sum is 0, or NaN if a logit was not finite.
+          // 2^-infinity is 0; this sum is 0, or NaN if a logit was not finite.
           sum.second = hn::MulAdd(lanes.counted(shifted), hn::Zero(F32()), sum.second);
         });
     total += static_cast<double>(sums.first) + static_cast<double>(sums.second);
