@@ -65,6 +65,11 @@ class Islands : public Elastic {
   }
   /// The hashes of the model in a run's newest checkpoint, without optimizer and outer state.
   std::map<std::string, std::string> model(const std::string& run) const {
+    return tensors(run, "model");
+  }
+  /// The hashes of those tensors of a run's newest checkpoint whose files and names begin so.
+  std::map<std::string, std::string> tensors(const std::string& run, const std::string& files,
+                                             const std::string& names = "") const {
     const std::vector<std::int64_t> steps =
         ckpt::checkpoint_steps(root_.path / run / "checkpoints");
     EXPECT_FALSE(steps.empty()) << run;
@@ -72,9 +77,10 @@ class Islands : public Elastic {
     std::map<std::string, std::string> hashes;
     for (const auto& entry : std::filesystem::directory_iterator(checkpoint(run, steps.back()))) {
       const std::string name = entry.path().filename().string();
-      if (!name.starts_with("model") || !name.ends_with(".safetensors")) continue;
+      if (!name.starts_with(files) || !name.ends_with(".safetensors")) continue;
       const ckpt::SafetensorsFile file(entry.path());
       for (const ckpt::SafetensorsEntry& tensor : file.entries()) {
+        if (!tensor.name.starts_with(names)) continue;
         const std::span<const std::byte> bytes = file.bytes(tensor.name);
         hashes[tensor.name] = to_hex(hash_bytes(bytes.data(), bytes.size()));
       }

@@ -54,6 +54,44 @@ TEST_F(Islands, EveryAlgorithmAndCodecEndsWithOneModel) {
   }
 }
 
+// What was exchanged is in the f32 masters, bit for bit, and rounded in the weights.
+TEST_F(Islands, OfBf16WeightsHaveOneModelAndOneSetOfMasters) {
+  const Finished finished = atoll(islanded("run", 2, 40, {"--train.dtype=bf16"}));
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const auto weights = model(within("run", 1));
+  EXPECT_EQ(weights, model(within("run", 2)));
+  const auto masters = tensors(within("run", 1), "optimizer", "master.");
+  EXPECT_EQ(masters.size(), weights.size());
+  EXPECT_EQ(masters, tensors(within("run", 2), "optimizer", "master."));
+  expect_outer_steps(within("run", 1), 4);
+  const Finished refused =
+      atoll(islanded("other", 2, 40, {"--train.dtype=bf16", "--optim.masters=stochastic"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("use optim.masters=f32"));
+}
+
+TEST_F(Islands, OfBf16WeightsWhoseRanksShareThemTrainAsOthersDo) {
+  Program coordinator({"coordinator", "--dir", path("ledger"), "--listen", kAnywhere});
+  const std::string place = address_of(coordinator);
+  const auto of_ranks = [&](const std::string& run, const std::string& name,
+                            std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"--island.coordinator=" + place, "--island.name=" + name, "--outer.islands=2",
+                 "--outer.inner_steps=10", "--train.dtype=bf16", "--log.tensorboard=false"});
+    return ranked(run, more);
+  };
+  Program alone(of_ranks("run-a", "lyon", {}));
+  Program of_two(of_ranks("run-b", "turin", {"-n", "2", "--backend=threads", "--dp.zero=3"}));
+  for (Program* island : {&of_two, &alone}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  EXPECT_EQ(coordinator.wait().exit_code, 0);
+  EXPECT_EQ(model("run-a"), model("run-b"));
+  EXPECT_EQ(tensors("run-a", "optimizer", "master."), tensors("run-b", "optimizer", "master."));
+  expect_outer_steps("run-a", 4);
+}
+
 TEST_F(Islands, ThatOnlyCallOutGoThroughTheCoordinator) {
   Program coordinator({"coordinator", "--dir", path("ledger"), "--listen", kAnywhere});
   const std::string place = address_of(coordinator);

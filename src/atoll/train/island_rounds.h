@@ -17,6 +17,7 @@
 #include "atoll/island/outer_fragments.h"
 #include "atoll/island/outer_state.h"
 #include "atoll/metrics/record.h"
+#include "atoll/optim/optimizer.h"
 #include "atoll/train/checkpoint_save.h"
 #include "atoll/train/config.h"
 #include "atoll/train/island_pace.h"
@@ -81,6 +82,9 @@ class IslandRounds {
   std::optional<Next> follow();
   void read_parameters();
   void gather_parameters();
+  void gather_masters();
+  std::vector<optim::StateTensor> masters();
+  Tensor flat_parameters();
   void write_parameters();
   void scatter_parameters();
   const island::Fragment& fragment(int f) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "atoll/tensor/bf16.h"
 #include "atoll/train/island_rounds.h"
 
 namespace atl::train {
@@ -14,9 +15,11 @@ void IslandRounds::read_parameters() {
   gather_parameters();
 }
 
+// Of bf16 parameters the f32 masters are what is trained.
 void IslandRounds::gather_parameters() {
   parallel::ParamStore& store = state_.store();
   store.settle();
+  if (store.flat().dtype == Dtype::kBf16) return gather_masters();
   const parallel::FlatLayout& layout = store.layout();
   store.read_whole([&](std::span<const parallel::WholeParam> some) {
     for (const parallel::WholeParam& whole : some) {
@@ -30,6 +33,28 @@ void IslandRounds::gather_parameters() {
   });
 }
 
+std::vector<optim::StateTensor> IslandRounds::masters() {
+  std::vector<optim::StateTensor> all = state_.optimizer().state();
+  std::erase_if(all, [](const optim::StateTensor& piece) { return piece.name != "master"; });
+  return all;
+}
+
+// Where ranks share them, each element is some rank's, and zero at the others'.
+void IslandRounds::gather_masters() {
+  const bool is_shared = state_.options().data_parallel.zero != parallel::Zero::kNone &&
+                         state_.options().data_parallel.num_ranks > 1;
+  if (is_shared) std::fill(params_.begin(), params_.end(), 0.0F);
+  for (const optim::StateTensor& piece : masters()) {
+    std::copy_n(piece.tensor.data<float>(), piece.tensor.num_elements(),
+                params_.begin() + piece.begin);
+  }
+  if (is_shared) state_.shard_group()->all_reduce(flat_parameters());
+}
+
+Tensor IslandRounds::flat_parameters() {
+  return {params_.data(), {Dtype::kF32, {static_cast<std::int64_t>(params_.size())}}};
+}
+
 void IslandRounds::write_parameters() {
   tell({.command = Command::kWrite});
   scatter_parameters();
@@ -38,10 +63,7 @@ void IslandRounds::write_parameters() {
 void IslandRounds::scatter_parameters() {
   parallel::ParamStore& store = state_.store();
   const parallel::FlatLayout& layout = store.layout();
-  if (!ranks_.is_alone()) {
-    ranks_.group().broadcast(
-        {params_.data(), {Dtype::kF32, {static_cast<std::int64_t>(params_.size())}}}, 0);
-  }
+  if (!ranks_.is_alone()) ranks_.group().broadcast(flat_parameters(), 0);
   store.settle();
   store.write_whole([&](std::span<const parallel::WholeParam> some) {
     for (const parallel::WholeParam& whole : some) {
@@ -49,10 +71,20 @@ void IslandRounds::scatter_parameters() {
       const auto at = std::find(trained.begin(), trained.end(), whole.param);
       if (at == trained.end()) continue;
       const std::int64_t offset = layout.offset(static_cast<std::size_t>(at - trained.begin()));
-      std::copy_n(params_.begin() + offset, whole.tensor.num_elements(),
-                  whole.tensor.data<float>());
+      const auto from = params_.begin() + offset;
+      const std::int64_t count = whole.tensor.num_elements();
+      if (whole.tensor.dtype() == Dtype::kBf16) {
+        std::transform(from, from + count, whole.tensor.data<Bf16>(), to_bf16);
+      } else {
+        std::copy_n(from, count, whole.tensor.data<float>());
+      }
     }
   });
+  if (store.flat().dtype != Dtype::kBf16) return;
+  for (const optim::StateTensor& piece : masters()) {
+    std::copy_n(params_.begin() + piece.begin, piece.tensor.num_elements(),
+                piece.tensor.data<float>());
+  }
 }
 
 void IslandRounds::tell(Order order) {

@@ -215,9 +215,11 @@ void validate_island(const TrainConfig& config, const Settings& s) {
     throw user_error("{} and no island.name: give it one, e.g. --island.name=lyon",
                      named(s, "island.coordinator"));
   }
-  if (config.train.dtype != "f32") {
-    throw user_error("{}: islands exchange f32 weights, so far; use train.dtype=f32",
-                     named(s, "train.dtype"));
+  if (config.train.dtype != "f32" && config.optim.masters != "f32") {
+    throw user_error(
+        "{}: what islands tell each other is finer than bf16, and each keeps it in "
+        "f32; use optim.masters=f32",
+        named(s, "optim.masters"));
   }
   if (config.launch.replicate) {
     throw user_error("{}: an island that loses a rank starts again from its checkpoint; remove it",
