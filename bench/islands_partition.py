@@ -12,6 +12,7 @@ root and iproute2; takes everything away again.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import random
@@ -73,7 +74,7 @@ def heal(link):
 
 def one_run(args, link, far, ways):
     """A run with a fault of each way; what was found, and what was wrong at its end."""
-    work = args.work / f"cut-{os.getpid()}"
+    work = args.work / f"cut-{os.getpid()}-{next(args.numbers)}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     run = Run(args.atoll, work / "run", "abc", args.steps,
@@ -190,6 +191,7 @@ def main():
     parser.add_argument("--steps", type=int, default=12000, help="of an island, in a run")
     parser.add_argument("--mbit", type=int, default=400)
     args = parser.parse_args()
+    args.numbers = itertools.count(1)
     globals()[args.what](args)
 
 
