@@ -95,61 +95,38 @@ HWY_INLINE void pack_queries(const BackwardTask<T>& task, std::size_t h, const Q
   }
 }
 
-// Takes the scores of a band of keys: P = exp(score - lse), zero where a query does not see a key.
-template <bool kMasked>
+// Takes scores: P = exp(score - lse).
 struct ProbabilitiesInto {
-  const TileOfScores& tile;
-  std::size_t first_row;
-  std::size_t first_vec;
   Rows<float> c;
   const float* lse;
 
   HWY_INLINE ProbabilitiesInto from(std::size_t row, std::size_t v) const {
-    return {
-        tile, first_row + row, first_vec + v, {c.at(row, v * kLanes), c.stride}, lse + v * kLanes};
+    return {{c.at(row, v * kLanes), c.stride}, lse + v * kLanes};
   }
   HWY_INLINE Vf load(std::size_t v) const { return hn::LoadU(F32(), lse + v * kLanes); }
-  HWY_INLINE void end(float* p, std::size_t row, std::size_t v, Vf sum, Vf row_lse) const {
-    Vf probability = exp2_lanes(hn::Sub(sum, row_lse));
-    if constexpr (kMasked) {
-      const auto visible = tile.visible(first_row + row, first_vec + v);
-      probability = hn::IfThenElseZero(visible, probability);
-    }
-    hn::StoreU(probability, F32(), p);
+  HWY_INLINE void end(float* p, std::size_t, std::size_t, Vf sum, Vf row_lse) const {
+    hn::StoreU(exp2_lanes(hn::Sub(sum, row_lse)), F32(), p);
   }
   HWY_INLINE void save(std::size_t, Vf) const {}
 };
 
-// Takes dP of a band and puts dS = P (dP - delta) in the place of P.
-template <bool kMasked>
+// Takes dP and puts dS = P (dP - delta) in the place of P.
 struct DscoresInto {
-  const TileOfScores& tile;
-  std::size_t first_row;
-  std::size_t first_vec;
   Rows<float> c;
   const float* delta;
 
   HWY_INLINE DscoresInto from(std::size_t row, std::size_t v) const {
-    return {tile,
-            first_row + row,
-            first_vec + v,
-            {c.at(row, v * kLanes), c.stride},
-            delta + v * kLanes};
+    return {{c.at(row, v * kLanes), c.stride}, delta + v * kLanes};
   }
   HWY_INLINE Vf load(std::size_t v) const { return hn::LoadU(F32(), delta + v * kLanes); }
-  HWY_INLINE void end(float* p, std::size_t row, std::size_t v, Vf sum, Vf row_delta) const {
-    Vf dscore = hn::Mul(hn::LoadU(F32(), p), hn::Sub(sum, row_delta));
-    if constexpr (kMasked) {  // also where dP is no number
-      const auto visible = tile.visible(first_row + row, first_vec + v);
-      dscore = hn::IfThenElseZero(visible, dscore);
-    }
-    hn::StoreU(dscore, F32(), p);
+  HWY_INLINE void end(float* p, std::size_t, std::size_t, Vf sum, Vf row_delta) const {
+    hn::StoreU(hn::Mul(hn::LoadU(F32(), p), hn::Sub(sum, row_delta)), F32(), p);
   }
   HWY_INLINE void save(std::size_t, Vf) const {}
 };
 
-// All five products of a band of keys with the queries that see it.
-template <bool kMasked, class T>
+// P, dV, dS and dK of a band of keys with the queries that see it; leaves dS in `scores`.
+template <class T>
 HWY_INLINE void backward_band(const BackwardTask<T>& task, const TileOfScores& tile,
                               const QueryTile& queries, Rows<const float> keys,
                               Rows<const float> values, Rows<float> scores, std::size_t row,
@@ -163,45 +140,43 @@ HWY_INLINE void backward_band(const BackwardTask<T>& task, const TileOfScores& t
   const std::size_t skipped = vec * kLanes;
   const std::size_t num_queries = std::min(queries.num_queries, end_vec * kLanes) - skipped;
   const std::size_t key = tile.first_key() + row;
-  const Left k = {keys.at(row, 0), keys.stride, 1};
-  const Left v = {values.at(row, 0), values.stride, 1};
   const Rows<float> p = {scores.at(row, skipped), ld};
-  product(num_rows, num_vecs, D, k, {queries.q_columns + skipped, ld},
-          ProbabilitiesInto<kMasked>{tile, row, vec, p, queries.lse + skipped}, ahead);
+  product(num_rows, num_vecs, D, {keys.at(row, 0), keys.stride, 1},
+          {queries.q_columns + skipped, ld}, ProbabilitiesInto{p, queries.lse + skipped}, ahead);
+  if (tile.partial()) tile.hide(scores, row, num_rows, vec, end_vec, 0.0F);
   if (task.keys_and_values) {
     product(num_rows, row_vecs, num_queries, {p.data, ld, 1},
             {queries.dout_rows + skipped * row_size, row_size},
             AddTo{{task.dv + key * row_size, row_size}}, ahead);
   }
-  product(num_rows, num_vecs, D, v, {queries.dout_columns + skipped, ld},
-          DscoresInto<kMasked>{tile, row, vec, p, queries.delta + skipped}, ahead);
+  product(num_rows, num_vecs, D, {values.at(row, 0), values.stride, 1},
+          {queries.dout_columns + skipped, ld}, DscoresInto{p, queries.delta + skipped}, ahead);
+  // Again, for where dP is no number.
+  if (tile.partial()) tile.hide(scores, row, num_rows, vec, end_vec, 0.0F);
   if (task.keys_and_values) {
     product(num_rows, row_vecs, num_queries, {p.data, ld, 1},
             {queries.q_rows + skipped * row_size, row_size},
             AddTo{{task.dk + key * row_size, row_size}}, ahead);
   }
-  if (task.queries) {
-    product(D, num_vecs, num_rows, {k.data, 1, k.row}, {p.data, ld},
-            AddTo{{queries.dq_columns + skipped, ld}}, ahead);
-  }
 }
 
-// One tile of keys with one tile of queries.
+// All five products of one tile of keys with one tile of queries.
 template <class T>
 HWY_INLINE void backward_tile(const BackwardTask<T>& task, const QueryTile& queries,
                               std::size_t key, std::size_t num_keys, Rows<const float> keys,
                               Rows<const float> values, Rows<float> scores, Ahead& ahead) {
   const TileOfScores tile(key, num_keys, queries.first, queries.num_vecs, queries.first_keys);
-  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
-                     HWY_ATTR {
-                       if (tile.partial()) {
-                         backward_band<true>(task, tile, queries, keys, values, scores, row,
-                                             num_rows, vec, end_vec, ahead);
-                       } else {
-                         backward_band<false>(task, tile, queries, keys, values, scores, row,
-                                              num_rows, vec, end_vec, ahead);
-                       }
-                     });
+  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec,
+                     std::size_t end_vec) HWY_ATTR {
+    backward_band(task, tile, queries, keys, values, scores, row, num_rows, vec, end_vec, ahead);
+  });
+  if (!task.queries) return;
+  tile.for_panels(scores, [&](std::size_t row, std::size_t num_rows, std::size_t vec,
+                              std::size_t num_vecs) HWY_ATTR {
+    product(task.head_dim, num_vecs, num_rows, {keys.at(row, 0), 1, keys.stride},
+            {scores.at(row, vec * kLanes), scores.stride},
+            AddTo{{queries.dq_columns + vec * kLanes, query_tile(task.head_dim)}}, ahead);
+  });
 }
 
 // The queries [first, end) of one head, at most query_block(D) of them.

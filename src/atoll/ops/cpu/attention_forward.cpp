@@ -19,29 +19,19 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-// Takes the scores of a band (in units of log 2): hides those that the mask hides, and keeps the
-// maximum of each query.
-template <bool kMasked>
+// Takes the scores of a tile (in units of log 2) of which none is masked, and keeps the maximum of
+// each query.
 struct ScoresInto {
-  const TileOfScores& tile;
-  std::size_t first_row;
-  std::size_t first_vec;
   Rows<float> c;
   float* max;
 
   HWY_INLINE ScoresInto from(std::size_t row, std::size_t v) const {
-    return {
-        tile, first_row + row, first_vec + v, {c.at(row, v * kLanes), c.stride}, max + v * kLanes};
+    return {{c.at(row, v * kLanes), c.stride}, max + v * kLanes};
   }
   HWY_INLINE Vf load(std::size_t v) const { return hn::LoadU(F32(), max + v * kLanes); }
-  HWY_INLINE void end(float* p, std::size_t row, std::size_t v, Vf sum, Vf& highest) const {
-    const F32 d;
-    if constexpr (kMasked) {
-      const auto visible = tile.visible(first_row + row, first_vec + v);
-      sum = hn::IfThenElse(visible, sum, hn::Set(d, kMaskedScore));
-    }
+  HWY_INLINE void end(float* p, std::size_t, std::size_t, Vf sum, Vf& highest) const {
     highest = hn::Max(highest, sum);
-    hn::StoreU(sum, d, p);
+    hn::StoreU(sum, F32(), p);
   }
   HWY_INLINE void save(std::size_t v, Vf highest) const {
     hn::StoreU(highest, F32(), max + v * kLanes);
@@ -83,44 +73,40 @@ HWY_INLINE void score_tile(const TileOfScores& tile, std::size_t D, Rows<const f
                            Rows<const float> k, Rows<float> scores, RunningSoftmax& rows,
                            Ahead& ahead) {
   std::copy_n(rows.max, kMaxQueryTile, rows.new_max);
-  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
-                     HWY_ATTR {
-                       const auto multiply = [&](const auto& into) HWY_ATTR {
-                         product(num_rows, end_vec - vec, D, {k.at(row, 0), k.stride, 1},
-                                 {q.at(0, vec * kLanes), q.stride}, into, ahead);
-                       };
-                       const Rows<float> band = {scores.at(row, vec * kLanes), scores.stride};
-                       float* max = rows.new_max + vec * kLanes;
-                       if (tile.partial()) {
-                         multiply(ScoresInto<true>{tile, row, vec, band, max});
-                       } else {
-                         multiply(ScoresInto<false>{tile, row, vec, band, max});
-                       }
-                     });
-}
-
-// out = shrink out + values * probabilities of one tile of keys, queries in lanes.
-HWY_INLINE void attend_tile(const TileOfScores& tile, std::size_t D, Rows<const float> v,
-                            Rows<const float> probabilities, const float* shrink, Rows<float> out,
-                            Ahead& ahead) {
   if (!tile.partial()) {
-    product(D, tile.num_vecs(), tile.num_keys(), {v.data, 1, v.stride}, probabilities,
-            ScaleAndAddTo{out, shrink}, ahead);
+    product(tile.num_keys(), tile.num_vecs(), D, {k.data, k.stride, 1}, q,
+            ScoresInto{scores, rows.new_max}, ahead);
     return;
   }
-  const F32 d;
-  for (std::size_t i = 0; i < D; ++i) {
-    for (std::size_t vec = 0; vec < tile.num_vecs(); ++vec) {
-      float* p = out.at(i, vec * kLanes);
-      hn::StoreU(hn::Mul(hn::LoadU(d, p), hn::LoadU(d, shrink + vec * kLanes)), d, p);
-    }
-  }
   tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
                      HWY_ATTR {
-                       product(D, end_vec - vec, num_rows, {v.at(row, 0), 1, v.stride},
-                               {probabilities.at(row, vec * kLanes), probabilities.stride},
-                               AddTo{{out.at(0, vec * kLanes), out.stride}}, ahead);
+                       product(num_rows, end_vec - vec, D, {k.at(row, 0), k.stride, 1},
+                               {q.at(0, vec * kLanes), q.stride},
+                               StoreTo{{scores.at(row, vec * kLanes), scores.stride}}, ahead);
+                       tile.hide(scores, row, num_rows, vec, end_vec, kMaskedScore);
                      });
+  const F32 d;
+  for (std::size_t v = 0; v < tile.num_vecs(); ++v) {
+    const std::size_t end = tile.end_row(v);
+    Vf highest = hn::Load(d, rows.new_max + v * kLanes);
+    for (std::size_t row = tile.begin_row(v); row < end; ++row) {
+      highest = hn::Max(highest, hn::LoadU(d, scores.at(row, v * kLanes)));
+    }
+    hn::Store(highest, d, rows.new_max + v * kLanes);
+  }
+}
+
+// out = shrink out + values * probabilities of one tile of keys, queries in lanes. A query that
+// sees no key of the tile has a shrink of 1 and may be left out.
+HWY_INLINE void attend_tile(const TileOfScores& tile, std::size_t D, Rows<const float> v,
+                            Rows<float> probabilities, const float* shrink, Rows<float> out,
+                            Ahead& ahead) {
+  tile.for_panels(probabilities, [&](std::size_t row, std::size_t num_rows, std::size_t vec,
+                                     std::size_t num_vecs) HWY_ATTR {
+    product(D, num_vecs, num_rows, {v.at(row, 0), 1, v.stride},
+            {probabilities.at(row, vec * kLanes), probabilities.stride},
+            ScaleAndAddTo{{out.at(0, vec * kLanes), out.stride}, shrink + vec * kLanes}, ahead);
+  });
 }
 
 // Tiles of queries of one head with what they have attended to so far, queries in lanes.
@@ -139,7 +125,7 @@ HWY_INLINE void forward_tile(const TileOfScores& tile, std::size_t D, Rows<const
   const Rows<float> scores = {buffer, q.stride};
   score_tile(tile, D, q, k, scores, rows, ahead);
   softmax_tile(tile, scores, rows);
-  attend_tile(tile, D, v, {buffer, q.stride}, rows.shrink, out, ahead);
+  attend_tile(tile, D, v, scores, rows.shrink, out, ahead);
 }
 
 // A block of queries against the keys from the first that any sees to the last of them (Dao et al.

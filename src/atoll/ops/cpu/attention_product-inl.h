@@ -31,8 +31,6 @@ struct Left {
   const float* data;
   std::size_t row;
   std::size_t column;
-
-  HWY_INLINE Left from_row(std::size_t i) const { return {data + i * row, row, column}; }
 };
 /// Rows of vectors: the right operand or the result of a product.
 template <typename T>
@@ -92,6 +90,20 @@ class Ahead {
 
 struct NoState {};
 
+/// c = a b.
+struct StoreTo {
+  Rows<float> c;
+
+  HWY_INLINE StoreTo from(std::size_t row, std::size_t v) const {
+    return {{c.at(row, v * kLanes), c.stride}};
+  }
+  HWY_INLINE NoState load(std::size_t) const { return {}; }
+  HWY_INLINE void end(float* p, std::size_t, std::size_t, Vf sum, NoState&) const {
+    hn::StoreU(sum, F32(), p);
+  }
+  HWY_INLINE void save(std::size_t, NoState) const {}
+};
+
 /// c += a b.
 struct AddTo {
   Rows<float> c;
@@ -125,10 +137,14 @@ struct ScaleAndAddTo {
 
 // kNumRows rows and kNumVecs vectors, of which all sums are in registers; a sum runs over k in
 // order. What was there before is added after it, not first: then nothing waits for it, and no
-// address is computed before the loop and spilled over it. `into` is a copy, which no store to
-// floats can change.
+// address is computed before the loop and spilled over it. Operands come as numbers, which calls
+// pass in registers: structures go over the stack, are read back in other pieces than they were
+// written in, and each call waited 50 cycles for that. `into` is a copy, which no store to floats
+// can change, and is not needed before the end.
 template <std::size_t kNumRows, std::size_t kNumVecs, class Into>
-HWY_NOINLINE void product_kernel(std::size_t num_k, Left a, Rows<const float> b, Into into) {
+HWY_NOINLINE void product_kernel(std::size_t num_k, const float* a, std::size_t a_row,
+                                 std::size_t a_column, const float* b, std::size_t b_stride,
+                                 Into into) {
   const F32 d;
   Vf sum[kNumRows][kNumVecs];
 #pragma GCC unroll 8
@@ -136,15 +152,13 @@ HWY_NOINLINE void product_kernel(std::size_t num_k, Left a, Rows<const float> b,
 #pragma GCC unroll 8
     for (std::size_t v = 0; v < kNumVecs; ++v) sum[i][v] = hn::Zero(d);
   }
-  const float* a_column = a.data;
-  const float* b_row = b.data;
-  for (std::size_t k = 0; k < num_k; ++k, a_column += a.column, b_row += b.stride) {
+  for (std::size_t k = 0; k < num_k; ++k, a += a_column, b += b_stride) {
     Vf right[kNumVecs];
 #pragma GCC unroll 8
-    for (std::size_t v = 0; v < kNumVecs; ++v) right[v] = hn::LoadU(d, b_row + v * kLanes);
+    for (std::size_t v = 0; v < kNumVecs; ++v) right[v] = hn::LoadU(d, b + v * kLanes);
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < kNumRows; ++i) {
-      const Vf left = hn::Set(d, a_column[i * a.row]);
+      const Vf left = hn::Set(d, a[i * a_row]);
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < kNumVecs; ++v) {
         sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
@@ -169,19 +183,23 @@ HWY_NOINLINE void product_kernel(std::size_t num_k, Left a, Rows<const float> b,
 template <std::size_t kNumVecs, class Into>
 HWY_INLINE void product_columns(std::size_t m, std::size_t num_k, Left a, Rows<const float> b,
                                 std::size_t vec, const Into& into, Ahead& ahead) {
-  b.data += vec * kLanes;
+  const float* right = b.data + vec * kLanes;
   for (std::size_t row = 0; row < m;) {
-    const std::size_t left = m - row;
+    const std::size_t left_over = m - row;
+    const float* left = a.data + row * a.row;
     ahead.ask();
     // 8 rows are 4 + 4 rather than 6 + 1 + 1.
-    if (left >= kKernelRows && left != 8 && left != 9) {
-      product_kernel<kKernelRows, kNumVecs>(num_k, a.from_row(row), b, into.from(row, vec));
+    if (left_over >= kKernelRows && left_over != 8 && left_over != 9) {
+      product_kernel<kKernelRows, kNumVecs>(num_k, left, a.row, a.column, right, b.stride,
+                                            into.from(row, vec));
       row += kKernelRows;
-    } else if (left >= 4) {
-      product_kernel<4, kNumVecs>(num_k, a.from_row(row), b, into.from(row, vec));
+    } else if (left_over >= 4) {
+      product_kernel<4, kNumVecs>(num_k, left, a.row, a.column, right, b.stride,
+                                  into.from(row, vec));
       row += 4;
     } else {
-      product_kernel<1, kNumVecs>(num_k, a.from_row(row), b, into.from(row, vec));
+      product_kernel<1, kNumVecs>(num_k, left, a.row, a.column, right, b.stride,
+                                  into.from(row, vec));
       row += 1;
     }
   }

@@ -59,17 +59,18 @@ class TileOfScores {
     if (end <= first_key_) return 0;
     return std::min(num_keys_, (end - first_key_ + kBand - 1) / kBand * kBand);
   }
-  /// Lanes of vector v whose query sees key `row`.
-  HWY_INLINE hn::Mask<F32> visible(std::size_t row, std::size_t v) const {
+  /// Puts `hidden` in the place of what the mask hides of a band. Kernels do not: few vectors of a
+  /// tile are cut by the mask's ends, and a kernel that looks at it spills its sums.
+  HWY_INLINE void hide(Rows<float> scores, std::size_t row, std::size_t num_rows, std::size_t vec,
+                       std::size_t end_vec, float hidden) const {
     const F32 d;
-    const auto lead = static_cast<std::ptrdiff_t>(first_key_ + row) -
-                      static_cast<std::ptrdiff_t>(first_query_ + v * kLanes);
-    const auto not_later = hn::Ge(hn::Iota(d, 0.0F), hn::Set(d, static_cast<float>(lead)));
-    if (!cut_) return not_later;
-    const hn::RebindToSigned<F32> di;
-    const auto key = hn::Set(di, static_cast<std::int32_t>(first_key_ + row));
-    const auto too_early = hn::Lt(key, hn::Load(di, first_keys_ + v * kLanes));
-    return hn::And(not_later, hn::Not(hn::RebindMask(d, too_early)));
+    for (std::size_t r = row; r < row + num_rows; ++r) {
+      for (std::size_t v = vec; v < end_vec; ++v) {
+        if (all_see(r, v)) continue;
+        float* p = scores.at(r, v * kLanes);
+        hn::StoreU(hn::IfThenElse(visible(r, v), hn::LoadU(d, p), hn::Set(d, hidden)), d, p);
+      }
+    }
   }
   /// fn(first row, number of rows, first vector, end of the vectors) for each band with anything
   /// visible.
@@ -83,10 +84,51 @@ class TileOfScores {
       if (vec < end) fn(row, num_rows, vec, end);
     }
   }
+  /// fn(first row, number of rows, first vector, number of vectors) for the panels of vectors that
+  /// hold what for_bands visits of a tile: a sum over keys goes through all of them at once, where
+  /// bands would read and write it again and again. Zeroes the vectors of `scores` that a panel
+  /// has beyond the bands.
+  template <class Fn>
+  HWY_INLINE void for_panels(Rows<float> scores, Fn fn) const {
+    const std::size_t panel = partial() ? kPanelVecs : num_vecs_;
+    for (std::size_t vec = 0; vec < num_vecs_; vec += panel) {
+      const std::size_t num_vecs = std::min(panel, num_vecs_ - vec);
+      const std::size_t begin = begin_row(vec);
+      const std::size_t end = end_row(vec + num_vecs - 1);
+      if (begin >= end) continue;
+      for (std::size_t v = vec; partial() && v < vec + num_vecs; ++v) {
+        zero_rows(scores, v, begin, std::min(end, begin_row(v)));
+        zero_rows(scores, v, std::max(begin, end_row(v)), end);
+      }
+      fn(begin, end - begin, vec, num_vecs);
+    }
+  }
 
  private:
   static constexpr std::size_t kBand = kDiagonalBand;
+  static constexpr std::size_t kPanelVecs = 2;  // the fewest whose kernel is bound by arithmetic
 
+  // Lanes of vector v whose query sees key `row`.
+  HWY_INLINE hn::Mask<F32> visible(std::size_t row, std::size_t v) const {
+    const F32 d;
+    const auto lead = static_cast<std::ptrdiff_t>(first_key_ + row) -
+                      static_cast<std::ptrdiff_t>(first_query_ + v * kLanes);
+    const auto not_later = hn::Ge(hn::Iota(d, 0.0F), hn::Set(d, static_cast<float>(lead)));
+    if (!cut_) return not_later;
+    const hn::RebindToSigned<F32> di;
+    const auto key = hn::Set(di, static_cast<std::int32_t>(first_key_ + row));
+    const auto too_early = hn::Lt(key, hn::Load(di, first_keys_ + v * kLanes));
+    return hn::And(not_later, hn::Not(hn::RebindMask(d, too_early)));
+  }
+  // Do all lanes of vector v see key `row`?
+  HWY_INLINE bool all_see(std::size_t row, std::size_t v) const {
+    const std::size_t key = first_key_ + row;
+    return key <= first_query_ + v * kLanes && key >= first_key_of((v + 1) * kLanes - 1);
+  }
+  static HWY_INLINE void zero_rows(Rows<float> scores, std::size_t v, std::size_t row,
+                                   std::size_t end) {
+    for (; row < end; ++row) hn::StoreU(hn::Zero(F32()), F32(), scores.at(row, v * kLanes));
+  }
   HWY_INLINE std::size_t first_key_of(std::size_t lane) const {
     return static_cast<std::size_t>(first_keys_[lane]);
   }
