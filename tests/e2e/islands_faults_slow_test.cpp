@@ -129,13 +129,17 @@ TEST_F(IslandFaults, ACoordinatorWithoutRoomOnItsDiskStopsAndIslandsWaitForIt) {
   expect_whole("ledger");
 }
 
-TEST_F(IslandFaults, ALateOneGetsTheStateAndTakesPart) {
+class ALateOne : public IslandFaults, public ::testing::WithParamInterface<const char*> {};
+
+// From the others, or through the coordinator where all only call out.
+TEST_P(ALateOne, GetsTheStateAndTakesPart) {
   Program order(coordinator(kAnywhere));
   const std::string place = address_of(order);
-  Program lyon(slow_one_of(2, 500, "lyon", place));
-  Program turin(slow_one_of(2, 500, "turin", place));
+  const std::vector<std::string> more = {fmt::format("--island.listen={}", GetParam())};
+  Program lyon(slow_one_of(2, 500, "lyon", place, more));
+  Program turin(slow_one_of(2, 500, "turin", place, more));
   ASSERT_TRUE(soon([&] { return outer_steps("lyon") >= 2; }));
-  Program rome(slow_one_of(2, 500, "rome", place));
+  Program rome(slow_one_of(2, 500, "rome", place, more));
   for (Program* island : {&lyon, &turin, &rome}) {
     const Finished finished = island->wait();
     ASSERT_EQ(finished.exit_code, 0) << finished.err;
@@ -148,6 +152,8 @@ TEST_F(IslandFaults, ALateOneGetsTheStateAndTakesPart) {
   expect_every_outer_step("lyon");
   expect_whole("ledger");
 }
+
+INSTANTIATE_TEST_SUITE_P(Islands, ALateOne, ::testing::Values("127.0.0.1:0", ""));
 
 TEST_F(IslandFaults, OneThatLeavesGivesBackWhatItHas) {
   Program order(coordinator(kAnywhere));

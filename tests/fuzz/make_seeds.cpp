@@ -256,6 +256,7 @@ void write_island_messages(const fs::path& to) {
       Lease{ranges, 11},
       Reduce{1, participants},
       AbandonReduce{"lost"},
+      PutState{{{1, 2}, {3, 4}}},
       Commit{1, hashes[0], participants},
       Dropped{"late"},
       Resync{.outer_step = 3, .hashes = hashes, .sources = sources, .why = "differs"},

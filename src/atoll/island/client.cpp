@@ -41,6 +41,14 @@ MemberStart start_of(const OuterState& state, std::vector<BatchRange> holds, boo
           .in_round = in_round};
 }
 
+std::vector<std::uint64_t> state_sizes(const OuterState& state) {
+  std::vector<std::uint64_t> sizes;
+  for (int f = 0; f < state.num_fragments(); ++f) {
+    sizes.push_back(state.values_size(f) * sizeof(float));
+  }
+  return sizes;
+}
+
 }  // namespace
 
 Client::State::State(const ClientOptions& given, OuterState& state, std::vector<BatchRange> holds,
@@ -72,6 +80,7 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
                                .identity = options.run,
                                .plan = options.plan,
                                .address = address,
+                               .state_sizes = state_sizes(outer),
                                .give_up_after = options.give_up_after_s},
                  start_of(outer, std::move(holds), in_round));
   connects_at = Clock::now();
@@ -87,6 +96,7 @@ Client::State::~State() {
   }
   changed.notify_all();
   machine.join();
+  uploading = {};
   reducing.request_stop();
   fetching.request_stop();
   worker.join();

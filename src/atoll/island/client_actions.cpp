@@ -169,6 +169,22 @@ void Client::State::fetch(const FetchState& wanted, const std::stop_token& cance
   post(StateFetched{wanted.outer_step, wanted.hashes});
 }
 
+// Beside training and exchanges; one that is under way is of an older state.
+void Client::State::perform(const UploadState& upload) {
+  std::vector<std::shared_ptr<const FragmentState>> fragments;
+  for (int f = 0; f < outer.num_fragments(); ++f) fragments.push_back(outer.current(f));
+  uploading = {};
+  uploading = std::jthread([this, upload, fragments](const std::stop_token& cancel) {
+    for (std::size_t f = 0; f < fragments.size() && !cancel.stop_requested(); ++f) {
+      if (!fragments[f] || fragments[f]->hash != upload.hashes[f]) continue;
+      const ExchangeResult result =
+          exchange->put_state(upload.hashes[f], fragments[f]->values, cancel);
+      if (result.is_done || cancel.stop_requested()) continue;
+      log::warning("state for an island that reaches nobody else could not be put: {}", result.why);
+    }
+  });
+}
+
 void Client::State::perform(const Adopt& adopt) {
   push({.kind = OuterChange::Kind::kReplaced,
         .outer_step = adopt.outer_step,

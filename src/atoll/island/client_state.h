@@ -57,6 +57,7 @@ struct Client::State {
   void perform(const StopReduce& stop);
   void perform(const Swap& swap);
   void perform(const FetchState& fetch);
+  void perform(const UploadState& upload);
   void perform(const Adopt& adopt);
   void perform(const StartRound& round);
   void perform(const Halt& halt);
@@ -91,6 +92,7 @@ struct Client::State {
   bool is_told_of_absence = false;
   island::View noted;
   std::stop_source reducing, fetching;
+  std::jthread uploading;  // of state, to the coordinator
   Stamp reducing_stamp;
   std::chrono::steady_clock::time_point reduce_began;
   std::uint64_t sent_before = 0, received_before = 0;

@@ -142,6 +142,7 @@ class Coordinator {
   void find_newest_state();
   void tell_sources();
   std::vector<Source> sources(IslandId except);
+  void ask_for_state(const std::vector<Source>& sources);
   void announce_view();
   void send_names(const Island& island, const std::vector<Source>& sources);
 

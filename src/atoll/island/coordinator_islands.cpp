@@ -146,6 +146,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
   welcome.sources = sources(island.id);
   // Its own state is the run's where only its batches are not.
   island.has_source = !welcome.sources.empty() || is_current;
+  ask_for_state(welcome.sources);
   send_names(island, welcome.sources);
   send(island, std::move(welcome));
   island.sync_request = sequence_;
@@ -182,16 +183,31 @@ void Coordinator::tell_sources() {
   }
 }
 
+// One that only calls out is none where others can be reached.
 std::vector<Source> Coordinator::sources(IslandId except) {
   std::vector<Source> some;
+  std::optional<Source> unreachable;
   const std::size_t count = members_.size();
   for (std::size_t i = 0; i < count && some.size() < kMaxSources; ++i) {
     const Island& island = members_.all()[(next_source_ + i) % count];
     if (island.state() != MemberState::kActive || island.id == except) continue;
-    some.push_back({.island = island.id, .address = island.address});
+    const Source source = {.island = island.id, .address = island.address};
+    if (!island.address.empty()) {
+      some.push_back(source);
+    } else if (!unreachable) {
+      unreachable = source;
+    }
   }
   next_source_ = count == 0 ? 0 : (next_source_ + 1) % count;
+  if (some.empty() && unreachable) some.push_back(*unreachable);
   return some;
+}
+
+// What nobody can fetch from it, it puts to where they fetch instead. Before they hear of it.
+void Coordinator::ask_for_state(const std::vector<Source>& sources) {
+  const std::vector<StateHash> hashes = state_.hashes(state_.outer_step());
+  if (sources.empty() || !sources.front().address.empty() || hashes.empty()) return;
+  send(members_[sources.front().island], PutState{.hashes = hashes});
 }
 
 void Coordinator::resync(Island& island, const std::string& why, bool drops_work) {
@@ -202,6 +218,7 @@ void Coordinator::resync(Island& island, const std::string& why, bool drops_work
   view_changed_ = true;
   std::vector<Source> some = sources(island.id);
   island.has_source = !some.empty();
+  ask_for_state(some);
   send_names(island, some);
   send(island, Resync{.outer_step = state_.outer_step(),
                       .hashes = state_.hashes(state_.outer_step()),
@@ -347,6 +364,7 @@ void Coordinator::find_newest_state() {
       continue;
     }
     island.has_source = true;
+    if (island.id != best->id) ask_for_state({source});
     send_names(island, {source});
     send(island, Resync{.outer_step = state_.outer_step(),
                         .hashes = state_.hashes(state_.outer_step()),

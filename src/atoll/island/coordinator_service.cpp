@@ -186,6 +186,7 @@ struct CoordinatorService::State : wire::SessionHandler {
         break;
       case Arrival::Kind::kClosed:
         names.erase(arrival.session);
+        state_sizes.erase(arrival.session);
         if (coordinator) act({now(), ConnectionClosed{arrival.session, arrival.text}});
         break;
       case Arrival::Kind::kReceived:
@@ -216,6 +217,7 @@ struct CoordinatorService::State : wire::SessionHandler {
         return;
       }
       if (!coordinator && !found(*join, arrival.session)) return;
+      state_sizes[arrival.session] = join->state_sizes;
       if (join->outer_step > most_outer_steps) {  // commits are in the ledger before islands know
         refuse(
             arrival.session,
@@ -289,6 +291,8 @@ struct CoordinatorService::State : wire::SessionHandler {
     const std::string frame = encode(send.message);
     if (const auto* reduce = std::get_if<Reduce>(&send.message.body)) {
       if (reduce->is_star) serve_star(send.message.stamp, *reduce);
+    } else if (const auto* put = std::get_if<PutState>(&send.message.body)) {
+      serve_state(state_sizes[send.to.front()], put->hashes);
     }
     for (const ConnectionId to : send.to) server->send(to, frame);
   }
@@ -306,6 +310,8 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   void serve_star(const Stamp& stamp, const Reduce& reduce);
+  void serve_state(const std::vector<std::uint64_t>& sizes, const std::vector<StateHash>& hashes);
+  void pass_on(const std::string& key, std::uint64_t bytes, std::uint64_t chunk_bytes);
 
   void stop() {
     {
@@ -331,6 +337,9 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::map<IslandId, std::pair<std::uint64_t, std::uint64_t>> offered;
   std::set<std::string> passed_on;  // keys in the hub, of this outer step and attempt:
   std::pair<std::int64_t, std::uint32_t> passed_on_for = {-1, 0};
+
+  std::map<wire::SessionId, std::vector<std::uint64_t>> state_sizes;  // as its Join said
+  std::set<std::string> states;  // keys in the hub, of the newest state that somebody fetches here
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -359,24 +368,47 @@ void CoordinatorService::State::serve_star(const Stamp& stamp, const Reduce& red
     const auto [bytes, chunk_bytes] = offered[participant.island];
     const bool makes_sense = bytes > 0 && bytes <= kMaxPassedOnBytes && chunk_bytes > 0 &&
                              chunk_bytes <= wire::kMaxChunkBytes;
-    if (!makes_sense || !passed_on.insert(key).second) continue;
-    const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
-    hub.publish({.key = key,
+    if (makes_sense && passed_on.insert(key).second) pass_on(key, bytes, chunk_bytes);
+  }
+}
+
+// One puts it here, and whoever reaches nobody fetches it from here; chunks go on as they come.
+void CoordinatorService::State::pass_on(const std::string& key, std::uint64_t bytes,
+                                        std::uint64_t chunk_bytes) {
+  const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+  hub.publish({.key = key,
+               .bytes = bytes,
+               .chunk_bytes = chunk_bytes,
+               .reader = [memory](std::uint64_t offset, std::span<std::byte> out) {
+                 std::copy_n(memory->begin() + static_cast<std::ptrdiff_t>(offset), out.size(),
+                             out.begin());
+               }});
+  hub.allow_put({.key = kPutPrefix + key,
                  .bytes = bytes,
                  .chunk_bytes = chunk_bytes,
-                 .reader = [memory](std::uint64_t offset, std::span<std::byte> out) {
-                   std::copy_n(memory->begin() + static_cast<std::ptrdiff_t>(offset), out.size(),
-                               out.begin());
+                 .writer = [this, memory, key, chunk_bytes](std::uint64_t offset,
+                                                            std::span<const std::byte> data) {
+                   std::copy(data.begin(), data.end(),
+                             memory->begin() + static_cast<std::ptrdiff_t>(offset));
+                   hub.mark(key, offset / chunk_bytes);
                  }});
-    hub.allow_put({.key = kPutPrefix + key,
-                   .bytes = bytes,
-                   .chunk_bytes = chunk_bytes,
-                   .writer = [this, memory, key, chunk = chunk_bytes](
-                                 std::uint64_t offset, std::span<const std::byte> data) {
-                     std::copy(data.begin(), data.end(),
-                               memory->begin() + static_cast<std::ptrdiff_t>(offset));
-                     hub.mark(key, offset / chunk);
-                   }});
+}
+
+// A fragment that stays the same from one state to the next stays here.
+void CoordinatorService::State::serve_state(const std::vector<std::uint64_t>& sizes,
+                                            const std::vector<StateHash>& hashes) {
+  std::set<std::string> wanted;
+  for (const StateHash& hash : hashes) wanted.insert(state_key(hash));
+  std::erase_if(states, [&](const std::string& key) {
+    if (wanted.contains(key)) return false;
+    hub.withdraw(kPutPrefix + key);
+    hub.withdraw(key);
+    return true;
+  });
+  for (std::size_t f = 0; f < std::min(sizes.size(), hashes.size()); ++f) {
+    const std::string key = state_key(hashes[f]);
+    const bool makes_sense = sizes[f] > 0 && sizes[f] <= kMaxPassedOnBytes;
+    if (makes_sense && states.insert(key).second) pass_on(key, sizes[f], wire::kChunkBytes);
   }
 }
 

@@ -482,6 +482,38 @@ TEST(Coordinator, ContributorsWeighAsTheirTokens) {
   EXPECT_DOUBLE_EQ(participants[1].weight, 0.25);
 }
 
+TEST(Coordinator, WhereAllOnlyCallOutOneIsAskedToPutTheStateWhereItIsFetched) {
+  Stage stage;
+  for (const ConnectionId island : {1, 2}) {
+    stage.open(island);
+    Join join = stage.join(fmt::format("i{}", island));
+    join.address = "";
+    stage.say(island, join);
+  }
+  EXPECT_EQ(stage.newest<PutState>(1), nullptr);
+  stage.open(3);
+  Join late = stage.join("i3");
+  late.address = "";
+  late.outer_step = -1;
+  late.hashes = {};
+  stage.say(3, late);
+  const auto& sources = stage.body<Welcome>(3).sources;
+  ASSERT_EQ(sources.size(), 1);
+  EXPECT_EQ(sources[0].address, "");
+  EXPECT_THAT(stage.body<PutState>(sources[0].island).hashes, ElementsAre(kFirst));
+  EXPECT_EQ(stage.newest<PutState>(3 - sources[0].island), nullptr) << "one is enough";
+  // One that others reach is asked for nothing.
+  stage.come(4);
+  stage.heard.clear();
+  stage.open(5);
+  late = stage.join("i5");
+  late.outer_step = -1;
+  late.hashes = {};
+  stage.say(5, late);
+  EXPECT_THAT(stage.body<Welcome>(5).sources, ElementsAre(Source{4, "i4:1"}));
+  for (const ConnectionId island : {1, 2, 4}) EXPECT_EQ(stage.newest<PutState>(island), nullptr);
+}
+
 TEST(Coordinator, OneIslandWithoutAnAddressMakesItAStar) {
   Stage stage(1);
   stage.open(1);

@@ -11,20 +11,16 @@
 
 namespace atl::island {
 
-namespace {
-
-std::string state_key(const StateHash& hash) {
-  return "state/" + to_text(hash);
-}
-
-}  // namespace
-
 std::string hub_key(std::int64_t outer_step, IslandId island) {
   return fmt::format("delta/{:012}/{}", outer_step, island);
 }
 
 std::string to_text(const StateHash& hash) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+std::string state_key(const StateHash& hash) {
+  return "state/" + to_text(hash);
 }
 
 Exchange::Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
@@ -89,6 +85,17 @@ void Exchange::publish_state(int fragment, const StateHash& hash, std::span<cons
                   .bytes = values.size_bytes(),
                   .reader = reader_of(std::as_bytes(values), std::move(keep)),
                   .is_complete = true});
+}
+
+ExchangeResult Exchange::put_state(const StateHash& hash, std::span<const float> values,
+                                   const std::stop_token& cancel) {
+  const wire::Transfer transfer = {
+      .key = kPutPrefix + state_key(hash), .bytes = values.size_bytes(), .cancel = cancel};
+  std::vector<bool> done;
+  const wire::TransferResult result = persist([&] {
+    return remote("", "").put(transfer, done, reader_of(std::as_bytes(values), nullptr));
+  });
+  return {.is_done = result.end == wire::TransferEnd::kDone, .why = result.why};
 }
 
 ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<Source>& sources,

@@ -70,6 +70,10 @@ class Exchange {
                              const std::map<IslandId, std::string>& names, std::span<float> values,
                              const std::stop_token& cancel);
 
+  /// Puts state to the coordinator, for those that can reach nobody who has it. Beside anything.
+  ExchangeResult put_state(const StateHash& hash, std::span<const float> values,
+                           const std::stop_token& cancel);
+
   /// Payload of all exchanges so far.
   const wire::Traffic& traffic() const { return traffic_; }
 
@@ -94,6 +98,8 @@ class Exchange {
 /// under the same key behind kPutPrefix.
 std::string hub_key(std::int64_t outer_step, IslandId island);
 inline constexpr const char* kPutPrefix = "put/";
+/// Where state is fetched from an island, or from the coordinator, to which it is put the same way.
+std::string state_key(const StateHash& hash);
 
 /// "0123...": 32 hexadecimal digits.
 std::string to_text(const StateHash& hash);

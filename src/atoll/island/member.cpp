@@ -66,7 +66,8 @@ void Member::on(const CoordinatorReached&) {
             .address = options_.address,
             .outer_step = outer_step_,
             .hashes = hashes_,
-            .holds = holds_.ranges()});
+            .holds = holds_.ranges(),
+            .state_sizes = options_.state_sizes});
 }
 
 // Training goes on; only what needs others waits.
@@ -335,6 +336,10 @@ void Member::stop_reduce() {
 void Member::hear(const Stamp&, const AbandonReduce&) {
   stop_reduce();
   shadow_.reset();
+}
+
+void Member::hear(const Stamp&, const PutState& put) {
+  if (put.hashes == hashes_) actions_.push_back(UploadState{put.hashes});
 }
 
 void Member::on(const ReduceDone& event) {

@@ -16,7 +16,8 @@ struct MemberOptions {
   std::string name;
   RunIdentity identity;
   RunPlan plan;
-  std::string address;  ///< HOST:PORT for others; empty: it only calls out
+  std::string address;                          ///< HOST:PORT for others; empty: it only calls out
+  std::vector<std::uint64_t> state_sizes = {};  ///< bytes, by fragment
   Seconds heartbeat_every = 0.5;
   Seconds give_up_after = 600;  ///< without a coordinator
   /// Whether the trainer can go on with what it has on top of state that was fetched.
@@ -108,6 +109,9 @@ struct FetchState {  ///< answered by StateFetched or FetchFailed; replaces one 
   std::vector<StateHash> hashes;  ///< only what differs from what it has must be fetched
   std::vector<Source> sources;
 };
+struct UploadState {  ///< put what of the state has these hashes to the coordinator
+  std::vector<StateHash> hashes;
+};
 struct Adopt {  ///< the trainer is to start from the state
   std::int64_t outer_step = 0;
   bool drops_work = true;  ///< and forget all that was not committed; false: rebase it
@@ -126,7 +130,7 @@ struct Warn {
 
 /// One of these.
 using MemberAction = std::variant<SendToCoordinator, Connect, StartReduce, StopReduce, Swap,
-                                  FetchState, Adopt, StartRound, Halt, Warn>;
+                                  FetchState, UploadState, Adopt, StartRound, Halt, Warn>;
 
 /// An island's side of the protocol (docs/protocol.md): keeps it in step with the run whatever is
 /// lost, and goes on training while the coordinator is away. Pure, as Coordinator is. For one
@@ -183,6 +187,7 @@ class Member {
   void hear(const Stamp& stamp, const Lease& lease);
   void hear(const Stamp& stamp, const Reduce& reduce);
   void hear(const Stamp& stamp, const AbandonReduce& abandon);
+  void hear(const Stamp& stamp, const PutState& put);
   void hear(const Stamp& stamp, const Commit& commit);
   void hear(const Stamp& stamp, const Dropped& dropped);
   void hear(const Stamp& stamp, const Resync& resync);

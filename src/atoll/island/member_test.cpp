@@ -218,6 +218,15 @@ TEST(Member, FetchesAndRebasesOrDrops) {
   }
 }
 
+TEST(Member, PutsItsStateToTheCoordinatorIfItIsTheRuns) {
+  Stage stage;
+  stage.welcome();
+  stage.hear(PutState{{kSecond}});
+  EXPECT_EQ(stage.count<UploadState>(), 0);
+  stage.hear(PutState{{kFirst}});
+  EXPECT_EQ(stage.newest<UploadState>().hashes, std::vector{kFirst});
+}
+
 TEST(Member, AsksAgainForWhatCouldNotBeFetched) {
   Stage stage({.outer_step = -1});
   stage.hear(Welcome{.island = 1,

@@ -23,8 +23,9 @@ std::string_view name_of(const FromIsland& body) {
 }
 
 std::string_view name_of(const ToIsland& body) {
-  constexpr std::string_view kNames[] = {"welcome", "refused", "lease",  "reduce", "abandon reduce",
-                                         "commit",  "dropped", "resync", "view",   "finish"};
+  constexpr std::string_view kNames[] = {"welcome",        "refused", "lease",    "reduce",
+                                         "abandon reduce", "commit",  "dropped",  "resync",
+                                         "view",           "finish",  "put state"};
   static_assert(std::size(kNames) == std::variant_size_v<ToIsland>);
   return kNames[body.index()];
 }

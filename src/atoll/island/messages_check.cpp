@@ -21,7 +21,7 @@ using google::protobuf::Reflection;
 
 int max_items(std::string_view field) {
   if (field == "ranges" || field == "consumed" || field == "holds") return kMaxRanges;
-  if (field == "hashes") return kMaxFragments;
+  if (field == "hashes" || field == "state_sizes") return kMaxFragments;
   return kMaxIslands;
 }
 

@@ -19,6 +19,10 @@ BatchRange get(const proto::Range& x) {
   return {.begin = x.begin(), .end = x.end()};
 }
 
+std::uint64_t get(const proto::StateSize& x) {
+  return x.bytes();
+}
+
 Stamp get(const proto::Stamp& x) {
   return {.fence = x.fence(),
           .view = x.view(),
@@ -74,7 +78,8 @@ Join get(const proto::Join& x) {
           .address = x.address(),
           .outer_step = x.outer_step(),
           .hashes = get_all(x.hashes()),
-          .holds = get_all(x.holds())};
+          .holds = get_all(x.holds()),
+          .state_sizes = get_all(x.state_sizes())};
 }
 
 Synced get(const proto::Synced& x) {
@@ -159,6 +164,10 @@ View get(const proto::View& x) {
   return {.members = get_all(x.members())};
 }
 
+PutState get(const proto::PutState& x) {
+  return {.hashes = get_all(x.hashes())};
+}
+
 Finish get(const proto::Finish& x) {
   return {.why = x.why(), .is_done = x.is_done()};
 }
@@ -207,6 +216,8 @@ ToIsland get_body(const proto::ToIsland& x) {
       return get(x.view());
     case proto::ToIsland::kFinish:
       return get(x.finish());
+    case proto::ToIsland::kPutState:
+      return get(x.put_state());
     case proto::ToIsland::BODY_NOT_SET:
       break;
   }

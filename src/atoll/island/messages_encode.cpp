@@ -83,6 +83,7 @@ void put(const Join& x, proto::Join* to) {
   to->set_outer_step(x.outer_step);
   put_all(x.hashes, to->mutable_hashes());
   put_all(x.holds, to->mutable_holds());
+  for (const std::uint64_t bytes : x.state_sizes) to->add_state_sizes()->set_bytes(bytes);
 }
 
 void put(const Synced& x, proto::Synced* to) {
@@ -169,6 +170,10 @@ void put(const Resync& x, proto::Resync* to) {
   to->set_drops_work(x.drops_work);
 }
 
+void put(const PutState& x, proto::PutState* to) {
+  put_all(x.hashes, to->mutable_hashes());
+}
+
 void put(const View& x, proto::View* to) {
   put_all(x.members, to->mutable_members());
 }
@@ -200,6 +205,7 @@ struct BodyPutter {
   void operator()(const Resync& x) const { put(x, to->mutable_resync()); }
   void operator()(const View& x) const { put(x, to->mutable_view()); }
   void operator()(const Finish& x) const { put(x, to->mutable_finish()); }
+  void operator()(const PutState& x) const { put(x, to->mutable_put_state()); }
 };
 
 std::string serialize(const google::protobuf::Message& message) {

@@ -116,8 +116,11 @@ inline FromIsland any_from_island() {
   const auto ranges = [] { return any_list(any_range); };
   switch (*rc::gen::inRange<std::size_t>(0, std::variant_size_v<FromIsland>)) {
     case 0:
-      return Join{any_name(),        any_identity(), any_plan(), any_address(),
-                  any_natural() - 1, hashes(),       ranges()};
+      return Join{any_name(),        any_identity(),
+                  any_plan(),        any_address(),
+                  any_natural() - 1, hashes(),
+                  ranges(),          any_list([] {
+                    return *rc::gen::arbitrary<std::uint64_t>(); })};
     case 1:
       return Synced{any_natural(), hashes(), ranges(), *rc::gen::arbitrary<std::uint64_t>()};
     case 2:
@@ -165,6 +168,8 @@ inline ToIsland any_to_island() {
       return Resync{any_natural(), hashes(), sources(), flag(), any_bytes()};
     case 8:
       return View{any_list(member)};
+    case 9:
+      return PutState{hashes()};
     default:
       return Finish{any_bytes(), flag()};
   }

@@ -88,6 +88,8 @@ struct Join {
   std::vector<StateHash> hashes;
   /// What it was leased and has neither committed nor given back.
   std::vector<BatchRange> holds;
+  /// Bytes of each fragment's state, for who passes it on unread (PutState).
+  std::vector<std::uint64_t> state_sizes = {};
   bool operator==(const Join&) const = default;
 };
 /// It now has the state that Welcome or Resync told it to fetch.
@@ -215,6 +217,12 @@ struct Resync {
   std::string why;
   bool operator==(const Resync&) const = default;
 };
+/// Put your state, if it is this one, to the coordinator: somebody is to fetch it, and can reach
+/// nobody who has it.
+struct PutState {
+  std::vector<StateHash> hashes;
+  bool operator==(const PutState&) const = default;
+};
 /// The members now, for those who print or route.
 struct View {
   struct Member {
@@ -235,7 +243,7 @@ struct Finish {
 };
 
 using ToIsland = std::variant<Welcome, Refused, Lease, Reduce, AbandonReduce, Commit, Dropped,
-                              Resync, View, Finish>;
+                              Resync, View, Finish, PutState>;
 
 /// A message with what says which one it is.
 template <typename Body>

@@ -70,6 +70,7 @@ class SimulatedIsland {
   void perform(const StopReduce& action);
   void perform(const Swap& action);
   void perform(const FetchState& action);
+  void perform(const UploadState&) {}  // here everybody reaches everybody
   void perform(const Adopt& action);
   void perform(const StartRound& action);
   void perform(const Halt& action);

@@ -66,6 +66,7 @@ struct Teller {
   std::string operator()(const Reduce& x) const {
     return fmt::format("Reduce of {}{}", text(x.participants), x.is_star ? " star" : "");
   }
+  std::string operator()(const PutState&) const { return "PutState"; }
   std::string operator()(const AbandonReduce& x) const { return "AbandonReduce: " + x.why; }
   std::string operator()(const Commit& x) const {
     return fmt::format("Commit {} of {}", text(x.hash), text(x.participants));
