@@ -5,9 +5,12 @@
 //   products_bench llama 1024
 //   products_bench demo 512
 //   products_bench gpt2 1024 bf16 (all but weight gradients stored in bf16)
+//   products_bench gpt2 1024 f32 1024 12 64   (and attention's: context, heads, their width)
 //
 // The library runs each product whole on two threads, with its operands as they lie and with b in
 // the layout that it likes best, packed beforehand; the better counts. Ours includes packing.
+// Attention's products are the library's batched ones, heads one after the other in memory; it has
+// none that leave out what a causal mask hides, so that part of their time counts.
 
 #include <fmt/format.h>
 #include <omp.h>
@@ -117,6 +120,54 @@ double library_seconds(const Product& p, const T* a, const T* b, TC* c, bool pac
   return seconds;
 }
 
+// `batch` products beside each other, each with memory of its own.
+double batched_seconds(const Product& p, std::int64_t batch) {
+  double seconds = 0;
+  std::thread([&] {
+    omp_set_num_threads(kThreads);
+    using Md = dnnl::memory::desc;
+    using Dims = dnnl::memory::dims;
+    constexpr auto kF32 = dnnl::memory::data_type::f32;
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    dnnl::stream stream(engine);
+    const bool ta = p.transpose == ops::Transpose::kTN;
+    const bool tb = p.transpose == ops::Transpose::kNT;
+    auto a = test::random_tensor<float>({batch * p.m, p.k}, 1);
+    auto b = test::random_tensor<float>({batch * p.k, p.n}, 2);
+    test::OwnedTensor<float> c({batch * p.m, p.n});
+    const Md a_md({batch, p.m, p.k}, kF32, ta ? Dims{p.m * p.k, 1, p.m} : Dims{p.m * p.k, p.k, 1});
+    const Md b_md({batch, p.k, p.n}, kF32, tb ? Dims{p.k * p.n, 1, p.k} : Dims{p.k * p.n, p.n, 1});
+    const Md c_md({batch, p.m, p.n}, kF32, Dims{p.m * p.n, p.n, 1});
+    const dnnl::matmul primitive(
+        dnnl::matmul::primitive_desc(dnnl::matmul::desc(a_md, b_md, c_md), engine));
+    const dnnl::memory a_memory(a_md, engine, a.values.data());
+    const dnnl::memory b_memory(b_md, engine, b.values.data());
+    const dnnl::memory c_memory(c_md, engine, c.values.data());
+    seconds = best_seconds([&] {
+      primitive.execute(
+          stream,
+          {{DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}});
+      stream.wait();
+    });
+  }).join();
+  return seconds;
+}
+
+// Scores, outputs and the four gradients of a step, as far as the mask lets them be seen.
+void compare_attention(const Model& model, std::int64_t tokens, std::int64_t context,
+                       std::int64_t heads, std::int64_t width) {
+  const std::int64_t batch = heads * (tokens / context);
+  const std::array<Product, 3> all = {
+      Product{ops::Transpose::kNT, context, context, width},   // q k', d(out) v'
+      Product{ops::Transpose::kNN, context, width, context},   // p v, ds k
+      Product{ops::Transpose::kTN, context, width, context}};  // p' d(out), ds' q
+  double total = 0;
+  for (const Product& p : all) total += 2 * model.layers * batched_seconds(p, batch);
+  const double seen = (static_cast<double>(context) + 1) / (2 * static_cast<double>(context));
+  fmt::print("attention's products of a step: {:.1f} ms at the library's best\n",
+             1e3 * seen * total);
+}
+
 // Seconds of one product: the library's, plain and packed, and ours.
 struct Seconds {
   double plain = 0, packed = 0, own = 0;
@@ -168,7 +219,13 @@ int compare(const std::string& name, std::int64_t tokens, bool bf16) {
 int main(int argc, char** argv) {
   try {
     const bool bf16 = argc > 3 && std::string(argv[3]) == "bf16";
-    return atl::compare(argc > 1 ? argv[1] : "gpt2", argc > 2 ? std::stoll(argv[2]) : 1024, bf16);
+    const std::string name = argc > 1 ? argv[1] : "gpt2";
+    const std::int64_t tokens = argc > 2 ? std::stoll(argv[2]) : 1024;
+    if (argc > 6) {
+      atl::compare_attention(atl::model_named(name), tokens, std::stoll(argv[4]),
+                             std::stoll(argv[5]), std::stoll(argv[6]));
+    }
+    return atl::compare(name, tokens, bf16);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;

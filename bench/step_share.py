@@ -4,8 +4,8 @@
     bench/step_share.py [gpt2-b4-t256 ...] [--rounds 3] [--steps 5]
 
 A round runs products_bench, the step, and products_bench again, so that both sides meet the same
-machine; the smaller of its two figures counts, and of the rounds the median. Needs the machine for
-itself.
+machine; the smaller of its two figures counts, and of the rounds the median. Attention's own
+products are matrix products too, and are told apart. Needs the machine for itself.
 """
 
 import argparse
@@ -28,12 +28,14 @@ def model_name(name):
 
 
 def products_ms(args, name):
-    said = subprocess.run([args.build / "bench/products_bench", model_name(name),
-                           str(SHAPES[name].tokens)], check=True, capture_output=True,
-                          text=True).stdout
-    found = re.search(r"all products of a step: ([0-9.]+) ms at the library's best, ([0-9.]+)",
-                      said)
-    return float(found[1]), float(found[2])
+    """Of the weights' products, and of attention's."""
+    shape = SHAPES[name]
+    words = [model_name(name), shape.tokens, "f32", shape.context, shape.heads,
+             shape.width // shape.heads]
+    said = subprocess.run([args.build / "bench/products_bench", *map(str, words)], check=True,
+                          capture_output=True, text=True).stdout
+    return tuple(float(re.search(rf"{which} products of a step: ([0-9.]+) ms", said)[1])
+                 for which in ("all", "attention's"))
 
 
 def step_ms(args, name):
@@ -50,18 +52,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     args = parser.parse_args()
-    print("| | step, ms | products at oneDNN's best, ms | of the step, round by round | median | "
-          "aim |\n|---|---|---|---|---|---|")
+    print("| | step, ms | products at oneDNN's best, ms: weights', attention's | weights' of the "
+          "step, round by round | median | with attention's | aim |\n"
+          "|---|---|---|---|---|---|---|")
     for name in args.shapes:
-        steps, best = [], []
+        steps, best, attention = [], [], []
         for _ in range(args.rounds):
-            before = products_ms(args, name)[0]
+            before = products_ms(args, name)
             steps.append(step_ms(args, name))
-            best.append(min(before, products_ms(args, name)[0]))
+            after = products_ms(args, name)
+            best.append(min(before[0], after[0]))
+            attention.append(min(before[1], after[1]))
         shares = [100 * b / s for b, s in zip(best, steps)]
-        print(f"| {name} | {statistics.median(steps):.1f} | {statistics.median(best):.1f} | "
+        whole = [100 * (b + a) / s for b, a, s in zip(best, attention, steps)]
+        print(f"| {name} | {statistics.median(steps):.1f} | {statistics.median(best):.1f}, "
+              f"{statistics.median(attention):.1f} | "
               f"{', '.join(f'{share:.1f}' for share in shares)} | "
-              f"{statistics.median(shares):.1f}% | {AIMS[name]}% |", flush=True)
+              f"{statistics.median(shares):.1f}% | {statistics.median(whole):.1f}% | "
+              f"{AIMS[name]}% |", flush=True)
 
 
 if __name__ == "__main__":
