@@ -80,6 +80,14 @@ double best_seconds(const std::function<void()>& call) {
   return best;
 }
 
+double best_seconds(dnnl::stream& stream, const dnnl::matmul& product, const dnnl::memory& a,
+                    const dnnl::memory& b, const dnnl::memory& c) {
+  return best_seconds([&] {
+    product.execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+    stream.wait();
+  });
+}
+
 // On a thread of its own: the library's thread count belongs to the calling thread.
 template <typename T, typename TC>
 double library_seconds(const Product& p, const T* a, const T* b, TC* c, bool packed) {
@@ -110,12 +118,7 @@ double library_seconds(const Product& p, const T* a, const T* b, TC* c, bool pac
     }
     const dnnl::memory c_memory(c_md, engine, c);
     const dnnl::matmul primitive(description);
-    seconds = best_seconds([&] {
-      primitive.execute(
-          stream,
-          {{DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}});
-      stream.wait();
-    });
+    seconds = best_seconds(stream, primitive, a_memory, b_memory, c_memory);
   }).join();
   return seconds;
 }
@@ -143,12 +146,7 @@ double batched_seconds(const Product& p, std::int64_t batch) {
     const dnnl::memory a_memory(a_md, engine, a.values.data());
     const dnnl::memory b_memory(b_md, engine, b.values.data());
     const dnnl::memory c_memory(c_md, engine, c.values.data());
-    seconds = best_seconds([&] {
-      primitive.execute(
-          stream,
-          {{DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}});
-      stream.wait();
-    });
+    seconds = best_seconds(stream, primitive, a_memory, b_memory, c_memory);
   }).join();
   return seconds;
 }

@@ -4,119 +4,19 @@
 #include <gtest/gtest.h>
 
 #include "atoll/base/error.h"
+#include "atoll/island/coordinator_testing.h"
 
 namespace atl::island {
 namespace {
 
+using ::atl::island::testing::at_reduce;
+using ::atl::island::testing::kFirst;
+using ::atl::island::testing::kSecond;
+using ::atl::island::testing::Stage;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
-
-constexpr StateHash kFirst = {1, 1};
-constexpr StateHash kSecond = {2, 2};
-
-// Plays islands, whose connections have their numbers, to a coordinator.
-class Stage {
- public:
-  explicit Stage(int min_islands = 2) {
-    options.identity.run = "r";
-    options.plan = {.num_fragments = 1,
-                    .inner_steps = 4,
-                    .total_batches = 1000,
-                    .min_islands = min_islands,
-                    .grace_seconds = 1};
-    restart();
-  }
-
-  void restart() {
-    const LogStarted started = {.fence = ++fence};
-    log.push_back({.unix_seconds = 0, .body = started});
-    coordinator.emplace(options, fence, log);
-  }
-
-  void take(const CoordinatorEvent& event) {
-    bool has_sent = false;
-    for (CoordinatorAction& action : coordinator->handle(event)) {
-      const bool is_record = std::holds_alternative<AppendToLog>(action);
-      EXPECT_FALSE(is_record && has_sent) << "what is logged comes first";
-      has_sent = has_sent || !is_record;
-      if (auto* send = std::get_if<SendToIslands>(&action)) {
-        for (const ConnectionId to : send->to) heard[to].push_back(send->message);
-      } else if (auto* append = std::get_if<AppendToLog>(&action)) {
-        log.push_back({.unix_seconds = now, .body = append->body});
-      } else if (auto* close = std::get_if<CloseConnection>(&action)) {
-        closed.push_back(close->connection);
-      }
-    }
-  }
-  void open(ConnectionId island) { take({now, ConnectionOpened{island}}); }
-  void close(ConnectionId island) { take({now, ConnectionClosed{island, "gone"}}); }
-  void say(ConnectionId island, const FromIsland& body, Stamp stamp = {}) {
-    if (stamp.fence == 0) stamp.fence = fence;
-    if (stamp.sequence == 0) stamp.sequence = ++sequence;
-    const ConnectionReceived received = {island, {stamp, body}};
-    take({now, received});
-  }
-  void wait(Seconds seconds, std::vector<ConnectionId> alive) {
-    for (const Seconds end = now + seconds; now < end; now += 0.25) {
-      for (const ConnectionId island : alive) say(island, Heartbeat{});
-      take({now, ClockTicked{}});
-    }
-  }
-  Join join(const std::string& name, std::vector<BatchRange> holds = {}) const {
-    return {.name = name,
-            .identity = options.identity,
-            .plan = options.plan,
-            .address = name + ":1",
-            .outer_step = 0,
-            .hashes = {kFirst},
-            .holds = std::move(holds)};
-  }
-  void come(ConnectionId island, std::vector<BatchRange> holds = {}) {
-    open(island);
-    say(island, join(fmt::format("i{}", island), std::move(holds)));
-  }
-  Ready ready(std::vector<BatchRange> consumed) const {
-    return {.base_hash = kFirst, .tokens = 100, .consumed = std::move(consumed), .norm = 1};
-  }
-  // The newest message of that kind to an island, or nothing.
-  template <typename Body>
-  const Stamped<ToIsland>* newest(ConnectionId island) {
-    const auto& all = heard[island];
-    for (auto message = all.rbegin(); message != all.rend(); ++message) {
-      if (std::holds_alternative<Body>(message->body)) return &*message;
-    }
-    return nullptr;
-  }
-  template <typename Body>
-  const Body& body(ConnectionId island) {
-    const auto* message = newest<Body>(island);
-    EXPECT_NE(message, nullptr);
-    static const Body kNone = {};
-    return message == nullptr ? kNone : std::get<Body>(message->body);
-  }
-
-  CoordinatorOptions options;
-  std::optional<Coordinator> coordinator;
-  std::vector<LogRecord> log;
-  std::map<ConnectionId, std::vector<Stamped<ToIsland>>> heard;
-  std::vector<ConnectionId> closed;
-  Seconds now = 0;
-  std::uint64_t fence = 0;
-  std::uint64_t sequence = 0;
-};
-
-// Two islands, both ready for outer step 0.
-Stage at_reduce() {
-  Stage stage;
-  stage.come(1);
-  stage.come(2);
-  stage.say(1, stage.ready({{0, 4}}));
-  stage.say(2, stage.ready({{4, 8}}));
-  return stage;
-}
 
 TEST(Coordinator, LeasesOnceEnoughIslandsAreThere) {
   Stage stage;
@@ -200,122 +100,6 @@ TEST(Coordinator, AFetchedStateWithAnotherHashIsRefusedThreeTimes) {
   }
   EXPECT_FALSE(stage.body<Finish>(2).is_done);
   EXPECT_THAT(stage.closed, ElementsAre(2));
-}
-
-// A run that outer step 0 completes, once both islands have said Prepared.
-Stage before_the_end() {
-  Stage stage;
-  stage.options.plan.total_batches = 8;
-  stage.restart();
-  stage.come(1);
-  stage.come(2);
-  stage.say(1, stage.ready({{0, 4}}));
-  stage.say(2, stage.ready({{4, 8}}));
-  return stage;
-}
-
-void complete(Stage& stage) {
-  const Stamp stamp = {.outer_step = 0, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
-  stage.say(1, Prepared{kSecond}, stamp);
-  stage.say(2, Prepared{kSecond}, stamp);
-  ASSERT_TRUE(stage.coordinator->is_finished());
-}
-
-TEST(Coordinator, WhoHasTheFinalStateStaysForThoseThatFetchIt) {
-  Stage stage = before_the_end();
-  stage.open(3);
-  Join late = stage.join("i3");
-  late.outer_step = -1;
-  late.hashes.clear();
-  stage.say(3, late);
-  complete(stage);
-  stage.wait(20, {1, 2, 3});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 is fetching from it";
-  EXPECT_FALSE(stage.coordinator->is_over());
-  stage.say(3, Synced{.outer_step = 1,
-                      .hashes = {kSecond},
-                      .answers = stage.newest<Welcome>(3)->stamp.sequence});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
-}
-
-TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.close(3);
-  complete(stage);
-  stage.wait(stage.options.out_after - 1, {1, 2});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 may come for what it has";
-  stage.wait(2, {1, 2});
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
-}
-
-TEST(Coordinator, OneThatWakesAfterTheEndGetsTheFinalState) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.wait(3, {1, 2});
-  ASSERT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
-  complete(stage);
-  // It is heard again before it has heard of the end itself.
-  stage.say(3, Heartbeat{});
-  stage.wait(0.5, {1, 2});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr);
-  stage.say(3, ReduceFailed{.unreachable = {}, .why = "it has no result"});
-  stage.say(3, Synced{.outer_step = 1,
-                      .hashes = {kSecond},
-                      .answers = stage.newest<Resync>(3)->stamp.sequence});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-}
-
-TEST(Coordinator, AtTheEndOneThatIsSilentForAMomentIsStillASource) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.close(3);
-  complete(stage);
-  stage.wait(3, {});  // both others are suspects now
-  ASSERT_EQ(stage.coordinator->members().count(MemberState::kActive), 0);
-  stage.open(4);
-  Join late = stage.join("i3");
-  late.outer_step = 0;
-  late.hashes = {kFirst};
-  stage.say(4, late);
-  stage.wait(5, {4});
-  for (const ConnectionId island : {1, 2, 4}) EXPECT_EQ(stage.newest<Finish>(island), nullptr);
-  stage.say(1, Heartbeat{}, {.outer_step = 1});
-  EXPECT_EQ(stage.body<Resync>(4).sources.size(), 1U);
-}
-
-TEST(Coordinator, OneThatWakesWithTheFinalStateEndsTheWait) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.wait(3, {1, 2});
-  complete(stage);
-  stage.say(3, Heartbeat{}, {.outer_step = 1});
-  stage.wait(0.25, {1, 2});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-}
-
-TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeft) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.say(3, Leave{.why = "a person said so"});
-  complete(stage);
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
-}
-
-TEST(Coordinator, TheCoordinatorItselfStaysWhenAllHaveGone) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.close(3);
-  complete(stage);
-  stage.close(1);
-  stage.close(2);
-  stage.wait(stage.options.out_after - 1, {});
-  EXPECT_FALSE(stage.coordinator->is_over());
-  stage.wait(2, {});
-  EXPECT_TRUE(stage.coordinator->is_over());
 }
 
 TEST(Coordinator, RefusesIslandsOfAnotherRunNamingTheField) {
