@@ -185,8 +185,7 @@ struct CoordinatorService::State : wire::SessionHandler {
         if (coordinator) act({now(), ConnectionOpened{arrival.session}});
         break;
       case Arrival::Kind::kClosed:
-        names.erase(arrival.session);
-        state_sizes.erase(arrival.session);
+        forget(arrival.session);
         if (coordinator) act({now(), ConnectionClosed{arrival.session, arrival.text}});
         break;
       case Arrival::Kind::kReceived:
@@ -261,8 +260,13 @@ struct CoordinatorService::State : wire::SessionHandler {
   void close(wire::SessionId session, const std::string& why) {
     log::warning("a connection was closed: {}", why);
     server->close(session, why);
-    names.erase(session);
+    forget(session);
     if (coordinator) act({now(), ConnectionClosed{session, why}});
+  }
+
+  void forget(wire::SessionId session) {
+    names.erase(session);
+    state_sizes.erase(session);
   }
 
   void act(const CoordinatorEvent& event) {
@@ -299,7 +303,7 @@ struct CoordinatorService::State : wire::SessionHandler {
   void perform(const AppendToLog&) {}  // done before all others
   void perform(const CloseConnection& gone) {
     server->close(gone.connection, gone.why);
-    names.erase(gone.connection);
+    forget(gone.connection);
   }
   void perform(const Notice& notice) {
     if (notice.is_warning) {
