@@ -134,8 +134,10 @@ class Island(Process):
         place = self.relay.address if self.relay else run.address
         if self.relay:
             self.relay.target = run.address
-        self.door = Relay() if is_cut else None
-        if self.door:
+        self.door = Relay() if is_cut and not run.is_behind_nat else None
+        if run.is_behind_nat:
+            settings = [*settings, "--island.listen="]
+        elif self.door:
             self.door.target = free_place()
             settings = [*settings, f"--island.listen={self.door.target}",
                         f"--island.advertise={self.door.address}"]
@@ -147,7 +149,7 @@ class Island(Process):
 
     def cut(self, is_cut):
         """Whether its coordinator is out of reach, and it is for the others."""
-        for relay in (self.relay, self.door):
+        for relay in filter(None, (self.relay, self.door)):
             (relay.open.clear if is_cut else relay.open.set)()
 
     def start(self):
@@ -193,11 +195,12 @@ class Island(Process):
 
 
 class Run:
-    """A coordinator and its islands in a directory of their own."""
+    """A coordinator and its islands, which only call out where they are behind NAT."""
 
     def __init__(self, atoll, work, names, steps, settings=(), is_cut=False, site=Here,
-                 model=MODEL):
+                 model=MODEL, is_behind_nat=False):
         self.atoll, self.work, self.site, self.model = str(atoll), pathlib.Path(work), site, model
+        self.is_behind_nat = is_behind_nat
         self.work.mkdir(parents=True)
         self.text = self.work / "text.txt"
         generator = random.Random(1)

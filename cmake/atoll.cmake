@@ -76,6 +76,11 @@ function(atoll_module name)
   endif()
 endfunction()
 
+# base/test_paths.h
+configure_file(${PROJECT_SOURCE_DIR}/cmake/test_paths.cpp.in ${PROJECT_BINARY_DIR}/test_paths.cpp @ONLY)
+add_library(atoll_test_paths STATIC EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_paths.cpp)
+target_link_libraries(atoll_test_paths PRIVATE atoll_options)
+
 # What `./dev test fast` builds: the programs with the fast label.
 add_custom_target(fast_tests)
 
@@ -85,9 +90,7 @@ function(atoll_tests target label files)
     return()
   endif()
   add_executable(${target} ${files})
-  target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
-  # Fixtures are found by this, not by __FILE__: compiler caches make that relative.
-  target_compile_definitions(${target} PRIVATE ATOLL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE ${ARGN} atoll_test_paths GTest::gmock GTest::gtest_main)
   if(label STREQUAL "fast")
     add_dependencies(fast_tests ${target})
   endif()

@@ -53,8 +53,9 @@ TEST(Bench, TokenizersAreMeasuredOnAMadeUpTextOrOnAFile) {
   EXPECT_THAT(made.out,
               AllOf(HasSubstr("1.0 MB of made-up text, a vocabulary of 600"), HasSubstr("MB/s"),
                     HasSubstr("learn a vocabulary"), HasSubstr("cutting into words alone")));
-  const Finished file = atoll(bench({"tokenizer", "--text=" ATOLL_SOURCE_DIR "/README.md",
-                                     "--rounds=1", "--vocab-size=300", "--json"}));
+  const Finished file =
+      atoll(bench({"tokenizer", "--text=" + (test_source_dir() / "README.md").string(),
+                   "--rounds=1", "--vocab-size=300", "--json"}));
   ASSERT_EQ(file.exit_code, 0) << file.err;
   EXPECT_THAT(file.out, StartsWith(R"([{"what":"encode, 64 KiB")"));
 }

@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 #include "atoll/cli/commands.h"
 #include "program.h"
 
@@ -121,12 +122,12 @@ TEST(Cli, DoctorNamesTheMachine) {
 
 TEST(Cli, TheConfigurationPageIsWhatTheProgramWrites) {
   const Finished finished = atoll({"config-reference"});
-  EXPECT_EQ(finished.out, read_file(ATOLL_SOURCE_DIR "/docs/configuration.md"))
+  EXPECT_EQ(finished.out, read_file(test_source_dir() / "docs/configuration.md"))
       << "atoll config-reference > docs/configuration.md";
 }
 
 TEST(Cli, EveryCommandHasASectionInTheDocumentation) {
-  const std::string page = read_file(ATOLL_SOURCE_DIR "/docs/commands.md");
+  const std::string page = read_file(test_source_dir() / "docs/commands.md");
   for (const cli::Command& command : cli::commands()) {
     if (!command.hidden) {
       EXPECT_THAT(page, HasSubstr(fmt::format("\n## {}\n", command.name)));
@@ -163,9 +164,10 @@ TEST(Cli, APlanOfAnIslandHasWhatItExchanges) {
 
 TEST(Cli, BenchStepNamesEachOpAndItsPartOfTheMachine) {
   const Finished bench =
-      atoll({"bench", "step", ATOLL_SOURCE_DIR "/recipes/kjv-demo.toml", "--model.hidden_size=32",
-             "--model.num_hidden_layers=1", "--model.intermediate_size=64", "--data.vocab_size=300",
-             "--train.batch_size=2", "--train.micro_batch=1", "--train.context=32", "--steps=2"});
+      atoll({"bench", "step", (test_source_dir() / "recipes/kjv-demo.toml").string(),
+             "--model.hidden_size=32", "--model.num_hidden_layers=1",
+             "--model.intermediate_size=64", "--data.vocab_size=300", "--train.batch_size=2",
+             "--train.micro_batch=1", "--train.context=32", "--steps=2"});
   ASSERT_EQ(bench.exit_code, 0) << bench.err;
   EXPECT_THAT(bench.out, AllOf(HasSubstr("matmul_nt"), HasSubstr("attention_backward"),
                                HasSubstr("linear_cross_entropy"), HasSubstr("% MFU"),
@@ -173,9 +175,9 @@ TEST(Cli, BenchStepNamesEachOpAndItsPartOfTheMachine) {
 }
 
 TEST(Cli, EveryRecipeInTheTreePlans) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(ATOLL_SOURCE_DIR "/recipes")) {
-    const Finished finished =
-        atoll({"plan", entry.path().string(), "--data.text=" ATOLL_SOURCE_DIR "/README.md"});
+  for (const fs::directory_entry& entry : fs::directory_iterator(test_source_dir() / "recipes")) {
+    const Finished finished = atoll({"plan", entry.path().string(),
+                                     "--data.text=" + (test_source_dir() / "README.md").string()});
     if (read_file(entry.path()).find("\nfrom = \"smollm2\"") != std::string::npos) {
       // A fine-tune of a model that its page says how to get: all else must be right.
       EXPECT_EQ(finished.exit_code, 2) << entry.path();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 
 namespace atl::e2e {
 
@@ -52,7 +53,7 @@ class Program {
     const std::string out_path = out.empty() ? (directory_.path / "out").string() : out;
     const std::string err_path = (directory_.path / "err").string();
     has_own_out_ = out.empty();
-    arguments.insert(arguments.begin(), ATOLL_PROGRAM);
+    arguments.insert(arguments.begin(), test_program().string());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);

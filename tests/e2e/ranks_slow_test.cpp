@@ -179,7 +179,8 @@ TEST_F(Ranks, MpirunMayBeCalledDirectly) {
   if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
   std::string words =
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "
-      "--oversubscribe --bind-to none " ATOLL_PROGRAM;
+      "--oversubscribe --bind-to none " +
+      test_program().string();
   for (const std::string& word : ranked("run", {})) words += " " + word;
   ASSERT_EQ(std::system((words + " >" + path("out") + " 2>&1").c_str()), 0)
       << read_file(path("out"));

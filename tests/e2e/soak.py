@@ -2,7 +2,7 @@
 """Islands under a fault every few seconds, for minutes: nothing may be lost, doubled or diverge.
 
     tests/e2e/soak.py build/release/bin/atoll [--seconds 300] [--every 10] [--islands 4] [--seed 1]
-        [--run-seconds 60] [--algorithms diloco eager streaming]
+        [--run-seconds 60] [--algorithms diloco eager streaming] [--behind-nat]
 
 What `./dev soak` runs. Runs of a minute or so follow each other, with the real programs: islands
 are killed, stopped, cut off from the rest, leave and come back, another one comes and goes, and the
@@ -46,7 +46,8 @@ class Soak:
         if algorithm == "streaming":
             settings += ["--outer.fragments=2", f"--outer.overlap={inner_steps // 4}",
                          "--outer.codec=e3m0"]
-        self.run = Run(args.atoll, work, names, steps, settings, is_cut=True)
+        self.run = Run(args.atoll, work, names, steps, settings, is_cut=True,
+                       is_behind_nat=args.behind_nat)
         self.steps, self.faults, self.guest = steps, [], None
         self.run.start()
 
@@ -254,6 +255,7 @@ def main():
     parser.add_argument("--islands", type=int, default=4)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--run-seconds", type=float, default=60, help="of a run, about")
+    parser.add_argument("--behind-nat", action="store_true", help="islands only call out")
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     args = parser.parse_args()
     random.seed(args.seed)

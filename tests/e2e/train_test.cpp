@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "atoll/base/test_paths.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "train_fixture.h"
 
@@ -58,7 +59,7 @@ TEST_F(Train, WithSpacesInItsTokensKeepsTheOneAfterAPrompt) {
   write_file(root_.path / "text.txt", text);
   const Finished run = atoll(
       {"train", "--run.dir=" + path("run"), "--data.text=" + path("text.txt"),
-       "--data.tokenizer=" ATOLL_SOURCE_DIR "/src/atoll/text/testdata/llama2.json",
+       "--data.tokenizer=" + (test_source_dir() / "src/atoll/text/testdata/llama2.json").string(),
        "--model.hidden_size=32", "--model.num_hidden_layers=2", "--train.steps=40",
        "--train.batch_size=4", "--train.micro_batch=4", "--train.context=32", "--optim.lr=0.01"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -110,7 +111,7 @@ TEST_F(Train, PlainTextWhenNoOneWatches) {
 
 // Runs a command on a terminal of its own and returns all that it wrote.
 std::string on_terminal(std::vector<std::string> arguments, int* exit_code) {
-  arguments.insert(arguments.begin(), ATOLL_PROGRAM);
+  arguments.insert(arguments.begin(), test_program().string());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

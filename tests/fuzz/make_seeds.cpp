@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 #include "atoll/ckpt/gguf_writer.h"
 #include "atoll/ckpt/model_export.h"
 #include "atoll/ckpt/model_files.h"
@@ -25,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-const fs::path kSource = ATOLL_SOURCE_DIR;
+const fs::path kSource = atl::test_source_dir();
 const fs::path kText = kSource / "src/atoll/text/testdata";
 
 fs::path folder(const fs::path& root, const std::string& target) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "atoll/base/test_paths.h"
 #include "atoll/data/tokenization.h"
 #include "fuzz.h"
 
@@ -35,7 +36,7 @@ class TokenChecker final : public data::DocumentSink {
 
 /// One of the fixtures of text/.
 inline Tokenizer fixture_tokenizer(std::string_view name) {
-  return Tokenizer::load(std::filesystem::path(ATOLL_SOURCE_DIR "/src/atoll/text/testdata") / name);
+  return Tokenizer::load(atl::test_source_dir() / "src/atoll/text/testdata" / name);
 }
 
 }  // namespace atl::fuzz

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
@@ -51,7 +52,7 @@ inline double relative_error(std::span<const float> a, std::span<const float> b)
 /// The directory `name` below tests/golden.
 struct Fixture {
   explicit Fixture(const std::string& name)
-      : path(std::filesystem::path(ATOLL_SOURCE_DIR) / "tests" / "golden" / name),
+      : path(test_source_dir() / "tests" / "golden" / name),
         expected(path / "expected.safetensors") {}
 
   nn::ModelConfig config() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 
 namespace atl::ckpt::testing {
 
@@ -38,7 +39,7 @@ class TemporaryDirectory {
 
 /// Where the fixtures of this folder lie.
 inline std::filesystem::path testdata() {
-  return std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/ckpt/testdata";
+  return test_source_dir() / "src/atoll/ckpt/testdata";
 }
 
 /// Changes one bit of a file.

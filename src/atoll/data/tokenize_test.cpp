@@ -1,4 +1,5 @@
 #include "atoll/data/tokenize.h"
+#include "atoll/base/test_paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,8 +126,7 @@ TEST_F(TokenizeCorpus, CutsBetweenBlocksPutNoSpaceBeforeALine) {
   options_.held_out = 0;
   options_.block_bytes = 512;
   for (const char* file : {"llama2.json", "mistral.json"}) {
-    const Tokenizer spaced =
-        Tokenizer::load(std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata" / file);
+    const Tokenizer spaced = Tokenizer::load(test_source_dir() / "src/atoll/text/testdata" / file);
     options_.output = directory_ / file;
     tokenize_corpus(options_, spaced);
     std::vector<std::int32_t> whole = spaced.encode(verses(300));

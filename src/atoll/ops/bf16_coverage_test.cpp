@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "atoll/base/test_paths.h"
 #include "atoll/ops/activation.h"
 #include "atoll/ops/attention.h"
 #include "atoll/ops/block_diagonal.h"
@@ -149,8 +150,8 @@ const std::set<std::string> kUpdates = {"adamw", "lion", "sgd", "apply_direction
 std::set<std::string> declared_ops() {
   std::set<std::string> names;
   const std::regex declaration(R"(^[a-z]+ ([a-z_0-9]+)\(Run& run)");
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/ops")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test_source_dir() / "src/atoll/ops")) {
     if (entry.path().extension() != ".h") continue;
     if (entry.path().filename().string().find("testing") != std::string::npos) continue;
     std::ifstream file(entry.path());

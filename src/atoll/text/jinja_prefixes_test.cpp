@@ -1,6 +1,7 @@
 // Beginnings of a conversation in one pass against each of them rendered alone.
 
 #include "atoll/text/jinja_prefixes.h"
+#include "atoll/base/test_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -122,8 +123,7 @@ TEST(JinjaPrefixes, WhatAsksAboutMessagesToComeIsLeftToRenderingsOfTheirOwn) {
 }
 
 TEST(JinjaPrefixes, TemplatesOfModelsGiveWhatRenderingEachGives) {
-  const auto file =
-      std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata/chat_templates.json";
+  const auto file = test_source_dir() / "src/atoll/text/testdata/chat_templates.json";
   const Json json = Json::parse(read_file(file));
   int num_at_once = 0;
   for (const auto& [name, source] : json["templates"].items()) {

@@ -8,6 +8,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 #include "atoll/text/jinja_eval.h"
 #include "atoll/text/jinja_parser.h"
 
@@ -17,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const std::filesystem::path kFixture =
-    std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata" / "chat_templates.json";
+    test_source_dir() / "src/atoll/text/testdata" / "chat_templates.json";
 
 struct Case {
   std::string source;

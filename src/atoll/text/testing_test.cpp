@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 #include "atoll/text/testing.h"
 #include "atoll/text/utf8.h"
 
@@ -21,7 +22,7 @@ std::string from_hex(const std::string& hex) {
 }  // namespace
 
 std::filesystem::path testdata() {
-  return std::filesystem::path(ATOLL_SOURCE_DIR) / "src/atoll/text/testdata";
+  return test_source_dir() / "src/atoll/text/testdata";
 }
 
 std::vector<std::string> awkward_strings(std::size_t count, std::uint64_t seed) {
