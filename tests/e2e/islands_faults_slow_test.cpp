@@ -155,6 +155,39 @@ TEST_P(ALateOne, GetsTheStateAndTakesPart) {
 
 INSTANTIATE_TEST_SUITE_P(Islands, ALateOne, ::testing::Values("127.0.0.1:0", ""));
 
+// The coordinator, from which it is fetched, shows a certificate of its own.
+TEST_F(IslandFaults, ALateOneThatOnlyCallsOutGetsTheStateOverTls) {
+  const std::string authority = path("authority");
+  const std::filesystem::path identities = root_.path / "authority/identities";
+  ASSERT_EQ(atoll({"certs", "init", authority}).exit_code, 0);
+  const std::vector<std::string> names = {"lyon", "turin", "rome"};
+  for (const std::string& name : names) {
+    ASSERT_EQ(atoll({"certs", "issue", authority, name}).exit_code, 0);
+  }
+  ASSERT_EQ(atoll({"certs", "issue", authority, "coordinator", "--host", "127.0.0.1"}).exit_code,
+            0);
+  Program order(coordinator(kAnywhere, {"--identity", (identities / "coordinator").string()}));
+  const std::string place = address_of(order);
+  const auto as = [&](const std::string& name) {
+    return slow_one_of(2, 500, name, place,
+                       {"--island.listen=", "--island.identity=" + (identities / name).string()});
+  };
+  Program lyon(as("lyon"));
+  Program turin(as("turin"));
+  ASSERT_TRUE(soon([&] { return outer_steps("lyon") >= 2; }));
+  Program rome(as("rome"));
+  for (Program* island : {&lyon, &turin, &rome}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_THAT(finished.err, Not(HasSubstr("could not be put")));
+  }
+  EXPECT_THAT(values("lyon", "outer_members"), Contains(3));
+  EXPECT_THAT(values("rome", "outer_contributed"), Contains(1));
+  EXPECT_EQ(model("lyon"), model("rome"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_whole("ledger");
+}
+
 TEST_F(IslandFaults, OneThatLeavesGivesBackWhatItHas) {
   Program order(coordinator(kAnywhere));
   const std::string place = address_of(order);

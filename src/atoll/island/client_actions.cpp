@@ -169,20 +169,37 @@ void Client::State::fetch(const FetchState& wanted, const std::stop_token& cance
   post(StateFetched{wanted.outer_step, wanted.hashes});
 }
 
-// Beside training and exchanges; one that is under way is of an older state.
-void Client::State::perform(const UploadState& upload) {
+// Beside training and exchanges. One that is under way is of an older state, or for another island:
+// a fragment that was interrupted goes on where it was.
+void Client::State::perform(const UploadState& wanted) {
   std::vector<std::shared_ptr<const FragmentState>> fragments;
-  for (int f = 0; f < outer.num_fragments(); ++f) fragments.push_back(outer.current(f));
+  for (int f = 0; f < outer.num_fragments(); ++f) {
+    auto fragment = outer.current(f);
+    if (fragment && fragment->hash == wanted.hashes[f]) fragments.push_back(std::move(fragment));
+  }
   uploading = {};
-  uploading = std::jthread([this, upload, fragments](const std::stop_token& cancel) {
-    for (std::size_t f = 0; f < fragments.size() && !cancel.stop_requested(); ++f) {
-      if (!fragments[f] || fragments[f]->hash != upload.hashes[f]) continue;
-      const ExchangeResult result =
-          exchange->put_state(upload.hashes[f], fragments[f]->values, cancel);
-      if (result.is_done || cancel.stop_requested()) continue;
-      log::warning("state for an island that reaches nobody else could not be put: {}", result.why);
+  if (std::exchange(uploaded_on, connection) != connection) uploaded.clear();
+  uploading = std::jthread([this, fragments](const std::stop_token& cancel) {
+    for (const auto& fragment : fragments) {
+      if (!cancel.stop_requested()) upload(*fragment, cancel);
     }
   });
+}
+
+void Client::State::upload(const FragmentState& fragment, const std::stop_token& cancel) {
+  const std::string key = state_key(fragment.hash);
+  std::string why;
+  try {
+    const ExchangeResult result =
+        exchange->put_state(fragment.hash, fragment.values, uploaded[key], cancel);
+    if (!result.is_done && cancel.stop_requested()) return;
+    if (!result.is_done) why = result.why;
+  } catch (const std::exception& error) {  // no memory, no thread, an identity that was removed
+    why = error.what();
+  }
+  uploaded.erase(key);
+  if (why.empty()) return;
+  log::warning("state for an island that reaches nobody else could not be put: {}", why);
 }
 
 void Client::State::perform(const Adopt& adopt) {

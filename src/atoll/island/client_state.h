@@ -58,6 +58,7 @@ struct Client::State {
   void perform(const Swap& swap);
   void perform(const FetchState& fetch);
   void perform(const UploadState& upload);
+  void upload(const FragmentState& fragment, const std::stop_token& cancel);
   void perform(const Adopt& adopt);
   void perform(const StartRound& round);
   void perform(const Halt& halt);
@@ -92,7 +93,11 @@ struct Client::State {
   bool is_told_of_absence = false;
   island::View noted;
   std::stop_source reducing, fetching;
-  std::jthread uploading;  // of state, to the coordinator
+  // State that is being put to the coordinator: what of each fragment is there, by hash. Of a
+  // fragment that was interrupted, on the connection of that number; the thread's while it runs.
+  std::map<std::string, std::vector<bool>> uploaded;
+  std::uint64_t uploaded_on = 0;
+  std::jthread uploading;
   Stamp reducing_stamp;
   std::chrono::steady_clock::time_point reduce_began;
   std::uint64_t sent_before = 0, received_before = 0;

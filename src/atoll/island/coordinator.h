@@ -142,7 +142,8 @@ class Coordinator {
   void find_newest_state();
   void tell_sources();
   std::vector<Source> sources(IslandId except);
-  void ask_for_state(const std::vector<Source>& sources);
+  void ask_for_state(Island& island, const std::vector<Source>& sources);
+  void lose_putter(IslandId putter);
   void announce_view();
   void send_names(const Island& island, const std::vector<Source>& sources);
 

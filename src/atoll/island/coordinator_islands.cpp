@@ -146,7 +146,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
   welcome.sources = sources(island.id);
   // Its own state is the run's where only its batches are not.
   island.has_source = !welcome.sources.empty() || is_current;
-  ask_for_state(welcome.sources);
+  if (!is_current) ask_for_state(island, welcome.sources);
   send_names(island, welcome.sources);
   send(island, std::move(welcome));
   island.sync_request = sequence_;
@@ -204,21 +204,37 @@ std::vector<Source> Coordinator::sources(IslandId except) {
 }
 
 // What nobody can fetch from it, it puts to where they fetch instead. Before they hear of it.
-void Coordinator::ask_for_state(const std::vector<Source>& sources) {
+void Coordinator::ask_for_state(Island& island, const std::vector<Source>& sources) {
+  island.putter = kNobody;
   const std::vector<StateHash> hashes = state_.hashes(state_.outer_step());
   if (sources.empty() || !sources.front().address.empty() || hashes.empty()) return;
-  send(members_[sources.front().island], PutState{.hashes = hashes});
+  island.putter = sources.front().island;
+  send(members_[island.putter], PutState{.hashes = hashes});
+}
+
+// Another one puts the rest. Where there is none, all of it may have come, and what has not comes
+// from whoever is active next.
+void Coordinator::lose_putter(IslandId putter) {
+  if (members_.count(MemberState::kSyncing) == 0) return;
+  for (Island& island : members_.all()) {
+    if (island.state() != MemberState::kSyncing || island.putter != putter) continue;
+    island.putter = kNobody;
+    island.has_source = false;
+    if (members_.count(MemberState::kActive) == 0) continue;
+    resync(island, fmt::format("{}, which put the state, is gone", members_[putter].name), false);
+  }
 }
 
 void Coordinator::resync(Island& island, const std::string& why, bool drops_work) {
   leave_attempt(island, fmt::format("{} fetches the state anew", island.name));
   members_.set_state(island, MemberState::kSyncing);
+  lose_putter(island.id);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
   view_changed_ = true;
   std::vector<Source> some = sources(island.id);
   island.has_source = !some.empty();
-  ask_for_state(some);
+  ask_for_state(island, some);
   send_names(island, some);
   send(island, Resync{.outer_step = state_.outer_step(),
                       .hashes = state_.hashes(state_.outer_step()),
@@ -240,6 +256,7 @@ void Coordinator::strike(Island& island, const std::string& why) {
 void Coordinator::suspect(Island& island, const std::string& why) {
   leave_attempt(island, fmt::format("{}: {}", island.name, why));
   members_.set_state(island, MemberState::kSuspect);
+  lose_putter(island.id);
   members_.set_suspect(island, true, false);
   island.suspect_since = now_;
   view_changed_ = true;
@@ -258,6 +275,7 @@ void Coordinator::lose_connection(Island& island, const std::string& why) {
   island.ready.reset();
   if (island.state() == MemberState::kJoining || island.state() == MemberState::kSyncing) {
     members_.set_state(island, MemberState::kSuspect);
+    lose_putter(island.id);
     members_.set_suspect(island, false, false);
     island.suspect_since = now_;
   }
@@ -271,6 +289,7 @@ void Coordinator::turn_out(Island& island, const std::string& why) {
     members_.connect(island, kNoConnection);
   }
   members_.set_state(island, MemberState::kOut);
+  lose_putter(island.id);
   members_.set_suspect(island, false, false);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
@@ -364,7 +383,7 @@ void Coordinator::find_newest_state() {
       continue;
     }
     island.has_source = true;
-    if (island.id != best->id) ask_for_state({source});
+    if (island.id != best->id) ask_for_state(island, {source});
     send_names(island, {source});
     send(island, Resync{.outer_step = state_.outer_step(),
                         .hashes = state_.hashes(state_.outer_step()),

@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,11 +13,10 @@
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/island/coordinator.h"
-#include "atoll/island/exchange.h"
+#include "atoll/island/hub.h"
 #include "atoll/island/ledger.h"
 #include "atoll/island/messages.h"
 #include "atoll/island/trace.h"
-#include "atoll/wire/blobs.h"
 #include "atoll/wire/server.h"
 
 namespace atl::island {
@@ -31,8 +29,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kRunFile = "run.json";
 constexpr std::chrono::milliseconds kTick{250};
-// Of one pseudo-gradient that passes through the coordinator's memory.
-constexpr std::uint64_t kMaxPassedOnBytes = std::uint64_t{1} << 36;
 // Islands that have heard of the end close their connections; one that is stopped does so when it
 // goes on, or is not waited for.
 constexpr std::chrono::seconds kFarewell{30};
@@ -94,7 +90,8 @@ struct CoordinatorService::State : wire::SessionHandler {
     if (error) throw io_error("cannot create", dir, error.value());
     if (fs::exists(dir / kRunFile)) begin(parse_run(dir / kRunFile));
     server = std::make_unique<wire::Server>(
-        wire::ServerOptions{.listen = options.listen, .identity = options.identity}, this, &hub);
+        wire::ServerOptions{.listen = options.listen, .identity = options.identity}, this,
+        &hub.store());
     thread = std::thread([this] { loop(); });
   }
   ~State() override { stop(); }
@@ -118,6 +115,13 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   void begin(const RunFile& run) {
+    if (run.identity.version != kProtocolVersion) {
+      throw user_error(
+          "{} is of a run in version {} of the protocol, and this program speaks {}: finish the "
+          "run "
+          "with the atoll that it was begun with, or give a new one another directory",
+          (dir / kRunFile).string(), run.identity.version, kProtocolVersion);
+    }
     ledger.emplace(Ledger::open(dir / kLedgerFile, run.identity));
     CoordinatorOptions options;
     options.identity = run.identity;
@@ -148,6 +152,7 @@ struct CoordinatorService::State : wire::SessionHandler {
         if (Clock::now() < tick) continue;
         tick = Clock::now() + kTick;
         if (coordinator) act({now(), ClockTicked{}});
+        if (coordinator) hub.tick(coordinator->members().count(MemberState::kSyncing) > 0);
         note_end();
       }
     } catch (const Error& error) {
@@ -228,7 +233,7 @@ struct CoordinatorService::State : wire::SessionHandler {
       }
     }
     if (const auto* ready = std::get_if<Ready>(&message.body)) {
-      offered[message.stamp.sender] = {ready->encoded_bytes, ready->chunk_bytes};
+      hub.offer(message.stamp.sender, *ready);
     }
     if (coordinator) act({now(), ConnectionReceived{arrival.session, std::move(message)}});
   }
@@ -236,6 +241,11 @@ struct CoordinatorService::State : wire::SessionHandler {
   // The first island says what the run is.
   bool found(const Join& join, wire::SessionId session) {
     const RunFile run = {join.identity, join.plan};
+    if (join.identity.version != kProtocolVersion) {
+      refuse(session, fmt::format("it speaks version {} of the protocol, and the coordinator {}",
+                                  join.identity.version, kProtocolVersion));
+      return false;
+    }
     const RunPlan& plan = run.plan;
     if (plan.num_fragments < 1 || plan.inner_steps < 1 || plan.total_batches < 1 ||
         plan.min_islands < 1) {
@@ -292,12 +302,15 @@ struct CoordinatorService::State : wire::SessionHandler {
   void perform(const SendToIslands& send) {
     trace("outer step {}: message {} to {} islands", send.message.stamp.outer_step + 1,
           send.message.body.index(), send.to.size());
-    const std::string frame = encode(send.message);
     if (const auto* reduce = std::get_if<Reduce>(&send.message.body)) {
-      if (reduce->is_star) serve_star(send.message.stamp, *reduce);
+      if (reduce->is_star) hub.serve(send.message.stamp, *reduce);
     } else if (const auto* put = std::get_if<PutState>(&send.message.body)) {
-      serve_state(state_sizes[send.to.front()], put->hashes);
+      const auto missing = hub.serve(state_sizes[send.to.front()], *put);
+      if (!missing) return;
+      server->send(send.to.front(), encode(MessageToIsland{send.message.stamp, *missing}));
+      return;
     }
+    const std::string frame = encode(send.message);
     for (const ConnectionId to : send.to) server->send(to, frame);
   }
   void perform(const AppendToLog&) {}  // done before all others
@@ -313,10 +326,6 @@ struct CoordinatorService::State : wire::SessionHandler {
     }
   }
 
-  void serve_star(const Stamp& stamp, const Reduce& reduce);
-  void serve_state(const std::vector<std::uint64_t>& sizes, const std::vector<StateHash>& hashes);
-  void pass_on(const std::string& key, std::uint64_t bytes, std::uint64_t chunk_bytes);
-
   void stop() {
     {
       const std::lock_guard lock(mutex);
@@ -331,19 +340,13 @@ struct CoordinatorService::State : wire::SessionHandler {
 
   fs::path dir;
   Clock::time_point start = Clock::now();
-  wire::BlobStore hub;
+  Hub hub;
   std::optional<Ledger> ledger;
   std::optional<Coordinator> coordinator;
   std::map<wire::SessionId, std::string> names;  // open sessions, by the certificates' names
   std::optional<Clock::time_point> finished_at;
   std::int64_t most_outer_steps = 0;  // that were ever committed, though some may be void now
-  // What islands have said of their newest pseudo-gradients: bytes, and bytes of a chunk.
-  std::map<IslandId, std::pair<std::uint64_t, std::uint64_t>> offered;
-  std::set<std::string> passed_on;  // keys in the hub, of this outer step and attempt:
-  std::pair<std::int64_t, std::uint32_t> passed_on_for = {-1, 0};
-
   std::map<wire::SessionId, std::vector<std::uint64_t>> state_sizes;  // as its Join said
-  std::set<std::string> states;  // keys in the hub, of the newest state that somebody fetches here
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -355,66 +358,6 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::unique_ptr<wire::Server> server;
   std::thread thread;
 };
-
-// Participants put their pseudo-gradients here, and all fetch them from here.
-void CoordinatorService::State::serve_star(const Stamp& stamp, const Reduce& reduce) {
-  // An island that was killed meanwhile may offer another one for the same outer step.
-  if (const std::pair attempt(stamp.outer_step, stamp.attempt); attempt != passed_on_for) {
-    for (const std::string& key : passed_on) {
-      hub.withdraw(kPutPrefix + key);
-      hub.withdraw(key);
-    }
-    passed_on.clear();
-    passed_on_for = attempt;
-  }
-  for (const Participant& participant : reduce.participants) {
-    const std::string key = hub_key(stamp.outer_step, participant.island);
-    const auto [bytes, chunk_bytes] = offered[participant.island];
-    const bool makes_sense = bytes > 0 && bytes <= kMaxPassedOnBytes && chunk_bytes > 0 &&
-                             chunk_bytes <= wire::kMaxChunkBytes;
-    if (makes_sense && passed_on.insert(key).second) pass_on(key, bytes, chunk_bytes);
-  }
-}
-
-// One puts it here, and whoever reaches nobody fetches it from here; chunks go on as they come.
-void CoordinatorService::State::pass_on(const std::string& key, std::uint64_t bytes,
-                                        std::uint64_t chunk_bytes) {
-  const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
-  hub.publish({.key = key,
-               .bytes = bytes,
-               .chunk_bytes = chunk_bytes,
-               .reader = [memory](std::uint64_t offset, std::span<std::byte> out) {
-                 std::copy_n(memory->begin() + static_cast<std::ptrdiff_t>(offset), out.size(),
-                             out.begin());
-               }});
-  hub.allow_put({.key = kPutPrefix + key,
-                 .bytes = bytes,
-                 .chunk_bytes = chunk_bytes,
-                 .writer = [this, memory, key, chunk_bytes](std::uint64_t offset,
-                                                            std::span<const std::byte> data) {
-                   std::copy(data.begin(), data.end(),
-                             memory->begin() + static_cast<std::ptrdiff_t>(offset));
-                   hub.mark(key, offset / chunk_bytes);
-                 }});
-}
-
-// A fragment that stays the same from one state to the next stays here.
-void CoordinatorService::State::serve_state(const std::vector<std::uint64_t>& sizes,
-                                            const std::vector<StateHash>& hashes) {
-  std::set<std::string> wanted;
-  for (const StateHash& hash : hashes) wanted.insert(state_key(hash));
-  std::erase_if(states, [&](const std::string& key) {
-    if (wanted.contains(key)) return false;
-    hub.withdraw(kPutPrefix + key);
-    hub.withdraw(key);
-    return true;
-  });
-  for (std::size_t f = 0; f < std::min(sizes.size(), hashes.size()); ++f) {
-    const std::string key = state_key(hashes[f]);
-    const bool makes_sense = sizes[f] > 0 && sizes[f] <= kMaxPassedOnBytes;
-    if (makes_sense && states.insert(key).second) pass_on(key, sizes[f], wire::kChunkBytes);
-  }
-}
 
 CoordinatorService::CoordinatorService(const ServiceOptions& options)
     : state_(std::make_unique<State>(options)) {}

@@ -266,21 +266,53 @@ TEST(Coordinator, ContributorsWeighAsTheirTokens) {
   EXPECT_DOUBLE_EQ(participants[1].weight, 0.25);
 }
 
-TEST(Coordinator, WhereAllOnlyCallOutOneIsAskedToPutTheStateWhereItIsFetched) {
-  Stage stage;
-  for (const ConnectionId island : {1, 2}) {
+// Islands that only call out: 1 and 2, which have the state, and 3, which has none.
+void come_without_addresses(Stage& stage) {
+  for (const ConnectionId island : {1, 2, 3}) {
     stage.open(island);
     Join join = stage.join(fmt::format("i{}", island));
     join.address = "";
+    if (island == 3) {
+      join.outer_step = -1;
+      join.hashes = {};
+    }
     stage.say(island, join);
   }
-  EXPECT_EQ(stage.newest<PutState>(1), nullptr);
-  stage.open(3);
-  Join late = stage.join("i3");
-  late.address = "";
-  late.outer_step = -1;
-  late.hashes = {};
-  stage.say(3, late);
+}
+
+TEST(Coordinator, WhenTheOneThatPutsTheStateIsGoneAnotherOneIsAsked) {
+  Stage stage;
+  come_without_addresses(stage);
+  const IslandId putter = stage.body<Welcome>(3).sources.at(0).island;
+  const IslandId other = 3 - putter;
+  EXPECT_EQ(stage.newest<PutState>(other), nullptr);
+  stage.close(putter);
+  EXPECT_THAT(stage.body<PutState>(other).hashes, ElementsAre(kFirst));
+  EXPECT_EQ(stage.body<Resync>(3).sources.at(0).island, other);
+  EXPECT_FALSE(stage.body<Resync>(3).drops_work);
+  // With nobody left, what was put may still be enough: nothing is begun anew.
+  stage.heard.clear();
+  stage.close(other);
+  EXPECT_EQ(stage.newest<Resync>(3), nullptr);
+}
+
+TEST(Coordinator, OneThatHasTheStateAlreadyIsPutNothing) {
+  Stage stage;
+  for (const ConnectionId island : {1, 2, 3}) {
+    stage.open(island);
+    // Batches that nobody leased to it: they are dropped, and its state is the run's.
+    Join join = stage.join(fmt::format("i{}", island));
+    if (island == 3) join.holds = {{900, 904}};
+    join.address = "";
+    stage.say(island, join);
+  }
+  EXPECT_TRUE(stage.body<Welcome>(3).must_sync);
+  for (const ConnectionId island : {1, 2}) EXPECT_EQ(stage.newest<PutState>(island), nullptr);
+}
+
+TEST(Coordinator, WhereAllOnlyCallOutOneIsAskedToPutTheStateWhereItIsFetched) {
+  Stage stage;
+  come_without_addresses(stage);
   const auto& sources = stage.body<Welcome>(3).sources;
   ASSERT_EQ(sources.size(), 1);
   EXPECT_EQ(sources[0].address, "");
@@ -290,7 +322,7 @@ TEST(Coordinator, WhereAllOnlyCallOutOneIsAskedToPutTheStateWhereItIsFetched) {
   stage.come(4);
   stage.heard.clear();
   stage.open(5);
-  late = stage.join("i5");
+  Join late = stage.join("i5");
   late.outer_step = -1;
   late.hashes = {};
   stage.say(5, late);

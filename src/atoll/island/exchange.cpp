@@ -88,10 +88,9 @@ void Exchange::publish_state(int fragment, const StateHash& hash, std::span<cons
 }
 
 ExchangeResult Exchange::put_state(const StateHash& hash, std::span<const float> values,
-                                   const std::stop_token& cancel) {
+                                   std::vector<bool>& done, const std::stop_token& cancel) {
   const wire::Transfer transfer = {
       .key = kPutPrefix + state_key(hash), .bytes = values.size_bytes(), .cancel = cancel};
-  std::vector<bool> done;
   const wire::TransferResult result = persist([&] {
     return remote("", "").put(transfer, done, reader_of(std::as_bytes(values), nullptr));
   });
@@ -109,7 +108,8 @@ ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<So
   ExchangeResult result;
   // Each source gives every n-th chunk; what one does not give, the next ones are asked for.
   const auto fetch = [&](const Source& source, std::vector<bool> done) {
-    const auto name = names.find(source.island);
+    // What only calls out puts its state to the coordinator, whose certificate is of its host.
+    const auto name = source.address.empty() ? names.end() : names.find(source.island);
     const std::vector<bool> before = done;
     try {
       const wire::TransferResult end = persist([&] {
@@ -123,6 +123,7 @@ ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<So
         if (done[i] && !before[i]) have[i] = true;
       }
       if (end.end == wire::TransferEnd::kDone) return;
+      result.is_gone |= end.end == wire::TransferEnd::kGone;
       result.unreachable.push_back(source.island);
       result.why = end.why;
     } catch (const Error& error) {

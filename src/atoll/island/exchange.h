@@ -34,6 +34,7 @@ struct ExchangeResult {
   bool is_done = false;
   std::vector<IslandId> unreachable;  ///< whose parts are missing, ascending
   std::string why;
+  bool is_gone = false;  ///< of state: those who were asked have it no more
 };
 
 /// Moves pseudo-gradients, their sums and state between islands. Sums are made in the order of
@@ -71,8 +72,9 @@ class Exchange {
                              const std::stop_token& cancel);
 
   /// Puts state to the coordinator, for those that can reach nobody who has it. Beside anything.
+  /// `done`: chunks that are there already, and that it puts; empty: none.
   ExchangeResult put_state(const StateHash& hash, std::span<const float> values,
-                           const std::stop_token& cancel);
+                           std::vector<bool>& done, const std::stop_token& cancel);
 
   /// Payload of all exchanges so far.
   const wire::Traffic& traffic() const { return traffic_; }

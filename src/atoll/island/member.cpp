@@ -83,6 +83,7 @@ void Member::on(const CoordinatorLost& event) {
     actions_.push_back(Warn{"lost the coordinator, which may come back: " + event.why});
   }
   is_connected_ = is_welcome_ = false;
+  to_put_.clear();
   if (!alone_since_) alone_since_ = now_;
   if (now_ - *alone_since_ > options_.give_up_after) {
     return halt(fmt::format("no coordinator for {:.0f} s: {}", now_ - *alone_since_, event.why),
@@ -234,6 +235,7 @@ void Member::on(const StateFetched& event) {
   hashes_ = event.hashes;
   shadow_.reset();
   commit_.reset();
+  put_state();
   must_drop_ = must_drop_ || !options_.can_rebase;
   if (must_drop_) {
     adopt();
@@ -339,7 +341,17 @@ void Member::hear(const Stamp&, const AbandonReduce&) {
 }
 
 void Member::hear(const Stamp&, const PutState& put) {
-  if (put.hashes == hashes_) actions_.push_back(UploadState{put.hashes});
+  to_put_ = put.hashes;
+  put_state();
+}
+
+// It may be of an outer step whose result this island is still making.
+void Member::put_state() {
+  if (to_put_.empty() || to_put_.size() != hashes_.size()) return;
+  for (std::size_t f = 0; f < to_put_.size(); ++f) {
+    if (to_put_[f] != StateHash{} && to_put_[f] != hashes_[f]) return;
+  }
+  actions_.push_back(UploadState{std::exchange(to_put_, {})});
 }
 
 void Member::on(const ReduceDone& event) {
@@ -392,6 +404,7 @@ void Member::swap(bool was_mine, std::vector<Participant> participants) {
                           .participants = std::move(participants)});
   ++outer_step_;
   shadow_.reset();
+  put_state();
   if (was_mine && handed_in_) {
     for (const BatchRange& range : handed_in_->ready.consumed) holds_.remove(range);
   }

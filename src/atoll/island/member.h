@@ -194,6 +194,7 @@ class Member {
   void hear(const Stamp& stamp, const View& view);
   void hear(const Stamp& stamp, const Finish& finish);
 
+  void put_state();
   void reach(Target target);
   void say_synced();
   bool swap_to(const Target& target);
@@ -231,7 +232,8 @@ class Member {
   std::optional<Stamped<Commit>> commit_;  // heard before its result was there
   std::optional<Target> target_;           // to be reached by fetching, or by waiting for sources
   bool is_fetching_ = false;
-  bool is_asking_ = false;  // for what was committed and it has no result of
+  bool is_asking_ = false;         // for what was committed and it has no result of
+  std::vector<StateHash> to_put_;  // as the coordinator wants, once this is the state; or empty
   std::optional<Seconds> fetch_again_;
   int num_fetches_ = 0;             // that failed, in a row
   std::uint64_t sync_request_ = 0;  // the newest of the coordinator's

@@ -227,6 +227,26 @@ TEST(Member, PutsItsStateToTheCoordinatorIfItIsTheRuns) {
   EXPECT_EQ(stage.newest<UploadState>().hashes, std::vector{kFirst});
 }
 
+TEST(Member, PutsTheStateOfTheOuterStepThatItIsStillMaking) {
+  Stage stage;
+  stage.welcome();
+  const Stamp reduce = stage.stamp(0, 1);
+  stage.happen(CoordinatorSaid{{reduce, Reduce{}}});
+  stage.hear(Commit{.hash = kSecond}, 0, 1);
+  stage.hear(PutState{{kSecond}}, 1);
+  EXPECT_EQ(stage.count<UploadState>(), 0);
+  stage.happen(ReduceDone{reduce, kSecond});
+  EXPECT_EQ(stage.newest<UploadState>().hashes, std::vector{kSecond});
+  EXPECT_EQ(stage.count<UploadState>(), 1);
+}
+
+TEST(Member, PutsOnlyWhatIsNotThereYet) {
+  Stage stage({.outer_step = 0, .hashes = {kFirst, kSecond}});
+  stage.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst, kSecond}});
+  stage.hear(PutState{{{}, kSecond}});
+  EXPECT_THAT(stage.newest<UploadState>().hashes, ElementsAre(StateHash{}, kSecond));
+}
+
 TEST(Member, AsksAgainForWhatCouldNotBeFetched) {
   Stage stage({.outer_step = -1});
   stage.hear(Welcome{.island = 1,

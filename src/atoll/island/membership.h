@@ -61,6 +61,7 @@ struct Island {
   bool was_told_of_end = false;    ///< by Finish, on that connection
   std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
   bool has_source = false;         ///< while syncing: was told where to fetch from
+  IslandId putter = kNobody;       ///< while syncing: who puts what it fetches to the coordinator
   std::int64_t claimed_step = -1;  ///< while syncing: the state that it has; -1: none
   std::vector<StateHash> claimed;  ///< that state; empty: what the log says
   double batches_per_second = 0;

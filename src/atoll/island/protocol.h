@@ -51,6 +51,9 @@ struct Stamp {
   auto operator<=>(const Stamp&) const = default;
 };
 
+/// RunIdentity::version of this program: another one says other things.
+inline constexpr const char* kProtocolVersion = "3";
+
 /// What must be the same for islands to train one model; each a text that errors can show.
 struct RunIdentity {
   std::string run;        ///< its name
@@ -217,10 +220,10 @@ struct Resync {
   std::string why;
   bool operator==(const Resync&) const = default;
 };
-/// Put your state, if it is this one, to the coordinator: somebody is to fetch it, and can reach
-/// nobody who has it.
+/// Put your state, if it is this one or as soon as it is, to the coordinator: somebody is to fetch
+/// it, and can reach nobody who has it.
 struct PutState {
-  std::vector<StateHash> hashes;
+  std::vector<StateHash> hashes;  ///< of each fragment; none (zero): it is there already
   bool operator==(const PutState&) const = default;
 };
 /// The members now, for those who print or route.

@@ -21,6 +21,7 @@ ExchangeResult StateFetch::fetch(const std::vector<StateHash>& wanted, const Out
       fetched_[fragment] = {wanted[f], std::move(values)};
     } else {
       result = std::move(of_one);
+      if (!result.is_gone) break;
     }
   }
   if (cancel.stop_requested()) return {.why = "cancelled"};

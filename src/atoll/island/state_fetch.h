@@ -21,8 +21,9 @@ class StateFetch {
   using FetchOne = std::function<ExchangeResult(const StateHash& hash, std::span<float> values)>;
 
   /// Fetches those of the `wanted` fragments that neither `own` nor an attempt before has. One that
-  /// cannot be had, because the run has a newer one by now, does not keep the others from being
-  /// fetched. Not done when one is missing, or came with another hash than it has.
+  /// is gone, because the run has a newer one by now, does not keep the others from being fetched;
+  /// one that does not come does. Not done when one is missing, or came with another hash than it
+  /// has.
   ExchangeResult fetch(const std::vector<StateHash>& wanted, const OuterState& own,
                        const FetchOne& fetch_one, const std::stop_token& cancel);
   /// What was fetched, by fragment; nothing is left here.

@@ -33,7 +33,8 @@ class StateFetchTest : public ::testing::Test {
             values[0] = is_wrong_ ? value + 1 : value;
             return {.is_done = true};
           }
-          return {.why = "gone"};
+          if (is_stalled_) asked_.push_back(0);
+          return {.why = "gone", .is_gone = !is_stalled_};
         },
         stop_.get_token());
   }
@@ -43,6 +44,7 @@ class StateFetchTest : public ::testing::Test {
   std::vector<float> theirs_ = {1, 2, 3};
   std::vector<float> asked_;
   bool is_wrong_ = false;
+  bool is_stalled_ = false;
   std::stop_source stop_;
   StateFetch fetch_;
 };
@@ -59,6 +61,14 @@ TEST_F(StateFetchTest, OnlyWhatHasChangedMeanwhileIsFetchedAgain) {
                                                   std::pair(1, std::vector<float>{20}),
                                                   std::pair(2, std::vector<float>{3})));
   EXPECT_THAT(fetch_.take(), IsEmpty());
+}
+
+TEST_F(StateFetchTest, WhatDoesNotComeIsNotWaitedForOnceForEachFragment) {
+  const std::vector<StateHash> first = wanted();
+  theirs_[1] = 20;
+  is_stalled_ = true;
+  EXPECT_FALSE(attempt(first).is_done);
+  EXPECT_THAT(asked_, ElementsAre(1, 0));
 }
 
 TEST_F(StateFetchTest, WhatTheIslandHasIsNotFetched) {

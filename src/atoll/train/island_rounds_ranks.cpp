@@ -39,11 +39,12 @@ std::vector<optim::StateTensor> IslandRounds::masters() {
   return all;
 }
 
-// Where ranks share them, each element is some rank's, and zero at the others'.
+// Where ranks share them, each element is some rank's, and -0 at the others', which x + -0 = x for
+// every x, also for a -0.
 void IslandRounds::gather_masters() {
   const bool is_shared = state_.options().data_parallel.zero != parallel::Zero::kNone &&
                          state_.options().data_parallel.num_ranks > 1;
-  if (is_shared) std::fill(params_.begin(), params_.end(), 0.0F);
+  if (is_shared) std::fill(params_.begin(), params_.end(), -0.0F);
   for (const optim::StateTensor& piece : masters()) {
     std::copy_n(piece.tensor.data<float>(), piece.tensor.num_elements(),
                 params_.begin() + piece.begin);

@@ -247,7 +247,7 @@ island::RunIdentity Trainer::identity() const {
   };
   const bool is_private = config_.outer.data == "private";
   return {.run = fmt::format("seed {}", config_.run.seed),
-          .version = "3",
+          .version = island::kProtocolVersion,
           .model = hash(nn::config_json(state_->model().config)),
           .tokenizer = hash(corpus_->tokenizer.file_content()),
           .data = is_private ? "private" : corpus_->hash(),
