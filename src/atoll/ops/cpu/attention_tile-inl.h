@@ -87,7 +87,7 @@ class TileOfScores {
   /// fn(first row, number of rows, first vector, number of vectors) for the panels of vectors that
   /// hold what for_bands visits of a tile: a sum over keys goes through all of them at once, where
   /// bands would read and write it again and again. Zeroes the vectors of `scores` that a panel
-  /// has beyond the bands.
+  /// has beyond the bands; 0 times what is no number still spoils the queries of its panel.
   template <class Fn>
   HWY_INLINE void for_panels(Rows<float> scores, Fn fn) const {
     const std::size_t panel = partial() ? kPanelVecs : num_vecs_;

@@ -18,8 +18,8 @@ namespace HWY_NAMESPACE {
 /// log2(e): e^x is 2^(kBitsPerNat x).
 constexpr float kBitsPerNat = 1.44269504F;
 
-/// 2^x for x < 128 within 2e-7 relative, exactly 0 below -127; NaN stays NaN on x86 vectors.
-/// Half the arithmetic of a library's exp, which must take the factor log2(e) apart.
+/// 2^x within 2e-7 for -126 <= x <= 127.5, 0 from -127 down, no number or nonsense beyond 127.5.
+/// NaN stays NaN on x86. Half the arithmetic of a library's exp, which must take log2(e) apart.
 HWY_INLINE Vf exp2_lanes(Vf x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
