@@ -118,8 +118,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     if (run.identity.version != kProtocolVersion) {
       throw user_error(
           "{} is of a run in version {} of the protocol, and this program speaks {}: finish the "
-          "run "
-          "with the atoll that it was begun with, or give a new one another directory",
+          "run with the atoll that it was begun with, or give a new one another directory",
           (dir / kRunFile).string(), run.identity.version, kProtocolVersion);
     }
     ledger.emplace(Ledger::open(dir / kLedgerFile, run.identity));
