@@ -9,6 +9,7 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 
@@ -28,6 +29,12 @@ constexpr std::size_t kTileVecs = 2;
 constexpr std::size_t kTileRows = kTileLanes >= 16 ? 14 : 6;
 constexpr std::size_t kTileCols = kTileVecs * kTileLanes;
 
+// Terms to a turn of the kernel's loop, and rows of a that are read by one pointer. With 16
+// registers a term has but 12 multiply-adds, beside which the loop's own counting tells; three rows
+// to a pointer are what one address and one distance reach (decision 0027).
+constexpr std::size_t kTermsAtOnce = kTileLanes >= 16 ? 1 : 4;
+constexpr std::size_t kRowsPerPointer = kTileLanes >= 16 ? kTileRows : 3;
+
 // What a tile asks for while it is multiplied: a line of each row
 // from `from` on, `stride` elements apart, for each kLineFloats of its terms.
 struct Ahead {
@@ -35,6 +42,32 @@ struct Ahead {
   std::size_t stride;
 };
 constexpr std::size_t kLineFloats = 16;
+// Of those lines, asked for in a turn: in a line's terms, (at least) a tile's rows.
+constexpr std::size_t kLinesAtOnce = kTileLanes >= 16 ? 1 : 2;
+
+// sum += a b over kTerms terms, whose first are at `a` and b. The pointers of a stay as they are.
+template <std::size_t kTerms, std::size_t kRows, bool kPacked, std::size_t kPointers>
+HWY_INLINE void add_terms(const float* (&a)[kPointers], std::size_t a_row, const float* b,
+                          Vf (&sum)[kRows][kTileVecs]) {
+  const F32 d;
+#pragma GCC unroll 4
+  for (std::size_t k = 0; k < kTerms; ++k, b += kTileCols) {
+    Vf right[kTileVecs];
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < kTileVecs; ++v) right[v] = hn::Load(d, b + v * kTileLanes);
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Vf left = hn::Set(d, kPacked ? a[0][k * kTileRows + i]
+                                         : a[i / kRowsPerPointer][k + i % kRowsPerPointer * a_row]);
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < kTileVecs; ++v) {
+        sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
+      }
+    }
+    // What the next term reads is not to be read before: a sum would have to leave its register.
+    if (kTerms > 1) std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+}
 
 // c (kRows, a tile's columns) = start + a b. start_stride 0: each row begins with the same. c and
 // what comes `ahead` are fetched a line at a time: all at once, those of b would wait for them.
@@ -49,6 +82,17 @@ HWY_NOINLINE void multiply_tile(std::size_t num_k, const float* a, std::size_t a
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < kTileVecs; ++v) sum[i][v] = hn::Zero(d);
   }
+  constexpr std::size_t kPointers = kPacked ? 1 : (kRows + kRowsPerPointer - 1) / kRowsPerPointer;
+  const float* left[kPointers];
+  for (std::size_t p = 0; p < kPointers; ++p) left[p] = a + p * kRowsPerPointer * a_row;
+  const auto advance = [&](std::size_t terms) HWY_ATTR {
+#pragma GCC unroll 2
+    for (std::size_t p = 0; p < kPointers; ++p) {
+      left[p] += terms * (kPacked ? kTileRows : 1);
+      if (kPointers > 1) asm("" : "+r"(left[p]));  // a pointer, not the first one and a distance
+    }
+    b += terms * kTileCols;
+  };
   for (std::size_t k = 0; k < num_k;) {
     if (k < kRows * kLineFloats) {
       const float* row = c + k / kLineFloats * ldc;
@@ -56,22 +100,17 @@ HWY_NOINLINE void multiply_tile(std::size_t num_k, const float* a, std::size_t a
       hwy::Prefetch(row + kTileCols - 1);
     }
     const float* line = ahead.from + k;
-    for (const std::size_t end = std::min(num_k, k + kLineFloats); k < end; ++k) {
-      __builtin_prefetch(line, 0, 2);  // to the second-level cache
-      line += ahead.stride;
-      Vf right[kTileVecs];
-#pragma GCC unroll 2
-      for (std::size_t v = 0; v < kTileVecs; ++v) right[v] = hn::Load(d, b + v * kTileLanes);
-#pragma GCC unroll 16
-      for (std::size_t i = 0; i < kRows; ++i) {
-        const Vf left = hn::Set(d, kPacked ? a[i] : a[i * a_row]);
-#pragma GCC unroll 2
-        for (std::size_t v = 0; v < kTileVecs; ++v) {
-          sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
-        }
+    const std::size_t end = std::min(num_k, k + kLineFloats);
+    for (; k + kTermsAtOnce <= end; k += kTermsAtOnce) {
+      for (std::size_t i = 0; i < kLinesAtOnce; ++i, line += ahead.stride) {
+        __builtin_prefetch(line, 0, 2);  // to the second-level cache
       }
-      a += kPacked ? kTileRows : 1;
-      b += kTileCols;
+      add_terms<kTermsAtOnce, kRows, kPacked>(left, a_row, b, sum);
+      advance(kTermsAtOnce);
+    }
+    for (; k < end; ++k) {
+      add_terms<1, kRows, kPacked>(left, a_row, b, sum);
+      advance(1);
     }
   }
 #pragma GCC unroll 16
