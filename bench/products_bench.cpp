@@ -170,9 +170,9 @@ Times batched_times(const Product& p, std::int64_t batch) {
     const dnnl::memory c_memory(c_md, engine, c.values.data());
     for (int round = 0; round < kRounds; ++round) {
       times.add_round([&] {
-        primitive.execute(stream, {{DNNL_ARG_SRC, a_memory},
-                                   {DNNL_ARG_WEIGHTS, b_memory},
-                                   {DNNL_ARG_DST, c_memory}});
+        primitive.execute(
+            stream,
+            {{DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}});
         stream.wait();
       });
     }
