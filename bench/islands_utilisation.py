@@ -136,8 +136,11 @@ class Run:
                 f"--island.listen={HOSTS[side]}:7420", f"--island.identity={identities / name}",
                 "--outer.islands=2", f"--outer.inner_steps={args.inner_steps}",
                 "--outer.grace_s=100", *self.settings]))
-        for process in processes:
+        # Islands first: without them the coordinator waits for ever.
+        for process in processes[1:] + processes[:1]:
             if process.wait() != 0:
+                for other in processes:
+                    other.kill()
                 raise SystemExit(f"a process failed: see {args.work}/*.log")
         return self._figures()
 

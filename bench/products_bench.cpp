@@ -35,7 +35,7 @@ namespace atl {
 namespace {
 
 constexpr int kThreads = 2;
-constexpr int kRounds = 5, kRepeats = 3;
+constexpr int kRounds = 3, kRepeats = 3;
 
 struct Product {
   ops::Transpose transpose = ops::Transpose::kNN;

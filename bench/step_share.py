@@ -3,9 +3,9 @@
 
     bench/step_share.py [gpt2-b4-t256 ...] [--rounds 3] [--steps 5]
 
-A round runs products_bench, the step, and products_bench again, so that both sides meet the same
-machine; the smaller of its two figures counts, and of the rounds the median. Attention's own
-products are matrix products too, and are told apart. Needs the machine for itself.
+Steps and products_bench take turns, so that both sides meet the same machine; of the products before
+and after a step the faster ones count, and of the rounds the median. Attention's own products are
+matrix products too, and are told apart. Needs the machine for itself.
 """
 
 import argparse
@@ -57,8 +57,9 @@ def main():
           "|---|---|---|---|---|---|---|")
     for name in args.shapes:
         steps, best, attention = [], [], []
+        after = products_ms(args, name)
         for _ in range(args.rounds):
-            before = products_ms(args, name)
+            before = after
             steps.append(step_ms(args, name))
             after = products_ms(args, name)
             best.append(min(before[0], after[0]))
@@ -68,7 +69,8 @@ def main():
         print(f"| {name} | {statistics.median(steps):.1f} | {statistics.median(best):.1f}, "
               f"{statistics.median(attention):.1f} | "
               f"{', '.join(f'{share:.1f}' for share in shares)} | "
-              f"{statistics.median(shares):.1f}% | {statistics.median(whole):.1f}% | "
+              f"{statistics.median(shares):.1f}% | "
+              f"{', '.join(f'{share:.1f}' for share in whole)}: {statistics.median(whole):.1f}% | "
               f"{AIMS[name]}% |", flush=True)
 
 
