@@ -21,10 +21,10 @@ import time
 from exposed import HOSTS, Link, call
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# A narrow model on many tokens: about 0.1 s a step of 2,048 of them on one core.
+# A narrow model on many tokens: 0.1 to 0.4 s a step of 2,048 of them on one core.
 MODEL = ["--model.hidden_size=128", "--model.num_hidden_layers=6", "--model.num_attention_heads=4",
          "--model.num_key_value_heads=4", "--data.vocab_size=2048", "--train.context=256",
-         "--train.batch_size=8", "--train.micro_batch=8", "--device.threads=1",
+         "--device.threads=1",
          "--log.tensorboard=false", "--log.every=1", "--data.held_out=0",
          "--checkpoint.every=1000000"]
 # The published exchange: what it must be for its table to hold, Gbit for 10 s of compute. In 16
@@ -132,6 +132,7 @@ class Run:
             processes.append(self._start(side, [
                 "train", f"--data.text={args.text}", f"--run.dir={args.work / name}",
                 f"--train.steps={args.inner_steps * args.rounds}", *MODEL,
+                f"--train.batch_size={args.batch}", f"--train.micro_batch={args.batch}",
                 f"--island.coordinator={HOSTS[0]}:7411", f"--island.name={name}",
                 f"--island.listen={HOSTS[side]}:7420", f"--island.identity={identities / name}",
                 "--outer.islands=2", f"--outer.inner_steps={args.inner_steps}",
@@ -183,6 +184,8 @@ def main():
     parser.add_argument("--fragments", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parameters", type=int, default=1_467_904)
+    parser.add_argument("--batch", type=int, default=8, help="of 256 tokens; fewer where a step "
+                        "takes longer, or links become too slow to be real")
     parser.add_argument("--step-s", type=float,
                         help="a step's compute, from which the link's rate follows; else measured")
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS))
