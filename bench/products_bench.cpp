@@ -9,8 +9,8 @@
 //
 // The library runs each product whole on two threads, with its operands as they lie and with b in
 // the layout that it likes best, packed beforehand; the better counts. Ours includes packing.
-// All take turns, and medians count, as of a step: on a machine shared with others the fastest of
-// many calls is a speed that nothing keeps up. Its total is given beside.
+// All take turns. Rows are of median calls, as a step is made of; totals are of the library's
+// fastest calls too, which on a machine shared with others is a speed that nothing keeps up.
 // Attention's products are the library's batched ones, heads one after the other in memory; it has
 // none that leave out what a causal mask hides, so that part of their time counts.
 
