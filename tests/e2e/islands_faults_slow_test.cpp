@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "islands_fixture.h"
+#include "networks.h"
 
 namespace atl {
 namespace {
@@ -184,6 +185,46 @@ TEST_F(IslandFaults, ALateOneThatOnlyCallsOutGetsTheStateOverTls) {
   EXPECT_THAT(values("lyon", "outer_members"), Contains(3));
   EXPECT_THAT(values("rome", "outer_contributed"), Contains(1));
   EXPECT_EQ(model("lyon"), model("rome"));
+  EXPECT_EQ(order.wait().exit_code, 0);
+  expect_whole("ledger");
+}
+
+// Its heartbeats wait for seconds behind what it exchanges; were it left out for that, the state
+// that it then needs would take several rounds.
+TEST_F(IslandFaults, OneBehindALinkWithALongQueueTakesPart) {
+  grace_s_ = "30";
+  const e2e::Networks networks;
+  if (!networks.works() || !networks.limit(400, 256 << 10)) {
+    GTEST_SKIP() << "this needs root, `ip` and `tc`";
+  }
+  const std::string authority = path("authority");
+  ASSERT_EQ(atoll({"certs", "init", authority}).exit_code, 0);
+  const auto certified = [&](const std::string& name, const char* host) {
+    EXPECT_EQ(atoll({"certs", "issue", authority, name, "--host", host}).exit_code, 0);
+    return (root_.path / "authority/identities" / name).string();
+  };
+  networks.enter_here();
+  const std::string anywhere = fmt::format("{}:0", e2e::Networks::kHere);
+  Program order(
+      coordinator(anywhere, {"--identity", certified("coordinator", e2e::Networks::kHere)}));
+  const std::string place = address_of(order);
+  const auto at = [&](const std::string& name, const char* host) {
+    return one_of(2, 50, name, place,
+                  {fmt::format("--island.listen={}:0", host), "--model.hidden_size=64",
+                   "--train.context=1024", "--outer.codec=bf16",
+                   "--island.identity=" + certified(name, host)});
+  };
+  Program lyon(at("lyon", e2e::Networks::kHere));
+  networks.enter_there();
+  Program turin(at("turin", e2e::Networks::kThere));
+  for (Program* island : {&lyon, &turin}) {
+    const Finished finished = island->wait();
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  }
+  const std::vector<double> members = values("lyon", "outer_members");
+  EXPECT_THAT(members, SizeIs(Ge(5U)));
+  EXPECT_GE(std::count(members.begin(), members.end(), 2), 4) << order.errors();
+  EXPECT_EQ(model("lyon"), model("turin"));
   EXPECT_EQ(order.wait().exit_code, 0);
   expect_whole("ledger");
 }

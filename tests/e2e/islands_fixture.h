@@ -24,7 +24,7 @@ class Islands : public Elastic {
                                     std::vector<std::string> more = {}) const {
     more.insert(more.begin(),
                 {"--islands", std::to_string(islands), fmt::format("--train.steps={}", steps),
-                 "--outer.inner_steps=10", "--outer.grace_s=1", "--log.every=1",
+                 "--outer.inner_steps=10", "--outer.grace_s=" + grace_s_, "--log.every=1",
                  "--log.tensorboard=false", "--train.batch_size=2", "--train.micro_batch=2"});
     return ranked(run, more);
   }
@@ -42,10 +42,12 @@ class Islands : public Elastic {
                                    std::vector<std::string> more = {}) const {
     more.insert(more.begin(),
                 {"--island.coordinator=" + coordinator, "--island.name=" + name,
-                 "--outer.inner_steps=10", "--outer.grace_s=1", "--log.every=1",
+                 "--outer.inner_steps=10", "--outer.grace_s=" + grace_s_, "--log.every=1",
                  "--log.tensorboard=false", "--train.batch_size=2", "--train.micro_batch=2"});
     return ranked(run, more);
   }
+  // For an island that is only slow, outer steps wait for so long.
+  std::string grace_s_ = "1";
   static constexpr const char* kAnywhere = "127.0.0.1:0";
   /// Where a coordinator says that it is.
   static std::string address_of(const Program& coordinator) {

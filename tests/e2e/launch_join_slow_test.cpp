@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "launch_fixture.h"
+#include "networks.h"
 
 namespace atl {
 namespace {
@@ -264,45 +265,8 @@ TEST_F(Joining, TasksOfAnSrunAreOneLaunch) {
   EXPECT_THAT(e2e::error_line(vague), HasSubstr("say --slots=N"));
 }
 
-// Two networks with a cable between them, for the processes that this thread starts.
-class Networks {
- public:
-  Networks() {
-    home_ = now();
-    works_ = ::unshare(CLONE_NEWNET) == 0;
-    if (!works_) return;
-    here_ = now();
-    works_ = run("ip link set lo up") && ::unshare(CLONE_NEWNET) == 0;
-    if (!works_) return;
-    there_ = now();
-    works_ = run("ip link set lo up") && run("ip link add over type veth peer name back") &&
-             run("ip addr add 10.97.3.2/24 dev over") && run("ip link set over up") &&
-             run(fmt::format("ip link set back netns /proc/{}/fd/{}", ::getpid(), here_));
-    enter(here_);
-    works_ = works_ && run("ip addr add 10.97.3.1/24 dev back") && run("ip link set back up");
-    enter(home_);
-  }
-  ~Networks() {
-    enter(home_);
-    for (const int fd : {home_, here_, there_}) ::close(fd);
-  }
-  bool works() const { return works_; }
-  void enter_here() const { enter(here_); }
-  void enter_there() const { enter(there_); }
-
- private:
-  static int now() { return ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC); }
-  static bool run(const std::string& command) {
-    return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
-  }
-  static void enter(int network) { ::setns(network, CLONE_NEWNET); }
-
-  int home_ = -1, here_ = -1, there_ = -1;
-  bool works_ = false;
-};
-
 TEST_F(Joining, AnAgentOfAnotherNetworkTakesPart) {
-  const Networks networks;
+  const e2e::Networks networks;
   if (!networks.works()) GTEST_SKIP() << "this needs root, and `ip`";
   networks.enter_here();
   std::vector<std::string> words = open_launch("run", {"--slots=1", "--max-ranks=2"});

@@ -248,13 +248,14 @@ void write_island_messages(const fs::path& to) {
                      .holds = ranges};
   const Ready ready = {
       .base_hash = hashes[0], .tokens = 100, .consumed = ranges, .norm = .5, .loss = 3};
-  const FromIsland from[] = {join,          Synced{3, hashes, ranges},    Heartbeat{7, 1.5},
-                             ready,         ReduceFailed{{2}, "refused"}, Prepared{hashes[0]},
-                             Leave{"ended"}};
+  const FromIsland from[] = {
+      join,          Synced{3, hashes, ranges},    Heartbeat{7, 1.5, 60, {2}},
+      ready,         ReduceFailed{{2}, "refused"}, Prepared{hashes[0]},
+      Leave{"ended"}};
   const ToIsland answers[] = {
       Welcome{.island = 1, .outer_step = 3, .hashes = hashes, .sources = sources, .holds = ranges},
       Refused{"another run"},
-      Lease{ranges, 11},
+      Lease{ranges, 11, 10},
       Reduce{1, participants},
       AbandonReduce{"lost"},
       PutState{{{1, 2}, {3, 4}}},

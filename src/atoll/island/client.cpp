@@ -134,7 +134,7 @@ void Client::State::run_machine() {
       }
       if (connects_at && Clock::now() >= *connects_at) connect();
       if (Clock::now() >= tick) {
-        batch.push_back({MemberTicked{}});
+        batch.push_back({MemberTicked{exchange->heard().take()}});
         tick = Clock::now() + kTick;
       }
       for (Happening& happening : batch) {

@@ -43,6 +43,7 @@ void Coordinator::start() {
   is_started_ = true;
   has_begun_ = state_.was_begun();
   step_began_ = now_;
+  begin_round(state_.outer_step());
   if (is_finished() && !state_.was_finished()) append(LogFinished{});
   for (Island& island : members_.all()) {
     const bool was_there = !state_.book().held_by(island.id).empty() ||
@@ -62,6 +63,18 @@ void Coordinator::on(const ConnectionClosed& event) {
   strangers_.erase(event.connection);
   if (Island* island = members_.of_connection(event.connection)) {
     lose_connection(*island, event.why.empty() ? "its connection ended" : event.why);
+  }
+}
+
+void Coordinator::on(const BytesCame& event) {
+  vouch(event.from, now_);
+}
+
+// A suspect stays one until it speaks for itself.
+void Coordinator::vouch(const std::vector<IslandId>& islands, Seconds when) {
+  for (const IslandId id : islands) {
+    const bool is_known = id >= 1 && id <= members_.size() && members_[id].pulse;
+    if (is_known) members_[id].pulse->vouched_for(when);
   }
 }
 
@@ -102,6 +115,7 @@ void Coordinator::on(const ConnectionReceived& event) {
   const bool is_up_to_date = stamp.outer_step >= state_.outer_step();
   if (is_up_to_date) island->is_behind = false;
   if (island->state() == MemberState::kSuspect) {
+    island->pulse->wronged();
     island->is_behind = !is_up_to_date;
     members_.set_state(*island, MemberState::kActive);
     view_changed_ = true;
@@ -115,6 +129,9 @@ void Coordinator::on(const ConnectionReceived& event) {
 void Coordinator::receive(Island&, const Stamp&, const Join&) {}
 
 void Coordinator::receive(Island& island, const Stamp&, const Heartbeat& heartbeat) {
+  island.pulse->heard(now_, heartbeat.sent);
+  if (island.state() == MemberState::kSyncing) island.is_fetching |= !heartbeat.heard.empty();
+  vouch(heartbeat.heard, now_ - island.pulse->late());
   island.batches_per_second = heartbeat.batches_per_second;
 }
 

@@ -31,6 +31,9 @@ struct CoordinatorOptions {
   bool proportional_steps = true;  ///< slower islands take fewer inner steps between outer steps
   bool weighs_tokens = true;       ///< false: contributors count alike
   int max_strikes = 3;             ///< wrong states in a row, until an island is turned out
+  /// Where the run's state keeps changing faster than an island can fetch it, rounds become this
+  /// many times longer at most until it has it. 1: never.
+  int max_stretch = 16;
 };
 
 // What happens to a coordinator.
@@ -48,12 +51,16 @@ struct ConnectionReceived {
   ConnectionId connection = kNoConnection;
   MessageFromIsland message;
 };
+/// Bytes of these islands came, from them or through others: they live.
+struct BytesCame {
+  std::vector<IslandId> from;
+};
 struct ClockTicked {};  ///< due every quarter of a second
 
 /// One of these, and when.
 struct CoordinatorEvent {
   Seconds now = 0;
-  std::variant<ConnectionOpened, ConnectionClosed, ConnectionReceived, ClockTicked> what;
+  std::variant<ConnectionOpened, ConnectionClosed, ConnectionReceived, BytesCame, ClockTicked> what;
 };
 
 // What a coordinator wants done, in this order.
@@ -118,6 +125,8 @@ class Coordinator {
   void on(const ConnectionOpened& event);
   void on(const ConnectionClosed& event);
   void on(const ConnectionReceived& event);
+  void on(const BytesCame& event);
+  void vouch(const std::vector<IslandId>& islands, Seconds when);
   void on(const ClockTicked& event);
   void receive(Island& island, const Stamp& stamp, const Synced& synced);
   void receive(Island& island, const Stamp& stamp, const Heartbeat& heartbeat);
@@ -154,6 +163,8 @@ class Coordinator {
   void keep_only(Island& island, std::span<const BatchRange> holds);
   bool has_open_lease(const Island& island) const;
   void find_fastest();
+  void begin_round(std::int64_t outer_step);
+  int stretch();
 
   // coordinator_outer_step.cpp: what counts.
   void advance();
@@ -203,6 +214,11 @@ class Coordinator {
   int num_disagreements_ = 0;          // on the result of the outer step under way
   bool mesh_is_broken_ = false;        // some island cannot reach another, until the view changes
   double fastest_ = 0;                 // batches per second
+  // The round that newest leases are for:
+  std::int64_t round_ = -1;       // its outer step
+  Seconds round_from_ = 0;        // when it began
+  std::int64_t round_begin_ = 0;  // batches that were leased before
+  int longer_ = 1;                // its inner steps are so many times those of the plan
   std::size_t next_source_ = 0;
 };
 

@@ -68,7 +68,7 @@ TEST(Coordinator, OneThatWakesAfterTheEndGetsTheFinalState) {
   ASSERT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
   complete(stage);
   // It is heard again before it has heard of the end itself.
-  stage.say(3, Heartbeat{});
+  stage.say(3, Heartbeat{.sent = stage.now});
   stage.wait(0.5, {1, 2});
   EXPECT_EQ(stage.newest<Finish>(1), nullptr);
   stage.say(3, ReduceFailed{.unreachable = {}, .why = "it has no result"});
@@ -92,7 +92,7 @@ TEST(Coordinator, AtTheEndOneThatIsSilentForAMomentIsStillASource) {
   stage.say(4, late);
   stage.wait(5, {4});
   for (const ConnectionId island : {1, 2, 4}) EXPECT_EQ(stage.newest<Finish>(island), nullptr);
-  stage.say(1, Heartbeat{}, {.outer_step = 1});
+  stage.say(1, Heartbeat{.sent = stage.now}, {.outer_step = 1});
   EXPECT_EQ(stage.body<Resync>(4).sources.size(), 1U);
 }
 
@@ -101,9 +101,37 @@ TEST(Coordinator, OneThatWakesWithTheFinalStateEndsTheWait) {
   stage.come(3);
   stage.wait(3, {1, 2});
   complete(stage);
-  stage.say(3, Heartbeat{}, {.outer_step = 1});
+  stage.say(3, Heartbeat{.sent = stage.now}, {.outer_step = 1});
   stage.wait(0.25, {1, 2});
   for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+}
+
+// Over a slow link it takes a while to make the last outer step of what the others contributed.
+TEST(Coordinator, TheEndWaitsForThoseThatAreStillFetchingItsLastOuterStep) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  complete(stage);
+  stage.wait(60, {1, 2, 3});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_EQ(stage.newest<Finish>(island), nullptr);
+  stage.say(3, Heartbeat{.sent = stage.now}, {.outer_step = 1});
+  stage.wait(0.25, {1, 2});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+}
+
+TEST(Coordinator, WhoIsStillMakingTheLastOuterStepIsToldWhenNobodyIsLeftToFetchItFrom) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  complete(stage);
+  stage.close(1);
+  stage.close(2);
+  stage.wait(0.25, {3});
+  ASSERT_NE(stage.newest<Finish>(3), nullptr) << "which it leaves until it has the result";
+  stage.say(3, ReduceFailed{.unreachable = {1, 2}, .why = "both are gone"});
+  ASSERT_TRUE(stage.body<Resync>(3).sources.empty());
+  const std::size_t num_heard = stage.heard[3].size();
+  stage.wait(5, {3});
+  ASSERT_GT(stage.heard[3].size(), num_heard);
+  EXPECT_TRUE(std::holds_alternative<Finish>(stage.heard[3].back().body));
 }
 
 TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeft) {

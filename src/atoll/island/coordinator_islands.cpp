@@ -111,7 +111,7 @@ void Coordinator::join(ConnectionId connection, const Join& join) {
   Island& island = members_.add(id, join.name, join.address);
   members_.connect(island, connection);
   island.was_told_of_end = false;
-  island.pulse.emplace(options_.suspicion, now_);
+  island.pulse.emplace(options_.suspicion, now_, island.held_back);
   welcome(island, join);
 }
 
@@ -119,6 +119,7 @@ void Coordinator::welcome(Island& island, const Join& join) {
   members_.set_state(island, MemberState::kJoining);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
+  island.prepared.reset();
   const bool is_current =
       join.outer_step == state_.outer_step() && state_.fits(join.outer_step, join.hashes);
   const bool is_clean = state_.book().holds(island.id, join.holds);
@@ -227,6 +228,8 @@ void Coordinator::lose_putter(IslandId putter) {
 
 void Coordinator::resync(Island& island, const std::string& why, bool drops_work) {
   leave_attempt(island, fmt::format("{} fetches the state anew", island.name));
+  island.prepared.reset();
+  island.was_told_of_end = false;  // it is told again, once it has the state or nobody has
   members_.set_state(island, MemberState::kSyncing);
   lose_putter(island.id);
   members_.set_phase(island, Phase::kIdle);

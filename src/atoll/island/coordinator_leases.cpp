@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "atoll/base/error.h"
 #include "atoll/island/coordinator.h"
 #include "atoll/island/range_set.h"
 
@@ -12,6 +14,8 @@ namespace {
 
 // Islands this much slower than the fastest, or less, take as many steps: speeds are never exact.
 constexpr double kEqual = 0.9;
+// Rounds at the greatest stretch, until an island that still has no state is not waited for.
+constexpr int kPatientRounds = 4;
 
 std::int64_t num_batches(std::span<const BatchRange> ranges) {
   std::int64_t sum = 0;
@@ -25,6 +29,7 @@ void Coordinator::begin_run() {
   has_begun_ = members_.count(MemberState::kActive) >= std::max(1, options_.plan.min_islands);
   if (!has_begun_) return;
   step_began_ = now_;
+  begin_round(state_.outer_step());
   grant_idle(Phase::kTraining);
 }
 
@@ -51,10 +56,51 @@ void Coordinator::grant_idle(Phase phase) {
   grant(idle, phase);
 }
 
+// What all leases of a round have in common, whenever they are granted.
+void Coordinator::begin_round(std::int64_t outer_step) {
+  if (outer_step == round_) return;
+  round_ = outer_step;
+  round_from_ = now_;
+  round_begin_ = state_.book().high_water();
+  const int before = std::exchange(longer_, stretch());
+  if (longer_ == 1 && before > 1) notice("rounds are as long as they were", false);
+}
+
+// How many times longer rounds are to be, so that the slowest fetch of state ends before there is
+// another state: twice for each round that overtook it, after the first. All go on training.
+int Coordinator::stretch() {
+  if (members_.count(MemberState::kSyncing) == 0) return 1;
+  int most = 1;
+  const Island* slowest = nullptr;
+  for (const Island& island : members_.all()) {
+    if (island.state() != MemberState::kSyncing) continue;
+    const int rounds = island.overtaken / options_.plan.num_fragments;
+    int factor = 1;
+    int num_longest = 0;
+    for (int i = 1; i < rounds && num_longest <= kPatientRounds; ++i) {
+      factor = std::min(2 * factor, options_.max_stretch);
+      num_longest += factor == options_.max_stretch ? 1 : 0;
+    }
+    if (num_longest > kPatientRounds || factor <= most) continue;
+    most = factor;
+    slowest = &island;
+  }
+  if (slowest != nullptr && most != longer_) {
+    notice(
+        fmt::format("the state changes faster than {} can fetch it: a round is {} times longer "
+                    "until it has it",
+                    slowest->name, most));
+  }
+  return most;
+}
+
 // Leases in the order given; those that are idle are in `phase` then. At the end of the run what is
 // left is shared, so that all end together.
 void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
   if (islands.empty()) return;
+  auto all_steps = static_cast<double>(options_.plan.inner_steps);
+  // Who comes into a longer round is to end with the others.
+  if (longer_ > 1) all_steps = all_steps * longer_ - (now_ - round_from_) * fastest_;
   std::vector<std::int64_t> wanted;
   std::int64_t sum = 0;
   for (const IslandId id : islands) {
@@ -63,7 +109,7 @@ void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
     const bool is_slower = options_.proportional_steps && ratio > 0 && ratio < kEqual;
     // Who always comes too late gets less to do.
     const double share = (is_slower ? ratio : 1) / (1 + island.drops);
-    const double steps = std::round(static_cast<double>(options_.plan.inner_steps) * share);
+    const double steps = std::round(all_steps * share);
     wanted.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(steps)));
     sum += wanted.back();
   }
@@ -82,7 +128,7 @@ void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
         granted == 0 && island.phase() == Phase::kIdle && !state_.book().held_by(island.id).empty();
     if (granted == 0 && !must_hand_in) continue;
     if (island.phase() == Phase::kIdle) members_.set_phase(island, phase);
-    Lease message = {.ranges = lease.ranges, .inner_steps = granted};
+    Lease message = {.ranges = lease.ranges, .inner_steps = granted, .round_begin = round_begin_};
     if (granted > 0) actions_.push_back(AppendToLog{std::move(lease)});
     send(island, std::move(message));
   }

@@ -139,6 +139,7 @@ void Coordinator::begin_attempt() {
   reducing_ = std::move(attempt);
   // Leases first: on a slow link they would wait behind what the call to reduce sets going.
   find_fastest();
+  begin_round(state_.outer_step() + 1);
   grant(without_lease, Phase::kTraining);
   broadcast(Reduce{.fragment = fragment,
                    .participants = reducing_->participants,
@@ -193,20 +194,31 @@ void Coordinator::commit(const StateHash& hash) {
   attempt_ = 0;
   num_disagreements_ = 0;
   step_began_ = now_;
-  for (Island& island : members_.all()) ++island.missed;
+  const bool is_last = is_finished();
+  for (Island& island : members_.all()) {
+    ++island.missed;
+    // It still fetches from those that have it, who must not go before it has it too.
+    if (is_last) island.is_behind = island.prepared != hash;
+    // Through the coordinator nobody says what has come.
+    if (island.state() != MemberState::kSyncing) continue;
+    island.overtaken += island.is_fetching || island.putter != kNobody ? 1 : 0;
+    island.is_fetching = false;
+  }
   for (const Participant& participant : participants) {
     Island& island = members_[participant.island];
     island.ready.reset();
-    island.missed = island.drops = island.strikes = 0;
+    if (island.pulse) island.pulse->trust();
+    island.missed = island.drops = island.strikes = island.overtaken = 0;
     members_.set_phase(island, has_open_lease(island) ? Phase::kTraining : Phase::kIdle);
   }
-  if (is_finished()) return finish();
+  if (is_last) return finish();
   for (Island& island : members_.all()) {
     if (island.phase() == Phase::kEarly) members_.set_phase(island, Phase::kTraining);
     const bool is_late = island.phase() == Phase::kReady || island.phase() == Phase::kExcluded;
     if (is_late) drop_late(island, "the outer step was committed without it");
   }
   find_fastest();
+  begin_round(state_.outer_step());
   grant_idle(Phase::kTraining);
 }
 

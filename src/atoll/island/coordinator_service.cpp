@@ -150,6 +150,7 @@ struct CoordinatorService::State : wire::SessionHandler {
         for (const Arrival& arrival : batch) take(arrival);
         if (Clock::now() < tick) continue;
         tick = Clock::now() + kTick;
+        if (coordinator) act({now(), BytesCame{hub.heard()}});
         if (coordinator) act({now(), ClockTicked{}});
         if (coordinator) hub.tick(coordinator->members().count(MemberState::kSyncing) > 0);
         note_end();

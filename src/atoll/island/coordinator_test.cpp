@@ -14,6 +14,7 @@ using ::atl::island::testing::kFirst;
 using ::atl::island::testing::kSecond;
 using ::atl::island::testing::Stage;
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -133,6 +134,159 @@ TEST(Coordinator, ANameIsTakenWhileItsIslandIsHeardFrom) {
   stage.say(8, stage.join("i1"));
   EXPECT_EQ(stage.body<Welcome>(8).island, 1U);
   EXPECT_THAT(stage.closed, ElementsAre(7, 1));
+}
+
+// Its own word waits behind what it sends to the others, who say that it comes.
+TEST(Coordinator, WhoseBytesComeToOthersIsNoSuspect) {
+  Stage stage = at_reduce();
+  for (int i = 0; i < 40; ++i) {
+    stage.say(1, Heartbeat{.sent = stage.now, .heard = {1, 2, 3, 77}});
+    stage.take({stage.now, ClockTicked{}});
+    stage.now += 0.25;
+  }
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kActive), 2);
+  EXPECT_EQ(stage.newest<AbandonReduce>(1), nullptr);
+  for (int i = 0; i < 40; ++i) {  // through the coordinator: both
+    stage.take({stage.now, BytesCame{{1, 2}}});
+    stage.take({stage.now, ClockTicked{}});
+    stage.now += 0.25;
+  }
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kActive), 2);
+  stage.wait(3, {1});
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1) << "nobody hears it";
+  // A suspect is one until it speaks for itself.
+  stage.say(1, Heartbeat{.sent = stage.now, .heard = {2}});
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
+}
+
+TEST(Coordinator, WhatComesLateIsEvidenceOfWhenItWasSent) {
+  Stage stage = at_reduce();
+  stage.wait(10, {1, 2});
+  for (int i = 0; i < 20; ++i, stage.now += 0.25) {
+    stage.say(1, Heartbeat{.sent = stage.now - 4, .heard = {2}});
+    stage.take({stage.now, ClockTicked{}});
+  }
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
+}
+
+// One whose silence was none is given more, and takes that back when it contributes.
+TEST(Coordinator, WhoWasSuspectedAndAliveIsGivenMoreTimeUntilItTakesPart) {
+  Stage stage = at_reduce();
+  const auto patience = [&] { return stage.coordinator->members().all()[1].pulse->patience(); };
+  stage.wait(10, {1, 2});
+  const Seconds before = patience();
+  stage.wait(3, {1});
+  ASSERT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
+  stage.wait(5, {1, 2});
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 0);
+  EXPECT_NEAR(patience(), 1.5 * before, 1e-9);
+  const Stamp stamp = {.outer_step = 0, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
+  for (const ConnectionId island : {1, 2}) stage.say(island, Prepared{kSecond}, stamp);
+  ASSERT_EQ(stage.body<Commit>(1).participants.size(), 1U);
+  for (const ConnectionId island : {1, 2}) {
+    Ready ready = stage.ready(stage.body<Lease>(island).ranges);
+    ready.base_hash = kSecond;
+    stage.say(island, ready, {.outer_step = 1});
+  }
+  const Stamp second = {.outer_step = 1, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
+  for (const ConnectionId island : {1, 2}) stage.say(island, Prepared{kFirst}, second);
+  ASSERT_EQ(stage.body<Commit>(1).participants.size(), 2U);
+  EXPECT_NEAR(patience(), before, 1e-9);
+}
+
+TEST(Coordinator, WhatIsKnownOfALinkOutlivesItsConnection) {
+  Stage stage = at_reduce();
+  const auto beat = [&](ConnectionId island, Seconds late) {
+    stage.say(island, Heartbeat{.sent = std::max(0.0, stage.now - late)});
+  };
+  for (int i = 0; i < 40; ++i, stage.now += 0.5) {
+    for (const ConnectionId island : {1, 2}) beat(island, island == 2 && i >= 20 ? 5 : 0);
+  }
+  stage.close(2);
+  stage.open(3);
+  stage.say(3, stage.join("i2"));
+  stage.say(3, Heartbeat{.sent = stage.now});
+  stage.wait(8, {1});
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 0) << "it had 5 s of queue";
+  stage.wait(8, {1});
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
+}
+
+TEST(Coordinator, RoundsGrowForOneThatCannotFetchTheStateInOne) {
+  Stage stage = at_reduce();
+  std::int64_t step = 0;
+  ConnectionId fetcher = 0;
+  // Inner steps of the rounds that so many outer steps lead to.
+  const auto rounds = [&](int count) {
+    std::vector<std::int64_t> leased;
+    for (int i = 0; i < count; ++i, ++step) {
+      const Stamp stamp = {.outer_step = step, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
+      const StateHash result = {9, static_cast<std::uint64_t>(step)};
+      if (fetcher != 0) stage.say(fetcher, Heartbeat{.sent = stage.now, .heard = {1}});
+      for (const ConnectionId island : {1, 2}) stage.say(island, Prepared{result}, stamp);
+      leased.push_back(stage.body<Lease>(1).inner_steps);
+      for (const ConnectionId island : {1, 2}) {
+        Ready ready = stage.ready(stage.body<Lease>(island).ranges);
+        ready.base_hash = result;
+        stage.say(island, ready, {.outer_step = step + 1});
+      }
+    }
+    return leased;
+  };
+  EXPECT_THAT(rounds(5), Each(4));
+  stage.open(3);
+  Join late = stage.join("i3");
+  late.outer_step = -1;
+  late.hashes.clear();
+  stage.say(3, late);
+  ASSERT_EQ(stage.coordinator->members().count(MemberState::kSyncing), 1);
+  EXPECT_THAT(rounds(5), Each(4)) << "nothing has come to it: it reaches nobody";
+  fetcher = 3;
+  EXPECT_THAT(rounds(4), ElementsAre(4, 4, 8, 16));
+  stage.close(3);
+  stage.open(4);
+  stage.say(4, late);
+  fetcher = 0;
+  EXPECT_THAT(rounds(2), ElementsAre(32, 32)) << "what its link is has not changed";
+  fetcher = 4;
+  EXPECT_THAT(rounds(8), ElementsAre(32, 64, 64, 64, 64, 4, 4, 4)) << "in the end it is given up";
+  EXPECT_EQ(stage.body<Lease>(1).round_begin, stage.body<Lease>(2).round_begin);
+  EXPECT_EQ(stage.body<Lease>(1).round_begin, stage.body<Lease>(1).ranges.front().begin);
+}
+
+TEST(Coordinator, WhoComesIntoALongerRoundEndsWithTheOthers) {
+  Stage stage = at_reduce();
+  const auto beat = [&](ConnectionId island, std::vector<IslandId> heard) {
+    stage.say(island, Heartbeat{.batches_per_second = 2, .sent = stage.now, .heard = heard});
+  };
+  stage.open(3);
+  Join late = stage.join("i3");
+  late.outer_step = -1;
+  late.hashes.clear();
+  stage.say(3, late);
+  StateHash result;
+  for (std::int64_t step = 0; step < 4; ++step) {
+    for (const ConnectionId island : {1, 2}) beat(island, {});
+    beat(3, {1, 2});
+    result = {9, static_cast<std::uint64_t>(step)};
+    const Stamp stamp = {.outer_step = step, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
+    for (const ConnectionId island : {1, 2}) stage.say(island, Prepared{result}, stamp);
+    if (step == 3) break;
+    for (const ConnectionId island : {1, 2}) {
+      Ready ready = stage.ready(stage.body<Lease>(island).ranges);
+      ready.base_hash = result;
+      stage.say(island, ready, {.outer_step = step + 1});
+    }
+  }
+  ASSERT_EQ(stage.body<Lease>(1).inner_steps, 16);
+  stage.now += 3;  // six steps of the sixteen
+  for (const ConnectionId island : {1, 2, 3}) beat(island, {});
+  stage.say(3, Synced{.outer_step = 4,
+                      .hashes = {result},
+                      .answers = stage.newest<Welcome>(3)->stamp.sequence});
+  ASSERT_NE(stage.newest<Lease>(3), nullptr);
+  EXPECT_EQ(stage.body<Lease>(3).inner_steps, 10);
+  EXPECT_EQ(stage.body<Lease>(3).round_begin, stage.body<Lease>(1).round_begin) << "one clock";
 }
 
 TEST(Coordinator, AConnectionThatNeverJoinsIsClosed) {

@@ -62,7 +62,7 @@ class Stage {
   }
   void wait(Seconds seconds, std::vector<ConnectionId> alive) {
     for (const Seconds end = now + seconds; now < end; now += 0.25) {
-      for (const ConnectionId island : alive) say(island, Heartbeat{});
+      for (const ConnectionId island : alive) say(island, Heartbeat{.sent = now});
       take({now, ClockTicked{}});
     }
   }

@@ -23,6 +23,13 @@ std::string state_key(const StateHash& hash) {
   return "state/" + to_text(hash);
 }
 
+std::size_t state_chunk_bytes(std::uint64_t bytes) {
+  constexpr std::size_t kEnough = 32;
+  std::size_t size = std::size_t{64} << 10;
+  while (size > (std::size_t{16} << 10) && size * kEnough > bytes) size /= 2;
+  return size;
+}
+
 Exchange::Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
                    const compress::Codec& sum_codec)
     : options_(std::move(options)), store_(store), codec_(codec), sum_codec_(sum_codec) {}
@@ -83,14 +90,17 @@ void Exchange::publish_state(int fragment, const StateHash& hash, std::span<cons
   before = key;
   store_.publish({.key = key,
                   .bytes = values.size_bytes(),
+                  .chunk_bytes = state_chunk_bytes(values.size_bytes()),
                   .reader = reader_of(std::as_bytes(values), std::move(keep)),
                   .is_complete = true});
 }
 
 ExchangeResult Exchange::put_state(const StateHash& hash, std::span<const float> values,
                                    std::vector<bool>& done, const std::stop_token& cancel) {
-  const wire::Transfer transfer = {
-      .key = kPutPrefix + state_key(hash), .bytes = values.size_bytes(), .cancel = cancel};
+  const wire::Transfer transfer = {.key = kPutPrefix + state_key(hash),
+                                   .bytes = values.size_bytes(),
+                                   .chunk_bytes = state_chunk_bytes(values.size_bytes()),
+                                   .cancel = cancel};
   const wire::TransferResult result = persist([&] {
     return remote("", "").put(transfer, done, reader_of(std::as_bytes(values), nullptr));
   });
@@ -101,8 +111,10 @@ ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<So
                                      const std::map<IslandId, std::string>& names,
                                      std::span<float> values, const std::stop_token& cancel) {
   const std::span<std::byte> bytes = std::as_writable_bytes(values);
-  const std::uint64_t chunks = wire::num_chunks(bytes.size(), wire::kChunkBytes);
-  const wire::Transfer transfer = {.key = state_key(hash), .bytes = bytes.size(), .cancel = cancel};
+  const std::size_t chunk_bytes = state_chunk_bytes(bytes.size());
+  const std::uint64_t chunks = wire::num_chunks(bytes.size(), chunk_bytes);
+  const wire::Transfer transfer = {
+      .key = state_key(hash), .bytes = bytes.size(), .chunk_bytes = chunk_bytes, .cancel = cancel};
   std::vector<bool> have(chunks);
   std::mutex mutex;
   ExchangeResult result;
@@ -116,6 +128,7 @@ ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<So
         return remote(source.address, name == names.end() ? "" : name->second)
             .fetch(transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
               std::memcpy(bytes.data() + offset, data.data(), data.size());
+              if (!source.address.empty()) heard_.note(source.island);
             });
       });
       const std::lock_guard lock(mutex);

@@ -15,6 +15,7 @@
 
 #include "atoll/compress/codec.h"
 #include "atoll/island/delta_pieces.h"
+#include "atoll/island/heard.h"
 #include "atoll/island/protocol.h"
 #include "atoll/wire/blobs.h"
 #include "atoll/wire/peer.h"
@@ -76,6 +77,8 @@ class Exchange {
   ExchangeResult put_state(const StateHash& hash, std::span<const float> values,
                            std::vector<bool>& done, const std::stop_token& cancel);
 
+  /// Notes whose bytes have come. From any thread.
+  Heard& heard() { return heard_; }
   /// Payload of all exchanges so far.
   const wire::Traffic& traffic() const { return traffic_; }
 
@@ -90,6 +93,7 @@ class Exchange {
   const compress::Codec& codec_;
   const compress::Codec& sum_codec_;
   wire::Traffic traffic_;
+  Heard heard_;
   std::mutex remotes_mutex_;
   std::map<std::string, std::unique_ptr<wire::Remote>> remotes_;         // by address and name
   std::map<std::int64_t, std::shared_ptr<const EncodedDelta>> offered_;  // by outer step
@@ -102,6 +106,10 @@ std::string hub_key(std::int64_t outer_step, IslandId island);
 inline constexpr const char* kPutPrefix = "put/";
 /// Where state is fetched from an island, or from the coordinator, to which it is put the same way.
 std::string state_key(const StateHash& hash);
+/// Chunks that state of so many bytes is moved in: 32 or more of 16 KiB at least, 64 KiB at most.
+/// Up to 16 are on their way side by side, and on the slowest link each must come before a transfer
+/// counts as stalled.
+std::size_t state_chunk_bytes(std::uint64_t bytes);
 
 /// "0123...": 32 hexadecimal digits.
 std::string to_text(const StateHash& hash);

@@ -81,6 +81,11 @@ std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
                        static_cast<std::size_t>(piece_elements(elements_, piece)));
 }
 
+// In a star the coordinator itself sees what comes from whom.
+void Exchange::Reduction::came_from(IslandId island) {
+  if (!reduce_.is_star) exchange_.heard_.note(island);
+}
+
 void Exchange::Reduction::made(std::size_t piece) {
   if (!on_piece_) return;
   on_piece_(piece * static_cast<std::size_t>(piece_size(elements_)), mean_of(piece));
@@ -177,6 +182,7 @@ void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked)
         transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
           const std::size_t piece = offset / transfer.chunk_bytes;
           std::memcpy(bytes.data() + received_offset(piece), data.data(), data.size());
+          came_from(other.island);
           arrived(piece);
         });
   });
@@ -224,6 +230,7 @@ void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) 
   const auto take = [&](std::uint64_t offset, std::span<const std::byte> data) {
     const std::size_t piece = offset / transfer.chunk_bytes;
     exchange_.sum_codec_.decode(data, mean_of(piece));
+    came_from(participants()[rank].island);
     made(piece);
   };
   wire::TransferResult result = persist([&] { return remote(rank).fetch(transfer, done, take); });

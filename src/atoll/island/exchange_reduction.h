@@ -62,6 +62,7 @@ class Exchange::Reduction {
   void sum(std::size_t piece);
   std::span<float> mean_of(std::size_t piece) const;
   void made(std::size_t piece);
+  void came_from(IslandId island);
   void fail(std::optional<IslandId> island, const std::string& why);
   void guard(IslandId island, const std::function<void()>& action);
   wire::Remote& remote(std::size_t rank) const;

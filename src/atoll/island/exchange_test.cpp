@@ -138,6 +138,12 @@ TEST(Exchange, WhoContributesNothingHasTheMeanToo) {
     for (const ExchangeResult& result : islands.run(3)) ASSERT_TRUE(result.is_done) << result.why;
     EXPECT_EQ(islands.mean(0), islands.mean(2)) << codec;
   }
+  Exchanges islands(4, "f32");  // sums come from those that make them
+  islands.reduce().participants.pop_back();
+  for (int i = 0; i < 3; ++i) islands.offer(i);
+  for (const ExchangeResult& result : islands.run(4)) ASSERT_TRUE(result.is_done) << result.why;
+  EXPECT_EQ(islands.mean(0), islands.mean(3));
+  EXPECT_THAT(islands.exchange(3).heard().take(), ElementsAre(1, 2, 3));
 }
 
 TEST(Exchange, NothingIsGivenBeforeItsOwnerHasAskedTheOthers) {
@@ -160,6 +166,8 @@ TEST(Exchange, TheMeanIsHandedOnPieceByPiece) {
     for (int i = 0; i < n; ++i) islands.offer(i);
     for (const ExchangeResult& result : islands.run(n)) ASSERT_TRUE(result.is_done) << result.why;
     for (int i = 0; i < n; ++i) EXPECT_EQ(islands.handed_on(i), islands.mean(i)) << n << " islands";
+    const std::vector<IslandId> heard = islands.exchange(0).heard().take();
+    EXPECT_EQ(heard.size(), static_cast<std::size_t>(n - 1)) << "all but itself";
   }
 }
 
@@ -204,6 +212,8 @@ TEST(Exchange, StateIsFetchedInPartsFromAllWhoHaveIt) {
   result = islands.exchange(2).fetch_state(hash, sources, {}, fetched, islands.stop().get_token());
   ASSERT_TRUE(result.is_done) << result.why;
   EXPECT_EQ(fetched, *values);
+  EXPECT_THAT(islands.exchange(2).heard().take(), ElementsAre(1, 2)) << "whose bytes came";
+  EXPECT_THAT(islands.exchange(2).heard().take(), IsEmpty());
   // Nobody has another.
   result =
       islands.exchange(2).fetch_state({3, 4}, sources, {}, fetched, islands.stop().get_token());

@@ -44,7 +44,7 @@ struct Hub::Blob {
     const auto* values = reinterpret_cast<const float*>(memory.get());
     is_wrong = hash_of({values, bytes / sizeof(float)}) != *hash;
   }
-  bool is_whole() const { return num_missing == 0 && !is_wrong; }
+  bool is_whole() const { return num_missing == 0; }
 
   std::unique_ptr<std::byte[]> memory;  // not cleared: only chunks that came are read
   std::uint64_t bytes;
@@ -74,7 +74,9 @@ void Hub::serve(const Stamp& stamp, const Reduce& reduce) {
     const bool makes_sense =
         bytes > 0 && bytes <= kMaxBytes && chunk_bytes > 0 && chunk_bytes <= wire::kMaxChunkBytes;
     if (!makes_sense || deltas_.contains(key)) continue;
-    if (open(key, std::make_shared<Blob>(bytes, chunk_bytes, std::nullopt))) deltas_.insert(key);
+    if (open(key, std::make_shared<Blob>(bytes, chunk_bytes, std::nullopt), participant.island)) {
+      deltas_.insert(key);
+    }
   }
 }
 
@@ -97,7 +99,8 @@ std::optional<PutState> Hub::serve(const std::vector<std::uint64_t>& sizes, cons
   for (std::size_t f = 0; f < num_fragments; ++f) {
     const std::string key = state_key(put.hashes[f]);
     if (!states_.contains(key)) {
-      const auto blob = std::make_shared<Blob>(sizes[f], wire::kChunkBytes, put.hashes[f]);
+      const auto blob =
+          std::make_shared<Blob>(sizes[f], state_chunk_bytes(sizes[f]), put.hashes[f]);
       if (sizes[f] == 0 || !open(key, blob)) continue;
       states_[key] = blob;
     }
@@ -119,7 +122,7 @@ void Hub::tick(bool is_anybody_fetching) {
 }
 
 // False where there is no memory for it.
-bool Hub::open(const std::string& key, const std::shared_ptr<Blob>& blob) {
+bool Hub::open(const std::string& key, const std::shared_ptr<Blob>& blob, IslandId from) {
   blob->memory.reset(new (std::nothrow) std::byte[blob->bytes]);
   if (!blob->memory) {
     if (is_told_of_memory_) return false;
@@ -138,7 +141,8 @@ bool Hub::open(const std::string& key, const std::shared_ptr<Blob>& blob) {
       {.key = kPutPrefix + key,
        .bytes = blob->bytes,
        .chunk_bytes = blob->chunk_bytes,
-       .writer = [this, blob, key](std::uint64_t offset, std::span<const std::byte> data) {
+       .writer = [this, blob, key, from](std::uint64_t offset, std::span<const std::byte> data) {
+         if (from != kNobody) heard_.note(from);
          blob->write(offset, data);
          store_.mark(key, offset / blob->chunk_bytes);
        }});

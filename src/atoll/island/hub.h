@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "atoll/island/heard.h"
 #include "atoll/island/protocol.h"
 #include "atoll/wire/blobs.h"
 
@@ -35,16 +36,19 @@ class Hub {
   /// Makes room for a state whose fragments have these `sizes` in bytes; what is not of it is
   /// dropped. Gives what is still to be put of it; none: nothing, or it does not fit the memory.
   std::optional<PutState> serve(const std::vector<std::uint64_t>& sizes, const PutState& put);
+  /// Whose pseudo-gradients have come since the last call, in part at least.
+  std::vector<IslandId> heard() { return heard_.take(); }
   /// Due now and then: drops state once nobody has been fetching it for a while.
   void tick(bool is_anybody_fetching);
 
  private:
   struct Blob;
 
-  bool open(const std::string& key, const std::shared_ptr<Blob>& blob);
+  bool open(const std::string& key, const std::shared_ptr<Blob>& blob, IslandId from = kNobody);
   void close(const std::string& key);
   bool fits(const std::vector<std::uint64_t>& sizes);
 
+  Heard heard_;
   wire::BlobStore store_;
   // Of each island's newest pseudo-gradient: bytes, and bytes of a chunk.
   std::map<IslandId, std::pair<std::uint64_t, std::uint64_t>> offered_;

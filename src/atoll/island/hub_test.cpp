@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <numeric>
@@ -15,23 +16,26 @@ namespace atl::island {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // A fragment's state of two chunks, the last one not whole.
 class HubTest : public ::testing::Test {
  protected:
-  HubTest() : values(wire::kChunkBytes / sizeof(float) + 100) {
+  HubTest() : values(kChunkBytes / sizeof(float) + 100) {
+    EXPECT_EQ(state_chunk_bytes(bytes()), kChunkBytes);
     std::iota(values.begin(), values.end(), 1.0F);
     hash = hash_of(values);
   }
 
+  static constexpr std::size_t kChunkBytes = std::size_t{16} << 10;
   std::uint64_t bytes() const { return values.size() * sizeof(float); }
   wire::BlobCall call(const std::string& key) const {
-    return {.key = key, .bytes = bytes(), .chunk_bytes = wire::kChunkBytes};
+    return {.key = key, .bytes = bytes(), .chunk_bytes = kChunkBytes};
   }
   wire::BlobAnswer put(std::uint64_t chunk) {
     const auto all = std::as_bytes(std::span(values));
-    const std::size_t begin = chunk * wire::kChunkBytes;
-    const std::size_t size = std::min<std::size_t>(wire::kChunkBytes, all.size() - begin);
+    const std::size_t begin = chunk * kChunkBytes;
+    const std::size_t size = std::min<std::size_t>(kChunkBytes, all.size() - begin);
     return hub.store()
         .table()
         .write(call(kPutPrefix + state_key(hash)), chunk, all.subspan(begin, size))
@@ -57,8 +61,21 @@ TEST_F(HubTest, PassesOnChunksAsTheyCome) {
   ASSERT_EQ(put(1), wire::BlobAnswer::kOk);
   ASSERT_EQ(fetch(1), wire::BlobAnswer::kOk);
   EXPECT_EQ(fetched.size(), 400);
-  EXPECT_EQ(std::memcmp(fetched.data(), values.data() + wire::kChunkBytes / sizeof(float), 400), 0);
+  EXPECT_EQ(std::memcmp(fetched.data(), values.data() + kChunkBytes / sizeof(float), 400), 0);
   EXPECT_EQ(fetch(0), wire::BlobAnswer::kCancelled);
+}
+
+TEST_F(HubTest, SaysWhosePseudoGradientsCome) {
+  for (const IslandId island : {1U, 2U}) {
+    hub.offer(island, {.encoded_bytes = bytes(), .chunk_bytes = kChunkBytes});
+  }
+  hub.serve({.outer_step = 4}, {.participants = {{.island = 1}, {.island = 2}}, .is_star = true});
+  EXPECT_THAT(hub.heard(), IsEmpty());
+  const auto all = std::as_bytes(std::span(values));
+  const std::string key = kPutPrefix + hub_key(4, 2);
+  ASSERT_TRUE(hub.store().table().write(call(key), 1, all.subspan(kChunkBytes)).ok());
+  EXPECT_THAT(hub.heard(), ElementsAre(2));
+  EXPECT_THAT(hub.heard(), IsEmpty());
 }
 
 TEST_F(HubTest, AsksOnlyForWhatIsNotThere) {
@@ -89,6 +106,10 @@ TEST_F(HubTest, TakesAnewWhatIsNotWhatItsHashSays) {
 TEST_F(HubTest, WhatDoesNotFitTheMemoryIsNotServed) {
   EXPECT_EQ(hub.serve({std::uint64_t{1} << 62}, {{hash}}), std::nullopt);
   EXPECT_EQ(hub.serve({~std::uint64_t{0}, ~std::uint64_t{0}}, {{hash, {7, 7}}}), std::nullopt);
+  // Each of them would fit alone.
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const std::uint64_t most = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+  EXPECT_EQ(hub.serve({most, most}, {{hash, {7, 7}}}), std::nullopt);
   EXPECT_EQ(fetch(0), wire::BlobAnswer::kGone);
   EXPECT_NE(hub.serve({bytes()}, {{hash}}), std::nullopt);
 }

@@ -84,6 +84,7 @@ void Member::on(const CoordinatorLost& event) {
   }
   is_connected_ = is_welcome_ = false;
   to_put_.clear();
+  bytes_from_.clear();
   if (!alone_since_) alone_since_ = now_;
   if (now_ - *alone_since_ > options_.give_up_after) {
     return halt(fmt::format("no coordinator for {:.0f} s: {}", now_ - *alone_since_, event.why),
@@ -94,11 +95,15 @@ void Member::on(const CoordinatorLost& event) {
   actions_.push_back(Connect{wait});
 }
 
-void Member::on(const MemberTicked&) {
+void Member::on(const MemberTicked& event) {
+  bytes_from_.insert(event.heard.begin(), event.heard.end());
   if (is_connected_ && is_welcome_ && (!next_heartbeat_ || now_ >= *next_heartbeat_)) {
     next_heartbeat_ = now_ + options_.heartbeat_every;
     send(Heartbeat{.inner_steps = progress_.inner_steps,
-                   .batches_per_second = progress_.batches_per_second});
+                   .batches_per_second = progress_.batches_per_second,
+                   .sent = now_,
+                   .heard = {bytes_from_.begin(), bytes_from_.end()}});
+    bytes_from_.clear();
   }
   if (is_leaving_ && now_ >= leave_by_) return halt("it has left", true);
   if (fetch_again_ && now_ >= *fetch_again_) {
@@ -158,7 +163,7 @@ void Member::halt(const std::string& why, bool is_done) {
 
 void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   sync_request_ = stamp.sequence;
-  is_asking_ = false;
+  is_asking_ = will_be_answered_ = false;
   finish_.reset();
   id_ = welcome.island;
   is_welcome_ = true;
@@ -182,7 +187,7 @@ void Member::hear(const Stamp& stamp, const Welcome& welcome) {
 
 void Member::hear(const Stamp& stamp, const Resync& resync) {
   sync_request_ = stamp.sequence;
-  is_asking_ = false;
+  is_asking_ = will_be_answered_ = false;
   finish_.reset();
   actions_.push_back(Warn{
       fmt::format("getting the state of outer step {} again: {}", resync.outer_step, resync.why)});
@@ -297,6 +302,9 @@ void Member::ask(const std::string& why) {
   shadow_.reset();
   commit_.reset();
   is_asking_ = true;
+  // What was told meanwhile comes in one piece over a link that held it back.
+  if (will_be_answered_) return;
+  will_be_answered_ = is_connected_ && newest_.outer_step > outer_step_;
   send(ReduceFailed{.unreachable = {}, .why = why});
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -70,7 +71,10 @@ struct Progress {  ///< of the trainer, for heartbeats
 struct LeaveWanted {
   std::string why;
 };
-struct MemberTicked {};  ///< due every tenth of a second or so
+/// Due every tenth of a second or so.
+struct MemberTicked {                ///< due every tenth of a second or so
+  std::vector<IslandId> heard = {};  ///< whose bytes have come since the last one
+};
 
 /// One of these, and when.
 struct MemberEvent {
@@ -232,7 +236,9 @@ class Member {
   std::optional<Stamped<Commit>> commit_;  // heard before its result was there
   std::optional<Target> target_;           // to be reached by fetching, or by waiting for sources
   bool is_fetching_ = false;
+  std::set<IslandId> bytes_from_;  // whose bytes have come since the last heartbeat
   bool is_asking_ = false;         // for what was committed and it has no result of
+  bool will_be_answered_ = false;  // when it asked, the coordinator was ahead of it
   std::vector<StateHash> to_put_;  // as the coordinator wants, once this is the state; or empty
   std::optional<Seconds> fetch_again_;
   int num_fetches_ = 0;             // that failed, in a row

@@ -240,6 +240,16 @@ TEST(Member, PutsTheStateOfTheOuterStepThatItIsStillMaking) {
   EXPECT_EQ(stage.count<UploadState>(), 1);
 }
 
+TEST(Member, PutsTheStateThatItIsItselfFetching) {
+  Stage stage;
+  stage.welcome();
+  stage.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{.island = 2}}}, 1);
+  stage.hear(PutState{{kSecond}}, 1);
+  EXPECT_EQ(stage.count<UploadState>(), 0);
+  stage.happen(StateFetched{1, {kSecond}});
+  EXPECT_EQ(stage.newest<UploadState>().hashes, std::vector{kSecond});
+}
+
 TEST(Member, PutsOnlyWhatIsNotThereYet) {
   Stage stage({.outer_step = 0, .hashes = {kFirst, kSecond}});
   stage.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst, kSecond}});
@@ -267,6 +277,62 @@ TEST(Member, AsksAgainForWhatCouldNotBeFetched) {
     EXPECT_THAT(stage.said<ReduceFailed>().why, HasSubstr("could not be fetched"));
     stage.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
   }
+}
+
+TEST(Member, ItsHeartbeatSaysWhoseBytesHaveCome) {
+  Stage stage;
+  stage.welcome();
+  stage.happen(MemberTicked{{3, 2}});
+  EXPECT_THAT(stage.said<Heartbeat>().heard, ElementsAre(2, 3));
+  stage.now += 0.1;
+  stage.happen(MemberTicked{{4}});
+  stage.now += 0.9;
+  stage.happen(MemberTicked{});
+  EXPECT_THAT(stage.said<Heartbeat>().heard, ElementsAre(4));
+  EXPECT_EQ(stage.said<Heartbeat>().sent, 1);
+  stage.now += 1;
+  stage.happen(MemberTicked{});
+  EXPECT_THAT(stage.said<Heartbeat>().heard, IsEmpty());
+  stage.now += 0.1;
+  stage.happen(MemberTicked{{5}});
+  stage.happen(CoordinatorLost{"gone"});
+  stage.now += 60;
+  stage.happen(CoordinatorReached{});
+  stage.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}});
+  stage.happen(MemberTicked{});
+  EXPECT_EQ(stage.said<Heartbeat>().sent, stage.now);
+  EXPECT_THAT(stage.said<Heartbeat>().heard, IsEmpty()) << "that was long ago";
+}
+
+std::int64_t num_asked(const Stage& stage) {
+  return std::count_if(stage.actions.begin(), stage.actions.end(), [](const MemberAction& action) {
+    const auto* send = std::get_if<SendToCoordinator>(&action);
+    return send != nullptr && std::holds_alternative<ReduceFailed>(send->message.body);
+  });
+}
+
+// A link that held all of it back lets it through at once.
+TEST(Member, AsksOnceForManyOuterStepsThatItMissed) {
+  Stage stage;
+  stage.welcome();
+  for (std::int64_t step = 3; step < 6; ++step) {
+    stage.hear(Reduce{}, step, 1);
+    stage.hear(commit_of(kSecond, 2), step, 1);
+  }
+  EXPECT_EQ(num_asked(stage), 1);
+  stage.hear(Resync{.outer_step = 6, .hashes = {kThird}, .sources = {{.island = 2}}}, 6);
+  EXPECT_EQ(stage.count<FetchState>(), 1);
+  stage.happen(FetchFailed{"gone"});
+  stage.now += 2;
+  stage.happen(MemberTicked{});
+  EXPECT_EQ(num_asked(stage), 2) << "that answer came, and was no use";
+  // One that may not be heard as it is meant is not the last.
+  Stage other;
+  other.prepare();
+  other.hear(AbandonReduce{}, 0, 1);
+  other.hear(commit_of(kSecond, 2), 0, 2);
+  other.hear(Reduce{}, 1, 1);
+  EXPECT_EQ(num_asked(other), 2);
 }
 
 TEST(Member, TheEndWaitsForTheLastResult) {

@@ -32,6 +32,7 @@ void Membership::connect(Island& island, ConnectionId connection) {
   connections_.erase(island.connection);
   island.connection = connection;
   island.last_sequence = 0;
+  if (island.pulse) island.held_back = island.pulse->held_back();
   island.pulse.reset();
   if (connection != kNoConnection) connections_[connection] = island.id;
 }

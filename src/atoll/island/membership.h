@@ -52,15 +52,19 @@ struct Island {
   ConnectionId connection = kNoConnection;
   std::uint64_t last_sequence = 0;    ///< of that connection
   std::optional<Suspicion> pulse;     ///< of that connection
+  Seconds held_back = 0;              ///< see Suspicion, as learned on those before
   Seconds suspect_since = -kForever;  ///< the last time
   bool counts = false;                ///< while suspect: for the quorum
   /// Until it is active again: it was there before the coordinator restarted.
   bool is_awaited = false;
-  bool is_behind = false;  ///< it was a suspect, and has not shown yet that it is up to date
+  /// It was a suspect, or the run ended without it, and it has not shown yet that it is up to date.
+  bool is_behind = false;
   bool is_evicted = false;
   bool was_told_of_end = false;    ///< by Finish, on that connection
   std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
   bool has_source = false;         ///< while syncing: was told where to fetch from
+  bool is_fetching = false;        ///< while syncing: state has come in this outer step
+  int overtaken = 0;               ///< outer steps that made its fetches void, until it contributes
   IslandId putter = kNobody;       ///< while syncing: who puts what it fetches to the coordinator
   std::int64_t claimed_step = -1;  ///< while syncing: the state that it has; -1: none
   std::vector<StateHash> claimed;  ///< that state; empty: what the log says

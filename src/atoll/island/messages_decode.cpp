@@ -90,7 +90,10 @@ Synced get(const proto::Synced& x) {
 }
 
 Heartbeat get(const proto::Heartbeat& x) {
-  return {.inner_steps = x.inner_steps(), .batches_per_second = x.batches_per_second()};
+  return {.inner_steps = x.inner_steps(),
+          .batches_per_second = x.batches_per_second(),
+          .sent = x.sent(),
+          .heard = {x.heard().begin(), x.heard().end()}};
 }
 
 Ready get(const proto::Ready& x) {
@@ -131,7 +134,9 @@ Refused get(const proto::Refused& x) {
 }
 
 Lease get(const proto::Lease& x) {
-  return {.ranges = get_all(x.ranges()), .inner_steps = x.inner_steps()};
+  return {.ranges = get_all(x.ranges()),
+          .inner_steps = x.inner_steps(),
+          .round_begin = x.round_begin()};
 }
 
 Reduce get(const proto::Reduce& x) {

@@ -96,6 +96,8 @@ void put(const Synced& x, proto::Synced* to) {
 void put(const Heartbeat& x, proto::Heartbeat* to) {
   to->set_inner_steps(x.inner_steps);
   to->set_batches_per_second(x.batches_per_second);
+  to->set_sent(x.sent);
+  for (const IslandId island : x.heard) to->add_heard(island);
 }
 
 void put(const Ready& x, proto::Ready* to) {
@@ -140,6 +142,7 @@ void put(const Refused& x, proto::Refused* to) {
 void put(const Lease& x, proto::Lease* to) {
   put_all(x.ranges, to->mutable_ranges());
   to->set_inner_steps(x.inner_steps);
+  to->set_round_begin(x.round_begin);
 }
 
 void put(const Reduce& x, proto::Reduce* to) {

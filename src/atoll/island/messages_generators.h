@@ -124,7 +124,7 @@ inline FromIsland any_from_island() {
     case 1:
       return Synced{any_natural(), hashes(), ranges(), *rc::gen::arbitrary<std::uint64_t>()};
     case 2:
-      return Heartbeat{any_natural(), any_real()};
+      return Heartbeat{any_natural(), any_real(), any_real(), any_list(any_island)};
     case 3:
       return Ready{any_hash(),  any_natural(), ranges(), any_real(), *rc::gen::arbitrary<bool>(),
                    -any_real(), 4096,          1024};
@@ -155,7 +155,7 @@ inline ToIsland any_to_island() {
     case 1:
       return Refused{any_bytes(), flag()};
     case 2:
-      return Lease{any_list(any_range), any_natural()};
+      return Lease{any_list(any_range), any_natural(), any_natural()};
     case 3:
       return Reduce{fragment(), any_list(any_participant), flag()};
     case 4:

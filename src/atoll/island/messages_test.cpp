@@ -99,6 +99,8 @@ TEST(Messages, RefusalNamesTheField) {
   EXPECT_THAT(refusal(Synced{.outer_step = -1}), HasSubstr("synced.outer_step is -1"));
   EXPECT_THAT(refusal(Heartbeat{.batches_per_second = kNan}),
               HasSubstr("heartbeat.batches_per_second is nan"));
+  EXPECT_THAT(refusal(Heartbeat{.sent = INFINITY}), HasSubstr("heartbeat.sent is inf"));
+  EXPECT_THAT(refusal(Heartbeat{.heard = {0}}), HasSubstr("heartbeat.heard[0] is 0"));
   EXPECT_THAT(refusal(ready(-1, true)), HasSubstr("ready.norm is -1"));
   EXPECT_THAT(refusal(ready(INFINITY, true)), HasSubstr("ready.norm is inf"));
   EXPECT_THAT(refusal(ReduceFailed{.unreachable = {3, 0}}),

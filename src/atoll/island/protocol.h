@@ -52,7 +52,7 @@ struct Stamp {
 };
 
 /// RunIdentity::version of this program: another one says other things.
-inline constexpr const char* kProtocolVersion = "3";
+inline constexpr const char* kProtocolVersion = "4";
 
 /// What must be the same for islands to train one model; each a text that errors can show.
 struct RunIdentity {
@@ -108,6 +108,8 @@ struct Synced {
 struct Heartbeat {
   std::int64_t inner_steps = 0;   ///< that it has taken, ever
   double batches_per_second = 0;  ///< lately; 0: not known yet
+  Seconds sent = 0;               ///< when, on a clock of the island's own
+  std::vector<IslandId> heard;    ///< whose bytes have come since its last one
   bool operator==(const Heartbeat&) const = default;
 };
 /// Its pseudo-gradient of the stamp's outer step is frozen and can be fetched.
@@ -177,6 +179,8 @@ struct Refused {
 struct Lease {
   std::vector<BatchRange> ranges;
   std::int64_t inner_steps = 0;
+  /// Batches leased to anybody before this round: how far the run is, the same for all islands.
+  std::int64_t round_begin = 0;
   bool operator==(const Lease&) const = default;
 };
 struct Participant {

@@ -85,6 +85,7 @@ SimulationOptions random_simulation(std::uint64_t seed) {
     }
     options.faults.push_back(fault);
   }
+  if (dice.one_in(6)) options.link.queue = 4 * dice.uniform();
   return options;
 }
 

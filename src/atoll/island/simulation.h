@@ -13,6 +13,7 @@ namespace atl::island {
 struct SimulatedLink {
   double bits_per_second = 0;  ///< each way; 0: as fast as can be
   Seconds latency = 0.02;      ///< one way
+  Seconds queue = 0;           ///< that messages wait while something is transferred
 };
 
 /// What goes wrong.

@@ -111,7 +111,12 @@ void SimulatedIsland::later(std::function<void()> what) {
 }
 
 void SimulatedIsland::tick() {
-  handle({0, MemberTicked{}});
+  MemberTicked ticked;
+  for (const IslandId other : fetches_from_) {
+    const bool comes = world_.now() < fetches_until_ && world_.reaches(index_, other, false);
+    if (comes) ticked.heard.push_back(other);
+  }
+  handle({0, ticked});
   post(world_.options().heartbeat_every, [this] { tick(); });
 }
 
@@ -152,8 +157,14 @@ void SimulatedIsland::perform(const StartReduce& action) {
   const double moved = bytes * (action.reduce.is_star ? count : 2 * (count - 1) / count);
   world_.count_bytes(moved);
   const auto shared = world_.share(action.stamp, action.reduce);
-  post(world_.transfer(moved),
-       [this, stamp = action.stamp, shared] { end_reduce(stamp, *shared); });
+  const Seconds takes = world_.transfer(moved);
+  world_.occupy(index_, takes);
+  fetches_from_.clear();
+  fetches_until_ = world_.now() + takes;
+  for (const Participant& other : action.reduce.participants) {
+    if (!action.reduce.is_star) fetches_from_.push_back(other.island);
+  }
+  post(takes, [this, stamp = action.stamp, shared] { end_reduce(stamp, *shared); });
 }
 
 void SimulatedIsland::perform(const StopReduce&) {}
@@ -202,7 +213,17 @@ void SimulatedIsland::perform(const Swap& action) {
 void SimulatedIsland::perform(const FetchState& action) {
   const double bytes = world_.options().parameters * 8;  // anchor and momentum, f32
   const std::uint64_t number = ++num_fetches_;
-  post(world_.transfer(bytes), [this, action, number] { end_fetch(action, number); });
+  const Seconds takes = world_.transfer(bytes);
+  world_.occupy(index_, takes);
+  fetches_from_.clear();
+  fetches_until_ = world_.now() + takes;
+  for (const Source& source : action.sources) {
+    fetches_from_.push_back(source.island);
+    if (const SimulatedIsland* other = world_.island_of(source.island)) {
+      world_.occupy(other->index(), takes);
+    }
+  }
+  post(takes, [this, action, number] { end_fetch(action, number); });
 }
 
 void SimulatedIsland::end_fetch(const FetchState& action, std::uint64_t number) {

@@ -20,6 +20,7 @@ class SimulatedIsland {
  public:
   /// `index` from 0; `speed` relative to the others.
   SimulatedIsland(Simulator& world, int index, double speed);
+  int index() const { return index_; }
 
   /// From its checkpoint, or as new.
   void start();
@@ -85,6 +86,8 @@ class SimulatedIsland {
 
   Simulator& world_;
   int index_;
+  std::vector<IslandId> fetches_from_;
+  Seconds fetches_until_ = 0;
   std::string name_;
   double speed_;
   std::optional<Member> member_;

@@ -57,6 +57,8 @@ class Simulator {
   void connect(int island, std::uint64_t life, Seconds after);
   void disconnect(int island, bool is_silent);
   void send(int island, const MessageFromIsland& message);
+  /// The island's link is used for so long: what it says and hears waits in the link's queue.
+  void occupy(int island, Seconds duration);
   /// Whether one island can fetch from another now.
   bool reaches(int from, IslandId to, bool is_star) const;
   /// One copy for all islands.
@@ -123,6 +125,7 @@ class Simulator {
   ConnectionId next_connection_ = 1;
   std::vector<ConnectionId> connection_of_;  // by island
   std::vector<std::array<int, 2>> cuts_;     // by island and direction
+  std::vector<Seconds> busy_until_;          // by island: its link
   std::vector<int> isolated_;                // by island: from other islands
   std::map<std::pair<int, int>, int> pair_cuts_;
   Stamp shared_stamp_;

@@ -24,6 +24,7 @@ void Simulator::add_island() {
   connection_of_.push_back(kNoConnection);
   cuts_.push_back({});
   isolated_.push_back(0);
+  busy_until_.push_back(0);
   islands_.back()->start();
   if (options_.mtbf > 0) crash_sometimes(index);
 }

@@ -24,6 +24,11 @@ Seconds Simulator::transfer(double bytes) {
   return (2 * options_.link.latency + wire) * (1 + 0.1 * uniform());
 }
 
+void Simulator::occupy(int island, Seconds duration) {
+  Seconds& until = busy_until_[static_cast<std::size_t>(island)];
+  until = std::max(until, now_ + duration);
+}
+
 bool Simulator::reaches(int from, IslandId to, bool is_star) const {
   const auto found = by_id_.find(to);
   if (found == by_id_.end()) return false;
@@ -123,6 +128,9 @@ void Simulator::transmit(ConnectionId id, Direction direction, std::function<voi
   Link& link = links_.at(id);
   Seconds& last = link.last[direction];
   last = std::max(last, now_ + options_.link.latency * (1 + 0.5 * uniform()));
+  // All of what is transferred lies before it, as far as there is room.
+  const Seconds before = busy_until_[static_cast<std::size_t>(link.island)] - now_;
+  last = std::max(last, now_ + std::min(options_.link.queue, before));
   schedule(last - now_,
            [this, id, direction, what = std::move(what)] { deliver(id, direction, what); });
 }

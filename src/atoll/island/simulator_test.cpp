@@ -232,6 +232,39 @@ TEST(Simulator, IslandsMayComeAndGo) {
   }
 }
 
+// What an island says waits behind all that it exchanges, and then comes at once.
+TEST(Simulator, LinksWithLongQueuesAreLearned) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SimulationOptions options = calm(2 + static_cast<int>(seed % 3));
+    options.link = {.bits_per_second = 4e5, .queue = 5};  // some four seconds an outer step
+    options.overlaps = seed % 2 == 0;
+    const SimulationReport report = run(options, {}, seed);
+    EXPECT_TRUE(report.is_finished);
+    EXPECT_LE(report.aborts, 12) << "seed " << seed;
+    EXPECT_GE(report.commits, 5);
+  }
+}
+
+// Its fetch takes longer than two outer steps, each of which changes the state.
+TEST(Simulator, WhoCannotFetchTheStateInARoundStillComesToTakePart) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SimulationOptions options = calm(2);
+    options.plan.total_batches = 4000;
+    options.link = {.bits_per_second = 9e5, .queue = 2};
+    options.overlaps = true;
+    options.max_seconds = 2000;
+    bool took_part = false;
+    options.trace = [&](const std::string& line) {
+      const bool is_its = line.find("island 3: ") != std::string::npos;
+      took_part |= is_its && line.find(" Ready ") != std::string::npos;
+    };
+    const SimulationReport report = run(options, {{.kind = Kind::kJoin, .when = 20}}, seed);
+    EXPECT_TRUE(report.is_finished);
+    EXPECT_EQ(report.batches, 4000);
+    EXPECT_TRUE(took_part) << "seed " << seed;
+  }
+}
+
 TEST(Simulator, WhenAllAreLostTheNewestStateLeftWins) {
   SimulationOptions options = calm(3);
   options.checkpoint_every = 2;

@@ -204,7 +204,7 @@ bool IslandRounds::take_round() {
   // The run's batches so far say how far the schedule is, whoever has trained them.
   const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
   const std::int64_t interval = algorithm_->interval();
-  clock_ = std::max(clock_, left_.front().begin / islands / interval * interval);
+  clock_ = std::max(clock_, lease->round_begin / islands / interval * interval);
   return true;
 }
 
