@@ -287,6 +287,16 @@ TEST(Coordinator, WhoComesIntoALongerRoundEndsWithTheOthers) {
   ASSERT_NE(stage.newest<Lease>(3), nullptr);
   EXPECT_EQ(stage.body<Lease>(3).inner_steps, 10);
   EXPECT_EQ(stage.body<Lease>(3).round_begin, stage.body<Lease>(1).round_begin) << "one clock";
+  EXPECT_EQ(stage.coordinator->members().all()[2].overtaken, 4);
+  for (const ConnectionId island : {3, 1, 2}) {  // it is not waited for
+    Ready ready = stage.ready(stage.body<Lease>(island).ranges);
+    ready.base_hash = result;
+    stage.say(island, ready, {.outer_step = 4});
+  }
+  const Stamp last = {.outer_step = 4, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
+  for (const ConnectionId island : {1, 2, 3}) stage.say(island, Prepared{kFirst}, last);
+  ASSERT_EQ(stage.body<Commit>(3).participants.size(), 3U);
+  EXPECT_EQ(stage.coordinator->members().all()[2].overtaken, 0) << "the next time is another one";
 }
 
 TEST(Coordinator, AConnectionThatNeverJoinsIsClosed) {
