@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "atoll/ops/ref/activation.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {
@@ -23,7 +24,9 @@ OwnedTensor<float> grid(std::int64_t n, double bound) {
   return x;
 }
 
-TEST(Swiglu, MatchesRefInDouble) {
+class ActivationTargets : public test::EachTarget {};
+
+TEST_P(ActivationTargets, SwigluMatchesRefInDouble) {
   TestRun run;
   for (const std::int64_t F : kWidths) {
     auto gate_up = random_tensor<float>({5, 2 * F}, 1, 20.0F);
@@ -67,7 +70,7 @@ TEST(Swiglu, GradientMayOverwriteItsInput) {
   EXPECT_EQ(gate_up, dgate_up);
 }
 
-TEST(Swiglu, SaturatesWithoutInfinityOrNan) {
+TEST_P(ActivationTargets, SwigluSaturatesWithoutInfinityOrNan) {
   TestRun run;
   OwnedTensor<float> gate_up({1, 8});
   const float gates[] = {-1e30F, -200.0F, 200.0F, 1e30F};
@@ -83,7 +86,7 @@ TEST(Swiglu, SaturatesWithoutInfinityOrNan) {
   }
 }
 
-TEST(Gelu, MatchesRefInDoubleOnAGrid) {
+TEST_P(ActivationTargets, GeluMatchesRefInDoubleOnAGrid) {
   TestRun run;
   auto x = grid(20001, 16);
   auto exact_x = x.as<double>();
@@ -124,7 +127,7 @@ TEST(Gelu, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(Gelu, SaturatesWithoutInfinityOrNan) {
+TEST_P(ActivationTargets, GeluSaturatesWithoutInfinityOrNan) {
   TestRun run;
   OwnedTensor<float> x({4}), dy({4}, 1.0F), y({4}), dx({4});
   const float inputs[] = {-1e25F, -100.0F, 100.0F, 1e25F};
@@ -139,14 +142,25 @@ TEST(Gelu, SaturatesWithoutInfinityOrNan) {
   }
 }
 
-TEST(Gelu, KeepsNan) {
+TEST_P(ActivationTargets, NanStaysWhereItIs) {
   TestRun run;
-  OwnedTensor<float> x({3}, std::nanf("")), y({3});
-  for (const Gelu kind : kKinds) {
-    gelu_forward(run, kind, x, y);
-    EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[2]));
+  for (const std::int64_t place : {0, 5, 34}) {  // in whole vectors and in what is left
+    auto x = random_tensor<float>({35}, 1);
+    x[place] = std::nanf("");
+    OwnedTensor<float> dy({35}, 1.0F), y({35}), dx({35});
+    for (const Gelu kind : kKinds) {
+      gelu_forward(run, kind, x, y);
+      gelu_backward(run, kind, x, dy, dx);
+      for (std::int64_t i = 0; i < 35; ++i) {
+        EXPECT_EQ(std::isnan(y[i]), i == place) << i;
+        EXPECT_EQ(std::isnan(dx[i]), i == place) << i;
+      }
+    }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, ActivationTargets,
+                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), test::target_name);
 
 TEST(Activation, ThreadCountAndCutChangeNoBit) {
   auto x = random_tensor<float>({40, 2 * 515}, 1, 5.0F);

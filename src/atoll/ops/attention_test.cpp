@@ -12,7 +12,6 @@ using test::AttentionCall;
 using test::error;
 using test::OwnedTensor;
 using test::TestRun;
-using test::use_target;
 
 // One shape of many, and what a failure calls it.
 struct Case {
@@ -32,13 +31,9 @@ const Case kCases[] = {
     {{1, 1, 128}, 1, 100}, {{2, 1, 130}, 1, 97}, {{1, 1, 256}, 2, 75}, {{4, 4, 1}, 1, 33},
 };
 
-class AttentionTargets : public testing::TestWithParam<std::int64_t> {
- protected:
-  void TearDown() override { use_target(0); }
-};
+class AttentionTargets : public test::EachTarget {};
 
 TEST_P(AttentionTargets, ForwardAndBackwardMatchDoubleReference) {
-  use_target(GetParam());
   TestRun run;
   for (const Case& c : kCases) {
     AttentionCall<float> fast(c.heads, c.B, c.T);
@@ -56,8 +51,7 @@ TEST_P(AttentionTargets, ForwardAndBackwardMatchDoubleReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionTargets,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), test::target_name);
 
 TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
   TestRun run;
@@ -159,7 +153,6 @@ TEST(Attention, ANaNInAKeyReachesEveryRowThatSeesIt) {
 }
 
 TEST_P(AttentionTargets, CachedChunksOfAnyLengthMatchForward) {
-  use_target(GetParam());
   TestRun run;
   const std::vector<std::int64_t> chunkings[] = {
       std::vector<std::int64_t>(90, 1), {90}, {7, 1, 64, 2, 16}, {1, 89}, {65, 25}};

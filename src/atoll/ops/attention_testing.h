@@ -1,16 +1,15 @@
 #pragma once
 
-// What the tests of attention share: one call's operands, how far f32 may be from exact arithmetic,
-// and a choice of instruction set.
+// What the tests of attention share: one call's operands, and how far f32 may be from exact
+// arithmetic.
 
 #include <cmath>
 #include <vector>
 
 #include "atoll/ops/attention.h"
-#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/storage.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
-#include "hwy/targets.h"
 
 namespace atl::test {
 
@@ -87,12 +86,6 @@ inline double attention_tolerance(std::int64_t D, std::int64_t n) {
 template <typename T>
 double error(const OwnedTensor<T>& fast, const OwnedTensor<double>& exact) {
   return test::max_abs_difference(fast, exact) / std::max(1.0, test::max_abs(exact));
-}
-
-/// Makes the kernels run as on a machine with one instruction set only; 0: this machine's best.
-inline void use_target(std::int64_t target) {
-  hwy::SetSupportedTargetsForTest(target);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace atl::test

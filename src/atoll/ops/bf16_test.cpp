@@ -7,7 +7,6 @@
 #include <bit>
 
 #include "atoll/ops/activation.h"
-#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/embedding.h"
 #include "atoll/ops/norm.h"
@@ -20,7 +19,6 @@
 #include "atoll/ops/rope.h"
 #include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
-#include "hwy/targets.h"
 
 namespace atl::ops {
 namespace {
@@ -81,7 +79,7 @@ TEST_P(Bf16Targets, ConvertRoundsAsTheScalarDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Bf16Targets, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+                         test::target_name);
 
 TEST(Convert, CopiesWithinADtypeAndRefusesOthers) {
   TestRun run;

@@ -8,6 +8,7 @@
 
 #include "atoll/ops/cross_entropy_args.h"
 #include "atoll/ops/storage.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {
@@ -80,7 +81,9 @@ void expect_f32_matches_f64(std::int64_t rows, std::int64_t width, std::int64_t 
   EXPECT_LE(test::max_relative_error(narrow.dweight, wide.dweight), bound) << rows << " rows";
 }
 
-TEST(LinearCrossEntropy, F32MatchesF64AcrossChunkBoundaries) {
+class CrossEntropyTargets : public test::EachTarget {};
+
+TEST_P(CrossEntropyTargets, F32MatchesF64AcrossChunkBoundaries) {
   for (const std::int64_t rows : {1, 5, 511, 512, 513, 1030, 1537}) {
     expect_f32_matches_f64(rows, 17, 37);
   }
@@ -169,7 +172,7 @@ TEST(LinearCrossEntropy, IgnoredRowsHaveNoLossAndNoGradient) {
   EXPECT_THAT(head.dweight.values, testing::Each(0.0F));
 }
 
-TEST(LinearCrossEntropy, HugeLogitsGiveFiniteLosses) {
+TEST_P(CrossEntropyTargets, HugeLogitsGiveFiniteLosses) {
   TestRun run;
   Head<float> head(4, 1, 19);
   for (std::int64_t row = 0; row < 4; ++row) head.x[row] = 1;
@@ -181,7 +184,7 @@ TEST(LinearCrossEntropy, HugeLogitsGiveFiniteLosses) {
   for (const float value : head.dweight.values) EXPECT_TRUE(std::isfinite(value));
 }
 
-TEST(LinearCrossEntropy, NaNAndInfinityAreNotHidden) {
+TEST_P(CrossEntropyTargets, NaNAndInfinityAreNotHidden) {
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
     for (const std::int64_t place : {0, 18}) {  // in a whole vector, and in the rest of the row
@@ -195,6 +198,9 @@ TEST(LinearCrossEntropy, NaNAndInfinityAreNotHidden) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, CrossEntropyTargets,
+                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), test::target_name);
 
 TEST(LinearCrossEntropy, NamesTheRowOfATargetOutsideTheVocabulary) {
   TestRun run;

@@ -7,12 +7,9 @@
 #include <limits>
 
 #include "atoll/base/error.h"
-#include "atoll/ops/cpu/highway_targets.h"
-// The choice of targets comes first.
 #include "atoll/ops/ref/int8.h"
 #include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
-#include "hwy/highway.h"
 
 namespace atl::ops {
 namespace {
@@ -128,9 +125,7 @@ TEST_P(Int8Targets, NothingOutsideTheOperandsIsRead) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Int8Targets, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const testing::TestParamInfo<std::int64_t>& target) {
-                           return std::string(hwy::TargetName(target.param));
-                         });
+                         test::target_name);
 
 TEST(MatmulInt8, BitsDoNotDependOnTheNumberOfThreads) {
   const Shape shape = {1030, 700};  // many tasks, the last of them shorter

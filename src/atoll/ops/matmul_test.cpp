@@ -280,7 +280,8 @@ TEST_P(TiledMatmul, ThreadCountChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TiledMatmul, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()));
+INSTANTIATE_TEST_SUITE_P(All, TiledMatmul, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         test::target_name);
 
 TEST(Matmul, ThreadCountChangesNoBit) {
   for (const Transpose transpose : kAll) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "atoll/ops/ref/norm.h"
+#include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {
@@ -80,7 +81,9 @@ void expect_near(const Norm<float>& fast, const Norm<double>& exact) {
 const std::pair<std::int64_t, std::int64_t> kShapes[] = {
     {1, 1}, {3, 3}, {2, 17}, {65, 31}, {17, 65}, {33, 255}, {130, 64}, {1100, 33}, {5, 1027}};
 
-TEST(RmsNorm, MatchesRefInDouble) {
+class NormTargets : public test::EachTarget {};
+
+TEST_P(NormTargets, RmsNormMatchesRefInDouble) {
   TestRun run;
   for (const auto& [R, C] : kShapes) {
     Norm<float> fast(R, C);
@@ -91,7 +94,7 @@ TEST(RmsNorm, MatchesRefInDouble) {
   }
 }
 
-TEST(LayerNorm, MatchesRefInDouble) {
+TEST_P(NormTargets, LayerNormMatchesRefInDouble) {
   TestRun run;
   for (const auto& [R, C] : kShapes) {
     Norm<float> fast(R, C);
@@ -102,7 +105,7 @@ TEST(LayerNorm, MatchesRefInDouble) {
   }
 }
 
-TEST(LayerNorm, KeepsItsDigitsUnderALargeMean) {
+TEST_P(NormTargets, LayerNormKeepsItsDigitsUnderALargeMean) {
   TestRun run;
   Norm<float> fast(4, 255);
   for (float& value : fast.x.values) value += 1000.0F;
@@ -114,6 +117,9 @@ TEST(LayerNorm, KeepsItsDigitsUnderALargeMean) {
   // deviation of about 0.58 is the error of y. One pass over x^2 would be off by 10% here.
   EXPECT_LE(test::max_abs_difference(fast.y, exact.y), 16 * 0x1p-14);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, NormTargets, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         test::target_name);
 
 // loss = sum(dy * y), so that its gradients are those of the op.
 template <typename Forward>
