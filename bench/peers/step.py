@@ -46,7 +46,8 @@ def run_atoll(args, name):
     shape = step_shapes.SHAPES[name]
     said = last_json(call([args.atoll, "bench", "step", *shape.settings(), "--device.threads=2",
                            "--json", "--warmup=0", f"--steps={args.steps}"]))
-    return said | {"note": f"memory {said['peak_resident_bytes'] / said['planned_bytes']:.3f} of "
+    planned = said["planned_bytes"] + said["program_bytes"]
+    return said | {"note": f"memory {said['peak_resident_bytes'] / planned:.3f} of "
                            "the plan"}
 
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "atoll/base/resident.h"
 #include "atoll/cli/bench.h"
 #include "atoll/cli/bench_room.h"
 #include "atoll/cli/bench_table.h"
@@ -19,8 +20,6 @@
 #include "atoll/train/progress.h"
 #include "atoll/train/step.h"
 #include "atoll/watch/tensorboard.h"
-
-#include <sys/resource.h>
 
 namespace atl::cli {
 
@@ -85,13 +84,6 @@ class Log {
 
 constexpr double kMiB = 1 << 20;
 
-// Of this process, so far.
-double peak_resident_bytes() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return 1024.0 * static_cast<double>(usage.ru_maxrss);
-}
-
 // What steps of a model took.
 struct Measured {
   ops::OpProfile profile;
@@ -101,6 +93,7 @@ struct Measured {
   double tokens = 0;            // of a step
   double flops_per_token = 0;
   double peak_bytes = 0, planned_bytes = 0;
+  double program_bytes = 0;  // held before anything is planned
 };
 
 Measured measure(const Options& options, const train::TrainConfig& config, Device& device,
@@ -137,7 +130,7 @@ Measured measure(const Options& options, const train::TrainConfig& config, Devic
   measured.logging_seconds /= options.steps;
   measured.tokens = static_cast<double>(config.train.batch_size * config.train.context);
   measured.flops_per_token = nn::flops_per_token(state.model(), config.train.context);
-  measured.peak_bytes = peak_resident_bytes();
+  measured.peak_bytes = static_cast<double>(peak_resident_bytes());
   measured.planned_bytes = static_cast<double>(state.memory().total_bytes());
   return measured;
 }
@@ -156,12 +149,16 @@ void print(const Measured& measured, const Ceilings& ceilings, nn::Model& model)
       "waiting for samples {:.1f} us a step ({:.4f}%), writing its metrics {:.1f} us ({:.4f}%)\n",
       1e6 * measured.data_seconds, 100 * measured.data_seconds / seconds,
       1e6 * measured.logging_seconds, 100 * measured.logging_seconds / seconds);
-  fmt::print("peak resident memory {:.1f} MiB, {:.3f} of the {:.1f} MiB planned\n",
-             measured.peak_bytes / kMiB, measured.peak_bytes / measured.planned_bytes,
-             measured.planned_bytes / kMiB);
+  fmt::print(
+      "peak resident memory {:.1f} MiB, {:.3f} of the {:.1f} MiB planned and the program's "
+      "{:.1f}\n",
+      measured.peak_bytes / kMiB,
+      measured.peak_bytes / (measured.planned_bytes + measured.program_bytes),
+      measured.planned_bytes / kMiB, measured.program_bytes / kMiB);
 }
 
 int run_step(const Options& options, const Invocation& invocation) {
+  const auto program_bytes = static_cast<double>(resident_bytes());
   const Recipe recipe(options.recipe, invocation.overrides);
   const train::TrainConfig& config = recipe.config();
   train::apply_bf16(config);
@@ -170,7 +167,8 @@ int run_step(const Options& options, const Invocation& invocation) {
   Run run = {.stream = &stream};
   Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
   train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
-  const Measured measured = measure(options, config, *device, state);
+  Measured measured = measure(options, config, *device, state);
+  measured.program_bytes = program_bytes;
   if (options.json) {
     const nlohmann::ordered_json json = {{"step_seconds", measured.seconds},
                                          {"data_seconds", measured.data_seconds},
@@ -179,7 +177,8 @@ int run_step(const Options& options, const Invocation& invocation) {
                                          {"flops_per_token", measured.flops_per_token},
                                          {"peak_flops", ceilings.flops},
                                          {"peak_resident_bytes", measured.peak_bytes},
-                                         {"planned_bytes", measured.planned_bytes}};
+                                         {"planned_bytes", measured.planned_bytes},
+                                         {"program_bytes", measured.program_bytes}};
     fmt::print("{}\n", json.dump());
     return 0;
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/data/corpus.h"
@@ -98,6 +99,7 @@ int largest_rank(const train::TrainConfig& config, std::int64_t vocab_size, int 
 }
 
 int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
+  const std::size_t program = resident_bytes();
   const Recipe recipe(path, invocation.overrides);
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   std::string origin;
@@ -108,6 +110,8 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
   fmt::print("\nmemory of {}, taken once before the first step\n{}",
              ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
+  fmt::print("  {:<14} {:>12.2f} MiB with the program and its libraries\n", "in all",
+             static_cast<double>(state.memory().total_bytes() + program) / (1 << 20));
   const train::TrainConfig& config = recipe.config();
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
     fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",

@@ -7,10 +7,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <memory>
 
 #include "atoll/base/error.h"
+#include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/compress/codec.h"
@@ -99,11 +99,7 @@ island::SimulationOptions simulation(const Options& options, const train::TrainC
 
 // Of this process, all simulated islands included; 0 where the system does not say.
 double peak_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) * 1024;
-  }
-  return 0;
+  return static_cast<double>(peak_resident_bytes());
 }
 
 std::string format_bytes(double bytes) {

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 
+#include "atoll/base/resident.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {
@@ -18,15 +18,6 @@ using testing::Bench;
 bool is_sanitized() {
   return ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ||
          ::dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr;
-}
-
-// Peak resident memory of this process, in bytes.
-std::size_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-  }
-  return 0;
 }
 
 // The same of a process that does nothing but train.
