@@ -1,5 +1,5 @@
-// What rounding the weights to int8 does to the loss of a model on a text; how fast they are then
-// is what `atoll bench generate` measures.
+// What rounding the weights to bf16 and int8 does to the loss of a model on a text; how fast they
+// are then is what `atoll bench generate` measures.
 //
 //   generate_bench --model runs/kjv-demo --text kjv.txt
 
@@ -61,13 +61,12 @@ void measure_loss(const Options& options) {
   const std::int64_t length =
       std::min({config.max_positions, std::int64_t{256}, std::ssize(tokens)});
   double exact = 0;
-  for (const auto weights : {serve::Weights::kF32, serve::Weights::kInt8}) {
-    const auto engine = make_engine(*device, path, length, weights);
+  for (const char* name : {"f32", "bf16", "int8"}) {
+    const auto engine = make_engine(*device, path, length, serve::parse_weights(name));
     const double loss = loss_of(*engine, tokens, length, options.windows);
-    if (weights == serve::Weights::kF32) exact = loss;
-    fmt::print("{}: loss {:.6f} on {} windows of {} tokens ({:+.6f})\n",
-               weights == serve::Weights::kF32 ? "f32" : "int8", loss, options.windows, length,
-               loss - exact);
+    if (exact == 0) exact = loss;  // f32 comes first
+    fmt::print("{}: loss {:.6f} on {} windows of {} tokens ({:+.6f})\n", name, loss,
+               options.windows, length, loss - exact);
   }
 }
 
@@ -76,7 +75,7 @@ void measure_loss(const Options& options) {
 
 int main(int argc, char** argv) {
   atl::Options options;
-  CLI::App app{"The loss of f32 and of int8 weights."};
+  CLI::App app{"The loss of f32, bf16 and int8 weights."};
   app.add_option("--model", options.model, "model directory")->required();
   app.add_option("--text", options.text, "what the loss is of")->required();
   app.add_option("--threads", options.threads)->capture_default_str();

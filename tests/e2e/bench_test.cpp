@@ -60,12 +60,13 @@ TEST(Bench, TokenizersAreMeasuredOnAMadeUpTextOrOnAFile) {
   EXPECT_THAT(file.out, StartsWith(R"([{"what":"encode, 64 KiB")"));
 }
 
-TEST(Bench, GenerationInBothKindsOfWeightsStandsBesideReadingThem) {
+TEST(Bench, GenerationInEachKindOfWeightsStandsBesideReadingThem) {
   const Finished finished = atoll(
       bench({"generate", "--model=demo", "--tokens=4", "--prompt=2", "--rounds=1", "--threads=2"}));
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
-  EXPECT_THAT(finished.out, AllOf(HasSubstr("f32 weights"), HasSubstr("int8 weights"),
-                                  HasSubstr("tok/s"), HasSubstr("times f32")));
+  EXPECT_THAT(finished.out,
+              AllOf(HasSubstr("f32 weights"), HasSubstr("bf16 weights"), HasSubstr("int8 weights"),
+                    HasSubstr("tok/s"), HasSubstr("times f32")));
 }
 
 TEST(Bench, CheckpointsStandBesideAPlainCopyAndLeaveNothing) {

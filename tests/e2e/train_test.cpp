@@ -81,6 +81,8 @@ TEST_F(Train, SaysWhatMultipliesBf16WhichThreadsDoNotChange) {
     trained(wanted + "-2", two);
     EXPECT_EQ(tensors(wanted + "-1", 4), tensors(wanted + "-2", 4));
   }
+  // What is stored in bf16 is the same model kept so.
+  EXPECT_EQ(generated("f32-1", {"--greedy", "--weights=bf16"}), generated("f32-1", {"--greedy"}));
   EXPECT_THAT(trained("plain", {"--train.steps=1"}).err, Not(HasSubstr("bf16 products")));
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
   std::string model = kBenchModel;
-  std::vector<std::string> weights = {"f32", "int8"};
+  std::vector<std::string> weights = {"f32", "bf16", "int8"};
   std::int64_t tokens = 64;
   std::int64_t prompt = 8;
   int rounds = 5;
@@ -150,9 +150,9 @@ Action add(CLI::App& app) {
   app.add_option("--model", options->model,
                  bench_model_names() + " with random weights, or a model's directory")
       ->capture_default_str();
-  app.add_option("--weights", options->weights, "f32, int8, or several with commas: in turn")
+  app.add_option("--weights", options->weights, "f32, bf16, int8, or several with commas: in turn")
       ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "int8"}))
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
       ->capture_default_str();
   app.add_option("--tokens", options->tokens, "new tokens of a round")
       ->check(CLI::Range(1, 1 << 20))

@@ -40,9 +40,10 @@ struct Param {
   bool frozen = false;        ///< not trained: no gradient, no optimizer state
   bool is_embedding = false;  ///< a token embedding or the head: Muon leaves these to AdamW
   bool is_position = false;   ///< a position embedding, which FLOP counts leave out
+  bool as_bf16 = false;       ///< generation alone: `value` is in bf16 whatever `spec` says
   bool as_int8 = false;       ///< generation alone: `int8` is there in place of `value`
   std::vector<FileTensor> files;
-  Tensor value;          ///< of `spec`
+  Tensor value;          ///< of `spec`, but as_bf16
   ops::Int8Matrix int8;  ///< of spec.shape
   Tensor
       grad;  ///< of spec.in_compute_dtype(): bf16 weights have f32 gradients; undefined if frozen

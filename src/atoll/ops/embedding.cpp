@@ -31,6 +31,10 @@ constexpr Implementation<Forward> kForward[] = {
      }},
     {"ref",
      [](Run& run, const Forward& a) {
+       if (a.table.dtype() != a.y.dtype()) {
+         return serve_host(run,
+                           [&] { ref::embedding_forward<Bf16, float>(a.tokens, a.table, a.y); });
+       }
        return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
          ref::embedding_forward<T>(a.tokens, a.table, a.y);
        });
@@ -117,7 +121,8 @@ void check_positions(const char* op, std::int64_t first_position, const Tensor& 
 }  // namespace
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
-  check_table("embedding_forward", y.dtype(), table, y);
+  const bool is_widened = table.dtype() == Dtype::kBf16 && y.dtype() == Dtype::kF32;
+  check_table("embedding_forward", is_widened ? Dtype::kBf16 : y.dtype(), table, y);
   check_size("embedding_forward", Dtype::kI32, y.shape().num_rows(), {tokens});
   check_tokens(tokens, table.dim(0));
   dispatch<Forward>("embedding_forward", kForward, run, {tokens, table, y}, cost_of({y, y}));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "atoll/ops/ref/embedding.h"
+#include "atoll/ops/storage.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {
@@ -32,6 +33,21 @@ TEST(Embedding, GivesTheBitsOfRefWithRepeatedTokens) {
       ref::embedding_backward<float>(tokens, y, expected);
       EXPECT_EQ(dtable, expected) << C << " columns, " << threads << " threads";
     }
+  }
+}
+
+TEST(Embedding, ABf16TableIsWidenedForF32) {
+  TestRun run(2);
+  for (const std::int64_t C : kWidths) {
+    auto tokens = random_tokens({3, 37}, 11, 1);
+    auto table = random_tensor<Bf16>({11, C}, 2);
+    auto wide = table.as<float>();
+    OwnedTensor<float> y({3, 37, C}), expected({3, 37, C}), of_ref({3, 37, C});
+    embedding_forward(run, tokens, table, y);
+    embedding_forward(run, tokens, wide, expected);
+    EXPECT_EQ(y, expected) << C;
+    ref::embedding_forward<Bf16, float>(tokens, table, of_ref);
+    EXPECT_EQ(of_ref, expected) << C;
   }
 }
 

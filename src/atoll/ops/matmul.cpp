@@ -1,6 +1,7 @@
 #include "atoll/ops/matmul.h"
 
 #include <iterator>
+#include <vector>
 
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
@@ -21,10 +22,25 @@ void with_storage(Dtype dtype, Fn&& fn) {
   dtype == Dtype::kBf16 ? fn(Bf16{}) : fn(float{});
 }
 
+/// The elements of a bias, or none.
+template <typename T>
+std::vector<T> widened(const Tensor& bias) {
+  std::vector<T> values;
+  if (!bias.defined()) return values;
+  const auto take = [&]<typename Stored>(Stored) {
+    for (std::int64_t i = 0; i < bias.num_elements(); ++i) {
+      values.push_back(static_cast<T>(widen(bias.data<Stored>()[i])));
+    }
+  };
+  bias.dtype() == Dtype::kF64 ? take(double{}) : with_storage(bias.dtype(), take);
+  return values;
+}
+
 Declined matmul_ref(Run& run, const MatmulArgs& args) {
   const auto multiply = [&]<typename TA, typename TB, typename TC>(TA, TB, TC) {
+    const auto bias = widened<Compute<TC>>(args.bias);
     ref::matmul<TA, TB, TC>(run.threads(), args.shape, args.a.data<TA>(), args.b.data<TB>(),
-                            args.c.data<TC>(), args.bias.defined() ? args.bias.data<TB>() : nullptr,
+                            args.c.data<TC>(), bias.empty() ? nullptr : bias.data(),
                             args.accumulate);
   };
   return serve_host(run, [&] {
@@ -77,7 +93,10 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
   check_size("matmul", a.dtype(), shape.m * shape.k, {a});
   check_size("matmul", b.dtype(), shape.k * shape.n, {b});
   check_size("matmul", c.dtype(), shape.m * shape.n, {c});
-  if (bias.defined()) check_size("matmul", b.dtype(), shape.n, {bias});
+  if (bias.defined()) {
+    const bool is_wider = b.dtype() == Dtype::kBf16 && bias.dtype() == Dtype::kF32;
+    check_size("matmul", is_wider ? Dtype::kF32 : b.dtype(), shape.n, {bias});
+  }
   OpCost cost = cost_of({a, b, c}, 2.0 * static_cast<double>(shape.m) *
                                        static_cast<double>(shape.n) * static_cast<double>(shape.k));
   cost.shape = {shape.m, shape.n, shape.k};

@@ -12,10 +12,10 @@ enum class Transpose { kNN, kNT, kTN };
 /// run in f32, and a bf16 c is rounded once, at the end.
 ///
 /// a: (M, K), or (K, M) for kTN.  b: (K, N), or (N, K) for kNT.  c: (M, N).  bias: (N), of b's
-/// dtype, or undefined. Leading dims of a rank-3 tensor are folded into its rows. No operand may
-/// overlap c. Sums run in an order that depends on the shapes alone, never on the number of
-/// threads. Throws Error(kInternal) on shapes that do not fit. Needs matmul_scratch_bytes of
-/// scratch.
+/// dtype or f32 beside bf16, or undefined. Leading dims of a rank-3 tensor are folded into its
+/// rows. No operand may overlap c. Sums run in an order that depends on the shapes alone, never on
+/// the number of threads. Throws Error(kInternal) on shapes that do not fit. Needs
+/// matmul_scratch_bytes of scratch.
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
             bool accumulate = false);
 

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "atoll/serve/int8_store.h"
-
 namespace atl::serve {
 
 namespace {
@@ -35,17 +32,13 @@ double log_probability(const float* logits, std::int64_t vocab_size, std::int32_
 
 std::unique_ptr<parallel::ParamStore> make_store(Device& device, nn::Model& model,
                                                  Weights weights) {
-  if (weights == Weights::kInt8) return std::make_unique<Int8Store>(device, model);
-  return std::make_unique<parallel::ParamStore>(model, /*training=*/false);
+  if (weights == Weights::kF32) {
+    return std::make_unique<parallel::ParamStore>(model, /*training=*/false);
+  }
+  return std::make_unique<RoundedStore>(device, model, weights);
 }
 
 }  // namespace
-
-Weights parse_weights(std::string_view name) {
-  if (name == "f32") return Weights::kF32;
-  if (name == "int8") return Weights::kInt8;
-  throw user_error("weights are kept as f32 or int8, not as \"{}\"", name);
-}
 
 Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens,
                Weights weights)

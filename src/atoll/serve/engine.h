@@ -5,23 +5,15 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/runner.h"
+#include "atoll/serve/rounded_store.h"
 #include "atoll/serve/sampler.h"
 
 namespace atl::serve {
-
-/// How weights are kept for generation.
-enum class Weights {
-  kF32,
-  kInt8,  ///< matrices rounded to 8 bits; see Int8Store
-};
-/// "f32" or "int8"; throws Error(kUser) for another name.
-Weights parse_weights(std::string_view name);
 
 /// Generates text with one model, one sequence at a time, in memory planned beforehand.
 class Engine {

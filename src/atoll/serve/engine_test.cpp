@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -313,7 +314,7 @@ TEST_P(EngineTest, TooManyTokensAreTheUsersMistakeAndChangeNothing) {
   EXPECT_EQ(kind_of([&] { generator.engine.append({}); }), ErrorKind::kInternal);
 }
 
-// Makes the weights of an f32 engine those that another one has in int8.
+// Makes the weights of an f32 engine those that another one has rounded.
 void widen(parallel::ParamStore& from, parallel::ParamStore& to) {
   for (std::size_t p = 0; p < from.params().size(); ++p) {
     const nn::Param& param = *from.params()[p];
@@ -321,25 +322,63 @@ void widen(parallel::ParamStore& from, parallel::ParamStore& to) {
     ASSERT_EQ(param.name, to.params()[p]->name);
     for (std::int64_t i = 0; i < value.num_elements(); ++i) {
       value.data<float>()[i] =
-          param.as_int8 ? ops::ref::int8_element(param.int8, i / value.dim(1), i % value.dim(1))
-                        : param.value.data<float>()[i];
+          param.as_int8   ? ops::ref::int8_element(param.int8, i / value.dim(1), i % value.dim(1))
+          : param.as_bf16 ? to_f32(param.value.data<Bf16>()[i])
+                          : param.value.data<float>()[i];
     }
   }
 }
 
-TEST_P(EngineTest, Int8WeightsComputeWhatTheirWidenedCopiesDo) {
-  Generator rounded(config(), kPositions, 2, Weights::kInt8);
-  Generator wide(config());
-  widen(rounded.engine.store(), wide.engine.store());
-  // A prompt in pieces of 64, 8 and 1, and tokens one by one: each way of a product.
-  const std::span<const std::int32_t> tokens(tokens_.values);
-  for (const auto& [begin, length] : {std::pair{0, 73}, {73, 1}, {74, 1}}) {
-    const auto piece =
-        tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
-    const std::vector<float> got = rounded.logits(piece);
-    const std::vector<float> wanted = wide.logits(piece);
-    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], kTolerance) << i;
+TEST_P(EngineTest, RoundedWeightsComputeWhatTheirWidenedCopiesDo) {
+  for (const Weights weights : {Weights::kBf16, Weights::kInt8}) {
+    Generator rounded(config(), kPositions, 2, weights);
+    Generator wide(config());
+    widen(rounded.engine.store(), wide.engine.store());
+    // A prompt in pieces of 64, 8 and 1, and tokens one by one: each way of a product.
+    const std::span<const std::int32_t> tokens(tokens_.values);
+    for (const auto& [begin, length] : {std::pair{0, 73}, {73, 1}, {74, 1}}) {
+      const auto piece =
+          tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
+      const std::vector<float> got = rounded.logits(piece);
+      const std::vector<float> wanted = wide.logits(piece);
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], kTolerance) << i;
+    }
   }
+}
+
+TEST_P(EngineTest, Bf16WeightsOfABf16ModelAreItsOwn) {
+  Generator kept(config(), kPositions, 2, Weights::kBf16);
+  Generator wide(config());
+  widen(kept.engine.store(), wide.engine.store());
+  const auto fill = [&](std::span<const parallel::WholeParam> some) {
+    for (const auto& [param, tensor] : some) {
+      const auto& all = wide.engine.store().params();
+      const auto same = std::ranges::find(all, param->name, &nn::Param::name);
+      ASSERT_NE(same, all.end());
+      std::copy_n((*same)->value.data<float>(), tensor.num_elements(), tensor.data<float>());
+    }
+  };
+  Generator again(config(), kPositions, 2, Weights::kBf16);
+  again.engine.store().write_whole(fill);
+  for (std::size_t p = 0; p < kept.engine.store().params().size(); ++p) {
+    const nn::Param& one = *kept.engine.store().params()[p];
+    const nn::Param& other = *again.engine.store().params()[p];
+    EXPECT_EQ(std::memcmp(one.value.raw(), other.value.raw(), one.value.bytes()), 0) << one.name;
+  }
+  // One row at a time bits do not depend on how a weight is kept.
+  const std::span<const std::int32_t> tokens(tokens_.values);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(again.logits(tokens.subspan(i, 1)), wide.logits(tokens.subspan(i, 1)));
+  }
+}
+
+TEST_P(EngineTest, Bf16WeightsAreTheOnlyCopy) {
+  Generator kept(config(), kPositions, 2, Weights::kBf16);
+  for (const nn::Param* param : kept.engine.store().params()) {
+    const bool is_matrix = param->spec.shape.rank() == 2 && !param->is_position;
+    EXPECT_EQ(param->value.dtype(), is_matrix ? Dtype::kBf16 : Dtype::kF32) << param->name;
+  }
+  EXPECT_LT(kept.engine.bytes_per_token(), 0.55 * Generator(config()).engine.bytes_per_token());
 }
 
 TEST_P(EngineTest, Int8WeightsAreTheOnlyCopy) {
@@ -354,7 +393,7 @@ TEST_P(EngineTest, Int8WeightsAreTheOnlyCopy) {
   EXPECT_LT(rounded.engine.bytes_per_token(), 0.5 * wide.engine.bytes_per_token());
 }
 
-TEST(Int8Store, NamesTheParameterThatIsNotFinite) {
+TEST(RoundedStore, NamesTheParameterThatIsNotFinite) {
   test::TestRun run;
   Engine engine(*run.device, gpt2(), kPositions, Weights::kInt8);
   try {
@@ -376,6 +415,7 @@ TEST(Int8Store, NamesTheParameterThatIsNotFinite) {
 
 TEST(Weights, AreNamed) {
   EXPECT_EQ(parse_weights("f32"), Weights::kF32);
+  EXPECT_EQ(parse_weights("bf16"), Weights::kBf16);
   EXPECT_EQ(parse_weights("int8"), Weights::kInt8);
   EXPECT_EQ(kind_of([] { parse_weights("int4"); }), ErrorKind::kUser);
 }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "atoll/ops/cpu/convert.h"
 #include "atoll/ops/documents.h"
 
 // clang-format off
@@ -82,15 +83,21 @@ constexpr std::int64_t kColumnsPerTask = 64;
 }  // namespace
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
-  const std::size_t row_bytes = static_cast<std::size_t>(table.dim(1)) * dtype_size(table.dtype());
+  const auto C = static_cast<std::size_t>(table.dim(1));
+  const std::size_t row_bytes = C * dtype_size(table.dtype());
   const auto* from = static_cast<const std::byte*>(table.raw());
   auto* to = static_cast<std::byte*>(y.raw());
+  const bool is_widened = y.dtype() != table.dtype();
   run.threads().run_chunked(
       tokens.num_elements(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
           const auto token = static_cast<std::size_t>(tokens.data<std::int32_t>()[row]);
-          std::memcpy(to + static_cast<std::size_t>(row) * row_bytes, from + token * row_bytes,
-                      row_bytes);
+          const auto at = static_cast<std::size_t>(row);
+          if (is_widened) {
+            widen_rows(1, C, {table.data<Bf16>() + token * C, C}, {y.data<float>() + at * C, C});
+          } else {
+            std::memcpy(to + at * row_bytes, from + token * row_bytes, row_bytes);
+          }
         }
       });
 }

@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"
 // foreach_target.h comes first, so that what follows is compiled once per instruction set.
 #include "atoll/ops/cpu/lanes-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,6 +20,20 @@ namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
 constexpr int kMaxTile = 4;  // 4 x 4 sums, 4 weights and a row of a: the registers of AVX-512
+// Of each row of bf16 weights: what memory delivers while a load waits for it (decision 0018).
+constexpr std::size_t kAhead = 512;
+constexpr std::size_t kLineElements = 64 / sizeof(Bf16);
+
+/// Asks for the lines, kAhead elements from k's `i` on, of kCols rows at b, and where those end of
+/// as many that follow.
+template <int kCols>
+HWY_INLINE void ask_ahead(std::size_t i, std::size_t k, const Bf16* b) {
+  if (i % kLineElements != 0) return;
+  std::size_t ahead = i + std::min(kAhead, k);
+  if (ahead >= k) ahead += (kCols - 1) * k;
+  HWY_UNROLL(4)
+  for (int s = 0; s < kCols; ++s) hwy::Prefetch(b + s * k + ahead);
+}
 
 /// Dot products of kRows rows of a, each (k) long, with kCols rows of b. Without the unrolling the
 /// compiler keeps the sums in memory, at half the speed.
@@ -28,6 +43,7 @@ HWY_INLINE void dots(std::size_t k, const TA* a, const TB* b, float (&result)[kM
   HWY_UNROLL(16)
   for (Vf& value : sum) value = hn::Zero(F32());
   for_lanes(k, [&](std::size_t i, auto lanes) HWY_ATTR {
+    if constexpr (std::is_same_v<TB, Bf16>) ask_ahead<kCols>(i, k, b);
     Vf bv[kCols];
     HWY_UNROLL(4)
     for (int s = 0; s < kCols; ++s) bv[s] = lanes.load(b + s * k + i);
@@ -70,7 +86,11 @@ void few_rows_of(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
   const auto [transpose, m, n, k] = args.shape;
   const TA* a = args.a.data<TA>();
   const TB* b = args.b.data<TB>();
-  const TB* bias = args.bias.defined() ? args.bias.data<TB>() : nullptr;
+  const auto bias = [&](std::int64_t column) {
+    if (!args.bias.defined()) return 0.0F;
+    if (args.bias.dtype() == Dtype::kF32) return args.bias.data<float>()[column];
+    return widen(args.bias.data<Bf16>()[column]);
+  };
   TC* c = args.c.data<TC>();
   for (std::int64_t j = begin; j < end;) {
     const int cols = j + kMaxTile <= end ? kMaxTile : 1;
@@ -82,8 +102,7 @@ void few_rows_of(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
       for (int r = 0; r < rows; ++r) {
         for (int s = 0; s < cols; ++s) {
           TC& out = c[(i + r) * n + j + s];
-          out = narrow<TC>((args.accumulate ? widen(out) : 0.0F) +
-                           (bias != nullptr ? widen(bias[j + s]) : 0.0F) + result[r][s]);
+          out = narrow<TC>((args.accumulate ? widen(out) : 0.0F) + bias(j + s) + result[r][s]);
         }
       }
     }

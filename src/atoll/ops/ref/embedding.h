@@ -7,14 +7,14 @@
 
 namespace atl::ops::ref {
 
-/// y[b, t] = table[tokens[b, t]].
-template <typename T>
+/// y[b, t] = table[tokens[b, t]]; y of T, or of its compute type.
+template <typename T, typename Y = T>
 void embedding_forward(Tensor tokens, Tensor table, Tensor y) {
   const std::int64_t C = table.dim(1);
   for (std::int64_t row = 0; row < tokens.num_elements(); ++row) {
     const std::int64_t token = tokens.data<std::int32_t>()[row];
     for (std::int64_t c = 0; c < C; ++c) {
-      y.data<T>()[row * C + c] = table.data<T>()[token * C + c];
+      y.data<Y>()[row * C + c] = narrow<Y>(widen(table.data<T>()[token * C + c]));
     }
   }
 }

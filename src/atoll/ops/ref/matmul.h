@@ -24,8 +24,8 @@ struct Strided {
 /// Tiles of 4 x 4 sums, because one sum alone waits for its own last addition; a tile that hangs
 /// over the edge computes its last row or column again and drops it.
 template <typename TA, typename TB, typename TC>
-void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c, const TB* bias,
-                 bool accumulate, std::int64_t begin, std::int64_t end) {
+void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c,
+                 const Compute<TC>* bias, bool accumulate, std::int64_t begin, std::int64_t end) {
   using Sum = Compute<TC>;
   constexpr int kTile = 4;
   for (std::int64_t i = begin; i < end; i += kTile) {
@@ -45,7 +45,7 @@ void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c, 
         for (std::int64_t s = 0; s < std::min<std::int64_t>(kTile, shape.n - j); ++s) {
           TC& out = c[(i + r) * shape.n + j + s];
           const Sum before = accumulate ? widen(out) : Sum{0};
-          const Sum offset = bias != nullptr ? widen(bias[j + s]) : Sum{0};
+          const Sum offset = bias != nullptr ? bias[j + s] : Sum{0};
           out = narrow<TC>(before + offset + sum[r][s]);
         }
       }
@@ -53,12 +53,12 @@ void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c, 
   }
 }
 
-/// c = op(a) op(b) [+ bias] [+ c], as ops::matmul says; bias may be nullptr. The types are named,
-/// not deduced.
+/// c = op(a) op(b) [+ bias] [+ c], as ops::matmul says; bias, widened, may be nullptr. The types
+/// are named, not deduced.
 template <typename TA, typename TB = TA, typename TC = TA>
 void matmul(ThreadPool& threads, const MatmulShape& shape, const std::type_identity_t<TA>* a,
-            const std::type_identity_t<TB>* b, std::type_identity_t<TC>* c,
-            const std::type_identity_t<TB>* bias, bool accumulate) {
+            const std::type_identity_t<TB>* b, std::type_identity_t<TC>* c, const Compute<TC>* bias,
+            bool accumulate) {
   const bool tn = shape.transpose == Transpose::kTN;
   const bool nt = shape.transpose == Transpose::kNT;
   const Strided<TA> a_at = {a, tn ? 1 : shape.k, tn ? shape.m : 1};

@@ -1,21 +1,44 @@
-#include "atoll/serve/int8_store.h"
+#include "atoll/serve/rounded_store.h"
 
 #include <algorithm>
 
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
+#include "atoll/ops/elementwise.h"
 
 namespace atl::serve {
 
-Int8Store::Int8Store(Device& device, nn::Model& model)
+namespace {
+
+bool is_rounded(const nn::Param& param) {
+  return param.as_bf16 || param.as_int8;
+}
+
+// What `value` is, of a parameter that is not int8.
+Spec stored_spec(const nn::Param& param) {
+  return param.as_bf16 ? Spec{Dtype::kBf16, param.spec.shape} : param.spec;
+}
+
+}  // namespace
+
+Weights parse_weights(std::string_view name) {
+  if (name == "f32") return Weights::kF32;
+  if (name == "bf16") return Weights::kBf16;
+  if (name == "int8") return Weights::kInt8;
+  throw user_error("weights are kept as f32, bf16 or int8, not as \"{}\"", name);
+}
+
+RoundedStore::RoundedStore(Device& device, nn::Model& model, Weights weights)
     : ParamStore(model, /*training=*/false), stream_(device) {
+  ATOLL_CHECK(weights != Weights::kF32, "f32 weights are not rounded");
   for (nn::Param* param : params()) {
     // Positions are added to, not multiplied with; of the other matrices every row is read whole.
-    param->as_int8 = param->spec.shape.rank() == 2 && !param->is_position;
+    const bool is_matrix = param->spec.shape.rank() == 2 && !param->is_position;
+    (weights == Weights::kBf16 ? param->as_bf16 : param->as_int8) = is_matrix;
   }
 }
 
-void Int8Store::request(MemoryPlan& plan, const parallel::StageClock& /*clock*/) {
+void RoundedStore::request(MemoryPlan& plan, const parallel::StageClock& /*clock*/) {
   for (const nn::Param* param : params()) {
     Requests requests;
     if (param->as_int8) {
@@ -25,14 +48,14 @@ void Int8Store::request(MemoryPlan& plan, const parallel::StageClock& /*clock*/)
       requests.scales = plan.request_forever(param->name + " factors", "parameters",
                                              ops::int8_scales_spec(shape).bytes());
     } else {
-      requests.value = plan.request_forever(param->name, "parameters", param->spec.bytes());
+      requests.value = plan.request_forever(param->name, "parameters", stored_spec(*param).bytes());
     }
     requests_.push_back(requests);
   }
   request_fixed(plan);
 }
 
-void Int8Store::bind(const Arena& arena) {
+void RoundedStore::bind(const Arena& arena) {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     nn::Param& param = *params()[i];
     if (param.as_int8) {
@@ -40,39 +63,37 @@ void Int8Store::bind(const Arena& arena) {
       param.int8.scales =
           arena.tensor(requests_[i].scales, ops::int8_scales_spec(param.spec.shape));
     } else {
-      param.value = arena.tensor(requests_[i].value, param.spec);
+      param.value = arena.tensor(requests_[i].value, stored_spec(param));
     }
   }
   bind_fixed(arena);
 }
 
-void Int8Store::write_whole(
+void RoundedStore::write_whole(
     const std::function<void(std::span<const parallel::WholeParam>)>& fill) {
   std::size_t largest = 0;
   for (const nn::Param* param : params()) {
-    if (param->as_int8) largest = std::max(largest, param->spec.bytes());
+    if (is_rounded(*param)) largest = std::max(largest, param->spec.bytes());
   }
   const Buffer whole(stream_.device(), largest);
   Run run = {.stream = &stream_};
-  errors_ = squares_ = 0;
   for (nn::Param* param : params()) {
-    const Tensor tensor = param->as_int8 ? Tensor(whole.data(), param->spec) : param->value;
+    const Tensor tensor = is_rounded(*param) ? Tensor(whole.data(), param->spec) : param->value;
     const parallel::WholeParam one = {param, tensor};
     fill({&one, 1});
+    if (param->as_bf16) ops::convert(run, tensor, param->value);
     if (!param->as_int8) continue;
     try {
-      const ops::RoundingError error = ops::round_to_int8(run, tensor, param->int8);
-      errors_ += error.error;
-      squares_ += error.square;
+      ops::round_to_int8(run, tensor, param->int8);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("{}: {}", param->name, error.what()));
     }
   }
 }
 
-void Int8Store::read_whole(
+void RoundedStore::read_whole(
     const std::function<void(std::span<const parallel::WholeParam>)>& /*read*/) {
-  ATOLL_CHECK(false, "weights that were rounded to int8 cannot be read back");
+  ATOLL_CHECK(false, "weights that were rounded cannot be read back");
 }
 
 }  // namespace atl::serve

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "atoll/ops/int8.h"
+#include "atoll/parallel/param_store.h"
+
+namespace atl::serve {
+
+/// How weights are kept for generation.
+enum class Weights {
+  kF32,
+  kBf16,  ///< matrices as most published models have them; see RoundedStore
+  kInt8,  ///< matrices rounded to 8 bits; see RoundedStore
+};
+/// "f32", "bf16" or "int8"; throws Error(kUser) for another name.
+Weights parse_weights(std::string_view name);
+
+/// The parameters of a model that generates with bf16 or int8 weights: matrices that products read
+/// are bf16 tensors, which is exact for a model that was stored so, or ops::Int8Matrix; the rest
+/// (norms, biases, positions) stays f32. No matrix is ever held whole in f32 but the one that is
+/// being written.
+class RoundedStore final : public parallel::ParamStore {
+ public:
+  /// Sets as_bf16 or as_int8 in the model's parameters, before anything is planned with them; not
+  /// for kF32. The device must outlive the store.
+  RoundedStore(Device& device, nn::Model& model, Weights weights);
+
+  void request(MemoryPlan& plan, const parallel::StageClock& clock) override;
+  void bind(const Arena& arena) override;
+
+  /// Calls `fill` with one parameter at a time and rounds what it gives. Throws Error(kNumeric)
+  /// naming the parameter when a weight that is to be int8 is not finite.
+  void write_whole(const std::function<void(std::span<const parallel::WholeParam>)>& fill) override;
+  /// Throws Error(kInternal): what was rounded cannot be had back.
+  void read_whole(const std::function<void(std::span<const parallel::WholeParam>)>& read) override;
+
+ private:
+  struct Requests {
+    int value = -1;  // of a parameter that is not int8
+    int int8 = -1;
+    int scales = -1;
+  };
+  std::vector<Requests> requests_;  // one a parameter
+  Stream stream_;
+};
+
+}  // namespace atl::serve
