@@ -158,7 +158,6 @@ void print(const Measured& measured, const Ceilings& ceilings, nn::Model& model)
 }
 
 int run_step(const Options& options, const Invocation& invocation) {
-  const auto program_bytes = static_cast<double>(resident_bytes());
   const Recipe recipe(options.recipe, invocation.overrides);
   const train::TrainConfig& config = recipe.config();
   train::apply_bf16(config);
@@ -167,6 +166,7 @@ int run_step(const Options& options, const Invocation& invocation) {
   Run run = {.stream = &stream};
   Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
   train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
+  const auto program_bytes = static_cast<double>(resident_bytes());
   Measured measured = measure(options, config, *device, state);
   measured.program_bytes = program_bytes;
   if (options.json) {

@@ -99,7 +99,6 @@ int largest_rank(const train::TrainConfig& config, std::int64_t vocab_size, int 
 }
 
 int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
-  const std::size_t program = resident_bytes();
   const Recipe recipe(path, invocation.overrides);
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   std::string origin;
@@ -111,7 +110,7 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
              ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
   fmt::print("  {:<14} {:>12.2f} MiB with the program and its libraries\n", "in all",
-             static_cast<double>(state.memory().total_bytes() + program) / (1 << 20));
+             static_cast<double>(state.memory().total_bytes() + resident_bytes()) / (1 << 20));
   const train::TrainConfig& config = recipe.config();
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
     fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",
