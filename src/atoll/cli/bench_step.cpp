@@ -93,7 +93,7 @@ struct Measured {
   double tokens = 0;            // of a step
   double flops_per_token = 0;
   double peak_bytes = 0, planned_bytes = 0;
-  double program_bytes = 0;  // held before anything is planned
+  double program_bytes = 0;  // held before what is planned was taken
 };
 
 Measured measure(const Options& options, const train::TrainConfig& config, Device& device,
@@ -164,9 +164,9 @@ int run_step(const Options& options, const Invocation& invocation) {
   const auto device = open_cpu(static_cast<int>(config.device.threads));
   Stream stream(*device);
   Run run = {.stream = &stream};
-  Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
   train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
-  const auto program_bytes = static_cast<double>(resident_bytes());
+  const auto program_bytes = static_cast<double>(resident_bytes());  // when `atoll plan` reads it
+  Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
   Measured measured = measure(options, config, *device, state);
   measured.program_bytes = program_bytes;
   if (options.json) {

@@ -43,7 +43,7 @@ struct Param {
   bool as_bf16 = false;       ///< generation alone: `value` is in bf16 whatever `spec` says
   bool as_int8 = false;       ///< generation alone: `int8` is there in place of `value`
   std::vector<FileTensor> files;
-  Tensor value;          ///< of `spec`, but as_bf16
+  Tensor value;          ///< of `spec`, or in bf16 where as_bf16
   ops::Int8Matrix int8;  ///< of spec.shape
   Tensor
       grad;  ///< of spec.in_compute_dtype(): bf16 weights have f32 gradients; undefined if frozen

@@ -142,7 +142,7 @@ TEST_P(ActivationTargets, GeluSaturatesWithoutInfinityOrNan) {
   }
 }
 
-TEST_P(ActivationTargets, NanStaysWhereItIs) {
+TEST_P(ActivationTargets, GeluKeepsNanWhereItIs) {
   TestRun run;
   for (const std::int64_t place : {0, 5, 34}) {  // in whole vectors and in what is left
     auto x = random_tensor<float>({35}, 1);

@@ -6,8 +6,8 @@ namespace atl::ops {
 
 // Tables have the dtype of the activations, their gradients its compute dtype.
 
-/// y[b, t] = table[tokens[b, t]].  tokens: i32 (B, T)  table: (V, C), also bf16 where y is f32  y:
-/// (B, T, C). Throws Error(kDamaged) naming the first token outside [0, V).
+/// y[b, t] = table[tokens[b, t]].  tokens: i32 (B, T)  table: (V, C), also bf16 for an f32 y
+/// y: (B, T, C).  Throws Error(kDamaged) naming the first token outside [0, V).
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);
 /// dtable[tokens[b, t]] += dy[b, t], in (b, t) order whatever the number of threads.
 void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable);

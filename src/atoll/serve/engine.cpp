@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 namespace atl::serve {
 
 namespace {

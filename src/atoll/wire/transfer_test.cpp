@@ -41,9 +41,8 @@ Writer writer_to(std::vector<std::byte>& content) {
 // with an errno that connect() does not have.
 template <typename Move>
 TransferResult patiently(const Move& move) {
-  TransferResult result = move();
-  for (int i = 0; i < 3 && result.end == TransferEnd::kUnreachable; ++i) result = move();
-  return result;
+  const TransferResult result = move();
+  return result.end == TransferEnd::kUnreachable ? move() : result;
 }
 
 const test::Pki& pki() {
