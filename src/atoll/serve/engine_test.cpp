@@ -374,11 +374,17 @@ TEST_P(EngineTest, Bf16WeightsOfABf16ModelAreItsOwn) {
 
 TEST_P(EngineTest, Bf16WeightsAreTheOnlyCopy) {
   Generator kept(config(), kPositions, 2, Weights::kBf16);
-  for (const nn::Param* param : kept.engine.store().params()) {
-    const bool is_matrix = param->spec.shape.rank() == 2 && !param->is_position;
-    EXPECT_EQ(param->value.dtype(), is_matrix ? Dtype::kBf16 : Dtype::kF32) << param->name;
+  Generator wide(config());
+  for (std::size_t p = 0; p < kept.engine.store().params().size(); ++p) {
+    const nn::Param& param = *kept.engine.store().params()[p];
+    const bool is_matrix = param.spec.shape.rank() == 2 && !param.is_position;
+    ASSERT_EQ(param.value.dtype(), is_matrix ? Dtype::kBf16 : Dtype::kF32) << param.name;
+    const float* exact = wide.engine.store().params()[p]->value.data<float>();
+    for (std::int64_t i = 0; is_matrix && i < param.value.num_elements(); ++i) {
+      ASSERT_EQ(to_f32(param.value.data<Bf16>()[i]), to_f32(to_bf16(exact[i]))) << param.name;
+    }
   }
-  EXPECT_LT(kept.engine.bytes_per_token(), 0.55 * Generator(config()).engine.bytes_per_token());
+  EXPECT_LT(kept.engine.bytes_per_token(), 0.55 * wide.engine.bytes_per_token());
 }
 
 TEST_P(EngineTest, Int8WeightsAreTheOnlyCopy) {
@@ -388,6 +394,14 @@ TEST_P(EngineTest, Int8WeightsAreTheOnlyCopy) {
     const bool is_matrix = param->spec.shape.rank() == 2 && !param->is_position;
     EXPECT_EQ(param->as_int8, is_matrix) << param->name;
     EXPECT_EQ(param->value.defined(), !is_matrix) << param->name;
+  }
+  const nn::Param& head = *wide.engine.model().head->weight();
+  const ops::Int8Matrix& rounded_head = rounded.engine.model().head->weight()->int8;
+  for (std::int64_t i = 0; i < head.value.num_elements(); ++i) {
+    const std::int64_t row = i / head.value.dim(1);
+    // Half of a 127th of the largest, which is below 1.5 here.
+    EXPECT_NEAR(ops::ref::int8_element(rounded_head, row, i % head.value.dim(1)),
+                head.value.data<float>()[i], 1.5 / 254);
   }
   // A byte and a sixteenth for four, in rows of at least one group; here rows are shorter.
   EXPECT_LT(rounded.engine.bytes_per_token(), 0.5 * wide.engine.bytes_per_token());
