@@ -83,6 +83,13 @@ TEST_F(Train, SaysWhatMultipliesBf16WhichThreadsDoNotChange) {
   }
   // What is stored in bf16 is the same model kept so.
   EXPECT_EQ(generated("f32-1", {"--greedy", "--weights=bf16"}), generated("f32-1", {"--greedy"}));
+  const auto megabytes = [&](const std::string& weights) {
+    const std::string said =
+        atoll({"generate", path("f32-1"), "--prompt", "the sea", "--stats", "--weights", weights})
+            .err;
+    return std::strtod(said.c_str() + said.find("each reads ") + 11, nullptr);
+  };
+  EXPECT_NEAR(megabytes("bf16") / megabytes("f32"), 0.5, 0.05);
   EXPECT_THAT(trained("plain", {"--train.steps=1"}).err, Not(HasSubstr("bf16 products")));
 }
 

@@ -131,8 +131,9 @@ int run(Options options) {
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   if (options.stats) {
-    log::info("{} tokens in {:.2f} s, {:.1f} tok/s", tokens, seconds.count(),
-              static_cast<double>(tokens) / seconds.count());
+    log::info("{} tokens in {:.2f} s, {:.1f} tok/s; each reads {:.2f} MB of weights", tokens,
+              seconds.count(), static_cast<double>(tokens) / seconds.count(),
+              static_cast<double>(engine.bytes_per_token()) / 1e6);
   }
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
 }
@@ -168,7 +169,8 @@ Action add(CLI::App& app) {
       ->needs(chat);
   app.add_flag("--greedy", options->greedy, "always the most likely token");
   app.add_flag("--no-prompt", options->no_prompt, "print only what is new");
-  app.add_flag("--stats", options->stats, "say how fast it was");
+  app.add_flag("--stats", options->stats,
+               "say how fast it was, and how many bytes of weights a token reads");
   app.add_option(
          "--weights", options->weights,
          "f32; bf16: half the memory and faster, exact for a model that is stored so; int8: "
