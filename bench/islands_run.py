@@ -33,9 +33,29 @@ def wait_until(condition, seconds=60, what="what was waited for"):
     raise SystemExit(f"{what} has not come in {seconds} s")
 
 
+_HANDED_OUT = set()
+
+
 def free_place():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    """Where a server can listen, and can again after it was killed.
+
+    The system takes none of these ports by itself: one that it had picked could be another
+    connection's by the time that the server wants it.
+    """
+    limits = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    first, last = map(int, limits.split())
+    ports = [port for port in range(10000, 65536) if not first <= port <= last]
+    random.Random().shuffle(ports)  # a soak's own seed goes on as if nothing had been drawn
+    for port in ports:
+        if port in _HANDED_OUT:
+            continue
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        _HANDED_OUT.add(port)
+        return f"127.0.0.1:{port}"
+    raise SystemExit(f"no port outside {first}-{last} is free to listen at")
 
 
 class Relay:
@@ -85,7 +105,7 @@ class Here:
 
     @staticmethod
     def coordinator():
-        return ["--listen", "127.0.0.1:0"]
+        return ["--listen", free_place()]
 
     @staticmethod
     def island(_):
@@ -221,6 +241,12 @@ class Run:
     def start(self):
         for island in self.islands:
             island.start()
+
+    def check(self):
+        """Ends the benchmark when a process has ended."""
+        for process in [self.coordinator, *self.islands]:
+            if not process.is_up():
+                raise SystemExit(f"{process.log.name} has ended: {process.lines()[-3:]}")
 
     def end(self, seconds=180):
         """Waits until all have ended by themselves; what they have come to, as a list of faults."""

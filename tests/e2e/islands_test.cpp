@@ -17,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST_F(Islands, TwoTrainOneModel) {
   grace_s_ = "30";  // both are to be in every outer step, however busy the machine is
@@ -106,6 +107,23 @@ TEST_F(Islands, ThatOnlyCallOutGoThroughTheCoordinator) {
   EXPECT_EQ(coordinator.wait().exit_code, 0);
   EXPECT_EQ(model("run-a"), model("run-b"));
   expect_outer_steps("run-a", 4);
+}
+
+TEST_F(Islands, TheFirstSaysThatItWaitsForOthers) {
+  Program coordinator({"coordinator", "--dir", path("ledger"), "--listen", kAnywhere});
+  const std::string place = address_of(coordinator);
+  Program first(joining("run-a", "lyon", place, {"--outer.islands=2", "--train.steps=20"}));
+  const std::string words = "1 of 2 islands are there; training begins with all of them";
+  EXPECT_TRUE(soon([&] { return first.errors().find(words) != std::string::npos; }));
+  Program second(joining("run-b", "turin", place, {"--outer.islands=2", "--train.steps=20"}));
+  for (Program* island : {&first, &second}) {
+    const Finished finished = island->wait();
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_THAT(finished.err, Not(HasSubstr("2 of 2 islands are there")));
+  }
+  const Finished finished = coordinator.wait();
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_THAT(finished.err, HasSubstr("training begins with 2 islands; 1 more wanted"));
 }
 
 TEST_F(Islands, OneWithOtherSettingsIsRefused) {

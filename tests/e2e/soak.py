@@ -134,11 +134,7 @@ class Soak:
         while time.time() < until:
             if self.share_done() > 0.8:
                 return False
-            if not self.run.coordinator.is_up():
-                raise SystemExit(f"the coordinator ended: {self.run.coordinator.lines()[-3:]}")
-            for island in self.run.islands:
-                if not island.is_up():
-                    raise SystemExit(f"{island.name} ended: {island.lines()[-3:]}")
+            self.run.check()
             time.sleep(0.1)
         return True
 
@@ -194,7 +190,7 @@ def one_run(args, work, algorithm, rate, seconds, is_disturbed=True):
     watcher = threading.Thread(target=watch, args=(soak.run, lines, stop), daemon=True)
     watcher.start()
     try:
-        wait_until(soak.seen, what="the first outer step")
+        wait_until(lambda: soak.run.check() or soak.seen(), what="the first outer step")
         done = soak.go(seconds) if is_disturbed else []
         wrong = soak.run.end()
         stop.append(True)
@@ -215,7 +211,11 @@ class Report:
 
     def go(self, args, algorithm, rate, seconds, is_disturbed=True):
         work = self.work / str(self.number)
-        run = one_run(args, work, algorithm, rate, seconds, is_disturbed)
+        try:
+            run = one_run(args, work, algorithm, rate, seconds, is_disturbed)
+        except SystemExit as problem:
+            raise SystemExit(f"soak: FAILED with seed {self.seed}: {problem}; "
+                             f"everything is in {work}") from None
         what = f"after: {', '.join(run['done']) or 'nothing'}" if is_disturbed else "undisturbed"
         print(f"run {self.number}: {algorithm}, {run['seconds']:.0f} s, {run['outer']} outer "
               f"steps, {run['rate']:.0f} steps/s of an island, "

@@ -67,6 +67,7 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
   exchange = std::make_unique<Exchange>(
       ExchangeOptions{.coordinator = options.coordinator, .identity = options.identity}, store,
       *codec, *sum_codec);
+  has_begun = outer.outer_step() > 0;
   const auto fragments = static_cast<std::size_t>(outer.num_fragments());
   error.resize(fragments);
   error_next.resize(fragments);
@@ -189,6 +190,10 @@ void Client::State::note_members() {
   noted = member->view();
   const auto active = std::count_if(noted.members.begin(), noted.members.end(),
                                     [](const auto& one) { return one.state == "active"; });
+  const int wanted = options.plan.min_islands;
+  if (!has_begun && active > 0 && active < wanted) {
+    log::info("{} of {} islands are there; training begins with all of them", active, wanted);
+  }
   const std::lock_guard lock(mutex);
   num_active = std::max(1, static_cast<int>(active));
   own_id = member->id();

@@ -209,6 +209,7 @@ void Client::State::perform(const Adopt& adopt) {
 }
 
 void Client::State::perform(const StartRound& round) {
+  has_begun = true;
   {
     const std::lock_guard lock(mutex);
     leases.push_back(round.lease);

@@ -92,6 +92,7 @@ struct Client::State {
   bool is_refused = false;  // a mistake of whoever started it
   bool is_told_of_absence = false;
   island::View noted;
+  bool has_begun = false;  // the run: there was an outer step, or a lease
   std::stop_source reducing, fetching;
   // State that is being put to the coordinator: what of each fragment is there, by hash. Of a
   // fragment that was interrupted, on the connection of that number; the thread's while it runs.

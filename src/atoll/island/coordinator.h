@@ -198,6 +198,7 @@ class Coordinator {
   Seconds now_ = 0;
   bool is_started_ = false;
   bool has_begun_ = false;
+  int num_missing_ = 0;  // islands that the beginning waited for when it was last said
   std::string halted_;
   std::map<ConnectionId, Seconds> strangers_;  // connections without a Join, since when
   std::vector<CoordinatorAction> actions_;

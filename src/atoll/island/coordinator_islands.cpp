@@ -120,12 +120,14 @@ void Coordinator::welcome(Island& island, const Join& join) {
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
   island.prepared.reset();
-  const bool is_current =
-      join.outer_step == state_.outer_step() && state_.fits(join.outer_step, join.hashes);
+  const bool fits = state_.fits(join.outer_step, join.hashes);
+  const bool is_current = fits && join.outer_step == state_.outer_step();
   const bool is_clean = state_.book().holds(island.id, join.holds);
   const std::vector<BatchRange> kept = both(join.holds, state_.book().held_by(island.id));
   keep_only(island, kept);
-  if (is_current) state_.learn(join.hashes);
+  // Also from who is behind: what no outer step has exchanged yet is the same there, and with the
+  // hashes it knows its own result of an outer step whose Commit it has not heard.
+  if (fits) state_.learn(join.hashes);
   Welcome welcome = {.island = island.id,
                      .outer_step = state_.outer_step(),
                      .hashes = state_.hashes(state_.outer_step()),

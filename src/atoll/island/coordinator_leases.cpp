@@ -26,7 +26,15 @@ std::int64_t num_batches(std::span<const BatchRange> ranges) {
 }  // namespace
 
 void Coordinator::begin_run() {
-  has_begun_ = members_.count(MemberState::kActive) >= std::max(1, options_.plan.min_islands);
+  const int there = members_.count(MemberState::kActive);
+  const int missing = std::max(1, options_.plan.min_islands) - there;
+  if (missing > 0 && there > 0 && missing != num_missing_) {
+    notice(fmt::format("training begins with {} islands; {} more wanted", there + missing, missing),
+           false);
+    announce_view();  // so that the islands know as well
+  }
+  num_missing_ = missing;
+  has_begun_ = missing <= 0;
   if (!has_begun_) return;
   step_began_ = now_;
   begin_round(state_.outer_step());

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "atoll/base/error.h"
 #include "atoll/island/coordinator_testing.h"
 
@@ -17,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 TEST(Coordinator, LeasesOnceEnoughIslandsAreThere) {
@@ -26,6 +29,27 @@ TEST(Coordinator, LeasesOnceEnoughIslandsAreThere) {
   stage.come(2);
   EXPECT_THAT(stage.body<Lease>(1).ranges, ElementsAre(BatchRange{0, 4}));
   EXPECT_THAT(stage.body<Lease>(2).ranges, ElementsAre(BatchRange{4, 8}));
+}
+
+TEST(Coordinator, SaysHowManyTheBeginningWaitsForAndSaysItOnce) {
+  Stage stage(3);
+  const auto wanted = [&] {
+    std::vector<std::string> said = std::exchange(stage.notices, {});
+    std::erase_if(said, [](const std::string& one) { return one.find("wanted") == one.npos; });
+    return said;
+  };
+  stage.wait(1, {});
+  EXPECT_THAT(wanted(), IsEmpty()) << "nobody is there to whom it would matter";
+  stage.come(1);
+  stage.wait(1, {1});
+  EXPECT_THAT(wanted(), ElementsAre("training begins with 3 islands; 2 more wanted"));
+  stage.come(2);
+  stage.wait(1, {1, 2});
+  EXPECT_THAT(wanted(), ElementsAre("training begins with 3 islands; 1 more wanted"));
+  stage.come(3);
+  stage.close(3);
+  stage.wait(1, {1, 2});
+  EXPECT_THAT(wanted(), IsEmpty()) << "it has begun";
 }
 
 TEST(Coordinator, CommitsWhatAllParticipantsAgreeOn) {
@@ -304,69 +328,6 @@ TEST(Coordinator, AConnectionThatNeverJoinsIsClosed) {
   stage.open(5);
   stage.wait(stage.options.join_within + 1, {});
   EXPECT_THAT(stage.closed, ElementsAre(5));
-}
-
-TEST(Coordinator, ARestartTakesUpWhereTheLogEnds) {
-  Stage stage = at_reduce();
-  for (const ConnectionId island : {1, 2}) {
-    stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
-  }
-  stage.restart();
-  // Island 1 has not heard the commit, and has its result; island 2 has.
-  stage.come(11);
-  stage.heard.clear();
-  stage.open(1);
-  stage.say(1, stage.join("i1", {{0, 4}, {8, 12}}));
-  const Welcome& welcome = stage.body<Welcome>(1);
-  EXPECT_EQ(welcome.outer_step, 1);
-  EXPECT_THAT(welcome.hashes, ElementsAre(kSecond));
-  EXPECT_TRUE(welcome.must_sync);
-  EXPECT_TRUE(welcome.contributed);
-  EXPECT_THAT(welcome.holds, ElementsAre(BatchRange{8, 12}));
-  stage.say(1, Synced{.outer_step = 1,
-                      .hashes = {kSecond},
-                      .holds = {{8, 12}},
-                      .answers = stage.newest<Welcome>(1)->stamp.sequence});
-  EXPECT_EQ(stage.coordinator->members().count(MemberState::kActive), 1);
-  EXPECT_EQ(stage.newest<Lease>(1), nullptr) << "it has one";
-}
-
-// Island 1 is back first, and could do an outer step alone.
-TEST(Coordinator, AfterARestartOneThatMissedOnlyTheCommitIsWaitedFor) {
-  for (const bool answers : {true, false}) {
-    Stage stage = at_reduce();
-    for (const ConnectionId island : {1, 2}) {
-      stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
-    }
-    stage.options.plan.grace_seconds = 10;
-    stage.restart();
-    stage.open(1);
-    Join join = stage.join("i1", {{8, 12}});
-    join.outer_step = 1;
-    join.hashes = {kSecond};
-    stage.say(1, join);
-    Ready ready = stage.ready({{8, 12}});
-    ready.base_hash = kSecond;
-    stage.say(1, ready, {.outer_step = 1});
-    stage.open(2);
-    stage.say(2, stage.join("i2", {{4, 8}, {12, 16}}));
-    EXPECT_TRUE(stage.body<Welcome>(2).must_sync);
-    stage.wait(0.5, {1, 2});
-    EXPECT_EQ(stage.newest<Reduce>(1)->stamp.outer_step, 0) << "it is not done alone";
-    if (answers) {
-      stage.say(2, Synced{.outer_step = 1,
-                          .hashes = {kSecond},
-                          .holds = {{12, 16}},
-                          .answers = stage.newest<Welcome>(2)->stamp.sequence});
-      ready.consumed = {{12, 16}};
-      stage.say(2, ready, {.outer_step = 1});
-      EXPECT_EQ(stage.body<Reduce>(1).participants.size(), 2);
-    } else {
-      stage.wait(4, {1, 2});
-      EXPECT_EQ(stage.body<Reduce>(1).participants.size(), 1);
-    }
-    EXPECT_EQ(stage.newest<Reduce>(1)->stamp.outer_step, 1);
-  }
 }
 
 TEST(Coordinator, WhatAJoinDoesNotHoldReturns) {

@@ -22,7 +22,7 @@ inline constexpr StateHash kSecond = {2, 2};
 class Stage {
  public:
   explicit Stage(int min_islands = 2) {
-    options.identity.run = "r";
+    options.identity.run = std::string("r");
     options.plan = {.num_fragments = 1,
                     .inner_steps = 4,
                     .total_batches = 1000,
@@ -49,6 +49,8 @@ class Stage {
         log.push_back({.unix_seconds = now, .body = append->body});
       } else if (auto* close = std::get_if<CloseConnection>(&action)) {
         closed.push_back(close->connection);
+      } else if (auto* notice = std::get_if<Notice>(&action)) {
+        notices.push_back(notice->text);
       }
     }
   }
@@ -70,7 +72,7 @@ class Stage {
     return {.name = name,
             .identity = options.identity,
             .plan = options.plan,
-            .address = name + ":1",
+            .address = fmt::format("{}:1", name),
             .outer_step = 0,
             .hashes = {kFirst},
             .holds = std::move(holds)};
@@ -104,6 +106,7 @@ class Stage {
   std::vector<LogRecord> log;
   std::map<ConnectionId, std::vector<Stamped<ToIsland>>> heard;
   std::vector<ConnectionId> closed;
+  std::vector<std::string> notices;
   Seconds now = 0;
   std::uint64_t fence = 0;
   std::uint64_t sequence = 0;
