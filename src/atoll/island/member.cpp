@@ -199,11 +199,15 @@ void Member::hear(const Stamp& stamp, const Resync& resync) {
 
 // Whether what lies beside the state makes it the target.
 bool Member::swap_to(const Target& target) {
-  if (!shadow_ || !shadow_->hash || target.outer_step != outer_step_ + 1) return false;
-  if (shadow_->stamp.outer_step != outer_step_) return false;
+  const std::vector<StateHash> next = next_hashes();
+  return target.outer_step == outer_step_ + 1 && !next.empty() && next == target.hashes;
+}
+
+std::vector<StateHash> Member::next_hashes() const {
+  if (!shadow_ || !shadow_->hash || shadow_->stamp.outer_step != outer_step_) return {};
   std::vector<StateHash> hashes = hashes_;
   hashes[static_cast<std::size_t>(shadow_->fragment)] = *shadow_->hash;
-  return hashes == target.hashes;
+  return hashes;
 }
 
 void Member::reach(Target target) {

@@ -149,6 +149,8 @@ class Member {
   IslandId id() const { return id_; }
   std::int64_t outer_step() const { return outer_step_; }
   const std::vector<StateHash>& hashes() const { return hashes_; }
+  /// Those of the next outer step with the result that lies beside the state; empty: there is none.
+  std::vector<StateHash> next_hashes() const;
   /// Leased to it and not committed.
   std::vector<BatchRange> holds() const { return holds_.ranges(); }
   /// The newest message of the coordinator that was not dropped.

@@ -159,6 +159,26 @@ void Simulator::handle(const CoordinatorEvent& event) {
   if (dies) kill_coordinator(down_for_);
 }
 
+// Outer steps are void: nobody who is in touch with the coordinator may have the newest state.
+void Simulator::expect_lost() {
+  for (const Island& at : coordinator_->members().all()) {
+    const SimulatedIsland* island = island_of(at.id);
+    const bool is_there = island != nullptr && island->is_up() && !island->is_stopped() &&
+                          at.connection != kNoConnection && !at.pulse->is_silent(now_);
+    if (!is_there) continue;
+    const Member& member = island->member();
+    const bool has_it =
+        member.outer_step() == audit_.outer_step() && member.hashes() == audit_.hashes();
+    const bool could =
+        member.outer_step() + 1 == audit_.outer_step() && member.next_hashes() == audit_.hashes();
+    if (has_it || could) {
+      audit_.violation(fmt::format("outer step {} is void, and {} has it", audit_.outer_step() - 1,
+                                   island->name()),
+                       now_);
+    }
+  }
+}
+
 void Simulator::perform(const CoordinatorAction& action) {
   if (const auto* send = std::get_if<SendToIslands>(&action)) {
     const auto message = std::make_shared<const MessageToIsland>(send->message);
@@ -183,6 +203,7 @@ void Simulator::perform(const CoordinatorAction& action) {
   } else if (const auto* append = std::get_if<AppendToLog>(&action)) {
     log_.push_back({.unix_seconds = now_, .body = append->body});
     trace([&] { return fmt::format("{:9.4f} log: {}", now_, describe(append->body)); });
+    if (std::holds_alternative<LogVoid>(append->body)) expect_lost();
     audit_.appended(append->body, now_);
     if (std::holds_alternative<LogFinished>(append->body)) is_finished_ = true;
   } else if (const auto* close = std::get_if<CloseConnection>(&action)) {

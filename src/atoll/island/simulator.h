@@ -89,6 +89,7 @@ class Simulator {
   void tick(std::uint64_t life);
   void handle(const CoordinatorEvent& event);
   void perform(const CoordinatorAction& action);
+  void expect_lost();
   void transmit(ConnectionId id, Direction direction, std::function<void()> what);
   void deliver(ConnectionId id, Direction direction, std::function<void()> what);
   void close_at_coordinator(ConnectionId id);

@@ -155,11 +155,10 @@ TEST(Simulator, TwoIslandsThatCannotReachEachOtherGoThroughTheCoordinator) {
 
 // Row 4: no commit is lost or doubled wherever it dies, and islands go on computing.
 TEST(Simulator, AKilledCoordinatorLosesNothing) {
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 200; ++i) {
     const Kind kind = i % 2 == 0 ? Kind::kKillCoordinatorMidway : Kind::kKillCoordinator;
-    const SimulationReport report =
-        run(calm(3), {{.kind = kind, .when = 0.031 * (i % 200), .lasts = 1}},
-            static_cast<std::uint64_t>(i));
+    const SimulationReport report = run(calm(3), {{.kind = kind, .when = 0.031 * i, .lasts = 1}},
+                                        static_cast<std::uint64_t>(i));
     EXPECT_EQ(report.batches, 300) << words(report);
     EXPECT_EQ(report.voids, 0) << words(report);
     EXPECT_LE(report.longest_pause, 5 + 1.5) << words(report);
