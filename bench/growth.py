@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How a training step grows: with layers, with tokens, and attention with the context.
 
-    python3 bench/growth.py
+    python3 bench/growth.py --rounds 5
 
-Time must grow as the model's FLOPs do. Each line takes the first as its measure: time to time over
-FLOPs to FLOPs is 1 where growth is as predicted.
+Time must grow as the model's FLOPs do. Each line takes the first of its table as its measure: time to time
+over FLOPs to FLOPs is 1 where growth is as predicted. All lines are run in turn, `--rounds` times; `median` is of the
+rounds' medians, `fastest` of their fastest steps, which neighbours on the same cores do not reach.
 """
 
 import argparse
@@ -27,30 +28,43 @@ def step(args, **changes):
          *(f"--{key}={value}" for key, value in settings.items())],
         cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE)
     said = json.loads(done.stdout)
-    return statistics.median(said["step_seconds"]), said["flops_per_token"] * said["tokens"]
+    return said["step_seconds"], said["flops_per_token"] * said["tokens"]
 
 
-def table(title, rows):
-    print(f"\n{title}\n\n| | ms | GFLOP | time to FLOPs, the first is 1 |\n|---|---|---|---|")
-    first = rows[0][1] / rows[0][2]
-    for name, seconds, flops in rows:
-        print(f"| {name} | {1e3 * seconds:.1f} | {flops / 1e9:.2f} | "
-              f"{seconds / flops / first:.3f} |", flush=True)
+TABLES = {
+    "Layers": {n: {"model__num_hidden_layers": n} for n in (4, 8, 16, 32)},
+    "Tokens (sequences of 256 in a micro-batch)":
+        {n: {"train__micro_batch": n, "train__batch_size": n} for n in (2, 4, 8, 16)},
+    "Tokens (micro-batches of 2 x 256)": {n: {"train__batch_size": n} for n in (2, 4, 8, 16)},
+    "Context, 2,048 tokens a step":
+        {n: {"train__context": n, "train__micro_batch": 2048 // n, "train__batch_size": 2048 // n}
+         for n in (256, 512, 1024, 2048)},
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--atoll", type=pathlib.Path, default=ROOT / "build/release/bin/atoll")
     parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
-    table("Layers", [(n, *step(args, model__num_hidden_layers=n)) for n in (4, 8, 16, 32)])
-    table("Tokens (sequences of 256 in a micro-batch)",
-          [(n, *step(args, train__micro_batch=n, train__batch_size=n)) for n in (2, 4, 8, 16)])
-    table("Tokens (micro-batches of 2 x 256)",
-          [(n, *step(args, train__batch_size=n)) for n in (2, 4, 8, 16)])
-    table("Context, 2,048 tokens a step",
-          [(n, *step(args, train__context=n, train__micro_batch=2048 // n,
-                     train__batch_size=2048 // n)) for n in (256, 512, 1024, 2048)])
+    found = {}
+    for _ in range(args.rounds):
+        for title, rows in TABLES.items():
+            for name, changes in rows.items():
+                seconds, flops = step(args, **changes)
+                found.setdefault((title, name), (flops, []))[1].append(seconds)
+    for title, rows in TABLES.items():
+        print(f"\n{title}\n\n| | GFLOP | median, ms | to FLOPs | fastest, ms | to FLOPs |\n"
+              "|---|---|---|---|---|---|")
+        first = None
+        for name in rows:
+            flops, rounds = found[title, name]
+            times = (statistics.median(map(statistics.median, rounds)), min(map(min, rounds)))
+            first = first or [seconds / flops for seconds in times]
+            growth = [seconds / flops / one for seconds, one in zip(times, first)]
+            print(f"| {name} | {flops / 1e9:.2f} | {1e3 * times[0]:.1f} | {growth[0]:.3f} | "
+                  f"{1e3 * times[1]:.1f} | {growth[1]:.3f} |")
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ class LoraTest : public ::testing::TestWithParam<Case> {
     options.context = kLength;
     auto state = std::make_unique<train::TrainState>(options);
     state->allocate(*run_.device);
-    train::load_parameters(base_.path, state->model(), state->store());
-    if (with_adapter) train::load_adapter(fixture_.path, state->store());
+    train::load_parameters(base_.path, state->model(), state->store(), run_.device->threads());
+    if (with_adapter) train::load_adapter(fixture_.path, state->store(), run_.device->threads());
     return state;
   }
   Batch batch() { return {.tokens = tokens_.view(), .targets = targets_.view()}; }

@@ -11,6 +11,7 @@
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/base/rename.h"
+#include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 
 namespace atl::ckpt {
@@ -107,11 +108,17 @@ CheckpointInfo checkpoint_at(const fs::path& root, std::int64_t step) {
 
 CheckpointInfo verify_checkpoint(const fs::path& directory) {
   const Manifest manifest = manifest_of(directory);
-  for (const ManifestFile& file : manifest.files) {
-    const std::string differs = difference(directory, file);
-    if (!differs.empty()) {
-      throw damaged_error("{} is damaged: it {}", (directory / file.name).string(), differs);
-    }
+  const std::size_t count = manifest.files.size();
+  std::vector<std::string> differs(count);
+  ThreadPool threads(std::clamp(static_cast<int>(count), 1, available_cpus()));
+  threads.run(static_cast<std::int64_t>(count), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    differs[at] = difference(directory, manifest.files[at]);
+  });
+  for (std::size_t i = 0; i < count; ++i) {
+    if (differs[i].empty()) continue;
+    throw damaged_error("{} is damaged: it {}", (directory / manifest.files[i].name).string(),
+                        differs[i]);
   }
   return {directory, manifest.step, manifest.files};
 }

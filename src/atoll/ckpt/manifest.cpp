@@ -66,7 +66,7 @@ ManifestFile measure_file(const std::filesystem::path& path) {
   if (fd < 0) throw io_error("cannot open", path, errno);
   Hasher hasher;
   ManifestFile file;
-  std::vector<char> piece(std::size_t{1} << 20);
+  std::vector<char> piece(std::size_t{256} << 10);  // hashed out of the second cache
   for (;;) {
     const ssize_t n = ::read(fd, piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;

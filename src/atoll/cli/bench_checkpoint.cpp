@@ -103,7 +103,7 @@ struct Times {
 };
 
 // Everything once, in turn; the caller leaves the first round out, which warms up.
-void add_round(train::TrainState& state, const fs::path& room, Times& times) {
+void add_round(train::TrainState& state, ThreadPool& threads, const fs::path& room, Times& times) {
   const fs::path root = room / "checkpoints";
   const train::Position position;
   fs::path path;
@@ -111,7 +111,7 @@ void add_round(train::TrainState& state, const fs::path& room, Times& times) {
       seconds_of([&] { path = train::save_checkpoint(root, state, position, {}); }));
   times.copy.push_back(seconds_of([&] { times.bytes = copy_directory(path, room / "copy"); }));
   times.load.push_back(
-      seconds_of([&] { train::load_checkpoint(ckpt::verify_checkpoint(path), state); }));
+      seconds_of([&] { train::load_checkpoint(ckpt::verify_checkpoint(path), state, threads); }));
   fs::remove_all(room / "copy");
   fs::remove_all(root);
   times.once.push_back(seconds_of([&] { copy_once(state_tensors(state)); }));
@@ -180,7 +180,7 @@ int run_checkpoint(const Options& options) {
   state.optimizer().init_masters(run, state.store().values());
   Times warm, times;
   for (int round = 0; round <= options.rounds; ++round) {
-    add_round(state, room.path(), round == 0 ? warm : times);
+    add_round(state, device->threads(), room.path(), round == 0 ? warm : times);
     if (interrupt.signal() != 0) return 128 + interrupt.signal();
   }
   const std::size_t state_bytes = total_bytes(state_tensors(state));

@@ -105,7 +105,7 @@ int run(const Options& options) {
   state_options.build.max_positions = state_options.context;
   train::TrainState state(state_options);
   state.allocate(*device);
-  train::load_parameters(path, state.model(), state.store());
+  train::load_parameters(path, state.model(), state.store(), device->threads());
 
   const auto evaluate = [&](const data::TokenSource& source) {
     return report(train::evaluate(state, stream, source, tokenizer,

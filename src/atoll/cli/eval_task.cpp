@@ -187,7 +187,7 @@ int evaluate_task(const TaskArguments& arguments) {
   const auto device = open_cpu(arguments.threads);
   serve::Engine engine(*device, config, longest);
   engine.limit_vocabulary(tokenizer.vocab_size());
-  train::load_parameters(path, engine.model(), engine.store());
+  train::load_parameters(path, engine.model(), engine.store(), device->threads());
   options.stop_tokens = train::stop_tokens(path, tokenizer);
   std::optional<AppendFile> results;  // made this late, so that no mistake leaves an empty one
   if (!arguments.out.empty()) results.emplace(arguments.out);

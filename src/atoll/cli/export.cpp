@@ -45,7 +45,7 @@ class Merged {
     const auto device = open_cpu(0);
     const Arena arena(*device, plan);
     store.bind(arena);
-    train::load_parameters(adapter, *model, store);
+    train::load_parameters(adapter, *model, store, device->threads());
     write(adapter, config, store);
   }
 

@@ -113,7 +113,7 @@ int run(Options options) {
                        std::min(prompt_length + options.max_tokens, config.max_positions), weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
   if (weights == serve::Weights::kF32) {
-    train::load_parameters(path, engine.model(), engine.store());
+    train::load_parameters(path, engine.model(), engine.store(), device->threads());
   } else {
     train::load_whole_parameters(path, engine.model(), engine.store());
   }

@@ -42,6 +42,7 @@ TEST(Simulate, TheReportSaysWhatHappened) {
   island::SimulationOptions options;
   options.num_islands = 3;
   options.parameters = 1e6;
+  options.jitter = 0.02;  // below what makes islands count as unlike
   options.plan = {.num_fragments = 1, .inner_steps = 10, .total_batches = 90, .min_islands = 3};
   const island::SimulationReport report = island::simulate(options, 7);
   ASSERT_TRUE(report.violations.empty()) << report.violations.front();

@@ -82,10 +82,17 @@ std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Opti
 }
 
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
+                 ThreadPool& threads,
                  const std::function<void(const std::string& name, const nn::Param& param,
                                           const Tensor& whole)>& read) {
+  struct InPlace {
+    const std::string* name;
+    const nn::Param* param;
+    Tensor whole;
+  };
   std::map<std::string, std::vector<optim::StateTensor>> vectors;
   for (const optim::StateTensor& piece : pieces) vectors[piece.name].push_back(piece);
+  std::vector<InPlace> in_place;
   std::vector<std::byte> memory;
   for (auto& entry : vectors) {
     const std::string& name = entry.first;
@@ -100,7 +107,7 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
       Tensor whole;
       for_overlaps(held, begin, end, [&](const optim::StateTensor& piece, auto from, auto to) {
         if (from == begin && to == end) {
-          read(name, param, elements(piece, begin, end).reshaped(shape));
+          in_place.push_back({&name, &param, elements(piece, begin, end).reshaped(shape)});
           return;
         }
         if (!whole.defined()) {
@@ -113,6 +120,13 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
       });
     }
   }
+  // The largest first, so that no thread is left with one of them at the end.
+  std::stable_sort(in_place.begin(), in_place.end(),
+                   [](const auto& a, const auto& b) { return a.whole.bytes() > b.whole.bytes(); });
+  threads.run(static_cast<std::int64_t>(in_place.size()), [&](std::int64_t i) {
+    const InPlace& one = in_place[static_cast<std::size_t>(i)];
+    read(*one.name, *one.param, one.whole);
+  });
 }
 
 std::vector<int> share_out(const FlatLayout& layout, int num_ranks) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/base/thread_pool.h"
 #include "atoll/comm/group.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/param_store.h"
@@ -22,9 +23,10 @@ namespace atl::parallel {
 std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Optimizer* optimizer);
 
 /// Calls `read` for each parameter of which `pieces` hold something, with memory for the whole of
-/// it, and keeps what the pieces hold: in place where one holds all, else through a copy of one
-/// parameter. Needs no other rank.
+/// it, and keeps what the pieces hold: in place where one holds all, which `read` is called for on
+/// all `threads` at once, else through a copy of one parameter. Needs no other rank.
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
+                 ThreadPool& threads,
                  const std::function<void(const std::string& name, const nn::Param& param,
                                           const Tensor& whole)>& read);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 
 #include "atoll/comm/world.h"
@@ -145,9 +146,10 @@ TEST(FillPieces, ReadsEachParameterThatAPieceTouchesAndNoOther) {
   const FlatLayout layout(*model, {.num_ranks = 4, .bucket_bytes = 64 << 10});
   const std::vector<float> expected = numbered(layout);
   std::vector<float> filled(expected.size(), -1);
-  std::size_t reads = 0;
+  ThreadPool threads(2);
+  std::atomic<std::size_t> reads = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    fill_pieces(layout, pieces_of(layout, rank, filled.data()),
+    fill_pieces(layout, pieces_of(layout, rank, filled.data()), threads,
                 [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
                   EXPECT_EQ(name, "v");
                   ++reads;

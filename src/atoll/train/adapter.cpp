@@ -221,11 +221,11 @@ void merge_adapter(const fs::path& directory, nn::Model& model) {
   }
 }
 
-void load_adapter(const fs::path& directory, parallel::ParamStore& store) {
+void load_adapter(const fs::path& directory, parallel::ParamStore& store, ThreadPool& threads) {
   const fs::path path = directory / kAdapterWeightsFile;
   const ckpt::SafetensorsSet files(std::span(&path, 1));
   parallel::fill_pieces(
-      store.layout(), parallel::held_pieces(store, nullptr),
+      store.layout(), parallel::held_pieces(store, nullptr), threads,
       [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
         ckpt::read_param(files, {&param, whole});
       });

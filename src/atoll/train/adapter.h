@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/safetensors.h"
 #include "atoll/nn/lora.h"
 #include "atoll/parallel/param_store.h"
@@ -57,6 +58,7 @@ void merge_adapter(const std::filesystem::path& directory, nn::Model& model);
 
 /// Reads the trained parameters of a model that add_lora was called on, or this rank's part of
 /// them.
-void load_adapter(const std::filesystem::path& directory, parallel::ParamStore& store);
+void load_adapter(const std::filesystem::path& directory, parallel::ParamStore& store,
+                  ThreadPool& threads);
 
 }  // namespace atl::train

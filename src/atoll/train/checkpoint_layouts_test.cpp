@@ -100,6 +100,8 @@ class RankOf {
     state.optimizer().init_masters(run_, state.store().values());
   }
 
+  ThreadPool& threads() { return run_.device->threads(); }
+
   // What a load must replace.
   void forget() {
     for (const auto& piece : parallel::held_pieces(state.store(), &state.optimizer())) {
@@ -192,7 +194,8 @@ class Layouts : public ::testing::TestWithParam<Variant> {
   void on_ranks(const Layout& layout, const std::function<void(RankOf& rank, bool lead)>& body) {
     comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
       RankOf rank(world, GetParam(), layout);
-      if (GetParam().lora) load_parameters(base(), rank.state.model(), rank.state.store());
+      if (GetParam().lora)
+        load_parameters(base(), rank.state.model(), rank.state.store(), rank.threads());
       body(rank, world.rank() == 0);
     });
   }
@@ -244,7 +247,7 @@ TEST_P(Layouts, EachReadsWhatEachWrote) {
   for (const Layout& layout : kLayouts) {
     fs::path path;
     on_ranks(layout, [&](RankOf& rank, bool lead) {
-      load_checkpoint(checkpoints.front(), rank.state);
+      load_checkpoint(checkpoints.front(), rank.state, rank.threads());
       EXPECT_TRUE(rank.holds(saved)) << layout.name();
       const fs::path written =
           save_checkpoint(root(layout.name()), rank.state, position_of(2), {}, "base");
@@ -259,7 +262,7 @@ TEST_P(Layouts, EachReadsWhatEachWrote) {
     on_ranks(layout, [&](RankOf& rank, bool) {
       for (const ckpt::CheckpointInfo& checkpoint : checkpoints) {
         rank.forget();
-        EXPECT_EQ(load_checkpoint(checkpoint, rank.state).tokens, 128);
+        EXPECT_EQ(load_checkpoint(checkpoint, rank.state, rank.threads()).tokens, 128);
         EXPECT_TRUE(rank.holds(saved)) << checkpoint.path << " in " << layout.name();
       }
       if (!layout.is_exact()) return;
@@ -310,10 +313,10 @@ TEST_P(LoraLayouts, ABaseWithAnAdapterMergesIntoAnyPart) {
   for (const Layout& layout : {Layout{1, 0}, Layout{2, 0}, Layout{3, 3}, Layout{2, 3, 2}}) {
     comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
       RankOf rank(world, whole, layout);
-      load_parameters(adapter, rank.state.model(), rank.state.store());
+      load_parameters(adapter, rank.state.model(), rank.state.store(), rank.threads());
       if (layout.ranks() == 1) {
         expected = rank.vectors();
-        load_parameters(base(), rank.state.model(), rank.state.store());
+        load_parameters(base(), rank.state.model(), rank.state.store(), rank.threads());
         EXPECT_FALSE(rank.holds(expected)) << "the adapter changes something";
       } else {
         EXPECT_TRUE(rank.holds({{"", expected.at("")},

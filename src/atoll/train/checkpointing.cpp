@@ -107,7 +107,8 @@ Position read_position(const fs::path& checkpoint) {
   return parse_position(read_file(path), path.string());
 }
 
-Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state) {
+Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state,
+                         ThreadPool& threads) {
   const fs::path& path = checkpoint.path;
   const std::string config = read_file(path / "config.json");
   if (config != config_of(state)) {
@@ -117,12 +118,12 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
         path.string());
   }
   if (state.options().lora) {
-    load_adapter(path, state.store());
+    load_adapter(path, state.store(), threads);
   } else {
-    load_parameters(path, state.model(), state.store());
+    load_parameters(path, state.model(), state.store(), threads);
   }
   const ckpt::SafetensorsSet optimizer(optimizer_files(checkpoint));
-  parallel::fill_pieces(state.store().layout(), state.optimizer().state(),
+  parallel::fill_pieces(state.store().layout(), state.optimizer().state(), threads,
                         [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
                           ckpt::read_param(optimizer, {&param, whole}, name + ".");
                         });

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/checkpoint_save.h"
@@ -54,7 +55,8 @@ Position read_position(const std::filesystem::path& checkpoint);
 /// what this rank holds, whatever ranks there were. Needs no other rank. The checkpoint must be
 /// verified and of the same model; throws Error(kUser) when config.json is of another. With LoRA
 /// the base model's parameters must be there already.
-Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state);
+Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state,
+                         ThreadPool& threads);
 
 /// Position::base_hash of the parameters that `store` keeps frozen; empty when there are none.
 std::string hash_of_frozen(const parallel::ParamStore& store);

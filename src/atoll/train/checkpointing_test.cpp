@@ -64,7 +64,8 @@ TEST_P(Checkpointing, LoadsBitForBitWhatWasSaved) {
 
   Bench other(options(GetParam()));
   ASSERT_NE(other.values(), bench.values());
-  const Position position = load_checkpoint(ckpt::verify_checkpoint(path), other.state);
+  const Position position =
+      load_checkpoint(ckpt::verify_checkpoint(path), other.state, other.run.device->threads());
   EXPECT_EQ(other.values(), bench.values());
   EXPECT_EQ(other.moments(), bench.moments());
   EXPECT_EQ(position.step, kPosition.step);
@@ -100,7 +101,7 @@ TEST_P(Checkpointing, TheParametersAloneSufficeForEvaluation) {
   evaluation.training = false;
   TrainState state(evaluation);
   state.allocate(*bench.run.device);
-  load_parameters(path, state.model(), state.store());
+  load_parameters(path, state.model(), state.store(), bench.run.device->threads());
   EXPECT_EQ(Bench::bytes(state.store().values()), bench.values());
 }
 
@@ -111,7 +112,8 @@ TEST_P(Checkpointing, AnotherModelIsRefused) {
   deeper.model.num_layers = 3;
   Bench other(deeper);
   const std::string before = other.values();
-  EXPECT_THAT(error_of([&] { load_checkpoint(saved, other.state); }, ErrorKind::kUser),
+  EXPECT_THAT(error_of([&] { load_checkpoint(saved, other.state, other.run.device->threads()); },
+                       ErrorKind::kUser),
               AllOf(HasSubstr("another model"), HasSubstr("step-00000007")));
   EXPECT_EQ(other.values(), before);
 }
@@ -121,7 +123,8 @@ TEST_P(Checkpointing, ATrainerStateThatIsNoneIsDamaged) {
   const ckpt::CheckpointInfo saved = ckpt::verify_checkpoint(save(bench));
   const auto load_with = [&](const std::string& text, ErrorKind kind) {
     write_file(saved.path / "trainer.json", text);
-    return error_of([&] { load_checkpoint(saved, bench.state); }, kind);
+    return error_of([&] { load_checkpoint(saved, bench.state, bench.run.device->threads()); },
+                    kind);
   };
   EXPECT_THAT(load_with("{\"version\":1}", ErrorKind::kDamaged), HasSubstr("trainer.json"));
   EXPECT_THAT(load_with("{", ErrorKind::kDamaged), HasSubstr("trainer.json"));

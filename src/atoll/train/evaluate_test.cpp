@@ -40,7 +40,7 @@ TEST_F(EvaluateTest, SpecialTokensAloneHaveNoBitsPerByte) {
   Stream stream(*device);
   TrainState state(options);
   state.allocate(*device);
-  load_parameters(outcome.checkpoint, state.model(), state.store());
+  load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
   const data::TokenVector source("test", std::vector<std::int32_t>(4, *tokenizer.end_of_text()));
   const Evaluation result = evaluate(state, stream, source, tokenizer);
   EXPECT_EQ(result.tokens, 3);

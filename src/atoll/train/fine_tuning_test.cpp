@@ -162,7 +162,7 @@ TEST_F(FineTuning, LoraResumesBitwiseAndLeavesTheBaseAlone) {
   Stream stream(*device);
   TrainState state(options);
   state.allocate(*device);
-  load_parameters(outcome.checkpoint, state.model(), state.store());
+  load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
   const data::Corpus corpus(root_ / "whole" / "data");
   const Evaluation merged =
       evaluate(state, stream, corpus.held_out(), load_tokenizer(outcome.checkpoint));

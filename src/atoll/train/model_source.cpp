@@ -116,7 +116,8 @@ class Source {
 
 }  // namespace
 
-void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store) {
+void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store,
+                     ThreadPool& threads) {
   std::vector<const nn::Param*> params;  // without those of LoRA
   for (const nn::Param* param : store.params()) {
     if (!is_adapter_param(*param)) params.push_back(param);
@@ -129,9 +130,13 @@ void load_parameters(const fs::path& directory, nn::Model& model, parallel::Para
         directory.string());
   }
   const Source source(directory, model, params);
-  for (const nn::Param* param : store.frozen()) source.read(*param, param->value);
+  const auto frozen = store.frozen();
+  threads.run(static_cast<std::int64_t>(frozen.size()), [&](std::int64_t i) {
+    const nn::Param& param = *frozen[static_cast<std::size_t>(i)];
+    source.read(param, param.value);
+  });
   if (has_adapter) return;  // it alone is trained
-  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr),
+  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr), threads,
                         [&](const std::string& /*values*/, const nn::Param& param,
                             const Tensor& whole) { source.read(param, whole); });
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/base/thread_pool.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/text/tokenizer.h"
@@ -36,9 +37,10 @@ std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
 
 /// Reads the parameters of a model directory, or this rank's part of them, merging an adapter into
 /// its base model. Parameters of LoRA that `model` has itself stay as they are. Needs no other
-/// rank. Throws as ckpt::DirectoryParams and AdapterMerge.
+/// rank. `threads` read several at once: new memory is cleared by whoever touches it first, which
+/// takes longer than to read the file. Throws as ckpt::DirectoryParams and AdapterMerge.
 void load_parameters(const std::filesystem::path& directory, nn::Model& model,
-                     parallel::ParamStore& store);
+                     parallel::ParamStore& store, ThreadPool& threads);
 
 /// The same by way of write_whole, for a store that keeps parameters in another form.
 void load_whole_parameters(const std::filesystem::path& directory, nn::Model& model,

@@ -55,7 +55,7 @@ TEST_P(Optimizers, GoesOnFromACheckpointBitForBit) {
   for (std::int64_t number = 0; number < 3; ++number) step(bench, number);
   const fs::path path = save_checkpoint(directory / "checkpoints", bench.state, kPosition, {});
   Bench other(options());
-  load_checkpoint(ckpt::verify_checkpoint(path), other.state);
+  load_checkpoint(ckpt::verify_checkpoint(path), other.state, other.run.device->threads());
   EXPECT_EQ(other.moments(), bench.moments());
   for (std::int64_t number = 3; number < 5; ++number) {
     EXPECT_EQ(step(other, number).loss, step(bench, number).loss);

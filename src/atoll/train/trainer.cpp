@@ -215,7 +215,7 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
   check_settings_of(read_position(newest.path));
   if (config_.lora.rank > 0) load_base();
   check_base_of(newest.path, read_position(newest.path).base_hash);
-  position_ = load_checkpoint(newest, *state_);
+  position_ = load_checkpoint(newest, *state_, device_->threads());
   saved_step_ = position_.step;
   last_checkpoint_ = newest.path;
   if (position_.step > config_.train.steps && config_.island.coordinator.empty()) {
@@ -260,7 +260,7 @@ void Trainer::open_rounds(const fs::path& checkpoint) {
 }
 
 void Trainer::load_base() {
-  load_parameters(base_, state_->model(), state_->store());
+  load_parameters(base_, state_->model(), state_->store(), device_->threads());
 }
 
 // An adapter goes on beside the weights it has learnt beside, wherever these are now.
