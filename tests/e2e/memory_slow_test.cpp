@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -10,6 +12,7 @@
 namespace atl::e2e {
 namespace {
 
+namespace fs = std::filesystem;
 constexpr double kMiB = 1 << 20;
 
 // The kjv-demo's model, small enough for the program itself to count, and a wider one.
@@ -36,6 +39,58 @@ TEST(Memory, AStepHasWhatThePlanSaysWithTheProgram) {
     EXPECT_LT(peak, 1.05 * in_all + 12 * kMiB) << width;
     EXPECT_GT(peak, 0.9 * in_all) << width;
   }
+}
+
+// A cgroup with a limit of memory, as a container has one; removed with the object.
+class LimitedMemory {
+ public:
+  explicit LimitedMemory(std::int64_t bytes) {
+    for (const char* parent : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+      for (const char* limit : {"memory.limit_in_bytes", "memory.max"}) {
+        const fs::path path = fs::path(parent) / fmt::format("atoll-test-{}", ::getpid());
+        std::error_code error;
+        fs::create_directory(path, error);
+        if (!error && fs::exists(path / limit) && put(path / limit, std::to_string(bytes))) {
+          path_ = path;
+          return;
+        }
+        fs::remove(path, error);
+      }
+    }
+  }
+  ~LimitedMemory() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+  bool holds(pid_t pid) const {
+    return !path_.empty() && put(path_ / "cgroup.procs", std::to_string(pid));
+  }
+
+ private:
+  static bool put(const fs::path& file, const std::string& text) {
+    std::ofstream stream(file);
+    stream << text << std::flush;
+    return stream.good();
+  }
+  fs::path path_;
+};
+
+// Without a word it would be killed in the midst of its first step.
+TEST(Memory, WhatACgroupForbidsIsAnErrorAndNotTaken) {
+  constexpr std::int64_t kLimit = std::int64_t{512} << 20;
+  const LimitedMemory cgroup(kLimit);
+  const TemporaryDirectory directory;
+  Program program({"train", (test_source_dir() / "recipes/gpt2-124m.toml").string(),
+                   "--run.dir=" + (directory.path / "run").string(),
+                   "--data.text=" + (test_source_dir() / "README.md").string(),
+                   "--data.vocab_size=300", "--train.micro_batch=1", "--train.batch_size=1",
+                   "--train.context=64", "--device.threads=1"});
+  if (!cgroup.holds(program.pid())) GTEST_SKIP() << "cannot make a cgroup; root can";
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 1) << finished.err;
+  EXPECT_THAT(finished.err,
+              ::testing::HasSubstr("bytes of memory are not to be had (0.5 GiB may be "
+                                   "used here); use a smaller train.micro_batch"));
 }
 
 }  // namespace

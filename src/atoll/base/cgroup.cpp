@@ -1,5 +1,7 @@
 #include "atoll/base/cgroup.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 
@@ -56,6 +58,28 @@ double cgroup_cpu_quota(const fs::path& root) {
     lower(limit, number_in(quota), number_in(period));
   }
   return limit;
+}
+
+std::uint64_t cgroup_memory_limit(const fs::path& root) {
+  constexpr double kNone = 0x1p60;  // version 1 says "no limit" with nearly 2^63
+  double limit = 0;
+  const auto read = [&](const std::string& controller, const char* name) {
+    for (const fs::path& directory : cgroup_directories(root, controller)) {
+      std::ifstream file(directory / name);
+      const double bytes = number_in(file);
+      if (bytes < kNone) lower(limit, bytes, 1);
+    }
+  };
+  read("", "memory.max");
+  read("memory", "memory.limit_in_bytes");
+  return static_cast<std::uint64_t>(limit);
+}
+
+std::uint64_t usable_memory() {
+  const auto installed = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t limit = cgroup_memory_limit("/");
+  return limit > 0 ? std::min(installed, limit) : installed;
 }
 
 }  // namespace atl

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,5 +16,13 @@ std::vector<std::filesystem::path> cgroup_directories(const std::filesystem::pat
 /// CPUs' worth of time that the cgroups grant this process, the lowest limit on the way up, in
 /// version 1 or 2; 0: no limit.
 double cgroup_cpu_quota(const std::filesystem::path& root);
+
+/// Bytes of memory that the cgroups grant this process, the lowest limit on the way up, in version
+/// 1 or 2; 0: no limit. Who takes more is killed.
+std::uint64_t cgroup_memory_limit(const std::filesystem::path& root);
+
+/// Bytes of memory that this process may use: what the machine has, or the cgroups' limit where
+/// that is less.
+std::uint64_t usable_memory();
 
 }  // namespace atl

@@ -54,5 +54,28 @@ TEST_F(CgroupTest, VersionOneIsUnderstood) {
   EXPECT_EQ(cgroup_cpu_quota(root_), 0.5);
 }
 
+TEST_F(CgroupTest, OfMemoryTheLowestLimitOnTheWayUpHolds) {
+  EXPECT_EQ(cgroup_memory_limit(root_), 0U);
+  write("proc/self/cgroup", "0::/slice/job\n");
+  write("sys/fs/cgroup/memory.max", "max\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), 0U);
+  write("sys/fs/cgroup/slice/job/memory.max", "2147483648\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), std::uint64_t{2} << 30);
+  write("sys/fs/cgroup/slice/memory.max", "1073741824\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), std::uint64_t{1} << 30);
+}
+
+TEST_F(CgroupTest, OfMemoryVersionOneIsUnderstood) {
+  write("proc/self/cgroup", "3:memory:/job\n");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), 0U);
+  write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "300000000\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), 300'000'000U);
+}
+
+TEST_F(CgroupTest, SomeMemoryMayBeUsed) {
+  EXPECT_GT(usable_memory(), 0U);
+}
+
 }  // namespace
 }  // namespace atl

@@ -84,20 +84,9 @@ void read_memory(const fs::path& root, Machine& machine) {
   }
 }
 
-template <typename T>
-void lower(T& limit, T found) {
-  if (found > 0 && (limit == 0 || found < limit)) limit = found;
-}
-
 void read_limits(const fs::path& root, Machine& machine) {
   machine.cpu_quota = cgroup_cpu_quota(root);
-  for (const fs::path& directory : cgroup_directories(root, "")) {
-    lower(machine.memory_limit, leading_number(first_line(directory / "memory.max")));
-  }
-  for (const fs::path& directory : cgroup_directories(root, "memory")) {
-    lower(machine.memory_limit, leading_number(first_line(directory / "memory.limit_in_bytes")));
-  }
-  // Version 1 says "no limit" with a huge number.
+  machine.memory_limit = cgroup_memory_limit(root);
   if (machine.memory_limit >= machine.memory_total) machine.memory_limit = 0;
 }
 

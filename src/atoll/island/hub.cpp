@@ -1,13 +1,12 @@
 #include "atoll/island/hub.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <new>
 #include <span>
 
+#include "atoll/base/cgroup.h"
 #include "atoll/base/log.h"
 #include "atoll/island/exchange.h"
 #include "atoll/island/outer_state.h"
@@ -22,11 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 36;
 // State stays so long after the last one that was fetching: it may have lost its connection only.
 constexpr std::chrono::seconds kStateStays{60};
-
-std::uint64_t memory_of_machine() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
 
 }  // namespace
 
@@ -155,7 +149,7 @@ void Hub::close(const std::string& key) {
 }
 
 bool Hub::fits(const std::vector<std::uint64_t>& sizes) {
-  const std::uint64_t most = std::min(kMaxBytes, memory_of_machine());
+  const std::uint64_t most = std::min(kMaxBytes, usable_memory());
   std::uint64_t left = most;
   bool fits = true;
   for (const std::uint64_t size : sizes) {

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "atoll/base/cgroup.h"
 #include "atoll/base/error.h"
 
 namespace atl {
@@ -20,6 +21,11 @@ std::string cpu_model() {
   return "CPU";
 }
 
+std::uint64_t swap_bytes() {
+  struct sysinfo info {};
+  return sysinfo(&info) == 0 ? std::uint64_t{info.totalswap} * info.mem_unit : 0;
+}
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int num_threads) : threads_(num_threads) {}
@@ -29,21 +35,14 @@ class CpuDevice final : public Device {
     return fmt::format("{}, {} thread{}", cpu_model(), threads_.num_threads(),
                        threads_.num_threads() == 1 ? "" : "s");
   }
-  std::size_t total_memory() const override {
-    struct sysinfo info {};
-    return sysinfo(&info) == 0 ? info.totalram * info.mem_unit : 0;
-  }
+  std::size_t total_memory() const override { return usable_memory(); }
   void* allocate(std::size_t bytes) override {
     if (bytes == 0) bytes = 1;
+    // The system may well say yes to what it then kills the process for.
+    if (bytes > total_memory() + swap_bytes()) refuse(bytes);
     // mmap rather than malloc: zeroed, page-aligned, and given back to the system at once.
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      throw make_error(
-          ErrorKind::kResource,
-          "the system refused {} bytes of memory ({:.1f} GiB installed); use a smaller "
-          "train.micro_batch or model, or train.recompute=full",
-          bytes, static_cast<double>(total_memory()) / (1 << 30));
-    }
+    if (data == MAP_FAILED) refuse(bytes);
     ::madvise(data, bytes, MADV_HUGEPAGE);  // only advice: fewer TLB misses where granted
     return data;
   }
@@ -53,6 +52,13 @@ class CpuDevice final : public Device {
   ThreadPool& threads() override { return threads_; }
 
  private:
+  [[noreturn]] void refuse(std::size_t bytes) const {
+    throw make_error(ErrorKind::kResource,
+                     "{} bytes of memory are not to be had ({:.1f} GiB may be used here); use a "
+                     "smaller train.micro_batch or model, or train.recompute=full",
+                     bytes, static_cast<double>(total_memory()) / (1 << 30));
+  }
+
   ThreadPool threads_;
 };
 
