@@ -77,20 +77,35 @@ class LimitedMemory {
 
 // Without a word it would be killed in the midst of its first step.
 TEST(Memory, WhatACgroupForbidsIsAnErrorAndNotTaken) {
-  constexpr std::int64_t kLimit = std::int64_t{512} << 20;
-  const LimitedMemory cgroup(kLimit);
-  const TemporaryDirectory directory;
-  Program program({"train", (test_source_dir() / "recipes/gpt2-124m.toml").string(),
-                   "--run.dir=" + (directory.path / "run").string(),
-                   "--data.text=" + (test_source_dir() / "README.md").string(),
-                   "--data.vocab_size=300", "--train.micro_batch=1", "--train.batch_size=1",
-                   "--train.context=64", "--device.threads=1"});
-  if (!cgroup.holds(program.pid())) GTEST_SKIP() << "cannot make a cgroup; root can";
-  const Finished finished = program.wait();
-  EXPECT_EQ(finished.exit_code, 1) << finished.err;
-  EXPECT_THAT(finished.err,
-              ::testing::HasSubstr("bytes of memory are not to be had (0.5 GiB may be "
-                                   "used here); use a smaller train.micro_batch"));
+  const struct {
+    std::int64_t mib;
+    std::vector<std::string> ranks;
+    std::string words;
+  } cases[] = {
+      {512, {}, "bytes of memory are not to be had (0.5 GiB may be used here); use a smaller"},
+      // One of them would fit.
+      {2048, {"-n", "2", "--backend=threads"}, "2 ranks on this machine are planned to take 1."},
+  };
+  for (const auto& [mib, ranks, words] : cases) {
+    const LimitedMemory cgroup(mib << 20);
+    const TemporaryDirectory directory;
+    std::vector<std::string> arguments = {
+        "train",
+        (test_source_dir() / "recipes/gpt2-124m.toml").string(),
+        "--run.dir=" + (directory.path / "run").string(),
+        "--data.text=" + (test_source_dir() / "README.md").string(),
+        "--data.vocab_size=300",
+        "--train.micro_batch=1",
+        "--train.batch_size=2",
+        "--train.context=64",
+        "--device.threads=1"};
+    arguments.insert(arguments.end(), ranks.begin(), ranks.end());
+    Program program(arguments);
+    if (!cgroup.holds(program.pid())) GTEST_SKIP() << "cannot make a cgroup; root can";
+    const Finished finished = program.wait();
+    EXPECT_EQ(finished.exit_code, 1) << finished.err;
+    EXPECT_THAT(finished.err, ::testing::HasSubstr(words));
+  }
 }
 
 }  // namespace

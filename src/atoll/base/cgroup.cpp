@@ -1,5 +1,6 @@
 #include "atoll/base/cgroup.h"
 
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,6 +81,11 @@ std::uint64_t usable_memory() {
                          static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t limit = cgroup_memory_limit("/");
   return limit > 0 ? std::min(installed, limit) : installed;
+}
+
+std::uint64_t swap_memory() {
+  struct sysinfo info {};
+  return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalswap} * info.mem_unit : 0;
 }
 
 }  // namespace atl

@@ -22,7 +22,10 @@ double cgroup_cpu_quota(const std::filesystem::path& root);
 std::uint64_t cgroup_memory_limit(const std::filesystem::path& root);
 
 /// Bytes of memory that this process may use: what the machine has, or the cgroups' limit where
-/// that is less.
+/// that is less. Swap comes on top.
 std::uint64_t usable_memory();
+
+/// Bytes of swap that the machine has.
+std::uint64_t swap_memory();
 
 }  // namespace atl

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "atoll/base/cgroup.h"
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
 #include "atoll/base/log.h"
@@ -20,11 +21,27 @@ namespace fs = std::filesystem;
 namespace {
 
 // The CPUs of a host are shared by its ranks.
+int ranks_here(const comm::World& world) {
+  return world.options().local_ranks > 0 ? world.options().local_ranks : world.size();
+}
+
 int threads_of(const TrainConfig& config, const comm::World& world) {
   if (config.device.threads > 0 || world.size() == 1)
     return static_cast<int>(config.device.threads);
-  const int here = world.options().local_ranks > 0 ? world.options().local_ranks : world.size();
-  return std::max(1, available_cpus() / here);
+  return std::max(1, available_cpus() / ranks_here(world));
+}
+
+// Each rank by itself would get its part, and all of them would be killed.
+void check_memory(std::size_t planned, const comm::World& world) {
+  constexpr double kGiB = 1 << 30;
+  const auto ranks = static_cast<std::uint64_t>(ranks_here(world));
+  if (ranks == 1 || planned * ranks <= usable_memory() + swap_memory()) return;
+  throw make_error(
+      ErrorKind::kResource,
+      "{} ranks on this machine are planned to take {:.2f} GiB of memory each, and "
+      "{:.2f} GiB may be used here; use fewer ranks here, a smaller train.micro_batch or "
+      "model, or train.recompute=full",
+      ranks, static_cast<double>(planned) / kGiB, static_cast<double>(usable_memory()) / kGiB);
 }
 
 fs::path make_run_directory(const std::string& dir) {
@@ -160,6 +177,7 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
   state_ = std::make_unique<TrainState>(
       state_options(config_, corpus.vocab_size(), eos, ranks_->size(), ranks_->rank()));
+  check_memory(state_->memory().total_bytes(), *world_);
   state_->allocate(*device_);
   state_->connect(ranks_->group(), ranks_->shard(), ranks_->replicate());
   if (config_.model.from.empty()) {

@@ -1,7 +1,6 @@
 #include "atoll/device/device.h"
 
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -21,11 +20,6 @@ std::string cpu_model() {
   return "CPU";
 }
 
-std::uint64_t swap_bytes() {
-  struct sysinfo info {};
-  return sysinfo(&info) == 0 ? std::uint64_t{info.totalswap} * info.mem_unit : 0;
-}
-
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int num_threads) : threads_(num_threads) {}
@@ -39,7 +33,7 @@ class CpuDevice final : public Device {
   void* allocate(std::size_t bytes) override {
     if (bytes == 0) bytes = 1;
     // The system may well say yes to what it then kills the process for.
-    if (bytes > total_memory() + swap_bytes()) refuse(bytes);
+    if (bytes > total_memory() + swap_memory()) refuse(bytes);
     // mmap rather than malloc: zeroed, page-aligned, and given back to the system at once.
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) refuse(bytes);
