@@ -37,7 +37,7 @@ def write_text(path):
 
 
 def train(args, work, steps):
-    """Seconds to the end of the first step, and of them those of the step and of the checkpoint."""
+    """Seconds to the end of the first step, and those of the step itself."""
     began = time.time()
     done = subprocess.run(
         [str(args.atoll), "train", "recipes/gpt2-124m.toml", f"--run.dir={work / 'run'}",

@@ -190,8 +190,12 @@ void Client::State::note_members() {
   noted = member->view();
   const auto active = std::count_if(noted.members.begin(), noted.members.end(),
                                     [](const auto& one) { return one.state == "active"; });
+  // A view of this island's sources alone says nothing of how many there are.
+  const bool is_of_all = std::any_of(noted.members.begin(), noted.members.end(),
+                                     [&](const auto& one) { return one.island == member->id(); });
   const int wanted = options.plan.min_islands;
-  if (!has_begun && active > 0 && active < wanted) {
+  has_begun |= member->newest().outer_step > 0;
+  if (!has_begun && is_of_all && active < wanted) {
     log::info("{} of {} islands are there; training begins with all of them", active, wanted);
   }
   const std::lock_guard lock(mutex);

@@ -198,7 +198,8 @@ class Coordinator {
   Seconds now_ = 0;
   bool is_started_ = false;
   bool has_begun_ = false;
-  int num_missing_ = 0;  // islands that the beginning waited for when it was last said
+  int num_missing_ = 0;    // islands that the beginning waited for when it was last said
+  Seconds next_view_ = 0;  // before the beginning, when islands are told again who is there
   std::string halted_;
   std::map<ConnectionId, Seconds> strangers_;  // connections without a Join, since when
   std::vector<CoordinatorAction> actions_;

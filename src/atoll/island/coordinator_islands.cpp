@@ -121,13 +121,16 @@ void Coordinator::welcome(Island& island, const Join& join) {
   island.ready.reset();
   island.prepared.reset();
   const bool fits = state_.fits(join.outer_step, join.hashes);
-  const bool is_current = fits && join.outer_step == state_.outer_step();
+  const std::int64_t behind = state_.outer_step() - join.outer_step;
+  const bool is_current = fits && behind == 0;
   const bool is_clean = state_.book().holds(island.id, join.holds);
   const std::vector<BatchRange> kept = both(join.holds, state_.book().held_by(island.id));
   keep_only(island, kept);
-  // Also from who is behind: what no outer step has exchanged yet is the same there, and with the
-  // hashes it knows its own result of an outer step whose Commit it has not heard.
-  if (fits) state_.learn(join.hashes);
+  // Also from who made the newest outer step and has not heard its Commit: what was never exchanged
+  // is the same there, and with all hashes it knows its own result. Its leases say that it is the
+  // one that was there; anybody else who is behind may have begun with something else.
+  const bool made_it = fits && behind == 1 && state_.contributed(island.id) && !kept.empty();
+  if (is_current || made_it) state_.learn(join.hashes);
   Welcome welcome = {.island = island.id,
                      .outer_step = state_.outer_step(),
                      .hashes = state_.hashes(state_.outer_step()),

@@ -31,9 +31,13 @@ void Coordinator::begin_run() {
   if (missing > 0 && there > 0 && missing != num_missing_) {
     notice(fmt::format("training begins with {} islands; {} more wanted", there + missing, missing),
            false);
-    announce_view();  // so that the islands know as well
   }
   num_missing_ = missing;
+  // So that the islands know as well; not each time, where a thousand come at once.
+  if (missing > 0 && there > 0 && view_changed_ && now_ >= next_view_) {
+    next_view_ = now_ + 1;
+    announce_view();
+  }
   has_begun_ = missing <= 0;
   if (!has_begun_) return;
   step_began_ = now_;

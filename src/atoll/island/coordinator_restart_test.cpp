@@ -103,14 +103,51 @@ TEST(CoordinatorRestart, WhatWasNeverExchangedIsLearnedFromWhoIsBehind) {
     stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
   }
   stage.restart();
-  EXPECT_THAT(stage.coordinator->state().hashes(1), IsEmpty());
+  const auto known = [&] { return stage.coordinator->state().hashes(1); };
+  EXPECT_THAT(known(), IsEmpty());
+  // Neither who was never there, nor who comes with nothing that was leased to it.
+  join.hashes = {kFirst, kWrong};
+  come(3, {});
+  come(2, {});
+  EXPECT_THAT(known(), IsEmpty());
+  join.hashes = {kFirst, kOther};
   come(1, {{0, 4}, {8, 12}});
   EXPECT_THAT(stage.body<Welcome>(1).hashes, ElementsAre(kSecond, kOther));
   EXPECT_TRUE(stage.body<Welcome>(1).contributed);
-  join.hashes = {kFirst, kWrong};
-  come(2, {{4, 8}, {12, 16}});
-  EXPECT_THAT(stage.body<Welcome>(2).hashes, ElementsAre(kSecond, kOther)) << "the first one's";
-  EXPECT_TRUE(stage.body<Welcome>(2).must_sync);
+  EXPECT_THAT(known(), ElementsAre(kSecond, kOther));
+}
+
+// Whoever comes first: the one that has it is the run's.
+TEST(CoordinatorRestart, OneThatBeganWithSomethingElseIsNotBelieved) {
+  constexpr StateHash kOther = {3, 3};
+  Stage stage;
+  stage.options.plan.num_fragments = 2;
+  stage.restart();
+  Join join = stage.join("i1");
+  join.hashes = {kFirst, kOther};
+  for (const ConnectionId island : {1, 2}) {
+    join.name = fmt::format("i{}", island);
+    stage.open(island);
+    stage.say(island, join);
+  }
+  stage.say(1, stage.ready({{0, 4}}));
+  stage.say(2, stage.ready({{4, 8}}));
+  for (const ConnectionId island : {1, 2}) {
+    stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  }
+  stage.restart();
+  Join stranger = stage.join("i3");
+  stranger.hashes = {{8, 8}, {9, 9}};
+  stage.open(3);
+  stage.say(3, stranger);
+  join.name = "i1";
+  join.outer_step = 1;
+  join.hashes = {kSecond, kOther};
+  join.holds = {{8, 12}};
+  stage.open(1);
+  stage.say(1, join);
+  EXPECT_FALSE(stage.body<Welcome>(1).must_sync);
+  EXPECT_EQ(stage.coordinator->members().count(MemberState::kActive), 1);
 }
 
 }  // namespace
