@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <exception>
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/base/rename.h"
-#include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 
 namespace atl::ckpt {
@@ -106,16 +106,26 @@ CheckpointInfo checkpoint_at(const fs::path& root, std::int64_t step) {
   return {directory, manifest.step, std::move(manifest.files)};
 }
 
-CheckpointInfo verify_checkpoint(const fs::path& directory) {
+CheckpointInfo verify_checkpoint(const fs::path& directory, ThreadPool* threads) {
   const Manifest manifest = manifest_of(directory);
   const std::size_t count = manifest.files.size();
   std::vector<std::string> differs(count);
-  ThreadPool threads(std::clamp(static_cast<int>(count), 1, available_cpus()));
-  threads.run(static_cast<std::int64_t>(count), [&](std::int64_t i) {
+  std::vector<std::exception_ptr> failed(count);
+  const auto look = [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    differs[at] = difference(directory, manifest.files[at]);
-  });
+    try {
+      differs[at] = difference(directory, manifest.files[at]);
+    } catch (...) {
+      failed[at] = std::current_exception();
+    }
+  };
+  if (threads != nullptr) {
+    threads->run(static_cast<std::int64_t>(count), look);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) look(static_cast<std::int64_t>(i));
+  }
   for (std::size_t i = 0; i < count; ++i) {
+    if (failed[i]) std::rethrow_exception(failed[i]);
     if (differs[i].empty()) continue;
     throw damaged_error("{} is damaged: it {}", (directory / manifest.files[i].name).string(),
                         differs[i]);
@@ -136,11 +146,11 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& root) {
   return steps;
 }
 
-std::optional<CheckpointInfo> newest_verified(const fs::path& root) {
+std::optional<CheckpointInfo> newest_verified(const fs::path& root, ThreadPool* threads) {
   const std::vector<std::int64_t> steps = checkpoint_steps(root);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     try {
-      return verify_checkpoint(root / checkpoint_name(*step));
+      return verify_checkpoint(root / checkpoint_name(*step), threads);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDamaged) throw;
       log::warning("checkpoint {} is passed over: {}", checkpoint_name(*step), error.what());

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/manifest.h"
 #include "atoll/ckpt/safetensors_writer.h"
 
@@ -87,12 +88,14 @@ class CheckpointPart {
 
 /// Reads the manifest of a checkpoint directory and compares every file with it. Throws
 /// Error(kDamaged) naming the first file that differs and how, Error(kUser) when there is no such
-/// directory.
-CheckpointInfo verify_checkpoint(const std::filesystem::path& directory);
+/// directory. `threads` read a file each; without them the caller's does.
+CheckpointInfo verify_checkpoint(const std::filesystem::path& directory,
+                                 ThreadPool* threads = nullptr);
 
 /// The newest checkpoint under `root` that verifies; nothing when there is none at all. Logs a
 /// warning for each damaged one that is passed over; throws Error(kDamaged) when all are.
-std::optional<CheckpointInfo> newest_verified(const std::filesystem::path& root);
+std::optional<CheckpointInfo> newest_verified(const std::filesystem::path& root,
+                                              ThreadPool* threads = nullptr);
 
 /// The checkpoint of a step as its manifest describes it, not verified. Throws as
 /// verify_checkpoint.

@@ -22,10 +22,11 @@ Spec file_spec(const nn::FileTensor& part, const Tensor& tensor, Dtype dtype) {
   return {dtype, {shape.dim(1), shape.dim(0)}};
 }
 
-// (rows, in) to (in, rows) of elements of `kSize` bytes.
+// (rows, in) to (in, rows) of elements of `kSize` bytes; `stride` and `to_stride` elements lie
+// between the beginnings of their rows.
 template <std::size_t kSize>
 void transpose(const std::byte* from, std::int64_t rows, std::int64_t in, std::int64_t stride,
-               std::byte* to) {
+               std::byte* to, std::int64_t to_stride) {
   constexpr auto kStep = static_cast<std::int64_t>(kSize);
   constexpr std::int64_t kTile = 16;  // of f32 a cache line: each is read, and written, once
   for (std::int64_t row = 0; row < rows; row += kTile) {
@@ -33,7 +34,7 @@ void transpose(const std::byte* from, std::int64_t rows, std::int64_t in, std::i
     for (std::int64_t column = 0; column < in; column += kTile) {
       for (std::int64_t i = column; i < std::min(column + kTile, in); ++i) {
         for (std::int64_t r = row; r < last; ++r) {
-          std::memcpy(to + (i * rows + r) * kStep, from + (r * stride + i) * kStep, kSize);
+          std::memcpy(to + (i * to_stride + r) * kStep, from + (r * stride + i) * kStep, kSize);
         }
       }
     }
@@ -41,14 +42,14 @@ void transpose(const std::byte* from, std::int64_t rows, std::int64_t in, std::i
 }
 
 void transpose(Dtype dtype, const std::byte* from, std::int64_t rows, std::int64_t in,
-               std::int64_t stride, std::byte* to) {
+               std::int64_t stride, std::byte* to, std::int64_t to_stride) {
   switch (dtype_size(dtype)) {
     case 2:
-      return transpose<2>(from, rows, in, stride, to);
+      return transpose<2>(from, rows, in, stride, to, to_stride);
     case 4:
-      return transpose<4>(from, rows, in, stride, to);
+      return transpose<4>(from, rows, in, stride, to, to_stride);
     case 8:
-      return transpose<8>(from, rows, in, stride, to);
+      return transpose<8>(from, rows, in, stride, to, to_stride);
     default:
       ATOLL_CHECK(false, "parameters are floats, not {}", dtype_name(dtype));
   }
@@ -92,7 +93,7 @@ void write_transposed(const Tensor& tensor, Dtype to, const std::string& name,
   for (std::int64_t begin = 0; begin < in; begin += kBand) {
     const std::int64_t width = std::min(kBand, in - begin);
     transpose(tensor.dtype(), bytes_of(tensor).data() + static_cast<std::size_t>(begin) * size,
-              rows, width, in, band.data());
+              rows, width, in, band.data(), rows);
     const std::size_t bytes = static_cast<std::size_t>(width * rows) * size;
     write_as(tensor.dtype(), std::span(band).first(bytes), to, name, sink);
   }
@@ -105,16 +106,25 @@ void read_part(const SafetensorsFile& file, const std::string& name, const nn::F
     file.read_floats(name, rows);
     return;
   }
-  const Spec wanted = file_spec(part, tensor, tensor.dtype());
-  const auto put = [&](const std::byte* transposed) {
-    transpose(rows.dtype(), transposed, rows.dim(1), rows.dim(0), rows.dim(0),
-              static_cast<std::byte*>(rows.raw()));
-  };
+  const Dtype to = rows.dtype();
+  const Dtype from = file.check_floats(name, file_spec(part, tensor, to).shape);
+  const std::span<const std::byte> bytes = file.bytes(name);
+  const std::int64_t width = rows.dim(0);  // of the file's rows
+  const std::int64_t in = rows.dim(1);
+  auto* out = static_cast<std::byte*>(rows.raw());
   // Straight from the mapped file where nothing is to be converted.
-  if (file.spec(name) == wanted) return put(file.bytes(name).data());
-  std::vector<std::byte> transposed(rows.bytes());
-  file.read_floats(name, Tensor(transposed.data(), wanted));
-  put(transposed.data());
+  if (from == to) return transpose(to, bytes.data(), in, width, width, out, in);
+  constexpr std::int64_t kBand = 16;
+  std::vector<std::byte> band(static_cast<std::size_t>(kBand * width) * dtype_size(to));
+  for (std::int64_t begin = 0; begin < in; begin += kBand) {
+    const std::int64_t height = std::min(kBand, in - begin);
+    const auto count = static_cast<std::size_t>(height * width);
+    const auto at = static_cast<std::size_t>(begin * width) * dtype_size(from);
+    convert_floats(from, bytes.subspan(at, count * dtype_size(from)), to,
+                   std::span(band).first(count * dtype_size(to)), name);
+    transpose(to, band.data(), height, width, width,
+              out + static_cast<std::size_t>(begin) * dtype_size(to), in);
+  }
 }
 
 // "transformer.wte.weight" -> "wte.weight": what a base model without its head writes.

@@ -83,17 +83,21 @@ void SafetensorsFile::read(std::string_view name, Tensor out) const {
   if (out.bytes() > 0) std::memcpy(out.raw(), bytes(name).data(), out.bytes());
 }
 
-void SafetensorsFile::read_floats(std::string_view name, Tensor out) const {
+Dtype SafetensorsFile::check_floats(std::string_view name, const Shape& shape) const {
   const Spec spec = this->spec(name);
   if (!converts_to_f32(spec.dtype)) {
     throw user_error("{}: tensor \"{}\" is {}, expected floats", path_.string(), name,
                      dtype_name(spec.dtype));
   }
-  if (spec.shape != out.shape()) {
+  if (spec.shape != shape) {
     throw user_error("{}: tensor \"{}\" has shape {}, expected {}", path_.string(), name,
-                     spec.shape.to_string(), out.shape().to_string());
+                     spec.shape.to_string(), shape.to_string());
   }
-  convert_floats(spec.dtype, bytes(name), out.dtype(),
+  return spec.dtype;
+}
+
+void SafetensorsFile::read_floats(std::string_view name, Tensor out) const {
+  convert_floats(check_floats(name, out.shape()), bytes(name), out.dtype(),
                  {static_cast<std::byte*>(out.raw()), out.bytes()}, name);
 }
 

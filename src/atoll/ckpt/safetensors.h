@@ -71,6 +71,9 @@ class SafetensorsFile {
 
   /// Copies a tensor whose dtype and shape are those of `out`; throws Error(kUser) otherwise.
   void read(std::string_view name, Tensor out) const;
+  /// The dtype of a float tensor of that shape; throws Error(kUser) when it is of another, or of no
+  /// floats.
+  Dtype check_floats(std::string_view name, const Shape& shape) const;
   /// Copies a float tensor of any width into one of the same shape and any float dtype: bit for bit
   /// when the dtypes agree. Throws Error(kUser) when the shapes differ or the file has no floats.
   void read_floats(std::string_view name, Tensor out) const;

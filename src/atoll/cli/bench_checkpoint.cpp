@@ -110,8 +110,8 @@ void add_round(train::TrainState& state, ThreadPool& threads, const fs::path& ro
   times.save.push_back(
       seconds_of([&] { path = train::save_checkpoint(root, state, position, {}); }));
   times.copy.push_back(seconds_of([&] { times.bytes = copy_directory(path, room / "copy"); }));
-  times.load.push_back(
-      seconds_of([&] { train::load_checkpoint(ckpt::verify_checkpoint(path), state, threads); }));
+  times.load.push_back(seconds_of(
+      [&] { train::load_checkpoint(ckpt::verify_checkpoint(path, &threads), state, threads); }));
   fs::remove_all(room / "copy");
   fs::remove_all(root);
   times.once.push_back(seconds_of([&] { copy_once(state_tensors(state)); }));

@@ -203,7 +203,7 @@ void Trainer::begin_or_resume() {
   world_->agree([&] {
     if (!ranks_->is_lead()) return;
     ckpt::clean_stale(checkpoint_root());
-    newest = ckpt::newest_verified(checkpoint_root());
+    newest = ckpt::newest_verified(checkpoint_root(), &device_->threads());
   });
   // The others take the lead's word for which one is whole: each byte is verified once.
   std::int64_t step = newest ? newest->step : -1;
