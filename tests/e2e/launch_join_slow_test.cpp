@@ -56,6 +56,8 @@ TEST_F(Joining, AKilledRankOfAnAgentIsSurvived) {
       open_launch("run", {"--slots=2", "--max-ranks=3", "--regrow-after=0.1", "--backend=tcp"}));
   Program beta(agent("run", address_of(launch), {"--slots=1", "--name=beta"}));
   ASSERT_TRUE(regrouped("run", 3)) << launch.errors();
+  // Killed while they regroup, it would have them begin again from the checkpoint.
+  ASSERT_TRUE(took("run", records("run").back().step + kTogether));
   ASSERT_NE(kill_rank(2), 0);
   // Its place is offered again.
   ASSERT_TRUE(soon([&] { return process_of(3) != 0; })) << launch.errors();
