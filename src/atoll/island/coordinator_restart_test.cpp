@@ -79,73 +79,53 @@ TEST(CoordinatorRestart, AfterARestartOneThatMissedOnlyTheCommitIsWaitedFor) {
   }
 }
 
-// It died between the log and the first Commit. What has not been exchanged is in no log; without
-// its hash no island could tell that the result it has is the one that was committed.
-TEST(CoordinatorRestart, WhatWasNeverExchangedIsLearnedFromWhoIsBehind) {
-  constexpr StateHash kOther = {3, 3};
-  constexpr StateHash kWrong = {4, 4};
+constexpr StateHash kOther = {3, 3};
+
+void come(Stage& stage, ConnectionId island, std::int64_t outer_step, std::vector<StateHash> hashes,
+          std::vector<BatchRange> holds = {}) {
+  Join join = stage.join(fmt::format("i{}", island), std::move(holds));
+  join.outer_step = outer_step;
+  join.hashes = std::move(hashes);
+  stage.open(island);
+  stage.say(island, join);
+}
+
+// Of two fragments the first has been exchanged by islands 1 and 2. It died between the log and the
+// Commit, and was started again.
+Stage after_the_first_of_two_fragments() {
   Stage stage;
   stage.options.plan.num_fragments = 2;
   stage.restart();
-  Join join = stage.join("i1");
-  join.hashes = {kFirst, kOther};
-  const auto come = [&](ConnectionId island, std::vector<BatchRange> holds) {
-    join.name = fmt::format("i{}", island);
-    join.holds = std::move(holds);
-    stage.open(island);
-    stage.say(island, join);
-  };
-  come(1, {});
-  come(2, {});
+  for (const ConnectionId island : {1, 2}) come(stage, island, 0, {kFirst, kOther});
   stage.say(1, stage.ready({{0, 4}}));
   stage.say(2, stage.ready({{4, 8}}));
   for (const ConnectionId island : {1, 2}) {
     stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
   }
   stage.restart();
-  const auto known = [&] { return stage.coordinator->state().hashes(1); };
-  EXPECT_THAT(known(), IsEmpty());
-  // Neither who was never there, nor who comes with nothing that was leased to it.
-  join.hashes = {kFirst, kWrong};
-  come(3, {});
-  come(2, {});
-  EXPECT_THAT(known(), IsEmpty());
-  join.hashes = {kFirst, kOther};
-  come(1, {{0, 4}, {8, 12}});
+  EXPECT_EQ(stage.coordinator->state().outer_step(), 1);
+  EXPECT_THAT(stage.coordinator->state().hashes(1), IsEmpty());
+  return stage;
+}
+
+// What has not been exchanged is in no log; without its hash no island could tell that the result
+// it has is the one that was committed.
+TEST(CoordinatorRestart, WhatWasNeverExchangedIsLearnedFromWhoIsBehind) {
+  Stage stage = after_the_first_of_two_fragments();
+  // Neither from who was never there, nor from who comes with nothing that was leased to it.
+  for (const ConnectionId island : {3, 2}) come(stage, island, 0, {kFirst, {4, 4}});
+  EXPECT_THAT(stage.coordinator->state().hashes(1), IsEmpty());
+  come(stage, 1, 0, {kFirst, kOther}, {{0, 4}, {8, 12}});
   EXPECT_THAT(stage.body<Welcome>(1).hashes, ElementsAre(kSecond, kOther));
   EXPECT_TRUE(stage.body<Welcome>(1).contributed);
-  EXPECT_THAT(known(), ElementsAre(kSecond, kOther));
+  EXPECT_THAT(stage.coordinator->state().hashes(1), ElementsAre(kSecond, kOther));
 }
 
 // Whoever comes first: the one that has it is the run's.
 TEST(CoordinatorRestart, OneThatBeganWithSomethingElseIsNotBelieved) {
-  constexpr StateHash kOther = {3, 3};
-  Stage stage;
-  stage.options.plan.num_fragments = 2;
-  stage.restart();
-  Join join = stage.join("i1");
-  join.hashes = {kFirst, kOther};
-  for (const ConnectionId island : {1, 2}) {
-    join.name = fmt::format("i{}", island);
-    stage.open(island);
-    stage.say(island, join);
-  }
-  stage.say(1, stage.ready({{0, 4}}));
-  stage.say(2, stage.ready({{4, 8}}));
-  for (const ConnectionId island : {1, 2}) {
-    stage.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
-  }
-  stage.restart();
-  Join stranger = stage.join("i3");
-  stranger.hashes = {{8, 8}, {9, 9}};
-  stage.open(3);
-  stage.say(3, stranger);
-  join.name = "i1";
-  join.outer_step = 1;
-  join.hashes = {kSecond, kOther};
-  join.holds = {{8, 12}};
-  stage.open(1);
-  stage.say(1, join);
+  Stage stage = after_the_first_of_two_fragments();
+  come(stage, 3, 0, {{8, 8}, {9, 9}});
+  come(stage, 1, 1, {kSecond, kOther}, {{8, 12}});
   EXPECT_FALSE(stage.body<Welcome>(1).must_sync);
   EXPECT_EQ(stage.coordinator->members().count(MemberState::kActive), 1);
 }
