@@ -275,7 +275,7 @@ TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
       }
     });
     EXPECT_EQ(result.end, withdraw ? TransferEnd::kGone : TransferEnd::kCancelled) << result.why;
-    EXPECT_LT(ms, 100);
+    EXPECT_LT(ms, 5000);  // the transfer itself would wait for 30 s
     blobs_.withdraw("slow/");
     server.stop();
   }
@@ -370,23 +370,32 @@ TEST_F(TransferTest, WhatCannotBeHadIsSaid) {
   EXPECT_THAT(fetch(blob()), HasSubstr("unreachable: cannot connect to " + server_.address()));
 }
 
-// The call has failed by then, and the server is asked why, which takes as long again.
+// The call fails at once, and the server is asked why: it takes the connection and says nothing.
 TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
   test::Relay relay(server_.address(), {});
+  relay.hang_up_on(1);
   relay.freeze();
-  RemoteOptions options = to(relay.address());
-  options.connect_timeout_ms = 800;
+  RemoteOptions options = to(relay.address(), 1);
+  options.connect_timeout_ms = 20'000;
   Remote remote(options);
   std::stop_source cancel;
   Transfer transfer = blob();
   transfer.cancel = cancel.get_token();
+  Clock::time_point cancelled;
   std::jthread canceller([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
+    while (relay.num_connections() < 2 && Clock::now() < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    cancelled = Clock::now();
     cancel.request_stop();
   });
-  const Clock::time_point begin = Clock::now();
-  EXPECT_EQ(remote.fetch(transfer, done_, writer_to(got_)).end, TransferEnd::kCancelled);
-  EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1400));
+  const TransferResult result =
+      patiently([&] { return remote.fetch(transfer, done_, writer_to(got_)); });
+  const Clock::time_point ended = Clock::now();
+  canceller.join();
+  EXPECT_EQ(result.end, TransferEnd::kCancelled) << result.why;
+  EXPECT_LT(ended - cancelled, std::chrono::seconds(3));
 }
 
 TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {

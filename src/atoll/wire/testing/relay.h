@@ -72,6 +72,8 @@ class Relay {
   void garble_every(std::uint64_t bytes) { garble_every_ = bytes; }
   /// From now on nothing gets through, either way, and nobody is told.
   void freeze() { is_frozen_ = true; }
+  /// The first so many connections end as soon as they are made.
+  void hang_up_on(int connections) { hang_up_on_ = connections; }
   /// Connections so far.
   int num_connections() const { return num_connections_; }
 
@@ -221,6 +223,11 @@ class Relay {
     while (!is_stopping_) {
       const int client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       if (client < 0) continue;
+      if (num_connections_ < hang_up_on_) {
+        ::close(client);
+        ++num_connections_;
+        continue;
+      }
       const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (::connect(server, reinterpret_cast<const sockaddr*>(&target_), sizeof target_) != 0) {
         ::close(client);
@@ -264,6 +271,7 @@ class Relay {
   std::atomic<std::uint64_t> cut_after_{0};
   std::atomic<std::uint64_t> garble_every_{0};
   std::atomic<int> num_connections_{0};
+  std::atomic<int> hang_up_on_{0};
   std::atomic<bool> is_frozen_{false};
   std::atomic<bool> is_stopping_{false};
   std::mutex mutex_;
