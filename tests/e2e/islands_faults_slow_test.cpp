@@ -279,7 +279,8 @@ TEST_F(IslandFaults, OneThatIsStoppedUntilTheOthersAreDoneGetsTheirModel) {
   const std::string place = address_of(order);
   Program lyon(slow_one_of(2, 500, "lyon", place));
   Program turin(slow_one_of(2, 500, "turin", place));
-  ASSERT_TRUE(took("lyon", 50));
+  // What is left takes less than the half minute after which one is out, on a busy machine too.
+  ASSERT_TRUE(took("lyon", 300));
   turin.send(SIGSTOP);
   ASSERT_TRUE(soon([&] {
     return order.errors().find("islands stay until the final state has got to turin") !=

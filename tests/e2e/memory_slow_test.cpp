@@ -1,4 +1,4 @@
-// What a step has in memory, beside what `atoll plan` says of it.
+// What a step and a run have in memory, beside what `atoll plan` says of them.
 
 #include <dlfcn.h>
 
@@ -15,17 +15,26 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double kMiB = 1 << 20;
 
+bool is_sanitized() {
+  return ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr;
+}
+
+// The number that stands behind `words`, or -1.
+double number_after(const std::string& text, const std::string& words) {
+  const std::size_t at = text.find(words);
+  return at == text.npos ? -1 : std::strtod(text.c_str() + at + words.size(), nullptr);
+}
+
 // The kjv-demo's model, small enough for the program itself to count, and a wider one.
 TEST(Memory, AStepHasWhatThePlanSaysWithTheProgram) {
-  if (::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr) GTEST_SKIP() << "a sanitizer's own counts";
+  if (is_sanitized()) GTEST_SKIP() << "a sanitizer's own counts";
   const std::string recipe = (test_source_dir() / "recipes/kjv-demo.toml").string();
   for (const std::string width : {"256", "512"}) {
     const Finished plan = atoll({"plan", recipe, "--model.hidden_size=" + width,
                                  "--data.text=" + (test_source_dir() / "README.md").string()});
     ASSERT_EQ(plan.exit_code, 0) << plan.err;
-    const std::size_t line = plan.out.find("  in all ");
-    ASSERT_NE(line, std::string::npos) << plan.out;
-    const double in_all = kMiB * std::strtod(plan.out.c_str() + line + 9, nullptr);
+    const double in_all = kMiB * number_after(plan.out, "  in all ");
+    ASSERT_GT(in_all, 0) << plan.out;
 
     const Finished bench = atoll({"bench", "step", recipe, "--model.hidden_size=" + width,
                                   "--device.threads=2", "--steps=1", "--warmup=1", "--json"});
@@ -39,6 +48,32 @@ TEST(Memory, AStepHasWhatThePlanSaysWithTheProgram) {
     EXPECT_LT(peak, 1.05 * in_all + 12 * kMiB) << width;
     EXPECT_GT(peak, 0.9 * in_all) << width;
   }
+}
+
+// With its tokenizer, log, evaluation and checkpoint.
+TEST(Memory, ARunHasWhatThePlanSaysInAll) {
+  if (is_sanitized()) GTEST_SKIP() << "a sanitizer's own counts";
+  const TemporaryDirectory directory;
+  const std::vector<std::string> settings = {
+      (test_source_dir() / "recipes/kjv-demo.toml").string(),
+      "--data.text=" + (test_source_dir() / "docs/configuration.md").string(),
+      "--data.vocab_size=1024",
+      "--run.dir=" + (directory.path / "run").string(),
+      "--train.steps=4",
+      "--optim.warmup_steps=1",
+      "--eval.every=2"};
+  std::vector<std::string> words = settings;
+  words.insert(words.begin(), "plan");
+  const Finished plan = atoll(words);
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  words.front() = "train";
+  const Finished run = atoll(words);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const double planned = number_after(plan.out, "  in all ");
+  const double held = number_after(run.err, "(at most ");
+  ASSERT_GT(planned, 0) << plan.out;
+  // 5% is what is asked for, and met where it was measured; another CPU's kernels may be larger.
+  EXPECT_NEAR(held, planned, 0.05 * planned + 8) << run.err;
 }
 
 // A cgroup with a limit of memory, as a container has one; removed with the object.

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/data/corpus.h"
@@ -109,8 +108,9 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
   fmt::print("\nmemory of {}, taken once before the first step\n{}",
              ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
-  fmt::print("  {:<14} {:>12.2f} MiB with the program and its libraries\n", "in all",
-             static_cast<double>(state.memory().total_bytes() + resident_bytes()) / (1 << 20));
+  fmt::print(
+      "  {:<14} {:>12.2f} MiB with the program, its libraries and buffers\n", "in all",
+      static_cast<double>(state.memory().total_bytes() + train::program_bytes()) / (1 << 20));
   const train::TrainConfig& config = recipe.config();
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
     fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "atoll/base/log.h"
+#include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/islands.h"
 #include "atoll/cli/launch_generation.h"
@@ -45,7 +46,11 @@ int run_trainer(const Recipe& recipe, train::Trainer& trainer, Reporter& reporte
   trainer.on_lead(lead);
   const train::TrainOutcome outcome = trainer.run();
   if (outcome.signal == 0) {
-    if (trainer.is_lead()) log::info("finished; the model is in {}", outcome.checkpoint.string());
+    if (trainer.is_lead()) {
+      log::info("finished; the model is in {} (at most {:.1f} MiB of memory)",
+                outcome.checkpoint.string(),
+                static_cast<double>(peak_resident_bytes()) / (1 << 20));
+    }
     return 0;
   }
   if (trainer.is_lead()) {
