@@ -135,6 +135,22 @@ def compare_encode(options, directory):
         table(rows, len(text) / 1e6)
 
 
+def compare_loading(options, directory):
+    path = directory / "tokenizer.json"
+    rows = {"atoll": [], "tokenizers": []}
+    for _ in range(options.rounds):
+        seconds, _ = timed(lambda: Tokenizer.from_file(str(path)))
+        rows["tokenizers"].append(seconds)
+        mine = run_atoll(
+            options.bench, "encode", "--tokenizer", path, "--text", options.text, "--rounds", 1
+        )
+        rows["atoll"].append(mine["load"])
+    megabytes = path.stat().st_size / 1e6
+    print(f"\nloading that tokenizer.json, {megabytes:.1f} MB; atoll in a new process each time\n")
+    print("| | MB/s, median | best | seconds, median |\n|---|---|---|---|")
+    table(rows, megabytes)
+
+
 def compare_training(options, directory):
     text = Path(options.text).read_text(encoding="utf-8")
     for vocab_size in options.vocab_sizes:
@@ -175,6 +191,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         if options.vocab:
             compare_encode(options, Path(directory))
+            compare_loading(options, Path(directory))
         compare_training(options, Path(directory))
 
 

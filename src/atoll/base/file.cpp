@@ -199,7 +199,8 @@ std::string read_file(const fs::path& path) {
   const auto size = static_cast<std::size_t>(info.st_size);
   for (;;) {
     const std::size_t done = content.size();
-    const std::size_t piece = std::max<std::size_t>(done < size ? size - done + 1 : 0, 65536);
+    // The byte after the last one says that it is the last one.
+    const std::size_t piece = done <= size && size > 0 ? size - done + 1 : 65536;
     content.resize(done + piece);
     const ssize_t n = ::read(fd, content.data() + done, piece);
     const int error_number = errno;

@@ -24,71 +24,70 @@ std::optional<char32_t> only_char(std::string_view token) {
 
 }  // namespace
 
-BpeModel::BpeModel(const BpeSpec& spec, std::string_view origin)
+BpeModel::BpeModel(const BpeSpec& spec, const TokenIndex& vocab, std::string_view origin)
     : byte_level_(spec.byte_level),
       byte_fallback_(spec.byte_fallback),
       fuse_unk_(spec.fuse_unk),
       merges_(spec.merges.size()) {
-  std::unordered_map<std::string_view, std::int32_t> ids;
-  ids.reserve(spec.vocab.size());
-  for (const auto& [token, id] : spec.vocab) ids.emplace(token, id);
   for (int value = 0; value < 256 && (byte_level_ || byte_fallback_); ++value) {
     const auto byte = static_cast<unsigned char>(value);
     const std::string spelled =
         byte_level_ ? to_byte_level({reinterpret_cast<const char*>(&byte), 1}) : byte_token(byte);
-    const auto found = ids.find(spelled);
+    const std::optional<std::int32_t> found = vocab.find(spelled);
     // Published byte-level vocabularies lack bytes that their training text did not have.
-    if (found == ids.end() && !byte_level_) {
+    if (!found && !byte_level_) {
       throw user_error(
           "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): byte_fallback needs the whole "
           "byte alphabet; train with it",
           origin, value, spelled);
     }
-    byte_ids_[byte] = found == ids.end() ? -1 : found->second;
+    byte_ids_[byte] = found.value_or(-1);
   }
   if (!byte_level_) {
     for (const auto& [token, id] : spec.vocab) {
       if (const auto c = only_char(token)) char_ids_.emplace(*c, id);
     }
     if (spec.unk_token) {
-      const auto found = ids.find(*spec.unk_token);
-      if (found == ids.end()) {
+      const std::optional<std::int32_t> found = vocab.find(*spec.unk_token);
+      if (!found) {
         throw damaged_error("{}: model.unk_token: model.vocab has no \"{}\"", origin,
                             *spec.unk_token);
       }
-      unk_id_ = found->second;
+      unk_id_ = *found;
     }
   }
   const auto id_of = [&](std::size_t rank, const std::string& token) {
-    const auto found = ids.find(token);
-    if (found == ids.end()) {
+    const std::optional<std::int32_t> found = vocab.find(token);
+    if (!found) {
       throw damaged_error(
           "{}: model.merges[{}] (\"{}\", \"{}\") needs the token \"{}\", which "
           "model.vocab does not have",
           origin, rank, spec.merges[rank].first, spec.merges[rank].second, token);
     }
-    return found->second;
+    return *found;
   };
+  std::string both;
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const auto& [left, right] = spec.merges[rank];
     const IdPair pair{id_of(rank, left), id_of(rank, right)};
-    merges_[pair] = {static_cast<std::uint32_t>(rank), id_of(rank, left + right)};  // last wins
+    both.assign(left).append(right);
+    merges_[pair] = {static_cast<std::uint32_t>(rank), id_of(rank, both)};  // last wins
   }
   if (!spec.ignore_merges) return;
   for (const auto& [token, id] : spec.vocab) {
     if (!byte_level_) {
-      whole_words_.emplace(token, id);
-    } else if (auto bytes = from_byte_level(token)) {
-      whole_words_.emplace(*std::move(bytes), id);
+      whole_words_.add(token, id);
+    } else if (const auto bytes = from_byte_level(token)) {
+      whole_words_.add(*bytes, id);
     }
   }
 }
 
 bool BpeModel::encode_word(std::string_view word, Scratch& scratch,
                            std::vector<std::int32_t>& out) const {
-  if (!whole_words_.empty()) {
-    if (const auto found = whole_words_.find(std::string(word)); found != whole_words_.end()) {
-      out.push_back(found->second);
+  if (whole_words_.size() > 0) {
+    if (const std::optional<std::int32_t> id = whole_words_.find(word)) {
+      out.push_back(*id);
       return true;
     }
   }

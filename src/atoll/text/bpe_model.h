@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "atoll/text/pair_map.h"
+#include "atoll/text/token_index.h"
 #include "atoll/text/tokenizer_spec.h"
 
 namespace atl::text {
@@ -33,10 +34,10 @@ class BpeModel {
     std::vector<Candidate> heap;
   };
 
-  /// Throws Error(kDamaged) for merges of or into unknown tokens and for a merge table that does
-  /// not fit, Error(kUser) for a vocabulary in which a byte that needs a token has none; all name
-  /// `origin`.
-  BpeModel(const BpeSpec& spec, std::string_view origin);
+  /// `vocab` has the spec's tokens. Throws Error(kDamaged) for merges of or into unknown tokens and
+  /// for a merge table that does not fit, Error(kUser) for a vocabulary in which a byte that needs
+  /// a token has none; all name `origin`.
+  BpeModel(const BpeSpec& spec, const TokenIndex& vocab, std::string_view origin);
 
   /// Appends the ids of one word, any bytes; bytes that are not UTF-8 count as unknown characters.
   /// Returns true, or false when there is neither a token for a character nor for unknown ones;
@@ -71,7 +72,7 @@ class BpeModel {
   std::array<std::int32_t, 256> byte_ids_{};
   std::unordered_map<char32_t, std::int32_t> char_ids_;  // unless byte-level
   PairMap<Merge> merges_;
-  std::unordered_map<std::string, std::int32_t> whole_words_;  // filled only for ignore_merges
+  TokenIndex whole_words_;  // filled only for ignore_merges
 };
 
 }  // namespace atl::text

@@ -44,30 +44,33 @@ std::string token_text(std::string_view token, bool byte_level, const DecoderSpe
 
 }  // namespace
 
-Decoder::Decoder(const TokenizerSpec& spec, std::string_view origin)
-    : rules_(spec.decoder), max_id_(highest_id(spec)) {
+Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view origin)
+    : rules_(spec.decoder), max_id_(highest_id(spec)), ids_(std::move(vocab)) {
+  tokens_.reserve(spec.model.vocab.size() + spec.added_tokens.size());
   for (const auto& [token, id] : spec.model.vocab) {
-    add(token, id, token_text(token, spec.model.byte_level, rules_), origin);
+    put(token, id, token_text(token, spec.model.byte_level, rules_), origin);
   }
   for (const AddedToken& token : spec.added_tokens) {
     const auto known = ids_.find(token.content);
-    if (known == ids_.end()) {
+    if (!known) {
       add(token.content, token.id, token.content, origin);
-    } else if (known->second != token.id) {
+    } else if (*known != token.id) {
       throw damaged_error("{}: added_tokens gives \"{}\" the id {}, model.vocab the id {}", origin,
-                          token.content, token.id, known->second);
+                          token.content, token.id, *known);
     }
     tokens_[token.id].bytes = token_text(token.content, false, rules_);
     tokens_[token.id].special = token.special;
   }
-  for (const auto& [token, id] : ids_) {
-    tokens_[id].joins_run_of_bytes = rules_.byte_fallback && byte_of_token(token).has_value();
+  if (rules_.byte_fallback) {
+    ids_.for_each([&](std::string_view token, std::int32_t id) {
+      tokens_[id].joins_run_of_bytes = byte_of_token(token).has_value();
+    });
   }
   if (rules_.first_removes.empty()) return;
-  for (const auto& [token, id] : ids_) {
-    if (token.find(rules_.first_removes) == std::string::npos) continue;
+  ids_.for_each([&](std::string_view token, std::int32_t id) {
+    if (token.find(rules_.first_removes) == token.npos) return;
     first_bytes_.emplace(id, token_text(replaced(token, rules_.first_removes, ""), false, rules_));
-  }
+  });
 }
 
 Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) : max_id_(kMaxId) {
@@ -80,7 +83,7 @@ Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) : max_i
   using Type = SentencePieceSpec::Type;
   for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
     const auto& [text, score, type] = spec.pieces[i];
-    if (ids_.contains(text)) {
+    if (ids_.find(text)) {
       throw damaged_error("{}: pieces[{}]: \"{}\" is there twice", origin, i, text);
     }
     std::string bytes = replaced(text, kSpaceSymbol, " ");
@@ -98,6 +101,12 @@ Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) : max_i
 
 void Decoder::add(std::string_view token, std::int32_t id, std::string bytes,
                   std::string_view origin) {
+  put(token, id, std::move(bytes), origin);
+  ids_.add(token, id);
+}
+
+void Decoder::put(std::string_view token, std::int32_t id, std::string bytes,
+                  std::string_view origin) {
   if (id < 0 || id > max_id_) {
     throw damaged_error("{}: token \"{}\" has the id {}, outside 0 to {}", origin, token, id,
                         max_id_);
@@ -107,7 +116,6 @@ void Decoder::add(std::string_view token, std::int32_t id, std::string bytes,
     throw damaged_error("{}: tokens \"{}\" and another share the id {}", origin, token, id);
   }
   tokens_[id] = {.bytes = std::move(bytes), .exists = true};
-  ids_.emplace(token, id);
 }
 
 std::string_view Decoder::bytes(std::int32_t id) const {
@@ -143,9 +151,7 @@ bool Decoder::is_special(std::int32_t id) const {
 }
 
 std::optional<std::int32_t> Decoder::id_of(std::string_view token) const {
-  const auto found = ids_.find(std::string(token));
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
+  return ids_.find(token);
 }
 
 }  // namespace atl::text

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "atoll/text/sentence_piece_spec.h"
+#include "atoll/text/token_index.h"
 #include "atoll/text/tokenizer_spec.h"
 
 namespace atl::text {
@@ -17,8 +18,9 @@ namespace atl::text {
 /// it can, so an added "é" does not decode to "é" there; ids are not concerned.)
 class Decoder {
  public:
-  /// Throws Error(kDamaged), naming `origin`, for ids that are negative, huge or used twice.
-  Decoder(const TokenizerSpec& spec, std::string_view origin);
+  /// `vocab` has the tokens of the spec's model. Throws Error(kDamaged), naming `origin`, for ids
+  /// that are negative, huge or used twice.
+  Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view origin);
   /// As the other, for pieces that occur twice.
   Decoder(const SentencePieceSpec& spec, std::string_view origin);
 
@@ -68,11 +70,12 @@ class Decoder {
     bool joins_run_of_bytes = false;
   };
   void add(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
+  void put(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
 
   DecoderSpec rules_;
   std::int32_t max_id_;
   std::vector<Token> tokens_;
-  std::unordered_map<std::string, std::int32_t> ids_;
+  TokenIndex ids_;
   // What tokens are at the start of a text, where that differs (DecoderSpec::first_removes).
   std::unordered_map<std::int32_t, std::string> first_bytes_;
 };

@@ -36,17 +36,33 @@ std::optional<std::int32_t> find_end_of_text(const std::vector<AddedToken>& toke
   return std::nullopt;
 }
 
+TokenIndex index_of(const BpeSpec& model, std::string_view origin) {
+  std::size_t bytes = 0;
+  for (const auto& [token, id] : model.vocab) bytes += token.size();
+  TokenIndex index;
+  index.reserve(model.vocab.size(), bytes);
+  for (const auto& [token, id] : model.vocab) {
+    if (index.add(token, id)) continue;
+    throw damaged_error("{}: model.vocab: \"{}\" is there twice", origin, token);
+  }
+  return index;
+}
+
 }  // namespace
 
 Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view origin)
+    : Engine(spec, std::move(json), origin, index_of(spec.model, origin)) {}
+
+Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view origin,
+               const TokenIndex& vocab)
     : file{"tokenizer.json", std::move(json)},
-      decoder(spec, origin),
+      decoder(spec, vocab, origin),
       end_of_text(find_end_of_text(spec.added_tokens)),
       prefix_ids(spec.prefix_ids),
       suffix_ids(spec.suffix_ids),
       normalizer_(std::in_place, spec.normalizers, origin),
       pre_tokenizer_(std::in_place, spec.pre_tokenizer, origin),
-      model_(std::in_place, spec.model, origin) {
+      model_(std::in_place, spec.model, vocab, origin) {
   for (const auto* ids : {&prefix_ids, &suffix_ids}) {
     for (const std::int32_t id : *ids) {
       if (!decoder.exists(id)) {

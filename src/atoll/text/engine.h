@@ -15,6 +15,7 @@
 #include "atoll/text/pre_tokenizer.h"
 #include "atoll/text/regex.h"
 #include "atoll/text/sentence_piece.h"
+#include "atoll/text/token_index.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/text/tokenizer_config.h"
 #include "atoll/text/word_cache.h"
@@ -59,6 +60,8 @@ struct Engine {
   std::vector<std::int32_t> suffix_ids;  // and after it
 
  private:
+  Engine(const TokenizerSpec& spec, std::string json, std::string_view origin,
+         const TokenIndex& vocab);
   void encode_normalized(std::string_view piece, bool parse_special, TextStart start,
                          EncoderState& state, std::vector<std::int32_t>& out) const;
   void encode_words(std::string_view piece, TextStart start, EncoderState& state,

@@ -26,13 +26,17 @@ std::shared_ptr<const text::Engine> sentence_piece(std::string_view content,
   return std::make_shared<const text::Engine>(spec, std::string(content), frame, origin);
 }
 
+std::shared_ptr<const text::Engine> byte_pairs(std::string json, std::string_view origin) {
+  const text::TokenizerSpec spec = text::parse_tokenizer_json(json, origin);
+  return std::make_shared<const text::Engine>(spec, std::move(json), origin);
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(std::shared_ptr<const text::Engine> engine) : engine_(std::move(engine)) {}
 
 Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view origin) {
-  const text::TokenizerSpec spec = text::parse_tokenizer_json(tokenizer_json, origin);
-  return Tokenizer(std::make_shared<const text::Engine>(spec, std::string(tokenizer_json), origin));
+  return Tokenizer(byte_pairs(std::string(tokenizer_json), origin));
 }
 
 Tokenizer Tokenizer::from_bytes(std::string_view content, std::string_view file_name,
@@ -54,7 +58,7 @@ Tokenizer Tokenizer::load(const fs::path& path) {
     throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one",
                      path.string(), kJsonName, kModelName);
   }
-  if (file.extension() != ".model") return from_json(read_file(file), file.string());
+  if (file.extension() != ".model") return Tokenizer(byte_pairs(read_file(file), file.string()));
   return Tokenizer(
       sentence_piece(read_file(file), text::read_text_frame(file.parent_path()), file.string()));
 }

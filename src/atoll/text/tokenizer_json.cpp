@@ -2,29 +2,19 @@
 #include <set>
 
 #include "atoll/base/error.h"
-#include "atoll/base/nesting.h"
-#include "atoll/text/tokenizer_json_reader.h"
+#include "atoll/text/tokenizer_json_document.h"
 
 namespace atl::text {
 
 namespace {
-
-constexpr int kMaxNesting = 64;  // real files have less than 10 levels
 
 class Parser : public JsonReader {
  public:
   using JsonReader::JsonReader;
 
   TokenizerSpec parse(std::string_view text) {
-    if (const int depth = nesting_depth(text); depth > kMaxNesting) {
-      throw damaged_error("{}: nested {} levels deep, which no tokenizer is", origin(), depth);
-    }
-    Json root;
-    try {
-      root = Json::parse(text);
-    } catch (const Json::exception& error) {
-      throw damaged_error("{}: not valid JSON: {}", origin(), error.what());
-    }
+    TokenizerSpec spec;
+    const Json root = read_tokenizer_document(text, origin(), spec.model);
     object(root, "the file",
            {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
             "post_processor", "decoder", "model"});
@@ -36,7 +26,6 @@ class Parser : public JsonReader {
         refuse(key, "a setting", "set it to null: atoll cuts and pads itself");
       }
     }
-    TokenizerSpec spec;
     model(need(root, "model", "the file"), spec.model);
     if (root.contains("added_tokens")) added_tokens(root["added_tokens"], spec.added_tokens);
     if (root.contains("normalizer")) parse_normalizer(root["normalizer"], origin(), spec);
@@ -49,6 +38,7 @@ class Parser : public JsonReader {
   }
 
  private:
+  // All but vocabulary and merges, which are read.
   void model(const Json& json, BpeSpec& spec) const {
     if (json.is_object() && json.contains("type") && json["type"] != "BPE") {
       refuse("model", "the type " + type_of(json), "only BPE is");
@@ -71,30 +61,10 @@ class Parser : public JsonReader {
     if (json.contains("unk_token") && !json["unk_token"].is_null()) {
       spec.unk_token = text(json["unk_token"], "model.unk_token");
     }
-    const Json& vocab = need(json, "vocab", "model");
-    if (!vocab.is_object()) damaged("model.vocab", "must be an object of tokens and ids");
-    spec.vocab.reserve(vocab.size());
-    for (const auto& [token, value] : vocab.items()) {
-      spec.vocab.emplace_back(token, id(value, fmt::format("model.vocab[\"{}\"]", token)));
+    if (!need(json, "vocab", "model").is_object()) {
+      damaged("model.vocab", "must be an object of tokens and ids");
     }
-    const Json& list = array(need(json, "merges", "model"), "model.merges");
-    spec.merges.reserve(list.size());
-    for (const Json& entry : list) spec.merges.push_back(merge(entry, spec.merges.size()));
-  }
-
-  std::pair<std::string, std::string> merge(const Json& entry, std::size_t rank) const {
-    if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
-      return {entry[0].get<std::string>(), entry[1].get<std::string>()};
-    }
-    if (entry.is_string()) {
-      const auto pair = entry.get<std::string>();
-      const std::size_t space = pair.find(' ');
-      if (space != std::string::npos && pair.find(' ', space + 1) == std::string::npos) {
-        return {pair.substr(0, space), pair.substr(space + 1)};
-      }
-    }
-    damaged(fmt::format("model.merges[{}]", rank),
-            fmt::format("{} is neither \"a b\" nor [\"a\", \"b\"]", entry.dump()));
+    array(need(json, "merges", "model"), "model.merges");
   }
 
   void added_tokens(const Json& json, std::vector<AddedToken>& tokens) const {

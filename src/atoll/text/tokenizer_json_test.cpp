@@ -270,6 +270,35 @@ TEST(TokenizerJson, NormalizersRunBeforeWordsAndSkipBadBytes) {
   EXPECT_EQ(read(json).decode(read(json).encode("ﬁé")), "fie\u0301");
 }
 
+TEST(TokenizerJson, WhatIsThereTwice) {
+  const std::string text = valid_json().dump();
+  const auto with_before = [&](const std::string& what, const std::string& before) {
+    std::string changed = text;
+    const std::size_t at = changed.find(before);
+    EXPECT_NE(at, changed.npos) << before;
+    return changed.insert(at, what);
+  };
+  // Of a key the last counts, as with Hugging Face's library ...
+  const Tokenizer expected = read(valid_json());
+  for (const std::string& twice :
+       {with_before(R"("vocab":{"no":1},)", R"("vocab")"),
+        with_before(R"("vocab":[],)", R"("vocab")"),
+        with_before(R"("merges":["n o"],)", R"("merges")"),
+        with_before(R"("model":{"vocab":{"no":1},"merges":["n o"]},)", R"("model")")}) {
+    const Tokenizer tokenizer = Tokenizer::from_json(twice, "t.json");
+    EXPECT_EQ(tokenizer.encode("that is the thing"), expected.encode("that is the thing"));
+    EXPECT_EQ(tokenizer.vocab_size(), expected.vocab_size());
+  }
+  // ... but which of two ids a token has is not guessed.
+  try {
+    Tokenizer::from_json(with_before(R"("a":1000,)", R"("a":)"), "t.json");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
+    EXPECT_THAT(error.what(), testing::HasSubstr("t.json: model.vocab: \"a\" is there twice"));
+  }
+}
+
 TEST(TokenizerJson, RefusesNestingThatWouldOverflowTheStack) {
   for (const std::string open : {"[", R"({"type":"Sequence","normalizers":[)"}) {
     std::string text = R"({"version":)";
