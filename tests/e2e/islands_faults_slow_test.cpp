@@ -277,10 +277,10 @@ TEST_F(IslandFaults, OneThatIsStoppedForFiveSecondsComesBack) {
 TEST_F(IslandFaults, OneThatIsStoppedUntilTheOthersAreDoneGetsTheirModel) {
   Program order(coordinator(kAnywhere));
   const std::string place = address_of(order);
-  Program lyon(slow_one_of(2, 500, "lyon", place));
-  Program turin(slow_one_of(2, 500, "turin", place));
+  Program lyon(slow_one_of(2, 200, "lyon", place));
+  Program turin(slow_one_of(2, 200, "turin", place));
   // What is left takes less than the half minute after which one is out, on a busy machine too.
-  ASSERT_TRUE(took("lyon", 300));
+  ASSERT_TRUE(took("lyon", 100));
   turin.send(SIGSTOP);
   ASSERT_TRUE(soon([&] {
     return order.errors().find("islands stay until the final state has got to turin") !=

@@ -43,10 +43,10 @@ TEST(Memory, AStepHasWhatThePlanSaysWithTheProgram) {
     const double planned = said["planned_bytes"];
     const double program = said["program_bytes"];
     const double peak = said["peak_resident_bytes"];
-    EXPECT_NEAR(in_all, planned + program, 4 * kMiB) << width;
+    EXPECT_NEAR(in_all, planned + program + 10 * kMiB, 4 * kMiB) << width;
     // 5% is what is asked for, and met where it was measured; another CPU's kernels may be larger.
-    EXPECT_LT(peak, 1.05 * in_all + 12 * kMiB) << width;
-    EXPECT_GT(peak, 0.9 * in_all) << width;
+    EXPECT_LT(peak, 1.05 * (planned + program) + 12 * kMiB) << width;
+    EXPECT_GT(peak, 0.9 * (planned + program)) << width;
   }
 }
 
@@ -72,8 +72,8 @@ TEST(Memory, ARunHasWhatThePlanSaysInAll) {
   const double planned = number_after(plan.out, "  in all ");
   const double held = number_after(run.err, "(at most ");
   ASSERT_GT(planned, 0) << plan.out;
-  // 5% is what is asked for, and met where it was measured; another CPU's kernels may be larger.
-  EXPECT_NEAR(held, planned, 0.05 * planned + 8) << run.err;
+  ASSERT_GT(held, 0) << run.err;
+  EXPECT_NEAR(held, planned, 6) << run.err;  // MiB, and 5% is what is asked for
 }
 
 // A cgroup with a limit of memory, as a container has one; removed with the object.

@@ -165,7 +165,7 @@ int run_step(const Options& options, const Invocation& invocation) {
   Stream stream(*device);
   Run run = {.stream = &stream};
   train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
-  const auto program_bytes = static_cast<double>(train::program_bytes());  // when `atoll plan` asks
+  const auto program_bytes = static_cast<double>(resident_bytes());  // when `atoll plan` asks
   Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};
   Measured measured = measure(options, config, *device, state);
   measured.program_bytes = program_bytes;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
+#include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/data/corpus.h"
@@ -19,26 +21,36 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// What a run has in memory beside its plan and this process, which holds its tokenizer: code that
+// only steps and checkpoints read, and the buffers of what is written
+// (bench/results/step-amd-epyc-zen3.md).
+constexpr std::size_t kRunBytes = std::size_t{10} << 20;
+
 // The vocabulary the run will have, from what is there already; data.vocab_size is what a tokenizer
 // that is still to be trained is asked for.
-std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin) {
+std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin,
+                        std::optional<Tokenizer>& tokenizer) {
   const train::CorpusOptions data = train::corpus_options(config);
-  if (!data.shards.empty()) {
-    origin = data.shards.front().string();
-    return data::Corpus(data.shards.front()).vocab_size();
-  }
+  const auto of_corpus = [&](const fs::path& directory) {
+    origin = directory.string();
+    const data::Corpus corpus(directory);
+    tokenizer = Tokenizer::load(corpus.tokenizer_path());
+    return corpus.vocab_size();
+  };
+  if (!data.shards.empty()) return of_corpus(data.shards.front());
   if (!data.tokenizer.empty()) {
     origin = data.tokenizer.string();
-    return Tokenizer::load(data.tokenizer).vocab_size();
+    tokenizer = Tokenizer::load(data.tokenizer);
+    return tokenizer->vocab_size();
   }
   if (!data.text.empty() && fs::exists(data.text.front()) && train::is_cached(data)) {
-    origin = data.cache.string();
-    return data::Corpus(data.cache).vocab_size();
+    return of_corpus(data.cache);
   }
   if (config.data.new_tokenizer != "bpe") {
     origin = fmt::format("data.new_tokenizer = {}", config.data.new_tokenizer);
-    return train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size, data.chat_template)
-        .vocab_size();
+    tokenizer =
+        train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size, data.chat_template);
+    return tokenizer->vocab_size();
   }
   origin = "data.vocab_size: the tokenizer is still to be trained, and a small text gives fewer";
   return config.data.vocab_size;
@@ -101,7 +113,8 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
   const Recipe recipe(path, invocation.overrides);
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   std::string origin;
-  const std::int64_t vocab_size = vocabulary(recipe.config(), origin);
+  std::optional<Tokenizer> tokenizer;  // kept, as a run keeps it
+  const std::int64_t vocab_size = vocabulary(recipe.config(), origin, tokenizer);
   const int rank = largest_rank(recipe.config(), vocab_size, ranks);
   train::TrainState state(train::state_options(recipe.config(), vocab_size, -1, ranks, rank));
   print_model(state, origin);
@@ -110,7 +123,7 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
              train::describe_memory(state.memory()));
   fmt::print(
       "  {:<14} {:>12.2f} MiB with the program, its libraries and buffers\n", "in all",
-      static_cast<double>(state.memory().total_bytes() + train::program_bytes()) / (1 << 20));
+      static_cast<double>(state.memory().total_bytes() + resident_bytes() + kRunBytes) / (1 << 20));
   const train::TrainConfig& config = recipe.config();
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
     fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "atoll/base/check.h"
@@ -9,6 +10,8 @@
 namespace atl::text {
 
 namespace {
+
+constexpr std::size_t kFewestSlots = 16;
 
 std::uint32_t hash_of(std::string_view token) {
   return static_cast<std::uint32_t>(XXH3_64bits(token.data(), token.size()));
@@ -18,13 +21,13 @@ std::uint32_t hash_of(std::string_view token) {
 
 void TokenIndex::reserve(std::size_t tokens, std::size_t bytes) {
   text_.reserve(bytes);
-  std::size_t slots = slots_.size();
+  std::size_t slots = std::max(slots_.size(), kFewestSlots);
   while (3 * slots < 4 * tokens) slots *= 2;
   if (slots > slots_.size()) grow_to(slots);
 }
 
 bool TokenIndex::add(std::string_view token, std::int32_t id) {
-  if (4 * (size_ + 1) > 3 * slots_.size()) grow_to(2 * slots_.size());
+  if (4 * (size_ + 1) > 3 * slots_.size()) grow_to(std::max(2 * slots_.size(), kFewestSlots));
   const std::uint32_t hash = hash_of(token);
   Slot& slot = slots_[place(token, hash)];
   if (slot.begin != kEmpty) return false;
@@ -39,6 +42,7 @@ bool TokenIndex::add(std::string_view token, std::int32_t id) {
 }
 
 std::optional<std::int32_t> TokenIndex::find(std::string_view token) const {
+  if (slots_.empty()) return std::nullopt;
   const Slot& slot = slots_[place(token, hash_of(token))];
   return slot.begin == kEmpty ? std::nullopt : std::optional(slot.id);
 }

@@ -14,8 +14,6 @@ namespace atl::text {
 /// tokenizer took to load.
 class TokenIndex {
  public:
-  TokenIndex() { grow_to(16); }
-
   /// Makes room for so many tokens of so many bytes together.
   void reserve(std::size_t tokens, std::size_t bytes);
   /// Returns false, and changes nothing, when the token is there already. Throws Error(kInternal)
@@ -45,7 +43,7 @@ class TokenIndex {
   std::string_view spelling(const Slot& slot) const {
     return {text_.data() + slot.begin, slot.size};
   }
-  /// Where the token is, or where it would go.
+  /// Where the token is, or where it would go; there must be slots.
   std::size_t place(std::string_view token, std::uint32_t hash) const;
   void grow_to(std::size_t num_slots);
 

@@ -25,9 +25,7 @@ class Document : public JsonReader {
   Json read() {
     dom::parser parser;
     dom::element root;
-    if (const auto error = parser.parse(text_.data(), text_.size()).get(root)) {
-      throw_malformed(simdjson::error_message(error));
-    }
+    if (const auto error = parser.parse(text_.data(), text_.size()).get(root)) throw_why(error);
     dom::object object;
     if (root.get(object)) return value_of(root, 1);
     Json json = Json::object();
@@ -40,15 +38,23 @@ class Document : public JsonReader {
   }
 
  private:
-  // The other library says in which line.
-  [[noreturn]] void throw_malformed(const char* why) const {
-    throw_if_deep();
-    try {
-      [[maybe_unused]] const Json parsed = Json::parse(text_);
-    } catch (const Json::exception& error) {
-      throw damaged_error("{}: not valid JSON: {}", origin(), error.what());
+  [[noreturn]] void throw_why(simdjson::error_code error) const {
+    if (error == simdjson::MEMALLOC) {
+      throw make_error(ErrorKind::kResource, "{}: no memory to read its {} bytes", origin(),
+                       text_.size());
     }
-    throw damaged_error("{}: not valid JSON: {}", origin(), why);
+    throw_if_deep();
+    if (text_.starts_with("\xEF\xBB\xBF")) {
+      throw damaged_error("{}: begins with a byte order mark; remove it", origin());
+    }
+    try {  // the other library says in which line
+      [[maybe_unused]] const Json parsed = Json::parse(text_);
+    } catch (const Json::exception& problem) {
+      throw damaged_error("{}: not valid JSON: {}", origin(), problem.what());
+    }
+    throw damaged_error("{}: no tokenizer has such JSON: {}", origin(),
+                        error == simdjson::NUMBER_ERROR ? "a number does not fit 64 bits"
+                                                        : simdjson::error_message(error));
   }
 
   void throw_if_deep() const {
@@ -57,8 +63,9 @@ class Document : public JsonReader {
     throw damaged_error("{}: nested {} levels deep, which no tokenizer is", origin(), depth);
   }
 
+  // `depth` is that of the brackets, if the value has some.
   Json value_of(const dom::element& value, int depth) const {
-    if (depth > kMaxNesting) throw_if_deep();
+    if (depth > kMaxNesting && (value.is_object() || value.is_array())) throw_if_deep();
     switch (value.type()) {
       case dom::element_type::OBJECT: {
         Json json = Json::object();

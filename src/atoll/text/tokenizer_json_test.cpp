@@ -278,7 +278,7 @@ TEST(TokenizerJson, WhatIsThereTwice) {
     EXPECT_NE(at, changed.npos) << before;
     return changed.insert(at, what);
   };
-  // Of a key the last counts, as with Hugging Face's library ...
+  // Of a key the last counts ...
   const Tokenizer expected = read(valid_json());
   for (const std::string& twice :
        {with_before(R"("vocab":{"no":1},)", R"("vocab")"),
@@ -312,6 +312,35 @@ TEST(TokenizerJson, RefusesNestingThatWouldOverflowTheStack) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
     EXPECT_THAT(error.what(), testing::HasSubstr("nested 200001 levels deep"));
+  }
+}
+
+// One look at the text for each of the brackets would take minutes.
+TEST(TokenizerJson, RefusesManyBracketsAtTheLimitOfNestingAtOnce) {
+  std::string text = R"({"version":)" + std::string(63, '[');
+  for (int i = 0; i < 100'000; ++i) text += "0,";
+  text += "0" + std::string(63, ']') + "}";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(Tokenizer::from_json(text, "t.json"), Error);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(TokenizerJson, WhatOneOfTwoLibrariesReadsIsNamed) {
+  const std::string text = valid_json().dump();
+  std::string large = text;
+  large.insert(large.find(R"("vocab":{)") + 9, R"("large":18446744073709551616,)");
+  for (const auto& [bad, words] :
+       {std::pair<std::string, std::string>("\xEF\xBB\xBF" + text, "byte order mark; remove it"),
+        {large, "a number does not fit 64 bits"},
+        {text + '\0', "t.json: no"},
+        {text.substr(0, text.size() - 1), "not valid JSON: "}}) {
+    try {
+      Tokenizer::from_json(bad, "t.json");
+      ADD_FAILURE() << "accepted; expected: " << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
+      EXPECT_THAT(error.what(), testing::HasSubstr(words));
+    }
   }
 }
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "atoll/base/hash.h"
-#include "atoll/base/resident.h"
 
 namespace atl::train {
 
@@ -107,13 +106,6 @@ std::string describe_memory(const MemoryPlan& plan) {
   std::string text;
   for (const std::string& group : groups) text += line(group, plan.peak_bytes(group));
   return text + line("total", plan.total_bytes());
-}
-
-std::size_t program_bytes() {
-  // Code that only steps and checkpoints read, a tokenizer of some thousand tokens, the buffers of
-  // what is written (bench/results/step-amd-epyc-zen3.md).
-  constexpr std::size_t kRunBytes = std::size_t{10} << 20;
-  return resident_bytes() + kRunBytes;
 }
 
 }  // namespace atl::train

@@ -88,9 +88,4 @@ std::vector<int> replicas_that_differ(TrainState& state);
 /// The memory plan as a table for people: bytes by group at the worst moment, and the total.
 std::string describe_memory(const MemoryPlan& plan);
 
-/// Bytes of memory that a run has beside its plan and the files of tokens that it maps: what this
-/// process holds, asked before it takes what is planned, and what was measured that the rest of a
-/// run adds to it.
-std::size_t program_bytes();
-
 }  // namespace atl::train
