@@ -142,7 +142,6 @@ IslandEnd Agent::run_island_of(const std::vector<std::string>& hosts, SignalTap&
 IslandEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
   roll_->begin(hosts);
   dismissed_.clear();
-  dismissed_at_step_ = -1;
   has_lost_ = false;
   std::vector<Member> members;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
@@ -197,7 +196,7 @@ std::vector<Member> Agent::joining(std::int64_t step) {
   roll_->admit();
   tend_door();
   if (step < 0) return {};
-  let_go(step);
+  let_go();
   if (takes_newcomers()) return grow(room());
   if (std::exchange(has_lost_, false)) return grow(std::min(room(), roster_.num_spare()));
   if (options_.regrow_after_s <= 0 || !looks_for_room()) return {};

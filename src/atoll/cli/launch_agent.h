@@ -76,7 +76,7 @@ class Agent final : private IslandKeeper {
   void open_door(std::vector<std::string> agreement);
   bool is_agent(const std::string& host) const;
   void tend_door();
-  void let_go(std::int64_t step);
+  void let_go();
   bool takes_newcomers();
   int wait_for_ranks(SignalTap& signals);
 
@@ -93,9 +93,8 @@ class Agent final : private IslandKeeper {
   std::unique_ptr<Door> door_;     // null: nobody may join
   std::vector<std::string> news_;  // agents that have come and were not looked at
   std::set<int> dismissed_;        // processes of this island whose agent leaves
-  std::int64_t dismissed_at_step_ = -1;
-  bool has_lost_ = false;   // a rank, for which a spare one may be there
-  bool must_stop_ = false;  // an agent leaves, and the others have to start again
+  bool has_lost_ = false;          // a rank, for which a spare one may be there
+  bool must_stop_ = false;         // an agent leaves, and the others have to start again
 };
 
 }  // namespace atl::cli

@@ -79,9 +79,10 @@ bool Agent::takes_newcomers() {
 }
 
 // Ranks whose agent leaves are taken out one after the other, between two steps: where two go that
-// are neighbours, the copy of what one of them holds would go too.
-void Agent::let_go(std::int64_t step) {
-  if (!door_ || must_stop_ || step <= dismissed_at_step_) return;
+// are neighbours, the copy of what one of them holds would go too. So the others must have
+// regrouped before the next one goes; steps they took before they did may be told of later.
+void Agent::let_go() {
+  if (!door_ || must_stop_) return;
   const std::vector<int> leaving = door_->leaving();
   const auto is_dismissed = [this](int number) { return dismissed_.count(number) > 0; };
   if (leaving.empty() || std::any_of(leaving.begin(), leaving.end(), is_dismissed)) return;
@@ -89,14 +90,14 @@ void Agent::let_go(std::int64_t step) {
   const int place = roll_->place_of(number);
   if (place < 0) return;  // it is lost, which is about to be seen
   const int left = roll_->num_ranks() - 1;
-  if (roll_->rank_of(number) >= 0 && (left < options_.limits.min_ranks || !fits(left))) {
+  const int rank = roll_->rank_of(number);
+  const bool is_listed = rank >= 0;
+  if (is_listed && !roll_->is_settled()) return;
+  if (is_listed && (left < options_.limits.min_ranks || !fits(left))) {
     must_stop_ = true;
     return;
   }
   dismissed_.insert(number);
-  dismissed_at_step_ = step;
-  const int rank = roll_->rank_of(number);
-  const bool is_listed = rank >= 0;
   if (is_listed) {
     log::info("rank {} on {} leaves; going on in place with {} rank{}", rank,
               roll_->host_of(number), left, left == 1 ? "" : "s");

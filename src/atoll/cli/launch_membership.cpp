@@ -155,7 +155,11 @@ std::unique_ptr<comm::World> LaunchMembership::open(const std::vector<Listed>& r
                          options);
 }
 
+// Asked after a step, which all ranks of this generation have taken then.
 bool LaunchMembership::wants_change() {
+  if (std::exchange(settled_, generation_) != generation_) {
+    rendezvous_->set(settled_key(generation_), "");
+  }
   const Clock::time_point now = Clock::now();
   if (now - asked_ < kAskEvery) return false;
   asked_ = now;

@@ -44,7 +44,8 @@ class LaunchMembership final : public train::Membership {
   MembershipOptions options_;
   comm::WorldOptions world_options_;
   std::unique_ptr<comm::Rendezvous> rendezvous_;
-  int generation_;  // the last whose roll this rank has read
+  int generation_;    // the last whose roll this rank has read
+  int settled_ = -1;  // the last that this rank has led to a step
   bool was_listed_ = false;
   bool is_first_ = true;
   std::chrono::steady_clock::time_point asked_;

@@ -117,6 +117,29 @@ TEST_F(MembershipTest, ANewerRollEndsTheWaitForOneThatIsLost) {
   end(std::move(worlds));
 }
 
+// An agent may leave only then.
+TEST_F(MembershipTest, TheyHaveSettledWhenTheLeadIsAskedAfterAStep) {
+  roll_.begin({"", ""});
+  auto a = member(0), b = member(1);
+  auto wa = next(*a), wb = next(*b);
+  std::vector<World> worlds;
+  worlds.push_back(wa.get());
+  worlds.push_back(wb.get());
+  expect_together({worlds[0].get(), worlds[1].get()});
+  EXPECT_FALSE(roll_.is_settled());  // they meet, and what they hold is still to be shared out
+  EXPECT_FALSE(a->wants_change());
+  EXPECT_TRUE(roll_.is_settled());
+  roll_.remove(1);
+  EXPECT_FALSE(roll_.is_settled());
+  while (!a->wants_change()) std::this_thread::yield();
+  EXPECT_FALSE(roll_.is_settled());  // a step of the old world
+  end(std::move(worlds));
+  World alone = next(*a).get();
+  EXPECT_FALSE(roll_.is_settled());
+  EXPECT_FALSE(a->wants_change());
+  EXPECT_TRUE(roll_.is_settled());
+}
+
 TEST_F(MembershipTest, WhoIsNotWantedEnds) {
   roll_.begin({"", ""});
   auto a = member(0);

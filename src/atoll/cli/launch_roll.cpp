@@ -25,6 +25,10 @@ std::string here_key(int generation, int number) {
   return fmt::format("launch/here/{}/{}", generation, number);
 }
 
+std::string settled_key(int generation) {
+  return fmt::format("launch/settled/{}", generation);
+}
+
 std::string agreement_key() {
   return "launch/agreement";
 }
@@ -101,6 +105,10 @@ void Roll::remove(int number) {
 
 void Roll::dissolve() {
   rendezvous_->set(roll_key(++generation_), "");
+}
+
+bool Roll::is_settled() const {
+  return rendezvous_->get(settled_key(generation_)).has_value();
 }
 
 int Roll::rank_of(int number) const {

@@ -26,6 +26,8 @@ std::string roll_key(int generation);
 std::string ready_key(int number);
 /// Set by a process that has come to gather as that generation.
 std::string here_key(int generation, int number);
+/// Set by the lead of that generation once its ranks have taken a step together.
+std::string settled_key(int generation);
 /// What the ranks of the island have agreed on, for those that join.
 std::string agreement_key();
 
@@ -52,6 +54,9 @@ class Roll {
   /// Lists nobody: all ranks end. They keep their places here.
   void dissolve();
 
+  /// Whether those of the last generation have what they share out between them when they regroup:
+  /// until then whoever goes takes a part of it along.
+  bool is_settled() const;
   /// The last generation that was listed.
   int generation() const { return generation_; }
   /// The rank of the process; -1: it is not listed.
