@@ -1,5 +1,6 @@
 #include "atoll/wire/tls.h"
 
+#include <absl/base/internal/sysinfo.h>
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <openssl/bio.h>
@@ -117,6 +118,11 @@ void prepare_libraries() {
     // Kept until the process ends: when the last object of gRPC goes, it joins threads of its own
     // that may sit in a poll of ten seconds.
     grpc_init();
+    // Abseil reads the CPU's clock rate once, where two threads first want one of its locks at the
+    // same time, from a file that few systems have. When that was a lock in gRPC's connecting
+    // (1.51), between connect() and the look at errno, the connection had failed with "No such file
+    // or directory". Nothing public asks for it.
+    (void)absl::base_internal::NominalCPUFrequency();
   });
 }
 

@@ -45,6 +45,15 @@ TransferResult patiently(const Move& move) {
   return result.end == TransferEnd::kUnreachable ? move() : result;
 }
 
+// For ten seconds at most: what depends on it then says that it has not come.
+template <typename Done>
+void wait_until(const Done& done) {
+  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
+  while (!done() && Clock::now() < patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 const test::Pki& pki() {
   static const test::Pki shared;
   return shared;
@@ -103,11 +112,7 @@ TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
   }
   EXPECT_EQ(traffic_.received_bytes, 3 * content_.size());
   // The server counts a chunk when its library says that it is out, which may be after it has come.
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (server_.traffic().sent_bytes < 3 * content_.size() &&
-         std::chrono::steady_clock::now() < patience) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  wait_until([&] { return server_.traffic().sent_bytes >= 3 * content_.size(); });
   EXPECT_EQ(server_.traffic().sent_bytes, 3 * content_.size());
 }
 
@@ -246,8 +251,7 @@ std::pair<TransferResult, double> end_of_waiting_fetch(Remote& remote, const Tra
     ended = Clock::now();
   });
   // The first chunk is there, so its arrival says that the call waits for the second.
-  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
-  while (server.traffic().sent_bytes == 0 && Clock::now() < patience) std::this_thread::yield();
+  wait_until([&] { return server.traffic().sent_bytes > 0; });
   const Clock::time_point begin = Clock::now();
   something();
   fetcher.join();
@@ -383,10 +387,7 @@ TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
   transfer.cancel = cancel.get_token();
   Clock::time_point cancelled;
   std::jthread canceller([&] {
-    const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
-    while (relay.num_connections() < 2 && Clock::now() < patience) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    wait_until([&] { return relay.num_connections() >= 2; });
     cancelled = Clock::now();
     cancel.request_stop();
   });
@@ -408,11 +409,11 @@ TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {
   done_.clear();
   ASSERT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kUnreachable);
   server = std::make_unique<Server>(ServerOptions{.listen = address}, nullptr, &blobs_);
-  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
   TransferEnd end = TransferEnd::kUnreachable;
-  while (end == TransferEnd::kUnreachable && Clock::now() < patience) {
+  wait_until([&] {
     end = remote.fetch(blob(), done_, writer_to(got_)).end;
-  }
+    return end != TransferEnd::kUnreachable;
+  });
   EXPECT_EQ(end, TransferEnd::kDone);
   server.reset();
 }
