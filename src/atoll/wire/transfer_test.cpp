@@ -1,102 +1,25 @@
-// Blobs that are fetched and put, over links of every kind.
+// Blobs that are fetched, over links of every kind.
 
 #include <algorithm>
 #include <atomic>
-#include <random>
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/wire/remote.h"
-#include "atoll/wire/testing.h"
 #include "atoll/wire/testing/relay.h"
+#include "atoll/wire/testing/transfers.h"
 
 namespace atl::wire {
 namespace {
 
+using test::Clock;
+using test::kChunk;
+using test::patiently;
+using test::pki;
+using test::reader_of;
+using test::TransferTest;
+using test::wait_until;
+using test::writer_to;
 using ::testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kChunk = 4096;
-
-std::vector<std::byte> random_bytes(std::size_t size) {
-  std::mt19937_64 random(11);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
-
-Reader reader_of(const std::vector<std::byte>& content) {
-  return [&content](std::uint64_t offset, std::span<std::byte> out) {
-    std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
-  };
-}
-
-Writer writer_to(std::vector<std::byte>& content) {
-  return [&content](std::uint64_t offset, std::span<const std::byte> data) {
-    std::ranges::copy(data, content.begin() + static_cast<std::ptrdiff_t>(offset));
-  };
-}
-
-// As all who move things do: on a busy machine gRPC fails to connect once in some 10,000 times,
-// with an errno that connect() does not have.
-template <typename Move>
-TransferResult patiently(const Move& move) {
-  const TransferResult result = move();
-  return result.end == TransferEnd::kUnreachable ? move() : result;
-}
-
-// For ten seconds at most: what depends on it then says that it has not come.
-template <typename Done>
-void wait_until(const Done& done) {
-  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
-  while (!done() && Clock::now() < patience) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-const test::Pki& pki() {
-  static const test::Pki shared;
-  return shared;
-}
-
-// A server with TLS and one blob of 100 chunks and a bit.
-class TransferTest : public ::testing::Test {
- protected:
-  TransferTest() : server_({.identity = pki().identity("server")}, nullptr, &blobs_) {
-    blobs_.publish({.key = "blob",
-                    .bytes = content_.size(),
-                    .chunk_bytes = kChunk,
-                    .reader = reader_of(content_),
-                    .is_complete = true});
-  }
-  ~TransferTest() override { server_.stop(); }
-
-  RemoteOptions to(const std::string& address, int streams = 4) {
-    return {.address = address,
-            .identity = pki().identity("lyon"),
-            .streams = streams,
-            .bytes_per_stream = 1,  // all of them
-            .traffic = &traffic_};
-  }
-  Transfer blob() const { return {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk}; }
-  Request wanted(std::vector<std::byte>& into, const std::string& peer = "lyon") const {
-    return {.key = "given",
-            .bytes = content_.size(),
-            .chunk_bytes = kChunk,
-            .writer = writer_to(into),
-            .peer = peer};
-  }
-  Transfer given() const {
-    return {.key = "given", .bytes = content_.size(), .chunk_bytes = kChunk};
-  }
-
-  const std::vector<std::byte> content_ = random_bytes(100 * kChunk + 1234);
-  std::vector<std::byte> got_ = std::vector<std::byte>(content_.size());
-  std::vector<bool> done_;
-  Traffic traffic_;
-  BlobStore blobs_;
-  Server server_;
-};
 
 TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
   for (const int streams : {1, 4, 16}) {
@@ -279,7 +202,7 @@ TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
       }
     });
     EXPECT_EQ(result.end, withdraw ? TransferEnd::kGone : TransferEnd::kCancelled) << result.why;
-    EXPECT_LT(ms, 5000);  // the transfer itself would wait for 30 s
+    EXPECT_LT(ms, 100);
     blobs_.withdraw("slow/");
     server.stop();
   }
@@ -397,7 +320,7 @@ TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
   canceller.join();
   EXPECT_EQ(result.end, TransferEnd::kCancelled) << result.why;
   EXPECT_GE(relay.num_connections(), 2);
-  EXPECT_LT(ended - cancelled, std::chrono::seconds(3));  // the server hangs up after 5
+  EXPECT_LT(ended - cancelled, std::chrono::milliseconds(400));
 }
 
 TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {
@@ -426,81 +349,6 @@ TEST_F(TransferTest, WhatTheWriterThrowsComesBack) {
   EXPECT_THROW(remote.fetch(blob(), done_, full), Error);
   EXPECT_EQ(done_, std::vector<bool>(101, false));
   EXPECT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
-}
-
-TEST_F(TransferTest, WhatIsPutArrives) {
-  blobs_.allow_put(wanted(got_));
-  Remote remote(to(server_.address()));
-  EXPECT_FALSE(blobs_.is_put("given"));
-  const TransferResult result = remote.put(given(), done_, reader_of(content_));
-  EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
-  EXPECT_EQ(result.bytes, content_.size());
-  EXPECT_TRUE(blobs_.is_put("given"));
-  EXPECT_TRUE(got_ == content_);
-  EXPECT_EQ(traffic_.sent_bytes, content_.size());
-}
-
-TEST_F(TransferTest, APutThatBreaksGoesOnWhereItStopped) {
-  std::atomic<int> writes{0};
-  Request request = wanted(got_);
-  request.writer = [&](std::uint64_t offset, std::span<const std::byte> data) {
-    ++writes;
-    writer_to(got_)(offset, data);
-  };
-  blobs_.allow_put(std::move(request));
-  test::Relay relay(server_.address(), {});
-  Remote remote(to(relay.address(), 2));
-  // The answers are counted: a handshake and some.
-  relay.cut_after(3000);
-  int calls = 0;
-  for (TransferResult result;; ++calls) {
-    ASSERT_LT(calls, 200);
-    if (calls == 8) relay.cut_after(0);
-    result = remote.put(given(), done_, reader_of(content_));
-    if (result.end == TransferEnd::kDone) break;
-  }
-  EXPECT_GT(calls, 0);
-  EXPECT_TRUE(got_ == content_);
-  EXPECT_EQ(writes, 101);  // none twice, though some were sent twice
-}
-
-TEST_F(TransferTest, OnlyTheRightPeerPutsTheRightBlob) {
-  blobs_.allow_put(wanted(got_, "oslo"));
-  Remote remote(to(server_.address()));
-  TransferResult result = remote.put(given(), done_, reader_of(content_));
-  EXPECT_EQ(result.end, TransferEnd::kRefused);
-  EXPECT_THAT(result.why, HasSubstr("given is not for lyon"));
-  Transfer unknown = given();
-  unknown.key = "unwanted";
-  result = remote.put(unknown, done_, reader_of(content_));
-  EXPECT_EQ(result.end, TransferEnd::kGone);
-  EXPECT_EQ(done_, std::vector<bool>(101, false));
-}
-
-TEST_F(TransferTest, WhatOnePutsOthersFetchMeanwhile) {
-  std::vector<std::byte> relayed(content_.size());
-  Request request = wanted(relayed);
-  request.writer = [&](std::uint64_t offset, std::span<const std::byte> data) {
-    writer_to(relayed)(offset, data);
-    blobs_.mark("given", offset / kChunk);
-  };
-  blobs_.allow_put(std::move(request));
-  blobs_.publish({.key = "given",
-                  .bytes = content_.size(),
-                  .chunk_bytes = kChunk,
-                  .reader = reader_of(relayed)});
-  Remote lyon(to(server_.address()));
-  Remote oslo({.address = server_.address(), .identity = pki().identity("oslo")});
-  std::jthread putter([&] {
-    std::vector<bool> done;
-    const TransferResult put =
-        patiently([&] { return lyon.put(given(), done, reader_of(content_)); });
-    EXPECT_EQ(put.end, TransferEnd::kDone) << put.why;
-  });
-  const TransferResult fetched =
-      patiently([&] { return oslo.fetch(given(), done_, writer_to(got_)); });
-  EXPECT_EQ(fetched.end, TransferEnd::kDone) << fetched.why;
-  EXPECT_TRUE(got_ == content_);
 }
 
 }  // namespace
