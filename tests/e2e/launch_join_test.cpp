@@ -69,7 +69,7 @@ TEST_F(Joining, WhatCannotBeIsOneLine) {
     EXPECT_THAT(error_line(finished), HasSubstr(words));
   };
   refused({"--join=127.0.0.1:1"}, "--slots=N");
-  refused({"--join=127.0.0.1", "--slots=1"}, "tcp://127.0.0.1");
+  refused({"--join=127.0.0.1", "--slots=1"}, "--join=127.0.0.1: give HOST:PORT");
   refused({"--join=127.0.0.1:1", "--slots=1", "--min-ranks=2"}, "--min-ranks");
   refused({"--join=127.0.0.1:1", "--slots=1", "--name=-x"}, "--name=-x");
   refused({"--slots=2", "--max-ranks=4"}, "nobody can join");

@@ -117,7 +117,7 @@ TEST(Memory, WhatACgroupForbidsIsAnErrorAndNotTaken) {
     std::vector<std::string> ranks;
     std::string words;
   } cases[] = {
-      {512, {}, "bytes of memory are not to be had (0.5 GiB may be used here); use a smaller"},
+      {512, {}, "GiB of memory at least, and 512.0 MiB may be used here"},
       // One of them would fit.
       {2048, {"-n", "2", "--backend=threads"}, "2 ranks on this machine are planned to take 1."},
   };

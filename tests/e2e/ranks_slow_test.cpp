@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <thread>
@@ -23,6 +24,7 @@ using e2e::Ranks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // State that only one rank has, so that a lost one is made good by a checkpoint.
 std::vector<std::string> without_copies(std::vector<std::string> more, int steps = 300) {
@@ -118,6 +120,27 @@ TEST_F(Elastic, ASignalStopsItWithACheckpoint) {
   EXPECT_THAT(processes(), IsEmpty());
 }
 
+TEST_F(Elastic, ASignalToOneRankStopsAllWithACheckpoint) {
+  Program agent(launch("run", without_copies({"--max-ranks=2"}, kEndless)));
+  ASSERT_TRUE(took("run", 10));
+  const pid_t rank = process_of(1);
+  ASSERT_NE(rank, 0);
+  ::kill(rank, SIGTERM);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 143) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("stopped by SIGTERM after step "));
+  EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Elastic, FewerRanksThanAskedForAreToldWithTheReason) {
+  Program agent(launch("run", {"--max-ranks=4"}));
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err,
+              AllOf(HasSubstr("warning: beginning with 2 ranks instead of 4: train.batch_size = 4"),
+                    HasSubstr("--train.micro_batch=1")));
+}
+
 TEST_F(Hosts, ThatCannotBeReachedAreNamed) {
   write_file(path("hosts"), "near-a\nfar-away\n");
   const Finished finished =
@@ -173,6 +196,26 @@ TEST_F(Ranks, UnderMpirunASignalStopsThemWithACheckpoint) {
   EXPECT_EQ(finished.exit_code, 143) << finished.err;
   EXPECT_THAT(finished.err, HasSubstr("stopped by SIGTERM after step "));
   EXPECT_THAT(processes(), IsEmpty());
+}
+
+TEST_F(Ranks, UnderMpirunASignalBeforeTheFirstStepStopsThemToo) {
+  if (!e2e::has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const auto has_mpirun = [this] {
+    const std::vector<pid_t> all = processes();
+    return std::any_of(all.begin(), all.end(),
+                       [](pid_t pid) { return command_line(pid).starts_with("mpirun "); });
+  };
+  for (const int signal : {SIGTERM, SIGINT}) {
+    for (const bool has_ranks : {false, true}) {
+      Program parent(ranked("run", {"-n", "2", "--backend=mpi", "--train.steps=10000000"}));
+      ASSERT_TRUE(soon([&] { return has_ranks ? process_of(1) != 0 : has_mpirun(); }));
+      parent.send(signal);
+      const Finished finished = parent.wait();
+      EXPECT_EQ(finished.exit_code, 128 + signal) << has_ranks << finished.err;
+      EXPECT_THAT(finished.err, Not(HasSubstr("error: ")));
+      EXPECT_TRUE(soon([&] { return processes().empty(); }));
+    }
+  }
 }
 
 TEST_F(Ranks, MpirunMayBeCalledDirectly) {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <sys/mount.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 
 #include "atoll/base/test_paths.h"
 #include "atoll/metrics/jsonl_sink.h"
+#include "terminal.h"
 #include "train_fixture.h"
 
 namespace atl {
@@ -118,38 +118,13 @@ TEST_F(Train, PlainTextWhenNoOneWatches) {
   EXPECT_THAT(run.out + run.err, AllOf(Not(HasSubstr("\r")), Not(HasSubstr("\x1b"))));
 }
 
-// Runs a command on a terminal of its own and returns all that it wrote.
-std::string on_terminal(std::vector<std::string> arguments, int* exit_code) {
-  arguments.insert(arguments.begin(), test_program().string());
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  int terminal = -1;
-  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child == 0) {
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  std::string written;
-  char buffer[4096];
-  // Linux answers EIO when the last process has closed the other side.
-  for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof buffer)) > 0;) {
-    written.append(buffer, static_cast<std::size_t>(n));
-  }
-  ::close(terminal);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  *exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return written;
-}
-
 TEST_F(Train, ATerminalShowsAProgressBar) {
-  int exit_code = -1;
-  const std::string text = on_terminal(command("run", {"--log.every=20"}), &exit_code);
-  EXPECT_EQ(exit_code, 0);
-  EXPECT_THAT(text, AllOf(HasSubstr("\r━"), HasSubstr("left "), HasSubstr("\x1b[K")));
-  const std::string json = on_terminal(command("json", {"--log.format=json"}), &exit_code);
-  EXPECT_THAT(json, AllOf(HasSubstr("{\"step\":40,"), Not(HasSubstr("━"))));
+  e2e::TerminalProgram text(command("run", {"--log.every=20"}), 80);
+  const Finished watched = text.wait();
+  EXPECT_EQ(watched.exit_code, 0);
+  EXPECT_THAT(watched.out, AllOf(HasSubstr("\r━"), HasSubstr("left "), HasSubstr("\x1b[K")));
+  e2e::TerminalProgram json(command("json", {"--log.format=json"}), 80);
+  EXPECT_THAT(json.wait().out, AllOf(HasSubstr("{\"step\":40,"), Not(HasSubstr("━"))));
 }
 
 TEST_F(Train, ASecondProcessInTheSameRunIsRefusedAtOnce) {

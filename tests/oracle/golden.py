@@ -113,6 +113,18 @@ def tokenizers():
     return f"{len(strings)} strings in {len(expected)} kinds"
 
 
+def normalizers(work):
+    """Every code point in the library's normalizers."""
+    needs("tokenizers")
+    needs("unicodedata2")
+    folder = work / "src/atoll/text"
+    (folder / "testdata").mkdir(parents=True)
+    script("unicode_oracle.py", folder)
+    names = ["unicode_pins.inc", "testdata/normalizers.json"]
+    same_files(ROOT / "src/atoll/text", folder, names)
+    return "every code point"
+
+
 def chats(work):
     """What jinja2 renders."""
     name = "src/atoll/text/testdata/chat_templates.json"
@@ -180,6 +192,7 @@ def main():
     checks.run("families.py write", families_again, directory("families"))
     checks.run("safetensors_oracle.py", safetensors, program, directory("safetensors"))
     checks.run("tokenizer_oracle.py", tokenizers)
+    checks.run("unicode_oracle.py", normalizers, directory("normalizers"))
     checks.run("chat_oracle.py", chats, directory("chats"))
     checks.run("optim_oracle.py", optimizers)
     checks.run("optim_oracle.py --compare-muon", muon)

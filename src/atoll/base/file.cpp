@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,8 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/base/read_file.h"
+#include "atoll/base/unfinished.h"
 
 namespace atl {
 
@@ -31,6 +32,8 @@ std::string advice(int error_number) {
     case EPERM:
     case EROFS:
       return "; choose a directory you may write to";
+    case ELOOP:
+      return "; a link leads back to itself: make it anew, or give the file it was meant for";
     case EISDIR:
     case ENOTDIR:
       return "; give the path of a file in an existing directory";
@@ -50,7 +53,8 @@ Fault faults[4];
 
 Error io_error(const char* what, const fs::path& path, int error_number) {
   const bool users = error_number == EACCES || error_number == EPERM || error_number == EROFS ||
-                     error_number == EISDIR || error_number == ENOTDIR;
+                     error_number == EISDIR || error_number == ENOTDIR || error_number == ELOOP ||
+                     error_number == ENAMETOOLONG;
   return make_error(users ? ErrorKind::kUser : ErrorKind::kIo, "{} {}: {}{}", what, path.string(),
                     std::strerror(error_number), advice(error_number));
 }
@@ -80,14 +84,19 @@ bool fires(Call call, const fs::path& path) {
 
 }  // namespace io_fault
 
+namespace {
+
+fs::path directory_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
-  temporary_ = path_;
-  // Ranks may be threads of one process: its number is not enough.
-  temporary_ += ".tmp-" + std::to_string(::gettid());
   buffer_.reserve(kFlushBytes);  // before the file is made: this can throw
-  if (!io_fault::fires(io_fault::Call::kOpen, path_)) {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  }
+  const std::string name = path_.filename().string();
+  sweep_unfinished(directory_of(path_), [&](std::string_view other) { return other == name; });
+  if (!io_fault::fires(io_fault::Call::kOpen, path_)) fd_ = open_unfinished(path_, temporary_);
   if (fd_ < 0) {
     if (errno == ENOENT) {
       throw user_error("cannot create {}: its directory {} does not exist", path_.string(),
@@ -99,8 +108,8 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
-  ::close(fd_);
   ::unlink(temporary_.c_str());
+  ::close(fd_);
 }
 
 void AtomicFile::write(const void* data, std::size_t size) {
@@ -148,14 +157,16 @@ void AtomicFile::commit() {
   if (io_fault::fires(io_fault::Call::kSync, path_) || ::fsync(fd_) != 0) {
     throw io_error("cannot flush to disk", path_, errno);
   }
-  const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || io_fault::fires(io_fault::Call::kRename, path_) ||
+  // Closed after the rename: the descriptor keeps others from sweeping the file.
+  if (io_fault::fires(io_fault::Call::kRename, path_) ||
       ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error_number = errno;
     ::unlink(temporary_.c_str());
+    ::close(std::exchange(fd_, -1));
     throw io_error("cannot put in place", path_, error_number);
   }
-  sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  ::close(std::exchange(fd_, -1));
+  sync_directory(directory_of(path_));
 }
 
 void write_file(const fs::path& path, std::string_view content) {
@@ -176,46 +187,10 @@ void sync_directory(const fs::path& directory) {
   }
 }
 
-namespace {
-
-int open_for_reading(const fs::path& path, struct stat& info) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) throw user_error("there is no file {}", path.string());
-  if (fd < 0) throw io_error("cannot open", path, errno);
-  int error_number = ::fstat(fd, &info) != 0 ? errno : 0;
-  if (error_number == 0 && S_ISDIR(info.st_mode)) error_number = EISDIR;
-  if (error_number == 0) return fd;
-  ::close(fd);
-  throw io_error("cannot read", path, error_number);
-}
-
-}  // namespace
-
-std::string read_file(const fs::path& path) {
-  struct stat info {};
-  const int fd = open_for_reading(path, info);
-  std::string content;
-  // Read to the end rather than to st_size: pipes and /proc files say they are empty.
-  const auto size = static_cast<std::size_t>(info.st_size);
-  for (;;) {
-    const std::size_t done = content.size();
-    // The byte after the last one says that it is the last one.
-    const std::size_t piece = done <= size && size > 0 ? size - done + 1 : 65536;
-    content.resize(done + piece);
-    const ssize_t n = ::read(fd, content.data() + done, piece);
-    const int error_number = errno;
-    content.resize(done + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (n > 0 || (n < 0 && error_number == EINTR)) continue;
-    ::close(fd);
-    if (n < 0) throw io_error("cannot read", path, error_number);
-    return content;
-  }
-}
-
 MappedFile::MappedFile(const fs::path& path) {
-  struct stat info {};
-  const int fd = open_for_reading(path, info);
-  size_ = static_cast<std::size_t>(info.st_size);
+  std::uint64_t bytes = 0;
+  const int fd = open_regular_file(path, bytes);
+  size_ = static_cast<std::size_t>(bytes);
   void* data = nullptr;
   if (size_ > 0) data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
   const int error_number = errno;

@@ -49,7 +49,7 @@ class AtomicFile {
 /// AtomicFile in one call.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-/// The whole file. Throws Error(kUser) when it does not exist, Error(kIo) when it cannot be read.
+/// A whole regular file of at most 64 MiB; base/read_file.h says more, and takes another limit.
 std::string read_file(const std::filesystem::path& path);
 
 /// fsyncs a directory, so that renames in it survive a power loss.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,11 +10,13 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/lock.h"
+#include "atoll/base/read_file.h"
 
 namespace atl {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Files : public ::testing::Test {
@@ -151,6 +154,40 @@ TEST_F(Files, ReadingSaysWhatIsMissing) {
   EXPECT_EQ(error_of([&] { read_file(directory_); }).kind(), ErrorKind::kUser);
   EXPECT_EQ(error_of([&] { MappedFile file(path_); }).kind(), ErrorKind::kUser);
   EXPECT_EQ(error_of([&] { MappedFile file(directory_); }).kind(), ErrorKind::kUser);
+}
+
+// Whoever opened a pipe as a file would wait for its other end for ever.
+TEST_F(Files, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  for (const auto& [path, what] : {std::pair<fs::path, const char*>{path_, "is a pipe"},
+                                   {"/dev/zero", "is a device"},
+                                   {"/dev/null", "is a device"}}) {
+    const Error whole = error_of([&, &path = path] { read_file(path); });
+    EXPECT_EQ(whole.kind(), ErrorKind::kUser);
+    EXPECT_THAT(whole.what(), AllOf(HasSubstr(path.string()), HasSubstr(what)));
+    const Error mapped = error_of([&, &path = path] { MappedFile file(path); });
+    EXPECT_THAT(mapped.what(), AllOf(HasSubstr(path.string()), HasSubstr(what)));
+  }
+  fs::create_symlink(path_, directory_ / "link");
+  EXPECT_THAT(error_of([&] { read_file(directory_ / "link"); }).what(), HasSubstr("is a pipe"));
+}
+
+TEST_F(Files, AFileBeyondTheLimitIsRefusedBeforeItIsRead) {
+  write_file(path_, "12345678");
+  EXPECT_EQ(read_file(path_, 8), "12345678");
+  const Error error = error_of([&] { read_file(path_, 7); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUser);
+  EXPECT_THAT(error.what(),
+              AllOf(HasSubstr(path_.string()), HasSubstr("8 bytes"), HasSubstr("at most 7")));
+  fs::resize_file(path_, std::uintmax_t{1} << 42);  // a hole: 4 TB that take no room
+  EXPECT_THAT(error_of([&] { read_file(path_); }).what(), HasSubstr("at most 67108864"));
+  EXPECT_THAT(error_of([&] { read_file("/proc/self/stat", 10); }).what(), HasSubstr("at most 10"));
+}
+
+TEST_F(Files, ALinkToItselfIsNamed) {
+  fs::create_symlink(path_, path_);
+  EXPECT_THAT(error_of([&] { read_file(path_); }).what(),
+              AllOf(HasSubstr(path_.string()), HasSubstr("symbolic links")));
 }
 
 TEST_F(Files, ReadingGoesToTheEndWhateverTheSizeSays) {

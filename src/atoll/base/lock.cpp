@@ -11,9 +11,18 @@
 
 namespace atl {
 
+namespace {
+
+int open_directory(const std::filesystem::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw user_error("cannot use {}: {}", directory.string(), std::strerror(errno));
+  return fd;
+}
+
+}  // namespace
+
 DirectoryLock::DirectoryLock(const std::filesystem::path& directory, const char* remedy)
-    : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (fd_ < 0) throw user_error("cannot use {}: {}", directory.string(), std::strerror(errno));
+    : fd_(open_directory(directory)) {
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const int error_number = errno;
   ::close(fd_);
@@ -22,6 +31,20 @@ DirectoryLock::DirectoryLock(const std::filesystem::path& directory, const char*
   }
   throw make_error(ErrorKind::kIo, "cannot lock {}: {}", directory.string(),
                    std::strerror(error_number));
+}
+
+DirectoryLock::DirectoryLock(const std::filesystem::path& directory,
+                             const std::function<void()>& waits)
+    : fd_(open_directory(directory)) {
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == EWOULDBLOCK) waits();
+  while (::flock(fd_, LOCK_EX) != 0) {
+    if (errno == EINTR) continue;
+    const int error_number = errno;
+    ::close(fd_);
+    throw make_error(ErrorKind::kIo, "cannot lock {}: {}", directory.string(),
+                     std::strerror(error_number));
+  }
 }
 
 DirectoryLock::~DirectoryLock() {

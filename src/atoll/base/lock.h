@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 namespace atl {
 
@@ -12,6 +13,9 @@ class DirectoryLock {
   /// Throws Error(kUser) when another holds it or there is no such directory; the message ends with
   /// `remedy`: "wait for it or give another --out".
   DirectoryLock(const std::filesystem::path& directory, const char* remedy);
+  /// Waits until no other holds it, after a call of `waits` when another does. Throws Error(kUser)
+  /// when there is no such directory.
+  DirectoryLock(const std::filesystem::path& directory, const std::function<void()>& waits);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;

@@ -2,10 +2,14 @@
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+
+#include "atoll/base/terminal.h"
 
 namespace atl::log {
 
@@ -13,7 +17,9 @@ namespace {
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = spdlog::stderr_color_mt("atoll");
+    auto made =
+        spdlog::stderr_color_mt("atoll", wants_color(STDERR_FILENO) ? spdlog::color_mode::always
+                                                                    : spdlog::color_mode::never);
     made->set_pattern("%^%l%$: %v");
     return made;
   }();
@@ -31,6 +37,8 @@ void set_level(Level level) {
 void write(Level level, std::string_view message) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                    spdlog::level::warn, spdlog::level::err};
+  // Where both go to one terminal, what was said before stands before.
+  std::fflush(stdout);
   logger().log(kLevels[static_cast<int>(level)], message);
 }
 

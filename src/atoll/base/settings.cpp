@@ -9,6 +9,7 @@
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
 #include "atoll/base/nearest.h"
+#include "atoll/base/text_encoding.h"
 
 namespace atl {
 
@@ -178,6 +179,28 @@ void Settings::add(std::string key, std::vector<double>* target, std::string doc
   add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
 }
 
+void Settings::known_elsewhere_as(const std::string& key,
+                                  std::initializer_list<const char*> names) {
+  index_of(key, "");  // throws where the key is none
+  for (const char* name : names) elsewhere_.emplace(name, key);
+}
+
+std::string Settings::nearest(std::string_view typed) const {
+  std::string word;  // "learning_rate" of "--train.learning-rate"
+  for (const char c : typed.substr(typed.rfind('.') + 1)) {
+    word += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const std::string group(typed.substr(0, typed.rfind('.') + 1));
+  std::vector<std::string> names;
+  for (const Setting& setting : settings_) names.push_back(setting.key);
+  // A key's own last part comes before what others call something else.
+  for (const std::string& name : names) {
+    if (name.ends_with("." + word)) return nearest_name(group + word, names);
+  }
+  const auto found = elsewhere_.find(word);
+  return found != elsewhere_.end() ? found->second : nearest_name(group + word, names);
+}
+
 bool Settings::is_group(std::string_view key) const {
   const std::string prefix = fmt::format("{}.", key);
   return std::any_of(settings_.begin(), settings_.end(),
@@ -197,7 +220,7 @@ std::size_t Settings::index_of(std::string_view key, std::string_view where) con
     throw user_error("{}{}{} is a group of keys, not a key; it has {}", dashes, key, at,
                      joined(names));
   }
-  const std::string nearest = nearest_name(key, names);
+  const std::string nearest = this->nearest(key);
   throw user_error("unknown key {}{}{}; {}", dashes, key, at,
                    nearest.empty() ? "`atoll config-reference` lists all keys"
                                    : fmt::format("did you mean {}{}?", dashes, nearest));
@@ -240,7 +263,7 @@ void Settings::assign(std::size_t index, const SettingValue& value, const std::s
 }
 
 void Settings::load_toml(const std::filesystem::path& path) {
-  load_toml_text(read_file(path), path.string());
+  load_toml_text(read_text_file(path), path.string());
 }
 
 void Settings::load_toml_text(std::string_view text, const std::string& origin) {

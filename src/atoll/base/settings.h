@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,6 +96,10 @@ class Settings {
   /// `range` is that of each element.
   void add(std::string key, std::vector<double>* target, std::string doc, Range range = {});
 
+  /// Says what other programs call `key` ("learning_rate" for optim.lr), for messages about keys
+  /// that are none.
+  void known_elsewhere_as(const std::string& key, std::initializer_list<const char*> names);
+
   /// Takes the values of a TOML file. Integers may be written 1e6 or 1_000_000 when exact.
   void load_toml(const std::filesystem::path& path);
   /// The same for a text; `origin` stands in messages and origins where the path would.
@@ -104,6 +109,8 @@ class Settings {
 
   /// The setting of a key; throws Error(kUser) naming the nearest for an unknown one.
   const Setting& find(std::string_view key) const { return settings_[index_of(key, "")]; }
+  /// The key that was most likely meant by `typed`, with or without a group; "" when none is near.
+  std::string nearest(std::string_view typed) const;
   /// All settings in the order of registration.
   const std::vector<Setting>& all() const { return settings_; }
 
@@ -124,7 +131,8 @@ class Settings {
               const std::string& origin);
 
   std::vector<Setting> settings_;
-  std::vector<std::pair<std::string, std::string>> groups_;  // name, doc
+  std::vector<std::pair<std::string, std::string>> groups_;    // name, doc
+  std::map<std::string, std::string, std::less<>> elsewhere_;  // others' names, the key
 };
 
 }  // namespace atl

@@ -131,6 +131,19 @@ TEST(Settings, UnknownKeysAreAnsweredWithTheNearest) {
             "optim.schedule");
 }
 
+TEST(Settings, WhatOthersCallAKeyIsAnsweredWithIt) {
+  std::int64_t steps = 1;
+  double lr = 1;
+  Settings settings;
+  settings.add("train.steps", &steps, "");
+  settings.add("optim.lr", &lr, "");
+  settings.known_elsewhere_as("optim.lr", {"learning_rate", "steps"});
+  EXPECT_EQ(settings.nearest("learning-rate"), "optim.lr");
+  EXPECT_EQ(settings.nearest("Train.Learning_Rate"), "optim.lr");
+  EXPECT_EQ(settings.nearest("steps"), "train.steps") << "a key's own name comes first";
+  EXPECT_EQ(settings.nearest("frobnicate"), "");
+}
+
 TEST(Settings, AnEmptyTableOfAKnownGroupIsNoMistake) {
   Fixture f;
   EXPECT_EQ(f.toml_error("[train]\n[optim]\nlr = 0.5"), "no error");

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "atoll/base/error.h"
+#include "atoll/base/toml_depth.h"
 
 namespace atl {
 
@@ -108,6 +109,7 @@ struct Writer {
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, const std::string& origin) {
+  check_toml_depth(text, origin);
   std::vector<TomlEntry> entries;
   try {
     flatten(toml::parse(text, origin), "", entries);

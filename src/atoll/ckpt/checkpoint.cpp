@@ -10,7 +10,9 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/base/lock.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
 #include "atoll/base/rename.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 
@@ -34,6 +36,18 @@ bool is_running(int pid) {
   return pid != ::getpid() && (::kill(pid, 0) == 0 || errno != ESRCH);
 }
 
+// Whether somebody fills or moves a directory of a stale name. Who fills one holds it; the number
+// of a process that was killed may be another's by now.
+bool is_in_use(const fs::path& path, std::string_view prefix, int pid) {
+  if (prefix == kReplacedPrefix) return is_running(pid);
+  try {
+    const DirectoryLock lock(path, "");
+    return false;
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::kUser || is_running(pid);  // kIo: no locks there
+  }
+}
+
 // What a name that stale_name made says; nothing for others.
 struct Stale {
   std::string_view prefix;
@@ -52,7 +66,7 @@ std::optional<Stale> parse_stale(const std::string& name) {
 }
 
 std::string difference(const fs::path& directory, const ManifestFile& expected) {
-  if (!fs::is_regular_file(directory / expected.name)) return "is missing";
+  if (!file_exists(directory / expected.name)) return "is missing";
   const ManifestFile found = measure_file(directory / expected.name);
   if (found.bytes != expected.bytes) {
     return fmt::format("has {} bytes, was written with {}", found.bytes, expected.bytes);
@@ -83,11 +97,11 @@ std::string stale_name(std::string_view prefix, std::int64_t step) {
 namespace {
 
 Manifest manifest_of(const fs::path& directory) {
-  if (!fs::is_directory(directory)) {
+  if (!directory_exists(directory)) {
     throw user_error("there is no checkpoint directory {}", directory.string());
   }
   const fs::path manifest_path = directory / kManifestFile;
-  if (!fs::exists(manifest_path)) {
+  if (!path_exists(manifest_path)) {
     throw damaged_error("{} is damaged: it has no {}", directory.string(), kManifestFile);
   }
   const Manifest manifest = parse_manifest(read_file(manifest_path), manifest_path.string());
@@ -135,7 +149,7 @@ CheckpointInfo verify_checkpoint(const fs::path& directory, ThreadPool* threads)
 
 std::vector<std::int64_t> checkpoint_steps(const fs::path& root) {
   std::vector<std::int64_t> steps;
-  if (!fs::exists(root)) return steps;
+  if (!path_exists(root)) return steps;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const auto step = parse_checkpoint_name(entry.path().filename().string());
@@ -197,16 +211,16 @@ int prune_checkpoints(const fs::path& root, int keep, bool is_verified) {
 }
 
 void clean_stale(const fs::path& root) {
-  if (!fs::exists(root)) return;
+  if (!path_exists(root)) return;
   std::vector<fs::path> entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
     entries.push_back(entry.path());
   }
   for (const fs::path& path : entries) {
     const std::optional<Stale> stale = parse_stale(path.filename().string());
-    if (!stale || is_running(stale->pid)) continue;
+    if (!stale || is_in_use(path, stale->prefix, stale->pid)) continue;
     const fs::path owner = root / stale->checkpoint;
-    if (stale->prefix == kReplacedPrefix && !fs::exists(owner)) {
+    if (stale->prefix == kReplacedPrefix && !path_exists(owner)) {
       rename_path(path, owner);
       log::warning("put {} back, which an interrupted save had moved aside", owner.string());
       continue;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,10 @@
 #include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/manifest.h"
 #include "atoll/ckpt/safetensors_writer.h"
+
+namespace atl {
+class DirectoryLock;
+}
 
 namespace atl::ckpt {
 
@@ -62,6 +67,7 @@ class CheckpointWriter {
   std::int64_t step_;
   std::filesystem::path final_;
   std::filesystem::path temporary_;
+  std::unique_ptr<DirectoryLock> lock_;  // of temporary_: somebody still fills it
   std::map<std::string, ManifestFile> files_;
 };
 

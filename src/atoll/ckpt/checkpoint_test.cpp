@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "atoll/base/lock.h"
 #include "atoll/base/log.h"
 #include "atoll/ckpt/testing.h"
 
@@ -199,8 +200,10 @@ TEST_F(Checkpoint, StaleLeftoversOfTheDeadAreRemoved) {
   const std::string dead = std::to_string(dead_pid());
   const std::string parent = std::to_string(::getppid());
   fs::create_directories(root_ / (".tmp-step-00000003-" + dead));
-  fs::create_directories(root_ / (".tmp-step-00000003-" + parent));  // it is alive
-  fs::create_directories(root_ / (".old-step-00000001-" + dead));    // was replaced in time
+  fs::create_directories(root_ / (".tmp-step-00000003-" + parent));
+  fs::create_directories(root_ / (".tmp-step-00000004-" + parent));  // has a dead one's number
+  const DirectoryLock alive(root_ / (".tmp-step-00000003-" + parent), "");
+  fs::create_directories(root_ / (".old-step-00000001-" + dead));  // was replaced in time
   fs::rename(root_ / "step-00000002", root_ / (".old-step-00000002-" + dead));  // was not
   fs::create_directories(root_ / "of-the-user");
   clean_stale(root_);

@@ -2,7 +2,9 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/base/lock.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
 #include "atoll/base/rename.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
@@ -35,6 +37,12 @@ CheckpointWriter::CheckpointWriter(const fs::path& root, std::int64_t step)
     error.assign(errno, std::generic_category());
   if (!error) fs::create_directory(temporary_, error);
   if (error) throw io_error("cannot create", temporary_, error.value());
+  try {
+    lock_ = std::make_unique<DirectoryLock>(temporary_, "one process writes a checkpoint");
+  } catch (...) {
+    remove_directory(temporary_);
+    throw;
+  }
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -67,7 +75,7 @@ void CheckpointWriter::add_tensors(const std::string& name, std::span<const Tens
 }
 
 CheckpointPart::CheckpointPart(const fs::path& temporary) : directory_(temporary) {
-  if (fs::is_directory(directory_)) return;
+  if (directory_exists(directory_)) return;
   throw user_error(
       "{} is not here, where another rank made it; run.dir must be on storage that all ranks share",
       directory_.string());
@@ -104,7 +112,7 @@ Manifest CheckpointWriter::finish_manifest() const {
     files[name] = measure_file(entry.path());
   }
   for (const auto& [name, file] : files_) {
-    if (fs::exists(temporary_ / name)) continue;
+    if (path_exists(temporary_ / name)) continue;
     throw user_error(
         "{}, which another rank wrote, is not here; run.dir must be on storage that all ranks "
         "share",
@@ -117,7 +125,7 @@ Manifest CheckpointWriter::finish_manifest() const {
 }
 
 void CheckpointWriter::put_in_place() {
-  if (!fs::exists(final_)) {
+  if (!path_exists(final_)) {
     rename_path(temporary_, final_);
     temporary_.clear();
   } else if (!exchange_paths(temporary_, final_)) {

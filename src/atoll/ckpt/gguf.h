@@ -61,9 +61,9 @@ struct GgufHeader {
 
 /// Parses and checks the header of a whole file's bytes: counts and lengths against the bytes that
 /// are there, keys and names each once, shapes without overflow, rows of whole blocks, tensors at
-/// aligned offsets, inside the file, without overlap. Throws Error(kDamaged) naming `origin` (the
-/// file), the key or tensor, and the value; Error(kUser) for versions and types atoll does not
-/// read.
+/// aligned offsets, without overlap, that with zeros for padding are the whole file. Throws
+/// Error(kDamaged) naming `origin` (the file), the key or tensor, and the value; Error(kUser) for
+/// versions and types atoll does not read.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& origin);
 
 /// A GGUF file, mapped. Views live as long as this object.

@@ -230,13 +230,18 @@ std::string config_from_gguf(const GgufFile& file, Dtype dtype) {
   Json json = settings.architecture() == "gpt2" ? gpt2_config(settings) : rotary_config(settings);
   json["torch_dtype"] = torch_name(dtype);
   for (const char* role : {"bos", "eos", "padding"}) {
-    const std::int64_t id = file.integer(fmt::format("tokenizer.ggml.{}_token_id", role), -1);
+    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", role);
+    const std::int64_t id = file.integer(key, -1);
     const char* field = role[0] == 'p'   ? "pad_token_id"
                         : role[0] == 'b' ? "bos_token_id"
                                          : "eos_token_id";
     // Some writers say "none" with the largest number. Null, as transformers takes 1 and 2 for the
     // bos and eos of a llama that does not say.
-    const bool is_named = id >= 0 && id != UINT32_MAX;
+    const bool is_named = id != -1 && id != UINT32_MAX;
+    if (is_named && (id < 0 || id >= vocab_size(file))) {
+      throw damaged_error("{}: \"{}\" is {}, and the model has the tokens 0 to {}",
+                          file.path().string(), key, id, vocab_size(file) - 1);
+    }
     json[field] = is_named ? Json(id) : Json();
   }
   return json.dump(2) + "\n";

@@ -229,12 +229,30 @@ void read_tensors(Cursor& cursor, std::uint64_t count, GgufHeader& header) {
   }
 }
 
-// Turns offsets within the data into offsets within the file, and looks that they fit.
-void place(GgufHeader& header, std::uint64_t header_bytes, std::uint64_t file_bytes) {
+// That bytes [begin, end) of the file are the zeros that fill up to the next multiple of the
+// alignment. Anything more is a tensor whose shape says less than its writer's, and would be left
+// unread without a word.
+void check_padding(std::span<const std::byte> file, std::uint64_t begin, std::uint64_t end,
+                   std::uint64_t alignment, std::string_view behind) {
+  const std::uint64_t padding = (alignment - begin % alignment) % alignment;
+  if (end - begin > padding) {
+    throw damaged_error("bytes {} to {} of the file, behind {}, are no tensor's", begin + padding,
+                        end, behind);
+  }
+  const std::span<const std::byte> zeros = file.subspan(begin, end - begin);
+  if (std::all_of(zeros.begin(), zeros.end(), [](std::byte b) { return b == std::byte{0}; }))
+    return;
+  throw damaged_error("bytes {} to {} of the file, behind {}, are no tensor's and not zero", begin,
+                      end, behind);
+}
+
+// Turns offsets within the data into offsets within the file, and looks that the tensors and what
+// fills up to the alignment are all of it.
+void place(GgufHeader& header, std::uint64_t header_bytes, std::span<const std::byte> file) {
   const std::uint64_t alignment = read_alignment(header);
   const std::uint64_t padding = (alignment - header_bytes % alignment) % alignment;
   const std::uint64_t data = header_bytes + padding;
-  const std::uint64_t data_bytes = file_bytes > data ? file_bytes - data : 0;
+  const std::uint64_t data_bytes = file.size() > data ? file.size() - data : 0;
   std::vector<const GgufTensor*> order;
   for (GgufTensor& tensor : header.tensors) {
     if (tensor.end > data_bytes) {
@@ -247,13 +265,18 @@ void place(GgufHeader& header, std::uint64_t header_bytes, std::uint64_t file_by
   }
   std::sort(order.begin(), order.end(),
             [](const auto* a, const auto* b) { return a->begin < b->begin; });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    if (order[i]->begin < order[i - 1]->end) {
-      throw damaged_error("tensors \"{}\" and \"{}\" overlap at byte {} of the file",
-                          printable(order[i - 1]->name), printable(order[i]->name),
-                          order[i]->begin);
+  std::uint64_t end = header_bytes;
+  std::string behind = "the header";
+  for (const GgufTensor* tensor : order) {
+    if (tensor->begin < end) {
+      throw damaged_error("{} and tensor \"{}\" overlap at byte {} of the file", behind,
+                          printable(tensor->name), tensor->begin);
     }
+    check_padding(file, end, tensor->begin, alignment, behind);
+    end = tensor->end;
+    behind = fmt::format("tensor \"{}\"", printable(tensor->name));
   }
+  check_padding(file, end, file.size(), alignment, behind);
 }
 
 }  // namespace
@@ -278,7 +301,7 @@ GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& origin
     cursor.count(num_tensors, kTensorBytes, "tensors");
     read_metadata(cursor, cursor.count(num_entries, kEntryBytes, "metadata entries"), header);
     read_tensors(cursor, cursor.count(num_tensors, kTensorBytes, "tensors"), header);
-    place(header, cursor.at(), file.size());
+    place(header, cursor.at(), file);
     return header;
   } catch (const Error& error) {
     throw make_error(error.kind(), "{}: GGUF: {}", origin, error.what());

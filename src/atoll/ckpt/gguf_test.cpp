@@ -216,7 +216,29 @@ TEST(Gguf, TensorsThatLieAreRefusedByName) {
   EXPECT_THAT(refusal(twice.bytes()), HasSubstr("\"w\": it is there twice"));
   Forged overlap(2, 0);
   overlap.tensor("a", {16}, 0, 0).tensor("b", {8}, 0, 32).data(64);
-  EXPECT_THAT(refusal(overlap.bytes()), HasSubstr("tensors \"a\" and \"b\" overlap"));
+  EXPECT_THAT(refusal(overlap.bytes()), HasSubstr("tensor \"a\" and tensor \"b\" overlap"));
+}
+
+TEST(Gguf, BytesThatNoTensorHasAreRefused) {
+  const auto with = [](std::vector<std::uint64_t> dims, std::size_t data, std::size_t set) {
+    std::string bytes = Forged(1, 0).tensor("w", std::move(dims), 0, 0).data(data).bytes();
+    bytes[bytes.size() - set] = '\1';
+    return refusal(bytes);
+  };
+  EXPECT_EQ(with({16}, 64, 1), "accepted");
+  EXPECT_THAT(with({8}, 64, 1), AllOf(HasSubstr("behind tensor \"w\""), HasSubstr("no tensor's")));
+  EXPECT_THAT(with({8}, 64, 64), HasSubstr("are no tensor's"));
+  EXPECT_THAT(with({4}, 32, 1), HasSubstr("no tensor's and not zero"));  // in the padding
+  EXPECT_EQ(with({4}, 32, 32), "accepted");
+  Forged gap(2, 0);
+  gap.tensor("a", {8}, 0, 0).tensor("b", {8}, 0, 64).data(96);
+  EXPECT_THAT(refusal(gap.bytes()), HasSubstr("behind tensor \"a\", are no tensor's"));
+  Forged late(1, 0);
+  late.tensor("a", {8}, 0, 32).data(64);
+  EXPECT_THAT(refusal(late.bytes()), HasSubstr("behind the header, are no tensor's"));
+  EXPECT_EQ(refusal(Forged(0, 1).entry("k", 1).bytes()), "accepted");
+  EXPECT_EQ(refusal(Forged(0, 1).entry("k", 1).data(0).bytes()), "accepted");
+  EXPECT_THAT(refusal(Forged(0, 1).entry("k", 1).data(32).bytes()), HasSubstr("no tensor's"));
 }
 
 TEST(Gguf, AlignmentMustBeAPowerOfTwo) {
@@ -226,8 +248,10 @@ TEST(Gguf, AlignmentMustBeAPowerOfTwo) {
     EXPECT_THAT(refusal(file.bytes()), HasSubstr(fmt::format("general.alignment {}", alignment)));
   }
   Forged file(1, 1);
-  file.entry("general.alignment", 64).tensor("w", {16}, 0, 0).data(128);
-  EXPECT_EQ(refusal(file.bytes()), "accepted");
+  file.entry("general.alignment", 64).tensor("w", {16}, 0, 0);
+  std::string bytes = file.bytes();
+  bytes.resize((bytes.size() + 63) / 64 * 64 + 64);
+  EXPECT_EQ(refusal(bytes), "accepted");
 }
 
 TEST(Gguf, RandomDamageEndsInAnErrorOrAFileThatHolds) {

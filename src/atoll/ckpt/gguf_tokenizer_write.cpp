@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
 #include "atoll/ckpt/gguf_pre_tokenizers.h"
 #include "atoll/ckpt/gguf_tokenizer.h"
 #include "atoll/text/tokenizer.h"
@@ -24,19 +24,10 @@ constexpr std::int32_t kByte = 6;
 
 Json parse(const HfDirectory& directory, const char* name) {
   if (!directory.has_file(name)) return Json::object();
-  constexpr int kMaxDepth = 64;
-  const std::string text = directory.read_text(name);
   const std::string path = (directory.path() / name).string();
-  if (nesting_depth(text) > kMaxDepth) {
-    throw damaged_error("{}: nested more than {} levels deep", path, kMaxDepth);
-  }
-  try {
-    Json json = Json::parse(text);
-    if (json.is_object()) return json;
-  } catch (const Json::exception& error) {
-    throw damaged_error("{} is not JSON: {}", path, error.what());
-  }
-  throw damaged_error("{} is not a JSON object", path);
+  Json json = parse_json(directory.read_text(name), path);
+  if (!json.is_object()) throw damaged_error("{} is not a JSON object", path);
+  return json;
 }
 
 // "<0x0A>": the piece that stands for one byte.
@@ -71,7 +62,7 @@ class Writer {
       special_tokens();
       chat_template();
     } catch (const Json::exception& error) {
-      throw damaged_error("{}: {}", origin_, error.what());
+      throw damaged_error("{}: {}", origin_, json_reason(error));
     }
     return std::move(fields_);
   }
@@ -270,7 +261,7 @@ class Writer {
       throw user_error("{}: \"{}\" is \"{}\", which tokenizer.json does not have",
                        (directory_.path() / "tokenizer_config.json").string(), in_tokenizer, text);
     }
-    Json id = Json::parse(directory_.config_json()).value(in_config, Json());
+    Json id = parse(directory_, "config.json").value(in_config, Json());
     if (id.is_array() && !id.empty()) id = Json(id[0]);
     if (!id.is_number_integer()) return -1;
     const auto value = id.get<std::int64_t>();

@@ -3,9 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
 #include "atoll/ckpt/convert.h"
-#include "atoll/ckpt/json_keys.h"
 
 namespace atl::ckpt {
 
@@ -33,29 +34,26 @@ bool is_plain_file_name(const std::string& name) {
 // Nor may the name be a link that does. Within Hugging Face's download cache every file is one:
 // models--x/snapshots/<commit>/file -> models--x/blobs/<hash>.
 bool leads_out(const fs::path& directory, const std::string& file) {
-  const fs::path home = fs::canonical(directory);
-  const fs::path target = fs::canonical(directory / file);
+  const fs::path home = real_path(directory);
+  const fs::path target = real_path(directory / file);
   if (target.parent_path() == home) return false;
   return home.parent_path().filename() != "snapshots" ||
          target.parent_path() != home.parent_path().parent_path() / "blobs";
 }
 
-Json parse_flat(const std::string& text) {
-  constexpr int kMaxDepth = 8;
-  check_json_keys(text, kMaxDepth);
-  return Json::parse(text);
+Json parse_flat(const std::string& text, const fs::path& path) {
+  return parse_json(text, path.string(), {.max_depth = 8});
 }
 
 // tensor -> file, as the index has it.
 std::map<std::string, std::string> parse_index(const fs::path& path) {
   std::map<std::string, std::string> weight_map;
   try {
-    weight_map = parse_flat(read_file(path)).at("weight_map").get<decltype(weight_map)>();
+    weight_map = parse_flat(read_file(path, kMaxListBytes), path)
+                     .at("weight_map")
+                     .get<decltype(weight_map)>();
   } catch (const Json::exception& error) {
-    throw damaged_error("{} is not an index of safetensors: {}", path.string(), error.what());
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kDamaged) throw;
-    throw damaged_error("{} is not an index of safetensors: {}", path.string(), error.what());
+    throw damaged_error("{} is not an index of safetensors: {}", path.string(), json_reason(error));
   }
   for (const auto& [tensor, file] : weight_map) {
     if (!is_plain_file_name(file)) {
@@ -70,11 +68,11 @@ std::map<std::string, std::string> parse_index(const fs::path& path) {
 }  // namespace
 
 HfDirectory::HfDirectory(const fs::path& directory) : path_(directory) {
-  if (!fs::is_directory(path_)) {
+  if (!directory_exists(path_)) {
     throw user_error("there is no model directory {}", path_.string());
   }
   if (!has_file("config.json")) throw missing(path_, "config.json");
-  config_json_ = read_text("config.json");
+  config_json_ = read_file(path_ / "config.json", kMaxFileBytes);
   if (has_file(kSingle)) {  // before an index, as transformers looks for them
     open_single();
   } else if (has_file(kIndex)) {
@@ -130,11 +128,11 @@ void HfDirectory::open_sharded() {
 }
 
 bool HfDirectory::has_file(std::string_view name) const {
-  return fs::is_regular_file(path_ / name);
+  return path_exists(path_ / name);  // what is no file is refused by name once it is read
 }
 
 std::string HfDirectory::read_text(std::string_view name) const {
-  return read_file(path_ / name);
+  return read_file(path_ / name, kMaxListBytes);
 }
 
 std::vector<std::string> HfDirectory::tensor_names() const {
@@ -154,7 +152,7 @@ FileDtypes HfDirectory::source_dtypes() const {
   if (!has_file(kSourceDtypesFile)) return dtypes;
   const std::string path = (path_ / kSourceDtypesFile).string();
   try {
-    const Json stated = parse_flat(read_text(kSourceDtypesFile));
+    const Json stated = parse_flat(read_text(kSourceDtypesFile), path);
     const auto otherwise = stated.at("*").get<std::string>();
     for (auto& [name, dtype] : dtypes) {
       // A base model's tensors have names without the first part; the checkpoint's have it.
@@ -167,7 +165,7 @@ FileDtypes HfDirectory::source_dtypes() const {
       dtype = *found;
     }
   } catch (const Json::exception& error) {
-    throw damaged_error("{} does not give tensors' dtypes: {}", path, error.what());
+    throw damaged_error("{} does not give tensors' dtypes: {}", path, json_reason(error));
   }
   return dtypes;
 }

@@ -8,7 +8,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
 
 namespace atl::ckpt {
 
@@ -108,18 +108,14 @@ void write_weights(const std::filesystem::path& directory, std::span<const Tenso
 }
 
 std::string with_dtype(const std::string& config_json, Dtype dtype, const std::string& origin) {
-  constexpr int kMaxDepth = 64;
-  if (nesting_depth(config_json) > kMaxDepth) {
-    throw damaged_error("{}: nested more than {} levels deep", origin, kMaxDepth);
-  }
   try {
-    auto json = nlohmann::ordered_json::parse(config_json);
+    auto json = parse_ordered_json(config_json, origin);
     const char* key = json.contains("dtype") ? "dtype" : "torch_dtype";
     json.at("model_type");  // not an object, or no model's: an exception
     json[key] = torch_name(dtype);
     return json.dump(2) + "\n";
   } catch (const nlohmann::ordered_json::exception& error) {
-    throw damaged_error("{} is not a model's config.json: {}", origin, error.what());
+    throw damaged_error("{} is not a model's config.json: {}", origin, json_reason(error));
   }
 }
 

@@ -108,6 +108,27 @@ TEST_F(HfWeights, ACutAloneKeepsEveryTensorsBytes) {
   }
 }
 
+// Each rank that saves a checkpoint writes a file; tensors lie in them as it came.
+TEST_F(HfWeights, ACheckpointOfSeveralRanksIsCutBySizeAlone) {
+  std::vector<Dtype> dtypes(12, Dtype::kF32);
+  write_model(dtypes, 30);
+  write_file(directory_ / "in/manifest.json", "{}");
+  EXPECT_EQ(refusal({}), "exported");
+  const HfDirectory out(directory_ / "out");
+  ASSERT_EQ(out.files().size(), 1U);
+  EXPECT_EQ(out.files()[0].path().filename(), "model.safetensors");
+  EXPECT_FALSE(out.has_file("model.safetensors.index.json"));
+  EXPECT_FALSE(out.has_file("manifest.json"));
+  const auto bytes = out.files()[0].bytes("t10").data();
+  EXPECT_GT(bytes, out.files()[0].bytes("t9").data());  // whoever had which
+  const HfDirectory in(directory_ / "in");
+  for (const std::string& name : in.tensor_names()) {
+    const auto a = in.file_of(name).bytes(name);
+    const auto b = out.file_of(name).bytes(name);
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << name;
+  }
+}
+
 TEST_F(HfWeights, AnotherDtypeStandsInConfigJsonToo) {
   write_model({Dtype::kF32, Dtype::kF32}, 1000);
   EXPECT_EQ(refusal({.dtype = Dtype::kF16}), "exported");

@@ -8,6 +8,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/json.h"
 
 namespace atl::ckpt {
 
@@ -50,10 +51,10 @@ Manifest parse_manifest(std::string_view text, const std::string& origin) {
   Manifest manifest;
   std::string written;
   try {
-    manifest = from_json(Json::parse(text), origin);
+    manifest = from_json(parse_ordered_json(text, origin), origin);
     written = to_json(manifest);  // throws when a name is not UTF-8
   } catch (const Json::exception& error) {
-    throw damaged_error("{} is damaged: {}", origin, error.what());
+    throw damaged_error("{} is damaged: {}", origin, json_reason(error));
   }
   if (written != text) throw damaged_error("{} is damaged: not as atoll wrote it", origin);
   return manifest;

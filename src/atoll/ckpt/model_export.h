@@ -15,7 +15,8 @@ namespace atl::ckpt {
 struct HfExportOptions {
   /// Of every parameter; nothing: as the files were that the model came from.
   std::optional<Dtype> dtype;
-  /// Nothing: as the source is cut, or kDefaultShardBytes where tensors change.
+  /// Nothing: as the source is cut, or kDefaultShardBytes where tensors change or the source is a
+  /// checkpoint, which is cut by the ranks that wrote it.
   std::optional<std::uint64_t> shard_bytes;
   /// Name to content: written in place of the source's files of these names.
   std::map<std::string, std::string> files;

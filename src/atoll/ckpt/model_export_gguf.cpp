@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "atoll/base/error.h"
+#include "atoll/base/paths.h"
 #include "atoll/ckpt/convert.h"
 #include "atoll/ckpt/gguf_config.h"
 #include "atoll/ckpt/gguf_names.h"
@@ -120,7 +121,7 @@ GgmlType source_type(const HfDirectory& directory) {
 }  // namespace
 
 GgufExport export_gguf(const fs::path& from, const fs::path& to, std::optional<GgmlType> type) {
-  if (fs::exists(to)) {
+  if (path_exists(to)) {
     throw user_error("{} is there already; name a file that is not, or remove it", to.string());
   }
   const HfDirectory directory(from);

@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <charconv>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/ckpt/convert.h"
 #include "atoll/ckpt/float_rows.h"
 #include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/manifest.h"
 #include "atoll/ckpt/model_export.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/new_directory.h"
@@ -79,6 +82,40 @@ Dtype main_dtype(std::span<const TensorSource> sources) {
   return most == elements.end() ? Dtype::kF32 : most->first;
 }
 
+// Digits by what they count: layer 10 after layer 9.
+bool in_natural_order(std::string_view a, std::string_view b) {
+  const auto number = [](std::string_view text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() ? std::pair(value, static_cast<std::size_t>(end - text.data()))
+                                : std::pair<std::uint64_t, std::size_t>(0, 0);
+  };
+  while (!a.empty() && !b.empty()) {
+    const auto [value_a, size_a] = number(a);
+    const auto [value_b, size_b] = number(b);
+    if (size_a > 0 && size_b > 0) {
+      if (value_a != value_b) return value_a < value_b;
+      a.remove_prefix(size_a);
+      b.remove_prefix(size_b);
+    } else {
+      if (a.front() != b.front()) return a.front() < b.front();
+      a.remove_prefix(1);
+      b.remove_prefix(1);
+    }
+  }
+  return a.size() < b.size();
+}
+
+// As many files of weights as ranks wrote, each with what its rank had: no cut by size.
+bool is_cut_by_ranks(const HfDirectory& directory) {
+  return directory.has_file(kManifestFile) && directory.files().size() > 1;
+}
+
+bool is_too_large(const HfDirectory& directory) {
+  return directory.has_file(kManifestFile) &&
+         fs::file_size(directory.files().front().path()) > kDefaultShardBytes;
+}
+
 std::vector<TensorSource> sources_of(const HfDirectory& directory, const FileDtypes& dtypes) {
   std::vector<TensorSource> sources;
   for (const SafetensorsFile& file : directory.files()) {
@@ -91,6 +128,11 @@ std::vector<TensorSource> sources_of(const HfDirectory& directory, const FileDty
       }
       sources.push_back(converted(directory, entry.name, dtype->second));
     }
+  }
+  if (is_cut_by_ranks(directory)) {
+    std::sort(sources.begin(), sources.end(), [](const TensorSource& a, const TensorSource& b) {
+      return in_natural_order(a.name, b.name);
+    });
   }
   return sources;
 }
@@ -113,7 +155,8 @@ void export_hf(const fs::path& from, const fs::path& to, const HfExportOptions& 
   }
   NewDirectory made(to, "--out");
   const fs::path config = made.temporary() / "config.json";
-  if (!options.dtype && !options.shard_bytes && is_as_it_was(directory, dtypes)) {
+  const bool is_cut = options.shard_bytes || is_cut_by_ranks(directory) || is_too_large(directory);
+  if (!options.dtype && !is_cut && is_as_it_was(directory, dtypes)) {
     copy_weights(directory, made.temporary());
     write_file(config, directory.config_json());
   } else {

@@ -6,7 +6,8 @@
 namespace atl::ckpt {
 
 /// A directory that appears whole or not at all: filled beside its place under another name, then
-/// renamed. Without commit() nothing of it stays.
+/// renamed. Without commit() nothing of it stays, and what a killed process left of the same one is
+/// removed by the next.
 class NewDirectory {
  public:
   /// Throws Error(kUser) naming `option` (what asked for it) when `path` names no directory, is
@@ -22,8 +23,11 @@ class NewDirectory {
   void commit();
 
  private:
+  void make_temporary();
+
   std::filesystem::path path_;
   std::filesystem::path temporary_;
+  int marker_ = -1;  // an open, locked file in `temporary_`: somebody still fills it
 };
 
 /// Copies a file to a new one that is on the disk, whole, when this returns.

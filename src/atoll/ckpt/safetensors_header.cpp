@@ -2,7 +2,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "atoll/ckpt/json_keys.h"
+#include "atoll/base/json.h"
 #include "atoll/ckpt/safetensors.h"
 
 namespace atl::ckpt {
@@ -41,13 +41,7 @@ Json parse_json(std::string_view text) {
   if (!text.starts_with('{') || text[last] != '}') {
     throw damaged_error("it is not a JSON object padded with spaces");
   }
-  try {
-    constexpr int kMaxDepth = 4;
-    check_json_keys(text, kMaxDepth);
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::exception& error) {
-    throw damaged_error("{}", error.what());
-  }
+  return atl::parse_json(text, "its JSON", {.max_depth = 4});
 }
 
 std::uint64_t number(const Json& value, const char* what) {
@@ -134,7 +128,7 @@ SafetensorsHeader parse_header(std::string_view text) {
         header.entries.push_back(parse_entry(name, value));
       }
     } catch (const std::exception& error) {  // the JSON library's, for a missing key or a type
-      throw damaged_error("\"{}\": {}", name, error.what());
+      throw damaged_error("\"{}\": {}", name, json_reason(error));
     }
   }
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/cli/commands.h"
 
@@ -28,11 +27,13 @@ int run(const std::vector<Offered>& benchmarks, const Invocation& invocation) {
     }
     return offered.action(invocation);
   }
-  ATOLL_CHECK(false, "no benchmark was named");
+  throw user_error(
+      "what is to be measured? say `atoll bench` step, ops, tokenizer, generate or "
+      "checkpoint");
 }
 
 Action add(CLI::App& app) {
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   std::vector<Offered> benchmarks;
   for (const Benchmark& benchmark :
        {bench_step(), bench_ops(), bench_tokenizer(), bench_generate(), bench_checkpoint()}) {
@@ -57,8 +58,10 @@ Command bench_command() {
               "  atoll bench tokenizer\n"
               "  atoll bench generate\n"
               "  atoll bench checkpoint --dir runs",
+          .stray = "what can be measured are step, ops, tokenizer, generate and checkpoint",
           .takes_overrides = true,
-          .add = add};
+          .add = add,
+          .memory_advice = kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -11,6 +11,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/bench.h"
 #include "atoll/cli/bench_models.h"
 #include "atoll/cli/bench_room.h"
@@ -190,10 +191,10 @@ int run_checkpoint(const Options& options) {
     return 0;
   }
   fmt::print(
-      "{} with AdamW's moments, {:.0f} MB of state, {:.0f} MB of files in {}, {} rounds in "
+      "{} with AdamW's moments, {:.0f} MB of state, {:.0f} MB of files in {}, {} in "
       "turn; {}\n\n{}\n",
       options.model, static_cast<double>(state_bytes) / 1e6, static_cast<double>(times.bytes) / 1e6,
-      options.dir, options.rounds, device->name(), figure_table(figures));
+      options.dir, counted(options.rounds, "round"), device->name(), figure_table(figures));
   fmt::print(
       "A plain copy: read from the page cache, write, fsync. Above 100%: a save lets the disk "
       "begin\nat once, and a load does not write.\n");

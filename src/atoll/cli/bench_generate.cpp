@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "atoll/base/error.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/bench.h"
 #include "atoll/cli/bench_models.h"
 #include "atoll/cli/bench_table.h"
@@ -41,7 +43,7 @@ struct Row {
 // Empty: random weights.
 std::filesystem::path directory_of(const Options& options) {
   if (is_bench_model(options.model)) return {};
-  if (!std::filesystem::exists(options.model)) {
+  if (!path_exists(options.model)) {
     throw user_error(
         "--model: there is no directory {}, and no model to measure with of that "
         "name: {}",
@@ -139,9 +141,10 @@ int run_generate(const Options& options) {
     fmt::print("{}\n", figures_to_json(figures));
     return 0;
   }
-  fmt::print("{}{}, one sequence, {} tokens after {}, {} rounds in turn; {}\n\n{}", options.model,
-             directory.empty() ? " with random weights" : "", options.tokens, options.prompt,
-             options.rounds, device->name(), figure_table(figures));
+  fmt::print("{}{}, one sequence, {} after {}, {} in turn; {}\n\n{}", options.model,
+             directory.empty() ? " with random weights" : "", counted(options.tokens, "token"),
+             options.prompt, counted(options.rounds, "round"), device->name(),
+             figure_table(figures));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "atoll/base/error.h"
+#include "atoll/base/paths.h"
 
 namespace atl::cli {
 
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 
 BenchRoom::BenchRoom(const fs::path& directory)
     : path_(directory / fmt::format("atoll-bench-{}", ::getpid())) {
-  if (!fs::is_directory(directory)) {
+  if (!directory_exists(directory)) {
     throw user_error("there is no directory {} to write to; make it, or give another",
                      directory.string());
   }

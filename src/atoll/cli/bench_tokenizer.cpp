@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/read_file.h"
 #include "atoll/base/rng.h"
 #include "atoll/cli/bench.h"
 #include "atoll/cli/bench_table.h"
@@ -84,8 +85,8 @@ Figure figure(std::string what, double bytes, double seconds, double limit_secon
 }
 
 int run_tokenizer(const Options& options) {
-  const std::string text =
-      options.text.empty() ? made_text(options.megabytes * 1'000'000) : read_file(options.text);
+  const std::string text = options.text.empty() ? made_text(options.megabytes * 1'000'000)
+                                                : read_file(options.text, kMaxLogBytes);
   if (text.empty()) throw user_error("{} is empty; give a text to measure with", options.text);
   const std::string_view whole = text;
   const BpeTrainerOptions training = {.vocab_size = options.vocab_size};

@@ -2,6 +2,8 @@
 #include <memory>
 
 #include "atoll/base/error.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/commands.h"
 #include "atoll/wire/certs.h"
 #include "atoll/wire/identity.h"
@@ -45,9 +47,9 @@ int issue(const fs::path& directory, const Options& options) {
 int revoke(const fs::path& directory, const std::string& name) {
   const int revoked = wire::revoke(directory, name);
   fmt::print(
-      "{}: {} certificates of {} revoked now; copy it to every process that listens, beside "
+      "{}: {} of {} revoked now; copy it to every process that listens, beside "
       "its cert.pem\n",
-      (directory / "revoked.pem").string(), revoked, name);
+      (directory / "revoked.pem").string(), counted(revoked, "certificate"), name);
   return 0;
 }
 
@@ -62,7 +64,7 @@ void print_row(const wire::Certificate& certificate, std::int64_t now) {
 
 // Of an authority what it issued; of an identity whether it can be used.
 int show(const fs::path& directory) {
-  if (fs::exists(directory / "cert.pem")) {
+  if (path_exists(directory / "cert.pem")) {
     const wire::Identity identity = wire::load_identity(directory);
     fmt::print("{}: {}, valid until {}\n", directory.string(), identity.name,
                wire::format_time(identity.not_after));
@@ -118,6 +120,7 @@ Command certs_command() {
               "  atoll certs issue authority lyon --host 192.0.2.7 --days 90\n"
               "  atoll certs revoke authority lyon\n"
               "  atoll certs show authority",
+          .stray = "host names and addresses are given with --host",
           .add = add};
 }
 

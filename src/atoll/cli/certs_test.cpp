@@ -48,7 +48,7 @@ TEST_F(CertsCommand, MakesShowsAndRevokesIdentities) {
   const std::string identity = directory_ + "/identities/lyon";
   EXPECT_THAT(certs({"show", identity}).out, HasSubstr("lyon, valid until 20"));
   EXPECT_THAT(certs({"show", directory_}).out, AllOf(HasSubstr("lyon"), HasSubstr(" valid ")));
-  EXPECT_THAT(certs({"revoke", directory_, "lyon"}).out, HasSubstr("1 certificates of lyon"));
+  EXPECT_THAT(certs({"revoke", directory_, "lyon"}).out, HasSubstr("1 certificate of lyon"));
   EXPECT_THAT(certs({"show", directory_}).out, HasSubstr(" revoked "));
   EXPECT_EQ(certs({"show", identity}).code, 2);
 }

@@ -24,9 +24,16 @@ struct Command {
   const char* name = "";
   const char* summary = "";      ///< one line of `atoll help`
   const char* example = "";      ///< lines at the end of `atoll NAME --help`, two spaces before
+  const char* stray = "";        ///< what to do instead of an argument that it does not take
   bool takes_overrides = false;  ///< accepts --group.key=value for every key of a recipe
   bool hidden = false;           ///< not in `atoll help`
   Action (*add)(CLI::App& app) = nullptr;  ///< declares options on `app`
+  /// What would take less memory, for the message when there is not enough; empty: nothing.
+  const char* memory_advice = "";
 };
+
+/// The memory_advice of commands that train.
+inline constexpr const char* kTrainingMemoryAdvice =
+    "use a smaller train.micro_batch or model, or train.recompute=full";
 
 }  // namespace atl::cli

@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
+#include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/launch_island.h"
@@ -16,17 +18,28 @@ struct Options {
   std::string dir;
   std::string listen = "127.0.0.1:7411";
   std::string identity;
+  std::string secret;
 };
 
+std::optional<std::filesystem::path> path_of(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
 int run(const Options& options) {
+  namespace fs = std::filesystem;
+  if (fs::exists(options.dir) && !fs::is_directory(options.dir)) {
+    throw user_error("--dir {} is a file; give a directory, which is made if missing", options.dir);
+  }
   SignalTap signals;  // before any thread is made
-  island::CoordinatorService service(
-      {.dir = options.dir,
-       .listen = options.listen,
-       .identity = options.identity.empty()
-                       ? std::nullopt
-                       : std::optional<std::filesystem::path>(options.identity)});
+  island::CoordinatorService service({.dir = options.dir,
+                                      .listen = options.listen,
+                                      .identity = path_of(options.identity),
+                                      .secret = path_of(options.secret)});
   log::info("coordinator at {}; its ledger is in {}", service.address(), options.dir);
+  if (options.identity.empty() && options.secret.empty()) {
+    log::info("every user of this machine can take part; --secret=FILE keeps others out");
+  }
   for (;;) {
     pollfd fd = {.fd = signals.fd(), .events = POLLIN};
     ::poll(&fd, 1, 100);
@@ -51,6 +64,9 @@ Action add(CLI::App& app) {
   app.add_option("--identity", options->identity,
                  "Directory with its certificate (atoll certs issue); needed unless HOST is this "
                  "machine");
+  app.add_option("--secret", options->secret,
+                 "File with a secret that islands of this machine must know (island.secret), made "
+                 "if missing; instead of --identity");
   return [options](const Invocation&) { return run(*options); };
 }
 
@@ -62,6 +78,7 @@ Command coordinator_command() {
           .example =
               "  atoll coordinator --dir runs/atoll --listen 0.0.0.0:7411 "
               "--identity authority/identities/coordinator",
+          .stray = "its directory is given with --dir, its address with --listen",
           .add = add};
 }
 

@@ -92,14 +92,12 @@ void diagnose_cpus(const Machine& machine, const std::string& features,
   }
 }
 
-void diagnose_gpus(const Machine& machine, const GpuReport& gpus, std::vector<Finding>& findings) {
-  if (machine.nvidia_gpu && !gpus.built_in) {
-    findings.push_back({"there is an NVIDIA GPU, but this atoll was built without CUDA",
-                        "install the CUDA toolkit, then ./dev build cuda"});
-  } else if (gpus.built_in && !gpus.problem.empty()) {
-    findings.push_back(
-        {"no GPU can be used: " + gpus.problem, "install NVIDIA's driver, or go on with the CPU"});
-  }
+// A GPU that is not used is no finding: training runs on the CPU, whatever this was built with.
+void diagnose_gpus(const GpuReport& gpus, std::vector<Finding>& findings) {
+  if (!gpus.built_in || gpus.problem.empty()) return;
+  findings.push_back({"built with CUDA, and no GPU can be used: " + gpus.problem,
+                      "nothing, for training, which runs on the CPU; for tests of the device, "
+                      "install NVIDIA's driver"});
 }
 
 }  // namespace
@@ -110,21 +108,9 @@ std::vector<Finding> diagnose(const Machine& machine, const Disk& disk, const Bu
   diagnose_disk(disk, findings);
   diagnose_memory(machine, findings);
   diagnose_build(build, findings);
-  diagnose_gpus(machine, gpus, findings);
+  diagnose_gpus(gpus, findings);
   diagnose_cpus(machine, cpu_features, findings);
   return findings;
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
-  int unit = 0;
-  // 1023.95 would print as 1024.0.
-  while (value >= 1023.95) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace atl::cli

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/base/quantity.h"
 #include "atoll/cli/machine.h"
 #include "atoll/device/device.h"
 
@@ -17,8 +18,5 @@ struct Finding {
 /// What would make training fail or crawl here, worst first.
 std::vector<Finding> diagnose(const Machine& machine, const Disk& disk, const Build& build,
                               const GpuReport& gpus, const std::string& cpu_features);
-
-/// "7.9 GiB".
-std::string format_bytes(std::uint64_t bytes);
 
 }  // namespace atl::cli

@@ -47,11 +47,11 @@ void row(const char* name, const std::string& value) {
 void print_machine(const Machine& machine, const Disk& disk) {
   row("CPU", machine.cpu_model.empty() ? "unknown model" : machine.cpu_model);
   row("features", cpu_features());
-  row("CPUs", fmt::format("{} present, {} allowed, {}; a run uses {} threads", machine.cpus_present,
-                          machine.cpus_allowed,
-                          machine.cpu_quota > 0 ? fmt::format("quota {:.3g}", machine.cpu_quota)
-                                                : "no quota",
-                          available_cpus()));
+  row("CPUs",
+      fmt::format(
+          "{} present, {} allowed, {}; a run uses {}", machine.cpus_present, machine.cpus_allowed,
+          machine.cpu_quota > 0 ? fmt::format("quota {:.3g}", machine.cpu_quota) : "no quota",
+          counted(available_cpus(), "thread")));
   row("load", fmt::format("{:.2f} processes in the last minute", machine.load));
   row("memory",
       fmt::format("{} installed, {} available, {}", format_bytes(machine.memory_total),
@@ -67,9 +67,16 @@ void print_machine(const Machine& machine, const Disk& disk) {
                                disk.writable ? "writable" : "read-only"));
 }
 
-void print_software(const Build& build, const GpuReport& gpus) {
-  for (const std::string& device : gpus.devices) row("GPU", device);
-  if (gpus.devices.empty()) row("GPU", gpus.problem);
+// Each that there is, and what a run does with it.
+void print_gpus(const Machine& machine, const GpuReport& gpus) {
+  constexpr const char* kOnCpu = "training runs on the CPU";
+  for (const std::string& device : gpus.devices) row("GPU", fmt::format("{}; {}", device, kOnCpu));
+  if (!gpus.devices.empty()) return;
+  row("GPU", fmt::format("{}; {}", machine.nvidia_gpu ? "NVIDIA's, not used" : "none", kOnCpu));
+}
+
+void print_software(const Machine& machine, const Build& build, const GpuReport& gpus) {
+  print_gpus(machine, gpus);
   const dnnl_version_t* version = dnnl_version();
   row("oneDNN",
       fmt::format("{}.{}.{}, uses {}", version->major, version->minor, version->patch, dnnl_isa()));
@@ -84,7 +91,7 @@ int examine_machine() {
   const Build build = this_build();
   const GpuReport gpus = probe_gpus();
   print_machine(machine, disk);
-  print_software(build, gpus);
+  print_software(machine, build, gpus);
   const std::vector<Finding> findings = diagnose(machine, disk, build, gpus, cpu_features());
   fmt::print("\n");
   if (findings.empty()) fmt::print("nothing is wrong with this machine\n");

@@ -12,6 +12,7 @@
 #include "atoll/cli/eval_task.h"
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/serve/rounded_store.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
@@ -29,6 +30,8 @@ struct Options {
   std::string shards;
   std::string packing;  // empty: the run's
   std::string chat_template;
+  std::vector<std::string> fields;
+  std::string weights = "f32";
   std::optional<std::int64_t> context;  // nothing: the run's; 0: all the model's positions
   std::int64_t micro_batch = 8;
   std::int64_t max_tokens = 0;
@@ -65,6 +68,12 @@ fs::path corpus_directory(const Options& options) {
       options.model);
 }
 
+data::Fields fields_of(const Options& options) {
+  data::Fields fields;
+  for (const std::string& field : options.fields) data::set_field(fields, field, "--field");
+  return fields;
+}
+
 int run_task(const Options& options) {
   TaskArguments task = options.task;
   task.model = options.model;
@@ -72,6 +81,8 @@ int run_task(const Options& options) {
   task.context = options.context.value_or(0);
   task.max_tokens = options.max_tokens;
   task.threads = options.threads;
+  task.weights = options.weights;
+  task.fields = fields_of(options);
   return evaluate_task(task);
 }
 
@@ -106,6 +117,7 @@ int run(const Options& options) {
   train::TrainState state(state_options);
   state.allocate(*device);
   train::load_parameters(path, state.model(), state.store(), device->threads());
+  serve::round_in_place(*device, state.store(), serve::parse_weights(options.weights));
 
   const auto evaluate = [&](const data::TokenSource& source) {
     return report(train::evaluate(state, stream, source, tokenizer,
@@ -115,7 +127,8 @@ int run(const Options& options) {
   if (!options.text.empty()) {
     const data::TokenizeOptions text = {
         .inputs = {options.text.begin(), options.text.end()},
-        .render_chat = train::chat_renderer(options.chat_template, path, tokenizer)};
+        .render_chat = train::chat_renderer(options.chat_template, path, tokenizer),
+        .fields = fields_of(options)};
     return evaluate(data::tokenize_in_memory(text, tokenizer));
   }
   const data::Corpus corpus(corpus_directory(options));
@@ -150,9 +163,13 @@ void add_task(CLI::App& app, TaskArguments& task) {
   app.add_option("--limit", task.limit, "task: only the first items; 0: all")
       ->needs(file)
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
-  app.add_flag("--truncate-left", task.truncate_left,
-               "task: drop the start of prompts that are too long")
-      ->needs(file);
+  CLI::Option* truncate = app.add_flag("--truncate-left", task.truncate_left,
+                                       "task: drop the start of prompts that are too long")
+                              ->needs(file);
+  app.add_flag("--skip-long", task.skip_long,
+               "task: leave out questions that are too long, and count them")
+      ->needs(file)
+      ->excludes(truncate);
   app.add_option("--out", task.out, "task: a new JSONL file, one line an item")->needs(file);
 }
 
@@ -170,6 +187,14 @@ Action add(CLI::App& app) {
       ->check(CLI::IsMember({"stream", "masked", "documents"}));
   app.add_option("--chat-template", options->chat_template,
                  "Jinja file for messages; else the model's own");
+  app.add_option("--field", options->fields,
+                 "FIELD=KEY, such as prompt=question: what a key of JSONL is called; several times")
+      ->allow_extra_args(false);
+  app.add_option("--weights", options->weights,
+                 "f32, or bf16 or int8 as `atoll generate --weights` rounds to; a task also takes "
+                 "their memory, a text is computed in f32")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->capture_default_str();
   app.add_option("--context", options->context,
                  "positions to use (of a text: tokens in a window); 0: all the model's, as by "
                  "default where no run says")
@@ -195,7 +220,9 @@ Command eval_command() {
               "  atoll eval runs/kjv-demo\n"
               "  atoll eval runs/kjv-demo --text another.txt\n"
               "  atoll eval model --task questions.jsonl --out results.jsonl",
-          .add = add};
+          .stray = "a text is given with --text, a file of questions with --task",
+          .add = add,
+          .memory_advice = "use a smaller --micro-batch or --context, or a smaller model"};
 }
 
 }  // namespace atl::cli

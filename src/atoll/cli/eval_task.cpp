@@ -6,10 +6,14 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "atoll/base/append_file.h"
-#include "atoll/base/file.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
+#include "atoll/base/read_file.h"
+#include "atoll/base/text_encoding.h"
 #include "atoll/serve/task_results.h"
 #include "atoll/train/chat.h"
 #include "atoll/train/interrupt.h"
@@ -31,7 +35,8 @@ constexpr std::chrono::seconds kProgressInterval{10};
 std::vector<serve::TaskItem> read_items(const TaskArguments& arguments,
                                         const std::optional<serve::AnswerPattern>& pattern) {
   std::vector<serve::TaskItem> items =
-      serve::read_task(read_file(arguments.file), arguments.file, arguments.limit);
+      serve::read_task(read_text_file(arguments.file, kMaxLogBytes), arguments.file,
+                       arguments.limit, arguments.fields);
   if (pattern) serve::check_answers(items, *pattern, arguments.file);
   const bool generates = std::any_of(items.begin(), items.end(), [](const serve::TaskItem& item) {
     return !item.is_multiple_choice();
@@ -66,13 +71,18 @@ std::vector<serve::EncodedItem> encode(const TaskArguments& arguments, const fs:
   return encoded;
 }
 
-// Makes every item fit into `positions`, or throws; returns what the longest takes.
+// Makes every item fit into `positions`, or throws; returns what the longest takes. With
+// --skip-long those that do not fit are in `skipped`, by place.
 std::int64_t fit(const TaskArguments& arguments, std::int64_t max_new_tokens,
                  std::int64_t positions, const std::vector<serve::TaskItem>& items,
-                 std::vector<serve::EncodedItem>& encoded) {
+                 std::vector<serve::EncodedItem>& encoded, std::set<std::size_t>& skipped) {
   std::int64_t longest = 1;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::int64_t needed = serve::positions_needed(encoded[i], max_new_tokens);
+    if (needed > positions && arguments.skip_long) {
+      skipped.insert(i);
+      continue;
+    }
     longest = std::max(longest, std::min(needed, positions));
     if (needed <= positions) continue;
     const bool choices = items[i].is_multiple_choice();
@@ -81,7 +91,9 @@ std::int64_t fit(const TaskArguments& arguments, std::int64_t max_new_tokens,
                 : fmt::format("prompt and {} new tokens (--max-tokens) take", max_new_tokens);
     if (!arguments.truncate_left) {
       throw user_error(
-          "{} line {}: {} {} positions, and there are {}; shorten it{}, or give --truncate-left",
+          "{} line {}: {} {} positions, and there are {}; shorten it{}, or give --truncate-left, "
+          "or "
+          "--skip-long to leave such questions out",
           arguments.file, items[i].line, length, needed, positions,
           choices ? "" : ", allow fewer new ones");
     }
@@ -98,8 +110,10 @@ struct Totals {
   serve::Accuracy acc, acc_norm, exact_match;
   std::int64_t cut = 0;        // answers that --max-tokens ended
   std::int64_t truncated = 0;  // prompts that --truncate-left made shorter
+  std::int64_t skipped = 0;    // items that --skip-long left out
 
   std::int64_t items() const { return acc.count + exact_match.count; }
+  std::int64_t seen() const { return items() + skipped; }
 };
 
 // Answers one item and counts it; returns its line of the results, none when interrupted.
@@ -141,8 +155,12 @@ void report(const std::string& name, const Totals& totals, std::size_t num_items
     fmt::print("  {:<14} {} of the prompts, by --truncate-left\n", "truncated",
                train::format_count(totals.truncated));
   }
+  if (totals.skipped > 0) {
+    fmt::print("  {:<14} {} of the items, too long, by --skip-long; no share counts them\n",
+               "skipped", train::format_count(totals.skipped));
+  }
   fmt::print("  {:<14} {}{} in {:.1f} s\n", "items", train::format_count(totals.items()),
-             totals.items() == static_cast<std::int64_t>(num_items)
+             totals.seen() == static_cast<std::int64_t>(num_items)
                  ? ""
                  : fmt::format(" (interrupted; there are {})", num_items),
              seconds);
@@ -169,7 +187,7 @@ std::int64_t positions_to_use(const TaskArguments& arguments, const nn::ModelCon
 }  // namespace
 
 int evaluate_task(const TaskArguments& arguments) {
-  if (!arguments.out.empty() && fs::exists(arguments.out)) {
+  if (!arguments.out.empty() && path_exists(arguments.out)) {
     throw user_error("--out {} is there already; remove it or name another file", arguments.out);
   }
   std::optional<serve::AnswerPattern> pattern;
@@ -181,13 +199,24 @@ int evaluate_task(const TaskArguments& arguments) {
   const Tokenizer tokenizer = train::load_tokenizer(path);
   const nn::ModelConfig config = train::read_model_config(path);
   std::vector<serve::EncodedItem> encoded = encode(arguments, path, tokenizer, items);
+  std::set<std::size_t> skipped;
+  const std::int64_t positions = positions_to_use(arguments, config);
   const std::int64_t longest =
-      fit(arguments, options.max_new_tokens, positions_to_use(arguments, config), items, encoded);
+      fit(arguments, options.max_new_tokens, positions, items, encoded, skipped);
+  if (skipped.size() == items.size()) {
+    throw user_error("{}: every question takes more than {} positions; nothing is left to answer",
+                     arguments.file, positions);
+  }
 
   const auto device = open_cpu(arguments.threads);
-  serve::Engine engine(*device, config, longest);
+  const serve::Weights weights = serve::parse_weights(arguments.weights);
+  serve::Engine engine(*device, config, longest, weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
-  train::load_parameters(path, engine.model(), engine.store(), device->threads());
+  if (weights == serve::Weights::kF32) {
+    train::load_parameters(path, engine.model(), engine.store(), device->threads());
+  } else {
+    train::load_whole_parameters(path, engine.model(), engine.store());
+  }
   options.stop_tokens = train::stop_tokens(path, tokenizer);
   std::optional<AppendFile> results;  // made this late, so that no mistake leaves an empty one
   if (!arguments.out.empty()) results.emplace(arguments.out);
@@ -199,12 +228,17 @@ int evaluate_task(const TaskArguments& arguments) {
   const auto start = Clock::now();
   auto last_line = start;
   for (std::size_t i = 0; i < items.size() && interrupt.signal() == 0; ++i) {
+    if (skipped.contains(i)) {
+      ++totals.skipped;
+      if (results) results->append(serve::skipped_json(items[i], encoded[i]) + "\n");
+      continue;
+    }
     const std::optional<std::string> line = answer(runner, items[i], encoded[i], totals);
     if (!line) break;
     if (results) results->append(*line + "\n");
     if (Clock::now() - last_line < kProgressInterval) continue;
     last_line = Clock::now();
-    log::info("{} of {} items", i + 1, items.size());
+    log::info("{} of {}", i + 1, counted(std::ssize(items), "item"));
   }
   if (results) results->sync();
   const std::chrono::duration<double> seconds = Clock::now() - start;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "atoll/data/fields.h"
+
 namespace atl::cli {
 
 /// What `atoll eval --task` was asked for.
@@ -19,6 +21,9 @@ struct TaskArguments {
   std::int64_t limit = 0;       ///< items; 0: all
   bool chat = false;
   bool truncate_left = false;
+  bool skip_long = false;       ///< leaves out items that are too long, and counts them
+  std::string weights = "f32";  ///< how they are kept: f32, bf16 or int8
+  data::Fields fields = {};     ///< what the keys of the file are called
   int threads = 0;
 };
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
 #include "atoll/ckpt/model_export.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/new_directory.h"
@@ -25,7 +27,7 @@ namespace {
 struct Options {
   std::string model;
   std::string out;
-  std::string format = "hf";
+  std::string format;  // empty: what the name of `out` says
   std::string dtype = "source";
   std::string shard_size;
   bool merge = false;
@@ -71,7 +73,8 @@ class Merged {
 int run_adapter(const Options& options, const fs::path& from) {
   if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
     throw user_error(
-        "{} is an adapter: --format, --dtype and --shard-size are for whole models; add --merge to "
+        "{} is an adapter: GGUF files, --dtype and --shard-size are for whole models; add --merge "
+        "to "
         "export it with its base model",
         from.string());
   }
@@ -80,14 +83,14 @@ int run_adapter(const Options& options, const fs::path& from) {
     ckpt::copy_durably(from / name, out.temporary() / name);
   }
   for (const char* name : ckpt::carried_file_names()) {
-    if (fs::exists(from / name)) ckpt::copy_durably(from / name, out.temporary() / name);
+    if (path_exists(from / name)) ckpt::copy_durably(from / name, out.temporary() / name);
   }
   out.commit();
   fmt::print("{} is now a PEFT directory with the adapter of {}\n", options.out, from.string());
   return 0;
 }
 
-int run_hf(const Options& options, const fs::path& from, bool is_of_run) {
+int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
   ckpt::HfExportOptions how;
   train::ExportedTokenizer tokenizer;
   if (is_of_run) tokenizer = train::exported_tokenizer(from);
@@ -96,10 +99,12 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run) {
   if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
   if (options.dtype == "f16") how.dtype = Dtype::kF16;
   if (options.dtype == "q8_0") {
-    throw user_error("--dtype q8_0 is a type of GGUF files; add --format gguf");
+    throw user_error("--dtype q8_0 is a type of GGUF files; give --out a name that ends in .gguf");
   }
   if (!options.shard_size.empty()) {
     how.shard_bytes = ckpt::parse_bytes(options.shard_size, "--shard-size");
+  } else if (is_merged) {
+    how.shard_bytes = ckpt::kDefaultShardBytes;  // it lies in one file, whatever its size
   }
   ckpt::export_hf(from, options.out, how);
   fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
@@ -126,12 +131,33 @@ int run_gguf(const Options& options, const fs::path& from) {
   return 0;
 }
 
+// hf or gguf: as --format says, or the ending of --out.
+std::string choose_format(const Options& options) {
+  std::string ending = fs::path(options.out).extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool is_gguf = ending == ".gguf";
+  if (options.format == "hf" && is_gguf) {
+    throw user_error("--format hf makes a directory, and --out {} is called like a GGUF file; {}",
+                     options.out, "leave --format out, or give another name");
+  }
+  const std::string format = !options.format.empty() ? options.format : is_gguf ? "gguf" : "hf";
+  for (const char* other : {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".zip", ".tar"}) {
+    if (format != "hf" || ending != other) continue;
+    throw user_error(
+        "--out {} is called like a file, and a Hugging Face directory is made; give the name of a "
+        "directory, or of a file that ends in .gguf",
+        options.out);
+  }
+  return format;
+}
+
 Action add(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("model", options->model, "run directory, checkpoint or Hugging Face directory")
       ->required();
-  app.add_option("--out", options->out, "directory (hf) or file (gguf) to make")->required();
-  app.add_option("--format", options->format, "hf (default) or gguf, for llama.cpp")
+  app.add_option("--out", options->out, "directory (hf) or file (*.gguf) to make")->required();
+  app.add_option("--format", options->format,
+                 "hf or gguf, for llama.cpp; default: gguf when --out ends in .gguf")
       ->check(CLI::IsMember({"hf", "gguf"}));
   app.add_option("--dtype", options->dtype,
                  "f32, bf16, f16, q8_0 (gguf only), or source (default): as the files were that "
@@ -141,9 +167,10 @@ Action add(CLI::App& app) {
                  "largest file of weights in a directory: 5GB (default), 500MB, 1GiB");
   app.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
+    options->format = choose_format(*options);
     fs::path from = train::find_model(options->model);
     // Of others the files are their makers'.
-    const bool is_of_run = fs::exists(from / "trainer.json");
+    const bool is_of_run = path_exists(from / "trainer.json");
     std::optional<Merged> merged;
     if (train::holds_adapter(from)) {
       if (!options->merge) return run_adapter(*options, from);
@@ -153,7 +180,8 @@ Action add(CLI::App& app) {
       throw user_error("--merge is for adapters, and {} is a whole model; leave it out",
                        from.string());
     }
-    return options->format == "gguf" ? run_gguf(*options, from) : run_hf(*options, from, is_of_run);
+    return options->format == "gguf" ? run_gguf(*options, from)
+                                     : run_hf(*options, from, is_of_run, merged.has_value());
   };
 }
 
@@ -164,8 +192,9 @@ Command export_command() {
           .summary = "Write a model as a Hugging Face directory or a GGUF file.",
           .example =
               "  atoll export runs/kjv-demo --out kjv-5m\n"
-              "  atoll export runs/kjv-demo --out kjv.gguf --format gguf --dtype q8_0\n"
+              "  atoll export runs/kjv-demo --out kjv.gguf --dtype q8_0\n"
               "  atoll export runs/my-lora --out my-model --merge",
+          .stray = "what to make is given with --out",
           .add = add};
 }
 

@@ -2,13 +2,20 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <memory>
+#include <string>
+#include <system_error>
 
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
+#include "atoll/base/text_encoding.h"
 #include "atoll/cli/commands.h"
 #include "atoll/serve/engine.h"
 #include "atoll/text/stream_decoder.h"
@@ -39,9 +46,17 @@ struct Options {
   int threads = 0;
 };
 
-std::vector<std::int32_t> prompt_tokens(const Options& options, const Tokenizer& tokenizer) {
-  const std::string text =
-      options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file);
+std::string read_prompt(const Options& options) {
+  if (options.prompt_file.empty()) return options.prompt;
+  // As in other programs "-" is standard input; a file of that name is "./-".
+  const bool is_input = options.prompt_file == "-";
+  std::string text = is_input ? std::string(std::istreambuf_iterator<char>(std::cin), {})
+                              : read_file(options.prompt_file);
+  refuse_utf16(is_input ? "standard input" : options.prompt_file, text);
+  return text;
+}
+
+std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer) {
   std::vector<std::int32_t> tokens = tokenizer.encode(text, {.add_special = true});
   if (!tokens.empty()) return tokens;
   // An empty prompt: what follows the end of a document is the beginning of another.
@@ -52,14 +67,41 @@ std::vector<std::int32_t> prompt_tokens(const Options& options, const Tokenizer&
 }
 
 // The prompt as what a user says in a conversation, ready for the answer.
-std::vector<std::int32_t> chat_tokens(const Options& options, const fs::path& directory,
-                                      const Tokenizer& tokenizer) {
+std::vector<std::int32_t> chat_tokens(const Options& options, const std::string& text,
+                                      const fs::path& directory, const Tokenizer& tokenizer) {
   const ChatTemplate chat = train::find_chat_template(options.chat_template, directory, tokenizer);
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system, ""});
-  messages.push_back(
-      {"user", options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file), ""});
+  messages.push_back({"user", text, ""});
   return tokenizer.encode(chat.render(messages, {.add_generation_prompt = true}));
+}
+
+// Text as it comes. Throws std::system_error when it cannot be written: nobody wants the rest.
+void show(const std::string& text) {
+  fmt::print("{}", text);
+  if (std::fflush(stdout) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+  }
+}
+
+// Told once, when `length` tokens were more than the model can see at once.
+void tell_of_slide(std::int64_t length, std::int64_t positions) {
+  if (length <= positions) return;
+  log::info(
+      "the text is longer than the model's {}: past them each token is made of the {} tokens "
+      "before it",
+      counted(positions, "position"), format_count(positions));
+}
+
+// A prompt may be longer than that too, but not a conversation, whose beginning is the question.
+void check_prompt(const Options& options, std::int64_t length, std::int64_t positions) {
+  if (length <= positions) return;
+  if (options.chat) {
+    throw user_error("the conversation has {} and the model {}; shorten it",
+                     counted(length, "token"), counted(positions, "position"));
+  }
+  log::warning("the prompt has {} and the model {}: it sees the last {} of them",
+               counted(length, "token"), counted(positions, "position"), format_count(positions));
 }
 
 // Prints one continuation as it comes; returns the number of tokens.
@@ -75,22 +117,17 @@ std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prom
       if (!tokenizer.is_special(token)) shown += decoder.push(token);
     }
     shown += decoder.settle();
-    if (!options.no_prompt) fmt::print("{}", shown);
+    if (!options.no_prompt) show(shown);
   }
   std::int64_t count = 0;
   engine.reset();
-  const serve::Engine::End end =
-      engine.generate(prompt, options.max_tokens, sampler, -1, [&](std::int32_t token) {
-        if (std::binary_search(stops.begin(), stops.end(), token)) return false;
-        ++count;
-        fmt::print("{}", decoder.push(token));
-        std::fflush(stdout);
-        return interrupt.signal() == 0;
-      });
-  fmt::print("{}\n", decoder.finish());
-  if (end == serve::Engine::End::kContextFull) {
-    log::info("stopped at the model's last position, {}", engine.max_tokens());
-  }
+  engine.generate(prompt, options.max_tokens, sampler, -1, [&](std::int32_t token) {
+    if (std::binary_search(stops.begin(), stops.end(), token)) return false;
+    ++count;
+    show(decoder.push(token));
+    return interrupt.signal() == 0;
+  });
+  show(decoder.finish() + "\n");
   return count;
 }
 
@@ -100,14 +137,12 @@ int run(Options options) {
   const serve::Weights weights = serve::parse_weights(options.weights);
   const fs::path path = train::find_model(options.model);
   const Tokenizer tokenizer = train::load_tokenizer(path);
+  const std::string text = read_prompt(options);
   const std::vector<std::int32_t> prompt =
-      options.chat ? chat_tokens(options, path, tokenizer) : prompt_tokens(options, tokenizer);
+      options.chat ? chat_tokens(options, text, path, tokenizer) : prompt_tokens(text, tokenizer);
   const nn::ModelConfig config = train::read_model_config(path);
   const auto prompt_length = static_cast<std::int64_t>(prompt.size());
-  if (prompt_length >= config.max_positions) {
-    throw user_error("the prompt has {} tokens and the model has {} positions; shorten the prompt",
-                     prompt_length, config.max_positions);
-  }
+  check_prompt(options, prompt_length, config.max_positions);
   const auto device = open_cpu(options.threads);
   serve::Engine engine(*device, config,
                        std::min(prompt_length + options.max_tokens, config.max_positions), weights);
@@ -122,17 +157,22 @@ int run(Options options) {
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
   std::int64_t tokens = 0;
+  std::int64_t longest = 0;
   const std::uint64_t seed = options.sampling.seed;
   for (std::int64_t i = 0; i < options.num_samples && interrupt.signal() == 0; ++i) {
     if (i > 0) fmt::print("---\n");
     options.sampling.seed = seed + static_cast<std::uint64_t>(i);
     serve::Sampler sampler(options.sampling);
-    tokens += stream(engine, prompt, options, sampler, tokenizer, stops, interrupt);
+    const std::int64_t made = stream(engine, prompt, options, sampler, tokenizer, stops, interrupt);
+    tokens += made;
+    longest = std::max(longest, prompt_length + made - 1);  // the last one is not looked at
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  if (prompt_length <= config.max_positions) tell_of_slide(longest, config.max_positions);
   if (options.stats) {
-    log::info("{} tokens in {:.2f} s, {:.1f} tok/s; each reads {:.2f} MB of weights", tokens,
-              seconds.count(), static_cast<double>(tokens) / seconds.count(),
+    log::info("{} in {:.2f} s, {:.1f} tok/s; each reads {:.2f} MB of weights",
+              counted(tokens, "token"), seconds.count(),
+              static_cast<double>(tokens) / seconds.count(),
               static_cast<double>(engine.bytes_per_token()) / 1e6);
   }
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
@@ -144,9 +184,12 @@ Action add(CLI::App& app) {
   app.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
       ->required();
   app.add_option("--prompt", options->prompt, "text to continue; empty: begin a new one");
-  app.add_option("--prompt-file", options->prompt_file, "file with the text to continue")
+  app.add_option("--prompt-file", options->prompt_file,
+                 "file with the text to continue; -: standard input")
       ->excludes("--prompt");
-  app.add_option("--max-tokens", options->max_tokens, "new tokens at most")
+  app.add_option("--max-tokens", options->max_tokens,
+                 "new tokens at most; past the model's last position each is made of the tokens "
+                 "that it can see at once, computed anew")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--num-samples", options->num_samples, "continuations to write")
@@ -189,7 +232,9 @@ Command generate_command() {
           .example =
               "  atoll generate runs/kjv-demo --prompt \"And God said\" --max-tokens 100\n"
               "  atoll generate runs/kjv-demo --prompt \"In the beginning\" --greedy",
-          .add = add};
+          .stray = "the text to continue is given with --prompt",
+          .add = add,
+          .memory_advice = "use fewer --max-tokens, a shorter prompt, or a smaller model"};
 }
 
 }  // namespace atl::cli

@@ -13,6 +13,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/launch_island.h"
 #include "atoll/cli/launch_members.h"
 #include "atoll/cli/launch_process.h"
@@ -63,6 +64,7 @@ class Islands {
 
   IslandsPlan plan_;
   SignalTap signals_;  // before any thread is made
+  fs::path secret_;    // a file, by which the run's processes know each other
   std::unique_ptr<island::CoordinatorService> coordinator_;
   std::vector<Island> islands_;
   int signal_ = 0;                // that ends the run
@@ -73,8 +75,9 @@ class Islands {
 Islands::Islands(const IslandsPlan& plan) : plan_(plan) {
   const Recipe recipe(plan.recipe, plan.overrides);
   const fs::path dir = recipe.config().run.dir;
-  coordinator_ = std::make_unique<island::CoordinatorService>(
-      island::ServiceOptions{.dir = dir / "coordinator", .listen = "127.0.0.1:0"});
+  secret_ = dir / "coordinator" / "secret";
+  coordinator_ = std::make_unique<island::CoordinatorService>(island::ServiceOptions{
+      .dir = dir / "coordinator", .listen = "127.0.0.1:0", .secret = secret_});
   for (int i = 1; i <= plan.num_islands; ++i) {
     Island island;
     island.name = fmt::format("island-{}", i);
@@ -100,6 +103,7 @@ std::vector<std::string> Islands::words(const IslandsPlan& plan, const Recipe& r
     argv.push_back(fmt::format("--{}={}", key, value));
   };
   set("island.coordinator", coordinator_->address());
+  set("island.secret", secret_.string());
   set("island.name", name);
   set("outer.islands", std::to_string(plan.num_islands));
   set("run.dir", (dir / "islands" / name).string());
@@ -141,6 +145,10 @@ void Islands::ended(Island& island, int status) {
   const bool has_exited = WIFEXITED(status);
   island.exit_code = has_exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   const bool is_mistake = has_exited && island.exit_code == 2;
+  if (has_exited && island.exit_code == 128 + SIGPIPE && signal_ == 0 && !failure_) {
+    signal_ = SIGPIPE;  // nobody reads what it prints: all end, as at a signal
+    stop(SIGTERM);
+  }
   if (island.exit_code == 0 || signal_ != 0 || failure_) {
     island.is_done = true;
     return;
@@ -149,10 +157,10 @@ void Islands::ended(Island& island, int status) {
                                      : fmt::format("was killed by signal {}", WTERMSIG(status));
   if (is_mistake || island.restarts == plan_.max_restarts) {
     island.is_done = true;
-    failure_ =
-        make_error(is_mistake ? ErrorKind::kUser : ErrorKind::kPeer, "{} {}{}: {}", island.name,
-                   how, is_mistake ? "" : fmt::format(" after {} restarts", island.restarts),
-                   island.last_words.empty() ? "it said nothing" : island.last_words);
+    failure_ = make_error(
+        is_mistake ? ErrorKind::kUser : ErrorKind::kPeer, "{} {}{}: {}", island.name, how,
+        is_mistake ? "" : fmt::format(" after {}", counted(island.restarts, "restart")),
+        island.last_words.empty() ? "it said nothing" : island.last_words);
     stop(SIGTERM);
     return;
   }
@@ -197,9 +205,10 @@ void Islands::wait() {
 
 int Islands::run() {
   log::info(
-      "coordinator at {}: {} islands on this machine; more may join with "
-      "--island.coordinator={} --island.name=NAME",
-      coordinator_->address(), plan_.num_islands, coordinator_->address());
+      "coordinator at {}: {} on this machine; more may join with "
+      "--island.coordinator={} --island.secret={} --island.name=NAME",
+      coordinator_->address(), counted(plan_.num_islands, "island"), coordinator_->address(),
+      secret_.string());
   while (!all_done()) {
     const Clock::time_point now = Clock::now();
     for (Island& island : islands_) {

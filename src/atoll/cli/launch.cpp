@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kMost = 1024;  // ranks on one host
 constexpr std::string_view kFile = "file://";
+constexpr std::string_view kTcp = "tcp://";
 
 void check_rendezvous(const LaunchOptions& options) {
   if (options.rendezvous.empty() || options.rendezvous.starts_with(kFile)) return;
@@ -63,6 +64,9 @@ void check(const LaunchOptions& options) {
         options.slots, limits.max_ranks);
   }
   const bool is_told = options.slots > 0 || !options.hostfile.empty();
+  if (!is_told && !options.is_max_given) {
+    throw user_error("how many ranks? say --max-ranks=N, --slots=N, or --hostfile FILE");
+  }
   if (limits.max_ranks < (is_told ? 0 : 1) || limits.max_ranks > kMost * kMost) {
     throw user_error("--max-ranks={}: give a number from 1 to {}, --slots, or a --hostfile",
                      limits.max_ranks, kMost);
@@ -84,6 +88,16 @@ int run_join(const LaunchOptions& options, const Invocation& invocation) {
   if (options.slots < 1 || options.slots > kMost) {
     throw user_error("--join={}: say how many ranks to offer, --slots=N (from 1 to {})",
                      options.join, kMost);
+  }
+  if (!options.join.starts_with(kFile)) {
+    const std::string address =
+        options.join.substr(options.join.starts_with(kTcp) ? kTcp.size() : 0);
+    try {
+      split_address(std::string(kTcp) + address);
+    } catch (const Error&) {
+      throw user_error("--join={}: give HOST:PORT, or file:///DIRECTORY as the launch was given",
+                       options.join);
+    }
   }
   const std::string name = options.name.empty() ? this_host() : options.name;
   if (!is_host_name(name)) {
@@ -170,7 +184,10 @@ Action add(CLI::App& app) {
                      "HOST:PORT of a launch that is under way, to offer it ranks of this machine");
   app.add_option("--name", options->name, "What it is to call this machine (its own name)");
   for (CLI::Option* option : own) join->excludes(option);
-  return [options](const Invocation& invocation) { return run(*options, invocation); };
+  return [options, max_ranks = own[1]](const Invocation& invocation) {
+    options->is_max_given = max_ranks->count() > 0;
+    return run(*options, invocation);
+  };
 }
 
 }  // namespace
@@ -182,8 +199,10 @@ Command launch_command() {
               "  atoll launch --min-ranks=2 --max-ranks=4 --max-restarts=10 run.toml\n"
               "  atoll launch --slots=2 --max-ranks=4 --rendezvous=tcp://alpha:29500 run.toml\n"
               "  atoll launch --join=alpha:29500 --slots=2 run.toml    # on another machine",
+          .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
-          .add = add};
+          .add = add,
+          .memory_advice = kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/train/options.h"
 
 namespace atl::cli {
@@ -15,7 +16,7 @@ constexpr std::chrono::milliseconds kAskEvery{50};
 constexpr int kSignalled = 128;
 
 std::string count_ranks(int num_ranks) {
-  return num_ranks == 1 ? "1 rank" : fmt::format("{} ranks", num_ranks);
+  return counted(num_ranks, "rank");
 }
 
 // Over MPI a lost rank ends the others; and state that only the lost one had is in the checkpoint
@@ -72,6 +73,9 @@ int Agent::run_all(SignalTap& signals) {
                        options_.limits.min_ranks);
     }
     const int num_ranks = fitting(static_cast<int>(hosts.size()));
+    if (!std::exchange(has_begun_, true)) {
+      tell_of_fewer(num_ranks, static_cast<int>(hosts.size()));
+    }
     hosts.resize(static_cast<std::size_t>(num_ranks));
     roster_.trim(num_ranks);
     if (before) announce(*before, "from the newest checkpoint", num_ranks);
@@ -111,12 +115,34 @@ int Agent::fitting(int num_ranks) const {
 }
 
 bool Agent::fits(int num_ranks) const {
+  return why_not(num_ranks).empty();
+}
+
+std::string Agent::why_not(int num_ranks) const {
   try {
     train::data_parallel_options(config_, num_ranks, 0);
-    return true;
-  } catch (const Error&) {
-    return false;
+    return "";
+  } catch (const Error& error) {
+    return error.what();
   }
+}
+
+// Whoever asked for more ranks than there will be is told, once, and why. Where others may join, a
+// launch begins with fewer as a matter of course.
+void Agent::tell_of_fewer(int num_ranks, int num_places) const {
+  const int asked = options_.limits.max_ranks;
+  if (num_ranks < num_places) {
+    log::warning("beginning with {} instead of {}: {}", count_ranks(num_ranks), num_places,
+                 why_not(num_places));
+  } else if (num_places < asked && !door_) {
+    log::warning("beginning with {} instead of --max-ranks={}: {} has no more slots",
+                 count_ranks(num_ranks), asked, options_.hostfile);
+  }
+}
+
+// What an island exchanges with others, its lead alone holds.
+bool Agent::can_lose(int rank) const {
+  return rank != 0 || config_.island.coordinator.empty();
 }
 
 // A loss before the ranks have taken the step that follows the one before belongs to that one. The
@@ -175,8 +201,8 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
     const bool is_lost = !verdict.lost.empty();
     const int left = roll_->num_ranks() - 1;
     const int more = is_new_loss(step) ? 1 : 0;
-    if (!is_lost || step < 0 || left < options_.limits.min_ranks || !fits(left) ||
-        restarts_ + more > options_.limits.max_restarts) {
+    if (!is_lost || !can_lose(known.rank) || step < 0 || left < options_.limits.min_ranks ||
+        !fits(left) || restarts_ + more > options_.limits.max_restarts) {
       roll_->dissolve();
       return false;
     }

@@ -22,7 +22,8 @@ namespace atl::cli {
 struct LaunchOptions {
   std::string recipe;
   ElasticLimits limits = {.min_ranks = 1, .max_ranks = 0, .max_restarts = 3};
-  int slots = 0;  ///< ranks that this machine takes; 0: as many as there may be
+  bool is_max_given = false;  ///< limits.max_ranks was
+  int slots = 0;              ///< ranks that this machine takes; 0: as many as there may be
   std::string backend = "gloo";
   std::string hostfile;
   std::string rendezvous;  ///< given: others may join
@@ -59,6 +60,9 @@ class Agent final : private IslandKeeper {
   int run_all(SignalTap& signals);
   int fitting(int num_ranks) const;
   bool fits(int num_ranks) const;
+  bool can_lose(int rank) const;
+  std::string why_not(int num_ranks) const;
+  void tell_of_fewer(int num_ranks, int num_places) const;
   bool is_new_loss(std::int64_t step) const;
   IslandEnd run_island_of(const std::vector<std::string>& hosts, SignalTap& signals);
   IslandEnd run_in_place(const std::vector<std::string>& hosts, SignalTap& signals);
@@ -87,6 +91,7 @@ class Agent final : private IslandKeeper {
   std::optional<Roll> roll_;  // when ranks may regroup in place
   HostProbe probe_;
   int restarts_ = 0;
+  bool has_begun_ = false;
   std::int64_t lost_at_step_ = -1;  // of this island, the last time
   Clock::time_point grows_at_;
   std::vector<Host> hosts_;        // but for agents

@@ -93,7 +93,7 @@ void Agent::let_go() {
   const int rank = roll_->rank_of(number);
   const bool is_listed = rank >= 0;
   if (is_listed && !roll_->is_settled()) return;
-  if (is_listed && (left < options_.limits.min_ranks || !fits(left))) {
+  if (is_listed && (left < options_.limits.min_ranks || !fits(left) || !can_lose(rank))) {
     must_stop_ = true;
     return;
   }

@@ -8,7 +8,8 @@
 #include <charconv>
 #include <sstream>
 
-#include "atoll/base/file.h"
+#include "atoll/base/error.h"
+#include "atoll/base/text_encoding.h"
 
 namespace atl::cli {
 
@@ -63,7 +64,7 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& pat
 }
 
 std::vector<Host> read_hostfile(const std::filesystem::path& path) {
-  return parse_hostfile(read_file(path), path.string());
+  return parse_hostfile(read_text_file(path), path.string());
 }
 
 std::string this_host() {

@@ -137,8 +137,8 @@ class Island {
   }
 
   bool failed(const RankEnd& end) const {
-    const bool stopped = end.exit_code == 128 + SIGINT || end.exit_code == 128 + SIGTERM;
-    return end.signal != 0 ? end.signal != end_.stop_signal : end.exit_code != 0 && !stopped;
+    if (end.signal != 0) return end.signal != end_.stop_signal;
+    return end.exit_code != 0 && !is_stop_code(end.exit_code);
   }
 
   // Whether what is left of the island does not mind.
@@ -170,8 +170,10 @@ class Island {
 
   // Its ranks are known by what they told and by what mpirun says of the one that it noticed.
   void note_end_of_mpirun(RankEnd end) {
+    tell_as_asked(end);
     if (std::optional<RankEnd> dead = mpirun_.dead_rank()) {
       if (dead->pid == 0) dead->pid = pids_[dead->rank];  // Open MPI 4 often says 0
+      tell_as_asked(*dead);
       end_.ranks.push_back(*dead);
     }
     for (const Report& report : reported_) {
@@ -182,11 +184,33 @@ class Island {
     end_.ranks.push_back(std::move(end));
   }
 
+  // What mpirun passes on must not come before its ranks can take it: it would kill those that are
+  // starting, and those that are still to come would never be told.
+  bool is_ready(const Member& member) const {
+    return member.reach != Reach::kMpirun ||
+           pids_.size() >= static_cast<std::size_t>(member.num_ranks);
+  }
+
+  // Ranks under mpirun are stopped by other signals than the one that came.
+  void tell_as_asked(RankEnd& end) const {
+    if (end_.stop_signal == 0 || end.ended_by_us) return;
+    for (const int sent : {SIGUSR1, SIGUSR2, SIGTERM}) {
+      if (end.signal == sent) end.signal = end_.stop_signal;
+      if (end.exit_code == 128 + sent) end.exit_code = 128 + end_.stop_signal;
+    }
+    // mpirun that was told to end does so with 1.
+    if (has_ended_mpirun_ && end.exit_code != 0) end.exit_code = 128 + end_.stop_signal;
+  }
+
   void pass_on(int signal) {
     const bool again = end_.stop_signal != 0;
     end_.stop_signal = signal;
     end_.was_wanted = false;
-    for (Running& rank : ranks_) rank.process->signal(signal, again);
+    for (Running& rank : ranks_) {
+      const bool at_once = again || !is_ready(rank.member);
+      has_ended_mpirun_ = has_ended_mpirun_ || (at_once && rank.member.reach == Reach::kMpirun);
+      rank.process->signal(signal, at_once);
+    }
     if (again) end_soon();
   }
 
@@ -225,6 +249,7 @@ class Island {
   Clock::time_point asks_at_;
   bool is_over_ = false;  // no rank runs any more
   bool killed_ = false;
+  bool has_ended_mpirun_ = false;  // itself, rather than asked its ranks to save
 };
 
 }  // namespace

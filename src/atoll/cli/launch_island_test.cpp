@@ -157,14 +157,17 @@ class Keeper final : public IslandKeeper {
     if (goes_on) ranks.erase(end.rank);
     return goes_on;
   }
-  std::vector<Member> joining(std::int64_t) override { return std::exchange(joiners, {}); }
+  std::vector<Member> joining(std::int64_t step) override {
+    seen_step = step;
+    return std::exchange(joiners, {});
+  }
   int rank_of(int number) const override { return ranks.count(number) > 0 ? number : -1; }
 
   bool goes_on = true;
   std::set<int> ranks = {0, 1, 2};
   std::vector<Member> joiners;
   std::vector<int> lost;
-  std::int64_t last_step = -1;
+  std::int64_t last_step = -1, seen_step = -1;
 };
 
 TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
@@ -186,6 +189,37 @@ TEST(Island, EndsWithThoseItsKeeperDoesNotGiveUp) {
                 {.grace = milliseconds(50), .keeper = &keeper}));
   EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
   EXPECT_THAT(keeper.lost, ElementsAre(2)) << "the others were ended";
+}
+
+// A shell in mpirun's place.
+Member mpirun(int num_ranks, const std::string& script) {
+  Member member = shell(0, script);
+  member.reach = Reach::kMpirun;
+  member.num_ranks = num_ranks;
+  return member;
+}
+
+TEST(Island, MpirunWhoseRanksAreNotAllThereIsEndedItself) {
+  SignalTap signals;
+  ::kill(::getpid(), SIGINT);
+  const IslandEnd end = run_island({mpirun(2, R"(trap 'exit 1' TERM; printf '\0360 pid 71\n' >&2;)"
+                                              "while :; do sleep 0.01; done")},
+                                   {}, signals);
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
+  EXPECT_EQ(judge(end).exit_code, 130);
+}
+
+TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
+  Keeper keeper;  // which hears that they are there, by a step
+  const IslandEnd end =
+      run({mpirun(2, R"(trap 'exit 143' USR1; trap 'exit 9' TERM; printf '\0360 pid 71\n' >&2;)"
+                     R"(printf '\0361 pid 72\n\0361 step 7\n' >&2; while :; do sleep 0.01; done)")},
+          {.wants_to_stop = [&] { return keeper.seen_step >= 7; },
+           .keeper = &keeper,
+           .ask_every = milliseconds(10)});
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
+  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_TRUE(end.was_wanted);
 }
 
 TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {

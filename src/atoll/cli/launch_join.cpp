@@ -17,6 +17,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/launch_process.h"
 
 namespace atl::cli {
@@ -146,8 +147,7 @@ class Joiner {
       hear_answer(place, who);
       places_.push_back(std::move(place));
     }
-    log::info("offering {} to the launch at {} as {}",
-              options_.slots == 1 ? "1 rank" : fmt::format("{} ranks", options_.slots),
+    log::info("offering {} to the launch at {} as {}", counted(options_.slots, "rank"),
               found_.rendezvous, options_.name);
   }
 

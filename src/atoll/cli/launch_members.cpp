@@ -125,6 +125,7 @@ std::vector<Member> mpi_members(const TrainCall& call, const std::vector<std::st
   argv.insert(argv.end(), {"--backend=mpi", fmt::format("--report-fd={}", kStandardError)});
   return {{.rank = 0,
            .reach = Reach::kMpirun,
+           .num_ranks = options.ranks,
            .argv = mpirun_command(options, argv),
            .shows_output = true}};
 }

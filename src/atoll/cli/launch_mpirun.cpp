@@ -36,6 +36,9 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
   if (options.is_root) argv.emplace_back("--allow-run-as-root");
   if (options.hosts.empty()) {
     argv.emplace_back("--oversubscribe");
+    // Nobody elsewhere is to find mpirun itself. It takes a port of all addresses all the same.
+    argv.insert(argv.end(), {"--mca", "oob_tcp_if_include", "lo"});
+    argv.insert(argv.end(), {"--mca", "oob_tcp_disable_ipv6_family", "1"});
   } else {
     std::string list;
     for (const Host& host : options.hosts) {
@@ -67,7 +70,7 @@ bool MpirunWords::takes(std::string_view line) {
     if (inside_) words_.clear();
     return true;
   }
-  if (!inside_) return false;
+  if (!inside_) return line.starts_with("mpirun: Forwarding signal ");
   if (!line.empty()) words_ += (words_.empty() ? "" : " ") + std::string(line);
   // "mpirun noticed that process rank 2 with PID 71 on node alpha exited on signal 9 (Killed)."
   const std::optional<int> rank = number_after(words_, "noticed that process rank ");

@@ -17,6 +17,7 @@ TEST(Mpirun, OneHostMayHaveMoreRanksThanCores) {
   EXPECT_THAT(std::vector(command.begin(), command.begin() + 3), ElementsAre("mpirun", "-n", "4"));
   EXPECT_THAT(command, Contains("--oversubscribe"));
   EXPECT_THAT(command, Contains("--allow-run-as-root"));
+  EXPECT_THAT(command, Contains("oob_tcp_if_include")) << "only this host may find it";
   EXPECT_THAT(std::vector(command.end() - 3, command.end()),
               ElementsAre("atoll", "train", "r.toml"));
 }
@@ -26,6 +27,7 @@ TEST(Mpirun, HostsDecideWhereRanksGo) {
       mpirun_command({.ranks = 4, .hosts = {{.name = "a", .slots = 3}, {.name = "b"}}}, {"atoll"});
   EXPECT_THAT(command, Contains("a:3,b:1"));
   EXPECT_THAT(command, Not(Contains("--oversubscribe")));
+  EXPECT_THAT(command, Not(Contains("oob_tcp_if_include"))) << "the others are to reach it";
   EXPECT_THAT(command, Not(Contains("--allow-run-as-root")));
 }
 
@@ -33,6 +35,7 @@ TEST(Mpirun, ItsRemarksAreTakenOutAndTheDeadRankIsFound) {
   MpirunWords words;
   const std::string ruler(74, '-');
   EXPECT_FALSE(words.takes("warning: a rank's own line"));
+  EXPECT_TRUE(words.takes("mpirun: Forwarding signal 10 to job"));
   EXPECT_TRUE(words.takes(ruler));
   EXPECT_TRUE(words.takes("mpirun noticed that process rank 2 with PID 4711 on node " +
                           this_host() + " exited on signal 9"));

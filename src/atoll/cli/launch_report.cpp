@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "atoll/base/memory_error.h"
+#include "atoll/cli/command.h"
 #include "atoll/comm/world.h"
 
 namespace atl::cli {
@@ -87,10 +89,11 @@ int Reporter::error(const std::exception& error) {
   Report report = {.rank = rank_, .error = error.what()};
   if (const auto* known = dynamic_cast<const Error*>(&error)) report.kind = known->kind();
   if (const auto* peer = dynamic_cast<const comm::PeerError*>(&error)) report.peer = peer->rank();
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+  if (dynamic_cast<const MemoryError*>(&error) != nullptr) {
+    report.error += fmt::format("; {}", kTrainingMemoryAdvice);
+  } else if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
     report.kind = ErrorKind::kResource;
-    report.error =
-        "out of memory; use a smaller train.micro_batch or model, or train.recompute=full";
+    report.error = fmt::format("out of memory; {}", kTrainingMemoryAdvice);
   } else if (dynamic_cast<const Error*>(&error) == nullptr) {
     std::replace(report.error.begin(), report.error.end(), '\n', ' ');
   }

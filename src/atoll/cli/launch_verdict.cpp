@@ -103,6 +103,10 @@ Verdict judge_silence(const IslandEnd& end, const RankEnd& witness) {
 
 }  // namespace
 
+bool is_stop_code(int exit_code) {
+  return exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM || exit_code == 128 + SIGPIPE;
+}
+
 std::string signal_text(int signal) {
   const char* text = ::strsignal(signal);
   return fmt::format("signal {} ({})", signal, text == nullptr ? "unknown" : text);
@@ -115,12 +119,18 @@ Verdict judge(const IslandEnd& end) {
   }
   Verdict deaths = judge_deaths(end);
   if (deaths.kind != Kind::kDone) return deaths;
-  const auto failed = [&end](const RankEnd& r) {
-    const bool stopped = r.exit_code == 128 + SIGINT || r.exit_code == 128 + SIGTERM;
-    return ended_badly(r) && !stopped && (r.signal == 0 || r.signal != end.stop_signal);
-  };
   const auto is_witness = [](const RankEnd& r) {
     return r.report && r.report->kind == ErrorKind::kPeer;
+  };
+  // The signal ended a rank before it could agree with the others on a last step: they miss it.
+  const bool is_cut_short =
+      end.stop_signal != 0 && first(end, [&end](const RankEnd& r) {
+                                return !r.ended_by_us && r.signal == end.stop_signal;
+                              }) != nullptr;
+  const auto failed = [&](const RankEnd& r) {
+    if (is_cut_short && is_witness(r)) return false;
+    return ended_badly(r) && !is_stop_code(r.exit_code) &&
+           (r.signal == 0 || r.signal != end.stop_signal);
   };
   if (const RankEnd* rank =
           first(end, [&](const RankEnd& r) { return failed(r) && !is_witness(r); })) {
@@ -128,6 +138,7 @@ Verdict judge(const IslandEnd& end) {
   }
   if (const RankEnd* rank = first(end, failed)) return judge_silence(end, *rank);
   // What is left are ranks that came to the end, or stopped because they were asked to.
+  if (is_cut_short) return {.kind = Kind::kStopped, .exit_code = 128 + end.stop_signal};
   if (const RankEnd* rank = first(end, ended_badly)) {
     return {.kind = Kind::kStopped,
             .exit_code = rank->signal != 0 ? 128 + rank->signal : rank->exit_code};

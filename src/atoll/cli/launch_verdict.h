@@ -54,6 +54,10 @@ struct Verdict {
 /// it; an error of its own before those about peers; the first before those after it.
 Verdict judge(const IslandEnd& end);
 
+/// Whether a rank that ends with this was asked to: by SIGINT or SIGTERM, or because nobody reads
+/// its output any more (SIGPIPE).
+bool is_stop_code(int exit_code);
+
 /// "signal 9 (Killed)".
 std::string signal_text(int signal);
 

@@ -46,6 +46,14 @@ TEST(Verdict, SeveralKilledRanksAreAllNamed) {
   EXPECT_THAT(verdict.lost, ElementsAre(1, 3));
 }
 
+TEST(Verdict, ASignalThatComesBeforeARankCanTakeItIsNoFailure) {
+  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                                           {.rank = 1, .pid = 8, .signal = SIGINT}},
+                                 .stop_signal = SIGINT});
+  EXPECT_EQ(verdict.kind, Kind::kStopped);
+  EXPECT_EQ(verdict.exit_code, 130);
+}
+
 TEST(Verdict, AUsersMistakeIsToldAsItIsAndExitsWithTwo) {
   const Report report = {.rank = 1, .kind = ErrorKind::kUser, .error = "set run.dir"};
   const Verdict verdict = judge(
@@ -90,6 +98,9 @@ TEST(Verdict, AStopThatWasAskedForIsNoFailure) {
   EXPECT_EQ(judge(twice).exit_code, 130);
   // Someone asked one rank, and all agreed.
   EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 143}}}).kind, Kind::kStopped);
+  // So they do where nobody reads what the lead prints.
+  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 141}}}).exit_code, 141);
+  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 141}}}).kind, Kind::kStopped);
   // But a SIGTERM that kills without being passed on is a death.
   EXPECT_EQ(judge({.ranks = {{.rank = 0, .signal = SIGTERM}}}).kind, Kind::kFailed);
 }

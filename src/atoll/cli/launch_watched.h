@@ -37,7 +37,8 @@ class WatchedProcess {
   virtual void watch(std::vector<pollfd>& polls) const = 0;
   /// Gives the lines that it has written, reports among them. Does not wait.
   virtual void listen(const LineTaker& take) = 0;
-  /// SIGINT or SIGTERM, as if it had been sent there. `again`: not for the first time.
+  /// SIGINT or SIGTERM, as if it had been sent there. `again`: not for the first time, or before
+  /// there is anything to save.
   virtual void signal(int number, bool again) = 0;
   /// Ends it and what it has started. mpirun is asked first, so that it can end its ranks.
   virtual void kill() = 0;
@@ -57,7 +58,8 @@ enum class Reach : std::uint8_t {
 struct Member {
   int rank = 0;
   Reach reach = Reach::kHere;
-  std::string host;  ///< of kSsh and kAgent
+  int num_ranks = 1;  ///< of kMpirun: those that it starts
+  std::string host;   ///< of kSsh and kAgent
   std::vector<std::string> argv;
   bool shows_output = false;  ///< its standard output is this process's
   /// Starts it, of kAgent.

@@ -8,8 +8,8 @@ int main(int argc, char** argv) {
   // What is large and freed goes back to the system, as what is planned does: glibc would otherwise
   // raise this by itself and keep pieces of files that were read.
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
-  // `atoll train | head` must not kill the run before it has saved: writing then fails, and is
-  // told.
+  // `atoll train | head` must not kill the run before it has saved, nor any command before it has
+  // removed what it leaves half made: writing then fails, and the command ends without a word.
   std::signal(SIGPIPE, SIG_IGN);
   return atl::cli::run_program({argv + 1, argv + argc});
 }

@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 
+#include "atoll/base/paths.h"
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
 #include "atoll/data/corpus.h"
 #include "atoll/ops/peak.h"
+#include "atoll/train/options.h"
 #include "atoll/train/outer_options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/trainer.h"
@@ -26,30 +28,41 @@ namespace {
 // (bench/results/step-amd-epyc-zen3.md).
 constexpr std::size_t kRunBytes = std::size_t{10} << 20;
 
+// Whether a run has made tokens of the text already.
+bool is_tokenized(const train::CorpusOptions& data) {
+  return !data.text.empty() && path_exists(data.text.front()) && train::is_cached(data);
+}
+
+// What a run refuses of its settings once it sees its tokens.
+void check_corpus(const train::TrainConfig& config, const train::PreparedCorpus& corpus) {
+  train::require_held_out(config, corpus);
+  const train::TrainSamples samples(
+      corpus, config.data.weights, static_cast<std::uint64_t>(config.run.seed),
+      config.train.context, data::parse_packing(config.data.packing, "data.packing"));
+}
+
 // The vocabulary the run will have, from what is there already; data.vocab_size is what a tokenizer
 // that is still to be trained is asked for.
 std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin,
                         std::optional<Tokenizer>& tokenizer) {
-  const train::CorpusOptions data = train::corpus_options(config);
-  const auto of_corpus = [&](const fs::path& directory) {
-    origin = directory.string();
-    const data::Corpus corpus(directory);
-    tokenizer = Tokenizer::load(corpus.tokenizer_path());
+  train::CorpusOptions data = train::corpus_options(config);
+  if (!data.shards.empty() || is_tokenized(data)) {
+    data.shard_cache.clear();  // nothing is copied
+    train::PreparedCorpus corpus = train::prepare_corpus(data);
+    check_corpus(config, corpus);
+    origin = (data.shards.empty() ? data.cache : data.shards.front()).string();
+    tokenizer = std::move(corpus.tokenizer);
     return corpus.vocab_size();
-  };
-  if (!data.shards.empty()) return of_corpus(data.shards.front());
+  }
   if (!data.tokenizer.empty()) {
     origin = data.tokenizer.string();
     tokenizer = Tokenizer::load(data.tokenizer);
     return tokenizer->vocab_size();
   }
-  if (!data.text.empty() && fs::exists(data.text.front()) && train::is_cached(data)) {
-    return of_corpus(data.cache);
-  }
   if (config.data.new_tokenizer != "bpe") {
     origin = fmt::format("data.new_tokenizer = {}", config.data.new_tokenizer);
-    tokenizer =
-        train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size, data.chat_template);
+    tokenizer = train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size,
+                                      data.chat_template, data.special_tokens, data.fields);
     return tokenizer->vocab_size();
   }
   origin = "data.vocab_size: the tokenizer is still to be trained, and a small text gives fewer";
@@ -111,6 +124,7 @@ int largest_rank(const train::TrainConfig& config, std::int64_t vocab_size, int 
 
 int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
   const Recipe recipe(path, invocation.overrides);
+  train::apply_bf16(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   std::string origin;
   std::optional<Tokenizer> tokenizer;  // kept, as a run keeps it
@@ -153,8 +167,10 @@ Command plan_command() {
   return {.name = "plan",
           .summary = "Say what a training run will do and take, without running it.",
           .example = "  atoll plan recipes/kjv-demo.toml --train.micro_batch=16",
+          .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
-          .add = add};
+          .add = add,
+          .memory_advice = kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -1,17 +1,28 @@
 #include "atoll/cli/program.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <new>
+#include <regex>
 #include <system_error>
 
 #include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/base/memory_error.h"
 #include "atoll/base/nearest.h"
+#include "atoll/base/terminal.h"
 #include "atoll/cli/arguments.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/foreign_options.h"
+#include "atoll/cli/recipe.h"
+#include "atoll/text/utf8.h"
 #include "atoll/train/config.h"
 
 namespace atl::cli {
@@ -43,36 +54,90 @@ const Command& find_command(const std::string& name) {
                                    : fmt::format("did you mean `atoll {}`?", nearest));
 }
 
-// Refuses arguments no one declared. For an option, names the nearest among the command's own and,
-// by their last part, the settings ("--steps" is --train.steps).
-void refuse_extras(const CLI::App& app, const Command& command) {
-  const std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) return;
-  const std::string option = extras.front().substr(0, extras.front().find('='));
-  if (!option.starts_with('-')) {
-    throw user_error("unexpected argument {}; see `atoll {} --help`", option, command.name);
+// An argument as a message shows it: it may be a whole prompt.
+std::string shown(const std::string& argument) {
+  constexpr std::size_t kLongest = 60;
+  if (argument.size() <= kLongest) return argument;
+  const std::string words = argument.substr(0, kLongest);
+  return words.substr(0, text::valid_utf8_prefix(words)) + "...";
+}
+
+Error unexpected_argument(const Command& command, const std::string& argument) {
+  if (command.takes_overrides) {
+    if (const std::string written = as_setting(argument); !written.empty()) {
+      return user_error("{}: settings are written {}", shown(argument), shown(written));
+    }
   }
+  return user_error(
+      "unexpected argument {}; {}", shown(argument),
+      *command.stray != '\0' ? command.stray : fmt::format("see `atoll {} --help`", command.name));
+}
+
+// The nearest option of a command to what was typed without its dashes; of settings also by the
+// last part of their names ("--steps" is --train.steps) and by what other programs call them.
+std::string nearest_option(const CLI::App& app, const Command& command, const std::string& typed) {
   std::vector<std::string> names;
   for (const CLI::Option* known : app.get_options()) {
     for (const std::string& name : known->get_lnames()) names.push_back(name);
   }
-  if (command.takes_overrides) {
-    train::TrainConfig config;
-    const Settings settings = train::make_settings(config);
-    for (const Setting& setting : settings.all()) names.push_back(setting.key);
+  const std::string own = nearest_name(typed, names);
+  if (!command.takes_overrides || (!own.empty() && edit_distance(typed, own) <= 1)) return own;
+  train::TrainConfig config;
+  const std::string key = train::make_settings(config).nearest(typed);
+  return key.empty() ? own : key;
+}
+
+// A setting of which only the group was given: "--train" for --train.steps.
+void refuse_group(const std::string& typed) {
+  train::TrainConfig config;
+  Settings settings = train::make_settings(config);
+  for (const Setting& setting : settings.all()) {
+    if (setting.key.starts_with(typed + ".")) settings.find(typed);  // throws what it has
   }
-  const std::string nearest = nearest_name(option.substr(option.find_first_not_of('-')), names);
-  throw user_error("unknown option {}; {}", option,
+}
+
+// Refuses arguments no one declared, and says what to give instead.
+void refuse_extras(const CLI::App& app, const Command& command) {
+  std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  std::erase(extras, "--");
+  if (extras.empty()) return;
+  if (!extras.front().starts_with('-')) throw unexpected_argument(command, extras.front());
+  const std::string option = extras.front().substr(0, extras.front().find('='));
+  const std::size_t begin = std::min(option.find_first_not_of('-'), option.size());
+  const std::string typed = option.substr(begin);
+  const std::string foreign = foreign_option_advice(command.name, typed);
+  if (!foreign.empty()) throw user_error("unknown option {}; {}", shown(option), foreign);
+  if (command.takes_overrides) refuse_group(typed);
+  const std::string nearest = nearest_option(app, command, typed);
+  throw user_error("unknown option {}; {}", shown(option),
                    nearest.empty() ? fmt::format("see `atoll {} --help`", command.name)
                                    : fmt::format("did you mean --{}?", nearest));
 }
 
-// CLI11's own words, in one line.
-Error usage_error(const Command& command, std::string words) {
-  for (char& c : words) {
-    if (c == '\n') c = ' ';
+// What CLI11 says, in our words where its own are hard to understand.
+std::string plain(const std::string& words) {
+  static const std::pair<std::regex, const char*> kPlain[] = {
+      {std::regex("(.+): 1 required (\\w+) missing"), "$1 has no value; write $1 $2"},
+      {std::regex("Could not convert: (.+) = (.*)"), "$1 is $2, and a number is wanted"},
+      {std::regex("(--.+) is required"), "$1 is missing"},
+      {std::regex("([a-z].*) is required"), "the argument $1 is missing"},
+      {std::regex("(.+): Value (.*) not in range (.+) to (.+)"),
+       "$1 is $2; it must be from $3 to $4"},
+      {std::regex("(.+): (.*) not in \\{(.*)\\}"), "$1 is $2; it must be one of $3"},
+      {std::regex("(.+) excludes (.+)"), "$1 and $2 cannot both be given"},
+      {std::regex("(.+) requires (.+)"), "$1 means nothing without $2"},
+  };
+  for (const auto& [pattern, format] : kPlain) {
+    if (!std::regex_match(words, pattern)) continue;
+    // It writes the ends of a range as 0.500000.
+    static const std::regex kZeros("(\\.[0-9]*[1-9])0+$|(\\.[0-9]*[1-9])0+ |\\.0+( |$)");
+    return std::regex_replace(std::regex_replace(words, pattern, format), kZeros, "$1$2$3");
   }
-  return user_error("{}; see `atoll {} --help`", words, command.name);
+  return words;
+}
+
+Error usage_error(const Command& command, const std::string& words) {
+  return user_error("{}; see `atoll {} --help`", plain(words), command.name);
 }
 
 int run_command(const Command& command, const std::vector<std::string>& arguments) {
@@ -102,7 +167,7 @@ int run_command(const Command& command, const std::vector<std::string>& argument
 
 int dispatch(const std::vector<std::string>& arguments) {
   const std::string first = arguments.empty() ? "help" : arguments[0];
-  if (first == "--version") {
+  if (first == "--version" || first == "-V" || first == "version") {
     std::cout << kVersion << "\n";
     return 0;
   }
@@ -114,39 +179,68 @@ int dispatch(const std::vector<std::string>& arguments) {
   return run_command(find_command(first), {arguments.begin() + 1, arguments.end()});
 }
 
+// Whoever read standard output has closed it, as `| head` does when it has enough. Nobody is left
+// who wants to be told: the exit code is what a shell reports of a program that SIGPIPE ended.
+constexpr int kReaderGone = 128 + SIGPIPE;
+
 // What was printed may still be on its way to a full disk, or have been lost there: a run goes on
-// when a line about it cannot be written, and says so here at last.
-void flush_standard_output() {
+// when a line about it cannot be written, and says so here at last. Returns the exit code.
+int flush_standard_output(int code) {
   errno = 0;
   std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    if (errno == 0) {
-      throw make_error(ErrorKind::kIo, "some of what was written to standard output is lost");
-    }
-    throw make_error(ErrorKind::kIo, "cannot write to standard output: {}", std::strerror(errno));
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  const int reason = errno;
+  if (reader_is_gone(STDOUT_FILENO)) return code == 0 ? kReaderGone : code;
+  if (reason == 0) {
+    throw make_error(ErrorKind::kIo, "some of what was written to standard output is lost");
   }
+  throw make_error(ErrorKind::kIo, "cannot write to standard output: {}", std::strerror(reason));
+}
+
+// Nothing is left to do about one that cannot be written.
+void print_error(const std::string& text) {
+  const std::string line = fmt::format("error: {}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+namespace {
+
+// "; use a smaller ...", as the command advises.
+std::string memory_advice(const std::vector<std::string>& arguments) {
+  for (const Command& command : commands()) {
+    const bool is_it = !arguments.empty() && arguments[0] == command.name;
+    if (is_it && *command.memory_advice != '\0') return fmt::format("; {}", command.memory_advice);
+  }
+  return "";
 }
 
 }  // namespace
 
 int run_program(const std::vector<std::string>& arguments) {
   try {
-    const int code = dispatch(arguments);
-    flush_standard_output();
-    return code;
+    return flush_standard_output(dispatch(arguments));
+  } catch (const MemoryError& error) {
+    print_error(error.what() + memory_advice(arguments));
+    return error.exit_code();
   } catch (const Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    print_error(error.what());
     return error.exit_code();
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr,
-               "error: out of memory; use a smaller train.micro_batch or model, or "
-               "train.recompute=full\n");
+    print_error("out of memory" + memory_advice(arguments));
     return 1;
-  } catch (const std::system_error& error) {  // of streams and std::filesystem: a full disk, ...
-    fmt::print(stderr, "error: {}\n", error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    const Error named = io_error("cannot use", error.path1(), error.code().value());
+    print_error(named.what());
+    return named.exit_code();
+  } catch (const std::system_error& error) {  // of streams: a full disk, ...
+    const bool is_pipe = error.code() == std::errc::broken_pipe;
+    if (is_pipe && reader_is_gone(STDOUT_FILENO)) return kReaderGone;
+    print_error(error.what());
     return 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {} (this is a bug in atoll)\n", error.what());
+    print_error(fmt::format("{} (this is a bug in atoll)", error.what()));
     return 1;
   }
 }

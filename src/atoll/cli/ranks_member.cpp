@@ -92,14 +92,16 @@ int run_member(const RankPlan& plan, const MemberOptions& options,
                const std::function<int(comm::World& world, Reporter& reporter)>& body) {
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
+  if (plan.backend == "mpi") {  // before it is told that this rank is there
+    std::signal(SIGUSR1, stop_for_mpirun);
+    std::signal(SIGUSR2, stop_for_mpirun);
+  }
   Reporter reporter(options.report_fd, plan.rank);
   reporter.begin();
   std::unique_ptr<comm::RendezvousServer> server;
   std::unique_ptr<comm::World> world;
   try {
     if (plan.backend == "mpi") {
-      std::signal(SIGUSR1, stop_for_mpirun);
-      std::signal(SIGUSR2, stop_for_mpirun);
       world = open_mpi_world(plan, world_options);
     } else {
       // Whoever starts ranks serves the rendezvous; of those that are alone rank 0 does.

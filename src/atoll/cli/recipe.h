@@ -28,6 +28,10 @@ class Recipe {
   Settings settings_;
 };
 
+/// "--train.steps=5" for "train.steps=5", or for "steps=5": how a setting is written that stands
+/// where a path does. Empty when an argument is none.
+std::string as_setting(const std::string& argument);
+
 /// The settings alone, when nothing but them is wanted.
 train::TrainConfig load_recipe(const std::filesystem::path& path,
                                const std::vector<std::string>& overrides);

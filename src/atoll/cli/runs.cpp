@@ -8,8 +8,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
 #include "atoll/base/hash.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/commands.h"
 #include "atoll/island/audit.h"
 #include "atoll/island/audit_history.h"
@@ -22,7 +25,6 @@ using island::AuditReport;
 using island::History;
 using island::OuterAttempt;
 using nlohmann::ordered_json;
-using train::format_count;
 
 namespace {
 
@@ -56,17 +58,13 @@ std::string row(const char* name, const std::string& value) {
   return fmt::format("{:<12}{}\n", name, value);
 }
 
-std::string plural(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", format_count(count), thing, count == 1 ? "" : "s");
-}
-
 const char* name_of(OuterAttempt::Outcome outcome) {
   constexpr const char* kNames[] = {"under way", "abandoned", "committed", "void"};
   return kNames[static_cast<int>(outcome)];
 }
 
 std::string describe_starts(const History& history) {
-  std::string text = plural(std::ssize(history.starts), "start") + ": ";
+  std::string text = counted(std::ssize(history.starts), "start") + ": ";
   const std::size_t count = history.starts.size();
   const std::size_t first = count > kStartsShown ? count - kStartsShown : 0;
   if (first > 0) text += "the last with ";
@@ -90,7 +88,7 @@ std::string describe_progress(const History& history) {
   std::string text = row(
       "outer steps",
       fmt::format("{} committed, {} abandoned, {} void; {}", format_count(history.num_committed),
-                  plural(history.num_abandoned, "attempt"), format_count(history.num_void),
+                  counted(history.num_abandoned, "attempt"), format_count(history.num_void),
                   history.is_finished ? "finished" : "not finished"));
   if (first == nullptr) return text;
   return text + row("tokens", fmt::format("{}; loss {} in the first outer step, {} in the last",
@@ -153,8 +151,8 @@ std::string describe_audit(const AuditReport& report) {
                                format_count(report.high_water)));
   }
   std::string text = row(
-      "audit", plural(std::ssize(report.findings) + static_cast<std::int64_t>(report.num_unsaid),
-                      "finding"));
+      "audit", counted(std::ssize(report.findings) + static_cast<std::int64_t>(report.num_unsaid),
+                       "finding"));
   for (const std::string& finding : report.findings) text += row("", finding);
   return text;
 }
@@ -238,9 +236,12 @@ Action add(CLI::App& app) {
 }  // namespace
 
 fs::path find_ledger(const fs::path& path) {
-  if (fs::is_regular_file(path)) return path;
+  if (!path_exists(path)) {
+    throw user_error("there is no directory {}{}", path.string(), advice_for_absent(path));
+  }
+  if (file_exists(path)) return path;
   for (const fs::path& directory : {path, path / "coordinator"}) {
-    if (fs::exists(directory / island::kLedgerFile)) return directory / island::kLedgerFile;
+    if (path_exists(directory / island::kLedgerFile)) return directory / island::kLedgerFile;
   }
   throw user_error(
       "{} has no {}; give the directory of a run with islands, or the --dir of its coordinator",
@@ -260,7 +261,7 @@ std::string describe_run(const island::LedgerContent& ledger, bool outer_steps) 
                                       brief(run.version), brief(run.model), brief(run.tokenizer),
                                       brief(run.data), brief(settings)));
   text +=
-      row("ledger", fmt::format("{}, {} to {} (UTC)", plural(std::ssize(ledger.records), "record"),
+      row("ledger", fmt::format("{}, {} to {} (UTC)", counted(std::ssize(ledger.records), "record"),
                                 format_time(first), format_time(last)));
   text += row("coordinator", describe_starts(history));
   text += describe_progress(history);

@@ -10,6 +10,8 @@
 #include <memory>
 
 #include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/recipe.h"
@@ -22,6 +24,9 @@
 namespace atl::cli {
 
 namespace {
+
+// A run of a thousand islands is computed for minutes.
+constexpr std::chrono::seconds kTellEvery{30};
 
 struct Unit {
   std::string_view name;
@@ -118,6 +123,8 @@ int run(const Options& options, const Invocation& invocation) {
   if (options.trace) {
     simulated.trace = [](const std::string& line) { fmt::print("{}\n", line); };
   }
+  simulated.progress = tell_progress(simulated.plan.total_batches, kTellEvery,
+                                     [](const std::string& line) { log::info("{}", line); });
   const double before = peak_bytes();
   const island::SimulationReport report = island::simulate(simulated, options.seed);
   fmt::print("{}", describe(simulated, report));
@@ -172,6 +179,21 @@ island::SimulatedLink parse_link(std::string_view text) {
   return link;
 }
 
+std::function<void(const island::SimulationProgress&)> tell_progress(
+    std::int64_t total_batches, std::chrono::milliseconds every,
+    std::function<void(const std::string&)> tell) {
+  using Clock = std::chrono::steady_clock;
+  return [=, last = Clock::now()](const island::SimulationProgress& progress) mutable {
+    if (Clock::now() - last < every) return;
+    last = Clock::now();
+    const double part = static_cast<double>(progress.batches) /
+                        static_cast<double>(std::max<std::int64_t>(total_batches, 1));
+    tell(fmt::format("{:.0f}% simulated: {} committed in {} of the run's time", 100 * part,
+                     counted(progress.commits, "outer step"),
+                     train::format_duration(progress.seconds)));
+  };
+}
+
 std::string describe(const island::SimulationOptions& options,
                      const island::SimulationReport& report) {
   std::string text;
@@ -182,12 +204,13 @@ std::string describe(const island::SimulationOptions& options,
   const double islands = options.num_islands;
   const double round = report.seconds / commits;
   text += fmt::format("simulated, seed {}\n", report.seed);
-  line("islands", fmt::format("{}, {} parameters, {} fragments", options.num_islands,
-                              train::format_count(static_cast<std::int64_t>(options.parameters)),
-                              options.plan.num_fragments));
-  line("outer steps", fmt::format("{} committed, {} attempts abandoned, {} void", report.commits,
-                                  report.aborts, report.voids));
-  line("crashes", fmt::format("{}, {} islands turned out", report.crashes, report.evictions));
+  line("islands", fmt::format("{}, {}, {}", format_count(options.num_islands),
+                              counted(static_cast<std::int64_t>(options.parameters), "parameter"),
+                              counted(options.plan.num_fragments, "fragment")));
+  line("outer steps", fmt::format("{} committed, {} abandoned, {} void", report.commits,
+                                  counted(report.aborts, "attempt"), report.voids));
+  line("crashes",
+       fmt::format("{}, {} turned out", report.crashes, counted(report.evictions, "island")));
   line("wall time",
        fmt::format("{}, {:.1f} s an outer step, longest pause {:.1f} s",
                    train::format_duration(report.seconds), round, report.longest_pause));
@@ -214,6 +237,7 @@ Command simulate_command() {
           .example =
               "  atoll simulate recipes/kjv-demo.toml --islands 1000 "
               "--link 100Mbit/s,40ms --mtbf 2h",
+          .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
           .add = add};
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +15,12 @@ double parse_duration(std::string_view text, std::string_view option);
 /// "100Mbit/s,40ms": bits a second each way, and seconds one way; "unlimited" for the first is as
 /// fast as can be. Throws Error(kUser).
 island::SimulatedLink parse_link(std::string_view text);
+
+/// For SimulationOptions::progress: gives `tell` a line about how far a run of so many batches is,
+/// when at least `every` of real time went by since it began or the line before.
+std::function<void(const island::SimulationProgress&)> tell_progress(
+    std::int64_t total_batches, std::chrono::milliseconds every,
+    std::function<void(const std::string&)> tell);
 
 /// What `atoll simulate` prints.
 std::string describe(const island::SimulationOptions& options,

@@ -8,7 +8,10 @@
 namespace atl::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 
 std::string message_of(const std::function<void()>& what) {
   try {
@@ -50,6 +53,32 @@ TEST(Simulate, TheReportSaysWhatHappened) {
   EXPECT_THAT(text, HasSubstr("seed 7"));
   EXPECT_THAT(text, HasSubstr("3 committed, 0 attempts abandoned"));
   EXPECT_THAT(text, HasSubstr("90 of 90 committed once each"));
+}
+
+TEST(Simulate, SaysHowFarItIs) {
+  island::SimulationOptions options;
+  options.num_islands = 3;
+  options.jitter = 0.02;
+  options.plan = {.num_fragments = 1, .inner_steps = 10, .total_batches = 900, .min_islands = 3};
+  std::vector<std::string> lines;
+  const auto take = [&](const std::string& line) { lines.push_back(line); };
+  options.progress = tell_progress(900, std::chrono::milliseconds(0), take);
+  island::simulate(options, 7);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_THAT(lines.front(), MatchesRegex("[0-9]+% simulated: [0-9]+ outer steps? committed in "
+                                          "[0-9:]+ of the run's time"));
+  // Not one for each time it is called.
+  lines.clear();
+  options.progress = tell_progress(900, std::chrono::hours(1), take);
+  island::simulate(options, 7);
+  EXPECT_THAT(lines, IsEmpty());
+}
+
+TEST(Simulate, ASingleThingIsNoPlural) {
+  const island::SimulationOptions options = {.num_islands = 1, .plan = {.num_fragments = 1}};
+  EXPECT_THAT(describe(options, {.aborts = 1, .evictions = 1}),
+              AllOf(HasSubstr(", 1 fragment\n"), HasSubstr(", 1 attempt abandoned,"),
+                    HasSubstr(", 1 island turned out")));
 }
 
 }  // namespace

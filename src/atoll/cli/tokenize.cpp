@@ -4,9 +4,14 @@
 #include <memory>
 
 #include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
+#include "atoll/base/terminal.h"
 #include "atoll/cli/commands.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/train/chat.h"
 #include "atoll/train/corpus.h"
+#include "atoll/train/tokenize_progress.h"
 
 namespace atl::cli {
 
@@ -18,6 +23,8 @@ struct Options {
   std::string tokenizer;
   std::string new_tokenizer = "bpe";
   std::string chat_template;
+  std::vector<std::string> special_tokens;
+  std::vector<std::string> fields;
   std::int64_t vocab_size = 4096;
   data::TokenizeOptions tokenize;
   bool blank_line = false;
@@ -28,7 +35,10 @@ void show_progress(const data::TokenizeProgress& progress) {
                              ? 100.0
                              : 100.0 * static_cast<double>(progress.bytes_done) /
                                    static_cast<double>(progress.bytes_total);
-  fmt::print(stderr, "\r\x1b[K{:.0f}%  {} tokens", percent, progress.tokens);
+  const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns(STDERR_FILENO) - 1));
+  const std::string line = fmt::format(
+      "{:.0f}%  {}", percent, counted(static_cast<std::int64_t>(progress.tokens), "token"));
+  fmt::print(stderr, "\r{}\x1b[K", line.substr(0, columns));
   std::fflush(stderr);
 }
 
@@ -37,22 +47,33 @@ int run(Options& options) {
   tokenize.inputs.assign(options.inputs.begin(), options.inputs.end());
   tokenize.output = options.output;
   if (options.blank_line) tokenize.documents = data::DocumentMode::kBlankLine;
-  const Tokenizer tokenizer = options.tokenizer.empty()
-                                  ? train::make_tokenizer(tokenize.inputs, options.new_tokenizer,
-                                                          options.vocab_size, options.chat_template)
-                                  : Tokenizer::load(options.tokenizer);
+  for (const std::string& field : options.fields) {
+    data::set_field(tokenize.fields, field, "--field");
+  }
+  const Tokenizer tokenizer =
+      options.tokenizer.empty()
+          ? train::make_tokenizer(tokenize.inputs, options.new_tokenizer, options.vocab_size,
+                                  options.chat_template, options.special_tokens, tokenize.fields)
+          : Tokenizer::load(options.tokenizer);
+  if (!options.chat_template.empty()) {
+    const ChatTemplate chat = train::find_chat_template(options.chat_template, {}, tokenizer);
+    const std::string problem = train::problem_of(train::end_of_turn(chat, tokenizer));
+    if (!problem.empty()) log::warning("{}", problem);
+  }
   tokenize.render_chat = train::chat_renderer(options.chat_template, options.tokenizer, tokenizer);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  std::function<void(const data::TokenizeProgress&)> progress;
-  if (terminal) progress = show_progress;
+  std::function<void(const data::TokenizeProgress&)> progress = show_progress;
+  if (!terminal) progress = train::log_progress(std::chrono::seconds(30));
   const data::TokenizeResult result = data::tokenize_corpus(tokenize, tokenizer, progress);
   if (terminal) fmt::print(stderr, "\r\x1b[K");
   const std::int64_t tokens = result.train_tokens + result.held_out_tokens;
   fmt::print(
-      "{}: {} files, {} bytes\n  {} training tokens in {} documents\n  {} held-out tokens in {} "
-      "documents\n  vocabulary {}, {:.2f} bytes a token\n",
-      options.output, result.num_files, result.bytes, result.train_tokens, result.train_documents,
-      result.held_out_tokens, result.held_out_documents, tokenizer.vocab_size(),
+      "{}: {}, {}\n  {} in {}\n  {} in {}\n  vocabulary {}, {:.2f} bytes a token\n", options.output,
+      counted(static_cast<std::int64_t>(result.num_files), "file"),
+      counted(static_cast<std::int64_t>(result.bytes), "byte"),
+      counted(result.train_tokens, "training token"), counted(result.train_documents, "document"),
+      counted(result.held_out_tokens, "held-out token"),
+      counted(result.held_out_documents, "document"), tokenizer.vocab_size(),
       static_cast<double>(result.bytes) / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
   return 0;
 }
@@ -78,12 +99,22 @@ Action add(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(257, 1 << 20))
       ->excludes(tokenizer);
+  app.add_option(
+         "--special-token", options->special_tokens,
+         "Text that is a special token of a new tokenizer, such as <|im_end|>; several times")
+      ->allow_extra_args(false)
+      ->excludes(tokenizer);
+  app.add_option("--field", options->fields,
+                 "FIELD=KEY, such as prompt=question: what a key of JSONL is called; several times")
+      ->allow_extra_args(false);
+  app.add_flag("--chat", options->tokenize.fields.chat,
+               "Prompts and completions of JSONL are messages, written with the chat template");
   app.add_option("--held-out", options->tokenize.held_out, "Fraction kept from training")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 0.5));
   app.add_option("--shard-tokens", options->tokenize.shard_tokens, "Tokens in a shard, at most")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   app.add_flag("--blank-line", options->blank_line,
                "Blank lines separate documents, not only ends of files");
   app.add_flag("--overwrite", options->tokenize.overwrite, "Replace a corpus that is there");

@@ -26,7 +26,7 @@ struct Options {
   std::string recipe;
   RankFlags ranks;
   std::string trace;
-  int islands = 0;
+  std::optional<int> islands;
   int island_restarts = 3;
   MemberOptions member;
 };
@@ -54,9 +54,11 @@ int run_trainer(const Recipe& recipe, train::Trainer& trainer, Reporter& reporte
     return 0;
   }
   if (trainer.is_lead()) {
-    log::info("stopped by {} after step {} and saved {}; the same command goes on from there",
-              outcome.signal == SIGINT ? "Ctrl-C" : "SIGTERM", outcome.step,
-              outcome.checkpoint.string());
+    log::info("stopped {} after step {} and saved {}; the same command goes on from there",
+              outcome.signal == SIGPIPE  ? "as nobody reads its output,"
+              : outcome.signal == SIGINT ? "by Ctrl-C"
+                                         : "by SIGTERM",
+              outcome.step, outcome.checkpoint.string());
   }
   return 128 + outcome.signal;  // what a shell reports of a process that the signal ended
 }
@@ -166,15 +168,15 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
         "--islands starts one process an island; for islands of several ranks start each of them "
         "with --island.coordinator=HOST:PORT --island.name=NAME -n N, beside `atoll coordinator`");
   }
-  if (options.islands < 1) throw user_error("--islands={}: at least 1", options.islands);
+  if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
   return run_islands({.recipe = options.recipe,
                       .overrides = invocation.overrides,
-                      .num_islands = options.islands,
+                      .num_islands = *options.islands,
                       .max_restarts = options.island_restarts});
 }
 
 int run(const Options& options, const Invocation& invocation) {
-  if (options.islands != 0) return run_all_islands(options, invocation);
+  if (options.islands) return run_all_islands(options, invocation);
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
   const RankPlan plan = plan_ranks(options.ranks, rank_environment());
   if (plan.role == Role::kParent) return run_parent(plan, options, invocation);
@@ -191,7 +193,14 @@ void add_hidden(CLI::App& app, const char* name, T& value) {
   app.add_option(name, value)->group("");
 }
 
+constexpr const char* kMfu =
+    "\nMFU in its lines is tok/s x FLOPs/token / peak. FLOPs/token is 6 for each parameter that "
+    "is\n"
+    "trained and 6 for layers x context x heads x head_dim; `atoll plan` prints the sum. peak is\n"
+    "what the CPUs did in f32 multiply-adds when the run began.";
+
 Action add(CLI::App& app) {
+  app.description(app.get_description() + "\n" + kMfu);
   const auto options = std::make_shared<Options>();
   app.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
   RankFlags& ranks = options->ranks;
@@ -228,10 +237,13 @@ Command train_command() {
           .summary = "Train a model; the same command again goes on where it stopped.",
           .example =
               "  atoll train recipes/kjv-demo.toml --train.steps=200 --run.dir=runs/short\n"
-              "  atoll train recipes/kjv-demo.toml -n 2 --run.dir=runs/two\n"
+              "  atoll train recipes/kjv-demo.toml -n 2 --train.micro_batch=1 "
+              "--run.dir=runs/two\n"
               "  atoll train recipes/kjv-demo.toml --islands 2 --run.dir=runs/islands",
+          .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
-          .add = add};
+          .add = add,
+          .memory_advice = kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -5,6 +5,9 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
+#include "atoll/base/unfinished.h"
 
 namespace atl::data {
 
@@ -84,8 +87,13 @@ Corpus::Corpus(const fs::path& directory, const ShardCache* cache) : directory_(
     throw user_error("there is no corpus in {} (no corpus.json); make one with atoll tokenize",
                      directory.string());
   }
-  manifest_ = CorpusManifest::from_json(read_file(manifest_path), manifest_path.string());
-  const std::string tokenizer = read_file(tokenizer_path());
+  manifest_ =
+      CorpusManifest::from_json(read_file(manifest_path, kMaxListBytes), manifest_path.string());
+  if (!path_exists(tokenizer_path())) {
+    throw damaged_error("{} is missing though corpus.json names it; run atoll tokenize again",
+                        tokenizer_path().string());
+  }
+  const std::string tokenizer = read_file(tokenizer_path(), kMaxListBytes);
   if (to_hex(hash_bytes(tokenizer.data(), tokenizer.size())) != manifest_.tokenizer_hash) {
     throw damaged_error("{} is not the tokenizer that made the corpus; run atoll tokenize again",
                         tokenizer_path().string());
@@ -99,7 +107,7 @@ TokenSplit Corpus::open_split(Split split, const ShardCache* cache) const {
   std::vector<ShardPin> pins;
   for (const ShardEntry& entry : manifest_.shards[static_cast<int>(split)]) {
     const fs::path path = directory_ / entry.file;
-    if (!fs::exists(path)) {
+    if (!path_exists(path)) {
       throw damaged_error("{} is missing though corpus.json lists it; run atoll tokenize again",
                           path.string());
     }
@@ -116,20 +124,40 @@ TokenSplit Corpus::open_split(Split split, const ShardCache* cache) const {
           std::move(shards), std::move(pins)};
 }
 
-Hash128 Corpus::hash() const {
-  Hasher hasher;
-  const auto add = [&](const std::string& text) { hasher.update(text.data(), text.size()); };
-  add(manifest_.tokenizer_hash);
-  for (const auto& shards : manifest_.shards) {
-    add("/");
-    for (const ShardEntry& shard : shards) add(shard.payload_hash);
-  }
-  return hasher.digest();
+bool holds_corpus(const fs::path& directory) {
+  return path_exists(directory / "corpus.json");
 }
 
-bool holds_corpus(const fs::path& directory) {
-  std::error_code ignored;  // a directory that cannot be looked into holds none that can be used
-  return fs::exists(directory / "corpus.json", ignored);
+bool is_shard_name(std::string_view name) {
+  constexpr std::string_view kEnd = ".atsh";
+  constexpr std::size_t kHashDigits = 8;
+  if (!name.ends_with(kEnd)) return false;
+  name.remove_suffix(kEnd.size());
+  const auto drop_last = [&](std::string_view letters, std::size_t at_least) {
+    std::size_t count = 0;
+    while (!name.empty() && letters.find(name.back()) != std::string_view::npos) {
+      name.remove_suffix(1);
+      ++count;
+    }
+    return count >= at_least;
+  };
+  constexpr std::size_t kNumberDigits = 5;
+  if (!drop_last("0123456789abcdef", kHashDigits) || !drop_last("-", 1)) return false;
+  if (!drop_last("0123456789", kNumberDigits) || !drop_last("-", 1)) return false;
+  return name == split_name(Split::kTrain) || name == split_name(Split::kHeldOut);
+}
+
+bool is_corpus_file(std::string_view name) {
+  const std::string_view final_name = finished_name(name).value_or(name);
+  return final_name == "corpus.json" || final_name == "tokenizer.json" ||
+         final_name == "tokenizer.model" || is_shard_name(final_name);
+}
+
+std::string without_advice(std::string_view message) {
+  const std::size_t advice = message.rfind("; ");
+  const bool is_it = advice != std::string_view::npos &&
+                     message.substr(advice).find("atoll tokenize") != std::string_view::npos;
+  return std::string(is_it ? message.substr(0, advice) : message);
 }
 
 }  // namespace atl::data

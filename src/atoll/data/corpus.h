@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "atoll/base/hash.h"
@@ -49,6 +50,8 @@ struct CorpusManifest {
   std::vector<SourceEntry> sources;
   std::vector<ShardEntry> shards[2];  ///< by Split
 
+  /// Identifies tokens and splits: equal hash, equal training data. For checkpoints to compare.
+  Hash128 hash() const;
   std::string to_json() const;
   /// Reads what to_json wrote. Throws Error(kDamaged) naming `origin` and what is wrong with it,
   /// Error(kUser) for another version.
@@ -98,8 +101,8 @@ class Corpus {
   const TokenSplit& held_out() const { return splits_[1]; }
   std::int64_t vocab_size() const { return static_cast<std::int64_t>(manifest_.vocab_size); }
   std::filesystem::path tokenizer_path() const { return directory_ / manifest_.tokenizer_file; }
-  /// Identifies tokens and splits: equal hash, equal training data. For checkpoints to compare.
-  Hash128 hash() const;
+  /// CorpusManifest::hash.
+  Hash128 hash() const { return manifest_.hash(); }
 
  private:
   TokenSplit open_split(Split split, const ShardCache* cache) const;
@@ -111,5 +114,15 @@ class Corpus {
 
 /// True when `directory` holds a corpus.json.
 bool holds_corpus(const std::filesystem::path& directory);
+
+/// True for the name of a shard as a corpus has it: "train-00000-0a1b2c3d.atsh".
+bool is_shard_name(std::string_view name);
+
+/// True for the name of a file that makes up a corpus, or an unfinished one (base/unfinished.h).
+bool is_corpus_file(std::string_view name);
+
+/// What an error of a corpus says, without the advice to make that corpus again with `atoll
+/// tokenize`: for who knows better.
+std::string without_advice(std::string_view message);
 
 }  // namespace atl::data

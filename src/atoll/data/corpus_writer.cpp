@@ -5,6 +5,9 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
+#include "atoll/base/unfinished.h"
 
 namespace atl::data {
 
@@ -18,6 +21,7 @@ CorpusWriter::CorpusWriter(fs::path directory, std::string tokenizer, CorpusMani
   ATOLL_CHECK(manifest_.shard_tokens > 0);
   manifest_.tokenizer_hash = to_hex(tokenizer_hash_);
   for (auto& shards : manifest_.shards) shards.clear();
+  sweep_unfinished(directory_, is_corpus_file);
 }
 
 CorpusWriter::~CorpusWriter() {
@@ -62,7 +66,7 @@ void CorpusWriter::write_first(Split split, std::size_t num_tokens) {
                                        to_hex(shard_payload_hash(content)).substr(0, 8));
   const fs::path path = directory_ / name;
   // A file of this name holds these very tokens and belongs to the corpus that stands here.
-  if (!fs::exists(path)) created_.push_back(path);
+  if (!path_exists(path)) created_.push_back(path);
   const ShardInfo info = write_shard(path, content);
   list.push_back({name, info.num_tokens, info.num_documents, to_hex(info.payload_hash)});
   from.tokens.erase(from.tokens.begin(),
@@ -72,7 +76,7 @@ void CorpusWriter::write_first(Split split, std::size_t num_tokens) {
   for (std::uint64_t& start : from.starts) start -= num_tokens;
 }
 
-const CorpusManifest& CorpusWriter::commit() {
+void CorpusWriter::finish() {
   for (const Split split : {Split::kTrain, Split::kHeldOut}) {
     Part& last = part(split);
     if (!last.starts.empty() && last.starts.back() == last.tokens.size()) {
@@ -81,8 +85,12 @@ const CorpusManifest& CorpusWriter::commit() {
     }
     if (!last.tokens.empty()) write_first(split, last.tokens.size());
   }
+}
+
+const CorpusManifest& CorpusWriter::commit() {
+  finish();
   const fs::path tokenizer = directory_ / manifest_.tokenizer_file;
-  if (!fs::exists(tokenizer) || read_file(tokenizer) != tokenizer_) {
+  if (!path_exists(tokenizer) || read_file(tokenizer, kMaxListBytes) != tokenizer_) {
     write_file(tokenizer, tokenizer_);
   }
   // From here on the shards stay: a write can fail after the rename (the directory's fsync), and
@@ -101,9 +109,8 @@ void CorpusWriter::remove_unlisted() const {
   std::error_code ignored;  // the corpus is complete; what stays takes only disk space
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, ignored)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name.rfind("train-", 0) == 0 || name.rfind("heldout-", 0) == 0;
-    const bool shard = name.find(".atsh") != std::string::npos;
-    if (!ours || !shard || std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
+    if (!is_shard_name(name)) continue;
+    if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
     fs::remove(entry.path(), ignored);
   }
 }

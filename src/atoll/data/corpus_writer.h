@@ -24,6 +24,7 @@ class DocumentSink {
 /// Writes a corpus directory. Until commit() a corpus that stood there stays whole and readable:
 /// shard files carry a piece of their hash in their names, so new ones never replace others, and
 /// corpus.json, which is what names them, comes last. Without commit() the new shards are removed.
+/// What a killed process left of a corpus in the directory goes first.
 class CorpusWriter final : public DocumentSink {
  public:
   /// `manifest` with everything but the lists of shards; `tokenizer` is the content of its
@@ -41,6 +42,10 @@ class CorpusWriter final : public DocumentSink {
   /// Pieces of text that stand alone in `split`: documents, and parts of documents that a held-out
   /// block has cut.
   std::int64_t num_documents(Split split) const { return part(split).num_documents; }
+  /// Writes what is left of the tokens. No append() after it; commit() calls it itself.
+  void finish();
+  /// What identifies the corpus, after finish().
+  Hash128 hash() const { return manifest_.hash(); }
   /// Writes what is left, the tokenizer and corpus.json, and removes shards no longer listed.
   const CorpusManifest& commit();
 

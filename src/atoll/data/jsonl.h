@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "atoll/data/fields.h"
+
 namespace atl::data {
 
 /// What a line of a JSONL file is.
@@ -24,12 +26,14 @@ struct JsonlLine {
   std::size_t end = 0;         ///< the bytes of the file up to its end, that of the line included
 };
 
-/// Calls fn for each line of a JSONL file that is not blank. A key that is null counts as absent;
-/// other keys than those of JsonlKind are not looked at, but "tools", which would have to be
-/// rendered, is refused. Throws Error(kUser) naming `path` and the line for one that is not JSON,
-/// not UTF-8, not an object, of several kinds or none, or that lacks a field or has one twice or of
-/// another type.
+/// Calls fn for each line of a JSONL file that is not blank. `fields` says what the keys are
+/// called, and whether prompt and completion are a conversation. A key that is null counts as
+/// absent; other keys than those of JsonlKind are not looked at, but "tools", which would have to
+/// be rendered, is refused. Throws Error(kUser) naming `path` and the line for one that is not
+/// JSON, not UTF-8, not an object, of several kinds or none, or that lacks a field or has one twice
+/// or of another type.
 void for_each_jsonl_line(std::string_view content, const std::string& path,
-                         const std::function<void(const JsonlLine&)>& fn);
+                         const std::function<void(const JsonlLine&)>& fn,
+                         const Fields& fields = {});
 
 }  // namespace atl::data

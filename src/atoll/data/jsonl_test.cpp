@@ -44,6 +44,90 @@ TEST(Jsonl, ReadsEveryKindOfLine) {
   EXPECT_EQ(all[2].end, content.size());
 }
 
+std::vector<JsonlLine> lines_of(std::string_view content, const Fields& fields) {
+  std::vector<JsonlLine> all;
+  const auto keep = [&](const JsonlLine& line) { all.push_back(line); };
+  for_each_jsonl_line(content, "d.jsonl", keep, fields);
+  return all;
+}
+
+TEST(Jsonl, KeysCanHaveOtherNames) {
+  Fields fields;
+  set_field(fields, "prompt=question", "--field");
+  set_field(fields, "completion=answer", "--field");
+  const auto all =
+      lines_of(R"({"question": "2+2?", "answer": " 4", "prompt": "not looked at"})", fields);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].kind, JsonlKind::kCompletion);
+  EXPECT_EQ(all[0].text, "2+2? 4");
+  EXPECT_EQ(all[0].completion, 4U);
+  EXPECT_THAT(error_of([&] { lines_of(R"({"question": "2+2?"})", fields); }),
+              HasSubstr("d.jsonl line 1 has a \"question\" and no \"answer\""));
+  EXPECT_THAT(
+      error_of([&] { lines_of(R"({"question": "a", "question": "b", "answer": ""})", fields); }),
+      HasSubstr("has \"question\" twice"));
+}
+
+TEST(Jsonl, AFieldCanBeATextOfSeveralKeys) {
+  Fields fields;
+  fields.prompt = "{{Q}} {question}\nin {unit}: ";
+  fields.completion = "{answer}";
+  const std::string line = R"({"question": "2+2?", "answer": "4", "unit": 7})";
+  EXPECT_EQ(lines_of(line, fields)[0].text, "{Q} 2+2?\nin 7: 4");
+  EXPECT_THAT(error_of([&] { lines_of(R"({"question": "2+2?", "answer": "4"})", fields); }),
+              HasSubstr("has no \"unit\""));
+  EXPECT_THAT(
+      error_of([&] { lines_of(R"({"question": [], "answer": "4", "unit": "m"})", fields); }),
+      HasSubstr("has a \"question\" that is not a string"));
+}
+
+TEST(Jsonl, PromptsCanBeConversations) {
+  Fields fields;
+  fields.chat = true;
+  const auto all = lines_of(R"({"prompt": "say \"hi\"", "completion": "hi"})", fields);
+  EXPECT_EQ(all[0].kind, JsonlKind::kMessages);
+  EXPECT_EQ(all[0].text,
+            R"([{"content":"say \"hi\"","role":"user"},{"content":"hi","role":"assistant"}])");
+}
+
+TEST(Jsonl, ReadsWhatShareGptWrites) {
+  Fields fields;
+  fields.messages = "conversations";
+  fields.role = "from";
+  fields.content = "value";
+  const std::string line =
+      R"({"id": "x", "conversations": [{"from": "system", "value": "s"},)"
+      R"({"from": "human", "value": "h", "weight": 1}, {"from": "gpt", "value": "g"}]})";
+  EXPECT_EQ(lines_of(line, fields)[0].text,
+            R"([{"role":"system","content":"s"},{"role":"user","content":"h","weight":1},)"
+            R"({"role":"assistant","content":"g"}])");
+  fields.roles = {"human=prompter"};
+  EXPECT_THAT(lines_of(line, fields)[0].text, AllOf(HasSubstr("prompter"), HasSubstr("\"gpt\"")));
+  EXPECT_THAT(error_of([&] { lines_of(R"({"conversations": [{"value": "g"}]})", fields); }),
+              HasSubstr("d.jsonl line 1: message 0 has no text \"from\""));
+  EXPECT_THAT(error_of([&] { lines_of(R"({"conversations": [{"from": "gpt"}]})", fields); }),
+              HasSubstr("no text \"value\""));
+}
+
+TEST(Fields, ThatAreMalformedAreNamed) {
+  const auto refusal = [](const char* assignment) {
+    Fields fields;
+    return error_of([&] { set_field(fields, assignment, "--field"); });
+  };
+  for (const char* wrong : {"prompt", "=a", "question=prompt", "", "promt=a"}) {
+    EXPECT_THAT(refusal(wrong), HasSubstr("give FIELD=KEY")) << wrong;
+  }
+  for (const char* wrong :
+       {"prompt={", "prompt=a}", "prompt={}", "prompt={a{b}}", "prompt={{a}}"}) {
+    EXPECT_THAT(refusal(wrong), HasSubstr("--field prompt is ")) << wrong;
+  }
+  EXPECT_THAT(refusal("prompt="), HasSubstr("is empty"));
+  EXPECT_THAT(refusal("messages={a}"), HasSubstr("it is one key"));
+  for (const char* wrong : {"roles=a", "roles==a", "roles=a="}) {
+    EXPECT_THAT(refusal(wrong), HasSubstr("human=user")) << wrong;
+  }
+}
+
 TEST(Jsonl, NamesFileAndLineOfWhatIsWrong) {
   const std::string good = "{\"text\": \"a\"}\n";
   EXPECT_THAT(error(good + "{\"text\": }"), HasSubstr("d.jsonl line 2 is not JSON"));

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
 #include "atoll/data/corpus.h"
 
 namespace atl::data {
@@ -75,6 +75,17 @@ const char* split_name(Split split) {
   return split == Split::kTrain ? "train" : "heldout";
 }
 
+Hash128 CorpusManifest::hash() const {
+  Hasher hasher;
+  const auto add = [&](const std::string& text) { hasher.update(text.data(), text.size()); };
+  add(tokenizer_hash);
+  for (const auto& list : shards) {
+    add("/");
+    for (const ShardEntry& shard : list) add(shard.payload_hash);
+  }
+  return hasher.digest();
+}
+
 std::string CorpusManifest::to_json() const {
   Json root;
   root["format"] = kFormat;
@@ -101,9 +112,7 @@ std::string CorpusManifest::to_json() const {
 
 CorpusManifest CorpusManifest::from_json(const std::string& json, const std::string& origin) {
   try {
-    constexpr int kMaxNesting = 16;
-    if (nesting_depth(json) > kMaxNesting) throw std::invalid_argument("it is nested too deeply");
-    const Json root = Json::parse(json);
+    const Json root = parse_ordered_json(json, origin, {.max_depth = 16});
     if (root.at("format") != kFormat) throw std::invalid_argument("it is not an atoll corpus");
     if (root.at("version") != kVersion) {
       throw user_error("{} is of version {} and this atoll reads version {}; {}", origin,
@@ -111,11 +120,11 @@ CorpusManifest CorpusManifest::from_json(const std::string& json, const std::str
                        "run atoll tokenize again to rebuild it");
     }
     return parse(root);
-  } catch (const Json::parse_error& error) {
-    throw damaged_error("{} is damaged at byte {}: {}; run atoll tokenize again", origin,
-                        error.byte, "it is not JSON");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDamaged) throw;
+    throw damaged_error("{}; run atoll tokenize again", error.what());
   } catch (const Json::exception& error) {
-    throw damaged_error("{} is damaged: {}; run atoll tokenize again", origin, error.what());
+    throw damaged_error("{} is damaged: {}; run atoll tokenize again", origin, json_reason(error));
   } catch (const std::invalid_argument& error) {
     throw damaged_error("{} is damaged: {}; run atoll tokenize again", origin, error.what());
   }

@@ -5,15 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/unfinished.h"
 
 namespace atl::data {
 
@@ -89,27 +89,17 @@ bool in_use(const fs::path& path) {
   return !lock_file(file.fd, LOCK_EX | LOCK_NB, path);
 }
 
-// A process that was killed while it copied leaves its unfinished file.
-void remove_unfinished(const fs::path& directory) {
-  std::error_code ignored;  // the next one tries again
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const bool ours = entry.path().filename().string().find(".atsh.tmp-") != std::string::npos;
-    if (ours) fs::remove(entry.path(), ignored);
-  }
-}
-
 // By content, so that two corpora share what they share and a changed file is another copy.
 std::string copy_name(const fs::path& source) {
-  std::ifstream file(source, std::ios::binary);
-  std::array<char, kKeyBytes> header = {};
-  file.read(header.data(), header.size());
-  if (file.bad() || file.gcount() == 0) throw io_error("cannot read", source, EIO);
-  return to_hex(hash_bytes(header.data(), static_cast<std::size_t>(file.gcount()))) + ".atsh";
+  const MappedFile file(source);
+  const auto header = file.bytes().first(std::min(file.bytes().size(), kKeyBytes));
+  if (header.empty()) throw io_error("cannot read", source, EIO);
+  return to_hex(hash_bytes(header.data(), header.size())) + ".atsh";
 }
 
 // Nothing when there is no copy, or not a good one.
 std::optional<CachedShard> open_copy(const fs::path& path) {
-  if (!fs::exists(path)) return std::nullopt;
+  if (!path_exists(path)) return std::nullopt;
   try {
     ShardPin pin(path);
     return CachedShard{std::move(pin), Shard(path)};
@@ -158,7 +148,7 @@ CachedShard ShardCache::open(const fs::path& source) const {
   if (!copy) {
     std::error_code ignored;  // a damaged one that cannot be removed will be replaced
     fs::remove(path, ignored);
-    remove_unfinished(directory_);
+    sweep_unfinished(directory_, [](std::string_view name) { return name.ends_with(".atsh"); });
     this->copy(source, path);
     copy = open_copy(path);
     if (!copy) {

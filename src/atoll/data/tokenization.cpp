@@ -1,11 +1,12 @@
 #include "atoll/data/tokenization.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/base/text_encoding.h"
+#include "atoll/data/text_check.h"
 
 namespace atl::data {
 
@@ -15,37 +16,6 @@ InputFormat input_format(const fs::path& path) {
   if (path.extension() == ".jsonl") return InputFormat::kJsonl;
   if (path.extension() == ".bin") return InputFormat::kBin;
   return InputFormat::kText;
-}
-
-void check_is_text(const fs::path& path, std::string_view content) {
-  using namespace std::string_view_literals;
-  struct Known {
-    std::string_view magic;  // what the file begins with
-    std::string_view what;
-    std::string_view remedy;
-  };
-  constexpr std::array<Known, 8> kKnown = {{
-      {"\x1f\x8b"sv, "compressed with gzip", "decompress it first: gunzip -k"},
-      {"\x28\xb5\x2f\xfd"sv, "compressed with zstd", "decompress it first: zstd -d"},
-      {"BZh"sv, "compressed with bzip2", "decompress it first: bunzip2 -k"},
-      {"\xfd"
-       "7zXZ"sv,
-       "compressed with xz", "decompress it first: unxz -k"},
-      {"PK\x03\x04"sv, "a zip archive", "unpack it first"},
-      {"PAR1"sv, "a Parquet file", "write its rows as JSONL, one object a line"},
-      {"ARROW1"sv, "an Arrow file", "write its rows as JSONL, one object a line"},
-      {"\x89HDF"sv, "an HDF5 file", "write its rows as JSONL, one object a line"},
-  }};
-  for (const auto& [magic, what, remedy] : kKnown) {
-    if (content.starts_with(magic)) throw user_error("{} is {}; {}", path.string(), what, remedy);
-  }
-  if (path.extension() != ".json") return;
-  const std::size_t first = content.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos || (content[first] != '[' && content[first] != '{')) return;
-  throw user_error(
-      "{} is JSON, which would be learnt as it is spelled; write one object a line into a .jsonl "
-      "file{}, or call it .txt if that is what you want",
-      path.string(), content[first] == '[' ? " (jq -c '.[]' does)" : "");
 }
 
 const char* format_name(InputFormat format) {
@@ -113,6 +83,7 @@ void Tokenization::add_file(const fs::path& path) {
   const std::span<const std::byte> bytes = file.bytes();
   const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (format == InputFormat::kJsonl) {
+    refuse_utf16(path, content);
     add_jsonl(content, path.string());
     return;
   }
@@ -153,10 +124,13 @@ void Tokenization::add_text(std::string_view text, const std::string& path, std:
 
 void Tokenization::add_jsonl(std::string_view content, const std::string& path) {
   const std::uint64_t before = progress_.bytes_done;
-  for_each_jsonl_line(content, path, [&](const JsonlLine& line) {
-    add_line(line, path);
-    advance(before + line.end);
-  });
+  for_each_jsonl_line(
+      content, path,
+      [&](const JsonlLine& line) {
+        add_line(line, path);
+        advance(before + line.end);
+      },
+      options_.fields);
   if (progress_.bytes_done != before + content.size()) advance(before + content.size());
 }
 

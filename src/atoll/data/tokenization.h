@@ -28,10 +28,6 @@ InputFormat input_format(const std::filesystem::path& path);
 /// "text", "jsonl" or "bin".
 const char* format_name(InputFormat format);
 
-/// Throws Error(kUser) saying what to do when the file `path` with this content is none of
-/// InputFormat but is known: compressed, Parquet or Arrow, or JSON that is not one object a line.
-void check_is_text(const std::filesystem::path& path, std::string_view content);
-
 /// Renders the messages of a line with options.render_chat. Throws Error naming `path` and the line
 /// when there is none, when it fails, or when it gives no text.
 RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,

@@ -5,10 +5,15 @@
 #include <string>
 #include <utility>
 
+#include "atoll/base/absent_path.h"
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
 #include "atoll/base/lock.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
+#include "atoll/base/text_encoding.h"
 #include "atoll/data/corpus_writer.h"
+#include "atoll/data/text_check.h"
 #include "atoll/data/tokenization.h"
 
 namespace atl::data {
@@ -64,15 +69,19 @@ void make_directory(const fs::path& directory) {
 
 void check_output(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   if (holds_corpus(options.output) && !options.overwrite) {
-    throw user_error("{} already holds a corpus; overwrite it, remove it, or choose another output",
-                     options.output.string());
+    throw user_error(
+        "{} already holds a corpus; overwrite it (--overwrite), remove it, or choose another "
+        "output",
+        options.output.string());
   }
+  if (!options.expected_hash.empty()) return;  // replaced only by the one that belongs there
   // With a corpus: both files cannot be replaced at once, and the old corpus must stay whole until
   // the new one is. Without one: the file is a model's, or someone's only copy.
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path old = options.output / name;
-    if (!fs::exists(old)) continue;
-    if (name == tokenizer.file_name() && read_file(old) == tokenizer.file_content()) continue;
+    if (!path_exists(old)) continue;
+    if (name == tokenizer.file_name() && read_file(old, kMaxListBytes) == tokenizer.file_content())
+      continue;
     throw user_error("{} is another tokenizer than the corpus has; {}", old.string(),
                      "move it away, or choose another output");
   }
@@ -143,8 +152,12 @@ void check_splits(const CorpusWriter& writer, const TokenizeOptions& options, st
 std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> files;
   for (const fs::path& input : inputs) {
-    if (!fs::exists(input)) throw user_error("there is no file or directory {}", input.string());
-    if (!fs::is_directory(input)) {
+    if (!path_exists(input)) {
+      throw user_error("there is no file or directory {}{}", input.string(),
+                       input == "-" ? "; standard input is not read for text, write it to a file"
+                                    : advice_for_absent(input));
+    }
+    if (!directory_exists(input)) {
       files.push_back(input);
       continue;
     }
@@ -166,7 +179,7 @@ std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
   if (files.empty()) throw user_error("no text was given to tokenize");
   std::set<fs::path> seen;  // a text given twice could end up in both splits
   for (const fs::path& file : files) {
-    if (!seen.insert(fs::canonical(file)).second) {
+    if (!seen.insert(real_path(file)).second) {
       throw user_error("{} is given twice; name each text once", file.string());
     }
   }
@@ -199,14 +212,17 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
   });
   for (const fs::path& file : files) tokenization.add_file(file);
   check_splits(writer, options, state.bytes_total, block_bytes);
-  writer.commit();
+  writer.finish();
+  const std::string hash = to_hex(writer.hash());
+  if (options.expected_hash.empty() || hash == options.expected_hash) writer.commit();
   return {state.bytes_total,
           files.size(),
           writer.num_tokens(Split::kTrain),
           writer.num_tokens(Split::kHeldOut),
           writer.num_documents(Split::kTrain),
           writer.num_documents(Split::kHeldOut),
-          tokenization.empty_documents()};
+          tokenization.empty_documents(),
+          hash};
 }
 
 TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& tokenizer) {
@@ -239,10 +255,14 @@ void for_each_text(const TokenizeOptions& options,
       fn(content);
       continue;
     }
-    for_each_jsonl_line(content, path.string(), [&](const JsonlLine& line) {
-      fn(line.kind == JsonlKind::kMessages ? render_line(options, line, path.string()).text
-                                           : line.text);
-    });
+    refuse_utf16(path, content);
+    for_each_jsonl_line(
+        content, path.string(),
+        [&](const JsonlLine& line) {
+          fn(line.kind == JsonlKind::kMessages ? render_line(options, line, path.string()).text
+                                               : line.text);
+        },
+        options.fields);
   }
 }
 

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "atoll/data/corpus.h"
+#include "atoll/data/fields.h"
 #include "atoll/data/loss_spans.h"
 #include "atoll/data/text_blocks.h"
 #include "atoll/text/tokenizer.h"
@@ -23,9 +25,13 @@ struct TokenizeOptions {
   std::uint64_t block_bytes = 0;  ///< of the blocks held out; 0: by the size of the text
   std::uint64_t shard_tokens = std::uint64_t{1} << 25;  ///< tokens in a shard, at most
   bool overwrite = false;                               ///< replace the corpus that is there
+  /// CorpusManifest::hash in hexadecimal that must come of it; empty: any. With another one nothing
+  /// is replaced, and TokenizeResult::hash tells.
+  std::string expected_hash;
   /// Renders the "messages" of a JSONL line, a JSON array, with a chat template. Its errors get the
   /// file and line put before them. Without it, a line with messages is an error.
   std::function<RenderedChat(std::string_view messages_json)> render_chat;
+  Fields fields = {};  ///< what the keys of JSONL are called
 };
 
 /// How far tokenize_corpus is; given to its callback after each block.
@@ -44,6 +50,7 @@ struct TokenizeResult {
   std::int64_t train_documents = 0;
   std::int64_t held_out_documents = 0;
   std::int64_t empty_documents = 0;  ///< lines of JSONL that hold no text; they give no token
+  std::string hash;                  ///< CorpusManifest::hash in hexadecimal
 };
 
 /// Turns files into a corpus directory. Documents are cut into blocks of lines and every

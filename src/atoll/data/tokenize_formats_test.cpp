@@ -129,6 +129,30 @@ TEST_F(TokenizeFormats, WhatIsNoTextIsRefusedWithWhatToDo) {
   EXPECT_EQ(error(), "");
 }
 
+TEST_F(TokenizeFormats, BytesThatNoTextHasAreRefusedByTheirPlace) {
+  const auto expect = [&](const std::string& content, const char* place, const char* remedy) {
+    write("a.txt", content);
+    const auto named = AllOf(HasSubstr("a.txt line "), HasSubstr(place), HasSubstr(remedy));
+    EXPECT_THAT(error(), named);
+    EXPECT_THAT(error_of([&] { tokenize_in_memory(options_, make_byte_tokenizer()); }), named);
+    EXPECT_THAT(error_of([&] { for_each_text(options_, [](std::string_view) {}); }), named);
+  };
+  using namespace std::string_literals;
+  expect("one\ntwo \xff three\n", "line 2 is not UTF-8 (byte 8 of the file)", "iconv");
+  expect("caf\xe9", "line 1 is not UTF-8 (byte 3 of the file)", "iconv");
+  expect("cut \xe2\x82", "line 1 is not UTF-8 (byte 4 of the file)", "iconv");
+  expect("a surrogate \xed\xa0\x80", "line 1 is not UTF-8 (byte 12 of the file)", "iconv");
+  expect("one\n\ntwo\0\n"s, "line 3 has a NUL byte (byte 8 of the file)", "take it out");
+  expect("a\0b\0 \xff"s, "line 1 has a NUL byte (byte 1 of the file)", "UTF-16");
+  expect("\xff \0"s, "line 1 is not UTF-8 (byte 0 of the file)", "iconv");
+  write("a.txt", "\xff\xfeo\0n\0e\0"s);
+  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt is UTF-16 text"), HasSubstr("iconv -f UTF-16")));
+  write("a.txt",
+        "gr\xc3\xbc\xc3\x9f"
+        "e \xf0\x9f\x98\x80\n\x01\x7f\n");
+  EXPECT_EQ(error(), "");
+}
+
 TEST_F(TokenizeFormats, AFileWithoutTextIsRefusedAsThat) {
   write("a.jsonl", "{\"text\": \"\"}\n\n");
   EXPECT_THAT(error(), AllOf(HasSubstr("14 bytes"), HasSubstr("no text was among them")));

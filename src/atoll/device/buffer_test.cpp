@@ -46,7 +46,7 @@ TEST(CpuDevice, RefusedMemoryIsAResourceErrorThatSaysHowMuch) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kResource);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("1152921504606846976 bytes"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("1.0 EiB of memory"));
   }
 }
 

@@ -11,6 +11,8 @@
 #include "atoll/island/client_state.h"
 #include "atoll/island/outer_memory.h"
 #include "atoll/island/trace.h"
+#include "atoll/wire/identity.h"
+#include "atoll/wire/revocations.h"
 
 namespace atl::island {
 
@@ -57,16 +59,26 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
       outer(state),
       codec(compress::make_codec(given.codec)),
       sum_codec(compress::make_codec(sum_codec_of(given.codec))) {
+  RunPlan plan = options.plan;
+  plan.state_sizes = state_sizes(outer);
   std::string address;
+  // Also where it does not listen: a list that was put back is noticed.
+  if (options.identity) {
+    const wire::Revocations newest(wire::load_identity(*options.identity), options.kept_list);
+  }
   if (!options.listen.empty()) {
-    server = std::make_unique<wire::Server>(
-        wire::ServerOptions{.listen = options.listen, .identity = options.identity}, nullptr,
-        &store);
+    server = std::make_unique<wire::Server>(wire::ServerOptions{.listen = options.listen,
+                                                                .identity = options.identity,
+                                                                .secret = options.secret,
+                                                                .kept_list = options.kept_list},
+                                            nullptr, &store);
     address = options.advertise.empty() ? server->address() : options.advertise;
   }
-  exchange = std::make_unique<Exchange>(
-      ExchangeOptions{.coordinator = options.coordinator, .identity = options.identity}, store,
-      *codec, *sum_codec);
+  exchange = std::make_unique<Exchange>(ExchangeOptions{.coordinator = options.coordinator,
+                                                        .identity = options.identity,
+                                                        .secret = options.secret,
+                                                        .hub_pass = hub_pass},
+                                        store, *codec, *sum_codec);
   has_begun = outer.outer_step() > 0;
   const auto fragments = static_cast<std::size_t>(outer.num_fragments());
   error.resize(fragments);
@@ -79,9 +91,10 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
   }
   member.emplace(MemberOptions{.name = options.name,
                                .identity = options.run,
-                               .plan = options.plan,
+                               .plan = plan,
                                .address = address,
-                               .state_sizes = state_sizes(outer),
+                               .hub_pass = hub_pass,
+                               .mesh_pass = mesh_pass,
                                .give_up_after = options.give_up_after_s},
                  start_of(outer, std::move(holds), in_round));
   connects_at = Clock::now();
@@ -201,8 +214,9 @@ void Client::State::note_members() {
   const std::lock_guard lock(mutex);
   num_active = std::max(1, static_cast<int>(active));
   own_id = member->id();
-  if (!options.identity) return;
-  for (const View::Member& one : noted.members) known_names[one.island] = one.name;
+  for (const View::Member& one : noted.members) {
+    contacts[one.island] = {options.identity ? one.name : "", one.mesh_pass};
+  }
 }
 
 double Client::State::seconds_since(Clock::time_point start) {

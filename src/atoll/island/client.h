@@ -20,6 +20,9 @@ struct ClientOptions {
   std::string listen;       ///< HOST:PORT where others fetch; empty: it only calls out
   std::string advertise;    ///< how others reach it; empty: `listen`
   std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
+  std::optional<std::filesystem::path> secret = {};
+  /// Where the newest list of revoked certificates that was ever seen is kept.
+  std::optional<std::filesystem::path> kept_list = {};
   RunIdentity run;
   RunPlan plan;
   std::string codec = "f32";  ///< compress::make_codec

@@ -19,7 +19,6 @@ void Client::State::tell_of(const Happening& happening) {
   if (const auto* said = std::get_if<CoordinatorSaid>(&happening.what)) {
     trace("outer step {}: hears message {}", said->message.stamp.outer_step + 1,
           said->message.body.index());
-    is_refused |= std::holds_alternative<Refused>(said->message.body);
   } else if (const auto* lost = std::get_if<CoordinatorLost>(&happening.what)) {
     if (!is_told_of_absence && member->id() == kNobody) {
       log::warning("no coordinator at {} yet: {}; it is tried again for {:.0f} s",
@@ -39,7 +38,8 @@ void Client::State::connect() {
     post(std::move(what), number);
   };
   session = std::make_unique<wire::Session>(
-      wire::SessionOptions{.address = options.coordinator, .identity = options.identity},
+      wire::SessionOptions{
+          .address = options.coordinator, .identity = options.identity, .secret = options.secret},
       wire::Session::Events{.connected = [tell] { tell(CoordinatorReached{}); },
                             .received =
                                 [this, tell](std::string frame) {
@@ -91,11 +91,11 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
   state_fetch.take();  // it is in step: what was fetched and came to nothing is not needed
   mean.resize(outer.elements(start.reduce.fragment));
   IslandId self = kNobody;
-  std::map<IslandId, std::string> known;
+  Contacts known;
   {
     const std::lock_guard lock(mutex);
     self = own_id;
-    known = known_names;
+    known = contacts;
   }
   std::once_flag begun;
   std::unique_ptr<OuterState::Step> step;
@@ -147,10 +147,10 @@ void Client::State::perform(const FetchState& wanted) {
 }
 
 void Client::State::fetch(const FetchState& wanted, const std::stop_token& cancel) {
-  std::map<IslandId, std::string> known;
+  Contacts known;
   {
     const std::lock_guard lock(mutex);
-    known = known_names;
+    known = contacts;
   }
   const auto fetch_one = [&](const StateHash& hash, std::span<float> values) {
     return exchange->fetch_state(hash, wanted.sources, known, values, cancel);
@@ -221,7 +221,7 @@ void Client::State::perform(const StartRound& round) {
 
 void Client::State::perform(const Halt& halt) {
   if (!halt.is_done) {
-    fail(is_refused ? user_error("{}", halt.why) : make_error(ErrorKind::kPeer, "{}", halt.why));
+    fail(make_error(halt.is_mistake ? ErrorKind::kUser : ErrorKind::kPeer, "{}", halt.why));
     return;
   }
   if (member->outer_step() < member->newest().outer_step) log::warning("{}", halt.why);

@@ -25,6 +25,7 @@
 #include "atoll/island/member.h"
 #include "atoll/island/state_fetch.h"
 #include "atoll/wire/blobs.h"
+#include "atoll/wire/pass.h"
 #include "atoll/wire/server.h"
 #include "atoll/wire/session.h"
 
@@ -72,7 +73,6 @@ struct Client::State {
   void offer(const Contribution& contribution, std::uint64_t num_adopted);
   void publish(int fragment);
   void push(OuterChange change);
-  std::map<IslandId, std::string> names() const;
   static double seconds_since(std::chrono::steady_clock::time_point start);
   double now() const { return seconds_since(begin); }
 
@@ -80,7 +80,11 @@ struct Client::State {
   OuterState& outer;
   std::unique_ptr<compress::Codec> codec, sum_codec;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  wire::BlobStore store;
+  const std::string hub_pass = wire::new_pass(), mesh_pass = wire::new_pass();  // see Join
+  wire::BlobStore store{[this](const wire::Caller& caller) {
+    return wire::is_pass(mesh_pass, caller.pass) ? std::optional<std::string>("a member")
+                                                 : std::nullopt;
+  }};
   std::unique_ptr<wire::Server> server;
   std::unique_ptr<Exchange> exchange;
 
@@ -89,7 +93,6 @@ struct Client::State {
   std::unique_ptr<wire::Session> session;
   std::uint64_t connection = 0;  // number of `session`
   std::optional<std::chrono::steady_clock::time_point> connects_at;
-  bool is_refused = false;  // a mistake of whoever started it
   bool is_told_of_absence = false;
   island::View noted;
   bool has_begun = false;  // the run: there was an outer step, or a lease
@@ -120,7 +123,7 @@ struct Client::State {
   std::uint64_t num_adopted = 0;  // changes that dropped work, and that the trainer has seen
   int num_active = 1;
   IslandId own_id = kNobody;
-  std::map<IslandId, std::string> known_names;  // by which TLS knows the others
+  Contacts contacts;  // of the others
   std::uint64_t num_news = 0;
   std::uint64_t seen_news = 0;
   bool is_finished = false;

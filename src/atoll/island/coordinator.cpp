@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/island/delta_pieces.h"
 
 namespace atl::island {
 
@@ -22,6 +23,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, std::uint64_t fence,
     members_.add(id, island.name, island.address);
   }
   attempt_ = state_.last_attempt();
+  gone_ = gone_since(log);
 }
 
 std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event) {
@@ -37,8 +39,9 @@ std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event
   return std::exchange(actions_, {});
 }
 
-// Those that hold leases were there when the last coordinator ended, and will be back; those that
-// finished the run may not have heard of it.
+// Those that hold leases were there when the last coordinator ended, and are waited for; so are, at
+// the end of the run only, all others that were there or had gone lately: they may be fetching the
+// state, or being started again.
 void Coordinator::start() {
   is_started_ = true;
   has_begun_ = state_.was_begun();
@@ -46,13 +49,16 @@ void Coordinator::start() {
   begin_round(state_.outer_step());
   if (is_finished() && !state_.was_finished()) append(LogFinished{});
   for (Island& island : members_.all()) {
-    const bool was_there = !state_.book().held_by(island.id).empty() ||
-                           (is_finished() && state_.contributed(island.id));
-    if (!was_there) continue;
+    const bool has_part = !state_.book().held_by(island.id).empty() ||
+                          (is_finished() && state_.contributed(island.id));
+    const auto gone = gone_.find(island.id);
+    if (!has_part && gone != gone_.end()) island.suspect_since = now_ - gone->second;
+    if (!has_part && !state_.is_here(island.id)) continue;
     members_.set_state(island, MemberState::kSuspect);
-    members_.set_suspect(island, true, true);
+    members_.set_suspect(island, has_part, has_part);
     island.suspect_since = now_;
   }
+  gone_.clear();
 }
 
 void Coordinator::on(const ConnectionOpened& event) {
@@ -108,8 +114,12 @@ void Coordinator::on(const ConnectionReceived& event) {
     return;  // a second one says nothing new
   }
   Island* island = members_.of_connection(event.connection);
-  // What an earlier coordinator was to hear, or was heard already, or is no island's any more.
-  if (island == nullptr || stamp.fence != fence_ || stamp.sequence <= island->last_sequence) return;
+  // What an earlier coordinator was to hear, or was heard already, or is no island's any more, or
+  // is not of the island whose connection it is.
+  if (island == nullptr || stamp.sender != island->id || stamp.fence != fence_ ||
+      stamp.sequence <= island->last_sequence) {
+    return;
+  }
   island->last_sequence = stamp.sequence;
   island->pulse->heard(now_);
   const bool is_up_to_date = stamp.outer_step >= state_.outer_step();
@@ -139,7 +149,8 @@ void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
   leave_attempt(island, fmt::format("{} leaves", island.name));
   notice(fmt::format("{} leaves: {}", island.name, leave.why), false);
   send(island, Finish{.why = "it asked to leave", .is_done = true});
-  island.was_told_of_end = true;
+  // It may be started again.
+  island.suspect_since = now_;
   turn_out(island, "it left");
 }
 
@@ -183,9 +194,23 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
     return strike(island, "its pseudo-gradient is against another state than the run's");
   }
   if (!ready.is_finite) return strike(island, "its pseudo-gradient is not finite");
+  if (const std::string why = size_fault(ready, fragment); !why.empty()) {
+    return strike(island, why);
+  }
   if (ready.tokens <= 0 || ready.consumed.empty()) return drop_late(island, "nothing was trained");
   island.ready = ready;
   members_.set_phase(island, Phase::kReady);
+}
+
+// What the coordinator may have to make room for is what a fragment of this run can be.
+std::string Coordinator::size_fault(const Ready& ready, std::size_t fragment) const {
+  const std::vector<std::uint64_t>& sizes = options_.plan.state_sizes;
+  if (fragment >= sizes.size()) return "";
+  if (can_be_delta(ready.encoded_bytes, ready.chunk_bytes, sizes[fragment])) return "";
+  return fmt::format(
+      "its pseudo-gradient is said to be {} bytes in chunks of {}, of a fragment whose state has "
+      "{}",
+      ready.encoded_bytes, ready.chunk_bytes, sizes[fragment]);
 }
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& prepared) {

@@ -23,8 +23,10 @@ struct CoordinatorOptions {
   Seconds join_within = 10;  ///< a connection that has not said Join by then is closed
   /// A suspect counts for the quorum until then; after a restart islands are waited for so long.
   Seconds quorum_after = 3;
-  Seconds out_after = 30;          ///< a suspect keeps its leases until then
-  Seconds reduce_timeout = 900;    ///< of an attempt, while all participants are alive
+  Seconds out_after = 30;        ///< a suspect keeps its leases until then
+  Seconds reduce_timeout = 900;  ///< of an attempt, while all participants are alive
+  /// At the end of the run whoever was seen so lately is waited for, across restarts.
+  Seconds stays_for = 60;
   Seconds void_after = 30;         ///< without the newest state, until an older one wins
   double max_norm_ratio = 10;      ///< to the median of three contributors or more
   double late_weight = 1;          ///< factor for each outer step that a pseudo-gradient missed
@@ -104,6 +106,7 @@ class Coordinator {
   /// What the log amounts to.
   const RunState& state() const { return state_; }
   const Membership& members() const { return members_; }
+  const RunPlan& plan() const { return options_.plan; }
   /// Whether all batches are committed.
   bool is_finished() const { return state_.book().is_done(); }
   /// Whether the run is finished and nobody is left who may still come to hear of it.
@@ -135,6 +138,7 @@ class Coordinator {
   void receive(Island& island, const Stamp& stamp, const Prepared& prepared);
   void receive(Island& island, const Stamp& stamp, const Leave& leave);
   void receive(Island& island, const Stamp& stamp, const Join& join);
+  std::string size_fault(const Ready& ready, std::size_t fragment) const;
 
   // coordinator_islands.cpp: who takes part.
   void join(ConnectionId connection, const Join& join);
@@ -154,7 +158,8 @@ class Coordinator {
   void ask_for_state(Island& island, const std::vector<Source>& sources);
   void lose_putter(IslandId putter);
   void announce_view();
-  void send_names(const Island& island, const std::vector<Source>& sources);
+  template <typename Others>
+  void send_names(const Island& island, const Others& others);
 
   // coordinator_leases.cpp: who trains on what.
   void begin_run();
@@ -181,6 +186,7 @@ class Coordinator {
   void finish();
   void part();
   bool may_come(const Island& island) const;
+  bool is_somebody_away() const;
   bool has_holder() const;
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
@@ -197,6 +203,7 @@ class Coordinator {
   Membership members_;
   Seconds now_ = 0;
   bool is_started_ = false;
+  std::map<IslandId, Seconds> gone_;  // until it is started: as the log has it
   bool has_begun_ = false;
   int num_missing_ = 0;    // islands that the beginning waited for when it was last said
   Seconds next_view_ = 0;  // before the beginning, when islands are told again who is there

@@ -54,7 +54,7 @@ TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
   stage.come(3);
   stage.close(3);
   complete(stage);
-  stage.wait(stage.options.out_after - 1, {1, 2});
+  stage.wait(stage.options.stays_for - 1, {1, 2});
   EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 may come for what it has";
   stage.wait(2, {1, 2});
   for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
@@ -129,15 +129,31 @@ TEST(Coordinator, WhoIsStillMakingTheLastOuterStepIsToldWhenNobodyIsLeftToFetchI
   stage.say(3, ReduceFailed{.unreachable = {1, 2}, .why = "both are gone"});
   ASSERT_TRUE(stage.body<Resync>(3).sources.empty());
   const std::size_t num_heard = stage.heard[3].size();
+  stage.wait(stage.options.stays_for - 1, {3});
+  EXPECT_EQ(stage.heard[3].size(), num_heard) << "they have not been told of the end and may come";
   stage.wait(5, {3});
   ASSERT_GT(stage.heard[3].size(), num_heard);
   EXPECT_TRUE(std::holds_alternative<Finish>(stage.heard[3].back().body));
 }
 
-TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeft) {
+// SIGTERM says so, too, and then the island may be started again.
+TEST(Coordinator, TheEndWaitsForOneThatHasJustLeft) {
+  Stage stage = before_the_end();
+  stage.come(3);
+  stage.say(3, Leave{.why = "it was stopped"});
+  complete(stage);
+  stage.wait(stage.options.stays_for - 1, {1, 2});
+  EXPECT_EQ(stage.newest<Finish>(1), nullptr);
+  stage.wait(2, {1, 2});
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  EXPECT_TRUE(stage.coordinator->is_over());
+}
+
+TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeftLongBefore) {
   Stage stage = before_the_end();
   stage.come(3);
   stage.say(3, Leave{.why = "a person said so"});
+  stage.wait(stage.options.stays_for + 1, {1, 2});
   complete(stage);
   for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
   EXPECT_TRUE(stage.coordinator->is_over());
@@ -150,7 +166,7 @@ TEST(Coordinator, TheCoordinatorItselfStaysWhenAllHaveGone) {
   complete(stage);
   stage.close(1);
   stage.close(2);
-  stage.wait(stage.options.out_after - 1, {});
+  stage.wait(stage.options.stays_for - 1, {});
   EXPECT_FALSE(stage.coordinator->is_over());
   stage.wait(2, {});
   EXPECT_TRUE(stage.coordinator->is_over());

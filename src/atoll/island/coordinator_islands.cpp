@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/island/coordinator.h"
 #include "atoll/island/identity.h"
+#include "atoll/island/messages.h"
 #include "atoll/island/range_set.h"
 
 namespace atl::island {
@@ -22,6 +23,17 @@ std::string differs(const char* field, const T& theirs, const T& ours) {
   return fmt::format("{} is {} there and {} in the run; ", field, theirs, ours);
 }
 
+// Of a few fragments; what differs in the others differs in the sum.
+std::string sizes_text(const std::vector<std::uint64_t>& sizes) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t size : sizes) sum += size;
+  const std::size_t shown = std::min<std::size_t>(sizes.size(), 4);
+  return fmt::format(
+      "{} bytes ({}{})", sum,
+      fmt::join(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < sizes.size() ? ", ..." : "");
+}
+
 std::vector<BatchRange> both(std::span<const BatchRange> a, std::span<const BatchRange> b) {
   std::vector<BatchRange> shared;
   for (const BatchRange& x : a) {
@@ -37,7 +49,8 @@ View::Member entry_of(const Island& island) {
   return {.island = island.id,
           .name = island.name,
           .address = island.address,
-          .state = name_of(island.state())};
+          .state = name_of(island.state()),
+          .mesh_pass = island.mesh_pass};
 }
 
 }  // namespace
@@ -63,7 +76,8 @@ std::string Coordinator::objection(const Join& join) const {
           differs("the least number of islands", p.min_islands, q.min_islands) +
           differs("the quorum", p.quorum, q.quorum) +
           differs("the grace in seconds", p.grace_seconds, q.grace_seconds) +
-          differs("private data", p.is_private, q.is_private);
+          differs("private data", p.is_private, q.is_private) +
+          differs("the state", sizes_text(p.state_sizes), sizes_text(q.state_sizes));
   if (!text.empty()) text.resize(text.size() - 2);
   return text;
 }
@@ -104,12 +118,16 @@ void Coordinator::join(ConnectionId connection, const Join& join) {
       lose_connection(old, "it came anew");
     }
   }
+  if (!known && members_.size() >= static_cast<std::size_t>(kMaxIslands)) {
+    return refuse(connection, fmt::format("the run has had {} islands already", kMaxIslands), true);
+  }
   const IslandId id = known.value_or(static_cast<IslandId>(members_.size() + 1));
-  if (!known || members_[id].address != join.address) {
+  if (!known || members_[id].address != join.address || !state_.is_here(id)) {
     append(LogIsland{.island = id, .name = join.name, .address = join.address});
   }
   Island& island = members_.add(id, join.name, join.address);
   members_.connect(island, connection);
+  island.mesh_pass = join.mesh_pass;
   island.was_told_of_end = false;
   island.pulse.emplace(options_.suspicion, now_, island.held_back);
   welcome(island, join);
@@ -170,6 +188,7 @@ void Coordinator::activate(Island& island) {
   members_.set_phase(island, trains ? Phase::kTraining : Phase::kIdle);
   if (!has_begun_) return;
   if (reducing_) {
+    send_names(island, reducing_->participants);
     send(island, Reduce{.fragment = state_.fragment_of(state_.outer_step()),
                         .participants = reducing_->participants,
                         .is_star = reducing_->is_star});
@@ -303,6 +322,7 @@ void Coordinator::turn_out(Island& island, const std::string& why) {
   island.ready.reset();
   view_changed_ = true;
   keep_only(island, {});
+  if (state_.is_here(island.id)) append(LogReturn{.island = island.id, .ranges = {}});
 }
 
 void Coordinator::watch(Island& island) {
@@ -334,9 +354,10 @@ void Coordinator::watch(Island& island) {
 }
 
 // Nobody who is here has the newest state: after a wait the newest that somebody has is the run's.
+// Not at the end: what is committed then was told to be the model, and who has it may still come.
 void Coordinator::find_newest_state() {
-  const bool has_somebody =
-      members_.count(MemberState::kActive) > 0 || (is_finished() && has_holder());
+  const bool has_somebody = members_.count(MemberState::kActive) > 0 ||
+                            (is_finished() && (has_holder() || is_somebody_away()));
   if (has_somebody || members_.count(MemberState::kSyncing) == 0) {
     lost_from_.reset();
     return;
@@ -392,7 +413,7 @@ void Coordinator::find_newest_state() {
     }
     island.has_source = true;
     if (island.id != best->id) ask_for_state(island, {source});
-    send_names(island, {source});
+    send_names(island, std::vector<Source>{source});
     send(island, Resync{.outer_step = state_.outer_step(),
                         .hashes = state_.hashes(state_.outer_step()),
                         .sources = {source},
@@ -413,11 +434,13 @@ void Coordinator::announce_view() {
   broadcast(std::move(view));
 }
 
-// The next view may be long in coming, and TLS wants to know what they are called.
-void Coordinator::send_names(const Island& island, const std::vector<Source>& sources) {
-  if (sources.empty()) return;
+// The next view may be long in coming. TLS wants to know what they are called, and they want to be
+// shown what they have told.
+template <typename Others>
+void Coordinator::send_names(const Island& island, const Others& others) {
+  if (others.empty()) return;
   View view;
-  for (const Source& source : sources) view.members.push_back(entry_of(members_[source.island]));
+  for (const auto& other : others) view.members.push_back(entry_of(members_[other.island]));
   send(island, std::move(view));
 }
 

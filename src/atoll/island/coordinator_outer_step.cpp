@@ -268,7 +268,7 @@ void Coordinator::part() {
   if (is_first && is_source) {
     notice(fmt::format("all batches are committed; islands stay until the final state has got to "
                        "{}, or for {:.0f} s where nothing is heard",
-                       awaited, options_.out_after),
+                       awaited, options_.stays_for),
            false);
   }
   if (is_source) return;
@@ -293,7 +293,15 @@ bool Coordinator::has_holder() const {
 
 bool Coordinator::may_come(const Island& island) const {
   if (island.was_told_of_end || island.is_evicted) return false;
-  return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.out_after;
+  return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.stays_for;
+}
+
+// Whether somebody may come who is not connected: it may have the final state.
+bool Coordinator::is_somebody_away() const {
+  const auto& all = members_.all();
+  return std::any_of(all.begin(), all.end(), [this](const Island& island) {
+    return island.connection == kNoConnection && may_come(island);
+  });
 }
 
 bool Coordinator::is_over() const {

@@ -1,8 +1,6 @@
 #include "atoll/island/coordinator_service.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -11,12 +9,18 @@
 #include <vector>
 
 #include "atoll/base/file.h"
+#include "atoll/base/json.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
 #include "atoll/island/coordinator.h"
+#include "atoll/island/delta_pieces.h"
 #include "atoll/island/hub.h"
+#include "atoll/island/inbox.h"
 #include "atoll/island/ledger.h"
 #include "atoll/island/messages.h"
+#include "atoll/island/roster.h"
 #include "atoll/island/trace.h"
+#include "atoll/wire/secret.h"
 #include "atoll/wire/server.h"
 
 namespace atl::island {
@@ -28,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 constexpr const char* kRunFile = "run.json";
+constexpr const char* kKeptList = "revoked.pem";
 constexpr std::chrono::milliseconds kTick{250};
 // Islands that have heard of the end close their connections; one that is stopped does so when it
 // goes on, or is not waited for.
@@ -55,63 +60,55 @@ std::string to_json(const RunFile& run) {
                                {"min_islands", run.plan.min_islands},
                                {"quorum", run.plan.quorum},
                                {"grace_seconds", run.plan.grace_seconds},
-                               {"is_private", run.plan.is_private}}}};
+                               {"is_private", run.plan.is_private},
+                               {"state_sizes", run.plan.state_sizes}}}};
   return json.dump(2) + "\n";
 }
 
 RunFile parse_run(const fs::path& path) {
   try {
-    const ordered_json json = ordered_json::parse(read_file(path));
+    const ordered_json json = parse_ordered_json(read_file(path), path.string());
     const ordered_json& identity = json.at("identity");
     const ordered_json& plan = json.at("plan");
     return {{identity.at("run"), identity.at("version"), identity.at("model"),
              identity.at("tokenizer"), identity.at("data"), identity.at("settings")},
             {plan.at("num_fragments"), plan.at("inner_steps"), plan.at("total_batches"),
              plan.at("min_islands"), plan.at("quorum"), plan.at("grace_seconds"),
-             plan.at("is_private")}};
+             plan.at("is_private"), plan.value("state_sizes", std::vector<std::uint64_t>())}};
   } catch (const ordered_json::exception& error) {
-    throw damaged_error("{} does not say what the run is: {}", path.string(), error.what());
+    throw damaged_error("{} does not say what the run is: {}", path.string(), json_reason(error));
   }
 }
 
-// What the connections have brought, in order.
-struct Arrival {
-  enum class Kind { kOpened, kReceived, kClosed } kind = Kind::kOpened;
-  wire::SessionId session = 0;
-  std::string text;  // a frame; why it was closed; the name of who opened it
-};
+using Arrival = Inbox::Arrival;
 
 }  // namespace
 
 struct CoordinatorService::State : wire::SessionHandler {
-  explicit State(const ServiceOptions& options) : dir(options.dir) {
+  explicit State(const ServiceOptions& options) : dir(options.dir), suspicion(options.suspicion) {
     std::error_code error;
     fs::create_directories(dir, error);
     if (error) throw io_error("cannot create", dir, error.value());
-    if (fs::exists(dir / kRunFile)) begin(parse_run(dir / kRunFile));
-    server = std::make_unique<wire::Server>(
-        wire::ServerOptions{.listen = options.listen, .identity = options.identity}, this,
-        &hub.store());
+    if (options.secret && !path_exists(*options.secret)) wire::Secret::make(*options.secret);
+    if (path_exists(dir / kRunFile)) begin(parse_run(dir / kRunFile));
+    server = std::make_unique<wire::Server>(wire::ServerOptions{.listen = options.listen,
+                                                                .identity = options.identity,
+                                                                .secret = options.secret,
+                                                                .kept_list = dir / kKeptList},
+                                            this, &hub.store());
     thread = std::thread([this] { loop(); });
   }
   ~State() override { stop(); }
 
   void opened(wire::SessionId session, const wire::Peer& peer) override {
-    arrive({Arrival::Kind::kOpened, session, peer.name});
+    inbox.opened(session, peer.name);
   }
   void received(wire::SessionId session, std::string frame) override {
-    arrive({Arrival::Kind::kReceived, session, std::move(frame)});
+    if (inbox.received(session, std::move(frame), roster.island_of(session) != kNobody)) return;
+    throw make_error(ErrorKind::kPeer, "it says more than is heard, or before it has joined");
   }
   void closed(wire::SessionId session, const std::string& why) override {
-    arrive({Arrival::Kind::kClosed, session, why});
-  }
-
-  void arrive(Arrival arrival) {
-    {
-      const std::lock_guard lock(mutex);
-      arrivals.push_back(std::move(arrival));
-    }
-    changed.notify_all();
+    inbox.closed(session, why);
   }
 
   void begin(const RunFile& run) {
@@ -125,6 +122,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     CoordinatorOptions options;
     options.identity = run.identity;
     options.plan = run.plan;
+    options.suspicion = suspicion;
     const std::vector<LogRecord> log = ledger->read();
     for (const LogRecord& record : log) count(record.body);
     coordinator.emplace(options, ledger->fence(), log);
@@ -140,13 +138,8 @@ struct CoordinatorService::State : wire::SessionHandler {
     try {
       Clock::time_point tick = Clock::now();
       for (;;) {
-        std::deque<Arrival> batch;
-        {
-          std::unique_lock lock(mutex);
-          changed.wait_until(lock, tick, [&] { return is_stopping || !arrivals.empty(); });
-          if (is_stopping) return;
-          std::swap(batch, arrivals);
-        }
+        const Inbox::Arrivals batch = inbox.take(tick);
+        if (inbox.is_stopping()) return;
         for (const Arrival& arrival : batch) take(arrival);
         if (Clock::now() < tick) continue;
         tick = Clock::now() + kTick;
@@ -186,12 +179,12 @@ struct CoordinatorService::State : wire::SessionHandler {
   void take(const Arrival& arrival) {
     switch (arrival.kind) {
       case Arrival::Kind::kOpened:
-        names[arrival.session] = arrival.text;
-        if (coordinator) act({now(), ConnectionOpened{arrival.session}});
+        names[arrival.connection] = arrival.text;
+        if (coordinator) act({now(), ConnectionOpened{arrival.connection}});
         break;
       case Arrival::Kind::kClosed:
-        forget(arrival.session);
-        if (coordinator) act({now(), ConnectionClosed{arrival.session, arrival.text}});
+        forget(arrival.connection);
+        if (coordinator) act({now(), ConnectionClosed{arrival.connection, arrival.text}});
         break;
       case Arrival::Kind::kReceived:
         receive(arrival);
@@ -200,31 +193,35 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   void receive(const Arrival& arrival) {
-    if (!names.contains(arrival.session)) return;  // closed by us meanwhile
+    if (!names.contains(arrival.connection)) return;  // closed by us meanwhile
     MessageFromIsland message;
     try {
       message = decode_from_island(arrival.text);
     } catch (const Error& error) {
-      close(arrival.session, error.what());
+      close(arrival.connection, error.what());
       return;
     }
     if (!std::holds_alternative<Heartbeat>(message.body)) {
       trace("outer step {}: message {} of island {}", message.stamp.outer_step + 1,
             message.body.index(), message.stamp.sender);
     }
+    if (const std::string why = misattribution(arrival.connection, message); !why.empty()) {
+      close(arrival.connection, why);
+      return;
+    }
     if (const auto* join = std::get_if<Join>(&message.body)) {
-      const std::string& name = names[arrival.session];
+      const std::string& name = names[arrival.connection];
       if (!name.empty() && name != join->name) {
-        refuse(arrival.session, fmt::format("the certificate is of {}, not of {}; give island.name "
-                                            "the name that the certificate was issued for",
-                                            name, join->name));
+        refuse(arrival.connection,
+               fmt::format("the certificate is of {}, not of {}; give island.name "
+                           "the name that the certificate was issued for",
+                           name, join->name));
         return;
       }
-      if (!coordinator && !found(*join, arrival.session)) return;
-      state_sizes[arrival.session] = join->state_sizes;
+      if (!coordinator && !found(*join, arrival.connection)) return;
       if (join->outer_step > most_outer_steps) {  // commits are in the ledger before islands know
         refuse(
-            arrival.session,
+            arrival.connection,
             fmt::format("the checkpoint of {} is of outer step {}, and the ledger in {} never had "
                         "more than {}: give the coordinator the directory that it had before, or "
                         "the island another run.dir",
@@ -232,10 +229,22 @@ struct CoordinatorService::State : wire::SessionHandler {
         return;
       }
     }
-    if (const auto* ready = std::get_if<Ready>(&message.body)) {
-      hub.offer(message.stamp.sender, *ready);
+    if (!coordinator) return;
+    CoordinatorEvent event = {now(), ClockTicked{}};
+    event.what.emplace<ConnectionReceived>(arrival.connection, std::move(message));
+    act(event);
+  }
+
+  // Why a message is not of who has joined by that connection; "": it is.
+  std::string misattribution(wire::SessionId session, const MessageFromIsland& message) const {
+    const IslandId island = roster.island_of(session);
+    const bool is_join = std::holds_alternative<Join>(message.body);
+    if (island == kNobody) {
+      return is_join ? "" : "the first message of a connection was not a Join";
     }
-    if (coordinator) act({now(), ConnectionReceived{arrival.session, std::move(message)}});
+    if (is_join) return fmt::format("island {} sent a second Join on its connection", island);
+    if (message.stamp.sender == island) return "";
+    return fmt::format("island {} sent a message as island {}", island, message.stamp.sender);
   }
 
   // The first island says what the run is.
@@ -254,6 +263,15 @@ struct CoordinatorService::State : wire::SessionHandler {
              "train.steps must be at least 1");
       return false;
     }
+    const auto num_sizes = plan.state_sizes.size();
+    const bool has_sizes = num_sizes == static_cast<std::size_t>(plan.num_fragments);
+    if ((num_sizes > 0 && !has_sizes) ||
+        std::ranges::any_of(plan.state_sizes, [](auto size) { return size > kMaxStateBytes; })) {
+      refuse(session, fmt::format("the plan of the run makes no sense: sizes of {} fragments are "
+                                  "given and there are {}, of {} bytes at most",
+                                  num_sizes, plan.num_fragments, kMaxStateBytes));
+      return false;
+    }
     write_file(dir / kRunFile, to_json(run));
     begin(run);
     for (const auto& [other, name] : names) act({now(), ConnectionOpened{other}});
@@ -269,18 +287,19 @@ struct CoordinatorService::State : wire::SessionHandler {
 
   void close(wire::SessionId session, const std::string& why) {
     log::warning("a connection was closed: {}", why);
-    server->close(session, why);
     forget(session);
+    server->close(session, why);
     if (coordinator) act({now(), ConnectionClosed{session, why}});
   }
 
   void forget(wire::SessionId session) {
     names.erase(session);
-    state_sizes.erase(session);
+    roster.dismiss(session);
   }
 
   void act(const CoordinatorEvent& event) {
     std::vector<CoordinatorAction> actions = coordinator->handle(event);
+    note_joined(event);  // before it hears that it has
     std::vector<LogBody> bodies;
     for (CoordinatorAction& action : actions) {
       if (auto* append = std::get_if<AppendToLog>(&action))
@@ -290,6 +309,16 @@ struct CoordinatorService::State : wire::SessionHandler {
     for (const CoordinatorAction& action : actions) {
       std::visit([this](const auto& what) { this->perform(what); }, action);
     }
+  }
+
+  // Whoever the coordinator has let in is known from now on by what its Join said.
+  void note_joined(const CoordinatorEvent& event) {
+    const auto* received = std::get_if<ConnectionReceived>(&event.what);
+    const auto* join = received != nullptr ? std::get_if<Join>(&received->message.body) : nullptr;
+    if (join == nullptr || roster.island_of(received->connection) != kNobody) return;
+    const Island* island = coordinator->members().of_connection(received->connection);
+    if (island == nullptr) return;
+    roster.admit(received->connection, island->id, names[received->connection], join->hub_pass);
   }
 
   // Several for the price of one: syncing the disk is what takes time.
@@ -303,9 +332,10 @@ struct CoordinatorService::State : wire::SessionHandler {
     trace("outer step {}: message {} to {} islands", send.message.stamp.outer_step + 1,
           send.message.body.index(), send.to.size());
     if (const auto* reduce = std::get_if<Reduce>(&send.message.body)) {
-      if (reduce->is_star) hub.serve(send.message.stamp, *reduce);
+      if (reduce->is_star) hub.serve(send.message.stamp, offers_of(*reduce));
     } else if (const auto* put = std::get_if<PutState>(&send.message.body)) {
-      const auto missing = hub.serve(state_sizes[send.to.front()], *put);
+      const auto missing =
+          hub.serve(coordinator->plan().state_sizes, *put, roster.island_of(send.to.front()));
       if (!missing) return;
       server->send(send.to.front(), encode(MessageToIsland{send.message.stamp, *missing}));
       return;
@@ -313,10 +343,20 @@ struct CoordinatorService::State : wire::SessionHandler {
     const std::string frame = encode(send.message);
     for (const ConnectionId to : send.to) server->send(to, frame);
   }
+  // As the Ready of each said that the coordinator has taken.
+  std::vector<HubOffer> offers_of(const Reduce& reduce) const {
+    std::vector<HubOffer> offers;
+    for (const Participant& participant : reduce.participants) {
+      const std::optional<Ready>& ready = coordinator->members()[participant.island].ready;
+      if (!ready) continue;
+      offers.push_back({participant.island, ready->encoded_bytes, ready->chunk_bytes});
+    }
+    return offers;
+  }
   void perform(const AppendToLog&) {}  // done before all others
   void perform(const CloseConnection& gone) {
+    forget(gone.connection);  // before it can know
     server->close(gone.connection, gone.why);
-    forget(gone.connection);
   }
   void perform(const Notice& notice) {
     if (notice.is_warning) {
@@ -327,11 +367,7 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   void stop() {
-    {
-      const std::lock_guard lock(mutex);
-      is_stopping = true;
-    }
-    changed.notify_all();
+    inbox.stop();
     if (thread.joinable()) thread.join();
     if (server) server->stop();
     coordinator.reset();
@@ -339,19 +375,18 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   fs::path dir;
+  SuspicionLimits suspicion;
   Clock::time_point start = Clock::now();
-  Hub hub;
+  Inbox inbox;
+  Roster roster;
+  Hub hub{roster};
   std::optional<Ledger> ledger;
   std::optional<Coordinator> coordinator;
   std::map<wire::SessionId, std::string> names;  // open sessions, by the certificates' names
   std::optional<Clock::time_point> finished_at;
   std::int64_t most_outer_steps = 0;  // that were ever committed, though some may be void now
-  std::map<wire::SessionId, std::vector<std::uint64_t>> state_sizes;  // as its Join said
 
   mutable std::mutex mutex;  // guards what follows
-  std::condition_variable changed;
-  std::deque<Arrival> arrivals;
-  bool is_stopping = false;
   bool is_finished = false;
   std::optional<Error> failed;
 

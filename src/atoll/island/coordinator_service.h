@@ -6,6 +6,7 @@
 #include <string>
 
 #include "atoll/base/error.h"
+#include "atoll/island/suspicion.h"
 
 namespace atl::island {
 
@@ -14,6 +15,9 @@ struct ServiceOptions {
   std::filesystem::path dir;                      ///< of the ledger; made if missing
   std::string listen = "127.0.0.1:0";             ///< HOST:PORT; port 0 picks one
   std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
+  /// A file with the secret that islands must know, made if it is missing; see wire::Secret.
+  std::optional<std::filesystem::path> secret = {};
+  SuspicionLimits suspicion = {};  ///< of islands that are silent
 };
 
 /// A run's coordinator: the state machine (coordinator.h) over its ledger, with the islands'

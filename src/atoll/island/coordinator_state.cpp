@@ -36,6 +36,7 @@ void RunState::apply(const LogBody& body) {
     void operator()(const LogIsland& x) const {
       state.islands_[x.island] = x;
       state.ids_[x.name] = x.island;
+      state.here_.insert(x.island);
     }
     void operator()(const LogLease& x) const {
       require(state.book_.lease(x.island, x.ranges),
@@ -44,6 +45,7 @@ void RunState::apply(const LogBody& body) {
     void operator()(const LogReturn& x) const {
       require(state.book_.give_back(x.island, x.ranges),
               "a return of batches that are not leased to island", x.island);
+      if (x.ranges.empty()) state.here_.erase(x.island);
     }
     void operator()(const LogReduce& x) const {
       require(x.outer_step == state.outer_step(), "a reduce out of order, of outer step",
@@ -124,6 +126,19 @@ void RunState::learn(std::span<const StateHash> hashes) {
     auto& first = first_hashes_[static_cast<std::size_t>(f)];
     if (outer_step() <= f && !first) first = hashes[static_cast<std::size_t>(f)];
   }
+}
+
+std::map<IslandId, Seconds> gone_since(std::span<const LogRecord> log) {
+  std::map<IslandId, Seconds> gone;
+  for (const LogRecord& record : log) {
+    if (const auto* came = std::get_if<LogIsland>(&record.body)) {
+      gone.erase(came->island);
+    } else if (const auto* back = std::get_if<LogReturn>(&record.body);
+               back != nullptr && back->ranges.empty()) {
+      gone[back->island] = std::max(0.0, log.back().unix_seconds - record.unix_seconds);
+    }
+  }
+  return gone;
 }
 
 std::optional<IslandId> RunState::island_named(const std::string& name) const {

@@ -35,6 +35,8 @@ class RunState {
   std::uint32_t last_attempt() const { return reduce_ ? reduce_->attempt : 0; }
   /// Whether an island's pseudo-gradient is in the newest outer step that was committed.
   bool contributed(IslandId island) const { return newest_participants_.contains(island); }
+  /// Whether it has joined and not gone since: it is connected, or was when the log ended.
+  bool is_here(IslandId island) const { return here_.contains(island); }
   const LeaseBook& book() const { return book_; }
   bool was_finished() const { return was_finished_; }
   bool was_begun() const { return outer_step() > 0 || book_.high_water() > 0; }
@@ -69,8 +71,13 @@ class RunState {
   bool was_finished_ = false;
   std::set<IslandId> newest_participants_;
   std::optional<LogReduce> reduce_;  // of the outer step under way
+  std::set<IslandId> here_;
   std::map<IslandId, LogIsland> islands_;
   std::map<std::string, IslandId> ids_;
 };
+
+/// Of each island that had gone by the end of a log, and for the last time: how long before that
+/// end.
+std::map<IslandId, Seconds> gone_since(std::span<const LogRecord> log);
 
 }  // namespace atl::island

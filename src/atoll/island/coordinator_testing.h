@@ -33,7 +33,7 @@ class Stage {
 
   void restart() {
     const LogStarted started = {.fence = ++fence};
-    log.push_back({.unix_seconds = 0, .body = started});
+    log.push_back({.unix_seconds = now, .body = started});
     coordinator.emplace(options, fence, log);
   }
 
@@ -58,6 +58,8 @@ class Stage {
   void close(ConnectionId island) { take({now, ConnectionClosed{island, "gone"}}); }
   void say(ConnectionId island, const FromIsland& body, Stamp stamp = {}) {
     if (stamp.fence == 0) stamp.fence = fence;
+    const Island* sender = coordinator->members().of_connection(island);
+    if (stamp.sender == kNobody && sender != nullptr) stamp.sender = sender->id;
     if (stamp.sequence == 0) stamp.sequence = ++sequence;
     const ConnectionReceived received = {island, {stamp, body}};
     take({now, received});

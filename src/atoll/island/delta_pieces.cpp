@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/base/check.h"
+#include "atoll/wire/blobs.h"
 
 namespace atl::island {
 
@@ -28,6 +29,18 @@ std::uint64_t encoded_bytes(const compress::Codec& codec, std::int64_t elements)
   const std::size_t pieces = num_pieces(elements);
   if (pieces > 1) bytes = (pieces - 1) * codec.max_bytes(piece_size(elements));
   return bytes + codec.max_bytes(piece_elements(elements, pieces - 1));
+}
+
+// A state has four bytes an element at least. A codec needs eight at most (a value and its index),
+// and some for each piece.
+bool can_be_delta(std::uint64_t bytes, std::uint64_t chunk_bytes, std::uint64_t state_bytes) {
+  constexpr std::uint64_t kPieceOverhead = 256;
+  if (bytes == 0 || chunk_bytes == 0 || chunk_bytes > wire::kMaxChunkBytes) return false;
+  if (state_bytes > kMaxStateBytes) return false;
+  const std::uint64_t most_pieces = std::max<std::uint64_t>(
+      64, state_bytes / sizeof(float) / static_cast<std::uint64_t>(kMaxPieceElements) + 1);
+  return bytes <= 2 * state_bytes + most_pieces * kPieceOverhead &&
+         wire::num_chunks(bytes, chunk_bytes) <= most_pieces;
 }
 
 EncodedDelta room_for(const compress::Codec& codec, std::int64_t elements) {

@@ -11,6 +11,8 @@ namespace atl::island {
 
 /// Elements that are encoded, sent and summed by themselves, a chunk on the wire, at most.
 inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 18;
+/// The most that the state of a fragment may be, and all that passes through a coordinator at once.
+inline constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 36;
 /// Of a fragment of so many elements: a power of two, at least 4,096, so that there are 32 pieces
 /// or more where the fragment has enough. Streams that take turns then end together.
 std::int64_t piece_size(std::int64_t elements);
@@ -20,6 +22,10 @@ std::size_t num_pieces(std::int64_t elements);
 std::int64_t piece_elements(std::int64_t elements, std::size_t piece);
 /// Bytes of all of them.
 std::uint64_t encoded_bytes(const compress::Codec& codec, std::int64_t elements);
+
+/// Whether a pseudo-gradient of a fragment whose outer state has `state_bytes` can be so many bytes
+/// in such chunks, by whichever codec: what an island says of its own is bounded by this.
+bool can_be_delta(std::uint64_t bytes, std::uint64_t chunk_bytes, std::uint64_t state_bytes);
 
 /// A pseudo-gradient as it is sent: pieces, one after the other, each as long as the codec makes
 /// that many elements.

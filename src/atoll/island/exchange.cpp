@@ -38,15 +38,17 @@ Exchange::~Exchange() {
   for (const char* prefix : {"delta/", "sum/", "state/"}) store_.withdraw(prefix);
 }
 
-wire::Remote& Exchange::remote(const std::string& address, const std::string& name) {
+wire::Remote& Exchange::remote(const std::string& address, const Contact& contact) {
   const std::string& place = address.empty() ? options_.coordinator : address;
-  const std::string key = place + " " + name;
+  const std::string key = fmt::format("{} {} {}", place, contact.name, contact.mesh_pass);
   const std::lock_guard lock(remotes_mutex_);
   std::unique_ptr<wire::Remote>& found = remotes_[key];
   if (!found) {
     found = std::make_unique<wire::Remote>(wire::RemoteOptions{.address = place,
                                                                .identity = options_.identity,
-                                                               .server_name = name,
+                                                               .secret = options_.secret,
+                                                               .server_name = contact.name,
+                                                               .pass = contact.mesh_pass,
                                                                .streams = options_.streams,
                                                                .traffic = &traffic_});
   }
@@ -67,11 +69,11 @@ void Exchange::offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta
 }
 
 ExchangeResult Exchange::reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
-                                const std::map<IslandId, std::string>& names, std::span<float> mean,
+                                const Contacts& contacts, std::span<float> mean,
                                 const std::stop_token& cancel, const OnPiece& on_piece) {
   drop_sums();
   try {
-    return Reduction(*this, stamp, reduce, self, names, mean, cancel, on_piece).run();
+    return Reduction(*this, stamp, reduce, self, contacts, mean, cancel, on_piece).run();
   } catch (const Error& error) {
     return {.why = error.what()};
   }
@@ -101,15 +103,14 @@ ExchangeResult Exchange::put_state(const StateHash& hash, std::span<const float>
                                    .bytes = values.size_bytes(),
                                    .chunk_bytes = state_chunk_bytes(values.size_bytes()),
                                    .cancel = cancel};
-  const wire::TransferResult result = persist([&] {
-    return remote("", "").put(transfer, done, reader_of(std::as_bytes(values), nullptr));
-  });
+  const wire::TransferResult result = persist(
+      [&] { return coordinator().put(transfer, done, reader_of(std::as_bytes(values), nullptr)); });
   return {.is_done = result.end == wire::TransferEnd::kDone, .why = result.why};
 }
 
 ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<Source>& sources,
-                                     const std::map<IslandId, std::string>& names,
-                                     std::span<float> values, const std::stop_token& cancel) {
+                                     const Contacts& contacts, std::span<float> values,
+                                     const std::stop_token& cancel) {
   const std::span<std::byte> bytes = std::as_writable_bytes(values);
   const std::size_t chunk_bytes = state_chunk_bytes(bytes.size());
   const std::uint64_t chunks = wire::num_chunks(bytes.size(), chunk_bytes);
@@ -121,15 +122,19 @@ ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<So
   // Each source gives every n-th chunk; what one does not give, the next ones are asked for.
   const auto fetch = [&](const Source& source, std::vector<bool> done) {
     // What only calls out puts its state to the coordinator, whose certificate is of its host.
-    const auto name = source.address.empty() ? names.end() : names.find(source.island);
     const std::vector<bool> before = done;
     try {
+      const auto contact = contacts.find(source.island);
+      wire::Remote& from =
+          source.address.empty()
+              ? coordinator()
+              : remote(source.address, contact == contacts.end() ? Contact{} : contact->second);
       const wire::TransferResult end = persist([&] {
-        return remote(source.address, name == names.end() ? "" : name->second)
-            .fetch(transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
-              std::memcpy(bytes.data() + offset, data.data(), data.size());
-              if (!source.address.empty()) heard_.note(source.island);
-            });
+        return from.fetch(transfer, done,
+                          [&](std::uint64_t offset, std::span<const std::byte> data) {
+                            std::memcpy(bytes.data() + offset, data.data(), data.size());
+                            if (!source.address.empty()) heard_.note(source.island);
+                          });
       });
       const std::lock_guard lock(mutex);
       for (std::size_t i = 0; i < done.size(); ++i) {

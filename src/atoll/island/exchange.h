@@ -27,8 +27,17 @@ namespace atl::island {
 struct ExchangeOptions {
   std::string coordinator;                        ///< HOST:PORT, for what goes through it
   std::optional<std::filesystem::path> identity;  ///< see wire::RemoteOptions
-  int streams = 4;                                ///< connections to each other island
+  std::optional<std::filesystem::path> secret = {};
+  std::string hub_pass = {};  ///< as this island's Join told it
+  int streams = 4;            ///< connections to each other island
 };
+
+/// What must be known of another island to fetch from it, besides its address.
+struct Contact {
+  std::string name;       ///< that its certificate must have
+  std::string mesh_pass;  ///< that it wants to be shown: View
+};
+using Contacts = std::map<IslandId, Contact>;
 
 /// How an exchange ended.
 struct ExchangeResult {
@@ -56,9 +65,9 @@ class Exchange {
   /// each element once.
   using OnPiece = std::function<void(std::size_t begin, std::span<const float> mean)>;
   /// Makes the weighted mean of the participants' pseudo-gradients, as long as `mean`. `self`: this
-  /// island; `names`: the certificates' names of the others.
+  /// island.
   ExchangeResult reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
-                        const std::map<IslandId, std::string>& names, std::span<float> mean,
+                        const Contacts& contacts, std::span<float> mean,
                         const std::stop_token& cancel, const OnPiece& on_piece = {});
   /// Ends what others are fetching of an attempt's sums.
   void drop_sums();
@@ -69,7 +78,7 @@ class Exchange {
                      std::shared_ptr<const void> keep);
   /// Fetches state by its hash, parts from each of `sources` as far as they have it.
   ExchangeResult fetch_state(const StateHash& hash, const std::vector<Source>& sources,
-                             const std::map<IslandId, std::string>& names, std::span<float> values,
+                             const Contacts& contacts, std::span<float> values,
                              const std::stop_token& cancel);
 
   /// Puts state to the coordinator, for those that can reach nobody who has it. Beside anything.
@@ -86,7 +95,8 @@ class Exchange {
   class Reduction;
 
   // Safe to call from several threads.
-  wire::Remote& remote(const std::string& address, const std::string& name);
+  wire::Remote& remote(const std::string& address, const Contact& contact);
+  wire::Remote& coordinator() { return remote("", {"", options_.hub_pass}); }
 
   ExchangeOptions options_;
   wire::BlobStore& store_;
@@ -95,7 +105,7 @@ class Exchange {
   wire::Traffic traffic_;
   Heard heard_;
   std::mutex remotes_mutex_;
-  std::map<std::string, std::unique_ptr<wire::Remote>> remotes_;         // by address and name
+  std::map<std::string, std::unique_ptr<wire::Remote>> remotes_;         // by address and contact
   std::map<std::int64_t, std::shared_ptr<const EncodedDelta>> offered_;  // by outer step
   std::map<int, std::string> state_keys_;                                // by fragment
 };

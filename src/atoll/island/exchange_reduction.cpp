@@ -93,9 +93,9 @@ void Exchange::Reduction::made(std::size_t piece) {
 
 wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
   const Participant& other = participants()[rank];
-  if (reduce_.is_star) return exchange_.remote("", "");
-  const auto name = names_.find(other.island);
-  return exchange_.remote(other.address, name == names_.end() ? "" : name->second);
+  if (reduce_.is_star) return exchange_.coordinator();
+  const auto contact = contacts_.find(other.island);
+  return exchange_.remote(other.address, contact == contacts_.end() ? Contact{} : contact->second);
 }
 
 void Exchange::Reduction::fail(std::optional<IslandId> island, const std::string& why) {
@@ -213,7 +213,7 @@ void Exchange::Reduction::put_delta() {
                                    .chunk_bytes = own_->piece_bytes,
                                    .cancel = cancel_};
   const wire::TransferResult result = persist(
-      [&] { return exchange_.remote("", "").put(transfer, done, reader_of(own_->bytes, own_)); });
+      [&] { return exchange_.coordinator().put(transfer, done, reader_of(own_->bytes, own_)); });
   if (result.end != wire::TransferEnd::kDone) fail(std::nullopt, result.why);
 }
 

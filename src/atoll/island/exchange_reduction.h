@@ -24,13 +24,13 @@ namespace atl::island {
 class Exchange::Reduction {
  public:
   Reduction(Exchange& exchange, const Stamp& stamp, const Reduce& reduce, IslandId self,
-            const std::map<IslandId, std::string>& names, std::span<float> mean,
-            const std::stop_token& cancel, const OnPiece& on_piece)
+            const Contacts& contacts, std::span<float> mean, const std::stop_token& cancel,
+            const OnPiece& on_piece)
       : exchange_(exchange),
         stamp_(stamp),
         reduce_(reduce),
         self_(self),
-        names_(names),
+        contacts_(contacts),
         mean_(mean),
         cancel_(cancel),
         on_piece_(on_piece),
@@ -71,7 +71,7 @@ class Exchange::Reduction {
   const Stamp& stamp_;
   const Reduce& reduce_;
   IslandId self_;
-  const std::map<IslandId, std::string>& names_;
+  const Contacts& contacts_;
   std::span<float> mean_;
   const std::stop_token& cancel_;
   const OnPiece& on_piece_;

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <new>
 #include <span>
+#include <utility>
 
 #include "atoll/base/cgroup.h"
 #include "atoll/base/log.h"
+#include "atoll/island/delta_pieces.h"
 #include "atoll/island/exchange.h"
 #include "atoll/island/outer_state.h"
 
@@ -17,8 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of one pseudo-gradient, or of all of a state.
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 36;
 // State stays so long after the last one that was fetching: it may have lost its connection only.
 constexpr std::chrono::seconds kStateStays{60};
 
@@ -48,34 +48,33 @@ struct Hub::Blob {
   std::atomic<bool> is_wrong = false;
 };
 
-Hub::Hub() = default;
+Hub::Hub(const Roster& roster)
+    : store_([&roster](const wire::Caller& caller) { return roster.recognise(caller); }) {}
 Hub::~Hub() = default;
 
-void Hub::offer(IslandId island, const Ready& ready) {
-  offered_[island] = {ready.encoded_bytes, ready.chunk_bytes};
-}
-
-void Hub::serve(const Stamp& stamp, const Reduce& reduce) {
+void Hub::serve(const Stamp& stamp, const std::vector<HubOffer>& offers) {
   // An island that was killed meanwhile may offer another one for the same outer step.
   if (const std::pair attempt(stamp.outer_step, stamp.attempt); attempt != deltas_for_) {
     for (const std::string& key : deltas_) close(key);
     deltas_.clear();
     deltas_for_ = attempt;
   }
-  for (const Participant& participant : reduce.participants) {
-    const std::string key = hub_key(stamp.outer_step, participant.island);
-    const auto [bytes, chunk_bytes] = offered_[participant.island];
+  std::vector<std::uint64_t> sizes;
+  for (const HubOffer& offer : offers) sizes.push_back(offer.bytes);
+  if (!fits(sizes, "what the islands exchange does", "")) return;
+  for (const HubOffer& offer : offers) {
+    const std::string key = hub_key(stamp.outer_step, offer.island);
     const bool makes_sense =
-        bytes > 0 && bytes <= kMaxBytes && chunk_bytes > 0 && chunk_bytes <= wire::kMaxChunkBytes;
+        offer.bytes > 0 && offer.chunk_bytes > 0 && offer.chunk_bytes <= wire::kMaxChunkBytes;
     if (!makes_sense || deltas_.contains(key)) continue;
-    if (open(key, std::make_shared<Blob>(bytes, chunk_bytes, std::nullopt), participant.island)) {
-      deltas_.insert(key);
-    }
+    const auto blob = std::make_shared<Blob>(offer.bytes, offer.chunk_bytes, std::nullopt);
+    if (open(key, blob, offer.island, true)) deltas_.insert(key);
   }
 }
 
 // A fragment that stays the same from one state to the next stays here.
-std::optional<PutState> Hub::serve(const std::vector<std::uint64_t>& sizes, const PutState& put) {
+std::optional<PutState> Hub::serve(const std::vector<std::uint64_t>& sizes, const PutState& put,
+                                   IslandId putter) {
   const std::size_t num_fragments = std::min(sizes.size(), put.hashes.size());
   std::set<std::string> wanted;
   for (const StateHash& hash : put.hashes) wanted.insert(state_key(hash));
@@ -87,7 +86,10 @@ std::optional<PutState> Hub::serve(const std::vector<std::uint64_t>& sizes, cons
     return true;
   });
   states_stay_until_ = Clock::now() + kStateStays;
-  if (!fits(sizes)) return {};
+  if (!fits(sizes, "the run's state does",
+            ": an island that reaches no other one cannot fetch it")) {
+    return {};
+  }
 
   PutState missing = {std::vector<StateHash>(put.hashes.size())};
   for (std::size_t f = 0; f < num_fragments; ++f) {
@@ -95,9 +97,10 @@ std::optional<PutState> Hub::serve(const std::vector<std::uint64_t>& sizes, cons
     if (!states_.contains(key)) {
       const auto blob =
           std::make_shared<Blob>(sizes[f], state_chunk_bytes(sizes[f]), put.hashes[f]);
-      if (sizes[f] == 0 || !open(key, blob)) continue;
+      if (sizes[f] == 0 || !open(key, blob, putter, false)) continue;
       states_[key] = blob;
     }
+    store_.hand_over(kPutPrefix + key, Roster::name_of(putter));
     if (!states_[key]->is_whole()) missing.hashes[f] = put.hashes[f];
   }
   const bool is_any = std::any_of(missing.hashes.begin(), missing.hashes.end(),
@@ -116,31 +119,40 @@ void Hub::tick(bool is_anybody_fetching) {
 }
 
 // False where there is no memory for it.
-bool Hub::open(const std::string& key, const std::shared_ptr<Blob>& blob, IslandId from) {
-  blob->memory.reset(new (std::nothrow) std::byte[blob->bytes]);
-  if (!blob->memory) {
-    if (is_told_of_memory_) return false;
-    is_told_of_memory_ = true;
+bool Hub::open(const std::string& key, const std::shared_ptr<Blob>& blob, IslandId putter,
+               bool is_heard) {
+  try {
+    blob->memory = std::make_unique_for_overwrite<std::byte[]>(blob->bytes);
+    publish(key, blob, putter, is_heard);
+  } catch (const std::bad_alloc&) {
+    close(key);
+    if (std::exchange(is_told_of_memory_, true)) return false;
     log::warning("{} is to pass through here, and its {} bytes do not fit the memory", key,
                  blob->bytes);
     return false;
   }
+  return true;
+}
+
+void Hub::publish(const std::string& key, const std::shared_ptr<Blob>& blob, IslandId putter,
+                  bool is_heard) {
   store_.publish({.key = key,
                   .bytes = blob->bytes,
                   .chunk_bytes = blob->chunk_bytes,
                   .reader = [blob](std::uint64_t offset, std::span<std::byte> out) {
                     std::copy_n(blob->memory.get() + offset, out.size(), out.begin());
                   }});
-  store_.allow_put(
-      {.key = kPutPrefix + key,
-       .bytes = blob->bytes,
-       .chunk_bytes = blob->chunk_bytes,
-       .writer = [this, blob, key, from](std::uint64_t offset, std::span<const std::byte> data) {
-         if (from != kNobody) heard_.note(from);
-         blob->write(offset, data);
-         store_.mark(key, offset / blob->chunk_bytes);
-       }});
-  return true;
+  store_.allow_put({.key = kPutPrefix + key,
+                    .bytes = blob->bytes,
+                    .chunk_bytes = blob->chunk_bytes,
+                    .writer =
+                        [this, blob, key, putter, is_heard](std::uint64_t offset,
+                                                            std::span<const std::byte> data) {
+                          if (is_heard) heard_.note(putter);
+                          blob->write(offset, data);
+                          store_.mark(key, offset / blob->chunk_bytes);
+                        },
+                    .peer = Roster::name_of(putter)});
 }
 
 void Hub::close(const std::string& key) {
@@ -148,8 +160,8 @@ void Hub::close(const std::string& key) {
   store_.withdraw(key);
 }
 
-bool Hub::fits(const std::vector<std::uint64_t>& sizes) {
-  const std::uint64_t most = std::min(kMaxBytes, usable_memory());
+bool Hub::fits(const std::vector<std::uint64_t>& sizes, const char* what, const char* and_so) {
+  const std::uint64_t most = std::min(kMaxStateBytes, usable_memory());
   std::uint64_t left = most;
   bool fits = true;
   for (const std::uint64_t size : sizes) {
@@ -159,9 +171,9 @@ bool Hub::fits(const std::vector<std::uint64_t>& sizes) {
   if (!fits && !is_told_of_memory_) {
     is_told_of_memory_ = true;
     log::warning(
-        "the run's state does not fit the memory here ({:.1f} GB): an island that reaches no other "
-        "one cannot fetch it. Give one of them an island.listen that the others reach",
-        static_cast<double>(most) / 1e9);
+        "{} not fit the memory here ({:.1f} GB){}. Give one of the islands an island.listen "
+        "that the others reach",
+        what, static_cast<double>(most) / 1e9, and_so);
   }
   return fits;
 }

@@ -30,7 +30,7 @@ class HubTest : public ::testing::Test {
   static constexpr std::size_t kChunkBytes = std::size_t{16} << 10;
   std::uint64_t bytes() const { return values.size() * sizeof(float); }
   wire::BlobCall call(const std::string& key) const {
-    return {.key = key, .bytes = bytes(), .chunk_bytes = kChunkBytes};
+    return {.key = key, .bytes = bytes(), .chunk_bytes = kChunkBytes, .peer = Roster::name_of(by)};
   }
   wire::BlobAnswer put(std::uint64_t chunk) {
     const auto all = std::as_bytes(std::span(values));
@@ -49,14 +49,16 @@ class HubTest : public ::testing::Test {
         .answer;
   }
 
-  Hub hub;
+  Roster roster;
+  Hub hub{roster};
+  IslandId by = 1;  // who puts and fetches
   std::vector<float> values;
   StateHash hash;
   std::string fetched;
 };
 
 TEST_F(HubTest, PassesOnChunksAsTheyCome) {
-  EXPECT_THAT(hub.serve({bytes()}, {{hash}})->hashes, ElementsAre(hash));
+  EXPECT_THAT(hub.serve({bytes()}, {{hash}}, 1)->hashes, ElementsAre(hash));
   EXPECT_EQ(fetch(1), wire::BlobAnswer::kCancelled) << "not there yet";
   ASSERT_EQ(put(1), wire::BlobAnswer::kOk);
   ASSERT_EQ(fetch(1), wire::BlobAnswer::kOk);
@@ -66,13 +68,11 @@ TEST_F(HubTest, PassesOnChunksAsTheyCome) {
 }
 
 TEST_F(HubTest, SaysWhosePseudoGradientsCome) {
-  for (const IslandId island : {1U, 2U}) {
-    hub.offer(island, {.encoded_bytes = bytes(), .chunk_bytes = kChunkBytes});
-  }
-  hub.serve({.outer_step = 4}, {.participants = {{.island = 1}, {.island = 2}}, .is_star = true});
+  hub.serve({.outer_step = 4}, {{1, bytes(), kChunkBytes}, {2, bytes(), kChunkBytes}});
   EXPECT_THAT(hub.heard(), IsEmpty());
   const auto all = std::as_bytes(std::span(values));
   const std::string key = kPutPrefix + hub_key(4, 2);
+  by = 2;
   ASSERT_TRUE(hub.store().table().write(call(key), 1, all.subspan(kChunkBytes)).ok());
   EXPECT_THAT(hub.heard(), ElementsAre(2));
   EXPECT_THAT(hub.heard(), IsEmpty());
@@ -81,45 +81,45 @@ TEST_F(HubTest, SaysWhosePseudoGradientsCome) {
 TEST_F(HubTest, AsksOnlyForWhatIsNotThere) {
   const StateHash other = {7, 7};
   const std::vector<std::uint64_t> sizes = {bytes(), 400};
-  EXPECT_THAT(hub.serve(sizes, {{hash, other}})->hashes, ElementsAre(hash, other));
+  EXPECT_THAT(hub.serve(sizes, {{hash, other}}, 1)->hashes, ElementsAre(hash, other));
   ASSERT_EQ(put(0), wire::BlobAnswer::kOk);
-  EXPECT_THAT(hub.serve(sizes, {{hash, other}})->hashes, ElementsAre(hash, other));
+  EXPECT_THAT(hub.serve(sizes, {{hash, other}}, 1)->hashes, ElementsAre(hash, other));
   ASSERT_EQ(put(1), wire::BlobAnswer::kOk);
-  EXPECT_THAT(hub.serve(sizes, {{hash, other}})->hashes, ElementsAre(StateHash{}, other));
-  EXPECT_EQ(hub.serve({bytes()}, {{hash}}), std::nullopt);
+  EXPECT_THAT(hub.serve(sizes, {{hash, other}}, 1)->hashes, ElementsAre(StateHash{}, other));
+  EXPECT_EQ(hub.serve({bytes()}, {{hash}}, 1), std::nullopt);
   EXPECT_EQ(fetch(0), wire::BlobAnswer::kOk);
 }
 
 TEST_F(HubTest, TakesAnewWhatIsNotWhatItsHashSays) {
-  hub.serve({bytes()}, {{hash}});
+  hub.serve({bytes()}, {{hash}}, 1);
   values[5] = -1;
   ASSERT_EQ(put(0), wire::BlobAnswer::kOk);
   ASSERT_EQ(put(1), wire::BlobAnswer::kOk);
-  EXPECT_THAT(hub.serve({bytes()}, {{hash}})->hashes, ElementsAre(hash));
+  EXPECT_THAT(hub.serve({bytes()}, {{hash}}, 1)->hashes, ElementsAre(hash));
   EXPECT_EQ(fetch(0), wire::BlobAnswer::kCancelled) << "what was wrong is gone";
   values[5] = 6;
   ASSERT_EQ(put(0), wire::BlobAnswer::kOk);
   ASSERT_EQ(put(1), wire::BlobAnswer::kOk);
-  EXPECT_EQ(hub.serve({bytes()}, {{hash}}), std::nullopt);
+  EXPECT_EQ(hub.serve({bytes()}, {{hash}}, 1), std::nullopt);
 }
 
 TEST_F(HubTest, WhatDoesNotFitTheMemoryIsNotServed) {
-  EXPECT_EQ(hub.serve({std::uint64_t{1} << 62}, {{hash}}), std::nullopt);
-  EXPECT_EQ(hub.serve({~std::uint64_t{0}, ~std::uint64_t{0}}, {{hash, {7, 7}}}), std::nullopt);
+  EXPECT_EQ(hub.serve({std::uint64_t{1} << 62}, {{hash}}, 1), std::nullopt);
+  EXPECT_EQ(hub.serve({~std::uint64_t{0}, ~std::uint64_t{0}}, {{hash, {7, 7}}}, 1), std::nullopt);
   // Each of them would fit alone.
   const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
   const std::uint64_t most = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
-  EXPECT_EQ(hub.serve({most, most}, {{hash, {7, 7}}}), std::nullopt);
+  EXPECT_EQ(hub.serve({most, most}, {{hash, {7, 7}}}, 1), std::nullopt);
   EXPECT_EQ(fetch(0), wire::BlobAnswer::kGone);
-  EXPECT_NE(hub.serve({bytes()}, {{hash}}), std::nullopt);
+  EXPECT_NE(hub.serve({bytes()}, {{hash}}, 1), std::nullopt);
 }
 
 TEST_F(HubTest, KeepsStateWhileSomebodyFetches) {
-  hub.serve({bytes()}, {{hash}});
+  hub.serve({bytes()}, {{hash}}, 1);
   hub.tick(true);
   hub.tick(false);  // it may have lost its connection only
   EXPECT_EQ(put(0), wire::BlobAnswer::kOk);
-  hub.serve({bytes()}, {{{7, 7}}});
+  hub.serve({bytes()}, {{{7, 7}}}, 1);
   EXPECT_EQ(put(1), wire::BlobAnswer::kGone);
 }
 

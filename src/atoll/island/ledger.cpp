@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/paths.h"
 #include "atoll/island/identity.h"
 #include "atoll/island/ledger_checksum.h"
 #include "atoll/island/ledger_lock.h"
@@ -85,7 +86,7 @@ void make_ledger(const fs::path& path, const RunIdentity& identity) {
 
 struct Ledger::State {
   State(const fs::path& path, const RunIdentity& run) : identity(run), lock(path) {
-    if (!fs::exists(path)) make_ledger(path, identity);
+    if (!path_exists(path)) make_ledger(path, identity);
     database.emplace(path, Database::Open::kExisting);
     prepare_for_writing(*database);
     Transaction transaction(*database, Transaction::Kind::kWrite);
@@ -149,7 +150,7 @@ std::vector<LogRecord> Ledger::read() const {
 }
 
 LedgerContent read_ledger(const fs::path& path) {
-  if (!fs::exists(path)) throw user_error("there is no ledger {}", path.string());
+  if (!path_exists(path)) throw user_error("there is no ledger {}", path.string());
   Database database(path, Database::Open::kExisting);
   Transaction transaction(database, Transaction::Kind::kRead);
   check_tables(database);

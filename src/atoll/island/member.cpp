@@ -67,7 +67,8 @@ void Member::on(const CoordinatorReached&) {
             .outer_step = outer_step_,
             .hashes = hashes_,
             .holds = holds_.ranges(),
-            .state_sizes = options_.state_sizes});
+            .hub_pass = options_.hub_pass,
+            .mesh_pass = options_.mesh_pass});
 }
 
 // Training goes on; only what needs others waits.
@@ -130,14 +131,32 @@ void Member::on(const CoordinatorSaid& event) {
   const bool is_new_fence = stamp.fence > newest_.fence;
   const bool is_stale =
       order_of(stamp) < order_of(newest_) || (!is_new_fence && stamp.sequence <= heard_);
+  if (is_stale && !is_welcome_) return hear_of_older_ledger(event.message);
   if (is_stale) return;
   newest_ = stamp;
   heard_ = stamp.sequence;
   std::visit([&](const auto& what) { hear(stamp, what); }, event.message.body);
 }
 
+// A connection keeps its order and a coordinator goes on from its ledger, so the answer to Join is
+// newer than all before it. This one is of a coordinator that does not know what this island has
+// heard, and would be dropped for ever.
+void Member::hear_of_older_ledger(const MessageToIsland& message) {
+  const auto* refused = std::get_if<Refused>(&message.body);
+  if (refused != nullptr) return hear(message.stamp, *refused);
+  halt(
+      fmt::format("the coordinator goes on from an older ledger: it is at start {} and outer step "
+                  "{}, and this island has heard of start {} and outer step {}. Give the "
+                  "coordinator the ledger that it had before; where that is lost, start the "
+                  "islands again",
+                  message.stamp.fence, message.stamp.outer_step, newest_.fence, newest_.outer_step),
+      false, /*is_mistake=*/true);
+}
+
 void Member::hear(const Stamp&, const Refused& refused) {
-  if (refused.is_final) return halt("the coordinator refused this island: " + refused.why, false);
+  if (refused.is_final) {
+    return halt("the coordinator refused this island: " + refused.why, false, /*is_mistake=*/true);
+  }
   actions_.push_back(Warn{"the coordinator refused this island for now: " + refused.why});
   is_connected_ = false;
   actions_.push_back(Connect{kLongestRetry});
@@ -153,10 +172,10 @@ void Member::hear(const Stamp&, const Finish& finish) {
   finish_ = finish;
 }
 
-void Member::halt(const std::string& why, bool is_done) {
+void Member::halt(const std::string& why, bool is_done, bool is_mistake) {
   stop_reduce();
   has_halted_ = true;
-  actions_.push_back(Halt{.why = why, .is_done = is_done});
+  actions_.push_back(Halt{.why = why, .is_done = is_done, .is_mistake = is_mistake});
 }
 
 // ---- being in step with the run ----

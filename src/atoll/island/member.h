@@ -17,8 +17,9 @@ struct MemberOptions {
   std::string name;
   RunIdentity identity;
   RunPlan plan;
-  std::string address;                          ///< HOST:PORT for others; empty: it only calls out
-  std::vector<std::uint64_t> state_sizes = {};  ///< bytes, by fragment
+  std::string address;        ///< HOST:PORT for others; empty: it only calls out
+  std::string hub_pass = {};  ///< as in Join
+  std::string mesh_pass = {};
   Seconds heartbeat_every = 0.5;
   Seconds give_up_after = 600;  ///< without a coordinator
   /// Whether the trainer can go on with what it has on top of state that was fetched.
@@ -126,7 +127,8 @@ struct StartRound {  ///< after what it does now; 0 steps: hand in what there is
 };
 struct Halt {  ///< it is over for this island
   std::string why;
-  bool is_done = false;  ///< the run is complete, or it has left: no error
+  bool is_done = false;     ///< the run is complete, or it has left: no error
+  bool is_mistake = false;  ///< of whoever started it, or the coordinator
 };
 struct Warn {
   std::string text;
@@ -187,6 +189,7 @@ class Member {
   void on(const Progress& event);
   void on(const LeaveWanted& event);
   void on(const MemberTicked& event);
+  void hear_of_older_ledger(const MessageToIsland& message);
 
   void hear(const Stamp& stamp, const Welcome& welcome);
   void hear(const Stamp& stamp, const Refused& refused);
@@ -212,7 +215,7 @@ class Member {
   void ask(const std::string& why);
   void send(FromIsland body, std::int64_t outer_step);
   void send(FromIsland body) { send(std::move(body), outer_step_); }
-  void halt(const std::string& why, bool is_done);
+  void halt(const std::string& why, bool is_done, bool is_mistake = false);
   int fragment_of(std::int64_t outer_step) const;
 
   MemberOptions options_;

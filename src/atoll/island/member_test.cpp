@@ -1,5 +1,6 @@
 #include "atoll/island/member.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -356,6 +357,40 @@ TEST(Member, ARefusalIsFinalOrTriedAgain) {
   stage.hear(Refused{.why = "another model", .is_final = true});
   EXPECT_FALSE(stage.newest<Halt>().is_done);
   EXPECT_THAT(stage.newest<Halt>().why, HasSubstr("another model"));
+}
+
+// An older ledger was put back: its coordinator's stamps are those of messages long ago.
+TEST(Member, HearsWhyItIsRefusedByACoordinatorWithAnOlderLedger) {
+  for (const std::uint64_t fence : {3, 2}) {
+    Stage stage;
+    stage.happen(CoordinatorSaid{{{.fence = 3, .view = 7, .outer_step = 9, .sequence = 50},
+                                  Welcome{.island = 1, .outer_step = 9, .hashes = {kFirst}}}});
+    stage.happen(CoordinatorLost{"it was stopped"});
+    stage.happen(CoordinatorReached{});
+    stage.happen(CoordinatorSaid{{{.fence = fence, .sequence = 1},
+                                  Refused{.why = "its checkpoint is newer than the ledger"}}});
+    EXPECT_FALSE(stage.newest<Halt>().is_done);
+    EXPECT_TRUE(stage.newest<Halt>().is_mistake);
+    EXPECT_THAT(stage.newest<Halt>().why, HasSubstr("newer than the ledger"));
+  }
+}
+
+TEST(Member, EndsWhereTheCoordinatorGoesOnFromAnOlderLedger) {
+  for (const std::uint64_t fence : {3, 2}) {
+    Stage stage;
+    const Welcome welcome = {.island = 1, .outer_step = 9, .hashes = {kFirst}};
+    stage.happen(
+        CoordinatorSaid{{{.fence = 3, .view = 7, .outer_step = 9, .sequence = 50}, welcome}});
+    stage.happen(CoordinatorLost{"it was stopped"});
+    stage.happen(CoordinatorReached{});
+    stage.happen(
+        CoordinatorSaid{{{.fence = fence, .view = 1, .outer_step = 5, .sequence = 60}, welcome}});
+    EXPECT_FALSE(stage.newest<Halt>().is_done);
+    EXPECT_TRUE(stage.newest<Halt>().is_mistake);
+    EXPECT_THAT(stage.newest<Halt>().why,
+                HasSubstr(fmt::format("at start {} and outer step 5", fence)));
+    EXPECT_THAT(stage.newest<Halt>().why, HasSubstr("heard of start 3 and outer step 9"));
+  }
 }
 
 TEST(Member, GivesUpWithoutACoordinatorInTheEnd) {

@@ -28,6 +28,11 @@ Island* Membership::of_connection(ConnectionId connection) {
   return found == connections_.end() ? nullptr : &(*this)[found->second];
 }
 
+const Island* Membership::of_connection(ConnectionId connection) const {
+  const auto found = connections_.find(connection);
+  return found == connections_.end() ? nullptr : &(*this)[found->second];
+}
+
 void Membership::connect(Island& island, ConnectionId connection) {
   connections_.erase(island.connection);
   island.connection = connection;

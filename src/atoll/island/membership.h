@@ -49,6 +49,7 @@ struct Island {
   IslandId id = kNobody;
   std::string name;
   std::string address;
+  std::string mesh_pass;  ///< as its newest Join told
   ConnectionId connection = kNoConnection;
   std::uint64_t last_sequence = 0;    ///< of that connection
   std::optional<Suspicion> pulse;     ///< of that connection
@@ -96,8 +97,10 @@ class Membership {
   /// The island of that number, made if it is new: numbers come without gaps.
   Island& add(IslandId id, const std::string& name, const std::string& address);
   Island& operator[](IslandId id) { return islands_[id - 1]; }
+  const Island& operator[](IslandId id) const { return islands_[id - 1]; }
   /// Null when the connection is nobody's.
   Island* of_connection(ConnectionId connection);
+  const Island* of_connection(ConnectionId connection) const;
   std::deque<Island>& all() { return islands_; }
   const std::deque<Island>& all() const { return islands_; }
   std::size_t size() const { return islands_.size(); }

@@ -35,6 +35,10 @@ bool has_no_control(const std::string& text) {
                      [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 0x7F; });
 }
 
+bool is_secret_text(const std::string& text) {
+  return text.size() == kSecretSize && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
 bool is_member_state(const std::string& text) {
   constexpr std::string_view kStates[] = {"joining", "syncing", "active", "suspect", "out"};
   return std::find(std::begin(kStates), std::end(kStates), text) != std::end(kStates);
@@ -55,6 +59,9 @@ Fault text_fault(const std::string& owner, const std::string& field, const std::
     return fmt::format(" is \"{}\": 1 to {} letters, digits, dots, dashes and underscores",
                        text.substr(0, kMaxName), kMaxName);
   }
+  // Of a member that has not joined since the coordinator started there is none.
+  const bool may_be_none = owner == "Member" && text.empty();
+  if (field.ends_with("_pass") && !may_be_none && !is_secret_text(text)) return " is no secret";
   if (field == "state" && !is_member_state(text)) return fmt::format(" is \"{}\"", text);
   if (owner == "Identity" ? !has_no_control(text) : !is_address(text)) {
     return " has characters that do not belong there";
@@ -66,7 +73,8 @@ Fault integer_fault(const std::string& owner, const std::string& field, std::int
   const std::int64_t least = owner == "Join" && field == "outer_step" ? -1
                              : field == "island" && owner != "Source" ? 1
                                                                       : 0;
-  const bool fine = value >= least && (field != "fragment" || value < kMaxFragments) &&
+  const bool fine = value >= least && (field != "tokens" || value <= kMaxTokens) &&
+                    (field != "fragment" || value < kMaxFragments) &&
                     (field != "num_fragments" || (value >= 1 && value <= kMaxFragments));
   return fine ? "" : fmt::format(" is {}", value);
 }

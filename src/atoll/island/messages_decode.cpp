@@ -19,10 +19,6 @@ BatchRange get(const proto::Range& x) {
   return {.begin = x.begin(), .end = x.end()};
 }
 
-std::uint64_t get(const proto::StateSize& x) {
-  return x.bytes();
-}
-
 Stamp get(const proto::Stamp& x) {
   return {.fence = x.fence(),
           .view = x.view(),
@@ -42,13 +38,16 @@ RunIdentity get(const proto::Identity& x) {
 }
 
 RunPlan get(const proto::Plan& x) {
+  std::vector<std::uint64_t> state_sizes;
+  for (const proto::StateSize& size : x.state_sizes()) state_sizes.push_back(size.bytes());
   return {.num_fragments = x.num_fragments(),
           .inner_steps = x.inner_steps(),
           .total_batches = x.total_batches(),
           .min_islands = x.min_islands(),
           .quorum = x.quorum(),
           .grace_seconds = x.grace_seconds(),
-          .is_private = x.is_private()};
+          .is_private = x.is_private(),
+          .state_sizes = std::move(state_sizes)};
 }
 
 Source get(const proto::Source& x) {
@@ -60,7 +59,11 @@ Participant get(const proto::Participant& x) {
 }
 
 View::Member get(const proto::Member& x) {
-  return {.island = x.island(), .name = x.name(), .address = x.address(), .state = x.state()};
+  return {.island = x.island(),
+          .name = x.name(),
+          .address = x.address(),
+          .state = x.state(),
+          .mesh_pass = x.mesh_pass()};
 }
 
 template <typename Values>
@@ -79,7 +82,8 @@ Join get(const proto::Join& x) {
           .outer_step = x.outer_step(),
           .hashes = get_all(x.hashes()),
           .holds = get_all(x.holds()),
-          .state_sizes = get_all(x.state_sizes())};
+          .hub_pass = x.hub_pass(),
+          .mesh_pass = x.mesh_pass()};
 }
 
 Synced get(const proto::Synced& x) {

@@ -49,6 +49,7 @@ void put(const RunPlan& x, proto::Plan* to) {
   to->set_quorum(x.quorum);
   to->set_grace_seconds(x.grace_seconds);
   to->set_is_private(x.is_private);
+  for (const std::uint64_t bytes : x.state_sizes) to->add_state_sizes()->set_bytes(bytes);
 }
 
 void put(const Source& x, proto::Source* to) {
@@ -68,6 +69,7 @@ void put(const View::Member& x, proto::Member* to) {
   to->set_name(x.name);
   to->set_address(x.address);
   to->set_state(x.state);
+  to->set_mesh_pass(x.mesh_pass);
 }
 
 template <typename T, typename To>
@@ -83,7 +85,8 @@ void put(const Join& x, proto::Join* to) {
   to->set_outer_step(x.outer_step);
   put_all(x.hashes, to->mutable_hashes());
   put_all(x.holds, to->mutable_holds());
-  for (const std::uint64_t bytes : x.state_sizes) to->add_state_sizes()->set_bytes(bytes);
+  to->set_hub_pass(x.hub_pass);
+  to->set_mesh_pass(x.mesh_pass);
 }
 
 void put(const Synced& x, proto::Synced* to) {

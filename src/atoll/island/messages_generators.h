@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/island/messages.h"
 #include "atoll/island/protocol.h"
 
 namespace atl::island::testing {
@@ -75,7 +76,7 @@ inline BatchRange any_range() {
 
 /// Any participant.
 inline Participant any_participant() {
-  return {any_island(), any_address(), any_real(1), any_natural()};
+  return {any_island(), any_address(), any_real(1), any_natural(kMaxTokens)};
 }
 
 /// Any source.
@@ -93,6 +94,13 @@ inline Stamp any_stamp() {
           .sequence = *rc::gen::arbitrary<std::uint64_t>()};
 }
 
+/// Any secret.
+inline std::string any_secret() {
+  std::string text;
+  for (int i = 0; i < 32; ++i) text += "0123456789abcdef"[any_natural(15)];
+  return text;
+}
+
 /// Any identity.
 inline RunIdentity any_identity() {
   return {any_text(), any_text(), any_text(), any_text(), any_text(), any_text()};
@@ -107,7 +115,8 @@ inline RunPlan any_plan() {
           .min_islands = static_cast<int>(any_natural(kMaxInt)),
           .quorum = static_cast<int>(any_natural(kMaxInt)),
           .grace_seconds = any_real(),
-          .is_private = *rc::gen::arbitrary<bool>()};
+          .is_private = *rc::gen::arbitrary<bool>(),
+          .state_sizes = any_list([] { return *rc::gen::arbitrary<std::uint64_t>(); })};
 }
 
 /// The body of a message from an island, of any kind.
@@ -116,18 +125,21 @@ inline FromIsland any_from_island() {
   const auto ranges = [] { return any_list(any_range); };
   switch (*rc::gen::inRange<std::size_t>(0, std::variant_size_v<FromIsland>)) {
     case 0:
-      return Join{any_name(),        any_identity(),
-                  any_plan(),        any_address(),
-                  any_natural() - 1, hashes(),
-                  ranges(),          any_list([] {
-                    return *rc::gen::arbitrary<std::uint64_t>(); })};
+      return Join{any_name(), any_identity(), any_plan(),   any_address(), any_natural() - 1,
+                  hashes(),   ranges(),       any_secret(), any_secret()};
     case 1:
       return Synced{any_natural(), hashes(), ranges(), *rc::gen::arbitrary<std::uint64_t>()};
     case 2:
       return Heartbeat{any_natural(), any_real(), any_real(), any_list(any_island)};
     case 3:
-      return Ready{any_hash(),  any_natural(), ranges(), any_real(), *rc::gen::arbitrary<bool>(),
-                   -any_real(), 4096,          1024};
+      return Ready{any_hash(),
+                   any_natural(kMaxTokens),
+                   ranges(),
+                   any_real(),
+                   *rc::gen::arbitrary<bool>(),
+                   -any_real(),
+                   4096,
+                   1024};
     case 4:
       return ReduceFailed{any_list(any_island), any_bytes()};
     case 5:
@@ -143,10 +155,11 @@ inline ToIsland any_to_island() {
   const auto sources = [] { return any_list(any_source); };
   const auto flag = [] { return *rc::gen::arbitrary<bool>(); };
   const auto fragment = [] { return static_cast<int>(any_natural(4095)); };
-  const auto member = [] {
+  const auto member = [&] {
     return View::Member{
         any_island(), any_name(), any_address(),
-        *rc::gen::element<std::string>("joining", "syncing", "active", "suspect", "out")};
+        *rc::gen::element<std::string>("joining", "syncing", "active", "suspect", "out"),
+        flag() ? any_secret() : ""};
   };
   switch (*rc::gen::inRange<std::size_t>(0, std::variant_size_v<ToIsland>)) {
     case 0:

@@ -52,7 +52,7 @@ struct Stamp {
 };
 
 /// RunIdentity::version of this program: another one says other things.
-inline constexpr const char* kProtocolVersion = "4";
+inline constexpr const char* kProtocolVersion = "5";
 
 /// What must be the same for islands to train one model; each a text that errors can show.
 struct RunIdentity {
@@ -74,6 +74,9 @@ struct RunPlan {
   int quorum = 0;                  ///< islands that an outer step needs; 0: half of those active
   double grace_seconds = 5;        ///< that it waits for more
   bool is_private = false;         ///< each island has its own data: leases are only amounts
+  /// Bytes of each fragment's outer state: what anybody may have to pass on unread is bounded by
+  /// it. None: nothing passes through the coordinator.
+  std::vector<std::uint64_t> state_sizes = {};
   auto operator<=>(const RunPlan&) const = default;
 };
 
@@ -91,8 +94,11 @@ struct Join {
   std::vector<StateHash> hashes;
   /// What it was leased and has neither committed nor given back.
   std::vector<BatchRange> holds;
-  /// Bytes of each fragment's state, for who passes it on unread (PutState).
-  std::vector<std::uint64_t> state_sizes = {};
+  /// A secret of this process: what it fetches and puts at the coordinator shows it (Roster).
+  std::string hub_pass = {};
+  /// Another, which who fetches from this island must show: the coordinator tells those that take
+  /// part (View).
+  std::string mesh_pass = {};
   bool operator==(const Join&) const = default;
 };
 /// It now has the state that Welcome or Resync told it to fetch.
@@ -237,6 +243,8 @@ struct View {
     std::string name;
     std::string address;
     std::string state;  ///< "joining", "syncing", "active", "suspect", "out"
+    std::string mesh_pass =
+        {};  ///< as its newest Join told; "": none since the coordinator started
     auto operator<=>(const Member&) const = default;
   };
   std::vector<Member> members;
@@ -269,7 +277,7 @@ struct LogStarted {
   std::uint64_t fence = 0;
   bool operator==(const LogStarted&) const = default;
 };
-/// A name joined for the first time, or from another address.
+/// A name joined: for the first time, from another address, or after it had gone.
 struct LogIsland {
   IslandId island = kNobody;
   std::string name;
@@ -282,7 +290,7 @@ struct LogLease {
   std::vector<BatchRange> ranges;
   bool operator==(const LogLease&) const = default;
 };
-/// And these are nobody's again, untrained.
+/// And these are nobody's again, untrained. Without any: the island has gone, until it joins anew.
 struct LogReturn {
   IslandId island = kNobody;
   std::vector<BatchRange> ranges;

@@ -36,12 +36,21 @@ struct SimulatedFault {
     kJoin,         ///< one more island comes, for good
     kLeave,        ///< SIGTERM, for good
     kSlow,         ///< it computes at a quarter of its speed
+    kRestart,      ///< SIGTERM, and it is started again
   };
   Kind kind = Kind::kCrash;
   Seconds when = 0;
   Seconds lasts = 0;  ///< until it is repaired, where it can be
   int island = 0;     ///< from 0
   int other = 0;
+};
+
+/// How far a simulation is.
+struct SimulationProgress {
+  Seconds seconds = 0;          ///< of virtual time
+  std::int64_t commits = 0;     ///< outer steps
+  std::int64_t batches = 0;     ///< committed, of all
+  std::int64_t happenings = 0;  ///< messages, timers and faults so far
 };
 
 /// A run to be simulated.
@@ -65,8 +74,12 @@ struct SimulationOptions {
   Seconds void_after = 30;           ///< see CoordinatorOptions
   Seconds max_seconds = 600;         ///< when it is given up
   std::int64_t max_outer_steps = 0;  ///< ends earlier, as if it were done; 0: never
+  /// As its process does, once nobody is expected any more: who comes then is left behind.
+  bool coordinator_ends = false;
   bool measures_cpu = false;
   std::function<void(const std::string&)> trace;  ///< told of every message, record and fault
+  /// Told how far it is every thousand happenings, which are milliseconds of real time.
+  std::function<void(const SimulationProgress&)> progress;
 };
 
 /// What came of it.

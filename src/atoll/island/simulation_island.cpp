@@ -74,6 +74,7 @@ void SimulatedIsland::crash() {
   ++life_;
   deferred_.clear();
   num_stops_ = 0;
+  if (std::exchange(returns_after_, std::nullopt)) is_leaving_ = false;
 }
 
 void SimulatedIsland::stop(bool stopped) {
@@ -85,9 +86,10 @@ void SimulatedIsland::stop(bool stopped) {
   }
 }
 
-void SimulatedIsland::leave() {
-  if (!is_up()) return;
+void SimulatedIsland::leave(std::optional<Seconds> returns_after) {
+  if (!is_up() || has_ended_) return;
   is_leaving_ = true;
+  returns_after_ = returns_after;
   receive({0, LeaveWanted{"it was asked to"}});
 }
 
@@ -254,10 +256,20 @@ void SimulatedIsland::perform(const StartRound& action) {
 }
 
 void SimulatedIsland::perform(const Halt& action) {
+  if (returns_after_) {
+    world_.disconnect(index_, false);
+    world_.schedule(*returns_after_, [this] { start(); });
+    // What is under way here still needs the member.
+    return world_.schedule(0, [this, life = life_] {
+      if (life == life_) crash();
+    });
+  }
   has_ended_ = true;
   was_turned_out_ = !action.is_done;
-  const bool has_final_state = action.is_done && !is_leaving_ && world_.is_finished() &&
-                               action.why.find("nobody") == std::string::npos;
+  const bool may_lack_it =
+      !world_.options().coordinator_ends && action.why.find("nobody") != std::string::npos;
+  const bool has_final_state =
+      action.is_done && !is_leaving_ && world_.is_finished() && !may_lack_it;
   if (has_final_state) {
     world_.audit().ended(member_->id(), member_->outer_step(), member_->hashes(), world_.now());
   }

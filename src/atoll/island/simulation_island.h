@@ -26,7 +26,8 @@ class SimulatedIsland {
   void start();
   void crash();
   void stop(bool stopped);
-  void leave();
+  /// And, if so, is started again so much later.
+  void leave(std::optional<Seconds> returns_after = {});
   void slow_down(double factor) { speed_ *= factor; }
   void flip_results(int count) { num_flips_ = count; }
   void spoil_norm(double norm) { next_norm_ = norm; }
@@ -97,6 +98,7 @@ class SimulatedIsland {
   bool has_ended_ = false;
   bool was_turned_out_ = false;
   bool is_leaving_ = false;
+  std::optional<Seconds> returns_after_;
   int num_flips_ = 0;
   double next_norm_ = 1;
 

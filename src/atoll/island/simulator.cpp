@@ -45,6 +45,12 @@ void Simulator::run(Seconds until) {
     queue_.pop();
     now_ = next.when;
     next.what();
+    if (options_.progress && ++num_happenings_ % 1000 == 0) {
+      options_.progress({.seconds = now_,
+                         .commits = audit_.num_commits(),
+                         .batches = audit_.num_batches(),
+                         .happenings = num_happenings_});
+    }
     if (audit_.violations().size() > 0) return;
     const bool is_over = is_finished_ || !halted_.empty();
     const bool is_quiet = std::all_of(islands_.begin(), islands_.end(),
@@ -58,6 +64,10 @@ SimulationReport Simulator::report() {
   const bool is_done = is_finished_ || (options_.max_outer_steps > 0 &&
                                         audit_.outer_step() >= options_.max_outer_steps);
   if (is_finished_) audit_.finish(true, now_);
+  for (const auto& island : islands_) {
+    if (!options_.coordinator_ends || island->has_ended()) continue;
+    audit_.violation(fmt::format("{} has not heard of the end", island->name()), now_);
+  }
   if (!is_done && halted_.empty() && audit_.violations().empty()) {
     audit_.violation(
         fmt::format("not finished: {} outer steps, {} of {} batches", audit_.outer_step(),
@@ -132,7 +142,19 @@ void Simulator::kill_coordinator(Seconds for_how_long) {
 void Simulator::tick(std::uint64_t life) {
   if (life != life_) return;
   handle({now_, ClockTicked{}});
+  if (options_.coordinator_ends) end_coordinator();
   schedule(kTick, [this, life] { tick(life); });
+}
+
+// Where all have heard of the end and are gone.
+void Simulator::end_coordinator() {
+  if (!coordinator_ || coordinator_stops_ > 0 || !coordinator_->is_over()) return;
+  const bool has_connections = std::any_of(
+      links_.begin(), links_.end(), [](const auto& link) { return link.second.is_open_here; });
+  if (has_connections) return;
+  trace([&] { return fmt::format("{:9.4f} coordinator ends", now_); });
+  coordinator_.reset();
+  ++life_;
 }
 
 void Simulator::handle(const CoordinatorEvent& event) {

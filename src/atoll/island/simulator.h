@@ -86,6 +86,7 @@ class Simulator {
 
   void start_coordinator();
   void kill_coordinator(Seconds for_how_long);
+  void end_coordinator();
   void tick(std::uint64_t life);
   void handle(const CoordinatorEvent& event);
   void perform(const CoordinatorAction& action);
@@ -107,6 +108,7 @@ class Simulator {
   std::uint64_t num_drawn_ = 0;
   Seconds now_ = 0;
   std::uint64_t order_ = 0;
+  std::int64_t num_happenings_ = 0;
   std::priority_queue<Happening> queue_;
   SimulationAudit audit_;
 

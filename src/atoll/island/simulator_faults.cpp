@@ -116,6 +116,8 @@ void Simulator::begin(const SimulatedFault& fault) {
       return island.spoil_norm(1e6);
     case Kind::kLeave:
       return island.leave();
+    case Kind::kRestart:
+      return island.leave(fault.lasts);
     case Kind::kSlow:
       island.slow_down(0.25);
       return afterwards([&island] { island.slow_down(4); });

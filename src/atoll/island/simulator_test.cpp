@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "atoll/base/error.h"
+#include "atoll/base/rng.h"
 #include "atoll/island/simulation.h"
 
 namespace atl::island {
@@ -275,6 +276,45 @@ TEST(Simulator, WhenAllAreLostTheNewestStateLeftWins) {
   const SimulationReport report = run(options, faults);
   EXPECT_EQ(report.voids, 1) << "outer step 3 was in no checkpoint";
   EXPECT_EQ(report.batches, 300) << "and its batches are trained on again";
+}
+
+// The coordinator is killed shortly before the run ends, while one island is fetching the state, is
+// being started again, or is out of touch: it must not come when everybody else has gone.
+TEST(Simulator, WhoIsAwayWhenTheRunEndsGetsTheFinalStateAlsoAfterARestart) {
+  const Kind kinds[] = {Kind::kJoin, Kind::kRestart, Kind::kCrash, Kind::kStop, Kind::kCut};
+  const std::int64_t count = number("ATOLL_SCHEDULES", 2000) / 5;
+  const std::int64_t first = number("ATOLL_FIRST_SCHEDULE", 0);
+  const bool traces = number("ATOLL_TRACE", 0) != 0;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const auto seed = static_cast<std::uint64_t>(i);
+    RngStream dice(seed, RngPurpose::kSynthetic, 2);
+    SimulationOptions options = calm(3);
+    options.plan.total_batches = 200;
+    options.plan.min_islands = 2;
+    options.link.bits_per_second = 4e6;  // 1.6 s for the state, 0.8 for an exchange
+    options.overlaps = i % 2 == 0;
+    options.coordinator_ends = true;
+    const Seconds end = simulate(options, seed).seconds;
+    if (traces) options.trace = [](const std::string& line) { fmt::print("{}\n", line); };
+    const Kind kind = kinds[seed % std::size(kinds)];
+    const Seconds away = kind == Kind::kStop || kind == Kind::kCut ? 10 : 40;
+    // Others end the run while it is away, or a little later. It has joined before.
+    const Seconds from = end - 0.3 - 4 * dice.uniform(0);
+    std::vector<SimulatedFault> faults = {
+        {.kind = kind, .when = from, .lasts = away * dice.uniform(1), .island = 2},
+        {.kind = Kind::kKillCoordinator,
+         .when = from + 0.2 + 2 * dice.uniform(2),
+         .lasts = 2 * dice.uniform(3)}};
+    // One that has just come is killed, as a rule while it is fetching the state.
+    if (kind == Kind::kJoin && i % 2 == 0) {
+      faults.push_back({.kind = Kind::kCrash,
+                        .when = from + 0.2 + dice.uniform(4),
+                        .lasts = away * dice.uniform(1),
+                        .island = 3});
+    }
+    run(options, faults, seed);
+    if (::testing::Test::HasFailure()) break;
+  }
 }
 
 TEST(Simulator, AStoppedCoordinatorIsWaitedFor) {

@@ -7,6 +7,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
 
 namespace atl::metrics {
 
@@ -49,8 +52,8 @@ void for_each_line(std::string_view text, const std::filesystem::path& path, Fn&
 // Before the file is opened for appending.
 const std::filesystem::path& without_later(const std::filesystem::path& path,
                                            std::int64_t last_step) {
-  if (!std::filesystem::exists(path)) return path;
-  const std::string text = read_file(path);
+  if (!path_exists(path)) return path;
+  const std::string text = read_file(path, kMaxLogBytes);
   std::string kept;
   for_each_line(text, path, [&](std::string_view line, const std::string& where) {
     if (parse_jsonl(line, where).step <= last_step) kept.append(line).push_back('\n');
@@ -71,7 +74,7 @@ std::string to_jsonl(const Record& record) {
 
 Record parse_jsonl(std::string_view line, const std::string& origin) {
   try {
-    const Json root = Json::parse(line);
+    const Json root = parse_ordered_json(line, origin);
     Record record;
     root.at("step").get_to(record.step);
     root.at("time").get_to(record.wall_time_s);
@@ -79,15 +82,17 @@ Record parse_jsonl(std::string_view line, const std::string& origin) {
       if (name != "step" && name != "time") record.values.emplace_back(name, from_json(value));
     }
     return record;
+  } catch (const Error& error) {
+    throw damaged_error("{}; mend the line, or move the file away", error.what());
   } catch (const Json::exception& error) {
     throw damaged_error("{} is not a record of metrics ({}); mend the line, or move the file away",
-                        origin, error.what());
+                        origin, json_reason(error));
   }
 }
 
 std::vector<Record> read_jsonl(const std::filesystem::path& path) {
   std::vector<Record> records;
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, kMaxLogBytes);
   for_each_line(text, path, [&](std::string_view line, const std::string& where) {
     records.push_back(parse_jsonl(line, where));
   });

@@ -5,7 +5,8 @@
 namespace atl::ops {
 
 /// The f32 multiply-adds this device can do, in FLOP/s: a loop of fused multiply-adds on registers
-/// alone, on all of the run's threads at once, for about 30 ms. MFU is measured against it. On a
+/// alone, on all of the run's threads at once, for about 30 ms, each thread counted as if it had a
+/// CPU to itself. MFU is measured against it. On a
 /// shared machine it moves by some percent from call to call.
 double measure_peak_flops(Run& run);
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+
+#include "atoll/base/quantity.h"
 
 namespace atl::serve {
 
@@ -10,9 +13,9 @@ namespace {
 std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, std::int64_t max_tokens) {
   if (max_tokens < 1 || max_tokens > config.max_positions) {
     throw user_error(
-        "prompt and new tokens together are {}, and this model has {} positions; ask for fewer new "
-        "tokens or give a shorter prompt",
-        max_tokens, config.max_positions);
+        "prompt and new tokens together are {}, and this model has {}; ask for fewer new tokens or "
+        "give a shorter prompt",
+        max_tokens, counted(config.max_positions, "position"));
   }
   return nn::build_model(config, {.max_positions = max_tokens});
 }
@@ -78,6 +81,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
     cache_.keys.push_back(arena_->tensor(cache_requests[i], cached));
     cache_.values.push_back(arena_->tensor(cache_requests[i + 1], cached));
   }
+  sequence_.resize(static_cast<std::size_t>(max_tokens));
   logits_ = arena_->tensor(logits_request, logits);
   head_scratch_ = arena_->tensor(scratch_request, scratch);
 }
@@ -124,6 +128,9 @@ Tensor Engine::forward_piece(std::span<const std::int32_t> tokens) {
   Batch batch;
   batch.tokens = Tensor(const_cast<std::int32_t*>(tokens.data()), {Dtype::kI32, {1, piece}});
   const Tensor hidden = runners_[choice].generate(run, batch, cache_);
+  // Of a window that slides these are the same tokens already.
+  std::memmove(&sequence_[static_cast<std::size_t>(cache_.length)], tokens.data(),
+               batch.tokens.bytes());
   cache_.length += piece;
   return hidden.reshaped({piece, hidden.dim(-1)});
 }
@@ -139,6 +146,22 @@ Tensor Engine::logits_of(Tensor hidden) {
 std::span<const float> Engine::append(std::span<const std::int32_t> tokens) {
   ATOLL_CHECK(!tokens.empty());
   check_room(tokens.size());
+  return extend(tokens);
+}
+
+std::span<const float> Engine::slide(std::span<const std::int32_t> tokens) {
+  const auto room = static_cast<std::size_t>(max_tokens_);
+  const auto length = static_cast<std::size_t>(cache_.length);
+  tokens = tokens.last(std::min(tokens.size(), room));
+  const std::size_t kept = std::min(length, room - tokens.size());
+  const auto begin = sequence_.begin() + static_cast<std::ptrdiff_t>(length - kept);
+  const auto end = std::copy_n(begin, kept, sequence_.begin());
+  std::ranges::copy(tokens, end);
+  cache_.length = 0;
+  return extend(std::span(sequence_).first(kept + tokens.size()));
+}
+
+std::span<const float> Engine::extend(std::span<const std::int32_t> tokens) {
   Tensor hidden;
   while (!tokens.empty()) {
     hidden = forward_piece(tokens);
@@ -171,14 +194,18 @@ std::vector<double> Engine::score(std::span<const std::int32_t> tokens) {
 Engine::End Engine::generate(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens,
                              Sampler& sampler, std::int32_t stop_token,
                              const std::function<bool(std::int32_t)>& on_token) {
-  std::span<const float> logits = append(prompt);
+  const auto has_room = [&](std::size_t more) {
+    return cache_.length + static_cast<std::int64_t>(more) <= max_tokens_;
+  };
+  ATOLL_CHECK(!prompt.empty());
+  const std::int64_t before = cache_.length + static_cast<std::int64_t>(prompt.size());
+  std::span<const float> logits = has_room(prompt.size()) ? extend(prompt) : slide(prompt);
   for (std::int64_t made = 0; made < max_new_tokens; ++made) {
-    const std::int32_t token = sampler.next(logits, 0, cache_.length);
+    const std::int32_t token = sampler.next(logits, 0, before + made);
     if (token == stop_token) return End::kStopToken;
     if (!on_token(token)) return End::kCallback;
     if (made + 1 == max_new_tokens) break;
-    if (cache_.length == max_tokens_) return End::kContextFull;
-    logits = append({&token, 1});
+    logits = has_room(1) ? extend({&token, 1}) : slide({&token, 1});
   }
   return End::kMaxNewTokens;
 }

@@ -15,7 +15,8 @@
 
 namespace atl::serve {
 
-/// Generates text with one model, one sequence at a time, in memory planned beforehand.
+/// Generates text with one model, one sequence at a time, in memory planned beforehand: a cache of
+/// the keys and values of the last max_tokens tokens.
 class Engine {
  public:
   /// `max_tokens`: prompt and generated text together, at most the model's positions (Error(kUser)
@@ -53,9 +54,11 @@ class Engine {
   std::vector<double> score(std::span<const std::int32_t> tokens);
 
   /// What ended a generation.
-  enum class End { kStopToken, kMaxNewTokens, kContextFull, kCallback };
+  enum class End { kStopToken, kMaxNewTokens, kCallback };
   /// Appends `prompt`, then generates until `stop_token` (-1: none), `max_new_tokens`, or until
-  /// `on_token` returns false. A stop token is not passed on.
+  /// `on_token` returns false. A stop token is not passed on. Where the sequence, or the prompt
+  /// alone, exceeds max_tokens, each token is made of the last max_tokens before it (as nanoGPT
+  /// does): at other positions they have other keys and values, so all are computed anew each time.
   End generate(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens, Sampler& sampler,
                std::int32_t stop_token, const std::function<bool(std::int32_t)>& on_token);
 
@@ -64,6 +67,10 @@ class Engine {
   static constexpr std::int64_t kLogitRows = 8;
 
   void check_room(std::size_t num_tokens) const;
+  // Appends without a look at the room; returns the logits, as append() does.
+  std::span<const float> extend(std::span<const std::int32_t> tokens);
+  // Appends after forgetting as many tokens at the beginning as there is no room for.
+  std::span<const float> slide(std::span<const std::int32_t> tokens);
   // Takes the longest piece that `tokens` begin with; returns the head's input, (piece, C).
   Tensor forward_piece(std::span<const std::int32_t> tokens);
   // The logits after each row of the head's input, (R, C), at most kLogitRows; (R, V).
@@ -77,6 +84,7 @@ class Engine {
   std::vector<parallel::Runner> runners_;  // one a length of piece
   std::unique_ptr<Arena> arena_;
   nn::KvCache cache_;
+  std::vector<std::int32_t> sequence_;  // max_tokens; what the cache is of, as long as that is
   Tensor logits_;
   Tensor head_scratch_;
 };

@@ -19,6 +19,26 @@ Spec stored_spec(const nn::Param& param) {
   return param.as_bf16 ? Spec{Dtype::kBf16, param.spec.shape} : param.spec;
 }
 
+// Positions are added to, not multiplied with; of the other matrices every row is read whole.
+bool is_matrix(const nn::Param& param) {
+  return param.spec.shape.rank() == 2 && !param.is_position;
+}
+
+void to_f32(const ops::Int8Matrix& from, Tensor to) {
+  const std::int64_t rows = to.dim(0);
+  const std::int64_t columns = to.dim(1);
+  const std::int64_t groups = (columns + ops::kInt8Group - 1) / ops::kInt8Group;
+  const auto* values = static_cast<const std::int8_t*>(from.values.raw());
+  const auto* scales = static_cast<const float*>(from.scales.raw());
+  auto* out = static_cast<float*>(to.raw());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::int64_t at = row * columns + column;
+      out[at] = static_cast<float>(values[at]) * scales[row * groups + column / ops::kInt8Group];
+    }
+  }
+}
+
 }  // namespace
 
 Weights parse_weights(std::string_view name) {
@@ -32,9 +52,7 @@ RoundedStore::RoundedStore(Device& device, nn::Model& model, Weights weights)
     : ParamStore(model, /*training=*/false), stream_(device) {
   ATOLL_CHECK(weights != Weights::kF32, "f32 weights are not rounded");
   for (nn::Param* param : params()) {
-    // Positions are added to, not multiplied with; of the other matrices every row is read whole.
-    const bool is_matrix = param->spec.shape.rank() == 2 && !param->is_position;
-    (weights == Weights::kBf16 ? param->as_bf16 : param->as_int8) = is_matrix;
+    (weights == Weights::kBf16 ? param->as_bf16 : param->as_int8) = is_matrix(*param);
   }
 }
 
@@ -88,6 +106,33 @@ void RoundedStore::write_whole(
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("{}: {}", param->name, error.what()));
     }
+  }
+}
+
+void round_in_place(Device& device, parallel::ParamStore& store, Weights weights) {
+  if (weights == Weights::kF32) return;
+  Stream stream(device);
+  Run run = {.stream = &stream};
+  for (const nn::Param* param : store.params()) {
+    if (!is_matrix(*param)) continue;
+    const Spec bf16 = {Dtype::kBf16, param->spec.shape};
+    const Spec int8 = ops::int8_values_spec(param->spec.shape);
+    const Spec scales = ops::int8_scales_spec(param->spec.shape);
+    const Buffer values(device, std::max(bf16.bytes(), int8.bytes()));
+    const Buffer factors(device, scales.bytes());
+    if (weights == Weights::kBf16) {
+      const Tensor rounded(values.data(), bf16);
+      ops::convert(run, param->value, rounded);
+      ops::convert(run, rounded, param->value);
+      continue;
+    }
+    const ops::Int8Matrix rounded = {Tensor(values.data(), int8), Tensor(factors.data(), scales)};
+    try {
+      ops::round_to_int8(run, param->value, rounded);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}: {}", param->name, error.what()));
+    }
+    to_f32(rounded, param->value);
   }
 }
 

@@ -46,4 +46,9 @@ class RoundedStore final : public parallel::ParamStore {
   Stream stream_;
 };
 
+/// Rounds the matrices of a store of f32 as a RoundedStore does, and keeps them as f32: what then
+/// is computed is what generation with such weights computes, but for the order of sums. Throws as
+/// write_whole.
+void round_in_place(Device& device, parallel::ParamStore& store, Weights weights);
+
 }  // namespace atl::serve

@@ -3,10 +3,10 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "atoll/base/error.h"
+#include "atoll/data/field_map.h"
 #include "atoll/text/utf8.h"
 
 namespace atl::serve {
@@ -23,9 +23,21 @@ std::string_view beginning(std::string_view text) {
   return text.substr(0, text::valid_utf8_prefix(text.substr(0, kShown)));
 }
 
+enum Field : std::size_t { kPrompt, kMessages, kChoices, kAnswer, kAnswers };
+
+data::FieldMap map_of(const data::Fields& fields) {
+  return data::FieldMap({{"--field prompt", fields.prompt},
+                         {"--field messages", fields.messages},
+                         {"--field choices", fields.choices},
+                         {"--field answer", fields.answer},
+                         {"--field answers", fields.answers}});
+}
+
 class ItemParser {
  public:
-  ItemParser(const std::string& path, std::int64_t line) : path_(path), line_(line) {}
+  ItemParser(const std::string& path, std::int64_t line, const data::Fields& fields,
+             const data::FieldMap& map)
+      : path_(path), line_(line), fields_(fields), values_(map) {}
 
   TaskItem parse(dom::parser& parser, std::string_view text) {
     dom::element root;
@@ -39,7 +51,7 @@ class ItemParser {
     TaskItem item;
     item.line = line_;
     read_prompt(item);
-    if (choices_.value) {
+    if (values_.has(kChoices)) {
       read_choices(item);
     } else {
       read_answers(item);
@@ -52,86 +64,106 @@ class ItemParser {
       "{\"prompt\": \"...\", \"choices\": [...], \"answer\": 0} or {\"prompt\": \"...\", "
       "\"answer\": \"...\"}";
 
-  struct Field {
-    std::string_view key;
-    std::optional<dom::element> value;
-  };
-
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw user_error("{} line {} {}", path_, line_,
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
+  std::string name(Field field) const { return fmt::format("\"{}\"", values_.spec(field)); }
+
+  // Keys called otherwise than usual are found by --field.
+  std::string expected() const {
+    return fields_ == data::Fields() ? kExpected : "the keys that --field names";
+  }
+
   void take(std::string_view key, dom::element value) {
     if (key == "tools" && !value.is_null()) {
       fail("has \"tools\", which atoll does not render; write them into the messages");
     }
-    for (Field* field : {&prompt_, &messages_, &choices_, &answer_, &answers_}) {
-      if (field->key != key) continue;
-      if (field->value) fail("has \"{}\" twice; remove one", key);
-      field->value = value;
-    }
+    if (!values_.take(key, value)) fail("has \"{}\" twice; remove one", key);
+  }
+
+  std::string text_of(Field field, std::string_view also = "") const {
+    std::string problem;
+    const std::optional<std::string> text = values_.text(field, problem);
+    if (!text && values_.value(field)) fail("has a {}{} that is not a string", name(field), also);
+    if (!text) fail("{}", problem);
+    return *text;
   }
 
   void read_prompt(TaskItem& item) const {
-    if (prompt_.value && messages_.value) {
-      fail("has both \"prompt\" and \"messages\"; remove one");
+    if (values_.has(kPrompt) && values_.has(kMessages)) {
+      fail("has both {} and {}; remove one", name(kPrompt), name(kMessages));
     }
-    if (messages_.value) {
-      if (!messages_.value->is_array()) fail("has \"messages\" that are not an array");
-      item.messages = parse_messages(simdjson::minify(*messages_.value),
-                                     fmt::format("{} line {}", path_, line_));
-      if (item.messages.empty()) fail("has no message in \"messages\"");
-    } else if (prompt_.value) {
-      item.prompt = string_in(*prompt_.value, "\"prompt\"");
+    if (values_.has(kMessages)) {
+      const dom::element messages = *values_.value(kMessages);
+      if (!messages.is_array()) fail("has {} that are not an array", name(kMessages));
+      const std::string origin = fmt::format("{} line {}", path_, line_);
+      std::string json = simdjson::minify(messages);
+      if (!fields_.has_plain_messages()) json = data::plain_messages(fields_, json, origin);
+      item.messages = parse_messages(json, origin);
+      if (item.messages.empty()) fail("has no message in {}", name(kMessages));
+    } else if (values_.has(kPrompt)) {
+      item.prompt = text_of(kPrompt);
     } else {
-      fail("has neither \"prompt\" nor \"messages\"; give {}", kExpected);
+      fail("has neither {} nor {}; give {}", name(kPrompt), name(kMessages), expected());
     }
   }
 
   void read_choices(TaskItem& item) const {
-    if (answers_.value) fail("has \"choices\" and \"answers\"; give one right one as \"answer\"");
-    item.choices = strings_in(choices_);
+    if (values_.has(kAnswers)) {
+      fail("has {} and {}; give one right one as {}", name(kChoices), name(kAnswers),
+           name(kAnswer));
+    }
+    item.choices = strings_in(kChoices);
     if (item.choices.size() < 2) {
-      fail("has \"choices\" with {} of them; give two or more", item.choices.size());
+      fail("has {} with {} of them; give two or more", name(kChoices), item.choices.size());
     }
     for (std::size_t i = 0; i < item.choices.size(); ++i) {
-      if (item.choices[i].empty()) fail("has an empty choice, \"choices\"[{}]", i);
+      if (item.choices[i].empty()) fail("has an empty choice, {}[{}]", name(kChoices), i);
     }
-    if (!answer_.value) fail("has \"choices\" and no \"answer\"; give the right one's index");
+    if (!values_.has(kAnswer)) {
+      fail("has {} and no {}; give the right one's index", name(kChoices), name(kAnswer));
+    }
     item.answer = right_choice(item.choices);
   }
 
   std::size_t right_choice(const std::vector<std::string>& choices) const {
     std::uint64_t index = 0;
-    if (!answer_.value->get(index)) {
+    const std::optional<dom::element> answer = values_.value(kAnswer);
+    if (answer && !answer->get(index)) {
       if (index < choices.size()) return static_cast<std::size_t>(index);
-      fail("has \"answer\" {}, and its {} choices are counted from 0", index, choices.size());
+      fail("has {} {}, and its {} choices are counted from 0", name(kAnswer), index,
+           choices.size());
     }
-    std::string_view text;
-    if (answer_.value->get(text)) {
-      fail("has an \"answer\" that is neither a choice's index, from 0, nor its text");
+    std::string problem;
+    const std::optional<std::string> text = values_.text(kAnswer, problem);
+    if (!text) {
+      fail("has an {} that is neither a choice's index, from 0, nor its text", name(kAnswer));
     }
-    const auto found = std::find(choices.begin(), choices.end(), text);
+    const auto found = std::find(choices.begin(), choices.end(), *text);
     if (found == choices.end()) {
-      fail("has the \"answer\" \"{}\", which is none of its choices", beginning(text));
+      fail("has the {} \"{}\", which is none of its choices", name(kAnswer), beginning(*text));
     }
-    if (std::find(found + 1, choices.end(), text) != choices.end()) {
-      fail("has the \"answer\" \"{}\", which several choices are; give an index", beginning(text));
+    if (std::find(found + 1, choices.end(), *text) != choices.end()) {
+      fail("has the {} \"{}\", which several choices are; give an index", name(kAnswer),
+           beginning(*text));
     }
     return static_cast<std::size_t>(found - choices.begin());
   }
 
   void read_answers(TaskItem& item) const {
-    if (answer_.value && answers_.value) fail("has both \"answer\" and \"answers\"; remove one");
-    if (answers_.value) {
-      item.answers = strings_in(answers_);
-      if (item.answers.empty()) fail("has no answer in \"answers\"");
-    } else if (answer_.value) {
-      item.answers.emplace_back(string_in(*answer_.value, "\"answer\" (and no \"choices\")"));
+    if (values_.has(kAnswer) && values_.has(kAnswers)) {
+      fail("has both {} and {}; remove one", name(kAnswer), name(kAnswers));
+    }
+    if (values_.has(kAnswers)) {
+      item.answers = strings_in(kAnswers);
+      if (item.answers.empty()) fail("has no answer in {}", name(kAnswers));
+    } else if (values_.has(kAnswer)) {
+      item.answers.push_back(text_of(kAnswer, fmt::format(" (and no {})", name(kChoices))));
     } else {
-      fail("has neither \"answer\" nor \"answers\"; give {}", kExpected);
+      fail("has neither {} nor {}; give {}", name(kAnswer), name(kAnswers), expected());
     }
     for (const std::string& answer : item.answers) {
       if (text::leading_white_space(answer) == answer.size()) {
@@ -140,36 +172,33 @@ class ItemParser {
     }
   }
 
-  std::string_view string_in(dom::element value, std::string_view name) const {
-    std::string_view text;
-    if (value.get(text)) fail("has a {} that is not a string", name);
-    return text;
-  }
-
-  std::vector<std::string> strings_in(const Field& field) const {
+  std::vector<std::string> strings_in(Field field) const {
     dom::array array;
-    if (field.value->get(array)) fail("has \"{}\" that are not an array of strings", field.key);
+    if (values_.value(field)->get(array)) {
+      fail("has {} that are not an array of strings", name(field));
+    }
     std::vector<std::string> strings;
     for (const dom::element value : array) {
-      const std::string name = fmt::format("\"{}\"[{}]", field.key, strings.size());
-      strings.emplace_back(string_in(value, name));
+      std::string_view text;
+      if (value.get(text)) {
+        fail("has a {}[{}] that is not a string", name(field), strings.size());
+      }
+      strings.emplace_back(text);
     }
     return strings;
   }
 
   const std::string& path_;
   std::int64_t line_;
-  Field prompt_ = {"prompt", {}};
-  Field messages_ = {"messages", {}};
-  Field choices_ = {"choices", {}};
-  Field answer_ = {"answer", {}};
-  Field answers_ = {"answers", {}};
+  const data::Fields& fields_;
+  data::FieldValues values_;
 };
 
 }  // namespace
 
 std::vector<TaskItem> read_task(std::string_view content, const std::string& path,
-                                std::int64_t limit) {
+                                std::int64_t limit, const data::Fields& fields) {
+  const data::FieldMap map = map_of(fields);
   if (content.substr(0, kByteOrderMark.size()) == kByteOrderMark) {
     content.remove_prefix(kByteOrderMark.size());
   }
@@ -180,7 +209,7 @@ std::vector<TaskItem> read_task(std::string_view content, const std::string& pat
     const std::string_view text = content.substr(0, size);
     content.remove_prefix(std::min(size + 1, content.size()));
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    items.push_back(ItemParser(path, line).parse(parser, text));
+    items.push_back(ItemParser(path, line, fields, map).parse(parser, text));
     if (static_cast<std::int64_t>(items.size()) == limit) break;
   }
   if (items.empty()) throw user_error("{} has no items; give one JSON object a line", path);

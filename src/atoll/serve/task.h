@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "atoll/data/fields.h"
 #include "atoll/text/chat_template.h"
 
 namespace atl::serve {
@@ -27,10 +28,10 @@ struct TaskItem {
 /// Reads the lines of a task file that are not blank, the first `limit` of them (0: all):
 /// {"prompt": ..., "choices": [...], "answer": an index or a choice's text} is a multiple choice,
 /// {"prompt": ..., "answer": ...} or "answers": [...] is to be generated, and "messages" may stand
-/// for "prompt". Other keys are not looked at, but "tools", which would have to be rendered, is
-/// refused. Throws Error(kUser) naming `path`, line and field for a line that is malformed, and for
-/// a file without items.
+/// for "prompt"; `fields` says what the keys are called. Other keys are not looked at, but "tools",
+/// which would have to be rendered, is refused. Throws Error(kUser) naming `path`, line and field
+/// for a line that is malformed, and for a file without items.
 std::vector<TaskItem> read_task(std::string_view content, const std::string& path,
-                                std::int64_t limit = 0);
+                                std::int64_t limit = 0, const data::Fields& fields = {});
 
 }  // namespace atl::serve

@@ -65,4 +65,10 @@ std::string to_json(const TaskItem& item, const EncodedItem& encoded,
   return json.dump();
 }
 
+std::string skipped_json(const TaskItem& item, const EncodedItem& encoded) {
+  Json json = header(item, encoded, "skipped");
+  json["prompt_tokens"] = encoded.context.size();
+  return json.dump();
+}
+
 }  // namespace atl::serve

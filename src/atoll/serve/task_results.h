@@ -37,4 +37,7 @@ std::string to_json(const TaskItem& item, const EncodedItem& encoded, const Choi
 std::string to_json(const TaskItem& item, const EncodedItem& encoded,
                     const GeneratedAnswer& answer);
 
+/// An item that was left out because it is too long: line, type "skipped", prompt, prompt_tokens.
+std::string skipped_json(const TaskItem& item, const EncodedItem& encoded);
+
 }  // namespace atl::serve

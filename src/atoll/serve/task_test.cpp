@@ -49,6 +49,32 @@ TEST(Task, ReadsItemsOfEachKindWithTheirLines) {
   EXPECT_THAT(items[3].answers, ElementsAre("a", "b"));
 }
 
+TEST(Task, KeysCanHaveOtherNames) {
+  data::Fields fields;
+  fields.prompt = "Question: {question}\nAnswer:";
+  fields.choices = "options";
+  fields.messages = "conversations";
+  fields.role = "from";
+  fields.content = "value";
+  const std::vector<TaskItem> items = read_task(
+      "{\"question\": \"2+2?\", \"answer\": \"#### 4\"}\n"
+      "{\"question\": \"2+2?\", \"answer\": 1, \"options\": [\"5\", \"4\"]}\n"
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"Hi\"}], \"answer\": \"a\"}",
+      "quiz.jsonl", 0, fields);
+  ASSERT_EQ(items.size(), 3U);
+  EXPECT_EQ(items[0].prompt, "Question: 2+2?\nAnswer:");
+  EXPECT_THAT(items[0].answers, ElementsAre("#### 4"));
+  EXPECT_THAT(items[1].choices, ElementsAre("5", "4"));
+  EXPECT_EQ(items[1].answer, 1U);
+  EXPECT_THAT(items[2].messages, ElementsAre(ChatMessage{"user", "Hi", ""}));
+  try {
+    read_task("{\"prompt\": \"p\", \"answer\": \"a\"}", "quiz.jsonl", 0, fields);
+    ADD_FAILURE() << "read without complaint";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("{question}"), HasSubstr("\"conversations\"")));
+  }
+}
+
 TEST(Task, ALimitStopsReadingThere) {
   const std::string good = "{\"prompt\": \"p\", \"answer\": \"a\"}\n";
   EXPECT_EQ(read_task(good + good + "not JSON", "quiz.jsonl", 2).size(), 2U);

@@ -4,7 +4,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
 #include "atoll/text/chat_program.h"
 #include "atoll/text/jinja_parser.h"
 
@@ -17,19 +18,12 @@ using Json = nlohmann::ordered_json;
 constexpr int kMaxNesting = 50;
 
 Json parse(std::string_view text, std::string_view origin) {
-  if (const int depth = nesting_depth(text); depth > kMaxNesting) {
-    throw user_error("{}: nested {} levels deep; {} are allowed", origin, depth, kMaxNesting);
-  }
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw user_error("{}: not valid JSON: {}", origin, error.what());
-  }
+  return parse_ordered_json(text, origin, {.max_depth = kMaxNesting, .refusal = ErrorKind::kUser});
 }
 
 // A file of a directory as a JSON object; an empty one where there is no such file.
 Json object_file(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return Json::object();
+  if (!path_exists(path)) return Json::object();
   Json made = parse(read_file(path), path.string());
   if (!made.is_object()) throw user_error("{}: not a JSON object", path.string());
   return made;
@@ -70,7 +64,7 @@ void read_named(const Json& list, text::ChatProgram& program) {
   if (!has_default) {
     throw user_error(
         "{}: \"chat_template\" is a list without one named \"default\"; give the one "
-        "to use as a file (--chat-template)",
+        "to use as a file (--chat-template; in training data.chat_template)",
         program.origin);
   }
 }
@@ -116,7 +110,7 @@ ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory
   read_tokens(config, program->tokens);
   read_tokens(object_file(directory / "special_tokens_map.json"), program->tokens);
   const auto inside = config.find("chat_template");
-  if (std::filesystem::exists(file)) {
+  if (path_exists(file)) {
     program->origin = file.string();
     program->main = text::jinja::parse(read_file(file), program->origin);
   } else if (inside != config.end() && inside->is_string()) {
@@ -131,7 +125,8 @@ ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory
   } else {
     throw user_error(
         "{}: no chat template, neither chat_template.jinja nor \"chat_template\" in "
-        "tokenizer_config.json; give one as a file (--chat-template)",
+        "tokenizer_config.json; give one as a file (--chat-template; in training "
+        "data.chat_template)",
         directory.string());
   }
   return ChatTemplate(std::move(program));

@@ -106,7 +106,7 @@ TEST(ChatTemplate, NamesMessageAndFieldOfAMistake) {
             "talk.json: message 0: \"content\" must be a string or a list of parts, not number");
   EXPECT_EQ(error(R"([{"role": "user"}])"), "talk.json: message 0: has no \"content\"");
   EXPECT_TRUE(error("[{").starts_with("talk.json: not valid JSON: "));
-  EXPECT_TRUE(error(std::string(5000, '[').c_str()).starts_with("talk.json: nested 5000 levels"));
+  EXPECT_TRUE(error(std::string(5000, '[').c_str()).starts_with("talk.json: nested more than 50"));
   const auto chat = ChatTemplate::from_text(kChatMl, "", "", "T");
   EXPECT_EQ(error_of([&] { chat.render({{.role = "user", .content = "a\xFF", .extra = {}}}); }),
             "message 0: the content is not UTF-8 from byte 1 on");
@@ -118,7 +118,7 @@ TEST(ChatTemplate, ReadsTheFileBeforeTheConfiguration) {
   EXPECT_EQ(error_of(render), directory.path().string() +
                                   ": no chat template, neither chat_template.jinja nor "
                                   "\"chat_template\" in tokenizer_config.json; give one as a file "
-                                  "(--chat-template)");
+                                  "(--chat-template; in training data.chat_template)");
   directory.write("tokenizer_config.json",
                   R"({"bos_token": "<b>", "eos_token": {"content": "<e>", "lstrip": false},
                       "pad_token": null, "add_bos_token": true,

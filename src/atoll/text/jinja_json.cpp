@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
 #include "atoll/text/jinja_value.h"
 
 namespace atl::text::jinja {
@@ -42,7 +42,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    throw user_error("{}: not valid JSON: {}", origin_, error.what());
+    throw user_error("{}: not valid JSON: {}", origin_, json_reason(error));
   }
 
   Value result() { return std::move(result_); }
@@ -85,10 +85,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 Value parse_json(std::string_view json, std::string_view origin) {
-  if (const int depth = nesting_depth(json); depth > kMaxValueDepth / 2) {
-    throw user_error("{}: nested {} levels deep; {} are allowed", origin, depth,
-                     kMaxValueDepth / 2);
-  }
+  check_json(json, origin, {.max_depth = kMaxValueDepth / 2, .refusal = ErrorKind::kUser});
   Builder builder(origin);
   nlohmann::json::sax_parse(json, &builder);
   return builder.result();

@@ -1,5 +1,6 @@
 #include "atoll/text/new_tokenizers.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace atl {
 namespace {
 
 constexpr char32_t kNumCodePoints = 0x110000;
+constexpr std::string_view kEndOfTextName = "<|endoftext|>";
 
 void mark_chars(std::string_view text, const std::string& name, std::vector<bool>& seen) {
   for (std::size_t at = 0; at < text.size();) {
@@ -29,23 +31,44 @@ void mark_chars(std::string_view text, const std::string& name, std::vector<bool
   }
 }
 
+void add_special(std::span<const std::string> tokens, text::TokenizerSpec& spec) {
+  for (const std::string& token : tokens) {
+    if (token.empty() || text::valid_utf8_prefix(token) != token.size()) {
+      throw user_error("the special token \"{}\" is {}", token,
+                       token.empty() ? "empty" : "not valid UTF-8");
+    }
+    const auto& vocab = spec.model.vocab;
+    const bool is_there = std::any_of(vocab.begin(), vocab.end(),
+                                      [&](const auto& entry) { return entry.first == token; });
+    if (is_there && token == kEndOfTextName) continue;  // everybody's
+    if (is_there) {
+      throw user_error("the special token \"{}\" is a token already, or given twice", token);
+    }
+    const auto id = static_cast<std::int32_t>(vocab.size());
+    spec.model.vocab.emplace_back(token, id);
+    spec.added_tokens.push_back({.id = id, .content = token, .special = true});
+  }
+}
+
 }  // namespace
 
-Tokenizer make_byte_tokenizer() {
+Tokenizer make_byte_tokenizer(std::span<const std::string> special_tokens) {
   constexpr std::int32_t kEndOfText = 256;
-  constexpr std::string_view kName = "<|endoftext|>";
   text::TokenizerSpec spec;
   for (std::int32_t byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     spec.model.vocab.emplace_back(text::to_byte_level({&c, 1}), byte);
   }
-  spec.model.vocab.emplace_back(kName, kEndOfText);
-  spec.added_tokens.push_back({.id = kEndOfText, .content = std::string(kName), .special = true});
+  spec.model.vocab.emplace_back(kEndOfTextName, kEndOfText);
+  spec.added_tokens.push_back(
+      {.id = kEndOfText, .content = std::string(kEndOfTextName), .special = true});
+  add_special(special_tokens, spec);
   return Tokenizer::from_spec(spec);
 }
 
 Tokenizer make_char_tokenizer(std::span<const std::string_view> texts,
-                              std::span<const std::string> names) {
+                              std::span<const std::string> names,
+                              std::span<const std::string> special_tokens) {
   ATOLL_CHECK(names.empty() || names.size() == texts.size(), "{} names", names.size());
   std::vector<bool> seen(kNumCodePoints);
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -61,6 +84,7 @@ Tokenizer make_char_tokenizer(std::span<const std::string_view> texts,
                                   static_cast<std::int32_t>(spec.model.vocab.size()));
   }
   if (spec.model.vocab.empty()) throw user_error("a text without characters gives no tokenizer");
+  add_special(special_tokens, spec);
   return Tokenizer::from_spec(spec);
 }
 

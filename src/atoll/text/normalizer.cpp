@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/text/unicode_pins.h"
 #include "atoll/text/utf8.h"
 
 namespace atl::text {
@@ -28,8 +29,8 @@ utf8proc_option_t options_of(NormalForm form) {
   return static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
 }
 
-// Valid UTF-8 only.
-void append_normalized(std::string_view valid, NormalForm form, std::string& out) {
+// Valid UTF-8 only, as utf8proc's Unicode has it.
+void append_as_system(std::string_view valid, NormalForm form, std::string& out) {
   if (valid.empty()) return;
   utf8proc_uint8_t* raw = nullptr;
   const utf8proc_ssize_t size =
@@ -44,6 +45,24 @@ void append_normalized(std::string_view valid, NormalForm form, std::string& out
   out.append(reinterpret_cast<const char*>(mapped.get()), static_cast<std::size_t>(size));
 }
 
+// Valid UTF-8 only. Nothing combines or moves across an inert character, so that what stands
+// between two of them is normalized by itself.
+void append_normalized(std::string_view valid, NormalForm form, std::string& out) {
+  constexpr unsigned char kFirstLead = 0xD5;  // U+0540: no inert character is before
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < valid.size();) {
+    const auto lead = static_cast<unsigned char>(valid[at]);
+    const std::size_t size = lead < 0x80 ? 1 : utf8_step(valid.substr(at)).size;
+    if (lead >= kFirstLead && is_inert(decode_utf8(valid.substr(at, size)))) {
+      append_as_system(valid.substr(begin, at - begin), form, out);
+      out.append(valid, at, size);
+      begin = at + size;
+    }
+    at += size;
+  }
+  append_as_system(valid.substr(begin), form, out);
+}
+
 void append_lower(std::string_view valid, std::string& out) {
   while (!valid.empty()) {
     const std::size_t size = utf8_step(valid).size;
@@ -52,7 +71,7 @@ void append_lower(std::string_view valid, std::string& out) {
     if (c == 0x130) {
       out += "i\u0307";
     } else {
-      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+      append_utf8(lower_case(c), out);
     }
     valid.remove_prefix(size);
   }

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "atoll/base/absent_path.h"
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
 #include "atoll/text/engine.h"
 #include "atoll/text/sentence_piece_json.h"
 
@@ -48,19 +50,19 @@ Tokenizer Tokenizer::from_bytes(std::string_view content, std::string_view file_
 }
 
 Tokenizer Tokenizer::load(const fs::path& path) {
-  std::error_code ignored;
   fs::path file = path;
-  if (fs::is_directory(path, ignored)) {
+  if (directory_exists(path)) {
     file = path / kJsonName;
-    if (!fs::exists(file, ignored)) file = path / kModelName;
+    if (!path_exists(file)) file = path / kModelName;
   }
-  if (!fs::exists(file, ignored)) {
-    throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one",
-                     path.string(), kJsonName, kModelName);
+  if (!path_exists(file)) {
+    throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one{}",
+                     path.string(), kJsonName, kModelName, advice_for_absent_model(path));
   }
-  if (file.extension() != ".model") return Tokenizer(byte_pairs(read_file(file), file.string()));
-  return Tokenizer(
-      sentence_piece(read_file(file), text::read_text_frame(file.parent_path()), file.string()));
+  if (file.extension() != ".model")
+    return Tokenizer(byte_pairs(read_file(file, kMaxListBytes), file.string()));
+  return Tokenizer(sentence_piece(read_file(file, kMaxListBytes),
+                                  text::read_text_frame(file.parent_path()), file.string()));
 }
 
 Tokenizer Tokenizer::from_spec(const text::TokenizerSpec& spec) {

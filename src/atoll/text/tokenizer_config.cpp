@@ -5,7 +5,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
 
 namespace atl::text {
 
@@ -14,8 +15,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMaxNesting = 64;
 
 std::optional<bool> flag(const Json& config, const char* key, const std::string& origin) {
   const auto found = config.find(key);
@@ -40,12 +39,10 @@ std::optional<std::string> token(const Json& config, const char* key) {
 
 TextFrame read_text_frame(const fs::path& directory) {
   const fs::path path = directory / "tokenizer_config.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return {};
+  if (!path_exists(path)) return {};
   const std::string text = read_file(path);
   const std::string origin = path.string();
-  const Json config =
-      nesting_depth(text) > kMaxNesting ? Json() : Json::parse(text, nullptr, false);
+  const Json config = parse_json(text, origin);
   if (!config.is_object()) throw damaged_error("{} is not a JSON object", origin);
   return {.add_bos = flag(config, "add_bos_token", origin),
           .add_eos = flag(config, "add_eos_token", origin),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/json.h"
 #include "atoll/base/nesting.h"
 #include "atoll/text/tokenizer_json_reader.h"
 
@@ -47,11 +48,7 @@ class Document : public JsonReader {
     if (text_.starts_with("\xEF\xBB\xBF")) {
       throw damaged_error("{}: begins with a byte order mark; remove it", origin());
     }
-    try {  // the other library says in which line
-      [[maybe_unused]] const Json parsed = Json::parse(text_);
-    } catch (const Json::exception& problem) {
-      throw damaged_error("{}: not valid JSON: {}", origin(), problem.what());
-    }
+    check_json(text_, origin(), {.max_depth = kMaxNesting});  // says in which line
     throw damaged_error("{}: no tokenizer has such JSON: {}", origin(),
                         error == simdjson::NUMBER_ERROR ? "a number does not fit 64 bits"
                                                         : simdjson::error_message(error));

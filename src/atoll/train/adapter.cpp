@@ -5,7 +5,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/parallel/whole_state.h"
 
@@ -162,9 +163,7 @@ std::string adapter_config_json(const AdapterConfig& config, const nn::ModelConf
 }
 
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& origin) {
-  constexpr int kMaxNesting = 64;
-  ordered_json json;
-  if (nesting_depth(text) <= kMaxNesting) json = ordered_json::parse(text, nullptr, false);
+  const ordered_json json = parse_ordered_json(text, origin);
   if (!json.is_object()) throw damaged_error("{} is not a JSON object", origin);
   refuse_what_we_do_not_compute(json, origin);
   AdapterConfig config;
@@ -186,7 +185,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& ori
 }
 
 bool holds_adapter(const fs::path& directory) {
-  return fs::exists(directory / kAdapterConfigFile);
+  return path_exists(directory / kAdapterConfigFile);
 }
 
 namespace {

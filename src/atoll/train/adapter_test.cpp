@@ -57,7 +57,7 @@ TEST(AdapterConfig, WhatItDoesNotComputeIsRefusedByName) {
 
 TEST(AdapterConfig, MalformedOnesAreRefused) {
   EXPECT_THAT(error_of("[]"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(error_of("{"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(error_of("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of(R"({"peft_type": "LORA", "r": 0, "lora_alpha": 1,
                            "target_modules": ["q"]})"),
               HasSubstr("\"r\""));

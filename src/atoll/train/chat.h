@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "atoll/text/chat_template.h"
 #include "atoll/text/tokenizer.h"
@@ -13,5 +16,23 @@ namespace atl::train {
 ChatTemplate find_chat_template(const std::filesystem::path& given,
                                 const std::filesystem::path& model_directory,
                                 const Tokenizer& tokenizer);
+
+/// What a chat template writes behind an answer.
+struct EndOfTurn {
+  std::string text;                   ///< without white space round it; empty: nothing, or unknown
+  std::optional<std::int32_t> token;  ///< the special token that it is, or begins with
+};
+
+/// What `chat` writes behind an answer, from a short conversation. A model that has learnt a
+/// special token there can be stopped by it. Nothing when the template refuses that conversation.
+EndOfTurn end_of_turn(const ChatTemplate& chat, const Tokenizer& tokenizer);
+
+/// What is wrong with an end of turn that no one token marks, and what to do; empty when all is
+/// well.
+std::string problem_of(const EndOfTurn& end);
+
+/// `generation_config` (a JSON object as text, or empty) with `token` among its "eos_token_id", and
+/// unchanged where it is already.
+std::string with_stop_token(const std::string& generation_config, std::int32_t token);
 
 }  // namespace atl::train

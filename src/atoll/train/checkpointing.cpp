@@ -4,6 +4,9 @@
 
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
 #include "atoll/ckpt/hf_directory.h"
 #include "atoll/ckpt/hf_weights.h"
 #include "atoll/ckpt/model_files.h"
@@ -54,7 +57,7 @@ std::string to_json(const Position& position) {
 
 Position parse_position(const std::string& text, const std::string& origin) {
   try {
-    const ordered_json json = ordered_json::parse(text);
+    const ordered_json json = parse_ordered_json(text, origin);
     if (json.at("version") != 1) {
       throw user_error("{} is of version {}, and this atoll reads version 1", origin,
                        json.at("version").dump());
@@ -72,7 +75,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
     }
     return position;
   } catch (const ordered_json::exception& error) {
-    throw damaged_error("{} is not a trainer state: {}", origin, error.what());
+    throw damaged_error("{} is not a trainer state: {}", origin, json_reason(error));
   }
 }
 
@@ -142,10 +145,10 @@ std::string hash_of_frozen(const parallel::ParamStore& store) {
 CarriedFiles read_carried(const fs::path& directory) {
   CarriedFiles carried;
   for (const char* name : ckpt::carried_file_names()) {
-    if (fs::exists(directory / name)) carried[name] = read_file(directory / name);
+    if (path_exists(directory / name)) carried[name] = read_file(directory / name, kMaxListBytes);
   }
   // What the files kept narrow, an export gives back as narrow.
-  if (fs::exists(directory / "config.json") && !holds_adapter(directory)) {
+  if (path_exists(directory / "config.json") && !holds_adapter(directory)) {
     carried[ckpt::kSourceDtypesFile] = ckpt::HfDirectory(directory).source_dtypes_json();
   }
   return carried;

@@ -201,7 +201,7 @@ TEST(FindModel, SaysWhatElseAnArgumentIs) {
   fs::create_directories(directory / "run" / "checkpoints");
   EXPECT_THAT(refusal("run"), HasSubstr("nor a run with a checkpoint"));
   write_file(directory / "file", "x");
-  EXPECT_THAT(refusal("file"), HasSubstr("neither a model directory"));
+  EXPECT_THAT(refusal("file"), HasSubstr("is a file, and a model is a directory"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "atoll/nn/models/family.h"
+#include "atoll/train/config_elsewhere.h"
 
 namespace atl::train {
 
@@ -96,9 +97,35 @@ void add_data(Settings& settings, TrainConfig& c) {
   settings.add("data.vocab_size", &d.vocab_size, "Tokens of a BPE tokenizer that is trained.",
                between(257, 1 << 20));
   settings.add(
+      "data.special_tokens", &d.special_tokens,
+      "Texts that are special tokens of a new tokenizer, beside <|endoftext|>: those that a "
+      "chat template marks turns with, such as <|im_start|> and <|im_end|>.");
+  settings.add(
       "data.chat_template", &d.chat_template,
       "Jinja file that turns messages into text; empty: the one of model.from. The model carries "
       "it, also where data.shards were made with it before.");
+  data::Fields& f = d.fields;
+  settings.add("data.fields.text", &f.text,
+               "JSON lines: the key that holds a text, or a text with keys in braces, such as "
+               "\"{title}\\n\\n{body}\"; {{ and }} are braces.");
+  settings.add("data.fields.prompt", &f.prompt,
+               "JSON lines: the same of a prompt, such as \"Question: {question}\\nAnswer:\".");
+  settings.add("data.fields.completion", &f.completion,
+               "JSON lines: the same of what completes the prompt, such as \" {answer}\".");
+  settings.add(
+      "data.fields.chat", &f.chat,
+      "JSON lines: prompt and completion are messages of a user and the assistant, written "
+      "with the chat template.");
+  settings.add("data.fields.messages", &f.messages,
+               "JSON lines: the key that holds a conversation; ShareGPT has conversations.");
+  settings.add("data.fields.role", &f.role,
+               "JSON lines: the key of a message that says who speaks; ShareGPT has from.");
+  settings.add("data.fields.content", &f.content,
+               "JSON lines: the key of a message that holds its text; ShareGPT has value.");
+  settings.add("data.fields.roles", &f.roles,
+               "JSON lines: who speaks, and what the chat template calls that: [\"human=user\", "
+               "\"gpt=assistant\"], which is also meant when it is empty and data.fields.role is "
+               "from. Others stay as they are.");
   settings.add("data.held_out", &d.held_out,
                "Fraction of data.text that is kept from training, for evaluation.",
                between(0, 0.5));
@@ -194,6 +221,9 @@ void add_islands(Settings& settings, TrainConfig& c) {
   settings.add("island.identity", &i.identity,
                "Directory with its certificate, made by `atoll certs issue`; needed wherever an "
                "address is not of this host.");
+  settings.add("island.secret", &i.secret,
+               "File with the secret of the run, which its coordinator has made: islands of one "
+               "machine know each other by it, where they have no certificates.");
   OuterSettings& o = c.outer;
   settings.group("outer", "What islands do together; the same on all of them.");
   settings.add("outer.islands", &o.islands,
@@ -334,6 +364,7 @@ Settings make_settings(TrainConfig& config) {
   add_lora(settings, config);
   add_islands(settings, config);
   add_reporting(settings, config);
+  add_names_elsewhere(settings);
   return settings;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "atoll/base/settings.h"
+#include "atoll/data/fields.h"
 #include "atoll/nn/model.h"
 
 namespace atl::train {
@@ -55,7 +56,9 @@ struct DataSettings {
   std::string tokenizer;
   std::string new_tokenizer = "bpe";
   std::int64_t vocab_size = 4096;
+  std::vector<std::string> special_tokens;
   std::string chat_template;
+  data::Fields fields;
   double held_out = 0.05;
   std::string documents = "file";
   std::string cache_dir;
@@ -152,6 +155,7 @@ struct IslandSettings {
   std::string listen = "127.0.0.1:0";
   std::string advertise;
   std::string identity;
+  std::string secret;
 };
 
 /// outer.*: what islands do together; the same on all of them.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <string>
+
 #include "atoll/base/error.h"
 
 namespace atl::train {
@@ -46,7 +49,8 @@ TEST(TrainConfig, EveryDefaultReadsBackThroughItsOwnRange) {
 
 TEST(TrainConfig, ARunHasADirectory) {
   EXPECT_EQ(error_of({"--run.dir="}),
-            "run.dir is not set: say where the run may write, e.g. --run.dir=runs/first");
+            "run.dir is not set: give a recipe that sets it (a TOML file, as an argument), or say "
+            "where the run may write, e.g. --run.dir=runs/first");
 }
 
 TEST(TrainConfig, DataComesFromOneSource) {
@@ -61,6 +65,37 @@ TEST(TrainConfig, DataComesFromOneSource) {
   EXPECT_THAT(error_of({"--data.tokenizer=t", "--data.vocab_size=300"}),
               HasSubstr("data.vocab_size (300, --data.vocab_size) are both given"));
   EXPECT_THAT(error_of({"--model.from=m", "--data.vocab_size=300"}), HasSubstr("model.from"));
+}
+
+TEST(TrainConfig, WhatIslandsDoIsCheckedBeforeOneBegins) {
+  for (const char* codec : {"int7", "topk:9999/16", "topk:", "f32:1", "sign_prune:101", ""}) {
+    const std::string word = fmt::format("--outer.codec={}", codec);
+    EXPECT_THAT(error_of({word.c_str()}),
+                HasSubstr(fmt::format("outer.codec (\"{}\", --outer.codec): ", codec)));
+  }
+  for (const char* codec : {"f32", "int8", "topk", "topk:64/4096", "sign_prune:75"}) {
+    const std::string word = fmt::format("--outer.codec={}", codec);
+    EXPECT_EQ(error_of({word.c_str()}), "no error");
+  }
+  EXPECT_THAT(error_of({"--outer.algorithm=eager", "--outer.optimizer=adam"}),
+              HasSubstr("outer.algorithm (\"eager\", --outer.algorithm)"));
+  EXPECT_THAT(error_of({"--outer.algorithm=streaming", "--outer.merge=1"}),
+              HasSubstr("outer.merge (1, --outer.merge)"));
+  for (const char* key : {"island.coordinator", "island.listen", "island.advertise"}) {
+    const std::string bad = fmt::format("--{}=nowhere", key);
+    const char* coordinator = "--island.coordinator=127.0.0.1:4711";
+    const auto error = std::string_view(key) == "island.coordinator"
+                           ? error_of({bad.c_str(), "--island.name=a"})
+                           : error_of({bad.c_str(), coordinator, "--island.name=a"});
+    EXPECT_THAT(error, HasSubstr(fmt::format("{} is \"nowhere\"; it must be HOST:PORT", key)));
+  }
+}
+
+TEST(TrainConfig, EvaluationsNeedTextThatIsHeldOut) {
+  EXPECT_EQ(error_of({"--eval.every=5", "--data.held_out=0"}),
+            "eval.every (5, --eval.every) and data.held_out (0, --data.held_out): no text is held "
+            "out to evaluate on; hold some out, or set eval.every=0");
+  EXPECT_EQ(error_of({"--data.held_out=0"}), "no error");
 }
 
 TEST(TrainConfig, TheModelComesFromOneSource) {
@@ -98,6 +133,40 @@ TEST(TrainConfig, HeadsDivide) {
   EXPECT_THAT(error_of({"--model.num_key_value_heads=3"}), HasSubstr("must be a multiple of"));
   EXPECT_THAT(error_of({"--model.hidden_size=24"}), HasSubstr("cannot be rotated"));
   EXPECT_THAT(error_of({"--model.max_position_embeddings=128"}), HasSubstr("is more than"));
+}
+
+// The number that a message advises.
+std::string advised(const std::string& message) {
+  const std::size_t use = message.find("; use ");
+  if (use == message.npos) return "";
+  std::size_t at = message.find_first_of("0123456789", use);
+  std::string digits;
+  for (; at < message.size() && std::isdigit(message[at]) != 0; ++at) digits += message[at];
+  return digits;
+}
+
+TEST(TrainConfig, AnAdvisedWidthPassesEveryCheck) {
+  for (const char* family : {"llama", "gpt2", "qwen3"}) {
+    for (const int heads : {1, 2, 3, 4, 7, 8}) {
+      for (const int width : {1, 2, 24, 97, 98, 100, 250}) {
+        const std::string of_family = std::string("--model.family=") + family;
+        const std::string with_heads = fmt::format("--model.num_attention_heads={}", heads);
+        const auto error = [&](const std::string& size) {
+          const std::string with_size = "--model.hidden_size=" + size;
+          return error_of({of_family.c_str(), with_heads.c_str(), with_size.c_str()});
+        };
+        const std::string message = error(std::to_string(width));
+        if (message == "no error") continue;
+        ASSERT_NE(advised(message), "") << message;
+        EXPECT_EQ(error(advised(message)), "no error") << message;
+      }
+    }
+  }
+  EXPECT_THAT(error_of({"--model.num_attention_heads=4", "--model.hidden_size=97"}),
+              HasSubstr("use 96, or set model.head_dim"));
+  EXPECT_EQ(
+      error_of({"--model.head_dim=7"}),
+      "model.head_dim (7, --model.head_dim) cannot be rotated in pairs; make it even, e.g. 8");
 }
 
 TEST(TrainConfig, Gpt2RefusesWhatItDoesNotHave) {
@@ -142,6 +211,16 @@ TEST(TrainConfig, AnUnknownKeyIsAnsweredWithTheNearest) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "unknown key --train.lr; did you mean --optim.lr?");
   }
+}
+
+TEST(TrainConfig, NamesOfOtherProgramsMeanKeysAndNoneOfThemIsOne) {
+  const Fixture f;
+  const std::pair<const char*, const char*> names[] = {{"learning-rate", "optim.lr"},
+                                                       {"max_steps", "train.steps"},
+                                                       {"n_layer", "model.num_hidden_layers"},
+                                                       {"grad_clip", "optim.clip"},
+                                                       {"wandb_project", "log.tensorboard"}};
+  for (const auto& [name, key] : names) EXPECT_EQ(f.settings.nearest(name), key) << name;
 }
 
 }  // namespace

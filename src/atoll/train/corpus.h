@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "atoll/data/corpus.h"
+#include "atoll/data/fields.h"
 #include "atoll/data/loss_spans.h"
 #include "atoll/data/mixture.h"
 #include "atoll/data/samples.h"
@@ -23,14 +24,20 @@ struct CorpusOptions {
   std::filesystem::path tokenizer;            ///< a file or its directory; empty: make a new one
   std::string new_tokenizer = "bpe";          ///< "bpe", "byte" or "char"
   std::int64_t vocab_size = 0;                ///< of a BPE tokenizer that is trained
+  std::vector<std::string> special_tokens;    ///< of a new tokenizer, beside <|endoftext|>
   std::filesystem::path chat_template;  ///< Jinja file; empty: that of `tokenizer`'s directory
+  data::Fields fields = {};             ///< what the keys of JSONL are called
   double held_out = 0.05;
   std::string documents = "file";     ///< "file" or "blank-line"
   std::filesystem::path cache;        ///< where the corpus made of `text` goes
-  bool cache_is_final = false;        ///< something was trained on it: never replace it
+  bool cache_is_final = false;        ///< something was trained on it: never replaced by others
+  std::string trained_hash;           ///< PreparedCorpus::hash of what it was trained on
   std::filesystem::path shard_cache;  ///< local copies of `shards`; empty: none
   std::uint64_t shard_cache_bytes = 0;
 };
+
+/// Identifies tokens and splits of corpora, at least one, in order.
+std::string hash_of(const std::vector<data::Corpus>& corpora);
 
 /// Corpora, and the tokenizer that made all of them.
 struct PreparedCorpus {
@@ -43,23 +50,25 @@ struct PreparedCorpus {
   std::int64_t num_held_out_tokens() const;
   /// Whether any of them holds text out.
   bool has_held_out() const;
-  /// Identifies tokens and splits of all of them, in order.
-  std::string hash() const;
+  std::string hash() const { return hash_of(corpora); }
 };
 
 /// Opens the shards, or makes them of the text; the next run with the same text and options takes
-/// them from the cache. Throws Error(kUser) for sources that are missing, empty or too small, for
-/// corpora of different tokenizers, and when they are not those of a cache that is final.
+/// them from the cache, where what is damaged or missing is made again. Throws Error(kUser) for
+/// sources that are missing, empty or too small, for corpora of different tokenizers, and when they
+/// are not those of a cache that is final.
 PreparedCorpus prepare_corpus(const CorpusOptions& options);
 
 /// Whether the cache holds what the text and options ask for.
 bool is_cached(const CorpusOptions& options);
 
-/// Makes a tokenizer of text files or directories: "bpe" of so many tokens, "byte" or "char".
-/// Messages count as the text that `chat_template` makes of them. Throws Error(kUser) when there
-/// are some and it is empty.
+/// Makes a tokenizer of text files or directories: "bpe" of so many tokens, "byte" or "char"; with
+/// `special_tokens`, which no other token is learnt across. Messages count as the text that
+/// `chat_template` makes of them. Throws Error(kUser) when there are some and it is empty.
 Tokenizer make_tokenizer(const std::vector<std::filesystem::path>& text, const std::string& kind,
-                         std::int64_t vocab_size, const std::filesystem::path& chat_template);
+                         std::int64_t vocab_size, const std::filesystem::path& chat_template,
+                         const std::vector<std::string>& special_tokens = {},
+                         const data::Fields& fields = {});
 
 /// Renders messages for data::TokenizeOptions with the template that `chat_template` names, else
 /// the one that lies beside the tokenizer (a file or its directory). It is looked for at the first

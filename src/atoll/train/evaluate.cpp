@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "atoll/base/error.h"
+#include "atoll/base/paths.h"
 #include "atoll/data/evaluation.h"
 #include "atoll/train/checkpointing.h"
 
@@ -78,7 +79,7 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
 
 std::optional<TextCut> text_cut_of(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "trainer.json";
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  if (!path_exists(path)) return std::nullopt;
   const Position position = read_position(directory);
   const auto setting = [&](const std::string& key) -> const std::string& {
     for (const auto& [name, value] : position.settings) {

@@ -4,6 +4,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
 #include "atoll/text/sentence_piece_json.h"
 #include "atoll/text/tokenizer.h"
 
@@ -17,8 +20,8 @@ namespace {
 std::string config_of(const fs::path& directory) {
   const fs::path path = directory / "tokenizer_config.json";
   auto config = nlohmann::ordered_json::object();
-  if (fs::exists(path)) {
-    config = nlohmann::ordered_json::parse(read_file(path), nullptr, false);
+  if (path_exists(path)) {
+    config = parse_ordered_json(read_file(path), path.string());
     if (!config.is_object()) throw damaged_error("{} is not a JSON object", path.string());
   }
   config["tokenizer_class"] = "PreTrainedTokenizerFast";
@@ -29,9 +32,9 @@ std::string config_of(const fs::path& directory) {
 
 ExportedTokenizer exported_tokenizer(const fs::path& checkpoint) {
   const fs::path model = checkpoint / "tokenizer.model";
-  if (!fs::exists(model) || fs::exists(checkpoint / "tokenizer.json")) return {};
-  const std::string obstacle =
-      text::obstacle_to_json(text::parse_sentence_piece(read_file(model), model.string()));
+  if (!path_exists(model) || path_exists(checkpoint / "tokenizer.json")) return {};
+  const std::string obstacle = text::obstacle_to_json(
+      text::parse_sentence_piece(read_file(model, kMaxListBytes), model.string()));
   if (!obstacle.empty()) {
     return {
         .files = {},

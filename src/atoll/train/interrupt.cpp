@@ -54,4 +54,9 @@ int InterruptGuard::signal() const {
   return received;
 }
 
+void request_stop(int signal) {
+  int none = 0;  // a signal that came before stays
+  received.compare_exchange_strong(none, signal);
+}
+
 }  // namespace atl::train

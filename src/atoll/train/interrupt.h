@@ -16,4 +16,8 @@ class InterruptGuard {
   int signal() const;
 };
 
+/// Asks as `signal` would, where something else says that the run is to stop: SIGPIPE where nobody
+/// reads what it prints. Nothing happens while there is no guard.
+void request_stop(int signal);
+
 }  // namespace atl::train

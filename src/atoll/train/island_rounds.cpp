@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "atoll/base/check.h"
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/island/trace.h"
 #include "atoll/train/outer_options.h"
 
@@ -38,8 +40,8 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
                            TrainState& state, Ranks& ranks)
     : config_(config),
       identity_(identity),
-      state_(state),
-      ranks_(ranks),
+      state_(&state),
+      ranks_(&ranks),
       options_(outer_options(config.outer)) {
   const parallel::FlatLayout& layout = state.store().layout();
   params_.resize(static_cast<std::size_t>(layout.flat().shape.num_elements()));
@@ -63,7 +65,7 @@ IslandRounds::~IslandRounds() = default;
 // ---- beginning ----
 
 void IslandRounds::begin(const fs::path& checkpoint) {
-  if (!ranks_.is_lead()) {
+  if (!ranks_->is_lead()) {
     follow();
     return;
   }
@@ -78,6 +80,7 @@ void IslandRounds::begin(const fs::path& checkpoint) {
       outer_->begin(f, packed);
       reset(f);
     }
+    has_unwritten_ = false;  // it is what they have
   }
   const OuterSettings& outer = config_.outer;
   const std::int64_t islands = std::max<std::int64_t>(1, outer.islands);
@@ -89,6 +92,9 @@ void IslandRounds::begin(const fs::path& checkpoint) {
       .identity = config_.island.identity.empty()
                       ? std::nullopt
                       : std::optional<fs::path>(config_.island.identity),
+      .secret = config_.island.secret.empty() ? std::nullopt
+                                              : std::optional<fs::path>(config_.island.secret),
+      .kept_list = fs::path(config_.run.dir) / "revoked.pem",
       .run = identity_,
       .plan = {.num_fragments = outer_->num_fragments(),
                .inner_steps = algorithm_->interval(),
@@ -109,7 +115,7 @@ void IslandRounds::reset(int f) {
   base_[static_cast<std::size_t>(f)] = outer_->current(f);
   std::vector<float> packed(outer_->elements(f));
   algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
-  island::unpack(fragment(f), packed, params_);
+  unpack(f, packed);
 }
 
 // A fragment of the parameters as they were read, in memory that is used again.
@@ -117,6 +123,12 @@ std::span<float> IslandRounds::pack(int f) {
   packed_.resize(outer_->elements(f));
   island::pack(fragment(f), params_, packed_);
   return packed_;
+}
+
+// And back: the ranks are to have them.
+void IslandRounds::unpack(int f, std::span<const float> packed) {
+  island::unpack(fragment(f), packed, params_);
+  has_params_ = has_unwritten_ = true;
 }
 
 island::OwnFragment IslandRounds::own(int f, std::span<float> packed) {
@@ -129,25 +141,32 @@ const island::Fragment& IslandRounds::fragment(int f) const {
 
 // ---- between steps ----
 
-std::optional<IslandRounds::Next> IslandRounds::next(const std::function<bool()>& stop) {
-  if (!ranks_.is_lead()) return follow();
-  if (!prepare_step(stop)) {
-    tell({.command = Command::kEnd, .is_over = is_over_});
-    return std::nullopt;
+IslandRounds::Next IslandRounds::next(const Asks& asks) {
+  if (!ranks_->is_lead()) return follow();
+  Next next = {.what = prepare(asks)};
+  write_parameters();
+  switch (next.what) {
+    case Next::What::kStep:
+      next.batch = config_.outer.data == "private" ? steps_taken_ : left_.front().begin;
+      next.clock = clock_;
+      tell({.command = Command::kTrain, .batch = next.batch, .clock = next.clock});
+      break;
+    case Next::What::kRegroup:
+      tell({.command = Command::kRegroup});
+      break;
+    case Next::What::kEnd:
+      tell({.command = Command::kEnd, .is_over = is_over_});
   }
-  Next next = {.batch = left_.front().begin, .clock = clock_};
-  if (config_.outer.data == "private") next.batch = steps_taken_;
-  tell({.command = Command::kTrain, .batch = next.batch, .clock = next.clock});
   return next;
 }
 
-// False when there is no next step.
-bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
+// What is due before the next step. What it begins and cannot end is made again by the next call.
+IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
   const Clock::time_point start = Clock::now();
-  bool has_step = false;
+  auto what = Next::What::kEnd;
   for (;;) {
-    while (const auto change = client_->next_change()) absorb(*change);
-    if (stop()) {
+    absorb_changes();
+    if (asks.stop()) {
       depart();
       break;
     }
@@ -158,31 +177,41 @@ bool IslandRounds::prepare_step(const std::function<bool()>& stop) {
     const bool round_is_done = in_round_ && left_.empty();
     const bool is_due =
         is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
+    is_dropped_ = is_dropped_ || (is_due && !committed_ && client_->was_dropped());
     if (is_due && committed_) {
       apply();
-    } else if (is_due && client_->was_dropped()) {
+    } else if (is_due && is_dropped_) {
       const int f = algorithm_->fragment_of(handed_in_);
       rebase(f, base_[static_cast<std::size_t>(f)], /*was_ours=*/true);
-      is_exchanging_ = false;
-      handed_in_ranges_ = 0;
-    } else if (is_due) {
-      wait();
-    } else if (round_is_done) {
+      forget_hand_in();
+    } else if (!is_due && round_is_done) {
       hand_in();
       in_round_ = false;
-    } else if (in_round_) {
-      has_step = true;
+    } else if (!is_due && in_round_) {
+      what = Next::What::kStep;
       break;
-    } else if (!take_round()) {
+    } else if (is_due || !take_round()) {
+      if (asks.wants_change && asks.wants_change()) {
+        what = Next::What::kRegroup;
+        break;
+      }
       wait();
     }
   }
   exposed_seconds_ += seconds_since(start);
   pace_.waited(seconds_since(start));
-  return has_step;
+  return what;
+}
+
+void IslandRounds::absorb_changes() {
+  while (change_ || (change_ = client_->next_change())) {
+    absorb(*change_);
+    change_.reset();
+  }
 }
 
 void IslandRounds::wait() {
+  write_parameters();
   client_->wait();
   if (Clock::now() - told_at_ > kTellEvery) tell({.command = Command::kWait});
 }
@@ -190,7 +219,7 @@ void IslandRounds::wait() {
 // Before the last checkpoint, so that what was committed until then is in it.
 void IslandRounds::depart() {
   client_->leave("it was stopped");
-  while (const auto change = client_->next_change()) absorb(*change);
+  absorb_changes();
   if (committed_) apply();
 }
 
@@ -212,14 +241,18 @@ bool IslandRounds::take_round() {
 void IslandRounds::finish() {
   read_parameters();
   for (int f = 0; f < outer_->num_fragments(); ++f) reset(f);
-  write_parameters();
   forget_work();
   is_over_ = true;
 }
 
-void IslandRounds::forget_work() {
+void IslandRounds::forget_hand_in() {
   is_exchanging_ = false;
+  is_dropped_ = false;
   handed_in_ranges_ = 0;
+}
+
+void IslandRounds::forget_work() {
+  forget_hand_in();
   committed_.reset();
   left_.clear();
   trained_.clear();
@@ -228,7 +261,9 @@ void IslandRounds::forget_work() {
   in_round_ = false;
 }
 
+// Reads first: nothing else here can fail because a rank is lost.
 void IslandRounds::absorb(const OuterChange& change) {
+  if (change.kind == OuterChange::Kind::kReplaced || !change.contributed) read_parameters();
   if (change.kind == OuterChange::Kind::kReplaced) {
     seen_ = change.outer_step;
     adopt(change.drops_work);
@@ -241,15 +276,11 @@ void IslandRounds::absorb(const OuterChange& change) {
     return;
   }
   rebase(change.fragment, change.state, is_exchanging_ && change.outer_step == handed_in_);
-  if (is_exchanging_ && change.outer_step >= handed_in_) {
-    is_exchanging_ = false;
-    handed_in_ranges_ = 0;
-  }
+  if (is_exchanging_ && change.outer_step >= handed_in_) forget_hand_in();
 }
 
 // The outer state was fetched from others.
 void IslandRounds::adopt(bool drops_work) {
-  read_parameters();
   for (int f = 0; f < outer_->num_fragments(); ++f) {
     const auto now = outer_->current(f);
     if (drops_work) {
@@ -258,12 +289,9 @@ void IslandRounds::adopt(bool drops_work) {
       rebase(f, now, is_exchanging_ && algorithm_->fragment_of(handed_in_) == f);
     }
   }
-  is_exchanging_ = false;
-  handed_in_ranges_ = 0;
+  forget_hand_in();
   committed_.reset();
-  if (!drops_work) return;
-  write_parameters();
-  forget_work();
+  if (drops_work) forget_work();
 }
 
 // It was committed, with what this island handed in.
@@ -276,8 +304,7 @@ void IslandRounds::apply() {
     if (use.apply_reads || fragments_.size() > 1) read_parameters();
     const std::span<float> packed = pack(f);
     algorithm_->apply(committed_->state->anchor(), own(f, packed));
-    island::unpack(fragment(f), packed, params_);
-    write_parameters();
+    unpack(f, packed);
   }
   base_[static_cast<std::size_t>(f)] = committed_->state;
   // What was handed in is the run's now; what was trained since is not.
@@ -285,8 +312,7 @@ void IslandRounds::apply() {
                  trained_.begin() + static_cast<std::ptrdiff_t>(handed_in_ranges_));
   tokens_ -= handed_in_tokens_;
   loss_sum_ -= handed_in_loss_sum_;
-  handed_in_ranges_ = 0;
-  is_exchanging_ = false;
+  forget_hand_in();
   committed_.reset();
   island::trace("outer step {}: is taken over", handed_in_ + 1);
 }
@@ -300,8 +326,7 @@ void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentSta
       was_ours ? std::span<const float>(*own_delta_) : std::span<const float>();
   std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
   algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
-  island::unpack(fragment(f), packed, params_);
-  write_parameters();
+  unpack(f, packed);
   base = now;
 }
 
@@ -319,10 +344,7 @@ void IslandRounds::hand_in() {
   share_ = 1.0 / client_->num_active();
   algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
                     *own_delta_);
-  if (algorithm_->param_use().begin_changes) {
-    island::unpack(fragment(f), packed, params_);
-    write_parameters();
-  }
+  if (algorithm_->param_use().begin_changes) unpack(f, packed);
   handed_in_ranges_ = trained_.size();
   handed_in_tokens_ = tokens_;
   handed_in_loss_sum_ = loss_sum_;
@@ -334,12 +356,15 @@ void IslandRounds::hand_in() {
                     .consumed = trained_,
                     .loss = tokens_ > 0 ? loss_sum_ / static_cast<double>(tokens_) : 0});
   is_exchanging_ = true;
+  is_dropped_ = false;
   island::trace("outer step {}: handed in", handed_in_ + 1);
   steps_since_hand_in_ = 0;
 }
 
 void IslandRounds::stepped(const StepResult& result, double seconds) {
-  if (!ranks_.is_lead()) return;
+  if (!ranks_->is_lead()) return;
+  ATOLL_CHECK(!has_unwritten_, "a step without what was to be written before it");
+  has_params_ = false;
   BatchRange& range = left_.front();
   // What is handed in stays a list of its own.
   const bool is_new = trained_.size() == handed_in_ranges_;
@@ -384,11 +409,11 @@ void IslandRounds::report(const OuterChange& change) {
   record.add("outer_utilisation", utilisation);
   record.add("outer_bytes_saved", saved);
   report.line = fmt::format(
-      "outer step {}: {} islands{}, {:.2f} MB sent, {:.2f} s exchange, {:.2f} s waited, "
+      "outer step {}: {}{}, {:.2f} MB sent, {:.2f} s exchange, {:.2f} s waited, "
       "{:.1f}% training{}",
-      change.outer_step + 1, change.num_participants, change.contributed ? "" : " without this one",
-      static_cast<double>(change.sent_bytes) / 1e6, change.exchange_seconds, exposed_seconds_,
-      100 * utilisation,
+      change.outer_step + 1, counted(change.num_participants, "island"),
+      change.contributed ? "" : " without this one", static_cast<double>(change.sent_bytes) / 1e6,
+      change.exchange_seconds, exposed_seconds_, 100 * utilisation,
       saved > 0 ? fmt::format(", {:.0f}x fewer bytes than data parallel", saved) : "");
   exposed_seconds_ = 0;
   trained_seconds_ = 0;

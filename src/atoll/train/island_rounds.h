@@ -30,9 +30,13 @@ namespace atl::train {
 /// The outer side of an island's training: which batches it trains on, when it exchanges what with
 /// the other islands, and what becomes of its parameters. The lead rank talks to the coordinator;
 /// the others are told.
+///
+/// A call that throws comm::PeerError, because a rank is lost, has done nothing or all of it here:
+/// after regrouped() it is made again.
 class IslandRounds {
  public:
-  /// All must outlive this. `identity` is what islands must have in common.
+  /// All must outlive this, but for what regrouped() replaces. `identity` is what islands must have
+  /// in common.
   IslandRounds(const TrainConfig& config, const island::RunIdentity& identity, TrainState& state,
                Ranks& ranks);
   ~IslandRounds();
@@ -42,15 +46,29 @@ class IslandRounds {
   /// all below.
   void begin(const std::filesystem::path& checkpoint);
 
-  /// What the next step is to be.
+  /// What is to come.
   struct Next {
+    enum class What {
+      kStep,
+      kRegroup,  ///< other ranks are wanted, as `wants_change` said
+      kEnd,      ///< the run is over, or `stop` said so
+    };
+    What what = What::kEnd;
     std::int64_t batch = 0;  ///< of the run's order
     /// The least that the clock of learning rates may show: how far the whole run is.
     std::int64_t clock = 0;
   };
-  /// Does what is due between steps, waiting where it must; nothing when the run is over or `stop`
-  /// said so.
-  std::optional<Next> next(const std::function<bool()>& stop);
+  /// What ends the waiting for other islands, asked on the lead.
+  struct Asks {
+    std::function<bool()> stop;
+    std::function<bool()> wants_change;  ///< empty: never
+  };
+  /// Does what is due between steps, waiting where it must.
+  Next next(const Asks& asks);
+  /// The ranks are others now, of which the first is the lead that was: `state` and `ranks` take
+  /// the place of those before, from which nothing is read any more. What the lead was about to
+  /// write is written. A rank that is new needs no begin(). `seconds`: that it took.
+  void regrouped(TrainState& state, Ranks& ranks, double seconds);
   /// Accounts for the step on that batch.
   void stepped(const StepResult& result, double seconds);
   /// Whether the run has ended, and this island with it.
@@ -68,7 +86,7 @@ class IslandRounds {
   std::vector<Report> take_reports();
 
  private:
-  enum class Command : std::int64_t { kTrain, kRead, kWrite, kWait, kEnd };
+  enum class Command : std::int64_t { kTrain, kRead, kWrite, kWait, kRegroup, kEnd };
   // What the lead tells the other ranks to do next.
   struct Order {
     Command command = Command::kEnd;
@@ -79,7 +97,7 @@ class IslandRounds {
 
   void tell(Order order);
   Order hear();
-  std::optional<Next> follow();
+  Next follow();
   void read_parameters();
   void gather_parameters();
   void gather_masters();
@@ -87,16 +105,20 @@ class IslandRounds {
   Tensor flat_parameters();
   void write_parameters();
   void scatter_parameters();
+  void copy_out(std::int64_t begin, const Tensor& to) const;
   const island::Fragment& fragment(int f) const;
   std::span<float> pack(int f);
+  void unpack(int f, std::span<const float> packed);
   island::OwnFragment own(int f, std::span<float> packed);
   void reset(int f);
-  bool prepare_step(const std::function<bool()>& stop);
+  Next::What prepare(const Asks& asks);
   void wait();
   void depart();
   bool take_round();
   void finish();
+  void forget_hand_in();
   void forget_work();
+  void absorb_changes();
   void absorb(const island::OuterChange& change);
   void apply();
   void adopt(bool drops_work);
@@ -112,14 +134,18 @@ class IslandRounds {
 
   const TrainConfig& config_;
   island::RunIdentity identity_;
-  TrainState& state_;
-  Ranks& ranks_;
+  TrainState* state_;
+  Ranks* ranks_;
   island::OuterOptions options_;
   std::chrono::steady_clock::time_point began_at_ = std::chrono::steady_clock::now();
   std::vector<float> params_;  // all that is trained, in the order of the flat vector
   bool is_over_ = false;
 
-  // All that follows is the lead's.
+  // All that follows is the lead's. Its params_ are the truth between two steps: they are read
+  // once, changed here alone, and written before anybody trains on. So a rank that is lost
+  // meanwhile costs no more than reading or writing them again.
+  bool has_params_ = false;     // params_ are what the ranks have, or are to have
+  bool has_unwritten_ = false;  // which they do not have yet
   std::vector<island::Fragment> fragments_;
   std::unique_ptr<island::OuterOptimizer> optimizer_;
   std::unique_ptr<island::OuterAlgorithm> algorithm_;
@@ -150,6 +176,8 @@ class IslandRounds {
   std::shared_ptr<std::vector<float>> own_delta_;
   double share_ = 1;
   std::optional<island::OuterChange> committed_;  // its answer, to be applied when it is due
+  bool is_dropped_ = false;                       // its answer is that it will not be committed
+  std::optional<island::OuterChange> change_;     // that is being absorbed
 
   std::int64_t steps_taken_ = 0;  // ever
   std::int64_t steps_since_hand_in_ = 0;

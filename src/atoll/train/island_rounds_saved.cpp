@@ -6,6 +6,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
 #include "atoll/ckpt/safetensors.h"
 #include "atoll/train/island_rounds.h"
 
@@ -58,7 +60,7 @@ ckpt::TensorSource source_of(const std::string& name, std::span<const float> val
 
 ExtraPart IslandRounds::saved() const {
   ExtraPart part;
-  if (!ranks_.is_lead()) return part;
+  if (!ranks_->is_lead()) return part;
   part.file = kStateFile;
   std::vector<BatchRange> holds = trained_;
   holds.insert(holds.end(), left_.begin(), left_.end());
@@ -108,14 +110,14 @@ std::int64_t IslandRounds::base_outer_step() const {
 }
 
 bool IslandRounds::is_in(const fs::path& checkpoint) {
-  return fs::exists(checkpoint / kTextFile);
+  return path_exists(checkpoint / kTextFile);
 }
 
 std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
   read_parameters();
   try {
-    const ordered_json json = ordered_json::parse(read_file(path));
+    const ordered_json json = parse_ordered_json(read_file(path), path.string());
     const ckpt::SafetensorsFile file(checkpoint / kStateFile);
     for (int f = 0; f < outer_->num_fragments(); ++f) {
       const auto at = static_cast<std::size_t>(f);
@@ -144,7 +146,7 @@ std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
     holds.insert(holds.end(), left.begin(), left.end());
     return holds;
   } catch (const ordered_json::exception& error) {
-    throw damaged_error("{} is not the state of an island: {}", path.string(), error.what());
+    throw damaged_error("{} is not the state of an island: {}", path.string(), json_reason(error));
   }
 }
 

@@ -20,6 +20,10 @@ namespace atl::train {
 /// Error(kUser) when it is none of them, Error(kDamaged) when a checkpoint does not verify.
 std::filesystem::path find_model(const std::filesystem::path& argument);
 
+/// "; there is runs/kjv-demo in it": the models and runs that lie directly in a directory that is
+/// none itself, for the end of a message. Empty when there are none.
+std::string advice_for_parent(const std::filesystem::path& directory);
+
 /// Where the weights of a model directory are: in itself, or in the base model that its
 /// adapter_config.json names. Throws Error(kUser) when that is not there.
 std::filesystem::path base_directory(const std::filesystem::path& directory);

@@ -4,8 +4,12 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
+#include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/ops/bf16_arithmetic.h"
+#include "atoll/train/checkpointing.h"
 #include "atoll/train/model_source.h"
 
 namespace atl::train {
@@ -32,17 +36,36 @@ optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
           .masters = optim::masters(settings.masters)};
 }
 
+// Here rather than where it is first needed: beside shards, or texts without messages, nothing else
+// would look.
+void check_chat_template(const fs::path& path) {
+  if (path.empty() || file_exists(path)) return;
+  throw user_error("data.chat_template is {}, {}", path.string(),
+                   directory_exists(path) ? "a directory; name the Jinja file in it"
+                                          : "and there is no such file");
+}
+
+Error too_few_micro_batches(const LoopSettings& train, int num_ranks) {
+  std::string remedy;
+  if (train.batch_size >= num_ranks) {  // the same batch, in smaller passes
+    std::int64_t fitting = train.batch_size / num_ranks;
+    while (train.batch_size % fitting != 0) --fitting;
+    remedy = fmt::format("--train.micro_batch={} or ", fitting);
+  }
+  return user_error(
+      "train.batch_size = {} makes {} of train.micro_batch = {}, and each of {} needs one; give "
+      "{}--train.batch_size={}",
+      train.batch_size, counted(train.batch_size / train.micro_batch, "micro-batch"),
+      train.micro_batch, counted(num_ranks, "rank"), remedy, num_ranks * train.micro_batch);
+}
+
 }  // namespace
 
 parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
                                                     int rank) {
   const std::int64_t micro_batches = config.train.batch_size / config.train.micro_batch;
   if (!config.train.exact && micro_batches < num_ranks) {
-    throw user_error(
-        "train.batch_size = {} has {} micro-batches of {} sequences for {} ranks; make it at least "
-        "{}, or train.micro_batch smaller",
-        config.train.batch_size, micro_batches, config.train.micro_batch, num_ranks,
-        num_ranks * config.train.micro_batch);
+    throw too_few_micro_batches(config.train, num_ranks);
   }
   const auto shard = config.dp.shard == 0 ? num_ranks : static_cast<int>(config.dp.shard);
   if (num_ranks % shard != 0) {
@@ -119,6 +142,22 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   return options;
 }
 
+namespace {
+
+// The corpus that the newest checkpoint was trained on; empty when none says so.
+std::string trained_corpus(const fs::path& checkpoints, const std::vector<std::int64_t>& steps) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    try {
+      return read_position(checkpoints / ckpt::checkpoint_name(*step)).corpus_hash;
+    } catch (const Error&) {
+      continue;  // whoever loads it says that it is damaged
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 CorpusOptions corpus_options(const TrainConfig& config) {
   CorpusOptions options;
   options.shards.assign(config.data.shards.begin(), config.data.shards.end());
@@ -129,15 +168,26 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   }
   options.new_tokenizer = config.data.new_tokenizer;
   options.vocab_size = config.data.vocab_size;
+  options.special_tokens = config.data.special_tokens;
   options.chat_template = config.data.chat_template;
+  check_chat_template(options.chat_template);
+  options.fields = config.data.fields;
   options.shard_cache = config.data.cache_dir;
   options.shard_cache_bytes = static_cast<std::uint64_t>(config.data.cache_gib * 0x1p30);
   options.held_out = config.data.held_out;
   options.documents = config.data.documents;
   options.cache = fs::path(config.run.dir) / "data";
-  options.cache_is_final =
-      !ckpt::checkpoint_steps(fs::path(config.run.dir) / "checkpoints").empty();
+  const fs::path checkpoints = fs::path(config.run.dir) / "checkpoints";
+  const std::vector<std::int64_t> steps = ckpt::checkpoint_steps(checkpoints);
+  options.cache_is_final = !steps.empty();
+  options.trained_hash = trained_corpus(checkpoints, steps);
   return options;
+}
+
+void require_held_out(const TrainConfig& config, const PreparedCorpus& corpus) {
+  if (config.eval.every == 0 || corpus.has_held_out()) return;
+  throw user_error("eval.every is {} and no text is held out; set data.held_out or eval.every=0",
+                   config.eval.every);
 }
 
 void apply_bf16(const TrainConfig& config) {

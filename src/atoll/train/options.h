@@ -24,7 +24,11 @@ parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, i
 /// CPU that has none.
 void apply_bf16(const TrainConfig& config);
 
-/// Where the settings say that the run's data comes from.
+/// Throws Error(kUser) when the settings ask for evaluations and the corpus holds nothing out.
+void require_held_out(const TrainConfig& config, const PreparedCorpus& corpus);
+
+/// Where the settings say that the run's data comes from. Throws Error(kUser) for a chat template
+/// that is no file.
 CorpusOptions corpus_options(const TrainConfig& config);
 
 }  // namespace atl::train

@@ -4,19 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 
-namespace atl::train {
+#include "atoll/base/terminal.h"
+#include "atoll/train/interrupt.h"
 
-std::string format_count(std::int64_t count) {
-  std::string digits = std::to_string(count);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (count < 0 ? 1 : 0);
-       at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), 1, ',');
-  }
-  return digits;
-}
+namespace atl::train {
 
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
@@ -42,20 +38,47 @@ std::string format_step_line(const StepReport& report) {
       100 * report.data_fraction, ranks, format_duration(report.seconds_left));
 }
 
-ProgressBar::ProgressBar(bool enabled) : active_(enabled && ::isatty(STDERR_FILENO) == 1) {}
+std::string format_bar(const StepReport& report, int columns) {
+  constexpr std::ptrdiff_t kWidth = 30, kShortest = 4;
+  const double part = static_cast<double>(report.step) /
+                      static_cast<double>(std::max<std::int64_t>(report.total_steps, 1));
+  const std::array<std::string, 5> parts = {
+      fmt::format("{:3.0f}%", 100 * part),
+      fmt::format("step {}/{}", report.step, report.total_steps),
+      fmt::format("loss {:.3f}", report.loss),
+      fmt::format("{} tok/s", format_count(std::llround(report.tokens_per_s))),
+      fmt::format("left {}", format_duration(report.seconds_left))};
+  std::array<bool, 5> is_shown = {true, true, true, true, true};
+  std::string text;
+  const auto join = [&] {
+    text.clear();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (is_shown[i]) text += (text.empty() ? "" : "  ") + parts[i];
+    }
+  };
+  join();
+  for (const std::size_t least : {3U, 2U, 4U, 1U}) {  // what is missed least goes first
+    if (std::ssize(text) <= columns) break;
+    is_shown[least] = false;
+    join();
+  }
+  if (std::ssize(text) > columns) return text.substr(0, static_cast<std::size_t>(columns));
+  const std::ptrdiff_t cells = std::min(kWidth, columns - std::ssize(text) - 1);
+  if (cells < kShortest) return text;
+  const auto filled = static_cast<std::ptrdiff_t>(part * static_cast<double>(cells));
+  std::string bar;
+  for (std::ptrdiff_t i = 0; i < cells; ++i) bar += i < filled ? "━" : "─";
+  return bar + " " + text;
+}
+
+ProgressBar::ProgressBar(bool enabled) : active_(enabled && terminal_columns(STDERR_FILENO) > 0) {}
 
 void ProgressBar::draw(const StepReport& report) {
   if (!active_) return;
-  constexpr int kWidth = 30;
-  const double part = static_cast<double>(report.step) /
-                      static_cast<double>(std::max<std::int64_t>(report.total_steps, 1));
-  const int filled = std::clamp(static_cast<int>(part * kWidth), 0, kWidth);
-  std::string bar;
-  for (int i = 0; i < kWidth; ++i) bar += i < filled ? "━" : "─";
+  // In the last column a terminal would be about to begin another line.
+  const int columns = std::max(1, terminal_columns(STDERR_FILENO) - 1);
   // \r and erase-to-end rather than a cleared line first: no flicker.
-  fmt::print(stderr, "\r{} {:3.0f}%  step {}/{}  loss {:.3f}  {} tok/s  left {}\x1b[K", bar,
-             100 * part, report.step, report.total_steps, report.loss,
-             format_count(std::llround(report.tokens_per_s)), format_duration(report.seconds_left));
+  fmt::print(stderr, "\r{}\x1b[K", format_bar(report, columns));
   std::fflush(stderr);
   drawn_ = true;
 }
@@ -69,8 +92,10 @@ void ProgressBar::clear() {
 
 void ProgressBar::print(const std::string& line) {
   clear();
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
+  const std::string whole = line + "\n";
+  const bool is_written = std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() &&
+                          std::fflush(stdout) == 0;
+  if (!is_written && reader_is_gone(STDOUT_FILENO)) request_stop(SIGPIPE);
 }
 
 }  // namespace atl::train

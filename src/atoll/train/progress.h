@@ -3,7 +3,11 @@
 #include <cstdint>
 #include <string>
 
+#include "atoll/base/quantity.h"
+
 namespace atl::train {
+
+using atl::format_count;
 
 /// What one line about training says; means over the steps since the line before.
 struct StepReport {
@@ -27,11 +31,12 @@ struct StepReport {
 std::string format_step_line(const StepReport& report);
 /// "0:58", "12:03", "1:02:03".
 std::string format_duration(double seconds);
-/// "9,812".
-std::string format_count(std::int64_t count);
+/// "━━━───  45%  step 720/1600  loss 3.758  10,393 tok/s  left 0:17" in at most `columns` columns:
+/// where they are few the bar is shorter, then parts are left out.
+std::string format_bar(const StepReport& report, int columns);
 
-/// The one line that moves, on a terminal only: elsewhere every call is a no-op. Lines printed
-/// through it stay above the bar.
+/// The one line that moves, on a terminal only: elsewhere every call is a no-op. It fits the width
+/// that the terminal has then. Lines printed through it stay above the bar.
 class ProgressBar {
  public:
   /// Draws on standard error if that is a terminal and `enabled`.
@@ -45,7 +50,8 @@ class ProgressBar {
   void draw(const StepReport& report);
   /// Takes the bar off the screen.
   void clear();
-  /// Prints a line to standard output, above the bar.
+  /// Prints a line to standard output, above the bar. Where nobody reads that any more, asks the
+  /// run to stop (request_stop); what is lost otherwise, on a full disk, is told at the end.
   void print(const std::string& line);
 
  private:

@@ -69,7 +69,11 @@ Trace::Trace(comm::World& world, TrainState& state, fs::path file)
     : world_(world), state_(state), file_(std::move(file)) {
   world.agree([&] {
     // Now rather than when the steps have been taken: a file that is never committed.
-    if (world.rank() == 0) AtomicFile probe(file_);
+    if (world.rank() != 0) return;
+    if (fs::is_directory(file_)) {
+      throw user_error("log.trace is the directory {}; name a file in it", file_.string());
+    }
+    const AtomicFile probe(file_);
   });
   // Rank 0's clock is the time since the trace began there, so the offset is the origin too.
   origin_ = Clock::now();

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "atoll/base/cgroup.h"
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/unfinished.h"
 #include "atoll/island/identity.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/bf16_arithmetic.h"
-#include "atoll/ops/peak.h"
 #include "atoll/train/adapter.h"
+#include "atoll/train/chat.h"
+#include "atoll/train/cpu_share.h"
 #include "atoll/train/options.h"
+#include "atoll/train/room.h"
 
 namespace atl::train {
 
@@ -20,28 +23,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The CPUs of a host are shared by its ranks.
-int ranks_here(const comm::World& world) {
-  return world.options().local_ranks > 0 ? world.options().local_ranks : world.size();
-}
-
 int threads_of(const TrainConfig& config, const comm::World& world) {
   if (config.device.threads > 0 || world.size() == 1)
     return static_cast<int>(config.device.threads);
   return std::max(1, available_cpus() / ranks_here(world));
-}
-
-// Each rank by itself would get its part, and all of them would be killed.
-void check_memory(std::size_t planned, const comm::World& world) {
-  constexpr double kGiB = 1 << 30;
-  const auto ranks = static_cast<std::uint64_t>(ranks_here(world));
-  if (ranks == 1 || planned * ranks <= usable_memory() + swap_memory()) return;
-  throw make_error(
-      ErrorKind::kResource,
-      "{} ranks on this machine are planned to take {:.2f} GiB of memory each, and "
-      "{:.2f} GiB may be used here; use fewer ranks here, a smaller train.micro_batch or "
-      "model, or train.recompute=full",
-      ranks, static_cast<double>(planned) / kGiB, static_cast<double>(usable_memory()) / kGiB);
 }
 
 fs::path make_run_directory(const std::string& dir) {
@@ -108,11 +93,7 @@ void Trainer::prepare() {
   prepare_data();
   prepare_device();
   world_->agree([&] {
-    if (config_.eval.every > 0 && !corpus_->has_held_out()) {
-      throw user_error(
-          "eval.every is {} and no text is held out; set data.held_out or eval.every=0",
-          config_.eval.every);
-    }
+    require_held_out(config_, *corpus_);
     if (!config_.model.from.empty()) base_ = find_model(config_.model.from);
     open_state(*corpus_);
   });
@@ -125,8 +106,12 @@ void Trainer::prepare_data() {
   dir_ = config_.run.dir;
   world_->agree([&] {
     if (!ranks_->is_lead()) return;
+    if (!corpus_) check_before_tokens(config_, *world_);
     make_run_directory(config_.run.dir);
     lock_ = std::make_unique<ckpt::RunLock>(dir_);
+    sweep_unfinished(dir_, [](std::string_view name) {
+      return name == "settings.toml" || name == "metrics.jsonl" || name.starts_with("flight-rank");
+    });
     if (!corpus_) corpus_.emplace(prepare_corpus(corpus_options(config_)));
   });
   world_->agree([&] {
@@ -192,8 +177,33 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
     }
   }
   const fs::path chat_template = config_.data.chat_template;
-  if (fs::is_regular_file(chat_template)) {
+  if (file_exists(chat_template)) {
     carried_["chat_template.jinja"] = read_file(chat_template);
+  }
+  stop_at_end_of_turn(corpus.tokenizer);
+}
+
+// A chat model stops where its template ends an answer.
+void Trainer::stop_at_end_of_turn(const Tokenizer& tokenizer) {
+  const fs::path given = config_.data.chat_template;
+  const bool has_own =
+      carried_.contains("chat_template.jinja") ||
+      (carried_.contains("tokenizer_config.json") &&
+       carried_["tokenizer_config.json"].find("\"chat_template\"") != std::string::npos);
+  if (given.empty() && (!has_own || base_.empty())) return;
+  EndOfTurn end;
+  try {
+    end = end_of_turn(find_chat_template(given, base_, tokenizer), tokenizer);
+  } catch (const Error& error) {
+    // Whoever renders messages with it ends with this error; other data has no need of it.
+    if (ranks_->is_lead()) log::warning("where answers end is not known: {}", error.what());
+    return;
+  }
+  if (end.token) {
+    std::string& config = carried_["generation_config.json"];
+    config = with_stop_token(config, *end.token);
+  } else if (ranks_->is_lead()) {
+    log::warning("{}", problem_of(end));
   }
 }
 
@@ -223,10 +233,7 @@ void Trainer::begin_or_resume() {
   position_.base_hash = hash_of_frozen(state_->store());
   position_.settings = settings_.key_values();
   if (!config_.island.coordinator.empty()) open_rounds(newest ? newest->path : fs::path());
-  // All at once, as the ranks of a host share its CPUs.
-  ranks_->group().barrier();
-  peak_flops_ = ops::measure_peak_flops(run);
-  ranks_->group().all_reduce({&peak_flops_, {Dtype::kF64, {1}}});
+  peak_flops_ = measure_peak_of_all(*ranks_, run);
 }
 
 void Trainer::resume(const ckpt::CheckpointInfo& newest) {
@@ -238,9 +245,8 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
   last_checkpoint_ = newest.path;
   if (position_.step > config_.train.steps && config_.island.coordinator.empty()) {
     throw user_error(
-        "{} has taken {} steps already, and train.steps is {}; raise it, or choose another "
-        "run.dir",
-        config_.run.dir, position_.step, config_.train.steps);
+        "{} has taken {} already, and train.steps is {}; raise it, or choose another run.dir",
+        config_.run.dir, counted(position_.step, "step"), config_.train.steps);
   }
   if (!ranks_->is_lead()) return;
   ckpt::set_aside_newer(checkpoint_root(), newest.step);
@@ -310,9 +316,9 @@ void Trainer::check_settings_of(const Position& position) const {
         std::find(std::begin(kFixedKeys), std::end(kFixedKeys), key) != std::end(kFixedKeys);
     if (fixed) {
       throw user_error(
-          "{} is {} and was {} in the {} steps already taken in {}; set it back, or choose another "
+          "{} is {} and was {} in the {} already taken in {}; set it back, or choose another "
           "run.dir",
-          key, at->second, before, position.step, config_.run.dir);
+          key, at->second, before, counted(position.step, "step"), config_.run.dir);
     }
     if (ranks_->is_lead()) log::info("{} is now {}, was {}", key, at->second, before);
   }

@@ -80,7 +80,7 @@ class Trainer {
   struct Hello {
     double has_state = 0;
     double old_rank = -1, old_size = 0;
-    double step = 0, committed = 0;
+    double steps_taken = 0, committed = 0;
   };
 
   Trainer(const TrainConfig& config, const Settings& settings, std::unique_ptr<comm::World> own);
@@ -92,6 +92,7 @@ class Trainer {
   std::vector<Hello> enter_world();
   std::vector<Hello> enter_next_world();
   void regroup(const std::string& why);
+  double steps_taken() const;
   void agree_on_step(const std::vector<Hello>& hellos);
   void take_over(const std::vector<Hello>& hellos);
   void share_position(int holder);
@@ -105,6 +106,7 @@ class Trainer {
   void share_facts(const StepResult& result, double seconds, Interval& interval);
   void compare_replicas();
   void open_state(const PreparedCorpus& corpus);
+  void stop_at_end_of_turn(const Tokenizer& tokenizer);
   void begin_or_resume();
   void resume(const ckpt::CheckpointInfo& newest);
   void check_settings_of(const Position& position) const;
@@ -156,11 +158,14 @@ class Trainer {
   double peak_flops_ = 0;     // of all ranks
   int signal_ = 0;            // that any rank was sent
   double waited_before_ = 0;  // seconds, until the last step's facts
+  std::chrono::steady_clock::time_point step_began_;
+  double step_seconds_ = 0;  // of the last one that nothing broke off
   bool change_wanted_ = false;
   StepProgress progress_;  // of the step that is under way
   std::int64_t evaluated_step_ = -1;
   std::int64_t first_step_ = 0;       // of this start of the run
   int old_rank_ = -1, old_size_ = 0;  // in the world before
+  std::chrono::steady_clock::time_point regroup_began_ = std::chrono::steady_clock::now();
   std::function<void()> on_lead_;
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t saved_step_ = -1;

@@ -4,8 +4,10 @@
 #include <chrono>
 
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/parallel/held_state.h"
+#include "atoll/train/cpu_share.h"
 #include "atoll/train/options.h"
 #include "atoll/train/trainer.h"
 
@@ -61,6 +63,10 @@ std::vector<HeldBy> sources_of(const parallel::FlatLayout& old_layout, bool has_
   return sources;
 }
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 std::vector<Trainer::Hello> Trainer::enter_world() {
@@ -70,7 +76,7 @@ std::vector<Trainer::Hello> Trainer::enter_world() {
     mine = {.has_state = 1,
             .old_rank = static_cast<double>(old_rank_),
             .old_size = static_cast<double>(old_size_),
-            .step = static_cast<double>(position_.step),
+            .steps_taken = steps_taken(),
             .committed = progress_.phase == StepProgress::Phase::kCommitted ? 1.0 : 0.0};
   }
   constexpr std::int64_t kWidth = sizeof(Hello) / sizeof(double);
@@ -98,7 +104,7 @@ std::vector<Trainer::Hello> Trainer::enter_next_world() {
 }
 
 void Trainer::regroup(const std::string& why) {
-  const auto start = std::chrono::steady_clock::now();
+  regroup_began_ = std::chrono::steady_clock::now();
   const int before = ranks_->size();
   old_rank_ = ranks_->rank();
   old_size_ = before;
@@ -117,35 +123,47 @@ void Trainer::regroup(const std::string& why) {
                      why.empty() ? "" : "; ", error.what());
   }
   change_wanted_ = false;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double took = seconds_since(regroup_began_);
   if (!ranks_->is_lead()) return;
-  log::warning("{}; {} ranks go on from step {} after {:.2f} s",
-               why.empty() ? fmt::format("{} ranks were {}", before,
-                                         before < ranks_->size() ? "too few" : "too many")
-                           : why,
-               ranks_->size(), position_.step, took.count());
+  log::warning("{}; {} on from step {} after {:.2f} s",
+               why.empty()
+                   ? fmt::format("{} {} {}", counted(before, "rank"), before == 1 ? "was" : "were",
+                                 before < ranks_->size() ? "too few" : "too many")
+                   : why,
+               ranks_->size() == 1 ? "1 rank goes" : fmt::format("{} ranks go", ranks_->size()),
+               position_.step, took);
   record({.step = position_.step,
-          .values = {{"regroup_ranks", std::int64_t{ranks_->size()}},
-                     {"regroup_seconds", took.count()}}});
+          .values = {{"regroup_ranks", std::int64_t{ranks_->size()}}, {"regroup_seconds", took}}});
+}
+
+// Ranks of an island may have heard of steps of other islands, or not yet; those that they have
+// taken themselves count.
+double Trainer::steps_taken() const {
+  return static_cast<double>(position_.step - position_.skipped_steps);
 }
 
 // A step that was broken off was made by all or by none: where one rank made its update, all had
 // what they need for theirs.
 void Trainer::agree_on_step(const std::vector<Hello>& hellos) {
   double target = 0;
-  for (const Hello& hello : hellos) target = std::max(target, hello.step + hello.committed);
-  if (!state_ || static_cast<double>(position_.step) == target) return;
+  for (const Hello& hello : hellos) target = std::max(target, hello.steps_taken + hello.committed);
+  if (!state_ || steps_taken() == target) return;
   if (progress_.phase == StepProgress::Phase::kPrepared) {
     finish_step(*state_, *stream_, static_cast<std::uint64_t>(config_.run.seed), progress_);
   }
-  ATOLL_CHECK(progress_.phase == StepProgress::Phase::kCommitted &&
-                  static_cast<double>(position_.step + 1) == target,
-              "step {} here, {} elsewhere", position_.step, target);
+  ATOLL_CHECK(progress_.phase == StepProgress::Phase::kCommitted && steps_taken() + 1 == target,
+              "{} steps taken here, {} elsewhere", steps_taken(), target);
   const StepResult result = progress_.result;
   account(result);
 }
 
 void Trainer::take_over(const std::vector<Hello>& hellos) {
+  const bool is_island = !config_.island.coordinator.empty();
+  if (is_island && hellos.front().old_rank != 0) {
+    throw make_error(ErrorKind::kPeer,
+                     "rank 0 is lost, which alone holds what this island exchanges with others; "
+                     "the run goes on from the last checkpoint");
+  }
   agree_on_step(hellos);
   progress_ = {};
   int old_size = 0, holder = -1;  // holder: the first that has state
@@ -191,8 +209,15 @@ void Trainer::take_over(const std::vector<Hello>& hellos) {
   Run run = {.stream = stream_.get()};
   store.publish(run);
   share_position(holder);
+  peak_flops_ = measure_peak_of_all(*ranks_, run);  // of those that there are now
   if (state_->replica() != nullptr) {
     state_->replica()->synchronise(ranks_->shard(), state_->optimizer());
+  }
+  if (is_island) {
+    if (!rounds_) {
+      rounds_ = std::make_unique<IslandRounds>(config_, identity(), *state_, *ranks_);
+    }
+    rounds_->regrouped(*state_, *ranks_, seconds_since(regroup_began_));
   }
   if (!ranks_->is_lead() || jsonl_) return;
   lock_ = std::make_unique<ckpt::RunLock>(dir_);
@@ -211,7 +236,7 @@ void Trainer::share_position(int holder) {
                                static_cast<double>(evaluated_step_),
                                static_cast<double>(skipped_in_a_row_),
                                static_cast<double>(first_step_),
-                               peak_flops_};
+                               static_cast<double>(position_.skipped_steps)};
   ranks_->group().broadcast(
       {facts.data(), {Dtype::kF64, {static_cast<std::int64_t>(facts.size())}}}, holder);
   position_.step = static_cast<std::int64_t>(facts[0]);
@@ -222,7 +247,7 @@ void Trainer::share_position(int holder) {
   evaluated_step_ = static_cast<std::int64_t>(facts[5]);
   skipped_in_a_row_ = static_cast<std::int64_t>(facts[6]);
   first_step_ = static_cast<std::int64_t>(facts[7]);
-  peak_flops_ = facts[8];
+  position_.skipped_steps = static_cast<std::int64_t>(facts[8]);
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state_->store());
   position_.settings = settings_.key_values();

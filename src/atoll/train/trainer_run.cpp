@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/train/trainer.h"
 
@@ -51,28 +52,28 @@ void Trainer::announce() const {
     log::info("LoRA: {} of {} parameters are trained", format_count(count.total - count.frozen),
               format_count(count.total));
   }
-  log::info("{} with {} parameters: {} layers, width {}, {} heads ({} key-value), vocabulary {}",
-            model.family, format_count(count.total), model.num_layers, model.hidden_size,
-            model.heads.num_heads, model.heads.num_kv_heads, format_count(model.vocab_size));
-  log::info("data: {} training tokens, {} held out; {} tokens a step, {:.2f} epochs in {} steps",
-            format_count(corpus_->num_tokens()), format_count(corpus_->num_held_out_tokens()),
-            format_count(config_.train.batch_size * config_.train.context),
+  log::info("{} with {}: {}, width {}, {} ({} key-value), vocabulary {}", model.family,
+            counted(count.total, "parameter"), counted(model.num_layers, "layer"),
+            model.hidden_size, counted(model.heads.num_heads, "head"), model.heads.num_kv_heads,
+            format_count(model.vocab_size));
+  log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
+            counted(corpus_->num_tokens(), "training token"),
+            format_count(corpus_->num_held_out_tokens()),
+            counted(config_.train.batch_size * config_.train.context, "token"),
             static_cast<double>(config_.train.steps) *
                 static_cast<double>(config_.train.batch_size * config_.train.context) /
                 static_cast<double>(corpus_->num_tokens()),
-            config_.train.steps);
+            counted(config_.train.steps, "step"));
   if (!ranks_->is_alone()) {
     const parallel::DataParallelOptions& shared = state_->options().data_parallel;
-    log::info("{} ranks ({}): ZeRO {}{}{}; {} micro-batches a step", ranks_->size(),
-              world_->backend(), config_.dp.zero,
+    log::info("{} ({}): ZeRO {}{}{}; {} a step", counted(ranks_->size(), "rank"), world_->backend(),
+              config_.dp.zero,
               shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
-              shared.exact ? ", exact sums" : "", ranks_->plan().num_micro_batches());
+              shared.exact ? ", exact sums" : "",
+              counted(ranks_->plan().num_micro_batches(), "micro-batch"));
   }
-  log::info("device: {}; planned memory {:.1f} MiB", device_->name(),
-            static_cast<double>(state_->memory().total_bytes()) / (1 << 20));
-  log::info("MFU = tok/s x FLOPs/token / peak; {} = {:.3g}; peak = {:.0f} GFLOP/s, measured",
-            nn::flops_formula(state_->model()),
-            nn::flops_per_token(state_->model(), config_.train.context), peak_flops_ / 1e9);
+  log::info("device: {}, peak {:.0f} GFLOP/s measured; planned memory {}", device_->name(),
+            peak_flops_ / 1e9, format_bytes(state_->memory().total_bytes()));
 }
 
 StepResult Trainer::step() {
@@ -90,12 +91,14 @@ StepResult Trainer::step() {
   const StepResult result =
       take_step(*state_, *stream_, options, [this] { return loader_->next(); });
   if (!result.taken()) handle_nonfinite(result);
+  step_seconds_ = seconds_since(step_began_);
   account(result);
   return result;
 }
 
 // The step is done, on all ranks.
 void Trainer::account(const StepResult& result) {
+  if (rounds_) rounds_->stepped(result, step_seconds_);
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
   if (rounds_) ++next_batch_;
@@ -166,33 +169,40 @@ void Trainer::compare_replicas() {
 }
 
 void Trainer::handle_nonfinite(const StepResult& result) {
-  std::string samples;
-  constexpr std::size_t kShown = 8;
-  for (std::size_t i = 0; i < std::min(kShown, result.nonfinite_samples.size()); ++i) {
+  // Where in the text they are takes a line each: that is for the log.
+  std::string samples, places;
+  constexpr std::size_t kShown = 3;
+  const std::size_t count = result.nonfinite_samples.size();
+  for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t sample = result.nonfinite_samples[i];
-    samples +=
+    places +=
         fmt::format("{}{} ({})", i == 0 ? "" : ", ", sample, samples_->get().describe(sample));
+    if (i < kShown) samples += fmt::format("{}{}", i == 0 ? "" : ", ", sample);
   }
-  if (result.nonfinite_samples.size() > kShown) {
-    samples += fmt::format(" and {} more", result.nonfinite_samples.size() - kShown);
-  }
-  const std::string what = fmt::format("step {}: loss {}, grad_norm {}; samples {}",
-                                       position_.step + 1, result.loss, result.grad_norm, samples);
-  record({.step = position_.step + 1,
-          .values = {{"nonfinite", std::int64_t{1}}, {"nonfinite_samples", samples}}});
-  if (config_.train.on_nonfinite == "skip" && skipped_in_a_row_ + 1 < kMaxSkippedInARow) {
-    if (ranks_->is_lead()) log::warning("{}; the step is skipped, no parameter changed", what);
+  if (count > kShown) samples += fmt::format(" and {} more", count - kShown);
+  const std::int64_t step = position_.step + 1;
+  record({.step = step, .values = {{"nonfinite", std::int64_t{1}}, {"nonfinite_samples", places}}});
+  const std::string what =
+      fmt::format("step {}: loss {}, grad_norm {}", step, result.loss, result.grad_norm);
+  const std::string where =
+      fmt::format("{} {}; {} says where in the text they are", count == 1 ? "Sample" : "Samples",
+                  samples, (dir_ / "metrics.jsonl").string());
+  const bool skips = config_.train.on_nonfinite == "skip";
+  if (skips && skipped_in_a_row_ + 1 < kMaxSkippedInARow) {
+    if (ranks_->is_lead()) {
+      log::warning("{}; the step is skipped, no parameter changed. {}", what, where);
+    }
     return;
   }
   finish_save();
   if (position_.step > 0 && saved_step_ != position_.step) save();
-  throw make_error(ErrorKind::kNumeric,
-                   "{}. No parameter changed; {}. Lower optim.lr, or look at those samples{}", what,
+  throw make_error(ErrorKind::kNumeric, "{}{}. Lower optim.lr{}. No parameter changed; {}. {}",
+                   what,
+                   skips ? fmt::format(" ({} steps in a row were bad)", kMaxSkippedInARow) : "",
+                   skips ? "" : ", or set train.on_nonfinite=skip",
                    saved_step_ < 0 ? "there is no checkpoint yet"
                                    : fmt::format("the last checkpoint is of step {}", saved_step_),
-                   config_.train.on_nonfinite == "skip"
-                       ? fmt::format(" ({} steps in a row were bad)", kMaxSkippedInARow)
-                       : ", or set train.on_nonfinite=skip");
+                   where);
 }
 
 void Trainer::record(metrics::Record record) {
@@ -288,11 +298,11 @@ std::optional<Evaluation> Trainer::evaluate_held_out(const InterruptGuard& inter
   if (!is_repeated) record(entry);
   bar.print(config_.log.format == "json"
                 ? metrics::to_jsonl(entry)
-                : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {}  ({} "
-                              "tokens, {:.1f} s)",
+                : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {}  ({}, "
+                              "{:.1f} s)",
                               result.loss, result.perplexity(),
                               has_bytes ? fmt::format("{:.4f}", result.bits_per_byte) : "n/a",
-                              format_count(result.tokens), result.seconds));
+                              counted(result.tokens, "token"), result.seconds));
   return result;
 }
 
@@ -350,22 +360,23 @@ bool Trainer::is_over(const InterruptGuard& interrupt) const {
 
 bool Trainer::take_next(const InterruptGuard& interrupt, ProgressBar& bar) {
   if (!rounds_) return true;
-  const auto next = rounds_->next([&] { return interrupt.signal() != 0; });
+  const IslandRounds::Next next = rounds_->next(
+      {.stop = [&] { return interrupt.signal() != 0; },
+       .wants_change = [&] { return membership_ != nullptr && membership_->wants_change(); }});
   for (IslandRounds::Report& done : rounds_->take_reports()) {
     done.record.step = position_.step;
     record(done.record);
     bar.print(config_.log.format == "json" ? metrics::to_jsonl(done.record) : done.line);
   }
-  if (!next) {
-    asked_to_stop(interrupt);
-    return false;
+  change_wanted_ = next.what == IslandRounds::Next::What::kRegroup;
+  if (next.what == IslandRounds::Next::What::kEnd) asked_to_stop(interrupt);
+  if (next.what != IslandRounds::Next::What::kStep) return false;
+  if (next.clock > position_.step) {
+    position_.skipped_steps += next.clock - position_.step;
+    position_.step = next.clock;
   }
-  if (next->clock > position_.step) {
-    position_.skipped_steps += next->clock - position_.step;
-    position_.step = next->clock;
-  }
-  if (next->batch != next_batch_) loader_.reset();
-  next_batch_ = next->batch;
+  if (next.batch != next_batch_) loader_.reset();
+  next_batch_ = next.batch;
   return true;
 }
 
@@ -375,9 +386,9 @@ void Trainer::take_one_step(const InterruptGuard& interrupt, Interval& interval,
   if (!loader_) open_loader();
   const double lr = schedule_.learning_rate(position_.step);
   const double waited = loader_ ? loader_->waited_seconds() : 0;
+  step_began_ = start;
   const StepResult result = step();
   if (loader_) interval.data_seconds += loader_->waited_seconds() - waited;
-  if (rounds_) rounds_->stepped(result, seconds_since(start));
   if (result.taken()) report(result, lr, interval, bar);
   signal_ = interrupt.signal();
   if (!ranks_->is_alone() || membership_ != nullptr) {
@@ -403,8 +414,8 @@ void Trainer::keep_trace(bool is_over) {
     trace_.reset();
     is_traced_ = true;
   } else if (is_over && ranks_->is_lead()) {
-    log::warning("no trace was written: the run ended after {} steps, and log.trace_after is {}",
-                 position_.step - first_step_, config_.log.trace_after);
+    log::warning("no trace was written: the run ended after {}, and log.trace_after is {}",
+                 counted(position_.step - first_step_, "step"), config_.log.trace_after);
   } else if (!trace_ && !is_over && taken >= 0 && taken < config_.log.trace_steps) {
     trace_.emplace(*world_, *state_, config_.log.trace);
   }

@@ -4,6 +4,8 @@
 #include <cerrno>
 
 #include "atoll/metrics/jsonl_sink.h"
+#include "atoll/train/chat.h"
+#include "atoll/train/model_source.h"
 #include "atoll/train/trainer_testing.h"
 
 namespace atl::train {
@@ -12,6 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST_F(TrainerTest, LearnsTheText) {
   const TrainOutcome outcome = train("run", {"--train.steps=60", "--optim.lr=0.01"});
@@ -176,6 +180,72 @@ TEST_F(TrainerTest, ANewTokenizerLearnsWhatTheTemplateMakesOfMessages) {
               HasSubstr("data.chat_template"));
 }
 
+std::string chats(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    lines += fmt::format(R"({{"messages": [{{"role": "user", "content": "say {0}"}}, )"
+                         R"({{"role": "assistant", "content": "{0} it is"}}]}})"
+                         "\n",
+                         i);
+  }
+  return lines;
+}
+
+TEST_F(TrainerTest, ANewTokenizerHasTheSpecialTokensItIsGiven) {
+  write_file(root_ / "chat.jsonl", chats(40));
+  write_file(root_ / "chat.jinja",
+             "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+             "{% endfor %}");
+  const std::vector<fs::path> text = {root_ / "chat.jsonl"};
+  const std::vector<std::string> special = {"<|im_start|>", "<|im_end|>"};
+  for (const char* kind : {"bpe", "byte", "char"}) {
+    SCOPED_TRACE(kind);
+    const Tokenizer made = make_tokenizer(text, kind, 280, root_ / "chat.jinja", special);
+    for (const std::string& token : special) {
+      ASSERT_TRUE(made.id_of(token).has_value());
+      EXPECT_TRUE(made.is_special(*made.id_of(token)));
+    }
+    EXPECT_EQ(made.end_of_text(), made.id_of("<|endoftext|>"));
+    // Nothing is learnt of how a special token is spelled.
+    EXPECT_FALSE(made.id_of("im_end").has_value());
+    EXPECT_FALSE(made.id_of("<|").has_value());
+  }
+}
+
+TEST_F(TrainerTest, AChatModelStopsWhereItsTemplateEndsAnAnswer) {
+  write_file(root_ / "chat.jsonl", chats(200));
+  write_file(root_ / "chat.jinja",
+             "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+             "{% endfor %}");
+  const std::vector<std::string> chat = {"--data.text=" + (root_ / "chat.jsonl").string(),
+                                         "--data.chat_template=" + (root_ / "chat.jinja").string(),
+                                         "--train.steps=1", "--optim.warmup_steps=0"};
+  const auto stops_of = [&](const std::string& run, std::vector<std::string> more) {
+    more.insert(more.begin(), chat.begin(), chat.end());
+    train(run, more);
+    const fs::path checkpoint = root_ / run / "checkpoints" / "step-00000001";
+    return stop_tokens(checkpoint, Tokenizer::load(checkpoint));
+  };
+  // <|endoftext|> is token 0, and these follow.
+  EXPECT_EQ(stops_of("special", {"--data.special_tokens=<|im_start|>,<|im_end|>"}),
+            (std::vector<std::int32_t>{0, 2}));
+  EXPECT_EQ(stops_of("plain", {}), std::vector<std::int32_t>{0});
+  const Tokenizer plain = Tokenizer::load(root_ / "plain/data");
+  const ChatTemplate chat_template = find_chat_template(root_ / "chat.jinja", {}, plain);
+  EXPECT_THAT(problem_of(end_of_turn(chat_template, plain)),
+              AllOf(HasSubstr("\"<|im_end|>\", which is no special token"),
+                    HasSubstr("data.special_tokens")));
+  const Tokenizer special = Tokenizer::load(root_ / "special/data");
+  EXPECT_EQ(problem_of(end_of_turn(chat_template, special)), "");
+}
+
+TEST(GenerationConfig, TakesAStopTokenOnce) {
+  const std::string one = with_stop_token(R"({"_from_model_config": true, "eos_token_id": 2})", 7);
+  EXPECT_EQ(one, "{\n  \"eos_token_id\": [\n    7,\n    2\n  ]\n}\n");
+  EXPECT_EQ(with_stop_token(one, 2), one);
+  EXPECT_EQ(with_stop_token("", 7), "{\n  \"eos_token_id\": 7\n}\n");
+}
+
 TEST_F(TrainerTest, ADirectoryIsNoTemplate) {
   EXPECT_THAT(
       error_of([&] { train("run", {"--data.chat_template=" + root_.string()}); }, ErrorKind::kUser),
@@ -200,12 +270,14 @@ TEST_F(TrainerTest, ANaNNamesItsSamplesAndChangesNothing) {
   const data::Corpus corpus(root_ / "clean" / "data");
   const data::Sampler sampler(1, corpus.train().num_tokens(), 32);
   std::vector<std::string> expected;
+  std::vector<std::string> numbers;
   for (std::int64_t sample = 0; sample < 4; ++sample) {
     std::vector<std::int32_t> window(32);
     const std::int64_t first = sampler.sample(sample).first_token;
     corpus.train().copy(first, window);
     if (std::count(window.begin(), window.end(), token) > 0) {
       expected.push_back(fmt::format("{} (tokens {} to {} of", sample, first, first + 31));
+      numbers.push_back(std::to_string(sample));
     }
   }
   ASSERT_FALSE(expected.empty());
@@ -213,8 +285,17 @@ TEST_F(TrainerTest, ANaNNamesItsSamplesAndChangesNothing) {
   inline_model_ = false;
   const std::vector<std::string> bad = {"--model.from=" + (root_ / "bad").string()};
   const std::string message = error_of([&] { train("run", bad); }, ErrorKind::kNumeric);
-  EXPECT_THAT(message, AllOf(HasSubstr("step 1: loss nan"), HasSubstr("No parameter changed")));
-  for (const std::string& sample : expected) EXPECT_THAT(message, HasSubstr(sample));
+  // What to do comes first; where the samples are in the text is for the log.
+  EXPECT_THAT(message, StartsWith("step 1: loss nan, grad_norm "));
+  EXPECT_THAT(message, HasSubstr(". Lower optim.lr, or set train.on_nonfinite=skip. No parameter "
+                                 "changed; there is no checkpoint yet. Sample"));
+  EXPECT_THAT(message, Not(HasSubstr("tokens ")));
+  for (std::size_t i = 0; i < std::min<std::size_t>(numbers.size(), 3); ++i) {
+    EXPECT_THAT(message.substr(message.find(". Sample")), HasSubstr(numbers[i]));
+  }
+  const std::string log = read_file(root_ / "run" / "metrics.jsonl");
+  EXPECT_THAT(message, HasSubstr("metrics.jsonl says where"));
+  for (const std::string& sample : expected) EXPECT_THAT(log, HasSubstr(sample));
 
   std::vector<std::string> skip = bad;
   skip.emplace_back("--train.on_nonfinite=skip");

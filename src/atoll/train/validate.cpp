@@ -2,7 +2,11 @@
 #include <cmath>
 
 #include "atoll/base/error.h"
+#include "atoll/base/quantity.h"
+#include "atoll/compress/codec.h"
 #include "atoll/train/config.h"
+#include "atoll/train/outer_options.h"
+#include "atoll/wire/address.h"
 
 namespace atl::train {
 
@@ -26,6 +30,14 @@ void refuse_beside(const Settings& settings, const char* key, const char* winner
                    named(settings, key), reason);
 }
 
+void validate_evaluation(const TrainConfig& config, const Settings& s) {
+  if (config.eval.every == 0 || config.data.text.empty() || config.data.held_out > 0) return;
+  throw user_error(
+      "{} and {}: no text is held out to evaluate on; hold some out, or set "
+      "eval.every=0",
+      named(s, "eval.every"), named(s, "data.held_out"));
+}
+
 void validate_data(const DataSettings& data, const ModelSettings& model, const Settings& s) {
   const bool text = !data.text.empty();
   const bool shards = !data.shards.empty();
@@ -41,8 +53,11 @@ void validate_data(const DataSettings& data, const ModelSettings& model, const S
         "`atoll tokenize`), e.g. --data.text=book.txt");
   }
   if (shards) {
-    for (const char* key : {"data.tokenizer", "data.new_tokenizer", "data.vocab_size",
-                            "data.held_out", "data.documents"}) {
+    for (const char* key :
+         {"data.tokenizer", "data.new_tokenizer", "data.vocab_size", "data.special_tokens",
+          "data.held_out", "data.documents", "data.fields.text", "data.fields.prompt",
+          "data.fields.completion", "data.fields.chat", "data.fields.messages", "data.fields.role",
+          "data.fields.content", "data.fields.roles"}) {
       refuse_beside(s, key, "data.shards", "shards have settled that already");
     }
   } else {
@@ -60,7 +75,8 @@ void validate_data(const DataSettings& data, const ModelSettings& model, const S
     throw user_error("{} without data.cache_dir limits nothing; set data.cache_dir",
                      named(s, "data.cache_gib"));
   }
-  for (const char* key : {"data.vocab_size", "data.new_tokenizer"}) {
+  data::check_fields(data.fields, "data.fields.");
+  for (const char* key : {"data.vocab_size", "data.new_tokenizer", "data.special_tokens"}) {
     if (!data.tokenizer.empty()) {
       refuse_beside(s, key, "data.tokenizer", "a tokenizer has its own vocabulary");
     }
@@ -103,13 +119,20 @@ void validate_gpt2(const ModelSettings& model, const Settings& s) {
   }
 }
 
+// The hidden_size nearest to the one given that the heads can share: each gets as many elements,
+// and an even number of them where they are rotated in pairs.
+std::int64_t fitting_hidden_size(const ModelSettings& model) {
+  const std::int64_t unit = model.num_attention_heads * (model.family == "gpt2" ? 1 : 2);
+  return std::max<std::int64_t>(1, (model.hidden_size + unit / 2) / unit) * unit;
+}
+
 void validate_shape(const TrainConfig& config, const Settings& s) {
   const ModelSettings& model = config.model;
   const std::int64_t heads = model.num_attention_heads;
   if (model.head_dim == 0 && model.hidden_size % heads != 0) {
     throw user_error("{} must be a multiple of {}; use {}, or set model.head_dim",
                      named(s, "model.hidden_size"), named(s, "model.num_attention_heads"),
-                     (model.hidden_size / heads + 1) * heads);
+                     fitting_hidden_size(model));
   }
   if (model.num_key_value_heads != 0 && heads % model.num_key_value_heads != 0) {
     throw user_error("{} must be a multiple of {}; use 0 for as many as heads",
@@ -124,8 +147,13 @@ void validate_shape(const TrainConfig& config, const Settings& s) {
   } else if (const std::int64_t dim =
                  model.head_dim != 0 ? model.head_dim : model.hidden_size / heads;
              dim % 2 != 0) {
-    throw user_error("a head of {} / {} = {} elements cannot be rotated in pairs; make it even",
-                     named(s, "model.hidden_size"), named(s, "model.num_attention_heads"), dim);
+    if (model.head_dim != 0) {
+      throw user_error("{} cannot be rotated in pairs; make it even, e.g. {}",
+                       named(s, "model.head_dim"), dim + 1);
+    }
+    throw user_error("a head of {} / {} = {} cannot be rotated in pairs; use model.hidden_size={}",
+                     named(s, "model.hidden_size"), named(s, "model.num_attention_heads"),
+                     counted(dim, "element"), fitting_hidden_size(model));
   }
   if (model.max_position_embeddings != 0 && config.train.context > model.max_position_embeddings) {
     throw user_error("{} is more than {}; raise the latter, or leave it 0",
@@ -189,27 +217,51 @@ void validate_outer(const OuterSettings& outer, const Settings& s) {
             outer.algorithm == "streaming", "outer.algorithm streaming");
   only_with(s, {"outer.momentum"}, "outer.optimizer", outer.optimizer == "nesterov",
             "outer.optimizer nesterov");
+  try {
+    (void)compress::make_codec(outer.codec);
+  } catch (const Error& error) {
+    throw user_error("{}: {}", named(s, "outer.codec"), error.what());
+  }
   if (outer.inner_steps % outer.fragments != 0) {
     throw user_error("{} must be a multiple of {}: fragments take turns at even distances",
                      named(s, "outer.inner_steps"), named(s, "outer.fragments"));
   }
   if (outer.overlap > outer.inner_steps / outer.fragments) {
-    throw user_error(
-        "{} is more than the {} steps between two fragments ({} / {}); make it smaller",
-        named(s, "outer.overlap"), outer.inner_steps / outer.fragments,
-        named(s, "outer.inner_steps"), named(s, "outer.fragments"));
+    throw user_error("{} is more than the {} between two fragments ({} / {}); make it smaller",
+                     named(s, "outer.overlap"),
+                     counted(outer.inner_steps / outer.fragments, "step"),
+                     named(s, "outer.inner_steps"), named(s, "outer.fragments"));
   }
+  if (outer.algorithm == "streaming" && outer.merge >= 1) {
+    throw user_error(
+        "{}: an island that keeps all of its own parameters takes none from the "
+        "others; it must be below 1",
+        named(s, "outer.merge"));
+  }
+  if (outer.algorithm == "eager" && outer.optimizer == "adam") {
+    throw user_error("{} and {}: eager needs sgd or nesterov, whose steps are sums of the islands'",
+                     named(s, "outer.algorithm"), named(s, "outer.optimizer"));
+  }
+  // Whatever else these refuse when an island begins, they refuse here.
+  const island::OuterOptions options = outer_options(outer);
+  const auto optimizer = island::make_outer_optimizer(options.optimizer);
+  (void)island::make_outer_algorithm(options, *optimizer);
 }
 
 // What an island cannot do yet is refused before it joins others.
 void validate_island(const TrainConfig& config, const Settings& s) {
   if (config.island.coordinator.empty()) {
     for (const char* key :
-         {"island.name", "island.listen", "island.advertise", "island.identity"}) {
+         {"island.name", "island.listen", "island.advertise", "island.identity", "island.secret"}) {
       if (!given(s, key)) continue;
       throw user_error("{} without island.coordinator does nothing; give that too", named(s, key));
     }
     return;
+  }
+  wire::parse_address(config.island.coordinator, "island.coordinator");
+  if (!config.island.listen.empty()) wire::parse_address(config.island.listen, "island.listen");
+  if (!config.island.advertise.empty()) {
+    wire::parse_address(config.island.advertise, "island.advertise");
   }
   if (config.island.name.empty()) {
     throw user_error("{} and no island.name: give it one, e.g. --island.name=lyon",
@@ -220,10 +272,6 @@ void validate_island(const TrainConfig& config, const Settings& s) {
         "{}: what islands tell each other is finer than bf16, and each keeps it in "
         "f32; use optim.masters=f32",
         named(s, "optim.masters"));
-  }
-  if (config.launch.replicate) {
-    throw user_error("{}: an island that loses a rank starts again from its checkpoint; remove it",
-                     named(s, "launch.replicate"));
   }
 }
 
@@ -238,9 +286,9 @@ void validate_schedule(const TrainConfig& config, const Settings& s) {
   const auto decay = static_cast<std::int64_t>(
       std::llround(config.optim.decay_fraction * static_cast<double>(steps)));
   if (warmup + decay > steps) {
-    throw user_error("{} and the {} steps that {} decays do not fit into {}; make one smaller",
-                     named(s, "optim.warmup_steps"), decay, named(s, "optim.decay_fraction"),
-                     named(s, "train.steps"));
+    throw user_error("{} and the {} that {} decays do not fit into {}; make one smaller",
+                     named(s, "optim.warmup_steps"), counted(decay, "step"),
+                     named(s, "optim.decay_fraction"), named(s, "train.steps"));
   }
 }
 
@@ -248,9 +296,13 @@ void validate_schedule(const TrainConfig& config, const Settings& s) {
 
 void validate(const TrainConfig& config, const Settings& settings) {
   if (config.run.dir.empty()) {
-    throw user_error("run.dir is not set: say where the run may write, e.g. --run.dir=runs/first");
+    throw user_error(
+        "run.dir is not set: give a recipe that sets it (a TOML file, as an argument), or say "
+        "where "
+        "the run may write, e.g. --run.dir=runs/first");
   }
   validate_data(config.data, config.model, settings);
+  validate_evaluation(config, settings);
   validate_model_source(config.model, settings);
   if (config.model.is_inline()) validate_shape(config, settings);
   validate_batch(config.train, settings);

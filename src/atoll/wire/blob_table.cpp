@@ -67,6 +67,12 @@ bool BlobTable::is_put(const std::string& key) const {
   return found != requests_.end() && found->second->num_missing == 0;
 }
 
+void BlobTable::hand_over(const std::string& key, const std::string& peer) {
+  const std::lock_guard lock(mutex_);
+  const auto found = requests_.find(key);
+  if (found != requests_.end()) found->second->peers = {peer};
+}
+
 void BlobTable::withdraw(const std::string& key_prefix) {
   std::unique_lock lock(mutex_);
   std::vector<BlobPtr> gone;

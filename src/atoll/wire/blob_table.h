@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "atoll/wire/blobs.h"
@@ -24,17 +25,23 @@ struct BlobCall {
   std::string key;
   std::uint64_t bytes = 0;
   std::uint64_t chunk_bytes = 0;
-  std::string peer;
+  std::string peer;  ///< as whom it was recognised
 };
 
 /// What a BlobStore holds, with the calls of its servers. Thread safe.
 class BlobTable {
  public:
+  explicit BlobTable(Recognise recognise) : recognise_(std::move(recognise)) {}
+
+  /// As whom a caller is served; nothing: it is not.
+  std::optional<std::string> recognise(const Caller& caller) const { return recognise_(caller); }
+
   void publish(Offer offer);
   void mark(const std::string& key, std::uint64_t chunk);
   void mark_all(const std::string& key);
   void allow_put(Request request);
   bool is_put(const std::string& key) const;
+  void hand_over(const std::string& key, const std::string& peer);
   void withdraw(const std::string& key_prefix);
 
   /// Whether the peer may fetch the blob now.
@@ -71,6 +78,7 @@ class BlobTable {
   template <typename Call>
   BlobReply run(std::unique_lock<std::mutex>& lock, Blob& blob, const Call& call);
 
+  const Recognise recognise_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a chunk, a blob's being gone, the end of a running call
   Blobs offers_;

@@ -4,7 +4,10 @@
 
 namespace atl::wire {
 
-BlobStore::BlobStore() : table_(std::make_unique<BlobTable>()) {}
+BlobStore::BlobStore()
+    : BlobStore([](const Caller& caller) -> std::optional<std::string> { return caller.name; }) {}
+BlobStore::BlobStore(Recognise recognise)
+    : table_(std::make_unique<BlobTable>(std::move(recognise))) {}
 BlobStore::~BlobStore() = default;
 
 void BlobStore::publish(Offer offer) {
@@ -21,6 +24,9 @@ void BlobStore::allow_put(Request request) {
 }
 bool BlobStore::is_put(const std::string& key) const {
   return table_->is_put(key);
+}
+void BlobStore::hand_over(const std::string& key, const std::string& peer) {
+  table_->hand_over(key, peer);
 }
 void BlobStore::withdraw(const std::string& key_prefix) {
   table_->withdraw(key_prefix);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ struct Offer {
   std::uint64_t bytes = 0;
   std::size_t chunk_bytes = kChunkBytes;  ///< who fetches must name the same
   Reader reader;                          ///< only asked for chunks that were marked, whole
-  std::vector<std::string> peers = {};    ///< who may fetch it; empty: whoever is let in
+  std::vector<std::string> peers = {};    ///< who may fetch it; empty: whoever is recognised
   bool is_complete = false;               ///< as if mark_all() came at once
 };
 
@@ -35,8 +36,13 @@ struct Request {
   std::uint64_t bytes = 0;
   std::size_t chunk_bytes = kChunkBytes;  ///< who puts must name the same
   Writer writer;                          ///< gets each chunk once
-  std::string peer = {};                  ///< who may put it; "": whoever is let in
+  std::string peer = {};                  ///< who may put it; "": whoever is recognised
 };
+
+/// Says as whom a caller is served, in the words of Offer::peers and Request::peer. Nothing: it is
+/// refused, before anything is looked up, counted or kept for it. Asked again for each chunk, by
+/// several threads at a time.
+using Recognise = std::function<std::optional<std::string>(const Caller&)>;
 
 class BlobTable;
 
@@ -44,7 +50,9 @@ class BlobTable;
 /// to.
 class BlobStore {
  public:
+  /// Whoever has a certificate that is good is served, by its name.
   BlobStore();
+  explicit BlobStore(Recognise recognise);
   ~BlobStore();
   BlobStore(const BlobStore&) = delete;
   BlobStore& operator=(const BlobStore&) = delete;
@@ -61,6 +69,8 @@ class BlobStore {
   void allow_put(Request request);
   /// Whether every chunk of a blob that was allowed has been written; false for an unknown key.
   bool is_put(const std::string& key) const;
+  /// From now on `peer` alone may put what is missing of the blob. An unknown key is ignored.
+  void hand_over(const std::string& key, const std::string& peer);
 
   /// Forgets every blob whose key begins so: transfers of them under way end with "gone". Returns
   /// when no reader or writer of them is running any more, so it must not be called from one.

@@ -13,7 +13,9 @@
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
 #include "atoll/base/lock.h"
+#include "atoll/base/paths.h"
 #include "atoll/base/rename.h"
+#include "atoll/wire/secret_file.h"
 #include "atoll/wire/x509.h"
 
 namespace atl::wire {
@@ -111,7 +113,7 @@ struct Authority {
 };
 
 Authority load_authority(const fs::path& directory) {
-  if (!fs::exists(directory / "ca.pem")) {
+  if (!path_exists(directory / "ca.pem")) {
     throw user_error("{} is no authority: it has no ca.pem; `atoll certs init {}` makes one",
                      directory.string(), directory.string());
   }
@@ -119,7 +121,7 @@ Authority load_authority(const fs::path& directory) {
   authority.pem = read_file(directory / "ca.pem");
   authority.certificate = parse_certificate(authority.pem, (directory / "ca.pem").string());
   const fs::path key = directory / "ca-key.pem";
-  authority.key = parse_key(read_file(key), key.string());
+  authority.key = parse_key(read_secret(key), key.string());
   if (X509_check_private_key(authority.certificate.get(), authority.key.get()) != 1) {
     openssl_reason();
     throw user_error("{} is not the key of ca.pem beside it", key.string());
@@ -164,7 +166,8 @@ std::string alternative_names(const std::string& name, const std::vector<std::st
 }
 
 CertificatePtr sign(const Authority& authority, EVP_PKEY* key, const std::string& name,
-                    const std::string& alternatives, const Validity& validity) {
+                    const std::string& alternatives, const Validity& validity,
+                    std::int64_t number_of_list) {
   CertificatePtr certificate = new_certificate(key, name, validity);
   X509* issuer = authority.certificate.get();
   require(X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer)) == 1, "issuer");
@@ -174,11 +177,12 @@ CertificatePtr sign(const Authority& authority, EVP_PKEY* key, const std::string
   add_extension(certificate.get(), issuer, NID_subject_key_identifier, "hash");
   add_extension(certificate.get(), issuer, NID_authority_key_identifier, "keyid:always");
   add_extension(certificate.get(), issuer, NID_subject_alt_name, alternatives);
+  set_list_mark(certificate.get(), number_of_list);
   require(X509_sign(certificate.get(), authority.key.get(), EVP_sha256()) > 0, "signing");
   return certificate;
 }
 
-// A list with the revoked of `before` (may be null) and `serials`.
+// A list with the revoked of `before` (may be null) and these, and with the next number.
 std::string signed_list(const Authority& authority, X509_CRL* before,
                         const std::vector<CertificatePtr>& revoked) {
   const RevokedPtr list(before != nullptr ? X509_CRL_dup(before) : X509_CRL_new());
@@ -198,20 +202,11 @@ std::string signed_list(const Authority& authority, X509_CRL* before,
         "revoking");
   }
   ASN1_TIME_free(time);
+  set_list_number(list.get(), (before != nullptr ? list_number(before) : 0) + 1);
   require(X509_CRL_sort(list.get()) == 1 &&
               X509_CRL_sign(list.get(), authority.key.get(), EVP_sha256()) > 0,
           "signing a list");
   return to_pem(list.get());
-}
-
-RevokedPtr load_list(const fs::path& directory) {
-  const fs::path file = directory / "revoked.pem";
-  return parse_revoked(read_file(file), file.string());
-}
-
-bool is_on(X509_CRL* list, X509* certificate) {
-  X509_REVOKED* entry = nullptr;
-  return X509_CRL_get0_by_cert(list, &entry, certificate) == 1;
 }
 
 std::vector<CertificatePtr> load_issued(const fs::path& directory) {
@@ -223,11 +218,43 @@ std::vector<CertificatePtr> load_issued(const fs::path& directory) {
   return all;
 }
 
+// Never taken for empty when it is missing: all that was revoked would be good again.
+RevokedPtr load_list(const fs::path& directory, X509* authority) {
+  const fs::path file = directory / "revoked.pem";
+  if (!fs::exists(file)) {
+    throw user_error(
+        "{} is missing, the list of revoked certificates that this authority has had from the "
+        "beginning: copy it back from an identity that it issued, the newest there is",
+        file.string());
+  }
+  RevokedPtr list = parse_revoked(read_file(file), file.string());
+  if (X509_CRL_verify(list.get(), X509_get0_pubkey(authority)) != 1) {
+    openssl_reason();
+    throw user_error("{} is not signed by ca.pem beside it", file.string());
+  }
+  std::int64_t newest = 0;
+  for (const CertificatePtr& issued : load_issued(directory)) {
+    newest = std::max(newest, describe(issued.get()).list_number);
+  }
+  if (list_number(list.get()) < newest) {
+    throw user_error(
+        "{} is list {}, and certificates were issued when list {} was there: copy the newest back "
+        "from an identity that was issued since",
+        file.string(), list_number(list.get()), newest);
+  }
+  return list;
+}
+
+bool is_on(X509_CRL* list, X509* certificate) {
+  X509_REVOKED* entry = nullptr;
+  return X509_CRL_get0_by_cert(list, &entry, certificate) == 1;
+}
+
 }  // namespace
 
 void make_authority(const fs::path& directory) {
   for (const char* file : {"ca.pem", "ca-key.pem"}) {
-    if (fs::exists(directory / file)) {
+    if (path_exists(directory / file)) {
       throw user_error("{} is there already; an authority is made once, in a new directory",
                        (directory / file).string());
     }
@@ -271,15 +298,16 @@ Certificate issue_between(const fs::path& directory, const std::string& name,
   const Authority authority = load_authority(directory);
   const DirectoryLock lock(directory, "wait for it");
   const fs::path identity = directory / "identities" / name;
-  if (fs::exists(identity)) {
+  if (path_exists(identity)) {
     throw user_error(
         "{} has an identity already; `atoll certs revoke` it, or delete the directory to issue "
         "another beside it",
         identity.string());
   }
+  const RevokedPtr list = load_list(directory, authority.certificate.get());
   const KeyPtr key = new_key();
-  const CertificatePtr certificate =
-      sign(authority, key.get(), name, alternatives, {not_before, not_after});
+  const CertificatePtr certificate = sign(authority, key.get(), name, alternatives,
+                                          {not_before, not_after}, list_number(list.get()));
   const Certificate description = describe(certificate.get());
   const std::string pem = to_pem(certificate.get());
   // On the record before anybody can use it.
@@ -291,7 +319,7 @@ Certificate issue_between(const fs::path& directory, const std::string& name,
   write_secret(unfinished / "key.pem", to_pem(key.get()));
   write_file(unfinished / "cert.pem", pem);
   write_file(unfinished / "ca.pem", authority.pem);
-  write_file(unfinished / "revoked.pem", read_file(directory / "revoked.pem"));
+  write_file(unfinished / "revoked.pem", to_pem(list.get()));
   rename_path(unfinished, identity);
   sync_directory(directory / "identities");
   return description;
@@ -301,7 +329,7 @@ int revoke(const fs::path& directory, const std::string& name) {
   check_name(name);
   const Authority authority = load_authority(directory);
   const DirectoryLock lock(directory, "wait for it");
-  const RevokedPtr list = load_list(directory);
+  const RevokedPtr list = load_list(directory, authority.certificate.get());
   std::vector<CertificatePtr> of_name = load_issued(directory);
   std::erase_if(of_name, [&](const CertificatePtr& certificate) {
     return describe(certificate.get()).name != name;
@@ -323,10 +351,11 @@ int revoke(const fs::path& directory, const std::string& name) {
 }
 
 std::vector<Certificate> list_certificates(const fs::path& directory) {
-  if (!fs::exists(directory / "ca.pem")) {
+  if (!path_exists(directory / "ca.pem")) {
     throw user_error("{} is no authority: it has no ca.pem", directory.string());
   }
-  const RevokedPtr list = load_list(directory);
+  const fs::path ca = directory / "ca.pem";
+  const RevokedPtr list = load_list(directory, parse_certificate(read_file(ca), ca.string()).get());
   std::vector<Certificate> all;
   for (const CertificatePtr& certificate : load_issued(directory)) {
     all.push_back(describe(certificate.get()));

@@ -4,7 +4,9 @@
 // It is a directory, and only the machine that issues needs it:
 //   ca.pem, ca-key.pem       the authority; the key is the secret of the whole run
 //   issued/SERIAL.pem        every certificate that it signed
-//   revoked.pem              a signed list (CRL) of the serials that are not to be trusted any more
+//   revoked.pem              a signed list (CRL) of the serials that are not to be trusted any
+//   more;
+//                            there is one from the beginning, and each next one has the next number
 //   identities/NAME/         what the process NAME is given: ca.pem, cert.pem, key.pem, revoked.pem
 // Keys are EC P-256; docs/certificates.md tells how they are used.
 
@@ -26,6 +28,9 @@ struct Certificate {
   std::vector<std::string> hosts;  ///< DNS names and IP addresses that it may serve at
   std::int64_t not_before = 0;     ///< seconds since 1970
   std::int64_t not_after = 0;
+  /// Of the newest list of revoked certificates when it was issued; 0: of an atoll that did not
+  /// number them.
+  std::int64_t list_number = 0;
   bool is_revoked = false;
 };
 

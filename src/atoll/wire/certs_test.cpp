@@ -12,6 +12,7 @@ namespace atl::wire {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -102,6 +103,104 @@ TEST(Certificates, AForgedListOfRevokedIsRefused) {
                 fs::copy_options::overwrite_existing);
   EXPECT_THAT(error_of([&] { Revocations list(load_identity(ours.identity("oslo"))); }),
               HasSubstr("revoked.pem is not signed by ca.pem"));
+}
+
+TEST(Certificates, AnAuthoritysKeyThatOthersMayReadSignsNothing) {
+  const test::Pki pki;
+  const fs::path key = pki.authority() / "ca-key.pem";
+  fs::permissions(key, fs::perms::group_read | fs::perms::others_read, fs::perm_options::add);
+  const std::string refusal = key.string() +
+                              " may be read or changed by others (mode 644); run: " + "chmod 600 " +
+                              key.string();
+  EXPECT_EQ(error_of([&] { issue(pki.authority(), "rome", {}, 90); }), refusal);
+  EXPECT_EQ(error_of([&] { revoke(pki.authority(), "lyon"); }), refusal);
+  EXPECT_FALSE(fs::exists(pki.authority() / "identities" / "rome"));
+}
+
+// A list that is gone would let in whoever was revoked.
+TEST(Revocation, AMissingListIsRefusedEverywhere) {
+  const test::Pki pki;
+  for (const char* name : {"lyon", "server"}) {
+    fs::remove(pki.identity(name) / "revoked.pem");
+    EXPECT_THAT(error_of([&] { load_identity(pki.identity(name)); }),
+                HasSubstr("revoked.pem is missing"));
+  }
+  EXPECT_THAT(error_of([&] { Server({.identity = pki.identity("server")}, nullptr, nullptr); }),
+              HasSubstr("revoked.pem is missing"));
+  fs::remove(pki.authority() / "revoked.pem");
+  for (const std::string& problem : {error_of([&] { issue(pki.authority(), "rome", {}, 30); }),
+                                     error_of([&] { revoke(pki.authority(), "oslo"); }),
+                                     error_of([&] { list_certificates(pki.authority()); })}) {
+    EXPECT_THAT(problem, HasSubstr("copy it back from an identity"));
+  }
+  fs::copy_file(pki.identity("oslo") / "revoked.pem", pki.authority() / "revoked.pem");
+  EXPECT_EQ(revoke(pki.authority(), "lyon"), 1);
+}
+
+TEST(Revocation, AListOlderThanTheCertificateIsRefused) {
+  const test::Pki pki;
+  const std::string first = read_file(pki.authority() / "revoked.pem");
+  revoke(pki.authority(), "lyon");
+  issue(pki.authority(), "rome", {}, 30);
+  EXPECT_EQ(load_identity(pki.identity("rome")).name, "rome");
+  write_file(pki.identity("rome") / "revoked.pem", first);
+  EXPECT_THAT(error_of([&] { load_identity(pki.identity("rome")); }),
+              AllOf(HasSubstr("revoked.pem is list 1"), HasSubstr("when list 2 was there")));
+  write_file(pki.authority() / "revoked.pem", first);
+  EXPECT_THAT(error_of([&] { revoke(pki.authority(), "oslo"); }), HasSubstr("is list 1"));
+}
+
+TEST(Revocation, TheNewestListEverSeenIsKept) {
+  const test::Pki pki;
+  const test::Directory run;
+  const fs::path list = pki.identity("oslo") / "revoked.pem";
+  const std::string first = read_file(list);
+  const auto start = [&] {
+    const Revocations revocations(load_identity(pki.identity("oslo")), run / "revoked.pem");
+  };
+  start();
+  revoke(pki.authority(), "lyon");
+  const std::string second = read_file(list);
+  start();
+  write_file(list, first);
+  EXPECT_THAT(error_of(start), AllOf(HasSubstr("is list 1"), HasSubstr("list 2 was known here")));
+  write_file(list, second);
+  EXPECT_EQ(error_of(start), "no error");
+  // Those of another authority begin anew.
+  const test::Pki other;
+  write_file(run / "revoked.pem", read_file(other.authority() / "revoked.pem"));
+  EXPECT_EQ(error_of(start), "no error");
+  EXPECT_EQ(read_file(run / "revoked.pem"), second);
+}
+
+TEST(Revocation, ARunningProcessKeepsWhatItKnows) {
+  const test::Pki pki;
+  const std::string first = read_file(pki.authority() / "revoked.pem");
+  revoke(pki.authority(), "lyon");
+  Revocations revocations(load_identity(pki.identity("oslo")));
+  std::string serial;
+  for (const Certificate& certificate : list_certificates(pki.authority())) {
+    if (certificate.is_revoked) serial = certificate.serial;
+  }
+  const fs::path list = pki.identity("oslo") / "revoked.pem";
+  ASSERT_TRUE(revocations.contains(serial));
+  ::testing::internal::CaptureStderr();
+  std::string said;
+  const auto says = [&](const std::string& words) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (said.find(words) == said.npos && std::chrono::steady_clock::now() < end) {
+      EXPECT_TRUE(revocations.contains(serial));
+      said += ::testing::internal::GetCapturedStderr();
+      ::testing::internal::CaptureStderr();
+    }
+    return said.find(words) != said.npos;
+  };
+  fs::remove(list);
+  EXPECT_TRUE(says("stays in force"));
+  said.clear();
+  write_file(list, first);
+  EXPECT_TRUE(says("is list 1 of revoked certificates, and list 2 was there before"));
+  ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Identity, SaysWhatIsWrongWithIt) {

@@ -33,10 +33,12 @@ bool is_refusal(StatusCode code) {
 }  // namespace
 
 Client::Client(const std::string& address, const std::optional<std::filesystem::path>& identity,
-               const std::string& server_name, int connect_timeout_ms, const Keepalive& keepalive,
-               std::size_t max_message_bytes)
+               const std::optional<std::filesystem::path>& secret, const std::string& server_name,
+               int connect_timeout_ms, const Keepalive& keepalive, std::size_t max_message_bytes)
     : identity_(identity ? std::optional(load_identity(*identity)) : std::nullopt),
       revocations_(identity_ ? std::make_unique<Revocations>(*identity_) : nullptr),
+      secret_(secret_beside(secret, identity)),
+      nonce_(secret_ ? make_nonce() : ""),
       settings_{.address = checked_address(address, identity_.has_value()),
                 .server_name = server_name,
                 .connect_timeout_ms = connect_timeout_ms,
@@ -52,7 +54,24 @@ bool Client::is_greeted(const grpc::ClientContext& context) {
   return metadata.find(kGreetingKey) != metadata.end();
 }
 
+void Client::introduce(grpc::ClientContext& context) const {
+  if (!secret_) return;
+  context.AddMetadata(kNonceKey, nonce_);
+  context.AddMetadata(kProofKey, secret_->proof("client", settings_.address.port, nonce_));
+}
+
 std::string Client::objection(const grpc::ClientContext& context) const {
+  if (secret_) {
+    const auto& metadata = context.GetServerInitialMetadata();
+    const auto shown = metadata.find(kProofKey);
+    const bool knows_it = shown != metadata.end() &&
+                          is_same({shown->second.data(), shown->second.size()},
+                                  secret_->proof("server", settings_.address.port, nonce_));
+    if (!knows_it) {
+      return fmt::format("what answers at {} does not know the secret of this run (island.secret)",
+                         address());
+    }
+  }
   if (revocations_ == nullptr) return "";
   try {
     const Visitor server = read_visitor(*context.auth_context(), address());

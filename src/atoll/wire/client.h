@@ -13,6 +13,7 @@
 #include "atoll/wire/identity.h"
 #include "atoll/wire/probe.h"
 #include "atoll/wire/revocations.h"
+#include "atoll/wire/secret.h"
 #include "atoll/wire/tls.h"
 
 namespace atl::wire {
@@ -20,14 +21,17 @@ namespace atl::wire {
 /// A server's address and who calls it.
 class Client {
  public:
-  /// Throws Error(kUser) for a bad address, plaintext to more than loopback, and what
-  /// load_identity() throws.
+  /// Throws Error(kUser) for a bad address, plaintext to more than loopback, a secret beside an
+  /// identity, and what load_identity() and Secret throw.
   Client(const std::string& address, const std::optional<std::filesystem::path>& identity,
-         const std::string& server_name, int connect_timeout_ms, const Keepalive& keepalive,
-         std::size_t max_message_bytes);
+         const std::optional<std::filesystem::path>& secret, const std::string& server_name,
+         int connect_timeout_ms, const Keepalive& keepalive, std::size_t max_message_bytes);
 
   /// A new connection, made when first used; null when the host's name cannot be looked up.
   std::shared_ptr<grpc::Channel> open() const { return open_channel(settings_, credentials_); }
+
+  /// To be called before a call is made: says who calls.
+  void introduce(grpc::ClientContext& context) const;
 
   /// Both to be asked when a call's initial metadata is there. Whether it is an atoll's that takes
   /// the call: else the status will tell why not.
@@ -45,6 +49,8 @@ class Client {
  private:
   std::optional<Identity> identity_;
   std::unique_ptr<Revocations> revocations_;  // null without TLS
+  std::optional<Secret> secret_;
+  std::string nonce_;  // with a secret
   ChannelSettings settings_;
   std::string address_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;

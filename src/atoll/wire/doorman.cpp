@@ -1,6 +1,7 @@
 #include "atoll/wire/doorman.h"
 
 #include <string_view>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
@@ -35,8 +36,10 @@ Visitor read_visitor(const grpc::AuthContext& context, const std::string& addres
           .not_after = description.not_after};
 }
 
-Doorman::Doorman(const std::optional<Identity>& identity) {
-  if (identity) revocations_ = std::make_unique<Revocations>(*identity);
+Doorman::Doorman(const std::optional<Identity>& identity, std::optional<Secret> secret,
+                 const std::optional<std::filesystem::path>& kept_list)
+    : secret_(std::move(secret)) {
+  if (identity) revocations_ = std::make_unique<Revocations>(*identity, kept_list);
 }
 
 std::string Doorman::objection(const Visitor& visitor) {
@@ -51,14 +54,40 @@ std::string Doorman::objection(const Visitor& visitor) {
   return "";
 }
 
-grpc::Status Doorman::admit(const grpc::ServerContextBase& context, Visitor& visitor) {
+// "" or why the caller is a stranger.
+std::string Doorman::check_secret(grpc::ServerContextBase& context) const {
+  const auto& metadata = context.client_metadata();
+  const auto nonce_at = metadata.find(kNonceKey);
+  const auto shown = metadata.find(kProofKey);
+  if (nonce_at == metadata.end() || shown == metadata.end()) {
+    return "this run has a secret, and none was shown: give island.secret the file that its "
+           "coordinator has made";
+  }
+  const std::string_view nonce(nonce_at->second.data(), nonce_at->second.size());
+  const std::string_view proof(shown->second.data(), shown->second.size());
+  if (!is_same(proof, secret_->proof("client", port_, nonce))) {
+    return fmt::format(
+        "the secret that was shown is not that of this run, or not for port {}: "
+        "give island.secret the file that its coordinator has made",
+        port_.load());
+  }
+  context.AddInitialMetadata(kProofKey, secret_->proof("server", port_, nonce));
+  return "";
+}
+
+grpc::Status Doorman::admit(grpc::ServerContextBase& context, Visitor& visitor) {
   const std::string address = plain_address(context.peer());
   visitor = {.peer = {"", address}};
-  if (revocations_ == nullptr) return grpc::Status::OK;
+  if (revocations_ == nullptr && !secret_) return grpc::Status::OK;
+  if (secret_ && port_ == 0) return {grpc::StatusCode::UNAVAILABLE, "the server is starting"};
   std::string problem;
   try {
-    visitor = read_visitor(*context.auth_context(), address);
-    problem = objection(visitor);
+    if (secret_) {
+      problem = check_secret(context);
+    } else {
+      visitor = read_visitor(*context.auth_context(), address);
+      problem = objection(visitor);
+    }
   } catch (const Error& error) {
     problem = error.what();
   }

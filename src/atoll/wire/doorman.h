@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "atoll/wire/identity.h"
 #include "atoll/wire/peer.h"
 #include "atoll/wire/revocations.h"
+#include "atoll/wire/secret.h"
 
 namespace atl::wire {
 
@@ -29,16 +31,25 @@ Visitor read_visitor(const grpc::AuthContext& context, const std::string& addres
 /// Knows who is revoked. Thread safe.
 class Doorman {
  public:
-  /// Throws what Revocations throws. Without an identity everybody is let in, without a name.
-  explicit Doorman(const std::optional<Identity>& identity);
+  /// Throws what Revocations throws. Without an identity and a secret everybody is let in; without
+  /// an identity nobody has a name. `kept_list`: as in ServerOptions.
+  Doorman(const std::optional<Identity>& identity, std::optional<Secret> secret,
+          const std::optional<std::filesystem::path>& kept_list = std::nullopt);
 
-  /// Who calls; not OK: what the call is to be answered. A refusal is logged.
-  grpc::Status admit(const grpc::ServerContextBase& context, Visitor& visitor);
+  /// Where the server listens; before, who has a secret is to come again.
+  void set_port(int port) { port_ = port; }
+  /// Who calls; not OK: what the call is to be answered. A refusal is logged. Adds what this side
+  /// has to show to the answer's metadata.
+  grpc::Status admit(grpc::ServerContextBase& context, Visitor& visitor);
   /// Why somebody who was let in must go: "" or one line.
   std::string objection(const Visitor& visitor);
 
  private:
+  std::string check_secret(grpc::ServerContextBase& context) const;
+
   std::unique_ptr<Revocations> revocations_;  // null without TLS
+  std::optional<Secret> secret_;
+  std::atomic<int> port_ = 0;
 };
 
 /// How many calls are under way, in all and for each peer. Thread safe.

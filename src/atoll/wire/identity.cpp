@@ -1,11 +1,10 @@
 #include "atoll/wire/identity.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/wire/revocations.h"
+#include "atoll/wire/secret_file.h"
 #include "atoll/wire/x509.h"
 
 namespace atl::wire {
@@ -14,16 +13,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Another's private key is another's identity: as ssh does, refuse rather than warn.
-void check_private(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) throw io_error("cannot read", path, errno);
-  if ((status.st_mode & 077) != 0) {
-    throw user_error("{} may be read or changed by others (mode {:o}); run: chmod 600 {}",
-                     path.string(), status.st_mode & 07777, path.string());
-  }
-}
-
 void check_valid(const Certificate& certificate, const fs::path& path) {
   const std::string problem = validity_problem(certificate, unix_now());
   if (problem.empty()) return;
@@ -31,11 +20,28 @@ void check_valid(const Certificate& certificate, const fs::path& path) {
                    path.string(), problem);
 }
 
+// Without it whoever was revoked would be let in, so it may be empty but not missing.
+void check_list(const Identity& identity, std::int64_t number_at_issue) {
+  const fs::path file = identity.directory / "revoked.pem";
+  if (!fs::exists(file)) {
+    throw user_error(
+        "{} is missing, the list of certificates that are not to be trusted any more: copy "
+        "revoked.pem of the authority there, the newest there is",
+        file.string());
+  }
+  const std::int64_t number = read_revoked(file, identity.authority_pem).number;
+  if (number >= number_at_issue) return;
+  throw user_error(
+      "{} is list {} of revoked certificates, and cert.pem beside it was issued when list {} was "
+      "there: copy the newest revoked.pem of the authority there",
+      file.string(), number, number_at_issue);
+}
+
 }  // namespace
 
 Identity load_identity(const fs::path& directory) {
   for (const char* file : {"ca.pem", "cert.pem", "key.pem"}) {
-    if (!fs::exists(directory / file)) {
+    if (!path_exists(directory / file)) {
       throw user_error("{} is no identity: it has no {}; `atoll certs issue` makes one",
                        directory.string(), file);
     }
@@ -43,11 +49,10 @@ Identity load_identity(const fs::path& directory) {
   const fs::path certificate_path = directory / "cert.pem";
   const fs::path key_path = directory / "key.pem";
   const fs::path authority_path = directory / "ca.pem";
-  check_private(key_path);
   Identity identity{.directory = directory,
                     .authority_pem = read_file(authority_path),
                     .certificate_pem = read_file(certificate_path),
-                    .key_pem = read_file(key_path)};
+                    .key_pem = read_secret(key_path)};
   const CertificatePtr authority = parse_certificate(identity.authority_pem, authority_path);
   const CertificatePtr certificate = parse_certificate(identity.certificate_pem, certificate_path);
   const KeyPtr key = parse_key(identity.key_pem, key_path);
@@ -68,6 +73,7 @@ Identity load_identity(const fs::path& directory) {
     throw user_error("{} has no common name; make it with `atoll certs issue`",
                      certificate_path.string());
   }
+  check_list(identity, description.list_number);
   identity.name = description.name;
   identity.not_after = description.not_after;
   return identity;

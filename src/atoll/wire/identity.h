@@ -17,9 +17,10 @@ struct Identity {
   std::int64_t not_after = 0;   ///< seconds since 1970
 };
 
-/// Reads ca.pem, cert.pem and key.pem. Throws Error(kUser) naming the file for one that is missing
-/// or unreadable, a key that others may read or that is not the certificate's, and a certificate
-/// that is not signed by ca.pem, has expired or is not valid yet (with this machine's clock).
+/// Reads ca.pem, cert.pem and key.pem, and looks at revoked.pem. Throws Error(kUser) naming the
+/// file for one that is missing or unreadable, a list older than the certificate, a key that others
+/// may read or that is not the certificate's, and a certificate that is not signed by ca.pem, has
+/// expired or is not valid yet (with this machine's clock).
 Identity load_identity(const std::filesystem::path& directory);
 
 /// Whether `host` (a name, an address, or "" for all interfaces) can only be reached from this

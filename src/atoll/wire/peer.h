@@ -13,6 +13,12 @@ struct Peer {
   std::string address;  ///< as the system sees it, for people
 };
 
+/// Who makes a call about a blob: what its connection proves, and what it shows besides.
+struct Caller {
+  std::string name;  ///< from its certificate, which was checked; "" without TLS
+  std::string pass;  ///< a secret that it was told, or made and told us; "" none
+};
+
 /// Counts payload: frames and chunks, without what TLS, HTTP/2 and TCP add. May be read and added
 /// to from any thread.
 struct Traffic {

@@ -43,9 +43,14 @@ LaneEnd fetch_lane(Lanes& lanes, Lane& lane, const Writer& write) {
   const Transfer& transfer = lanes.transfer();
   proto::FetchRequest request;
   request.set_key(transfer.key);
-  request.mutable_chunks()->Add(lane.chunks.begin(), lane.chunks.end());
+  request.mutable_chunks()->resize(lane.chunks.back() / 8 + 1);
+  for (const std::uint64_t index : lane.chunks) {
+    char& bits = (*request.mutable_chunks())[index / 8];
+    bits = static_cast<char>(static_cast<unsigned char>(bits) | (1U << (index % 8)));
+  }
   request.set_blob_bytes(transfer.bytes);
   request.set_chunk_bytes(transfer.chunk_bytes);
+  lanes.client().introduce(lane.context);
   const auto reader = lane.stub->Fetch(&lane.context, request);  // returns when it is sent
   lanes.asked(lane);
   reader->WaitForInitialMetadata();
@@ -106,6 +111,7 @@ void write_chunks(Lanes& lanes, Lane& lane, PutStream& stream, const Reader& rea
 }
 
 LaneEnd put_lane(Lanes& lanes, Lane& lane, const Reader& read) {
+  lanes.client().introduce(lane.context);
   const auto stream = lane.stub->Put(&lane.context);
   stream->WaitForInitialMetadata();
   if (std::string why = refuse(lanes, lane); !why.empty()) return untrusted(std::move(why));
@@ -146,10 +152,12 @@ const char* to_string(TransferEnd end) {
 
 struct Remote::State {
   explicit State(const RemoteOptions& options)
-      : client(options.address, options.identity, options.server_name, options.connect_timeout_ms,
-               options.keepalive, kMaxChunkBytes),
+      : client(options.address, options.identity, options.secret, options.server_name,
+               options.connect_timeout_ms, options.keepalive, kMaxChunkBytes),
         traffic(options.traffic),
+        pass(options.pass),
         bytes_per_stream(options.bytes_per_stream) {
+    ATOLL_CHECK(pass.size() <= kMaxPassBytes, "a pass of {} bytes", pass.size());
     ATOLL_CHECK(options.streams >= 1 && options.streams <= 64, "{} streams", options.streams);
     num_streams = options.streams;
     ATOLL_CHECK(options.bytes_per_stream > 0, "0 bytes a stream");
@@ -186,13 +194,17 @@ struct Remote::State {
     const std::uint64_t worth = std::min<std::uint64_t>(
         all.size(), missing / bytes_per_stream + (missing > bytes_per_stream / 4 ? 2 : 1));
     const Stubs used(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(worth));
-    const TransferResult result = lanes.run(used, [&](Lane& lane) { return body(lanes, lane); });
+    const TransferResult result = lanes.run(used, [&](Lane& lane) {
+      if (!pass.empty()) lane.context.AddMetadata(kPassKey, pass);
+      return body(lanes, lane);
+    });
     if (result.end == TransferEnd::kUnreachable) forget(all);
     return result;
   }
 
   Client client;
   Traffic* traffic;
+  std::string pass;
   std::uint64_t bytes_per_stream;
   int num_streams = 0;
   std::mutex mutex;

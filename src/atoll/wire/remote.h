@@ -39,9 +39,12 @@ struct RemoteOptions {
   std::string address;  ///< HOST:PORT
   /// A directory for load_identity(). Without: plaintext, which only loopback is allowed.
   std::optional<std::filesystem::path> identity;
+  /// A file with a Secret that both sides must know; only where there is no identity.
+  std::optional<std::filesystem::path> secret = {};
   /// The name that the server's certificate must have; empty: the host of `address`.
   std::string server_name;
-  int streams = 4;  ///< connections used side by side, 1 to 64; kept between transfers
+  std::string pass = {};  ///< shown with each call: Caller::pass; "": none
+  int streams = 4;        ///< connections used side by side, 1 to 64; kept between transfers
   /// A transfer uses one from the beginning, two from a quarter of this on, and one more for each
   /// so many bytes. Connections of one link push each other's packets out of its queue: until they
   /// have found their shares, and where one waits for a lost packet at the end, many cost more than

@@ -1,20 +1,72 @@
 #include "atoll/wire/revocations.h"
 
+#include <utility>
+
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/wire/x509.h"
 
 namespace atl::wire {
 
 namespace fs = std::filesystem;
 
-Revocations::Revocations(const Identity& identity)
+namespace {
+
+bool is_signed_by(X509_CRL* list, const std::string& authority_pem) {
+  const CertificatePtr authority = parse_certificate(authority_pem, "ca.pem");
+  const bool is = X509_CRL_verify(list, X509_get0_pubkey(authority.get())) == 1;
+  if (!is) openssl_reason();
+  return is;
+}
+
+}  // namespace
+
+RevokedList read_revoked(const fs::path& file, const std::string& authority_pem) {
+  RevokedList list = {.pem = read_file(file)};
+  const RevokedPtr parsed = parse_revoked(list.pem, file.string());
+  if (!is_signed_by(parsed.get(), authority_pem)) {
+    throw user_error("{} is not signed by ca.pem beside it; copy it from the authority again",
+                     file.string());
+  }
+  list.number = list_number(parsed.get());
+  STACK_OF(X509_REVOKED)* entries = X509_CRL_get_REVOKED(parsed.get());
+  for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i) {
+    list.serials.insert(to_hex(X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(entries, i))));
+  }
+  return list;
+}
+
+Revocations::Revocations(const Identity& identity, std::optional<fs::path> kept)
     : file_(identity.directory / "revoked.pem"),
+      kept_(std::move(kept)),
       authority_pem_(identity.authority_pem),
       seen_(version()),
+      list_(read_revoked(file_, authority_pem_)),
       looked_(std::chrono::steady_clock::now()) {
-  if (fs::exists(file_)) serials_ = read();
+  if (!kept_) return;
+  if (fs::exists(*kept_)) compare_with_kept();
+  keep();
+}
+
+// One of another authority says nothing: the identities were all made anew.
+void Revocations::compare_with_kept() const {
+  const RevokedPtr before = parse_revoked(read_file(*kept_), kept_->string());
+  if (!is_signed_by(before.get(), authority_pem_)) return;
+  const std::int64_t number = list_number(before.get());
+  if (number <= list_.number) return;
+  throw user_error(
+      "{} is list {} of revoked certificates, and list {} was known here before: copy the newest "
+      "revoked.pem of the authority there (that one is kept as {})",
+      file_.string(), list_.number, number, kept_->string());
+}
+
+void Revocations::keep() const {
+  if (!kept_) return;
+  if (fs::exists(*kept_) && read_file(*kept_) == list_.pem) return;
+  write_file(*kept_, list_.pem);
 }
 
 Revocations::Version Revocations::version() const {
@@ -26,22 +78,6 @@ Revocations::Version Revocations::version() const {
   return none ? Version{} : version;
 }
 
-std::set<std::string> Revocations::read() const {
-  const RevokedPtr list = parse_revoked(read_file(file_), file_.string());
-  const CertificatePtr authority = parse_certificate(authority_pem_, "ca.pem");
-  if (X509_CRL_verify(list.get(), X509_get0_pubkey(authority.get())) != 1) {
-    openssl_reason();
-    throw user_error("{} is not signed by ca.pem beside it; copy it from the authority again",
-                     file_.string());
-  }
-  std::set<std::string> serials;
-  STACK_OF(X509_REVOKED)* entries = X509_CRL_get_REVOKED(list.get());
-  for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i) {
-    serials.insert(to_hex(X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(entries, i))));
-  }
-  return serials;
-}
-
 void Revocations::refresh() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < std::chrono::milliseconds(200)) return;
@@ -50,8 +86,15 @@ void Revocations::refresh() {
   if (current == seen_) return;
   seen_ = current;
   try {
-    serials_ = read();
-    log::info("{} was read again: {} certificates are revoked", file_.string(), serials_.size());
+    RevokedList list = read_revoked(file_, authority_pem_);
+    if (list.number < list_.number) {
+      throw user_error("{} is list {} of revoked certificates, and list {} was there before",
+                       file_.string(), list.number, list_.number);
+    }
+    list_ = std::move(list);
+    log::info("{} was read again: {} revoked now", file_.string(),
+              counted(std::ssize(list_.serials), "certificate"));
+    keep();
   } catch (const Error& error) {
     log::warning("{}; the list as it was before stays in force", error.what());
   }
@@ -60,7 +103,7 @@ void Revocations::refresh() {
 bool Revocations::contains(const std::string& serial) {
   const std::lock_guard lock(mutex_);
   refresh();
-  return serials_.contains(serial);
+  return list_.serials.contains(serial);
 }
 
 }  // namespace atl::wire

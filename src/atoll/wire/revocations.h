@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -10,15 +12,29 @@
 
 namespace atl::wire {
 
-/// The serials that an identity's revoked.pem names, read again when the file changes. Thread safe.
+/// A signed list of the certificates that are not to be trusted any more.
+struct RevokedList {
+  std::int64_t number = 0;  ///< each that an authority signs has the next; 0: it was not numbered
+  std::set<std::string> serials;
+  std::string pem;
+};
+
+/// Reads a list. Throws Error for a file that cannot be read, is damaged, or is not signed by that
+/// authority.
+RevokedList read_revoked(const std::filesystem::path& file, const std::string& authority_pem);
+
+/// The serials that an identity's revoked.pem names, read again when the file changes. A list never
+/// shrinks by accident: one that is missing or older than one that was known is refused at the
+/// start, and ignored with a line in the log afterwards. Thread safe.
 class Revocations {
  public:
-  /// Throws Error for a list that is damaged or not signed by the identity's authority. A list that
-  /// does not exist is empty.
-  explicit Revocations(const Identity& identity);
+  /// `kept`: where the newest list that was ever seen is kept, beside what must outlive the
+  /// identity's directory, and updated. Throws Error(kUser) when that one, or the one that the
+  /// identity's certificate was issued with, is newer than the identity's, naming both.
+  explicit Revocations(const Identity& identity,
+                       std::optional<std::filesystem::path> kept = std::nullopt);
 
-  /// Looks at the file at most five times a second. A file that cannot be used or is gone changes
-  /// nothing but logs a line: a list never shrinks by accident.
+  /// Looks at the file at most five times a second.
   bool contains(const std::string& serial);
 
  private:
@@ -28,14 +44,16 @@ class Revocations {
     bool operator==(const Version&) const = default;
   };
   Version version() const;
-  std::set<std::string> read() const;
+  void compare_with_kept() const;
+  void keep() const;
   void refresh();
 
   std::filesystem::path file_;
+  std::optional<std::filesystem::path> kept_;
   std::string authority_pem_;
   std::mutex mutex_;
   Version seen_;
-  std::set<std::string> serials_;
+  RevokedList list_;
   std::chrono::steady_clock::time_point looked_;
 };
 

@@ -105,7 +105,7 @@ struct Server::State {
       : options(settings),
         identity(settings.identity ? std::optional(load_identity(*settings.identity))
                                    : std::nullopt),
-        doorman(identity),
+        doorman(identity, secret_beside(settings.secret, settings.identity), settings.kept_list),
         attendance(options, handler, doorman, traffic),
         transfers(options, blobs, doorman, traffic),
         service(attendance, transfers) {}
@@ -134,6 +134,7 @@ Server::Server(const ServerOptions& options, SessionHandler* handler, BlobStore*
     throw user_error("cannot listen at {}: {}", options.listen, bind_problem(state_->address));
   }
   state_->address.port = port;
+  state_->doorman.set_port(port);
 }
 
 Server::~Server() {

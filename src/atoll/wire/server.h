@@ -33,6 +33,10 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:0";  ///< HOST:PORT; port 0 picks one
   /// A directory for load_identity(). Without: plaintext, which only loopback is allowed.
   std::optional<std::filesystem::path> identity;
+  /// A file with a Secret that both sides must know; only where there is no identity.
+  std::optional<std::filesystem::path> secret = {};
+  /// Where the newest list of revoked certificates that was ever seen is kept (Revocations).
+  std::optional<std::filesystem::path> kept_list = {};
   std::size_t max_frame_bytes = kMaxFrameBytes;
   int max_sessions = 4096;
   int max_sessions_per_peer = 16;
@@ -45,7 +49,7 @@ struct ServerOptions {
 
 /// Serves sessions and blobs at one address: TLS 1.3, both sides with certificates of one
 /// authority. Revoked certificates are refused from the moment that identity's revoked.pem names
-/// them: new calls at once, open sessions within a second.
+/// them: new calls at once, open sessions within a second. Without a list it does not start.
 class Server {
  public:
   /// Listens when it returns. `handler` or `blobs` may be null: such calls are refused. Throws

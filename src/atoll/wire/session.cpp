@@ -26,7 +26,7 @@ struct Session::State {
   State(const SessionOptions& settings, Events handlers)
       : options(settings),
         events(std::move(handlers)),
-        client(settings.address, settings.identity, settings.server_name,
+        client(settings.address, settings.identity, settings.secret, settings.server_name,
                settings.connect_timeout_ms, settings.keepalive, settings.max_frame_bytes) {}
 
   void run();
@@ -127,6 +127,7 @@ ProbeResult Session::State::attend() {
   }
   const std::unique_ptr<proto::Wire::Stub> stub = proto::Wire::NewStub(channel);
   grpc::ClientContext context;
+  client.introduce(context);
   {
     const std::lock_guard lock(mutex);
     if (is_stopping || is_finishing) return {};

@@ -17,6 +17,8 @@ struct SessionOptions {
   std::string address;  ///< HOST:PORT
   /// A directory for load_identity(). Without: plaintext, which only loopback is allowed.
   std::optional<std::filesystem::path> identity;
+  /// A file with a Secret that both sides must know; only where there is no identity.
+  std::optional<std::filesystem::path> secret = {};
   /// The name that the server's certificate must have; empty: the host of `address`.
   std::string server_name;
   std::size_t max_frame_bytes = kMaxFrameBytes;

@@ -93,5 +93,94 @@ TEST_F(TransferTest, WhatOnePutsOthersFetchMeanwhile) {
   EXPECT_TRUE(got_ == content_);
 }
 
+// A store that knows one caller, by what it shows beside its certificate.
+class RecogniseTest : public ::testing::Test {
+ protected:
+  ~RecogniseTest() override { server_.stop(); }
+  Remote remote(const std::string& pass) const {
+    return Remote({.address = server_.address(),
+                   .identity = pki().identity("lyon"),
+                   .pass = pass,
+                   .streams = 1});
+  }
+
+  const std::vector<std::byte> content_ = test::random_bytes(2 * kChunk);
+  std::vector<std::byte> got_ = std::vector<std::byte>(content_.size());
+  const Transfer blob_ = {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk};
+  std::atomic<bool> is_known_ = true;
+  BlobStore blobs_{[this](const Caller& caller) -> std::optional<std::string> {
+    if (!is_known_ || caller.name != "lyon" || caller.pass != "secret") return std::nullopt;
+    return "one";
+  }};
+  Server server_{{.identity = pki().identity("server")}, nullptr, &blobs_};
+};
+
+TEST_F(RecogniseTest, OnlyWhoIsRecognisedIsServed) {
+  blobs_.allow_put({.key = "blob",
+                    .bytes = content_.size(),
+                    .chunk_bytes = kChunk,
+                    .writer = writer_to(got_),
+                    .peer = "one"});
+  for (const char* pass : {"", "another", "secret2"}) {
+    for (const char* key : {"blob", "unknown"}) {
+      std::vector<bool> done;
+      Transfer transfer = blob_;
+      transfer.key = key;
+      const TransferResult result =
+          patiently([&] { return remote(pass).put(transfer, done, reader_of(content_)); });
+      EXPECT_EQ(result.end, TransferEnd::kRefused) << result.why;
+      EXPECT_THAT(result.why, HasSubstr("lyon has not joined the run here"));
+    }
+  }
+  std::vector<bool> done;
+  Remote known = remote("secret");
+  const TransferResult result =
+      patiently([&] { return known.put(blob_, done, reader_of(content_)); });
+  EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
+  EXPECT_TRUE(got_ == content_);
+}
+
+TEST_F(RecogniseTest, WhoIsRecognisedNoMoreIsServedNoMore) {
+  blobs_.publish({.key = "blob",
+                  .bytes = content_.size(),
+                  .chunk_bytes = kChunk,
+                  .reader = reader_of(content_)});
+  blobs_.mark("blob", 0);
+  Remote known = remote("secret");
+  std::vector<bool> done;
+  const TransferResult result =
+      known.fetch(blob_, done, [&](std::uint64_t, std::span<const std::byte>) {
+        is_known_ = false;
+        blobs_.mark("blob", 1);
+      });
+  EXPECT_EQ(result.end, TransferEnd::kRefused) << result.why;
+  EXPECT_EQ(done, (std::vector<bool>{true, false}));
+}
+
+TEST_F(RecogniseTest, WhoIsRecognisedNoMoreDoesNotWait) {
+  blobs_.publish({.key = "blob",
+                  .bytes = content_.size(),
+                  .chunk_bytes = kChunk,
+                  .reader = reader_of(content_)});
+  blobs_.mark("blob", 0);
+  Remote known = remote("secret");
+  std::vector<bool> done;
+  const TransferResult result = known.fetch(
+      blob_, done, [&](std::uint64_t, std::span<const std::byte>) { is_known_ = false; });
+  EXPECT_EQ(result.end, TransferEnd::kRefused) << result.why;
+}
+
+TEST_F(TransferTest, APutIsHandedOver) {
+  blobs_.allow_put(wanted(got_, "oslo"));
+  blobs_.hand_over("given", "lyon");
+  Remote remote(to(server_.address()));
+  const TransferResult result =
+      patiently([&] { return remote.put(given(), done_, reader_of(content_)); });
+  EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
+  blobs_.hand_over("given", "oslo");
+  std::vector<bool> again;
+  EXPECT_EQ(remote.put(given(), again, reader_of(content_)).end, TransferEnd::kRefused);
+}
+
 }  // namespace
 }  // namespace atl::wire

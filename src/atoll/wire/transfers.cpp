@@ -29,12 +29,27 @@ Status to_status(const BlobReply& reply) {
   return {StatusCode::INTERNAL, "no such answer"};
 }
 
+// What the call shows beside its certificate. Who guesses gets no answer that takes long.
+std::string pass_of(const grpc::ServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kPassKey);
+  if (found == metadata.end() || found->second.size() > kMaxPassBytes) return "";
+  return {found->second.data(), found->second.size()};
+}
+
+Status not_recognised(const Caller& caller) {
+  return {StatusCode::PERMISSION_DENIED,
+          fmt::format("{} has not joined the run here, or not by this process",
+                      caller.name.empty() ? "this caller" : caller.name)};
+}
+
 }  // namespace
 
-grpc::Status Transfers::objection(const Visitor& visitor) {
+grpc::Status Transfers::objection(const Guest& guest) {
   if (is_stopping_) return {StatusCode::UNAVAILABLE, "the server stops"};
-  const std::string objection = doorman_.objection(visitor);
-  return objection.empty() ? Status::OK : Status(StatusCode::UNAUTHENTICATED, objection);
+  const std::string objection = doorman_.objection(guest.visitor);
+  if (!objection.empty()) return {StatusCode::UNAUTHENTICATED, objection};
+  return blobs_->recognise(guest.caller) == guest.peer ? Status::OK : not_recognised(guest.caller);
 }
 
 template <typename Call>
@@ -43,29 +58,35 @@ grpc::Status Transfers::serve(grpc::ServerContext& context, const Call& call) {
   Status status = doorman_.admit(context, visitor);
   if (!status.ok()) return status;
   if (blobs_ == nullptr) return {StatusCode::UNIMPLEMENTED, "there are no blobs at this address"};
+  Caller caller = {visitor.peer.name, pass_of(context)};
+  const std::optional<std::string> peer = blobs_->recognise(caller);
+  if (!peer) return not_recognised(caller);
   status = limit_.enter(visitor.peer.name);
   if (!status.ok()) return status;
   context.AddInitialMetadata(kGreetingKey, kGreeting);
-  status = call(visitor);
-  limit_.leave(visitor.peer.name);
+  const Guest guest = {std::move(visitor), std::move(caller), *peer};
+  status = call(guest);
+  limit_.leave(guest.visitor.peer.name);
   return status;
 }
 
 grpc::Status Transfers::fetch(grpc::ServerContext& context, const proto::FetchRequest& request,
                               grpc::ServerWriter<proto::Chunk>& out) {
-  return serve(context, [&](const Visitor& visitor) -> Status {
-    const BlobCall call{request.key(), request.blob_bytes(), request.chunk_bytes(),
-                        visitor.peer.name};
+  return serve(context, [&](const Guest& guest) -> Status {
+    const BlobCall call{request.key(), request.blob_bytes(), request.chunk_bytes(), guest.peer};
     BlobReply reply = blobs_->check_fetch(call);
     if (!reply.ok()) return to_status(reply);
     out.SendInitialMetadata();
-    const auto is_cancelled = [&] { return context.IsCancelled() || is_stopping_; };
+    // Also who has gone meanwhile waits no longer.
+    const auto is_cancelled = [&] { return context.IsCancelled() || !objection(guest).ok(); };
     proto::Chunk chunk;
-    for (const std::uint64_t index : request.chunks()) {
+    for (std::uint64_t index = 0; index / 8 < request.chunks().size(); ++index) {
+      const auto bits = static_cast<unsigned char>(request.chunks()[index / 8]);
+      if (((bits >> (index % 8)) & 1U) == 0) continue;
       reply = blobs_->read(call, index, is_cancelled, *chunk.mutable_data());
-      if (!reply.ok()) return to_status(reply);
-      const Status status = objection(visitor);
+      const Status status = objection(guest);
       if (!status.ok()) return status;
+      if (!reply.ok()) return to_status(reply);
       chunk.set_index(index);
       chunk.set_checksum(XXH3_64bits(chunk.data().data(), chunk.data().size()));
       if (!out.Write(chunk)) return {StatusCode::UNAVAILABLE, "the connection broke"};
@@ -77,15 +98,15 @@ grpc::Status Transfers::fetch(grpc::ServerContext& context, const proto::FetchRe
 
 grpc::Status Transfers::put(grpc::ServerContext& context,
                             grpc::ServerReaderWriter<proto::PutAck, proto::Chunk>& stream) {
-  return serve(context, [&](const Visitor& visitor) -> Status {
+  return serve(context, [&](const Guest& guest) -> Status {
     stream.SendInitialMetadata();
     proto::Chunk chunk;
     if (!stream.Read(&chunk)) return {StatusCode::INVALID_ARGUMENT, "a Put without a chunk"};
-    const BlobCall call{chunk.key(), chunk.blob_bytes(), chunk.chunk_bytes(), visitor.peer.name};
+    const BlobCall call{chunk.key(), chunk.blob_bytes(), chunk.chunk_bytes(), guest.peer};
     BlobReply reply = blobs_->check_put(call);
     if (!reply.ok()) return to_status(reply);
     do {
-      const Status status = objection(visitor);
+      const Status status = objection(guest);
       if (!status.ok()) return status;
       const std::string& data = chunk.data();
       if (XXH3_64bits(data.data(), data.size()) != chunk.checksum()) {

@@ -33,7 +33,13 @@ class Transfers {
   /// Admits, counts and runs a call.
   template <typename Call>
   grpc::Status serve(grpc::ServerContext& context, const Call& call);
-  grpc::Status objection(const Visitor& visitor);
+  // Who calls, and as whom it is served.
+  struct Guest {
+    Visitor visitor;
+    Caller caller;
+    std::string peer;
+  };
+  grpc::Status objection(const Guest& guest);
 
   BlobTable* blobs_;
   Doorman& doorman_;

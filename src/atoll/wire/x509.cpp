@@ -79,6 +79,38 @@ std::vector<std::string> host_names(const X509* certificate) {
   return hosts;
 }
 
+struct IntegerFree {
+  void operator()(ASN1_INTEGER* number) const { ASN1_INTEGER_free(number); }
+};
+using IntegerPtr = std::unique_ptr<ASN1_INTEGER, IntegerFree>;
+
+IntegerPtr to_integer(std::int64_t number) {
+  IntegerPtr integer(ASN1_INTEGER_new());
+  ATOLL_CHECK(integer != nullptr && ASN1_INTEGER_set_int64(integer.get(), number) == 1);
+  return integer;
+}
+
+// Of an extension of a certificate that atoll alone knows, under the arc that is open to all for
+// UUIDs (ITU-T X.667); it is not critical, so others pass over it.
+constexpr const char* kListMark = "2.25.191349867219406012736128417604583270416";
+
+ASN1_OBJECT* list_mark_object() {
+  static ASN1_OBJECT* const object = OBJ_txt2obj(kListMark, 1);  // until the process ends
+  ATOLL_CHECK(object != nullptr, "{}", openssl_reason());
+  return object;
+}
+
+std::int64_t list_mark(const X509* certificate) {
+  const int at = X509_get_ext_by_OBJ(certificate, list_mark_object(), -1);
+  if (at < 0) return 0;
+  const ASN1_OCTET_STRING* value = X509_EXTENSION_get_data(X509_get_ext(certificate, at));
+  const unsigned char* bytes = ASN1_STRING_get0_data(value);
+  const IntegerPtr number(d2i_ASN1_INTEGER(nullptr, &bytes, ASN1_STRING_length(value)));
+  std::int64_t mark = 0;
+  if (number == nullptr || ASN1_INTEGER_get_int64(&mark, number.get()) != 1) return 0;
+  return mark;
+}
+
 std::int64_t unix_seconds(const ASN1_TIME* time) {
   std::tm parts{};
   if (ASN1_TIME_to_tm(time, &parts) != 1) return 0;
@@ -151,7 +183,36 @@ Certificate describe(const X509* certificate) {
           .serial = to_hex(X509_get0_serialNumber(certificate)),
           .hosts = host_names(certificate),
           .not_before = unix_seconds(X509_get0_notBefore(certificate)),
-          .not_after = unix_seconds(X509_get0_notAfter(certificate))};
+          .not_after = unix_seconds(X509_get0_notAfter(certificate)),
+          .list_number = list_mark(certificate)};
+}
+
+std::int64_t list_number(const X509_CRL* list) {
+  const IntegerPtr number(
+      static_cast<ASN1_INTEGER*>(X509_CRL_get_ext_d2i(list, NID_crl_number, nullptr, nullptr)));
+  std::int64_t value = 0;
+  if (number == nullptr || ASN1_INTEGER_get_int64(&value, number.get()) != 1) return 0;
+  return value;
+}
+
+void set_list_number(X509_CRL* list, std::int64_t number) {
+  ATOLL_CHECK(X509_CRL_add1_ext_i2d(list, NID_crl_number, to_integer(number).get(), 0,
+                                    X509V3_ADD_REPLACE) == 1,
+              "{}", openssl_reason());
+}
+
+void set_list_mark(X509* certificate, std::int64_t number) {
+  unsigned char* bytes = nullptr;
+  const int size = i2d_ASN1_INTEGER(to_integer(number).get(), &bytes);
+  ASN1_OCTET_STRING* value = ASN1_OCTET_STRING_new();
+  X509_EXTENSION* extension = nullptr;
+  bool ok = size > 0 && value != nullptr && ASN1_OCTET_STRING_set(value, bytes, size) == 1;
+  if (ok) extension = X509_EXTENSION_create_by_OBJ(nullptr, list_mark_object(), 0, value);
+  ok = extension != nullptr && X509_add_ext(certificate, extension, -1) == 1;
+  X509_EXTENSION_free(extension);
+  ASN1_OCTET_STRING_free(value);
+  OPENSSL_free(bytes);
+  ATOLL_CHECK(ok, "marking a certificate: {}", openssl_reason());
 }
 
 std::string format_time(std::int64_t unix_seconds) {

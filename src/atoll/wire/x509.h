@@ -44,6 +44,14 @@ std::string to_hex(const ASN1_INTEGER* serial);
 /// bytes in them, which no authority of ours signs, become "".
 Certificate describe(const X509* certificate);
 
+/// The number of a list of revoked certificates: each that an authority signs has the next. 0: it
+/// is of an atoll that did not number them.
+std::int64_t list_number(const X509_CRL* list);
+void set_list_number(X509_CRL* list, std::int64_t number);
+
+/// Marks a certificate with the number of the newest list of when it is issued.
+void set_list_mark(X509* certificate, std::int64_t number);
+
 /// Why the certificate may not be used at `now`: "" or "it expired on ..., and this machine's clock
 /// says ...".
 std::string validity_problem(const Certificate& certificate, std::int64_t now);

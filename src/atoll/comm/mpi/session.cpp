@@ -1,8 +1,32 @@
 #include "atoll/comm/mpi/session.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 namespace atl::comm::mpi {
+
+namespace {
+
+// As Open MPI's mpirun, or srun, has started us.
+bool is_on_one_host() {
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string_view(text == nullptr ? "" : text);
+  };
+  const std::string_view all = value("OMPI_COMM_WORLD_SIZE");
+  if (!all.empty()) return all == value("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return value("SLURM_STEP_NUM_NODES") == "1";
+}
+
+// Open MPI would have each rank listen at all addresses of the host, in plain text and for anybody,
+// also where the ranks only talk through memory. Whoever has chosen otherwise, keeps it.
+void stay_within_the_host() {
+  ::setenv("OMPI_MCA_pml", "ob1", 0);
+  ::setenv("OMPI_MCA_btl", "self,vader", 0);
+}
+
+}  // namespace
 
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -35,6 +59,7 @@ Session::Session() {
   if (begun != 0) {
     check(MPI_Query_thread(&level), "MPI_Query_thread");
   } else {
+    if (is_on_one_host()) stay_within_the_host();
     // Our threads take turns: the one that calls, and the one of started collectives.
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
     ours_ = true;

@@ -7,6 +7,8 @@
 
 #include "atoll/base/cgroup.h"
 #include "atoll/base/error.h"
+#include "atoll/base/memory_error.h"
+#include "atoll/base/quantity.h"
 
 namespace atl {
 
@@ -26,8 +28,7 @@ class CpuDevice final : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string name() const override {
-    return fmt::format("{}, {} thread{}", cpu_model(), threads_.num_threads(),
-                       threads_.num_threads() == 1 ? "" : "s");
+    return fmt::format("{}, {}", cpu_model(), counted(threads_.num_threads(), "thread"));
   }
   std::size_t total_memory() const override { return usable_memory(); }
   void* allocate(std::size_t bytes) override {
@@ -47,10 +48,8 @@ class CpuDevice final : public Device {
 
  private:
   [[noreturn]] void refuse(std::size_t bytes) const {
-    throw make_error(ErrorKind::kResource,
-                     "{} bytes of memory are not to be had ({:.1f} GiB may be used here); use a "
-                     "smaller train.micro_batch or model, or train.recompute=full",
-                     bytes, static_cast<double>(total_memory()) / (1 << 30));
+    throw MemoryError(fmt::format("{} of memory are not to be had ({} may be used here)",
+                                  format_bytes(bytes), format_bytes(total_memory())));
   }
 
   ThreadPool threads_;

@@ -1,6 +1,7 @@
 #include "atoll/device/device.h"
 
-#include "atoll/base/error.h"
+#include "atoll/base/memory_error.h"
+#include "atoll/base/quantity.h"
 #include "atoll/device/cuda/runtime.h"
 
 namespace atl {
@@ -27,11 +28,9 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     if (const cudaError_t status = cudaMalloc(&data, bytes); status != cudaSuccess) {
       cudaGetLastError();  // the refusal must not surface again from a later call
-      throw make_error(ErrorKind::kResource,
-                       "{} refused {} bytes of memory ({:.1f} GiB installed): {}; use a smaller "
-                       "train.micro_batch or model, or train.recompute=full",
-                       name_, bytes, static_cast<double>(total_memory_) / kGib,
-                       cudaGetErrorString(status));
+      throw MemoryError(fmt::format("{} refused {} of memory ({} installed): {}", name_,
+                                    format_bytes(bytes), format_bytes(total_memory_),
+                                    cudaGetErrorString(status)));
     }
     zero(data, bytes);
     return data;

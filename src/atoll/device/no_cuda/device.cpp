@@ -4,7 +4,7 @@
 namespace atl {
 
 GpuReport probe_gpus() {
-  return {false, {}, "this atoll was built without CUDA; build the preset `cuda` to use a GPU"};
+  return {false, {}, "this atoll was built without CUDA"};
 }
 
 std::unique_ptr<Device> open_cuda(int index) {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "atoll/base/nesting.h"
+#include "atoll/base/json.h"
 
 namespace atl::nn {
 
@@ -46,15 +46,7 @@ struct ConfigReader::Impl {
 ConfigReader::ConfigReader(std::string_view text, std::string origin)
     : impl_(std::make_unique<Impl>()) {
   impl_->origin = std::move(origin);
-  constexpr int kMaxNesting = 64;
-  if (const int depth = nesting_depth(text); depth > kMaxNesting) {
-    throw damaged_error("{} is nested {} levels deep, which no model's is", impl_->origin, depth);
-  }
-  try {
-    impl_->object = json::parse(text);
-  } catch (const json::exception& error) {
-    throw damaged_error("{} is not valid JSON: {}", impl_->origin, error.what());
-  }
+  impl_->object = parse_json(text, impl_->origin);
   if (!impl_->object.is_object()) {
     throw damaged_error("{} is not a JSON object", impl_->origin);
   }
@@ -112,12 +104,22 @@ std::vector<std::string> ConfigReader::texts(const char* field) {
   return value->get<std::vector<std::string>>();
 }
 
-std::int64_t ConfigReader::token_id(const char* field) {
+std::int64_t ConfigReader::token_id(const char* field, std::int64_t vocab_size) {
   const json* value = impl_->find(field);
   if (value == nullptr) return -1;
-  const json& id = value->is_array() && !value->empty() ? value->front() : *value;
-  if (!id.is_number_integer()) throw impl_->wrong_type(field, "a token id", *value);
-  return id.get<std::int64_t>();
+  const json ids = value->is_array() ? *value : json::array({*value});
+  if (ids.empty()) throw impl_->wrong_type(field, "a token id", *value);
+  for (const json& id : ids) {
+    if (!id.is_number_integer()) throw impl_->wrong_type(field, "a token id", *value);
+    const bool is_there = id.is_number_unsigned()
+                              ? id.get<std::uint64_t>() < static_cast<std::uint64_t>(vocab_size)
+                              : id.get<std::int64_t>() == -1;
+    if (is_there) continue;
+    throw refused(field, fmt::format("and \"vocab_size\" is {}: ids go from 0 to {}, and null or "
+                                     "-1 says that there is none",
+                                     vocab_size, vocab_size - 1));
+  }
+  return ids.front().get<std::int64_t>();
 }
 
 std::unique_ptr<ConfigReader> ConfigReader::object(const char* field) {

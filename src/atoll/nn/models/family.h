@@ -28,8 +28,9 @@ Family gpt2_family();
 
 /// All families, in the order help texts list them.
 std::span<const Family> families();
-/// The family called `model_type`; throws Error(kUser) listing the known ones.
-const Family& find_family(std::string_view model_type);
+/// The family called `model_type`; throws Error(kUser) that begins with `origin`, the file that
+/// says so, and lists the known ones.
+const Family& find_family(std::string_view model_type, std::string_view origin);
 
 /// Reads a config.json of any known family; `origin` names the file in errors.
 ModelConfig parse_config(std::string_view json, const std::string& origin);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numbers>
+#include <regex>
 #include <set>
 
 #include "atoll/nn/models/rope.h"
@@ -24,7 +25,7 @@ const char kLlama[] = R"({
 const char kGpt2[] = R"({
   "model_type": "gpt2", "vocab_size": 100, "n_embd": 16, "n_layer": 2, "n_head": 4,
   "n_positions": 32, "n_ctx": 32, "activation_function": "gelu_new", "resid_pdrop": 0.1,
-  "layer_norm_epsilon": 1e-05, "bos_token_id": 50256, "eos_token_id": 50256})";
+  "bos_token_id": 98, "eos_token_id": 98, "layer_norm_epsilon": 1e-05})";
 
 const char kMistral[] = R"({
   "model_type": "mistral", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 3,
@@ -53,6 +54,11 @@ std::string changed(std::string json, const std::string& from, const std::string
   const auto at = json.find(from);
   if (at == std::string::npos) ADD_FAILURE() << from << " is not in " << json;
   return json.replace(at, from.size(), to);
+}
+
+// Without a field that is not the last one.
+std::string without(const std::string& json, const std::string& field) {
+  return std::regex_replace(json, std::regex("\"" + field + R"(": (\[[^\]]*\]|[^,]*), )"), "");
 }
 
 std::string error_of(const std::string& json) {
@@ -313,7 +319,7 @@ TEST(Family, RefusesWindowsThatCannotBe) {
 }
 
 TEST(Family, NamesFileAndFieldOfWhatIsWrong) {
-  EXPECT_NE(error_of("{").find("dir/config.json is not valid JSON"), std::string::npos);
+  EXPECT_NE(error_of("{").find("dir/config.json: not valid JSON"), std::string::npos);
   EXPECT_NE(error_of("[]").find("not a JSON object"), std::string::npos);
   EXPECT_NE(error_of("{}").find("\"model_type\""), std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "bert"})").find("builds llama, mistral, qwen2, qwen3, gpt2"),
@@ -322,6 +328,59 @@ TEST(Family, NamesFileAndFieldOfWhatIsWrong) {
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "llama", "vocab_size": -1})").find("whole number"),
             std::string::npos);
+}
+
+TEST(Family, NamesTheFileOfAFamilyThatItDoesNotBuild) {
+  EXPECT_THAT(error_of(R"({"model_type": "gemma"})"),
+              ::testing::StartsWith("dir/config.json: \"model_type\" is \"gemma\", a family"));
+}
+
+TEST(Family, NothingOfAFileIsIgnored) {
+  using namespace std::string_literals;
+  EXPECT_THAT(error_of(std::string(kLlama) + "\0{\"vocab_size\": 7}"s), HasSubstr("a NUL byte"));
+  EXPECT_THAT(error_of(with(kLlama, R"("vocab_size": 7)")),
+              AllOf(HasSubstr("dir/config.json"), HasSubstr("\"vocab_size\" stands there twice")));
+}
+
+TEST(Family, TokensMustBeInTheVocabulary) {
+  for (const char* config : {kLlama, kGpt2}) {
+    for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
+                              "sep_token_id", "decoder_start_token_id"}) {
+      const auto refusal = [&, text = without(config, field)](const char* id) {
+        return error_of(with(text, fmt::format("\"{}\": {}", field, id)));
+      };
+      for (const char* id : {"-7", "100", "[1,100]", "[-2]", "18446744073709551615"}) {
+        EXPECT_THAT(refusal(id), AllOf(HasSubstr("dir/config.json"),
+                                       HasSubstr(fmt::format("\"{}\" is {}", field, id)),
+                                       HasSubstr("\"vocab_size\" is 100: ids go from 0 to 99")));
+      }
+      for (const char* id : {"1.0", "true", "[]", "\"2\""}) {
+        EXPECT_THAT(refusal(id), AllOf(HasSubstr(field), HasSubstr("must be a token id"))) << id;
+      }
+      for (const char* id : {"0", "99", "null", "-1", "[1, 99]"}) {
+        EXPECT_EQ(refusal(id), "no error") << id;
+      }
+    }
+  }
+}
+
+TEST(Family, SizesHaveTheNamesOfTheFile) {
+  EXPECT_EQ(error_of(with(kGpt2, "\"n_inner\": 0")),
+            "dir/config.json: n_inner must be at least 1, not 0");
+  EXPECT_THAT(error_of(changed(kGpt2, "\"n_layer\": 2", "\"n_layer\": 0")),
+              HasSubstr("n_layer must be at least 1"));
+  EXPECT_THAT(error_of(changed(kLlama, "\"intermediate_size\": 24", "\"intermediate_size\": 0")),
+              HasSubstr("intermediate_size must be at least 1"));
+}
+
+TEST(Family, RefusesWhatNoMachineHoldsBeforeItIsBuilt) {
+  for (const char* size : {"2147483648", "1099511627776"}) {
+    EXPECT_THAT(
+        error_of(changed(kLlama, "\"hidden_size\": 16", fmt::format("\"hidden_size\": {}", size))),
+        AllOf(HasSubstr("beyond any machine"), HasSubstr(fmt::format("hidden_size {}", size))));
+    EXPECT_THAT(error_of(changed(kGpt2, "\"n_embd\": 16", fmt::format("\"n_embd\": {}", size))),
+                AllOf(HasSubstr("beyond any machine"), HasSubstr(fmt::format("n_embd {}", size))));
+  }
 }
 
 TEST(Family, RefusesNestingThatWouldOverflowTheStack) {

@@ -32,8 +32,6 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   config.tie_embeddings = reader.boolean("tie_word_embeddings", true);
   config.attention_bias = true;
   config.mlp_bias = true;
-  config.bos_token = reader.token_id("bos_token_id");
-  config.eos_token = reader.token_id("eos_token_id");
   config.activation = reader.text("activation_function", "gelu_new");
   if (config.activation != "gelu_new" && config.activation != "gelu") {
     throw user_error(
@@ -47,7 +45,6 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   reader.only("add_cross_attention", "false");
   reader.ignore({"n_ctx"});  // an old name of n_positions, which transformers ignores too
   ignore_bookkeeping(reader);
-  reader.finish();
   if (config.heads.num_heads > 0) {
     if (config.hidden_size % config.heads.num_heads != 0) {
       throw user_error("{}: n_embd ({}) must be a multiple of n_head ({})", origin,
@@ -55,7 +52,16 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
     }
     config.heads.head_dim = config.hidden_size / config.heads.num_heads;
   }
-  validate(config, origin);
+  validate(config, origin,
+           {.hidden_size = "n_embd",
+            .num_layers = "n_layer",
+            .num_heads = "n_head",
+            .num_kv_heads = "n_head",
+            .head_dim = "n_embd / n_head",
+            .intermediate_size = "n_inner",
+            .max_positions = "n_positions"});
+  read_token_ids(reader, config);
+  reader.finish();
   return config;
 }
 

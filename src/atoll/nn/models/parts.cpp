@@ -81,22 +81,42 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
   return model;
 }
 
-void validate(const ModelConfig& config, const std::string& origin) {
+namespace {
+
+// Parameters of the large matrices, as a double, which no product of sizes overflows.
+double count_elements(const ModelConfig& config) {
+  const auto product = [](std::int64_t a, std::int64_t b) {
+    return static_cast<double>(a) * static_cast<double>(b);
+  };
+  const ops::HeadLayout& heads = config.heads;
+  const double query = product(heads.num_heads, heads.head_dim);
+  const double kv = product(heads.num_kv_heads, heads.head_dim);
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const double block =
+      hidden * (2 * query + 2 * kv) + 2 * product(config.hidden_size, config.intermediate_size);
+  return static_cast<double>(config.num_layers) * block +
+         product(config.vocab_size, config.hidden_size) +
+         product(config.max_positions, config.hidden_size);
+}
+
+}  // namespace
+
+void validate(const ModelConfig& config, const std::string& origin, const SizeNames& names) {
   const ops::HeadLayout& heads = config.heads;
   const auto positive = [&](const char* field, std::int64_t value) {
     if (value < 1) throw user_error("{}: {} must be at least 1, not {}", origin, field, value);
   };
   positive("vocab_size", config.vocab_size);
-  positive("hidden_size", config.hidden_size);
-  positive("num_hidden_layers", config.num_layers);
-  positive("num_attention_heads", heads.num_heads);
-  positive("num_key_value_heads", heads.num_kv_heads);
-  positive("head_dim", heads.head_dim);
-  positive("intermediate_size", config.intermediate_size);
-  positive("max_position_embeddings", config.max_positions);
+  positive(names.hidden_size, config.hidden_size);
+  positive(names.num_layers, config.num_layers);
+  positive(names.num_heads, heads.num_heads);
+  positive(names.num_kv_heads, heads.num_kv_heads);
+  positive(names.head_dim, heads.head_dim);
+  positive(names.intermediate_size, config.intermediate_size);
+  positive(names.max_positions, config.max_positions);
   if (heads.num_heads % heads.num_kv_heads != 0) {
-    throw user_error("{}: num_attention_heads ({}) must be a multiple of num_key_value_heads ({})",
-                     origin, heads.num_heads, heads.num_kv_heads);
+    throw user_error("{}: {} ({}) must be a multiple of {} ({})", origin, names.num_heads,
+                     heads.num_heads, names.num_kv_heads, heads.num_kv_heads);
   }
   if (!(config.rope_theta > 0) || !(config.norm_eps >= 0) || !(config.initializer_range >= 0)) {
     throw user_error(
@@ -106,21 +126,34 @@ void validate(const ModelConfig& config, const std::string& origin) {
   }
   // 40 TB in f32; and every product the layers form stays within 63 bits.
   constexpr double kMaxElements = 1e13;
-  const Error beyond = user_error("{}: these sizes are beyond any machine", origin);
   constexpr std::int64_t kMaxCount = 1 << 20;
-  if (heads.num_heads > kMaxCount || heads.head_dim > kMaxCount || config.num_layers > kMaxCount) {
-    throw beyond;
+  const double elements = count_elements(config);
+  if (elements <= kMaxElements && heads.num_heads <= kMaxCount && heads.head_dim <= kMaxCount &&
+      config.num_layers <= kMaxCount) {
+    return;
   }
-  const double widest = static_cast<double>(std::max(
-      {config.vocab_size, heads.qkv_width(), 2 * config.intermediate_size, config.max_positions}));
-  if (widest * static_cast<double>(config.hidden_size) > kMaxElements) throw beyond;
+  throw user_error(
+      "{}: a model of {:.2g} parameters is beyond any machine; vocab_size is {}, {} {}, {} {}, {} "
+      "{}, {} {}, {} {} and {} {}",
+      origin, elements, config.vocab_size, names.hidden_size, config.hidden_size, names.num_layers,
+      config.num_layers, names.num_heads, heads.num_heads, names.head_dim, heads.head_dim,
+      names.intermediate_size, config.intermediate_size, names.max_positions, config.max_positions);
+}
+
+void read_token_ids(ConfigReader& reader, ModelConfig& config) {
+  config.bos_token = reader.token_id("bos_token_id", config.vocab_size);
+  config.eos_token = reader.token_id("eos_token_id", config.vocab_size);
+  // These say nothing about the model's function.
+  for (const char* field :
+       {"pad_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"}) {
+    reader.token_id(field, config.vocab_size);
+  }
 }
 
 void ignore_bookkeeping(ConfigReader& reader) {
   reader.ignore({"model_type", "architectures", "torch_dtype", "dtype", "transformers_version",
                  "_name_or_path", "use_cache", "transformers.js_config", "return_dict",
-                 "output_attentions", "output_hidden_states", "pad_token_id", "unk_token_id",
-                 "sep_token_id", "decoder_start_token_id", "task_specific_params", "id2label",
+                 "output_attentions", "output_hidden_states", "task_specific_params", "id2label",
                  "label2id", "problem_type", "_attn_implementation_autoset", "attn_implementation",
                  "is_decoder", "is_encoder_decoder", "torchscript", "chunk_size_feed_forward",
                  // Dropout is train.dropout's to say; a file's value belongs to who trained it.

@@ -42,9 +42,24 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
                                 std::unique_ptr<Layer> final_norm,
                                 std::unique_ptr<LinearCrossEntropy> head);
 
-/// Throws Error(kUser) naming `origin` when sizes do not fit together: zero, heads that do not
-/// divide, more positions than the model has, an odd head_dim under rotation.
-void validate(const ModelConfig& config, const std::string& origin);
+/// What a family's config.json calls its sizes.
+struct SizeNames {
+  const char* hidden_size = "hidden_size";
+  const char* num_layers = "num_hidden_layers";
+  const char* num_heads = "num_attention_heads";
+  const char* num_kv_heads = "num_key_value_heads";
+  const char* head_dim = "head_dim";
+  const char* intermediate_size = "intermediate_size";
+  const char* max_positions = "max_position_embeddings";
+};
+
+/// Throws Error(kUser) naming `origin` and the field when sizes do not fit together: zero, heads
+/// that do not divide, more parameters than any machine holds.
+void validate(const ModelConfig& config, const std::string& origin, const SizeNames& names = {});
+
+/// Reads bos and eos into `config`, whose vocab_size is there, and looks that these and the other
+/// tokens' ids are in the vocabulary.
+void read_token_ids(ConfigReader& reader, ModelConfig& config);
 
 /// Marks fields that describe a checkpoint or generation, not the model's function.
 void ignore_bookkeeping(ConfigReader& reader);

@@ -31,8 +31,6 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
   config.norm_eps = reader.number("rms_norm_eps", 1e-6);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.tie_embeddings = reader.boolean("tie_word_embeddings", false);
-  config.bos_token = reader.token_id("bos_token_id");
-  config.eos_token = reader.token_id("eos_token_id");
   config.activation = reader.text("hidden_act", "silu");
   reader.only("hidden_act", "\"silu\"");
   read_rope(reader, config);
@@ -43,6 +41,7 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
   }
   ignore_bookkeeping(reader);
   validate(config, origin);
+  read_token_ids(reader, config);
   if (heads.head_dim % 2 != 0) {
     throw user_error("{}: head_dim ({}) must be even: positions rotate pairs of elements", origin,
                      heads.head_dim);

@@ -1,0 +1,21 @@
+#pragma once
+
+// What to say of a path that is not there, beyond that it is not.
+
+#include <filesystem>
+#include <string>
+
+namespace atl {
+
+/// "; did you mean runs/kjv-demo?": the nearest name in the directory where `path` would be. Empty
+/// when none is near, or there is no such directory.
+std::string advice_for_absent(const std::filesystem::path& path);
+
+/// The same for a path that should be a model or a tokenizer: when it is written like a name of the
+/// Hugging Face hub ("org/model"), how to get that as a directory.
+std::string advice_for_absent_model(const std::filesystem::path& path);
+
+/// Whether it says that: nothing is there, and the path is written like a name of the hub.
+bool is_hub_name(const std::filesystem::path& path);
+
+}  // namespace atl

@@ -1,0 +1,61 @@
+#include "atoll/base/absent_path.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class AbsentPath : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "atoll-absent-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+    write_file(root_ / "kjv-demo.toml", "");
+    write_file(root_ / "a.txt", "");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  fs::path root_;
+};
+
+TEST_F(AbsentPath, TheNearestNameBesideItIsNamed) {
+  EXPECT_EQ(advice_for_absent(root_ / "kjv-dmeo.toml"),
+            "; did you mean " + (root_ / "kjv-demo.toml").string() + "?");
+  EXPECT_EQ(advice_for_absent(root_ / "kjv-demo"), "");
+  EXPECT_EQ(advice_for_absent(root_ / "b.txt"), "");
+  EXPECT_EQ(advice_for_absent(root_ / "no" / "such.toml"), "");
+}
+
+TEST_F(AbsentPath, OfAMissingFileTheErrorSaysSo) {
+  try {
+    read_file(root_ / "kjv-demo.tml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("there is no file"), HasSubstr("did you mean")));
+  }
+}
+
+TEST_F(AbsentPath, ANameOfTheHubIsTold) {
+  for (const char* name : {"HuggingFaceTB/SmolLM2-135M", "gpt2", "hf://org/model"}) {
+    EXPECT_THAT(advice_for_absent_model(name), HasSubstr("hf download ")) << name;
+  }
+  EXPECT_THAT(advice_for_absent_model("https://huggingface.co/org/model"),
+              HasSubstr("hf download org/model --local-dir model"));
+  EXPECT_TRUE(is_hub_name("HuggingFaceTB/SmolLM2-135M"));
+  EXPECT_FALSE(is_hub_name(root_ / "a.txt"));
+  EXPECT_FALSE(is_hub_name(""));
+  EXPECT_THAT(advice_for_absent_model(root_ / "model"), Not(HasSubstr("hf ")));
+  EXPECT_THAT(advice_for_absent_model("a/b/c"), Not(HasSubstr("hf ")));
+}
+
+}  // namespace
+}  // namespace atl

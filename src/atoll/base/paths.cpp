@@ -1,0 +1,42 @@
+#include "atoll/base/paths.h"
+
+#include "atoll/base/file.h"
+
+namespace atl {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::file_type type_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none) throw io_error("cannot look at", path, error.value());
+  return type;
+}
+
+}  // namespace
+
+bool path_exists(const fs::path& path) {
+  return type_of(path) != fs::file_type::not_found;
+}
+
+bool directory_exists(const fs::path& path) {
+  return type_of(path) == fs::file_type::directory;
+}
+
+bool file_exists(const fs::path& path) {
+  return type_of(path) == fs::file_type::regular;
+}
+
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  fs::path real = fs::canonical(path, error);
+  if (error == std::errc::no_such_file_or_directory) {
+    throw user_error("there is no file or directory {}", path.string());
+  }
+  if (error) throw io_error("cannot look at", path, error.value());
+  return real;
+}
+
+}  // namespace atl

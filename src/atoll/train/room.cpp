@@ -1,0 +1,49 @@
+#include "atoll/train/room.h"
+
+#include "atoll/base/cgroup.h"
+#include "atoll/base/error.h"
+#include "atoll/base/quantity.h"
+#include "atoll/text/tokenizer.h"
+#include "atoll/train/options.h"
+
+namespace atl::train {
+
+namespace {
+
+// The fewest tokens that the run's tokenizer can have.
+std::int64_t least_vocabulary(const TrainConfig& config) {
+  constexpr std::int64_t kBytes = 256;
+  if (!config.data.tokenizer.empty()) return Tokenizer::load(config.data.tokenizer).vocab_size();
+  if (!config.model.is_inline()) return 1;  // the model has its own
+  return config.data.new_tokenizer == "char" ? 1 : kBytes;
+}
+
+}  // namespace
+
+int ranks_here(const comm::World& world) {
+  return world.options().local_ranks > 0 ? world.options().local_ranks : world.size();
+}
+
+void check_memory(std::size_t planned, const comm::World& world, bool is_least) {
+  const auto ranks = static_cast<std::uint64_t>(ranks_here(world));
+  const std::uint64_t swap = swap_memory();
+  if (planned <= (usable_memory() + swap) / ranks) return;
+  throw make_error(
+      ErrorKind::kResource,
+      "{} planned to take {} of memory{}{}, and {} may be used here{}; use {}a smaller "
+      "train.micro_batch or model, or train.recompute=full",
+      ranks == 1 ? "the run is" : fmt::format("{} ranks on this machine are", ranks),
+      format_bytes(planned), ranks == 1 ? "" : " each", is_least ? " at least" : "",
+      format_bytes(usable_memory()),
+      swap > 0 ? fmt::format(" with {} of swap", format_bytes(swap)) : "",
+      ranks == 1 ? "" : "fewer ranks here, ");
+}
+
+void check_before_tokens(const TrainConfig& config, const comm::World& world) {
+  if (!config.data.shards.empty()) return;  // the tokens are there
+  const TrainState state(
+      state_options(config, least_vocabulary(config), -1, world.size(), world.rank()));
+  check_memory(state.memory().total_bytes(), world, /*is_least=*/true);
+}
+
+}  // namespace atl::train

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+
+#include "atoll/comm/world.h"
+#include "atoll/train/config.h"
+
+namespace atl::train {
+
+/// The ranks of `world` that share this machine's CPUs and memory.
+int ranks_here(const comm::World& world);
+
+/// Refuses memory that this machine does not have for all its ranks, before the system says yes to
+/// what it then kills them for: Error(kResource) with both numbers. `is_least`: more may be planned
+/// in the end.
+void check_memory(std::size_t planned, const comm::World& world, bool is_least = false);
+
+/// Refuses what needs no token to be known, before any text is read: mistakes in what the model
+/// is, LoRA targets that it has not, more memory than there is with the
+/// smallest vocabulary that its tokenizer can have. Throws Error(kUser) or Error(kResource).
+void check_before_tokens(const TrainConfig& config, const comm::World& world);
+
+}  // namespace atl::train

@@ -1,0 +1,74 @@
+// What ./dev prints where nobody watches a terminal: in a tree of its own, with a Ninja that builds
+// nothing.
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "program.h"
+
+namespace atl::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kNinja = R"(#!/bin/sh
+for i in 1 2 3; do
+  echo "[$i/3] Building CXX object $i.o"
+  echo "$i.cpp:7: warning: number $i"
+done
+[ "$NINJA_FAILS" = 0 ] || echo "4.cpp:9: error: number 4"
+exit "$NINJA_FAILS"
+)";
+
+class DevTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(tree_ / "bin");
+    fs::create_directories(tree_ / "build/release");
+    fs::copy_file(test_source_dir() / "dev", tree_ / "dev");
+    write_file(tree_ / "CMakePresets.json", "{\"name\": \"release\"}\n");
+    write_file(tree_ / "build/release/build.ninja", "\n");
+    write_file(tree_ / "bin/ninja", kNinja);
+    fs::permissions(tree_ / "bin/ninja", fs::perms::owner_all);
+  }
+
+  // Runs `./dev build` with these variables; returns its exit code.
+  int build(const std::string& variables) {
+    const std::string command = fmt::format(
+        "cd '{0}' && env PATH='{0}/bin':\"$PATH\" ATOLL_SETUP=0 {1} ./dev build >out 2>&1 "
+        "</dev/null",
+        tree_.string(), variables);
+    const int status = std::system(command.c_str());
+    out_ = read_file(tree_ / "out");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::string out_;
+
+ private:
+  TemporaryDirectory root_;
+  const fs::path tree_ = root_.path;
+};
+
+TEST_F(DevTest, ABuildSaysNowAndThenHowFarItIs) {
+  EXPECT_EQ(build("NINJA_FAILS=0 ATOLL_PROGRESS_S=0"), 0);
+  EXPECT_THAT(out_, HasSubstr("    1 of 3\n    2 of 3\n    3 of 3\n1.cpp:7: warning"));
+  EXPECT_THAT(out_, HasSubstr("==> built release in "));
+  EXPECT_EQ(build("NINJA_FAILS=0 ATOLL_PROGRESS_S=100000"), 0);
+  EXPECT_THAT(out_, AllOf(HasSubstr("    1 of 3\n"), Not(HasSubstr("2 of 3"))));
+}
+
+TEST_F(DevTest, ABuildThatFailsShowsWhy) {
+  EXPECT_NE(build("NINJA_FAILS=1"), 0);
+  EXPECT_THAT(out_, AllOf(HasSubstr("4.cpp:9: error: number 4"),
+                          HasSubstr("error: the build of release failed"),
+                          Not(HasSubstr("==> built")), Not(HasSubstr("\x1b["))));
+}
+
+}  // namespace
+}  // namespace atl::e2e

@@ -1,0 +1,116 @@
+// What the program says of files and settings that it does not take: the file by name, one line,
+// exit code 2, and nothing that hangs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
+#include "program.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+using e2e::atoll;
+using e2e::Finished;
+using e2e::TemporaryDirectory;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Refusals : public ::testing::Test {
+ protected:
+  Refusals() { fs::copy(test_source_dir() / "tests/golden/families/gpt2", model_); }
+
+  // The line of the error.
+  std::string refused(const std::vector<std::string>& words) const {
+    const Finished finished = atoll(words);
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+    EXPECT_THAT(finished.err, AllOf(Not(HasSubstr("exception")), Not(HasSubstr("filesystem"))));
+    return finished.err;
+  }
+  std::string plan(const std::vector<std::string>& settings) const {
+    std::vector<std::string> words = {"plan", "--run.dir=never-made", "--data.text=none.txt",
+                                      "--train.context=8"};
+    words.insert(words.end(), settings.begin(), settings.end());
+    return refused(words);
+  }
+
+  TemporaryDirectory directory_;
+  fs::path model_ = directory_.path / "model";
+};
+
+TEST_F(Refusals, ARecipeOfTwentyThousandPartsInAKey) {
+  std::string key = "a";
+  for (int i = 1; i < 20'000; ++i) key += ".a";
+  const fs::path recipe = directory_.path / "deep.toml";
+  write_file(recipe, "[train]\nsteps = 2\n" + key + " = 1\n");
+  EXPECT_THAT(refused({"plan", recipe.string()}), HasSubstr("deep.toml:3: a key of more than"));
+}
+
+TEST_F(Refusals, WhatIsNoRegularFile) {
+  const fs::path pipe = directory_.path / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(refused({"plan", pipe.string()}), HasSubstr(pipe.string() + " is a pipe"));
+  EXPECT_THAT(refused({"train", "/dev/zero"}), HasSubstr("/dev/zero is a device"));
+  EXPECT_THAT(plan({"--model.config=" + pipe.string()}), HasSubstr(pipe.string() + " is a pipe"));
+  ASSERT_EQ(::mkfifo((model_ / "tokenizer.json").c_str(), 0600), 0);
+  EXPECT_THAT(refused({"generate", model_.string()}), HasSubstr("tokenizer.json is a pipe"));
+  fs::remove(model_ / "config.json");
+  ASSERT_EQ(::mkfifo((model_ / "config.json").c_str(), 0600), 0);
+  EXPECT_THAT(refused({"doctor", model_.string()}), HasSubstr("config.json is a pipe"));
+  EXPECT_THAT(refused({"tokenize", pipe.string(), "--out", (directory_.path / "out").string()}),
+              HasSubstr("is a pipe"));
+}
+
+TEST_F(Refusals, ALinkToItselfIsNamed) {
+  const fs::path loop = directory_.path / "loop";
+  fs::create_symlink(loop, loop);
+  const auto named =
+      AllOf(HasSubstr(loop.string()), HasSubstr("Too many levels of symbolic links"));
+  EXPECT_THAT(refused({"doctor", loop.string()}), named);
+  EXPECT_THAT(refused({"eval", loop.string()}), named);
+  EXPECT_THAT(refused({"generate", loop.string()}), named);
+  EXPECT_THAT(refused({"export", loop.string(), "--out", (directory_.path / "x").string()}), named);
+  EXPECT_THAT(refused({"import", loop.string(), "--out", (directory_.path / "x").string()}), named);
+  EXPECT_THAT(refused({"tokenize", loop.string(), "--out", (directory_.path / "x").string()}),
+              named);
+  EXPECT_THAT(plan({"--model.from=" + loop.string()}), named);
+  EXPECT_THAT(plan({"--data.tokenizer=" + loop.string()}), named);
+}
+
+TEST_F(Refusals, WhatAConfigMayNotSay) {
+  const std::string good = read_file(model_ / "config.json");
+  const auto inspect = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    write_file(model_ / "config.json", text);
+    return refused({"doctor", model_.string()});
+  };
+  const std::string file = (model_ / "config.json").string();
+  EXPECT_THAT(inspect("\"eos_token_id\": null", "\"eos_token_id\": -7"),
+              HasSubstr(file + ": \"eos_token_id\" is -7"));
+  EXPECT_THAT(inspect("\"gpt2\"", "\"gemma\""), HasSubstr(file + ": \"model_type\" is \"gemma\""));
+  write_file(model_ / "config.json", good + std::string("\0more", 5));
+  const Finished nul = atoll({"doctor", model_.string()});
+  EXPECT_NE(nul.exit_code, 0);
+  EXPECT_THAT(nul.err, AllOf(HasSubstr(file + ": not valid JSON: line"), HasSubstr("a NUL byte")));
+}
+
+TEST_F(Refusals, WhatTrainWouldRefuseOfSettings) {
+  EXPECT_THAT(plan({"--outer.islands=2", "--outer.codec=int7"}),
+              HasSubstr("outer.codec (\"int7\""));
+  EXPECT_THAT(plan({"--outer.codec=topk:9999/16"}), HasSubstr("outer.codec (\"topk:9999/16\""));
+  EXPECT_THAT(plan({"--eval.every=5", "--data.held_out=0"}), HasSubstr("no text is held out"));
+  EXPECT_THAT(plan({"--model.hidden_size=2147483648"}), HasSubstr("beyond any machine"));
+  EXPECT_THAT(plan({"--data.chat_template=none.jinja"}), HasSubstr("there is no such file"));
+  EXPECT_THAT(plan({"--data.chat_template=" + model_.string()}), HasSubstr("name the Jinja file"));
+}
+
+}  // namespace
+}  // namespace atl
