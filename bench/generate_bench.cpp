@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "atoll/base/file.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/serve/engine.h"
-#include "atoll/train/model_source.h"
 
 namespace atl {
 namespace {
@@ -29,9 +29,9 @@ struct Options {
 
 std::unique_ptr<serve::Engine> make_engine(Device& device, const std::filesystem::path& path,
                                            std::int64_t positions, serve::Weights weights) {
-  auto engine =
-      std::make_unique<serve::Engine>(device, train::read_model_config(path), positions, weights);
-  train::load_whole_parameters(path, engine->model(), engine->store());
+  auto engine = std::make_unique<serve::Engine>(device, model_dir::read_model_config(path),
+                                                positions, weights);
+  model_dir::load_whole_parameters(path, engine->model(), engine->store());
   return engine;
 }
 
@@ -54,9 +54,9 @@ double loss_of(serve::Engine& engine, const std::vector<std::int32_t>& tokens, s
 
 void measure_loss(const Options& options) {
   const auto device = open_cpu(options.threads);
-  const std::filesystem::path path = train::find_model(options.model);
-  const nn::ModelConfig config = train::read_model_config(path);
-  const Tokenizer tokenizer = train::load_tokenizer(path);
+  const std::filesystem::path path = model_dir::find_model(options.model);
+  const nn::ModelConfig config = model_dir::read_model_config(path);
+  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
   const std::vector<std::int32_t> tokens = tokenizer.encode(read_file(options.text));
   const std::int64_t length =
       std::min({config.max_positions, std::int64_t{256}, std::ssize(tokens)});

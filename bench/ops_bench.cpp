@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "atoll/cli/bench_models.h"
-#include "atoll/cli/bench_op_cases.h"
-#include "atoll/cli/bench_timing.h"
+#include "atoll/cli/bench/models.h"
+#include "atoll/cli/bench/op_cases.h"
+#include "atoll/cli/bench/timing.h"
 #include "atoll/ops/peak.h"
 
 namespace atl {

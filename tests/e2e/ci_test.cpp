@@ -47,9 +47,9 @@ class CiTest : public ::testing::Test {
   /// Runs .ci/test; returns its exit code.
   int run() {
     // This test may itself run under a preset, as the sanitizers' does; the tree's is the default.
-    const std::string command = fmt::format(
-        "env -u ATOLL_PRESET '{}/.ci/test' >'{}/out' 2>&1 </dev/null", tree_.string(),
-        tree_.string());
+    const std::string command =
+        fmt::format("env -u ATOLL_PRESET '{}/.ci/test' >'{}/out' 2>&1 </dev/null", tree_.string(),
+                    tree_.string());
     const int status = std::system(command.c_str());
     out_ = read_file(tree_ / "out");
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

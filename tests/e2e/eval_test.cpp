@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "atoll/train/sentence_piece_testing.h"
+#include "atoll/model_dir/sentence_piece_testing.h"
 #include "train_fixture.h"
 
 namespace atl {
@@ -62,7 +62,7 @@ TEST_F(Train, EvalCutsTheTextAsTheRunDid) {
 }
 
 TEST_F(Train, ExportOfATokenizerModelIsReadByTransformersAsTheRunReadIt) {
-  const std::string model = train::tiny_sentence_piece();
+  const std::string model = model_dir::tiny_sentence_piece();
   write_file(path("tokenizer.model"), model);
   const Finished run =
       atoll({"train", "--run.dir=" + path("run"), "--data.text=" + path("text.txt"),

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "atoll/island/exchange.h"
-#include "atoll/island/messages.h"
+#include "atoll/island/client/exchange.h"
+#include "atoll/island/protocol/messages.h"
 #include "atoll/wire/pass.h"
 #include "atoll/wire/remote.h"
 #include "atoll/wire/session.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "atoll/base/file.h"
-#include "atoll/island/ledger.h"
+#include "atoll/island/ledger/ledger.h"
 #include "atoll/wire/remote.h"
 #include "atoll/wire/secret.h"
 #include "islands_fixture.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "atoll/base/hash.h"
-#include "atoll/ckpt/safetensors.h"
+#include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "train_fixture.h"
 

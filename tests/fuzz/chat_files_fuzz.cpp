@@ -1,6 +1,6 @@
 // What stands beside a template: tokenizer_config.json, messages, the variables of a request.
 
-#include "atoll/text/chat_template.h"
+#include "atoll/text/chat/template.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,4 +1,4 @@
-#include "atoll/text/chat_template.h"
+#include "atoll/text/chat/template.h"
 
 #include "fuzz.h"
 

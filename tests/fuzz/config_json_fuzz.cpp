@@ -1,5 +1,5 @@
-#include "atoll/ckpt/gguf_config.h"
-#include "atoll/ckpt/hf_weights.h"
+#include "atoll/ckpt/gguf/config.h"
+#include "atoll/ckpt/hf/weights.h"
 #include "atoll/nn/models/family.h"
 #include "fuzz.h"
 

@@ -1,11 +1,11 @@
-#include "atoll/ckpt/gguf.h"
+#include "atoll/ckpt/gguf/gguf.h"
 
 #include <map>
 #include <vector>
 
-#include "atoll/ckpt/gguf_config.h"
-#include "atoll/ckpt/gguf_import.h"
-#include "atoll/ckpt/gguf_tokenizer.h"
+#include "atoll/ckpt/gguf/config.h"
+#include "atoll/ckpt/gguf/tokenizer.h"
+#include "atoll/model_dir/gguf_import.h"
 #include "atoll/text/tokenizer.h"
 #include "fuzz.h"
 
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (whole) {
     const auto out = directory / "out";
     atl::fuzz::expect_result_or_refusal(
-        [&] { atl::ckpt::import_gguf(input.path(), out, atl::Dtype::kF32); });
+        [&] { atl::model_dir::import_gguf(input.path(), out, atl::Dtype::kF32); });
     std::filesystem::remove_all(out);
   }
   return 0;

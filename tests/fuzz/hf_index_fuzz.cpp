@@ -1,5 +1,5 @@
-#include "atoll/ckpt/hf_directory.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "fuzz.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // What an island or a coordinator is sent by the other.
 
-#include "atoll/island/messages.h"
+#include "atoll/island/protocol/messages.h"
 #include "fuzz.h"
 
 namespace {

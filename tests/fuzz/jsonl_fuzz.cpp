@@ -1,6 +1,6 @@
 #include "atoll/data/jsonl.h"
 
-#include "atoll/text/chat_template.h"
+#include "atoll/text/chat/template.h"
 #include "token_sink.h"
 
 namespace {

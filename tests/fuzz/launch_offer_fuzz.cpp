@@ -1,6 +1,6 @@
 // What a launch and an agent that joins it are sent by the other: an offer, and lines.
 
-#include "atoll/cli/launch_offer.h"
+#include "atoll/launch/offer.h"
 
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 // The ledger of a coordinator, some bytes of which someone has changed: three bytes of the input
 // say where (little-endian) and what.
 
-#include "atoll/island/ledger.h"
+#include "atoll/island/ledger/ledger.h"
 
 #include "atoll/base/file.h"
 #include "fuzz.h"

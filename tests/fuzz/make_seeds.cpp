@@ -12,12 +12,12 @@
 
 #include "atoll/base/file.h"
 #include "atoll/base/test_paths.h"
-#include "atoll/ckpt/gguf_writer.h"
-#include "atoll/ckpt/model_export.h"
+#include "atoll/ckpt/gguf/writer.h"
 #include "atoll/ckpt/model_files.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/data/shard.h"
-#include "atoll/island/messages.h"
+#include "atoll/island/protocol/messages.h"
+#include "atoll/model_dir/export.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl {
@@ -194,7 +194,7 @@ void write_gguf_files(const fs::path& to, const fs::path& tokenizers, const fs::
     model->visit(visitor);
     ckpt::write_weights(in, ckpt::file_sources(visitor.params));
     fs::remove(to / name);
-    ckpt::export_gguf(in, to / name, {});
+    model_dir::export_gguf(in, to / name, {});
   }
   fs::copy_file(kSource / "src/atoll/ckpt/testdata/quants.gguf", to / "quants",
                 fs::copy_options::overwrite_existing);

@@ -2,8 +2,8 @@
 
 #include "atoll/ckpt/manifest.h"
 
-#include "atoll/ckpt/hf_directory.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/data/corpus.h"
 #include "fuzz.h"
 

@@ -1,4 +1,4 @@
-#include "atoll/ckpt/safetensors.h"
+#include "atoll/ckpt/safetensors/safetensors.h"
 
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-#include "atoll/ckpt/gguf_tokenizer.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/gguf/tokenizer.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/text/tokenizer.h"
 #include "fuzz.h"
 

@@ -3,7 +3,7 @@
 
 #include "fixture.h"
 
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/nn/models/rope.h"
 #include "atoll/serve/engine.h"
 
@@ -32,7 +32,8 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
     options.context = kLength;
     auto state = std::make_unique<train::TrainState>(options);
     state->allocate(*run_.device);
-    train::load_parameters(fixture_.path, state->model(), state->store(), run_.device->threads());
+    model_dir::load_parameters(fixture_.path, state->model(), state->store(),
+                               run_.device->threads());
     return state;
   }
   // The batch of optimizer step `step`.
@@ -86,7 +87,7 @@ TEST_P(FamilyTest, TenAdamWStepsLoseWhatTorchLoses) {
 
 TEST_P(FamilyTest, GenerationFollowsTransformersGreedily) {
   serve::Engine engine(*run_.device, fixture_.config(), 64);
-  train::load_parameters(fixture_.path, engine.model(), engine.store(), run_.device->threads());
+  model_dir::load_parameters(fixture_.path, engine.model(), engine.store(), run_.device->threads());
   const auto* row = first_row().data<std::int32_t>();
   const std::vector<float> logits = fixture_.numbers("logits");
   for (std::int64_t t = 0; t < kLength; ++t) {
@@ -110,7 +111,7 @@ TEST_P(FamilyTest, GenerationFollowsTransformersGreedily) {
 TEST_P(FamilyTest, APromptInOnePieceIsTheSameAsTokenByToken) {
   std::vector<std::int32_t> prompt(tokens_.values.begin(), tokens_.values.begin() + 64);
   serve::Engine engine(*run_.device, fixture_.config(), 64);
-  train::load_parameters(fixture_.path, engine.model(), engine.store(), run_.device->threads());
+  model_dir::load_parameters(fixture_.path, engine.model(), engine.store(), run_.device->threads());
   const std::span<const float> view = engine.append(prompt);
   const std::vector<float> whole(view.begin(), view.end());
   engine.reset();

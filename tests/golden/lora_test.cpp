@@ -4,7 +4,7 @@
 
 #include <ostream>
 
-#include "atoll/train/adapter.h"
+#include "atoll/model_dir/adapter.h"
 
 namespace atl::golden {
 namespace {
@@ -30,8 +30,8 @@ class LoraTest : public ::testing::TestWithParam<Case> {
         base_(std::string("families/") + GetParam().base),
         tokens_(fixture_.ids("tokens")),
         targets_(fixture_.ids("targets")),
-        config_(train::parse_adapter_config(read_file(fixture_.path / "adapter_config.json"),
-                                            "adapter_config.json")) {}
+        config_(model_dir::parse_adapter_config(read_file(fixture_.path / "adapter_config.json"),
+                                                "adapter_config.json")) {}
 
   // The base model; with its adapter beside the weights, or without any.
   std::unique_ptr<train::TrainState> state(bool with_adapter) {
@@ -42,8 +42,9 @@ class LoraTest : public ::testing::TestWithParam<Case> {
     options.context = kLength;
     auto state = std::make_unique<train::TrainState>(options);
     state->allocate(*run_.device);
-    train::load_parameters(base_.path, state->model(), state->store(), run_.device->threads());
-    if (with_adapter) train::load_adapter(fixture_.path, state->store(), run_.device->threads());
+    model_dir::load_parameters(base_.path, state->model(), state->store(), run_.device->threads());
+    if (with_adapter)
+      model_dir::load_adapter(fixture_.path, state->store(), run_.device->threads());
     return state;
   }
   Batch batch() { return {.tokens = tokens_.view(), .targets = targets_.view()}; }
@@ -52,7 +53,7 @@ class LoraTest : public ::testing::TestWithParam<Case> {
   const Fixture base_;
   test::OwnedTensor<std::int32_t> tokens_;
   test::OwnedTensor<std::int32_t> targets_;
-  const train::AdapterConfig config_;
+  const model_dir::AdapterConfig config_;
   test::TestRun run_;
 };
 
@@ -89,7 +90,7 @@ TEST_P(LoraTest, LossAndEveryGradientAreThoseOfTorch) {
 
 TEST_P(LoraTest, MergedIsWhatPeftMerges) {
   const auto held = state(false);
-  train::merge_adapter(fixture_.path, held->model());
+  model_dir::merge_adapter(fixture_.path, held->model());
   EXPECT_LT(
       relative_error(logits_of(held->model(), run_, batch()), fixture_.numbers("merged_logits")),
       kLogits);

@@ -46,6 +46,9 @@ Findings check_all(const Tree& tree) {
   Findings findings;
   check_floors(tree, findings);
   check_cycles(tree, findings);
+  check_dependencies(tree, findings);
+  check_tour(tree, findings);
+  check_readmes(tree, findings);
   check_dead_files(tree, findings);
   check_docstrings(tree, findings);
   check_text(tree, findings);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -13,8 +14,21 @@ namespace {
 
 constexpr const char* kFloorsFile = "tools/tidy/floors.txt";
 
-std::map<std::string, int> read_floors(const Tree& tree, Findings& findings) {
-  std::map<std::string, int> floors;
+// A floor of the house, and the floor inside its folder: "7.1".
+struct Floor {
+  int house = 0;
+  int inside = 0;
+
+  std::string text() const {
+    return inside == 0 ? std::to_string(house) : fmt::format("{}.{}", house, inside);
+  }
+};
+
+// The table: a path below src/atoll, or how such paths begin, and its floor.
+using Floors = std::map<std::string, Floor>;
+
+Floors read_floors(const Tree& tree, Findings& findings) {
+  Floors floors;
   const SourceFile* file = tree.find(kFloorsFile);
   if (file == nullptr) {
     findings.push_back({kFloorsFile, 0, "floor", "the table of floors is missing"});
@@ -24,16 +38,49 @@ std::map<std::string, int> read_floors(const Tree& tree, Findings& findings) {
     const std::string& line = file->lines[i];
     if (line.empty() || line.front() == '#') continue;
     std::istringstream words(line);
-    std::string folder;
-    int floor = -1;
-    if (words >> folder >> floor) {
-      floors[folder] = floor;
+    std::string path;
+    Floor floor;
+    if (words >> path >> floor.house && (words.peek() != '.' || words.ignore() >> floor.inside)) {
+      floors[path] = floor;
     } else {
       findings.push_back({kFloorsFile, static_cast<int>(i) + 1, "floor",
-                          fmt::format("'{}' is not `folder number`", line)});
+                          fmt::format("'{}' is not `path number` or `path number.number`", line)});
     }
   }
   return floors;
+}
+
+// The entry of the table that a file falls under: the longest that its path begins with.
+struct Place {
+  std::string entry;
+  Floor floor;
+};
+
+std::optional<Place> place_of(const Floors& floors, const std::string& path) {
+  if (module_of(path).empty()) return std::nullopt;
+  const std::string below = path.substr(std::string_view("src/atoll/").size());
+  std::optional<Place> place;
+  for (const auto& [entry, floor] : floors) {
+    const bool is_folder = entry.find('/') == entry.npos;
+    if (!below.starts_with(is_folder ? entry + "/" : entry)) continue;
+    if (!place || entry.size() > place->entry.size()) place = Place{entry, floor};
+  }
+  return place;
+}
+
+// A file that only tests are made of.
+bool is_for_tests(const std::string& path) {
+  return path.find("_test.") != path.npos || path.find("testing") != path.npos;
+}
+
+// Whether `from` may include `to`, two places of one folder or of two.
+bool may_include(const Place& from, const Place& to) {
+  if (from.entry == to.entry) return true;
+  if (from.floor.house != to.floor.house) return to.floor.house < from.floor.house;
+  const auto folder = [](const Place& place) {
+    return place.entry.substr(0, place.entry.find('/'));
+  };
+  return folder(from) == folder(to) && to.floor.inside < from.floor.inside;
 }
 
 // Depth-first search over a graph of names; reports each cycle once, as the path that closes it.
@@ -90,7 +137,7 @@ class CycleSearch {
 }  // namespace
 
 void check_floors(const Tree& tree, Findings& findings) {
-  const std::map<std::string, int> floors = read_floors(tree, findings);
+  const Floors floors = read_floors(tree, findings);
   std::set<std::string> unknown;
   for (const SourceFile& file : tree.files) {
     const std::string folder = module_of(file.path);
@@ -99,13 +146,14 @@ void check_floors(const Tree& tree, Findings& findings) {
         {file.path, 0, "floor", fmt::format("folder {} has no floor in {}", folder, kFloorsFile)});
   }
   for (const Include& include : find_includes(tree)) {
-    const auto from = floors.find(module_of(include.from));
-    const auto to = floors.find(module_of(include.to));
-    if (from == floors.end() || to == floors.end() || from->first == to->first) continue;
-    if (to->second < from->second) continue;
+    const std::optional<Place> from = place_of(floors, include.from);
+    const std::optional<Place> to = place_of(floors, include.to);
+    if (!from || !to || may_include(*from, *to)) continue;
+    const bool is_inside = module_of(include.from) == module_of(include.to);
+    if (is_inside && is_for_tests(include.from)) continue;
     findings.push_back({include.from, include.line, "floor",
-                        fmt::format("{} (floor {}) must not include {} (floor {})", from->first,
-                                    from->second, to->first, to->second)});
+                        fmt::format("{} (floor {}) must not include {} (floor {})", from->entry,
+                                    from->floor.text(), to->entry, to->floor.text())});
   }
 }
 

@@ -9,12 +9,23 @@
 
 namespace atl::tidy {
 
-/// `floor`: a file of src/atoll includes its own folder and lower floors only, by the table in
-/// tools/tidy/floors.txt; a folder that the table lacks is a finding.
+/// `floor`: a file of src/atoll includes its own folder and lower floors only, and inside a folder
+/// lower floors of that, by the table in tools/tidy/floors.txt; a folder that the table lacks is a
+/// finding.
 void check_floors(const Tree& tree, Findings& findings);
 
 /// `cycle`: no folder of src/atoll includes itself through others, and no file does.
 void check_cycles(const Tree& tree, Findings& findings);
+
+/// `dependency`: the DEPS of each atoll_module() of src/atoll/CMakeLists.txt are the folders that
+/// its files include.
+void check_dependencies(const Tree& tree, Findings& findings);
+
+/// `tour`: docs/tour.md shows the lines of tools/tidy/floors.txt that are about whole folders.
+void check_tour(const Tree& tree, Findings& findings);
+
+/// `readme`: each folder of src/atoll has a README.md.
+void check_readmes(const Tree& tree, Findings& findings);
 
 /// `dead`: a header that no other file includes, a .cpp that no CMakeLists.txt picks up.
 void check_dead_files(const Tree& tree, Findings& findings);

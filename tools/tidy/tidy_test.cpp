@@ -23,6 +23,8 @@ class Tidy : public testing::Test {
     write("tools/tidy/floors.txt", "# floors\nbase 0\nmetrics 1\ndevice 1\nops 3\n");
     write("src/atoll/CMakeLists.txt",
           "atoll_module(base)\natoll_module(ops DEPS base DIRS cpu PRIVATE x)\n");
+    write("src/atoll/base/README.md", "base\n");
+    write("src/atoll/ops/README.md", "ops\n");
     write("src/atoll/base/a.h", "#pragma once\n/// A number.\nint a();\n");
     write("src/atoll/base/a.cpp", "#include \"atoll/base/a.h\"\nint a() { return 1; }\n");
     write("src/atoll/ops/cpu/b.cpp", "#include \"atoll/base/a.h\"\n");
@@ -53,6 +55,9 @@ TEST_F(Tidy, CleanTreePasses) {
 }
 
 TEST_F(Tidy, IncludeUpwardsIsFound) {
+  write("src/atoll/CMakeLists.txt",
+        "atoll_module(base DEPS device)\natoll_module(ops DEPS base DIRS cpu)\n");
+  write("src/atoll/device/README.md", "device\n");
   write("src/atoll/device/c.h", "#pragma once\n");
   write("src/atoll/base/d.cpp", "\n#include \"atoll/device/c.h\"\n");
   EXPECT_FOUND("src/atoll/base/d.cpp:2 floor");
@@ -60,7 +65,10 @@ TEST_F(Tidy, IncludeUpwardsIsFound) {
 
 TEST_F(Tidy, IncludeOfSiblingFloorIsFound) {
   write("src/atoll/CMakeLists.txt",
-        "atoll_module(base)\natoll_module(metrics DEPS base)\natoll_module(ops DIRS cpu)\n");
+        "atoll_module(base)\natoll_module(metrics DEPS device)\n"
+        "atoll_module(ops DEPS base DIRS cpu)\n");
+  write("src/atoll/device/README.md", "device\n");
+  write("src/atoll/metrics/README.md", "metrics\n");
   write("src/atoll/device/device.h", "#pragma once\n");
   write("src/atoll/metrics/m.cpp", "#include \"atoll/device/device.h\"\n");
   EXPECT_FOUND("src/atoll/metrics/m.cpp:1 floor");
@@ -68,9 +76,10 @@ TEST_F(Tidy, IncludeOfSiblingFloorIsFound) {
 
 TEST_F(Tidy, UnknownFolderIsFound) {
   write("src/atoll/attic/x.h", "#pragma once\n");
+  write("src/atoll/attic/README.md", "attic\n");
   write("tests/CMakeLists.txt", "file(GLOB files *.cpp)\n");
   write("tests/x_test.cpp", "#include \"atoll/attic/x.h\"\n");
-  EXPECT_FOUND("src/atoll/attic/x.h:0 floor");
+  EXPECT_FOUND("src/atoll/attic/README.md:0 floor");
 }
 
 TEST_F(Tidy, FileCycleIsFoundOnce) {
@@ -80,11 +89,43 @@ TEST_F(Tidy, FileCycleIsFoundOnce) {
   EXPECT_FOUND("src/atoll/base/z.h:2 cycle");
 }
 
+TEST_F(Tidy, FloorsInsideAFolderAreChecked) {
+  write("tools/tidy/floors.txt", "base 0\nops 3 kernels\nops/cpu 3.1\nops/list 3.2\n");
+  write("src/atoll/ops/list.h", "#pragma once\n#include \"atoll/ops/cpu/c.h\"\n");
+  write("src/atoll/ops/cpu/c.h", "#pragma once\n#include \"atoll/ops/d.h\"\n");
+  write("src/atoll/ops/d.h", "#pragma once\n");
+  write("src/atoll/ops/d.cpp", "#include \"atoll/ops/list.h\"\n");
+  write("src/atoll/ops/d_test.cpp", "#include \"atoll/ops/list.h\"\n");
+  EXPECT_FOUND("src/atoll/ops/d.cpp:1 floor");
+}
+
+TEST_F(Tidy, AnEntryOfTheTableThatIsNoFloorIsFound) {
+  write("tools/tidy/floors.txt", "base 0\nmetrics 1\ndevice 1\nops three\n");
+  EXPECT_FOUND("src/atoll/ops/README.md:0 floor", "tools/tidy/floors.txt:4 floor");
+}
+
+TEST_F(Tidy, DependenciesMustBeTheIncludes) {
+  write("src/atoll/CMakeLists.txt",
+        "atoll_module(base DEPS ops) # more\natoll_module(ops DIRS cpu)\n");
+  EXPECT_FOUND("src/atoll/CMakeLists.txt:0 dependency", "src/atoll/CMakeLists.txt:0 dependency");
+}
+
+TEST_F(Tidy, TourMustShowTheFloors) {
+  write("docs/tour.md", "base 0\nmetrics 1\ndevice 1\nops 2\n");
+  EXPECT_FOUND("docs/tour.md:0 tour");
+}
+
+TEST_F(Tidy, FolderWithoutReadmeIsFound) {
+  fs::remove(root_ / "src/atoll/ops/README.md");
+  EXPECT_FOUND("src/atoll/ops/README.md:0 readme");
+}
+
 TEST_F(Tidy, FolderCycleIsFoundBesideTheFloor) {
   write("src/atoll/ops/c.h", "#pragma once\n");
   write("src/atoll/base/d.cpp", "#include \"atoll/ops/c.h\"\n");
   write("src/atoll/ops/d.cpp", "#include \"atoll/base/a.h\"\n");
-  EXPECT_FOUND("src/atoll/base/d.cpp:1 floor", "src/atoll/ops/cpu/b.cpp:1 cycle");
+  EXPECT_FOUND("src/atoll/CMakeLists.txt:0 dependency", "src/atoll/base/d.cpp:1 floor",
+               "src/atoll/ops/cpu/b.cpp:1 cycle");
 }
 
 TEST_F(Tidy, HeaderThatNobodyIncludesIsFound) {
@@ -129,7 +170,8 @@ TEST_F(Tidy, BackendFoldersNeedNoDocstrings) {
   write("src/atoll/ops/cpu/c.h", "#pragma once\nint c();\n");
   write("src/atoll/ops/testing.h", "#pragma once\nint t();\n");
   write("src/atoll/ops/cpu/b.cpp",
-        "#include \"atoll/ops/cpu/c.h\"\n#include \"atoll/ops/testing.h\"\n");
+        "#include \"atoll/base/a.h\"\n#include \"atoll/ops/cpu/c.h\"\n#include "
+        "\"atoll/ops/testing.h\"\n");
   EXPECT_FOUND();
 }
 
@@ -137,7 +179,8 @@ TEST_F(Tidy, ConditionalCompilationIsFoundOutsideDevice) {
   write("src/atoll/base/a.cpp", "#ifdef X\n#endif\n#if HWY_ONCE\n#endif\n // #if in words\n");
   write("src/atoll/device/device.cpp", "#if X\n#endif\n");
   write("src/atoll/CMakeLists.txt",
-        "atoll_module(base)\natoll_module(device)\natoll_module(ops DIRS cpu)\n");
+        "atoll_module(base)\natoll_module(device)\natoll_module(ops DEPS base DIRS cpu)\n");
+  write("src/atoll/device/README.md", "device\n");
   EXPECT_FOUND("src/atoll/base/a.cpp:1 conditional");
 }
 

@@ -16,7 +16,7 @@
 
 #include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/manifest.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/safetensors/writer.h"
 
 namespace atl {
 class DirectoryLock;

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "atoll/base/check.h"
-#include "atoll/ckpt/convert.h"
+#include "atoll/ckpt/safetensors/convert.h"
 
 namespace atl::ckpt {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/ckpt/hf_directory.h"
-#include "atoll/ckpt/safetensors_set.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/safetensors/set.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/nn/param.h"
 
 namespace atl::ckpt {

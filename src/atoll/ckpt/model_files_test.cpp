@@ -11,7 +11,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/ckpt/convert.h"
+#include "atoll/ckpt/safetensors/convert.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/nn/models/family.h"
 

@@ -1,4 +1,4 @@
-#include "atoll/cli/bench.h"
+#include "atoll/cli/bench/bench.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/cli/commands.h"
+#include "atoll/train/room.h"
 
 namespace atl::cli {
 
@@ -61,7 +62,7 @@ Command bench_command() {
           .stray = "what can be measured are step, ops, tokenizer, generate and checkpoint",
           .takes_overrides = true,
           .add = add,
-          .memory_advice = kTrainingMemoryAdvice};
+          .memory_advice = train::kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -32,8 +32,4 @@ struct Command {
   const char* memory_advice = "";
 };
 
-/// The memory_advice of commands that train.
-inline constexpr const char* kTrainingMemoryAdvice =
-    "use a smaller train.micro_batch or model, or train.recompute=full";
-
 }  // namespace atl::cli

@@ -5,8 +5,8 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
-#include "atoll/cli/launch_island.h"
-#include "atoll/island/coordinator_service.h"
+#include "atoll/island/coordinator/service.h"
+#include "atoll/launch/island.h"
 
 #include <poll.h>
 
@@ -31,7 +31,7 @@ int run(const Options& options) {
   if (fs::exists(options.dir) && !fs::is_directory(options.dir)) {
     throw user_error("--dir {} is a file; give a directory, which is made if missing", options.dir);
   }
-  SignalTap signals;  // before any thread is made
+  launch::SignalTap signals;  // before any thread is made
   island::CoordinatorService service({.dir = options.dir,
                                       .listen = options.listen,
                                       .identity = path_of(options.identity),

@@ -3,8 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "atoll/base/machine.h"
 #include "atoll/base/quantity.h"
-#include "atoll/cli/machine.h"
+#include "atoll/cli/build.h"
 #include "atoll/device/device.h"
 
 namespace atl::cli {

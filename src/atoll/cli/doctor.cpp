@@ -5,6 +5,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/cli/build.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/diagnosis.h"
 #include "atoll/cli/inspect.h"

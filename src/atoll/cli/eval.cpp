@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "atoll/base/file.h"
-#include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/hf/directory.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/eval_task.h"
 #include "atoll/data/corpus.h"
@@ -99,12 +99,12 @@ train::TextCut text_cut(const Options& options, const fs::path& model, std::int6
 
 int run(const Options& options) {
   if (!options.task.file.empty()) return run_task(options);
-  const fs::path path = train::find_model(options.model);
-  const Tokenizer tokenizer = train::load_tokenizer(path);
+  const fs::path path = model_dir::find_model(options.model);
+  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
   const auto device = open_cpu(options.threads);
   Stream stream(*device);
   train::StateOptions state_options;
-  state_options.model = train::read_model_config(path);
+  state_options.model = model_dir::read_model_config(path);
   const train::TextCut cut = text_cut(options, path, state_options.model.max_positions);
   state_options.context = cut.context;
   state_options.micro_batch = options.micro_batch;
@@ -116,7 +116,7 @@ int run(const Options& options) {
   state_options.build.max_positions = state_options.context;
   train::TrainState state(state_options);
   state.allocate(*device);
-  train::load_parameters(path, state.model(), state.store(), device->threads());
+  model_dir::load_parameters(path, state.model(), state.store(), device->threads());
   serve::round_in_place(*device, state.store(), serve::parse_weights(options.weights));
 
   const auto evaluate = [&](const data::TokenSource& source) {

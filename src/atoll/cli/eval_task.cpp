@@ -14,10 +14,10 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/read_file.h"
 #include "atoll/base/text_encoding.h"
+#include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/serve/task_results.h"
-#include "atoll/train/chat.h"
 #include "atoll/train/interrupt.h"
-#include "atoll/train/model_source.h"
 #include "atoll/train/progress.h"
 
 namespace atl::cli {
@@ -60,7 +60,7 @@ std::vector<serve::EncodedItem> encode(const TaskArguments& arguments, const fs:
         return !item.messages.empty();
       });
   std::optional<ChatTemplate> chat;
-  if (chats) chat = train::find_chat_template(arguments.chat_template, model, tokenizer);
+  if (chats) chat = model_dir::find_chat_template(arguments.chat_template, model, tokenizer);
   if (!chats && !arguments.chat_template.empty()) {
     throw user_error("--chat-template is for messages, and {} has none; add --chat, perhaps",
                      arguments.file);
@@ -195,9 +195,9 @@ int evaluate_task(const TaskArguments& arguments) {
   serve::AnswerOptions options = answer_options(arguments, pattern);
   const std::vector<serve::TaskItem> items = read_items(arguments, pattern);
 
-  const fs::path path = train::find_model(arguments.model);
-  const Tokenizer tokenizer = train::load_tokenizer(path);
-  const nn::ModelConfig config = train::read_model_config(path);
+  const fs::path path = model_dir::find_model(arguments.model);
+  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
+  const nn::ModelConfig config = model_dir::read_model_config(path);
   std::vector<serve::EncodedItem> encoded = encode(arguments, path, tokenizer, items);
   std::set<std::size_t> skipped;
   const std::int64_t positions = positions_to_use(arguments, config);
@@ -213,11 +213,11 @@ int evaluate_task(const TaskArguments& arguments) {
   serve::Engine engine(*device, config, longest, weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
   if (weights == serve::Weights::kF32) {
-    train::load_parameters(path, engine.model(), engine.store(), device->threads());
+    model_dir::load_parameters(path, engine.model(), engine.store(), device->threads());
   } else {
-    train::load_whole_parameters(path, engine.model(), engine.store());
+    model_dir::load_whole_parameters(path, engine.model(), engine.store());
   }
-  options.stop_tokens = train::stop_tokens(path, tokenizer);
+  options.stop_tokens = model_dir::stop_tokens(path, tokenizer);
   std::optional<AppendFile> results;  // made this late, so that no mistake leaves an empty one
   if (!arguments.out.empty()) results.emplace(arguments.out);
 

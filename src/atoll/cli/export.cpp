@@ -10,13 +10,13 @@
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
-#include "atoll/ckpt/model_export.h"
 #include "atoll/ckpt/model_files.h"
-#include "atoll/ckpt/new_directory.h"
 #include "atoll/cli/commands.h"
-#include "atoll/train/adapter.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/export.h"
+#include "atoll/model_dir/exported_tokenizer.h"
+#include "atoll/model_dir/new_directory.h"
 #include "atoll/train/checkpointing.h"
-#include "atoll/train/exported_tokenizer.h"
 
 namespace atl::cli {
 
@@ -38,7 +38,7 @@ class Merged {
  public:
   Merged(const fs::path& adapter, const fs::path& out)
       : directory_(out.string() + ".merged", "--out") {
-    const nn::ModelConfig config = train::read_model_config(adapter);
+    const nn::ModelConfig config = model_dir::read_model_config(adapter);
     const auto model = nn::build_model(config, {.max_positions = 1});
     parallel::ParamStore store(*model, /*training=*/false);
     MemoryPlan plan;
@@ -47,7 +47,7 @@ class Merged {
     const auto device = open_cpu(0);
     const Arena arena(*device, plan);
     store.bind(arena);
-    train::load_parameters(adapter, *model, store, device->threads());
+    model_dir::load_parameters(adapter, *model, store, device->threads());
     write(adapter, config, store);
   }
 
@@ -56,7 +56,7 @@ class Merged {
  private:
   void write(const fs::path& adapter, const nn::ModelConfig& config,
              const parallel::ParamStore& store) const {
-    train::CarriedFiles carried = train::read_carried(train::base_directory(adapter));
+    train::CarriedFiles carried = train::read_carried(model_dir::base_directory(adapter));
     for (const auto& [name, content] : train::read_carried(adapter)) carried[name] = content;
     for (const auto& [name, content] : carried) write_file(path() / name, content);
     write_file(path() / "config.json", nn::config_json(config));
@@ -66,7 +66,7 @@ class Merged {
                             {{"format", "pt"}});
   }
 
-  ckpt::NewDirectory directory_;  // never committed: it goes with this
+  model_dir::NewDirectory directory_;  // never committed: it goes with this
 };
 
 // The adapter alone, as PEFT reads it.
@@ -78,12 +78,12 @@ int run_adapter(const Options& options, const fs::path& from) {
         "export it with its base model",
         from.string());
   }
-  ckpt::NewDirectory out(options.out, "--out");
-  for (const char* name : {train::kAdapterConfigFile, train::kAdapterWeightsFile}) {
-    ckpt::copy_durably(from / name, out.temporary() / name);
+  model_dir::NewDirectory out(options.out, "--out");
+  for (const char* name : {model_dir::kAdapterConfigFile, model_dir::kAdapterWeightsFile}) {
+    model_dir::copy_durably(from / name, out.temporary() / name);
   }
   for (const char* name : ckpt::carried_file_names()) {
-    if (path_exists(from / name)) ckpt::copy_durably(from / name, out.temporary() / name);
+    if (path_exists(from / name)) model_dir::copy_durably(from / name, out.temporary() / name);
   }
   out.commit();
   fmt::print("{} is now a PEFT directory with the adapter of {}\n", options.out, from.string());
@@ -91,9 +91,9 @@ int run_adapter(const Options& options, const fs::path& from) {
 }
 
 int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
-  ckpt::HfExportOptions how;
-  train::ExportedTokenizer tokenizer;
-  if (is_of_run) tokenizer = train::exported_tokenizer(from);
+  model_dir::HfExportOptions how;
+  model_dir::ExportedTokenizer tokenizer;
+  if (is_of_run) tokenizer = model_dir::exported_tokenizer(from);
   how.files = tokenizer.files;
   if (options.dtype == "f32") how.dtype = Dtype::kF32;
   if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
@@ -106,7 +106,7 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is
   } else if (is_merged) {
     how.shard_bytes = ckpt::kDefaultShardBytes;  // it lies in one file, whatever its size
   }
-  ckpt::export_hf(from, options.out, how);
+  model_dir::export_hf(from, options.out, how);
   fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
              options.model);
   if (!tokenizer.note.empty()) log::warning("{}", tokenizer.note);
@@ -120,7 +120,7 @@ int run_gguf(const Options& options, const fs::path& from) {
   if (options.dtype == "bf16") type = ckpt::GgmlType::kBf16;
   if (options.dtype == "f16") type = ckpt::GgmlType::kF16;
   if (options.dtype == "q8_0") type = ckpt::GgmlType::kQ8_0;
-  const ckpt::GgufExport written = ckpt::export_gguf(from, options.out, type);
+  const model_dir::GgufExport written = model_dir::export_gguf(from, options.out, type);
   fmt::print("{} is now a GGUF file with the model of {}\n", options.out, options.model);
   if (written.window_cuts_context) {
     fmt::print(
@@ -168,11 +168,11 @@ Action add(CLI::App& app) {
   app.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
     options->format = choose_format(*options);
-    fs::path from = train::find_model(options->model);
+    fs::path from = model_dir::find_model(options->model);
     // Of others the files are their makers'.
     const bool is_of_run = path_exists(from / "trainer.json");
     std::optional<Merged> merged;
-    if (train::holds_adapter(from)) {
+    if (model_dir::holds_adapter(from)) {
       if (!options->merge) return run_adapter(*options, from);
       merged.emplace(from, options->out);
       from = merged->path();

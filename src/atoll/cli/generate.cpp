@@ -17,9 +17,9 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/text_encoding.h"
 #include "atoll/cli/commands.h"
+#include "atoll/model_dir/chat.h"
 #include "atoll/serve/engine.h"
 #include "atoll/text/stream_decoder.h"
-#include "atoll/train/chat.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/interrupt.h"
 
@@ -69,7 +69,8 @@ std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer
 // The prompt as what a user says in a conversation, ready for the answer.
 std::vector<std::int32_t> chat_tokens(const Options& options, const std::string& text,
                                       const fs::path& directory, const Tokenizer& tokenizer) {
-  const ChatTemplate chat = train::find_chat_template(options.chat_template, directory, tokenizer);
+  const ChatTemplate chat =
+      model_dir::find_chat_template(options.chat_template, directory, tokenizer);
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system, ""});
   messages.push_back({"user", text, ""});
@@ -135,12 +136,12 @@ int run(Options options) {
   if (options.greedy) options.sampling.temperature = 0;
   options.sampling.validate();
   const serve::Weights weights = serve::parse_weights(options.weights);
-  const fs::path path = train::find_model(options.model);
-  const Tokenizer tokenizer = train::load_tokenizer(path);
+  const fs::path path = model_dir::find_model(options.model);
+  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
   const std::string text = read_prompt(options);
   const std::vector<std::int32_t> prompt =
       options.chat ? chat_tokens(options, text, path, tokenizer) : prompt_tokens(text, tokenizer);
-  const nn::ModelConfig config = train::read_model_config(path);
+  const nn::ModelConfig config = model_dir::read_model_config(path);
   const auto prompt_length = static_cast<std::int64_t>(prompt.size());
   check_prompt(options, prompt_length, config.max_positions);
   const auto device = open_cpu(options.threads);
@@ -148,12 +149,12 @@ int run(Options options) {
                        std::min(prompt_length + options.max_tokens, config.max_positions), weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
   if (weights == serve::Weights::kF32) {
-    train::load_parameters(path, engine.model(), engine.store(), device->threads());
+    model_dir::load_parameters(path, engine.model(), engine.store(), device->threads());
   } else {
-    train::load_whole_parameters(path, engine.model(), engine.store());
+    model_dir::load_whole_parameters(path, engine.model(), engine.store());
   }
 
-  const std::vector<std::int32_t> stops = train::stop_tokens(path, tokenizer);
+  const std::vector<std::int32_t> stops = model_dir::stop_tokens(path, tokenizer);
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
   std::int64_t tokens = 0;

@@ -10,8 +10,8 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/paths.h"
-#include "atoll/ckpt/gguf_import.h"
 #include "atoll/cli/commands.h"
+#include "atoll/model_dir/gguf_import.h"
 
 namespace atl::cli {
 
@@ -71,7 +71,7 @@ int run(const Options& options) {
   Dtype dtype = Dtype::kF32;
   if (options.dtype == "bf16") dtype = Dtype::kBf16;
   if (options.dtype == "f16") dtype = Dtype::kF16;
-  ckpt::import_gguf(options.file, options.out, dtype);
+  model_dir::import_gguf(options.file, options.out, dtype);
   fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
              options.file);
   return 0;

@@ -9,11 +9,11 @@
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
-#include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/hf/directory.h"
 #include "atoll/cli/diagnosis.h"
 #include "atoll/data/corpus.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/nn/models/family.h"
-#include "atoll/train/model_source.h"
 
 namespace atl::cli {
 
@@ -62,7 +62,7 @@ std::string inspect(const fs::path& path) {
   throw user_error(
       "{} is neither a run (checkpoints/), a checkpoint (manifest.json), a corpus (corpus.json) "
       "nor a model (config.json){}",
-      path.string(), train::advice_for_parent(path));
+      path.string(), model_dir::advice_for_parent(path));
 }
 
 }  // namespace atl::cli

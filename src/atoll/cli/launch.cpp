@@ -4,12 +4,13 @@
 #include <optional>
 
 #include "atoll/cli/commands.h"
-#include "atoll/cli/launch_agent.h"
-#include "atoll/cli/launch_generation.h"
-#include "atoll/cli/launch_join.h"
-#include "atoll/cli/ranks.h"
-#include "atoll/cli/ranks_member.h"
-#include "atoll/cli/recipe.h"
+#include "atoll/launch/agent.h"
+#include "atoll/launch/generation.h"
+#include "atoll/launch/join.h"
+#include "atoll/launch/ranks.h"
+#include "atoll/launch/ranks_member.h"
+#include "atoll/train/recipe.h"
+#include "atoll/train/room.h"
 
 namespace atl::cli {
 
@@ -19,9 +20,9 @@ constexpr int kMost = 1024;  // ranks on one host
 constexpr std::string_view kFile = "file://";
 constexpr std::string_view kTcp = "tcp://";
 
-void check_rendezvous(const LaunchOptions& options) {
+void check_rendezvous(const launch::LaunchOptions& options) {
   if (options.rendezvous.empty() || options.rendezvous.starts_with(kFile)) return;
-  const std::string host = split_address(options.rendezvous).first;
+  const std::string host = launch::split_address(options.rendezvous).first;
   if (host == "0.0.0.0" || host == "::") {
     throw user_error(
         "--rendezvous={}: give the name or address by which other machines reach this one",
@@ -29,8 +30,8 @@ void check_rendezvous(const LaunchOptions& options) {
   }
 }
 
-void check(const LaunchOptions& options) {
-  const ElasticLimits& limits = options.limits;
+void check(const launch::LaunchOptions& options) {
+  const launch::ElasticLimits& limits = options.limits;
   if (options.backend == "threads") {
     throw user_error(
         "--backend=threads: `atoll launch` starts processes, because threads of one would die "
@@ -77,14 +78,14 @@ void check(const LaunchOptions& options) {
   }
 }
 
-int count_slots(const std::vector<Host>& hosts) {
+int count_slots(const std::vector<launch::Host>& hosts) {
   int slots = 0;
-  for (const Host& host : hosts) slots += host.slots;
+  for (const launch::Host& host : hosts) slots += host.slots;
   return slots;
 }
 
 // As an agent that offers ranks to another launch.
-int run_join(const LaunchOptions& options, const Invocation& invocation) {
+int run_join(const launch::LaunchOptions& options, const Invocation& invocation) {
   if (options.slots < 1 || options.slots > kMost) {
     throw user_error("--join={}: say how many ranks to offer, --slots=N (from 1 to {})",
                      options.join, kMost);
@@ -93,33 +94,34 @@ int run_join(const LaunchOptions& options, const Invocation& invocation) {
     const std::string address =
         options.join.substr(options.join.starts_with(kTcp) ? kTcp.size() : 0);
     try {
-      split_address(std::string(kTcp) + address);
+      launch::split_address(std::string(kTcp) + address);
     } catch (const Error&) {
       throw user_error("--join={}: give HOST:PORT, or file:///DIRECTORY as the launch was given",
                        options.join);
     }
   }
-  const std::string name = options.name.empty() ? this_host() : options.name;
-  if (!is_host_name(name)) {
+  const std::string name = options.name.empty() ? launch::this_host() : options.name;
+  if (!launch::is_host_name(name)) {
     throw user_error("--name={}: letters, digits, '.', '-' and '_' make a name", name);
   }
-  const Recipe recipe(options.recipe, invocation.overrides);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
   constexpr double kFindSeconds = 30;
   const double timeout_s = recipe.config().comm.timeout_s;
-  SignalTap signals;
-  return join_launch({.address = options.join,
-                      .name = name,
-                      .slots = options.slots,
-                      .call = train_call(options.recipe, invocation.overrides),
-                      .agreement = agreement_lines(ATOLL_VERSION, recipe.settings()),
-                      .find_timeout_s = std::min(kFindSeconds, timeout_s),
-                      .leave_timeout_s = timeout_s},
-                     signals);
+  launch::SignalTap signals;
+  return launch::join_launch(
+      {.address = options.join,
+       .name = name,
+       .slots = options.slots,
+       .call = launch::train_call(options.recipe, invocation.overrides),
+       .agreement = launch::agreement_lines(ATOLL_VERSION, recipe.settings()),
+       .find_timeout_s = std::min(kFindSeconds, timeout_s),
+       .leave_timeout_s = timeout_s},
+      signals);
 }
 
 // Each task of an srun is called alike: the first is the launch, and the others join it.
-void follow_scheduler(LaunchOptions& options) {
-  const std::optional<LaunchTask> task = launch_task(rank_environment());
+void follow_scheduler(launch::LaunchOptions& options) {
+  const std::optional<launch::LaunchTask> task = launch::launch_task(launch::rank_environment());
   if (!task || !options.join.empty()) return;
   if (options.slots == 0 || options.backend == "mpi") {
     throw user_error(
@@ -128,7 +130,7 @@ void follow_scheduler(LaunchOptions& options) {
         "each, and --backend=gloo or tcp",
         task->num_tasks);
   }
-  forget_rank_environment();  // the ranks are ours, not the scheduler's
+  launch::forget_rank_environment();  // the ranks are ours, not the scheduler's
   if (options.rendezvous.empty()) options.rendezvous = task->rendezvous;
   if (task->is_first) {
     if (options.limits.max_ranks == 0) options.limits.max_ranks = options.slots * task->num_tasks;
@@ -138,30 +140,33 @@ void follow_scheduler(LaunchOptions& options) {
   if (options.name.empty()) options.name = task->name;
 }
 
-int run(LaunchOptions options, const Invocation& invocation) {
+int run(launch::LaunchOptions options, const Invocation& invocation) {
   follow_scheduler(options);
   if (!options.join.empty()) return run_join(options, invocation);
   check(options);
-  const Recipe recipe(options.recipe, invocation.overrides);
-  const std::vector<Host> hosts = read_hosts(options);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  const std::vector<launch::Host> hosts = launch::read_hosts(options);
   if (options.limits.max_ranks == 0) options.limits.max_ranks = count_slots(hosts);
-  const bool has_remote =
-      std::any_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.name.empty(); });
-  SignalTap signals;  // before any thread is made
+  const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
+                                      [](const launch::Host& host) { return !host.name.empty(); });
+  launch::SignalTap signals;  // before any thread is made
   const bool is_in_directory = options.rendezvous.starts_with(kFile);
-  Generations generations(
-      options.backend, train_call(options.recipe, invocation.overrides),
-      is_in_directory ? fmt::format("tcp://{}:0", this_host()) : options.rendezvous, has_remote);
-  Agent agent(options, recipe.config(), agreement_lines(ATOLL_VERSION, recipe.settings()), hosts,
-              generations);
+  launch::Generations generations(
+      options.backend, launch::train_call(options.recipe, invocation.overrides),
+      is_in_directory ? fmt::format("tcp://{}:0", launch::this_host()) : options.rendezvous,
+      has_remote);
+  launch::Agent agent(options, recipe.config(),
+                      launch::agreement_lines(ATOLL_VERSION, recipe.settings()), hosts,
+                      generations);
   if (is_in_directory) {
-    comm::open_rendezvous(options.rendezvous, 0)->set(address_key(), generations.rendezvous());
+    comm::open_rendezvous(options.rendezvous, 0)
+        ->set(launch::address_key(), generations.rendezvous());
   }
   return agent.run(signals);
 }
 
 Action add(CLI::App& app) {
-  const auto options = std::make_shared<LaunchOptions>();
+  const auto options = std::make_shared<launch::LaunchOptions>();
   app.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
   std::vector<CLI::Option*> own = {
       app.add_option("--min-ranks", options->limits.min_ranks, "Fewest ranks to go on with (1)"),
@@ -202,7 +207,7 @@ Command launch_command() {
           .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
           .add = add,
-          .memory_advice = kTrainingMemoryAdvice};
+          .memory_advice = train::kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -9,12 +9,13 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
-#include "atoll/cli/recipe.h"
 #include "atoll/data/corpus.h"
 #include "atoll/ops/peak.h"
+#include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
-#include "atoll/train/outer_options.h"
 #include "atoll/train/progress.h"
+#include "atoll/train/recipe.h"
+#include "atoll/train/room.h"
 #include "atoll/train/trainer.h"
 
 namespace atl::cli {
@@ -123,7 +124,7 @@ int largest_rank(const train::TrainConfig& config, std::int64_t vocab_size, int 
 }
 
 int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
-  const Recipe recipe(path, invocation.overrides);
+  const train::Recipe recipe(path, invocation.overrides);
   train::apply_bf16(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   std::string origin;
@@ -170,7 +171,7 @@ Command plan_command() {
           .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
           .add = add,
-          .memory_advice = kTrainingMemoryAdvice};
+          .memory_advice = train::kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

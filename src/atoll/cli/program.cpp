@@ -21,9 +21,9 @@
 #include "atoll/cli/arguments.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/foreign_options.h"
-#include "atoll/cli/recipe.h"
 #include "atoll/text/utf8.h"
 #include "atoll/train/config.h"
+#include "atoll/train/recipe.h"
 
 namespace atl::cli {
 
@@ -64,7 +64,7 @@ std::string shown(const std::string& argument) {
 
 Error unexpected_argument(const Command& command, const std::string& argument) {
   if (command.takes_overrides) {
-    if (const std::string written = as_setting(argument); !written.empty()) {
+    if (const std::string written = train::as_setting(argument); !written.empty()) {
       return user_error("{}: settings are written {}", shown(argument), shown(written));
     }
   }

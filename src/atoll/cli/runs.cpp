@@ -14,8 +14,8 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/commands.h"
-#include "atoll/island/audit.h"
-#include "atoll/island/audit_history.h"
+#include "atoll/island/ledger/audit.h"
+#include "atoll/island/ledger/audit_history.h"
 #include "atoll/train/progress.h"
 
 namespace atl::cli {

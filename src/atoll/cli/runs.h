@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "atoll/island/ledger.h"
+#include "atoll/island/ledger/ledger.h"
 
 namespace atl::cli {
 

@@ -14,11 +14,11 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
-#include "atoll/cli/recipe.h"
 #include "atoll/compress/codec.h"
 #include "atoll/data/corpus.h"
 #include "atoll/nn/model.h"
 #include "atoll/train/progress.h"
+#include "atoll/train/recipe.h"
 #include "atoll/train/trainer.h"
 
 namespace atl::cli {
@@ -118,7 +118,7 @@ std::string format_bytes(double bytes) {
 }
 
 int run(const Options& options, const Invocation& invocation) {
-  const Recipe recipe(options.recipe, invocation.overrides);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
   island::SimulationOptions simulated = simulation(options, recipe.config());
   if (options.trace) {
     simulated.trace = [](const std::string& line) { fmt::print("{}\n", line); };

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "atoll/island/simulation.h"
+#include "atoll/island/simulation/simulation.h"
 
 namespace atl::cli {
 

@@ -9,7 +9,7 @@
 #include "atoll/base/terminal.h"
 #include "atoll/cli/commands.h"
 #include "atoll/data/tokenize.h"
-#include "atoll/train/chat.h"
+#include "atoll/model_dir/chat.h"
 #include "atoll/train/corpus.h"
 #include "atoll/train/tokenize_progress.h"
 
@@ -56,8 +56,8 @@ int run(Options& options) {
                                   options.chat_template, options.special_tokens, tokenize.fields)
           : Tokenizer::load(options.tokenizer);
   if (!options.chat_template.empty()) {
-    const ChatTemplate chat = train::find_chat_template(options.chat_template, {}, tokenizer);
-    const std::string problem = train::problem_of(train::end_of_turn(chat, tokenizer));
+    const ChatTemplate chat = model_dir::find_chat_template(options.chat_template, {}, tokenizer);
+    const std::string problem = model_dir::problem_of(model_dir::end_of_turn(chat, tokenizer));
     if (!problem.empty()) log::warning("{}", problem);
   }
   tokenize.render_chat = train::chat_renderer(options.chat_template, options.tokenizer, tokenizer);

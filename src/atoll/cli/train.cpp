@@ -7,14 +7,15 @@
 #include "atoll/base/log.h"
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
-#include "atoll/cli/islands.h"
-#include "atoll/cli/launch_generation.h"
-#include "atoll/cli/launch_membership.h"
-#include "atoll/cli/ranks_member.h"
-#include "atoll/cli/recipe.h"
 #include "atoll/comm/flight_record.h"
+#include "atoll/launch/generation.h"
+#include "atoll/launch/islands.h"
+#include "atoll/launch/membership.h"
+#include "atoll/launch/ranks_member.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
+#include "atoll/train/recipe.h"
+#include "atoll/train/room.h"
 #include "atoll/train/trainer.h"
 #include "atoll/watch/tensorboard.h"
 
@@ -24,15 +25,15 @@ namespace {
 
 struct Options {
   std::string recipe;
-  RankFlags ranks;
+  launch::RankFlags ranks;
   std::string trace;
   std::optional<int> islands;
   int island_restarts = 3;
-  MemberOptions member;
+  launch::MemberOptions member;
 };
 
 // Trains to the end, or to a signal; returns the exit code.
-int run_trainer(const Recipe& recipe, train::Trainer& trainer, Reporter& reporter) {
+int run_trainer(const train::Recipe& recipe, train::Trainer& trainer, launch::Reporter& reporter) {
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
   const auto lead = [&] {
@@ -64,7 +65,7 @@ int run_trainer(const Recipe& recipe, train::Trainer& trainer, Reporter& reporte
 }
 
 // Settings of what islands do together mean nothing to a run without any.
-void refuse_outer_alone(const Recipe& recipe) {
+void refuse_outer_alone(const train::Recipe& recipe) {
   if (!recipe.config().island.coordinator.empty()) return;
   for (const Setting& setting : recipe.settings().all()) {
     if (!setting.key.starts_with("outer.") || setting.is_default()) continue;
@@ -74,16 +75,16 @@ void refuse_outer_alone(const Recipe& recipe) {
   }
 }
 
-int train_with(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+int train_with(const train::Recipe& recipe, comm::World& world, launch::Reporter& reporter) {
   refuse_outer_alone(recipe);
   train::TrainConfig config = recipe.config();
-  if (config.device.threads == 0) config.device.threads = fair_threads(world);
+  if (config.device.threads == 0) config.device.threads = launch::fair_threads(world);
   train::Trainer trainer(config, recipe.settings(), world);
   return run_trainer(recipe, trainer, reporter);
 }
 
 // Trains as one rank of `world`; returns the exit code.
-int train_rank(const Recipe& recipe, comm::World& world, Reporter& reporter) {
+int train_rank(const train::Recipe& recipe, comm::World& world, launch::Reporter& reporter) {
   try {
     return train_with(recipe, world, reporter);
   } catch (const comm::PeerError& error) {
@@ -95,95 +96,99 @@ comm::WorldOptions world_options(const train::TrainConfig& config) {
   return {.timeout_s = config.comm.timeout_s};
 }
 
-int run_threads(const Recipe& recipe, int num_ranks) {
+int run_threads(const train::Recipe& recipe, int num_ranks) {
   int code = 0;
   comm::run_threads(num_ranks, world_options(recipe.config()), [&](comm::World& world) {
-    Reporter nobody(-1, world.rank());
+    launch::Reporter nobody(-1, world.rank());
     const int mine = train_rank(recipe, world, nobody);
     if (world.rank() == 0) code = mine;
   });
   return code;
 }
 
-int run_parent(const RankPlan& plan, const Options& options, const Invocation& invocation) {
+int run_parent(const launch::RankPlan& plan, const Options& options, const Invocation& invocation) {
   // Once here rather than by every rank.
-  const Recipe recipe(options.recipe, invocation.overrides);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
   std::vector<std::string> hosts(static_cast<std::size_t>(plan.ranks));
   if (!plan.hostfile.empty()) {
-    hosts = place_ranks(read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
+    hosts = launch::place_ranks(launch::read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
   }
   train::data_parallel_options(recipe.config(), static_cast<int>(hosts.size()), 0);
-  SignalTap signals;  // before any thread is made
+  launch::SignalTap signals;  // before any thread is made
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
-  Generations generations(plan.backend, train_call(options.recipe, invocation.overrides),
-                          plan.rendezvous, has_remote);
-  return finish(judge(generations.run(hosts, {}, signals)));
+  launch::Generations generations(plan.backend,
+                                  launch::train_call(options.recipe, invocation.overrides),
+                                  plan.rendezvous, has_remote);
+  return launch::finish(launch::judge(generations.run(hosts, {}, signals)));
 }
 
-int run_as_member(const RankPlan& plan, const Options& options, const Invocation& invocation) {
+int run_as_member(const launch::RankPlan& plan, const Options& options,
+                  const Invocation& invocation) {
   // A mistake in the recipe, which all ranks read, is told by one of them once they are together.
-  std::unique_ptr<Recipe> recipe;
+  std::unique_ptr<train::Recipe> recipe;
   std::optional<Error> mistake;
   try {
-    recipe = std::make_unique<Recipe>(options.recipe, invocation.overrides);
+    recipe = std::make_unique<train::Recipe>(options.recipe, invocation.overrides);
   } catch (const Error& error) {
     mistake = error;
   }
-  return run_member(plan, options.member,
-                    recipe ? world_options(recipe->config()) : comm::WorldOptions(),
-                    [&](comm::World& world, Reporter& reporter) {
-                      world.agree([&] {
-                        if (mistake) throw Error(*mistake);
-                      });
-                      agree_on_settings(world, ATOLL_VERSION, recipe->settings());
-                      return train_rank(*recipe, world, reporter);
-                    });
+  return launch::run_member(plan, options.member,
+                            recipe ? world_options(recipe->config()) : comm::WorldOptions(),
+                            [&](comm::World& world, launch::Reporter& reporter) {
+                              world.agree([&] {
+                                if (mistake) throw Error(*mistake);
+                              });
+                              launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
+                              return train_rank(*recipe, world, reporter);
+                            });
 }
 
 // A rank under `atoll launch` that goes on when it loses others.
 int run_as_survivor(const Options& options, const Invocation& invocation) {
-  return run_watched(options.member, options.member.number, [&](Reporter& reporter) {
-    // A signal that comes before it has joined stops it with the others, after a step; to them a
-    // rank that is gone at once would be lost.
-    std::optional<train::InterruptGuard> guard;
-    if (options.member.joins) guard.emplace();
-    const Recipe recipe(options.recipe, invocation.overrides);
-    LaunchMembership membership({.rendezvous = options.ranks.rendezvous,
-                                 .number = options.member.number,
-                                 .generation = options.member.generation,
-                                 .joins = options.member.joins,
-                                 .backend = options.ranks.backend,
-                                 .agreement = agreement_lines(ATOLL_VERSION, recipe.settings())},
-                                world_options(recipe.config()));
-    train::Trainer trainer(recipe.config(), recipe.settings(), membership);
-    return run_trainer(recipe, trainer, reporter);
-  });
+  return launch::run_watched(
+      options.member, options.member.number, [&](launch::Reporter& reporter) {
+        // A signal that comes before it has joined stops it with the others, after a step; to them
+        // a rank that is gone at once would be lost.
+        std::optional<train::InterruptGuard> guard;
+        if (options.member.joins) guard.emplace();
+        const train::Recipe recipe(options.recipe, invocation.overrides);
+        launch::LaunchMembership membership(
+            {.rendezvous = options.ranks.rendezvous,
+             .number = options.member.number,
+             .generation = options.member.generation,
+             .joins = options.member.joins,
+             .backend = options.ranks.backend,
+             .agreement = launch::agreement_lines(ATOLL_VERSION, recipe.settings())},
+            world_options(recipe.config()));
+        train::Trainer trainer(recipe.config(), recipe.settings(), membership);
+        return run_trainer(recipe, trainer, reporter);
+      });
 }
 
 int run_all_islands(const Options& options, const Invocation& invocation) {
-  const RankFlags& ranks = options.ranks;
+  const launch::RankFlags& ranks = options.ranks;
   if (ranks.num_ranks || ranks.rank || !ranks.hostfile.empty() || !ranks.backend.empty()) {
     throw user_error(
         "--islands starts one process an island; for islands of several ranks start each of them "
         "with --island.coordinator=HOST:PORT --island.name=NAME -n N, beside `atoll coordinator`");
   }
   if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
-  return run_islands({.recipe = options.recipe,
-                      .overrides = invocation.overrides,
-                      .num_islands = *options.islands,
-                      .max_restarts = options.island_restarts});
+  return launch::run_islands({.recipe = options.recipe,
+                              .overrides = invocation.overrides,
+                              .num_islands = *options.islands,
+                              .max_restarts = options.island_restarts});
 }
 
 int run(const Options& options, const Invocation& invocation) {
   if (options.islands) return run_all_islands(options, invocation);
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
-  const RankPlan plan = plan_ranks(options.ranks, rank_environment());
-  if (plan.role == Role::kParent) return run_parent(plan, options, invocation);
-  if (plan.role == Role::kMember) return run_as_member(plan, options, invocation);
-  const Recipe recipe(options.recipe, invocation.overrides);
-  if (plan.role == Role::kThreads) return run_threads(recipe, plan.ranks);
-  Reporter nobody(-1, 0);
+  const launch::RankPlan plan = launch::plan_ranks(options.ranks, launch::rank_environment());
+  if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);
+  if (plan.role == launch::Role::kMember) return run_as_member(plan, options, invocation);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  if (plan.role == launch::Role::kThreads) return run_threads(recipe, plan.ranks);
+  launch::Reporter nobody(-1, 0);
   return train_rank(recipe, *comm::open_self(), nobody);
 }
 
@@ -203,7 +208,7 @@ Action add(CLI::App& app) {
   app.description(app.get_description() + "\n" + kMfu);
   const auto options = std::make_shared<Options>();
   app.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
-  RankFlags& ranks = options->ranks;
+  launch::RankFlags& ranks = options->ranks;
   app.add_option("-n", ranks.num_ranks, "Ranks to train on");
   app.add_option("--islands", options->islands,
                  "Islands to train on this machine, which exchange seldom (outer.*)");
@@ -243,7 +248,7 @@ Command train_command() {
           .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
           .add = add,
-          .memory_advice = kTrainingMemoryAdvice};
+          .memory_advice = train::kTrainingMemoryAdvice};
 }
 
 }  // namespace atl::cli

@@ -1,20 +1,20 @@
 #include "atoll/compress/arithmetic.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/compress/arithmetic.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "atoll/ops/cpu/lanes-inl.h"
+#include "atoll/simd/lanes-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace atl::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using ops::cpu::HWY_NAMESPACE::F32;
-using ops::cpu::HWY_NAMESPACE::for_lanes;
+using simd::HWY_NAMESPACE::F32;
+using simd::HWY_NAMESPACE::for_lanes;
 
 // Not MulAdd: it rounds once on some instruction sets and twice on others.
 

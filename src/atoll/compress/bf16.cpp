@@ -1,8 +1,8 @@
 #include <cstring>
 
 #include "atoll/compress/codecs.h"
-#include "atoll/ops/cpu/convert.h"
-#include "atoll/tensor/bf16.h"
+#include "atoll/simd/bf16.h"
+#include "atoll/simd/convert.h"
 
 namespace atl::compress {
 
@@ -21,13 +21,13 @@ class Bfloat16 final : public Codec {
   // By way of a buffer: bytes may lie at any address.
   void encode_block(std::span<const float> x, std::byte* out) const override {
     Bf16 narrow[kBlock];
-    ops::cpu::narrow_rows(1, x.size(), {x.data(), x.size()}, {narrow, x.size()});
+    simd::narrow_rows(1, x.size(), {x.data(), x.size()}, {narrow, x.size()});
     std::memcpy(out, narrow, x.size() * sizeof(Bf16));
   }
   void decode_block(const std::byte* bytes, std::span<float> out) const override {
     Bf16 narrow[kBlock];
     std::memcpy(static_cast<void*>(narrow), bytes, out.size() * sizeof(Bf16));
-    ops::cpu::widen_rows(1, out.size(), {narrow, out.size()}, {out.data(), out.size()});
+    simd::widen_rows(1, out.size(), {narrow, out.size()}, {out.data(), out.size()});
   }
 };
 

@@ -8,7 +8,7 @@
 #include "atoll/compress/magnitude.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/compress/e3m0.cpp"
 #include "hwy/foreach_target.h"

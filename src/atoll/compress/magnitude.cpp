@@ -5,7 +5,7 @@
 #include "atoll/base/error.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/compress/magnitude.cpp"
 #include "hwy/foreach_target.h"

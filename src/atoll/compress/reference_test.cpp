@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "atoll/compress/testing.h"
-#include "atoll/tensor/bf16.h"
+#include "atoll/simd/bf16.h"
 
 namespace atl::compress {
 namespace {

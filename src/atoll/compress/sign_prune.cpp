@@ -7,8 +7,8 @@
 #include "atoll/compress/magnitude.h"
 #include "atoll/compress/parameters.h"
 #include "atoll/compress/select.h"
-#include "atoll/ops/cpu/convert.h"
-#include "atoll/tensor/bf16.h"
+#include "atoll/simd/bf16.h"
+#include "atoll/simd/convert.h"
 
 namespace atl::compress {
 
@@ -64,7 +64,7 @@ class SignPrune final : public Codec {
     std::size_t count = 0;
     for_each_bit(bitmap, (x.size() + 63) / 64, [&](std::size_t i) { values[count++] = x[i]; });
     Bf16 narrow[kBlock];
-    ops::cpu::narrow_rows(1, count, {values, kBlock}, {narrow, kBlock});
+    simd::narrow_rows(1, count, {values, kBlock}, {narrow, kBlock});
     std::memcpy(out, bitmap, bitmap_bytes(x.size()));
     std::memcpy(out + bitmap_bytes(x.size()), narrow, count * sizeof(Bf16));
   }
@@ -78,7 +78,7 @@ class SignPrune final : public Codec {
     std::memcpy(static_cast<void*>(narrow), bytes + bitmap_bytes(out.size()), count * sizeof(Bf16));
     // One more: behind the last value is read, and not used.
     float values[kBlock + 1];
-    ops::cpu::widen_rows(1, count, {narrow, kBlock}, {values, kBlock});
+    simd::widen_rows(1, count, {narrow, kBlock}, {values, kBlock});
     values[count] = 0;
     for (std::size_t i = 0; i < count; ++i) {
       if (magnitude_bits(values[i]) <= kLimitBits) continue;

@@ -7,7 +7,7 @@
 #include "atoll/compress/magnitude.h"
 #include "atoll/compress/parameters.h"
 #include "atoll/compress/select.h"
-#include "atoll/tensor/bf16.h"
+#include "atoll/simd/bf16.h"
 
 namespace atl::compress {
 

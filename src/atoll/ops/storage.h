@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "atoll/tensor/bf16.h"
+#include "atoll/simd/bf16.h"
 
 namespace atl::ops {
 

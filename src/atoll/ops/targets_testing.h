@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #include "hwy/targets.h"
 
 namespace atl::test {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "atoll/data/fields.h"
-#include "atoll/text/chat_template.h"
+#include "atoll/text/chat/template.h"
 
 namespace atl::serve {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "atoll/serve/task.h"
-#include "atoll/text/chat_template.h"
+#include "atoll/text/chat/template.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::serve {

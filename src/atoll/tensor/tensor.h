@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "atoll/base/check.h"
-#include "atoll/tensor/bf16.h"
+#include "atoll/simd/bf16.h"
 #include "atoll/tensor/spec.h"
 
 namespace atl {

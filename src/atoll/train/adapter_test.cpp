@@ -1,4 +1,4 @@
-#include "atoll/train/adapter.h"
+#include "atoll/model_dir/adapter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 std::string error_of(const std::string& json) {
   try {
-    parse_adapter_config(json, "adapter_config.json");
+    model_dir::parse_adapter_config(json, "adapter_config.json");
   } catch (const Error& error) {
     return error.what();
   }
@@ -29,9 +29,10 @@ TEST(AdapterConfig, ComesBackAsItWasWritten) {
   const nn::ModelConfig model = testing::tiny_model("llama");
   for (const std::vector<std::string>& targets :
        {std::vector<std::string>{"q_proj", "v_proj"}, std::vector<std::string>{"all-linear"}}) {
-    const AdapterConfig config = {
+    const model_dir::AdapterConfig config = {
         {.rank = 3, .alpha = 1.5, .targets = targets, .rank_stabilized = true}, "base"};
-    const AdapterConfig back = parse_adapter_config(adapter_config_json(config, model), "x");
+    const model_dir::AdapterConfig back =
+        model_dir::parse_adapter_config(model_dir::adapter_config_json(config, model), "x");
     EXPECT_EQ(back.lora.rank, 3);
     EXPECT_EQ(back.lora.alpha, 1.5);
     EXPECT_EQ(back.lora.targets, targets);

@@ -9,13 +9,13 @@
 #include <set>
 
 #include "atoll/base/file.h"
-#include "atoll/ckpt/hf_directory.h"
-#include "atoll/ckpt/safetensors_set.h"
+#include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/safetensors/set.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/comm/mesh.h"
+#include "atoll/model_dir/adapter.h"
 #include "atoll/ops/testing.h"
 #include "atoll/parallel/whole_state.h"
-#include "atoll/train/adapter.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/step.h"
 #include "atoll/train/testing.h"
@@ -195,7 +195,7 @@ class Layouts : public ::testing::TestWithParam<Variant> {
     comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
       RankOf rank(world, GetParam(), layout);
       if (GetParam().lora)
-        load_parameters(base(), rank.state.model(), rank.state.store(), rank.threads());
+        model_dir::load_parameters(base(), rank.state.model(), rank.state.store(), rank.threads());
       body(rank, world.rank() == 0);
     });
   }
@@ -313,10 +313,10 @@ TEST_P(LoraLayouts, ABaseWithAnAdapterMergesIntoAnyPart) {
   for (const Layout& layout : {Layout{1, 0}, Layout{2, 0}, Layout{3, 3}, Layout{2, 3, 2}}) {
     comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
       RankOf rank(world, whole, layout);
-      load_parameters(adapter, rank.state.model(), rank.state.store(), rank.threads());
+      model_dir::load_parameters(adapter, rank.state.model(), rank.state.store(), rank.threads());
       if (layout.ranks() == 1) {
         expected = rank.vectors();
-        load_parameters(base(), rank.state.model(), rank.state.store(), rank.threads());
+        model_dir::load_parameters(base(), rank.state.model(), rank.state.store(), rank.threads());
         EXPECT_FALSE(rank.holds(expected)) << "the adapter changes something";
       } else {
         EXPECT_TRUE(rank.holds({{"", expected.at("")},

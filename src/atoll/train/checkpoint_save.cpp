@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "atoll/ckpt/checkpoint_paths.h"
-#include "atoll/ckpt/hf_weights.h"
+#include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/comm/world.h"
 #include "atoll/parallel/gather_text.h"

@@ -7,11 +7,11 @@
 #include "atoll/base/json.h"
 #include "atoll/base/paths.h"
 #include "atoll/base/read_file.h"
-#include "atoll/ckpt/hf_directory.h"
-#include "atoll/ckpt/hf_weights.h"
+#include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/model_dir/adapter.h"
 #include "atoll/parallel/whole_state.h"
-#include "atoll/train/adapter.h"
 
 namespace atl::train {
 
@@ -89,10 +89,10 @@ std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& sta
   options.texts.emplace_back("config.json", config_of(state));
   options.texts.insert(options.texts.end(), carried.begin(), carried.end());
   if (const auto& lora = state.options().lora) {
-    const AdapterConfig config = {*lora, fs::absolute(base).string()};
-    options.texts.emplace_back(kAdapterConfigFile,
-                               adapter_config_json(config, state.model().config));
-    options.adapter_file = kAdapterWeightsFile;
+    const model_dir::AdapterConfig config = {*lora, fs::absolute(base).string()};
+    options.texts.emplace_back(model_dir::kAdapterConfigFile,
+                               model_dir::adapter_config_json(config, state.model().config));
+    options.adapter_file = model_dir::kAdapterWeightsFile;
   }
   options.texts.emplace_back("trainer.json", to_json(position));
   for (auto& text : extra.texts) options.texts.push_back(std::move(text));
@@ -121,9 +121,9 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
         path.string());
   }
   if (state.options().lora) {
-    load_adapter(path, state.store(), threads);
+    model_dir::load_adapter(path, state.store(), threads);
   } else {
-    load_parameters(path, state.model(), state.store(), threads);
+    model_dir::load_parameters(path, state.model(), state.store(), threads);
   }
   const ckpt::SafetensorsSet optimizer(optimizer_files(checkpoint));
   parallel::fill_pieces(state.store().layout(), state.optimizer().state(), threads,
@@ -148,7 +148,7 @@ CarriedFiles read_carried(const fs::path& directory) {
     if (path_exists(directory / name)) carried[name] = read_file(directory / name, kMaxListBytes);
   }
   // What the files kept narrow, an export gives back as narrow.
-  if (path_exists(directory / "config.json") && !holds_adapter(directory)) {
+  if (path_exists(directory / "config.json") && !model_dir::holds_adapter(directory)) {
     carried[ckpt::kSourceDtypesFile] = ckpt::HfDirectory(directory).source_dtypes_json();
   }
   return carried;

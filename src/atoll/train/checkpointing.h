@@ -10,9 +10,9 @@
 
 #include "atoll/base/thread_pool.h"
 #include "atoll/ckpt/checkpoint.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/checkpoint_save.h"
-#include "atoll/train/model_source.h"
 #include "atoll/train/state.h"
 
 namespace atl::train {

@@ -10,7 +10,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/ckpt/hf_directory.h"
+#include "atoll/ckpt/hf/directory.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/text/new_tokenizers.h"
 #include "atoll/train/testing.h"
@@ -101,7 +101,7 @@ TEST_P(Checkpointing, TheParametersAloneSufficeForEvaluation) {
   evaluation.training = false;
   TrainState state(evaluation);
   state.allocate(*bench.run.device);
-  load_parameters(path, state.model(), state.store(), bench.run.device->threads());
+  model_dir::load_parameters(path, state.model(), state.store(), bench.run.device->threads());
   EXPECT_EQ(Bench::bytes(state.store().values()), bench.values());
 }
 
@@ -177,23 +177,23 @@ TEST_P(Checkpointing, FindsTheModelThatAnArgumentMeans) {
   const fs::path seventh = save(bench, position);
   position.step = 9;
   const fs::path ninth = save(bench, position);
-  EXPECT_EQ(find_model(directory_.path()), ninth) << "a run";
-  EXPECT_EQ(find_model(seventh), seventh) << "a checkpoint";
+  EXPECT_EQ(model_dir::find_model(directory_.path()), ninth) << "a run";
+  EXPECT_EQ(model_dir::find_model(seventh), seventh) << "a checkpoint";
   fs::create_directories(directory_ / "model");
   write_file(directory_ / "model" / "config.json", "{}");
-  EXPECT_EQ(find_model(directory_ / "model"), directory_ / "model");
+  EXPECT_EQ(model_dir::find_model(directory_ / "model"), directory_ / "model");
 
   ckpt::testing::flip_bit(ninth / "model.safetensors", 500, 3);
-  EXPECT_EQ(find_model(directory_.path()), seventh) << "the newest that verifies";
+  EXPECT_EQ(model_dir::find_model(directory_.path()), seventh) << "the newest that verifies";
   ckpt::testing::flip_bit(seventh / "config.json", 3, 0);
-  EXPECT_THAT(error_of([&] { find_model(directory_.path()); }, ErrorKind::kDamaged),
+  EXPECT_THAT(error_of([&] { model_dir::find_model(directory_.path()); }, ErrorKind::kDamaged),
               HasSubstr("none of the 2 checkpoints"));
 }
 
 TEST(FindModel, SaysWhatElseAnArgumentIs) {
   const ckpt::testing::TemporaryDirectory directory("find-model");
   const auto refusal = [&](const std::string& name) {
-    return error_of([&] { find_model(directory / name); }, ErrorKind::kUser);
+    return error_of([&] { model_dir::find_model(directory / name); }, ErrorKind::kUser);
   };
   EXPECT_THAT(refusal("nothing"), HasSubstr("there is no directory"));
   fs::create_directories(directory / "empty");

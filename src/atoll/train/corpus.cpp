@@ -15,9 +15,9 @@
 #include "atoll/data/shard_cache.h"
 #include "atoll/data/text_check.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/model_dir/chat.h"
 #include "atoll/text/bpe_trainer.h"
 #include "atoll/text/new_tokenizers.h"
-#include "atoll/train/chat.h"
 #include "atoll/train/corpus_cache.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/tokenize_progress.h"
@@ -91,7 +91,8 @@ std::function<data::RenderedChat(std::string_view)> chat_renderer(const fs::path
             "messages need a chat template, and a new tokenizer has none: give a Jinja file "
             "(data.chat_template, or --chat-template)");
       }
-      *found = find_chat_template(chat_template, directory_of(tokenizer_path), tokenizer);
+      *found =
+          model_dir::find_chat_template(chat_template, directory_of(tokenizer_path), tokenizer);
       if ((*found)->shows_time()) {
         log::warning(
             "the chat template may write the date (strftime_now): made on another day, the same "

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "atoll/model_dir/sentence_piece_testing.h"
 #include "atoll/train/corpus.h"
-#include "atoll/train/sentence_piece_testing.h"
 #include "atoll/train/trainer_testing.h"
 
 namespace atl::train {
@@ -31,16 +31,16 @@ TEST(Evaluation, PartsWithoutTextLeaveTheBitsOfTheOthers) {
 
 TEST_F(EvaluateTest, SpecialTokensAloneHaveNoBitsPerByte) {
   const TrainOutcome outcome = train("run", {"--train.steps=1", "--optim.warmup_steps=0"});
-  const Tokenizer tokenizer = load_tokenizer(outcome.checkpoint);
+  const Tokenizer tokenizer = model_dir::load_tokenizer(outcome.checkpoint);
   StateOptions options;
-  options.model = read_model_config(outcome.checkpoint);
+  options.model = model_dir::read_model_config(outcome.checkpoint);
   options.context = 8;
   options.training = false;
   const auto device = open_cpu(1);
   Stream stream(*device);
   TrainState state(options);
   state.allocate(*device);
-  load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
+  model_dir::load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
   const data::TokenVector source("test", std::vector<std::int32_t>(4, *tokenizer.end_of_text()));
   const Evaluation result = evaluate(state, stream, source, tokenizer);
   EXPECT_EQ(result.tokens, 3);
@@ -81,7 +81,7 @@ TEST_F(EvaluateTest, WhatGoesRoundATextIsThatOfTheTokenizersOwnDirectory) {
   // Not that of the corpus, which has a copy of the tokenizer and no configuration.
   const std::filesystem::path tokenizer = root_ / "tokenizer";
   std::filesystem::create_directories(tokenizer);
-  write_file(tokenizer / "tokenizer.model", tiny_sentence_piece());
+  write_file(tokenizer / "tokenizer.model", model_dir::tiny_sentence_piece());
   const auto prepared = [&](const char* config) {
     write_file(tokenizer / "tokenizer_config.json", config);
     return prepare_corpus({.text = {root_ / "text.txt"},

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "atoll/train/adapter.h"
+#include "atoll/model_dir/adapter.h"
 #include "atoll/train/trainer_testing.h"
 
 namespace atl::train {
@@ -147,14 +147,14 @@ TEST_F(FineTuning, LoraResumesBitwiseAndLeavesTheBaseAlone) {
   const TrainOutcome outcome = expect_resumes(settings);
   EXPECT_EQ(read_file(base / "model.safetensors"), before);
   EXPECT_FALSE(fs::exists(outcome.checkpoint / "model.safetensors"));
-  const AdapterConfig config = parse_adapter_config(
-      read_file(outcome.checkpoint / kAdapterConfigFile), "adapter_config.json");
+  const model_dir::AdapterConfig config = model_dir::parse_adapter_config(
+      read_file(outcome.checkpoint / model_dir::kAdapterConfigFile), "adapter_config.json");
   EXPECT_EQ(config.lora.rank, 3);
   EXPECT_EQ(config.base, fs::absolute(base).string());
 
   // Merged, it predicts what it predicted beside its base.
   StateOptions options;
-  options.model = read_model_config(outcome.checkpoint);
+  options.model = model_dir::read_model_config(outcome.checkpoint);
   options.context = 32;
   options.micro_batch = 2;
   options.training = false;
@@ -162,10 +162,10 @@ TEST_F(FineTuning, LoraResumesBitwiseAndLeavesTheBaseAlone) {
   Stream stream(*device);
   TrainState state(options);
   state.allocate(*device);
-  load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
+  model_dir::load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
   const data::Corpus corpus(root_ / "whole" / "data");
   const Evaluation merged =
-      evaluate(state, stream, corpus.held_out(), load_tokenizer(outcome.checkpoint));
+      evaluate(state, stream, corpus.held_out(), model_dir::load_tokenizer(outcome.checkpoint));
   EXPECT_NEAR(merged.loss, outcome.held_out->loss, 1e-5 * merged.loss);
 }
 
@@ -176,7 +176,7 @@ TEST_F(FineTuning, LoraWithoutItsBaseSaysWhereItShouldBe) {
       train("lora", {"--model.from=" + base.string(), "--lora.rank=2", "--train.steps=3"})
           .checkpoint;
   fs::rename(base, root_ / "elsewhere");
-  EXPECT_THAT(error_of([&] { read_model_config(adapter); }, ErrorKind::kUser),
+  EXPECT_THAT(error_of([&] { model_dir::read_model_config(adapter); }, ErrorKind::kUser),
               AllOf(HasSubstr("base_model_name_or_path"), HasSubstr(base.string())));
 }
 
@@ -186,7 +186,7 @@ TEST_F(FineTuning, LoraOnARunIsOfTheCheckpointItStartedFrom) {
   const fs::path adapter = train("lora", {"--model.from=" + (root_ / "base").string(),
                                           "--lora.rank=2", "--train.steps=3"})
                                .checkpoint;
-  EXPECT_EQ(base_directory(adapter), base);
+  EXPECT_EQ(model_dir::base_directory(adapter), base);
 }
 
 TEST_F(FineTuning, LoraGoesOnBesideTheSameWeightsAlone) {

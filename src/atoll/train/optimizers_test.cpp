@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "atoll/ckpt/safetensors.h"
+#include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/testing.h"

@@ -8,9 +8,9 @@
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/checkpointing.h"
-#include "atoll/train/model_source.h"
 
 namespace atl::train {
 
@@ -108,7 +108,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks, int rank) {
   StateOptions options;
   if (!config.model.from.empty()) {
-    options.model = read_model_config(find_model(config.model.from));
+    options.model = model_dir::read_model_config(model_dir::find_model(config.model.from));
   } else if (!config.model.config.empty()) {
     options.model = nn::parse_config(read_file(config.model.config), config.model.config);
   } else {
@@ -164,7 +164,7 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.text.assign(config.data.text.begin(), config.data.text.end());
   options.tokenizer = config.data.tokenizer;
   if (options.tokenizer.empty() && !config.model.from.empty()) {
-    options.tokenizer = find_model(config.model.from);
+    options.tokenizer = model_dir::find_model(config.model.from);
   }
   options.new_tokenizer = config.data.new_tokenizer;
   options.vocab_size = config.data.vocab_size;

@@ -7,6 +7,10 @@
 
 namespace atl::train {
 
+/// What a command that trains says when there is too little memory.
+inline constexpr const char* kTrainingMemoryAdvice =
+    "use a smaller train.micro_batch or model, or train.recompute=full";
+
 /// The ranks of `world` that share this machine's CPUs and memory.
 int ranks_here(const comm::World& world);
 

@@ -8,11 +8,11 @@
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
 #include "atoll/base/unfinished.h"
-#include "atoll/island/identity.h"
+#include "atoll/island/protocol/identity.h"
 #include "atoll/metrics/jsonl_sink.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/chat.h"
 #include "atoll/ops/bf16_arithmetic.h"
-#include "atoll/train/adapter.h"
-#include "atoll/train/chat.h"
 #include "atoll/train/cpu_share.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
@@ -94,7 +94,7 @@ void Trainer::prepare() {
   prepare_device();
   world_->agree([&] {
     require_held_out(config_, *corpus_);
-    if (!config_.model.from.empty()) base_ = find_model(config_.model.from);
+    if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
     open_state(*corpus_);
   });
   begin_or_resume();
@@ -191,9 +191,9 @@ void Trainer::stop_at_end_of_turn(const Tokenizer& tokenizer) {
       (carried_.contains("tokenizer_config.json") &&
        carried_["tokenizer_config.json"].find("\"chat_template\"") != std::string::npos);
   if (given.empty() && (!has_own || base_.empty())) return;
-  EndOfTurn end;
+  model_dir::EndOfTurn end;
   try {
-    end = end_of_turn(find_chat_template(given, base_, tokenizer), tokenizer);
+    end = model_dir::end_of_turn(model_dir::find_chat_template(given, base_, tokenizer), tokenizer);
   } catch (const Error& error) {
     // Whoever renders messages with it ends with this error; other data has no need of it.
     if (ranks_->is_lead()) log::warning("where answers end is not known: {}", error.what());
@@ -201,9 +201,9 @@ void Trainer::stop_at_end_of_turn(const Tokenizer& tokenizer) {
   }
   if (end.token) {
     std::string& config = carried_["generation_config.json"];
-    config = with_stop_token(config, *end.token);
+    config = model_dir::with_stop_token(config, *end.token);
   } else if (ranks_->is_lead()) {
-    log::warning("{}", problem_of(end));
+    log::warning("{}", model_dir::problem_of(end));
   }
 }
 
@@ -284,18 +284,18 @@ void Trainer::open_rounds(const fs::path& checkpoint) {
 }
 
 void Trainer::load_base() {
-  load_parameters(base_, state_->model(), state_->store(), device_->threads());
+  model_dir::load_parameters(base_, state_->model(), state_->store(), device_->threads());
 }
 
 // An adapter goes on beside the weights it has learnt beside, wherever these are now.
 void Trainer::check_base_of(const fs::path& checkpoint, const std::string& base_hash) const {
   if (base_hash.empty() || base_hash == hash_of_frozen(state_->store())) return;
-  const fs::path config = checkpoint / kAdapterConfigFile;
+  const fs::path config = checkpoint / model_dir::kAdapterConfigFile;
   throw user_error(
       "the weights in {} are not those that the adapter {} was trained beside, which were in {}; "
       "set model.from to these, or choose another run.dir",
       base_.string(), checkpoint.string(),
-      parse_adapter_config(read_file(config), config.string()).base);
+      model_dir::parse_adapter_config(read_file(config), config.string()).base);
 }
 
 // What the steps taken so far depend on must be as it was; the rest may change, and is told.

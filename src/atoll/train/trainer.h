@@ -19,7 +19,7 @@
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
 #include "atoll/train/interrupt.h"
-#include "atoll/train/island_rounds.h"
+#include "atoll/train/island/rounds.h"
 #include "atoll/train/membership.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"

@@ -177,7 +177,7 @@ void Trainer::take_over(const std::vector<Hello>& hellos) {
   const parallel::HeldCopy held =
       stays ? parallel::HeldCopy(everything_held(*state_)) : parallel::HeldCopy();
   state_.reset();
-  if (!config_.model.from.empty()) base_ = find_model(config_.model.from);
+  if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
   open_state(*corpus_);
   waited_before_ = 0;  // the new store counts from here
   if (config_.lora.rank > 0) load_base();

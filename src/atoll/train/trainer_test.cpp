@@ -4,8 +4,8 @@
 #include <cerrno>
 
 #include "atoll/metrics/jsonl_sink.h"
-#include "atoll/train/chat.h"
-#include "atoll/train/model_source.h"
+#include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/train/trainer_testing.h"
 
 namespace atl::train {
@@ -224,26 +224,27 @@ TEST_F(TrainerTest, AChatModelStopsWhereItsTemplateEndsAnAnswer) {
     more.insert(more.begin(), chat.begin(), chat.end());
     train(run, more);
     const fs::path checkpoint = root_ / run / "checkpoints" / "step-00000001";
-    return stop_tokens(checkpoint, Tokenizer::load(checkpoint));
+    return model_dir::stop_tokens(checkpoint, Tokenizer::load(checkpoint));
   };
   // <|endoftext|> is token 0, and these follow.
   EXPECT_EQ(stops_of("special", {"--data.special_tokens=<|im_start|>,<|im_end|>"}),
             (std::vector<std::int32_t>{0, 2}));
   EXPECT_EQ(stops_of("plain", {}), std::vector<std::int32_t>{0});
   const Tokenizer plain = Tokenizer::load(root_ / "plain/data");
-  const ChatTemplate chat_template = find_chat_template(root_ / "chat.jinja", {}, plain);
-  EXPECT_THAT(problem_of(end_of_turn(chat_template, plain)),
+  const ChatTemplate chat_template = model_dir::find_chat_template(root_ / "chat.jinja", {}, plain);
+  EXPECT_THAT(model_dir::problem_of(model_dir::end_of_turn(chat_template, plain)),
               AllOf(HasSubstr("\"<|im_end|>\", which is no special token"),
                     HasSubstr("data.special_tokens")));
   const Tokenizer special = Tokenizer::load(root_ / "special/data");
-  EXPECT_EQ(problem_of(end_of_turn(chat_template, special)), "");
+  EXPECT_EQ(model_dir::problem_of(model_dir::end_of_turn(chat_template, special)), "");
 }
 
 TEST(GenerationConfig, TakesAStopTokenOnce) {
-  const std::string one = with_stop_token(R"({"_from_model_config": true, "eos_token_id": 2})", 7);
+  const std::string one =
+      model_dir::with_stop_token(R"({"_from_model_config": true, "eos_token_id": 2})", 7);
   EXPECT_EQ(one, "{\n  \"eos_token_id\": [\n    7,\n    2\n  ]\n}\n");
-  EXPECT_EQ(with_stop_token(one, 2), one);
-  EXPECT_EQ(with_stop_token("", 7), "{\n  \"eos_token_id\": 7\n}\n");
+  EXPECT_EQ(model_dir::with_stop_token(one, 2), one);
+  EXPECT_EQ(model_dir::with_stop_token("", 7), "{\n  \"eos_token_id\": 7\n}\n");
 }
 
 TEST_F(TrainerTest, ADirectoryIsNoTemplate) {

@@ -18,8 +18,8 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/rng.h"
-#include "atoll/ckpt/hf_directory.h"
-#include "atoll/ckpt/safetensors_writer.h"
+#include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/train/trainer.h"
 

@@ -5,7 +5,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/compress/codec.h"
 #include "atoll/train/config.h"
-#include "atoll/train/outer_options.h"
+#include "atoll/train/island/outer_options.h"
 #include "atoll/wire/address.h"
 
 namespace atl::train {

@@ -5,7 +5,7 @@
 #include "atoll/ops/cpu/update_span.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/adamw.cpp"
 #include "hwy/foreach_target.h"

@@ -6,7 +6,7 @@
 #include "atoll/ops/documents.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/attention_forward.cpp"
 #include "hwy/foreach_target.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/serve.h"
+#include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/column_sum.cpp"

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/serve.h"
+#include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/cross_entropy.cpp"

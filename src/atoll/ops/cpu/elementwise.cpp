@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 
-#include "atoll/ops/cpu/convert.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/simd/convert.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/elementwise.cpp"
 #include "hwy/foreach_target.h"
@@ -122,9 +122,9 @@ void convert(Run& run, Tensor x, Tensor y) {
       y.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
         const auto n = static_cast<std::size_t>(end - begin);
         if (x.dtype() == Dtype::kBf16) {
-          widen_rows(1, n, {x.data<Bf16>() + begin, n}, {y.data<float>() + begin, n});
+          simd::widen_rows(1, n, {x.data<Bf16>() + begin, n}, {y.data<float>() + begin, n});
         } else {
-          narrow_rows(1, n, {x.data<float>() + begin, n}, {y.data<Bf16>() + begin, n});
+          simd::narrow_rows(1, n, {x.data<float>() + begin, n}, {y.data<Bf16>() + begin, n});
         }
       });
 }

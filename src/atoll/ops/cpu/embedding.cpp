@@ -2,11 +2,11 @@
 
 #include <cstring>
 
-#include "atoll/ops/cpu/convert.h"
 #include "atoll/ops/documents.h"
+#include "atoll/simd/convert.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/embedding.cpp"
 #include "hwy/foreach_target.h"
@@ -94,7 +94,8 @@ void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
           const auto token = static_cast<std::size_t>(tokens.data<std::int32_t>()[row]);
           const auto at = static_cast<std::size_t>(row);
           if (is_widened) {
-            widen_rows(1, C, {table.data<Bf16>() + token * C, C}, {y.data<float>() + at * C, C});
+            simd::widen_rows(1, C, {table.data<Bf16>() + token * C, C},
+                             {y.data<float>() + at * C, C});
           } else {
             std::memcpy(to + at * row_bytes, from + token * row_bytes, row_bytes);
           }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/cpu/row_grain.h"
+#include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/int8.cpp"

@@ -11,9 +11,9 @@
 #include <unordered_map>
 
 #include "atoll/ops/bf16_arithmetic.h"
-#include "atoll/ops/cpu/convert.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/serve.h"
+#include "atoll/simd/convert.h"
 
 namespace atl::ops::cpu {
 
@@ -191,16 +191,16 @@ class Group {
   void compute() {
     const bool narrow = args_.c.dtype() == Dtype::kBf16;
     if (narrow && args_.accumulate) {
-      widen_rows(size(area_.rows), size(area_.cols), {stored_c(), size(args_.shape.n)},
-                 {c_, size(ldc_)});
+      simd::widen_rows(size(area_.rows), size(area_.cols), {stored_c(), size(args_.shape.n)},
+                       {c_, size(ldc_)});
     }
     const std::int64_t panel = even_block(args_.shape.k, kMaxPanel, 32);
     for (std::int64_t k = 0; k < args_.shape.k; k += panel) {
       add_panel(k, std::min(panel, args_.shape.k - k));
     }
     if (!narrow) return;
-    narrow_rows(size(area_.rows), size(area_.cols), {c_, size(ldc_)},
-                {stored_c(), size(args_.shape.n)});
+    simd::narrow_rows(size(area_.rows), size(area_.cols), {c_, size(ldc_)},
+                      {stored_c(), size(args_.shape.n)});
   }
 
  private:
@@ -250,8 +250,8 @@ class Group {
     if (args_.bias.dtype() == Dtype::kF32) {
       std::copy_n(args_.bias.data<float>() + area_.col, area_.cols, state_.pieces().bias);
     } else {
-      widen_rows(1, size(area_.cols), {args_.bias.data<Bf16>() + area_.col, size(area_.cols)},
-                 {state_.pieces().bias, size(area_.cols)});
+      simd::widen_rows(1, size(area_.cols), {args_.bias.data<Bf16>() + area_.col, size(area_.cols)},
+                       {state_.pieces().bias, size(area_.cols)});
     }
   }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "atoll/ops/cpu/highway_targets.h"
 #include "atoll/ops/cpu/row_grain.h"
 #include "atoll/ops/serve.h"
 #include "atoll/ops/storage.h"
+#include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/matmul_few_rows.cpp"

@@ -6,7 +6,7 @@
 #include "atoll/ops/serve.h"
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/matmul_tiled.cpp"
 #include "hwy/foreach_target.h"

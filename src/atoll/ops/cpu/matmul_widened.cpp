@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "atoll/ops/cpu/convert.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/serve.h"
+#include "atoll/simd/convert.h"
 
 namespace atl::ops::cpu {
 
@@ -42,9 +42,9 @@ Piece piece_of(const Tensor& stored, std::int64_t stride, const MatmulArea& area
                std::int64_t room_ld) {
   const std::int64_t offset = area.row * stride + area.col;
   if (stored.dtype() == Dtype::kF32) return {stored.data<float>() + offset, stride};
-  widen_rows(static_cast<std::size_t>(area.rows), static_cast<std::size_t>(area.cols),
-             {stored.data<Bf16>() + offset, static_cast<std::size_t>(stride)},
-             {room, static_cast<std::size_t>(room_ld)});
+  simd::widen_rows(static_cast<std::size_t>(area.rows), static_cast<std::size_t>(area.cols),
+                   {stored.data<Bf16>() + offset, static_cast<std::size_t>(stride)},
+                   {room, static_cast<std::size_t>(room_ld)});
   return {room, room_ld};
 }
 
@@ -73,10 +73,10 @@ class Group {
       add_panel(k, std::min(panel, args_.shape.k - k));
     }
     if (!widened_c) return;
-    narrow_rows(static_cast<std::size_t>(area_.rows), static_cast<std::size_t>(area_.cols),
-                {pieces_.c, static_cast<std::size_t>(ldc_)},
-                {args_.c.data<Bf16>() + area_.row * args_.shape.n + area_.col,
-                 static_cast<std::size_t>(args_.shape.n)});
+    simd::narrow_rows(static_cast<std::size_t>(area_.rows), static_cast<std::size_t>(area_.cols),
+                      {pieces_.c, static_cast<std::size_t>(ldc_)},
+                      {args_.c.data<Bf16>() + area_.row * args_.shape.n + area_.col,
+                       static_cast<std::size_t>(args_.shape.n)});
   }
 
  private:

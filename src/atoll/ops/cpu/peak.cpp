@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/peak.cpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 // clang-format off
-#include "atoll/ops/cpu/highway_targets.h"
+#include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "atoll/ops/cpu/qk_norm.cpp"
 #include "hwy/foreach_target.h"

@@ -47,7 +47,7 @@ HWY_INLINE Vf widen_bits(NarrowBits bits) {
 }
 
 /// bf16 bits of v after `rise` was added to the bits of what is neither infinite nor a NaN;
-/// infinities stay, NaNs become quiet. See to_bf16 and to_bf16_stochastic in tensor/bf16.h.
+/// infinities stay, NaNs become quiet. See to_bf16 and to_bf16_stochastic in simd/bf16.h.
 HWY_INLINE NarrowBits round_bits(Vf v, hn::Vec<F32Bits> rise) {
   const F32Bits du;
   const hn::RebindToSigned<F32> di;

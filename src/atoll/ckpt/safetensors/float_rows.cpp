@@ -1,0 +1,93 @@
+#include "atoll/ckpt/safetensors/float_rows.h"
+
+#include <memory>
+#include <utility>
+
+#include "atoll/base/check.h"
+#include "atoll/ckpt/safetensors/convert.h"
+
+namespace atl::ckpt {
+
+namespace {
+
+Shape to_shape(const std::vector<std::int64_t>& dims) {
+  switch (dims.size()) {
+    case 1:
+      return {dims[0]};
+    case 2:
+      return {dims[0], dims[1]};
+    case 3:
+      return {dims[0], dims[1], dims[2]};
+    default:
+      ATOLL_CHECK_EQ(dims.size(), std::size_t{4});
+      return {dims[0], dims[1], dims[2], dims[3]};
+  }
+}
+
+}  // namespace
+
+std::int64_t FloatRows::num_rows() const {
+  std::int64_t rows = 1;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return rows;
+}
+
+FloatRows reorder_rows(FloatRows rows, std::function<std::int64_t(std::int64_t)> from) {
+  FloatRows result = rows;
+  const bool is_vector = rows.shape.size() == 1;
+  result.open = [rows = std::move(rows), from = std::move(from), is_vector]() -> RowReader {
+    RowReader read = rows.open();
+    if (!is_vector) {
+      return [read, from](std::int64_t row, std::span<float> out) { read(from(row), out); };
+    }
+    return [read, from](std::int64_t row, std::span<float> out) {
+      std::vector<float> whole(out.size());
+      read(row, whole);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] = whole[static_cast<std::size_t>(from(static_cast<std::int64_t>(i)))];
+      }
+    };
+  };
+  return result;
+}
+
+FloatRows transpose_rows(FloatRows rows) {
+  ATOLL_CHECK_EQ(rows.shape.size(), std::size_t{2});
+  FloatRows result = rows;
+  std::swap(result.shape[0], result.shape[1]);
+  result.open = [rows = std::move(rows)]() -> RowReader {
+    const auto height = static_cast<std::size_t>(rows.shape[0]);
+    const auto width = static_cast<std::size_t>(rows.shape[1]);
+    // Shared because std::function must be copyable; the copies all read the same matrix.
+    const auto whole = std::make_shared<std::vector<float>>(height * width);
+    const RowReader read = rows.open();
+    std::vector<float> row(width);
+    for (std::size_t r = 0; r < height; ++r) {
+      read(static_cast<std::int64_t>(r), row);
+      for (std::size_t c = 0; c < width; ++c) (*whole)[c * height + r] = row[c];
+    }
+    return [whole, height](std::int64_t column, std::span<float> out) {
+      const auto begin = whole->begin() + column * static_cast<std::int64_t>(height);
+      std::copy(begin, begin + static_cast<std::int64_t>(height), out.begin());
+    };
+  };
+  return result;
+}
+
+TensorSource to_source(FloatRows rows, Dtype dtype) {
+  const Spec spec = {dtype, to_shape(rows.shape)};
+  std::string name = rows.name;
+  return {name, spec, [rows = std::move(rows), dtype](const ByteSink& sink) {
+            const RowReader read = rows.open();
+            std::vector<float> row(static_cast<std::size_t>(rows.width()));
+            std::vector<std::byte> bytes(row.size() * dtype_size(dtype));
+            for (std::int64_t r = 0; r < rows.num_rows(); ++r) {
+              read(r, row);
+              check_fits(row, dtype, rows.name);
+              convert_from_f32(row, dtype, bytes);
+              sink(bytes.data(), bytes.size());
+            }
+          }};
+}
+
+}  // namespace atl::ckpt

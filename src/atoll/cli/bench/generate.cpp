@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
+#include "atoll/cli/bench/bench.h"
+#include "atoll/cli/bench/models.h"
+#include "atoll/cli/bench/table.h"
+#include "atoll/cli/bench/timing.h"
+#include "atoll/model_dir/model_source.h"
+#include "atoll/ops/read_bandwidth.h"
+#include "atoll/serve/engine.h"
+
+namespace atl::cli {
+
+namespace {
+
+struct Options {
+  std::string model = kBenchModel;
+  std::vector<std::string> weights = {"f32", "bf16", "int8"};
+  std::int64_t tokens = 64;
+  std::int64_t prompt = 8;
+  int rounds = 5;
+  int threads = 0;
+  bool json = false;
+};
+
+// One way to keep the weights, and what came of its rounds.
+struct Row {
+  std::string name;
+  std::unique_ptr<serve::Engine> engine = nullptr;
+  std::vector<double> seconds = {};    // a token
+  std::vector<double> bandwidth = {};  // of reading as many bytes as a token does
+  std::vector<double> share = {};      // of that bandwidth, round by round
+};
+
+// Empty: random weights.
+std::filesystem::path directory_of(const Options& options) {
+  if (is_bench_model(options.model)) return {};
+  if (!path_exists(options.model)) {
+    throw user_error(
+        "--model: there is no directory {}, and no model to measure with of that "
+        "name: {}",
+        options.model, bench_model_names());
+  }
+  return model_dir::find_model(options.model);
+}
+
+std::unique_ptr<serve::Engine> make_engine(Device& device, const nn::ModelConfig& config,
+                                           const std::filesystem::path& directory,
+                                           std::int64_t positions, serve::Weights weights) {
+  auto engine = std::make_unique<serve::Engine>(device, config, positions, weights);
+  if (!directory.empty()) {
+    model_dir::load_whole_parameters(directory, engine->model(), engine->store());
+    return engine;
+  }
+  Stream stream(device);
+  Run run = {.stream = &stream};
+  engine->store().initialise(run, 1);
+  return engine;
+}
+
+// After a prompt, and a first token, that are not counted.
+double seconds_per_token(serve::Engine& engine, const Options& options) {
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(options.prompt), 11);
+  serve::Sampler sampler({.temperature = 0});
+  engine.reset();
+  engine.append(prompt);
+  std::chrono::steady_clock::time_point start;
+  std::int64_t made = 0;
+  engine.generate({prompt.data(), 1}, options.tokens + 1, sampler, -1, [&](std::int32_t) {
+    if (made++ == 0) start = std::chrono::steady_clock::now();
+    return true;
+  });
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  return taken.count() / static_cast<double>(options.tokens);
+}
+
+// All in turn, so that each meets the same machine; the first round warms up.
+void measure(const Options& options, Run& run, std::vector<Row>& rows) {
+  for (int round = 0; round <= options.rounds; ++round) {
+    for (Row& row : rows) {
+      const std::size_t bytes = row.engine->bytes_per_token();
+      const double bandwidth = ops::measure_read_bandwidth(run, bytes);
+      const double seconds = seconds_per_token(*row.engine, options);
+      if (round == 0) continue;
+      row.bandwidth.push_back(bandwidth);
+      row.seconds.push_back(seconds);
+      row.share.push_back(static_cast<double>(bytes) / seconds / bandwidth);
+    }
+  }
+}
+
+std::vector<Figure> figures_of(const std::vector<Row>& rows) {
+  std::vector<Figure> figures;
+  for (const Row& row : rows) {
+    const double seconds = median(row.seconds);
+    const auto bytes = static_cast<double>(row.engine->bytes_per_token());
+    std::string note = fmt::format("{:.1f} tok/s, {:.0f} MB a token", 1 / seconds, bytes / 1e6);
+    if (&row != &rows.front()) {
+      note += fmt::format(", {:.2f} times {}", median(rows.front().seconds) / seconds,
+                          rows.front().name);
+    }
+    figures.push_back({.what = row.name + " weights",
+                       .value = bytes / seconds / 1e9,
+                       .unit = "GB/s",
+                       .limit = median(row.bandwidth) / 1e9,
+                       .limit_is = "reading as many bytes",
+                       .share = median(row.share),
+                       .note = note});
+  }
+  return figures;
+}
+
+int run_generate(const Options& options) {
+  const std::filesystem::path directory = directory_of(options);
+  const nn::ModelConfig config = directory.empty() ? bench_model_config(options.model)
+                                                   : model_dir::read_model_config(directory);
+  const std::int64_t positions = options.prompt + options.tokens + 2;
+  if (positions > config.max_positions) {
+    throw user_error("--prompt={} and --tokens={} need {} positions, and the model has {}",
+                     options.prompt, options.tokens, positions, config.max_positions);
+  }
+  const auto device = open_cpu(options.threads);
+  Stream stream(*device);
+  Run run = {.stream = &stream};
+  std::vector<Row> rows;
+  for (const std::string& name : options.weights) {
+    rows.push_back(
+        {name, make_engine(*device, config, directory, positions, serve::parse_weights(name))});
+  }
+  measure(options, run, rows);
+  const std::vector<Figure> figures = figures_of(rows);
+  if (options.json) {
+    fmt::print("{}\n", figures_to_json(figures));
+    return 0;
+  }
+  fmt::print("{}{}, one sequence, {} after {}, {} in turn; {}\n\n{}", options.model,
+             directory.empty() ? " with random weights" : "", counted(options.tokens, "token"),
+             options.prompt, counted(options.rounds, "round"), device->name(),
+             figure_table(figures));
+  return 0;
+}
+
+Action add(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("--model", options->model,
+                 bench_model_names() + " with random weights, or a model's directory")
+      ->capture_default_str();
+  app.add_option("--weights", options->weights, "f32, bf16, int8, or several with commas: in turn")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->capture_default_str();
+  app.add_option("--tokens", options->tokens, "new tokens of a round")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--prompt", options->prompt, "tokens before them")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--rounds", options->rounds, "of each, of which the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
+  app.add_flag("--json", options->json, "one line for programs");
+  return [options](const Invocation&) { return run_generate(*options); };
+}
+
+}  // namespace
+
+Benchmark bench_generate() {
+  return {.name = "generate",
+          .summary = "tokens of one sequence, against reading the weights' bytes",
+          .add = add};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,336 @@
+#include "atoll/cli/bench/op_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <memory>
+
+#include "atoll/nn/models/family.h"
+#include "atoll/ops/activation.h"
+#include "atoll/ops/adamw.h"
+#include "atoll/ops/attention.h"
+#include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/int8.h"
+#include "atoll/ops/lion.h"
+#include "atoll/ops/matmul.h"
+#include "atoll/ops/muon.h"
+#include "atoll/ops/norm.h"
+#include "atoll/ops/sgd.h"
+
+namespace atl::cli {
+
+namespace {
+
+using Bound = OpCase::Bound;
+
+// An optimizer is measured on at most so many parameters: far more than a cache holds.
+constexpr std::int64_t kMaxParameters = 25'000'000;
+
+/// The tensors of one case, and the Run that its calls get.
+class Operands {
+ public:
+  explicit Operands(const Run& run) : run_(run) { run_.training = true; }
+
+  Tensor zeros(const Spec& spec) {
+    buffers_.emplace_back(run_.stream->device(), std::max<std::size_t>(spec.bytes(), 1));
+    return {buffers_.back().data(), spec};
+  }
+  /// Uniform in [-scale, scale).
+  Tensor random(const Spec& spec, float scale = 1) {
+    const Tensor tensor = zeros(spec);
+    const RngStream stream(buffers_.size(), RngPurpose::kSynthetic);
+    run_.threads().run_chunked(tensor.num_elements(), 1 << 16, [&](auto begin, auto end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float draw = scale * (2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
+        if (spec.dtype == Dtype::kBf16) {
+          tensor.data<Bf16>()[i] = to_bf16(draw);
+        } else {
+          tensor.data<float>()[i] = draw;
+        }
+      }
+    });
+    return tensor;
+  }
+  /// i32 in [0, bound).
+  Tensor tokens(const Shape& shape, std::int64_t bound) {
+    const Tensor tensor = zeros({Dtype::kI32, shape});
+    const RngStream stream(1, RngPurpose::kSynthetic, 1);
+    for (std::int64_t i = 0; i < tensor.num_elements(); ++i) {
+      const std::uint32_t word = stream.word(static_cast<std::uint64_t>(i));
+      tensor.data<std::int32_t>()[i] =
+          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(bound));
+    }
+    return tensor;
+  }
+  void scratch(std::size_t bytes) {
+    run_.scratch = {static_cast<std::byte*>(zeros({Dtype::kU8, {as_size(bytes)}}).raw()), bytes};
+  }
+  Run& run() { return run_; }
+
+ private:
+  static std::int64_t as_size(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+  Run run_;
+  std::deque<Buffer> buffers_;
+};
+
+class Cases {
+ public:
+  Cases(const nn::ModelConfig& config, const OpSizes& sizes)
+      : config_(config), sizes_(sizes), tokens_(sizes.tokens()) {}
+
+  std::vector<OpCase> all() {
+    const std::int64_t width = config_.hidden_size;
+    const std::int64_t inner = config_.intermediate_size;
+    const bool gated = !is_gpt2();
+    add_linear("qkv", width, config_.heads.qkv_width());
+    add_linear("attention_out", config_.heads.query_width(), width);
+    add_linear("mlp_up", width, gated ? 2 * inner : inner);
+    add_linear("mlp_down", inner, width);
+    add_head();
+    add_attention();
+    gated ? add_swiglu(inner) : add_gelu(inner);
+    gated ? add_rms_norm() : add_layer_norm();
+    for (const std::int64_t rows : {1, 8}) add_generation(rows);
+    if (sizes_.dtype == Dtype::kF32) add_int8_generation();
+    add_optimizers();
+    return std::move(cases_);
+  }
+
+ private:
+  /// `make` fills operands and returns the call on them; both are kept together.
+  template <typename Make>
+  void add(const std::string& name, Bound bound, double amount, Make make) {
+    cases_.push_back({name, bound, amount, [make](const Run& run) -> std::function<void()> {
+                        const auto operands = std::make_shared<Operands>(run);
+                        const auto call = make(*operands);
+                        return [operands, call] { call(operands->run()); };
+                      }});
+  }
+
+  bool is_gpt2() const { return config_.family == "gpt2"; }
+  Spec stored(const Shape& shape) const { return {sizes_.dtype, shape}; }
+  static Spec f32(const Shape& shape) { return {Dtype::kF32, shape}; }
+  double bytes_of(std::int64_t elements) const {
+    return static_cast<double>(stored({elements}).bytes());
+  }
+
+  /// c is what an activation is stored in, or f32 for a gradient of weights, which is added to.
+  void add_product(const std::string& name, ops::Transpose transpose, const Shape& mnk) {
+    const std::int64_t m = mnk.dim(0), n = mnk.dim(1), k = mnk.dim(2);
+    const bool tn = transpose == ops::Transpose::kTN;
+    const bool nt = transpose == ops::Transpose::kNT;
+    const Spec a_spec = stored(tn ? Shape{k, m} : Shape{m, k});
+    const Spec b_spec = stored(nt ? Shape{n, k} : Shape{k, n});
+    const Spec c_spec = tn ? f32({m, n}) : stored({m, n});
+    const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
+    add(name, Bound::kArithmetic, flops, [=](Operands& at) {
+      const Tensor a = at.random(a_spec), b = at.random(b_spec), c = at.zeros(c_spec);
+      at.scratch(ops::matmul_scratch_bytes(transpose, a_spec, b_spec));
+      return [=](Run& run) { ops::matmul(run, transpose, a, b, c, {}, tn); };
+    });
+  }
+
+  /// The three products of a Linear from `in` to `out` features.
+  void add_linear(const std::string& name, std::int64_t in, std::int64_t out) {
+    add_product(name + "/forward", ops::Transpose::kNT, {tokens_, out, in});
+    add_product(name + "/input_gradient", ops::Transpose::kNN, {tokens_, in, out});
+    add_product(name + "/weight_gradient", ops::Transpose::kTN, {out, in, tokens_});
+  }
+
+  void add_head() {
+    const std::int64_t rows = tokens_, width = config_.hidden_size, vocab = config_.vocab_size;
+    const Spec x_spec = stored({rows, width}), weight_spec = stored({vocab, width});
+    const double flops = 6.0 * static_cast<double>(rows) * static_cast<double>(width * vocab);
+    add("head/loss_and_gradients", Bound::kArithmetic, flops, [=](Operands& at) {
+      const Tensor x = at.random(x_spec), weight = at.random(weight_spec, 0.02F);
+      const Tensor targets = at.tokens({rows}, vocab), loss = at.zeros(f32({rows}));
+      const Tensor dx = at.zeros(x_spec), dweight = at.zeros(f32({vocab, width}));
+      at.scratch(ops::linear_cross_entropy_scratch_bytes(x_spec, weight_spec));
+      return [=](Run& run) {
+        ops::linear_cross_entropy(run, 1e-3, x, weight, targets, loss, dx, dweight);
+      };
+    });
+  }
+
+  void add_attention() {
+    const ops::HeadLayout heads = config_.heads;
+    const std::int64_t batch = sizes_.sequences, length = sizes_.context;
+    const Spec qkv_spec = stored({batch, length, heads.qkv_width()});
+    const Spec out_spec = stored({batch, length, heads.query_width()});
+    const Spec lse_spec = f32({batch, heads.num_heads, length});
+    const double scale = 1 / std::sqrt(static_cast<double>(heads.head_dim));
+    // Two products forward, five backward, over the half of each T x T square that is not masked.
+    const double product =
+        static_cast<double>(tokens_) * static_cast<double>(length * heads.query_width());
+    add("attention/forward", Bound::kArithmetic, 2 * product, [=](Operands& at) {
+      const Tensor qkv = at.random(qkv_spec), out = at.zeros(out_spec), lse = at.zeros(lse_spec);
+      return [=](Run& run) { ops::attention_forward(run, heads, scale, {}, qkv, out, lse); };
+    });
+    add("attention/backward", Bound::kArithmetic, 5 * product, [=](Operands& at) {
+      const Tensor qkv = at.random(qkv_spec), out = at.zeros(out_spec), lse = at.zeros(lse_spec);
+      const Tensor dout = at.random(out_spec), dqkv = at.zeros(qkv_spec);
+      at.scratch(ops::attention_scratch_bytes(heads, qkv_spec));
+      ops::attention_forward(at.run(), heads, scale, {}, qkv, out, lse);
+      return [=](Run& run) {
+        ops::attention_backward(run, heads, scale, {}, qkv, out, lse, dout, dqkv);
+      };
+    });
+  }
+
+  void add_gelu(std::int64_t inner) {
+    const Spec spec = stored({tokens_, inner});
+    const double one = bytes_of(tokens_ * inner);
+    add("gelu/forward", Bound::kCopying, 2 * one, [=](Operands& at) {
+      const Tensor x = at.random(spec), y = at.zeros(spec);
+      return [=](Run& run) { ops::gelu_forward(run, ops::Gelu::kTanh, x, y); };
+    });
+    add("gelu/backward", Bound::kCopying, 3 * one, [=](Operands& at) {
+      const Tensor x = at.random(spec), dy = at.random(spec), dx = at.zeros(spec);
+      return [=](Run& run) { ops::gelu_backward(run, ops::Gelu::kTanh, x, dy, dx); };
+    });
+  }
+
+  void add_swiglu(std::int64_t inner) {
+    const Spec both = stored({tokens_, 2 * inner}), one = stored({tokens_, inner});
+    const double bytes = bytes_of(tokens_ * inner);
+    add("swiglu/forward", Bound::kCopying, 3 * bytes, [=](Operands& at) {
+      const Tensor gate_up = at.random(both), h = at.zeros(one);
+      return [=](Run& run) { ops::swiglu_forward(run, gate_up, h); };
+    });
+    add("swiglu/backward", Bound::kCopying, 6 * bytes, [=](Operands& at) {
+      const Tensor gate_up = at.random(both), dh = at.random(one);
+      const Tensor dgate_up = at.zeros(both), h = at.zeros(one);
+      return [=](Run& run) { ops::swiglu_backward(run, gate_up, dh, dgate_up, h); };
+    });
+  }
+
+  void add_rms_norm() {
+    const std::int64_t width = config_.hidden_size;
+    const Spec rows = stored({tokens_, width}), row = stored({width}), each = f32({tokens_});
+    const double one = bytes_of(tokens_ * width);
+    add("rms_norm/forward", Bound::kCopying, 2 * one, [=](Operands& at) {
+      const Tensor x = at.random(rows), weight = at.random(row), y = at.zeros(rows);
+      const Tensor rstd = at.zeros(each);
+      return [=](Run& run) { ops::rms_norm_forward(run, 1e-5, x, weight, y, rstd); };
+    });
+    add("rms_norm/input_gradient", Bound::kCopying, 3 * one, [=](Operands& at) {
+      const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
+      const Tensor rstd = at.random(each), dx = at.zeros(rows);
+      return [=](Run& run) { ops::rms_norm_backward_input(run, x, weight, rstd, dy, dx); };
+    });
+  }
+
+  void add_layer_norm() {
+    const std::int64_t width = config_.hidden_size;
+    const Spec rows = stored({tokens_, width}), row = stored({width}), each = f32({tokens_});
+    const double one = bytes_of(tokens_ * width);
+    add("layer_norm/forward", Bound::kCopying, 2 * one, [=](Operands& at) {
+      const Tensor x = at.random(rows), weight = at.random(row), bias = at.random(row);
+      const Tensor y = at.zeros(rows), mean = at.zeros(each), rstd = at.zeros(each);
+      return [=](Run& run) { ops::layer_norm_forward(run, 1e-5, x, weight, bias, y, mean, rstd); };
+    });
+    add("layer_norm/input_gradient", Bound::kCopying, 3 * one, [=](Operands& at) {
+      const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
+      const Tensor mean = at.random(each), rstd = at.random(each), dx = at.zeros(rows);
+      return [=](Run& run) { ops::layer_norm_backward_input(run, x, weight, mean, rstd, dy, dx); };
+    });
+  }
+
+  /// The head of a generated token, the largest of its products.
+  void add_generation(std::int64_t rows) {
+    const std::int64_t width = config_.hidden_size, vocab = config_.vocab_size;
+    const Spec x_spec = stored({rows, width}), weight_spec = stored({vocab, width});
+    const Spec y_spec = stored({rows, vocab});
+    add(fmt::format("generate/rows:{}", rows), Bound::kReading, bytes_of(vocab * width),
+        [=](Operands& at) {
+          const Tensor x = at.random(x_spec), w = at.random(weight_spec), y = at.zeros(y_spec);
+          at.scratch(ops::matmul_scratch_bytes(ops::Transpose::kNT, x_spec, weight_spec));
+          return [=](Run& run) { ops::matmul(run, ops::Transpose::kNT, x, w, y); };
+        });
+  }
+
+  void add_int8_generation() {
+    const Shape shape = {config_.vocab_size, config_.hidden_size};
+    const Spec values = ops::int8_values_spec(shape), scales = ops::int8_scales_spec(shape);
+    const Spec x_spec = f32({1, config_.hidden_size}), y_spec = f32({1, config_.vocab_size});
+    const auto bytes = static_cast<double>(values.bytes() + scales.bytes());
+    add("generate/int8/rows:1", Bound::kReading, bytes, [=](Operands& at) {
+      const ops::Int8Matrix weight = {at.zeros(values), at.zeros(scales)};
+      ops::round_to_int8(at.run(), at.random(f32(shape)), weight);
+      const Tensor x = at.random(x_spec), y = at.zeros(y_spec);
+      at.scratch(ops::matmul_int8_scratch_bytes(x_spec, shape));
+      return [=](Run& run) { ops::matmul_int8(run, x, weight, y); };
+    });
+  }
+
+  void add_optimizers() {
+    const std::int64_t size =
+        std::min(nn::count_parameters(*nn::build_model(config_, {})).total, kMaxParameters);
+    const auto elements = static_cast<double>(size);
+    const Spec flat = f32({size});
+    if (sizes_.dtype == Dtype::kBf16) return add_adamw_bf16(size);
+    // AdamW reads four tensors and writes three; Lion and SGD read three and write two.
+    add("adamw", Bound::kCopying, 28 * elements, [=](Operands& at) {
+      const Tensor param = at.random(flat), grad = at.random(flat), m = at.zeros(flat);
+      const Tensor v = at.zeros(flat);
+      return [=](Run& run) { ops::adamw(run, {.lr = 1e-4}, param, grad, m, v); };
+    });
+    add("lion", Bound::kCopying, 20 * elements, [=](Operands& at) {
+      const Tensor param = at.random(flat), grad = at.random(flat), m = at.zeros(flat);
+      return [=](Run& run) { ops::lion(run, {.lr = 1e-4}, param, grad, m); };
+    });
+    add("sgd", Bound::kCopying, 20 * elements, [=](Operands& at) {
+      const Tensor param = at.random(flat), grad = at.random(flat), m = at.zeros(flat);
+      return [=](Run& run) {
+        ops::sgd(run, {.lr = 1e-4, .momentum = 0.9, .nesterov = true}, param, grad, m);
+      };
+    });
+    add_orthogonalize();
+  }
+
+  /// On bf16 parameters, with f32 masters or rounded stochastically.
+  void add_adamw_bf16(std::int64_t size) {
+    for (const bool masters : {true, false}) {
+      // Gradient and moments read, moments written; masters read and written and values written,
+      // or values read and written.
+      const double bytes = (masters ? 20.0 + 10.0 : 20.0 + 4.0) * static_cast<double>(size);
+      add(masters ? "adamw/masters" : "adamw/stochastic", Bound::kCopying, bytes,
+          [=](Operands& at) {
+            ops::UpdateTarget target(at.random({Dtype::kBf16, {size}}));
+            if (masters) target.master = at.random(f32({size}));
+            const Tensor grad = at.random(f32({size})), m = at.zeros(f32({size}));
+            const Tensor v = at.zeros(f32({size}));
+            return [=](Run& run) { ops::adamw(run, {.lr = 1e-4}, target, grad, m, v); };
+          });
+    }
+  }
+
+  /// Muon's five steps on one matrix, as floating-point operations of their products.
+  void add_orthogonalize() {
+    const std::int64_t rows = config_.hidden_size, cols = config_.intermediate_size;
+    const Spec spec = f32({rows, cols});
+    const auto side = static_cast<double>(std::min(rows, cols));
+    const auto elements = static_cast<double>(rows * cols);
+    add("muon/orthogonalize", Bound::kArithmetic, 10 * side * (2 * elements + side * side),
+        [=](Operands& at) {
+          const Tensor x = at.random(spec), y = at.zeros(spec);
+          at.scratch(ops::orthogonalize_scratch_bytes(spec));
+          // x is overwritten by a matrix of the same kind, so that it need not be restored.
+          return [=](Run& run) { ops::orthogonalize(run, x, y); };
+        });
+  }
+
+  const nn::ModelConfig& config_;
+  OpSizes sizes_;
+  std::int64_t tokens_;
+  std::vector<OpCase> cases_;
+};
+
+}  // namespace
+
+std::vector<OpCase> op_cases(const nn::ModelConfig& config, const OpSizes& sizes) {
+  return Cases(config, sizes).all();
+}
+
+}  // namespace atl::cli

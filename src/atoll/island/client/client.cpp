@@ -1,0 +1,333 @@
+#include "atoll/island/client/client.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "atoll/base/log.h"
+#include "atoll/island/client/state.h"
+#include "atoll/island/outer/memory.h"
+#include "atoll/island/protocol/trace.h"
+#include "atoll/wire/identity.h"
+#include "atoll/wire/revocations.h"
+
+namespace atl::island {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kTick{50};
+
+// By several sums beside each other, none of which has to wait for the one before.
+double norm_of(std::span<const float> values) {
+  constexpr std::size_t kSums = 16;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) {
+      const double value = values[i + k];
+      sums[k] += value * value;
+    }
+  }
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
+}
+
+MemberStart start_of(const OuterState& state, std::vector<BatchRange> holds, bool in_round) {
+  return {.outer_step = state.outer_step(),
+          .hashes = state.hashes(),
+          .holds = std::move(holds),
+          .in_round = in_round};
+}
+
+std::vector<std::uint64_t> state_sizes(const OuterState& state) {
+  std::vector<std::uint64_t> sizes;
+  for (int f = 0; f < state.num_fragments(); ++f) {
+    sizes.push_back(state.values_size(f) * sizeof(float));
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Client::State::State(const ClientOptions& given, OuterState& state, std::vector<BatchRange> holds,
+                     bool in_round)
+    : options(given),
+      outer(state),
+      codec(compress::make_codec(given.codec)),
+      sum_codec(compress::make_codec(sum_codec_of(given.codec))) {
+  RunPlan plan = options.plan;
+  plan.state_sizes = state_sizes(outer);
+  std::string address;
+  // Also where it does not listen: a list that was put back is noticed.
+  if (options.identity) {
+    const wire::Revocations newest(wire::load_identity(*options.identity), options.kept_list);
+  }
+  if (!options.listen.empty()) {
+    server = std::make_unique<wire::Server>(wire::ServerOptions{.listen = options.listen,
+                                                                .identity = options.identity,
+                                                                .secret = options.secret,
+                                                                .kept_list = options.kept_list},
+                                            nullptr, &store);
+    address = options.advertise.empty() ? server->address() : options.advertise;
+  }
+  exchange = std::make_unique<Exchange>(ExchangeOptions{.coordinator = options.coordinator,
+                                                        .identity = options.identity,
+                                                        .secret = options.secret,
+                                                        .hub_pass = hub_pass},
+                                        store, *codec, *sum_codec);
+  has_begun = outer.outer_step() > 0;
+  const auto fragments = static_cast<std::size_t>(outer.num_fragments());
+  error.resize(fragments);
+  error_next.resize(fragments);
+  for (std::size_t f = 0; f < fragments; ++f) {
+    publish(static_cast<int>(f));
+    if (!codec->wants_error()) continue;
+    error[f].resize(outer.elements(static_cast<int>(f)));
+    if (f < options.codec_errors.size()) error[f] = options.codec_errors[f];
+  }
+  member.emplace(MemberOptions{.name = options.name,
+                               .identity = options.run,
+                               .plan = plan,
+                               .address = address,
+                               .hub_pass = hub_pass,
+                               .mesh_pass = mesh_pass,
+                               .give_up_after = options.give_up_after_s},
+                 start_of(outer, std::move(holds), in_round));
+  connects_at = Clock::now();
+  machine = std::thread([this] { run_machine(); });
+  worker = std::thread([this] { run_worker(); });
+}
+
+Client::State::~State() {
+  {
+    const std::lock_guard lock(mutex);
+    is_stopping = true;
+    for (auto& [job, cancel] : jobs) cancel.request_stop();
+  }
+  changed.notify_all();
+  machine.join();
+  uploading = {};
+  reducing.request_stop();
+  fetching.request_stop();
+  worker.join();
+  session.reset();
+  exchange.reset();  // before the server: it withdraws what is being fetched
+  if (server) server->stop();
+}
+
+void Client::State::post(decltype(MemberEvent::what) what, std::uint64_t of_connection) {
+  {
+    const std::lock_guard lock(mutex);
+    events.push_back({std::move(what), of_connection});
+  }
+  changed.notify_all();
+}
+
+void Client::State::fail(const Error& error_of) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!fatal) fatal = error_of;
+  }
+  changed.notify_all();
+}
+
+void Client::State::run_machine() {
+  try {
+    Clock::time_point tick = Clock::now();
+    for (;;) {
+      std::deque<Happening> batch;
+      {
+        std::unique_lock lock(mutex);
+        changed.wait_until(lock, tick, [&] { return is_stopping || !events.empty(); });
+        if (is_stopping) return;
+        std::swap(batch, events);
+      }
+      if (connects_at && Clock::now() >= *connects_at) connect();
+      if (Clock::now() >= tick) {
+        batch.push_back({MemberTicked{exchange->heard().take()}});
+        tick = Clock::now() + kTick;
+      }
+      for (Happening& happening : batch) {
+        // What a connection brought that was given up meanwhile is not to be told.
+        if (happening.connection != 0 && happening.connection != connection) continue;
+        tell_of(happening);
+        const auto actions = member->handle({now(), std::move(happening.what)});
+        note_members();  // what is wanted may need the names
+        for (const MemberAction& action : actions) {
+          std::visit([this](const auto& wanted) { perform(wanted); }, action);
+        }
+      }
+    }
+  } catch (const Error& broken) {
+    fail(broken);
+  } catch (const std::exception& broken) {
+    fail(Error(ErrorKind::kInternal, broken.what()));
+  }
+}
+
+void Client::State::run_worker() {
+  for (;;) {
+    std::pair<Job, std::stop_source> next;
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return is_stopping || !jobs.empty(); });
+      if (is_stopping) return;
+      next = std::move(jobs.front());
+      jobs.pop_front();
+    }
+    try {
+      next.first(next.second.get_token());
+    } catch (const Error& broken) {
+      fail(broken);
+    } catch (const std::exception& broken) {
+      fail(Error(ErrorKind::kInternal, broken.what()));
+    }
+  }
+}
+
+void Client::State::give(Job job, std::stop_source cancel) {
+  {
+    const std::lock_guard lock(mutex);
+    jobs.emplace_back(std::move(job), std::move(cancel));
+  }
+  changed.notify_all();
+}
+
+void Client::State::note_members() {
+  const bool is_known = own_id == member->id() && member->view() == noted;
+  if (is_known) return;
+  noted = member->view();
+  const auto active = std::count_if(noted.members.begin(), noted.members.end(),
+                                    [](const auto& one) { return one.state == "active"; });
+  // A view of this island's sources alone says nothing of how many there are.
+  const bool is_of_all = std::any_of(noted.members.begin(), noted.members.end(),
+                                     [&](const auto& one) { return one.island == member->id(); });
+  const int wanted = options.plan.min_islands;
+  has_begun |= member->newest().outer_step > 0;
+  if (!has_begun && is_of_all && active < wanted) {
+    log::info("{} of {} islands are there; training begins with all of them", active, wanted);
+  }
+  const std::lock_guard lock(mutex);
+  num_active = std::max(1, static_cast<int>(active));
+  own_id = member->id();
+  for (const View::Member& one : noted.members) {
+    contacts[one.island] = {options.identity ? one.name : "", one.mesh_pass};
+  }
+}
+
+double Client::State::seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// ---- what the trainer hands in ----
+
+// The coordinator hears of it first: while it makes up its mind there is time to encode.
+void Client::State::offer(const Contribution& contribution, std::uint64_t adopted) {
+  const auto at = static_cast<std::size_t>(contribution.fragment);
+  const std::span<const float> delta(*contribution.delta);
+  Ready ready = {.base_hash = contribution.base_hash,
+                 .tokens = contribution.tokens,
+                 .consumed = contribution.consumed,
+                 .norm = norm_of(delta),
+                 .loss = contribution.loss};
+  ready.is_finite = std::isfinite(ready.norm);
+  const auto encoded = std::make_shared<EncodedDelta>();
+  if (ready.is_finite) {
+    *encoded = room_for(*codec, static_cast<std::int64_t>(delta.size()));
+    ready.encoded_bytes = encoded->bytes.size();
+    ready.chunk_bytes = encoded->piece_bytes;
+    exchange->offer(contribution.outer_step, encoded);
+  }
+  post(RoundDone{.num_adopted = adopted, .outer_step = contribution.outer_step, .ready = ready});
+  if (!ready.is_finite) return;
+  error_next[at] = error[at];
+  encode_pieces(*codec, delta, error_next[at], *encoded);
+  trace("outer step {}: encoded", contribution.outer_step + 1);
+}
+
+Client::Client(const ClientOptions& options, OuterState& state, std::vector<BatchRange> holds,
+               bool in_round)
+    : state_(std::make_unique<State>(options, state, std::move(holds), in_round)) {}
+
+Client::~Client() = default;
+
+std::optional<OuterChange> Client::next_change() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->fatal) throw Error(*state_->fatal);
+  if (state_->changes.empty()) return std::nullopt;
+  OuterChange change = std::move(state_->changes.front());
+  state_->changes.pop_front();
+  if (change.drops_work) ++state_->num_adopted;
+  return change;
+}
+
+std::optional<Lease> Client::next_lease() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->fatal) throw Error(*state_->fatal);
+  // What was granted after a change is for who has seen it.
+  if (state_->leases.empty() || !state_->changes.empty()) return std::nullopt;
+  Lease lease = std::move(state_->leases.front());
+  state_->leases.pop_front();
+  return lease;
+}
+
+void Client::hand_in(Contribution contribution) {
+  std::uint64_t adopted = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    adopted = state_->num_adopted;
+    state_->was_dropped = false;  // of the one before
+  }
+  State* const state = state_.get();
+  state->give([state, adopted, contribution = std::move(contribution)](
+                  const std::stop_token&) { state->offer(contribution, adopted); },
+              {});
+}
+
+void Client::tell_speed(std::int64_t inner_steps, double batches_per_second) {
+  state_->post(Progress{inner_steps, batches_per_second});
+}
+
+void Client::wait() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, std::chrono::milliseconds(100), [this] {
+    return state_->fatal || state_->num_news != state_->seen_news;
+  });
+  state_->seen_news = state_->num_news;
+}
+
+bool Client::is_finished() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->fatal) throw Error(*state_->fatal);
+  return state_->is_finished && state_->changes.empty();
+}
+
+std::vector<float> Client::codec_error(int fragment) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->error[static_cast<std::size_t>(fragment)];
+}
+
+bool Client::was_dropped() {
+  const std::lock_guard lock(state_->mutex);
+  // A commit that answers it is heard first.
+  if (!state_->changes.empty()) return false;
+  return std::exchange(state_->was_dropped, false);
+}
+
+int Client::num_active() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->num_active;
+}
+
+void Client::leave(const std::string& why) {
+  state_->post(LeaveWanted{why});
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, std::chrono::seconds(3),
+                           [this] { return state_->fatal || state_->is_finished; });
+}
+
+}  // namespace atl::island

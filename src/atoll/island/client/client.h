@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/island/outer/state.h"
+#include "atoll/island/protocol/protocol.h"
+
+namespace atl::island {
+
+/// Who this island is and where its run is coordinated.
+struct ClientOptions {
+  std::string name;
+  std::string coordinator;  ///< HOST:PORT
+  std::string listen;       ///< HOST:PORT where others fetch; empty: it only calls out
+  std::string advertise;    ///< how others reach it; empty: `listen`
+  std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
+  std::optional<std::filesystem::path> secret = {};
+  /// Where the newest list of revoked certificates that was ever seen is kept.
+  std::optional<std::filesystem::path> kept_list = {};
+  RunIdentity run;
+  RunPlan plan;
+  std::string codec = "f32";  ///< compress::make_codec
+  /// By fragment, as codec_error() had it; empty: nothing yet.
+  std::vector<std::vector<float>> codec_errors;
+  double give_up_after_s = 600;  ///< without a coordinator: an error
+};
+
+/// What an island has trained since its last contribution that was committed.
+struct Contribution {
+  std::int64_t outer_step = 0;  ///< that it is for: the changes seen so far lead to it
+  int fragment = 0;
+  std::shared_ptr<const std::vector<float>> delta;  ///< packed
+  StateHash base_hash;                              ///< of the FragmentState that it grew from
+  std::int64_t tokens = 0;
+  std::vector<BatchRange> consumed;
+  double loss = 0;  ///< mean over the tokens
+};
+
+/// The outer state has moved.
+struct OuterChange {
+  enum class Kind {
+    kCommitted,  ///< by an outer step
+    kReplaced,   ///< by state that was fetched, for one fragment or all
+  };
+  Kind kind = Kind::kCommitted;
+  std::int64_t outer_step = 0;  ///< of kCommitted: that one; of kReplaced: those that are in it
+  bool drops_work = false;      ///< of kReplaced: what was trained and not committed is void
+  int fragment = 0;             ///< of kCommitted
+  bool contributed = false;     ///< this island's pseudo-gradient is in it
+  std::shared_ptr<const FragmentState> state;  ///< of the fragment now; null for kReplaced
+  int num_participants = 0;
+  std::int64_t tokens = 0;       ///< of all of them
+  double exchange_seconds = 0;   ///< from the coordinator's call to the commit
+  std::uint64_t sent_bytes = 0;  ///< payload, by this island, since the change before
+  std::uint64_t received_bytes = 0;
+};
+
+/// An island's connection to its run: talks to the coordinator, exchanges pseudo-gradients with the
+/// other islands, and moves the outer state, on threads of its own. The trainer asks it between
+/// steps; nothing but wait() blocks. Errors that end this island's part in the run are thrown by
+/// the next call.
+class Client {
+ public:
+  /// Connects. `state` must have its begin() or replace() behind it, and outlive this. `holds`:
+  /// batches that a checkpoint says it was leased and that are not committed; `in_round`: it goes
+  /// on to train on some of them.
+  Client(const ClientOptions& options, OuterState& state, std::vector<BatchRange> holds,
+         bool in_round);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  /// The next change that the trainer has not seen.
+  std::optional<OuterChange> next_change();
+  /// What to train on next; nothing yet, or not any more.
+  std::optional<Lease> next_lease();
+  /// Whether what was handed in last will not be committed: it is to be handed in again, with what
+  /// follows. True once.
+  bool was_dropped();
+  /// Freezes and offers what was trained.
+  void hand_in(Contribution contribution);
+  /// Speed of late, for the coordinator.
+  void tell_speed(std::int64_t inner_steps, double batches_per_second);
+  /// Waits until one of the above may have something new, a tenth of a second at most.
+  void wait();
+  /// Whether the run is over: all batches are committed.
+  bool is_finished();
+  /// Islands that are active; at least 1.
+  int num_active();
+  /// What the codec could not say of the fragment so far: belongs into checkpoints. Empty for a
+  /// codec without error feedback.
+  std::vector<float> codec_error(int fragment);
+  /// Says goodbye: what it holds returns to the others.
+  void leave(const std::string& why);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atl::island

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "atoll/compress/codec.h"
+#include "atoll/island/client/delta_pieces.h"
+#include "atoll/island/client/heard.h"
+#include "atoll/island/protocol/protocol.h"
+#include "atoll/wire/blobs.h"
+#include "atoll/wire/peer.h"
+#include "atoll/wire/remote.h"
+
+namespace atl::island {
+
+/// Who this island is and how it reaches others.
+struct ExchangeOptions {
+  std::string coordinator;                        ///< HOST:PORT, for what goes through it
+  std::optional<std::filesystem::path> identity;  ///< see wire::RemoteOptions
+  std::optional<std::filesystem::path> secret = {};
+  std::string hub_pass = {};  ///< as this island's Join told it
+  int streams = 4;            ///< connections to each other island
+};
+
+/// What must be known of another island to fetch from it, besides its address.
+struct Contact {
+  std::string name;       ///< that its certificate must have
+  std::string mesh_pass;  ///< that it wants to be shown: View
+};
+using Contacts = std::map<IslandId, Contact>;
+
+/// How an exchange ended.
+struct ExchangeResult {
+  bool is_done = false;
+  std::vector<IslandId> unreachable;  ///< whose parts are missing, ascending
+  std::string why;
+  bool is_gone = false;  ///< of state: those who were asked have it no more
+};
+
+/// Moves pseudo-gradients, their sums and state between islands. Sums are made in the order of
+/// island numbers in f32, each piece by one of the islands or by all of them, whichever moves fewer
+/// bytes; so all end with the same bits. One thread at a time.
+class Exchange {
+ public:
+  /// `codec` is for pseudo-gradients, `sum_codec` for their means. All must outlive this; `store`
+  /// is what this island's server serves.
+  Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
+           const compress::Codec& sum_codec);
+  ~Exchange();
+
+  /// Others may ask for this island's pseudo-gradient of an outer step, until the next but one.
+  /// They get it from reduce() on, before which it must be encoded.
+  void offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta> delta);
+  /// Takes what has come of the mean: its elements from `begin` on. Called by several threads, for
+  /// each element once.
+  using OnPiece = std::function<void(std::size_t begin, std::span<const float> mean)>;
+  /// Makes the weighted mean of the participants' pseudo-gradients, as long as `mean`. `self`: this
+  /// island.
+  ExchangeResult reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
+                        const Contacts& contacts, std::span<float> mean,
+                        const std::stop_token& cancel, const OnPiece& on_piece = {});
+  /// Ends what others are fetching of an attempt's sums.
+  void drop_sums();
+
+  /// Lets others fetch a fragment's state by its hash; the one published before for this fragment
+  /// is not there any more. `keep` holds the memory.
+  void publish_state(int fragment, const StateHash& hash, std::span<const float> values,
+                     std::shared_ptr<const void> keep);
+  /// Fetches state by its hash, parts from each of `sources` as far as they have it.
+  ExchangeResult fetch_state(const StateHash& hash, const std::vector<Source>& sources,
+                             const Contacts& contacts, std::span<float> values,
+                             const std::stop_token& cancel);
+
+  /// Puts state to the coordinator, for those that can reach nobody who has it. Beside anything.
+  /// `done`: chunks that are there already, and that it puts; empty: none.
+  ExchangeResult put_state(const StateHash& hash, std::span<const float> values,
+                           std::vector<bool>& done, const std::stop_token& cancel);
+
+  /// Notes whose bytes have come. From any thread.
+  Heard& heard() { return heard_; }
+  /// Payload of all exchanges so far.
+  const wire::Traffic& traffic() const { return traffic_; }
+
+ private:
+  class Reduction;
+
+  // Safe to call from several threads.
+  wire::Remote& remote(const std::string& address, const Contact& contact);
+  wire::Remote& coordinator() { return remote("", {"", options_.hub_pass}); }
+
+  ExchangeOptions options_;
+  wire::BlobStore& store_;
+  const compress::Codec& codec_;
+  const compress::Codec& sum_codec_;
+  wire::Traffic traffic_;
+  Heard heard_;
+  std::mutex remotes_mutex_;
+  std::map<std::string, std::unique_ptr<wire::Remote>> remotes_;         // by address and contact
+  std::map<std::int64_t, std::shared_ptr<const EncodedDelta>> offered_;  // by outer step
+  std::map<int, std::string> state_keys_;                                // by fragment
+};
+
+/// Where an island's pseudo-gradient is fetched from the coordinator, in a star; it is put there
+/// under the same key behind kPutPrefix.
+std::string hub_key(std::int64_t outer_step, IslandId island);
+inline constexpr const char* kPutPrefix = "put/";
+/// Where state is fetched from an island, or from the coordinator, to which it is put the same way.
+std::string state_key(const StateHash& hash);
+/// Chunks that state of so many bytes is moved in: 32 or more of 16 KiB at least, 64 KiB at most.
+/// Up to 16 are on their way side by side, and on the slowest link each must come before a transfer
+/// counts as stalled.
+std::size_t state_chunk_bytes(std::uint64_t bytes);
+
+/// "0123...": 32 hexadecimal digits.
+std::string to_text(const StateHash& hash);
+
+}  // namespace atl::island

@@ -1,0 +1,287 @@
+#include "atoll/island/client/exchange_reduction.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "atoll/base/error.h"
+
+namespace atl::island {
+
+namespace {
+
+// Attempts at one island before it is called unreachable; each goes on where the last one ended.
+constexpr int kTries = 3;
+// For the questions to be on their way; a connection may have to be made first.
+constexpr std::chrono::seconds kAskWithin{1};
+
+std::string sum_key(const Stamp& stamp) {
+  return fmt::format("sum/{:012}/{}", stamp.outer_step, stamp.attempt);
+}
+
+}  // namespace
+
+std::string delta_key(std::int64_t outer_step) {
+  return fmt::format("delta/{:012}", outer_step);
+}
+
+wire::Reader reader_of(std::span<const std::byte> bytes, std::shared_ptr<const void> keep) {
+  return [bytes, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
+    std::memcpy(out.data(), bytes.data() + offset, out.size());
+  };
+}
+
+wire::TransferResult persist(const std::function<wire::TransferResult()>& transfer) {
+  wire::TransferResult result;
+  for (int i = 0; i < kTries; ++i) {
+    result = transfer();
+    const bool may_help =
+        result.end == wire::TransferEnd::kUnreachable || result.end == wire::TransferEnd::kDamaged;
+    if (!may_help) break;
+  }
+  return result;
+}
+
+bool Exchange::Reduction::everybody_sums() const {
+  if (reduce_.is_star) return true;
+  const std::uint64_t delta = encoded_bytes(exchange_.codec_, elements_);
+  const std::uint64_t sum = encoded_bytes(exchange_.sum_codec_, elements_);
+  return participants().size() * delta <= delta + sum;
+}
+
+int Exchange::Reduction::rank_of(IslandId island) const {
+  for (std::size_t i = 0; i < participants().size(); ++i) {
+    if (participants()[i].island == island) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool Exchange::Reduction::sums_piece(std::size_t piece) const {
+  return everybody_sums() || rank_of(self_) == static_cast<int>(piece % participants().size());
+}
+
+// Only what is summed here has room in `received_`.
+std::size_t Exchange::Reduction::received_offset(std::size_t piece) const {
+  const std::size_t place = everybody_sums() ? piece : piece / participants().size();
+  return place * exchange_.codec_.max_bytes(piece_size(elements_));
+}
+
+std::vector<bool> Exchange::Reduction::all_but(
+    const std::function<bool(std::size_t piece)>& wanted) const {
+  std::vector<bool> done(pieces_);
+  for (std::size_t p = 0; p < pieces_; ++p) done[p] = !wanted(p);
+  return done;
+}
+
+std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
+  return mean_.subspan(piece * static_cast<std::size_t>(piece_size(elements_)),
+                       static_cast<std::size_t>(piece_elements(elements_, piece)));
+}
+
+// In a star the coordinator itself sees what comes from whom.
+void Exchange::Reduction::came_from(IslandId island) {
+  if (!reduce_.is_star) exchange_.heard_.note(island);
+}
+
+void Exchange::Reduction::made(std::size_t piece) {
+  if (!on_piece_) return;
+  on_piece_(piece * static_cast<std::size_t>(piece_size(elements_)), mean_of(piece));
+}
+
+wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
+  const Participant& other = participants()[rank];
+  if (reduce_.is_star) return exchange_.coordinator();
+  const auto contact = contacts_.find(other.island);
+  return exchange_.remote(other.address, contact == contacts_.end() ? Contact{} : contact->second);
+}
+
+void Exchange::Reduction::fail(std::optional<IslandId> island, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (island) result_.unreachable.push_back(*island);
+  if (result_.why.empty()) result_.why = why.empty() ? "it gave no reason" : why;
+}
+
+void Exchange::Reduction::guard(IslandId island, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    fail(island, error.what());
+  }
+}
+
+void Exchange::Reduction::sum(std::size_t piece) {
+  const std::span<float> mean = mean_of(piece);
+  std::fill(mean.begin(), mean.end(), 0.0F);
+  const std::size_t offset = piece * exchange_.codec_.max_bytes(piece_size(elements_));
+  const std::size_t bytes = exchange_.codec_.max_bytes(piece_elements(elements_, piece));
+  for (std::size_t i = 0; i < participants().size(); ++i) {
+    const bool is_own = participants()[i].island == self_;
+    const std::span<const std::byte> of_one =
+        is_own ? std::span(own_->bytes).subspan(offset, bytes)
+               : std::span<const std::byte>(received_[i]).subspan(received_offset(piece), bytes);
+    exchange_.codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
+  }
+  if (everybody_sums()) return made(piece);
+  // What the others will decode, this island decodes too: the same bits everywhere.
+  std::vector<std::byte> encoded;
+  exchange_.sum_codec_.encode(mean, {}, encoded);
+  const std::size_t sum_bytes = exchange_.sum_codec_.max_bytes(piece_elements(elements_, piece));
+  encoded.resize(sum_bytes);
+  std::copy(encoded.begin(), encoded.end(),
+            sums_->begin() + static_cast<std::ptrdiff_t>(
+                                 piece * exchange_.sum_codec_.max_bytes(piece_size(elements_))));
+  exchange_.sum_codec_.decode(encoded, mean);
+  exchange_.store_.mark(sum_key(stamp_), piece);
+  made(piece);
+}
+
+void Exchange::Reduction::arrived(std::size_t piece) {
+  if (arrived_[piece].fetch_add(1) + 1 == participants().size()) sum(piece);
+}
+
+void Exchange::Reduction::take_own() {
+  const auto offered = exchange_.offered_.find(stamp_.outer_step);
+  if (offered == exchange_.offered_.end() || offered->second->elements != elements_) {
+    throw make_error(ErrorKind::kPeer, "outer step {} counts on this island, which offers nothing",
+                     stamp_.outer_step);
+  }
+  own_ = offered->second;
+  for (std::size_t p = 0; p < pieces_; ++p) {
+    if (sums_piece(p)) arrived(p);
+  }
+}
+
+// Until this island's own questions are on their way. On a slow link they would wait behind the
+// whole pseudo-gradient, and the two directions be used one after the other. Who cannot be asked at
+// all is not waited for.
+void Exchange::Reduction::wait_until_asked() {
+  std::unique_lock lock(mutex_);
+  asked_.wait_for(lock, cancel_, kAskWithin, [this] { return num_to_ask_ == 0; });
+}
+
+void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked) {
+  const Participant& other = participants()[rank];
+  std::vector<bool> done = all_but([&](std::size_t p) { return sums_piece(p); });
+  const auto last = std::find(done.rbegin(), done.rend(), false);
+  if (last == done.rend()) return;
+  const auto last_piece = static_cast<std::size_t>(done.rend() - last) - 1;
+  std::vector<std::byte>& bytes = received_[rank];
+  bytes.resize(received_offset(last_piece) +
+               exchange_.codec_.max_bytes(piece_elements(elements_, last_piece)));
+  const wire::Transfer transfer = {.key = reduce_.is_star ? hub_key(stamp_.outer_step, other.island)
+                                                          : delta_key(stamp_.outer_step),
+                                   .bytes = encoded_bytes(exchange_.codec_, elements_),
+                                   .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
+                                   .cancel = cancel_,
+                                   .on_asked = on_asked};
+  const wire::TransferResult result = persist([&] {
+    return remote(rank).fetch(
+        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
+          const std::size_t piece = offset / transfer.chunk_bytes;
+          std::memcpy(bytes.data() + received_offset(piece), data.data(), data.size());
+          came_from(other.island);
+          arrived(piece);
+        });
+  });
+  if (result.end != wire::TransferEnd::kDone) fail(other.island, result.why);
+}
+
+void Exchange::Reduction::asked() {
+  {
+    const std::lock_guard lock(mutex_);
+    --num_to_ask_;
+  }
+  asked_.notify_all();
+}
+
+// To those that have asked for it, or to the coordinator, from which they fetch it.
+void Exchange::Reduction::give_own() {
+  if (reduce_.is_star) {
+    guard(self_, [this] { put_delta(); });
+  } else {
+    exchange_.store_.mark_all(delta_key(stamp_.outer_step));
+  }
+}
+
+void Exchange::Reduction::put_delta() {
+  std::vector<bool> done;
+  const wire::Transfer transfer = {.key = kPutPrefix + hub_key(stamp_.outer_step, self_),
+                                   .bytes = own_->bytes.size(),
+                                   .chunk_bytes = own_->piece_bytes,
+                                   .cancel = cancel_};
+  const wire::TransferResult result = persist(
+      [&] { return exchange_.coordinator().put(transfer, done, reader_of(own_->bytes, own_)); });
+  if (result.end != wire::TransferEnd::kDone) fail(std::nullopt, result.why);
+}
+
+void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) {
+  std::vector<bool> done =
+      all_but([&](std::size_t p) { return p % participants().size() == rank; });
+  if (std::find(done.begin(), done.end(), false) == done.end()) return;
+  const wire::Transfer transfer = {
+      .key = sum_key(stamp_),
+      .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
+      .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
+      .cancel = cancel_,
+      .on_asked = on_asked};
+  const auto take = [&](std::uint64_t offset, std::span<const std::byte> data) {
+    const std::size_t piece = offset / transfer.chunk_bytes;
+    exchange_.sum_codec_.decode(data, mean_of(piece));
+    came_from(participants()[rank].island);
+    made(piece);
+  };
+  wire::TransferResult result = persist([&] { return remote(rank).fetch(transfer, done, take); });
+  // An island that has not begun this attempt yet is asked again.
+  for (int i = 0; i < 100 && result.end == wire::TransferEnd::kGone && !cancel_.stop_requested();
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    result = remote(rank).fetch(transfer, done, take);
+  }
+  if (result.end != wire::TransferEnd::kDone) fail(participants()[rank].island, result.why);
+}
+
+ExchangeResult Exchange::Reduction::run() {
+  const bool shares = !everybody_sums();
+  if (shares && contributes()) {
+    sums_ =
+        std::make_shared<std::vector<std::byte>>(encoded_bytes(exchange_.sum_codec_, elements_));
+    exchange_.store_.publish({.key = sum_key(stamp_),
+                              .bytes = sums_->size(),
+                              .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
+                              .reader = reader_of(*sums_, sums_)});
+  }
+  if (contributes()) take_own();
+  std::vector<std::thread> threads;
+  const auto fetch = [&](std::size_t i, void (Reduction::*part)(std::size_t, const OnAsked&)) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++num_to_ask_;
+    }
+    threads.emplace_back([this, i, part] {
+      std::once_flag once;
+      const auto on_asked = [&] { std::call_once(once, [this] { asked(); }); };
+      guard(participants()[i].island, [&] { (this->*part)(i, on_asked); });
+      on_asked();
+    });
+  };
+  for (std::size_t i = 0; i < participants().size(); ++i) {
+    if (participants()[i].island == self_) continue;
+    if (!shares || contributes()) fetch(i, &Reduction::fetch_delta);
+    if (shares) fetch(i, &Reduction::fetch_sums);
+  }
+  if (contributes()) {
+    wait_until_asked();
+    give_own();
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::sort(result_.unreachable.begin(), result_.unreachable.end());
+  result_.unreachable.erase(std::unique(result_.unreachable.begin(), result_.unreachable.end()),
+                            result_.unreachable.end());
+  result_.is_done = result_.why.empty();
+  return std::move(result_);
+}
+
+}  // namespace atl::island

@@ -1,0 +1,97 @@
+#pragma once
+
+// One attempt of Exchange::reduce(). Only for exchange*.cpp.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "atoll/island/client/exchange.h"
+
+namespace atl::island {
+
+/// One attempt at a mean. Pieces arrive on the transfers' threads; whoever brings the last part of
+/// a piece sums it.
+class Exchange::Reduction {
+ public:
+  Reduction(Exchange& exchange, const Stamp& stamp, const Reduce& reduce, IslandId self,
+            const Contacts& contacts, std::span<float> mean, const std::stop_token& cancel,
+            const OnPiece& on_piece)
+      : exchange_(exchange),
+        stamp_(stamp),
+        reduce_(reduce),
+        self_(self),
+        contacts_(contacts),
+        mean_(mean),
+        cancel_(cancel),
+        on_piece_(on_piece),
+        elements_(static_cast<std::int64_t>(mean.size())),
+        pieces_(num_pieces(elements_)),
+        received_(reduce.participants.size()),
+        arrived_(pieces_) {}
+
+  ExchangeResult run();
+
+ private:
+  const std::vector<Participant>& participants() const { return reduce_.participants; }
+  // Whether every island sums everything, rather than each its part of the pieces.
+  bool everybody_sums() const;
+  bool sums_piece(std::size_t piece) const;
+  std::size_t received_offset(std::size_t piece) const;
+  bool contributes() const { return rank_of(self_) >= 0; }
+  int rank_of(IslandId island) const;
+  std::vector<bool> all_but(const std::function<bool(std::size_t piece)>& wanted) const;
+  void take_own();
+  void wait_until_asked();
+  void asked();
+  void give_own();
+  using OnAsked = std::function<void()>;
+  void fetch_delta(std::size_t rank, const OnAsked& on_asked);
+  void put_delta();
+  void fetch_sums(std::size_t rank, const OnAsked& on_asked);
+  void arrived(std::size_t piece);
+  void sum(std::size_t piece);
+  std::span<float> mean_of(std::size_t piece) const;
+  void made(std::size_t piece);
+  void came_from(IslandId island);
+  void fail(std::optional<IslandId> island, const std::string& why);
+  void guard(IslandId island, const std::function<void()>& action);
+  wire::Remote& remote(std::size_t rank) const;
+
+  Exchange& exchange_;
+  const Stamp& stamp_;
+  const Reduce& reduce_;
+  IslandId self_;
+  const Contacts& contacts_;
+  std::span<float> mean_;
+  const std::stop_token& cancel_;
+  const OnPiece& on_piece_;
+  std::int64_t elements_;
+  std::size_t pieces_;
+  std::vector<std::vector<std::byte>> received_;  // by rank among the participants
+  std::shared_ptr<const EncodedDelta> own_;
+  std::vector<std::atomic<std::size_t>> arrived_;  // participants, by piece
+  std::shared_ptr<std::vector<std::byte>> sums_;   // encoded, where each sums a part
+  std::mutex mutex_;
+  std::condition_variable_any asked_;
+  std::size_t num_to_ask_ = 0;
+  ExchangeResult result_;
+};
+
+/// Where an island's own server has its pseudo-gradient.
+std::string delta_key(std::int64_t outer_step);
+/// Gives parts of `bytes`, which `keep` holds.
+wire::Reader reader_of(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
+/// Runs a transfer, and again while that makes sense, three times at most.
+wire::TransferResult persist(const std::function<wire::TransferResult()>& transfer);
+
+}  // namespace atl::island

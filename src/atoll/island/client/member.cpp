@@ -1,0 +1,454 @@
+#include "atoll/island/client/member.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "atoll/base/error.h"
+
+namespace atl::island {
+
+namespace {
+
+constexpr Seconds kFirstRetry = 0.2;
+constexpr Seconds kLongestRetry = 1;
+constexpr Seconds kFirstFetchAgain = 0.05;
+constexpr Seconds kLongestFetchAgain = 1;
+constexpr Seconds kLeaveWithin = 5;
+
+auto order_of(const Stamp& stamp) {
+  return std::tuple(stamp.fence, stamp.view, stamp.outer_step, stamp.attempt);
+}
+
+RangeSet set_of(const std::vector<BatchRange>& ranges) {
+  return RangeSet::of(ranges).value_or(RangeSet());
+}
+
+}  // namespace
+
+Member::Member(const MemberOptions& options, const MemberStart& start)
+    : options_(options),
+      outer_step_(start.outer_step),
+      hashes_(start.hashes),
+      holds_(set_of(start.holds)),
+      in_round_(start.in_round) {}
+
+std::vector<MemberAction> Member::handle(const MemberEvent& event) {
+  now_ = std::max(now_, event.now);
+  if (has_halted_) return {};
+  std::visit([this](const auto& what) { on(what); }, event.what);
+  return std::exchange(actions_, {});
+}
+
+int Member::fragment_of(std::int64_t outer_step) const {
+  return static_cast<int>(outer_step % options_.plan.num_fragments);
+}
+
+void Member::send(FromIsland body, std::int64_t outer_step) {
+  if (!is_connected_) return;
+  const Stamp stamp = {.fence = newest_.fence,
+                       .view = newest_.view,
+                       .outer_step = std::max<std::int64_t>(0, outer_step),
+                       .attempt = newest_.attempt,
+                       .sender = id_,
+                       .sequence = ++sequence_};
+  actions_.push_back(SendToCoordinator{{stamp, std::move(body)}});
+}
+
+// ---- the connection ----
+
+void Member::on(const CoordinatorReached&) {
+  is_connected_ = true;
+  is_welcome_ = false;
+  send(Join{.name = options_.name,
+            .identity = options_.identity,
+            .plan = options_.plan,
+            .address = options_.address,
+            .outer_step = outer_step_,
+            .hashes = hashes_,
+            .holds = holds_.ranges(),
+            .hub_pass = options_.hub_pass,
+            .mesh_pass = options_.mesh_pass});
+}
+
+// Training goes on; only what needs others waits.
+void Member::on(const CoordinatorLost& event) {
+  if (is_leaving_) return halt("it has left", true);
+  if (finish_) {  // the result of the last outer step was asked for, and nobody answers
+    return halt(fmt::format("{}; nobody was left to get the model of the last outer step from, and "
+                            "this island's is that of outer step {}",
+                            finish_->why, outer_step_),
+                finish_->is_done);
+  }
+  if (is_connected_ && is_welcome_) {
+    actions_.push_back(Warn{"lost the coordinator, which may come back: " + event.why});
+  }
+  is_connected_ = is_welcome_ = false;
+  to_put_.clear();
+  bytes_from_.clear();
+  if (!alone_since_) alone_since_ = now_;
+  if (now_ - *alone_since_ > options_.give_up_after) {
+    return halt(fmt::format("no coordinator for {:.0f} s: {}", now_ - *alone_since_, event.why),
+                false);
+  }
+  const Seconds wait = std::min(kLongestRetry, kFirstRetry * (1 << std::min(num_failures_, 8)));
+  ++num_failures_;
+  actions_.push_back(Connect{wait});
+}
+
+void Member::on(const MemberTicked& event) {
+  bytes_from_.insert(event.heard.begin(), event.heard.end());
+  if (is_connected_ && is_welcome_ && (!next_heartbeat_ || now_ >= *next_heartbeat_)) {
+    next_heartbeat_ = now_ + options_.heartbeat_every;
+    send(Heartbeat{.inner_steps = progress_.inner_steps,
+                   .batches_per_second = progress_.batches_per_second,
+                   .sent = now_,
+                   .heard = {bytes_from_.begin(), bytes_from_.end()}});
+    bytes_from_.clear();
+  }
+  if (is_leaving_ && now_ >= leave_by_) return halt("it has left", true);
+  if (fetch_again_ && now_ >= *fetch_again_) {
+    fetch_again_.reset();
+    if (target_ && is_welcome_) ask("the state could not be fetched");
+  }
+}
+
+void Member::on(const Progress& event) {
+  progress_ = event;
+}
+
+void Member::on(const LeaveWanted& event) {
+  is_leaving_ = true;
+  leave_why_ = event.why;
+  leave_by_ = now_ + kLeaveWithin;
+  if (!is_connected_ || !is_welcome_) return halt("it has left", true);
+  send(Leave{.why = event.why});
+}
+
+void Member::on(const CoordinatorSaid& event) {
+  if (!is_connected_) return;
+  const Stamp& stamp = event.message.stamp;
+  const bool is_new_fence = stamp.fence > newest_.fence;
+  const bool is_stale =
+      order_of(stamp) < order_of(newest_) || (!is_new_fence && stamp.sequence <= heard_);
+  if (is_stale && !is_welcome_) return hear_of_older_ledger(event.message);
+  if (is_stale) return;
+  newest_ = stamp;
+  heard_ = stamp.sequence;
+  std::visit([&](const auto& what) { hear(stamp, what); }, event.message.body);
+}
+
+// A connection keeps its order and a coordinator goes on from its ledger, so the answer to Join is
+// newer than all before it. This one is of a coordinator that does not know what this island has
+// heard, and would be dropped for ever.
+void Member::hear_of_older_ledger(const MessageToIsland& message) {
+  const auto* refused = std::get_if<Refused>(&message.body);
+  if (refused != nullptr) return hear(message.stamp, *refused);
+  halt(
+      fmt::format("the coordinator goes on from an older ledger: it is at start {} and outer step "
+                  "{}, and this island has heard of start {} and outer step {}. Give the "
+                  "coordinator the ledger that it had before; where that is lost, start the "
+                  "islands again",
+                  message.stamp.fence, message.stamp.outer_step, newest_.fence, newest_.outer_step),
+      false, /*is_mistake=*/true);
+}
+
+void Member::hear(const Stamp&, const Refused& refused) {
+  if (refused.is_final) {
+    return halt("the coordinator refused this island: " + refused.why, false, /*is_mistake=*/true);
+  }
+  actions_.push_back(Warn{"the coordinator refused this island for now: " + refused.why});
+  is_connected_ = false;
+  actions_.push_back(Connect{kLongestRetry});
+}
+
+void Member::hear(const Stamp&, const View& view) {
+  if (options_.remembers_view) view_ = view;
+}
+
+void Member::hear(const Stamp&, const Finish& finish) {
+  // The last result is still being made, or asked for: then it is told again.
+  if (!commit_ && !is_asking_) return halt(finish.why, finish.is_done);
+  finish_ = finish;
+}
+
+void Member::halt(const std::string& why, bool is_done, bool is_mistake) {
+  stop_reduce();
+  has_halted_ = true;
+  actions_.push_back(Halt{.why = why, .is_done = is_done, .is_mistake = is_mistake});
+}
+
+// ---- being in step with the run ----
+
+void Member::hear(const Stamp& stamp, const Welcome& welcome) {
+  sync_request_ = stamp.sequence;
+  is_asking_ = will_be_answered_ = false;
+  finish_.reset();
+  id_ = welcome.island;
+  is_welcome_ = true;
+  num_failures_ = 0;
+  alone_since_.reset();
+  next_heartbeat_ = now_;
+  commit_.reset();
+  if (is_leaving_) return send(Leave{.why = leave_why_});
+  Target target = {welcome.outer_step, welcome.hashes, welcome.sources};
+  const RangeSet kept = set_of(welcome.holds);
+  if (welcome.must_sync && swap_to(target)) {
+    swap(welcome.contributed, {});  // committed while this island was away
+  }
+  must_drop_ = must_drop_ || !kept.contains(holds_);
+  if (welcome.must_sync) return reach(std::move(target));
+  target_.reset();
+  is_fetching_ = false;
+  if (must_drop_) adopt();
+  resume();
+}
+
+void Member::hear(const Stamp& stamp, const Resync& resync) {
+  sync_request_ = stamp.sequence;
+  is_asking_ = will_be_answered_ = false;
+  finish_.reset();
+  actions_.push_back(Warn{
+      fmt::format("getting the state of outer step {} again: {}", resync.outer_step, resync.why)});
+  must_drop_ = must_drop_ || resync.drops_work;
+  stop_reduce();
+  commit_.reset();
+  reach({resync.outer_step, resync.hashes, resync.sources});
+}
+
+// Whether what lies beside the state makes it the target.
+bool Member::swap_to(const Target& target) {
+  const std::vector<StateHash> next = next_hashes();
+  return target.outer_step == outer_step_ + 1 && !next.empty() && next == target.hashes;
+}
+
+std::vector<StateHash> Member::next_hashes() const {
+  if (!shadow_ || !shadow_->hash || shadow_->stamp.outer_step != outer_step_) return {};
+  std::vector<StateHash> hashes = hashes_;
+  hashes[static_cast<std::size_t>(shadow_->fragment)] = *shadow_->hash;
+  return hashes;
+}
+
+void Member::reach(Target target) {
+  fetch_again_.reset();
+  // No hashes: it is the run's, as the newest state that is left.
+  const bool is_there = hashes_ == target.hashes || (target.hashes.empty() && outer_step_ >= 0);
+  if (outer_step_ == target.outer_step && is_there) {
+    target_.reset();
+    is_fetching_ = false;
+    if (must_drop_) adopt();
+    say_synced();
+    return resume();
+  }
+  target_ = std::move(target);
+  is_fetching_ = false;
+  if (target_->sources.empty() || target_->hashes.empty()) return;  // Resync will name some
+  is_fetching_ = true;
+  stop_reduce();
+  shadow_.reset();
+  actions_.push_back(FetchState{target_->outer_step, target_->hashes, target_->sources});
+}
+
+void Member::say_synced() {
+  send(Synced{.outer_step = outer_step_,
+              .hashes = hashes_,
+              .holds = holds_.ranges(),
+              .answers = sync_request_});
+}
+
+void Member::on(const StateFetched& event) {
+  const bool is_wanted = target_ && is_fetching_ && event.outer_step == target_->outer_step;
+  num_fetches_ = 0;
+  outer_step_ = event.outer_step;
+  hashes_ = event.hashes;
+  shadow_.reset();
+  commit_.reset();
+  put_state();
+  must_drop_ = must_drop_ || !options_.can_rebase;
+  if (must_drop_) {
+    adopt();
+  } else {
+    actions_.push_back(Adopt{.outer_step = outer_step_, .drops_work = false});
+  }
+  if (!is_wanted) {
+    // Fetched when it was no longer wanted: the coordinator must hear what this island has now.
+    if (!is_connected_) return;
+    if (target_ && outer_step_ == target_->outer_step && hashes_ == target_->hashes) {
+      return reach(Target(*target_));
+    }
+    is_connected_ = is_welcome_ = false;
+    actions_.push_back(Connect{});
+    return;
+  }
+  target_.reset();
+  is_fetching_ = false;
+  if (!is_welcome_) return;
+  say_synced();
+  resume();
+}
+
+void Member::on(const FetchFailed& event) {
+  if (!is_fetching_) return;
+  is_fetching_ = false;
+  actions_.push_back(Warn{"the state could not be fetched, and is asked for again: " + event.why});
+  // The others went on meanwhile, as a rule: soon there may be time for it between two outer steps.
+  fetch_again_ =
+      now_ + std::min(kLongestFetchAgain, kFirstFetchAgain * (1 << std::min(num_fetches_, 8)));
+  ++num_fetches_;
+}
+
+// All that was not committed is dropped.
+void Member::adopt() {
+  must_drop_ = false;
+  holds_ = {};
+  in_round_ = false;
+  handed_in_.reset();
+  ++num_adopted_;
+  actions_.push_back(Adopt{.outer_step = outer_step_, .drops_work = true});
+}
+
+// Says again what the coordinator may not know, and hands in what nobody will ask for.
+void Member::resume() {
+  // What comes too late is handed in again with the round under way.
+  if (in_round_ && handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
+  if (handed_in_) {
+    send(handed_in_->ready, handed_in_->outer_step);
+  } else if (!in_round_ && !holds_.empty()) {
+    in_round_ = true;
+    actions_.push_back(StartRound{});
+  }
+}
+
+// The coordinator knows of an outer step that this island has no result of.
+void Member::ask(const std::string& why) {
+  stop_reduce();
+  shadow_.reset();
+  commit_.reset();
+  is_asking_ = true;
+  // What was told meanwhile comes in one piece over a link that held it back.
+  if (will_be_answered_) return;
+  will_be_answered_ = is_connected_ && newest_.outer_step > outer_step_;
+  send(ReduceFailed{.unreachable = {}, .why = why});
+}
+
+// ---- outer steps ----
+
+void Member::hear(const Stamp&, const Lease& lease) {
+  if (handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
+  for (const BatchRange& range : lease.ranges) holds_.add(range);
+  in_round_ = true;
+  actions_.push_back(StartRound{.lease = lease, .follows_drop = was_dropped_});
+}
+
+void Member::on(const RoundDone& event) {
+  if (event.num_adopted != num_adopted_) return;  // of work that is dropped
+  in_round_ = was_dropped_ = false;
+  handed_in_ = {event.outer_step, event.ready};
+  if (event.outer_step == outer_step_ && outer_step_ >= 0) {
+    const auto fragment = static_cast<std::size_t>(fragment_of(outer_step_));
+    // The trainer has not seen the newest outer step yet: it comes too late for this one.
+    if (event.ready.base_hash != hashes_[fragment]) --handed_in_->outer_step;
+  }
+  if (is_welcome_ && !target_) send(handed_in_->ready, handed_in_->outer_step);
+}
+
+void Member::hear(const Stamp& stamp, const Reduce& reduce) {
+  if (target_) return;  // told again once it is in step
+  if (stamp.outer_step != outer_step_) return ask("it is not at that outer step");
+  stop_reduce();
+  shadow_ = {.stamp = stamp, .fragment = reduce.fragment, .hash = {}};
+  actions_.push_back(StartReduce{stamp, reduce});
+}
+
+void Member::stop_reduce() {
+  if (!shadow_ || shadow_->hash) return;
+  actions_.push_back(StopReduce{shadow_->stamp});
+  shadow_.reset();
+}
+
+void Member::hear(const Stamp&, const AbandonReduce&) {
+  stop_reduce();
+  shadow_.reset();
+}
+
+void Member::hear(const Stamp&, const PutState& put) {
+  to_put_ = put.hashes;
+  put_state();
+}
+
+// It may be of an outer step whose result this island is still making.
+void Member::put_state() {
+  if (to_put_.empty() || to_put_.size() != hashes_.size()) return;
+  for (std::size_t f = 0; f < to_put_.size(); ++f) {
+    if (to_put_[f] != StateHash{} && to_put_[f] != hashes_[f]) return;
+  }
+  actions_.push_back(UploadState{std::exchange(to_put_, {})});
+}
+
+void Member::on(const ReduceDone& event) {
+  if (!shadow_ || shadow_->hash || event.stamp != shadow_->stamp) return;
+  shadow_->hash = event.hash;
+  if (is_welcome_) send(Prepared{.hash = event.hash});
+  if (commit_) return settle_commit();
+  if (target_ && swap_to(*target_)) {  // there was nobody to fetch it from
+    swap(false, {});
+    reach(Target(*target_));
+  }
+}
+
+void Member::on(const ReduceBroke& event) {
+  if (!shadow_ || shadow_->hash || event.stamp != shadow_->stamp) return;
+  shadow_.reset();
+  if (commit_) {
+    ask(event.why);
+  } else if (is_welcome_) {
+    send(ReduceFailed{.unreachable = event.unreachable, .why = event.why});
+  }
+}
+
+void Member::hear(const Stamp& stamp, const Commit& commit) {
+  if (target_) return;
+  if (stamp.outer_step != outer_step_) return ask("it is not at that outer step");
+  commit_ = {stamp, commit};
+  if (!shadow_) return ask("it has no result of that outer step");
+  if (shadow_->hash) settle_commit();
+}
+
+void Member::settle_commit() {
+  const Commit commit = std::move(commit_->body);
+  commit_.reset();
+  if (*shadow_->hash != commit.hash) return ask("its result has another hash");
+  const bool takes_part =
+      std::any_of(commit.participants.begin(), commit.participants.end(),
+                  [&](const Participant& participant) { return participant.island == id_; });
+  swap(takes_part, commit.participants);
+  if (finish_) halt(finish_->why, finish_->is_done);
+}
+
+void Member::swap(bool was_mine, std::vector<Participant> participants) {
+  const auto fragment = static_cast<std::size_t>(shadow_->fragment);
+  hashes_[fragment] = *shadow_->hash;
+  actions_.push_back(Swap{.outer_step = outer_step_,
+                          .fragment = shadow_->fragment,
+                          .hash = *shadow_->hash,
+                          .was_mine = was_mine,
+                          .participants = std::move(participants)});
+  ++outer_step_;
+  shadow_.reset();
+  put_state();
+  if (was_mine && handed_in_) {
+    for (const BatchRange& range : handed_in_->ready.consumed) holds_.remove(range);
+  }
+  if (was_mine || in_round_) handed_in_.reset();
+}
+
+void Member::hear(const Stamp& stamp, const Dropped& dropped) {
+  actions_.push_back(Warn{"this island's pseudo-gradient came too late: " + dropped.why});
+  // The trainer may have handed in for a later outer step meanwhile.
+  const bool is_newest = handed_in_ && (handed_in_->outer_step < stamp.outer_step ||
+                                        handed_in_->ready.consumed.empty());
+  was_dropped_ = was_dropped_ || is_newest;
+  if (in_round_ && is_newest) handed_in_.reset();
+}
+
+}  // namespace atl::island

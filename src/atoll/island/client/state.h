@@ -1,0 +1,136 @@
+#pragma once
+
+// What an island's client is made of inside: the machine's thread, which alone talks to the
+// coordinator, and the worker's, which reduces and fetches.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/compress/codec.h"
+#include "atoll/island/client/client.h"
+#include "atoll/island/client/exchange.h"
+#include "atoll/island/client/member.h"
+#include "atoll/island/client/state_fetch.h"
+#include "atoll/wire/blobs.h"
+#include "atoll/wire/pass.h"
+#include "atoll/wire/server.h"
+#include "atoll/wire/session.h"
+
+namespace atl::island {
+
+/// A client's threads and all that they share.
+struct Client::State {
+  State(const ClientOptions& options, OuterState& outer, std::vector<BatchRange> holds,
+        bool in_round);
+  ~State();
+
+  // A piece of work that takes long, done by the worker.
+  using Job = std::function<void(const std::stop_token& cancel)>;
+
+  // What happened; on which connection to the coordinator, if on one.
+  struct Happening {
+    decltype(MemberEvent::what) what;
+    std::uint64_t connection = 0;
+  };
+
+  void post(decltype(MemberEvent::what) what, std::uint64_t of_connection = 0);
+  void run_machine();
+  void run_worker();
+  void give(Job job, std::stop_source cancel);
+  void fail(const Error& error);
+
+  void perform(const SendToCoordinator& send);
+  void perform(const Connect& connect);
+  void perform(const StartReduce& start);
+  void perform(const StopReduce& stop);
+  void perform(const Swap& swap);
+  void perform(const FetchState& fetch);
+  void perform(const UploadState& upload);
+  void upload(const FragmentState& fragment, const std::stop_token& cancel);
+  void perform(const Adopt& adopt);
+  void perform(const StartRound& round);
+  void perform(const Halt& halt);
+  void perform(const Warn& warn);
+
+  void connect();
+  void tell_of(const Happening& happening);
+  void note_members();
+  void reduce(const StartReduce& start, const std::stop_token& cancel);
+  void fetch(const FetchState& fetch, const std::stop_token& cancel);
+  void offer(const Contribution& contribution, std::uint64_t num_adopted);
+  void publish(int fragment);
+  void push(OuterChange change);
+  static double seconds_since(std::chrono::steady_clock::time_point start);
+  double now() const { return seconds_since(begin); }
+
+  ClientOptions options;
+  OuterState& outer;
+  std::unique_ptr<compress::Codec> codec, sum_codec;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  const std::string hub_pass = wire::new_pass(), mesh_pass = wire::new_pass();  // see Join
+  wire::BlobStore store{[this](const wire::Caller& caller) {
+    return wire::is_pass(mesh_pass, caller.pass) ? std::optional<std::string>("a member")
+                                                 : std::nullopt;
+  }};
+  std::unique_ptr<wire::Server> server;
+  std::unique_ptr<Exchange> exchange;
+
+  // The machine's thread alone.
+  std::optional<Member> member;
+  std::unique_ptr<wire::Session> session;
+  std::uint64_t connection = 0;  // number of `session`
+  std::optional<std::chrono::steady_clock::time_point> connects_at;
+  bool is_told_of_absence = false;
+  island::View noted;
+  bool has_begun = false;  // the run: there was an outer step, or a lease
+  std::stop_source reducing, fetching;
+  // State that is being put to the coordinator: what of each fragment is there, by hash. Of a
+  // fragment that was interrupted, on the connection of that number; the thread's while it runs.
+  std::map<std::string, std::vector<bool>> uploaded;
+  std::uint64_t uploaded_on = 0;
+  std::jthread uploading;
+  Stamp reducing_stamp;
+  std::chrono::steady_clock::time_point reduce_began;
+  std::uint64_t sent_before = 0, received_before = 0;
+
+  // By fragment: what the codec could not say, before and after the last offer. The worker changes
+  // them; `error` under the mutex.
+  std::vector<std::vector<float>> error, error_next;
+  // The worker's: the mean of the outer step under way, and state that is being fetched.
+  std::vector<float> mean;
+  StateFetch state_fetch;
+
+  mutable std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  std::deque<Happening> events;
+  std::deque<std::pair<Job, std::stop_source>> jobs;
+  std::deque<OuterChange> changes;
+  std::deque<Lease> leases;
+  bool was_dropped = false;       // what was handed in last, as the newest of `leases` says
+  std::uint64_t num_adopted = 0;  // changes that dropped work, and that the trainer has seen
+  int num_active = 1;
+  IslandId own_id = kNobody;
+  Contacts contacts;  // of the others
+  std::uint64_t num_news = 0;
+  std::uint64_t seen_news = 0;
+  bool is_finished = false;
+  bool is_stopping = false;
+  std::optional<Error> fatal;
+
+  std::thread machine, worker;
+};
+
+}  // namespace atl::island

@@ -1,0 +1,292 @@
+#include "atoll/island/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "atoll/base/error.h"
+#include "atoll/island/client/delta_pieces.h"
+
+namespace atl::island {
+
+Coordinator::Coordinator(const CoordinatorOptions& options, std::uint64_t fence,
+                         std::span<const LogRecord> log)
+    : options_(options),
+      fence_(fence),
+      state_(options.plan.num_fragments,
+             options.plan.total_batches > 0 ? options.plan.total_batches : kEndless) {
+  for (const LogRecord& record : log) state_.apply(record.body);
+  for (const auto& [id, island] : state_.islands()) {
+    if (id != members_.size() + 1) {
+      throw damaged_error("the ledger has an island {} and none numbered {}", id,
+                          members_.size() + 1);
+    }
+    members_.add(id, island.name, island.address);
+  }
+  attempt_ = state_.last_attempt();
+  gone_ = gone_since(log);
+}
+
+std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event) {
+  now_ = std::max(now_, event.now);
+  if (!is_started_) start();
+  std::visit([this](const auto& what) { on(what); }, event.what);
+  advance();
+  // What is to be logged comes first, so that it can be logged at one go: nobody hears of any of it
+  // before all of it is there.
+  std::stable_partition(actions_.begin(), actions_.end(), [](const CoordinatorAction& action) {
+    return std::holds_alternative<AppendToLog>(action);
+  });
+  return std::exchange(actions_, {});
+}
+
+// Those that hold leases were there when the last coordinator ended, and are waited for; so are, at
+// the end of the run only, all others that were there or had gone lately: they may be fetching the
+// state, or being started again.
+void Coordinator::start() {
+  is_started_ = true;
+  has_begun_ = state_.was_begun();
+  step_began_ = now_;
+  begin_round(state_.outer_step());
+  if (is_finished() && !state_.was_finished()) append(LogFinished{});
+  for (Island& island : members_.all()) {
+    const bool has_part = !state_.book().held_by(island.id).empty() ||
+                          (is_finished() && state_.contributed(island.id));
+    const auto gone = gone_.find(island.id);
+    if (!has_part && gone != gone_.end()) island.suspect_since = now_ - gone->second;
+    if (!has_part && !state_.is_here(island.id)) continue;
+    members_.set_state(island, MemberState::kSuspect);
+    members_.set_suspect(island, has_part, has_part);
+    island.suspect_since = now_;
+  }
+  gone_.clear();
+}
+
+void Coordinator::on(const ConnectionOpened& event) {
+  strangers_[event.connection] = now_;
+}
+
+void Coordinator::on(const ConnectionClosed& event) {
+  strangers_.erase(event.connection);
+  if (Island* island = members_.of_connection(event.connection)) {
+    lose_connection(*island, event.why.empty() ? "its connection ended" : event.why);
+  }
+}
+
+void Coordinator::on(const BytesCame& event) {
+  vouch(event.from, now_);
+}
+
+// A suspect stays one until it speaks for itself.
+void Coordinator::vouch(const std::vector<IslandId>& islands, Seconds when) {
+  for (const IslandId id : islands) {
+    const bool is_known = id >= 1 && id <= members_.size() && members_[id].pulse;
+    if (is_known) members_[id].pulse->vouched_for(when);
+  }
+}
+
+void Coordinator::on(const ClockTicked&) {
+  for (auto it = strangers_.begin(); it != strangers_.end();) {
+    if (now_ - it->second < options_.join_within) {
+      ++it;
+      continue;
+    }
+    actions_.push_back(CloseConnection{it->first, "no Join within its time"});
+    it = strangers_.erase(it);
+  }
+  for (Island& island : members_.all()) watch(island);
+  if (reducing_ && now_ - reducing_->since > options_.reduce_timeout) {
+    const std::vector<Participant> participants = reducing_->participants;
+    const bool some_are_done = reducing_->num_prepared > 0;
+    abandon(fmt::format("not done within {:.0f} s", options_.reduce_timeout));
+    for (const Participant& participant : participants) {
+      Island& island = members_[participant.island];
+      if (some_are_done && !island.prepared) exclude(island);
+    }
+  }
+  find_newest_state();
+  if (is_finished()) part();
+}
+
+void Coordinator::on(const ConnectionReceived& event) {
+  const auto& [stamp, body] = event.message;
+  if (const auto* request = std::get_if<Join>(&body)) {
+    if (strangers_.erase(event.connection) > 0) join(event.connection, *request);
+    return;  // a second one says nothing new
+  }
+  Island* island = members_.of_connection(event.connection);
+  // What an earlier coordinator was to hear, or was heard already, or is no island's any more, or
+  // is not of the island whose connection it is.
+  if (island == nullptr || stamp.sender != island->id || stamp.fence != fence_ ||
+      stamp.sequence <= island->last_sequence) {
+    return;
+  }
+  island->last_sequence = stamp.sequence;
+  island->pulse->heard(now_);
+  const bool is_up_to_date = stamp.outer_step >= state_.outer_step();
+  if (is_up_to_date) island->is_behind = false;
+  if (island->state() == MemberState::kSuspect) {
+    island->pulse->wronged();
+    island->is_behind = !is_up_to_date;
+    members_.set_state(*island, MemberState::kActive);
+    view_changed_ = true;
+    lost_from_.reset();
+    tell_sources();
+    if (has_begun_ && island->phase() == Phase::kIdle) grant({island->id}, Phase::kEarly);
+  }
+  std::visit([&, &stamp = stamp](const auto& what) { receive(*island, stamp, what); }, body);
+}
+
+void Coordinator::receive(Island&, const Stamp&, const Join&) {}
+
+void Coordinator::receive(Island& island, const Stamp&, const Heartbeat& heartbeat) {
+  island.pulse->heard(now_, heartbeat.sent);
+  if (island.state() == MemberState::kSyncing) island.is_fetching |= !heartbeat.heard.empty();
+  vouch(heartbeat.heard, now_ - island.pulse->late());
+  island.batches_per_second = heartbeat.batches_per_second;
+}
+
+void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
+  leave_attempt(island, fmt::format("{} leaves", island.name));
+  notice(fmt::format("{} leaves: {}", island.name, leave.why), false);
+  send(island, Finish{.why = "it asked to leave", .is_done = true});
+  // It may be started again.
+  island.suspect_since = now_;
+  turn_out(island, "it left");
+}
+
+void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
+  if (island.state() != MemberState::kSyncing || synced.answers != island.sync_request) return;
+  if (synced.outer_step < state_.outer_step()) {
+    island.claim(synced.outer_step, synced.hashes);
+    keep_only(island, synced.holds);
+    return resync(island, "the run went on meanwhile", false);
+  }
+  if (synced.outer_step > state_.outer_step() || !state_.fits(synced.outer_step, synced.hashes)) {
+    island.claim(-1);
+    return strike(island, "the state that it fetched has another hash than the run's");
+  }
+  island.claim(synced.outer_step, synced.hashes);
+  if (!state_.book().holds(island.id, synced.holds)) {
+    return resync(island, "it holds batches that are not its own", true);
+  }
+  keep_only(island, synced.holds);
+  state_.learn(synced.hashes);
+  activate(island);
+}
+
+void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready) {
+  if (island.state() != MemberState::kActive || island.phase() == Phase::kReady) return;
+  island.claim(stamp.outer_step);
+  if (!state_.book().holds(island.id, ready.consumed)) {
+    return resync(island, "it trained on batches that are not its own", true);
+  }
+  if (stamp.outer_step > state_.outer_step()) {
+    return resync(island, "it has outer steps that the run has not", true);
+  }
+  if (stamp.outer_step < state_.outer_step()) {
+    island.ready = ready;  // tells whether it has more to train on than it has handed in
+    return drop_late(island, fmt::format("outer step {} is over", stamp.outer_step));
+  }
+  const auto hashes = state_.hashes(state_.outer_step());
+  const auto fragment = static_cast<std::size_t>(state_.fragment_of(state_.outer_step()));
+  if (hashes.empty() || hashes[fragment] != ready.base_hash) {
+    island.claim(-1);
+    return strike(island, "its pseudo-gradient is against another state than the run's");
+  }
+  if (!ready.is_finite) return strike(island, "its pseudo-gradient is not finite");
+  if (const std::string why = size_fault(ready, fragment); !why.empty()) {
+    return strike(island, why);
+  }
+  if (ready.tokens <= 0 || ready.consumed.empty()) return drop_late(island, "nothing was trained");
+  island.ready = ready;
+  members_.set_phase(island, Phase::kReady);
+}
+
+// What the coordinator may have to make room for is what a fragment of this run can be.
+std::string Coordinator::size_fault(const Ready& ready, std::size_t fragment) const {
+  const std::vector<std::uint64_t>& sizes = options_.plan.state_sizes;
+  if (fragment >= sizes.size()) return "";
+  if (can_be_delta(ready.encoded_bytes, ready.chunk_bytes, sizes[fragment])) return "";
+  return fmt::format(
+      "its pseudo-gradient is said to be {} bytes in chunks of {}, of a fragment whose state has "
+      "{}",
+      ready.encoded_bytes, ready.chunk_bytes, sizes[fragment]);
+}
+
+void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& prepared) {
+  const bool is_of_attempt =
+      reducing_ && stamp.outer_step == state_.outer_step() && stamp.attempt == attempt_;
+  if (!is_of_attempt || island.prepared) return;
+  island.prepared = prepared.hash;
+  if (takes_part(island.id)) ++reducing_->num_prepared;
+}
+
+void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed& failed) {
+  const bool has_none = island.claimed_step < 0 && stamp.outer_step == 0;
+  if (!has_none && island.claimed_step != stamp.outer_step) island.claim(stamp.outer_step);
+  if (island.state() == MemberState::kSyncing) {
+    return resync(island, "it could not fetch the state: " + failed.why, false);
+  }
+  if (stamp.outer_step > state_.outer_step()) {
+    return resync(island, "it has outer steps that the run has not", true);
+  }
+  if (stamp.outer_step < state_.outer_step()) {  // it asks: others committed what it has not
+    return resync(island, "it has not got what was committed", false);
+  }
+  const bool is_of_attempt = reducing_ && stamp.attempt == attempt_ && takes_part(island.id);
+  if (!is_of_attempt) return;
+  std::vector<IslandId> missing;
+  for (const IslandId other : failed.unreachable) {
+    if (other != island.id && takes_part(other)) missing.push_back(other);
+  }
+  const bool was_star = reducing_->is_star;
+  notice(fmt::format("{} could not reduce outer step {}: {}", island.name, stamp.outer_step,
+                     failed.why));
+  abandon(failed.why);
+  // All of them are alive, or would be suspects: the link between two of them is not.
+  if (!missing.empty() && !was_star) {
+    mesh_is_broken_ = true;
+    return;
+  }
+  if (missing.empty()) return exclude(island);
+  for (const IslandId other : missing) exclude(members_[other]);
+}
+
+bool Coordinator::takes_part(IslandId island) const {
+  const auto& all = reducing_->participants;
+  const auto place =
+      std::lower_bound(all.begin(), all.end(), island,
+                       [](const Participant& x, IslandId id) { return x.island < id; });
+  return place != all.end() && place->island == island;
+}
+
+Stamp Coordinator::stamp() {
+  return {.fence = fence_,
+          .view = view_,
+          .outer_step = state_.outer_step(),
+          .attempt = attempt_,
+          .sender = kNobody,
+          .sequence = ++sequence_};
+}
+
+void Coordinator::send(const Island& island, ToIsland body) {
+  if (island.connection == kNoConnection) return;
+  actions_.push_back(SendToIslands{{island.connection}, {stamp(), std::move(body)}});
+}
+
+void Coordinator::broadcast(ToIsland body) {
+  std::vector<ConnectionId> to = members_.listeners();
+  if (to.empty()) return;
+  actions_.push_back(SendToIslands{std::move(to), {stamp(), std::move(body)}});
+}
+
+void Coordinator::append(LogBody body) {
+  state_.apply(body);
+  actions_.push_back(AppendToLog{std::move(body)});
+}
+
+void Coordinator::notice(std::string text, bool is_warning) {
+  actions_.push_back(Notice{std::move(text), is_warning});
+}
+
+}  // namespace atl::island

@@ -1,0 +1,234 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "atoll/island/coordinator/membership.h"
+#include "atoll/island/coordinator/state.h"
+#include "atoll/island/coordinator/suspicion.h"
+#include "atoll/island/protocol/protocol.h"
+
+namespace atl::island {
+
+/// How a run is coordinated.
+struct CoordinatorOptions {
+  RunIdentity identity;
+  RunPlan plan;
+  SuspicionLimits suspicion;
+  Seconds join_within = 10;  ///< a connection that has not said Join by then is closed
+  /// A suspect counts for the quorum until then; after a restart islands are waited for so long.
+  Seconds quorum_after = 3;
+  Seconds out_after = 30;        ///< a suspect keeps its leases until then
+  Seconds reduce_timeout = 900;  ///< of an attempt, while all participants are alive
+  /// At the end of the run whoever was seen so lately is waited for, across restarts.
+  Seconds stays_for = 60;
+  Seconds void_after = 30;         ///< without the newest state, until an older one wins
+  double max_norm_ratio = 10;      ///< to the median of three contributors or more
+  double late_weight = 1;          ///< factor for each outer step that a pseudo-gradient missed
+  bool proportional_steps = true;  ///< slower islands take fewer inner steps between outer steps
+  bool weighs_tokens = true;       ///< false: contributors count alike
+  int max_strikes = 3;             ///< wrong states in a row, until an island is turned out
+  /// Where the run's state keeps changing faster than an island can fetch it, rounds become this
+  /// many times longer at most until it has it. 1: never.
+  int max_stretch = 16;
+};
+
+// What happens to a coordinator.
+/// A connection was made, and what it says comes in order until it is closed.
+struct ConnectionOpened {  ///< and what it says comes in order, until it is closed
+  ConnectionId connection = kNoConnection;
+};
+/// It ended by itself.
+struct ConnectionClosed {
+  ConnectionId connection = kNoConnection;
+  std::string why;
+};
+/// It said something.
+struct ConnectionReceived {
+  ConnectionId connection = kNoConnection;
+  MessageFromIsland message;
+};
+/// Bytes of these islands came, from them or through others: they live.
+struct BytesCame {
+  std::vector<IslandId> from;
+};
+struct ClockTicked {};  ///< due every quarter of a second
+
+/// One of these, and when.
+struct CoordinatorEvent {
+  Seconds now = 0;
+  std::variant<ConnectionOpened, ConnectionClosed, ConnectionReceived, BytesCame, ClockTicked> what;
+};
+
+// What a coordinator wants done, in this order.
+/// One message, to each of these.
+struct SendToIslands {  ///< one message, to each of these
+  std::vector<ConnectionId> to;
+  MessageToIsland message;
+};
+/// Durably, before anything after it is done.
+struct AppendToLog {  ///< durably, before anything after it is done
+  LogBody body;
+};
+/// What was sent goes out first; no ConnectionClosed is wanted for it.
+struct CloseConnection {  ///< no ConnectionClosed is wanted for it; what was sent goes out first
+  ConnectionId connection = kNoConnection;
+  std::string why;
+};
+/// For the person who runs it.
+struct Notice {  ///< for the person who runs it
+  std::string text;
+  bool is_warning = false;
+};
+
+/// One of these.
+using CoordinatorAction = std::variant<SendToIslands, AppendToLog, CloseConnection, Notice>;
+
+/// Orders a run: who takes part, who trains on which batches, and which outer steps count
+/// (docs/protocol.md). Pure: it has no clock, socket, file or randomness. Every decision that must
+/// outlive it is an AppendToLog before anyone hears of it, so that a new one made from the log goes
+/// on where it ended. For one thread.
+class Coordinator {
+ public:
+  /// `fence`: of this hold on the ledger, higher than all before; `log`: all that was appended
+  /// until now. Throws Error(kDamaged) when the log contradicts itself or the plan.
+  Coordinator(const CoordinatorOptions& options, std::uint64_t fence,
+              std::span<const LogRecord> log);
+
+  /// What to do about an event. Times must not go backwards.
+  std::vector<CoordinatorAction> handle(const CoordinatorEvent& event);
+
+  /// What the log amounts to.
+  const RunState& state() const { return state_; }
+  const Membership& members() const { return members_; }
+  const RunPlan& plan() const { return options_.plan; }
+  /// Whether all batches are committed.
+  bool is_finished() const { return state_.book().is_done(); }
+  /// Whether the run is finished and nobody is left who may still come to hear of it.
+  bool is_over() const;
+  /// Why the run cannot go on until a person has looked, or "".
+  const std::string& halted() const { return halted_; }
+
+ private:
+  // An attempt at the outer step.
+  struct Attempt {
+    std::vector<Participant> participants;
+    int num_prepared = 0;
+    Seconds since = 0;
+    bool is_star = false;
+  };
+
+  // coordinator.cpp: what happens.
+  void start();
+  void on(const ConnectionOpened& event);
+  void on(const ConnectionClosed& event);
+  void on(const ConnectionReceived& event);
+  void on(const BytesCame& event);
+  void vouch(const std::vector<IslandId>& islands, Seconds when);
+  void on(const ClockTicked& event);
+  void receive(Island& island, const Stamp& stamp, const Synced& synced);
+  void receive(Island& island, const Stamp& stamp, const Heartbeat& heartbeat);
+  void receive(Island& island, const Stamp& stamp, const Ready& ready);
+  void receive(Island& island, const Stamp& stamp, const ReduceFailed& failed);
+  void receive(Island& island, const Stamp& stamp, const Prepared& prepared);
+  void receive(Island& island, const Stamp& stamp, const Leave& leave);
+  void receive(Island& island, const Stamp& stamp, const Join& join);
+  std::string size_fault(const Ready& ready, std::size_t fragment) const;
+
+  // islands.cpp: who takes part.
+  void join(ConnectionId connection, const Join& join);
+  std::string objection(const Join& join) const;
+  void refuse(ConnectionId connection, const std::string& why, bool is_final);
+  void welcome(Island& island, const Join& join);
+  void activate(Island& island);
+  void resync(Island& island, const std::string& why, bool drops_work);
+  void strike(Island& island, const std::string& why);
+  void suspect(Island& island, const std::string& why);
+  void lose_connection(Island& island, const std::string& why);
+  void turn_out(Island& island, const std::string& why);
+  void watch(Island& island);
+  void find_newest_state();
+  void tell_sources();
+  std::vector<Source> sources(IslandId except);
+  void ask_for_state(Island& island, const std::vector<Source>& sources);
+  void lose_putter(IslandId putter);
+  void announce_view();
+  template <typename Others>
+  void send_names(const Island& island, const Others& others);
+
+  // leases.cpp: who trains on what.
+  void begin_run();
+  void grant(const std::vector<IslandId>& islands, Phase phase);
+  void grant_idle(Phase phase);
+  void keep_only(Island& island, std::span<const BatchRange> holds);
+  bool has_open_lease(const Island& island) const;
+  void find_fastest();
+  void begin_round(std::int64_t outer_step);
+  int stretch();
+
+  // outer_step.cpp: what counts.
+  void advance();
+  int quorum() const;
+  void begin_attempt();
+  std::vector<IslandId> admit();
+  std::vector<LogContribution> contributions(const std::vector<IslandId>& admitted) const;
+  void judge();
+  void commit(const StateHash& hash);
+  void drop_late(Island& island, const std::string& why);
+  void abandon(const std::string& why);
+  void exclude(Island& island);
+  void leave_attempt(Island& island, const std::string& why);
+  void finish();
+  void part();
+  bool may_come(const Island& island) const;
+  bool is_somebody_away() const;
+  bool has_holder() const;
+  void halt(const std::string& why);
+  bool takes_part(IslandId island) const;
+
+  Stamp stamp();
+  void send(const Island& island, ToIsland body);
+  void broadcast(ToIsland body);
+  void append(LogBody body);
+  void notice(std::string text, bool is_warning = true);
+
+  CoordinatorOptions options_;
+  std::uint64_t fence_;
+  RunState state_;
+  Membership members_;
+  Seconds now_ = 0;
+  bool is_started_ = false;
+  std::map<IslandId, Seconds> gone_;  // until it is started: as the log has it
+  bool has_begun_ = false;
+  int num_missing_ = 0;    // islands that the beginning waited for when it was last said
+  Seconds next_view_ = 0;  // before the beginning, when islands are told again who is there
+  std::string halted_;
+  std::map<ConnectionId, Seconds> strangers_;  // connections without a Join, since when
+  std::vector<CoordinatorAction> actions_;
+  std::uint64_t view_ = 1;
+  bool view_changed_ = false;
+  std::uint64_t sequence_ = 0;
+  std::uint32_t attempt_ = 0;  // at the outer step under way; 0: none yet
+  std::optional<Attempt> reducing_;
+  Seconds step_began_ = 0;
+  std::optional<Seconds> grace_from_;
+  std::optional<Seconds> stuck_from_;  // everybody is excluded
+  std::optional<Seconds> lost_from_;   // nobody has the newest state
+  std::optional<Seconds> parting_;     // since when the run is finished
+  int num_disagreements_ = 0;          // on the result of the outer step under way
+  bool mesh_is_broken_ = false;        // some island cannot reach another, until the view changes
+  double fastest_ = 0;                 // batches per second
+  // The round that newest leases are for:
+  std::int64_t round_ = -1;       // its outer step
+  Seconds round_from_ = 0;        // when it began
+  std::int64_t round_begin_ = 0;  // batches that were leased before
+  int longer_ = 1;                // its inner steps are so many times those of the plan
+  std::size_t next_source_ = 0;
+};
+
+}  // namespace atl::island

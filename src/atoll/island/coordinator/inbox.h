@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "atoll/island/coordinator/membership.h"
+
+namespace atl::island {
+
+/// What connections have brought and nobody has taken yet, in order. Bounded, whoever sends: one
+/// that has not joined has one frame waiting, its Join, and all such frames together have 64 MiB at
+/// most; one that has joined has 8 MiB, many times what an island says while a disk is slow. Thread
+/// safe.
+class Inbox {
+ public:
+  struct Arrival {
+    enum class Kind { kOpened, kReceived, kClosed } kind = Kind::kOpened;
+    ConnectionId connection = kNoConnection;
+    std::string text;  ///< a frame; why it was closed; the name of who opened it
+  };
+  using Arrivals = std::deque<Arrival>;
+
+  /// Never refused: there are as many as there are connections.
+  void opened(ConnectionId connection, const std::string& name);
+  void closed(ConnectionId connection, const std::string& why);
+  /// False: more waits of this connection than may, and this frame is dropped.
+  bool received(ConnectionId connection, std::string frame, bool has_joined);
+
+  /// Waits until there is something, the time has come, or stop() was called; takes all.
+  Arrivals take(std::chrono::steady_clock::time_point until);
+  /// No more is waited for.
+  void stop();
+  bool is_stopping() const;
+
+  static constexpr std::size_t kMaxOfStrangers = std::size_t{64} << 20;
+  static constexpr std::size_t kMaxOfOne = std::size_t{8} << 20;
+
+ private:
+  struct Waiting {
+    std::size_t frames = 0;
+    std::size_t bytes = 0;
+  };
+  void put(Arrival arrival);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Arrivals arrivals_;
+  std::map<ConnectionId, Waiting> waiting_;
+  std::size_t of_strangers_ = 0;  // bytes
+  bool is_stopping_ = false;
+};
+
+}  // namespace atl::island

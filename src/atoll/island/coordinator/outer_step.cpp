@@ -1,0 +1,319 @@
+// Which pseudo-gradients count: the outer steps of Coordinator.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "atoll/base/error.h"
+#include "atoll/island/coordinator/coordinator.h"
+
+namespace atl::island {
+
+namespace {
+
+// With fewer there is no telling which one is wrong.
+constexpr std::size_t kEnoughToJudge = 3;
+// Until islands that could not be reached are tried again, when there are no others.
+constexpr Seconds kRetryAfter = 1;
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+// At the end of the run fewer islands may have anything to train on than a fixed quorum wants.
+int Coordinator::quorum() const {
+  const int in_round = members_.count(Phase::kReady) + members_.count(Phase::kTraining) +
+                       members_.count(Phase::kEarly) + members_.num_counting_suspects();
+  if (options_.plan.quorum <= 0) return std::max(1, (in_round + 1) / 2);
+  if (state_.book().num_free() > 0) return options_.plan.quorum;
+  return std::min(options_.plan.quorum, std::max(1, in_round));
+}
+
+// Does what can be done now, whatever has happened.
+void Coordinator::advance() {
+  if (!halted_.empty() || is_finished()) return;
+  if (!has_begun_) begin_run();
+  if (reducing_) {
+    const auto count = static_cast<int>(reducing_->participants.size());
+    if (reducing_->num_prepared < count) return;
+    judge();
+    if (reducing_ || !halted_.empty() || is_finished()) return;
+  }
+  const int ready = members_.count(Phase::kReady);
+  const int waited = members_.count(Phase::kTraining) + members_.num_awaited();
+  const bool is_short = ready == 0 || ready < quorum();
+  if (is_short && waited == 0 && members_.count(Phase::kExcluded) > 0) {
+    if (!stuck_from_) stuck_from_ = now_;
+    if (now_ - *stuck_from_ < kRetryAfter) return;
+    stuck_from_.reset();
+    mesh_is_broken_ = false;
+    for (Island& island : members_.all()) {
+      if (island.phase() == Phase::kExcluded) members_.set_phase(island, Phase::kReady);
+    }
+    return advance();
+  }
+  stuck_from_.reset();
+  if (is_short) {
+    grace_from_.reset();
+    return;
+  }
+  if (!grace_from_) grace_from_ = now_;
+  if (waited > 0 && now_ - *grace_from_ < options_.plan.grace_seconds) return;
+  begin_attempt();
+}
+
+// Those whose pseudo-gradients are not out of all proportion, by number.
+std::vector<IslandId> Coordinator::admit() {
+  std::vector<IslandId> ready;
+  std::vector<double> norms;
+  for (const Island& island : members_.all()) {
+    if (island.state() != MemberState::kActive || island.phase() != Phase::kReady) continue;
+    ready.push_back(island.id);
+    norms.push_back(island.ready->norm);
+  }
+  if (ready.size() < kEnoughToJudge) return ready;
+  const double most = options_.max_norm_ratio * median_of(norms);
+  std::vector<IslandId> admitted;
+  for (const IslandId id : ready) {
+    const double norm = members_[id].ready->norm;
+    if (norm <= most) {
+      admitted.push_back(id);
+    } else {
+      strike(members_[id], fmt::format("the norm of its pseudo-gradient is {:.3g}, more than {} "
+                                       "times the median",
+                                       norm, options_.max_norm_ratio));
+    }
+  }
+  return admitted;
+}
+
+std::vector<LogContribution> Coordinator::contributions(
+    const std::vector<IslandId>& admitted) const {
+  std::vector<LogContribution> all;
+  double sum = 0;
+  for (const IslandId id : admitted) {
+    const Island& island = members_.all()[id - 1];
+    const Ready& ready = *island.ready;
+    const double amount = options_.weighs_tokens ? static_cast<double>(ready.tokens) : 1;
+    const double weight = amount * std::pow(options_.late_weight, island.missed);
+    sum += weight;
+    all.push_back({.participant = {.island = id,
+                                   .address = island.address,
+                                   .weight = weight,
+                                   .tokens = ready.tokens},
+                   .consumed = ready.consumed,
+                   .loss = ready.loss,
+                   .norm = ready.norm});
+  }
+  for (LogContribution& contribution : all) contribution.participant.weight /= sum;
+  return all;
+}
+
+void Coordinator::begin_attempt() {
+  if (view_changed_) announce_view();
+  const std::vector<IslandId> admitted = admit();
+  if (admitted.empty()) return;
+  Attempt attempt = {.participants = {}, .since = now_, .is_star = mesh_is_broken_};
+  for (Island& island : members_.all()) {
+    island.prepared.reset();
+    if (island.state() != MemberState::kActive) continue;
+    if (island.address.empty()) attempt.is_star = true;
+  }
+  const int fragment = state_.fragment_of(state_.outer_step());
+  ++attempt_;
+  LogReduce record = {.outer_step = state_.outer_step(),
+                      .attempt = attempt_,
+                      .fragment = fragment,
+                      .contributions = contributions(admitted)};
+  std::vector<IslandId> without_lease;
+  for (const LogContribution& contribution : record.contributions) {
+    attempt.participants.push_back(contribution.participant);
+    const Island& island = members_[contribution.participant.island];
+    if (!has_open_lease(island)) without_lease.push_back(island.id);
+  }
+  append(std::move(record));
+  reducing_ = std::move(attempt);
+  // Leases first: on a slow link they would wait behind what the call to reduce sets going.
+  find_fastest();
+  begin_round(state_.outer_step() + 1);
+  grant(without_lease, Phase::kTraining);
+  broadcast(Reduce{.fragment = fragment,
+                   .participants = reducing_->participants,
+                   .is_star = reducing_->is_star});
+}
+
+// All participants are prepared: is it the same?
+void Coordinator::judge() {
+  // Those that only receive may know better, and are asked if they have answered in time.
+  std::map<StateHash, int> votes;
+  for (const Island& island : members_.all()) {
+    if (island.state() == MemberState::kActive && island.prepared) ++votes[*island.prepared];
+  }
+  if (votes.size() == 1) return commit(votes.begin()->first);
+  ++num_disagreements_;
+  abandon(fmt::format("{} different results", votes.size()));
+  notice(fmt::format("outer step {}, attempt {}: {} different results", state_.outer_step(),
+                     attempt_, votes.size()));
+  if (num_disagreements_ < 2) return;  // again: an accident does not happen twice
+  const auto best = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto num_best = std::count_if(
+      votes.begin(), votes.end(), [&](const auto& vote) { return vote.second == best->second; });
+  if (num_best > 1) {
+    return halt(
+        fmt::format("islands disagree on the result of outer step {} and there is no "
+                    "majority: one of the machines computes or stores wrongly",
+                    state_.outer_step()));
+  }
+  const StateHash right = best->first;
+  for (Island& island : members_.all()) {
+    const bool is_right = !island.prepared || *island.prepared == right;
+    if (island.state() != MemberState::kActive || is_right) continue;
+    island.claim(state_.outer_step());
+    strike(island, "its results differ from those of the majority");
+  }
+}
+
+void Coordinator::commit(const StateHash& hash) {
+  const std::vector<Participant> participants = std::move(reducing_->participants);
+  const std::int64_t outer_step = state_.outer_step();
+  Commit message = {
+      .fragment = state_.fragment_of(outer_step), .hash = hash, .participants = participants};
+  // Stamped as the outer step that it ends, so before the log has it; sent after.
+  const Stamp stamp_of_step = stamp();
+  append(LogCommit{.outer_step = outer_step, .attempt = attempt_, .hash = hash});
+  if (auto to = members_.listeners(); !to.empty()) {
+    actions_.push_back(SendToIslands{std::move(to), {stamp_of_step, std::move(message)}});
+  }
+  reducing_.reset();
+  grace_from_.reset();
+  attempt_ = 0;
+  num_disagreements_ = 0;
+  step_began_ = now_;
+  const bool is_last = is_finished();
+  for (Island& island : members_.all()) {
+    ++island.missed;
+    // It still fetches from those that have it, who must not go before it has it too.
+    if (is_last) island.is_behind = island.prepared != hash;
+    // Through the coordinator nobody says what has come.
+    if (island.state() != MemberState::kSyncing) continue;
+    island.overtaken += island.is_fetching || island.putter != kNobody ? 1 : 0;
+    island.is_fetching = false;
+  }
+  for (const Participant& participant : participants) {
+    Island& island = members_[participant.island];
+    island.ready.reset();
+    if (island.pulse) island.pulse->trust();
+    island.missed = island.drops = island.strikes = island.overtaken = 0;
+    members_.set_phase(island, has_open_lease(island) ? Phase::kTraining : Phase::kIdle);
+  }
+  if (is_last) return finish();
+  for (Island& island : members_.all()) {
+    if (island.phase() == Phase::kEarly) members_.set_phase(island, Phase::kTraining);
+    const bool is_late = island.phase() == Phase::kReady || island.phase() == Phase::kExcluded;
+    if (is_late) drop_late(island, "the outer step was committed without it");
+  }
+  find_fastest();
+  begin_round(state_.outer_step());
+  grant_idle(Phase::kTraining);
+}
+
+// Its batches stay its own: they count in what it hands in next.
+void Coordinator::drop_late(Island& island, const std::string& why) {
+  const bool has_lease = island.ready && has_open_lease(island);
+  ++island.drops;
+  island.ready.reset();
+  send(island, Dropped{.why = why});
+  members_.set_phase(island, has_lease ? Phase::kTraining : Phase::kIdle);
+  if (!has_lease && island.state() == MemberState::kActive) grant({island.id}, Phase::kTraining);
+}
+
+void Coordinator::abandon(const std::string& why) {
+  broadcast(AbandonReduce{.why = why});
+  reducing_.reset();
+}
+
+void Coordinator::exclude(Island& island) {
+  if (island.state() == MemberState::kActive && island.phase() == Phase::kReady) {
+    members_.set_phase(island, Phase::kExcluded);
+  }
+}
+
+void Coordinator::leave_attempt(Island& island, const std::string& why) {
+  if (reducing_ && takes_part(island.id)) abandon(why);
+}
+
+void Coordinator::finish() {
+  append(LogFinished{});
+  part();
+}
+
+// Those that have the final state stay until those that are fetching it have got it, and for a
+// while for those that went away just before: they would end with another model.
+void Coordinator::part() {
+  const bool is_first = !parting_;
+  if (is_first) parting_ = now_;
+  std::string awaited;
+  for (const Island& island : members_.all()) {
+    const bool is_here = island.state() == MemberState::kActive && !island.is_behind;
+    if (is_here || !may_come(island)) continue;
+    awaited += (awaited.empty() ? "" : ", ") + island.name;
+  }
+  const bool is_source =
+      !awaited.empty() && has_holder() && now_ - *parting_ < options_.reduce_timeout;
+  if (is_first && is_source) {
+    notice(fmt::format("all batches are committed; islands stay until the final state has got to "
+                       "{}, or for {:.0f} s where nothing is heard",
+                       awaited, options_.stays_for),
+           false);
+  }
+  if (is_source) return;
+  for (Island& island : members_.all()) {
+    const bool hears =
+        island.state() == MemberState::kActive || island.state() == MemberState::kSuspect;
+    if (!hears || island.was_told_of_end || island.connection == kNoConnection) continue;
+    send(island, Finish{.why = "all batches are committed", .is_done = true});
+    island.was_told_of_end = true;
+  }
+}
+
+// Whether somebody is connected who has the final state, or may have it and is silent only.
+bool Coordinator::has_holder() const {
+  const auto& all = members_.all();
+  return std::any_of(all.begin(), all.end(), [](const Island& island) {
+    const bool is_in = (island.state() == MemberState::kActive && !island.is_behind) ||
+                       island.state() == MemberState::kSuspect;
+    return is_in && island.connection != kNoConnection && !island.was_told_of_end;
+  });
+}
+
+bool Coordinator::may_come(const Island& island) const {
+  if (island.was_told_of_end || island.is_evicted) return false;
+  return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.stays_for;
+}
+
+// Whether somebody may come who is not connected: it may have the final state.
+bool Coordinator::is_somebody_away() const {
+  const auto& all = members_.all();
+  return std::any_of(all.begin(), all.end(), [this](const Island& island) {
+    return island.connection == kNoConnection && may_come(island);
+  });
+}
+
+bool Coordinator::is_over() const {
+  const auto& all = members_.all();
+  return is_finished() && std::none_of(all.begin(), all.end(),
+                                       [this](const Island& island) { return may_come(island); });
+}
+
+void Coordinator::halt(const std::string& why) {
+  halted_ = why;
+  notice(why);
+  for (const Island& island : members_.all()) send(island, Finish{.why = why, .is_done = false});
+}
+
+}  // namespace atl::island

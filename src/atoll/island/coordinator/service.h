@@ -1,0 +1,48 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "atoll/base/error.h"
+#include "atoll/island/coordinator/suspicion.h"
+
+namespace atl::island {
+
+/// Where a coordinator lives.
+struct ServiceOptions {
+  std::filesystem::path dir;                      ///< of the ledger; made if missing
+  std::string listen = "127.0.0.1:0";             ///< HOST:PORT; port 0 picks one
+  std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
+  /// A file with the secret that islands must know, made if it is missing; see wire::Secret.
+  std::optional<std::filesystem::path> secret = {};
+  SuspicionLimits suspicion = {};  ///< of islands that are silent
+};
+
+/// A run's coordinator: the state machine (coordinator.h) over its ledger, with the islands'
+/// connections, on threads of its own. What the run is, the first island says; it stands in
+/// `dir`/run.json then. Starting it again on the same directory goes on as if it had never stopped.
+class CoordinatorService {
+ public:
+  /// Listens when it returns. Throws what Ledger::open and wire::Server throw.
+  explicit CoordinatorService(const ServiceOptions& options);
+  ~CoordinatorService();
+  CoordinatorService(const CoordinatorService&) = delete;
+  CoordinatorService& operator=(const CoordinatorService&) = delete;
+
+  /// HOST:PORT with the port that was picked.
+  std::string address() const;
+  /// Whether all of the run is committed and its islands are gone.
+  bool is_finished() const;
+  /// What ended it before that: a disk that is full, islands that cannot agree.
+  std::optional<Error> failure() const;
+  /// Ends all connections and closes the ledger.
+  void stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atl::island

@@ -1,0 +1,150 @@
+#include "atoll/island/coordinator/state.h"
+
+#include <algorithm>
+
+#include "atoll/base/check.h"
+#include "atoll/base/error.h"
+
+namespace atl::island {
+
+namespace {
+
+void require(bool fine, const char* what, std::int64_t number) {
+  if (!fine) {
+    throw damaged_error(
+        "the ledger contradicts itself: {} {}; `atoll runs show` says where, a copy of the ledger "
+        "from before goes on from there",
+        what, number);
+  }
+}
+
+}  // namespace
+
+RunState::RunState(int num_fragments, std::int64_t total_batches)
+    : first_hashes_(static_cast<std::size_t>(num_fragments)), book_(total_batches) {
+  ATOLL_CHECK(num_fragments > 0, "a run of {} fragments", num_fragments);
+}
+
+int RunState::fragment_of(std::int64_t outer_step) const {
+  return static_cast<int>(outer_step % num_fragments());
+}
+
+void RunState::apply(const LogBody& body) {
+  struct Visitor {
+    RunState& state;
+    void operator()(const LogStarted&) const {}
+    void operator()(const LogIsland& x) const {
+      state.islands_[x.island] = x;
+      state.ids_[x.name] = x.island;
+      state.here_.insert(x.island);
+    }
+    void operator()(const LogLease& x) const {
+      require(state.book_.lease(x.island, x.ranges),
+              "a lease of batches that are not free, to island", x.island);
+    }
+    void operator()(const LogReturn& x) const {
+      require(state.book_.give_back(x.island, x.ranges),
+              "a return of batches that are not leased to island", x.island);
+      if (x.ranges.empty()) state.here_.erase(x.island);
+    }
+    void operator()(const LogReduce& x) const {
+      require(x.outer_step == state.outer_step(), "a reduce out of order, of outer step",
+              x.outer_step);
+      state.reduce_ = x;
+    }
+    void operator()(const LogCommit& x) const { state.apply_commit(x); }
+    void operator()(const LogVoid& x) const { state.apply_void(x); }
+    void operator()(const LogFinished&) const { state.was_finished_ = true; }
+  };
+  std::visit(Visitor{*this}, body);
+}
+
+LogLease RunState::grant(IslandId island, std::int64_t num_batches) {
+  return {.island = island, .ranges = book_.grant(island, num_batches)};
+}
+
+void RunState::apply_commit(const LogCommit& commit) {
+  require(commit.outer_step == outer_step(), "a commit out of order, of outer step",
+          commit.outer_step);
+  require(reduce_ && reduce_->attempt == commit.attempt,
+          "a commit without its reduce, of outer step", commit.outer_step);
+  RangeSet consumed;
+  newest_participants_.clear();
+  for (const LogContribution& contribution : reduce_->contributions) {
+    newest_participants_.insert(contribution.participant.island);
+    require(book_.consume(contribution.participant.island, contribution.consumed),
+            "batches committed that were not leased, in outer step", commit.outer_step);
+    for (const BatchRange& range : contribution.consumed) consumed.add(range);
+  }
+  commits_.push_back({.hash = commit.hash, .consumed = consumed.ranges()});
+  reduce_.reset();
+}
+
+void RunState::apply_void(const LogVoid& voided) {
+  require(voided.first_outer_step >= 0 && voided.first_outer_step <= outer_step(),
+          "a void of what was not committed, from outer step", voided.first_outer_step);
+  while (outer_step() > voided.first_outer_step) {
+    require(book_.unconsume(commits_.back().consumed), "a void of batches not consumed, outer step",
+            outer_step() - 1);
+    commits_.pop_back();
+  }
+  newest_participants_.clear();
+  reduce_.reset();
+}
+
+std::optional<StateHash> RunState::hash_of(int fragment, std::int64_t outer_step) const {
+  // The last outer step below `outer_step` that exchanged this fragment.
+  const std::int64_t P = num_fragments();
+  const std::int64_t last = outer_step - 1 - (outer_step - 1 - fragment + P) % P;
+  if (last < 0) return first_hashes_[static_cast<std::size_t>(fragment)];
+  return commits_[static_cast<std::size_t>(last)].hash;
+}
+
+std::vector<StateHash> RunState::hashes(std::int64_t outer_step) const {
+  std::vector<StateHash> all;
+  for (int f = 0; f < num_fragments(); ++f) {
+    const auto hash = hash_of(f, outer_step);
+    if (!hash) return {};
+    all.push_back(*hash);
+  }
+  return all;
+}
+
+bool RunState::fits(std::int64_t outer_step, std::span<const StateHash> hashes) const {
+  if (outer_step < 0 || outer_step > this->outer_step()) return false;
+  if (hashes.size() != first_hashes_.size()) return false;
+  for (int f = 0; f < num_fragments(); ++f) {
+    const auto hash = hash_of(f, outer_step);
+    if (hash && *hash != hashes[static_cast<std::size_t>(f)]) return false;
+  }
+  return true;
+}
+
+void RunState::learn(std::span<const StateHash> hashes) {
+  for (int f = 0; f < num_fragments(); ++f) {
+    // What was exchanged already is in the log, and no longer that of outer step 0.
+    auto& first = first_hashes_[static_cast<std::size_t>(f)];
+    if (outer_step() <= f && !first) first = hashes[static_cast<std::size_t>(f)];
+  }
+}
+
+std::map<IslandId, Seconds> gone_since(std::span<const LogRecord> log) {
+  std::map<IslandId, Seconds> gone;
+  for (const LogRecord& record : log) {
+    if (const auto* came = std::get_if<LogIsland>(&record.body)) {
+      gone.erase(came->island);
+    } else if (const auto* back = std::get_if<LogReturn>(&record.body);
+               back != nullptr && back->ranges.empty()) {
+      gone[back->island] = std::max(0.0, log.back().unix_seconds - record.unix_seconds);
+    }
+  }
+  return gone;
+}
+
+std::optional<IslandId> RunState::island_named(const std::string& name) const {
+  const auto found = ids_.find(name);
+  if (found == ids_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace atl::island

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/island/ledger/lease_book.h"
+#include "atoll/island/protocol/protocol.h"
+
+namespace atl::island {
+
+/// What a run's log amounts to: a fold over its records, the same for the coordinator that wrote
+/// them and for the one that reads them after it.
+class RunState {
+ public:
+  /// `total_batches` of the run, or kEndless.
+  RunState(int num_fragments, std::int64_t total_batches);
+
+  /// Takes a record. Throws Error(kDamaged) when it contradicts those before.
+  void apply(const LogBody& body);
+  /// Leases the lowest free batches; what it returns must be appended, and not applied again.
+  LogLease grant(IslandId island, std::int64_t num_batches);
+
+  /// Outer steps that were committed and stand.
+  std::int64_t outer_step() const { return static_cast<std::int64_t>(commits_.size()); }
+  int num_fragments() const { return static_cast<int>(first_hashes_.size()); }
+  /// The fragment that an outer step exchanges.
+  int fragment_of(std::int64_t outer_step) const;
+  /// Of the newest reduce of the outer step under way; 0: none was logged.
+  std::uint32_t last_attempt() const { return reduce_ ? reduce_->attempt : 0; }
+  /// Whether an island's pseudo-gradient is in the newest outer step that was committed.
+  bool contributed(IslandId island) const { return newest_participants_.contains(island); }
+  /// Whether it has joined and not gone since: it is connected, or was when the log ended.
+  bool is_here(IslandId island) const { return here_.contains(island); }
+  const LeaseBook& book() const { return book_; }
+  bool was_finished() const { return was_finished_; }
+  bool was_begun() const { return outer_step() > 0 || book_.high_water() > 0; }
+
+  /// Each fragment's hash after so many outer steps; empty when one is not known: those of outer
+  /// step 0 are not in the log, because nothing is to be replayed from them.
+  std::vector<StateHash> hashes(std::int64_t outer_step) const;
+  /// Whether a state said to be that of `outer_step` can be; what is not known, fits.
+  bool fits(std::int64_t outer_step, std::span<const StateHash> hashes) const;
+  /// Believes a state that fits, as far as the log does not say.
+  void learn(std::span<const StateHash> hashes);
+  /// Forgets what it learned of outer step 0.
+  void forget() { std::fill(first_hashes_.begin(), first_hashes_.end(), std::nullopt); }
+
+  /// All islands ever, by number.
+  const std::map<IslandId, LogIsland>& islands() const { return islands_; }
+  std::optional<IslandId> island_named(const std::string& name) const;
+
+ private:
+  struct CommitRecord {
+    StateHash hash;
+    std::vector<BatchRange> consumed;
+  };
+
+  void apply_commit(const LogCommit& commit);
+  void apply_void(const LogVoid& voided);
+  std::optional<StateHash> hash_of(int fragment, std::int64_t outer_step) const;
+
+  std::vector<std::optional<StateHash>> first_hashes_;  // by fragment, at outer step 0
+  LeaseBook book_;
+  std::vector<CommitRecord> commits_;  // by outer step
+  bool was_finished_ = false;
+  std::set<IslandId> newest_participants_;
+  std::optional<LogReduce> reduce_;  // of the outer step under way
+  std::set<IslandId> here_;
+  std::map<IslandId, LogIsland> islands_;
+  std::map<std::string, IslandId> ids_;
+};
+
+/// Of each island that had gone by the end of a log, and for the last time: how long before that
+/// end.
+std::map<IslandId, Seconds> gone_since(std::span<const LogRecord> log);
+
+}  // namespace atl::island

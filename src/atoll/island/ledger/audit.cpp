@@ -1,0 +1,231 @@
+#include "atoll/island/ledger/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "atoll/island/ledger/lease_book.h"
+
+namespace atl::island {
+
+namespace {
+
+constexpr std::size_t kMaxFindings = 100;
+constexpr std::size_t kRangesInAFinding = 4;
+
+class Auditor {
+ public:
+  AuditReport audit(std::span<const LogRecord> records) {
+    for (const LogRecord& record : records) {
+      ++number_;
+      if (number_ == 1 && !std::holds_alternative<LogStarted>(record.body)) {
+        find("the log does not begin with the start of a coordinator");
+      }
+      std::visit(*this, record.body);
+    }
+    number_ = 0;
+    check_history();
+    report_.num_committed = committed();
+    report_.consumed = book_.num_consumed();
+    report_.leased = book_.num_leased();
+    report_.high_water = book_.high_water();
+    report_.returned = report_.high_water - report_.consumed - report_.leased;
+    return std::move(report_);
+  }
+
+  void operator()(const LogStarted& x) {
+    if (x.fence <= fence_) find("fence {} after fence {}", x.fence, fence_);
+    fence_ = std::max(fence_, x.fence);
+    finished_ = false;  // a run may be made longer
+    newest_.reset();    // what a coordinator had under way ends with it
+  }
+
+  void operator()(const LogIsland& x) {
+    if (x.island == kNobody) find("\"{}\" is given the number of nobody", x.name);
+    const auto [by_number, new_number] = names_.emplace(x.island, x.name);
+    if (!new_number && by_number->second != x.name) {
+      find("island {} is \"{}\" and \"{}\"", x.island, by_number->second, x.name);
+    }
+    const auto [by_name, new_name] = numbers_.emplace(x.name, x.island);
+    if (!new_name && by_name->second != x.island) {
+      find("\"{}\" is island {} and island {}", x.name, by_name->second, x.island);
+    }
+  }
+
+  void operator()(const LogLease& x) {
+    check_known(x.island);
+    check_not_finished("a lease");
+    if (book_.lease(x.island, x.ranges)) return;
+    find("island {} is leased batches that are not free: {}", x.island, text(x.ranges));
+  }
+
+  void operator()(const LogReturn& x) {
+    check_known(x.island);
+    if (book_.give_back(x.island, x.ranges)) return;
+    find("island {} returns batches that it does not hold: {}", x.island, text(x.ranges));
+  }
+
+  void operator()(const LogReduce& x) {
+    check_not_finished("an attempt");
+    if (x.outer_step != committed()) {
+      find("an attempt at outer step {}, and {} is next", x.outer_step, committed());
+    }
+    if (newest_ && newest_->outer_step == x.outer_step && x.attempt <= newest_->attempt) {
+      find("attempt {} at outer step {} after attempt {}", x.attempt, x.outer_step,
+           newest_->attempt);
+    }
+    check_contributions(x);
+    newest_ = x;
+  }
+
+  void operator()(const LogCommit& x) {
+    check_not_finished("a commit");
+    if (x.outer_step != committed()) {
+      find("outer step {} is committed, and {} is next", x.outer_step, committed());
+      return;
+    }
+    if (!newest_ || newest_->outer_step != x.outer_step || newest_->attempt != x.attempt) {
+      find("attempt {} at outer step {} is committed and is not the newest", x.attempt,
+           x.outer_step);
+      return;
+    }
+    if (x.hash == StateHash{}) find("outer step {} is committed without a hash", x.outer_step);
+    for (const LogContribution& contribution : newest_->contributions) {
+      const IslandId island = contribution.participant.island;
+      if (book_.consume(island, contribution.consumed)) continue;
+      find("outer step {} consumes batches that island {} does not hold: {}", x.outer_step, island,
+           text(contribution.consumed));
+    }
+    commits_.push_back(*std::move(newest_));
+    newest_.reset();
+  }
+
+  void operator()(const LogVoid& x) {
+    if (x.first_outer_step < 0 || x.first_outer_step >= committed()) {
+      find("outer steps from {} on are void, and {} are committed", x.first_outer_step,
+           committed());
+      return;
+    }
+    while (committed() > x.first_outer_step) {
+      for (const LogContribution& contribution : commits_.back().contributions) {
+        if (book_.unconsume(contribution.consumed)) continue;
+        find("void outer step {} has batches that were not consumed: {}",
+             commits_.back().outer_step, text(contribution.consumed));
+      }
+      commits_.pop_back();
+      ++report_.num_void;
+    }
+    newest_.reset();
+  }
+
+  void operator()(const LogFinished&) { finished_ = true; }
+
+ private:
+  template <typename... Args>
+  void find(fmt::format_string<Args...> format, Args&&... args) {
+    if (report_.findings.size() == kMaxFindings) {
+      ++report_.num_unsaid;
+      return;
+    }
+    const std::string what = fmt::format(format, std::forward<Args>(args)...);
+    report_.findings.push_back(number_ > 0 ? fmt::format("record {}: {}", number_, what) : what);
+  }
+
+  static std::string text(const std::vector<BatchRange>& ranges) {
+    return to_text(ranges, kRangesInAFinding);
+  }
+  std::int64_t committed() const { return static_cast<std::int64_t>(commits_.size()); }
+
+  void check_known(IslandId island) {
+    if (!names_.contains(island)) find("island {} has not joined", island);
+  }
+  void check_not_finished(const char* what) {
+    if (finished_) find("{} after the run was finished", what);
+  }
+
+  void check_contributions(const LogReduce& x) {
+    double weights = 0;
+    IslandId before = kNobody;
+    for (const LogContribution& contribution : x.contributions) {
+      const Participant& participant = contribution.participant;
+      check_known(participant.island);
+      if (participant.island <= before) {
+        find("island {} comes after island {} in a sum", participant.island, before);
+      }
+      before = participant.island;
+      weights += participant.weight;
+      if (!(participant.weight >= 0)) {
+        find("island {} has weight {}", participant.island, participant.weight);
+      }
+      if (book_.holds(participant.island, contribution.consumed)) continue;
+      find("island {} contributes batches that it does not hold: {}", participant.island,
+           text(contribution.consumed));
+    }
+    // Each weight is rounded to half an ulp of at most 1, and so is each sum.
+    const auto n = static_cast<double>(x.contributions.size());
+    if (!(std::abs(weights - 1) <= n * std::numeric_limits<double>::epsilon())) {
+      find("the weights of attempt {} at outer step {} add up to {}", x.attempt, x.outer_step,
+           weights);
+    }
+  }
+
+  // Once more, and from the commits alone: what the book would have refused must not be there.
+  void check_history() {
+    RangeSet seen;
+    for (const LogReduce& commit : commits_) {
+      for (const LogContribution& contribution : commit.contributions) {
+        for (const BatchRange& range : contribution.consumed) {
+          if (seen.overlaps(range)) {
+            find("outer step {} has batches that an earlier one has too: {}", commit.outer_step,
+                 to_text(std::span(&range, 1), 1));
+          }
+          seen.add(range);
+        }
+      }
+    }
+    if (seen.num_batches() != book_.num_consumed()) {
+      find("the commits that stand have {} batches, and {} were consumed", seen.num_batches(),
+           book_.num_consumed());
+    }
+  }
+
+  AuditReport report_;
+  std::size_t number_ = 0;  // of the record under audit, from 1; 0: none in particular
+  std::uint64_t fence_ = 0;
+  bool finished_ = false;
+  std::map<IslandId, std::string> names_;
+  std::map<std::string, IslandId> numbers_;
+  LeaseBook book_{kEndless};
+  std::optional<LogReduce> newest_;
+  std::vector<LogReduce> commits_;  // that stand, by outer step
+};
+
+}  // namespace
+
+AuditReport audit(std::span<const LogRecord> records) {
+  return Auditor().audit(records);
+}
+
+std::string to_text(std::span<const BatchRange> ranges, std::size_t max_ranges) {
+  std::string text;
+  std::size_t said = 0;
+  std::size_t unsaid = 0;
+  for (const BatchRange& range : ranges) {
+    if (range.begin >= range.end) continue;
+    if (said == max_ranges) {
+      ++unsaid;
+      continue;
+    }
+    text += said++ == 0 ? "" : ", ";
+    text += range.size() == 1 ? fmt::format("{}", range.begin)
+                              : fmt::format("{}-{}", range.begin, range.end - 1);
+  }
+  if (unsaid > 0) text += fmt::format(" and {} more", unsaid);
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace atl::island

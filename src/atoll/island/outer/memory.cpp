@@ -1,0 +1,41 @@
+#include "atoll/island/outer/memory.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "atoll/compress/codec.h"
+
+namespace atl::island {
+
+const char* sum_codec_of(const std::string& codec) {
+  return codec == "f32" ? "f32" : "bf16";
+}
+
+std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
+                                          std::span<const std::int64_t> elements) {
+  const auto optimizer = make_outer_optimizer(options.optimizer);
+  const auto algorithm = make_outer_algorithm(options, *optimizer);
+  const auto codec = compress::make_codec(options.codec);
+  const auto sum_codec = compress::make_codec(sum_codec_of(options.codec));
+  const auto all =
+      static_cast<std::size_t>(std::accumulate(elements.begin(), elements.end(), std::int64_t{0}));
+  const std::int64_t largest = *std::max_element(elements.begin(), elements.end());
+  const std::size_t floats = sizeof(float) * static_cast<std::size_t>(largest);
+  const auto state_vectors = static_cast<std::size_t>(1 + optimizer->num_state_vectors());
+  const auto kept_vectors = static_cast<std::size_t>(algorithm->num_kept_vectors());
+  const std::size_t delta = codec->max_bytes(largest);
+  const std::size_t sums = sum_codec->max_bytes(largest);
+  // The mean and what is made of it; where steps go on meanwhile, also what they grew from.
+  const std::size_t states = algorithm->apply_after() > 0 ? 2 * state_vectors : state_vectors;
+  std::vector<OuterMemoryPart> parts = {
+      {"parameters, as sent", sizeof(float) * all},
+      {"anchor, outer optimizer", sizeof(float) * all * state_vectors},
+      {"next outer step", floats * (states + 1)},
+      {"pseudo-gradient", floats},
+      {"exchange", delta + sums + std::max(delta, sums)}};
+  if (kept_vectors > 0) parts.push_back({"own state", sizeof(float) * all * kept_vectors});
+  if (codec->wants_error()) parts.push_back({"error feedback", 2 * sizeof(float) * all});
+  return parts;
+}
+
+}  // namespace atl::island

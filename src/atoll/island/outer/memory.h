@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/island/outer/algorithm.h"
+
+namespace atl::island {
+
+/// Bytes of one kind.
+struct OuterMemoryPart {
+  std::string what;
+  std::size_t bytes = 0;
+};
+
+/// What an island's lead rank holds at most beside its training, while it exchanges its largest
+/// fragment. `elements`: parameters of each fragment. Throws Error(kUser) as make_outer_algorithm()
+/// and compress::make_codec() do.
+std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
+                                          std::span<const std::int64_t> elements);
+
+/// The codec of means, where that of pseudo-gradients is `codec`. Means travel less often than what
+/// they are of, and all islands start from them: they are rounded once, at most.
+const char* sum_codec_of(const std::string& codec);
+
+}  // namespace atl::island

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "atoll/island/outer/optimizer.h"
+#include "atoll/island/protocol/protocol.h"
+
+namespace atl::island {
+
+/// What all islands hold alike of one fragment after some outer step. Never changed once made, so
+/// that it can be read, sent and saved while the next one is on its way.
+struct FragmentState {
+  std::int64_t outer_step = 0;  ///< this many outer steps of the run are in it
+  std::vector<float> values;    ///< the anchor, then the outer optimizer's vectors, each as long
+  std::size_t elements = 0;     ///< of the anchor
+  StateHash hash;               ///< of `values`
+
+  std::span<const float> anchor() const { return {values.data(), elements}; }
+  std::span<const float> optimizer() const { return std::span(values).subspan(elements); }
+};
+
+/// The anchor of the run: the parameters that islands agree on, by fragment, and what the outer
+/// optimizer keeps. An outer step is made beside the present state and becomes it when all islands
+/// are known to have the same. Safe to use from several threads.
+class OuterState {
+ public:
+  /// `fragment_elements`: parameters of each fragment. `optimizer` must outlive this.
+  OuterState(std::vector<std::size_t> fragment_elements, const OuterOptimizer& optimizer);
+
+  int num_fragments() const { return static_cast<int>(elements_.size()); }
+  std::size_t elements(int fragment) const;
+  /// Floats in FragmentState::values of a fragment.
+  std::size_t values_size(int fragment) const;
+  /// Outer steps that are in it; -1: it has no state yet.
+  std::int64_t outer_step() const;
+  std::vector<StateHash> hashes() const;
+  /// Null before begin() or replace().
+  std::shared_ptr<const FragmentState> current(int fragment) const;
+
+  /// The state of outer step 0: these parameters, and an optimizer that has seen nothing.
+  void begin(int fragment, std::span<const float> anchor);
+  /// State that was fetched or saved: `values` as FragmentState has them. Returns its hash.
+  StateHash replace(int fragment, std::int64_t outer_step, std::vector<float> values);
+  /// Outer steps that the run has done, where replace() was called for each fragment.
+  void set_outer_step(std::int64_t outer_step);
+
+  /// Outer step number outer_step() of a fragment while it is made from the mean pseudo-gradient,
+  /// part by part as that comes.
+  class Step {
+   public:
+    /// `mean` is that of the elements from `begin` on. Every element must be added once, in any
+    /// order; several threads may do so.
+    void add(std::size_t begin, std::span<const float> mean);
+
+   private:
+    friend class OuterState;
+    Step(const OuterOptimizer& optimizer, int fragment, std::int64_t steps_before,
+         std::shared_ptr<const FragmentState> from, std::shared_ptr<FragmentState> to);
+
+    const OuterOptimizer& optimizer_;
+    int fragment_;
+    std::int64_t steps_before_;  // of this fragment
+    std::shared_ptr<const FragmentState> from_;
+    std::shared_ptr<FragmentState> to_;
+    std::atomic<std::size_t> num_added_{0};
+  };
+  /// Begins one; any number may be begun, for attempts that come to nothing.
+  std::unique_ptr<Step> begin_step(int fragment) const;
+  /// Puts what came of it beside the present state, in the place of what lay there. Returns its
+  /// hash.
+  StateHash prepare(const Step& step);
+  /// The same with the whole mean at once.
+  StateHash prepare(int fragment, std::span<const float> mean_delta);
+  /// Makes that the state. False when it is not there or has another hash: nothing changed then.
+  bool swap(std::int64_t outer_step, int fragment, const StateHash& hash);
+
+ private:
+  std::shared_ptr<FragmentState> make(int fragment, std::int64_t outer_step) const;
+
+  std::vector<std::size_t> elements_;
+  const OuterOptimizer& optimizer_;
+  mutable std::mutex mutex_;
+  std::int64_t outer_step_ = -1;
+  std::vector<std::shared_ptr<const FragmentState>> current_;
+  std::shared_ptr<const FragmentState> shadow_;
+  int shadow_fragment_ = -1;
+};
+
+/// The hash that islands compare.
+StateHash hash_of(std::span<const float> values);
+
+}  // namespace atl::island

@@ -1,0 +1,197 @@
+#include "atoll/island/simulation/audit.h"
+
+#include <algorithm>
+
+#include "atoll/base/error.h"
+#include "atoll/base/hash.h"
+
+namespace atl::island {
+
+namespace {
+
+// One fault may show in thousands of ways; the first ones say enough.
+constexpr std::size_t kMaxViolations = 20;
+
+StateHash hash_of_words(const std::vector<std::uint64_t>& words) {
+  const Hash128 hash = hash_bytes(words.data(), words.size() * sizeof(std::uint64_t));
+  return {hash.high, hash.low};
+}
+
+std::uint64_t bits_of(double value) {
+  return static_cast<std::uint64_t>(value * 0x1p53);
+}
+
+}  // namespace
+
+StateHash simulated_delta(IslandId island, const StateHash& base,
+                          const std::vector<BatchRange>& consumed) {
+  std::vector<std::uint64_t> words = {island, base.high, base.low};
+  for (const BatchRange& range : consumed) {
+    words.push_back(static_cast<std::uint64_t>(range.begin));
+    words.push_back(static_cast<std::uint64_t>(range.end));
+  }
+  return hash_of_words(words);
+}
+
+StateHash simulated_outer_step(const StateHash& base, const std::vector<Participant>& participants,
+                               const std::vector<StateHash>& deltas) {
+  std::vector<std::uint64_t> words = {base.high, base.low};
+  for (std::size_t i = 0; i < participants.size(); ++i) {
+    words.insert(words.end(), {participants[i].island, bits_of(participants[i].weight),
+                               deltas[i].high, deltas[i].low});
+  }
+  return hash_of_words(words);
+}
+
+StateHash simulated_first_state(int fragment) {
+  return hash_of_words({static_cast<std::uint64_t>(fragment)});
+}
+
+void SimulationAudit::violation(std::string text, Seconds now) {
+  if (violations_.size() < kMaxViolations) {
+    violations_.push_back(fmt::format("at {:.3f} s: {}", now, text));
+  }
+}
+
+StateHash SimulationAudit::fragment_hash(int fragment, std::int64_t outer_step) const {
+  for (std::int64_t k = outer_step - 1; k >= 0; --k) {
+    if (k % plan_.num_fragments == fragment) return commits_[static_cast<std::size_t>(k)].hash;
+  }
+  return simulated_first_state(fragment);
+}
+
+std::vector<StateHash> SimulationAudit::hashes() const {
+  std::vector<StateHash> all;
+  for (int f = 0; f < plan_.num_fragments; ++f) all.push_back(fragment_hash(f, outer_step()));
+  return all;
+}
+
+void SimulationAudit::appended(const LogBody& body, Seconds now) {
+  if (const auto* started = std::get_if<LogStarted>(&body)) {
+    if (started->fence <= fence_) violation("the fence did not grow", now);
+    fence_ = started->fence;
+  } else if (const auto* lease = std::get_if<LogLease>(&body)) {
+    for (const BatchRange& range : lease->ranges) {
+      if (all_leased_.overlaps(range) || consumed_.overlaps(range)) {
+        violation(fmt::format("batches {}-{} leased to island {} are not free", range.begin,
+                              range.end, lease->island),
+                  now);
+      }
+      leased_[lease->island].add(range);
+      all_leased_.add(range);
+    }
+  } else if (const auto* back = std::get_if<LogReturn>(&body)) {
+    for (const BatchRange& range : back->ranges) {
+      if (!leased_[back->island].contains(range)) {
+        violation("batches returned that were not leased", now);
+      }
+      leased_[back->island].remove(range);
+      all_leased_.remove(range);
+    }
+  } else if (const auto* reduce = std::get_if<LogReduce>(&body)) {
+    if (reduce->outer_step != outer_step()) violation("a reduce of another outer step", now);
+    reduce_ = *reduce;
+    ++num_attempts_;
+  } else if (const auto* done = std::get_if<LogCommit>(&body)) {
+    commit(*done, now);
+  } else if (const auto* voided = std::get_if<LogVoid>(&body)) {
+    unmake(*voided, now);
+  }
+}
+
+void SimulationAudit::commit(const LogCommit& commit, Seconds now) {
+  if (commit.outer_step != outer_step() || !reduce_ || reduce_->attempt != commit.attempt) {
+    return violation(
+        fmt::format("outer step {} committed where {} is due", commit.outer_step, outer_step()),
+        now);
+  }
+  CommitSeen seen = {.hash = commit.hash, .participants = {}, .consumed = {}};
+  const int fragment = static_cast<int>(commit.outer_step % plan_.num_fragments);
+  const StateHash base = fragment_hash(fragment, commit.outer_step);
+  std::vector<Participant> participants;
+  std::vector<StateHash> deltas;
+  for (const LogContribution& contribution : reduce_->contributions) {
+    const IslandId island = contribution.participant.island;
+    seen.participants.insert(island);
+    participants.push_back(contribution.participant);
+    deltas.push_back(simulated_delta(island, base, contribution.consumed));
+    for (const BatchRange& range : contribution.consumed) {
+      if (consumed_.overlaps(range)) {
+        violation(fmt::format("batches {}-{} committed twice", range.begin, range.end), now);
+      }
+      if (!leased_[island].contains(range)) {
+        violation(fmt::format("batches {}-{} committed by island {}, which they are not leased to",
+                              range.begin, range.end, island),
+                  now);
+      }
+      leased_[island].remove(range);
+      all_leased_.remove(range);
+      consumed_.add(range);
+      seen.consumed.push_back(range);
+    }
+  }
+  if (is_exact_ && simulated_outer_step(base, participants, deltas) != commit.hash) {
+    violation(fmt::format("outer step {} is not what its contributions give", commit.outer_step),
+              now);
+  }
+  commits_.push_back(std::move(seen));
+  ++num_commits_;
+  longest_pause_ = std::max(longest_pause_, now - last_commit_);
+  last_commit_ = now;
+  reduce_.reset();
+}
+
+void SimulationAudit::unmake(const LogVoid& voided, Seconds now) {
+  if (voided.first_outer_step > outer_step()) violation("a void of what was not committed", now);
+  while (outer_step() > voided.first_outer_step) {
+    for (const BatchRange& range : commits_.back().consumed) consumed_.remove(range);
+    voided_[outer_step() - 1].push_back(commits_.back());
+    commits_.pop_back();
+    ++num_voids_;
+  }
+  reduce_.reset();
+}
+
+void SimulationAudit::swapped(IslandId island, std::int64_t outer_step, const StateHash& hash,
+                              bool was_mine, Seconds now) {
+  // Who slept through a void may still take what was committed before it.
+  for (const CommitSeen& seen : voided_[outer_step]) {
+    if (seen.hash == hash && was_mine == seen.participants.contains(island)) return;
+  }
+  if (outer_step >= this->outer_step()) {
+    return violation(
+        fmt::format("island {} took outer step {}, which is not committed", island, outer_step),
+        now);
+  }
+  const CommitSeen& seen = commits_[static_cast<std::size_t>(outer_step)];
+  if (seen.hash != hash) {
+    violation(
+        fmt::format("island {} took another outer step {} than was committed", island, outer_step),
+        now);
+  }
+  if (was_mine != seen.participants.contains(island)) {
+    violation(fmt::format("island {} is wrong about its part in outer step {}", island, outer_step),
+              now);
+  }
+}
+
+void SimulationAudit::ended(IslandId island, std::int64_t outer_step,
+                            const std::vector<StateHash>& hashes, Seconds now) {
+  if (outer_step != this->outer_step() || hashes != this->hashes()) {
+    violation(fmt::format("island {} ended with the state of outer step {}, not that of {}", island,
+                          outer_step, this->outer_step()),
+              now);
+  }
+}
+
+void SimulationAudit::finish(bool is_finished, Seconds now) {
+  if (!is_finished) return;
+  if (consumed_.num_batches() != plan_.total_batches) {
+    violation(
+        fmt::format("{} of {} batches are committed", consumed_.num_batches(), plan_.total_batches),
+        now);
+  }
+  if (all_leased_.num_batches() > 0) violation("batches are leased after the end", now);
+}
+
+}  // namespace atl::island

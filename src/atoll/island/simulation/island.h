@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atoll/island/client/member.h"
+
+namespace atl::island {
+
+class Simulator;
+
+/// An island of a simulated run: the Member that real ones have, and stand-ins for its trainer, its
+/// exchange and its disk.
+class SimulatedIsland {
+ public:
+  /// `index` from 0; `speed` relative to the others.
+  SimulatedIsland(Simulator& world, int index, double speed);
+  int index() const { return index_; }
+
+  /// From its checkpoint, or as new.
+  void start();
+  void crash();
+  void stop(bool stopped);
+  /// And, if so, is started again so much later.
+  void leave(std::optional<Seconds> returns_after = {});
+  void slow_down(double factor) { speed_ *= factor; }
+  void flip_results(int count) { num_flips_ = count; }
+  void spoil_norm(double norm) { next_norm_ = norm; }
+
+  /// What a connection brings, in order.
+  void receive(const MemberEvent& event);
+
+  bool is_up() const { return member_.has_value(); }
+  bool is_stopped() const { return num_stops_ > 0; }
+  /// It has ended, of its own or because the run is done; it does not start again.
+  bool has_ended() const { return has_ended_; }
+  bool was_turned_out() const { return was_turned_out_; }
+  const Member& member() const { return *member_; }
+  std::uint64_t life() const { return life_; }
+  const std::string& name() const { return name_; }
+  Seconds trained_seconds() const { return trained_seconds_; }
+  /// What it offers for that outer step; nothing once it has lost it.
+  std::optional<StateHash> delta(std::int64_t outer_step) const;
+
+ private:
+  // What the trainer has, and what a checkpoint keeps of it.
+  struct Work {
+    std::int64_t outer_step = -1;     // seen
+    std::vector<StateHash> hashes;    // seen
+    std::vector<BatchRange> trained;  // and not committed
+    std::vector<BatchRange> left;     // of the present round
+    bool in_round = false;
+  };
+
+  struct Offer {
+    StateHash base;
+    std::vector<BatchRange> consumed;
+  };
+
+  void post(Seconds after, std::function<void()> what);
+  void later(std::function<void()> what);
+  void handle(const MemberEvent& event);
+  void tick();
+  void perform(const SendToCoordinator& action);
+  void perform(const Connect& action);
+  void perform(const StartReduce& action);
+  void perform(const StopReduce& action);
+  void perform(const Swap& action);
+  void perform(const FetchState& action);
+  void perform(const UploadState&) {}  // here everybody reaches everybody
+  void perform(const Adopt& action);
+  void perform(const StartRound& action);
+  void perform(const Halt& action);
+  void perform(const Warn&) {}
+  void end_reduce(const Stamp& stamp, const Reduce& reduce);
+  void end_fetch(const FetchState& action, std::uint64_t number);
+  void train();
+  void hand_in();
+  void see_commit(std::int64_t outer_step, int fragment, const StateHash& hash, bool was_mine);
+  void adopt(bool drops_work, std::int64_t outer_step, const std::vector<StateHash>& hashes);
+  void save();
+
+  Simulator& world_;
+  int index_;
+  std::vector<IslandId> fetches_from_;
+  Seconds fetches_until_ = 0;
+  std::string name_;
+  double speed_;
+  std::optional<Member> member_;
+  std::uint64_t life_ = 0;
+  int num_stops_ = 0;
+  std::deque<std::function<void()>> deferred_;  // while it is stopped
+  bool has_ended_ = false;
+  bool was_turned_out_ = false;
+  bool is_leaving_ = false;
+  std::optional<Seconds> returns_after_;
+  int num_flips_ = 0;
+  double next_norm_ = 1;
+
+  Work work_;
+  Work saved_;
+  bool is_training_ = false;
+  std::uint64_t round_ = 0;        // tells old timers from new ones
+  bool is_exchanging_ = false;     // what was handed in has had no answer yet
+  std::int64_t handed_in_ = -1;    // outer step
+  std::size_t num_handed_in_ = 0;  // of work_.trained
+  std::uint64_t num_adopted_ = 0;
+  std::deque<Lease> leases_;
+  Seconds next_trainer_event_ = 0;
+  std::map<std::int64_t, Offer> deltas_;  // by outer step
+  std::uint64_t num_fetches_ = 0;
+  Seconds trained_seconds_ = 0;
+};
+
+}  // namespace atl::island

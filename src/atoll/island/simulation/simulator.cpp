@@ -1,0 +1,236 @@
+#include "atoll/island/simulation/simulator.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "atoll/base/error.h"
+#include "atoll/island/simulation/trace.h"
+
+namespace atl::island {
+
+namespace {
+
+constexpr Seconds kTick = 0.25;
+
+double cpu_seconds() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+Simulator::Simulator(const SimulationOptions& options, std::uint64_t seed)
+    : options_(options), seed_(seed), rng_(seed, RngPurpose::kSynthetic), audit_(options.plan) {
+  start_coordinator();
+  for (int i = 0; i < options.num_islands; ++i) add_island();
+  for (const SimulatedFault& fault : options.faults) add(fault);
+}
+
+Simulator::~Simulator() = default;
+
+void Simulator::schedule(Seconds after, std::function<void()> what) {
+  queue_.push({now_ + std::max(0.0, after), ++order_, std::move(what)});
+}
+
+double Simulator::uniform() {
+  return rng_.uniform(num_drawn_++);
+}
+
+void Simulator::run(Seconds until) {
+  while (!queue_.empty() && queue_.top().when <= until) {
+    // The top is const only because moving it could break the order; it is popped at once.
+    Happening next = std::move(const_cast<Happening&>(queue_.top()));
+    queue_.pop();
+    now_ = next.when;
+    next.what();
+    if (options_.progress && ++num_happenings_ % 1000 == 0) {
+      options_.progress({.seconds = now_,
+                         .commits = audit_.num_commits(),
+                         .batches = audit_.num_batches(),
+                         .happenings = num_happenings_});
+    }
+    if (audit_.violations().size() > 0) return;
+    const bool is_over = is_finished_ || !halted_.empty();
+    const bool is_quiet = std::all_of(islands_.begin(), islands_.end(),
+                                      [](const auto& island) { return island->has_ended(); });
+    if (is_over && is_quiet) return;
+    if (options_.max_outer_steps > 0 && audit_.outer_step() >= options_.max_outer_steps) return;
+  }
+}
+
+SimulationReport Simulator::report() {
+  const bool is_done = is_finished_ || (options_.max_outer_steps > 0 &&
+                                        audit_.outer_step() >= options_.max_outer_steps);
+  if (is_finished_) audit_.finish(true, now_);
+  for (const auto& island : islands_) {
+    if (!options_.coordinator_ends || island->has_ended()) continue;
+    audit_.violation(fmt::format("{} has not heard of the end", island->name()), now_);
+  }
+  if (!is_done && halted_.empty() && audit_.violations().empty()) {
+    audit_.violation(
+        fmt::format("not finished: {} outer steps, {} of {} batches", audit_.outer_step(),
+                    audit_.num_batches(), options_.plan.total_batches),
+        now_);
+  }
+  SimulationReport report = {.seed = seed_, .is_finished = is_done, .seconds = now_};
+  Seconds trained = 0;
+  for (const auto& island : islands_) {
+    trained += island->trained_seconds();
+    report.evictions += island->was_turned_out() ? 1 : 0;
+  }
+  const double capacity = now_ * static_cast<double>(islands_.size());
+  double work = 0;
+  for (int i = 0; i < options_.num_islands; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    work += index < options_.speeds.size() ? options_.speeds[index] : 1;
+  }
+  if (capacity > 0) {
+    report.utilisation = std::min(1.0, trained / capacity);
+    report.goodput = std::min(
+        1.0, static_cast<double>(audit_.num_batches()) * options_.step_seconds / (now_ * work));
+  }
+  report.bytes = bytes_;
+  report.commits = audit_.num_commits();
+  report.aborts = audit_.num_attempts() - audit_.num_commits();
+  report.voids = audit_.num_voids();
+  report.batches = audit_.num_batches();
+  report.crashes = num_crashes_;
+  report.messages = num_messages_;
+  report.coordinator_cpu = cpu_;
+  report.longest_pause = audit_.longest_pause();
+  report.halted = halted_;
+  report.violations = audit_.violations();
+  return report;
+}
+
+// ---- the coordinator ----
+
+void Simulator::start_coordinator() {
+  CoordinatorOptions options;
+  options.identity.run = "simulated";
+  options.plan = options_.plan;
+  options.out_after = options_.out_after;
+  options.void_after = options_.void_after;
+  ++life_;
+  const LogStarted started = {.fence = ++fence_};
+  log_.push_back({.unix_seconds = now_, .body = started});
+  audit_.appended(started, now_);
+  try {
+    coordinator_.emplace(options, fence_, log_);
+    trace([&] { return fmt::format("{:9.4f} coordinator starts", now_); });
+  } catch (const Error& error) {
+    return audit_.violation(fmt::format("the log cannot be read again: {}", error.what()), now_);
+  }
+  tick(life_);
+}
+
+void Simulator::kill_coordinator(Seconds for_how_long) {
+  if (!coordinator_) return;
+  trace([&] { return fmt::format("{:9.4f} coordinator is killed", now_); });
+  coordinator_.reset();
+  ++life_;
+  waiting_.clear();
+  dies_midway_ = false;
+  for (auto& [id, link] : links_) {
+    if (link.is_open_here) close_at_coordinator(id);
+  }
+  schedule(for_how_long, [this] { start_coordinator(); });
+}
+
+void Simulator::tick(std::uint64_t life) {
+  if (life != life_) return;
+  handle({now_, ClockTicked{}});
+  if (options_.coordinator_ends) end_coordinator();
+  schedule(kTick, [this, life] { tick(life); });
+}
+
+// Where all have heard of the end and are gone.
+void Simulator::end_coordinator() {
+  if (!coordinator_ || coordinator_stops_ > 0 || !coordinator_->is_over()) return;
+  const bool has_connections = std::any_of(
+      links_.begin(), links_.end(), [](const auto& link) { return link.second.is_open_here; });
+  if (has_connections) return;
+  trace([&] { return fmt::format("{:9.4f} coordinator ends", now_); });
+  coordinator_.reset();
+  ++life_;
+}
+
+void Simulator::handle(const CoordinatorEvent& event) {
+  if (!coordinator_) return;
+  if (coordinator_stops_ > 0) {
+    waiting_.push_back(event);
+    return;
+  }
+  std::vector<CoordinatorAction> actions;
+  const double before = options_.measures_cpu ? cpu_seconds() : 0;
+  try {
+    actions = coordinator_->handle({now_, event.what});
+  } catch (const Error& error) {
+    return audit_.violation(fmt::format("the coordinator: {}", error.what()), now_);
+  }
+  if (options_.measures_cpu) cpu_ += cpu_seconds() - before;
+  std::size_t count = actions.size();
+  const bool dies = dies_midway_ && count > 0;
+  if (dies) count = static_cast<std::size_t>(uniform() * static_cast<double>(count + 1));
+  const std::uint64_t life = life_;
+  for (std::size_t i = 0; i < std::min(count, actions.size()) && life == life_; ++i) {
+    perform(actions[i]);
+  }
+  if (dies) kill_coordinator(down_for_);
+}
+
+// Outer steps are void: nobody who is in touch with the coordinator may have the newest state.
+void Simulator::expect_lost() {
+  for (const Island& at : coordinator_->members().all()) {
+    const SimulatedIsland* island = island_of(at.id);
+    const bool is_there = island != nullptr && island->is_up() && !island->is_stopped() &&
+                          at.connection != kNoConnection && !at.pulse->is_silent(now_);
+    if (!is_there) continue;
+    const Member& member = island->member();
+    const bool has_it =
+        member.outer_step() == audit_.outer_step() && member.hashes() == audit_.hashes();
+    const bool could =
+        member.outer_step() + 1 == audit_.outer_step() && member.next_hashes() == audit_.hashes();
+    if (has_it || could) {
+      audit_.violation(fmt::format("outer step {} is void, and {} has it", audit_.outer_step() - 1,
+                                   island->name()),
+                       now_);
+    }
+  }
+}
+
+void Simulator::perform(const CoordinatorAction& action) {
+  if (const auto* send = std::get_if<SendToIslands>(&action)) {
+    const auto message = std::make_shared<const MessageToIsland>(send->message);
+    if (const auto* finish = std::get_if<Finish>(&message->body)) {
+      if (!coordinator_->halted().empty()) halted_ = finish->why;
+    }
+    for (const ConnectionId id : send->to) {
+      const auto link = links_.find(id);
+      if (link == links_.end()) continue;
+      SimulatedIsland* island = islands_[static_cast<std::size_t>(link->second.island)].get();
+      if (const auto* welcome = std::get_if<Welcome>(&message->body)) {
+        named(welcome->island, link->second.island);
+      }
+      ++num_messages_;
+      transmit(id, kToIsland, [this, island, message] {
+        trace([&] {
+          return fmt::format("{:9.4f} to {}: {}", now_, island->name(), describe(*message));
+        });
+        island->receive({0, CoordinatorSaid{*message}});
+      });
+    }
+  } else if (const auto* append = std::get_if<AppendToLog>(&action)) {
+    log_.push_back({.unix_seconds = now_, .body = append->body});
+    trace([&] { return fmt::format("{:9.4f} log: {}", now_, describe(append->body)); });
+    if (std::holds_alternative<LogVoid>(append->body)) expect_lost();
+    audit_.appended(append->body, now_);
+    if (std::holds_alternative<LogFinished>(append->body)) is_finished_ = true;
+  } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
+    close_at_coordinator(close->connection);
+  }
+}
+
+}  // namespace atl::island

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <set>
+#include <vector>
+
+#include "atoll/base/rng.h"
+#include "atoll/island/coordinator/coordinator.h"
+#include "atoll/island/simulation/audit.h"
+#include "atoll/island/simulation/island.h"
+#include "atoll/island/simulation/simulation.h"
+
+namespace atl::island {
+
+/// A simulated run while it goes: a queue of what happens when, the network between a coordinator
+/// and its islands, and the faults. A connection keeps its order and loses nothing until it is
+/// closed; what two connections carry is not ordered. See simulate().
+class Simulator {
+ public:
+  Simulator(const SimulationOptions& options, std::uint64_t seed);
+  ~Simulator();
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
+
+  /// Goes on until the run and all its islands have ended, or until then.
+  void run(Seconds until);
+  /// Adds a fault to those of the options; its time must not be past.
+  void add(const SimulatedFault& fault);
+  SimulationReport report();
+
+  Seconds now() const { return now_; }
+  const SimulationOptions& options() const { return options_; }
+  SimulationAudit& audit() { return audit_; }
+  SimulatedIsland& island(int index) { return *islands_[static_cast<std::size_t>(index)]; }
+  /// Null while it is down.
+  const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
+  const std::vector<LogRecord>& log() const { return log_; }
+  bool is_finished() const { return is_finished_; }
+
+  // For islands.
+  void schedule(Seconds after, std::function<void()> what);
+  double uniform();
+  /// Seconds for `bytes` on a link, there and back.
+  Seconds transfer(double bytes);
+  /// Adds a line to the trace, if there is one.
+  template <typename Tell>
+  void trace(const Tell& tell) {
+    if (options_.trace) options_.trace(tell());
+  }
+  void count_bytes(double bytes) { bytes_ += bytes; }
+  void connect(int island, std::uint64_t life, Seconds after);
+  void disconnect(int island, bool is_silent);
+  void send(int island, const MessageFromIsland& message);
+  /// The island's link is used for so long: what it says and hears waits in the link's queue.
+  void occupy(int island, Seconds duration);
+  /// Whether one island can fetch from another now.
+  bool reaches(int from, IslandId to, bool is_star) const;
+  /// One copy for all islands.
+  std::shared_ptr<const Reduce> share(const Stamp& stamp, const Reduce& reduce);
+  SimulatedIsland* island_of(IslandId id) const;
+  void named(IslandId id, int index) { by_id_[id] = index; }
+
+ private:
+  enum Direction { kToCoordinator = 0, kToIsland = 1 };
+  struct Link {  // a connection
+    int island = 0;
+    bool is_open_there = true;  // at the island
+    bool is_open_here = true;   // at the coordinator
+    Seconds last[2] = {};
+    std::deque<std::function<void()>> held[2];
+  };
+  struct Happening {
+    Seconds when = 0;
+    std::uint64_t order = 0;
+    std::function<void()> what;
+    bool operator<(const Happening& other) const {
+      return when != other.when ? when > other.when : order > other.order;
+    }
+  };
+
+  void start_coordinator();
+  void kill_coordinator(Seconds for_how_long);
+  void end_coordinator();
+  void tick(std::uint64_t life);
+  void handle(const CoordinatorEvent& event);
+  void perform(const CoordinatorAction& action);
+  void expect_lost();
+  void transmit(ConnectionId id, Direction direction, std::function<void()> what);
+  void deliver(ConnectionId id, Direction direction, std::function<void()> what);
+  void close_at_coordinator(ConnectionId id);
+  void release(ConnectionId id, Direction direction);
+  void cut(int island, Direction direction, int sign);
+  void break_if_still_cut(int island, ConnectionId id);
+  void begin(const SimulatedFault& fault);
+  void begin_at_coordinator(const SimulatedFault& fault);
+  void crash_sometimes(int island);
+  void add_island();
+
+  SimulationOptions options_;
+  std::uint64_t seed_;
+  RngStream rng_;
+  std::uint64_t num_drawn_ = 0;
+  Seconds now_ = 0;
+  std::uint64_t order_ = 0;
+  std::int64_t num_happenings_ = 0;
+  std::priority_queue<Happening> queue_;
+  SimulationAudit audit_;
+
+  std::optional<Coordinator> coordinator_;
+  std::vector<LogRecord> log_;
+  std::uint64_t fence_ = 0;
+  std::uint64_t life_ = 0;  // of the coordinator
+  bool dies_midway_ = false;
+  Seconds down_for_ = 0;
+  int coordinator_stops_ = 0;
+  std::deque<CoordinatorEvent> waiting_;  // while it is stopped
+  double cpu_ = 0;
+
+  std::vector<std::unique_ptr<SimulatedIsland>> islands_;
+  std::map<IslandId, int> by_id_;
+  std::map<ConnectionId, Link> links_;
+  ConnectionId next_connection_ = 1;
+  std::vector<ConnectionId> connection_of_;  // by island
+  std::vector<std::array<int, 2>> cuts_;     // by island and direction
+  std::vector<Seconds> busy_until_;          // by island: its link
+  std::vector<int> isolated_;                // by island: from other islands
+  std::map<std::pair<int, int>, int> pair_cuts_;
+  Stamp shared_stamp_;
+  std::shared_ptr<const Reduce> shared_;
+  double bytes_ = 0;
+  std::int64_t num_messages_ = 0;
+  std::int64_t num_crashes_ = 0;
+  bool is_finished_ = false;
+  std::string halted_;
+};
+
+}  // namespace atl::island

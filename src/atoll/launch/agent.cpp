@@ -1,0 +1,304 @@
+#include "atoll/launch/agent.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
+#include "atoll/train/options.h"
+
+namespace atl::launch {
+
+namespace {
+
+// How often ranks that are to join are asked whether they are ready.
+constexpr std::chrono::milliseconds kAskEvery{50};
+constexpr int kSignalled = 128;
+
+std::string count_ranks(int num_ranks) {
+  return counted(num_ranks, "rank");
+}
+
+// Over MPI a lost rank ends the others; and state that only the lost one had is in the checkpoint
+// alone.
+bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
+  return options.backend != "mpi" && (config.launch.replicate || config.dp.zero == 0);
+}
+
+}  // namespace
+
+std::vector<Host> read_hosts(const LaunchOptions& options) {
+  if (options.hostfile.empty()) {
+    const int slots = options.slots > 0 ? options.slots : options.limits.max_ranks;
+    return {{.name = "", .slots = slots}};
+  }
+  std::vector<Host> hosts = read_hostfile(options.hostfile);
+  for (Host& host : hosts) {
+    if (is_this_host(host.name)) host.name.clear();
+  }
+  return hosts;
+}
+
+Agent::Agent(const LaunchOptions& options, const train::TrainConfig& config,
+             std::vector<std::string> agreement, const std::vector<Host>& hosts,
+             Generations& generations)
+    : options_(options),
+      config_(config),
+      roster_(hosts, options.limits, /*may_wait=*/!options.rendezvous.empty()),
+      generations_(generations),
+      hosts_(hosts) {
+  if (regroups_in_place(options, config)) roll_.emplace(generations.rendezvous());
+  if (!options.rendezvous.empty()) open_door(std::move(agreement));
+}
+
+int Agent::run(SignalTap& signals) {
+  try {
+    const int code = run_all(signals);
+    if (door_) door_->bye(code, "");
+    return code;
+  } catch (const Error& error) {
+    if (door_) door_->bye(error.exit_code(), error.what());
+    throw;
+  }
+}
+
+int Agent::run_all(SignalTap& signals) {
+  std::optional<Verdict> before;  // how the last island failed
+  for (;;) {
+    if (const int signal = wait_for_ranks(signals)) return kSignalled + signal;
+    std::vector<std::string> hosts = roster_.next();
+    if (hosts.empty()) {
+      throw make_error(ErrorKind::kPeer, "{}; fewer than --min-ranks={} are left",
+                       before ? before->cause : "places for ranks are gone",
+                       options_.limits.min_ranks);
+    }
+    const int num_ranks = fitting(static_cast<int>(hosts.size()));
+    if (!std::exchange(has_begun_, true)) {
+      tell_of_fewer(num_ranks, static_cast<int>(hosts.size()));
+    }
+    hosts.resize(static_cast<std::size_t>(num_ranks));
+    roster_.trim(num_ranks);
+    if (before) announce(*before, "from the newest checkpoint", num_ranks);
+    lost_at_step_ = -1;
+    const IslandEnd end = run_island_of(hosts, signals);
+    Verdict verdict = judge(end);
+    before.reset();
+    // That nobody holds what was lost follows from a loss that was counted when it happened.
+    const int more = is_new_loss(end.step) ? 1 : 0;
+    if (verdict.kind == Verdict::Kind::kStopped && end.was_wanted) {
+      log::info("starting again from the checkpoint {}",
+                must_stop_ ? "without the ranks that leave" : "with more ranks");
+    } else if (verdict.kind == Verdict::Kind::kFailed && end.stop_signal != 0 && !end.was_wanted) {
+      return finish(verdict);  // whoever has asked to stop wants no restart
+    } else if (verdict.kind == Verdict::Kind::kFailed &&
+               restarts_ + more <= options_.limits.max_restarts) {
+      restarts_ += more;
+      roster_.lose(verdict);
+      before = std::move(verdict);
+    } else {
+      return give_up(verdict);
+    }
+    look_at_hostfile();
+  }
+}
+
+// The most of `num_ranks` that the settings allow: dp.shard must divide them, for one.
+int Agent::fitting(int num_ranks) const {
+  for (int fewer = num_ranks;; --fewer) {
+    try {
+      train::data_parallel_options(config_, fewer, 0);
+      return fewer;
+    } catch (const Error&) {
+      if (fewer == options_.limits.min_ranks) throw;
+    }
+  }
+}
+
+bool Agent::fits(int num_ranks) const {
+  return why_not(num_ranks).empty();
+}
+
+std::string Agent::why_not(int num_ranks) const {
+  try {
+    train::data_parallel_options(config_, num_ranks, 0);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// Whoever asked for more ranks than there will be is told, once, and why. Where others may join, a
+// launch begins with fewer as a matter of course.
+void Agent::tell_of_fewer(int num_ranks, int num_places) const {
+  const int asked = options_.limits.max_ranks;
+  if (num_ranks < num_places) {
+    log::warning("beginning with {} instead of {}: {}", count_ranks(num_ranks), num_places,
+                 why_not(num_places));
+  } else if (num_places < asked && !door_) {
+    log::warning("beginning with {} instead of --max-ranks={}: {} has no more slots",
+                 count_ranks(num_ranks), asked, options_.hostfile);
+  }
+}
+
+// What an island exchanges with others, its lead alone holds.
+bool Agent::can_lose(int rank) const {
+  return rank != 0 || config_.island.coordinator.empty();
+}
+
+// A loss before the ranks have taken the step that follows the one before belongs to that one. The
+// step that was under way may be told of in between.
+bool Agent::is_new_loss(std::int64_t step) const {
+  return lost_at_step_ < 0 || step > lost_at_step_ + 1;
+}
+
+IslandEnd Agent::run_island_of(const std::vector<std::string>& hosts, SignalTap& signals) {
+  grows_at_ = Clock::now() + regrow_after();
+  must_stop_ = false;
+  if (roll_) return run_in_place(hosts, signals);
+  IslandOptions watch;
+  if (options_.regrow_after_s > 0 || door_)
+    watch.wants_to_stop = [this] { return wants_to_grow(); };
+  if (door_) watch.ask_every = kAskEvery;
+  return generations_.run(hosts, watch, signals,
+                          [this](const std::string& host, const RankOrder& order) {
+                            return member_of_agent(host, order);
+                          });
+}
+
+IslandEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
+  roll_->begin(hosts);
+  dismissed_.clear();
+  has_lost_ = false;
+  std::vector<Member> members;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    members.push_back(member_on(hosts[rank], {.number = static_cast<int>(rank),
+                                              .generation = roll_->generation(),
+                                              .backend = options_.backend}));
+  }
+  const IslandOptions watch = {
+      .wants_to_stop = [this] { return must_stop_; }, .keeper = this, .ask_every = kAskEvery};
+  IslandEnd end = run_island(members, watch, signals);
+  for (RankEnd& rank : end.ranks) rank.rank = roll_->rank_of(rank.rank);
+  return end;
+}
+
+Member Agent::member_on(const std::string& host, const RankOrder& order) {
+  if (std::optional<Member> member = member_of_agent(host, order)) return *std::move(member);
+  return elastic_member(generations_.call(), host, generations_.rendezvous(), order);
+}
+
+// Asked when a process has failed. Those of the last list stay in their places when it says no.
+bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
+  if (dismissed_.count(end.rank) > 0) return true;
+  RankEnd known = end;
+  known.rank = roll_->rank_of(end.rank);
+  const Verdict verdict = judge({.ranks = {known}, .step = step});
+  if (known.rank < 0) {
+    log::warning("a rank that was to join did not ({}); going on without it",
+                 end.report ? end.report->error : fmt::format("pid {}", end.pid));
+  } else {
+    // A rank with an error of its own has mostly met what all of them meet.
+    const bool is_lost = !verdict.lost.empty();
+    const int left = roll_->num_ranks() - 1;
+    const int more = is_new_loss(step) ? 1 : 0;
+    if (!is_lost || !can_lose(known.rank) || step < 0 || left < options_.limits.min_ranks ||
+        !fits(left) || restarts_ + more > options_.limits.max_restarts) {
+      roll_->dissolve();
+      return false;
+    }
+    restarts_ += more;
+    lost_at_step_ = step;
+    announce(verdict, "in place", left);
+  }
+  roster_.drop(roll_->place_of(end.rank), !verdict.gone.empty());
+  roll_->remove(end.rank);
+  has_lost_ = door_ != nullptr;
+  grows_at_ = Clock::now() + regrow_after();
+  return true;
+}
+
+// Asked while ranks train, so it must not wait.
+std::vector<Member> Agent::joining(std::int64_t step) {
+  roll_->admit();
+  tend_door();
+  if (step < 0) return {};
+  let_go();
+  if (takes_newcomers()) return grow(room());
+  if (std::exchange(has_lost_, false)) return grow(std::min(room(), roster_.num_spare()));
+  if (options_.regrow_after_s <= 0 || !looks_for_room()) return {};
+  return grow(room());
+}
+
+std::vector<Member> Agent::grow(int most) {
+  std::vector<Member> members;
+  for (const std::string& host : roster_.grow(most)) {
+    members.push_back(member_on(host, {.number = roll_->expect(host),
+                                       .joins = true,
+                                       .generation = roll_->generation() + 1,
+                                       .backend = options_.backend}));
+  }
+  if (!members.empty()) {
+    log::info("starting {} to join the {} that train",
+              count_ranks(static_cast<int>(members.size())), roll_->num_ranks());
+  }
+  return members;
+}
+
+void Agent::announce(const Verdict& verdict, const std::string& from, int num_ranks) const {
+  log::warning("{}; going on {} with {} (restart {} of {})", verdict.cause, from,
+               count_ranks(num_ranks), restarts_, options_.limits.max_restarts);
+}
+
+int Agent::give_up(Verdict verdict) const {
+  if (verdict.kind == Verdict::Kind::kFailed && options_.limits.max_restarts > 0) {
+    verdict.cause +=
+        fmt::format("; all restarts are used up (--max-restarts={})", options_.limits.max_restarts);
+  }
+  return finish(verdict);
+}
+
+Agent::Clock::duration Agent::regrow_after() const {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(options_.regrow_after_s));
+}
+
+// Whether it is time to. Hosts are called in the background.
+bool Agent::looks_for_room() {
+  if (probe_.done()) roster_.return_hosts(probe_.take());
+  if (Clock::now() < grows_at_) return false;
+  grows_at_ = Clock::now() + regrow_after();
+  look_at_hostfile();
+  if (!roster_.gone().empty()) probe_.start(roster_.gone());
+  return true;
+}
+
+// Of an island whose ranks do not change: it is stopped for others.
+bool Agent::wants_to_grow() {
+  tend_door();
+  must_stop_ = door_ && !door_->leaving().empty();
+  if (must_stop_) return true;
+  const bool is_time = options_.regrow_after_s > 0 && looks_for_room();
+  return (takes_newcomers() || is_time) && room() > 0;
+}
+
+// How many ranks more there could be, such that the settings allow their number.
+int Agent::room() const {
+  const int present = roll_ ? roll_->num_processes() : roster_.num_taken();
+  int wanted = roll_ ? present + roster_.num_free() : roster_.num_next();
+  while (wanted > present && !fits(wanted)) --wanted;
+  return std::max(0, wanted - present);
+}
+
+// A file that is being edited may be damaged for a moment; the places stay as they were then.
+void Agent::look_at_hostfile() {
+  if (!options_.hostfile.empty()) {
+    try {
+      hosts_ = read_hosts(options_);
+    } catch (const Error& error) {
+      log::warning("{}; going on with the hosts as they were", error.what());
+    }
+  }
+  tend_door();
+}
+
+}  // namespace atl::launch

@@ -1,0 +1,286 @@
+#include "atoll/launch/door.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <memory>
+
+#include "atoll/base/error.h"
+#include "atoll/launch/verdict.h"
+
+namespace atl::launch {
+namespace {
+
+using comm::rendezvous::Clock;
+using comm::rendezvous::Socket;
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Clock::time_point soon() {
+  return Clock::now() + std::chrono::seconds(5);
+}
+
+// The other side of a door, in the same thread.
+class Visitor {
+ public:
+  explicit Visitor(Door& door)
+      : door_(door), socket_(comm::rendezvous::connect_to({"127.0.0.1", door.port()}, soon())) {}
+
+  void send(const std::string& bytes) {
+    comm::rendezvous::send_all(socket_, bytes, soon(), "door");
+  }
+  void offer(const Offer& offer) {
+    send(std::string(kOfferMagic) + comm::rendezvous::frame_of(format_offer(offer)));
+  }
+  /// The next line that the door says; "(closed)" when it closes.
+  std::string hear() {
+    for (const auto deadline = soon(); Clock::now() < deadline;) {
+      door_.tend();
+      if (const auto line = take_line(heard_)) return *line;
+      char bytes[4096];
+      const ssize_t got = ::recv(socket_.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got > 0) heard_.append(bytes, static_cast<std::size_t>(got));
+      if (got == 0 || (got < 0 && errno == ECONNRESET)) return "(closed)";
+    }
+    return "(nothing)";
+  }
+  void close() { socket_ = Socket(); }
+
+ private:
+  Door& door_;
+  Socket socket_;
+  std::string heard_;
+};
+
+const Offer kBeta = {.name = "beta", .id = "1", .slots = 1, .agreement = {"x = 1"}};
+
+class DoorTest : public ::testing::Test {
+ protected:
+  Door& open(DoorOptions options = {}) {
+    options.host = "127.0.0.1";
+    options.agreement = {"x = 1"};
+    options.is_taken = [](const std::string& name) { return name == "alpha"; };
+    door_ = std::make_unique<Door>(std::move(options));
+    return *door_;
+  }
+  // Waits until the door has seen it.
+  bool becomes_true(const std::function<bool()>& happened) {
+    for (const auto deadline = soon(); Clock::now() < deadline;) {
+      door_->tend();
+      if (happened()) return true;
+    }
+    return false;
+  }
+
+  std::unique_ptr<Door> door_;
+};
+
+std::vector<std::string> named(const std::vector<Host>& agents) {
+  std::vector<std::string> names;
+  for (const Host& agent : agents) names.push_back(fmt::format("{}:{}", agent.name, agent.slots));
+  return names;
+}
+
+TEST_F(DoorTest, AnAgentIsNewsWhenAllItsPlacesAreThere) {
+  Door& door = open();
+  Offer two = kBeta;
+  two.slots = 2;
+  Visitor first(door), second(door), third(door);
+  first.offer(two);
+  EXPECT_EQ(first.hear(), "ok");
+  EXPECT_THAT(door.take_news(), IsEmpty());
+  second.offer(two);
+  EXPECT_EQ(second.hear(), "ok");
+  EXPECT_THAT(door.take_news(), ElementsAre("beta"));
+  EXPECT_THAT(named(door.agents()), ElementsAre("beta:2"));
+  third.offer(two);
+  EXPECT_THAT(third.hear(), HasSubstr("more ranks than the 2"));
+  first.close();
+  EXPECT_TRUE(
+      becomes_true([&] { return named(door.agents()) == std::vector{std::string("beta:1")}; }));
+}
+
+TEST_F(DoorTest, WhoDoesNotFitIsToldWhy) {
+  Door& door = open();
+  Visitor beta(door);
+  beta.offer(kBeta);
+  EXPECT_EQ(beta.hear(), "ok");
+  ::testing::internal::CaptureStderr();
+  Offer other = kBeta;
+  other.agreement = {"x = 2"};
+  Visitor wrong(door);
+  wrong.offer(other);
+  EXPECT_THAT(wrong.hear(),
+              AllOf(HasSubstr("no the agent beta has `x = 2`"), HasSubstr("`x = 1`")));
+  EXPECT_EQ(wrong.hear(), "(closed)");
+  Visitor twin(door);
+  other = kBeta;
+  other.id = "2";
+  twin.offer(other);
+  EXPECT_THAT(twin.hear(), HasSubstr("no there is an agent called beta already"));
+  other.name = "alpha";
+  Visitor host(door);
+  host.offer(other);
+  EXPECT_THAT(host.hear(), HasSubstr("no the launch has a host called alpha already"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("warning: an agent was not taken: there is an agent called beta already"));
+  EXPECT_THAT(named(door.agents()), ElementsAre("beta:1"));
+}
+
+TEST_F(DoorTest, WhoeverSendsGarbageIsSentAway) {
+  Door& door = open({.patience = milliseconds(50)});
+  const std::string magic(kOfferMagic);
+  const std::string garbage[] = {
+      "GET / HTTP/1.1\r\n\r\n",
+      "atl-rdv1",
+      "",                                          // says nothing
+      "atl-jo",                                    // nor all of what is first
+      magic + std::string("\xff\xff\xff\xff", 4),  // an offer of 4 GiB
+      magic + std::string("\1\0\1\0", 4),          // one of 65537 bytes
+      magic + std::string("\5\0\0\0be", 6),        // one that does not come
+      magic + std::string("\0\0\0\0", 4),          // an empty one
+  };
+  ::testing::internal::CaptureStderr();
+  for (const std::string& bytes : garbage) {
+    Visitor visitor(door);
+    visitor.send(bytes);
+    std::string answer = visitor.hear();
+    if (answer.starts_with("no ")) answer = visitor.hear();
+    EXPECT_EQ(answer, "(closed)") << ::testing::PrintToString(bytes);
+  }
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("an offer of 4294967295 bytes"));
+  Visitor beta(door);
+  beta.offer(kBeta);
+  EXPECT_EQ(beta.hear(), "ok");
+}
+
+TEST_F(DoorTest, StrangersBeyondTheLimitWaitAndDisturbNobody) {
+  Door& door = open({.strangers = 2, .patience = milliseconds(100)});
+  std::vector<std::unique_ptr<Visitor>> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<Visitor>(door));
+  Visitor beta(door);
+  beta.offer(kBeta);
+  EXPECT_EQ(beta.hear(), "ok") << "those before it were sent away in time";
+}
+
+TEST_F(DoorTest, ARankOfAnAgentIsAProcessLikeOthers) {
+  Door& door = open();
+  Visitor beta(door);
+  beta.offer(kBeta);
+  ASSERT_EQ(beta.hear(), "ok");
+  std::vector<std::string> lines;
+  const LineTaker take = [&](std::string_view line) { lines.emplace_back(line); };
+  for (int round = 0; round < 2; ++round) {
+    lines.clear();
+    auto process = door.start("beta", {.number = 3});
+    EXPECT_EQ(beta.hear(), format_order({.number = 3}));
+    beta.send("hello\nwor");
+    beta.send("ld\n");
+    EXPECT_FALSE(process->reap(take));
+    process->signal(SIGTERM, false);
+    EXPECT_EQ(beta.hear(), "signal 15");
+    beta.send(format_end({.exit_code = 143}) + "\n");
+    std::optional<ProcessEnd> end;
+    EXPECT_TRUE(becomes_true([&] { return (end = process->reap(take)).has_value(); }));
+    EXPECT_EQ(end->exit_code, 143);
+    EXPECT_FALSE(end->is_lost);
+    EXPECT_FALSE(process->running());
+    EXPECT_THAT(lines, ElementsAre("hello", "world"));
+  }
+}
+
+TEST_F(DoorTest, ARankWhoseAgentGoesIsLost) {
+  Door& door = open();
+  Visitor beta(door);
+  beta.offer(kBeta);
+  ASSERT_EQ(beta.hear(), "ok");
+  auto process = door.start("beta", {.number = 3});
+  auto none = door.start("beta", {.number = 4});
+  EXPECT_TRUE(none->reap([](std::string_view) {})->is_lost) << "the one place is taken";
+  beta.close();
+  std::optional<ProcessEnd> end;
+  EXPECT_TRUE(
+      becomes_true([&] { return (end = process->reap([](std::string_view) {})).has_value(); }));
+  EXPECT_TRUE(end->is_lost);
+  EXPECT_THAT(door.agents(), IsEmpty());
+  EXPECT_TRUE(door.knows("beta"));
+  const Verdict verdict = judge({.ranks = {{.rank = 3,
+                                            .host = "beta",
+                                            .exit_code = end->exit_code,
+                                            .has_lost_agent = end->is_lost}},
+                                 .step = 7});
+  EXPECT_EQ(verdict.cause, "rank 3 on beta: the agent there is gone after step 7");
+  EXPECT_THAT(verdict.lost, ElementsAre(3));
+  EXPECT_THAT(verdict.gone, IsEmpty()) << "ssh cannot bring it back";
+}
+
+TEST_F(DoorTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {
+  Door& door = open();
+  Visitor beta(door);
+  beta.offer(kBeta);
+  ASSERT_EQ(beta.hear(), "ok");
+  door.start("beta", {.number = 3}).reset();
+  EXPECT_EQ(beta.hear(), format_order({.number = 3}));
+  EXPECT_EQ(beta.hear(), "signal 9");
+  beta.send("last words\n" + format_end({.signal = 9}) + "\n");
+  EXPECT_TRUE(becomes_true([&] { return door.start("beta", {.number = 4})->running(); }));
+}
+
+TEST_F(DoorTest, WhoWantsToLeaveGetsNoOtherRank) {
+  Door& door = open();
+  Visitor beta(door);
+  beta.offer(kBeta);
+  ASSERT_EQ(beta.hear(), "ok");
+  auto process = door.start("beta", {.number = 3});
+  beta.hear();
+  beta.send(std::string(kLeaveMark) + "\n");
+  const auto none = [](std::string_view line) { FAIL() << line; };
+  EXPECT_TRUE(becomes_true([&] {
+    process->listen(none);
+    return !door.leaving().empty();
+  }));
+  EXPECT_THAT(door.leaving(), ElementsAre(3));
+  EXPECT_THAT(door.agents(), IsEmpty());
+  door.end(3);
+  EXPECT_EQ(beta.hear(), "signal 9");
+  beta.send(format_end({.signal = 9}) + "\n");
+  EXPECT_TRUE(becomes_true([&] { return process->reap(none).has_value(); }));
+  EXPECT_FALSE(door.start("beta", {.number = 4})->reap(none)->exit_code == 0);
+  door.bye(1, "all is lost");
+  EXPECT_EQ(beta.hear(), "bye 1 all is lost");
+}
+
+TEST_F(DoorTest, LinesWithoutEndAreCut) {
+  Door& door = open();
+  Visitor beta(door);
+  beta.offer(kBeta);
+  ASSERT_EQ(beta.hear(), "ok");
+  auto process = door.start("beta", {.number = 3});
+  std::size_t longest = 0, total = 0;
+  const LineTaker measure = [&](std::string_view line) {
+    longest = std::max(longest, line.size());
+    total += line.size();
+  };
+  constexpr std::size_t kBytes = std::size_t{1} << 20, kPiece = std::size_t{16} << 10;
+  for (std::size_t sent = 0; sent < kBytes; sent += kPiece) {
+    beta.send(std::string(kPiece, 'x'));
+    process->listen(measure);
+  }
+  beta.send("\n");
+  EXPECT_TRUE(becomes_true([&] {
+    process->listen(measure);
+    return total == kBytes;
+  }));
+  EXPECT_LE(longest, 2 * kLongestLine);
+}
+
+}  // namespace
+}  // namespace atl::launch

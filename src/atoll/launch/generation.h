@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "atoll/comm/rendezvous.h"
+#include "atoll/launch/island.h"
+#include "atoll/launch/members.h"
+
+namespace atl::launch {
+
+/// Starts the same call on so many ranks as often as needed.
+class Generations {
+ public:
+  /// `backend` is "gloo", "tcp" or "mpi". But for mpi it serves a rendezvous: at `rendezvous`
+  /// ("tcp://HOST:PORT") or, when that is empty, on a free port of this host, which other hosts
+  /// reach by its name when `has_remote`. Throws Error(kUser) when this binary has no such backend,
+  /// mpirun is missing or the port cannot be had.
+  Generations(std::string backend, TrainCall call, const std::string& rendezvous, bool has_remote);
+
+  /// Runs one generation, with a rank on each of `hosts` (empty: this one), to its end. But for mpi
+  /// `elsewhere` is asked first where a rank is to be started.
+  IslandEnd run(const std::vector<std::string>& hosts, const IslandOptions& options,
+                SignalTap& signals, const StartElsewhere& elsewhere = {});
+
+  /// The call that it starts.
+  const TrainCall& call() const { return call_; }
+  /// Where ranks over gloo and tcp meet.
+  std::string rendezvous() const { return server_->address(); }
+  const std::string& backend() const { return backend_; }
+
+ private:
+  std::string backend_;
+  TrainCall call_;
+  std::unique_ptr<comm::RendezvousServer> server_;
+  int generation_ = 0;
+};
+
+/// Turns the end of an island into that of this process: the exit code when it is done or was
+/// stopped; otherwise throws the cause as an Error of one line (kUser for a mistake).
+int finish(const Verdict& verdict);
+
+/// Host and port of "tcp://HOST:PORT" ("::1" of "tcp://[::1]:80"). Throws Error(kUser) for anything
+/// else.
+std::pair<std::string, int> split_address(const std::string& address);
+
+}  // namespace atl::launch

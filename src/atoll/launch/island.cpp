@@ -1,0 +1,283 @@
+#include "atoll/launch/island.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "atoll/launch/mpirun.h"
+
+namespace atl::launch {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kTold = "error: ";  // by what could not even become a rank
+
+struct Running {
+  Member member;
+  std::unique_ptr<WatchedProcess> process;
+  std::string last_words;
+
+  explicit Running(const Member& what) : member(what), process(start_process(what)) {}
+};
+
+class Island {
+ public:
+  Island(const std::vector<Member>& members, const IslandOptions& options, SignalTap& signals)
+      : options_(options), signals_(signals), asks_at_(Clock::now() + options.ask_every) {
+    for (const Member& member : members) ranks_.emplace_back(member);
+  }
+
+  IslandEnd run() {
+    while (num_running() > 0) {
+      wait();
+      while (const int signal = signals_.next()) pass_on(signal);
+      for (Running& rank : ranks_) {
+        rank.process->listen([&](std::string_view line) { hear(rank, line); });
+      }
+      reap();
+      if (options_.keeper != nullptr && !is_over_) keep();
+      keep_time();
+    }
+    return std::move(end_);
+  }
+
+ private:
+  std::size_t num_running() const {
+    return static_cast<std::size_t>(std::count_if(
+        ranks_.begin(), ranks_.end(), [](const Running& rank) { return rank.process->running(); }));
+  }
+
+  // Returns when something has happened or is due.
+  void wait() {
+    std::vector<pollfd> watched = {{.fd = signals_.fd(), .events = POLLIN}};
+    for (const Running& rank : ranks_) rank.process->watch(watched);
+    std::optional<Clock::time_point> due = kills_at_;
+    const bool asks = options_.wants_to_stop || options_.keeper != nullptr;
+    if (!due && asks && end_.stop_signal == 0) due = asks_at_;
+    int timeout_ms = -1;
+    if (due) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - Clock::now());
+      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 3600 * 1000));
+    }
+    ::poll(watched.data(), watched.size(), timeout_ms);
+  }
+
+  void reap() {
+    for (Running& rank : ranks_) {
+      const std::optional<ProcessEnd> end =
+          rank.process->reap([&](std::string_view line) { hear(rank, line); });
+      if (end) note_end(rank, *end);
+    }
+  }
+
+  void hear(Running& rank, std::string_view line) {
+    if (const std::optional<Report> report = parse_report(line)) {
+      note(*report);
+      return;
+    }
+    if (rank.member.reach == Reach::kMpirun && mpirun_.takes(line)) return;
+    if (!line.empty()) rank.last_words = line.substr(line.starts_with(kTold) ? kTold.size() : 0);
+    show(rank, line);
+  }
+
+  void note(const Report& report) {
+    if (report.pid > 0) {
+      pids_[report.rank] = static_cast<pid_t>(report.pid);
+    } else if (report.step >= 0) {
+      end_.step = std::max(end_.step, report.step);
+    } else {
+      reported_.push_back(report);
+    }
+  }
+
+  void show(const Running& rank, std::string_view line) {
+    // What a program says before it fails is told with its end.
+    if (line.starts_with(kTold) || line.starts_with("ssh: ")) return;
+    const int number = rank.member.rank;
+    const int now = options_.keeper == nullptr ? number : options_.keeper->rank_of(number);
+    if (now == 0) {
+      fmt::print(stderr, "{}\n", line);
+      return;
+    }
+    if (line.empty() || line.starts_with("info: ") || line.starts_with("debug: ")) return;
+    constexpr std::size_t kRemembered = 1000;
+    if (shown_.size() < kRemembered && !shown_.insert(std::string(line)).second) return;
+    fmt::print(stderr, "[{}] {}\n", now < 0 ? "joining" : fmt::format("rank {}", now), line);
+  }
+
+  void note_end(Running& rank, const ProcessEnd& how) {
+    RankEnd end = {.rank = rank.member.rank,
+                   .pid = rank.process->pid(),
+                   .host = rank.member.host,
+                   .exit_code = how.exit_code,
+                   .signal = how.signal,
+                   .ended_by_us = killed_,
+                   .has_lost_agent = how.is_lost,
+                   .last_words = rank.last_words};
+    if (rank.member.reach == Reach::kMpirun) {
+      note_end_of_mpirun(std::move(end));
+    } else {
+      for (const Report& report : reported_) {
+        if (report.rank == end.rank) end.report = report;
+      }
+      if (options_.keeper != nullptr && is_survived(end)) return;
+      end_.ranks.push_back(std::move(end));
+    }
+    if (failed(end_.ranks.back())) end_soon();
+  }
+
+  bool failed(const RankEnd& end) const {
+    if (end.signal != 0) return end.signal != end_.stop_signal;
+    return end.exit_code != 0 && !is_stop_code(end.exit_code);
+  }
+
+  // Whether what is left of the island does not mind.
+  bool is_survived(const RankEnd& end) {
+    IslandKeeper& keeper = *options_.keeper;
+    const bool is_whole = !is_over_ && !kills_at_ && end_.stop_signal == 0 && end_.ranks.empty();
+    if (is_whole && failed(end) && keeper.goes_on_without(end, end_.step)) return true;
+    return keeper.rank_of(end.rank) < 0;
+  }
+
+  void keep() {
+    const auto is_rank = [this](const Running& rank) {
+      return rank.process->running() && options_.keeper->rank_of(rank.member.rank) >= 0;
+    };
+    if (std::none_of(ranks_.begin(), ranks_.end(), is_rank)) {
+      is_over_ = true;  // there is nothing left to join
+      for (Running& rank : ranks_) rank.process->kill();
+      return;
+    }
+    if (Clock::now() < asks_at_ || kills_at_ || end_.stop_signal != 0 || !end_.ranks.empty()) {
+      return;
+    }
+    for (const Member& member : options_.keeper->joining(end_.step)) ranks_.emplace_back(member);
+  }
+
+  void end_soon() {
+    if (!kills_at_) kills_at_ = Clock::now() + options_.grace;
+  }
+
+  // Its ranks are known by what they told and by what mpirun says of the one that it noticed.
+  void note_end_of_mpirun(RankEnd end) {
+    tell_as_asked(end);
+    if (std::optional<RankEnd> dead = mpirun_.dead_rank()) {
+      if (dead->pid == 0) dead->pid = pids_[dead->rank];  // Open MPI 4 often says 0
+      tell_as_asked(*dead);
+      end_.ranks.push_back(*dead);
+    }
+    for (const Report& report : reported_) {
+      end_.ranks.push_back({.rank = report.rank, .exit_code = 1, .report = report});
+    }
+    if (!end_.ranks.empty()) return;
+    if (end.exit_code != 0 && end.last_words.empty()) end.last_words = mpirun_.words();
+    end_.ranks.push_back(std::move(end));
+  }
+
+  // What mpirun passes on must not come before its ranks can take it: it would kill those that are
+  // starting, and those that are still to come would never be told.
+  bool is_ready(const Member& member) const {
+    return member.reach != Reach::kMpirun ||
+           pids_.size() >= static_cast<std::size_t>(member.num_ranks);
+  }
+
+  // Ranks under mpirun are stopped by other signals than the one that came.
+  void tell_as_asked(RankEnd& end) const {
+    if (end_.stop_signal == 0 || end.ended_by_us) return;
+    for (const int sent : {SIGUSR1, SIGUSR2, SIGTERM}) {
+      if (end.signal == sent) end.signal = end_.stop_signal;
+      if (end.exit_code == 128 + sent) end.exit_code = 128 + end_.stop_signal;
+    }
+    // mpirun that was told to end does so with 1.
+    if (has_ended_mpirun_ && end.exit_code != 0) end.exit_code = 128 + end_.stop_signal;
+  }
+
+  void pass_on(int signal) {
+    const bool again = end_.stop_signal != 0;
+    end_.stop_signal = signal;
+    end_.was_wanted = false;
+    for (Running& rank : ranks_) {
+      const bool at_once = again || !is_ready(rank.member);
+      has_ended_mpirun_ = has_ended_mpirun_ || (at_once && rank.member.reach == Reach::kMpirun);
+      rank.process->signal(signal, at_once);
+    }
+    if (again) end_soon();
+  }
+
+  void keep_time() {
+    const Clock::time_point now = Clock::now();
+    if (kills_at_ && now >= *kills_at_) {
+      kill_all();
+      return;
+    }
+    if (now < asks_at_) return;
+    asks_at_ = now + options_.ask_every;
+    if (kills_at_ || !options_.wants_to_stop || end_.stop_signal != 0) return;
+    if (!options_.wants_to_stop()) return;
+    pass_on(SIGTERM);
+    end_.was_wanted = true;
+  }
+
+  void kill_all() {
+    // Those that ended before the kill are seen first, so that the verdict does not take them for
+    // ranks that hung.
+    reap();
+    killed_ = true;
+    for (Running& rank : ranks_) rank.process->kill();
+    kills_at_ = Clock::now() + options_.grace;
+  }
+
+  const IslandOptions& options_;
+  SignalTap& signals_;
+  std::vector<Running> ranks_;
+  MpirunWords mpirun_;
+  std::vector<Report> reported_;
+  std::map<int, pid_t> pids_;  // by rank
+  std::set<std::string> shown_;
+  IslandEnd end_;
+  std::optional<Clock::time_point> kills_at_;
+  Clock::time_point asks_at_;
+  bool is_over_ = false;  // no rank runs any more
+  bool killed_ = false;
+  bool has_ended_mpirun_ = false;  // itself, rather than asked its ranks to save
+};
+
+}  // namespace
+
+SignalTap::SignalTap() {
+  sigset_t both;
+  ::sigemptyset(&both);
+  ::sigaddset(&both, SIGINT);
+  ::sigaddset(&both, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &both, &before_);
+  fd_ = Fd(::signalfd(-1, &both, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+SignalTap::~SignalTap() {
+  while (next() != 0) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int SignalTap::next() {
+  signalfd_siginfo info;
+  const ssize_t got = ::read(fd_.get(), &info, sizeof info);
+  return got == static_cast<ssize_t>(sizeof info) ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+IslandEnd run_island(const std::vector<Member>& members, const IslandOptions& options,
+                     SignalTap& signals) {
+  return Island(members, options, signals).run();
+}
+
+}  // namespace atl::launch

@@ -1,0 +1,237 @@
+#include "atoll/launch/island.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "atoll/base/file.h"
+
+namespace atl::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+Member shell(int rank, const std::string& script) {
+  return {.rank = rank, .argv = {"sh", "-c", script}, .shows_output = rank == 0};
+}
+
+IslandEnd run(const std::vector<Member>& members, const IslandOptions& options = {}) {
+  SignalTap signals;
+  return run_island(members, options, signals);
+}
+
+const IslandOptions kHasty = {.grace = milliseconds(100)};
+
+// Whether a process is there and not merely waiting to be reaped by someone else.
+bool lives(pid_t pid) {
+  if (::kill(pid, 0) != 0) return false;
+  const std::string stat = read_file(fmt::format("/proc/{}/stat", pid));
+  return stat.find(") Z ") == stat.npos;
+}
+
+bool gone_soon(pid_t pid) {
+  for (int i = 0; i < 5000; ++i) {
+    try {
+      if (!lives(pid)) return true;
+    } catch (const Error&) {  // it went between the two looks
+      return true;
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return false;
+}
+
+TEST(Island, EndsWhenAllHave) {
+  const IslandEnd end = run({shell(0, "exit 0"), shell(1, "exit 0")});
+  EXPECT_EQ(end.ranks.size(), 2U);
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+}
+
+TEST(Island, AKilledRankTakesTheOthersAlongAfterTheGrace) {
+  const auto start = Clock::now();
+  const Verdict verdict = judge(
+      run({shell(0, "sleep 100"), shell(1, "printf '\\0361 step 7\\n' >&3; kill -9 $$")}, kHasty));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
+  EXPECT_THAT(verdict.cause,
+              AllOf(HasSubstr("rank 1 (pid "), HasSubstr("signal 9 (Killed) after step 7")));
+  EXPECT_THAT(verdict.lost, ElementsAre(1));
+}
+
+TEST(Island, ARankThatDoesNotEndInTimeIsAmongThoseEnded) {
+  const std::string error = R"(printf '\0360 error peer 1 rank 1 is not here\n' >&3; exit 1)";
+  const Verdict verdict = judge(run({shell(0, error), shell(1, "kill -STOP $$")}, kHasty));
+  EXPECT_EQ(verdict.cause, "rank 0: rank 1 is not here");
+  EXPECT_THAT(verdict.lost, ElementsAre(1));
+}
+
+TEST(Island, ThatWhichARankHasStartedEndsWithIt) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("isle-{}", ::getpid());
+  run({shell(0, "sleep 100 & echo $! > " + file.string())});
+  const pid_t pid = std::stoi(read_file(file));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(gone_soon(pid));
+}
+
+TEST(Island, OthersThanTheFirstAreMarkedAndSayOnlyWhatMatters) {
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  const std::string say =
+      "echo unheard; echo info: hush >&2; echo warning: mind >&2; "
+      "printf 'torn' >&2";
+  run({shell(0, "echo first; exec 2>/dev/null; " + say), shell(1, say), shell(2, say)});
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "first\nunheard\n");
+  const std::string err = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(err, AllOf(Not(HasSubstr("hush")), HasSubstr("] warning: mind\n")));
+  EXPECT_EQ(err.find("mind"), err.rfind("mind")) << "the same line of two ranks is shown once";
+  EXPECT_THAT(err, HasSubstr("torn\n"));
+}
+
+TEST(Island, ASignalIsPassedOn) {
+  SignalTap signals;
+  ::kill(::getpid(), SIGTERM);
+  const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
+  const IslandEnd end = run_island({shell(0, obey), shell(1, obey)}, {}, signals);
+  EXPECT_EQ(end.stop_signal, SIGTERM);
+  EXPECT_FALSE(end.was_wanted);
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped);
+  EXPECT_EQ(judge(end).exit_code, 143);
+}
+
+TEST(Island, IsStoppedWhenItsOwnerWantsSo) {
+  const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
+  int asked = 0;
+  const IslandEnd end = run({shell(0, obey)}, {.wants_to_stop = [&] { return ++asked == 2; },
+                                               .ask_every = milliseconds(50)});
+  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(end.was_wanted);
+}
+
+TEST(Island, AProgramThatIsNotThereIsNamed) {
+  ::testing::internal::CaptureStderr();
+  const Verdict verdict = judge(run({{.rank = 1, .argv = {"no-such-program-anywhere"}}}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "it is told once, with the end";
+  EXPECT_THAT(verdict.cause,
+              AllOf(HasSubstr("exit code 127"), HasSubstr("cannot run no-such-program-anywhere")));
+}
+
+TEST(Island, DiesWithTheProcessThatStartedIt) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("isle-{}", ::getpid());
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    run({shell(0, "echo $$ > " + file.string() + "~; mv " + file.string() + "~ " + file.string() +
+                      "; exec sleep 100")});
+    ::_exit(0);
+  }
+  for (int i = 0; i < 5000 && !std::filesystem::exists(file); ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  const pid_t rank = std::stoi(read_file(file));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(lives(rank));
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  EXPECT_TRUE(gone_soon(rank));
+}
+
+// Goes on without those that are told, and starts one more.
+class Keeper final : public IslandKeeper {
+ public:
+  bool goes_on_without(const RankEnd& end, std::int64_t step) override {
+    lost.push_back(end.rank);
+    last_step = step;
+    if (goes_on) ranks.erase(end.rank);
+    return goes_on;
+  }
+  std::vector<Member> joining(std::int64_t step) override {
+    seen_step = step;
+    return std::exchange(joiners, {});
+  }
+  int rank_of(int number) const override { return ranks.count(number) > 0 ? number : -1; }
+
+  bool goes_on = true;
+  std::set<int> ranks = {0, 1, 2};
+  std::vector<Member> joiners;
+  std::vector<int> lost;
+  std::int64_t last_step = -1, seen_step = -1;
+};
+
+TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
+  Keeper keeper;
+  const IslandEnd end = run({shell(0, "sleep 0.3"), shell(1, "kill -9 $$"),
+                             shell(2, "printf '\\0362 step 7\\n' >&3; sleep 0.1; exit 1")},
+                            {.grace = milliseconds(0), .keeper = &keeper});
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(end.ranks.size(), 1U);
+  EXPECT_THAT(keeper.lost, ElementsAre(1, 2));
+  EXPECT_EQ(keeper.last_step, 7);
+}
+
+TEST(Island, EndsWithThoseItsKeeperDoesNotGiveUp) {
+  Keeper keeper;
+  keeper.goes_on = false;
+  const Verdict verdict =
+      judge(run({shell(0, "sleep 100"), shell(1, "sleep 100"), shell(2, "kill -9 $$")},
+                {.grace = milliseconds(50), .keeper = &keeper}));
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
+  EXPECT_THAT(keeper.lost, ElementsAre(2)) << "the others were ended";
+}
+
+// A shell in mpirun's place.
+Member mpirun(int num_ranks, const std::string& script) {
+  Member member = shell(0, script);
+  member.reach = Reach::kMpirun;
+  member.num_ranks = num_ranks;
+  return member;
+}
+
+TEST(Island, MpirunWhoseRanksAreNotAllThereIsEndedItself) {
+  SignalTap signals;
+  ::kill(::getpid(), SIGINT);
+  const IslandEnd end = run_island({mpirun(2, R"(trap 'exit 1' TERM; printf '\0360 pid 71\n' >&2;)"
+                                              "while :; do sleep 0.01; done")},
+                                   {}, signals);
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
+  EXPECT_EQ(judge(end).exit_code, 130);
+}
+
+TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
+  Keeper keeper;  // which hears that they are there, by a step
+  const IslandEnd end =
+      run({mpirun(2, R"(trap 'exit 143' USR1; trap 'exit 9' TERM; printf '\0360 pid 71\n' >&2;)"
+                     R"(printf '\0361 pid 72\n\0361 step 7\n' >&2; while :; do sleep 0.01; done)")},
+          {.wants_to_stop = [&] { return keeper.seen_step >= 7; },
+           .keeper = &keeper,
+           .ask_every = milliseconds(10)});
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
+  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_TRUE(end.was_wanted);
+}
+
+TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {
+  Keeper keeper;
+  keeper.joiners = {shell(7, "sleep 100")};
+  const auto start = Clock::now();
+  const IslandEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
+                            {.keeper = &keeper, .ask_every = milliseconds(1)});
+  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(end.ranks.size(), 2U);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace atl::launch

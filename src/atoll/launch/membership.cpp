@@ -1,0 +1,169 @@
+#include "atoll/launch/membership.h"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "atoll/base/error.h"
+#include "atoll/comm/gloo/world.h"
+#include "atoll/comm/tcp/world.h"
+#include "atoll/launch/ranks_member.h"
+
+namespace atl::launch {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPoll = std::chrono::milliseconds(2);
+// How long a rank that has lost another waits to be told who is left: whoever starts ranks sees at
+// once that a process has ended, and within seconds that a host is gone.
+constexpr double kRollSeconds = 20;
+// All ranks of a roll are there when they connect; one that is not has ended meanwhile.
+constexpr double kConnectSeconds = 5;
+// How often the lead asks whether others are wanted. The answer takes some 0.1 ms.
+constexpr auto kAskEvery = std::chrono::milliseconds(200);
+
+Clock::time_point after(double seconds) {
+  constexpr double kYear = 3.2e7;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(std::min(seconds, kYear)));
+}
+
+std::string join_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return text;
+}
+
+}  // namespace
+
+LaunchMembership::LaunchMembership(MembershipOptions options,
+                                   const comm::WorldOptions& world_options)
+    : options_(std::move(options)),
+      world_options_(world_options),
+      rendezvous_(comm::open_rendezvous(options_.rendezvous, world_options.timeout_s)),
+      generation_(options_.generation - 1) {}
+
+// Those that train have agreed long ago, and cannot be asked to agree again.
+void LaunchMembership::get_ready() {
+  std::istringstream lines(rendezvous_->wait(agreement_key(), kRollSeconds));
+  std::vector<std::string> theirs;
+  for (std::string line; std::getline(lines, line);) theirs.push_back(line);
+  check_agreement(options_.agreement, theirs, "the rank that joins");
+  rendezvous_->set(ready_key(options_.number), "");
+}
+
+std::unique_ptr<comm::World> LaunchMembership::next() {
+  const bool is_first = std::exchange(is_first_, false);
+  if (is_first && options_.joins) get_ready();
+  for (std::string why;;) {
+    const std::vector<Listed> ranks = next_roll(why);
+    if (!come_together(ranks)) continue;
+    std::unique_ptr<comm::World> world;
+    try {
+      world = open(ranks);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kPeer) throw;
+      why = error.what();  // one more has ended; the next roll is without it
+      continue;
+    }
+    if (is_first && !options_.joins) {
+      agree_on(*world, options_.agreement);
+      if (world->rank() == 0) rendezvous_->set(agreement_key(), join_lines(options_.agreement));
+    }
+    return world;
+  }
+}
+
+// The newest roll after the last one that was read.
+std::vector<Listed> LaunchMembership::next_roll(const std::string& why) {
+  const double patience = was_listed_ ? kRollSeconds : world_options_.timeout_s;
+  const Clock::time_point deadline = after(patience);
+  for (;;) {
+    std::optional<std::string> newest;
+    while (std::optional<std::string> text = rendezvous_->get(roll_key(generation_ + 1))) {
+      ++generation_;
+      newest = std::move(text);
+    }
+    if (newest) {
+      std::vector<Listed> ranks = parse_roll(*newest);
+      if (std::any_of(ranks.begin(), ranks.end(),
+                      [this](const Listed& listed) { return listed.number == options_.number; })) {
+        was_listed_ = true;
+        return ranks;
+      }
+      if (was_listed_ || ranks.empty()) {
+        throw make_error(ErrorKind::kPeer, "the ranks do not go on without those that are lost");
+      }
+    }
+    if (Clock::now() >= deadline) {
+      throw make_error(ErrorKind::kPeer, "nobody said within {} s which ranks go on{}{}", patience,
+                       why.empty() ? "" : "; ", why);
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+bool LaunchMembership::is_outdated() {
+  return rendezvous_->get(roll_key(generation_ + 1)).has_value();
+}
+
+// Some come late, from the middle of a step. False: there is a newer roll, because one ended.
+bool LaunchMembership::come_together(const std::vector<Listed>& ranks) {
+  const Clock::time_point deadline = after(world_options_.timeout_s);
+  rendezvous_->set(here_key(generation_, options_.number), "");
+  for (std::size_t rank = 0; rank < ranks.size();) {
+    if (rendezvous_->get(here_key(generation_, ranks[rank].number))) {
+      ++rank;
+      continue;
+    }
+    if (is_outdated()) return false;
+    if (Clock::now() >= deadline) {
+      throw make_error(ErrorKind::kPeer, "rank {} of {} did not come to regroup within {} s", rank,
+                       ranks.size(), world_options_.timeout_s);
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+std::unique_ptr<comm::World> LaunchMembership::open(const std::vector<Listed>& ranks) {
+  const auto mine = std::find_if(ranks.begin(), ranks.end(), [this](const Listed& listed) {
+    return listed.number == options_.number;
+  });
+  comm::WorldOptions options = world_options_;
+  options.local_ranks = static_cast<int>(std::count_if(
+      ranks.begin(), ranks.end(), [&](const Listed& listed) { return listed.host == mine->host; }));
+  const auto rank = static_cast<int>(mine - ranks.begin());
+  const auto size = static_cast<int>(ranks.size());
+  if (options_.backend == "tcp") {
+    return comm::open_tcp({.rank = rank,
+                           .size = size,
+                           .rendezvous = options_.rendezvous,
+                           .generation = generation_,
+                           .connect_timeout_s = kConnectSeconds},
+                          options);
+  }
+  return comm::open_gloo({.rank = rank,
+                          .size = size,
+                          .rendezvous = options_.rendezvous,
+                          .generation = generation_,
+                          .connect_timeout_s = kConnectSeconds},
+                         options);
+}
+
+// Asked after a step, which all ranks of this generation have taken then.
+bool LaunchMembership::wants_change() {
+  if (std::exchange(settled_, generation_) != generation_) {
+    rendezvous_->set(settled_key(generation_), "");
+  }
+  const Clock::time_point now = Clock::now();
+  if (now - asked_ < kAskEvery) return false;
+  asked_ = now;
+  return is_outdated();
+}
+
+}  // namespace atl::launch

@@ -1,0 +1,363 @@
+#include "atoll/launch/ranks.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/base/nearest.h"
+#include "atoll/launch/hosts.h"
+
+namespace atl::launch {
+
+namespace {
+
+constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_RANK",
+                                      "OMPI_COMM_WORLD_SIZE",
+                                      "PMI_RANK",
+                                      "PMI_SIZE",
+                                      "PMIX_RANK",
+                                      "SLURM_PROCID",
+                                      "SLURM_NTASKS",
+                                      "SLURM_STEP_ID",
+                                      "SLURM_STEP_NUM_TASKS",
+                                      "SLURM_JOB_ID",
+                                      "SLURM_JOB_NODELIST",
+                                      "SLURM_STEP_NODELIST"};
+
+// More than any island has; keeps a typing error from starting a million processes.
+constexpr std::int64_t kMostRanks = 65536;
+
+// One who starts ranks, as the environment shows it.
+struct Launcher {
+  std::string name;     // "mpirun"
+  std::string backend;  // that its ranks talk by
+  std::string rank_variable, size_variable;
+  int rank = 0;
+  int size = 0;  // 0: not told
+};
+
+std::optional<std::string> look_up(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  if (found == environment.end()) return std::nullopt;
+  return found->second;
+}
+
+int number_of(const Environment& environment, const std::string& name, const std::string& partner) {
+  const std::optional<std::string> text = look_up(environment, name);
+  if (!text) {
+    throw user_error("the environment has {} but no {}; start atoll by mpirun or srun, or unset it",
+                     partner, name);
+  }
+  int value = -1;
+  const char* const end = text->data() + text->size();
+  const auto [stopped, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stopped != end || value < 0 || value > kMostRanks) {
+    throw user_error("the environment variable {} is '{}', which is no number of ranks; unset it",
+                     name, *text);
+  }
+  return value;
+}
+
+Launcher launched_by(const Environment& environment, Launcher launcher) {
+  launcher.rank = number_of(environment, launcher.rank_variable, launcher.size_variable);
+  if (launcher.size_variable.empty()) return launcher;
+  launcher.size = number_of(environment, launcher.size_variable, launcher.rank_variable);
+  if (launcher.rank >= launcher.size) {
+    throw user_error("the environment says rank {} ({}) of {} ({}); unset both, or start it anew",
+                     launcher.rank, launcher.rank_variable, launcher.size, launcher.size_variable);
+  }
+  return launcher;
+}
+
+// Slurm sets SLURM_NTASKS and SLURM_PROCID for a whole batch script too; only what srun starts has
+// a step.
+std::string slurm_size_variable(const Environment& environment) {
+  if (look_up(environment, "SLURM_STEP_NUM_TASKS")) return "SLURM_STEP_NUM_TASKS";
+  const bool in_step = look_up(environment, "SLURM_STEP_ID").has_value();
+  return in_step && look_up(environment, "SLURM_NTASKS") ? "SLURM_NTASKS" : "";
+}
+
+std::optional<Launcher> find_launcher(const Environment& environment) {
+  const auto has = [&](const char* name) { return look_up(environment, name).has_value(); };
+  if (has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE")) {
+    return launched_by(environment, {.name = "mpirun",
+                                     .backend = "mpi",
+                                     .rank_variable = "OMPI_COMM_WORLD_RANK",
+                                     .size_variable = "OMPI_COMM_WORLD_SIZE"});
+  }
+  if (has("PMI_RANK") || has("PMI_SIZE")) {
+    return launched_by(environment, {.name = "a PMI",
+                                     .backend = "mpi",
+                                     .rank_variable = "PMI_RANK",
+                                     .size_variable = "PMI_SIZE"});
+  }
+  const std::string slurm_size = slurm_size_variable(environment);
+  if (has("PMIX_RANK")) {
+    return launched_by(environment, {.name = "a PMIx",
+                                     .backend = "mpi",
+                                     .rank_variable = "PMIX_RANK",
+                                     .size_variable = slurm_size});
+  }
+  if (has("SLURM_PROCID") && !slurm_size.empty()) {
+    return launched_by(environment, {.name = "srun",
+                                     .backend = "gloo",
+                                     .rank_variable = "SLURM_PROCID",
+                                     .size_variable = slurm_size});
+  }
+  return std::nullopt;
+}
+
+// Every task of a step computes the same address. The port is picked from the job and step, so that
+// two steps on a node meet at different ones.
+std::string slurm_rendezvous(const Environment& environment) {
+  std::optional<std::string> nodes = look_up(environment, "SLURM_STEP_NODELIST");
+  if (!nodes) nodes = look_up(environment, "SLURM_JOB_NODELIST");
+  if (!nodes) {
+    throw user_error(
+        "srun started this program, but SLURM_JOB_NODELIST is not set, so the first node is not "
+        "known; give --rendezvous=tcp://HOST:PORT");
+  }
+  std::uint64_t number = 0;
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    for (const char c : look_up(environment, name).value_or("")) {
+      number = number * 31 + static_cast<unsigned char>(c);
+    }
+  }
+  constexpr int kFirstPort = 20000, kPorts = 10000;  // below what Linux gives to clients
+  return fmt::format("tcp://{}:{}", first_slurm_host(*nodes), kFirstPort + number % kPorts);
+}
+
+// Whether its ranks find each other at a rendezvous.
+bool meets(const std::string& backend) {
+  return backend == "gloo" || backend == "tcp";
+}
+
+void check_backend(const std::string& backend) {
+  static const std::vector<std::string> names = {"threads", "mpi", "gloo", "tcp"};
+  for (const std::string& name : names) {
+    if (backend == name) return;
+  }
+  if (backend.empty()) return;
+  const std::string nearest = nearest_name(backend, names);
+  throw user_error("--backend={}: there is no such backend; {}", backend,
+                   nearest.empty() ? "there are threads, mpi, gloo and tcp"
+                                   : fmt::format("did you mean {}?", nearest));
+}
+
+void check_count(const char* flag, const std::optional<std::int64_t>& count) {
+  if (count && (*count < 1 || *count > kMostRanks)) {
+    throw user_error("{} {}: a run has from 1 to {} ranks", flag, *count, kMostRanks);
+  }
+}
+
+void check_rendezvous(const std::string& address) {
+  if (address.empty()) return;
+  const std::size_t colon = address.rfind(':');
+  if (address.starts_with("tcp://")) {
+    const std::string port = address.substr(colon + 1);
+    std::uint16_t number = 0;
+    const auto [stopped, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    const bool whole = error == std::errc() && stopped == port.data() + port.size();
+    if (whole && colon > std::string_view("tcp://").size()) return;
+  } else if (address.starts_with("file:///") && address.size() > 8) {
+    return;
+  }
+  throw user_error("--rendezvous={}: an address is tcp://HOST:PORT or file:///DIRECTORY", address);
+}
+
+// A rank that mpirun, srun or their like started.
+RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
+                       const Launcher& launcher) {
+  const std::string& size_name = launcher.size_variable;
+  const auto check_size = [&](const char* flag, const std::optional<std::int64_t>& count) {
+    if (!count || launcher.size == 0 || *count == launcher.size) return;
+    throw user_error("{} {}, but {} has started {} ranks ({}={}); leave {} out", flag, *count,
+                     launcher.name, launcher.size, size_name, launcher.size, flag);
+  };
+  check_size("-n", flags.num_ranks);
+  check_size("--ranks", flags.ranks);
+  if (flags.rank && *flags.rank != launcher.rank) {
+    throw user_error(
+        "--rank {}, but this is rank {} of what {} has started ({}={}); leave --rank "
+        "out",
+        *flags.rank, launcher.rank, launcher.name, launcher.rank_variable, launcher.rank);
+  }
+  if (!flags.hostfile.empty()) {
+    throw user_error(
+        "--hostfile is for whoever starts the ranks, and {} has done so already ({} "
+        "is set); leave it out",
+        launcher.name, launcher.rank_variable);
+  }
+  RankPlan plan = {.role = Role::kMember,
+                   .backend = flags.backend.empty() ? launcher.backend : flags.backend,
+                   .ranks = launcher.size,
+                   .rank = launcher.rank,
+                   .origin = size_name.empty() ? launcher.rank_variable : size_name};
+  if (plan.backend == "threads") {
+    throw user_error(
+        "--backend=threads makes ranks in one process, but {} has started {} "
+        "processes ({} is set); use --backend={}",
+        launcher.name, launcher.size, plan.origin, launcher.backend);
+  }
+  if (plan.backend == "mpi" && launcher.backend != "mpi") {
+    throw user_error(
+        "--backend=mpi needs a PMI, and srun has started this program without one; "
+        "use `srun --mpi=pmix`, or --backend=gloo");
+  }
+  if (meets(plan.backend)) {
+    plan.rendezvous = flags.rendezvous;
+    if (plan.rendezvous.empty() && launcher.name == "srun") {
+      plan.rendezvous = slurm_rendezvous(environment);
+    }
+    if (plan.rendezvous.empty() || launcher.size == 0) {
+      throw user_error(
+          "--backend={} under {} needs an address at which its ranks meet: give "
+          "--rendezvous=tcp://HOST:PORT or file:///DIRECTORY, or use --backend=mpi",
+          plan.backend, launcher.name);
+    }
+  } else if (!flags.rendezvous.empty()) {
+    throw user_error(
+        "--rendezvous is for --backend=gloo; ranks that {} has started find each "
+        "other by it",
+        launcher.name);
+  }
+  return plan;
+}
+
+// One rank of those that somebody starts by hand.
+RankPlan plan_by_hand(const RankFlags& flags) {
+  if (flags.num_ranks) {
+    throw user_error(
+        "-n {} starts ranks and --rank {} is one of them; give -n alone, or --rank "
+        "with --ranks",
+        *flags.num_ranks, *flags.rank);
+  }
+  if (!flags.ranks) throw user_error("--rank {} of how many? give --ranks too", *flags.rank);
+  if (*flags.rank < 0 || *flags.rank >= *flags.ranks) {
+    throw user_error("--rank {} of --ranks {}: ranks are counted from 0 to {}", *flags.rank,
+                     *flags.ranks, *flags.ranks - 1);
+  }
+  if (!flags.backend.empty() && !meets(flags.backend)) {
+    throw user_error("--rank is for --backend=gloo or tcp; {}",
+                     flags.backend == "mpi" ? "mpirun gives ranks to those of mpi"
+                                            : "-n alone starts those of threads");
+  }
+  if (!flags.hostfile.empty()) {
+    throw user_error("--hostfile starts ranks and --rank {} is one of them; give one of the two",
+                     *flags.rank);
+  }
+  if (*flags.ranks == 1) return {.origin = "--ranks"};
+  if (flags.rendezvous.empty()) {
+    throw user_error(
+        "--rank {} must know where the ranks meet: give "
+        "--rendezvous=tcp://HOST:PORT (rank 0's host) or file:///DIRECTORY (one that "
+        "all see)",
+        *flags.rank);
+  }
+  return {.role = Role::kMember,
+          .backend = flags.backend.empty() ? "gloo" : flags.backend,
+          .ranks = static_cast<int>(*flags.ranks),
+          .rank = static_cast<int>(*flags.rank),
+          .rendezvous = flags.rendezvous,
+          .origin = "--ranks"};
+}
+
+// The program that people call: all ranks are still to be started.
+RankPlan plan_first(const RankFlags& flags) {
+  if (flags.ranks) {
+    throw user_error(
+        "--ranks {} is for one that is started by hand, with --rank; -n {} starts "
+        "them all",
+        *flags.ranks, *flags.ranks);
+  }
+  std::string backend = flags.backend;
+  if (backend.empty()) backend = flags.hostfile.empty() ? "threads" : "gloo";
+  if (!flags.hostfile.empty() && backend == "threads") {
+    throw user_error(
+        "--backend=threads makes ranks in one process, so it takes no --hostfile; use "
+        "gloo or mpi");
+  }
+  if (!flags.rendezvous.empty() && !meets(backend)) {
+    throw user_error("--rendezvous is for --backend=gloo or tcp, and this is {}", backend);
+  }
+  if (flags.rendezvous.starts_with("file:")) {
+    throw user_error(
+        "--rendezvous={}: whoever starts ranks serves an address to them; give "
+        "tcp://HOST:PORT, or leave it out",
+        flags.rendezvous);
+  }
+  const bool all_slots = !flags.hostfile.empty() && !flags.num_ranks;
+  const int ranks = all_slots ? 0 : static_cast<int>(flags.num_ranks.value_or(1));
+  if (ranks == 1 && flags.hostfile.empty()) return {.origin = flags.num_ranks ? "-n" : ""};
+  return {.role = backend == "threads" ? Role::kThreads : Role::kParent,
+          .backend = backend,
+          .ranks = ranks,
+          .rendezvous = flags.rendezvous,
+          .hostfile = flags.hostfile,
+          .origin = all_slots ? "--hostfile" : "-n"};
+}
+
+}  // namespace
+
+Environment rank_environment() {
+  Environment environment;
+  for (const char* name : kVariables) {
+    if (const char* value = std::getenv(name)) environment[name] = value;
+  }
+  return environment;
+}
+
+RankPlan plan_ranks(const RankFlags& flags, const Environment& environment) {
+  check_backend(flags.backend);
+  check_count("-n", flags.num_ranks);
+  check_count("--ranks", flags.ranks);
+  check_rendezvous(flags.rendezvous);
+  const std::optional<Launcher> launcher = find_launcher(environment);
+  if (launcher && launcher->size != 1) return plan_launched(flags, environment, *launcher);
+  return flags.rank ? plan_by_hand(flags) : plan_first(flags);
+}
+
+std::optional<LaunchTask> launch_task(const Environment& environment) {
+  const std::string size = slurm_size_variable(environment);
+  if (look_up(environment, "SLURM_PROCID") && !size.empty()) {
+    const Launcher srun = launched_by(
+        environment, {.name = "srun", .rank_variable = "SLURM_PROCID", .size_variable = size});
+    if (srun.size == 1) return std::nullopt;
+    return LaunchTask{.is_first = srun.rank == 0,
+                      .rendezvous = slurm_rendezvous(environment),
+                      .name = fmt::format("{}-{}", this_host(), srun.rank),
+                      .num_tasks = srun.size};
+  }
+  const std::optional<Launcher> launcher = find_launcher(environment);
+  if (!launcher || launcher->size == 1) return std::nullopt;
+  throw user_error(
+      "{} has started this ({} is set), and `atoll launch` starts ranks itself; call it once, or "
+      "start `atoll train` so",
+      launcher->name, launcher->rank_variable);
+}
+
+void forget_rank_environment() {
+  for (const char* name : kVariables) ::unsetenv(name);
+}
+
+std::string first_slurm_host(const std::string& list) {
+  const auto damaged = [&list] {
+    return user_error("'{}' is no list of hosts as Slurm writes it; give --rendezvous", list);
+  };
+  const std::size_t end = list.find_first_of("[,");
+  const std::string prefix = list.substr(0, end);
+  if (end == list.npos || list[end] == ',') {
+    if (prefix.empty()) throw damaged();
+    return prefix;
+  }
+  const std::size_t close = list.find(']', end);
+  const std::size_t digits = list.find_first_of("-,]", end);
+  if (close == list.npos || digits == end + 1) throw damaged();
+  const std::size_t rest = list.find_first_of("[,", close);
+  if (rest != list.npos && list[rest] == '[') throw damaged();  // n[1-2]x[3-4]: a grid of names
+  return prefix + list.substr(end + 1, digits - end - 1) +
+         list.substr(close + 1, rest == list.npos ? rest : rest - close - 1);
+}
+
+}  // namespace atl::launch

@@ -1,0 +1,73 @@
+#pragma once
+
+// Which ranks a run has and which of them this process is, from flags and from what mpirun, srun
+// and their like leave in the environment.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace atl::launch {
+
+/// What a command line says about ranks; empty: it does not.
+struct RankFlags {
+  std::optional<std::int64_t> num_ranks;    ///< -n
+  std::string backend;                      ///< --backend
+  std::string hostfile;                     ///< --hostfile
+  std::optional<std::int64_t> rank, ranks;  ///< --rank, --ranks
+  std::string rendezvous;                   ///< --rendezvous
+};
+
+/// Environment variables by name.
+using Environment = std::map<std::string, std::string>;
+
+/// Those of this process that plan_ranks() looks at.
+Environment rank_environment();
+
+/// What this process has to do with the ranks of a run.
+enum class Role : std::uint8_t {
+  kAlone,    ///< it is the only rank
+  kThreads,  ///< every rank is a thread of it
+  kMember,   ///< it is one of them; others started it
+  kParent,   ///< it starts them and watches
+};
+
+/// The answer of plan_ranks().
+struct RankPlan {
+  Role role = Role::kAlone;
+  std::string backend = "self";  ///< "self", "threads", "mpi", "gloo" or "tcp"
+  int ranks = 1;                 ///< 0: all slots of the hostfile (kParent), or MPI knows (kMember)
+  int rank = 0;                  ///< of kMember; -1: MPI knows
+  std::string rendezvous;  ///< gloo, tcp: "tcp://host:port" or "file:///directory"; may be empty
+                           ///< for kParent, which then chooses
+  std::string hostfile;    ///< of kParent
+  std::string origin;      ///< who said how many there are: "-n", "OMPI_COMM_WORLD_SIZE", ...
+};
+
+/// Decides from flags and environment; touches nothing else. Open MPI's variables come before PMI's
+/// and those before Slurm's, because each of these may run inside the next. A launcher with one
+/// rank counts as none. Throws Error(kUser) that says what contradicts what.
+RankPlan plan_ranks(const RankFlags& flags, const Environment& environment);
+
+/// What a task of a scheduler's step is to an elastic launch.
+struct LaunchTask {
+  bool is_first = false;   ///< it is the launch; the others join it
+  std::string rendezvous;  ///< where: "tcp://host:port"
+  std::string name;        ///< of its own among them
+  int num_tasks = 0;
+};
+
+/// Of a task that srun has started beside others; nothing where nobody has. Throws Error(kUser) for
+/// what mpirun or a PMI has started, who start ranks themselves.
+std::optional<LaunchTask> launch_task(const Environment& environment);
+
+/// Takes those variables out of this process's environment, so that ranks that it starts do not
+/// take them for theirs. Before any thread is made.
+void forget_rank_environment();
+
+/// The first host of a list as Slurm writes it: "n01" of "n[01-04,07]-x,m2" plus what follows the
+/// bracket ("n01-x"). Throws Error(kUser) for a list that is damaged.
+std::string first_slurm_host(const std::string& list);
+
+}  // namespace atl::launch

@@ -1,0 +1,202 @@
+#include "atoll/launch/ranks_member.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "atoll/base/file.h"
+#include "atoll/base/hash.h"
+#include "atoll/base/log.h"
+#include "atoll/base/thread_pool.h"
+#include "atoll/comm/gloo/world.h"
+#include "atoll/comm/mpi/world.h"
+#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/tcp/world.h"
+#include "atoll/launch/generation.h"
+#include "atoll/ops/bf16_arithmetic.h"
+
+namespace atl::launch {
+
+namespace {
+
+// mpirun gives its ranks one second after SIGTERM, but passes these on as they are.
+extern "C" void stop_for_mpirun(int number) {
+  ::kill(::getpid(), number == SIGUSR2 ? SIGINT : SIGTERM);
+}
+
+// Over ssh there are no signals and nobody sees that this end is alone: the connection's input
+// brings the ones and its end tells the other. The thread lives as long as the process.
+void obey_input() {
+  std::thread([] {
+    for (std::string line; std::getline(std::cin, line);) {
+      if (line == fmt::format("signal {}", SIGTERM)) ::kill(::getpid(), SIGTERM);
+      if (line == fmt::format("signal {}", SIGINT)) ::kill(::getpid(), SIGINT);
+    }
+    ::kill(::getpid(), SIGKILL);
+  }).detach();
+}
+
+std::unique_ptr<comm::World> open_mpi_world(const RankPlan& plan,
+                                            const comm::WorldOptions& options) {
+  std::unique_ptr<comm::World> world = comm::open_mpi(options);
+  if (plan.ranks != 0 && world->size() != plan.ranks) {
+    throw user_error(
+        "MPI knows of {} ranks, but {} says {}: atoll was started by another MPI's "
+        "launcher than its own; use Open MPI's mpirun, or srun --mpi=pmix",
+        world->size(), plan.origin, plan.ranks);
+  }
+  return world;
+}
+
+// Rank 0's lines on every rank.
+std::vector<std::string> broadcast_lines(comm::World& world,
+                                         const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  auto size = static_cast<std::int64_t>(text.size());
+  world.all().broadcast(Tensor(&size, {Dtype::kI64, {1}}), 0);
+  text.resize(static_cast<std::size_t>(size));
+  world.all().broadcast(Tensor(text.data(), {Dtype::kU8, {size}}), 0);
+  std::vector<std::string> result;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) result.push_back(line);
+  return result;
+}
+
+}  // namespace
+
+int run_watched(const MemberOptions& options, int rank,
+                const std::function<int(Reporter& reporter)>& body) {
+  if (options.watches_input) obey_input();
+  if (rank > 0) log::set_level(log::Level::kWarning);
+  Reporter reporter(options.report_fd, rank);
+  reporter.begin();
+  try {
+    return body(reporter);
+  } catch (const std::exception& error) {
+    if (!reporter.enabled()) throw;
+    return reporter.error(error);
+  }
+}
+
+int run_member(const RankPlan& plan, const MemberOptions& options,
+               const comm::WorldOptions& world_options,
+               const std::function<int(comm::World& world, Reporter& reporter)>& body) {
+  if (options.watches_input) obey_input();
+  if (plan.rank > 0) log::set_level(log::Level::kWarning);
+  if (plan.backend == "mpi") {  // before it is told that this rank is there
+    std::signal(SIGUSR1, stop_for_mpirun);
+    std::signal(SIGUSR2, stop_for_mpirun);
+  }
+  Reporter reporter(options.report_fd, plan.rank);
+  reporter.begin();
+  std::unique_ptr<comm::RendezvousServer> server;
+  std::unique_ptr<comm::World> world;
+  try {
+    if (plan.backend == "mpi") {
+      world = open_mpi_world(plan, world_options);
+    } else {
+      // Whoever starts ranks serves the rendezvous; of those that are alone rank 0 does.
+      if (plan.rank == 0 && options.report_fd < 0 && plan.rendezvous.starts_with("tcp:")) {
+        const auto [host, port] = split_address(plan.rendezvous);
+        server = std::make_unique<comm::RendezvousServer>(host, port);
+      }
+      if (plan.backend == "tcp") {
+        world = comm::open_tcp({.rank = plan.rank,
+                                .size = plan.ranks,
+                                .rendezvous = plan.rendezvous,
+                                .generation = options.generation},
+                               world_options);
+      } else {
+        world = comm::open_gloo({.rank = plan.rank,
+                                 .size = plan.ranks,
+                                 .rendezvous = plan.rendezvous,
+                                 .generation = options.generation},
+                                world_options);
+      }
+    }
+    return body(*world, reporter);
+  } catch (const std::exception& error) {
+    const bool tells = !world || world->reports();
+    if (world) world->abort(error.what());
+    if (tells && !reporter.enabled()) throw;
+    Reporter nobody(-1, plan.rank);
+    return (tells ? reporter : nobody).error(error);
+  }
+}
+
+namespace {
+
+// Which arithmetic this host multiplies bf16 with changes bits, whether a setting or a measurement
+// chose it.
+void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
+  std::string dtype, wanted;
+  for (const auto& [key, value] : settings.key_values()) {
+    if (key == "train.dtype") dtype = value;
+    if (key == "device.bf16") wanted = value;
+  }
+  if (dtype != "\"bf16\"") return;
+  if (wanted == "\"auto\"") {
+    wanted = fmt::format("\"{}\"", ops::bf16_arithmetic_name(ops::bf16_arithmetic()));
+  }
+  lines.push_back("device.bf16 = " + wanted);
+}
+
+}  // namespace
+
+std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings) {
+  std::vector<std::string> lines = {"the version = " + version};
+  for (const auto& [key, value] : settings.key_values()) {
+    const bool is_of_host = key.starts_with("device.") || key == "data.cache_dir";
+    if (!is_of_host) lines.push_back(key + " = " + value);
+  }
+  add_bf16(settings, lines);
+  return lines;
+}
+
+void check_agreement(const std::vector<std::string>& mine, const std::vector<std::string>& first,
+                     const std::string& who) {
+  const auto [here, there] = std::mismatch(mine.begin(), mine.end(), first.begin(), first.end());
+  if (here == mine.end() && there == first.end()) return;
+  throw user_error(
+      "{} has `{}` and rank 0 has `{}`; start all ranks with the same program and settings", who,
+      here == mine.end() ? "nothing more" : *here, there == first.end() ? "nothing more" : *there);
+}
+
+void agree_on(comm::World& world, const std::vector<std::string>& mine) {
+  const std::vector<std::string> first = broadcast_lines(world, mine);
+  world.agree([&] { check_agreement(mine, first, fmt::format("rank {}", world.rank())); });
+}
+
+void agree_on_settings(comm::World& world, const std::string& version, const Settings& settings) {
+  agree_on(world, agreement_lines(version, settings));
+}
+
+int fair_threads(comm::World& world) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  ::sched_getaffinity(0, sizeof cpus, &cpus);
+  Hasher hasher;
+  hasher.update(&cpus, sizeof cpus);
+  const std::string host = this_host() + read_file("/proc/sys/kernel/random/boot_id");
+  hasher.update(host.data(), host.size());
+  const Hash128 mine = hasher.digest();
+  std::vector<Hash128> all(static_cast<std::size_t>(world.size()));
+  all[static_cast<std::size_t>(world.rank())] = mine;
+  constexpr std::int64_t kWords = sizeof(Hash128) / sizeof(std::int64_t);
+  std::vector<std::int64_t> parts;
+  for (std::int64_t rank = 0; rank <= world.size(); ++rank) parts.push_back(kWords * rank);
+  world.all().all_gather(Tensor(all.data(), {Dtype::kI64, {parts.back()}}), parts);
+  const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  return std::max(1, available_cpus() / sharing);
+}
+
+}  // namespace atl::launch

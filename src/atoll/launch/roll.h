@@ -1,0 +1,82 @@
+#pragma once
+
+// Who is in an island whose ranks come and go: whoever starts them writes it down at the
+// rendezvous, and they read it (docs/decisions/0015).
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "atoll/comm/rendezvous.h"
+
+namespace atl::launch {
+
+/// One process of a roll. Its place there is its rank.
+struct Listed {
+  int number = 0;    ///< stays the same while the process lives
+  std::string host;  ///< empty: that of whoever has started it
+
+  bool operator==(const Listed&) const = default;
+};
+
+/// Where the roll of a generation is: the ranks that are to gather as that generation.
+std::string roll_key(int generation);
+/// Set by a process that is prepared to join.
+std::string ready_key(int number);
+/// Set by a process that has come to gather as that generation.
+std::string here_key(int generation, int number);
+/// Set by the lead of that generation once its ranks have taken a step together.
+std::string settled_key(int generation);
+/// What the ranks of the island have agreed on, for those that join.
+std::string agreement_key();
+
+/// A roll as text.
+std::string format_roll(const std::vector<Listed>& ranks);
+/// The roll of a text. Throws Error(kDamaged) naming the line that is none.
+std::vector<Listed> parse_roll(std::string_view text);
+
+/// The rolls of a launch, on the side that writes them.
+class Roll {
+ public:
+  /// `rendezvous`: the address of the server that all ranks use.
+  explicit Roll(const std::string& rendezvous);
+
+  /// Lists the ranks that an island begins with, one on each of `hosts`, with numbers from 0.
+  void begin(const std::vector<std::string>& hosts);
+  /// The number of a process that is about to be started on `host`, to join.
+  int expect(const std::string& host);
+  /// Lists those that were expected and are ready, after the ranks there are and in the order in
+  /// which they were expected; returns how many.
+  int admit();
+  /// Takes a process out, and lists the others anew when it was listed.
+  void remove(int number);
+  /// Lists nobody: all ranks end. They keep their places here.
+  void dissolve();
+
+  /// Whether those of the last generation have what they share out between them when they regroup:
+  /// until then whoever goes takes a part of it along.
+  bool is_settled() const;
+  /// The last generation that was listed.
+  int generation() const { return generation_; }
+  /// The rank of the process; -1: it is not listed.
+  int rank_of(int number) const;
+  /// Its place when those expected are counted too, after the ranks; -1: it is not known.
+  int place_of(int number) const;
+  /// Where it is; empty: here, or it is not known.
+  std::string host_of(int number) const;
+  int num_ranks() const { return num_ranks_; }
+  /// Ranks, and those expected.
+  int num_processes() const { return static_cast<int>(processes_.size()); }
+
+ private:
+  void write();
+
+  std::unique_ptr<comm::Rendezvous> rendezvous_;
+  std::vector<Listed> processes_;  // the first num_ranks_ are listed
+  int num_ranks_ = 0;
+  int next_number_ = 0;
+  int generation_ = -1;
+};
+
+}  // namespace atl::launch

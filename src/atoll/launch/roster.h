@@ -1,0 +1,80 @@
+#pragma once
+
+// Which places for ranks there are while ranks and hosts come and go: what an elastic launch
+// decides, apart from how it does it.
+
+#include <string>
+#include <vector>
+
+#include "atoll/launch/hosts.h"
+#include "atoll/launch/verdict.h"
+
+namespace atl::launch {
+
+/// What the user allows.
+struct ElasticLimits {
+  int min_ranks = 1;
+  int max_ranks = 1;
+  int max_restarts = 3;
+};
+
+/// The places for ranks, in the order of hosts. A generation is one start of the island. A rank
+/// that dies leaves its place empty in the next generation; it is taken again in the one after, or
+/// at once when otherwise fewer than min_ranks would be left. The places of a host that is gone
+/// are not taken until return_hosts().
+class Roster {
+ public:
+  /// An empty host name is this machine. Throws Error(kUser) when there are fewer places than
+  /// min_ranks, unless more may come (`may_wait`), or the limits contradict each other.
+  Roster(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait = false);
+
+  /// The host of each rank of the next generation, or none when fewer than min_ranks are left.
+  std::vector<std::string> next();
+  /// Marks what the generation that next() gave has lost.
+  void lose(const Verdict& verdict);
+  /// Leaves the places after the first `num_ranks` of what next() gave.
+  void trim(int num_ranks);
+  /// The rank at `place` of what next() and grow() gave is gone, or never came, and the others go
+  /// on in place: those after it move down. `is_gone`: so is its host.
+  void drop(int place, bool is_gone);
+  /// Takes up to `most` more places, after the others, which need not have been empty for a
+  /// generation; returns their hosts.
+  std::vector<std::string> grow(int most);
+  /// How many places grow() would find, up to max_ranks.
+  int num_free() const;
+  /// How many of these have lost no rank in this generation; grow() takes them first.
+  int num_spare() const;
+  /// How many ranks a generation would have that began now.
+  int num_next() const;
+  /// How many the present one has.
+  int num_taken() const { return static_cast<int>(taken_.size()); }
+  /// How many places there are whose hosts are there, whether they may be taken now or not.
+  int num_there() const;
+  /// The hosts that are gone.
+  const std::vector<std::string>& gone() const { return gone_; }
+  /// Hosts that can be reached again.
+  void return_hosts(const std::vector<std::string>& names);
+  /// The hosts as they now are: new places are added, those there no longer are are not taken
+  /// again.
+  void update(const std::vector<Host>& hosts);
+
+ private:
+  struct Place {
+    std::string host;
+    int empty_until = 0;   // the first generation in which it may be taken again
+    bool removed = false;  // no longer in the hostfile
+  };
+  bool is_there(const Place& place) const;
+  bool is_free(std::size_t place) const;
+  bool is_spare(std::size_t place) const;
+  int count_up_to_most(bool (Roster::*matches)(std::size_t) const) const;
+  void lose_host(const std::string& host);
+
+  ElasticLimits limits_;
+  std::vector<Place> places_;
+  std::vector<std::string> gone_;
+  std::vector<std::size_t> taken_;  // by the ranks of the present generation
+  int generation_ = 0;              // the present one
+};
+
+}  // namespace atl::launch

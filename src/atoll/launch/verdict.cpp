@@ -1,0 +1,149 @@
+#include "atoll/launch/verdict.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <functional>
+
+namespace atl::launch {
+
+namespace {
+
+using Kind = Verdict::Kind;
+
+constexpr int kSshFailed = 255;
+
+bool vanished(const RankEnd& end) {
+  return !end.host.empty() && !end.has_lost_agent && end.exit_code == kSshFailed &&
+         end.signal == 0 && !end.report;
+}
+
+bool ended_badly(const RankEnd& end) {
+  return !end.ended_by_us && (end.signal != 0 || end.exit_code != 0 || end.has_lost_agent);
+}
+
+std::string name_of(const RankEnd& end) {
+  return end.host.empty() ? fmt::format("rank {} (pid {})", end.rank, end.pid)
+                          : fmt::format("rank {} on {}", end.rank, end.host);
+}
+
+std::string when(const IslandEnd& end) {
+  return end.step < 0 ? "before its first step was done" : fmt::format("after step {}", end.step);
+}
+
+// "a; b; c" of at most three, and how many more.
+std::string join(const std::vector<std::string>& parts) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(parts.size(), kShown); ++i) {
+    text += (i == 0 ? "" : "; ") + parts[i];
+  }
+  if (parts.size() > kShown) text += fmt::format("; and {} more", parts.size() - kShown);
+  return text;
+}
+
+const RankEnd* first(const IslandEnd& end, const std::function<bool(const RankEnd&)>& matches) {
+  const auto found = std::find_if(end.ranks.begin(), end.ranks.end(), matches);
+  return found == end.ranks.end() ? nullptr : &*found;
+}
+
+// Ranks that a signal killed, and hosts that are gone.
+Verdict judge_deaths(const IslandEnd& end) {
+  Verdict verdict;
+  std::vector<std::string> parts;
+  for (const RankEnd& rank : end.ranks) {
+    if (!ended_badly(rank)) continue;
+    if (rank.signal == 0 && !rank.has_lost_agent && !vanished(rank)) continue;
+    if (rank.signal != 0 && rank.signal == end.stop_signal) continue;
+    if (rank.signal != 0) {
+      parts.push_back(fmt::format("{} was killed by {}", name_of(rank), signal_text(rank.signal)));
+    } else if (rank.has_lost_agent) {
+      parts.push_back(fmt::format("{}: the agent there is gone", name_of(rank)));
+    } else {
+      parts.push_back(fmt::format("{}: ssh has lost it{}{}", name_of(rank),
+                                  rank.last_words.empty() ? "" : ": ", rank.last_words));
+      if (std::find(verdict.gone.begin(), verdict.gone.end(), rank.host) == verdict.gone.end()) {
+        verdict.gone.push_back(rank.host);
+      }
+    }
+    verdict.lost.push_back(rank.rank);
+  }
+  if (parts.empty()) return verdict;
+  std::sort(verdict.lost.begin(), verdict.lost.end());
+  verdict.kind = Kind::kFailed;
+  verdict.exit_code = 1;
+  verdict.cause = join(parts) + " " + when(end);
+  return verdict;
+}
+
+// One that ended with an error of its own. It said why, or its last line must do.
+Verdict judge_failure(const RankEnd& rank) {
+  Verdict verdict = {.kind = Kind::kFailed, .exit_code = 1};
+  if (rank.report) {
+    verdict.cause = fmt::format("rank {}: {}", rank.rank, rank.report->error);
+  } else {
+    verdict.cause = fmt::format("{} ended with exit code {}{}{}", name_of(rank), rank.exit_code,
+                                rank.last_words.empty() ? "" : ": ", rank.last_words);
+  }
+  return verdict;
+}
+
+// All that is known is that ranks miss others: those that had to be ended had stopped answering.
+Verdict judge_silence(const IslandEnd& end, const RankEnd& witness) {
+  Verdict verdict = judge_failure(witness);
+  for (const RankEnd& rank : end.ranks) {
+    if (rank.ended_by_us) verdict.lost.push_back(rank.rank);
+  }
+  const int accused = witness.report->peer;
+  const bool is_one = accused >= 0 && accused < static_cast<int>(end.ranks.size());
+  if (verdict.lost.empty() && is_one) verdict.lost.push_back(accused);
+  std::sort(verdict.lost.begin(), verdict.lost.end());
+  return verdict;
+}
+
+}  // namespace
+
+bool is_stop_code(int exit_code) {
+  return exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM || exit_code == 128 + SIGPIPE;
+}
+
+std::string signal_text(int signal) {
+  const char* text = ::strsignal(signal);
+  return fmt::format("signal {} ({})", signal, text == nullptr ? "unknown" : text);
+}
+
+Verdict judge(const IslandEnd& end) {
+  if (const RankEnd* rank = first(
+          end, [](const RankEnd& r) { return r.report && r.report->kind == ErrorKind::kUser; })) {
+    return {.kind = Kind::kMistake, .exit_code = 2, .cause = rank->report->error};
+  }
+  Verdict deaths = judge_deaths(end);
+  if (deaths.kind != Kind::kDone) return deaths;
+  const auto is_witness = [](const RankEnd& r) {
+    return r.report && r.report->kind == ErrorKind::kPeer;
+  };
+  // The signal ended a rank before it could agree with the others on a last step: they miss it.
+  const bool is_cut_short =
+      end.stop_signal != 0 && first(end, [&end](const RankEnd& r) {
+                                return !r.ended_by_us && r.signal == end.stop_signal;
+                              }) != nullptr;
+  const auto failed = [&](const RankEnd& r) {
+    if (is_cut_short && is_witness(r)) return false;
+    return ended_badly(r) && !is_stop_code(r.exit_code) &&
+           (r.signal == 0 || r.signal != end.stop_signal);
+  };
+  if (const RankEnd* rank =
+          first(end, [&](const RankEnd& r) { return failed(r) && !is_witness(r); })) {
+    return judge_failure(*rank);
+  }
+  if (const RankEnd* rank = first(end, failed)) return judge_silence(end, *rank);
+  // What is left are ranks that came to the end, or stopped because they were asked to.
+  if (is_cut_short) return {.kind = Kind::kStopped, .exit_code = 128 + end.stop_signal};
+  if (const RankEnd* rank = first(end, ended_badly)) {
+    return {.kind = Kind::kStopped,
+            .exit_code = rank->signal != 0 ? 128 + rank->signal : rank->exit_code};
+  }
+  return {};
+}
+
+}  // namespace atl::launch

@@ -1,0 +1,64 @@
+#pragma once
+
+// Why an island ended: of many ranks that fail one after the other, which one began it.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atoll/launch/report.h"
+
+namespace atl::launch {
+
+/// How one rank ended.
+struct RankEnd {
+  int rank = 0;
+  pid_t pid = 0;
+  std::string host;              ///< empty: this one
+  int exit_code = 0;             ///< meaningless when a signal ended it
+  int signal = 0;                ///< that ended it
+  bool ended_by_us = false;      ///< with the others, after one had failed
+  bool has_lost_agent = false;   ///< the agent that had started it is gone (ProcessEnd::is_lost)
+  std::optional<Report> report;  ///< the error it told of
+  std::string last_words;        ///< its last line on standard error
+};
+
+/// How all of them ended.
+struct IslandEnd {
+  std::vector<RankEnd> ranks;  ///< in the order in which they ended
+  std::int64_t step = -1;      ///< the last step that any told of; -1: none
+  int stop_signal = 0;         ///< SIGINT or SIGTERM that was passed on to them
+  bool was_wanted = false;     ///< it was IslandOptions::wants_to_stop that asked for it, no signal
+};
+
+/// What is to be made of it.
+struct Verdict {
+  enum class Kind : std::uint8_t {
+    kDone,     ///< all came to the end
+    kStopped,  ///< a signal asked for it
+    kMistake,  ///< the user's: starting again cannot help
+    kFailed,
+  };
+
+  Kind kind = Kind::kDone;
+  int exit_code = 0;
+  std::string cause;              ///< of kMistake and kFailed: one sentence without full stop
+  std::vector<int> lost;          ///< ranks that died, ascending: not those that ended with them
+  std::vector<std::string> gone;  ///< hosts that ssh could not reach or has lost
+};
+
+/// Finds the rank that began it. A signal or a vanished host comes before what the others say of
+/// it; an error of its own before those about peers; the first before those after it.
+Verdict judge(const IslandEnd& end);
+
+/// Whether a rank that ends with this was asked to: by SIGINT or SIGTERM, or because nobody reads
+/// its output any more (SIGPIPE).
+bool is_stop_code(int exit_code);
+
+/// "signal 9 (Killed)".
+std::string signal_text(int signal);
+
+}  // namespace atl::launch

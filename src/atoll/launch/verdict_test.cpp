@@ -1,0 +1,194 @@
+#include "atoll/launch/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "atoll/comm/world.h"
+#include "atoll/launch/hosts.h"
+
+namespace atl::launch {
+namespace {
+
+using Kind = Verdict::Kind;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Report peer_report(int rank, int peer) {
+  return {.rank = rank, .kind = ErrorKind::kPeer, .peer = peer, .error = "a peer is missing"};
+}
+
+TEST(Verdict, AllAtTheEndIsDone) {
+  EXPECT_EQ(judge({.ranks = {{.rank = 1}, {.rank = 0}}}).kind, Kind::kDone);
+}
+
+TEST(Verdict, AKilledRankIsTheCauseWhateverTheOthersSayAndWhenTheyEnd) {
+  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 2)},
+                                           {.rank = 2, .pid = 77, .signal = SIGKILL},
+                                           {.rank = 1, .signal = SIGKILL, .ended_by_us = true}},
+                                 .step = 17});
+  EXPECT_EQ(verdict.kind, Kind::kFailed);
+  EXPECT_EQ(verdict.exit_code, 1);
+  EXPECT_EQ(verdict.cause, "rank 2 (pid 77) was killed by signal 9 (Killed) after step 17");
+  EXPECT_THAT(verdict.lost, ElementsAre(2));
+  EXPECT_THAT(verdict.gone, IsEmpty());
+}
+
+TEST(Verdict, SeveralKilledRanksAreAllNamed) {
+  const Verdict verdict = judge({.ranks = {{.rank = 3, .pid = 9, .signal = SIGSEGV},
+                                           {.rank = 1, .pid = 8, .signal = SIGKILL}}});
+  EXPECT_THAT(verdict.cause, AllOf(HasSubstr("rank 3 (pid 9)"), HasSubstr("rank 1 (pid 8)"),
+                                   HasSubstr("before its first step")));
+  EXPECT_THAT(verdict.lost, ElementsAre(1, 3));
+}
+
+TEST(Verdict, ASignalThatComesBeforeARankCanTakeItIsNoFailure) {
+  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                                           {.rank = 1, .pid = 8, .signal = SIGINT}},
+                                 .stop_signal = SIGINT});
+  EXPECT_EQ(verdict.kind, Kind::kStopped);
+  EXPECT_EQ(verdict.exit_code, 130);
+}
+
+TEST(Verdict, AUsersMistakeIsToldAsItIsAndExitsWithTwo) {
+  const Report report = {.rank = 1, .kind = ErrorKind::kUser, .error = "set run.dir"};
+  const Verdict verdict = judge(
+      {.ranks = {{.rank = 0, .exit_code = 2}, {.rank = 1, .exit_code = 2, .report = report}}});
+  EXPECT_EQ(verdict.kind, Kind::kMistake);
+  EXPECT_EQ(verdict.exit_code, 2);
+  EXPECT_EQ(verdict.cause, "set run.dir");
+}
+
+TEST(Verdict, AnErrorOfItsOwnComesBeforeThoseAboutPeers) {
+  const Report full = {.rank = 1, .kind = ErrorKind::kIo, .error = "the disk is full"};
+  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                                           {.rank = 1, .exit_code = 1, .report = full}}});
+  EXPECT_EQ(verdict.cause, "rank 1: the disk is full");
+  EXPECT_THAT(verdict.lost, IsEmpty()) << "it can be started again where it was";
+}
+
+TEST(Verdict, OfSilenceThoseThatHadToBeEndedAreLost) {
+  const Verdict verdict =
+      judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, -1)},
+                       {.rank = 1, .exit_code = 1, .report = peer_report(1, -1)},
+                       {.rank = 2, .signal = SIGKILL, .ended_by_us = true}}});
+  EXPECT_EQ(verdict.cause, "rank 0: a peer is missing");
+  EXPECT_THAT(verdict.lost, ElementsAre(2));
+}
+
+TEST(Verdict, OfSilenceWithoutAnyLeftTheOneThatIsAccused) {
+  const Verdict verdict =
+      judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                       {.rank = 1, .exit_code = 1, .report = peer_report(1, 0)}}});
+  EXPECT_THAT(verdict.lost, ElementsAre(1));
+}
+
+TEST(Verdict, AStopThatWasAskedForIsNoFailure) {
+  const IslandEnd asked = {.ranks = {{.rank = 0, .exit_code = 143}, {.rank = 1, .exit_code = 143}},
+                           .stop_signal = SIGTERM};
+  EXPECT_EQ(judge(asked).kind, Kind::kStopped);
+  EXPECT_EQ(judge(asked).exit_code, 143);
+  // The second signal finds the default action.
+  const IslandEnd twice = {.ranks = {{.rank = 0, .signal = SIGINT}, {.rank = 1, .exit_code = 130}},
+                           .stop_signal = SIGINT};
+  EXPECT_EQ(judge(twice).exit_code, 130);
+  // Someone asked one rank, and all agreed.
+  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 143}}}).kind, Kind::kStopped);
+  // So they do where nobody reads what the lead prints.
+  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 141}}}).exit_code, 141);
+  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 141}}}).kind, Kind::kStopped);
+  // But a SIGTERM that kills without being passed on is a death.
+  EXPECT_EQ(judge({.ranks = {{.rank = 0, .signal = SIGTERM}}}).kind, Kind::kFailed);
+}
+
+TEST(Verdict, AnUnreachableHostIsGone) {
+  const Verdict verdict = judge(
+      {.ranks = {{.rank = 1, .host = "n2", .exit_code = 255, .last_words = "No route to host"}}});
+  EXPECT_THAT(verdict.cause, AllOf(HasSubstr("rank 1 on n2"), HasSubstr("No route to host")));
+  EXPECT_THAT(verdict.lost, ElementsAre(1));
+  EXPECT_THAT(verdict.gone, ElementsAre("n2"));
+}
+
+TEST(Verdict, AProgramThatCannotRunIsToldByItsLastWords) {
+  const Verdict verdict =
+      judge({.ranks = {{.rank = 0, .pid = 5, .exit_code = 127, .last_words = "cannot run x"}}});
+  EXPECT_EQ(verdict.cause, "rank 0 (pid 5) ended with exit code 127: cannot run x");
+}
+
+TEST(Report, ComesBackFromItsLine) {
+  const Report step = {.rank = 3, .step = 12};
+  const std::string line = report_line(step);
+  const auto back = parse_report(std::string_view(line).substr(0, line.size() - 1));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->rank, 3);
+  EXPECT_EQ(back->step, 12);
+  const std::string begin = report_line({.rank = 1, .pid = 77});
+  EXPECT_EQ(parse_report(std::string_view(begin).substr(0, begin.size() - 1))->pid, 77);
+  for (const ErrorKind kind :
+       {ErrorKind::kUser, ErrorKind::kIo, ErrorKind::kDamaged, ErrorKind::kResource,
+        ErrorKind::kNumeric, ErrorKind::kPeer, ErrorKind::kInternal}) {
+    const std::string text =
+        report_line({.rank = 1, .kind = kind, .peer = 2, .error = "what is  wrong"});
+    const auto error = parse_report(std::string_view(text).substr(0, text.size() - 1));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->kind, kind);
+    EXPECT_EQ(error->peer, 2);
+    EXPECT_EQ(error->step, -1);
+    EXPECT_EQ(error->error, "what is  wrong");
+  }
+}
+
+TEST(Report, OtherLinesAreNone) {
+  for (const char* line : {"", "error: x", "\x1e",
+                           "\x1e"
+                           "1",
+                           "\x1e"
+                           "1 step",
+                           "\x1e"
+                           "1 step x",
+                           "\x1e"
+                           "1 step -4",
+                           "\x1e"
+                           "x step 4",
+                           "\x1e"
+                           "1 error",
+                           "\x1e"
+                           "1 error odd 1 x",
+                           "\x1e"
+                           "1 error io x y",
+                           "\x1e"
+                           "99999999999999 step 1"}) {
+    EXPECT_FALSE(parse_report(line)) << line;
+  }
+}
+
+TEST(Hostfile, NamesAndSlots) {
+  const std::vector<Host> hosts =
+      parse_hostfile("# a ring\nalpha slots=2\n\n  user@beta-1.net   # one rank\n", "hosts");
+  ASSERT_EQ(hosts.size(), 2U);
+  EXPECT_EQ(hosts[0].name, "alpha");
+  EXPECT_EQ(hosts[0].slots, 2);
+  EXPECT_EQ(hosts[1].name, "user@beta-1.net");
+  EXPECT_EQ(hosts[1].slots, 1);
+}
+
+TEST(Hostfile, MistakesAreNamedByLine) {
+  for (const char* bad : {"", "# none\n", "a\n-oProxyCommand=x\n", "a\nb;rm slots=1\n",
+                          "a\nb slots=0\n", "a\nb slots=x\n", "a\nb slots=99999\n",
+                          "a\nb cores=2\n", "a\nb slots=2 more\n", "a\na slots=2\n"}) {
+    try {
+      parse_hostfile(bad, "hosts");
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUser);
+      EXPECT_THAT(error.what(), HasSubstr(*bad == 'a' ? "hosts:2: " : "hosts: "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace atl::launch

@@ -1,0 +1,119 @@
+#include "atoll/model_dir/gguf_import.h"
+
+#include <map>
+
+#include "atoll/base/error.h"
+#include "atoll/ckpt/gguf/config.h"
+#include "atoll/ckpt/gguf/gguf.h"
+#include "atoll/ckpt/gguf/names.h"
+#include "atoll/ckpt/gguf/tokenizer.h"
+#include "atoll/model_dir/new_directory.h"
+#include "atoll/nn/models/family.h"
+
+namespace atl::model_dir {
+
+namespace {
+
+// Gathers what files hold of a model: each tensor's name and shape.
+class FileShapes final : public nn::ParamVisitor {
+ public:
+  void param(nn::Param& param) override {
+    for (const nn::FileTensor& part : param.files) {
+      std::vector<std::int64_t> shape = {part.rows};
+      if (param.spec.shape.rank() > 1) shape.push_back(param.spec.shape.dim(1));
+      if (part.transposed) std::swap(shape[0], shape[1]);
+      shapes[part.name] = shape;
+    }
+  }
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+};
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, ckpt::GgufOrder order, std::int64_t head_dim) {
+  switch (order) {
+    case ckpt::GgufOrder::kTransposed:
+      return ckpt::transpose_rows(std::move(rows));
+    case ckpt::GgufOrder::kQueryRotary:
+    case ckpt::GgufOrder::kKeyRotary:
+      return ckpt::reorder_rows(
+          std::move(rows), [head_dim](std::int64_t row) { return ckpt::gguf_row(row, head_dim); });
+    default:
+      return rows;
+  }
+}
+
+std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dtype) {
+  const ckpt::GgufShape shape = ckpt::gguf_shape(file);
+  std::vector<ckpt::TensorSource> sources;
+  for (const ckpt::GgufTensor& tensor : file.tensors()) {
+    if (tensor.name == "rope_freqs.weight") continue;  // config.json says it
+    const auto name = ckpt::from_gguf_name(shape.architecture, tensor.name);
+    if (!name) {
+      throw user_error("{}: no parameter of a {} model is called {}", file.path().string(),
+                       shape.architecture, tensor.name);
+    }
+    if (name->order == ckpt::GgufOrder::kTransposed && tensor.shape.size() != 2) {
+      throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix",
+                          file.path().string(), tensor.name, shape_text(tensor.shape));
+    }
+    const bool is_rotary =
+        name->order == ckpt::GgufOrder::kQueryRotary || name->order == ckpt::GgufOrder::kKeyRotary;
+    if (is_rotary && tensor.shape.front() % shape.head_dim != 0) {
+      throw damaged_error("{}: tensor \"{}\" has {} rows, not whole heads of {}",
+                          file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);
+    }
+    ckpt::FloatRows rows = to_hf_order(file.rows(tensor), name->order, shape.head_dim);
+    rows.name = name->hf;
+    sources.push_back(ckpt::to_source(std::move(rows), dtype));
+  }
+  return sources;
+}
+
+// That these are the tensors of the model that config.json describes, no more and no less.
+void check_complete(const std::string& config_json, std::span<const ckpt::TensorSource> sources,
+                    const std::string& origin) {
+  const nn::ModelConfig config = nn::parse_config(config_json, origin);
+  // Before a model is built that the file has nothing of: a number is cheap to write.
+  if (config.num_layers > static_cast<std::int64_t>(sources.size())) {
+    throw user_error("{} has {} tensors, too few for a model of {} layers", origin, sources.size(),
+                     config.num_layers);
+  }
+  FileShapes model;
+  nn::build_model(config, {.max_positions = 1})->visit(model);
+  std::map<std::string, std::string> found;
+  for (const ckpt::TensorSource& source : sources)
+    found[source.name] = source.spec.shape.to_string();
+  for (const auto& [name, shape] : model.shapes) {
+    const auto there = found.find(name);
+    if (there == found.end()) throw user_error("{} has no tensor for {}", origin, name);
+    if (there->second != shape_text(shape)) {
+      throw user_error("{}: the tensor for {} has shape {}, and the model needs {}", origin, name,
+                       there->second, shape_text(shape));
+    }
+    found.erase(there);
+  }
+  if (!found.empty()) {
+    throw user_error("{}: no parameter of this model is called {}", origin, found.begin()->first);
+  }
+}
+
+}  // namespace
+
+void import_gguf(const std::filesystem::path& file, const std::filesystem::path& out, Dtype dtype,
+                 std::uint64_t shard_bytes) {
+  const ckpt::GgufFile source(file);
+  const std::string config = ckpt::config_from_gguf(source, dtype);
+  const std::vector<ckpt::TensorSource> tensors = sources_of(source, dtype);
+  check_complete(config, tensors, file.string());
+  const auto texts = ckpt::tokenizer_from_gguf(source);
+  NewDirectory directory(out, "--out");
+  write_file(directory.temporary() / "config.json", config);
+  for (const auto& [name, content] : texts) write_file(directory.temporary() / name, content);
+  ckpt::write_weights(directory.temporary(), tensors, shard_bytes);
+  directory.commit();
+}
+
+}  // namespace atl::model_dir

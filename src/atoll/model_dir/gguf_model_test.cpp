@@ -1,0 +1,431 @@
+// Whole models through GGUF: what is exported comes back when it is imported.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "atoll/ckpt/gguf/config.h"
+#include "atoll/ckpt/gguf/names.h"
+#include "atoll/ckpt/gguf/pre_tokenizers.h"
+#include "atoll/ckpt/gguf/tokenizer.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/ckpt/testing.h"
+#include "atoll/model_dir/export.h"
+#include "atoll/model_dir/gguf_import.h"
+#include "atoll/nn/models/family.h"
+
+namespace atl::model_dir {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kLlama = R"({"model_type": "llama", "vocab_size": 12, "hidden_size": 32,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+  "intermediate_size": 64, "max_position_embeddings": 64, "rms_norm_eps": 1e-05,
+  "rope_theta": 500.0,
+  "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": true, "mlp_bias": false})";
+constexpr const char* kGpt2 =
+    R"({"model_type": "gpt2", "vocab_size": 12, "n_embd": 32, "n_layer": 2,
+  "n_head": 4, "n_inner": 96, "n_positions": 16, "activation_function": "gelu_new",
+  "layer_norm_epsilon": 1e-05, "tie_word_embeddings": true})";
+// Bytes of "abc" and two words of them; unused rows above.
+constexpr const char* kTokenizer = R"({"version": "1.0", "truncation": null, "padding": null,
+  "added_tokens": [{"id": 5, "content": "<end>", "single_word": false, "lstrip": false,
+    "rstrip": false, "normalized": false, "special": true},
+    {"id": 6, "content": "<mine>", "single_word": false, "lstrip": false, "rstrip": false,
+    "normalized": false, "special": false}],
+  "normalizer": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+    "use_regex": true},
+  "post_processor": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true,
+    "use_regex": true},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true,
+    "use_regex": true},
+  "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+    "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+    "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}, "merges": [["a", "b"], ["ab", "c"]]}})";
+constexpr const char* kTokenizerConfig =
+    R"({"eos_token": {"content": "<end>"}, "chat_template": "{{ messages[0].content }}"})";
+
+class GgufModelTest : public ::testing::Test, public nn::ParamVisitor {
+ protected:
+  // A directory whose tensors are all different numbers.
+  void write_model(const char* config_json, Dtype dtype = Dtype::kF32) {
+    fs::create_directories(directory_ / "in");
+    write_file(directory_ / "in/config.json", config_json);
+    write_file(directory_ / "in/tokenizer.json", kTokenizer);
+    write_file(directory_ / "in/tokenizer_config.json", kTokenizerConfig);
+    params_.clear();
+    const auto model = nn::build_model(nn::parse_config(config_json, "config.json"), {});
+    model->visit(*this);
+    const std::vector<ckpt::TensorSource> sources = ckpt::file_sources(params_);
+    ckpt::FileDtypes dtypes;
+    for (const ckpt::TensorSource& source : sources) dtypes[source.name] = dtype;
+    ckpt::write_weights(directory_ / "in", ckpt::file_sources(params_, "", dtypes));
+  }
+  void param(nn::Param& param) override {
+    for (const ckpt::ParamTensor& seen : params_) {
+      if (seen.param == &param) return;
+    }
+    auto& values = memory_.emplace_back(static_cast<std::size_t>(param.spec.shape.num_elements()));
+    for (float& value : values) value = static_cast<float>(++count_) / 8192 - 0.5F;
+    params_.push_back({&param, Tensor(values.data(), param.spec)});
+  }
+  std::string refusal(std::optional<ckpt::GgmlType> type = {}) {
+    try {
+      export_gguf(directory_ / "in", directory_ / "m.gguf", type);
+    } catch (const Error& error) {
+      EXPECT_NE(error.kind(), ErrorKind::kInternal);
+      return error.what();
+    }
+    return "exported";
+  }
+  void edit(const char* file, const std::function<void(json&)>& change) {
+    json content = json::parse(read_file(directory_ / "in" / file));
+    change(content);
+    write_file(directory_ / "in" / file, content.dump());
+  }
+
+  struct Directory {
+    ckpt::testing::TemporaryDirectory root{"gguf-model"};
+    fs::path operator/(const std::string& name) const { return root / name; }
+  } directory_;
+  std::deque<std::vector<float>> memory_;
+  std::vector<ckpt::ParamTensor> params_;
+  int count_ = 0;
+};
+
+TEST_F(GgufModelTest, WhatIsExportedComesBack) {
+  for (const char* config : {kLlama, kGpt2}) {
+    write_model(config, Dtype::kF16);
+    export_gguf(directory_ / "in", directory_ / "m.gguf", {});
+    import_gguf(directory_ / "m.gguf", directory_ / "back", Dtype::kF32);
+    const ckpt::HfDirectory in(directory_ / "in");
+    const ckpt::HfDirectory back(directory_ / "back");
+    EXPECT_EQ(in.tensor_names(), back.tensor_names());
+    for (const std::string& name : in.tensor_names()) {
+      ASSERT_EQ(in.spec(name).shape, back.spec(name).shape) << name;
+      const auto count = static_cast<std::size_t>(in.spec(name).shape.num_elements());
+      std::vector<float> before(count);
+      std::vector<float> after(count);
+      in.read_f32(name, before);
+      back.read_f32(name, after);
+      EXPECT_EQ(before, after) << name;
+    }
+    const json stated = json::parse(config);
+    const json got = json::parse(back.config_json());
+    for (const auto& [field, value] : stated.items()) EXPECT_EQ(got[field], value) << field;
+    EXPECT_EQ(json::parse(back.read_text("tokenizer.json")), json::parse(kTokenizer));
+    const json tokenizer = json::parse(back.read_text("tokenizer_config.json"));
+    EXPECT_EQ(tokenizer["eos_token"], "<end>");
+    EXPECT_EQ(tokenizer["chat_template"], "{{ messages[0].content }}");
+    EXPECT_EQ(json::parse(back.read_text("generation_config.json"))["eos_token_id"], 5);
+    for (const char* name : {"in", "back", "m.gguf"}) fs::remove_all(directory_ / name);
+  }
+}
+
+TEST_F(GgufModelTest, TypesAreThoseOfTheMatrices) {
+  write_model(kLlama, Dtype::kBf16);
+  EXPECT_EQ(refusal(), "exported");
+  const ckpt::GgufFile source(directory_ / "m.gguf");
+  EXPECT_EQ(source.find("blk.1.ffn_up.weight")->type, ckpt::GgmlType::kBf16);
+  EXPECT_EQ(source.integer("general.file_type"), 32);
+  EXPECT_THAT(refusal(), HasSubstr("is there already"));
+  fs::remove(directory_ / "m.gguf");
+  EXPECT_EQ(refusal(ckpt::GgmlType::kQ8_0), "exported");
+  const ckpt::GgufFile file(directory_ / "m.gguf");
+  EXPECT_EQ(file.find("blk.1.ffn_up.weight")->type, ckpt::GgmlType::kQ8_0);
+  EXPECT_EQ(file.find("blk.1.attn_norm.weight")->type, ckpt::GgmlType::kF32);
+  EXPECT_EQ(file.texts("tokenizer.ggml.tokens")[11], "[PAD11]");
+  EXPECT_EQ(file.integers("tokenizer.ggml.token_type"),
+            (std::vector<std::int64_t>{1, 1, 1, 1, 1, 3, 4, 5, 5, 5, 5, 5}));
+}
+
+TEST_F(GgufModelTest, WhatLlamaCppComputesOtherwiseIsRefusedByField) {
+  write_model(kGpt2);
+  edit("config.json", [](json& c) { c["activation_function"] = "gelu"; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("config.json"), HasSubstr("\"activation_function\"")));
+  edit("config.json", [](json& c) { c["activation_function"] = "gelu_new"; });
+  edit("tokenizer.json", [](json& t) { t["pre_tokenizer"]["add_prefix_space"] = true; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("\"pre_tokenizer\""), HasSubstr("gpt-2")));
+  edit("tokenizer.json", [](json& t) { t["pre_tokenizer"]["add_prefix_space"] = false; });
+  edit("tokenizer.json", [](json& t) { t["normalizer"] = {{"type", "NFKC"}}; });
+  EXPECT_THAT(refusal(), HasSubstr("\"normalizer\""));
+  edit("tokenizer.json", [](json& t) { t["normalizer"] = nullptr; });
+  edit("tokenizer.json", [](json& t) { t["model"]["vocab"]["z"] = 12; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("\"z\""), HasSubstr("12 rows")));
+  fs::remove(directory_ / "in/tokenizer.json");
+  EXPECT_EQ(refusal(), "exported");
+  EXPECT_EQ(ckpt::GgufFile(directory_ / "m.gguf").text("tokenizer.ggml.model"), "none");
+}
+
+TEST_F(GgufModelTest, TokensThatLlamaCppWouldFindOtherwiseAreRefusedByName) {
+  write_model(kGpt2);
+  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+    edit("tokenizer.json", [&](json& t) { t["added_tokens"][0][flag] = true; });
+    EXPECT_THAT(refusal(),
+                AllOf(HasSubstr("\"added_tokens\" has \"<end>\" with"), HasSubstr(flag)));
+    edit("tokenizer.json", [&](json& t) { t["added_tokens"][0][flag] = false; });
+  }
+  edit("tokenizer.json", [](json& t) {
+    t["added_tokens"][0]["normalized"] = true;
+    t["normalizer"] = {{"type", "NFC"}};
+  });
+  EXPECT_THAT(refusal(), HasSubstr("\"normalized\", beside a normalizer"));
+  edit("tokenizer.json", [](json& t) { t["normalizer"] = nullptr; });
+  EXPECT_EQ(refusal(), "exported");  // without a normalizer the flag says nothing
+}
+
+TEST_F(GgufModelTest, SpacesThatLlamaCppWouldPutElsewhereAreRefusedByName) {
+  write_model(kLlama);
+  edit("tokenizer.json", [](json& t) {
+    t["model"]["byte_fallback"] = true;
+    t["pre_tokenizer"] = {{"type", "Metaspace"},
+                          {"replacement", "\u2581"},
+                          {"prepend_scheme", "first"},
+                          {"split", false}};
+  });
+  EXPECT_THAT(refusal(),
+              HasSubstr("\"pre_tokenizer\" is a Metaspace whose prepend_scheme is \"first\""));
+  edit("tokenizer.json", [](json& t) { t["pre_tokenizer"]["prepend_scheme"] = "never"; });
+  EXPECT_EQ(refusal(), "exported");
+}
+
+TEST_F(GgufModelTest, WhatConfigJsonLeavesOutIsWhatTheFamilyTakesForIt) {
+  write_model(R"({"model_type": "qwen3", "vocab_size": 12, "hidden_size": 8,
+    "num_hidden_layers": 1, "num_attention_heads": 32, "intermediate_size": 8})");
+  ASSERT_EQ(refusal(), "exported");
+  const ckpt::GgufFile qwen(directory_ / "m.gguf");
+  EXPECT_EQ(qwen.integer("qwen3.attention.key_length"), 128);
+  EXPECT_EQ(qwen.integer("qwen3.attention.head_count_kv"), 32);
+  EXPECT_EQ(qwen.integer("qwen3.context_length"), 32768);
+  for (const char* name : {"in", "m.gguf"}) fs::remove_all(directory_ / name);
+  write_model(R"({"model_type": "mistral", "vocab_size": 12, "hidden_size": 64,
+    "num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 8})");
+  ASSERT_EQ(refusal(), "exported");
+  const ckpt::GgufFile mistral(directory_ / "m.gguf");
+  EXPECT_EQ(mistral.integer("llama.attention.head_count_kv"), 8);
+  EXPECT_EQ(mistral.integer("llama.context_length"), 4096);  // the window, not the 131072 positions
+}
+
+// Rewrites an exported file with other metadata or tensors, and imports it.
+std::string import_of(const fs::path& path, const std::function<void(ckpt::GgufFields&)>& change,
+                      const std::string& without = "") {
+  const ckpt::GgufFile file(path);
+  ckpt::GgufFields fields = {{"general.architecture", file.text("general.architecture")}};
+  for (const auto& [key, value] : file.metadata()) {
+    if (!key.starts_with("llama.")) continue;
+    if (value.kind == ckpt::GgufKind::kF32) {
+      fields.emplace_back(key, static_cast<float>(file.number(key)));
+    } else {
+      fields.emplace_back(key, static_cast<std::uint32_t>(file.integer(key)));
+    }
+  }
+  change(fields);
+  std::vector<ckpt::GgufSource> sources;
+  for (const ckpt::GgufTensor& tensor : file.tensors()) {
+    if (tensor.name != without) sources.push_back({file.rows(tensor), tensor.type});
+  }
+  const fs::path changed = path.parent_path() / "changed.gguf";
+  ckpt::write_gguf(changed, fields, sources);
+  try {
+    import_gguf(changed, path.parent_path() / "changed", Dtype::kF32);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("changed.gguf"));
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  return "imported";
+}
+
+TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
+  write_model(kLlama);
+  ASSERT_EQ(refusal(), "exported");
+  const fs::path path = directory_ / "m.gguf";
+  const auto with = [&](const char* key, ckpt::GgufField value) {
+    return import_of(path, [&](ckpt::GgufFields& fields) {
+      std::erase_if(fields, [&](const auto& field) { return field.first == key; });
+      fields.emplace_back(key, std::move(value));
+    });
+  };
+  EXPECT_THAT(with("llama.logit_scale", 2.0F), HasSubstr("\"llama.logit_scale\""));
+  EXPECT_THAT(with("llama.expert_count", std::uint32_t{8}), HasSubstr("mixture of experts"));
+  EXPECT_THAT(with("llama.rope.dimension_count", std::uint32_t{4}), HasSubstr("dimension_count"));
+  EXPECT_THAT(with("llama.rope.scaling.type", std::string("yarn")), HasSubstr("yarn"));
+  EXPECT_THAT(with("llama.rope.freq_base", std::numeric_limits<float>::infinity()),
+              AllOf(HasSubstr("\"llama.rope.freq_base\""), HasSubstr("inf")));
+  EXPECT_THAT(with("llama.attention.sliding_window", std::uint32_t{8}), HasSubstr("window"));
+  EXPECT_THAT(with("llama.attention.head_count", std::uint32_t{0}), HasSubstr("not a size"));
+  EXPECT_THAT(with("llama.attention.head_count", std::uint32_t{3}), HasSubstr("attention"));
+  EXPECT_THAT(with("llama.feed_forward_length", std::uint32_t{32}), HasSubstr("(32, 64)"));
+  EXPECT_THAT(with("llama.block_count", std::uint32_t{1}), HasSubstr("model.layers.1."));
+  EXPECT_THAT(with("llama.block_count", std::uint32_t{3}), HasSubstr("model.layers.2."));
+  // Not after building so many layers.
+  EXPECT_THAT(with("llama.block_count", std::uint32_t{1000000}), HasSubstr("of 1000000 layers"));
+  EXPECT_THAT(with("general.architecture", std::string("mamba")), HasSubstr("\"mamba\""));
+  EXPECT_THAT(with("tokenizer.ggml.model", std::string("t5")), HasSubstr("\"t5\""));
+  EXPECT_THAT(import_of(
+                  path, [](ckpt::GgufFields&) {}, "blk.1.ffn_up.weight"),
+              HasSubstr("no tensor for model.layers.1.mlp.up_proj.weight"));
+  EXPECT_FALSE(fs::exists(directory_ / "changed"));
+  EXPECT_EQ(import_of(path, [](ckpt::GgufFields&) {}), "imported");
+}
+
+TEST_F(GgufModelTest, ATokenThatAFileDoesNotNameIsNull) {
+  write_model(kLlama);
+  ASSERT_EQ(refusal(), "exported");
+  EXPECT_EQ(import_of(directory_ / "m.gguf",
+                      [](ckpt::GgufFields& fields) {
+                        fields.emplace_back("tokenizer.ggml.bos_token_id", std::uint32_t{3});
+                        fields.emplace_back("tokenizer.ggml.padding_token_id", UINT32_MAX);
+                      }),
+            "imported");
+  const json config = json::parse(read_file(directory_ / "changed/config.json"));
+  EXPECT_EQ(config["bos_token_id"], 3);
+  for (const char* none : {"eos_token_id", "pad_token_id"}) {
+    ASSERT_TRUE(config.contains(none)) << none;
+    EXPECT_TRUE(config[none].is_null()) << none;
+  }
+}
+
+TEST_F(GgufModelTest, AFactorWithoutATypeOfScalingIsLinear) {
+  write_model(kLlama);
+  ASSERT_EQ(refusal(), "exported");
+  EXPECT_EQ(import_of(directory_ / "m.gguf",
+                      [](ckpt::GgufFields& fields) {
+                        fields.emplace_back("llama.rope.scaling.factor", 4.0F);
+                      }),
+            "imported");
+  const json config = json::parse(read_file(directory_ / "changed/config.json"));
+  EXPECT_EQ(config["rope_scaling"], (json{{"rope_type", "linear"}, {"factor", 4.0}}));
+}
+
+TEST(GgufTokenizer, ListsThatLieAreRefused) {
+  const ckpt::testing::TemporaryDirectory directory("gguf-tokenizer");
+  const auto refusal = [&](ckpt::GgufFields changes) -> std::string {
+    ckpt::GgufFields fields = {{"general.architecture", std::string("llama")}};
+    const auto put = [&](const char* key, ckpt::GgufField value) {
+      for (const auto& [changed, unused] : changes) {
+        if (changed == std::string("tokenizer.ggml.") + key) return;
+      }
+      fields.emplace_back(std::string("tokenizer.ggml.") + key, std::move(value));
+    };
+    put("model", std::string("gpt2"));
+    put("pre", std::string("gpt-2"));
+    put("tokens", std::vector<std::string>{"a", "b", "ab"});
+    put("token_type", std::vector<std::int32_t>{1, 1, 1});
+    put("merges", std::vector<std::string>{"a b"});
+    fields.insert(fields.end(), changes.begin(), changes.end());
+    ckpt::write_gguf(directory / "t.gguf", fields, {});
+    try {
+      const auto files = ckpt::tokenizer_from_gguf(ckpt::GgufFile(directory / "t.gguf"));
+      return json::parse(files.at("tokenizer.json"))["model"].dump();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("t.gguf"));
+      EXPECT_NE(error.kind(), ErrorKind::kInternal);
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal({}), HasSubstr(R"("vocab":{"a":0,"ab":2,"b":1})"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.pre", std::string("new")}}),
+              AllOf(HasSubstr("\"new\""), HasSubstr("qwen2")));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.token_type", std::vector<std::int32_t>{1}}}),
+              HasSubstr("3 tokens and 1"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 9, 1}}}),
+              HasSubstr("token_type[1] is 9"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "a"}}}),
+              HasSubstr("tokens[0] and [2] are both \"a\""));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "\xff"}}}),
+              HasSubstr("tokens[2] is not UTF-8"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.merges", std::vector<std::string>{"ab"}}}),
+              HasSubstr("merges[0] is not two tokens"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.eos_token_id", std::uint32_t{3}}}),
+              HasSubstr("eos_token_id is 3"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
+                       {"tokenizer.ggml.scores", std::vector<float>{0}}}),
+              HasSubstr("3 tokens and 1 tokenizer.ggml.scores"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
+                       {"tokenizer.ggml.tokens", std::vector<std::string>{}},
+                       {"tokenizer.ggml.token_type", std::vector<std::int32_t>{}},
+                       {"tokenizer.ggml.scores", std::vector<float>{}}}),
+              HasSubstr("tokens is empty"));
+  std::vector<std::string> runs;
+  for (std::size_t size = 1; size <= 200; ++size) runs.emplace_back(size, 'a');
+  EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
+                       {"tokenizer.ggml.tokens", runs},
+                       {"tokenizer.ggml.token_type", std::vector<std::int32_t>(200, 1)},
+                       {"tokenizer.ggml.scores", std::vector<float>(200, 0)}}),
+              HasSubstr("200 pieces"));
+}
+
+TEST(GgufPreTokenizers, EveryNameGoesBothWays) {
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "default"}) {
+    const auto found = ckpt::find_gguf_pre_tokenizer(name);
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(
+        ckpt::name_gguf_pre_tokenizer(found->pre_tokenizer, found->is_nfc, found->ignore_merges),
+        name);
+  }
+  EXPECT_FALSE(ckpt::find_gguf_pre_tokenizer("falcon"));
+  // SmolLM2's own way to say the same.
+  EXPECT_EQ(ckpt::name_gguf_pre_tokenizer(R"({"type": "Sequence", "pretokenizers": [
+      {"type": "Digits", "individual_digits": true},
+      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]})",
+                                          false, false),
+            "smollm");
+  EXPECT_EQ(ckpt::name_gguf_pre_tokenizer("null", false, false), std::nullopt);
+  EXPECT_EQ(ckpt::name_gguf_pre_tokenizer(R"({"type": 3})", false, false), std::nullopt);
+}
+
+TEST(GgufNames, BothWaysAndNoOthers) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "gpt2"}) {
+    for (const char* name : {"token_embd.weight", "blk.10.attn_output.weight",
+                             "blk.0.ffn_down.weight", "output_norm.weight"}) {
+      const auto found = ckpt::from_gguf_name(architecture, name);
+      ASSERT_TRUE(found) << architecture << ' ' << name;
+      EXPECT_EQ(ckpt::from_hf_name(architecture, found->hf)->gguf, name);
+    }
+    for (const char* name : {"blk..attn_q.weight", "blk.01.attn_q.weight", "blk.x.ffn_up.weight",
+                             "attn_q.weight", "blk.0.token_embd.weight", "output", "",
+                             "blk.0.ffn_gate_inp.weight", "blk.9999999.attn_norm.weight"}) {
+      EXPECT_FALSE(ckpt::from_gguf_name(architecture, name)) << architecture << ' ' << name;
+    }
+  }
+  EXPECT_EQ(ckpt::from_gguf_name("llama", "blk.3.attn_k.bias")->hf,
+            "model.layers.3.self_attn.k_proj.bias");
+  EXPECT_FALSE(ckpt::from_gguf_name("qwen3", "blk.3.attn_k.bias"));
+}
+
+TEST(GgufRows, RotaryRowsArePairsInGguf) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < 16; ++row) rows.push_back(ckpt::gguf_row(row, 8));
+  EXPECT_EQ(rows,
+            (std::vector<std::int64_t>{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}));
+  for (std::int64_t row = 0; row < 96; ++row)
+    EXPECT_EQ(ckpt::hf_row(ckpt::gguf_row(row, 24), 24), row);
+}
+
+TEST(GgufRope, LlamaThreesScalingIsFoundAgain) {
+  const ckpt::Llama3Rope tiny = {.factor = 32, .original_positions = 64};
+  const std::vector<float> factors = ckpt::rope_factors(tiny, 500, 64);
+  EXPECT_EQ(factors.front(), 1);
+  EXPECT_EQ(factors.back(), 32);
+  EXPECT_GT(std::count_if(factors.begin(), factors.end(), [](float f) { return f > 1 && f < 32; }),
+            2);
+  const auto found = ckpt::find_llama3_rope(factors, 500, 64, 64);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->factor, 32);
+  EXPECT_EQ(found->original_positions, 64);
+  EXPECT_FALSE(ckpt::find_llama3_rope(factors, 500, 64, 24));
+  EXPECT_FALSE(ckpt::find_llama3_rope(factors, 500, 32, 64));
+  EXPECT_FALSE(ckpt::find_llama3_rope({}, 500, 64, 64));
+}
+
+}  // namespace
+}  // namespace atl::model_dir

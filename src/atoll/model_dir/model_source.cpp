@@ -1,0 +1,242 @@
+#include "atoll/model_dir/model_source.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "atoll/base/absent_path.h"
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
+#include "atoll/ckpt/checkpoint.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/parallel/whole_state.h"
+
+namespace atl::model_dir {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool holds_tokenizer(const fs::path& directory) {
+  return path_exists(directory / "tokenizer.json") || path_exists(directory / "tokenizer.model");
+}
+
+bool is_adapter_param(const nn::Param& param) {
+  return !param.files.empty() && param.files.front().name.starts_with("base_model.model.");
+}
+
+[[noreturn]] void refuse_file(const fs::path& file) {
+  const std::string extension = file.extension().string();
+  std::string remedy = "give the directory that has config.json and the weights in it";
+  if (extension == ".gguf") {
+    remedy = fmt::format("turn it into one: atoll import {} --out {}", file.string(),
+                         file.stem().string());
+  } else if (extension == ".toml") {
+    remedy = "give the run.dir of that recipe";
+  } else if (extension == ".safetensors") {
+    const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
+    remedy = fmt::format("give the one it is in: {}", parent.string());
+  }
+  throw user_error("{} is a file, and a model is a directory; {}", file.string(), remedy);
+}
+
+// Each of a run's islands has a model, and those differ until the run is finished: which of them is
+// meant must be said.
+[[noreturn]] void refuse_islands(const fs::path& islands) {
+  std::vector<std::pair<std::int64_t, std::string>> found;  // newest step, directory
+  for (const fs::directory_entry& island : fs::directory_iterator(islands)) {
+    if (!fs::is_directory(island.path() / "checkpoints")) continue;
+    const std::vector<std::int64_t> steps = ckpt::checkpoint_steps(island.path() / "checkpoints");
+    if (!steps.empty()) {
+      found.emplace_back(*std::max_element(steps.begin(), steps.end()), island.path().string());
+    }
+  }
+  if (found.empty()) {
+    throw user_error("{} is a run of islands, and none of them has a checkpoint yet",
+                     islands.parent_path().string());
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return std::tie(b.first, a.second) < std::tie(a.first, b.second);
+  });
+  constexpr std::size_t kShown = 8;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) {
+    list += fmt::format("{}{} (step {})", i > 0 ? ", " : "", found[i].second, found[i].first);
+  }
+  if (found.size() > kShown) list += fmt::format(" and {} more", found.size() - kShown);
+  throw user_error("{} is a run of islands, each of which has its own checkpoints; give one of {}",
+                   islands.parent_path().string(), list);
+}
+
+}  // namespace
+
+fs::path find_model(const fs::path& argument) {
+  if (!path_exists(argument)) {
+    throw user_error("there is no directory {}{}", argument.string(),
+                     advice_for_absent_model(argument));
+  }
+  if (!directory_exists(argument)) refuse_file(argument);
+  if (path_exists(argument / "config.json") || holds_adapter(argument)) {
+    if (path_exists(argument / "manifest.json")) ckpt::verify_checkpoint(argument);
+    return argument;
+  }
+  if (directory_exists(argument / "checkpoints")) {
+    if (const auto newest = ckpt::newest_verified(argument / "checkpoints")) return newest->path;
+  }
+  if (fs::is_directory(argument / "islands")) refuse_islands(argument / "islands");
+  throw user_error(
+      "{} is neither a model directory (it has no config.json) nor a run with a checkpoint (it has "
+      "no checkpoints/step-*){}",
+      argument.string(), advice_for_parent(argument));
+}
+
+std::string advice_for_parent(const fs::path& directory) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entries(directory, error);
+       !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const fs::path& path = entries->path();
+    std::error_code ignored;
+    if (path.extension() == ".gguf") found.push_back(path.string());
+    for (const char* part : {"checkpoints", "islands", "config.json", "manifest.json"}) {
+      if (!fs::exists(path / part, ignored)) continue;
+      found.push_back(path.string());
+      break;
+    }
+  }
+  if (found.empty()) return "";
+  std::sort(found.begin(), found.end());
+  constexpr std::size_t kShown = 4;
+  const std::size_t more = found.size() - std::min(found.size(), kShown);
+  found.resize(found.size() - more);
+  return fmt::format("; in it there is {}{}", fmt::join(found, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+fs::path base_directory(const fs::path& directory) {
+  if (!holds_adapter(directory)) return directory;
+  const fs::path path = directory / kAdapterConfigFile;
+  const AdapterConfig config = parse_adapter_config(read_file(path), path.string());
+  const fs::path base = config.base;
+  if (path_exists(base / "config.json")) {
+    if (holds_adapter(base)) {
+      throw user_error("{}: the base model {} is an adapter itself; merge that one first",
+                       path.string(), base.string());
+    }
+    return base;
+  }
+  // Whoever edits a checkpoint damages it.
+  const bool is_checkpoint = path_exists(directory / "manifest.json");
+  throw user_error(
+      "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name{}; "
+      "{}",
+      path.string(), config.base, advice_for_absent_model(base),
+      is_checkpoint ? "put it back there, or `atoll export` the adapter and write the path of the "
+                      "base model's directory into the copy"
+                    : "write the path of the base model's directory there");
+}
+
+nn::ModelConfig read_model_config(const fs::path& directory) {
+  const fs::path path = base_directory(directory) / "config.json";
+  return nn::parse_config(read_file(path), path.string());
+}
+
+Tokenizer load_tokenizer(const fs::path& directory) {
+  return Tokenizer::load(holds_tokenizer(directory) ? directory : base_directory(directory));
+}
+
+std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer& tokenizer) {
+  const std::int64_t vocab_size = read_model_config(directory).vocab_size;
+  std::set<std::int32_t> tokens;
+  if (const auto end = tokenizer.end_of_text()) tokens.insert(*end);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    fs::path path = directory / name;
+    if (!path_exists(path)) path = base_directory(directory) / name;
+    if (!path_exists(path)) continue;
+    const auto json = parse_json(read_file(path), path.string());
+    if (!json.is_object()) throw damaged_error("{} is not a JSON object", path.string());
+    const auto at = json.find("eos_token_id");
+    if (at == json.end() || at->is_null()) continue;
+    const nlohmann::json ids = at->is_array() ? *at : nlohmann::json::array({*at});
+    for (const nlohmann::json& id : ids) {
+      const bool is_none = id.is_number_integer() && id == -1 && !id.is_number_unsigned();
+      if (is_none) continue;
+      if (!id.is_number_unsigned() ||
+          id.get<std::uint64_t>() >= static_cast<std::uint64_t>(vocab_size)) {
+        throw user_error(
+            "{}: \"eos_token_id\" is {}, and a token's id is a whole number from 0 to {}; null or "
+            "-1 "
+            "says that there is none",
+            path.string(), at->dump(), vocab_size - 1);
+      }
+      tokens.insert(id.get<std::int32_t>());
+    }
+  }
+  return {tokens.begin(), tokens.end()};
+}
+
+namespace {
+
+// The parameters of a model directory, an adapter merged in.
+class Source {
+ public:
+  // `params`: all of the model's own.
+  Source(const fs::path& directory, nn::Model& model, std::span<const nn::Param* const> params)
+      : base_(base_directory(directory)), found_(base_, params) {
+    if (holds_adapter(directory)) merge_.emplace(directory, model);
+  }
+  void read(const nn::Param& param, const Tensor& whole) const {
+    found_.read({&param, whole});
+    if (merge_) merge_->add_to(param, whole);
+  }
+
+ private:
+  ckpt::HfDirectory base_;
+  ckpt::DirectoryParams found_;
+  std::optional<AdapterMerge> merge_;
+};
+
+}  // namespace
+
+void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store,
+                     ThreadPool& threads) {
+  std::vector<const nn::Param*> params;  // without those of LoRA
+  for (const nn::Param* param : store.params()) {
+    if (!is_adapter_param(*param)) params.push_back(param);
+  }
+  const bool has_adapter = params.size() < store.params().size();
+  if (has_adapter && holds_adapter(directory)) {
+    throw user_error(
+        "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or "
+        "go on with its own run",
+        directory.string());
+  }
+  const Source source(directory, model, params);
+  const auto frozen = store.frozen();
+  threads.run(static_cast<std::int64_t>(frozen.size()), [&](std::int64_t i) {
+    const nn::Param& param = *frozen[static_cast<std::size_t>(i)];
+    source.read(param, param.value);
+  });
+  if (has_adapter) return;  // it alone is trained
+  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr), threads,
+                        [&](const std::string& /*values*/, const nn::Param& param,
+                            const Tensor& whole) { source.read(param, whole); });
+}
+
+void load_whole_parameters(const fs::path& directory, nn::Model& model,
+                           parallel::ParamStore& store) {
+  const std::vector<const nn::Param*> params(store.params().begin(), store.params().end());
+  const Source source(directory, model, params);
+  store.write_whole([&](std::span<const parallel::WholeParam> some) {
+    for (const auto& [param, tensor] : some) source.read(*param, tensor);
+  });
+}
+
+}  // namespace atl::model_dir

@@ -1,0 +1,53 @@
+#pragma once
+
+// Where a model comes from: a Hugging Face directory, a checkpoint, the newest checkpoint of a run,
+// or a LoRA adapter, whose base model lies elsewhere.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "atoll/base/thread_pool.h"
+#include "atoll/nn/models/family.h"
+#include "atoll/parallel/param_store.h"
+#include "atoll/text/tokenizer.h"
+
+namespace atl::model_dir {
+
+/// The model directory that a command's argument means: a Hugging Face directory (a checkpoint is
+/// one), an adapter, or a run, of which the newest checkpoint that verifies is taken. Throws
+/// Error(kUser) when it is none of them, Error(kDamaged) when a checkpoint does not verify.
+std::filesystem::path find_model(const std::filesystem::path& argument);
+
+/// "; there is runs/kjv-demo in it": the models and runs that lie directly in a directory that is
+/// none itself, for the end of a message. Empty when there are none.
+std::string advice_for_parent(const std::filesystem::path& directory);
+
+/// Where the weights of a model directory are: in itself, or in the base model that its
+/// adapter_config.json names. Throws Error(kUser) when that is not there.
+std::filesystem::path base_directory(const std::filesystem::path& directory);
+
+/// The shape of the model in a model directory.
+nn::ModelConfig read_model_config(const std::filesystem::path& directory);
+
+/// The tokenizer of a model directory; of an adapter without one, its base model's.
+Tokenizer load_tokenizer(const std::filesystem::path& directory);
+
+/// The tokens that end what the model of a directory says: eos_token_id of generation_config.json
+/// and config.json, and the tokenizer's end of text. Ascending.
+std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
+                                      const Tokenizer& tokenizer);
+
+/// Reads the parameters of a model directory, or this rank's part of them, merging an adapter into
+/// its base model. Parameters of LoRA that `model` has itself stay as they are. Needs no other
+/// rank. `threads` read several at once: new memory is cleared by whoever touches it first, which
+/// takes longer than to read the file. Throws as ckpt::DirectoryParams and AdapterMerge.
+void load_parameters(const std::filesystem::path& directory, nn::Model& model,
+                     parallel::ParamStore& store, ThreadPool& threads);
+
+/// The same by way of write_whole, for a store that keeps parameters in another form.
+void load_whole_parameters(const std::filesystem::path& directory, nn::Model& model,
+                           parallel::ParamStore& store);
+
+}  // namespace atl::model_dir

@@ -1,0 +1,72 @@
+#include "atoll/train/island/outer_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "atoll/island/outer/memory.h"
+
+namespace atl::train {
+
+namespace {
+
+// "model.layers.3.mlp.up_proj.weight" and "h.3.mlp.c_fc.weight" are of layer 3.
+int layer_of(const std::string& name) {
+  std::size_t begin = 0;
+  while (begin < name.size()) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) return std::stoi(part);
+    begin = end + 1;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::vector<island::Fragment> fragments_of(const parallel::FlatLayout& layout, int num_fragments) {
+  std::vector<island::FlatParam> params;
+  for (std::size_t i = 0; i < layout.trained().size(); ++i) {
+    const nn::Param& param = *layout.trained()[i];
+    params.push_back(
+        {param.name, layout.offset(i), param.spec.shape.num_elements(), layer_of(param.name)});
+  }
+  return island::make_fragments(params, num_fragments);
+}
+
+island::OuterOptions outer_options(const OuterSettings& outer) {
+  const int islands = static_cast<int>(std::max<std::int64_t>(1, outer.islands));
+  island::OuterOptions options;
+  options.algorithm = outer.algorithm;
+  options.inner_steps = outer.inner_steps;
+  options.fragments = static_cast<int>(outer.fragments);
+  options.overlap = outer.overlap;
+  options.merge = outer.merge;
+  options.codec = outer.codec;
+  options.optimizer = island::default_outer_options(islands).optimizer;
+  options.optimizer.kind = outer.optimizer;
+  options.optimizer.momentum = outer.optimizer == "nesterov" ? outer.momentum : 0;
+  if (outer.lr > 0) options.optimizer.lr = outer.lr;
+  return options;
+}
+
+std::string describe_outer_memory(const OuterSettings& outer, const parallel::FlatLayout& layout) {
+  const island::OuterOptions options = outer_options(outer);
+  std::vector<std::int64_t> elements;
+  for (const island::Fragment& fragment : fragments_of(layout, options.fragments)) {
+    elements.push_back(fragment.elements());
+  }
+  const auto line = [](const std::string& name, std::size_t bytes) {
+    return fmt::format("  {:<24} {:>10.2f} MiB\n", name, static_cast<double>(bytes) / (1 << 20));
+  };
+  std::string text;
+  std::size_t sum = 0;
+  for (const auto& [what, bytes] : island::outer_memory(options, elements)) {
+    text += line(what, bytes);
+    sum += bytes;
+  }
+  return text + line("total", sum);
+}
+
+}  // namespace atl::train

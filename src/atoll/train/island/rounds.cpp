@@ -1,0 +1,428 @@
+#include "atoll/train/island/rounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/check.h"
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
+#include "atoll/island/protocol/trace.h"
+#include "atoll/train/island/outer_options.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using island::BatchRange;
+using island::OuterChange;
+
+namespace {
+
+// While the lead waits for other islands, the other ranks wait for the lead no longer than this.
+constexpr std::chrono::seconds kTellEvery{1};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Grows the last range where it can.
+void append(std::vector<BatchRange>& ranges, std::int64_t batch) {
+  if (!ranges.empty() && ranges.back().end == batch) {
+    ++ranges.back().end;
+  } else {
+    ranges.push_back({batch, batch + 1});
+  }
+}
+
+}  // namespace
+
+IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity& identity,
+                           TrainState& state, Ranks& ranks)
+    : config_(config),
+      identity_(identity),
+      state_(&state),
+      ranks_(&ranks),
+      options_(outer_options(config.outer)) {
+  const parallel::FlatLayout& layout = state.store().layout();
+  params_.resize(static_cast<std::size_t>(layout.flat().shape.num_elements()));
+  if (!ranks.is_lead()) return;
+  fragments_ = fragments_of(layout, options_.fragments);
+  optimizer_ = island::make_outer_optimizer(options_.optimizer);
+  algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
+  pace_ = IslandPace(algorithm_->interval());
+  std::vector<std::size_t> elements;
+  for (const island::Fragment& fragment : fragments_) {
+    elements.push_back(static_cast<std::size_t>(fragment.elements()));
+    kept_.emplace_back(elements.back() * static_cast<std::size_t>(algorithm_->num_kept_vectors()));
+  }
+  packed_.reserve(*std::max_element(elements.begin(), elements.end()));
+  outer_ = std::make_unique<island::OuterState>(elements, *optimizer_);
+  base_.resize(fragments_.size());
+}
+
+IslandRounds::~IslandRounds() = default;
+
+// ---- beginning ----
+
+void IslandRounds::begin(const fs::path& checkpoint) {
+  if (!ranks_->is_lead()) {
+    follow();
+    return;
+  }
+  std::vector<BatchRange> holds;
+  if (!checkpoint.empty() && is_in(checkpoint)) {
+    holds = load(checkpoint);
+  } else {
+    read_parameters();
+    for (int f = 0; f < outer_->num_fragments(); ++f) {
+      std::vector<float> packed(outer_->elements(f));
+      island::pack(fragment(f), params_, packed);
+      outer_->begin(f, packed);
+      reset(f);
+    }
+    has_unwritten_ = false;  // it is what they have
+  }
+  const OuterSettings& outer = config_.outer;
+  const std::int64_t islands = std::max<std::int64_t>(1, outer.islands);
+  const island::ClientOptions options = {
+      .name = config_.island.name,
+      .coordinator = config_.island.coordinator,
+      .listen = config_.island.listen,
+      .advertise = config_.island.advertise,
+      .identity = config_.island.identity.empty()
+                      ? std::nullopt
+                      : std::optional<fs::path>(config_.island.identity),
+      .secret = config_.island.secret.empty() ? std::nullopt
+                                              : std::optional<fs::path>(config_.island.secret),
+      .kept_list = fs::path(config_.run.dir) / "revoked.pem",
+      .run = identity_,
+      .plan = {.num_fragments = outer_->num_fragments(),
+               .inner_steps = algorithm_->interval(),
+               .total_batches = config_.train.steps * islands,
+               .min_islands = static_cast<int>(islands),
+               .quorum = static_cast<int>(outer.quorum),
+               .grace_seconds = outer.grace_s,
+               .is_private = outer.data == "private"},
+      .codec = options_.codec,
+      .codec_errors = std::move(codec_errors_)};
+  seen_ = outer_->outer_step();
+  client_ = std::make_unique<island::Client>(options, *outer_, std::move(holds), in_round_);
+  tell({.command = Command::kEnd});
+}
+
+// The parameters of a fragment become its anchor, and nothing is under way.
+void IslandRounds::reset(int f) {
+  base_[static_cast<std::size_t>(f)] = outer_->current(f);
+  std::vector<float> packed(outer_->elements(f));
+  algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
+  unpack(f, packed);
+}
+
+// A fragment of the parameters as they were read, in memory that is used again.
+std::span<float> IslandRounds::pack(int f) {
+  packed_.resize(outer_->elements(f));
+  island::pack(fragment(f), params_, packed_);
+  return packed_;
+}
+
+// And back: the ranks are to have them.
+void IslandRounds::unpack(int f, std::span<const float> packed) {
+  island::unpack(fragment(f), packed, params_);
+  has_params_ = has_unwritten_ = true;
+}
+
+island::OwnFragment IslandRounds::own(int f, std::span<float> packed) {
+  return {packed, kept_[static_cast<std::size_t>(f)]};
+}
+
+const island::Fragment& IslandRounds::fragment(int f) const {
+  return fragments_[static_cast<std::size_t>(f)];
+}
+
+// ---- between steps ----
+
+IslandRounds::Next IslandRounds::next(const Asks& asks) {
+  if (!ranks_->is_lead()) return follow();
+  Next next = {.what = prepare(asks)};
+  write_parameters();
+  switch (next.what) {
+    case Next::What::kStep:
+      next.batch = config_.outer.data == "private" ? steps_taken_ : left_.front().begin;
+      next.clock = clock_;
+      tell({.command = Command::kTrain, .batch = next.batch, .clock = next.clock});
+      break;
+    case Next::What::kRegroup:
+      tell({.command = Command::kRegroup});
+      break;
+    case Next::What::kEnd:
+      tell({.command = Command::kEnd, .is_over = is_over_});
+  }
+  return next;
+}
+
+// What is due before the next step. What it begins and cannot end is made again by the next call.
+IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
+  const Clock::time_point start = Clock::now();
+  auto what = Next::What::kEnd;
+  for (;;) {
+    absorb_changes();
+    if (asks.stop()) {
+      depart();
+      break;
+    }
+    if (client_->is_finished()) {  // whatever it was about to do
+      finish();
+      break;
+    }
+    const bool round_is_done = in_round_ && left_.empty();
+    const bool is_due =
+        is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
+    is_dropped_ = is_dropped_ || (is_due && !committed_ && client_->was_dropped());
+    if (is_due && committed_) {
+      apply();
+    } else if (is_due && is_dropped_) {
+      const int f = algorithm_->fragment_of(handed_in_);
+      rebase(f, base_[static_cast<std::size_t>(f)], /*was_ours=*/true);
+      forget_hand_in();
+    } else if (!is_due && round_is_done) {
+      hand_in();
+      in_round_ = false;
+    } else if (!is_due && in_round_) {
+      what = Next::What::kStep;
+      break;
+    } else if (is_due || !take_round()) {
+      if (asks.wants_change && asks.wants_change()) {
+        what = Next::What::kRegroup;
+        break;
+      }
+      wait();
+    }
+  }
+  exposed_seconds_ += seconds_since(start);
+  pace_.waited(seconds_since(start));
+  return what;
+}
+
+void IslandRounds::absorb_changes() {
+  while (change_ || (change_ = client_->next_change())) {
+    absorb(*change_);
+    change_.reset();
+  }
+}
+
+void IslandRounds::wait() {
+  write_parameters();
+  client_->wait();
+  if (Clock::now() - told_at_ > kTellEvery) tell({.command = Command::kWait});
+}
+
+// Before the last checkpoint, so that what was committed until then is in it.
+void IslandRounds::depart() {
+  client_->leave("it was stopped");
+  absorb_changes();
+  if (committed_) apply();
+}
+
+bool IslandRounds::take_round() {
+  const auto lease = client_->next_lease();
+  if (!lease) return false;
+  left_.assign(lease->ranges.begin(), lease->ranges.end());
+  // Without batches: what there is, is to be handed in again.
+  in_round_ = !left_.empty() || !trained_.empty();
+  if (left_.empty()) return true;
+  // The run's batches so far say how far the schedule is, whoever has trained them.
+  const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
+  const std::int64_t interval = algorithm_->interval();
+  clock_ = std::max(clock_, lease->round_begin / islands / interval * interval);
+  return true;
+}
+
+// All islands end with the same model, whatever they had of their own.
+void IslandRounds::finish() {
+  read_parameters();
+  for (int f = 0; f < outer_->num_fragments(); ++f) reset(f);
+  forget_work();
+  is_over_ = true;
+}
+
+void IslandRounds::forget_hand_in() {
+  is_exchanging_ = false;
+  is_dropped_ = false;
+  handed_in_ranges_ = 0;
+}
+
+void IslandRounds::forget_work() {
+  forget_hand_in();
+  committed_.reset();
+  left_.clear();
+  trained_.clear();
+  tokens_ = 0;
+  loss_sum_ = 0;
+  in_round_ = false;
+}
+
+// Reads first: nothing else here can fail because a rank is lost.
+void IslandRounds::absorb(const OuterChange& change) {
+  if (change.kind == OuterChange::Kind::kReplaced || !change.contributed) read_parameters();
+  if (change.kind == OuterChange::Kind::kReplaced) {
+    seen_ = change.outer_step;
+    adopt(change.drops_work);
+    return;
+  }
+  seen_ = change.outer_step + 1;
+  report(change);
+  if (change.contributed) {
+    committed_ = change;  // applied when it is due
+    return;
+  }
+  rebase(change.fragment, change.state, is_exchanging_ && change.outer_step == handed_in_);
+  if (is_exchanging_ && change.outer_step >= handed_in_) forget_hand_in();
+}
+
+// The outer state was fetched from others.
+void IslandRounds::adopt(bool drops_work) {
+  for (int f = 0; f < outer_->num_fragments(); ++f) {
+    const auto now = outer_->current(f);
+    if (drops_work) {
+      reset(f);
+    } else if (now != base_[static_cast<std::size_t>(f)]) {
+      rebase(f, now, is_exchanging_ && algorithm_->fragment_of(handed_in_) == f);
+    }
+  }
+  forget_hand_in();
+  committed_.reset();
+  if (drops_work) forget_work();
+}
+
+// It was committed, with what this island handed in.
+void IslandRounds::apply() {
+  const int f = committed_->fragment;
+  island::trace("outer step {}: is committed", handed_in_ + 1);
+  const island::OuterParamUse& use = algorithm_->param_use();
+  if (use.apply_changes) {
+    // Writing writes all, and the other fragments are to stay as they are.
+    if (use.apply_reads || fragments_.size() > 1) read_parameters();
+    const std::span<float> packed = pack(f);
+    algorithm_->apply(committed_->state->anchor(), own(f, packed));
+    unpack(f, packed);
+  }
+  base_[static_cast<std::size_t>(f)] = committed_->state;
+  // What was handed in is the run's now; what was trained since is not.
+  trained_.erase(trained_.begin(),
+                 trained_.begin() + static_cast<std::ptrdiff_t>(handed_in_ranges_));
+  tokens_ -= handed_in_tokens_;
+  loss_sum_ -= handed_in_loss_sum_;
+  forget_hand_in();
+  committed_.reset();
+  island::trace("outer step {}: is taken over", handed_in_ + 1);
+}
+
+// The anchor of a fragment has moved without what this island has trained.
+void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentState>& now,
+                          bool was_ours) {
+  read_parameters();
+  const std::span<float> packed = pack(f);
+  const std::span<const float> delta =
+      was_ours ? std::span<const float>(*own_delta_) : std::span<const float>();
+  std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
+  algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
+  unpack(f, packed);
+  base = now;
+}
+
+void IslandRounds::hand_in() {
+  handed_in_ = seen_;
+  island::trace("outer step {}: the round is trained", handed_in_ + 1);
+  const int f = algorithm_->fragment_of(handed_in_);
+  read_parameters();
+  const std::span<float> packed = pack(f);
+  // The client may still have the one before.
+  if (!own_delta_ || own_delta_.use_count() > 1) {
+    own_delta_ = std::make_shared<std::vector<float>>();
+  }
+  own_delta_->resize(packed.size());
+  share_ = 1.0 / client_->num_active();
+  algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
+                    *own_delta_);
+  if (algorithm_->param_use().begin_changes) unpack(f, packed);
+  handed_in_ranges_ = trained_.size();
+  handed_in_tokens_ = tokens_;
+  handed_in_loss_sum_ = loss_sum_;
+  client_->hand_in({.outer_step = handed_in_,
+                    .fragment = f,
+                    .delta = own_delta_,
+                    .base_hash = base_[static_cast<std::size_t>(f)]->hash,
+                    .tokens = tokens_,
+                    .consumed = trained_,
+                    .loss = tokens_ > 0 ? loss_sum_ / static_cast<double>(tokens_) : 0});
+  is_exchanging_ = true;
+  is_dropped_ = false;
+  island::trace("outer step {}: handed in", handed_in_ + 1);
+  steps_since_hand_in_ = 0;
+}
+
+void IslandRounds::stepped(const StepResult& result, double seconds) {
+  if (!ranks_->is_lead()) return;
+  ATOLL_CHECK(!has_unwritten_, "a step without what was to be written before it");
+  has_params_ = false;
+  BatchRange& range = left_.front();
+  // What is handed in stays a list of its own.
+  const bool is_new = trained_.size() == handed_in_ranges_;
+  if (is_new) trained_.push_back({range.begin, range.begin});
+  append(trained_, range.begin);
+  if (++range.begin == range.end) left_.pop_front();
+  ++steps_taken_;
+  ++steps_since_hand_in_;
+  ++clock_;
+  tokens_ += result.targets;
+  if (result.taken()) loss_sum_ += result.loss * static_cast<double>(result.targets);
+  trained_seconds_ += seconds;
+  pace_.stepped(seconds, seconds_since(began_at_));
+  client_->tell_speed(steps_taken_, pace_.steps_per_second());
+}
+
+void IslandRounds::leave(const std::string& why) {
+  if (client_ && !is_over_) client_->leave(why);
+}
+
+// ---- what is kept and told ----
+
+void IslandRounds::report(const OuterChange& change) {
+  Report report;
+  const double all = trained_seconds_ + exposed_seconds_;
+  const double utilisation = all > 0 ? trained_seconds_ / all : 1;
+  const int others = std::max(1, change.num_participants);
+  // What data-parallel ranks would have sent meanwhile: 2 (M - 1) / M f32 gradients a step.
+  const double data_parallel = 2.0 * 4.0 * static_cast<double>(params_.size()) * (others - 1) /
+                               others * static_cast<double>(steps_taken_ - reported_steps_);
+  const double saved =
+      change.sent_bytes > 0 ? data_parallel / static_cast<double>(change.sent_bytes) : 0;
+  metrics::Record& record = report.record;
+  record.add("outer_step", change.outer_step + 1);
+  record.add("outer_members", std::int64_t{change.num_participants});
+  record.add("outer_contributed", std::int64_t{change.contributed});
+  record.add("outer_tokens", change.tokens);
+  record.add("outer_sent_bytes", static_cast<std::int64_t>(change.sent_bytes));
+  record.add("outer_received_bytes", static_cast<std::int64_t>(change.received_bytes));
+  record.add("outer_exchange_s", change.exchange_seconds);
+  record.add("outer_exposed_s", exposed_seconds_);
+  record.add("outer_utilisation", utilisation);
+  record.add("outer_bytes_saved", saved);
+  report.line = fmt::format(
+      "outer step {}: {}{}, {:.2f} MB sent, {:.2f} s exchange, {:.2f} s waited, "
+      "{:.1f}% training{}",
+      change.outer_step + 1, counted(change.num_participants, "island"),
+      change.contributed ? "" : " without this one", static_cast<double>(change.sent_bytes) / 1e6,
+      change.exchange_seconds, exposed_seconds_, 100 * utilisation,
+      saved > 0 ? fmt::format(", {:.0f}x fewer bytes than data parallel", saved) : "");
+  exposed_seconds_ = 0;
+  trained_seconds_ = 0;
+  reported_steps_ = steps_taken_;
+  reports_.push_back(std::move(report));
+}
+
+std::vector<IslandRounds::Report> IslandRounds::take_reports() {
+  return std::exchange(reports_, {});
+}
+
+}  // namespace atl::train

@@ -1,0 +1,192 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/ckpt/safetensors/safetensors.h"
+#include "atoll/island/client/client.h"
+#include "atoll/island/outer/algorithm.h"
+#include "atoll/island/outer/fragments.h"
+#include "atoll/island/outer/state.h"
+#include "atoll/metrics/record.h"
+#include "atoll/optim/optimizer.h"
+#include "atoll/train/checkpoint_save.h"
+#include "atoll/train/config.h"
+#include "atoll/train/island/pace.h"
+#include "atoll/train/ranks.h"
+#include "atoll/train/state.h"
+#include "atoll/train/step.h"
+
+namespace atl::train {
+
+/// The outer side of an island's training: which batches it trains on, when it exchanges what with
+/// the other islands, and what becomes of its parameters. The lead rank talks to the coordinator;
+/// the others are told.
+///
+/// A call that throws comm::PeerError, because a rank is lost, has done nothing or all of it here:
+/// after regrouped() it is made again.
+class IslandRounds {
+ public:
+  /// All must outlive this, but for what regrouped() replaces. `identity` is what islands must have
+  /// in common.
+  IslandRounds(const TrainConfig& config, const island::RunIdentity& identity, TrainState& state,
+               Ranks& ranks);
+  ~IslandRounds();
+
+  /// Joins the run with what there is: a new model (`checkpoint` empty), or what saved() put into a
+  /// checkpoint. Connects and returns; next() brings what the run has. Every rank must call it, as
+  /// all below.
+  void begin(const std::filesystem::path& checkpoint);
+
+  /// What is to come.
+  struct Next {
+    enum class What {
+      kStep,
+      kRegroup,  ///< other ranks are wanted, as `wants_change` said
+      kEnd,      ///< the run is over, or `stop` said so
+    };
+    What what = What::kEnd;
+    std::int64_t batch = 0;  ///< of the run's order
+    /// The least that the clock of learning rates may show: how far the whole run is.
+    std::int64_t clock = 0;
+  };
+  /// What ends the waiting for other islands, asked on the lead.
+  struct Asks {
+    std::function<bool()> stop;
+    std::function<bool()> wants_change;  ///< empty: never
+  };
+  /// Does what is due between steps, waiting where it must.
+  Next next(const Asks& asks);
+  /// The ranks are others now, of which the first is the lead that was: `state` and `ranks` take
+  /// the place of those before, from which nothing is read any more. What the lead was about to
+  /// write is written. A rank that is new needs no begin(). `seconds`: that it took.
+  void regrouped(TrainState& state, Ranks& ranks, double seconds);
+  /// Accounts for the step on that batch.
+  void stepped(const StepResult& result, double seconds);
+  /// Whether the run has ended, and this island with it.
+  bool is_over() const { return is_over_; }
+  /// Ends this island's part in it; what it did not hand in returns to the others. Of the lead.
+  void leave(const std::string& why);
+
+  /// What a checkpoint must have beside the training state. Of the lead; empty on other ranks.
+  ExtraPart saved() const;
+  /// Outer steps since the last call: for the log, and as lines for people.
+  struct Report {
+    metrics::Record record;
+    std::string line;
+  };
+  std::vector<Report> take_reports();
+
+ private:
+  enum class Command : std::int64_t { kTrain, kRead, kWrite, kWait, kRegroup, kEnd };
+  // What the lead tells the other ranks to do next.
+  struct Order {
+    Command command = Command::kEnd;
+    std::int64_t batch = 0;
+    std::int64_t clock = 0;
+    std::int64_t is_over = 0;
+  };
+
+  void tell(Order order);
+  Order hear();
+  Next follow();
+  void read_parameters();
+  void gather_parameters();
+  void gather_masters();
+  std::vector<optim::StateTensor> masters();
+  Tensor flat_parameters();
+  void write_parameters();
+  void scatter_parameters();
+  void copy_out(std::int64_t begin, const Tensor& to) const;
+  const island::Fragment& fragment(int f) const;
+  std::span<float> pack(int f);
+  void unpack(int f, std::span<const float> packed);
+  island::OwnFragment own(int f, std::span<float> packed);
+  void reset(int f);
+  Next::What prepare(const Asks& asks);
+  void wait();
+  void depart();
+  bool take_round();
+  void finish();
+  void forget_hand_in();
+  void forget_work();
+  void absorb_changes();
+  void absorb(const island::OuterChange& change);
+  void apply();
+  void adopt(bool drops_work);
+  void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool was_ours);
+  void hand_in();
+  void report(const island::OuterChange& change);
+  std::vector<float> kept_without_hand_in(int f) const;
+  std::int64_t base_outer_step() const;
+  static bool is_in(const std::filesystem::path& checkpoint);
+  std::vector<island::BatchRange> load(const std::filesystem::path& checkpoint);
+  static void copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
+                          std::span<float> out);
+
+  const TrainConfig& config_;
+  island::RunIdentity identity_;
+  TrainState* state_;
+  Ranks* ranks_;
+  island::OuterOptions options_;
+  std::chrono::steady_clock::time_point began_at_ = std::chrono::steady_clock::now();
+  std::vector<float> params_;  // all that is trained, in the order of the flat vector
+  bool is_over_ = false;
+
+  // All that follows is the lead's. Its params_ are the truth between two steps: they are read
+  // once, changed here alone, and written before anybody trains on. So a rank that is lost
+  // meanwhile costs no more than reading or writing them again.
+  bool has_params_ = false;     // params_ are what the ranks have, or are to have
+  bool has_unwritten_ = false;  // which they do not have yet
+  std::vector<island::Fragment> fragments_;
+  std::unique_ptr<island::OuterOptimizer> optimizer_;
+  std::unique_ptr<island::OuterAlgorithm> algorithm_;
+  std::unique_ptr<island::OuterState> outer_;
+  std::unique_ptr<island::Client> client_;
+  std::vector<float> packed_;  // one of them
+  // By fragment: the anchor that the parameters grew from, and what the algorithm keeps.
+  std::vector<std::shared_ptr<const island::FragmentState>> base_;
+  std::vector<std::vector<float>> kept_;
+
+  std::vector<std::vector<float>> codec_errors_;  // of a checkpoint, until they are handed on
+  std::int64_t seen_ = 0;                         // outer steps that are in base_
+
+  // The round under way.
+  bool in_round_ = false;
+  std::deque<island::BatchRange> left_;
+  std::int64_t clock_ = 0;
+  // Since the last contribution that was committed.
+  std::vector<island::BatchRange> trained_;
+  std::int64_t tokens_ = 0;
+  double loss_sum_ = 0;
+  // What was handed in and has had no answer yet: the first so many of `trained_`.
+  bool is_exchanging_ = false;
+  std::int64_t handed_in_ = 0;  // outer step
+  std::size_t handed_in_ranges_ = 0;
+  std::int64_t handed_in_tokens_ = 0;
+  double handed_in_loss_sum_ = 0;
+  std::shared_ptr<std::vector<float>> own_delta_;
+  double share_ = 1;
+  std::optional<island::OuterChange> committed_;  // its answer, to be applied when it is due
+  bool is_dropped_ = false;                       // its answer is that it will not be committed
+  std::optional<island::OuterChange> change_;     // that is being absorbed
+
+  std::int64_t steps_taken_ = 0;  // ever
+  std::int64_t steps_since_hand_in_ = 0;
+  std::chrono::steady_clock::time_point told_at_;  // the other ranks, of anything
+  IslandPace pace_;
+  double exposed_seconds_ = 0;  // waited, since the last report
+  double trained_seconds_ = 0;
+  std::int64_t reported_steps_ = 0;
+  std::vector<Report> reports_;
+};
+
+}  // namespace atl::train

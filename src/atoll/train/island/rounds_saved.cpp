@@ -1,0 +1,165 @@
+// What a checkpoint has of an island's rounds beside the training state, and going on from it.
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/base/json.h"
+#include "atoll/base/paths.h"
+#include "atoll/ckpt/safetensors/safetensors.h"
+#include "atoll/train/island/rounds.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+using island::BatchRange;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kStateFile = "outer.safetensors";
+constexpr const char* kTextFile = "island.json";
+
+ordered_json to_json(const std::vector<BatchRange>& ranges) {
+  ordered_json json = ordered_json::array();
+  for (const BatchRange& range : ranges) json.push_back({range.begin, range.end});
+  return json;
+}
+
+std::vector<BatchRange> ranges_from(const ordered_json& json) {
+  std::vector<BatchRange> ranges;
+  for (const auto& range : json) {
+    ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+  }
+  return ranges;
+}
+
+std::string anchor_name(int fragment) {
+  return fmt::format("outer.{}", fragment);
+}
+std::string kept_name(int fragment) {
+  return fmt::format("own.{}", fragment);
+}
+
+std::string error_name(int fragment) {
+  return fmt::format("error.{}", fragment);
+}
+
+ckpt::TensorSource source_of(const std::string& name, std::span<const float> values,
+                             std::shared_ptr<const void> keep) {
+  return {.name = name,
+          .spec = {Dtype::kF32, {static_cast<std::int64_t>(values.size())}},
+          .produce = [values, keep = std::move(keep)](const ckpt::ByteSink& sink) {
+            sink(std::as_bytes(values).data(), values.size_bytes());
+          }};
+}
+
+}  // namespace
+
+ExtraPart IslandRounds::saved() const {
+  ExtraPart part;
+  if (!ranks_->is_lead()) return part;
+  part.file = kStateFile;
+  std::vector<BatchRange> holds = trained_;
+  holds.insert(holds.end(), left_.begin(), left_.end());
+  ordered_json steps = ordered_json::array();
+  for (int f = 0; f < outer_->num_fragments(); ++f) {
+    const auto at = static_cast<std::size_t>(f);
+    const auto& state = base_[at];
+    part.sources.push_back(source_of(anchor_name(f), state->values, state));
+    steps.push_back(state->outer_step);
+    for (auto& [name, values] : {std::pair(kept_name(f), kept_without_hand_in(f)),
+                                 std::pair(error_name(f), client_->codec_error(f))}) {
+      if (values.empty()) continue;
+      const auto copy = std::make_shared<const std::vector<float>>(values);
+      part.sources.push_back(source_of(name, *copy, copy));
+    }
+  }
+  const ordered_json json = {{"format", "atoll island state"},
+                             {"version", 1},
+                             {"name", config_.island.name},
+                             {"outer_step", base_outer_step()},
+                             {"fragment_steps", steps},
+                             {"trained", to_json(trained_)},
+                             {"left", to_json({left_.begin(), left_.end()})},
+                             {"tokens", tokens_},
+                             {"loss_sum", loss_sum_},
+                             {"steps_taken", steps_taken_},
+                             {"clock", clock_}};
+  part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
+  return part;
+}
+
+// What was handed in is not in a checkpoint, so what is there must be as if it was dropped.
+std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
+  std::vector<float> kept = kept_[static_cast<std::size_t>(f)];
+  const bool is_in_hand_in = is_exchanging_ && algorithm_->fragment_of(handed_in_) == f;
+  if (kept.empty() || !is_in_hand_in) return kept;
+  const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
+  std::vector<float> packed(outer_->elements(f));
+  algorithm_->rebase(anchor, anchor, *own_delta_, share_, {packed, kept});
+  return kept;
+}
+
+std::int64_t IslandRounds::base_outer_step() const {
+  std::int64_t newest = 0;
+  for (const auto& state : base_) newest = std::max(newest, state->outer_step);
+  return newest;
+}
+
+bool IslandRounds::is_in(const fs::path& checkpoint) {
+  return path_exists(checkpoint / kTextFile);
+}
+
+std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kTextFile;
+  read_parameters();
+  try {
+    const ordered_json json = parse_ordered_json(read_file(path), path.string());
+    const ckpt::SafetensorsFile file(checkpoint / kStateFile);
+    for (int f = 0; f < outer_->num_fragments(); ++f) {
+      const auto at = static_cast<std::size_t>(f);
+      std::vector<float> values(outer_->values_size(f));
+      copy_floats(file, anchor_name(f), values);
+      outer_->replace(f, json.at("fragment_steps").at(at).get<std::int64_t>(), std::move(values));
+      base_[at] = outer_->current(f);
+      if (!kept_[at].empty()) copy_floats(file, kept_name(f), kept_[at]);
+      const auto& entries = file.entries();
+      const bool has_error = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+        return entry.name == error_name(f);
+      });
+      codec_errors_.emplace_back(has_error ? outer_->elements(f) : 0);
+      if (has_error) copy_floats(file, error_name(f), codec_errors_.back());
+    }
+    outer_->set_outer_step(json.at("outer_step").get<std::int64_t>());
+    trained_ = ranges_from(json.at("trained"));
+    const std::vector<BatchRange> left = ranges_from(json.at("left"));
+    left_.assign(left.begin(), left.end());
+    in_round_ = !left_.empty() || !trained_.empty();
+    tokens_ = json.at("tokens").get<std::int64_t>();
+    loss_sum_ = json.at("loss_sum").get<double>();
+    steps_taken_ = json.at("steps_taken").get<std::int64_t>();
+    clock_ = json.at("clock").get<std::int64_t>();
+    std::vector<BatchRange> holds = trained_;
+    holds.insert(holds.end(), left.begin(), left.end());
+    return holds;
+  } catch (const ordered_json::exception& error) {
+    throw damaged_error("{} is not the state of an island: {}", path.string(), json_reason(error));
+  }
+}
+
+void IslandRounds::copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
+                               std::span<float> out) {
+  const std::span<const std::byte> bytes = file.bytes(name);
+  if (bytes.size() != out.size_bytes()) {
+    throw user_error(
+        "{} has {} bytes of {} and this run has {}; give back the outer.* settings it was made "
+        "with, or choose another run.dir",
+        file.path().string(), bytes.size(), name, out.size_bytes());
+  }
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+}
+
+}  // namespace atl::train
