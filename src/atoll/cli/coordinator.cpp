@@ -6,7 +6,7 @@
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
 #include "atoll/island/coordinator/service.h"
-#include "atoll/launch/island.h"
+#include "atoll/launch/process_group.h"
 
 #include <poll.h>
 

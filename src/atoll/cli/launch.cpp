@@ -7,8 +7,8 @@
 #include "atoll/launch/agent.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/join.h"
+#include "atoll/launch/rank_main.h"
 #include "atoll/launch/ranks.h"
-#include "atoll/launch/ranks_member.h"
 #include "atoll/train/recipe.h"
 #include "atoll/train/room.h"
 

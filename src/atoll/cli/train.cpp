@@ -11,7 +11,7 @@
 #include "atoll/launch/generation.h"
 #include "atoll/launch/islands.h"
 #include "atoll/launch/membership.h"
-#include "atoll/launch/ranks_member.h"
+#include "atoll/launch/rank_main.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
 #include "atoll/train/recipe.h"
@@ -29,7 +29,7 @@ struct Options {
   std::string trace;
   std::optional<int> islands;
   int island_restarts = 3;
-  launch::MemberOptions member;
+  launch::RankOptions member;
 };
 
 // Trains to the end, or to a signal; returns the exit code.
@@ -133,15 +133,15 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
   } catch (const Error& error) {
     mistake = error;
   }
-  return launch::run_member(plan, options.member,
-                            recipe ? world_options(recipe->config()) : comm::WorldOptions(),
-                            [&](comm::World& world, launch::Reporter& reporter) {
-                              world.agree([&] {
-                                if (mistake) throw Error(*mistake);
-                              });
-                              launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
-                              return train_rank(*recipe, world, reporter);
+  return launch::run_rank(plan, options.member,
+                          recipe ? world_options(recipe->config()) : comm::WorldOptions(),
+                          [&](comm::World& world, launch::Reporter& reporter) {
+                            world.agree([&] {
+                              if (mistake) throw Error(*mistake);
                             });
+                            launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
+                            return train_rank(*recipe, world, reporter);
+                          });
 }
 
 // A rank under `atoll launch` that goes on when it loses others.
@@ -185,7 +185,7 @@ int run(const Options& options, const Invocation& invocation) {
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
   const launch::RankPlan plan = launch::plan_ranks(options.ranks, launch::rank_environment());
   if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);
-  if (plan.role == launch::Role::kMember) return run_as_member(plan, options, invocation);
+  if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
   const train::Recipe recipe(options.recipe, invocation.overrides);
   if (plan.role == launch::Role::kThreads) return run_threads(recipe, plan.ranks);
   launch::Reporter nobody(-1, 0);

@@ -44,29 +44,29 @@ Agent::Agent(const LaunchOptions& options, const train::TrainConfig& config,
              Generations& generations)
     : options_(options),
       config_(config),
-      roster_(hosts, options.limits, /*may_wait=*/!options.rendezvous.empty()),
+      slots_(hosts, options.limits, /*may_wait=*/!options.rendezvous.empty()),
       generations_(generations),
       hosts_(hosts) {
-  if (regroups_in_place(options, config)) roll_.emplace(generations.rendezvous());
-  if (!options.rendezvous.empty()) open_door(std::move(agreement));
+  if (regroups_in_place(options, config)) rank_list_.emplace(generations.rendezvous());
+  if (!options.rendezvous.empty()) open_agent_server(std::move(agreement));
 }
 
 int Agent::run(SignalTap& signals) {
   try {
     const int code = run_all(signals);
-    if (door_) door_->bye(code, "");
+    if (agent_server_) agent_server_->bye(code, "");
     return code;
   } catch (const Error& error) {
-    if (door_) door_->bye(error.exit_code(), error.what());
+    if (agent_server_) agent_server_->bye(error.exit_code(), error.what());
     throw;
   }
 }
 
 int Agent::run_all(SignalTap& signals) {
-  std::optional<Verdict> before;  // how the last island failed
+  std::optional<Verdict> before;  // how the last group failed
   for (;;) {
     if (const int signal = wait_for_ranks(signals)) return kSignalled + signal;
-    std::vector<std::string> hosts = roster_.next();
+    std::vector<std::string> hosts = slots_.next();
     if (hosts.empty()) {
       throw make_error(ErrorKind::kPeer, "{}; fewer than --min-ranks={} are left",
                        before ? before->cause : "places for ranks are gone",
@@ -77,10 +77,10 @@ int Agent::run_all(SignalTap& signals) {
       tell_of_fewer(num_ranks, static_cast<int>(hosts.size()));
     }
     hosts.resize(static_cast<std::size_t>(num_ranks));
-    roster_.trim(num_ranks);
+    slots_.trim(num_ranks);
     if (before) announce(*before, "from the newest checkpoint", num_ranks);
     lost_at_step_ = -1;
-    const IslandEnd end = run_island_of(hosts, signals);
+    const GroupEnd end = run_group_of(hosts, signals);
     Verdict verdict = judge(end);
     before.reset();
     // That nobody holds what was lost follows from a loss that was counted when it happened.
@@ -93,7 +93,7 @@ int Agent::run_all(SignalTap& signals) {
     } else if (verdict.kind == Verdict::Kind::kFailed &&
                restarts_ + more <= options_.limits.max_restarts) {
       restarts_ += more;
-      roster_.lose(verdict);
+      slots_.lose(verdict);
       before = std::move(verdict);
     } else {
       return give_up(verdict);
@@ -134,7 +134,7 @@ void Agent::tell_of_fewer(int num_ranks, int num_places) const {
   if (num_ranks < num_places) {
     log::warning("beginning with {} instead of {}: {}", count_ranks(num_ranks), num_places,
                  why_not(num_places));
-  } else if (num_places < asked && !door_) {
+  } else if (num_places < asked && !agent_server_) {
     log::warning("beginning with {} instead of --max-ranks={}: {} has no more slots",
                  count_ranks(num_ranks), asked, options_.hostfile);
   }
@@ -151,47 +151,48 @@ bool Agent::is_new_loss(std::int64_t step) const {
   return lost_at_step_ < 0 || step > lost_at_step_ + 1;
 }
 
-IslandEnd Agent::run_island_of(const std::vector<std::string>& hosts, SignalTap& signals) {
+GroupEnd Agent::run_group_of(const std::vector<std::string>& hosts, SignalTap& signals) {
   grows_at_ = Clock::now() + regrow_after();
   must_stop_ = false;
-  if (roll_) return run_in_place(hosts, signals);
-  IslandOptions watch;
-  if (options_.regrow_after_s > 0 || door_)
+  if (rank_list_) return run_in_place(hosts, signals);
+  GroupOptions watch;
+  if (options_.regrow_after_s > 0 || agent_server_)
     watch.wants_to_stop = [this] { return wants_to_grow(); };
-  if (door_) watch.ask_every = kAskEvery;
+  if (agent_server_) watch.ask_every = kAskEvery;
   return generations_.run(hosts, watch, signals,
                           [this](const std::string& host, const RankOrder& order) {
-                            return member_of_agent(host, order);
+                            return process_of_agent(host, order);
                           });
 }
 
-IslandEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
-  roll_->begin(hosts);
+GroupEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
+  rank_list_->begin(hosts);
   dismissed_.clear();
   has_lost_ = false;
-  std::vector<Member> members;
+  std::vector<RankProcess> processes;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    members.push_back(member_on(hosts[rank], {.number = static_cast<int>(rank),
-                                              .generation = roll_->generation(),
-                                              .backend = options_.backend}));
+    processes.push_back(process_on(hosts[rank], {.number = static_cast<int>(rank),
+                                                 .generation = rank_list_->generation(),
+                                                 .backend = options_.backend}));
   }
-  const IslandOptions watch = {
-      .wants_to_stop = [this] { return must_stop_; }, .keeper = this, .ask_every = kAskEvery};
-  IslandEnd end = run_island(members, watch, signals);
-  for (RankEnd& rank : end.ranks) rank.rank = roll_->rank_of(rank.rank);
+  const GroupOptions watch = {
+      .wants_to_stop = [this] { return must_stop_; }, .policy = this, .ask_every = kAskEvery};
+  GroupEnd end = run_group(processes, watch, signals);
+  for (RankEnd& rank : end.ranks) rank.rank = rank_list_->rank_of(rank.rank);
   return end;
 }
 
-Member Agent::member_on(const std::string& host, const RankOrder& order) {
-  if (std::optional<Member> member = member_of_agent(host, order)) return *std::move(member);
-  return elastic_member(generations_.call(), host, generations_.rendezvous(), order);
+RankProcess Agent::process_on(const std::string& host, const RankOrder& order) {
+  if (std::optional<RankProcess> process = process_of_agent(host, order))
+    return *std::move(process);
+  return elastic_process(generations_.call(), host, generations_.rendezvous(), order);
 }
 
 // Asked when a process has failed. Those of the last list stay in their places when it says no.
 bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   if (dismissed_.count(end.rank) > 0) return true;
   RankEnd known = end;
-  known.rank = roll_->rank_of(end.rank);
+  known.rank = rank_list_->rank_of(end.rank);
   const Verdict verdict = judge({.ranks = {known}, .step = step});
   if (known.rank < 0) {
     log::warning("a rank that was to join did not ({}); going on without it",
@@ -199,49 +200,49 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   } else {
     // A rank with an error of its own has mostly met what all of them meet.
     const bool is_lost = !verdict.lost.empty();
-    const int left = roll_->num_ranks() - 1;
+    const int left = rank_list_->num_ranks() - 1;
     const int more = is_new_loss(step) ? 1 : 0;
     if (!is_lost || !can_lose(known.rank) || step < 0 || left < options_.limits.min_ranks ||
         !fits(left) || restarts_ + more > options_.limits.max_restarts) {
-      roll_->dissolve();
+      rank_list_->dissolve();
       return false;
     }
     restarts_ += more;
     lost_at_step_ = step;
     announce(verdict, "in place", left);
   }
-  roster_.drop(roll_->place_of(end.rank), !verdict.gone.empty());
-  roll_->remove(end.rank);
-  has_lost_ = door_ != nullptr;
+  slots_.drop(rank_list_->place_of(end.rank), !verdict.gone.empty());
+  rank_list_->remove(end.rank);
+  has_lost_ = agent_server_ != nullptr;
   grows_at_ = Clock::now() + regrow_after();
   return true;
 }
 
 // Asked while ranks train, so it must not wait.
-std::vector<Member> Agent::joining(std::int64_t step) {
-  roll_->admit();
-  tend_door();
+std::vector<RankProcess> Agent::joining(std::int64_t step) {
+  rank_list_->admit();
+  tend_agent_server();
   if (step < 0) return {};
   let_go();
   if (takes_newcomers()) return grow(room());
-  if (std::exchange(has_lost_, false)) return grow(std::min(room(), roster_.num_spare()));
+  if (std::exchange(has_lost_, false)) return grow(std::min(room(), slots_.num_spare()));
   if (options_.regrow_after_s <= 0 || !looks_for_room()) return {};
   return grow(room());
 }
 
-std::vector<Member> Agent::grow(int most) {
-  std::vector<Member> members;
-  for (const std::string& host : roster_.grow(most)) {
-    members.push_back(member_on(host, {.number = roll_->expect(host),
-                                       .joins = true,
-                                       .generation = roll_->generation() + 1,
-                                       .backend = options_.backend}));
+std::vector<RankProcess> Agent::grow(int most) {
+  std::vector<RankProcess> processes;
+  for (const std::string& host : slots_.grow(most)) {
+    processes.push_back(process_on(host, {.number = rank_list_->expect(host),
+                                          .joins = true,
+                                          .generation = rank_list_->generation() + 1,
+                                          .backend = options_.backend}));
   }
-  if (!members.empty()) {
+  if (!processes.empty()) {
     log::info("starting {} to join the {} that train",
-              count_ranks(static_cast<int>(members.size())), roll_->num_ranks());
+              count_ranks(static_cast<int>(processes.size())), rank_list_->num_ranks());
   }
-  return members;
+  return processes;
 }
 
 void Agent::announce(const Verdict& verdict, const std::string& from, int num_ranks) const {
@@ -264,18 +265,18 @@ Agent::Clock::duration Agent::regrow_after() const {
 
 // Whether it is time to. Hosts are called in the background.
 bool Agent::looks_for_room() {
-  if (probe_.done()) roster_.return_hosts(probe_.take());
+  if (probe_.done()) slots_.return_hosts(probe_.take());
   if (Clock::now() < grows_at_) return false;
   grows_at_ = Clock::now() + regrow_after();
   look_at_hostfile();
-  if (!roster_.gone().empty()) probe_.start(roster_.gone());
+  if (!slots_.gone().empty()) probe_.start(slots_.gone());
   return true;
 }
 
-// Of an island whose ranks do not change: it is stopped for others.
+// Of a group whose ranks do not change: it is stopped for others.
 bool Agent::wants_to_grow() {
-  tend_door();
-  must_stop_ = door_ && !door_->leaving().empty();
+  tend_agent_server();
+  must_stop_ = agent_server_ && !agent_server_->leaving().empty();
   if (must_stop_) return true;
   const bool is_time = options_.regrow_after_s > 0 && looks_for_room();
   return (takes_newcomers() || is_time) && room() > 0;
@@ -283,8 +284,8 @@ bool Agent::wants_to_grow() {
 
 // How many ranks more there could be, such that the settings allow their number.
 int Agent::room() const {
-  const int present = roll_ ? roll_->num_processes() : roster_.num_taken();
-  int wanted = roll_ ? present + roster_.num_free() : roster_.num_next();
+  const int present = rank_list_ ? rank_list_->num_processes() : slots_.num_taken();
+  int wanted = rank_list_ ? present + slots_.num_free() : slots_.num_next();
   while (wanted > present && !fits(wanted)) --wanted;
   return std::max(0, wanted - present);
 }
@@ -298,7 +299,7 @@ void Agent::look_at_hostfile() {
       log::warning("{}; going on with the hosts as they were", error.what());
     }
   }
-  tend_door();
+  tend_agent_server();
 }
 
 }  // namespace atl::launch

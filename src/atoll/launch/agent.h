@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "atoll/launch/door.h"
+#include "atoll/launch/agent_server.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/probe.h"
-#include "atoll/launch/roll.h"
-#include "atoll/launch/roster.h"
+#include "atoll/launch/rank_list.h"
+#include "atoll/launch/slots.h"
 #include "atoll/train/config.h"
 
 namespace atl::launch {
@@ -35,11 +35,11 @@ struct LaunchOptions {
 /// The hosts of the hostfile, or this machine. This one's name is empty.
 std::vector<Host> read_hosts(const LaunchOptions& options);
 
-/// Starts island after island until the run is done or cannot go on. Over gloo, where what a rank
-/// holds is held by others too, an island goes on in place when it loses ranks, and takes new ones;
+/// Starts group after group until the run is done or cannot go on. Over gloo, where what a rank
+/// holds is held by others too, a group goes on in place when it loses ranks, and takes new ones;
 /// otherwise all ranks end and start again from the newest checkpoint. Where options.rendezvous is
-/// given, agents of other machines may offer ranks (door.h).
-class Agent final : private IslandKeeper {
+/// given, agents of other machines may offer ranks (server.h).
+class Agent final : private ElasticPolicy {
  public:
   /// All of these but `agreement`, which ranks that join must have too, must outlive the agent.
   /// Throws Error(kUser) for limits that contradict each other or the hosts.
@@ -54,8 +54,8 @@ class Agent final : private IslandKeeper {
   using Clock = std::chrono::steady_clock;
 
   bool goes_on_without(const RankEnd& end, std::int64_t step) override;
-  std::vector<Member> joining(std::int64_t step) override;
-  int rank_of(int number) const override { return roll_->rank_of(number); }
+  std::vector<RankProcess> joining(std::int64_t step) override;
+  int rank_of(int number) const override { return rank_list_->rank_of(number); }
 
   int run_all(SignalTap& signals);
   int fitting(int num_ranks) const;
@@ -64,11 +64,11 @@ class Agent final : private IslandKeeper {
   std::string why_not(int num_ranks) const;
   void tell_of_fewer(int num_ranks, int num_places) const;
   bool is_new_loss(std::int64_t step) const;
-  IslandEnd run_island_of(const std::vector<std::string>& hosts, SignalTap& signals);
-  IslandEnd run_in_place(const std::vector<std::string>& hosts, SignalTap& signals);
-  std::vector<Member> grow(int most);
-  Member member_on(const std::string& host, const RankOrder& order);
-  std::optional<Member> member_of_agent(const std::string& host, const RankOrder& order);
+  GroupEnd run_group_of(const std::vector<std::string>& hosts, SignalTap& signals);
+  GroupEnd run_in_place(const std::vector<std::string>& hosts, SignalTap& signals);
+  std::vector<RankProcess> grow(int most);
+  RankProcess process_on(const std::string& host, const RankOrder& order);
+  std::optional<RankProcess> process_of_agent(const std::string& host, const RankOrder& order);
   void announce(const Verdict& verdict, const std::string& from, int num_ranks) const;
   int give_up(Verdict verdict) const;
   Clock::duration regrow_after() const;
@@ -77,29 +77,29 @@ class Agent final : private IslandKeeper {
   int room() const;
   void look_at_hostfile();
   void update_places();
-  void open_door(std::vector<std::string> agreement);
+  void open_agent_server(std::vector<std::string> agreement);
   bool is_agent(const std::string& host) const;
-  void tend_door();
+  void tend_agent_server();
   void let_go();
   bool takes_newcomers();
   int wait_for_ranks(SignalTap& signals);
 
   const LaunchOptions& options_;
   const train::TrainConfig& config_;
-  Roster roster_;
+  Slots slots_;
   Generations& generations_;
-  std::optional<Roll> roll_;  // when ranks may regroup in place
+  std::optional<RankList> rank_list_;  // when ranks may regroup in place
   HostProbe probe_;
   int restarts_ = 0;
   bool has_begun_ = false;
-  std::int64_t lost_at_step_ = -1;  // of this island, the last time
+  std::int64_t lost_at_step_ = -1;  // of this group, the last time
   Clock::time_point grows_at_;
-  std::vector<Host> hosts_;        // but for agents
-  std::unique_ptr<Door> door_;     // null: nobody may join
-  std::vector<std::string> news_;  // agents that have come and were not looked at
-  std::set<int> dismissed_;        // processes of this island whose agent leaves
-  bool has_lost_ = false;          // a rank, for which a spare one may be there
-  bool must_stop_ = false;         // an agent leaves, and the others have to start again
+  std::vector<Host> hosts_;                    // but for agents
+  std::unique_ptr<AgentServer> agent_server_;  // null: nobody may join
+  std::vector<std::string> news_;              // agents that have come and were not looked at
+  std::set<int> dismissed_;                    // processes of this group whose agent leaves
+  bool has_lost_ = false;                      // a rank, for which a spare one may be there
+  bool must_stop_ = false;  // an agent leaves, and the others have to start again
 };
 
 }  // namespace atl::launch

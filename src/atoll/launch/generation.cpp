@@ -59,12 +59,12 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
   server_ = std::make_unique<comm::RendezvousServer>(place.first, place.second);
 }
 
-IslandEnd Generations::run(const std::vector<std::string>& hosts, const IslandOptions& options,
-                           SignalTap& signals, const StartElsewhere& elsewhere) {
-  if (backend_ == "mpi") return run_island(mpi_members(call_, hosts), options, signals);
-  const Meeting meeting = {
+GroupEnd Generations::run(const std::vector<std::string>& hosts, const GroupOptions& options,
+                          SignalTap& signals, const StartElsewhere& elsewhere) {
+  if (backend_ == "mpi") return run_group(mpi_processes(call_, hosts), options, signals);
+  const RendezvousPoint meeting = {
       .rendezvous = server_->address(), .generation = generation_++, .backend = backend_};
-  return run_island(gloo_members(call_, hosts, meeting, elsewhere), options, signals);
+  return run_group(gloo_processes(call_, hosts, meeting, elsewhere), options, signals);
 }
 
 }  // namespace atl::launch

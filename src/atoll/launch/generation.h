@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "atoll/comm/rendezvous.h"
-#include "atoll/launch/island.h"
-#include "atoll/launch/members.h"
+#include "atoll/launch/process_group.h"
+#include "atoll/launch/rank_processes.h"
 
 namespace atl::launch {
 
@@ -21,8 +21,8 @@ class Generations {
 
   /// Runs one generation, with a rank on each of `hosts` (empty: this one), to its end. But for mpi
   /// `elsewhere` is asked first where a rank is to be started.
-  IslandEnd run(const std::vector<std::string>& hosts, const IslandOptions& options,
-                SignalTap& signals, const StartElsewhere& elsewhere = {});
+  GroupEnd run(const std::vector<std::string>& hosts, const GroupOptions& options,
+               SignalTap& signals, const StartElsewhere& elsewhere = {});
 
   /// The call that it starts.
   const TrainCall& call() const { return call_; }
@@ -37,7 +37,7 @@ class Generations {
   int generation_ = 0;
 };
 
-/// Turns the end of an island into that of this process: the exit code when it is done or was
+/// Turns the end of a group into that of this process: the exit code when it is done or was
 /// stopped; otherwise throws the cause as an Error of one line (kUser for a mistake).
 int finish(const Verdict& verdict);
 

@@ -17,8 +17,8 @@
 #include "atoll/base/process.h"
 #include "atoll/base/quantity.h"
 #include "atoll/island/coordinator/service.h"
-#include "atoll/launch/island.h"
-#include "atoll/launch/members.h"
+#include "atoll/launch/process_group.h"
+#include "atoll/launch/rank_processes.h"
 #include "atoll/train/recipe.h"
 
 namespace atl::launch {

@@ -47,18 +47,18 @@ std::string whole_address(const std::string& address) {
 // The launch that answers at an address, and where it takes offers.
 struct Found {
   std::string rendezvous;
-  HostPort door;
+  HostPort server;
 };
 
 Found ask(const std::string& rendezvous, double timeout_s) {
   const std::unique_ptr<comm::Rendezvous> store = comm::open_rendezvous(rendezvous, timeout_s);
-  Found found = {.rendezvous = rendezvous, .door = comm::rendezvous::parse_tcp(rendezvous)};
+  Found found = {.rendezvous = rendezvous, .server = comm::rendezvous::parse_tcp(rendezvous)};
   // A launch tells it a moment after it has begun to serve.
-  std::optional<std::string> told = store->get(door_key());
+  std::optional<std::string> told = store->get(agent_server_key());
   const Clock::time_point deadline = Clock::now() + std::min(seconds(timeout_s), kTellPatience);
   while (!told && Clock::now() < deadline) {
     std::this_thread::sleep_for(kLookAgain);
-    told = store->get(door_key());
+    told = store->get(agent_server_key());
   }
   const std::string port = told.value_or("");
   std::uint16_t number = 0;
@@ -70,7 +70,7 @@ Found ask(const std::string& rendezvous, double timeout_s) {
         "that was started with --rendezvous",
         rendezvous);
   }
-  found.door.port = number;
+  found.server.port = number;
   return found;
 }
 
@@ -138,7 +138,7 @@ class Joiner {
     const Clock::time_point deadline = Clock::now() + seconds(options_.find_timeout_s);
     for (int slot = 0; slot < options_.slots; ++slot) {
       Place place;
-      place.connection = comm::rendezvous::connect_to(found_.door, deadline);
+      place.connection = comm::rendezvous::connect_to(found_.server, deadline);
       notice_loss(place.connection);
       const std::string who = "the launch at " + found_.rendezvous;
       comm::rendezvous::send_all(place.connection,

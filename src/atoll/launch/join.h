@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "atoll/launch/island.h"
-#include "atoll/launch/members.h"
+#include "atoll/launch/process_group.h"
+#include "atoll/launch/rank_processes.h"
 
 namespace atl::launch {
 

@@ -9,7 +9,7 @@
 #include "atoll/base/error.h"
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/tcp/world.h"
-#include "atoll/launch/ranks_member.h"
+#include "atoll/launch/rank_main.h"
 
 namespace atl::launch {
 
@@ -21,7 +21,7 @@ constexpr auto kPoll = std::chrono::milliseconds(2);
 // How long a rank that has lost another waits to be told who is left: whoever starts ranks sees at
 // once that a process has ended, and within seconds that a host is gone.
 constexpr double kRollSeconds = 20;
-// All ranks of a roll are there when they connect; one that is not has ended meanwhile.
+// All ranks of a rank list are there when they connect; one that is not has ended meanwhile.
 constexpr double kConnectSeconds = 5;
 // How often the lead asks whether others are wanted. The answer takes some 0.1 ms.
 constexpr auto kAskEvery = std::chrono::milliseconds(200);
@@ -60,14 +60,14 @@ std::unique_ptr<comm::World> LaunchMembership::next() {
   const bool is_first = std::exchange(is_first_, false);
   if (is_first && options_.joins) get_ready();
   for (std::string why;;) {
-    const std::vector<Listed> ranks = next_roll(why);
+    const std::vector<ListedRank> ranks = next_rank_list(why);
     if (!come_together(ranks)) continue;
     std::unique_ptr<comm::World> world;
     try {
       world = open(ranks);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kPeer) throw;
-      why = error.what();  // one more has ended; the next roll is without it
+      why = error.what();  // one more has ended; the next rank list is without it
       continue;
     }
     if (is_first && !options_.joins) {
@@ -78,20 +78,21 @@ std::unique_ptr<comm::World> LaunchMembership::next() {
   }
 }
 
-// The newest roll after the last one that was read.
-std::vector<Listed> LaunchMembership::next_roll(const std::string& why) {
+// The newest rank list after the last one that was read.
+std::vector<ListedRank> LaunchMembership::next_rank_list(const std::string& why) {
   const double patience = was_listed_ ? kRollSeconds : world_options_.timeout_s;
   const Clock::time_point deadline = after(patience);
   for (;;) {
     std::optional<std::string> newest;
-    while (std::optional<std::string> text = rendezvous_->get(roll_key(generation_ + 1))) {
+    while (std::optional<std::string> text = rendezvous_->get(rank_list_key(generation_ + 1))) {
       ++generation_;
       newest = std::move(text);
     }
     if (newest) {
-      std::vector<Listed> ranks = parse_roll(*newest);
-      if (std::any_of(ranks.begin(), ranks.end(),
-                      [this](const Listed& listed) { return listed.number == options_.number; })) {
+      std::vector<ListedRank> ranks = parse_rank_list(*newest);
+      if (std::any_of(ranks.begin(), ranks.end(), [this](const ListedRank& listed) {
+            return listed.number == options_.number;
+          })) {
         was_listed_ = true;
         return ranks;
       }
@@ -108,11 +109,11 @@ std::vector<Listed> LaunchMembership::next_roll(const std::string& why) {
 }
 
 bool LaunchMembership::is_outdated() {
-  return rendezvous_->get(roll_key(generation_ + 1)).has_value();
+  return rendezvous_->get(rank_list_key(generation_ + 1)).has_value();
 }
 
-// Some come late, from the middle of a step. False: there is a newer roll, because one ended.
-bool LaunchMembership::come_together(const std::vector<Listed>& ranks) {
+// Some come late, from the middle of a step. False: there is a newer rank list, because one ended.
+bool LaunchMembership::come_together(const std::vector<ListedRank>& ranks) {
   const Clock::time_point deadline = after(world_options_.timeout_s);
   rendezvous_->set(here_key(generation_, options_.number), "");
   for (std::size_t rank = 0; rank < ranks.size();) {
@@ -130,13 +131,15 @@ bool LaunchMembership::come_together(const std::vector<Listed>& ranks) {
   return true;
 }
 
-std::unique_ptr<comm::World> LaunchMembership::open(const std::vector<Listed>& ranks) {
-  const auto mine = std::find_if(ranks.begin(), ranks.end(), [this](const Listed& listed) {
+std::unique_ptr<comm::World> LaunchMembership::open(const std::vector<ListedRank>& ranks) {
+  const auto mine = std::find_if(ranks.begin(), ranks.end(), [this](const ListedRank& listed) {
     return listed.number == options_.number;
   });
   comm::WorldOptions options = world_options_;
-  options.local_ranks = static_cast<int>(std::count_if(
-      ranks.begin(), ranks.end(), [&](const Listed& listed) { return listed.host == mine->host; }));
+  options.local_ranks =
+      static_cast<int>(std::count_if(ranks.begin(), ranks.end(), [&](const ListedRank& listed) {
+        return listed.host == mine->host;
+      }));
   const auto rank = static_cast<int>(mine - ranks.begin());
   const auto size = static_cast<int>(ranks.size());
   if (options_.backend == "tcp") {

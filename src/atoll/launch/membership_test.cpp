@@ -23,18 +23,18 @@ class MembershipTest : public ::testing::Test {
   void SetUp() override {
     if (!comm::has_gloo()) GTEST_SKIP() << "without Gloo";
   }
-  std::unique_ptr<LaunchMembership> member(int number, bool joins = false,
-                                           std::vector<std::string> agreement = {"x = 1"}) {
+  std::unique_ptr<LaunchMembership> process(int number, bool joins = false,
+                                            std::vector<std::string> agreement = {"x = 1"}) {
     return std::make_unique<LaunchMembership>(
         MembershipOptions{.rendezvous = server_.address(),
                           .number = number,
-                          .generation = roll_.generation() + (joins ? 1 : 0),
+                          .generation = rank_list_.generation() + (joins ? 1 : 0),
                           .joins = joins,
                           .agreement = std::move(agreement)},
         kPatient);
   }
-  static std::future<World> next(LaunchMembership& member) {
-    return std::async(std::launch::async, [&member] { return member.next(); });
+  static std::future<World> next(LaunchMembership& process) {
+    return std::async(std::launch::async, [&process] { return process.next(); });
   }
   static std::string failure(std::future<World> world, ErrorKind kind) {
     try {
@@ -67,19 +67,19 @@ class MembershipTest : public ::testing::Test {
   }
 
   comm::RendezvousServer server_{"127.0.0.1", 0};
-  Roll roll_{server_.address()};
+  RankList rank_list_{server_.address()};
 };
 
 TEST_F(MembershipTest, ThoseThatStayMeetAgainAndThoseThatJoinComeLast) {
-  roll_.begin({"", "", ""});
-  auto a = member(0), b = member(1), c = member(2);
+  rank_list_.begin({"", "", ""});
+  auto a = process(0), b = process(1), c = process(2);
   auto wa = next(*a), wb = next(*b), wc = next(*c);
   std::vector<World> all;
   for (auto* world : {&wa, &wb, &wc}) all.push_back(world->get());
   expect_together({all[0].get(), all[1].get(), all[2].get()});
   end(std::move(all));
 
-  roll_.remove(1);
+  rank_list_.remove(1);
   wa = next(*a);
   wc = next(*c);
   World first = wa.get(), second = wc.get();
@@ -87,10 +87,10 @@ TEST_F(MembershipTest, ThoseThatStayMeetAgainAndThoseThatJoinComeLast) {
   EXPECT_EQ(first->options().local_ranks, 2);
 
   EXPECT_FALSE(a->wants_change());
-  auto d = member(roll_.expect(""), /*joins=*/true);
+  auto d = process(rank_list_.expect(""), /*joins=*/true);
   EXPECT_TRUE(d->joins());
   auto wd = next(*d);
-  while (roll_.admit() == 0) std::this_thread::yield();
+  while (rank_list_.admit() == 0) std::this_thread::yield();
   while (!a->wants_change()) std::this_thread::yield();
   std::vector<World> left;
   left.push_back(std::move(first));
@@ -105,11 +105,11 @@ TEST_F(MembershipTest, ThoseThatStayMeetAgainAndThoseThatJoinComeLast) {
 }
 
 TEST_F(MembershipTest, ANewerRollEndsTheWaitForOneThatIsLost) {
-  roll_.begin({"", "", ""});
-  auto a = member(0), b = member(1);
+  rank_list_.begin({"", "", ""});
+  auto a = process(0), b = process(1);
   auto wa = next(*a), wb = next(*b);
   EXPECT_EQ(wa.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
-  roll_.remove(2);
+  rank_list_.remove(2);
   std::vector<World> worlds;
   worlds.push_back(wa.get());
   worlds.push_back(wb.get());
@@ -119,38 +119,38 @@ TEST_F(MembershipTest, ANewerRollEndsTheWaitForOneThatIsLost) {
 
 // An agent may leave only then.
 TEST_F(MembershipTest, TheyHaveSettledWhenTheLeadIsAskedAfterAStep) {
-  roll_.begin({"", ""});
-  auto a = member(0), b = member(1);
+  rank_list_.begin({"", ""});
+  auto a = process(0), b = process(1);
   auto wa = next(*a), wb = next(*b);
   std::vector<World> worlds;
   worlds.push_back(wa.get());
   worlds.push_back(wb.get());
   expect_together({worlds[0].get(), worlds[1].get()});
-  EXPECT_FALSE(roll_.is_settled());  // they meet, and what they hold is still to be shared out
+  EXPECT_FALSE(rank_list_.is_settled());  // they meet, and what they hold is still to be shared out
   EXPECT_FALSE(a->wants_change());
-  EXPECT_TRUE(roll_.is_settled());
-  roll_.remove(1);
-  EXPECT_FALSE(roll_.is_settled());
+  EXPECT_TRUE(rank_list_.is_settled());
+  rank_list_.remove(1);
+  EXPECT_FALSE(rank_list_.is_settled());
   while (!a->wants_change()) std::this_thread::yield();
-  EXPECT_FALSE(roll_.is_settled());  // a step of the old world
+  EXPECT_FALSE(rank_list_.is_settled());  // a step of the old world
   end(std::move(worlds));
   World alone = next(*a).get();
-  EXPECT_FALSE(roll_.is_settled());
+  EXPECT_FALSE(rank_list_.is_settled());
   EXPECT_FALSE(a->wants_change());
-  EXPECT_TRUE(roll_.is_settled());
+  EXPECT_TRUE(rank_list_.is_settled());
 }
 
 TEST_F(MembershipTest, WhoIsNotWantedEnds) {
-  roll_.begin({"", ""});
-  auto a = member(0);
+  rank_list_.begin({"", ""});
+  auto a = process(0);
   auto wa = next(*a);
-  roll_.dissolve();
+  rank_list_.dissolve();
   EXPECT_THAT(failure(std::move(wa), ErrorKind::kPeer), HasSubstr("do not go on"));
 }
 
 TEST_F(MembershipTest, SettingsThatDifferAreNamed) {
-  roll_.begin({"", ""});
-  auto a = member(0), b = member(1, false, {"x = 2"});
+  rank_list_.begin({"", ""});
+  auto a = process(0), b = process(1, false, {"x = 2"});
   auto wa = next(*a), wb = next(*b);
   for (auto* world : {&wa, &wb}) {
     EXPECT_THAT(failure(std::move(*world), ErrorKind::kUser),
@@ -159,14 +159,14 @@ TEST_F(MembershipTest, SettingsThatDifferAreNamed) {
 }
 
 TEST_F(MembershipTest, WhoJoinsWithOtherSettingsIsRefused) {
-  roll_.begin({""});
-  auto a = member(0);
+  rank_list_.begin({""});
+  auto a = process(0);
   const World alone = next(*a).get();
   EXPECT_EQ(alone->size(), 1);
-  auto b = member(roll_.expect(""), /*joins=*/true, {"x = 1", "y = 2"});
+  auto b = process(rank_list_.expect(""), /*joins=*/true, {"x = 1", "y = 2"});
   EXPECT_THAT(failure(next(*b), ErrorKind::kUser),
               HasSubstr("the rank that joins has `y = 2` and rank 0 has `nothing more`"));
-  EXPECT_EQ(roll_.admit(), 0);
+  EXPECT_EQ(rank_list_.admit(), 0);
 }
 
 }  // namespace

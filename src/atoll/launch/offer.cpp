@@ -131,8 +131,8 @@ std::optional<ProcessEnd> parse_end(std::string_view line) {
                     .signal = static_cast<int>((*numbers)[1])};
 }
 
-std::string door_key() {
-  return "launch/door";
+std::string agent_server_key() {
+  return "launch/server";
 }
 
 std::string address_key() {

@@ -45,11 +45,11 @@ Offer parse_offer(std::string_view text);
 
 /// What a rank is told beside the call of `atoll train`, wherever it is started.
 struct RankOrder {
-  int number = -1;               ///< which process of an island whose ranks change; -1: they do not
+  int number = -1;               ///< which process of a group whose ranks change; -1: they do not
   bool joins = false;            ///< the others train already
-  int rank = 0;                  ///< of an island whose ranks do not change
+  int rank = 0;                  ///< of a group whose ranks do not change
   int ranks = 0;                 ///< so is this
-  int generation = 0;            ///< of its world, or of the first roll that it may be in
+  int generation = 0;            ///< of its world, or of the first rank list that it may be in
   std::string backend = "gloo";  ///< or "tcp"
 
   bool operator==(const RankOrder&) const = default;
@@ -69,7 +69,7 @@ std::string format_end(const ProcessEnd& end);
 std::optional<ProcessEnd> parse_end(std::string_view line);
 
 /// Where an agent finds the port at which a launch takes offers: a key of its rendezvous.
-std::string door_key();
+std::string agent_server_key();
 /// Where it finds the rendezvous of the launch: a key of a directory that both see.
 std::string address_key();
 

@@ -9,7 +9,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/process.h"
-#include "atoll/launch/members.h"
+#include "atoll/launch/rank_processes.h"
 
 namespace atl::launch {
 

@@ -189,7 +189,7 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
         "is set); leave it out",
         launcher.name, launcher.rank_variable);
   }
-  RankPlan plan = {.role = Role::kMember,
+  RankPlan plan = {.role = Role::kRank,
                    .backend = flags.backend.empty() ? launcher.backend : flags.backend,
                    .ranks = launcher.size,
                    .rank = launcher.rank,
@@ -255,7 +255,7 @@ RankPlan plan_by_hand(const RankFlags& flags) {
         "all see)",
         *flags.rank);
   }
-  return {.role = Role::kMember,
+  return {.role = Role::kRank,
           .backend = flags.backend.empty() ? "gloo" : flags.backend,
           .ranks = static_cast<int>(*flags.ranks),
           .rank = static_cast<int>(*flags.rank),

@@ -29,7 +29,7 @@ Environment rank_environment();
 enum class Role : std::uint8_t {
   kAlone,    ///< it is the only rank
   kThreads,  ///< every rank is a thread of it
-  kMember,   ///< it is one of them; others started it
+  kRank,     ///< it is one of them; others started it
   kParent,   ///< it starts them and watches
 };
 
@@ -37,8 +37,8 @@ enum class Role : std::uint8_t {
 struct RankPlan {
   Role role = Role::kAlone;
   std::string backend = "self";  ///< "self", "threads", "mpi", "gloo" or "tcp"
-  int ranks = 1;                 ///< 0: all slots of the hostfile (kParent), or MPI knows (kMember)
-  int rank = 0;                  ///< of kMember; -1: MPI knows
+  int ranks = 1;                 ///< 0: all slots of the hostfile (kParent), or MPI knows (kRank)
+  int rank = 0;                  ///< of kRank; -1: MPI knows
   std::string rendezvous;  ///< gloo, tcp: "tcp://host:port" or "file:///directory"; may be empty
                            ///< for kParent, which then chooses
   std::string hostfile;    ///< of kParent

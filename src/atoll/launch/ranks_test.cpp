@@ -66,12 +66,12 @@ TEST(PlanRanks, AHostfileIsGlooWithAllItsSlots) {
 }
 
 TEST(PlanRanks, ByHandNeedsRankRanksAndAddress) {
-  const RankPlan member = plan({.rank = 1, .ranks = 2, .rendezvous = "tcp://a:7000"});
-  EXPECT_EQ(member.role, Role::kMember);
-  EXPECT_EQ(member.backend, "gloo");
-  EXPECT_EQ(member.rank, 1);
-  EXPECT_EQ(member.ranks, 2);
-  EXPECT_EQ(member.rendezvous, "tcp://a:7000");
+  const RankPlan process = plan({.rank = 1, .ranks = 2, .rendezvous = "tcp://a:7000"});
+  EXPECT_EQ(process.role, Role::kRank);
+  EXPECT_EQ(process.backend, "gloo");
+  EXPECT_EQ(process.rank, 1);
+  EXPECT_EQ(process.ranks, 2);
+  EXPECT_EQ(process.rendezvous, "tcp://a:7000");
   EXPECT_EQ(plan({.rank = 0, .ranks = 2, .rendezvous = "file:///d"}).rendezvous, "file:///d");
   EXPECT_EQ(plan({.rank = 0, .ranks = 1}).role, Role::kAlone);
   EXPECT_EQ(plan({.backend = "tcp", .rank = 1, .ranks = 2, .rendezvous = "tcp://a:7"}).backend,
@@ -118,12 +118,12 @@ TEST(PlanRanks, AddressesAreChecked) {
 }
 
 TEST(PlanRanks, MpirunSaysWhichRankThisIs) {
-  const RankPlan member = plan({}, kMpirun);
-  EXPECT_EQ(member.role, Role::kMember);
-  EXPECT_EQ(member.backend, "mpi");
-  EXPECT_EQ(member.rank, 2);
-  EXPECT_EQ(member.ranks, 4);
-  EXPECT_EQ(member.origin, "OMPI_COMM_WORLD_SIZE");
+  const RankPlan process = plan({}, kMpirun);
+  EXPECT_EQ(process.role, Role::kRank);
+  EXPECT_EQ(process.backend, "mpi");
+  EXPECT_EQ(process.rank, 2);
+  EXPECT_EQ(process.ranks, 4);
+  EXPECT_EQ(process.origin, "OMPI_COMM_WORLD_SIZE");
   EXPECT_EQ(plan({.num_ranks = 4, .backend = "mpi"}, kMpirun).rank, 2);
   EXPECT_EQ(plan({.backend = "gloo", .rendezvous = "file:///d"}, kMpirun).backend, "gloo");
 }
@@ -164,17 +164,17 @@ TEST(PlanRanks, APmiMeansMpi) {
 }
 
 TEST(PlanRanks, SrunWithoutAPmiIsGlooWithTheFirstNodeAsRendezvous) {
-  const RankPlan member = plan({}, kSrun);
-  EXPECT_EQ(member.role, Role::kMember);
-  EXPECT_EQ(member.backend, "gloo");
-  EXPECT_EQ(member.rank, 1);
-  EXPECT_EQ(member.ranks, 4);
-  EXPECT_THAT(member.rendezvous, ::testing::StartsWith("tcp://node07:2"));
+  const RankPlan process = plan({}, kSrun);
+  EXPECT_EQ(process.role, Role::kRank);
+  EXPECT_EQ(process.backend, "gloo");
+  EXPECT_EQ(process.rank, 1);
+  EXPECT_EQ(process.ranks, 4);
+  EXPECT_THAT(process.rendezvous, ::testing::StartsWith("tcp://node07:2"));
   Environment other = kSrun;
   other["SLURM_PROCID"] = "3";
-  EXPECT_EQ(plan({}, other).rendezvous, member.rendezvous) << "all tasks meet";
+  EXPECT_EQ(plan({}, other).rendezvous, process.rendezvous) << "all tasks meet";
   other["SLURM_STEP_ID"] = "1";
-  EXPECT_NE(plan({}, other).rendezvous, member.rendezvous) << "two steps do not";
+  EXPECT_NE(plan({}, other).rendezvous, process.rendezvous) << "two steps do not";
   EXPECT_EQ(plan({.rendezvous = "tcp://x:5"}, kSrun).rendezvous, "tcp://x:5");
   EXPECT_THAT(refusal({.backend = "mpi"}, kSrun), HasSubstr("--mpi=pmix"));
   other.erase("SLURM_JOB_NODELIST");

@@ -27,7 +27,7 @@ std::string name_of(const RankEnd& end) {
                           : fmt::format("rank {} on {}", end.rank, end.host);
 }
 
-std::string when(const IslandEnd& end) {
+std::string when(const GroupEnd& end) {
   return end.step < 0 ? "before its first step was done" : fmt::format("after step {}", end.step);
 }
 
@@ -42,13 +42,13 @@ std::string join(const std::vector<std::string>& parts) {
   return text;
 }
 
-const RankEnd* first(const IslandEnd& end, const std::function<bool(const RankEnd&)>& matches) {
+const RankEnd* first(const GroupEnd& end, const std::function<bool(const RankEnd&)>& matches) {
   const auto found = std::find_if(end.ranks.begin(), end.ranks.end(), matches);
   return found == end.ranks.end() ? nullptr : &*found;
 }
 
 // Ranks that a signal killed, and hosts that are gone.
-Verdict judge_deaths(const IslandEnd& end) {
+Verdict judge_deaths(const GroupEnd& end) {
   Verdict verdict;
   std::vector<std::string> parts;
   for (const RankEnd& rank : end.ranks) {
@@ -89,7 +89,7 @@ Verdict judge_failure(const RankEnd& rank) {
 }
 
 // All that is known is that ranks miss others: those that had to be ended had stopped answering.
-Verdict judge_silence(const IslandEnd& end, const RankEnd& witness) {
+Verdict judge_silence(const GroupEnd& end, const RankEnd& witness) {
   Verdict verdict = judge_failure(witness);
   for (const RankEnd& rank : end.ranks) {
     if (rank.ended_by_us) verdict.lost.push_back(rank.rank);
@@ -112,7 +112,7 @@ std::string signal_text(int signal) {
   return fmt::format("signal {} ({})", signal, text == nullptr ? "unknown" : text);
 }
 
-Verdict judge(const IslandEnd& end) {
+Verdict judge(const GroupEnd& end) {
   if (const RankEnd* rank = first(
           end, [](const RankEnd& r) { return r.report && r.report->kind == ErrorKind::kUser; })) {
     return {.kind = Kind::kMistake, .exit_code = 2, .cause = rank->report->error};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Why an island ended: of many ranks that fail one after the other, which one began it.
+// Why a group ended: of many ranks that fail one after the other, which one began it.
 
 #include <sys/types.h>
 
@@ -27,11 +27,11 @@ struct RankEnd {
 };
 
 /// How all of them ended.
-struct IslandEnd {
+struct GroupEnd {
   std::vector<RankEnd> ranks;  ///< in the order in which they ended
   std::int64_t step = -1;      ///< the last step that any told of; -1: none
   int stop_signal = 0;         ///< SIGINT or SIGTERM that was passed on to them
-  bool was_wanted = false;     ///< it was IslandOptions::wants_to_stop that asked for it, no signal
+  bool was_wanted = false;     ///< it was GroupOptions::wants_to_stop that asked for it, no signal
 };
 
 /// What is to be made of it.
@@ -52,7 +52,7 @@ struct Verdict {
 
 /// Finds the rank that began it. A signal or a vanished host comes before what the others say of
 /// it; an error of its own before those about peers; the first before those after it.
-Verdict judge(const IslandEnd& end);
+Verdict judge(const GroupEnd& end);
 
 /// Whether a rank that ends with this was asked to: by SIGINT or SIGTERM, or because nobody reads
 /// its output any more (SIGPIPE).

@@ -88,13 +88,13 @@ TEST(Verdict, OfSilenceWithoutAnyLeftTheOneThatIsAccused) {
 }
 
 TEST(Verdict, AStopThatWasAskedForIsNoFailure) {
-  const IslandEnd asked = {.ranks = {{.rank = 0, .exit_code = 143}, {.rank = 1, .exit_code = 143}},
-                           .stop_signal = SIGTERM};
+  const GroupEnd asked = {.ranks = {{.rank = 0, .exit_code = 143}, {.rank = 1, .exit_code = 143}},
+                          .stop_signal = SIGTERM};
   EXPECT_EQ(judge(asked).kind, Kind::kStopped);
   EXPECT_EQ(judge(asked).exit_code, 143);
   // The second signal finds the default action.
-  const IslandEnd twice = {.ranks = {{.rank = 0, .signal = SIGINT}, {.rank = 1, .exit_code = 130}},
-                           .stop_signal = SIGINT};
+  const GroupEnd twice = {.ranks = {{.rank = 0, .signal = SIGINT}, {.rank = 1, .exit_code = 130}},
+                          .stop_signal = SIGINT};
   EXPECT_EQ(judge(twice).exit_code, 130);
   // Someone asked one rank, and all agreed.
   EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 143}}}).kind, Kind::kStopped);

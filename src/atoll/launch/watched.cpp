@@ -13,19 +13,19 @@ namespace atl::launch {
 
 namespace {
 
-ChildOptions options_of(const Member& member) {
-  const bool first = member.rank == 0;
-  switch (member.reach) {
+ChildOptions options_of(const RankProcess& process) {
+  const bool first = process.rank == 0;
+  switch (process.reach) {
     case Reach::kHere:
-      return {.argv = member.argv,
-              .shows_output = member.shows_output,
+      return {.argv = process.argv,
+              .shows_output = process.shows_output,
               .shows_errors = first,
               .has_report_pipe = true};
     case Reach::kSsh:
-      return {.argv = member.argv, .shows_output = member.shows_output, .has_input = true};
+      return {.argv = process.argv, .shows_output = process.shows_output, .has_input = true};
     case Reach::kMpirun:
       // Asked politely, mpirun ends its ranks too.
-      return {.argv = member.argv, .shows_output = member.shows_output, .death_signal = SIGTERM};
+      return {.argv = process.argv, .shows_output = process.shows_output, .death_signal = SIGTERM};
     case Reach::kAgent:
       break;
   }
@@ -35,7 +35,8 @@ ChildOptions options_of(const Member& member) {
 // A child of this process: a rank, ssh or mpirun.
 class LocalProcess final : public WatchedProcess {
  public:
-  explicit LocalProcess(const Member& member) : reach_(member.reach), child_(options_of(member)) {}
+  explicit LocalProcess(const RankProcess& process)
+      : reach_(process.reach), child_(options_of(process)) {}
 
   pid_t pid() const override { return child_.pid(); }
   bool running() const override { return child_.running(); }
@@ -102,9 +103,9 @@ class LocalProcess final : public WatchedProcess {
 
 }  // namespace
 
-std::unique_ptr<WatchedProcess> start_process(const Member& member) {
-  if (member.start) return member.start();
-  return std::make_unique<LocalProcess>(member);
+std::unique_ptr<WatchedProcess> start_process(const RankProcess& process) {
+  if (process.start) return process.start();
+  return std::make_unique<LocalProcess>(process);
 }
 
 }  // namespace atl::launch

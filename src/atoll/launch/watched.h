@@ -1,6 +1,6 @@
 #pragma once
 
-// A rank's process as whoever watches over an island sees it, wherever it runs.
+// A rank's process as whoever watches over a group sees it, wherever it runs.
 
 #include <poll.h>
 #include <sys/types.h>
@@ -51,11 +51,11 @@ enum class Reach : std::uint8_t {
   kHere,    ///< it is a child
   kSsh,     ///< a child of sshd on `host`, which ends when its standard input does
   kMpirun,  ///< mpirun is the child, and all ranks are its own
-  kAgent,   ///< started by an agent that has joined (door.h)
+  kAgent,   ///< started by an agent that has joined (server.h)
 };
 
 /// One process to start.
-struct Member {
+struct RankProcess {
   int rank = 0;
   Reach reach = Reach::kHere;
   int num_ranks = 1;  ///< of kMpirun: those that it starts
@@ -67,6 +67,6 @@ struct Member {
 };
 
 /// Starts it. Throws Error(kIo) when the system starts no more processes.
-std::unique_ptr<WatchedProcess> start_process(const Member& member);
+std::unique_ptr<WatchedProcess> start_process(const RankProcess& process);
 
 }  // namespace atl::launch

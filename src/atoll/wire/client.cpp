@@ -2,7 +2,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/wire/address.h"
-#include "atoll/wire/doorman.h"
+#include "atoll/wire/admission.h"
 
 namespace atl::wire {
 
@@ -74,7 +74,7 @@ std::string Client::objection(const grpc::ClientContext& context) const {
   }
   if (revocations_ == nullptr) return "";
   try {
-    const Visitor server = read_visitor(*context.auth_context(), address());
+    const CheckedPeer server = read_checked_peer(*context.auth_context(), address());
     if (!revocations_->contains(server.serial)) return "";
     return fmt::format("the certificate {} of {} at {} was revoked", server.serial,
                        server.peer.name, address());

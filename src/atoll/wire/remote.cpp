@@ -8,30 +8,30 @@
 #include <thread>
 
 #include "atoll/base/check.h"
-#include "atoll/wire/lanes.h"
+#include "atoll/wire/parallel_calls.h"
 
 namespace atl::wire {
 
 namespace {
 
 // The server's answer to a call that has just begun: "" or why it is not to be trusted.
-std::string refuse(const Lanes& lanes, Lane& lane) {
-  if (!Client::is_greeted(lane.context)) return "";  // the status will tell
-  return lanes.client().objection(lane.context);
+std::string refuse(const ParallelCalls& calls, ParallelCall& call) {
+  if (!Client::is_greeted(call.context)) return "";  // the status will tell
+  return calls.client().objection(call.context);
 }
 
-LaneEnd untrusted(std::string why) {
+CallEnd untrusted(std::string why) {
   return {.status = {grpc::StatusCode::UNAUTHENTICATED, why}, .why = why};
 }
 
-std::string chunk_problem(const Lanes& lanes, const Lane& lane, std::size_t position,
-                          const proto::Chunk& chunk) {
+std::string chunk_problem(const ParallelCalls& calls, const ParallelCall& call,
+                          std::size_t position, const proto::Chunk& chunk) {
   const std::string& data = chunk.data();
-  if (position == lane.chunks.size()) return "a chunk came that was not asked for";
-  const std::uint64_t expected = lane.chunks[position];
-  if (chunk.index() != expected || data.size() != lanes.chunk_size(expected)) {
+  if (position == call.chunks.size()) return "a chunk came that was not asked for";
+  const std::uint64_t expected = call.chunks[position];
+  if (chunk.index() != expected || data.size() != calls.chunk_size(expected)) {
     return fmt::format("chunk {} came with {} bytes instead of chunk {} with {}", chunk.index(),
-                       data.size(), expected, lanes.chunk_size(expected));
+                       data.size(), expected, calls.chunk_size(expected));
   }
   if (XXH3_64bits(data.data(), data.size()) != chunk.checksum()) {
     return fmt::format("chunk {} is damaged", expected);
@@ -39,38 +39,38 @@ std::string chunk_problem(const Lanes& lanes, const Lane& lane, std::size_t posi
   return "";
 }
 
-LaneEnd fetch_lane(Lanes& lanes, Lane& lane, const Writer& write) {
-  const Transfer& transfer = lanes.transfer();
+CallEnd fetch_lane(ParallelCalls& calls, ParallelCall& call, const Writer& write) {
+  const Transfer& transfer = calls.transfer();
   proto::FetchRequest request;
   request.set_key(transfer.key);
-  request.mutable_chunks()->resize(lane.chunks.back() / 8 + 1);
-  for (const std::uint64_t index : lane.chunks) {
+  request.mutable_chunks()->resize(call.chunks.back() / 8 + 1);
+  for (const std::uint64_t index : call.chunks) {
     char& bits = (*request.mutable_chunks())[index / 8];
     bits = static_cast<char>(static_cast<unsigned char>(bits) | (1U << (index % 8)));
   }
   request.set_blob_bytes(transfer.bytes);
   request.set_chunk_bytes(transfer.chunk_bytes);
-  lanes.client().introduce(lane.context);
-  const auto reader = lane.stub->Fetch(&lane.context, request);  // returns when it is sent
-  lanes.asked(lane);
+  calls.client().introduce(call.context);
+  const auto reader = call.stub->Fetch(&call.context, request);  // returns when it is sent
+  calls.asked(call);
   reader->WaitForInitialMetadata();
-  if (std::string why = refuse(lanes, lane); !why.empty()) return untrusted(std::move(why));
+  if (std::string why = refuse(calls, call); !why.empty()) return untrusted(std::move(why));
   proto::Chunk chunk;
   std::size_t position = 0;
-  LaneEnd end;
+  CallEnd end;
   while (reader->Read(&chunk)) {
-    if (lanes.traffic() != nullptr) lanes.traffic()->received_bytes += chunk.data().size();
-    const std::string problem = chunk_problem(lanes, lane, position, chunk);
+    if (calls.traffic() != nullptr) calls.traffic()->received_bytes += chunk.data().size();
+    const std::string problem = chunk_problem(calls, call, position, chunk);
     if (!problem.empty()) {
       end.is_damaged = true;
-      end.why = fmt::format("{} from {}: {}", transfer.key, lanes.client().address(), problem);
+      end.why = fmt::format("{} from {}: {}", transfer.key, calls.client().address(), problem);
       break;
     }
     write(chunk.index() * transfer.chunk_bytes, std::as_bytes(std::span(chunk.data())));
-    lanes.done(chunk.index());
+    calls.done(chunk.index());
     ++position;
   }
-  if (end.is_damaged) lane.context.TryCancel();
+  if (end.is_damaged) call.context.TryCancel();
   end.status = reader->Finish();
   return end;
 }
@@ -78,26 +78,26 @@ LaneEnd fetch_lane(Lanes& lanes, Lane& lane, const Writer& write) {
 using PutStream = grpc::ClientReaderWriter<proto::Chunk, proto::PutAck>;
 
 // Answers come in the order of the chunks, while those are still on their way.
-void read_acks(Lanes& lanes, const Lane& lane, PutStream& stream) {
+void read_acks(ParallelCalls& calls, const ParallelCall& call, PutStream& stream) {
   proto::PutAck ack;
   std::size_t position = 0;
   while (stream.Read(&ack)) {
-    if (position == lane.chunks.size() || ack.index() != lane.chunks[position]) continue;
-    lanes.done(ack.index());
+    if (position == call.chunks.size() || ack.index() != call.chunks[position]) continue;
+    calls.done(ack.index());
     ++position;
   }
 }
 
-void write_chunks(Lanes& lanes, Lane& lane, PutStream& stream, const Reader& read) {
-  const Transfer& transfer = lanes.transfer();
+void write_chunks(ParallelCalls& calls, ParallelCall& call, PutStream& stream, const Reader& read) {
+  const Transfer& transfer = calls.transfer();
   proto::Chunk chunk;
-  for (const std::uint64_t index : lane.chunks) {
+  for (const std::uint64_t index : call.chunks) {
     std::string& data = *chunk.mutable_data();
-    data.resize(lanes.chunk_size(index));
+    data.resize(calls.chunk_size(index));
     read(index * transfer.chunk_bytes, std::as_writable_bytes(std::span(data)));
     chunk.set_index(index);
     chunk.set_checksum(XXH3_64bits(data.data(), data.size()));
-    if (index == lane.chunks.front()) {
+    if (index == call.chunks.front()) {
       chunk.set_key(transfer.key);
       chunk.set_blob_bytes(transfer.bytes);
       chunk.set_chunk_bytes(transfer.chunk_bytes);
@@ -105,24 +105,24 @@ void write_chunks(Lanes& lanes, Lane& lane, PutStream& stream, const Reader& rea
       chunk.clear_key();
     }
     if (!stream.Write(chunk)) return;
-    if (lanes.traffic() != nullptr) lanes.traffic()->sent_bytes += data.size();
+    if (calls.traffic() != nullptr) calls.traffic()->sent_bytes += data.size();
   }
   stream.WritesDone();
 }
 
-LaneEnd put_lane(Lanes& lanes, Lane& lane, const Reader& read) {
-  lanes.client().introduce(lane.context);
-  const auto stream = lane.stub->Put(&lane.context);
+CallEnd put_lane(ParallelCalls& calls, ParallelCall& call, const Reader& read) {
+  calls.client().introduce(call.context);
+  const auto stream = call.stub->Put(&call.context);
   stream->WaitForInitialMetadata();
-  if (std::string why = refuse(lanes, lane); !why.empty()) return untrusted(std::move(why));
+  if (std::string why = refuse(calls, call); !why.empty()) return untrusted(std::move(why));
   std::exception_ptr error;
   {
-    const std::jthread acks([&] { read_acks(lanes, lane, *stream); });
+    const std::jthread acks([&] { read_acks(calls, call, *stream); });
     try {
-      write_chunks(lanes, lane, *stream, read);
+      write_chunks(calls, call, *stream, read);
     } catch (...) {
       error = std::current_exception();
-      lane.context.TryCancel();
+      call.context.TryCancel();
     }
   }
   const grpc::Status status = stream->Finish();
@@ -181,22 +181,22 @@ struct Remote::State {
   }
 
   TransferResult run(const Transfer& transfer, std::vector<bool>& done,
-                     const std::function<LaneEnd(Lanes&, Lane&)>& body) {
-    Lanes lanes(transfer, done, client, traffic);
-    if (lanes.num_missing() == 0) return {};
+                     const std::function<CallEnd(ParallelCalls&, ParallelCall&)>& body) {
+    ParallelCalls calls(transfer, done, client, traffic);
+    if (calls.num_missing() == 0) return {};
     const Stubs all = connect();
     if (all.empty()) {
       const ProbeResult found = client.explain(
           {grpc::StatusCode::UNAVAILABLE, "the host cannot be looked up"}, transfer.cancel);
       return {TransferEnd::kUnreachable, found.why};
     }
-    const std::uint64_t missing = lanes.num_missing() * transfer.chunk_bytes;
+    const std::uint64_t missing = calls.num_missing() * transfer.chunk_bytes;
     const std::uint64_t worth = std::min<std::uint64_t>(
         all.size(), missing / bytes_per_stream + (missing > bytes_per_stream / 4 ? 2 : 1));
     const Stubs used(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(worth));
-    const TransferResult result = lanes.run(used, [&](Lane& lane) {
-      if (!pass.empty()) lane.context.AddMetadata(kPassKey, pass);
-      return body(lanes, lane);
+    const TransferResult result = calls.run(used, [&](ParallelCall& call) {
+      if (!pass.empty()) call.context.AddMetadata(kPassKey, pass);
+      return body(calls, call);
     });
     if (result.end == TransferEnd::kUnreachable) forget(all);
     return result;
@@ -216,13 +216,15 @@ Remote::~Remote() = default;
 
 TransferResult Remote::fetch(const Transfer& transfer, std::vector<bool>& done,
                              const Writer& write) {
-  return state_->run(transfer, done,
-                     [&](Lanes& lanes, Lane& lane) { return fetch_lane(lanes, lane, write); });
+  return state_->run(transfer, done, [&](ParallelCalls& calls, ParallelCall& call) {
+    return fetch_lane(calls, call, write);
+  });
 }
 
 TransferResult Remote::put(const Transfer& transfer, std::vector<bool>& done, const Reader& read) {
-  return state_->run(transfer, done,
-                     [&](Lanes& lanes, Lane& lane) { return put_lane(lanes, lane, read); });
+  return state_->run(transfer, done, [&](ParallelCalls& calls, ParallelCall& call) {
+    return put_lane(calls, call, read);
+  });
 }
 
 }  // namespace atl::wire

@@ -11,8 +11,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/wire/address.h"
-#include "atoll/wire/attendance.h"
 #include "atoll/wire/identity.h"
+#include "atoll/wire/session_table.h"
 #include "atoll/wire/tls.h"
 #include "atoll/wire/transfers.h"
 
@@ -23,11 +23,11 @@ namespace {
 // Sessions never block a thread and so use callbacks; transfers wait for chunks and disks.
 class Service : public proto::Wire::WithCallbackMethod_Attend<proto::Wire::Service> {
  public:
-  Service(Attendance& attendance, Transfers& transfers)
-      : attendance_(attendance), transfers_(transfers) {}
+  Service(SessionTable& sessions, Transfers& transfers)
+      : sessions_(sessions), transfers_(transfers) {}
 
-  AttendReactor* Attend(grpc::CallbackServerContext* context) override {
-    return attendance_.attend(*context);
+  SessionReactor* Attend(grpc::CallbackServerContext* context) override {
+    return sessions_.accept(*context);
   }
   grpc::Status Fetch(grpc::ServerContext* context, const proto::FetchRequest* request,
                      grpc::ServerWriter<proto::Chunk>* out) override {
@@ -39,7 +39,7 @@ class Service : public proto::Wire::WithCallbackMethod_Attend<proto::Wire::Servi
   }
 
  private:
-  Attendance& attendance_;
+  SessionTable& sessions_;
   Transfers& transfers_;
 };
 
@@ -105,16 +105,16 @@ struct Server::State {
       : options(settings),
         identity(settings.identity ? std::optional(load_identity(*settings.identity))
                                    : std::nullopt),
-        doorman(identity, secret_beside(settings.secret, settings.identity), settings.kept_list),
-        attendance(options, handler, doorman, traffic),
-        transfers(options, blobs, doorman, traffic),
-        service(attendance, transfers) {}
+        admission(identity, secret_beside(settings.secret, settings.identity), settings.kept_list),
+        sessions(options, handler, admission, traffic),
+        transfers(options, blobs, admission, traffic),
+        service(sessions, transfers) {}
 
   ServerOptions options;
   std::optional<Identity> identity;
-  Doorman doorman;
+  Admission admission;
   Traffic traffic;
-  Attendance attendance;
+  SessionTable sessions;
   Transfers transfers;
   Service service;
   HostPort address;
@@ -134,7 +134,7 @@ Server::Server(const ServerOptions& options, SessionHandler* handler, BlobStore*
     throw user_error("cannot listen at {}: {}", options.listen, bind_problem(state_->address));
   }
   state_->address.port = port;
-  state_->doorman.set_port(port);
+  state_->admission.set_port(port);
 }
 
 Server::~Server() {
@@ -146,16 +146,16 @@ std::string Server::address() const {
 }
 
 bool Server::send(SessionId session, std::string frame) {
-  return state_->attendance.send(session, std::move(frame));
+  return state_->sessions.send(session, std::move(frame));
 }
 
 void Server::close(SessionId session, const std::string& why) {
-  state_->attendance.close(session, why);
+  state_->sessions.close(session, why);
 }
 
 void Server::stop() {
   if (state_->server == nullptr) return;
-  state_->attendance.stop();
+  state_->sessions.stop();
   state_->transfers.stop();
   state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
   state_->server->Wait();

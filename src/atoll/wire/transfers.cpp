@@ -45,46 +45,47 @@ Status not_recognised(const Caller& caller) {
 
 }  // namespace
 
-grpc::Status Transfers::objection(const Guest& guest) {
+grpc::Status Transfers::objection(const Requester& requester) {
   if (is_stopping_) return {StatusCode::UNAVAILABLE, "the server stops"};
-  const std::string objection = doorman_.objection(guest.visitor);
+  const std::string objection = admission_.objection(requester.checked);
   if (!objection.empty()) return {StatusCode::UNAUTHENTICATED, objection};
-  return blobs_->recognise(guest.caller) == guest.peer ? Status::OK : not_recognised(guest.caller);
+  return blobs_->recognise(requester.caller) == requester.peer ? Status::OK
+                                                               : not_recognised(requester.caller);
 }
 
 template <typename Call>
 grpc::Status Transfers::serve(grpc::ServerContext& context, const Call& call) {
-  Visitor visitor;
-  Status status = doorman_.admit(context, visitor);
+  CheckedPeer checked;
+  Status status = admission_.admit(context, checked);
   if (!status.ok()) return status;
   if (blobs_ == nullptr) return {StatusCode::UNIMPLEMENTED, "there are no blobs at this address"};
-  Caller caller = {visitor.peer.name, pass_of(context)};
+  Caller caller = {checked.peer.name, pass_of(context)};
   const std::optional<std::string> peer = blobs_->recognise(caller);
   if (!peer) return not_recognised(caller);
-  status = limit_.enter(visitor.peer.name);
+  status = limit_.enter(checked.peer.name);
   if (!status.ok()) return status;
   context.AddInitialMetadata(kGreetingKey, kGreeting);
-  const Guest guest = {std::move(visitor), std::move(caller), *peer};
-  status = call(guest);
-  limit_.leave(guest.visitor.peer.name);
+  const Requester requester = {std::move(checked), std::move(caller), *peer};
+  status = call(requester);
+  limit_.leave(requester.checked.peer.name);
   return status;
 }
 
 grpc::Status Transfers::fetch(grpc::ServerContext& context, const proto::FetchRequest& request,
                               grpc::ServerWriter<proto::Chunk>& out) {
-  return serve(context, [&](const Guest& guest) -> Status {
-    const BlobCall call{request.key(), request.blob_bytes(), request.chunk_bytes(), guest.peer};
+  return serve(context, [&](const Requester& requester) -> Status {
+    const BlobCall call{request.key(), request.blob_bytes(), request.chunk_bytes(), requester.peer};
     BlobReply reply = blobs_->check_fetch(call);
     if (!reply.ok()) return to_status(reply);
     out.SendInitialMetadata();
     // Also who has gone meanwhile waits no longer.
-    const auto is_cancelled = [&] { return context.IsCancelled() || !objection(guest).ok(); };
+    const auto is_cancelled = [&] { return context.IsCancelled() || !objection(requester).ok(); };
     proto::Chunk chunk;
     for (std::uint64_t index = 0; index / 8 < request.chunks().size(); ++index) {
       const auto bits = static_cast<unsigned char>(request.chunks()[index / 8]);
       if (((bits >> (index % 8)) & 1U) == 0) continue;
       reply = blobs_->read(call, index, is_cancelled, *chunk.mutable_data());
-      const Status status = objection(guest);
+      const Status status = objection(requester);
       if (!status.ok()) return status;
       if (!reply.ok()) return to_status(reply);
       chunk.set_index(index);
@@ -98,15 +99,15 @@ grpc::Status Transfers::fetch(grpc::ServerContext& context, const proto::FetchRe
 
 grpc::Status Transfers::put(grpc::ServerContext& context,
                             grpc::ServerReaderWriter<proto::PutAck, proto::Chunk>& stream) {
-  return serve(context, [&](const Guest& guest) -> Status {
+  return serve(context, [&](const Requester& requester) -> Status {
     stream.SendInitialMetadata();
     proto::Chunk chunk;
     if (!stream.Read(&chunk)) return {StatusCode::INVALID_ARGUMENT, "a Put without a chunk"};
-    const BlobCall call{chunk.key(), chunk.blob_bytes(), chunk.chunk_bytes(), guest.peer};
+    const BlobCall call{chunk.key(), chunk.blob_bytes(), chunk.chunk_bytes(), requester.peer};
     BlobReply reply = blobs_->check_put(call);
     if (!reply.ok()) return to_status(reply);
     do {
-      const Status status = objection(guest);
+      const Status status = objection(requester);
       if (!status.ok()) return status;
       const std::string& data = chunk.data();
       if (XXH3_64bits(data.data(), data.size()) != chunk.checksum()) {

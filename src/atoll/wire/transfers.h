@@ -6,8 +6,8 @@
 
 #include <atomic>
 
+#include "atoll/wire/admission.h"
 #include "atoll/wire/blob_table.h"
-#include "atoll/wire/doorman.h"
 #include "atoll/wire/server.h"
 #include "wire/wire.grpc.pb.h"
 
@@ -16,9 +16,9 @@ namespace atl::wire {
 /// Answers Fetch and Put, each call in a thread of its own for as long as it takes.
 class Transfers {
  public:
-  Transfers(const ServerOptions& options, BlobStore* blobs, Doorman& doorman, Traffic& traffic)
+  Transfers(const ServerOptions& options, BlobStore* blobs, Admission& admission, Traffic& traffic)
       : blobs_(blobs != nullptr ? &blobs->table() : nullptr),
-        doorman_(doorman),
+        admission_(admission),
         traffic_(traffic),
         limit_("transfers", options.max_transfers, options.max_transfers_per_peer) {}
 
@@ -34,15 +34,15 @@ class Transfers {
   template <typename Call>
   grpc::Status serve(grpc::ServerContext& context, const Call& call);
   // Who calls, and as whom it is served.
-  struct Guest {
-    Visitor visitor;
+  struct Requester {
+    CheckedPeer checked;
     Caller caller;
     std::string peer;
   };
-  grpc::Status objection(const Guest& guest);
+  grpc::Status objection(const Requester& requester);
 
   BlobTable* blobs_;
-  Doorman& doorman_;
+  Admission& admission_;
   Traffic& traffic_;
   CallLimit limit_;
   std::atomic<bool> is_stopping_{false};

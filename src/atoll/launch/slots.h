@@ -18,15 +18,15 @@ struct ElasticLimits {
   int max_restarts = 3;
 };
 
-/// The places for ranks, in the order of hosts. A generation is one start of the island. A rank
+/// The places for ranks, in the order of hosts. A generation is one start of the group. A rank
 /// that dies leaves its place empty in the next generation; it is taken again in the one after, or
 /// at once when otherwise fewer than min_ranks would be left. The places of a host that is gone
 /// are not taken until return_hosts().
-class Roster {
+class Slots {
  public:
   /// An empty host name is this machine. Throws Error(kUser) when there are fewer places than
   /// min_ranks, unless more may come (`may_wait`), or the limits contradict each other.
-  Roster(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait = false);
+  Slots(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait = false);
 
   /// The host of each rank of the next generation, or none when fewer than min_ranks are left.
   std::vector<std::string> next();
@@ -67,7 +67,7 @@ class Roster {
   bool is_there(const Place& place) const;
   bool is_free(std::size_t place) const;
   bool is_spare(std::size_t place) const;
-  int count_up_to_most(bool (Roster::*matches)(std::size_t) const) const;
+  int count_up_to_most(bool (Slots::*matches)(std::size_t) const) const;
   void lose_host(const std::string& host);
 
   ElasticLimits limits_;

@@ -1,4 +1,4 @@
-#include "atoll/wire/doorman.h"
+#include "atoll/wire/admission.h"
 
 #include <string_view>
 #include <utility>
@@ -23,7 +23,7 @@ std::string plain_address(std::string text) {
 
 }  // namespace
 
-Visitor read_visitor(const grpc::AuthContext& context, const std::string& address) {
+CheckedPeer read_checked_peer(const grpc::AuthContext& context, const std::string& address) {
   const std::vector<grpc::string_ref> pem = context.FindPropertyValues("x509_pem_cert");
   if (pem.empty()) throw damaged_error("{} showed no certificate", address);
   const CertificatePtr certificate =
@@ -36,26 +36,26 @@ Visitor read_visitor(const grpc::AuthContext& context, const std::string& addres
           .not_after = description.not_after};
 }
 
-Doorman::Doorman(const std::optional<Identity>& identity, std::optional<Secret> secret,
-                 const std::optional<std::filesystem::path>& kept_list)
+Admission::Admission(const std::optional<Identity>& identity, std::optional<Secret> secret,
+                     const std::optional<std::filesystem::path>& kept_list)
     : secret_(std::move(secret)) {
   if (identity) revocations_ = std::make_unique<Revocations>(*identity, kept_list);
 }
 
-std::string Doorman::objection(const Visitor& visitor) {
+std::string Admission::objection(const CheckedPeer& checked) {
   if (revocations_ == nullptr) return "";
-  if (revocations_->contains(visitor.serial)) {
-    return fmt::format("the certificate {} of {} was revoked", visitor.serial, visitor.peer.name);
+  if (revocations_->contains(checked.serial)) {
+    return fmt::format("the certificate {} of {} was revoked", checked.serial, checked.peer.name);
   }
-  if (unix_now() > visitor.not_after) {
-    return fmt::format("the certificate of {} expired on {}", visitor.peer.name,
-                       format_time(visitor.not_after));
+  if (unix_now() > checked.not_after) {
+    return fmt::format("the certificate of {} expired on {}", checked.peer.name,
+                       format_time(checked.not_after));
   }
   return "";
 }
 
 // "" or why the caller is a stranger.
-std::string Doorman::check_secret(grpc::ServerContextBase& context) const {
+std::string Admission::check_secret(grpc::ServerContextBase& context) const {
   const auto& metadata = context.client_metadata();
   const auto nonce_at = metadata.find(kNonceKey);
   const auto shown = metadata.find(kProofKey);
@@ -75,9 +75,9 @@ std::string Doorman::check_secret(grpc::ServerContextBase& context) const {
   return "";
 }
 
-grpc::Status Doorman::admit(grpc::ServerContextBase& context, Visitor& visitor) {
+grpc::Status Admission::admit(grpc::ServerContextBase& context, CheckedPeer& checked) {
   const std::string address = plain_address(context.peer());
-  visitor = {.peer = {"", address}};
+  checked = {.peer = {"", address}};
   if (revocations_ == nullptr && !secret_) return grpc::Status::OK;
   if (secret_ && port_ == 0) return {grpc::StatusCode::UNAVAILABLE, "the server is starting"};
   std::string problem;
@@ -85,8 +85,8 @@ grpc::Status Doorman::admit(grpc::ServerContextBase& context, Visitor& visitor) 
     if (secret_) {
       problem = check_secret(context);
     } else {
-      visitor = read_visitor(*context.auth_context(), address);
-      problem = objection(visitor);
+      checked = read_checked_peer(*context.auth_context(), address);
+      problem = objection(checked);
     }
   } catch (const Error& error) {
     problem = error.what();

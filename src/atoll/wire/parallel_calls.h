@@ -24,40 +24,41 @@ namespace atl::wire {
 using Stubs = std::vector<std::shared_ptr<proto::Wire::Stub>>;
 
 /// One call and its chunks.
-struct Lane {
+struct ParallelCall {
   grpc::ClientContext context;
   std::shared_ptr<proto::Wire::Stub> stub;
   std::vector<std::uint64_t> chunks;
   bool has_asked = false;  ///< or ended without
 };
 
-/// How a lane ended; `status` counts when it is not OK.
-struct LaneEnd {
+/// How a call ended; `status` counts when it is not OK.
+struct CallEnd {
   grpc::Status status;
   bool is_damaged = false;
   std::string why;  ///< if it was ended on this side
 };
 
-/// One transfer. The lanes' threads call done() for each chunk.
-class Lanes {
+/// One transfer. The calls' threads call done() for each chunk.
+class ParallelCalls {
  public:
-  Lanes(const Transfer& transfer, std::vector<bool>& done, const Client& client, Traffic* traffic);
+  ParallelCalls(const Transfer& transfer, std::vector<bool>& done, const Client& client,
+                Traffic* traffic);
 
   std::uint64_t num_missing() const { return missing_.size(); }
 
   /// Runs `body` in a thread for each stub, as many as there are chunks for, and says how it went.
-  TransferResult run(const Stubs& stubs, const std::function<LaneEnd(Lane&)>& body);
+  TransferResult run(const Stubs& stubs, const std::function<CallEnd(ParallelCall&)>& body);
 
   const Transfer& transfer() const { return transfer_; }
   const Client& client() const { return client_; }
   Traffic* traffic() const { return traffic_; }
   std::size_t chunk_size(std::uint64_t chunk) const;
-  /// The lane has sent its question.
-  void asked(Lane& lane);
+  /// The call has sent its question.
+  void asked(ParallelCall& call);
   void done(std::uint64_t chunk);
 
  private:
-  void run_lane(Lane& lane, const std::function<LaneEnd(Lane&)>& body);
+  void run_call(ParallelCall& call, const std::function<CallEnd(ParallelCall&)>& body);
   void wait();
   void cancel_all();
   TransferResult result();
@@ -68,7 +69,7 @@ class Lanes {
   const Client& client_;
   Traffic* traffic_;
   std::vector<std::uint64_t> missing_;
-  std::list<Lane> lanes_;  // a context cannot move
+  std::list<ParallelCall> calls_;  // a context cannot move
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -80,7 +81,7 @@ class Lanes {
   bool is_cancelled_ = false;
   bool is_stalled_ = false;
   std::exception_ptr error_;
-  std::vector<LaneEnd> failures_;
+  std::vector<CallEnd> failures_;
 };
 
 }  // namespace atl::wire

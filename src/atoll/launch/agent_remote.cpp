@@ -14,57 +14,60 @@ constexpr double kServerSeconds = 10;  // it is a thread of this process
 
 }  // namespace
 
-void Agent::open_door(std::vector<std::string> agreement) {
+void Agent::open_agent_server(std::vector<std::string> agreement) {
   const std::string address = generations_.rendezvous();
-  DoorOptions options = {.host = split_address(address).first,
-                         .agreement = std::move(agreement),
-                         .is_taken = [this](const std::string& name) {
-                           return std::any_of(hosts_.begin(), hosts_.end(),
-                                              [&](const Host& host) { return host.name == name; });
-                         }};
-  door_ = std::make_unique<Door>(std::move(options));
-  comm::open_rendezvous(address, kServerSeconds)->set(door_key(), std::to_string(door_->port()));
+  AgentServerOptions options = {.host = split_address(address).first,
+                                .agreement = std::move(agreement),
+                                .is_taken = [this](const std::string& name) {
+                                  return std::any_of(
+                                      hosts_.begin(), hosts_.end(),
+                                      [&](const Host& host) { return host.name == name; });
+                                }};
+  agent_server_ = std::make_unique<AgentServer>(std::move(options));
+  comm::open_rendezvous(address, kServerSeconds)
+      ->set(agent_server_key(), std::to_string(agent_server_->port()));
   log::info("others may join: atoll launch --join={} ...", address);
 }
 
 // A host of the hostfile is reached by ssh, whatever has been called like it before.
 bool Agent::is_agent(const std::string& host) const {
-  return door_ && door_->knows(host) &&
+  return agent_server_ && agent_server_->knows(host) &&
          std::none_of(hosts_.begin(), hosts_.end(),
                       [&](const Host& known) { return known.name == host; });
 }
 
-std::optional<Member> Agent::member_of_agent(const std::string& host, const RankOrder& order) {
+std::optional<RankProcess> Agent::process_of_agent(const std::string& host,
+                                                   const RankOrder& order) {
   if (!is_agent(host)) return std::nullopt;
-  return Member{
+  return RankProcess{
       .rank = order.number, .reach = Reach::kAgent, .host = host, .start = [this, host, order] {
-        return door_->start(host, order);
+        return agent_server_->start(host, order);
       }};
 }
 
-void Agent::tend_door() {
-  if (door_) {
-    door_->tend();
-    for (std::string& name : door_->take_news()) news_.push_back(std::move(name));
+void Agent::tend_agent_server() {
+  if (agent_server_) {
+    agent_server_->tend();
+    for (std::string& name : agent_server_->take_news()) news_.push_back(std::move(name));
   }
   update_places();
 }
 
 void Agent::update_places() {
   std::vector<Host> all = hosts_;
-  if (door_) {
-    for (Host& agent : door_->agents()) {
+  if (agent_server_) {
+    for (Host& agent : agent_server_->agents()) {
       if (is_agent(agent.name)) all.push_back(std::move(agent));
     }
   }
-  roster_.update(all);
+  slots_.update(all);
 }
 
 // Whether somebody has come since it was last asked. That there is no room for them is told once.
 bool Agent::takes_newcomers() {
   const std::vector<std::string> names = std::exchange(news_, {});
   for (const std::string& name : names) {
-    const int present = roll_ ? roll_->num_processes() : roster_.num_taken();
+    const int present = rank_list_ ? rank_list_->num_processes() : slots_.num_taken();
     if (room() > 0) {
       log::info("{} offers ranks", name);
     } else if (present >= options_.limits.max_ranks) {
@@ -72,7 +75,7 @@ bool Agent::takes_newcomers() {
                    name, options_.limits.max_ranks);
     } else {
       log::warning("{} offers ranks, but the settings allow no number between {} and {}; they wait",
-                   name, present, present + roster_.num_free());
+                   name, present, present + slots_.num_free());
     }
   }
   return !names.empty();
@@ -82,17 +85,17 @@ bool Agent::takes_newcomers() {
 // are neighbours, the copy of what one of them holds would go too. So the others must have
 // regrouped before the next one goes; steps they took before they did may be told of later.
 void Agent::let_go() {
-  if (!door_ || must_stop_) return;
-  const std::vector<int> leaving = door_->leaving();
+  if (!agent_server_ || must_stop_) return;
+  const std::vector<int> leaving = agent_server_->leaving();
   const auto is_dismissed = [this](int number) { return dismissed_.count(number) > 0; };
   if (leaving.empty() || std::any_of(leaving.begin(), leaving.end(), is_dismissed)) return;
   const int number = leaving.front();
-  const int place = roll_->place_of(number);
+  const int place = rank_list_->place_of(number);
   if (place < 0) return;  // it is lost, which is about to be seen
-  const int left = roll_->num_ranks() - 1;
-  const int rank = roll_->rank_of(number);
+  const int left = rank_list_->num_ranks() - 1;
+  const int rank = rank_list_->rank_of(number);
   const bool is_listed = rank >= 0;
-  if (is_listed && !roll_->is_settled()) return;
+  if (is_listed && !rank_list_->is_settled()) return;
   if (is_listed && (left < options_.limits.min_ranks || !fits(left) || !can_lose(rank))) {
     must_stop_ = true;
     return;
@@ -100,25 +103,25 @@ void Agent::let_go() {
   dismissed_.insert(number);
   if (is_listed) {
     log::info("rank {} on {} leaves; going on in place with {} rank{}", rank,
-              roll_->host_of(number), left, left == 1 ? "" : "s");
+              rank_list_->host_of(number), left, left == 1 ? "" : "s");
   }
-  roster_.drop(place, /*is_gone=*/false);
-  roll_->remove(number);
-  // One that is listed learns from the next roll that it is not wanted; the others know nothing of
-  // one that has not joined.
-  if (!is_listed) door_->end(number);
+  slots_.drop(place, /*is_gone=*/false);
+  rank_list_->remove(number);
+  // One that is listed learns from the next rank list that it is not wanted; the others know
+  // nothing of one that has not joined.
+  if (!is_listed) agent_server_->end(number);
 }
 
 // Until there are --min-ranks, when others may join. Returns the signal that ended it; 0: none has.
 int Agent::wait_for_ranks(SignalTap& signals) {
-  if (!door_) return 0;
+  if (!agent_server_) return 0;
   const Clock::time_point deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
                          std::chrono::duration<double>(config_.comm.timeout_s));
   bool is_told = false;
   for (;;) {
-    tend_door();
-    const int missing = options_.limits.min_ranks - roster_.num_there();
+    tend_agent_server();
+    const int missing = options_.limits.min_ranks - slots_.num_there();
     if (missing <= 0) return 0;
     if (!std::exchange(is_told, true)) {
       log::info("waiting until {} more rank{} join{}, for {} s at most", missing,
@@ -127,7 +130,7 @@ int Agent::wait_for_ranks(SignalTap& signals) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return 0;  // next() has none to give
     std::vector<pollfd> polls = {{.fd = signals.fd(), .events = POLLIN}};
-    door_->watch(polls);
+    agent_server_->watch(polls);
     constexpr std::int64_t kMost = 1000;  // strangers that say nothing are to be sent away
     ::poll(polls.data(), polls.size(),
            static_cast<int>(std::min<std::int64_t>(left.count(), kMost)));

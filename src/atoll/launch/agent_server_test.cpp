@@ -1,4 +1,4 @@
-#include "atoll/launch/door.h"
+#include "atoll/launch/agent_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,22 +28,23 @@ Clock::time_point soon() {
   return Clock::now() + std::chrono::seconds(5);
 }
 
-// The other side of a door, in the same thread.
+// The other side of a server, in the same thread.
 class Visitor {
  public:
-  explicit Visitor(Door& door)
-      : door_(door), socket_(comm::rendezvous::connect_to({"127.0.0.1", door.port()}, soon())) {}
+  explicit Visitor(AgentServer& server)
+      : agent_server_(server),
+        socket_(comm::rendezvous::connect_to({"127.0.0.1", server.port()}, soon())) {}
 
   void send(const std::string& bytes) {
-    comm::rendezvous::send_all(socket_, bytes, soon(), "door");
+    comm::rendezvous::send_all(socket_, bytes, soon(), "server");
   }
   void offer(const Offer& offer) {
     send(std::string(kOfferMagic) + comm::rendezvous::frame_of(format_offer(offer)));
   }
-  /// The next line that the door says; "(closed)" when it closes.
+  /// The next line that the server says; "(closed)" when it closes.
   std::string hear() {
     for (const auto deadline = soon(); Clock::now() < deadline;) {
-      door_.tend();
+      agent_server_.tend();
       if (const auto line = take_line(heard_)) return *line;
       char bytes[4096];
       const ssize_t got = ::recv(socket_.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -55,7 +56,7 @@ class Visitor {
   void close() { socket_ = Socket(); }
 
  private:
-  Door& door_;
+  AgentServer& agent_server_;
   Socket socket_;
   std::string heard_;
 };
@@ -64,23 +65,23 @@ const Offer kBeta = {.name = "beta", .id = "1", .slots = 1, .agreement = {"x = 1
 
 class DoorTest : public ::testing::Test {
  protected:
-  Door& open(DoorOptions options = {}) {
+  AgentServer& open(AgentServerOptions options = {}) {
     options.host = "127.0.0.1";
     options.agreement = {"x = 1"};
     options.is_taken = [](const std::string& name) { return name == "alpha"; };
-    door_ = std::make_unique<Door>(std::move(options));
-    return *door_;
+    agent_server_ = std::make_unique<AgentServer>(std::move(options));
+    return *agent_server_;
   }
-  // Waits until the door has seen it.
+  // Waits until the server has seen it.
   bool becomes_true(const std::function<bool()>& happened) {
     for (const auto deadline = soon(); Clock::now() < deadline;) {
-      door_->tend();
+      agent_server_->tend();
       if (happened()) return true;
     }
     return false;
   }
 
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<AgentServer> agent_server_;
 };
 
 std::vector<std::string> named(const std::vector<Host>& agents) {
@@ -90,53 +91,53 @@ std::vector<std::string> named(const std::vector<Host>& agents) {
 }
 
 TEST_F(DoorTest, AnAgentIsNewsWhenAllItsPlacesAreThere) {
-  Door& door = open();
+  AgentServer& server = open();
   Offer two = kBeta;
   two.slots = 2;
-  Visitor first(door), second(door), third(door);
+  Visitor first(server), second(server), third(server);
   first.offer(two);
   EXPECT_EQ(first.hear(), "ok");
-  EXPECT_THAT(door.take_news(), IsEmpty());
+  EXPECT_THAT(server.take_news(), IsEmpty());
   second.offer(two);
   EXPECT_EQ(second.hear(), "ok");
-  EXPECT_THAT(door.take_news(), ElementsAre("beta"));
-  EXPECT_THAT(named(door.agents()), ElementsAre("beta:2"));
+  EXPECT_THAT(server.take_news(), ElementsAre("beta"));
+  EXPECT_THAT(named(server.agents()), ElementsAre("beta:2"));
   third.offer(two);
   EXPECT_THAT(third.hear(), HasSubstr("more ranks than the 2"));
   first.close();
   EXPECT_TRUE(
-      becomes_true([&] { return named(door.agents()) == std::vector{std::string("beta:1")}; }));
+      becomes_true([&] { return named(server.agents()) == std::vector{std::string("beta:1")}; }));
 }
 
 TEST_F(DoorTest, WhoDoesNotFitIsToldWhy) {
-  Door& door = open();
-  Visitor beta(door);
+  AgentServer& server = open();
+  Visitor beta(server);
   beta.offer(kBeta);
   EXPECT_EQ(beta.hear(), "ok");
   ::testing::internal::CaptureStderr();
   Offer other = kBeta;
   other.agreement = {"x = 2"};
-  Visitor wrong(door);
+  Visitor wrong(server);
   wrong.offer(other);
   EXPECT_THAT(wrong.hear(),
               AllOf(HasSubstr("no the agent beta has `x = 2`"), HasSubstr("`x = 1`")));
   EXPECT_EQ(wrong.hear(), "(closed)");
-  Visitor twin(door);
+  Visitor twin(server);
   other = kBeta;
   other.id = "2";
   twin.offer(other);
   EXPECT_THAT(twin.hear(), HasSubstr("no there is an agent called beta already"));
   other.name = "alpha";
-  Visitor host(door);
+  Visitor host(server);
   host.offer(other);
   EXPECT_THAT(host.hear(), HasSubstr("no the launch has a host called alpha already"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("warning: an agent was not taken: there is an agent called beta already"));
-  EXPECT_THAT(named(door.agents()), ElementsAre("beta:1"));
+  EXPECT_THAT(named(server.agents()), ElementsAre("beta:1"));
 }
 
 TEST_F(DoorTest, WhoeverSendsGarbageIsSentAway) {
-  Door& door = open({.patience = milliseconds(50)});
+  AgentServer& server = open({.patience = milliseconds(50)});
   const std::string magic(kOfferMagic);
   const std::string garbage[] = {
       "GET / HTTP/1.1\r\n\r\n",
@@ -150,37 +151,37 @@ TEST_F(DoorTest, WhoeverSendsGarbageIsSentAway) {
   };
   ::testing::internal::CaptureStderr();
   for (const std::string& bytes : garbage) {
-    Visitor visitor(door);
+    Visitor visitor(server);
     visitor.send(bytes);
     std::string answer = visitor.hear();
     if (answer.starts_with("no ")) answer = visitor.hear();
     EXPECT_EQ(answer, "(closed)") << ::testing::PrintToString(bytes);
   }
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("an offer of 4294967295 bytes"));
-  Visitor beta(door);
+  Visitor beta(server);
   beta.offer(kBeta);
   EXPECT_EQ(beta.hear(), "ok");
 }
 
 TEST_F(DoorTest, StrangersBeyondTheLimitWaitAndDisturbNobody) {
-  Door& door = open({.strangers = 2, .patience = milliseconds(100)});
+  AgentServer& server = open({.strangers = 2, .patience = milliseconds(100)});
   std::vector<std::unique_ptr<Visitor>> silent;
-  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<Visitor>(door));
-  Visitor beta(door);
+  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<Visitor>(server));
+  Visitor beta(server);
   beta.offer(kBeta);
   EXPECT_EQ(beta.hear(), "ok") << "those before it were sent away in time";
 }
 
 TEST_F(DoorTest, ARankOfAnAgentIsAProcessLikeOthers) {
-  Door& door = open();
-  Visitor beta(door);
+  AgentServer& server = open();
+  Visitor beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
   std::vector<std::string> lines;
   const LineTaker take = [&](std::string_view line) { lines.emplace_back(line); };
   for (int round = 0; round < 2; ++round) {
     lines.clear();
-    auto process = door.start("beta", {.number = 3});
+    auto process = server.start("beta", {.number = 3});
     EXPECT_EQ(beta.hear(), format_order({.number = 3}));
     beta.send("hello\nwor");
     beta.send("ld\n");
@@ -198,20 +199,20 @@ TEST_F(DoorTest, ARankOfAnAgentIsAProcessLikeOthers) {
 }
 
 TEST_F(DoorTest, ARankWhoseAgentGoesIsLost) {
-  Door& door = open();
-  Visitor beta(door);
+  AgentServer& server = open();
+  Visitor beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  auto process = door.start("beta", {.number = 3});
-  auto none = door.start("beta", {.number = 4});
+  auto process = server.start("beta", {.number = 3});
+  auto none = server.start("beta", {.number = 4});
   EXPECT_TRUE(none->reap([](std::string_view) {})->is_lost) << "the one place is taken";
   beta.close();
   std::optional<ProcessEnd> end;
   EXPECT_TRUE(
       becomes_true([&] { return (end = process->reap([](std::string_view) {})).has_value(); }));
   EXPECT_TRUE(end->is_lost);
-  EXPECT_THAT(door.agents(), IsEmpty());
-  EXPECT_TRUE(door.knows("beta"));
+  EXPECT_THAT(server.agents(), IsEmpty());
+  EXPECT_TRUE(server.knows("beta"));
   const Verdict verdict = judge({.ranks = {{.rank = 3,
                                             .host = "beta",
                                             .exit_code = end->exit_code,
@@ -223,47 +224,47 @@ TEST_F(DoorTest, ARankWhoseAgentGoesIsLost) {
 }
 
 TEST_F(DoorTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {
-  Door& door = open();
-  Visitor beta(door);
+  AgentServer& server = open();
+  Visitor beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  door.start("beta", {.number = 3}).reset();
+  server.start("beta", {.number = 3}).reset();
   EXPECT_EQ(beta.hear(), format_order({.number = 3}));
   EXPECT_EQ(beta.hear(), "signal 9");
   beta.send("last words\n" + format_end({.signal = 9}) + "\n");
-  EXPECT_TRUE(becomes_true([&] { return door.start("beta", {.number = 4})->running(); }));
+  EXPECT_TRUE(becomes_true([&] { return server.start("beta", {.number = 4})->running(); }));
 }
 
 TEST_F(DoorTest, WhoWantsToLeaveGetsNoOtherRank) {
-  Door& door = open();
-  Visitor beta(door);
+  AgentServer& server = open();
+  Visitor beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  auto process = door.start("beta", {.number = 3});
+  auto process = server.start("beta", {.number = 3});
   beta.hear();
   beta.send(std::string(kLeaveMark) + "\n");
   const auto none = [](std::string_view line) { FAIL() << line; };
   EXPECT_TRUE(becomes_true([&] {
     process->listen(none);
-    return !door.leaving().empty();
+    return !server.leaving().empty();
   }));
-  EXPECT_THAT(door.leaving(), ElementsAre(3));
-  EXPECT_THAT(door.agents(), IsEmpty());
-  door.end(3);
+  EXPECT_THAT(server.leaving(), ElementsAre(3));
+  EXPECT_THAT(server.agents(), IsEmpty());
+  server.end(3);
   EXPECT_EQ(beta.hear(), "signal 9");
   beta.send(format_end({.signal = 9}) + "\n");
   EXPECT_TRUE(becomes_true([&] { return process->reap(none).has_value(); }));
-  EXPECT_FALSE(door.start("beta", {.number = 4})->reap(none)->exit_code == 0);
-  door.bye(1, "all is lost");
+  EXPECT_FALSE(server.start("beta", {.number = 4})->reap(none)->exit_code == 0);
+  server.bye(1, "all is lost");
   EXPECT_EQ(beta.hear(), "bye 1 all is lost");
 }
 
 TEST_F(DoorTest, LinesWithoutEndAreCut) {
-  Door& door = open();
-  Visitor beta(door);
+  AgentServer& server = open();
+  Visitor beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  auto process = door.start("beta", {.number = 3});
+  auto process = server.start("beta", {.number = 3});
   std::size_t longest = 0, total = 0;
   const LineTaker measure = [&](std::string_view line) {
     longest = std::max(longest, line.size());

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "atoll/launch/hosts.h"
-#include "atoll/launch/island.h"
 #include "atoll/launch/offer.h"
+#include "atoll/launch/process_group.h"
 
 namespace atl::launch {
 
@@ -30,7 +30,7 @@ struct TrainCall {
 TrainCall train_call(const std::string& recipe, const std::vector<std::string>& overrides);
 
 /// What a rank over Gloo or TCP is told beside the call.
-struct Meeting {
+struct RendezvousPoint {
   std::string rendezvous;
   int generation = 0;
   std::string backend = "gloo";  ///< or "tcp"
@@ -38,18 +38,21 @@ struct Meeting {
 
 /// Starts a rank where only its caller knows how: nothing for a host that it does not know.
 using StartElsewhere =
-    std::function<std::optional<Member>(const std::string& host, const RankOrder& order)>;
+    std::function<std::optional<RankProcess>(const std::string& host, const RankOrder& order)>;
 
 /// One process a rank, here, through ssh, or `elsewhere`, which meet at a rendezvous.
-std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::string>& hosts,
-                                 const Meeting& meeting, const StartElsewhere& elsewhere = {});
+std::vector<RankProcess> gloo_processes(const TrainCall& call,
+                                        const std::vector<std::string>& hosts,
+                                        const RendezvousPoint& meeting,
+                                        const StartElsewhere& elsewhere = {});
 
-/// One process of an island that may change, on `host` (empty: here).
-Member elastic_member(const TrainCall& call, const std::string& host, const std::string& rendezvous,
-                      const RankOrder& order);
+/// One process of a group that may change, on `host` (empty: here).
+RankProcess elastic_process(const TrainCall& call, const std::string& host,
+                            const std::string& rendezvous, const RankOrder& order);
 
 /// One mpirun for all ranks.
-std::vector<Member> mpi_members(const TrainCall& call, const std::vector<std::string>& hosts);
+std::vector<RankProcess> mpi_processes(const TrainCall& call,
+                                       const std::vector<std::string>& hosts);
 
 /// The words of that call.
 std::vector<std::string> train_command_line(const TrainCall& call);

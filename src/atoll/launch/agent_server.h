@@ -14,8 +14,8 @@
 
 namespace atl::launch {
 
-/// What a door is told.
-struct DoorOptions {
+/// What a server is told.
+struct AgentServerOptions {
   std::string host;                    ///< name or address of this machine to listen on
   std::vector<std::string> agreement;  ///< agreement_lines() of the launch
   /// Whether a host of that name is reached in another way; an agent must not be called like it.
@@ -28,13 +28,13 @@ struct DoorOptions {
 /// asks who is there; what is sent to it costs it no more than kLongestOffer a connection. An agent
 /// with other settings, another version, or the name of another agent is refused with the reason,
 /// and a warning. One thread; nothing waits for an agent but for seconds when its network is full.
-class Door {
+class AgentServer {
  public:
   /// Throws Error(kUser) when the host is not this machine's.
-  explicit Door(DoorOptions options);
-  ~Door();
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  explicit AgentServer(AgentServerOptions options);
+  ~AgentServer();
+  AgentServer(const AgentServer&) = delete;
+  AgentServer& operator=(const AgentServer&) = delete;
 
   int port() const;
   /// Adds what becomes readable when tend() has something to do.

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "atoll/wire/doorman.h"
+#include "atoll/wire/admission.h"
 #include "atoll/wire/server.h"
 #include "wire/wire.grpc.pb.h"
 
@@ -21,17 +21,17 @@ namespace atl::wire {
 class Stream;
 
 /// What a stream of frames is to gRPC.
-using AttendReactor = grpc::ServerBidiReactor<proto::Frame, proto::Frame>;
+using SessionReactor = grpc::ServerBidiReactor<proto::Frame, proto::Frame>;
 
 /// All streams of frames that are open, with a thread that ends those that must not go on.
-class Attendance {
+class SessionTable {
  public:
-  Attendance(const ServerOptions& options, SessionHandler* handler, Doorman& doorman,
-             Traffic& traffic);
-  ~Attendance();
+  SessionTable(const ServerOptions& options, SessionHandler* handler, Admission& admission,
+               Traffic& traffic);
+  ~SessionTable();
 
   /// Answers a client's call.
-  AttendReactor* attend(grpc::CallbackServerContext& context);
+  SessionReactor* accept(grpc::CallbackServerContext& context);
   /// As in Server.
   bool send(SessionId session, std::string frame);
   void close(SessionId session, const std::string& why);
@@ -45,7 +45,7 @@ class Attendance {
 
   const ServerOptions& options_;
   SessionHandler* handler_;
-  Doorman& doorman_;
+  Admission& admission_;
   Traffic& traffic_;
   CallLimit limit_;
   std::mutex mutex_;  // of the streams' queues too

@@ -1,4 +1,4 @@
-#include "atoll/launch/members.h"
+#include "atoll/launch/rank_processes.h"
 
 #include <unistd.h>
 
@@ -15,8 +15,8 @@ namespace {
 constexpr int kStandardError = 2;
 
 // A process that runs `argv` on `host` (empty: here) and is watched from here.
-Member member_on(const std::string& host, std::vector<std::string> argv,
-                 const std::string& directory) {
+RankProcess process_on(const std::string& host, std::vector<std::string> argv,
+                       const std::string& directory) {
   const bool here = host.empty();
   argv.push_back(fmt::format("--report-fd={}", here ? kReportFd : kStandardError));
   if (here) return {.argv = std::move(argv)};
@@ -53,39 +53,41 @@ TrainCall train_call(const std::string& recipe, const std::vector<std::string>& 
   return call;
 }
 
-Member elastic_member(const TrainCall& call, const std::string& host, const std::string& rendezvous,
-                      const RankOrder& order) {
+RankProcess elastic_process(const TrainCall& call, const std::string& host,
+                            const std::string& rendezvous, const RankOrder& order) {
   std::vector<std::string> argv = train_command_line(call);
   for (std::string& flag : rank_flags(order, rendezvous)) argv.push_back(std::move(flag));
   // Any of them may lead some day, and then writes to standard output.
-  Member member = member_on(host, std::move(argv), call.directory);
-  member.rank = order.number;
-  member.shows_output = true;
-  return member;
+  RankProcess process = process_on(host, std::move(argv), call.directory);
+  process.rank = order.number;
+  process.shows_output = true;
+  return process;
 }
 
-std::vector<Member> gloo_members(const TrainCall& call, const std::vector<std::string>& hosts,
-                                 const Meeting& meeting, const StartElsewhere& elsewhere) {
-  std::vector<Member> members;
+std::vector<RankProcess> gloo_processes(const TrainCall& call,
+                                        const std::vector<std::string>& hosts,
+                                        const RendezvousPoint& meeting,
+                                        const StartElsewhere& elsewhere) {
+  std::vector<RankProcess> processes;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     const RankOrder order = {.rank = static_cast<int>(rank),
                              .ranks = static_cast<int>(hosts.size()),
                              .generation = meeting.generation,
                              .backend = meeting.backend};
-    std::optional<Member> member;
-    if (elsewhere) member = elsewhere(hosts[rank], order);
-    if (!member) {
+    std::optional<RankProcess> process;
+    if (elsewhere) process = elsewhere(hosts[rank], order);
+    if (!process) {
       std::vector<std::string> argv = train_command_line(call);
       for (std::string& flag : rank_flags(order, meeting.rendezvous)) {
         argv.push_back(std::move(flag));
       }
-      member = member_on(hosts[rank], std::move(argv), call.directory);
+      process = process_on(hosts[rank], std::move(argv), call.directory);
     }
-    member->rank = order.rank;
-    member->shows_output = rank == 0;
-    members.push_back(*std::move(member));
+    process->rank = order.rank;
+    process->shows_output = rank == 0;
+    processes.push_back(*std::move(process));
   }
-  return members;
+  return processes;
 }
 
 std::vector<std::string> train_command_line(const TrainCall& call) {
@@ -108,7 +110,8 @@ std::vector<std::string> ssh_command(const std::string& host, const std::string&
           command};
 }
 
-std::vector<Member> mpi_members(const TrainCall& call, const std::vector<std::string>& hosts) {
+std::vector<RankProcess> mpi_processes(const TrainCall& call,
+                                       const std::vector<std::string>& hosts) {
   MpirunOptions options = {.ranks = static_cast<int>(hosts.size()), .is_root = ::geteuid() == 0};
   bool elsewhere = false;
   for (const std::string& host : hosts) {

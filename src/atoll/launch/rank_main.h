@@ -14,7 +14,7 @@
 namespace atl::launch {
 
 /// What whoever started this rank has told it beside its place.
-struct MemberOptions {
+struct RankOptions {
   int report_fd = -1;          ///< where it reports; -1: nobody listens, so it prints its errors
   bool watches_input = false;  ///< it obeys, and lives as long as, its standard input
   int generation = 0;          ///< how often the ranks have been started before
@@ -24,15 +24,15 @@ struct MemberOptions {
 
 /// Runs `body` as a process that somebody has started as rank `rank`, and returns its exit code. An
 /// error is told to whoever listens, or thrown when nobody does.
-int run_watched(const MemberOptions& options, int rank,
+int run_watched(const RankOptions& options, int rank,
                 const std::function<int(Reporter& reporter)>& body);
 
-/// Opens the world of `plan` (Role::kMember), calls `body` and returns what that returns. An error
+/// Opens the world of `plan` (Role::kRank), calls `body` and returns what that returns. An error
 /// is told once: by the rank that World::agree() chose, to whoever listens or by throwing it; the
 /// others return its exit code.
-int run_member(const RankPlan& plan, const MemberOptions& options,
-               const comm::WorldOptions& world_options,
-               const std::function<int(comm::World& world, Reporter& reporter)>& body);
+int run_rank(const RankPlan& plan, const RankOptions& options,
+             const comm::WorldOptions& world_options,
+             const std::function<int(comm::World& world, Reporter& reporter)>& body);
 
 /// What all ranks of a run must have in common, a line each: version and settings, without what may
 /// differ from host to host (device.*, data.cache_dir); of device.bf16 what it comes to here, if

@@ -1,4 +1,4 @@
-#include "atoll/launch/roster.h"
+#include "atoll/launch/slots.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace atl::launch {
 
-Roster::Roster(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait)
+Slots::Slots(const std::vector<Host>& hosts, const ElasticLimits& limits, bool may_wait)
     : limits_(limits) {
   if (limits.min_ranks > limits.max_ranks) {
     throw user_error("--min-ranks={} is above --max-ranks={}", limits.min_ranks, limits.max_ranks);
@@ -18,11 +18,11 @@ Roster::Roster(const std::vector<Host>& hosts, const ElasticLimits& limits, bool
   }
 }
 
-bool Roster::is_there(const Place& place) const {
+bool Slots::is_there(const Place& place) const {
   return !place.removed && std::find(gone_.begin(), gone_.end(), place.host) == gone_.end();
 }
 
-std::vector<std::string> Roster::next() {
+std::vector<std::string> Slots::next() {
   ++generation_;
   taken_.clear();
   const auto most = static_cast<std::size_t>(limits_.max_ranks);
@@ -43,7 +43,7 @@ std::vector<std::string> Roster::next() {
   return hosts;
 }
 
-void Roster::lose(const Verdict& verdict) {
+void Slots::lose(const Verdict& verdict) {
   for (const int rank : verdict.lost) {
     if (rank < 0 || rank >= static_cast<int>(taken_.size())) continue;
     places_[taken_[static_cast<std::size_t>(rank)]].empty_until = generation_ + 2;
@@ -51,15 +51,15 @@ void Roster::lose(const Verdict& verdict) {
   for (const std::string& host : verdict.gone) lose_host(host);
 }
 
-void Roster::lose_host(const std::string& host) {
+void Slots::lose_host(const std::string& host) {
   if (std::find(gone_.begin(), gone_.end(), host) == gone_.end()) gone_.push_back(host);
 }
 
-void Roster::trim(int num_ranks) {
+void Slots::trim(int num_ranks) {
   taken_.resize(std::min(taken_.size(), static_cast<std::size_t>(num_ranks)));
 }
 
-void Roster::drop(int place, bool is_gone) {
+void Slots::drop(int place, bool is_gone) {
   if (place < 0 || place >= static_cast<int>(taken_.size())) return;
   Place& dropped = places_[taken_[static_cast<std::size_t>(place)]];
   dropped.empty_until = generation_ + 2;
@@ -67,15 +67,15 @@ void Roster::drop(int place, bool is_gone) {
   taken_.erase(taken_.begin() + place);
 }
 
-bool Roster::is_free(std::size_t place) const {
+bool Slots::is_free(std::size_t place) const {
   return is_there(places_[place]) && std::find(taken_.begin(), taken_.end(), place) == taken_.end();
 }
 
-bool Roster::is_spare(std::size_t place) const {
+bool Slots::is_spare(std::size_t place) const {
   return is_free(place) && places_[place].empty_until <= generation_;
 }
 
-int Roster::count_up_to_most(bool (Roster::*matches)(std::size_t) const) const {
+int Slots::count_up_to_most(bool (Slots::*matches)(std::size_t) const) const {
   int count = 0;
   for (std::size_t place = 0; place < places_.size(); ++place) {
     count += (this->*matches)(place) ? 1 : 0;
@@ -83,15 +83,15 @@ int Roster::count_up_to_most(bool (Roster::*matches)(std::size_t) const) const {
   return std::clamp(count, 0, std::max(0, limits_.max_ranks - num_taken()));
 }
 
-int Roster::num_free() const {
-  return count_up_to_most(&Roster::is_free);
+int Slots::num_free() const {
+  return count_up_to_most(&Slots::is_free);
 }
 
-int Roster::num_spare() const {
-  return count_up_to_most(&Roster::is_spare);
+int Slots::num_spare() const {
+  return count_up_to_most(&Slots::is_spare);
 }
 
-std::vector<std::string> Roster::grow(int most) {
+std::vector<std::string> Slots::grow(int most) {
   std::vector<std::string> hosts;
   const int count = std::min(most, num_free());
   for (const bool is_first_choice : {true, false}) {
@@ -105,24 +105,24 @@ std::vector<std::string> Roster::grow(int most) {
   return hosts;
 }
 
-int Roster::num_next() const {
+int Slots::num_next() const {
   const auto num = std::count_if(places_.begin(), places_.end(), [this](const Place& place) {
     return is_there(place) && place.empty_until <= generation_ + 1;
   });
   return static_cast<int>(std::min<std::ptrdiff_t>(num, limits_.max_ranks));
 }
 
-int Roster::num_there() const {
+int Slots::num_there() const {
   return static_cast<int>(std::count_if(places_.begin(), places_.end(),
                                         [this](const Place& place) { return is_there(place); }));
 }
 
-void Roster::return_hosts(const std::vector<std::string>& names) {
+void Slots::return_hosts(const std::vector<std::string>& names) {
   for (const std::string& name : names) std::erase(gone_, name);
 }
 
 // Places keep their index, by which the present generation's ranks know them.
-void Roster::update(const std::vector<Host>& hosts) {
+void Slots::update(const std::vector<Host>& hosts) {
   for (Place& place : places_) place.removed = true;
   for (const Host& host : hosts) {
     int wanted = host.slots;

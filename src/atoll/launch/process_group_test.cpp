@@ -1,4 +1,4 @@
-#include "atoll/launch/island.h"
+#include "atoll/launch/process_group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,16 +24,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
-Member shell(int rank, const std::string& script) {
+RankProcess shell(int rank, const std::string& script) {
   return {.rank = rank, .argv = {"sh", "-c", script}, .shows_output = rank == 0};
 }
 
-IslandEnd run(const std::vector<Member>& members, const IslandOptions& options = {}) {
+GroupEnd run(const std::vector<RankProcess>& processes, const GroupOptions& options = {}) {
   SignalTap signals;
-  return run_island(members, options, signals);
+  return run_group(processes, options, signals);
 }
 
-const IslandOptions kHasty = {.grace = milliseconds(100)};
+const GroupOptions kHasty = {.grace = milliseconds(100)};
 
 // Whether a process is there and not merely waiting to be reaped by someone else.
 bool lives(pid_t pid) {
@@ -55,7 +55,7 @@ bool gone_soon(pid_t pid) {
 }
 
 TEST(Island, EndsWhenAllHave) {
-  const IslandEnd end = run({shell(0, "exit 0"), shell(1, "exit 0")});
+  const GroupEnd end = run({shell(0, "exit 0"), shell(1, "exit 0")});
   EXPECT_EQ(end.ranks.size(), 2U);
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
 }
@@ -104,7 +104,7 @@ TEST(Island, ASignalIsPassedOn) {
   SignalTap signals;
   ::kill(::getpid(), SIGTERM);
   const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
-  const IslandEnd end = run_island({shell(0, obey), shell(1, obey)}, {}, signals);
+  const GroupEnd end = run_group({shell(0, obey), shell(1, obey)}, {}, signals);
   EXPECT_EQ(end.stop_signal, SIGTERM);
   EXPECT_FALSE(end.was_wanted);
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped);
@@ -114,8 +114,8 @@ TEST(Island, ASignalIsPassedOn) {
 TEST(Island, IsStoppedWhenItsOwnerWantsSo) {
   const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
   int asked = 0;
-  const IslandEnd end = run({shell(0, obey)}, {.wants_to_stop = [&] { return ++asked == 2; },
-                                               .ask_every = milliseconds(50)});
+  const GroupEnd end = run({shell(0, obey)}, {.wants_to_stop = [&] { return ++asked == 2; },
+                                              .ask_every = milliseconds(50)});
   EXPECT_EQ(judge(end).exit_code, 143);
   EXPECT_EQ(asked, 2);
   EXPECT_TRUE(end.was_wanted);
@@ -149,7 +149,7 @@ TEST(Island, DiesWithTheProcessThatStartedIt) {
 }
 
 // Goes on without those that are told, and starts one more.
-class Keeper final : public IslandKeeper {
+class Keeper final : public ElasticPolicy {
  public:
   bool goes_on_without(const RankEnd& end, std::int64_t step) override {
     lost.push_back(end.rank);
@@ -157,7 +157,7 @@ class Keeper final : public IslandKeeper {
     if (goes_on) ranks.erase(end.rank);
     return goes_on;
   }
-  std::vector<Member> joining(std::int64_t step) override {
+  std::vector<RankProcess> joining(std::int64_t step) override {
     seen_step = step;
     return std::exchange(joiners, {});
   }
@@ -165,57 +165,57 @@ class Keeper final : public IslandKeeper {
 
   bool goes_on = true;
   std::set<int> ranks = {0, 1, 2};
-  std::vector<Member> joiners;
+  std::vector<RankProcess> joiners;
   std::vector<int> lost;
   std::int64_t last_step = -1, seen_step = -1;
 };
 
 TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
-  Keeper keeper;
-  const IslandEnd end = run({shell(0, "sleep 0.3"), shell(1, "kill -9 $$"),
-                             shell(2, "printf '\\0362 step 7\\n' >&3; sleep 0.1; exit 1")},
-                            {.grace = milliseconds(0), .keeper = &keeper});
+  Keeper policy;
+  const GroupEnd end = run({shell(0, "sleep 0.3"), shell(1, "kill -9 $$"),
+                            shell(2, "printf '\\0362 step 7\\n' >&3; sleep 0.1; exit 1")},
+                           {.grace = milliseconds(0), .policy = &policy});
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
   EXPECT_EQ(end.ranks.size(), 1U);
-  EXPECT_THAT(keeper.lost, ElementsAre(1, 2));
-  EXPECT_EQ(keeper.last_step, 7);
+  EXPECT_THAT(policy.lost, ElementsAre(1, 2));
+  EXPECT_EQ(policy.last_step, 7);
 }
 
 TEST(Island, EndsWithThoseItsKeeperDoesNotGiveUp) {
-  Keeper keeper;
-  keeper.goes_on = false;
+  Keeper policy;
+  policy.goes_on = false;
   const Verdict verdict =
       judge(run({shell(0, "sleep 100"), shell(1, "sleep 100"), shell(2, "kill -9 $$")},
-                {.grace = milliseconds(50), .keeper = &keeper}));
+                {.grace = milliseconds(50), .policy = &policy}));
   EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
-  EXPECT_THAT(keeper.lost, ElementsAre(2)) << "the others were ended";
+  EXPECT_THAT(policy.lost, ElementsAre(2)) << "the others were ended";
 }
 
 // A shell in mpirun's place.
-Member mpirun(int num_ranks, const std::string& script) {
-  Member member = shell(0, script);
-  member.reach = Reach::kMpirun;
-  member.num_ranks = num_ranks;
-  return member;
+RankProcess mpirun(int num_ranks, const std::string& script) {
+  RankProcess process = shell(0, script);
+  process.reach = Reach::kMpirun;
+  process.num_ranks = num_ranks;
+  return process;
 }
 
 TEST(Island, MpirunWhoseRanksAreNotAllThereIsEndedItself) {
   SignalTap signals;
   ::kill(::getpid(), SIGINT);
-  const IslandEnd end = run_island({mpirun(2, R"(trap 'exit 1' TERM; printf '\0360 pid 71\n' >&2;)"
-                                              "while :; do sleep 0.01; done")},
-                                   {}, signals);
+  const GroupEnd end = run_group({mpirun(2, R"(trap 'exit 1' TERM; printf '\0360 pid 71\n' >&2;)"
+                                            "while :; do sleep 0.01; done")},
+                                 {}, signals);
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
   EXPECT_EQ(judge(end).exit_code, 130);
 }
 
 TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
-  Keeper keeper;  // which hears that they are there, by a step
-  const IslandEnd end =
+  Keeper policy;  // which hears that they are there, by a step
+  const GroupEnd end =
       run({mpirun(2, R"(trap 'exit 143' USR1; trap 'exit 9' TERM; printf '\0360 pid 71\n' >&2;)"
                      R"(printf '\0361 pid 72\n\0361 step 7\n' >&2; while :; do sleep 0.01; done)")},
-          {.wants_to_stop = [&] { return keeper.seen_step >= 7; },
-           .keeper = &keeper,
+          {.wants_to_stop = [&] { return policy.seen_step >= 7; },
+           .policy = &policy,
            .ask_every = milliseconds(10)});
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
   EXPECT_EQ(judge(end).exit_code, 143);
@@ -223,11 +223,11 @@ TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
 }
 
 TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {
-  Keeper keeper;
-  keeper.joiners = {shell(7, "sleep 100")};
+  Keeper policy;
+  policy.joiners = {shell(7, "sleep 100")};
   const auto start = Clock::now();
-  const IslandEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
-                            {.keeper = &keeper, .ask_every = milliseconds(1)});
+  const GroupEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
+                           {.policy = &policy, .ask_every = milliseconds(1)});
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
   EXPECT_EQ(end.ranks.size(), 2U);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));

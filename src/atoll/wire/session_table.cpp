@@ -1,4 +1,4 @@
-#include "atoll/wire/attendance.h"
+#include "atoll/wire/session_table.h"
 
 #include <chrono>
 #include <deque>
@@ -19,7 +19,7 @@ constexpr auto kDrainTime = std::chrono::seconds(2);
 constexpr auto kSweepTime = std::chrono::milliseconds(200);
 
 // The answer to a call that is not taken.
-class Refusal : public AttendReactor {
+class Refusal : public SessionReactor {
  public:
   explicit Refusal(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
@@ -28,16 +28,17 @@ class Refusal : public AttendReactor {
 }  // namespace
 
 // One client's stream. gRPC calls the On... functions; the queue belongs to the table's mutex.
-class Stream : public AttendReactor {
+class Stream : public SessionReactor {
  public:
-  Stream(Attendance& table, grpc::CallbackServerContext& context, Visitor visitor, SessionId id)
-      : table_(table), context_(context), visitor_(std::move(visitor)), id_(id) {
+  Stream(SessionTable& table, grpc::CallbackServerContext& context, CheckedPeer checked,
+         SessionId id)
+      : table_(table), context_(context), checked_(std::move(checked)), id_(id) {
     context.AddInitialMetadata(kGreetingKey, kGreeting);
     StartSendInitialMetadata();
   }
 
   void open() {
-    call_handler([&] { table_.handler_->opened(id_, visitor_.peer); });
+    call_handler([&] { table_.handler_->opened(id_, checked_.peer); });
     read_next();
   }
 
@@ -70,9 +71,9 @@ class Stream : public AttendReactor {
 
   void sweep(Clock::time_point now) {
     if (is_closing_ && now > drain_until_) context_.TryCancel();
-    const std::string objection = table_.doorman_.objection(visitor_);
+    const std::string objection = table_.admission_.objection(checked_);
     if (is_closing_ || objection.empty()) return;
-    log::warning("refused {}: {}", visitor_.peer.address, objection);
+    log::warning("refused {}: {}", checked_.peer.address, objection);
     queue_.clear();
     end(grpc::StatusCode::UNAUTHENTICATED, objection);
   }
@@ -122,7 +123,7 @@ class Stream : public AttendReactor {
     {
       const std::lock_guard lock(table_.mutex_);
       table_.streams_.erase(id_);
-      table_.limit_.leave(visitor_.peer.name);
+      table_.limit_.leave(checked_.peer.name);
     }
     call_handler([&] { table_.handler_->closed(id_, why_); });
     delete this;
@@ -160,12 +161,12 @@ class Stream : public AttendReactor {
   }
 
   std::string describe_peer() const {
-    return visitor_.peer.name.empty() ? visitor_.peer.address : visitor_.peer.name;
+    return checked_.peer.name.empty() ? checked_.peer.address : checked_.peer.name;
   }
 
-  Attendance& table_;
+  SessionTable& table_;
   grpc::CallbackServerContext& context_;
-  const Visitor visitor_;
+  const CheckedPeer checked_;
   const SessionId id_;
   proto::Frame incoming_, outgoing_;
   std::deque<std::string> queue_;
@@ -179,16 +180,16 @@ class Stream : public AttendReactor {
   Clock::time_point drain_until_;
 };
 
-Attendance::Attendance(const ServerOptions& options, SessionHandler* handler, Doorman& doorman,
-                       Traffic& traffic)
+SessionTable::SessionTable(const ServerOptions& options, SessionHandler* handler,
+                           Admission& admission, Traffic& traffic)
     : options_(options),
       handler_(handler),
-      doorman_(doorman),
+      admission_(admission),
       traffic_(traffic),
       limit_("sessions", options.max_sessions, options.max_sessions_per_peer),
       sweeper_([this] { sweep(); }) {}
 
-Attendance::~Attendance() {
+SessionTable::~SessionTable() {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -198,9 +199,9 @@ Attendance::~Attendance() {
   ATOLL_CHECK(streams_.empty(), "the server was not stopped");
 }
 
-AttendReactor* Attendance::attend(grpc::CallbackServerContext& context) {
-  Visitor visitor;
-  grpc::Status status = doorman_.admit(context, visitor);
+SessionReactor* SessionTable::accept(grpc::CallbackServerContext& context) {
+  CheckedPeer checked;
+  grpc::Status status = admission_.admit(context, checked);
   if (!status.ok()) return new Refusal(status);
   if (handler_ == nullptr) {
     return new Refusal({grpc::StatusCode::UNIMPLEMENTED, "there are no sessions at this address"});
@@ -209,29 +210,29 @@ AttendReactor* Attendance::attend(grpc::CallbackServerContext& context) {
   {
     const std::lock_guard lock(mutex_);
     if (is_stopping_) return new Refusal({grpc::StatusCode::UNAVAILABLE, "the server stops"});
-    status = limit_.enter(visitor.peer.name);
+    status = limit_.enter(checked.peer.name);
     if (!status.ok()) return new Refusal(status);
-    stream = new Stream(*this, context, std::move(visitor), ++last_);
+    stream = new Stream(*this, context, std::move(checked), ++last_);
     streams_.emplace(last_, stream);
   }
   stream->open();
   return stream;
 }
 
-bool Attendance::send(SessionId session, std::string frame) {
+bool SessionTable::send(SessionId session, std::string frame) {
   ATOLL_CHECK(frame.size() <= options_.max_frame_bytes, "a frame of {} bytes", frame.size());
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(session);
   return found != streams_.end() && found->second->push(std::move(frame));
 }
 
-void Attendance::close(SessionId session, const std::string& why) {
+void SessionTable::close(SessionId session, const std::string& why) {
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(session);
   if (found != streams_.end()) found->second->end(grpc::StatusCode::ABORTED, why);
 }
 
-void Attendance::stop() {
+void SessionTable::stop() {
   const std::lock_guard lock(mutex_);
   is_stopping_ = true;
   for (const auto& [id, stream] : streams_) {
@@ -239,12 +240,12 @@ void Attendance::stop() {
   }
 }
 
-void Attendance::sweep_once() {
+void SessionTable::sweep_once() {
   const Clock::time_point now = Clock::now();
   for (const auto& [id, stream] : streams_) stream->sweep(now);
 }
 
-void Attendance::sweep() {
+void SessionTable::sweep() {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     stopped_.wait_for(lock, kSweepTime);

@@ -1,4 +1,4 @@
-#include "atoll/launch/door.h"
+#include "atoll/launch/agent_server.h"
 
 #include <sys/socket.h>
 
@@ -10,7 +10,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
-#include "atoll/launch/ranks_member.h"
+#include "atoll/launch/rank_main.h"
 
 namespace atl::launch {
 
@@ -112,7 +112,7 @@ struct Place {
 
 void ignore(std::string_view /*line*/) {}
 
-// The rank that runs in a place, until it has ended. It shares the place with the door, which may
+// The rank that runs in a place, until it has ended. It shares the place with the server, which may
 // go first.
 class PlacedProcess final : public WatchedProcess {
  public:
@@ -158,8 +158,8 @@ class PlacedProcess final : public WatchedProcess {
 
 }  // namespace
 
-struct Door::State {
-  explicit State(DoorOptions the_options)
+struct AgentServer::State {
+  explicit State(AgentServerOptions the_options)
       : options(std::move(the_options)), listener(comm::rendezvous::listen_on(options.host, 0)) {}
 
   void accept_all();
@@ -168,14 +168,14 @@ struct Door::State {
   void refuse(Place& place, const std::string& reason);
   int count(const std::string& id) const;
 
-  DoorOptions options;
+  AgentServerOptions options;
   Socket listener;
   std::vector<std::shared_ptr<Place>> places;
   std::vector<std::string> news;
   std::set<std::string> names;  // of all that were ever here
 };
 
-void Door::State::accept_all() {
+void AgentServer::State::accept_all() {
   const auto is_stranger = [](const auto& place) {
     return place->stage == Place::Stage::kStranger;
   };
@@ -194,7 +194,7 @@ void Door::State::accept_all() {
 }
 
 // Hears a stranger, who must say all of an offer in time.
-void Door::State::meet(Place& place) {
+void AgentServer::State::meet(Place& place) {
   place.receive(kPrefix + kLongestOffer);
   const std::string_view heard = place.in;
   if (heard.substr(0, kOfferMagic.size()) != kOfferMagic.substr(0, heard.size())) {
@@ -221,7 +221,7 @@ void Door::State::meet(Place& place) {
   if (place.is_over || Clock::now() - place.since > options.patience) place.close();
 }
 
-void Door::State::admit(Place& place, Offer offer) {
+void AgentServer::State::admit(Place& place, Offer offer) {
   if (options.is_taken(offer.name)) {
     throw user_error("the launch has a host called {} already; give another --name", offer.name);
   }
@@ -242,34 +242,35 @@ void Door::State::admit(Place& place, Offer offer) {
   if (count(place.offer.id) == place.offer.slots) news.push_back(place.offer.name);
 }
 
-void Door::State::refuse(Place& place, const std::string& reason) {
+void AgentServer::State::refuse(Place& place, const std::string& reason) {
   log::warning("an agent was not taken: {}", reason);
   place.send("no " + reason);
   place.close();
 }
 
-int Door::State::count(const std::string& id) const {
+int AgentServer::State::count(const std::string& id) const {
   return static_cast<int>(std::count_if(places.begin(), places.end(), [&](const auto& place) {
     return place->is_agents() && place->offer.id == id;
   }));
 }
 
-Door::Door(DoorOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+AgentServer::AgentServer(AgentServerOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
 
-Door::~Door() = default;
+AgentServer::~AgentServer() = default;
 
-int Door::port() const {
+int AgentServer::port() const {
   return comm::rendezvous::port_of(state_->listener);
 }
 
-void Door::watch(std::vector<pollfd>& polls) const {
+void AgentServer::watch(std::vector<pollfd>& polls) const {
   polls.push_back({.fd = state_->listener.fd(), .events = POLLIN});
   for (const auto& place : state_->places) {
     if (place->socket) polls.push_back({.fd = place->socket.fd(), .events = POLLIN});
   }
 }
 
-void Door::tend() {
+void AgentServer::tend() {
   state_->accept_all();
   // By number: who is refused must not disturb the walk.
   for (std::size_t i = 0; i < state_->places.size(); ++i) {
@@ -283,7 +284,7 @@ void Door::tend() {
                 [](const auto& place) { return place->stage == Place::Stage::kGone; });
 }
 
-std::vector<Host> Door::agents() const {
+std::vector<Host> AgentServer::agents() const {
   std::vector<Host> agents;
   for (const auto& place : state_->places) {
     if (!place->is_agents() || place->leaves || !place->socket) continue;
@@ -299,15 +300,15 @@ std::vector<Host> Door::agents() const {
   return agents;
 }
 
-bool Door::knows(const std::string& name) const {
+bool AgentServer::knows(const std::string& name) const {
   return state_->names.count(name) > 0;
 }
 
-std::vector<std::string> Door::take_news() {
+std::vector<std::string> AgentServer::take_news() {
   return std::exchange(state_->news, {});
 }
 
-std::vector<int> Door::leaving() const {
+std::vector<int> AgentServer::leaving() const {
   std::vector<int> numbers;
   for (const auto& place : state_->places) {
     if (place->leaves && place->stage == Place::Stage::kRunning) numbers.push_back(place->number);
@@ -315,7 +316,8 @@ std::vector<int> Door::leaving() const {
   return numbers;
 }
 
-std::unique_ptr<WatchedProcess> Door::start(const std::string& name, const RankOrder& order) {
+std::unique_ptr<WatchedProcess> AgentServer::start(const std::string& name,
+                                                   const RankOrder& order) {
   for (const auto& place : state_->places) {
     const bool is_free = place->stage == Place::Stage::kFree && !place->leaves;
     if (!is_free || place->offer.name != name) continue;
@@ -330,7 +332,7 @@ std::unique_ptr<WatchedProcess> Door::start(const std::string& name, const RankO
   return std::make_unique<PlacedProcess>(nowhere);
 }
 
-void Door::end(int number) {
+void AgentServer::end(int number) {
   for (const auto& place : state_->places) {
     if (place->stage == Place::Stage::kRunning && place->number == number) {
       place->send(fmt::format("signal {}", SIGKILL));
@@ -338,7 +340,7 @@ void Door::end(int number) {
   }
 }
 
-void Door::bye(int exit_code, const std::string& reason) {
+void AgentServer::bye(int exit_code, const std::string& reason) {
   for (const auto& place : state_->places) {
     if (place->is_agents()) place->send(fmt::format("bye {} {}", exit_code, reason));
   }

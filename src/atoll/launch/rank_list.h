@@ -1,6 +1,6 @@
 #pragma once
 
-// Who is in an island whose ranks come and go: whoever starts them writes it down at the
+// Who is in a group whose ranks come and go: whoever starts them writes it down at the
 // rendezvous, and they read it (docs/decisions/0015).
 
 #include <memory>
@@ -12,37 +12,37 @@
 
 namespace atl::launch {
 
-/// One process of a roll. Its place there is its rank.
-struct Listed {
+/// One process of a rank list. Its place there is its rank.
+struct ListedRank {
   int number = 0;    ///< stays the same while the process lives
   std::string host;  ///< empty: that of whoever has started it
 
-  bool operator==(const Listed&) const = default;
+  bool operator==(const ListedRank&) const = default;
 };
 
-/// Where the roll of a generation is: the ranks that are to gather as that generation.
-std::string roll_key(int generation);
+/// Where the rank list of a generation is: the ranks that are to gather as that generation.
+std::string rank_list_key(int generation);
 /// Set by a process that is prepared to join.
 std::string ready_key(int number);
 /// Set by a process that has come to gather as that generation.
 std::string here_key(int generation, int number);
 /// Set by the lead of that generation once its ranks have taken a step together.
 std::string settled_key(int generation);
-/// What the ranks of the island have agreed on, for those that join.
+/// What the ranks of the group have agreed on, for those that join.
 std::string agreement_key();
 
-/// A roll as text.
-std::string format_roll(const std::vector<Listed>& ranks);
-/// The roll of a text. Throws Error(kDamaged) naming the line that is none.
-std::vector<Listed> parse_roll(std::string_view text);
+/// A rank list as text.
+std::string format_rank_list(const std::vector<ListedRank>& ranks);
+/// The rank list of a text. Throws Error(kDamaged) naming the line that is none.
+std::vector<ListedRank> parse_rank_list(std::string_view text);
 
-/// The rolls of a launch, on the side that writes them.
-class Roll {
+/// The lists of a launch, on the side that writes them.
+class RankList {
  public:
   /// `rendezvous`: the address of the server that all ranks use.
-  explicit Roll(const std::string& rendezvous);
+  explicit RankList(const std::string& rendezvous);
 
-  /// Lists the ranks that an island begins with, one on each of `hosts`, with numbers from 0.
+  /// Lists the ranks that a group begins with, one on each of `hosts`, with numbers from 0.
   void begin(const std::vector<std::string>& hosts);
   /// The number of a process that is about to be started on `host`, to join.
   int expect(const std::string& host);
@@ -73,7 +73,7 @@ class Roll {
   void write();
 
   std::unique_ptr<comm::Rendezvous> rendezvous_;
-  std::vector<Listed> processes_;  // the first num_ranks_ are listed
+  std::vector<ListedRank> processes_;  // the first num_ranks_ are listed
   int num_ranks_ = 0;
   int next_number_ = 0;
   int generation_ = -1;

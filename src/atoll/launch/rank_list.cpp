@@ -1,4 +1,4 @@
-#include "atoll/launch/roll.h"
+#include "atoll/launch/rank_list.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,8 +13,8 @@ constexpr double kServerSeconds = 10;  // it is a thread of this process
 
 }  // namespace
 
-std::string roll_key(int generation) {
-  return fmt::format("launch/members/{}", generation);
+std::string rank_list_key(int generation) {
+  return fmt::format("launch/processes/{}", generation);
 }
 
 std::string ready_key(int number) {
@@ -33,24 +33,24 @@ std::string agreement_key() {
   return "launch/agreement";
 }
 
-std::string format_roll(const std::vector<Listed>& ranks) {
+std::string format_rank_list(const std::vector<ListedRank>& ranks) {
   std::string text;
-  for (const Listed& rank : ranks) text += fmt::format("{} {}\n", rank.number, rank.host);
+  for (const ListedRank& rank : ranks) text += fmt::format("{} {}\n", rank.number, rank.host);
   return text;
 }
 
-std::vector<Listed> parse_roll(std::string_view text) {
-  std::vector<Listed> ranks;
+std::vector<ListedRank> parse_rank_list(std::string_view text) {
+  std::vector<ListedRank> ranks;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
     const std::size_t space = line.find(' ');
-    Listed rank;
+    ListedRank rank;
     const char* const stop = line.data() + std::min(space, line.size());
     const auto [stopped, error] = std::from_chars(line.data(), stop, rank.number);
     if (end == text.npos || space == line.npos || error != std::errc() || stopped != stop ||
         rank.number < 0) {
-      throw damaged_error("the rendezvous has a roll of ranks whose line {} is '{}'",
+      throw damaged_error("the rendezvous has a list of ranks whose line {} is '{}'",
                           ranks.size() + 1, line);
     }
     rank.host = line.substr(space + 1);
@@ -60,15 +60,15 @@ std::vector<Listed> parse_roll(std::string_view text) {
   return ranks;
 }
 
-Roll::Roll(const std::string& rendezvous)
+RankList::RankList(const std::string& rendezvous)
     : rendezvous_(comm::open_rendezvous(rendezvous, kServerSeconds)) {}
 
-void Roll::write() {
-  const std::vector<Listed> ranks(processes_.begin(), processes_.begin() + num_ranks_);
-  rendezvous_->set(roll_key(++generation_), format_roll(ranks));
+void RankList::write() {
+  const std::vector<ListedRank> ranks(processes_.begin(), processes_.begin() + num_ranks_);
+  rendezvous_->set(rank_list_key(++generation_), format_rank_list(ranks));
 }
 
-void Roll::begin(const std::vector<std::string>& hosts) {
+void RankList::begin(const std::vector<std::string>& hosts) {
   processes_.clear();
   next_number_ = 0;
   for (const std::string& host : hosts) processes_.push_back({next_number_++, host});
@@ -76,15 +76,15 @@ void Roll::begin(const std::vector<std::string>& hosts) {
   write();
 }
 
-int Roll::expect(const std::string& host) {
+int RankList::expect(const std::string& host) {
   const int number = next_number_++;
-  // One of an earlier island may have had the number.
+  // One of an earlier group may have had the number.
   rendezvous_->remove(ready_key(number));
   processes_.push_back({number, host});
   return number;
 }
 
-int Roll::admit() {
+int RankList::admit() {
   const int before = num_ranks_;
   while (num_ranks_ < num_processes() &&
          rendezvous_->get(ready_key(processes_[static_cast<std::size_t>(num_ranks_)].number))) {
@@ -94,7 +94,7 @@ int Roll::admit() {
   return num_ranks_ - before;
 }
 
-void Roll::remove(int number) {
+void RankList::remove(int number) {
   const int place = place_of(number);
   if (place < 0) return;
   processes_.erase(processes_.begin() + place);
@@ -103,27 +103,27 @@ void Roll::remove(int number) {
   write();
 }
 
-void Roll::dissolve() {
-  rendezvous_->set(roll_key(++generation_), "");
+void RankList::dissolve() {
+  rendezvous_->set(rank_list_key(++generation_), "");
 }
 
-bool Roll::is_settled() const {
+bool RankList::is_settled() const {
   return rendezvous_->get(settled_key(generation_)).has_value();
 }
 
-int Roll::rank_of(int number) const {
+int RankList::rank_of(int number) const {
   const int place = place_of(number);
   return place < num_ranks_ ? place : -1;
 }
 
-int Roll::place_of(int number) const {
+int RankList::place_of(int number) const {
   const auto found =
       std::find_if(processes_.begin(), processes_.end(),
-                   [number](const Listed& listed) { return listed.number == number; });
+                   [number](const ListedRank& listed) { return listed.number == number; });
   return found == processes_.end() ? -1 : static_cast<int>(found - processes_.begin());
 }
 
-std::string Roll::host_of(int number) const {
+std::string RankList::host_of(int number) const {
   const int place = place_of(number);
   return place < 0 ? "" : processes_[static_cast<std::size_t>(place)].host;
 }

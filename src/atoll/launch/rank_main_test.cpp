@@ -1,4 +1,4 @@
-#include "atoll/launch/ranks_member.h"
+#include "atoll/launch/rank_main.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

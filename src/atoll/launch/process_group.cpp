@@ -1,4 +1,4 @@
-#include "atoll/launch/island.h"
+#include "atoll/launch/process_group.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -23,21 +23,21 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kTold = "error: ";  // by what could not even become a rank
 
 struct Running {
-  Member member;
+  RankProcess spec;
   std::unique_ptr<WatchedProcess> process;
   std::string last_words;
 
-  explicit Running(const Member& what) : member(what), process(start_process(what)) {}
+  explicit Running(const RankProcess& what) : spec(what), process(start_process(what)) {}
 };
 
-class Island {
+class Group {
  public:
-  Island(const std::vector<Member>& members, const IslandOptions& options, SignalTap& signals)
+  Group(const std::vector<RankProcess>& processes, const GroupOptions& options, SignalTap& signals)
       : options_(options), signals_(signals), asks_at_(Clock::now() + options.ask_every) {
-    for (const Member& member : members) ranks_.emplace_back(member);
+    for (const RankProcess& spec : processes) ranks_.emplace_back(spec);
   }
 
-  IslandEnd run() {
+  GroupEnd run() {
     while (num_running() > 0) {
       wait();
       while (const int signal = signals_.next()) pass_on(signal);
@@ -45,7 +45,7 @@ class Island {
         rank.process->listen([&](std::string_view line) { hear(rank, line); });
       }
       reap();
-      if (options_.keeper != nullptr && !is_over_) keep();
+      if (options_.policy != nullptr && !is_over_) keep();
       keep_time();
     }
     return std::move(end_);
@@ -62,7 +62,7 @@ class Island {
     std::vector<pollfd> watched = {{.fd = signals_.fd(), .events = POLLIN}};
     for (const Running& rank : ranks_) rank.process->watch(watched);
     std::optional<Clock::time_point> due = kills_at_;
-    const bool asks = options_.wants_to_stop || options_.keeper != nullptr;
+    const bool asks = options_.wants_to_stop || options_.policy != nullptr;
     if (!due && asks && end_.stop_signal == 0) due = asks_at_;
     int timeout_ms = -1;
     if (due) {
@@ -85,7 +85,7 @@ class Island {
       note(*report);
       return;
     }
-    if (rank.member.reach == Reach::kMpirun && mpirun_.takes(line)) return;
+    if (rank.spec.reach == Reach::kMpirun && mpirun_.takes(line)) return;
     if (!line.empty()) rank.last_words = line.substr(line.starts_with(kTold) ? kTold.size() : 0);
     show(rank, line);
   }
@@ -103,8 +103,8 @@ class Island {
   void show(const Running& rank, std::string_view line) {
     // What a program says before it fails is told with its end.
     if (line.starts_with(kTold) || line.starts_with("ssh: ")) return;
-    const int number = rank.member.rank;
-    const int now = options_.keeper == nullptr ? number : options_.keeper->rank_of(number);
+    const int number = rank.spec.rank;
+    const int now = options_.policy == nullptr ? number : options_.policy->rank_of(number);
     if (now == 0) {
       fmt::print(stderr, "{}\n", line);
       return;
@@ -116,21 +116,21 @@ class Island {
   }
 
   void note_end(Running& rank, const ProcessEnd& how) {
-    RankEnd end = {.rank = rank.member.rank,
+    RankEnd end = {.rank = rank.spec.rank,
                    .pid = rank.process->pid(),
-                   .host = rank.member.host,
+                   .host = rank.spec.host,
                    .exit_code = how.exit_code,
                    .signal = how.signal,
                    .ended_by_us = killed_,
                    .has_lost_agent = how.is_lost,
                    .last_words = rank.last_words};
-    if (rank.member.reach == Reach::kMpirun) {
+    if (rank.spec.reach == Reach::kMpirun) {
       note_end_of_mpirun(std::move(end));
     } else {
       for (const Report& report : reported_) {
         if (report.rank == end.rank) end.report = report;
       }
-      if (options_.keeper != nullptr && is_survived(end)) return;
+      if (options_.policy != nullptr && is_survived(end)) return;
       end_.ranks.push_back(std::move(end));
     }
     if (failed(end_.ranks.back())) end_soon();
@@ -141,17 +141,17 @@ class Island {
     return end.exit_code != 0 && !is_stop_code(end.exit_code);
   }
 
-  // Whether what is left of the island does not mind.
+  // Whether what is left of the group does not mind.
   bool is_survived(const RankEnd& end) {
-    IslandKeeper& keeper = *options_.keeper;
+    ElasticPolicy& policy = *options_.policy;
     const bool is_whole = !is_over_ && !kills_at_ && end_.stop_signal == 0 && end_.ranks.empty();
-    if (is_whole && failed(end) && keeper.goes_on_without(end, end_.step)) return true;
-    return keeper.rank_of(end.rank) < 0;
+    if (is_whole && failed(end) && policy.goes_on_without(end, end_.step)) return true;
+    return policy.rank_of(end.rank) < 0;
   }
 
   void keep() {
     const auto is_rank = [this](const Running& rank) {
-      return rank.process->running() && options_.keeper->rank_of(rank.member.rank) >= 0;
+      return rank.process->running() && options_.policy->rank_of(rank.spec.rank) >= 0;
     };
     if (std::none_of(ranks_.begin(), ranks_.end(), is_rank)) {
       is_over_ = true;  // there is nothing left to join
@@ -161,7 +161,7 @@ class Island {
     if (Clock::now() < asks_at_ || kills_at_ || end_.stop_signal != 0 || !end_.ranks.empty()) {
       return;
     }
-    for (const Member& member : options_.keeper->joining(end_.step)) ranks_.emplace_back(member);
+    for (const RankProcess& spec : options_.policy->joining(end_.step)) ranks_.emplace_back(spec);
   }
 
   void end_soon() {
@@ -186,9 +186,8 @@ class Island {
 
   // What mpirun passes on must not come before its ranks can take it: it would kill those that are
   // starting, and those that are still to come would never be told.
-  bool is_ready(const Member& member) const {
-    return member.reach != Reach::kMpirun ||
-           pids_.size() >= static_cast<std::size_t>(member.num_ranks);
+  bool is_ready(const RankProcess& spec) const {
+    return spec.reach != Reach::kMpirun || pids_.size() >= static_cast<std::size_t>(spec.num_ranks);
   }
 
   // Ranks under mpirun are stopped by other signals than the one that came.
@@ -207,8 +206,8 @@ class Island {
     end_.stop_signal = signal;
     end_.was_wanted = false;
     for (Running& rank : ranks_) {
-      const bool at_once = again || !is_ready(rank.member);
-      has_ended_mpirun_ = has_ended_mpirun_ || (at_once && rank.member.reach == Reach::kMpirun);
+      const bool at_once = again || !is_ready(rank.spec);
+      has_ended_mpirun_ = has_ended_mpirun_ || (at_once && rank.spec.reach == Reach::kMpirun);
       rank.process->signal(signal, at_once);
     }
     if (again) end_soon();
@@ -237,14 +236,14 @@ class Island {
     kills_at_ = Clock::now() + options_.grace;
   }
 
-  const IslandOptions& options_;
+  const GroupOptions& options_;
   SignalTap& signals_;
   std::vector<Running> ranks_;
   MpirunWords mpirun_;
   std::vector<Report> reported_;
   std::map<int, pid_t> pids_;  // by rank
   std::set<std::string> shown_;
-  IslandEnd end_;
+  GroupEnd end_;
   std::optional<Clock::time_point> kills_at_;
   Clock::time_point asks_at_;
   bool is_over_ = false;  // no rank runs any more
@@ -275,9 +274,9 @@ int SignalTap::next() {
   return got == static_cast<ssize_t>(sizeof info) ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-IslandEnd run_island(const std::vector<Member>& members, const IslandOptions& options,
-                     SignalTap& signals) {
-  return Island(members, options, signals).run();
+GroupEnd run_group(const std::vector<RankProcess>& processes, const GroupOptions& options,
+                   SignalTap& signals) {
+  return Group(processes, options, signals).run();
 }
 
 }  // namespace atl::launch

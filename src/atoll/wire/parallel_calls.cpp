@@ -1,4 +1,4 @@
-#include "atoll/wire/lanes.h"
+#include "atoll/wire/parallel_calls.h"
 
 #include <algorithm>
 #include <thread>
@@ -12,9 +12,9 @@ namespace {
 
 using grpc::StatusCode;
 
-TransferEnd to_end(const LaneEnd& lane) {
-  if (lane.is_damaged) return TransferEnd::kDamaged;
-  switch (lane.status.error_code()) {
+TransferEnd to_end(const CallEnd& call) {
+  if (call.is_damaged) return TransferEnd::kDamaged;
+  switch (call.status.error_code()) {
     case StatusCode::NOT_FOUND:
       return TransferEnd::kGone;
     case StatusCode::DATA_LOSS:
@@ -47,8 +47,8 @@ int weight(TransferEnd end) {
 
 }  // namespace
 
-Lanes::Lanes(const Transfer& transfer, std::vector<bool>& done, const Client& client,
-             Traffic* traffic)
+ParallelCalls::ParallelCalls(const Transfer& transfer, std::vector<bool>& done,
+                             const Client& client, Traffic* traffic)
     : transfer_(transfer), done_(done), client_(client), traffic_(traffic) {
   ATOLL_CHECK(transfer.chunk_bytes > 0 && transfer.chunk_bytes <= kMaxChunkBytes, "{}",
               transfer.chunk_bytes);
@@ -60,21 +60,21 @@ Lanes::Lanes(const Transfer& transfer, std::vector<bool>& done, const Client& cl
   }
 }
 
-std::size_t Lanes::chunk_size(std::uint64_t chunk) const {
+std::size_t ParallelCalls::chunk_size(std::uint64_t chunk) const {
   const std::uint64_t offset = chunk * transfer_.chunk_bytes;
   return static_cast<std::size_t>(
       std::min<std::uint64_t>(transfer_.chunk_bytes, transfer_.bytes - offset));
 }
 
-void Lanes::asked(Lane& lane) {
+void ParallelCalls::asked(ParallelCall& call) {
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(lane.has_asked, true) || --num_to_ask_ > 0) return;
+    if (std::exchange(call.has_asked, true) || --num_to_ask_ > 0) return;
   }
   if (transfer_.on_asked) transfer_.on_asked();
 }
 
-void Lanes::done(std::uint64_t chunk) {
+void ParallelCalls::done(std::uint64_t chunk) {
   {
     const std::lock_guard lock(mutex_);
     done_[chunk] = true;
@@ -85,15 +85,16 @@ void Lanes::done(std::uint64_t chunk) {
   changed_.notify_all();
 }
 
-void Lanes::run_lane(Lane& lane, const std::function<LaneEnd(Lane&)>& body) {
-  LaneEnd end;
+void ParallelCalls::run_call(ParallelCall& call,
+                             const std::function<CallEnd(ParallelCall&)>& body) {
+  CallEnd end;
   std::exception_ptr error;
   try {
-    end = body(lane);
+    end = body(call);
   } catch (...) {
     error = std::current_exception();
   }
-  asked(lane);
+  asked(call);
   {
     const std::lock_guard lock(mutex_);
     if (error != nullptr && error_ == nullptr) error_ = error;
@@ -105,12 +106,12 @@ void Lanes::run_lane(Lane& lane, const std::function<LaneEnd(Lane&)>& body) {
 }
 
 // Needs the lock.
-void Lanes::cancel_all() {
-  for (Lane& lane : lanes_) lane.context.TryCancel();
+void ParallelCalls::cancel_all() {
+  for (ParallelCall& call : calls_) call.context.TryCancel();
 }
 
-// Until all lanes have ended, by themselves or because nothing comes any more.
-void Lanes::wait() {
+// Until all calls have ended, by themselves or because nothing comes any more.
+void ParallelCalls::wait() {
   const auto stall = std::chrono::milliseconds(transfer_.stall_timeout_ms);
   std::unique_lock lock(mutex_);
   while (num_running_ > 0) {
@@ -126,19 +127,21 @@ void Lanes::wait() {
   }
 }
 
-TransferResult Lanes::run(const Stubs& stubs, const std::function<LaneEnd(Lane&)>& body) {
+TransferResult ParallelCalls::run(const Stubs& stubs,
+                                  const std::function<CallEnd(ParallelCall&)>& body) {
   if (transfer_.cancel.stop_requested()) return {TransferEnd::kCancelled, "cancelled"};
-  const std::size_t lanes = std::min<std::size_t>(stubs.size(), missing_.size());
-  for (std::size_t i = 0; i < lanes; ++i) {
-    Lane& lane = lanes_.emplace_back();
-    lane.stub = stubs[i];
-    // Every n-th: chunks that become available one after another then flow in all lanes.
-    for (std::size_t k = i; k < missing_.size(); k += lanes) lane.chunks.push_back(missing_[k]);
+  const std::size_t calls = std::min<std::size_t>(stubs.size(), missing_.size());
+  for (std::size_t i = 0; i < calls; ++i) {
+    ParallelCall& call = calls_.emplace_back();
+    call.stub = stubs[i];
+    // Every n-th: chunks that become available one after another then flow in all calls.
+    for (std::size_t k = i; k < missing_.size(); k += calls) call.chunks.push_back(missing_[k]);
   }
   progress_ = std::chrono::steady_clock::now();
-  num_running_ = num_to_ask_ = lanes;
+  num_running_ = num_to_ask_ = calls;
   std::vector<std::jthread> threads;
-  for (Lane& lane : lanes_) threads.emplace_back([this, &lane, &body] { run_lane(lane, body); });
+  for (ParallelCall& call : calls_)
+    threads.emplace_back([this, &call, &body] { run_call(call, body); });
   const std::stop_callback on_cancel(transfer_.cancel, [this] {
     const std::lock_guard lock(mutex_);
     is_cancelled_ = true;
@@ -150,7 +153,7 @@ TransferResult Lanes::run(const Stubs& stubs, const std::function<LaneEnd(Lane&)
   return result();
 }
 
-TransferResult Lanes::result() {
+TransferResult ParallelCalls::result() {
   if (error_ != nullptr) std::rethrow_exception(error_);
   TransferResult result;
   if (num_done_ < missing_.size()) result = failure();
@@ -158,7 +161,7 @@ TransferResult Lanes::result() {
   return result;
 }
 
-TransferResult Lanes::failure() {
+TransferResult ParallelCalls::failure() {
   {
     const std::lock_guard lock(mutex_);
     if (is_cancelled_) return {TransferEnd::kCancelled, "cancelled"};
@@ -168,9 +171,9 @@ TransferResult Lanes::failure() {
                           client_.address(), transfer_.stall_timeout_ms)};
     }
   }
-  const LaneEnd* worst = nullptr;
-  for (const LaneEnd& lane : failures_) {
-    if (worst == nullptr || weight(to_end(lane)) > weight(to_end(*worst))) worst = &lane;
+  const CallEnd* worst = nullptr;
+  for (const CallEnd& call : failures_) {
+    if (worst == nullptr || weight(to_end(call)) > weight(to_end(*worst))) worst = &call;
   }
   if (worst == nullptr) {
     return {TransferEnd::kUnreachable,

@@ -1,4 +1,4 @@
-#include "atoll/launch/ranks_member.h"
+#include "atoll/launch/rank_main.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -73,7 +73,7 @@ std::vector<std::string> broadcast_lines(comm::World& world,
 
 }  // namespace
 
-int run_watched(const MemberOptions& options, int rank,
+int run_watched(const RankOptions& options, int rank,
                 const std::function<int(Reporter& reporter)>& body) {
   if (options.watches_input) obey_input();
   if (rank > 0) log::set_level(log::Level::kWarning);
@@ -87,9 +87,9 @@ int run_watched(const MemberOptions& options, int rank,
   }
 }
 
-int run_member(const RankPlan& plan, const MemberOptions& options,
-               const comm::WorldOptions& world_options,
-               const std::function<int(comm::World& world, Reporter& reporter)>& body) {
+int run_rank(const RankPlan& plan, const RankOptions& options,
+             const comm::WorldOptions& world_options,
+             const std::function<int(comm::World& world, Reporter& reporter)>& body) {
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
   if (plan.backend == "mpi") {  // before it is told that this rank is there

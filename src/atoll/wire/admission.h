@@ -19,30 +19,30 @@
 namespace atl::wire {
 
 /// A peer and the certificate that TLS has checked: it is signed by our authority.
-struct Visitor {
+struct CheckedPeer {
   Peer peer;
   std::string serial;
   std::int64_t not_after = 0;
 };
 
 /// What a certificate that came in a handshake says. Throws Error(kDamaged).
-Visitor read_visitor(const grpc::AuthContext& context, const std::string& address);
+CheckedPeer read_checked_peer(const grpc::AuthContext& context, const std::string& address);
 
 /// Knows who is revoked. Thread safe.
-class Doorman {
+class Admission {
  public:
   /// Throws what Revocations throws. Without an identity and a secret everybody is let in; without
   /// an identity nobody has a name. `kept_list`: as in ServerOptions.
-  Doorman(const std::optional<Identity>& identity, std::optional<Secret> secret,
-          const std::optional<std::filesystem::path>& kept_list = std::nullopt);
+  Admission(const std::optional<Identity>& identity, std::optional<Secret> secret,
+            const std::optional<std::filesystem::path>& kept_list = std::nullopt);
 
   /// Where the server listens; before, who has a secret is to come again.
   void set_port(int port) { port_ = port; }
   /// Who calls; not OK: what the call is to be answered. A refusal is logged. Adds what this side
   /// has to show to the answer's metadata.
-  grpc::Status admit(grpc::ServerContextBase& context, Visitor& visitor);
+  grpc::Status admit(grpc::ServerContextBase& context, CheckedPeer& checked);
   /// Why somebody who was let in must go: "" or one line.
-  std::string objection(const Visitor& visitor);
+  std::string objection(const CheckedPeer& checked);
 
  private:
   std::string check_secret(grpc::ServerContextBase& context) const;

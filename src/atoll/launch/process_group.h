@@ -1,7 +1,7 @@
 #pragma once
 
-// The ranks of one island as processes: starts them, passes signals on, and ends them all when one
-// fails.
+// The ranks of a launch as a group of processes: starts them, passes signals on, and ends them all
+// when one fails.
 
 #include <chrono>
 #include <csignal>
@@ -15,33 +15,33 @@
 
 namespace atl::launch {
 
-/// What is asked while an island runs whose ranks come and go. There, Member::rank is the number
+/// What is asked while a group runs whose ranks come and go. There, RankProcess::rank is the number
 /// of a process, which stays the same while its rank does not.
-class IslandKeeper {
+class ElasticPolicy {
  public:
-  virtual ~IslandKeeper() = default;
+  virtual ~ElasticPolicy() = default;
   /// A process has failed: do the others go on without it? Asked until the answer is no. `step`:
   /// the last that any has told of; -1: none.
   virtual bool goes_on_without(const RankEnd& end, std::int64_t step) = 0;
-  /// Processes to start beside those that run. Asked every IslandOptions::ask_every.
-  virtual std::vector<Member> joining(std::int64_t step) = 0;
+  /// Processes to start beside those that run. Asked every GroupOptions::ask_every.
+  virtual std::vector<RankProcess> joining(std::int64_t step) = 0;
   /// The rank that a process now is; -1: none, because it is still to join.
   virtual int rank_of(int number) const = 0;
 };
 
-/// How an island is watched.
-struct IslandOptions {
+/// How a group is watched.
+struct GroupOptions {
   /// How long the others may take to end by themselves after one has failed.
   std::chrono::milliseconds grace{2000};
-  /// Asked every `ask_every` while all is well, after the keeper: true stops the ranks after a
+  /// Asked every `ask_every` while all is well, after the policy: true stops the ranks after a
   /// checkpoint, as SIGTERM does. Empty: never.
   std::function<bool()> wants_to_stop;
   /// Null: ranks do not change.
-  IslandKeeper* keeper = nullptr;
+  ElasticPolicy* policy = nullptr;
   std::chrono::milliseconds ask_every{1000};
 };
 
-/// Blocks SIGINT and SIGTERM in the threads that exist and will be made, so that run_island() can
+/// Blocks SIGINT and SIGTERM in the threads that exist and will be made, so that run_group() can
 /// read them from a descriptor. Children are not affected. The mask is as it was afterwards.
 class SignalTap {
  public:
@@ -59,11 +59,11 @@ class SignalTap {
   sigset_t before_;
 };
 
-/// Starts the members and returns when all have ended. Of ranks other than 0, what they write to
+/// Starts the processes and returns when all have ended. Of ranks other than 0, what they write to
 /// standard error comes with "[rank 2] " before it, without what merely informs, and each line
 /// once. SIGINT and SIGTERM are passed on. Throws
 /// Error(kIo) when a process cannot be started; none is left then.
-IslandEnd run_island(const std::vector<Member>& members, const IslandOptions& options,
-                     SignalTap& signals);
+GroupEnd run_group(const std::vector<RankProcess>& processes, const GroupOptions& options,
+                   SignalTap& signals);
 
 }  // namespace atl::launch
