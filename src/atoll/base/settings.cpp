@@ -147,36 +147,38 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void Settings::group(std::string name, std::string doc) {
+void Settings::group(std::string name, std::string doc, Scope scope) {
   groups_.emplace_back(std::move(name), std::move(doc));
+  scope_ = scope;
 }
 
-void Settings::add_setting(Setting setting) {
+Setting& Settings::add_setting(Setting setting) {
   for (const Setting& other : settings_) {
     ATOLL_CHECK(other.key != setting.key, "setting {} is registered twice", setting.key);
   }
   setting.default_value = setting.value();
   setting.origin = "default";
-  settings_.push_back(std::move(setting));
+  setting.scope = scope_;
+  return settings_.emplace_back(std::move(setting));
 }
 
-void Settings::add(std::string key, std::int64_t* target, std::string doc, Range range) {
-  add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
+Setting& Settings::add(std::string key, std::int64_t* target, std::string doc, Range range) {
+  return add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
 }
-void Settings::add(std::string key, double* target, std::string doc, Range range) {
-  add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
+Setting& Settings::add(std::string key, double* target, std::string doc, Range range) {
+  return add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
 }
-void Settings::add(std::string key, bool* target, std::string doc) {
-  add_setting({std::move(key), std::move(doc), target, {}, {}, {}, {}});
+Setting& Settings::add(std::string key, bool* target, std::string doc) {
+  return add_setting({std::move(key), std::move(doc), target, {}, {}, {}, {}});
 }
-void Settings::add(std::string key, std::string* target, std::string doc, Choices choices) {
-  add_setting({std::move(key), std::move(doc), target, {}, {}, std::move(choices), {}});
+Setting& Settings::add(std::string key, std::string* target, std::string doc, Choices choices) {
+  return add_setting({std::move(key), std::move(doc), target, {}, {}, std::move(choices), {}});
 }
-void Settings::add(std::string key, std::vector<std::string>* target, std::string doc) {
-  add_setting({std::move(key), std::move(doc), target, {}, {}, {}, {}});
+Setting& Settings::add(std::string key, std::vector<std::string>* target, std::string doc) {
+  return add_setting({std::move(key), std::move(doc), target, {}, {}, {}, {}});
 }
-void Settings::add(std::string key, std::vector<double>* target, std::string doc, Range range) {
-  add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
+Setting& Settings::add(std::string key, std::vector<double>* target, std::string doc, Range range) {
+  return add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
 }
 
 void Settings::known_elsewhere_as(const std::string& key,

@@ -57,6 +57,13 @@ inline Choices one_of(std::initializer_list<const char*> names) {
   return {{names.begin(), names.end()}};
 }
 
+/// Who must have the same value.
+enum class Scope : std::uint8_t {
+  kHost,    ///< nobody: it is about the machine
+  kIsland,  ///< the ranks of one island
+  kRun,     ///< all islands of a run
+};
+
 /// One registered key.
 struct Setting {
   /// The member it writes to.
@@ -70,11 +77,25 @@ struct Setting {
   Range range;
   Choices choices;
   std::string origin;  ///< "default", "recipes/kjv-demo.toml:12" or "--train.steps"
+  Scope scope = Scope::kRun;
+  bool is_fixed = false;  ///< steps that are taken depend on it, so a run that goes on must keep it
 
   SettingValue value() const;
+  /// The value as TOML text.
+  std::string toml() const;
   bool is_default() const { return origin == "default"; }
   /// "integer, at least 1"; for the reference and for messages.
   std::string type_text() const;
+
+  /// Where it is registered: what its group does not say of it.
+  Setting& fixed() {
+    is_fixed = true;
+    return *this;
+  }
+  Setting& with_scope(Scope value) {
+    scope = value;
+    return *this;
+  }
 };
 
 /// Registered keys and the plain struct members behind them. Sources are read in order of
@@ -85,16 +106,18 @@ struct Setting {
 /// nearest known one), a value of another type or out of range, a syntax error, a key given twice.
 class Settings {
  public:
-  /// Names a group of keys ("train" for "train.steps") for the reference; call it before add.
-  void group(std::string name, std::string doc);
-  /// Registers `key` and takes the member's present value as its default.
-  void add(std::string key, std::int64_t* target, std::string doc, Range range = {});
-  void add(std::string key, double* target, std::string doc, Range range = {});
-  void add(std::string key, bool* target, std::string doc);
-  void add(std::string key, std::string* target, std::string doc, Choices choices = {});
-  void add(std::string key, std::vector<std::string>* target, std::string doc);
+  /// Names a group of keys ("train" for "train.steps") for the reference, and the scope of those
+  /// that are added next.
+  void group(std::string name, std::string doc, Scope scope = Scope::kRun);
+  /// Registers `key` and takes the member's present value as its default. What it returns is valid
+  /// until the next is registered.
+  Setting& add(std::string key, std::int64_t* target, std::string doc, Range range = {});
+  Setting& add(std::string key, double* target, std::string doc, Range range = {});
+  Setting& add(std::string key, bool* target, std::string doc);
+  Setting& add(std::string key, std::string* target, std::string doc, Choices choices = {});
+  Setting& add(std::string key, std::vector<std::string>* target, std::string doc);
   /// `range` is that of each element.
-  void add(std::string key, std::vector<double>* target, std::string doc, Range range = {});
+  Setting& add(std::string key, std::vector<double>* target, std::string doc, Range range = {});
 
   /// Says what other programs call `key` ("learning_rate" for optim.lr), for messages about keys
   /// that are none.
@@ -124,7 +147,7 @@ class Settings {
   std::vector<std::pair<std::string, std::string>> key_values() const;
 
  private:
-  void add_setting(Setting setting);
+  Setting& add_setting(Setting setting);
   bool is_group(std::string_view key) const;
   std::size_t index_of(std::string_view key, std::string_view where) const;
   void assign(std::size_t index, const SettingValue& value, const std::string& written,
@@ -132,6 +155,7 @@ class Settings {
 
   std::vector<Setting> settings_;
   std::vector<std::pair<std::string, std::string>> groups_;    // name, doc
+  Scope scope_ = Scope::kRun;                                  // of the last group
   std::map<std::string, std::string, std::less<>> elsewhere_;  // others' names, the key
 };
 

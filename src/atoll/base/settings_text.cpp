@@ -103,10 +103,14 @@ std::string Settings::markdown_reference() const {
   return out;
 }
 
+std::string Setting::toml() const {
+  return atl::to_toml(value());
+}
+
 std::vector<std::pair<std::string, std::string>> Settings::key_values() const {
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const Setting& setting : settings_) {
-    pairs.emplace_back(setting.key, atl::to_toml(setting.value()));
+    pairs.emplace_back(setting.key, setting.toml());
   }
   return pairs;
 }

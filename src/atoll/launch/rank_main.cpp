@@ -154,9 +154,8 @@ void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
 
 std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings) {
   std::vector<std::string> lines = {"the version = " + version};
-  for (const auto& [key, value] : settings.key_values()) {
-    const bool is_of_host = key.starts_with("device.") || key == "data.cache_dir";
-    if (!is_of_host) lines.push_back(key + " = " + value);
+  for (const Setting& setting : settings.all()) {
+    if (setting.scope != Scope::kHost) lines.push_back(setting.key + " = " + setting.toml());
   }
   add_bf16(settings, lines);
   return lines;

@@ -26,7 +26,7 @@ Settings settings_of(Config& config) {
   settings.group("train", "");
   settings.add("train.steps", &config.steps, "");
   settings.add("train.dtype", &config.dtype, "");
-  settings.group("device", "");
+  settings.group("device", "", Scope::kHost);
   settings.add("device.threads", &config.threads, "");
   settings.add("device.bf16", &config.bf16, "");
   settings.group("run", "");

@@ -15,12 +15,16 @@ constexpr double kMaxSeed = 0x1p53;  // what a double, and so JSON and Python's 
 
 void add_run(Settings& settings, TrainConfig& c) {
   settings.group("run", "The run as a whole.");
-  settings.add("run.dir", &c.run.dir,
-               "Directory of checkpoints, metrics and the resolved settings; made if missing. The "
-               "same command on the same directory goes on where it stopped.");
-  settings.add("run.seed", &c.run.seed, "Decides initial weights, sample order and dropout.",
-               between(0, kMaxSeed));
-  settings.group("device", "What the run computes on.");
+  settings
+      .add("run.dir", &c.run.dir,
+           "Directory of checkpoints, metrics and the resolved settings; made if missing. The "
+           "same command on the same directory goes on where it stopped.")
+      .with_scope(Scope::kIsland);
+  settings
+      .add("run.seed", &c.run.seed, "Decides initial weights, sample order and dropout.",
+           between(0, kMaxSeed))
+      .fixed();
+  settings.group("device", "What the run computes on.", Scope::kHost);
   settings.add("device.threads", &c.device.threads,
                "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
                between(0, 1024));
@@ -38,7 +42,8 @@ void add_model(Settings& settings, TrainConfig& c) {
   settings.group("model",
                  "The model: `model.from`, or `model.config`, or a shape given by the other keys, "
                  "which have the names of Hugging Face's config.json.");
-  settings.add("model.from", &m.from, "Hugging Face directory with the weights to start from.");
+  settings.add("model.from", &m.from, "Hugging Face directory with the weights to start from.")
+      .with_scope(Scope::kIsland);
   settings.add("model.config", &m.config, "config.json of a new model.");
   settings.add("model.family", &m.family, "Kind of model.",
                one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2"}));
@@ -72,21 +77,26 @@ void add_data(Settings& settings, TrainConfig& c) {
   DataSettings& d = c.data;
   settings.group("data",
                  "What the model learns from: `data.text` or `data.shards`. Paths are relative to "
-                 "the directory the command is called in.");
+                 "the directory the command is called in.",
+                 Scope::kIsland);
   settings.add("data.text", &d.text,
                "Files, or directories searched for them: text (*.txt), JSON lines (*.jsonl with "
                "text, prompt and completion, or messages) and token files (*.bin of llm.c and "
                "nanoGPT). Tokenized into the run directory.");
   settings.add("data.shards", &d.shards, "Directories made by `atoll tokenize`.");
-  settings.add("data.weights", &d.weights,
-               "Shares of the samples that the directories of data.shards give, in their order; "
-               "empty: in proportion to their tokens.",
-               above(0));
-  settings.add("data.packing", &d.packing,
-               "stream: sequences are cut from the tokens end to end. masked: the same, but "
-               "attention does not cross documents and positions restart. documents: whole "
-               "documents are packed into sequences, and the rest is padding.",
-               one_of({"stream", "masked", "documents"}));
+  settings
+      .add("data.weights", &d.weights,
+           "Shares of the samples that the directories of data.shards give, in their order; "
+           "empty: in proportion to their tokens.",
+           above(0))
+      .fixed();
+  settings
+      .add("data.packing", &d.packing,
+           "stream: sequences are cut from the tokens end to end. masked: the same, but "
+           "attention does not cross documents and positions restart. documents: whole "
+           "documents are packed into sequences, and the rest is padding.",
+           one_of({"stream", "masked", "documents"}))
+      .fixed();
   settings.add("data.tokenizer", &d.tokenizer,
                "tokenizer.json, SentencePiece's tokenizer.model, or a directory that holds one; "
                "empty: the one of model.from, or else a new one is made of data.text.");
@@ -132,9 +142,11 @@ void add_data(Settings& settings, TrainConfig& c) {
   settings.add("data.documents", &d.documents,
                "What separates documents in data.text: files, or blank lines in them.",
                one_of({"file", "blank-line"}));
-  settings.add("data.cache_dir", &d.cache_dir,
-               "Directory on a local disk to copy data.shards to and read them from; empty: read "
-               "them where they are.");
+  settings
+      .add("data.cache_dir", &d.cache_dir,
+           "Directory on a local disk to copy data.shards to and read them from; empty: read "
+           "them where they are.")
+      .with_scope(Scope::kHost);
   settings.add("data.cache_gib", &d.cache_gib,
                "GiB that data.cache_dir may take; what was used longest ago goes first.", above(0));
 }
@@ -143,25 +155,32 @@ void add_train(Settings& settings, TrainConfig& c) {
   LoopSettings& t = c.train;
   settings.group("train", "The loop.");
   settings.add("train.steps", &t.steps, "Optimizer steps.", between(1, 1e12));
-  settings.add("train.batch_size", &t.batch_size, "Sequences in one optimizer step.",
-               between(1, kMaxCount));
-  settings.add("train.micro_batch", &t.micro_batch,
-               "Sequences in one forward pass; gradients add up over batch_size / micro_batch of "
-               "them. Smaller takes less memory.",
-               between(1, kMaxCount));
-  settings.add("train.context", &t.context, "Tokens in a sequence.", between(1, kMaxCount));
-  settings.add(
-      "train.dtype", &t.dtype,
-      "How weights and activations are stored. Sums, gradients and optimizer state are f32 in "
-      "either; device.bf16 says what multiplies.",
-      one_of({"f32", "bf16"}));
+  settings
+      .add("train.batch_size", &t.batch_size, "Sequences in one optimizer step.",
+           between(1, kMaxCount))
+      .fixed();
+  settings
+      .add("train.micro_batch", &t.micro_batch,
+           "Sequences in one forward pass; gradients add up over batch_size / micro_batch of "
+           "them. Smaller takes less memory.",
+           between(1, kMaxCount))
+      .fixed();
+  settings.add("train.context", &t.context, "Tokens in a sequence.", between(1, kMaxCount)).fixed();
+  settings
+      .add("train.dtype", &t.dtype,
+           "How weights and activations are stored. Sums, gradients and optimizer state are f32 in "
+           "either; device.bf16 says what multiplies.",
+           one_of({"f32", "bf16"}))
+      .fixed();
   settings.add("train.recompute", &t.recompute,
                "full: keep only the input of each block and compute the rest again in the backward "
                "pass; about a third more work. selective: do so with the MLPs alone; most of the "
                "memory for half of the work. The same bits in any case.",
                one_of({"none", "selective", "full"}));
-  settings.add("train.dropout", &t.dropout, "Dropout after the embedding and in every branch.",
-               from_below(0, 1));
+  settings
+      .add("train.dropout", &t.dropout, "Dropout after the embedding and in every branch.",
+           from_below(0, 1))
+      .fixed();
   settings.add("train.on_nonfinite", &t.on_nonfinite,
                "What to do when loss or gradient is NaN or infinite: stop, or skip the step.",
                one_of({"stop", "skip"}));
@@ -173,7 +192,8 @@ void add_train(Settings& settings, TrainConfig& c) {
 }
 
 void add_ranks(Settings& settings, TrainConfig& c) {
-  settings.group("dp", "What data-parallel ranks share; docs/data-parallel.md has the formulas.");
+  settings.group("dp", "What data-parallel ranks share; docs/data-parallel.md has the formulas.",
+                 Scope::kIsland);
   settings.add(
       "dp.zero", &c.dp.zero,
       "ZeRO stage: 0 shares nothing, 1 optimizer state, 2 gradients too, 3 parameters too.",
@@ -189,7 +209,7 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "dp.balance", &c.dp.balance,
       "Give slower ranks fewer micro-batches of each step, by their measured speed. Without "
       "train.exact that changes bits from run to run.");
-  settings.group("comm", "How ranks talk to each other.");
+  settings.group("comm", "How ranks talk to each other.", Scope::kIsland);
   settings.add("comm.timeout_s", &c.comm.timeout_s,
                "Seconds after which a collective that is not done ends the run, naming who is "
                "missing.",
@@ -197,7 +217,7 @@ void add_ranks(Settings& settings, TrainConfig& c) {
   settings.add("comm.check_every", &c.comm.check_every,
                "Steps between two comparisons of the ranks' parameters by hash; 0: never.",
                at_least(0));
-  settings.group("launch", "What `atoll launch` can do when a rank is lost.");
+  settings.group("launch", "What `atoll launch` can do when a rank is lost.", Scope::kIsland);
   settings.add("launch.replicate", &c.launch.replicate,
                "Each rank keeps a copy of the next one's share of the training state, so that the "
                "others can go on at once without it; costs that memory, and one transfer of the "
@@ -208,7 +228,8 @@ void add_islands(Settings& settings, TrainConfig& c) {
   IslandSettings& i = c.island;
   settings.group("island",
                  "This island, where a run has several: docs/first-islands.md. `atoll train "
-                 "--islands N` sets these by itself.");
+                 "--islands N` sets these by itself.",
+                 Scope::kIsland);
   settings.add("island.coordinator", &i.coordinator,
                "HOST:PORT of the run's coordinator; empty: the run has no islands.");
   settings.add("island.name", &i.name,
@@ -268,9 +289,11 @@ void add_islands(Settings& settings, TrainConfig& c) {
 void add_optim(Settings& settings, TrainConfig& c) {
   OptimSettings& o = c.optim;
   settings.group("optim", "The optimizer and its learning rate.");
-  settings.add("optim.kind", &o.kind,
-               "adamw; muon for matrices with adamw for the rest; lion; sgd with momentum.",
-               one_of({"adamw", "muon", "lion", "sgd"}));
+  settings
+      .add("optim.kind", &o.kind,
+           "adamw; muon for matrices with adamw for the rest; lion; sgd with momentum.",
+           one_of({"adamw", "muon", "lion", "sgd"}))
+      .fixed();
   settings.add("optim.lr", &o.lr, "Highest learning rate, reached after warm-up.", above(0));
   settings.add("optim.min_lr_ratio", &o.min_lr_ratio, "Last learning rate over the highest.",
                between(0, 1));
@@ -295,11 +318,13 @@ void add_optim(Settings& settings, TrainConfig& c) {
                one_of({"match_rms", "original"}));
   settings.add("optim.muon_adamw_lr", &o.muon_adamw_lr,
                "muon: highest learning rate of what adamw updates; 0: optim.lr.", at_least(0));
-  settings.add("optim.masters", &o.masters,
-               "train.dtype = bf16: keep weights in f32 beside (f32), or update the bf16 weights "
-               "themselves with stochastic rounding, which takes 4 bytes a parameter less "
-               "(stochastic).",
-               one_of({"f32", "stochastic"}));
+  settings
+      .add("optim.masters", &o.masters,
+           "train.dtype = bf16: keep weights in f32 beside (f32), or update the bf16 weights "
+           "themselves with stochastic rounding, which takes 4 bytes a parameter less "
+           "(stochastic).",
+           one_of({"f32", "stochastic"}))
+      .fixed();
 }
 
 void add_lora(Settings& settings, TrainConfig& c) {
@@ -307,22 +332,26 @@ void add_lora(Settings& settings, TrainConfig& c) {
   settings.group("lora",
                  "Low-rank adapters (LoRA): trains a small part beside the frozen weights of "
                  "model.from. Checkpoints hold the adapter, as the PEFT library does.");
-  settings.add("lora.rank", &l.rank, "Rank of the adapters; 0: no LoRA.", between(0, 4096));
-  settings.add("lora.alpha", &l.alpha, "Adapters are scaled by alpha / rank.", above(0));
-  settings.add("lora.targets", &l.targets,
-               "Modules to adapt, as PEFT's target_modules; all-linear: every one but the head.");
-  settings.add("lora.rank_stabilized", &l.rank_stabilized,
-               "Scale by alpha / sqrt(rank) instead (rsLoRA).");
+  settings.add("lora.rank", &l.rank, "Rank of the adapters; 0: no LoRA.", between(0, 4096)).fixed();
+  settings.add("lora.alpha", &l.alpha, "Adapters are scaled by alpha / rank.", above(0)).fixed();
+  settings
+      .add("lora.targets", &l.targets,
+           "Modules to adapt, as PEFT's target_modules; all-linear: every one but the head.")
+      .fixed();
+  settings
+      .add("lora.rank_stabilized", &l.rank_stabilized,
+           "Scale by alpha / sqrt(rank) instead (rsLoRA).")
+      .fixed();
 }
 
 void add_reporting(Settings& settings, TrainConfig& c) {
-  settings.group("eval", "Loss on held-out text.");
+  settings.group("eval", "Loss on held-out text.", Scope::kIsland);
   settings.add("eval.every", &c.eval.every, "Steps between evaluations; 0: only at the end.",
                at_least(0));
   settings.add("eval.max_tokens", &c.eval.max_tokens,
                "Held-out tokens of an evaluation, rounded up to whole sequences; 0: all.",
                at_least(0));
-  settings.group("checkpoint", "What a stopped run goes on from.");
+  settings.group("checkpoint", "What a stopped run goes on from.", Scope::kIsland);
   settings.add("checkpoint.every", &c.checkpoint.every,
                "Steps between checkpoints; 0: only at the end and when interrupted.", at_least(0));
   settings.add("checkpoint.keep", &c.checkpoint.keep, "Newest checkpoints that are kept.",
@@ -330,7 +359,8 @@ void add_reporting(Settings& settings, TrainConfig& c) {
   settings.add("checkpoint.async", &c.checkpoint.async,
                "Write checkpoints beside the steps that follow, from a copy in memory of what each "
                "rank writes; the same files.");
-  settings.group("log", "What is said on the way; metrics.jsonl is always written.");
+  settings.group("log", "What is said on the way; metrics.jsonl is always written.",
+                 Scope::kIsland);
   settings.add("log.every", &c.log.every, "Steps between lines.", at_least(1));
   settings.add("log.format", &c.log.format, "Lines for people, or JSON for programs.",
                one_of({"text", "json"}));

@@ -3,14 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <string>
+#include <vector>
 
 #include "atoll/base/error.h"
 
 namespace atl::train {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Fixture {
@@ -32,6 +35,27 @@ std::string error_of(std::initializer_list<const char*> overrides) {
     return error.what();
   }
   return "no error";
+}
+
+TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
+  const Fixture f;
+  const Settings& settings = f.settings;
+  std::vector<std::string> of_host, of_run, fixed;
+  for (const Setting& setting : settings.all()) {
+    if (setting.scope == Scope::kHost) of_host.push_back(setting.key);
+    if (setting.scope == Scope::kRun)
+      of_run.push_back(setting.key.substr(0, setting.key.find('.')));
+    if (setting.is_fixed) fixed.push_back(setting.key);
+  }
+  of_run.erase(std::unique(of_run.begin(), of_run.end()), of_run.end());
+  EXPECT_THAT(of_host, ElementsAre("device.threads", "device.bf16", "data.cache_dir"));
+  EXPECT_THAT(of_run, ElementsAre("run", "model", "train", "optim", "lora", "outer"));
+  EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
+  EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
+  EXPECT_THAT(fixed, ElementsAre("run.seed", "data.weights", "data.packing", "train.batch_size",
+                                 "train.micro_batch", "train.context", "train.dtype",
+                                 "train.dropout", "optim.kind", "optim.masters", "lora.rank",
+                                 "lora.alpha", "lora.targets", "lora.rank_stabilized"));
 }
 
 TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {

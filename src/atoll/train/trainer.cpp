@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
@@ -38,12 +39,6 @@ fs::path make_run_directory(const std::string& dir) {
   }
   return dir;
 }
-
-// Settings that the steps already taken depend on, with corpus and model, which are compared apart.
-constexpr const char* kFixedKeys[] = {
-    "run.seed",    "train.batch_size", "train.context", "train.dropout",       "train.micro_batch",
-    "train.dtype", "data.packing",     "data.weights",  "optim.kind",          "optim.masters",
-    "lora.rank",   "lora.alpha",       "lora.targets",  "lora.rank_stabilized"};
 
 // Says what was chosen, and why.
 void announce_bf16(const TrainConfig& config) {
@@ -257,14 +252,8 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
 // computes it, and where it has a model from: that is seen in what the model is.
 island::RunIdentity Trainer::identity() const {
   std::vector<std::pair<std::string, std::string>> common;
-  for (const auto& [key, value] : settings_.key_values()) {
-    static constexpr const char* kOwn[] = {"run.dir", "device.", "data.",     "dp.",
-                                           "comm.",   "launch.", "island.",   "checkpoint.",
-                                           "eval.",   "log.",    "model.from"};
-    const bool is_own =
-        std::any_of(std::begin(kOwn), std::end(kOwn),
-                    [&name = key](const char* prefix) { return name.starts_with(prefix); });
-    if (!is_own) common.emplace_back(key, value);
+  for (const Setting& setting : settings_.all()) {
+    if (setting.scope == Scope::kRun) common.emplace_back(setting.key, setting.toml());
   }
   const auto hash = [](const std::string& text) {
     return to_hex(hash_bytes(text.data(), text.size()));
@@ -307,20 +296,21 @@ void Trainer::check_settings_of(const Position& position) const {
         "text and data.* settings, or choose another run.dir",
         config_.run.dir, hash, position.corpus_hash);
   }
-  const auto now = settings_.key_values();
-  for (const auto& [key, before] : position.settings) {
-    const auto at = std::find_if(now.begin(), now.end(),
-                                 [&name = key](const auto& entry) { return entry.first == name; });
-    if (at == now.end() || at->second == before) continue;
-    const bool fixed =
-        std::find(std::begin(kFixedKeys), std::end(kFixedKeys), key) != std::end(kFixedKeys);
-    if (fixed) {
+  const std::map<std::string, std::string> before(position.settings.begin(),
+                                                  position.settings.end());
+  for (const Setting& setting : settings_.all()) {
+    const auto was = before.find(setting.key);
+    if (was == before.end() || was->second == setting.toml()) continue;
+    if (setting.is_fixed) {
       throw user_error(
           "{} is {} and was {} in the {} already taken in {}; set it back, or choose another "
           "run.dir",
-          key, at->second, before, counted(position.step, "step"), config_.run.dir);
+          setting.key, setting.toml(), was->second, counted(position.step, "step"),
+          config_.run.dir);
     }
-    if (ranks_->is_lead()) log::info("{} is now {}, was {}", key, at->second, before);
+    if (ranks_->is_lead()) {
+      log::info("{} is now {}, was {}", setting.key, setting.toml(), was->second);
+    }
   }
 }
 
