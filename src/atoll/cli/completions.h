@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "atoll/cli/command.h"
+#include "atoll/cli/description.h"
+
+namespace atl::cli {
+
+/// Commands that print what stands below; hidden, because packages call them, not people.
+Command completions_command();
+Command manual_command();
+
+/// What a shell's script of completions is made from.
+struct Described {
+  std::vector<CommandDescription> commands;
+  std::vector<OptionDescription> settings;
+};
+
+/// The script that completes `atoll` in bash, zsh or fish.
+std::string bash_completions(const Described& program);
+std::string zsh_completions(const Described& program);
+std::string fish_completions(const Described& program);
+
+/// The first clause of a help text, for shells that show a line beside each name.
+std::string first_clause(const std::string& help);
+
+/// `text` with a backslash before each character of `special`.
+std::string escaped(const std::string& text, const std::string& special);
+
+/// The manual page atoll(1), as roff.
+std::string manual_page(const Described& program);
+
+}  // namespace atl::cli
