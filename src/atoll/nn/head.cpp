@@ -11,7 +11,8 @@ Footprint LinearCrossEntropy::plan(Spec x) const {
   ATOLL_CHECK(x.shape.rank() == 3, "{}", x.to_string());
   Footprint footprint;
   footprint.y = {compute_dtype(x.dtype), {x.shape.dim(0), x.shape.dim(1)}};
-  footprint.kept = {x};  // dx, made in forward
+  footprint.kept = {x};  // dx
+  footprint.gradients_in_forward = true;
   footprint.scratch_bytes = ops::linear_cross_entropy_scratch_bytes(
       {x.dtype, {x.shape.num_rows(), x.shape.dim(-1)}}, weight_->spec);
   return footprint;

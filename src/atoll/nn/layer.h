@@ -26,6 +26,9 @@ struct Footprint {
   unsigned need_dy = 0;    ///< which backward passes read dy (kForInput always may)
   std::vector<Spec> kept;  ///< private, lives from forward to the weight pass
   std::vector<Spec> owed;  ///< private, lives from the input pass to the weight pass
+  /// In training, forward makes the gradients too: it adds to those of the parameters at once and
+  /// keeps dx for B. W has nothing left to do.
+  bool gradients_in_forward = false;
   /// Forward costs so little that, where only B and W need y after it, y is made again for them.
   bool y_again = false;
   std::size_t scratch_bytes = 0;  ///< of Run::scratch, the most that any of the three passes takes

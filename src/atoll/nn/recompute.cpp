@@ -19,6 +19,7 @@ Footprint Recompute::plan(Spec x) const {
   const Cached& plan = inner_plan(x);
   const Footprint& inner = plan.inner;
   ATOLL_CHECK(inner.need_y == 0, "recompute of a layer that reads its own output");
+  ATOLL_CHECK(!inner.gradients_in_forward, "recompute would add to the gradients twice");
   Footprint footprint;
   footprint.y = inner.y;
   footprint.need_x = kForInput | (inner.need_x & kForWeight);

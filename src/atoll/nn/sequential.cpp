@@ -39,6 +39,7 @@ Sequential::Layout Sequential::make_layout(Spec x) const {
     slot.owed_begin = whole.owed.size();
     append(whole.kept, slot.footprint.kept);
     append(whole.owed, slot.footprint.owed);
+    whole.gradients_in_forward |= slot.footprint.gradients_in_forward;
     inner_scratch = std::max(inner_scratch, slot.footprint.scratch_bytes);
     if (i == last()) break;
     const Spec& y = slot.footprint.y;

@@ -96,18 +96,17 @@ void DataParallelStore::connect(comm::Group& shard, comm::Group* replicate) {
   if (values_shards_) values_shards_->connect(shard);
 }
 
-void DataParallelStore::request(MemoryPlan& plan, const StageClock& clock) {
-  clock_ = clock;
+void DataParallelStore::request(MemoryPlan& plan, const Schedule& schedule) {
   if (values_shards_) {
-    values_shards_->request(plan, clock, training());
+    values_shards_->request(plan, schedule);
   } else {
     values_request_ = plan.request_forever("parameters", "parameters", flat().bytes());
   }
-  if (training()) request_gradients(plan, clock);
+  if (training()) request_gradients(plan, schedule);
   request_fixed(plan);
 }
 
-void DataParallelStore::request_gradients(MemoryPlan& plan, const StageClock& clock) {
+void DataParallelStore::request_gradients(MemoryPlan& plan, const Schedule& schedule) {
   const Spec all = flat().in_compute_dtype();
   if (options_.keeps_all_gradients()) {
     all_gradients_request_ = plan.request_forever("gradients", "gradients", all.bytes());
@@ -118,7 +117,7 @@ void DataParallelStore::request_gradients(MemoryPlan& plan, const StageClock& cl
                              Spec{all.dtype, {layout().share(options_.rank)}}.bytes());
   }
   if (options_.keeps_all_gradients()) return;
-  // A bucket's gradients are there from the backward of its last stage until they are reduced,
+  // A bucket's gradients are there from the first pass that adds to them until they are reduced,
   // which the bucket after it waits for.
   for (std::size_t i = 0; i < completion_.size(); ++i) {
     const Bucket& bucket = layout().buckets()[completion_[i]];
@@ -126,9 +125,8 @@ void DataParallelStore::request_gradients(MemoryPlan& plan, const StageClock& cl
     buckets_[completion_[i]].request =
         plan.request("gradients of stage " + std::to_string(bucket.stages.front()),
                      "bucket gradients", Spec{all.dtype, {bucket.size()}}.bytes(),
-                     is_last(bucket.stages.back()) ? clock.forward_tick(bucket.stages.back())
-                                                   : clock.input_tick(bucket.stages.back()),
-                     clock.weight_tick(layout().buckets()[waits].stages.front()));
+                     schedule.first_gradients(bucket.stages).first_tick,
+                     schedule.last_gradients(layout().buckets()[waits].stages).last_tick);
   }
 }
 
@@ -180,16 +178,16 @@ void DataParallelStore::begin_round(Run& /*run*/, const Round& round) {
   for (BucketState& bucket : buckets_) bucket.begun = false;
 }
 
-void DataParallelStore::acquire(Run& run, std::size_t stage, PassKind kind, bool idle) {
+void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
   if (values_shards_) {
-    if (stage == 0 && kind == PassKind::kForward) values_shards_->begin_pass();
-    values_shards_->acquire(clock_.event(stage, kind), [this](comm::Work& work) { wait(work); });
+    if (pass.number == 0) values_shards_->begin_walk();
+    values_shards_->acquire(pass.number, [this](comm::Work& work) { wait(work); });
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::vector<std::size_t>& users = layout().buckets()[b].stages;
-    if (!std::binary_search(users.begin(), users.end(), stage)) continue;
+    if (!std::binary_search(users.begin(), users.end(), pass.stage)) continue;
     wait(buckets_[b].gather);
-    if (kind == PassKind::kBackward || (run.training && is_last(stage))) begin_bucket(run, b, idle);
+    if (run.training && pass.makes_gradients) begin_bucket(run, b, idle);
   }
 }
 
@@ -202,10 +200,10 @@ void DataParallelStore::begin_bucket(Run& run, std::size_t bucket, bool idle) {
   if (!idle && (options_.exact || round_.index == 0)) ops::fill_zero(run, state.gradients);
 }
 
-void DataParallelStore::release(Run& /*run*/, std::size_t stage, PassKind kind, bool idle) {
-  if (kind == PassKind::kForward) return;
+void DataParallelStore::release(Run& /*run*/, const StagePass& pass, bool idle) {
+  if (!pass.completes_gradients) return;
   for (const std::size_t b : completion_) {
-    if (layout().buckets()[b].stages.front() == stage) end_bucket(b, idle);
+    if (layout().buckets()[b].stages.front() == pass.stage) end_bucket(b, idle);
   }
 }
 

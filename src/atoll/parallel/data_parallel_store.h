@@ -63,11 +63,11 @@ class DataParallelStore final : public ParamStore {
   void connect(comm::Group& shard, comm::Group* replicate);
   const DataParallelOptions& options() const { return options_; }
 
-  void request(MemoryPlan& plan, const StageClock& clock) override;
+  void request(MemoryPlan& plan, const Schedule& schedule) override;
   void bind(const Arena& arena) override;
   void begin_round(Run& run, const Round& round) override;
-  void acquire(Run& run, std::size_t stage, PassKind kind, bool idle) override;
-  void release(Run& run, std::size_t stage, PassKind kind, bool idle) override;
+  void acquire(Run& run, const StagePass& pass, bool idle) override;
+  void release(Run& run, const StagePass& pass, bool idle) override;
   void finish_gradients(Run& run) override;
   double grad_norm(Run& run) override;
   void publish(Run& run) override;
@@ -82,13 +82,11 @@ class DataParallelStore final : public ParamStore {
  private:
   struct BucketState;
 
-  void request_gradients(MemoryPlan& plan, const StageClock& clock);
+  void request_gradients(MemoryPlan& plan, const Schedule& schedule);
   void bind_gradients(const Arena& arena);
   void begin_bucket(Run& run, std::size_t bucket, bool idle);
   void end_bucket(std::size_t bucket, bool idle);
   void wait(comm::Work& work);
-  // The head makes its gradients with the loss, in its forward.
-  bool is_last(std::size_t stage) const { return stage + 1 == clock_.num_stages; }
   bool reduces_now() const { return options_.exact || round_.last; }
   bool shares_update() const { return options_.zero != Zero::kNone; }
   Tensor part_of(const Tensor& flat, const Bucket& bucket) const;
@@ -96,7 +94,6 @@ class DataParallelStore final : public ParamStore {
   DataParallelOptions options_;
   comm::Group* shard_ = nullptr;
   comm::Group* replicate_ = nullptr;
-  StageClock clock_;
   Round round_;
   std::vector<int> contributors_;  // round_.contributors is a view of it
   std::vector<BucketState> buckets_;

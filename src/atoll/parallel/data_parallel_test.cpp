@@ -84,7 +84,7 @@ class Bench {
       store_ = std::move(shared);
     }
     runner_ = std::make_unique<Runner>(*model_, *store_, Use::kTrain, 2, 8);
-    store_->request(memory_, runner_->clock());
+    store_->request(memory_, runner_->schedule());
     runner_->request(memory_);
     optimizer_ = optim::make_optimizer({.kind = setup.optimizer}, store_->flat(), store_->ranges());
     optimizer_->request(memory_);
@@ -323,7 +323,7 @@ TEST(DataParallel, PlannedMemoryIsTheFormula) {
       Runner runner(*model, store, Use::kTrain, 1, 8);
       const auto optimizer = optim::make_optimizer({}, store.flat(), store.ranges());
       MemoryPlan plan;
-      store.request(plan, runner.clock());
+      store.request(plan, runner.schedule());
       optimizer->request(plan);
       plan.place();
       const double values = static_cast<double>(plan.peak_bytes("parameters"));

@@ -61,7 +61,7 @@ void ParamStore::request_fixed(MemoryPlan& plan) {
   }
 }
 
-void ParamStore::request(MemoryPlan& plan, const StageClock& /*clock*/) {
+void ParamStore::request(MemoryPlan& plan, const Schedule& /*schedule*/) {
   values_request_ = plan.request_forever("parameters", "parameters", flat().bytes());
   if (training_) {
     grads_request_ =

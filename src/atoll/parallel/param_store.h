@@ -8,7 +8,7 @@
 #include "atoll/nn/model.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/flat_layout.h"
-#include "atoll/parallel/stage_clock.h"
+#include "atoll/parallel/schedule.h"
 #include "atoll/tensor/arena.h"
 
 namespace atl::parallel {
@@ -38,7 +38,7 @@ class ParamStore {
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  virtual void request(MemoryPlan& plan, const StageClock& clock);
+  virtual void request(MemoryPlan& plan, const Schedule& schedule);
   /// For a store that has everything all the time, as this one.
   void request(MemoryPlan& plan) { request(plan, {}); }
   /// Points every Param into the arena and fills the constants.
@@ -68,8 +68,8 @@ class ParamStore {
   virtual void begin_round(Run& run, const Round& round);
   /// Before and after a pass of a stage. Between them its Params' values are there and, backward,
   /// their gradients, to be added to. `idle`: this rank has no micro-batch in the round.
-  virtual void acquire(Run& /*run*/, std::size_t /*stage*/, PassKind /*kind*/, bool /*idle*/) {}
-  virtual void release(Run& /*run*/, std::size_t /*stage*/, PassKind /*kind*/, bool /*idle*/) {}
+  virtual void acquire(Run& /*run*/, const StagePass& /*pass*/, bool /*idle*/) {}
+  virtual void release(Run& /*run*/, const StagePass& /*pass*/, bool /*idle*/) {}
   /// Returns when grads() holds the sum over all rounds and ranks.
   virtual void finish_gradients(Run& /*run*/) {}
   /// The Euclidean norm of the whole gradient: the same bits however it is shared. Infinite or NaN

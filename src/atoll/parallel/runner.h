@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "atoll/nn/kv_cache.h"
 #include "atoll/nn/model.h"
 #include "atoll/parallel/param_store.h"
+#include "atoll/parallel/schedule.h"
 #include "atoll/tensor/arena.h"
 #include "atoll/tensor/batch.h"
 
@@ -28,21 +30,26 @@ struct PassEvent {
     kRelease,  ///< the stage is done
     kEnd,
   };
-  std::size_t stage = 0;
-  PassKind kind = PassKind::kForward;
+  StagePass pass;
   bool idle = false;  ///< this rank has no micro-batch and only takes part in what the others do
   Moment moment = Moment::kAcquire;
 };
 
-/// Walks a model's stages over micro-batches of one fixed shape, in memory planned beforehand:
-/// forward through all stages, then B and W of each, last stage first. One pipeline stage.
+/// Runs a schedule's actions on a model's stages over micro-batches of one fixed shape, in memory
+/// planned beforehand from that same schedule. One rank: a schedule without transfers.
 class Runner {
  public:
   /// Micro-batches are (batch, length) tokens. Model and store must outlive the runner.
+  /// One micro-batch at a time: schedule_sequential() to train, schedule_forward() otherwise.
   Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch, std::int64_t length);
+  /// Trains by a schedule of its own, with as many micro-batches at a time as that has. A slot's
+  /// memory is planned from its first micro-batch to its last: exact for one micro-batch, an upper
+  /// bound where several take turns.
+  Runner(nn::Model& model, ParamStore& store, std::int64_t batch, std::int64_t length,
+         std::vector<Action> actions);
 
   /// When what runs, for those that share its memory.
-  const StageClock& clock() const { return clock_; }
+  const Schedule& schedule() const { return schedule_; }
 
   /// `listener` hears of each point of each pass, on the thread that runs it; empty: nobody does.
   void listen(std::function<void(const PassEvent& event)> listener) {
@@ -52,9 +59,10 @@ class Runner {
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
 
-  /// Forward and backward; adds to the gradients. Returns the sum of the micro-batch's losses, in
+  /// Forward and backward; adds to the gradients. Returns the sum of the micro-batches' losses, in
   /// nats. `run` gives stream, seed, step and loss_scale.
-  double train(Run run, const Batch& batch);
+  double train(Run run, std::span<const Batch> micro_batches);
+  double train(Run run, const Batch& batch) { return train(run, {&batch, 1}); }
   /// Takes this rank's part in what the others do while it has no micro-batch: gathers and reduces.
   void idle(Run run, bool training);
   /// Forward only; returns the sum of the losses, in nats.
@@ -62,35 +70,48 @@ class Runner {
   /// Forward of `batch.tokens` after the `cache.length` positions already cached; the caller then
   /// advances the cache. Returns the head's input, (B, T, C).
   Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);
-  /// Each position's loss of the last train() or evaluate(), (B, T).
-  Tensor losses() const { return edges_.back(); }
+  /// Each position's loss of a micro-batch of the last train() or evaluate(), (B, T).
+  Tensor losses(std::size_t micro_batch = 0) const { return outputs_[micro_batch]; }
 
  private:
-  struct StagePlan {
-    nn::Footprint footprint;
+  // What one micro-batch in flight has of a stage.
+  struct Slot {
+    int y_request = -1;   // the edge after this stage; the last stage's are outputs_
+    int dy_request = -1;  // its gradient; the last stage has none
     std::vector<int> kept_requests, owed_requests;
-    int y_request = -1;   // the edge after this stage
-    int dy_request = -1;  // its gradient; the head has none
-    int forward_scratch = -1, backward_scratch = -1;
+    Tensor y, dy;
     std::vector<Tensor> kept, owed;
   };
+  struct StagePlan {
+    nn::Footprint footprint;
+    std::vector<Slot> slots;
+    int forward_scratch = -1, backward_scratch = -1;
+  };
 
-  std::int64_t last_use(unsigned need, std::size_t stage) const;
-  void request_edges(MemoryPlan& plan, std::size_t stage);
-  nn::Pass pass(std::size_t stage, const Batch& batch) const;
+  Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch, std::int64_t length,
+         std::vector<Action> actions);
+  std::int64_t last_use(unsigned need, std::size_t stage, std::size_t slot) const;
+  void request_edges(MemoryPlan& plan, std::size_t stage, std::size_t slot);
+  void request_stage(MemoryPlan& plan, std::size_t stage);
+  int request_scratch(MemoryPlan& plan, std::size_t stage, ActionKind first_kind,
+                      ActionKind last_kind) const;
+  void bind_slot(const Arena& arena, const nn::Footprint& footprint, Slot& slot) const;
+  // Of all passes, or of the first micro-batch's forward passes.
   template <typename Compute>
-  void visit(Run& run, std::size_t stage, PassKind kind, bool idle, Compute&& compute);
-  void forward(Run& run, const Batch& batch, nn::KvCache* cache);
-  double sum_of_losses() const;
+  void visit_passes(Run& run, bool all, bool idle, Compute&& compute);
+  void run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCache* cache);
+  nn::Pass layer_pass(const Action& action, const Batch& batch) const;
+  void act(Run& run, const Action& action, const Batch& batch, nn::KvCache* cache);
+  double sum_of_losses(std::size_t micro_batch) const;
 
   nn::Model& model_;
   ParamStore& store_;
   Use use_;
   Spec tokens_;
-  StageClock clock_;
+  Schedule schedule_;
   std::vector<StagePlan> stages_;
-  std::vector<Tensor> edges_;           // edges_[i]: the output of stage i
-  std::vector<Tensor> edge_gradients_;  // edge_gradients_[i]: its gradient
+  std::vector<int> output_requests_;
+  std::vector<Tensor> outputs_;  // of the last stage, one a micro-batch
   const Arena* arena_ = nullptr;
   std::function<void(const PassEvent& event)> listener_;
 };

@@ -8,7 +8,7 @@ namespace atl::parallel {
 namespace {
 
 // A bucket that is needed again so soon is kept: dropping it would mean gathering it at once.
-constexpr std::size_t kKeptEvents = 2;
+constexpr std::size_t kKeptPasses = 2;
 
 }  // namespace
 
@@ -20,32 +20,29 @@ ValueShards::ValueShards(const FlatLayout& layout, int rank) : layout_(layout), 
   }
 }
 
-void ValueShards::request(MemoryPlan& plan, const StageClock& clock, bool training) {
+void ValueShards::request(MemoryPlan& plan, const Schedule& schedule) {
   const Dtype dtype = layout_.flat().dtype;
   request_ = plan.request_forever("parameters, this rank's part", "parameters",
                                   Spec{dtype, {layout_.share(rank_)}}.bytes());
   for (std::size_t b = 0; b < layout_.buckets().size(); ++b) {
-    std::vector<std::size_t> events;
-    for (const std::size_t stage : layout_.buckets()[b].stages) {
-      events.push_back(clock.event(stage, PassKind::kForward));
-      if (training) events.push_back(clock.event(stage, PassKind::kBackward));
-    }
-    std::sort(events.begin(), events.end());
+    const std::vector<std::size_t>& stages = layout_.buckets()[b].stages;
     const std::size_t first_of_bucket = spans_.size();
-    for (const std::size_t event : events) {
-      if (spans_.size() > first_of_bucket && event - spans_.back().last_event <= kKeptEvents) {
-        spans_.back().last_event = event;
+    for (const StagePass& pass : schedule.passes()) {
+      if (!std::binary_search(stages.begin(), stages.end(), pass.stage)) continue;
+      if (spans_.size() > first_of_bucket && pass.number - spans_.back().last_pass <= kKeptPasses) {
+        spans_.back().last_pass = pass.number;
       } else {
-        spans_.push_back({.bucket = b, .first_event = event, .last_event = event});
+        spans_.push_back({.bucket = b, .first_pass = pass.number, .last_pass = pass.number});
       }
     }
   }
   for (Span& span : spans_) {
     const Bucket& bucket = layout_.buckets()[span.bucket];
-    const std::size_t prefetch = span.first_event > 0 ? span.first_event - 1 : 0;
+    const std::size_t prefetch = span.first_pass > 0 ? span.first_pass - 1 : 0;
     span.request = plan.request("gathered stage " + std::to_string(bucket.stages.front()),
                                 "gathered parameters", Spec{dtype, {bucket.size()}}.bytes(),
-                                clock.first_tick(prefetch), clock.last_tick(span.last_event));
+                                schedule.passes()[prefetch].first_tick,
+                                schedule.passes()[span.last_pass].last_tick);
   }
 }
 
@@ -76,7 +73,7 @@ void ValueShards::get(std::size_t bucket, const Tensor& whole) const {
   if (to.bytes() > 0) std::memcpy(to.raw(), mine(bucket).raw(), to.bytes());
 }
 
-void ValueShards::begin_pass() {
+void ValueShards::begin_walk() {
   for (Span& span : spans_) span.started = span.ready = false;
 }
 
@@ -86,9 +83,9 @@ void ValueShards::start(Span& span) {
   span.started = true;
 }
 
-void ValueShards::acquire(std::size_t event, const std::function<void(comm::Work&)>& wait) {
+void ValueShards::acquire(std::size_t pass, const std::function<void(comm::Work&)>& wait) {
   for (Span& span : spans_) {
-    if (span.first_event > event || span.last_event < event || span.ready) continue;
+    if (span.first_pass > pass || span.last_pass < pass || span.ready) continue;
     if (!span.started) start(span);
     wait(span.gather);
     span.ready = true;
@@ -101,7 +98,7 @@ void ValueShards::acquire(std::size_t event, const std::function<void(comm::Work
     }
   }
   for (Span& span : spans_) {
-    if (span.first_event == event + 1 && !span.started) start(span);
+    if (span.first_pass == pass + 1 && !span.started) start(span);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "atoll/comm/group.h"
 #include "atoll/parallel/flat_layout.h"
-#include "atoll/parallel/stage_clock.h"
+#include "atoll/parallel/schedule.h"
 #include "atoll/tensor/arena.h"
 
 namespace atl::parallel {
@@ -19,17 +19,17 @@ class ValueShards {
   /// `layout` must outlive this; `rank` of layout.num_ranks().
   ValueShards(const FlatLayout& layout, int rank);
 
-  void request(MemoryPlan& plan, const StageClock& clock, bool training);
+  void request(MemoryPlan& plan, const Schedule& schedule);
   void bind(const Arena& arena);
   void connect(comm::Group& group) { group_ = &group; }
 
   /// This rank's parts of all buckets, in order: (share).
   Tensor values() const { return values_; }
-  /// Begins a walk over the stages: nothing is gathered.
-  void begin_pass();
-  /// Waits for the buckets of an event, points their Params into them, and begins to gather those
-  /// of the next. `wait` waits for a Work.
-  void acquire(std::size_t event, const std::function<void(comm::Work&)>& wait);
+  /// Begins a walk over the passes of the schedule: nothing is gathered.
+  void begin_walk();
+  /// Waits for the buckets of a pass, points their Params into them, and begins to gather those of
+  /// the next. `wait` waits for a Work.
+  void acquire(std::size_t pass, const std::function<void(comm::Work&)>& wait);
   /// Waits for what is under way, whatever it ends with.
   void abandon() noexcept;
 
@@ -38,10 +38,10 @@ class ValueShards {
   void get(std::size_t bucket, const Tensor& whole) const;
 
  private:
-  // A time in which a bucket is whole: from its gather to the end of its last event.
+  // A time in which a bucket is whole: from its gather to the end of its last pass.
   struct Span {
     std::size_t bucket = 0;
-    std::size_t first_event = 0, last_event = 0;
+    std::size_t first_pass = 0, last_pass = 0;
     int request = -1;
     Tensor whole;
     comm::Work gather;

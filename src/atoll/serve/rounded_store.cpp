@@ -56,7 +56,7 @@ RoundedStore::RoundedStore(Device& device, nn::Model& model, Weights weights)
   }
 }
 
-void RoundedStore::request(MemoryPlan& plan, const parallel::StageClock& /*clock*/) {
+void RoundedStore::request(MemoryPlan& plan, const parallel::Schedule& /*schedule*/) {
   for (const nn::Param* param : params()) {
     Requests requests;
     if (param->as_int8) {

@@ -27,7 +27,7 @@ class RoundedStore final : public parallel::ParamStore {
   /// for kF32. The device must outlive the store.
   RoundedStore(Device& device, nn::Model& model, Weights weights);
 
-  void request(MemoryPlan& plan, const parallel::StageClock& clock) override;
+  void request(MemoryPlan& plan, const parallel::Schedule& schedule) override;
   void bind(const Arena& arena) override;
 
   /// Calls `fill` with one parameter at a time and rounds what it gives. Throws Error(kNumeric)

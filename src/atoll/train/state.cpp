@@ -30,7 +30,7 @@ TrainState::TrainState(const StateOptions& options)
       shared_store_(dynamic_cast<parallel::DataParallelStore*>(store_.get())),
       runner_(*model_, *store_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
               options.micro_batch, options.context) {
-  store_->request(plan_, runner_.clock());
+  store_->request(plan_, runner_.schedule());
   runner_.request(plan_);
   if (options.training) {
     optimizer_ = optim::make_optimizer(options.optimizer, store_->flat(), store_->ranges());

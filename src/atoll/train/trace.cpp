@@ -104,8 +104,8 @@ void Trace::pass(const parallel::PassEvent& event) {
   if (begin_ - acquire_ >= kShortest) add("acquire", "wait", acquire_, begin_);
   if (now - release_ >= kShortest) add("release", "wait", release_, now);
   add(fmt::format("{}{} {}", event.idle ? "idle " : "",
-                  event.kind == parallel::PassKind::kForward ? "forward" : "backward",
-                  state_.model().stage_names[event.stage]),
+                  event.pass.kind == parallel::PassKind::kForward ? "forward" : "backward",
+                  state_.model().stage_names[event.pass.stage]),
       event.idle ? "idle" : "pass", acquire_, now);
 }
 

@@ -1,0 +1,129 @@
+#include "atoll/parallel/pipeline.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "atoll/base/check.h"
+
+namespace atl::parallel {
+
+namespace {
+
+// The slots of one chunk: who has which.
+class Slots {
+ public:
+  std::size_t take(std::int64_t micro_batch) {
+    std::size_t slot = 0;
+    while (used_.contains(slot)) ++slot;
+    used_.insert(slot);
+    ATOLL_CHECK(of_.emplace(micro_batch, slot).second, "a second F of micro-batch {}", micro_batch);
+    return slot;
+  }
+  std::size_t of(std::int64_t micro_batch) const {
+    const auto at = of_.find(micro_batch);
+    ATOLL_CHECK(at != of_.end(), "micro-batch {} is not in flight", micro_batch);
+    return at->second;
+  }
+  void give_back(std::int64_t micro_batch) {
+    used_.erase(of(micro_batch));
+    of_.erase(micro_batch);
+  }
+
+ private:
+  std::set<std::size_t> used_;
+  std::map<std::int64_t, std::size_t> of_;
+};
+
+// Writes the actions of one chunk's passes.
+class ChunkWriter {
+ public:
+  ChunkWriter(const Pipeline& pipeline, std::size_t chunk, std::vector<Action>& actions)
+      : first_(pipeline.bounds[chunk]), end_(pipeline.bounds[chunk + 1]), actions_(actions) {
+    if (chunk > 0) before_ = pipeline.rank_of(chunk - 1);
+    if (chunk + 1 < pipeline.num_chunks()) after_ = pipeline.rank_of(chunk + 1);
+  }
+
+  void write(const ChunkPass& pass) {
+    using Kind = ChunkPass::Kind;
+    micro_batch_ = pass.micro_batch;
+    slot_ = pass.kind == Kind::kForward ? slots_.take(micro_batch_) : slots_.of(micro_batch_);
+    if (pass.kind == Kind::kForward) {
+      forward();
+    } else {
+      backward(pass.kind != Kind::kBackwardWeight, pass.kind != Kind::kBackwardInput);
+      if (pass.kind != Kind::kBackwardInput) slots_.give_back(micro_batch_);
+    }
+  }
+
+ private:
+  void forward() {
+    transfer(ActionKind::kReceiveInput, first_, before_);
+    for (std::size_t stage = first_; stage < end_; ++stage) add(ActionKind::kForward, stage);
+    transfer(ActionKind::kSendOutput, end_ - 1, after_);
+  }
+  // The gradient is sent after the W of the first stage rather than before it, so that B and W stay
+  // one pass and that stage's parameters are asked for once.
+  void backward(bool input, bool weight) {
+    if (input) transfer(ActionKind::kReceiveGradient, end_ - 1, after_);
+    for (std::size_t stage = end_; stage-- > first_;) {
+      if (input) add(ActionKind::kBackwardInput, stage);
+      if (weight) add(ActionKind::kBackwardWeight, stage);
+    }
+    if (input) transfer(ActionKind::kSendGradient, first_, before_);
+  }
+  void add(ActionKind kind, std::size_t stage, int peer = -1) {
+    actions_.push_back({kind, stage, micro_batch_, slot_, peer});
+  }
+  void transfer(ActionKind kind, std::size_t stage, int peer) {
+    if (peer >= 0) add(kind, stage, peer);
+  }
+
+  std::size_t first_, end_;
+  int before_ = -1, after_ = -1;  // the ranks of the chunks beside this one
+  std::vector<Action>& actions_;
+  Slots slots_;
+  std::int64_t micro_batch_ = 0;
+  std::size_t slot_ = 0;
+};
+
+}  // namespace
+
+std::size_t Pipeline::chunk_of(std::size_t stage) const {
+  const auto after = std::upper_bound(bounds.begin(), bounds.end(), stage);
+  ATOLL_CHECK(after != bounds.begin() && after != bounds.end(), "there is no stage {}", stage);
+  return static_cast<std::size_t>(after - bounds.begin()) - 1;
+}
+
+void Pipeline::check() const {
+  ATOLL_CHECK(num_ranks >= 1 && num_micro_batches >= 1 && bounds.size() >= 2 && bounds[0] == 0,
+              "{} ranks, {} micro-batches", num_ranks, num_micro_batches);
+  ATOLL_CHECK(
+      std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()) == bounds.end(),
+      "a chunk has no stage");
+  ATOLL_CHECK(num_chunks() % static_cast<std::size_t>(num_ranks) == 0, "{} chunks on {} ranks",
+              num_chunks(), num_ranks);
+}
+
+Pipeline whole_model(std::size_t num_stages, std::int64_t num_micro_batches) {
+  return {1, num_micro_batches, {0, num_stages}};
+}
+
+std::vector<Action> chunk_actions(const Pipeline& pipeline, int rank,
+                                  std::span<const ChunkPass> passes) {
+  pipeline.check();
+  std::vector<Action> actions;
+  std::vector<ChunkWriter> writers;
+  for (std::size_t c = 0; c < pipeline.num_chunks(); ++c) {
+    writers.emplace_back(pipeline, c, actions);
+  }
+  for (const ChunkPass& pass : passes) {
+    ATOLL_CHECK(pass.chunk < pipeline.num_chunks() && pipeline.rank_of(pass.chunk) == rank,
+                "chunk {} is not on rank {}", pass.chunk, rank);
+    writers[pass.chunk].write(pass);
+  }
+  return actions;
+}
+
+}  // namespace atl::parallel
