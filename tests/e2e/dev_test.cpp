@@ -1,5 +1,5 @@
-// What ./dev prints where nobody watches a terminal: in a tree of its own, with a Ninja that builds
-// nothing.
+// What ./dev prints where nobody watches a terminal, and what it takes for changed: in a tree of
+// its own, with a Ninja that builds nothing.
 
 #include <fmt/format.h>
 
@@ -40,11 +40,16 @@ class DevTest : public ::testing::Test {
   // Runs `./dev build` with these variables; returns its exit code.
   int build(const std::string& variables) {
     const std::string command = fmt::format(
-        "cd '{0}' && env PATH='{0}/bin':\"$PATH\" ATOLL_SETUP=0 {1} ./dev build >out 2>&1 "
-        "</dev/null",
-        tree_.string(), variables);
-    const int status = std::system(command.c_str());
-    out_ = read_file(tree_ / "out");
+        "env -u ATOLL_WERROR PATH=\"$PWD/bin:$PATH\" ATOLL_SETUP=0 {} ./dev build", variables);
+    return run(command);
+  }
+
+  // Runs a command of the shell in the tree; returns its exit code.
+  int run(const std::string& command) {
+    const std::string whole = fmt::format("cd '{}' && ({}) >'{}' 2>&1 </dev/null", tree_.string(),
+                                          command, (root_.path / "out").string());
+    const int status = std::system(whole.c_str());
+    out_ = read_file(root_.path / "out");
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
@@ -52,7 +57,7 @@ class DevTest : public ::testing::Test {
 
  private:
   TemporaryDirectory root_;
-  const fs::path tree_ = root_.path;
+  const fs::path tree_ = root_.path / "tree";
 };
 
 TEST_F(DevTest, ABuildSaysNowAndThenHowFarItIs) {
@@ -68,6 +73,29 @@ TEST_F(DevTest, ABuildThatFailsShowsWhy) {
   EXPECT_THAT(out_, AllOf(HasSubstr("4.cpp:9: error: number 4"),
                           HasSubstr("error: the build of release failed"),
                           Not(HasSubstr("==> built")), Not(HasSubstr("\x1b["))));
+}
+
+TEST_F(DevTest, ChangedIsWhatDiffersFromWhereTheBranchBegan) {
+  if (run("git --version") != 0) GTEST_SKIP() << "there is no git";
+  // Nothing of the user's own settings, nor of a repository around this one.
+  const std::string git =
+      "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_DIR=$PWD/.git GIT_WORK_TREE=$PWD; "
+      "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a "
+      "GIT_COMMITTER_EMAIL=a@b; ";
+  EXPECT_EQ(run(git + "./dev changed"), 0) << out_;
+  EXPECT_EQ(out_, "");  // no repository
+  const std::string commit = "git add . && git commit -q -m x && ";
+  ASSERT_EQ(run(git + "git init -q && " + commit + "./dev changed"), 0) << out_;
+  EXPECT_EQ(out_, "");  // no commit before this one
+  ASSERT_EQ(run(git + "echo 1 >a.cpp && ./dev changed"), 0) << out_;
+  EXPECT_EQ(out_, "a.cpp\n");
+  ASSERT_EQ(run(git + commit + "echo 2 >b.cpp && " + commit + "./dev changed"), 0) << out_;
+  EXPECT_EQ(out_, "b.cpp\n");
+  ASSERT_EQ(run(git + "git update-ref refs/remotes/origin/main HEAD~1 && git mv a.cpp c.cpp && " +
+                commit + "./dev changed"),
+            0)
+      << out_;
+  EXPECT_EQ(out_, "b.cpp\n");  // c.cpp has only moved
 }
 
 }  // namespace
