@@ -79,13 +79,13 @@ island::SimulationOptions simulation(const Options& options, const train::TrainC
       static_cast<double>(compress::make_codec(outer.codec)->max_bytes(kMany)) / kMany;
   simulated.step_seconds = parse_duration(options.step, "--step");
   simulated.jitter = options.jitter;
-  simulated.overlaps = outer.overlap > 0 || outer.algorithm == "eager";
   simulated.restart_after = parse_duration(options.restart, "--restart");
   if (!options.mtbf.empty()) simulated.mtbf = parse_duration(options.mtbf, "--mtbf");
   const std::int64_t interval = outer.inner_steps / outer.fragments;
   const std::int64_t outer_steps = options.outer_steps > 0
                                        ? options.outer_steps
                                        : std::max<std::int64_t>(1, config.train.steps / interval);
+  simulated.overlap = outer.algorithm == "eager" ? interval : outer.overlap;
   simulated.plan = {.num_fragments = static_cast<int>(outer.fragments),
                     .inner_steps = interval,
                     .total_batches = interval * outer_steps * options.islands,

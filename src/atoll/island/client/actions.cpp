@@ -210,13 +210,7 @@ void Client::State::perform(const Adopt& adopt) {
 
 void Client::State::perform(const StartRound& round) {
   has_begun = true;
-  {
-    const std::lock_guard lock(mutex);
-    leases.push_back(round.lease);
-    was_dropped |= round.follows_drop;
-    ++num_news;
-  }
-  changed.notify_all();
+  push_news(round);
 }
 
 void Client::State::perform(const Halt& halt) {
@@ -245,11 +239,13 @@ void Client::State::push(OuterChange change) {
   const std::uint64_t received = exchange->traffic().received_bytes;
   change.sent_bytes = sent - std::exchange(sent_before, sent);
   change.received_bytes = received - std::exchange(received_before, received);
+  push_news(std::move(change));
+}
+
+void Client::State::push_news(ClientNews one) {
   {
     const std::lock_guard lock(mutex);
-    // What was granted before is of the work that is dropped.
-    if (change.drops_work) leases.clear();
-    changes.push_back(std::move(change));
+    news.push_back(std::make_unique<ClientNews>(std::move(one)));
     ++num_news;
   }
   changed.notify_all();

@@ -255,24 +255,15 @@ Client::Client(const ClientOptions& options, OuterState& state, std::vector<Batc
 
 Client::~Client() = default;
 
-std::optional<OuterChange> Client::next_change() {
+std::unique_ptr<ClientNews> Client::next_news() {
   const std::lock_guard lock(state_->mutex);
   if (state_->fatal) throw Error(*state_->fatal);
-  if (state_->changes.empty()) return std::nullopt;
-  OuterChange change = std::move(state_->changes.front());
-  state_->changes.pop_front();
-  if (change.drops_work) ++state_->num_adopted;
-  return change;
-}
-
-std::optional<Lease> Client::next_lease() {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->fatal) throw Error(*state_->fatal);
-  // What was granted after a change is for who has seen it.
-  if (state_->leases.empty() || !state_->changes.empty()) return std::nullopt;
-  Lease lease = std::move(state_->leases.front());
-  state_->leases.pop_front();
-  return lease;
+  if (state_->news.empty()) return nullptr;
+  std::unique_ptr<ClientNews> one = std::move(state_->news.front());
+  state_->news.pop_front();
+  const auto* change = std::get_if<OuterChange>(one.get());
+  if (change != nullptr && change->drops_work) ++state_->num_adopted;
+  return one;
 }
 
 void Client::hand_in(Contribution contribution) {
@@ -280,7 +271,6 @@ void Client::hand_in(Contribution contribution) {
   {
     const std::lock_guard lock(state_->mutex);
     adopted = state_->num_adopted;
-    state_->was_dropped = false;  // of the one before
   }
   State* const state = state_.get();
   state->give([state, adopted, contribution = std::move(contribution)](
@@ -303,19 +293,12 @@ void Client::wait() {
 bool Client::is_finished() {
   const std::lock_guard lock(state_->mutex);
   if (state_->fatal) throw Error(*state_->fatal);
-  return state_->is_finished && state_->changes.empty();
+  return state_->is_finished && state_->news.empty();
 }
 
 std::vector<float> Client::codec_error(int fragment) {
   const std::lock_guard lock(state_->mutex);
   return state_->error[static_cast<std::size_t>(fragment)];
-}
-
-bool Client::was_dropped() {
-  const std::lock_guard lock(state_->mutex);
-  // A commit that answers it is heard first.
-  if (!state_->changes.empty()) return false;
-  return std::exchange(state_->was_dropped, false);
 }
 
 int Client::num_active() {

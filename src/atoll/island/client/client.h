@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "atoll/island/client/member.h"
 #include "atoll/island/outer/state.h"
 #include "atoll/island/protocol/protocol.h"
 
@@ -61,6 +63,9 @@ struct OuterChange {
   std::uint64_t received_bytes = 0;
 };
 
+/// What the trainer must hear of, in this order.
+using ClientNews = std::variant<OuterChange, StartRound>;
+
 /// An island's connection to its run: talks to the coordinator, exchanges pseudo-gradients with the
 /// other islands, and moves the outer state, on threads of its own. The trainer asks it between
 /// steps; nothing but wait() blocks. Errors that end this island's part in the run are thrown by
@@ -76,18 +81,13 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// The next change that the trainer has not seen.
-  std::optional<OuterChange> next_change();
-  /// What to train on next; nothing yet, or not any more.
-  std::optional<Lease> next_lease();
-  /// Whether what was handed in last will not be committed: it is to be handed in again, with what
-  /// follows. True once.
-  bool was_dropped();
+  /// The next that the trainer has not heard: a change, or what to train on after it. Null: none.
+  std::unique_ptr<ClientNews> next_news();
   /// Freezes and offers what was trained.
   void hand_in(Contribution contribution);
   /// Speed of late, for the coordinator.
   void tell_speed(std::int64_t inner_steps, double batches_per_second);
-  /// Waits until one of the above may have something new, a tenth of a second at most.
+  /// Waits until there may be news, a tenth of a second at most.
   void wait();
   /// Whether the run is over: all batches are committed.
   bool is_finished();

@@ -337,10 +337,11 @@ void Member::hear(const Stamp&, const Lease& lease) {
   if (handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
   for (const BatchRange& range : lease.ranges) holds_.add(range);
   in_round_ = true;
-  actions_.push_back(StartRound{.lease = lease, .follows_drop = was_dropped_});
+  actions_.push_back(StartRound{.lease = lease, .drops_hand_in = was_dropped_ ? num_hand_ins_ : 0});
 }
 
 void Member::on(const RoundDone& event) {
+  ++num_hand_ins_;
   if (event.num_adopted != num_adopted_) return;  // of work that is dropped
   in_round_ = was_dropped_ = false;
   handed_in_ = {event.outer_step, event.ready};

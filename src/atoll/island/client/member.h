@@ -123,7 +123,8 @@ struct Adopt {  ///< the trainer is to start from the state
 };
 struct StartRound {  ///< after what it does now; 0 steps: hand in what there is
   Lease lease;
-  bool follows_drop = false;  ///< what was handed in last will not be committed: no use waiting
+  /// That RoundDone, counted from 1, will not be committed: there is no use waiting. 0: none.
+  std::uint64_t drops_hand_in = 0;
 };
 struct Halt {  ///< it is over for this island
   std::string why;
@@ -254,7 +255,8 @@ class Member {
   RangeSet holds_;
   bool in_round_;
   std::optional<HandedIn> handed_in_;  // until it is committed, or a lease follows
-  bool was_dropped_ = false;           // what was handed in last
+  std::uint64_t num_hand_ins_ = 0;     // of the trainer, ever
+  bool was_dropped_ = false;           // the last of them
   std::uint64_t num_adopted_ = 0;
   Progress progress_;
   std::optional<Finish> finish_;  // heard before the last result was there

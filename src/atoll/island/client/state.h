@@ -73,6 +73,7 @@ struct Client::State {
   void offer(const Contribution& contribution, std::uint64_t num_adopted);
   void publish(int fragment);
   void push(OuterChange change);
+  void push_news(ClientNews one);
   static double seconds_since(std::chrono::steady_clock::time_point start);
   double now() const { return seconds_since(begin); }
 
@@ -117,14 +118,12 @@ struct Client::State {
   std::condition_variable changed;
   std::deque<Happening> events;
   std::deque<std::pair<Job, std::stop_source>> jobs;
-  std::deque<OuterChange> changes;
-  std::deque<Lease> leases;
-  bool was_dropped = false;       // what was handed in last, as the newest of `leases` says
+  std::deque<std::unique_ptr<ClientNews>> news;
   std::uint64_t num_adopted = 0;  // changes that dropped work, and that the trainer has seen
   int num_active = 1;
   IslandId own_id = kNobody;
-  Contacts contacts;  // of the others
-  std::uint64_t num_news = 0;
+  Contacts contacts;           // of the others
+  std::uint64_t num_news = 0;  // ever, and that it is over
   std::uint64_t seen_news = 0;
   bool is_finished = false;
   bool is_stopping = false;

@@ -72,6 +72,7 @@ class OuterAlgorithm {
       : timing_(timing), use_(use) {}
   virtual ~OuterAlgorithm() = default;
 
+  const OuterTiming& timing() const { return timing_; }
   int num_fragments() const { return timing_.num_fragments; }
   std::int64_t interval() const { return timing_.interval; }
   std::int64_t apply_after() const { return timing_.apply_after; }

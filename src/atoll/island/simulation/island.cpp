@@ -14,23 +14,20 @@ namespace {
 constexpr Seconds kUnreachableAfter = 1;
 constexpr std::int64_t kTokensOfBatch = 1024;
 
-std::int64_t num_batches(const std::vector<BatchRange>& ranges) {
-  std::int64_t sum = 0;
-  for (const BatchRange& range : ranges) sum += range.size();
-  return sum;
-}
-
-void append(std::vector<BatchRange>& to, const std::vector<BatchRange>& more) {
-  to.insert(to.end(), more.begin(), more.end());
+OuterTiming timing_of(const SimulationOptions& options) {
+  return {options.plan.num_fragments, options.plan.inner_steps, options.overlap};
 }
 
 }  // namespace
 
 SimulatedIsland::SimulatedIsland(Simulator& world, int index, double speed)
-    : world_(world), index_(index), name_(fmt::format("island-{}", index + 1)), speed_(speed) {
-  saved_.outer_step = 0;
+    : world_(world),
+      index_(index),
+      name_(fmt::format("island-{}", index + 1)),
+      speed_(speed),
+      book_(timing_of(world.options())) {
   for (int f = 0; f < world.options().plan.num_fragments; ++f) {
-    saved_.hashes.push_back(simulated_first_state(f));
+    saved_.anchors.push_back({0, simulated_first_state(f)});
   }
 }
 
@@ -39,17 +36,16 @@ SimulatedIsland::SimulatedIsland(Simulator& world, int index, double speed)
 void SimulatedIsland::start() {
   if (has_ended_ || member_) return;
   ++life_;
-  work_ = saved_;
-  is_training_ = is_exchanging_ = false;
-  num_adopted_ = 0;
-  leases_.clear();
+  anchors_ = saved_.anchors;
+  book_ = RoundBook(timing_of(world_.options()));
+  book_.begin(anchored_step(), saved_.work);
+  is_stepping_ = false;
+  num_drops_ = num_adopted_ = 0;
   deltas_.clear();
   next_trainer_event_ = world_.now();
-  MemberStart start = {.outer_step = work_.outer_step,
-                       .hashes = work_.hashes,
-                       .holds = work_.trained,
-                       .in_round = work_.in_round};
-  append(start.holds, work_.left);
+  MemberStart start = {.outer_step = anchored_step(), .holds = saved_.work.holds()};
+  start.in_round = !start.holds.empty();
+  for (const Anchor& anchor : anchors_) start.hashes.push_back(anchor.hash);
   MemberOptions options;
   options.name = name_;
   options.identity.run = "simulated";
@@ -60,11 +56,7 @@ void SimulatedIsland::start() {
   options.give_up_after = 1e9;
   options.remembers_view = false;
   member_.emplace(options, start);
-  if (work_.in_round) {
-    leases_.push_back({.ranges = work_.left, .inner_steps = num_batches(work_.left)});
-    work_.left.clear();
-    train();
-  }
+  go_on();
   world_.connect(index_, life_, 0);
   post(world_.options().heartbeat_every * world_.uniform(), [this] { tick(); });
 }
@@ -208,8 +200,7 @@ std::optional<StateHash> SimulatedIsland::delta(std::int64_t outer_step) const {
 void SimulatedIsland::perform(const Swap& action) {
   world_.audit().swapped(member_->id(), action.outer_step, action.hash, action.was_mine,
                          world_.now());
-  later([this, outer_step = action.outer_step, fragment = action.fragment, hash = action.hash,
-         was_mine = action.was_mine] { see_commit(outer_step, fragment, hash, was_mine); });
+  later([this, action] { hear_commit(action); });
 }
 
 void SimulatedIsland::perform(const FetchState& action) {
@@ -243,15 +234,20 @@ void SimulatedIsland::end_fetch(const FetchState& action, std::uint64_t number) 
 
 void SimulatedIsland::perform(const Adopt& action) {
   ++num_fetches_;  // one that is under way is for nothing
-  later([this, drops_work = action.drops_work, outer_step = member_->outer_step(),
-         hashes = member_->hashes()] { adopt(drops_work, outer_step, hashes); });
+  if (action.drops_work) ++num_drops_;
+  later([this, drops_work = action.drops_work,
+         now = Change{member_->outer_step(), member_->hashes()}] {
+    change_ = now;
+    book_.replaced(now.outer_step, drops_work);
+    if (drops_work) ++num_adopted_;
+    go_on();
+  });
 }
 
 void SimulatedIsland::perform(const StartRound& action) {
-  later([this, lease = action.lease, follows_drop = action.follows_drop] {
-    if (follows_drop) is_exchanging_ = false;
-    leases_.push_back(lease);
-    train();
+  later([this, action] {
+    book_.granted(action.lease, action.drops_hand_in);
+    go_on();
   });
 }
 
@@ -278,90 +274,115 @@ void SimulatedIsland::perform(const Halt& action) {
 
 // ---- the trainer ----
 
+// All that is due now, as train::IslandRounds does it. What comes while steps are taken is acted on
+// at once: at most one step too early.
+void SimulatedIsland::go_on() {
+  using Do = RoundBook::Do;
+  for (;;) {
+    const RoundBook::Decision due = book_.next();
+    switch (due.what) {
+      case Do::kWait:
+        return save();
+      case Do::kTrain:
+        save();
+        return train();
+      case Do::kBeginRound:
+        book_.begun();
+        break;
+      case Do::kHandIn:
+        hand_in(due);
+        break;
+      case Do::kApply:
+        move(due.fragment, committed_.outer_step, committed_.hashes.front());
+        book_.applied();
+        break;
+      case Do::kTakeBack:
+        book_.taken_back();
+        break;
+      case Do::kRebase:
+        move(due.fragment, change_.outer_step, change_.hashes.front());
+        book_.rebased();
+        break;
+      case Do::kAdopt:
+        adopt(due.drops_work);
+        book_.adopted();
+    }
+  }
+}
+
+// As many steps at once as nothing can come between.
 void SimulatedIsland::train() {
-  const bool must_wait = is_exchanging_ && !world_.options().overlaps;
-  if (is_training_ || must_wait || leases_.empty()) return;
-  const Lease lease = leases_.front();
-  leases_.pop_front();
-  is_training_ = true;
-  work_.in_round = true;
-  work_.left = lease.ranges;
-  save();
+  if (is_stepping_) return;
+  is_stepping_ = true;
+  const std::int64_t count = book_.steps_ahead();
   const SimulationOptions& options = world_.options();
   const Seconds step =
       options.step_seconds / speed_ * (1 + options.jitter * (2 * world_.uniform() - 1));
-  const Seconds duration = step * static_cast<double>(lease.inner_steps);
-  post(duration, [this, step, duration, round = ++round_] {
-    if (round != round_) return;
+  const Seconds duration = step * static_cast<double>(count);
+  post(duration, [this, step, duration, count, stretch = ++stretch_] {
+    if (stretch != stretch_) return;
     trained_seconds_ += duration;
-    is_training_ = false;
-    append(work_.trained, work_.left);
-    work_.left.clear();
+    is_stepping_ = false;
+    book_.trained(count, count * kTokensOfBatch, static_cast<double>(count * kTokensOfBatch));
     handle({0, Progress{.inner_steps = 0, .batches_per_second = 1 / step}});
-    if (!is_exchanging_) hand_in();
+    go_on();
   });
 }
 
-void SimulatedIsland::hand_in() {
-  const int fragment = static_cast<int>(work_.outer_step % world_.options().plan.num_fragments);
-  const StateHash base = work_.hashes[static_cast<std::size_t>(fragment)];
+void SimulatedIsland::hand_in(const RoundBook::Decision& due) {
+  const RoundBook::Work work = book_.work();
+  const StateHash base = anchors_[static_cast<std::size_t>(due.fragment)].hash;
+  expect_held(work.trained);
   const double norm = std::exchange(next_norm_, 1);
   const Ready ready = {.base_hash = base,
-                       .tokens = num_batches(work_.trained) * kTokensOfBatch,
-                       .consumed = work_.trained,
+                       .tokens = work.tokens,
+                       .consumed = work.trained,
                        .norm = norm,
                        .is_finite = norm >= 0,
                        .loss = 1};
-  handed_in_ = work_.outer_step;
-  num_handed_in_ = work_.trained.size();
-  is_exchanging_ = true;
-  work_.in_round = false;
-  deltas_[handed_in_] = {base, work_.trained};
-  deltas_.erase(deltas_.begin(), deltas_.lower_bound(handed_in_ - 1));
-  handle({0, RoundDone{num_adopted_, handed_in_, ready}});
+  deltas_[due.outer_step] = {base, work.trained};
+  deltas_.erase(deltas_.begin(), deltas_.lower_bound(due.outer_step - 1));
+  book_.handed_in();
+  handle({0, RoundDone{num_adopted_, due.outer_step, ready}});
 }
 
-void SimulatedIsland::see_commit(std::int64_t outer_step, int fragment, const StateHash& hash,
-                                 bool was_mine) {
-  work_.outer_step = outer_step + 1;
-  work_.hashes[static_cast<std::size_t>(fragment)] = hash;
-  if (was_mine) {
-    work_.trained.erase(work_.trained.begin(),
-                        work_.trained.begin() + static_cast<std::ptrdiff_t>(num_handed_in_));
-  }
-  if (outer_step >= handed_in_) is_exchanging_ = false;
-  save();
-  if (!is_exchanging_ && work_.in_round && !is_training_) hand_in();
-  train();
+// A coordinator refuses what is committed or another's, and the run goes on: but nobody who has
+// heard of it may hand it in.
+void SimulatedIsland::expect_held(const std::vector<BatchRange>& consumed) {
+  const std::optional<RangeSet> work = RangeSet::of(consumed);
+  const std::optional<RangeSet> held = RangeSet::of(member_->holds());
+  if (num_drops_ != num_adopted_ || (work && held && held->contains(*work))) return;
+  world_.audit().violation(fmt::format("{} hands in batches that it does not hold", name_),
+                           world_.now());
 }
 
-void SimulatedIsland::adopt(bool drops_work, std::int64_t outer_step,
-                            const std::vector<StateHash>& hashes) {
-  work_.outer_step = outer_step;
-  work_.hashes = hashes;
-  is_exchanging_ = false;
-  if (drops_work) {
-    ++num_adopted_;
-    ++round_;
-    work_.trained.clear();
-    work_.left.clear();
-    work_.in_round = is_training_ = false;
-    leases_.clear();
-  }
-  save();
-  if (work_.in_round && !is_training_) hand_in();
-  train();
+void SimulatedIsland::hear_commit(const Swap& swap) {
+  (swap.was_mine ? committed_ : change_) = {swap.outer_step + 1, {swap.hash}};
+  book_.committed(swap.outer_step, swap.fragment, swap.was_mine);
+  go_on();
 }
 
-// A checkpoint holds a state that is the run's as far as this island knows.
+void SimulatedIsland::move(int fragment, std::int64_t outer_step, const StateHash& hash) {
+  anchors_[static_cast<std::size_t>(fragment)] = {outer_step, hash};
+}
+
+void SimulatedIsland::adopt(bool drops_work) {
+  for (std::size_t f = 0; f < anchors_.size(); ++f) anchors_[f].hash = change_.hashes[f];
+  for (Anchor& anchor : anchors_) anchor.outer_step = change_.outer_step;
+  if (!drops_work) return;
+  ++stretch_;
+  is_stepping_ = false;
+}
+
+std::int64_t SimulatedIsland::anchored_step() const {
+  std::int64_t newest = 0;
+  for (const Anchor& anchor : anchors_) newest = std::max(newest, anchor.outer_step);
+  return newest;
+}
+
 void SimulatedIsland::save() {
-  const bool is_whole =
-      work_.outer_step == member_->outer_step() && work_.hashes == member_->hashes();
   const int every = std::max(1, world_.options().checkpoint_every);
-  if (!is_whole || work_.outer_step % every != 0) return;
-  saved_ = work_;
-  for (const Lease& lease : leases_) append(saved_.left, lease.ranges);
-  saved_.in_round = saved_.in_round || !saved_.left.empty() || !saved_.trained.empty();
+  if (anchored_step() % every == 0) saved_ = {anchors_, book_.work()};
 }
 
 }  // namespace atl::island

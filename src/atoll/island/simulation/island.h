@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "atoll/island/client/member.h"
+#include "atoll/island/client/round_book.h"
 
 namespace atl::island {
 
 class Simulator;
 
-/// An island of a simulated run: the Member that real ones have, and stand-ins for its trainer, its
-/// exchange and its disk.
+/// An island of a simulated run: the Member and the RoundBook that real ones have, and stand-ins
+/// for its parameters, its exchange and its disk.
 class SimulatedIsland {
  public:
   /// `index` from 0; `speed` relative to the others.
@@ -48,13 +49,19 @@ class SimulatedIsland {
   std::optional<StateHash> delta(std::int64_t outer_step) const;
 
  private:
-  // What the trainer has, and what a checkpoint keeps of it.
-  struct Work {
-    std::int64_t outer_step = -1;     // seen
-    std::vector<StateHash> hashes;    // seen
-    std::vector<BatchRange> trained;  // and not committed
-    std::vector<BatchRange> left;     // of the present round
-    bool in_round = false;
+  // The anchor of a fragment that the parameters grew from.
+  struct Anchor {
+    std::int64_t outer_step = 0;  // so many are in it
+    StateHash hash;
+  };
+  struct Checkpoint {
+    std::vector<Anchor> anchors;
+    RoundBook::Work work;
+  };
+  // What became of the outer state, until the trainer has acted on it.
+  struct Change {
+    std::int64_t outer_step = 0;    // that are in it
+    std::vector<StateHash> hashes;  // of one fragment, or of all
   };
 
   struct Offer {
@@ -79,10 +86,14 @@ class SimulatedIsland {
   void perform(const Warn&) {}
   void end_reduce(const Stamp& stamp, const Reduce& reduce);
   void end_fetch(const FetchState& action, std::uint64_t number);
+  void go_on();
   void train();
-  void hand_in();
-  void see_commit(std::int64_t outer_step, int fragment, const StateHash& hash, bool was_mine);
-  void adopt(bool drops_work, std::int64_t outer_step, const std::vector<StateHash>& hashes);
+  void hand_in(const RoundBook::Decision& due);
+  void expect_held(const std::vector<BatchRange>& consumed);
+  void hear_commit(const Swap& swap);
+  void move(int fragment, std::int64_t outer_step, const StateHash& hash);
+  void adopt(bool drops_work);
+  std::int64_t anchored_step() const;
   void save();
 
   Simulator& world_;
@@ -102,15 +113,16 @@ class SimulatedIsland {
   int num_flips_ = 0;
   double next_norm_ = 1;
 
-  Work work_;
-  Work saved_;
-  bool is_training_ = false;
-  std::uint64_t round_ = 0;        // tells old timers from new ones
-  bool is_exchanging_ = false;     // what was handed in has had no answer yet
-  std::int64_t handed_in_ = -1;    // outer step
-  std::size_t num_handed_in_ = 0;  // of work_.trained
+  RoundBook book_;
+  std::vector<Anchor> anchors_;  // by fragment
+  Checkpoint saved_;
+  Change change_;     // to be adopted, or rebased on
+  Change committed_;  // to be applied
+  bool is_stepping_ = false;
+  std::uint64_t stretch_ = 0;  // of steps; tells old timers from new ones
+  // Times that work was dropped: told to the trainer, and heard by it.
+  std::uint64_t num_drops_ = 0;
   std::uint64_t num_adopted_ = 0;
-  std::deque<Lease> leases_;
   Seconds next_trainer_event_ = 0;
   std::map<std::int64_t, Offer> deltas_;  // by outer step
   std::uint64_t num_fetches_ = 0;

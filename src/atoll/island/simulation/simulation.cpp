@@ -51,7 +51,7 @@ SimulationOptions random_simulation(std::uint64_t seed) {
   options.link.latency = 0.001 + 0.05 * dice.uniform();
   options.link.bits_per_second = 1e8;
   options.parameters = 1e5 + 2e6 * dice.uniform();
-  options.overlaps = dice.one_in(2);
+  options.overlap = dice.one_in(2) ? options.plan.inner_steps : 0;
   options.can_rebase = dice.one_in(2);
   options.checkpoint_every = dice.between(1, 3);
   options.out_after = 4 + 6 * dice.uniform();
@@ -86,6 +86,9 @@ SimulationOptions random_simulation(std::uint64_t seed) {
     options.faults.push_back(fault);
   }
   if (dice.one_in(6)) options.link.queue = 4 * dice.uniform();
+  if (options.overlap > 0 && dice.one_in(2)) {
+    options.overlap = dice.between(1, static_cast<int>(options.plan.inner_steps));
+  }
   return options;
 }
 

@@ -63,7 +63,7 @@ struct SimulationOptions {
   Seconds step_seconds = 0.05;     ///< of an inner step, at speed 1
   double jitter = 0.1;             ///< of that, relative
   std::vector<double> speeds;      ///< by island; missing ones are 1
-  bool overlaps = false;           ///< trains on while an outer step is under way
+  std::int64_t overlap = 0;        ///< inner steps from an outer step's begin to its end
   bool can_rebase = true;          ///< see MemberOptions
   int checkpoint_every = 1;        ///< outer steps
   Seconds mtbf = 0;                ///< of each island: mean time between crashes; 0: none

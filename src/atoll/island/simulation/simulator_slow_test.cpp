@@ -28,7 +28,7 @@ TEST(SimulatorSlow, LongRunsOfManyIslandsThatCrashAllTheTimeFinish) {
                     .grace_seconds = 1};
     options.parameters = 1e6;
     options.link = {.bits_per_second = 1e8, .latency = 0.02};
-    options.overlaps = seed % 2 == 0;
+    options.overlap = seed % 2 == 0 ? options.plan.inner_steps : 0;
     options.mtbf = 60;
     options.max_seconds = 3600;
     const SimulationReport report = simulate(options, seed);

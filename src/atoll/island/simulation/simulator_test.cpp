@@ -238,7 +238,7 @@ TEST(Simulator, LinksWithLongQueuesAreLearned) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SimulationOptions options = calm(2 + static_cast<int>(seed % 3));
     options.link = {.bits_per_second = 4e5, .queue = 5};  // some four seconds an outer step
-    options.overlaps = seed % 2 == 0;
+    options.overlap = seed % 2 == 0 ? options.plan.inner_steps : 0;
     const SimulationReport report = run(options, {}, seed);
     EXPECT_TRUE(report.is_finished);
     EXPECT_LE(report.aborts, 12) << "seed " << seed;
@@ -252,7 +252,7 @@ TEST(Simulator, WhoCannotFetchTheStateInARoundStillComesToTakePart) {
     SimulationOptions options = calm(2);
     options.plan.total_batches = 4000;
     options.link = {.bits_per_second = 9e5, .queue = 2};
-    options.overlaps = true;
+    options.overlap = options.plan.inner_steps;
     options.max_seconds = 2000;
     bool took_part = false;
     options.trace = [&](const std::string& line) {
@@ -292,7 +292,7 @@ TEST(Simulator, WhoIsAwayWhenTheRunEndsGetsTheFinalStateAlsoAfterARestart) {
     options.plan.total_batches = 200;
     options.plan.min_islands = 2;
     options.link.bits_per_second = 4e6;  // 1.6 s for the state, 0.8 for an exchange
-    options.overlaps = i % 2 == 0;
+    options.overlap = i % 2 == 0 ? options.plan.inner_steps : 0;
     options.coordinator_ends = true;
     const Seconds end = simulate(options, seed).seconds;
     if (traces) options.trace = [](const std::string& line) { fmt::print("{}\n", line); };

@@ -25,15 +25,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Grows the last range where it can.
-void append(std::vector<BatchRange>& ranges, std::int64_t batch) {
-  if (!ranges.empty() && ranges.back().end == batch) {
-    ++ranges.back().end;
-  } else {
-    ranges.push_back({batch, batch + 1});
-  }
-}
-
 }  // namespace
 
 IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity& identity,
@@ -49,6 +40,7 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
   fragments_ = fragments_of(layout, options_.fragments);
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
   algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
+  book_.emplace(algorithm_->timing());
   pace_ = IslandPace(algorithm_->interval());
   std::vector<std::size_t> elements;
   for (const island::Fragment& fragment : fragments_) {
@@ -69,9 +61,9 @@ void IslandRounds::begin(const fs::path& checkpoint) {
     follow();
     return;
   }
-  std::vector<BatchRange> holds;
+  island::RoundBook::Work work;
   if (!checkpoint.empty() && is_in(checkpoint)) {
-    holds = load(checkpoint);
+    work = load(checkpoint);
   } else {
     read_parameters();
     for (int f = 0; f < outer_->num_fragments(); ++f) {
@@ -105,8 +97,9 @@ void IslandRounds::begin(const fs::path& checkpoint) {
                .is_private = outer.data == "private"},
       .codec = options_.codec,
       .codec_errors = std::move(codec_errors_)};
-  seen_ = outer_->outer_step();
-  client_ = std::make_unique<island::Client>(options, *outer_, std::move(holds), in_round_);
+  const std::vector<BatchRange> holds = work.holds();
+  book_->begin(outer_->outer_step(), std::move(work));
+  client_ = std::make_unique<island::Client>(options, *outer_, holds, !holds.empty());
   tell({.command = Command::kEnd});
 }
 
@@ -147,7 +140,7 @@ IslandRounds::Next IslandRounds::next(const Asks& asks) {
   write_parameters();
   switch (next.what) {
     case Next::What::kStep:
-      next.batch = config_.outer.data == "private" ? steps_taken_ : left_.front().begin;
+      next.batch = config_.outer.data == "private" ? steps_taken_ : book_->next_batch();
       next.clock = clock_;
       tell({.command = Command::kTrain, .batch = next.batch, .clock = next.clock});
       break;
@@ -162,10 +155,11 @@ IslandRounds::Next IslandRounds::next(const Asks& asks) {
 
 // What is due before the next step. What it begins and cannot end is made again by the next call.
 IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
+  using Do = island::RoundBook::Do;
   const Clock::time_point start = Clock::now();
   auto what = Next::What::kEnd;
   for (;;) {
-    absorb_changes();
+    absorb_news();
     if (asks.stop()) {
       depart();
       break;
@@ -174,28 +168,25 @@ IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
       finish();
       break;
     }
-    const bool round_is_done = in_round_ && left_.empty();
-    const bool is_due =
-        is_exchanging_ && (round_is_done || steps_since_hand_in_ >= algorithm_->apply_after());
-    is_dropped_ = is_dropped_ || (is_due && !committed_ && client_->was_dropped());
-    if (is_due && committed_) {
-      apply();
-    } else if (is_due && is_dropped_) {
-      const int f = algorithm_->fragment_of(handed_in_);
-      rebase(f, base_[static_cast<std::size_t>(f)], /*was_ours=*/true);
-      forget_hand_in();
-    } else if (!is_due && round_is_done) {
-      hand_in();
-      in_round_ = false;
-    } else if (!is_due && in_round_) {
+    const island::RoundBook::Decision due = book_->next();
+    if (due.what == Do::kTrain) {
       what = Next::What::kStep;
       break;
-    } else if (is_due || !take_round()) {
-      if (asks.wants_change && asks.wants_change()) {
-        what = Next::What::kRegroup;
-        break;
-      }
+    }
+    if (due.what == Do::kWait && asks.wants_change && asks.wants_change()) {
+      what = Next::What::kRegroup;
+      break;
+    }
+    if (due.what == Do::kWait) {
       wait();
+    } else if (due.what == Do::kApply) {
+      apply();
+    } else if (due.what == Do::kTakeBack) {
+      take_back(due.fragment);
+    } else if (due.what == Do::kHandIn) {
+      hand_in();
+    } else {
+      begin_round();
     }
   }
   exposed_seconds_ += seconds_since(start);
@@ -203,10 +194,20 @@ IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
   return what;
 }
 
-void IslandRounds::absorb_changes() {
-  while (change_ || (change_ = client_->next_change())) {
-    absorb(*change_);
-    change_.reset();
+// All that the client has to tell. One change is absorbed before the next is heard.
+void IslandRounds::absorb_news() {
+  for (;;) {
+    if (book_->has_change()) {
+      absorb_change();
+      continue;
+    }
+    const std::unique_ptr<island::ClientNews> news = client_->next_news();
+    if (!news) return;
+    if (const auto* round = std::get_if<island::StartRound>(news.get())) {
+      book_->granted(round->lease, round->drops_hand_in);
+    } else {
+      hear(std::move(std::get<OuterChange>(*news)));
+    }
   }
 }
 
@@ -219,64 +220,53 @@ void IslandRounds::wait() {
 // Before the last checkpoint, so that what was committed until then is in it.
 void IslandRounds::depart() {
   client_->leave("it was stopped");
-  absorb_changes();
-  if (committed_) apply();
+  absorb_news();
+  if (book_->has_committed()) apply();
 }
 
-bool IslandRounds::take_round() {
-  const auto lease = client_->next_lease();
-  if (!lease) return false;
-  left_.assign(lease->ranges.begin(), lease->ranges.end());
-  // Without batches: what there is, is to be handed in again.
-  in_round_ = !left_.empty() || !trained_.empty();
-  if (left_.empty()) return true;
+void IslandRounds::begin_round() {
+  const island::Lease lease = book_->next_lease();
+  book_->begun();
+  if (lease.ranges.empty()) return;
   // The run's batches so far say how far the schedule is, whoever has trained them.
   const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
   const std::int64_t interval = algorithm_->interval();
-  clock_ = std::max(clock_, lease->round_begin / islands / interval * interval);
-  return true;
+  clock_ = std::max(clock_, lease.round_begin / islands / interval * interval);
 }
 
 // All islands end with the same model, whatever they had of their own.
 void IslandRounds::finish() {
   read_parameters();
   for (int f = 0; f < outer_->num_fragments(); ++f) reset(f);
-  forget_work();
+  book_->end();
+  committed_.reset();
   is_over_ = true;
 }
 
-void IslandRounds::forget_hand_in() {
-  is_exchanging_ = false;
-  is_dropped_ = false;
-  handed_in_ranges_ = 0;
-}
-
-void IslandRounds::forget_work() {
-  forget_hand_in();
-  committed_.reset();
-  left_.clear();
-  trained_.clear();
-  tokens_ = 0;
-  loss_sum_ = 0;
-  in_round_ = false;
+void IslandRounds::hear(OuterChange change) {
+  if (change.kind == OuterChange::Kind::kReplaced) {
+    book_->replaced(change.outer_step, change.drops_work);
+    change_ = std::move(change);
+    return;
+  }
+  report(change);
+  book_->committed(change.outer_step, change.fragment, change.contributed);
+  (change.contributed ? committed_ : change_) = std::move(change);
 }
 
 // Reads first: nothing else here can fail because a rank is lost.
-void IslandRounds::absorb(const OuterChange& change) {
-  if (change.kind == OuterChange::Kind::kReplaced || !change.contributed) read_parameters();
-  if (change.kind == OuterChange::Kind::kReplaced) {
-    seen_ = change.outer_step;
-    adopt(change.drops_work);
-    return;
+void IslandRounds::absorb_change() {
+  const island::RoundBook::Decision due = book_->next();
+  if (due.what == island::RoundBook::Do::kApply) return apply();
+  read_parameters();
+  if (due.what == island::RoundBook::Do::kAdopt) {
+    adopt(due.drops_work);
+    book_->adopted();
+  } else {
+    rebase(due.fragment, change_->state, due.takes_back);
+    book_->rebased();
   }
-  seen_ = change.outer_step + 1;
-  report(change);
-  if (change.contributed) {
-    committed_ = change;  // applied when it is due
-    return;
-  }
-  rebase(change.fragment, change.state, is_exchanging_ && change.outer_step == handed_in_);
-  if (is_exchanging_ && change.outer_step >= handed_in_) forget_hand_in();
+  change_.reset();
 }
 
 // The outer state was fetched from others.
@@ -286,18 +276,15 @@ void IslandRounds::adopt(bool drops_work) {
     if (drops_work) {
       reset(f);
     } else if (now != base_[static_cast<std::size_t>(f)]) {
-      rebase(f, now, is_exchanging_ && algorithm_->fragment_of(handed_in_) == f);
+      rebase(f, now, book_->fragment_in_flight() == f);
     }
   }
-  forget_hand_in();
-  committed_.reset();
-  if (drops_work) forget_work();
 }
 
 // It was committed, with what this island handed in.
 void IslandRounds::apply() {
   const int f = committed_->fragment;
-  island::trace("outer step {}: is committed", handed_in_ + 1);
+  island::trace("outer step {}: is committed", committed_->outer_step + 1);
   const island::OuterParamUse& use = algorithm_->param_use();
   if (use.apply_changes) {
     // Writing writes all, and the other fragments are to stay as they are.
@@ -307,23 +294,24 @@ void IslandRounds::apply() {
     unpack(f, packed);
   }
   base_[static_cast<std::size_t>(f)] = committed_->state;
-  // What was handed in is the run's now; what was trained since is not.
-  trained_.erase(trained_.begin(),
-                 trained_.begin() + static_cast<std::ptrdiff_t>(handed_in_ranges_));
-  tokens_ -= handed_in_tokens_;
-  loss_sum_ -= handed_in_loss_sum_;
-  forget_hand_in();
+  book_->applied();
+  island::trace("outer step {}: is taken over", committed_->outer_step + 1);
   committed_.reset();
-  island::trace("outer step {}: is taken over", handed_in_ + 1);
+}
+
+// Nobody will commit what was handed in: it is in the next one again.
+void IslandRounds::take_back(int f) {
+  rebase(f, base_[static_cast<std::size_t>(f)], /*takes_back=*/true);
+  book_->taken_back();
 }
 
 // The anchor of a fragment has moved without what this island has trained.
 void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentState>& now,
-                          bool was_ours) {
+                          bool takes_back) {
   read_parameters();
   const std::span<float> packed = pack(f);
   const std::span<const float> delta =
-      was_ours ? std::span<const float>(*own_delta_) : std::span<const float>();
+      takes_back ? std::span<const float>(*own_delta_) : std::span<const float>();
   std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
   algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
   unpack(f, packed);
@@ -331,9 +319,10 @@ void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentSta
 }
 
 void IslandRounds::hand_in() {
-  handed_in_ = seen_;
-  island::trace("outer step {}: the round is trained", handed_in_ + 1);
-  const int f = algorithm_->fragment_of(handed_in_);
+  const island::RoundBook::Decision due = book_->next();
+  const std::int64_t outer_step = due.outer_step;
+  const int f = due.fragment;
+  island::trace("outer step {}: the round is trained", outer_step + 1);
   read_parameters();
   const std::span<float> packed = pack(f);
   // The client may still have the one before.
@@ -345,37 +334,27 @@ void IslandRounds::hand_in() {
   algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
                     *own_delta_);
   if (algorithm_->param_use().begin_changes) unpack(f, packed);
-  handed_in_ranges_ = trained_.size();
-  handed_in_tokens_ = tokens_;
-  handed_in_loss_sum_ = loss_sum_;
-  client_->hand_in({.outer_step = handed_in_,
-                    .fragment = f,
-                    .delta = own_delta_,
-                    .base_hash = base_[static_cast<std::size_t>(f)]->hash,
-                    .tokens = tokens_,
-                    .consumed = trained_,
-                    .loss = tokens_ > 0 ? loss_sum_ / static_cast<double>(tokens_) : 0});
-  is_exchanging_ = true;
-  is_dropped_ = false;
-  island::trace("outer step {}: handed in", handed_in_ + 1);
-  steps_since_hand_in_ = 0;
+  const island::RoundBook::Work& work = book_->work();
+  client_->hand_in(
+      {.outer_step = outer_step,
+       .fragment = f,
+       .delta = own_delta_,
+       .base_hash = base_[static_cast<std::size_t>(f)]->hash,
+       .tokens = work.tokens,
+       .consumed = work.trained,
+       .loss = work.tokens > 0 ? work.loss_sum / static_cast<double>(work.tokens) : 0});
+  book_->handed_in();
+  island::trace("outer step {}: handed in", outer_step + 1);
 }
 
 void IslandRounds::stepped(const StepResult& result, double seconds) {
   if (!ranks_->is_lead()) return;
   ATOLL_CHECK(!has_unwritten_, "a step without what was to be written before it");
   has_params_ = false;
-  BatchRange& range = left_.front();
-  // What is handed in stays a list of its own.
-  const bool is_new = trained_.size() == handed_in_ranges_;
-  if (is_new) trained_.push_back({range.begin, range.begin});
-  append(trained_, range.begin);
-  if (++range.begin == range.end) left_.pop_front();
+  book_->trained(1, result.targets,
+                 result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
   ++steps_taken_;
-  ++steps_since_hand_in_;
   ++clock_;
-  tokens_ += result.targets;
-  if (result.taken()) loss_sum_ += result.loss * static_cast<double>(result.targets);
   trained_seconds_ += seconds;
   pace_.stepped(seconds, seconds_since(began_at_));
   client_->tell_speed(steps_taken_, pace_.steps_per_second());

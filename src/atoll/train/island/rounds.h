@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/island/client/client.h"
+#include "atoll/island/client/round_book.h"
 #include "atoll/island/outer/algorithm.h"
 #include "atoll/island/outer/fragments.h"
 #include "atoll/island/outer/state.h"
@@ -114,21 +114,21 @@ class IslandRounds {
   Next::What prepare(const Asks& asks);
   void wait();
   void depart();
-  bool take_round();
+  void begin_round();
   void finish();
-  void forget_hand_in();
-  void forget_work();
-  void absorb_changes();
-  void absorb(const island::OuterChange& change);
+  void absorb_news();
+  void hear(island::OuterChange change);
+  void absorb_change();
   void apply();
+  void take_back(int f);
   void adopt(bool drops_work);
-  void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool was_ours);
+  void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool takes_back);
   void hand_in();
   void report(const island::OuterChange& change);
   std::vector<float> kept_without_hand_in(int f) const;
   std::int64_t base_outer_step() const;
   static bool is_in(const std::filesystem::path& checkpoint);
-  std::vector<island::BatchRange> load(const std::filesystem::path& checkpoint);
+  island::RoundBook::Work load(const std::filesystem::path& checkpoint);
   static void copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
                           std::span<float> out);
 
@@ -157,30 +157,16 @@ class IslandRounds {
   std::vector<std::vector<float>> kept_;
 
   std::vector<std::vector<float>> codec_errors_;  // of a checkpoint, until they are handed on
-  std::int64_t seen_ = 0;                         // outer steps that are in base_
 
-  // The round under way.
-  bool in_round_ = false;
-  std::deque<island::BatchRange> left_;
+  std::optional<island::RoundBook> book_;  // what is due; what follows is what it speaks of
   std::int64_t clock_ = 0;
-  // Since the last contribution that was committed.
-  std::vector<island::BatchRange> trained_;
-  std::int64_t tokens_ = 0;
-  double loss_sum_ = 0;
-  // What was handed in and has had no answer yet: the first so many of `trained_`.
-  bool is_exchanging_ = false;
-  std::int64_t handed_in_ = 0;  // outer step
-  std::size_t handed_in_ranges_ = 0;
-  std::int64_t handed_in_tokens_ = 0;
-  double handed_in_loss_sum_ = 0;
+  // What was handed in last, and the weight that it was said to have.
   std::shared_ptr<std::vector<float>> own_delta_;
   double share_ = 1;
   std::optional<island::OuterChange> committed_;  // its answer, to be applied when it is due
-  bool is_dropped_ = false;                       // its answer is that it will not be committed
   std::optional<island::OuterChange> change_;     // that is being absorbed
 
-  std::int64_t steps_taken_ = 0;  // ever
-  std::int64_t steps_since_hand_in_ = 0;
+  std::int64_t steps_taken_ = 0;                   // ever
   std::chrono::steady_clock::time_point told_at_;  // the other ranks, of anything
   IslandPace pace_;
   double exposed_seconds_ = 0;  // waited, since the last report

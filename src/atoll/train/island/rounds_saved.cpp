@@ -62,8 +62,7 @@ ExtraPart IslandRounds::saved() const {
   ExtraPart part;
   if (!ranks_->is_lead()) return part;
   part.file = kStateFile;
-  std::vector<BatchRange> holds = trained_;
-  holds.insert(holds.end(), left_.begin(), left_.end());
+  const island::RoundBook::Work& work = book_->work();
   ordered_json steps = ordered_json::array();
   for (int f = 0; f < outer_->num_fragments(); ++f) {
     const auto at = static_cast<std::size_t>(f);
@@ -82,10 +81,10 @@ ExtraPart IslandRounds::saved() const {
                              {"name", config_.island.name},
                              {"outer_step", base_outer_step()},
                              {"fragment_steps", steps},
-                             {"trained", to_json(trained_)},
-                             {"left", to_json({left_.begin(), left_.end()})},
-                             {"tokens", tokens_},
-                             {"loss_sum", loss_sum_},
+                             {"trained", to_json(work.trained)},
+                             {"left", to_json(work.left)},
+                             {"tokens", work.tokens},
+                             {"loss_sum", work.loss_sum},
                              {"steps_taken", steps_taken_},
                              {"clock", clock_}};
   part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
@@ -95,8 +94,7 @@ ExtraPart IslandRounds::saved() const {
 // What was handed in is not in a checkpoint, so what is there must be as if it was dropped.
 std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
   std::vector<float> kept = kept_[static_cast<std::size_t>(f)];
-  const bool is_in_hand_in = is_exchanging_ && algorithm_->fragment_of(handed_in_) == f;
-  if (kept.empty() || !is_in_hand_in) return kept;
+  if (kept.empty() || book_->fragment_in_flight() != f) return kept;
   const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
   std::vector<float> packed(outer_->elements(f));
   algorithm_->rebase(anchor, anchor, *own_delta_, share_, {packed, kept});
@@ -113,7 +111,7 @@ bool IslandRounds::is_in(const fs::path& checkpoint) {
   return path_exists(checkpoint / kTextFile);
 }
 
-std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
+island::RoundBook::Work IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
   read_parameters();
   try {
@@ -134,17 +132,12 @@ std::vector<BatchRange> IslandRounds::load(const fs::path& checkpoint) {
       if (has_error) copy_floats(file, error_name(f), codec_errors_.back());
     }
     outer_->set_outer_step(json.at("outer_step").get<std::int64_t>());
-    trained_ = ranges_from(json.at("trained"));
-    const std::vector<BatchRange> left = ranges_from(json.at("left"));
-    left_.assign(left.begin(), left.end());
-    in_round_ = !left_.empty() || !trained_.empty();
-    tokens_ = json.at("tokens").get<std::int64_t>();
-    loss_sum_ = json.at("loss_sum").get<double>();
     steps_taken_ = json.at("steps_taken").get<std::int64_t>();
     clock_ = json.at("clock").get<std::int64_t>();
-    std::vector<BatchRange> holds = trained_;
-    holds.insert(holds.end(), left.begin(), left.end());
-    return holds;
+    return {.trained = ranges_from(json.at("trained")),
+            .left = ranges_from(json.at("left")),
+            .tokens = json.at("tokens").get<std::int64_t>(),
+            .loss_sum = json.at("loss_sum").get<double>()};
   } catch (const ordered_json::exception& error) {
     throw damaged_error("{} is not the state of an island: {}", path.string(), json_reason(error));
   }
