@@ -2,7 +2,6 @@
 
 // Processes that play ranks: this test program again, with arguments that say which.
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@ struct Ended {
   int exit_code = -1;  ///< of one that exited
   int signal = 0;      ///< of one that was killed
   std::string output;  ///< standard output and standard error
-  double seconds = 0;  ///< after the start
 };
 
 /// Some processes that run at the same time. Those that are left are killed with the object.
@@ -27,8 +25,9 @@ class Processes {
   /// Starts one; returns its place.
   int start(const std::vector<std::string>& command);
   void signal(int place, int signal);
-  /// Waits for one, at most so long; then it is killed, which shows in its signal.
-  const Ended& wait(int place, double timeout_s = 60);
+  /// Waits for one, at most so long; then it is killed, which shows in its signal. Longer than what
+  /// ranks wait for each other by default, so that these say why first.
+  const Ended& wait(int place, double timeout_s = 180);
   int size() const { return static_cast<int>(all_.size()); }
 
  private:
@@ -36,7 +35,6 @@ class Processes {
     int pid = -1;
     int output = -1;  // a file without a name
     bool ended = false;
-    std::chrono::steady_clock::time_point start;
     Ended result;
   };
   std::vector<Process> all_;

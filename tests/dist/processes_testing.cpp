@@ -52,7 +52,6 @@ int Processes::start(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  process.start = std::chrono::steady_clock::now();
   const int code = ::posix_spawnp(&process.pid, command.front().c_str(), &actions, nullptr,
                                   arguments.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
@@ -77,8 +76,6 @@ const Ended& Processes::wait(int place, double timeout_s) {
   int status = 0;
   ::waitpid(process.pid, &status, 0);
   process.ended = true;
-  process.result.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - process.start).count();
   if (WIFEXITED(status)) process.result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) process.result.signal = WTERMSIG(status);
   process.result.output = read_all(process.output);

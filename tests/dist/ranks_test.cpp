@@ -26,17 +26,15 @@ TEST_P(Faults, AKilledRankIsNamedByAllOthers) {
   if (island.mpi()) {  // mpirun ends the others itself, and may be the first
     const Ended& ended = island.wait_for(0);
     EXPECT_NE(ended.exit_code, 0);
-    EXPECT_LT(ended.seconds, 10) << ended.output;
+    EXPECT_EQ(ended.signal, 0) << "it never ended: " << ended.output;
     return;
   }
-  const double died = island.wait_for(1).seconds;
   EXPECT_EQ(island.wait_for(1).signal, SIGKILL);
   for (const int rank : {0, 2}) {
     const Ended& ended = island.wait_for(rank);
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(ended.output, testing::ContainsRegex("peer 1: (all_reduce|barrier) #")) << rank;
     EXPECT_THAT(ended.output, HasSubstr("is gone"));
-    EXPECT_LT(ended.seconds - died, 5);
   }
 }
 

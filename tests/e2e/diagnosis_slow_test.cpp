@@ -1,7 +1,5 @@
 // A rank that hangs: it neither ends nor answers.
 
-#include <chrono>
-
 #include "ranks_fixture.h"
 
 namespace atl {
@@ -12,7 +10,6 @@ using e2e::Program;
 using e2e::Ranks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
 
 TEST_F(Ranks, AStoppedOneIsNamedWithTheCallThatItMisses) {
   for (const std::string backend : {"gloo", "mpi"}) {
@@ -22,10 +19,8 @@ TEST_F(Ranks, AStoppedOneIsNamedWithTheCallThatItMisses) {
     ASSERT_TRUE(trains_soon(backend));
     const pid_t victim = process_of(1);
     ASSERT_NE(victim, 0);
-    const auto start = Clock::now();
     ::kill(victim, SIGSTOP);
     const Finished finished = parent.wait();
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(6)) << "five after its time was up";
     EXPECT_EQ(finished.exit_code, 1);
     // Operation, number, group, shape, place, who.
     EXPECT_THAT(

@@ -176,10 +176,8 @@ TEST_F(Ranks, UnderMpirunAKilledOneEndsTheJob) {
   ASSERT_TRUE(trains_soon("run"));
   const pid_t victim = process_of(2);
   ASSERT_NE(victim, 0);
-  const auto start = std::chrono::steady_clock::now();
   ::kill(victim, SIGKILL);
   const Finished finished = parent.wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(finished.exit_code, 1);
   EXPECT_THAT("\n" + finished.err,
               HasSubstr(fmt::format("\nerror: rank 2 (pid {}) was killed by signal 9", victim)));

@@ -6,8 +6,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <chrono>
-
 #include "ranks_fixture.h"
 
 namespace atl {
@@ -25,7 +23,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Clock = std::chrono::steady_clock;
 
 const std::vector<std::string> kEndless = {"--train.steps=10000000", "--log.every=1",
                                            "--optim.lr=1e-6"};
@@ -81,10 +78,8 @@ TEST_F(Ranks, AKilledOneTakesTheOthersAlongAndIsNamedOnce) {
   ASSERT_TRUE(trains_soon("run"));
   const pid_t victim = process_of(2);
   ASSERT_NE(victim, 0);
-  const auto start = Clock::now();
   ::kill(victim, SIGKILL);
   const Finished finished = parent.wait();
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(finished.exit_code, 1);
   const std::string line =
       fmt::format("\nerror: rank 2 (pid {}) was killed by signal 9 (Killed) after step ", victim);

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <future>
 #include <thread>
 
@@ -129,7 +128,7 @@ TEST(Missing, RankOfMessagesIsNamed) {
 
 TEST(Failing, RankWakesAllOthersAtOnce) {
   for (const Backend backend : {Backend::kThreads, Backend::kMessages}) {
-    const auto begin = std::chrono::steady_clock::now();
+    // Whoever is not woken says, after five minutes, that another is not here.
     const auto errors = errors_of(backend, 4, within(300), [&](World& world) {
       if (world.rank() == 2) throw user_error("no file x.bin");
       std::vector<float> data(7);
@@ -140,7 +139,6 @@ TEST(Failing, RankWakesAllOthersAtOnce) {
                   testing::AllOf(HasSubstr("all_reduce #1 of world, f32 (7)"),
                                  HasSubstr("rank 2 has ended with an error: no file x.bin")));
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(100));
   }
 }
 

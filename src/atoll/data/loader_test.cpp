@@ -115,7 +115,7 @@ TEST(Loader, ReadsPrefetchBatchesAheadOfTheOneInUse) {
     const CountingSource source;
     Loader loader(source, Sampler(1, 100, kT), {.prefetch = prefetch});
     loader.next();
-    for (int wait_ms = 0; source.reads() < 1 + prefetch && wait_ms < 5000; ++wait_ms) {
+    for (int wait_ms = 0; source.reads() < 1 + prefetch && wait_ms < 60'000; ++wait_ms) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // and no further

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 
 #include "atoll/base/file.h"
@@ -369,14 +368,12 @@ TEST_F(TokenizeFormats, LlmcTokensBeginDocumentsWithTheirDelimiter) {
   }
 }
 
-TEST_F(TokenizeFormats, ManyShortDocumentsOfABinFileTakeLinearTime) {
-  // A block is 32,768 tokens: to copy one for each of these documents would take ten seconds.
-  constexpr std::int64_t kDocuments = 300000;
+TEST_F(TokenizeFormats, ManyShortDocumentsOfABinFileAreAllThere) {
+  // A block is 32,768 tokens: to copy one for each of these documents would take minutes.
+  constexpr std::int64_t kDocuments = 3'000'000;
   const auto end = static_cast<std::uint16_t>(*tokenizer().end_of_text());
   write("a.bin", bytes_of(std::vector<std::uint16_t>(kDocuments, end)));
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(run().train_documents, kDocuments);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST_F(TokenizeFormats, BinFileIsHeldOutInBlocks) {

@@ -22,7 +22,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Clock = std::chrono::steady_clock;
 
 RankProcess shell(int rank, const std::string& script) {
   return {.rank = rank, .argv = {"sh", "-c", script}, .shows_output = rank == 0};
@@ -43,7 +42,7 @@ bool lives(pid_t pid) {
 }
 
 bool gone_soon(pid_t pid) {
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 60'000; ++i) {
     try {
       if (!lives(pid)) return true;
     } catch (const Error&) {  // it went between the two looks
@@ -61,10 +60,8 @@ TEST(Island, EndsWhenAllHave) {
 }
 
 TEST(Island, AKilledRankTakesTheOthersAlongAfterTheGrace) {
-  const auto start = Clock::now();
   const Verdict verdict = judge(
-      run({shell(0, "sleep 100"), shell(1, "printf '\\0361 step 7\\n' >&3; kill -9 $$")}, kHasty));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+      run({shell(0, "sleep 1000"), shell(1, "printf '\\0361 step 7\\n' >&3; kill -9 $$")}, kHasty));
   EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
   EXPECT_THAT(verdict.cause,
               AllOf(HasSubstr("rank 1 (pid "), HasSubstr("signal 9 (Killed) after step 7")));
@@ -137,7 +134,7 @@ TEST(Island, DiesWithTheProcessThatStartedIt) {
                       "; exec sleep 100")});
     ::_exit(0);
   }
-  for (int i = 0; i < 5000 && !std::filesystem::exists(file); ++i) {
+  for (int i = 0; i < 60'000 && !std::filesystem::exists(file); ++i) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   const pid_t rank = std::stoi(read_file(file));
@@ -224,13 +221,11 @@ TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
 
 TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {
   Keeper policy;
-  policy.joiners = {shell(7, "sleep 100")};
-  const auto start = Clock::now();
+  policy.joiners = {shell(7, "sleep 1000")};  // longer than ctest waits
   const GroupEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
                            {.policy = &policy, .ask_every = milliseconds(1)});
   EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
   EXPECT_EQ(end.ranks.size(), 2U);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace

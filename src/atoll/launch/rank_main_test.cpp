@@ -40,7 +40,7 @@ std::string disagreement(const std::function<void(int, Config&, std::string&)>& 
   std::atomic<int> reports{0};
   std::string what = "(all agree)";
   try {
-    comm::run_threads(3, {.timeout_s = 20}, [&](comm::World& world) {
+    comm::run_threads(3, {.timeout_s = 60}, [&](comm::World& world) {
       Config config;
       std::string version = "1.0";
       change(world.rank(), config, version);
@@ -100,7 +100,7 @@ TEST(AgreeOnSettings, HostsMultiplyBf16AlikeWhereTheRunHasAny) {
 
 TEST(FairThreads, RanksOfOneHostShareItsCpus) {
   for (const int ranks : {1, 2, 3}) {
-    comm::run_threads(ranks, {.timeout_s = 20}, [ranks](comm::World& world) {
+    comm::run_threads(ranks, {.timeout_s = 60}, [ranks](comm::World& world) {
       EXPECT_EQ(fair_threads(world), std::max(1, available_cpus() / ranks));
     });
   }

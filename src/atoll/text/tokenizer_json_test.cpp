@@ -315,14 +315,12 @@ TEST(TokenizerJson, RefusesNestingThatWouldOverflowTheStack) {
   }
 }
 
-// One look at the text for each of the brackets would take minutes.
-TEST(TokenizerJson, RefusesManyBracketsAtTheLimitOfNestingAtOnce) {
+// One look at the text for each of the brackets would take hours, and ctest ends it before.
+TEST(TokenizerJson, RefusesManyBracketsAtTheLimitOfNesting) {
   std::string text = R"({"version":)" + std::string(63, '[');
-  for (int i = 0; i < 100'000; ++i) text += "0,";
+  for (int i = 0; i < 1'000'000; ++i) text += "0,";
   text += "0" + std::string(63, ']') + "}";
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_THROW(Tokenizer::from_json(text, "t.json"), Error);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(TokenizerJson, WhatOneOfTwoLibrariesReadsIsNamed) {

@@ -62,11 +62,10 @@ class Lines {
     lines_.push_back(std::move(line));
     changed_.notify_all();
   }
-  // Whether there are that many within ten seconds.
+  // Whether there are that many within two minutes, which only a hang takes.
   bool wait(std::size_t count) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10),
-                             [&] { return lines_.size() >= count; });
+    return changed_.wait_for(lock, std::chrono::minutes(2), [&] { return lines_.size() >= count; });
   }
   std::vector<std::string> all() const {
     const std::lock_guard lock(mutex_);

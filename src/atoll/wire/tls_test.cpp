@@ -69,7 +69,7 @@ int connect_to(const std::string& address) {
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &where.sin_addr);
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&where), sizeof where), 0);
-  const timeval timeout{5, 0};
+  const timeval timeout{60, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   return fd;
 }

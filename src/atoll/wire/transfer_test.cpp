@@ -11,7 +11,6 @@
 namespace atl::wire {
 namespace {
 
-using test::Clock;
 using test::kChunk;
 using test::patiently;
 using test::pki;
@@ -146,7 +145,7 @@ TEST_F(TransferTest, ChunksAreFetchedAsTheyBecomeAvailable) {
       blobs_.mark("growing", chunk);
       std::unique_lock lock(mutex);
       // Not before the one that was marked has arrived: nothing is read ahead of its mark.
-      if (!changed.wait_for(lock, std::chrono::seconds(10), [&] { return written > chunk; })) break;
+      if (!changed.wait_for(lock, std::chrono::minutes(2), [&] { return written > chunk; })) break;
     }
   });
   Remote remote(to(server_.address()));
@@ -161,24 +160,20 @@ TEST_F(TransferTest, ChunksAreFetchedAsTheyBecomeAvailable) {
   EXPECT_TRUE(got_ == content_);
 }
 
-// Runs a fetch of a blob that has no chunk yet, does something, and says how the fetch ended and
-// how long after that.
+// Runs a fetch that waits for a chunk, does something, and says how the fetch ended.
 template <typename Do>
-std::pair<TransferResult, double> end_of_waiting_fetch(Remote& remote, const Transfer& transfer,
-                                                       const Server& server, const Do& something) {
+TransferResult end_of_waiting_fetch(Remote& remote, const Transfer& transfer, const Server& server,
+                                    const Do& something) {
   std::vector<bool> done;
   TransferResult result;
-  Clock::time_point ended;
   std::jthread fetcher([&] {
     result = remote.fetch(transfer, done, [](std::uint64_t, std::span<const std::byte>) {});
-    ended = Clock::now();
   });
   // The first chunk is there, so its arrival says that the call waits for the second.
   wait_until([&] { return server.traffic().sent_bytes > 0; });
-  const Clock::time_point begin = Clock::now();
   something();
   fetcher.join();
-  return {result, std::chrono::duration<double, std::milli>(ended - begin).count()};
+  return result;
 }
 
 TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
@@ -194,7 +189,7 @@ TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
     Transfer transfer = blob();
     transfer.key = "slow/1";
     transfer.cancel = cancel.get_token();
-    const auto [result, ms] = end_of_waiting_fetch(remote, transfer, server, [&] {
+    const TransferResult result = end_of_waiting_fetch(remote, transfer, server, [&] {
       if (withdraw) {
         blobs_.withdraw("slow/");
       } else {
@@ -202,7 +197,6 @@ TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
       }
     });
     EXPECT_EQ(result.end, withdraw ? TransferEnd::kGone : TransferEnd::kCancelled) << result.why;
-    EXPECT_LT(ms, 100);
     blobs_.withdraw("slow/");
     server.stop();
   }
@@ -222,7 +216,7 @@ TEST_F(TransferTest, TransfersOfOnePeerAreOnlySoMany) {
   Transfer transfer = blob();
   transfer.key = "slow";
   TransferResult refused;
-  const auto [result, ms] = end_of_waiting_fetch(first, transfer, server, [&] {
+  const TransferResult result = end_of_waiting_fetch(first, transfer, server, [&] {
     refused = second.fetch(blob(), done_, writer_to(got_));
     done_.clear();
     EXPECT_EQ(other.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
@@ -303,24 +297,20 @@ TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
   relay.hang_up_on(1);
   relay.freeze();
   RemoteOptions options = to(relay.address(), 1);
-  options.connect_timeout_ms = 20'000;
+  options.connect_timeout_ms = 3'600'000;  // longer than ctest waits
   Remote remote(options);
   std::stop_source cancel;
   Transfer transfer = blob();
   transfer.cancel = cancel.get_token();
-  Clock::time_point cancelled;
   std::jthread canceller([&] {
     wait_until([&] { return relay.num_connections() >= 2; });
-    cancelled = Clock::now();
     cancel.request_stop();
   });
   const TransferResult result =
       patiently([&] { return remote.fetch(transfer, done_, writer_to(got_)); });
-  const Clock::time_point ended = Clock::now();
   canceller.join();
   EXPECT_EQ(result.end, TransferEnd::kCancelled) << result.why;
   EXPECT_GE(relay.num_connections(), 2);
-  EXPECT_LT(ended - cancelled, std::chrono::milliseconds(400));
 }
 
 TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {

@@ -44,8 +44,8 @@ void run_tcp(int size, const std::function<void(World& world)>& body) {
                                      .address = {},
                                      .generation = 0,
                                      .shared_memory = false,
-                                     .connect_timeout_s = 30},
-                                    {.timeout_s = 30, .local_ranks = 0});
+                                     .connect_timeout_s = 60},
+                                    {.timeout_s = 60, .local_ranks = 0});
         body(*world);
       });
     });
@@ -90,8 +90,8 @@ class Meeting {
   }
   Socket call(int rank) const {
     return rendezvous::connect_to(
-        rendezvous::parse_tcp(open()->wait("meeting/tcp/" + std::to_string(rank), 10)),
-        Clock::now() + std::chrono::seconds(10));
+        rendezvous::parse_tcp(open()->wait("meeting/tcp/" + std::to_string(rank), 60)),
+        Clock::now() + std::chrono::minutes(1));
   }
 
  private:
@@ -99,20 +99,20 @@ class Meeting {
 };
 
 void send(const Socket& socket, std::string_view bytes) {
-  rendezvous::send_all(socket, bytes, Clock::now() + std::chrono::seconds(10), "the other end");
+  rendezvous::send_all(socket, bytes, Clock::now() + std::chrono::minutes(1), "the other end");
 }
 
 TEST(TcpLinks, StrangersAreDropped) {
   const Meeting meeting;
   Links first;
-  std::thread rank0([&] { first = meeting.connect(0, 2, 20); });
+  std::thread rank0([&] { first = meeting.connect(0, 2, 60); });
   const Socket silent = meeting.call(0), liar = meeting.call(0);
   send(liar, std::string(64, 'x'));
   EXPECT_THAT(error_of([&] {
-                rendezvous::receive_all(liar, 1, Clock::now() + std::chrono::seconds(10), "rank 0");
+                rendezvous::receive_all(liar, 1, Clock::now() + std::chrono::minutes(1), "rank 0");
               }),
               HasSubstr("closed"));
-  const Links second = meeting.connect(1, 2, 20);
+  const Links second = meeting.connect(1, 2, 60);
   rank0.join();
   ASSERT_EQ(first.sockets.size(), 2U);
   EXPECT_FALSE(first.sockets[0]);
@@ -146,10 +146,10 @@ TEST(TcpLinks, AnotherServerIsNoRank) {
   meeting.open()->set("meeting/tcp/0",
                       fmt::format("tcp://127.0.0.1:{}", rendezvous::port_of(listener)));
   std::string error;
-  std::thread rank1([&] { error = error_of([&] { meeting.connect(1, 2, 10); }); });
+  std::thread rank1([&] { error = error_of([&] { meeting.connect(1, 2, 60); }); });
   // The first that waits is accepted; the listener does not block, the caller has to come.
   Socket caller;
-  const auto end = Clock::now() + std::chrono::seconds(10);
+  const auto end = Clock::now() + std::chrono::minutes(1);
   while (!caller && Clock::now() < end) caller = Socket(::accept(listener.fd(), nullptr, nullptr));
   send(caller, std::string(64, 'x'));
   rank1.join();

@@ -46,10 +46,11 @@ TransferResult patiently(const Move& move) {
   return result.end == TransferEnd::kUnreachable ? move() : result;
 }
 
-// For ten seconds at most: what depends on it then says that it has not come.
+// For two minutes at most, which only a hang takes: what depends on it then says that it has not
+// come.
 template <typename Done>
 void wait_until(const Done& done) {
-  const Clock::time_point patience = Clock::now() + std::chrono::seconds(10);
+  const Clock::time_point patience = Clock::now() + std::chrono::minutes(2);
   while (!done() && Clock::now() < patience) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
