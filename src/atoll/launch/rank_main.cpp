@@ -21,7 +21,6 @@
 #include "atoll/comm/rendezvous.h"
 #include "atoll/comm/tcp/world.h"
 #include "atoll/launch/generation.h"
-#include "atoll/ops/bf16_arithmetic.h"
 
 namespace atl::launch {
 
@@ -135,8 +134,7 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
 
 namespace {
 
-// Which arithmetic this host multiplies bf16 with changes bits, whether a setting or a measurement
-// chose it.
+// Which arithmetic multiplies bf16 changes bits. With `auto` the first rank decides for all.
 void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
   std::string dtype, wanted;
   for (const auto& [key, value] : settings.key_values()) {
@@ -144,9 +142,6 @@ void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
     if (key == "device.bf16") wanted = value;
   }
   if (dtype != "\"bf16\"") return;
-  if (wanted == "\"auto\"") {
-    wanted = fmt::format("\"{}\"", ops::bf16_arithmetic_name(ops::bf16_arithmetic()));
-  }
   lines.push_back("device.bf16 = " + wanted);
 }
 

@@ -21,11 +21,13 @@ Bf16Arithmetic bf16_arithmetic();
 /// Takes this one from now on, whatever is faster. Throws Error(kUser) for kLibrary on a CPU whose
 /// library has no bf16.
 void set_bf16_arithmetic(Bf16Arithmetic arithmetic);
+/// Whether set_bf16_arithmetic takes kLibrary here.
+bool has_library_bf16();
 /// Forgets what was set: what is faster counts again.
 void reset_bf16_arithmetic();
 
-/// Seconds that widening takes to one of the library's, on one block of a product on one thread; 0
-/// on CPUs without bf16 instructions, where nothing is measured.
+/// CPU seconds that widening takes to one of the library's, on one block of a product on one
+/// thread; 0 on CPUs without bf16 instructions, where nothing is measured.
 double bf16_library_speedup();
 
 /// "f32" or "library".

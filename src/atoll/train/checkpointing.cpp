@@ -50,6 +50,7 @@ std::string to_json(const Position& position) {
                        {"line_loss", position.line_loss}};
   if (position.skipped_steps != 0) json["skipped_steps"] = position.skipped_steps;
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
+  if (!position.bf16.empty()) json["bf16"] = position.bf16;
   json["settings"] = ordered_json::object();
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
   return json.dump(2) + "\n";
@@ -67,6 +68,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.tokens = json.at("tokens").get<std::int64_t>();
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
     position.base_hash = json.value("base_hash", "");
+    position.bf16 = json.value("bf16", "");
     position.skipped_steps = json.value("skipped_steps", std::int64_t{0});
     position.line_steps = json.at("line_steps").get<std::int64_t>();
     position.line_loss = json.at("line_loss").get<double>();

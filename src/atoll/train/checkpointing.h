@@ -25,6 +25,7 @@ struct Position {
   std::int64_t tokens = 0;  ///< trained on
   std::string corpus_hash;
   std::string base_hash;        ///< of the weights that LoRA leaves as they are; empty: no LoRA
+  std::string bf16;             ///< ops::Bf16Arithmetic of its products; empty: it has none
   std::int64_t line_steps = 0;  ///< taken since the last step line
   double line_loss = 0;         ///< the sum of their losses
   /// The run's settings, (key, TOML value), as they were.

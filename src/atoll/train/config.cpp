@@ -31,9 +31,9 @@ void add_run(Settings& settings, TrainConfig& c) {
   settings.add("device.bf16", &c.device.bf16,
                "train.dtype = bf16: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
                "widened pieces. library: the CPU's own bf16 instructions (AVX-512 BF16, AMX). "
-               "auto: what a measurement of some milliseconds at the start finds faster. Sums run "
-               "in f32 in either, in another order; set it where runs on several machines shall "
-               "have the same bits.",
+               "auto: what a measurement of some milliseconds finds faster when the run begins; it "
+               "goes on so. Sums run in f32 in either, in another order; set it where several runs "
+               "shall have the same bits.",
                one_of({"auto", "f32", "library"}));
 }
 

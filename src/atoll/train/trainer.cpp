@@ -40,13 +40,27 @@ fs::path make_run_directory(const std::string& dir) {
   return dir;
 }
 
+// What the settings, or the steps before, say that multiplies bf16 here, else what is faster.
+ops::Bf16Arithmetic choose_bf16(const TrainConfig& config, const std::string& before) {
+  if (config.device.bf16 != "auto" || before.empty()) return ops::bf16_arithmetic();
+  if (before == ops::bf16_arithmetic_name(ops::Bf16Arithmetic::kF32)) {
+    return ops::Bf16Arithmetic::kF32;
+  }
+  if (ops::has_library_bf16()) return ops::Bf16Arithmetic::kLibrary;
+  log::warning(
+      "the run has multiplied with bf16 instructions so far, which this CPU lacks: from "
+      "here on its bits are others");
+  return ops::Bf16Arithmetic::kF32;
+}
+
 // Says what was chosen, and why.
-void announce_bf16(const TrainConfig& config) {
-  const double speedup = ops::bf16_library_speedup();
-  log::info("bf16 products: {} (device.bf16={}{})",
+void announce_bf16(const TrainConfig& config, bool is_as_before) {
+  const double speedup = is_as_before ? 0 : ops::bf16_library_speedup();
+  log::info("bf16 products: {} (device.bf16={}; {})",
             ops::bf16_arithmetic_name(ops::bf16_arithmetic()), config.device.bf16,
-            speedup > 0 ? fmt::format("; the library is {:.1f} times as fast as f32", speedup)
-                        : "; this CPU has no bf16 instructions");
+            is_as_before  ? "as in the steps before"
+            : speedup > 0 ? fmt::format("the library is {:.1f} times as fast as f32", speedup)
+                          : "this CPU has no bf16 instructions");
 }
 
 }  // namespace
@@ -116,7 +130,6 @@ void Trainer::prepare_data() {
 
 void Trainer::prepare_device() {
   apply_bf16(config_);
-  if (config_.train.dtype == "bf16" && ranks_->is_lead()) announce_bf16(config_);
   device_ = open_cpu(threads_of(config_, *world_));
   stream_ = std::make_unique<Stream>(*device_);
   schedule_ = {.kind = optim::schedule_kind(config_.optim.schedule),
@@ -125,6 +138,22 @@ void Trainer::prepare_device() {
                .warmup_steps = config_.optim.warmup_steps,
                .total_steps = config_.train.steps,
                .decay_fraction = config_.optim.decay_fraction};
+}
+
+// One rank decides for all, and once for the run: where nothing is set, what is faster is measured,
+// and a measurement may come out otherwise the next time. `before`: what checkpoint or ranks say.
+void Trainer::agree_on_bf16(const std::string& before, int decider) {
+  if (config_.train.dtype != "bf16") return;
+  std::int64_t choice = -1;
+  if (ranks_->rank() == decider) choice = static_cast<std::int64_t>(choose_bf16(config_, before));
+  ranks_->group().broadcast({&choice, {Dtype::kI64, {1}}}, decider);
+  const auto arithmetic = static_cast<ops::Bf16Arithmetic>(choice);
+  world_->agree([&] { ops::set_bf16_arithmetic(arithmetic); });
+  const std::string_view name = ops::bf16_arithmetic_name(arithmetic);
+  if (ranks_->is_lead() && position_.bf16 != name) {
+    announce_bf16(config_, config_.device.bf16 == "auto" && before == name);
+  }
+  position_.bf16 = name;
 }
 
 // What follows once parameters and optimizer state are there.
@@ -214,6 +243,11 @@ void Trainer::begin_or_resume() {
   std::int64_t step = newest ? newest->step : -1;
   ranks_->group().broadcast({&step, {Dtype::kI64, {1}}}, 0);
   if (step >= 0 && !newest) newest = ckpt::checkpoint_at(checkpoint_root(), step);
+  std::string bf16;
+  world_->agree([&] {
+    if (newest) bf16 = read_position(newest->path).bf16;
+  });
+  agree_on_bf16(bf16, 0);
   world_->agree([&] {
     if (newest) {
       resume(*newest);
@@ -235,7 +269,9 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
   check_settings_of(read_position(newest.path));
   if (config_.lora.rank > 0) load_base();
   check_base_of(newest.path, read_position(newest.path).base_hash);
+  const std::string bf16 = position_.bf16;
   position_ = load_checkpoint(newest, *state_, device_->threads());
+  position_.bf16 = bf16;  // which device.bf16 may have changed
   saved_step_ = position_.step;
   last_checkpoint_ = newest.path;
   if (position_.step > config_.train.steps && config_.island.coordinator.empty()) {

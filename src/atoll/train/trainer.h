@@ -87,6 +87,7 @@ class Trainer {
   void prepare();
   void prepare_data();
   void prepare_device();
+  void agree_on_bf16(const std::string& before, int decider);
   void begin();
   void open_log();
   std::vector<Hello> enter_world();

@@ -248,6 +248,7 @@ void Trainer::share_position(int holder) {
   skipped_in_a_row_ = static_cast<std::int64_t>(facts[6]);
   first_step_ = static_cast<std::int64_t>(facts[7]);
   position_.skipped_steps = static_cast<std::int64_t>(facts[8]);
+  agree_on_bf16(position_.bf16, holder);
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state_->store());
   position_.settings = settings_.key_values();
