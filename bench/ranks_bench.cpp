@@ -70,7 +70,7 @@ class Measured {
         state_(
             train::state_options(config, config.data.vocab_size, -1, world.size(), world.rank())) {
     state_.allocate(*device_);
-    if (state_.shared_store() == nullptr || !single_round(state_)) {
+    if (state_.options().data_parallel.is_plain() || !single_round(state_)) {
       throw user_error("give ranks above 1, dp.zero below 3 and one micro-batch a rank");
     }
     state_.connect(world.all(), world.all(), nullptr);
@@ -136,13 +136,13 @@ class Measured {
   void pass(bool reduces, bool idle) {
     Run run = {.stream = &stream_,
                .loss_scale = 1.0 / static_cast<double>(batch_.tokens.spec().shape.num_elements())};
-    state_.store().begin_round(run, {.index = 0, .last = reduces});
+    state_.store().begin_round({.index = 0, .last = reduces});
     if (idle) {
       state_.runner().idle(run, /*training=*/true);
     } else {
       state_.runner().train(run, batch_);
     }
-    if (reduces) state_.store().finish_gradients(run);
+    if (reduces) state_.store().reduce(run);
   }
 
   comm::World& world_;

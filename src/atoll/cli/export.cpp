@@ -16,6 +16,7 @@
 #include "atoll/model_dir/export.h"
 #include "atoll/model_dir/exported_tokenizer.h"
 #include "atoll/model_dir/new_directory.h"
+#include "atoll/parallel/store_single.h"
 #include "atoll/train/checkpointing.h"
 
 namespace atl::cli {
@@ -40,7 +41,7 @@ class Merged {
       : directory_(out.string() + ".merged", "--out") {
     const nn::ModelConfig config = model_dir::read_model_config(adapter);
     const auto model = nn::build_model(config, {.max_positions = 1});
-    parallel::ParamStore store(*model, /*training=*/false);
+    parallel::SingleStore store(*model, /*training=*/false);
     MemoryPlan plan;
     store.request(plan);
     plan.place();

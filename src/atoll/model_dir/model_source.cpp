@@ -225,7 +225,7 @@ void load_parameters(const fs::path& directory, nn::Model& model, parallel::Para
     source.read(param, param.value);
   });
   if (has_adapter) return;  // it alone is trained
-  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr), threads,
+  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr), &threads,
                         [&](const std::string& /*values*/, const nn::Param& param,
                             const Tensor& whole) { source.read(param, whole); });
 }
@@ -234,9 +234,7 @@ void load_whole_parameters(const fs::path& directory, nn::Model& model,
                            parallel::ParamStore& store) {
   const std::vector<const nn::Param*> params(store.params().begin(), store.params().end());
   const Source source(directory, model, params);
-  store.write_whole([&](std::span<const parallel::WholeParam> some) {
-    for (const auto& [param, tensor] : some) source.read(*param, tensor);
-  });
+  store.fill([&](const nn::Param& param, const Tensor& whole) { source.read(param, whole); });
 }
 
 }  // namespace atl::model_dir

@@ -46,7 +46,7 @@ std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
 void load_parameters(const std::filesystem::path& directory, nn::Model& model,
                      parallel::ParamStore& store, ThreadPool& threads);
 
-/// The same by way of write_whole, for a store that keeps parameters in another form.
+/// The same by way of fill(), for a store that keeps parameters in another form.
 void load_whole_parameters(const std::filesystem::path& directory, nn::Model& model,
                            parallel::ParamStore& store);
 

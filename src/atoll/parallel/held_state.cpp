@@ -7,23 +7,6 @@ namespace atl::parallel {
 
 namespace {
 
-// Calls fn(begin, end) for what two lists of ranges have in common, in order.
-template <typename Fn>
-void intersect(std::span<const ElementRange> a, std::span<const ElementRange> b, Fn&& fn) {
-  auto x = a.begin();
-  auto y = b.begin();
-  while (x != a.end() && y != b.end()) {
-    const std::int64_t begin = std::max(x->begin, y->begin);
-    const std::int64_t end = std::min(x->end, y->end);
-    if (begin < end) fn(begin, end);
-    if (x->end < y->end) {
-      ++x;
-    } else {
-      ++y;
-    }
-  }
-}
-
 // Calls fn(tensor) for the parts of a vector's pieces that lie in [begin, end), in order.
 template <typename Fn>
 void pieces_within(const std::vector<HeldPiece>& pieces, std::int64_t begin, std::int64_t end,

@@ -12,15 +12,10 @@
 
 #include "atoll/comm/group.h"
 #include "atoll/optim/optimizer.h"
+#include "atoll/parallel/element_range.h"
 #include "atoll/parallel/flat_layout.h"
 
 namespace atl::parallel {
-
-/// Elements [begin, end) of the flat vector.
-struct ElementRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
 
 /// A vector of the training state over the flat parameter vector ("values", "exp_avg", ...), as far
 /// as a rank holds it: pieces in order, each a tensor of as many elements.

@@ -8,8 +8,8 @@
 
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
-#include "atoll/parallel/param_store.h"
 #include "atoll/parallel/runner.h"
+#include "atoll/parallel/store_single.h"
 
 namespace atl::parallel {
 namespace {
@@ -88,7 +88,7 @@ struct Bench {
 
   test::TestRun run;
   std::unique_ptr<nn::Model> model;
-  ParamStore store;
+  SingleStore store;
   Runner runner;
   std::unique_ptr<Arena> arena;
   test::OwnedTensor<std::int32_t> tokens, targets;
@@ -248,7 +248,8 @@ TEST(ParamStore, TiedParametersAreCountedOnce) {
   const auto tied = nn::build_model(llama(true), {});
   const auto untied = nn::build_model(llama(false), {});
   EXPECT_EQ(nn::count_parameters(*untied).total - nn::count_parameters(*tied).total, kVocab * 12);
-  EXPECT_EQ(ParamStore(*untied, true).params().size(), ParamStore(*tied, true).params().size() + 1);
+  EXPECT_EQ(SingleStore(*untied, true).params().size(),
+            SingleStore(*tied, true).params().size() + 1);
 }
 
 TEST(ParamStore, InitialValuesDependOnTheSeedAlone) {

@@ -1,17 +1,18 @@
 #include "atoll/parallel/param_store.h"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 
 #include "atoll/base/rng.h"
-#include "atoll/ops/elementwise.h"
+#include "atoll/parallel/whole_ranges.h"
+#include "atoll/parallel/whole_state.h"
 
 namespace atl::parallel {
 
 namespace {
 
 template <typename T>
-void fill(Run& run, const nn::Param& param, const Tensor& to, std::uint64_t seed,
+void draw(Run& run, const nn::Param& param, const Tensor& to, std::uint64_t seed,
           std::uint64_t number) {
   using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
   T* values = to.data<T>();
@@ -48,7 +49,13 @@ void fill(Run& run, const nn::Param& param, const Tensor& to, std::uint64_t seed
 ParamStore::ParamStore(nn::Model& model, bool training, const LayoutOptions& layout)
     : layout_(model, layout),
       training_(training),
-      ranges_(layout_.ranges().begin(), layout_.ranges().end()) {}
+      ranges_(layout_.ranges().begin(), layout_.ranges().end()),
+      norm_(ranges_) {}
+
+void ParamStore::set_part(std::vector<optim::ParamRange> ranges, int rank) {
+  ranges_ = std::move(ranges);
+  norm_ = GradNorm(layout_, ranges_, rank);
+}
 
 void ParamStore::request_fixed(MemoryPlan& plan) {
   if (layout_.frozen_flat().bytes() > 0) {
@@ -59,15 +66,6 @@ void ParamStore::request_fixed(MemoryPlan& plan) {
     constant_requests_.push_back(
         plan.request_forever(constant->name, "constants", constant->spec.bytes()));
   }
-}
-
-void ParamStore::request(MemoryPlan& plan, const Schedule& /*schedule*/) {
-  values_request_ = plan.request_forever("parameters", "parameters", flat().bytes());
-  if (training_) {
-    grads_request_ =
-        plan.request_forever("gradients", "gradients", flat().in_compute_dtype().bytes());
-  }
-  request_fixed(plan);
 }
 
 Tensor ParamStore::view(const Tensor& flat, std::int64_t begin, std::size_t i) const {
@@ -91,64 +89,69 @@ void ParamStore::bind_fixed(const Arena& arena) {
   }
 }
 
-void ParamStore::bind(const Arena& arena) {
-  values_ = arena.tensor(values_request_, flat());
-  if (training_) grads_ = arena.tensor(grads_request_, flat().in_compute_dtype());
-  for (std::size_t i = 0; i < trained().size(); ++i) {
-    trained()[i]->value = view(values_, 0, i);
-    if (training_) trained()[i]->grad = view(grads_, 0, i);
-  }
-  bind_fixed(arena);
-}
-
 void ParamStore::initialise(Run& run, std::uint64_t seed) {
-  write_whole([&](std::span<const WholeParam> some) {
-    for (const auto& [param, tensor] : some) {
-      const auto at = std::find(params().begin(), params().end(), param);
-      const auto number = static_cast<std::uint64_t>(at - params().begin());
-      switch (param->spec.dtype) {
-        case Dtype::kF64:
-          fill<double>(run, *param, tensor, seed, number);
-          break;
-        case Dtype::kBf16:
-          fill<Bf16>(run, *param, tensor, seed, number);
-          break;
-        default:
-          fill<float>(run, *param, tensor, seed, number);
-      }
+  fill([&](const nn::Param& param, const Tensor& whole) {
+    const auto at = std::find(params().begin(), params().end(), &param);
+    const auto number = static_cast<std::uint64_t>(at - params().begin());
+    switch (whole.dtype()) {
+      case Dtype::kF64:
+        draw<double>(run, param, whole, seed, number);
+        break;
+      case Dtype::kBf16:
+        draw<Bf16>(run, param, whole, seed, number);
+        break;
+      default:
+        draw<float>(run, param, whole, seed, number);
     }
   });
 }
 
-void ParamStore::begin_round(Run& run, const Round& round) {
-  if (round.index == 0) ops::fill_zero(run, grads_);
+void ParamStore::fill(const FillParam& fill) {
+  for (const nn::Param* param : frozen()) fill(*param, param->value);
+  fill_pieces(layout_, held_pieces(*this, nullptr), nullptr,
+              [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
+                fill(param, whole);
+              });
 }
 
-std::vector<double> ParamStore::block_sums(Run& run, std::span<const NormBlock> blocks) const {
-  std::vector<ops::Block> parts;
-  parts.reserve(blocks.size());
-  for (const NormBlock& block : blocks) parts.push_back({block.begin, block.count});
-  std::vector<double> sums(blocks.size());
-  ops::sums_of_squares(run, grads_, parts, sums);
-  return sums;
+void ParamStore::read_whole(std::span<const ElementRange> ranges, int reader,
+                            const Tensor& packed) {
+  ATOLL_CHECK(values_.defined(), "weights that were rounded cannot be read back");
+  std::vector<HeldPiece> held;
+  for (const optim::StateTensor& piece : held_pieces(*this, nullptr)) {
+    held.push_back({piece.begin, piece.tensor});
+  }
+  RangesByRank holders(static_cast<std::size_t>(layout_.num_ranks()));
+  const std::int64_t all = flat().shape.num_elements();
+  for (int r = 0; r < layout_.num_ranks(); ++r) {
+    if (values_.num_elements() < all) {
+      holders[static_cast<std::size_t>(r)] = element_ranges(layout_, r);
+    } else if (r == reader) {
+      holders[static_cast<std::size_t>(r)] = {{0, all}};
+    }
+  }
+  read_ranges(shard_, holders, held, ranges, reader, packed);
 }
 
-double ParamStore::grad_norm(Run& run) {
-  double sum = 0;
-  for (const double part : block_sums(run, norm_blocks(ranges_))) sum += part;
-  return std::sqrt(sum);
+void ParamStore::begin_round(const Round& round) {
+  contributors_.assign(round.contributors.begin(), round.contributors.end());
+  round_ = {round.index, round.last, contributors_};
+  round_is_new_ = true;
 }
 
-void ParamStore::write_whole(const std::function<void(std::span<const WholeParam>)>& fill) {
-  std::vector<WholeParam> all;
-  for (nn::Param* param : params()) all.push_back({param, param->value});
-  fill(all);
+void ParamStore::wait(comm::Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work.wait();
+  work = {};
+  waited_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void ParamStore::read_whole(const std::function<void(std::span<const WholeParam>)>& read) {
-  std::vector<WholeParam> all;
-  for (nn::Param* param : params()) all.push_back({param, param->value});
-  read(all);
+void ParamStore::abandon() noexcept {
+  try {
+    settle();
+  } catch (...) {  // the step has failed already, and says so
+  }
 }
 
 }  // namespace atl::parallel

@@ -3,21 +3,22 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "atoll/comm/group.h"
 #include "atoll/nn/model.h"
 #include "atoll/optim/optimizer.h"
+#include "atoll/parallel/element_range.h"
 #include "atoll/parallel/flat_layout.h"
+#include "atoll/parallel/grad_norm.h"
 #include "atoll/parallel/schedule.h"
 #include "atoll/tensor/arena.h"
 
 namespace atl::parallel {
 
-/// A parameter, and a tensor of its shape: its value, or a piece of optimizer state.
-struct WholeParam {
-  nn::Param* param = nullptr;
-  Tensor tensor;
-};
+/// Writes the whole value of a parameter, of its shape.
+using FillParam = std::function<void(const nn::Param& param, const Tensor& whole)>;
 
 /// One round of gradient accumulation: at most one micro-batch on each rank.
 struct Round {
@@ -27,22 +28,45 @@ struct Round {
   std::span<const int> contributors = {};
 };
 
-/// Gives a model's parameters their memory, and each pass what it needs of it. This is the store of
-/// a single rank: everything is whole and always there. Others derive from it: they share values
-/// or gradients between ranks, gather before a stage runs and reduce after it.
+/// Gives a model's parameters their memory, and each pass what it needs of it. A store says who has
+/// which values and gradients: one file a policy, parallel/store_<name>. What all stores have in
+/// common is here and not virtual: the layout, and what this rank's optimizer updates.
+///
+/// A step has rounds of begin_round and passes; then reduce, an update, publish. All ranks make the
+/// same calls, whether they have a micro-batch in a round or not.
 class ParamStore {
  public:
-  /// `training`: are there gradients? The model must outlive the store.
-  ParamStore(nn::Model& model, bool training, const LayoutOptions& layout = {});
   virtual ~ParamStore() = default;
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  virtual void request(MemoryPlan& plan, const Schedule& schedule);
-  /// For a store that has everything all the time, as this one.
-  void request(MemoryPlan& plan) { request(plan, {}); }
-  /// Points every Param into the arena and fills the constants.
-  virtual void bind(const Arena& arena);
+  virtual void request(MemoryPlan& plan, const Schedule& schedule) = 0;
+  /// Points every Param that is there all the time into the arena, and fills the constants.
+  virtual void bind(const Arena& arena) = 0;
+
+  /// Before and after a pass of a stage. Between them its Params' values are there and, backward,
+  /// their gradients, to be added to. `idle`: this rank has no micro-batch in the round.
+  virtual void acquire(Run& run, const StagePass& pass, bool idle) = 0;
+  virtual void release(Run& run, const StagePass& pass, bool idle) = 0;
+  /// Returns when grads() holds the sum over all rounds and ranks.
+  virtual void reduce(Run& run) = 0;
+  /// After values() were updated: begins to give the others what is new.
+  virtual void publish(Run& run) = 0;
+  /// Returns when nothing is under way any more, and values() is what all ranks have published.
+  /// Throws what the first collective that failed has thrown, once all have ended.
+  virtual void settle() = 0;
+
+  /// Gives parameters their values: calls `fill` with each one of which this rank holds anything,
+  /// one after the other, and memory for the whole of it; what this rank holds is kept. Needs no
+  /// other rank: `fill` must give the same values on all of them.
+  virtual void fill(const FillParam& fill);
+
+  /// The ranks that share a copy and, with several copies, those that hold the same part of each.
+  /// Before the first pass; both must outlive the store. A store of one rank needs neither.
+  void connect(comm::Group& shard, comm::Group* replicate) {
+    shard_ = &shard;
+    replicate_ = replicate;
+  }
 
   const FlatLayout& layout() const { return layout_; }
   /// See FlatLayout.
@@ -62,51 +86,52 @@ class ParamStore {
   /// Sets every parameter to its initial value: a pure function of (seed, parameter, element), the
   /// parameter by its number in params().
   void initialise(Run& run, std::uint64_t seed);
-
-  /// A step has rounds of begin_round, passes, end_round; then finish_gradients, an update,
-  /// publish. All ranks make the same calls, whether they have a micro-batch in a round or not.
-  virtual void begin_round(Run& run, const Round& round);
-  /// Before and after a pass of a stage. Between them its Params' values are there and, backward,
-  /// their gradients, to be added to. `idle`: this rank has no micro-batch in the round.
-  virtual void acquire(Run& /*run*/, const StagePass& /*pass*/, bool /*idle*/) {}
-  virtual void release(Run& /*run*/, const StagePass& /*pass*/, bool /*idle*/) {}
-  /// Returns when grads() holds the sum over all rounds and ranks.
-  virtual void finish_gradients(Run& /*run*/) {}
+  /// Fills `packed` with `ranges` of the flat vector (ascending), one after the other and in its
+  /// dtype, on rank `reader` of the shard group: see read_ranges. Settles. Every rank of the shard
+  /// group must call it.
+  void read_whole(std::span<const ElementRange> ranges, int reader, const Tensor& packed);
+  void begin_round(const Round& round);
   /// The Euclidean norm of the whole gradient: the same bits however it is shared. Infinite or NaN
-  /// when an element is.
-  virtual double grad_norm(Run& run);
-  /// After values() were updated: gives the others what is new.
-  virtual void publish(Run& /*run*/) {}
-  /// Returns when values() is what all ranks have published.
-  virtual void settle() {}
+  /// when an element is. Every rank of the shard group must call it.
+  double grad_norm(Run& run) { return norm_.of(run, grads_, shard_); }
   /// Ends what begin_round to publish left under way when a step fails.
-  virtual void abandon() noexcept {}
-
-  /// Calls `fill` with parameters to be given a value, all of them or some at a time, and memory
-  /// for it: a whole tensor each. Each rank keeps what is its own.
-  virtual void write_whole(const std::function<void(std::span<const WholeParam>)>& fill);
-  /// Calls `read` with whole values, all parameters or some at a time. Every rank must call it.
-  virtual void read_whole(const std::function<void(std::span<const WholeParam>)>& read);
+  void abandon() noexcept;
+  /// Seconds that passes have waited for other ranks, since the beginning.
+  double waited_seconds() const { return waited_seconds_; }
 
  protected:
+  /// `training`: are there gradients? The model must outlive the store.
+  ParamStore(nn::Model& model, bool training, const LayoutOptions& layout = {});
+
   /// Memory for what is frozen, and for constants; used by request() and bind().
   void request_fixed(MemoryPlan& plan);
   void bind_fixed(const Arena& arena);
   /// A view of params()[i] in a flat vector that begins with element `begin`.
   Tensor view(const Tensor& flat, std::int64_t begin, std::size_t i) const;
-  /// The sums of squares of `blocks` of grads(), in order.
-  std::vector<double> block_sums(Run& run, std::span<const NormBlock> blocks) const;
   bool training() const { return training_; }
   void set_vectors(Tensor values, Tensor grads) { values_ = values, grads_ = grads; }
-  void set_ranges(std::vector<optim::ParamRange> ranges) { ranges_ = std::move(ranges); }
+  /// This rank updates a part only: what `rank` of those that share the layout has.
+  void set_part(std::vector<optim::ParamRange> ranges, int rank);
+  comm::Group* shard_group() const { return shard_; }
+  comm::Group* replicate_group() const { return replicate_; }
+  const Round& round() const { return round_; }
+  /// Whether this is the first call since begin_round.
+  bool enter_round() { return std::exchange(round_is_new_, false); }
+  /// Waits, and counts the seconds.
+  void wait(comm::Work& work);
 
  private:
   FlatLayout layout_;
   bool training_;
   std::vector<optim::ParamRange> ranges_;
-  int values_request_ = -1;
+  GradNorm norm_;
+  comm::Group* shard_ = nullptr;
+  comm::Group* replicate_ = nullptr;
+  Round round_;
+  std::vector<int> contributors_;  // round_.contributors is a view of it
+  bool round_is_new_ = false;
+  double waited_seconds_ = 0;
   int frozen_request_ = -1;
-  int grads_request_ = -1;
   std::vector<int> constant_requests_;
   Tensor values_;
   Tensor grads_;

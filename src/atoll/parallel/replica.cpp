@@ -4,12 +4,14 @@
 
 namespace atl::parallel {
 
-Replica::Replica(DataParallelStore& store, const optim::OptimizerOptions& optimizer)
-    : store_(store), of_((store.options().rank + 1) % store.options().num_ranks) {
-  const DataParallelOptions& shared = store.options();
+Replica::Replica(ParamStore& store, const DataParallelOptions& shared,
+                 const optim::OptimizerOptions& optimizer)
+    : store_(store),
+      of_((shared.rank + 1) % shared.num_ranks),
+      has_values_(shared.zero == Zero::kParameters) {
   ATOLL_CHECK(shared.zero != Zero::kNone && shared.replicas == 1, "nothing to replicate");
   ranges_ = store.layout().ranges_of(of_);
-  if (shared.zero != Zero::kParameters) {
+  if (!has_values_) {
     for (optim::ParamRange& range : ranges_) range.value_begin = range.begin;
   }
   optimizer_ = optim::make_optimizer(optimizer, store.flat(), ranges_);
@@ -17,7 +19,7 @@ Replica::Replica(DataParallelStore& store, const optim::OptimizerOptions& optimi
 
 void Replica::request(MemoryPlan& plan) {
   const Spec spec = {store_.flat().dtype, {store_.layout().share(of_)}};
-  if (store_.options().zero == Zero::kParameters) {
+  if (has_values_) {
     values_request_ =
         plan.request_forever("parameters, the next rank's part", "parameters", spec.bytes());
   }
@@ -28,13 +30,13 @@ void Replica::request(MemoryPlan& plan) {
 
 void Replica::bind(const Arena& arena) {
   const Spec spec = {store_.flat().dtype, {store_.layout().share(of_)}};
-  if (values_request_ >= 0) values_ = arena.tensor(values_request_, spec);
+  if (has_values_) values_ = arena.tensor(values_request_, spec);
   grads_ = arena.tensor(grads_request_, spec.in_compute_dtype());
   optimizer_->bind(arena);
 }
 
 Tensor Replica::values() const {
-  return values_.defined() ? values_ : store_.values();
+  return has_values_ ? values_ : store_.values();
 }
 
 HeldVectors Replica::held() const {
@@ -52,8 +54,8 @@ void Replica::synchronise(comm::Group& group, const optim::Optimizer& own) {
       for (const HeldPiece& piece : held) pieces.push_back({peer, piece.tensor});
     }
   };
-  add(held_vectors(own, store_.ranges(), store_.values()), before, values_.defined(), sends);
-  add(held(), of_, values_.defined(), receives);
+  add(held_vectors(own, store_.ranges(), store_.values()), before, has_values_, sends);
+  add(held(), of_, has_values_, receives);
   group.exchange(sends, receives);
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "atoll/comm/group.h"
-#include "atoll/parallel/data_parallel_store.h"
 #include "atoll/parallel/held_state.h"
+#include "atoll/parallel/store_data_parallel.h"
 
 namespace atl::parallel {
 
@@ -15,15 +15,16 @@ namespace atl::parallel {
 /// each rank's reduced gradients once.
 class Replica {
  public:
-  /// Of a store with zero > 0, several ranks and one copy. Both must outlive this.
-  Replica(DataParallelStore& store, const optim::OptimizerOptions& optimizer);
+  /// Of a store with these options: zero > 0, several ranks and one copy. It must outlive this.
+  Replica(ParamStore& store, const DataParallelOptions& shared,
+          const optim::OptimizerOptions& optimizer);
 
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
 
   /// Copies the next rank's values and moments. Every rank must call it: when training begins.
   void synchronise(comm::Group& group, const optim::Optimizer& own);
-  /// After finish_gradients(), before the update. Every rank must call it.
+  /// After reduce(), before the update. Every rank must call it.
   void receive_gradients(comm::Group& group);
   /// What the next rank's optimizer does with its part.
   void update(Run& run, const optim::StepArgs& args);
@@ -36,12 +37,13 @@ class Replica {
  private:
   Tensor values() const;
 
-  DataParallelStore& store_;
+  ParamStore& store_;
   int of_;
+  bool has_values_;  // ZeRO 3; otherwise they are the store's
   std::vector<optim::ParamRange> ranges_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   int values_request_ = -1, grads_request_ = -1;
-  Tensor values_;  // ZeRO 3; otherwise the store's
+  Tensor values_;
   Tensor grads_;
 };
 

@@ -11,6 +11,7 @@
 #include "atoll/ops/testing.h"
 #include "atoll/parallel/schedules.h"
 #include "atoll/parallel/simulate_pipeline.h"
+#include "atoll/parallel/store_single.h"
 
 namespace atl::parallel {
 namespace {
@@ -49,7 +50,7 @@ template <typename Generator>
 Outcome train(Generator&& generator, nn::RecomputeMode recompute) {
   test::TestRun run(2, 64);
   const auto model = nn::build_model(small_model(), {.recompute = recompute, .dropout = 0.1});
-  ParamStore store(*model, true);
+  SingleStore store(*model, true);
   Runner runner(*model, store, kBatch, kLength, generator(model->stages.size()));
   MemoryPlan plan;
   store.request(plan);
@@ -122,7 +123,7 @@ TEST(Runner, MicroBatchesInFlightTakeMemory) {
 
 TEST(Runner, RefusesTransfers) {
   const auto model = nn::build_model(small_model(), {});
-  ParamStore store(*model, true);
+  SingleStore store(*model, true);
   const Pipeline pipeline = {2, 1, {0, 2, model->stages.size()}};
   EXPECT_THAT([&] { Runner(*model, store, kBatch, kLength, schedule_1f1b(pipeline, 0)); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("no peer to send output")));
@@ -130,7 +131,7 @@ TEST(Runner, RefusesTransfers) {
 
 TEST(Runner, TheHeadMakesItsGradientsInForward) {
   const auto model = nn::build_model(small_model(), {});
-  ParamStore store(*model, true);
+  SingleStore store(*model, true);
   const Runner runner(*model, store, Use::kTrain, kBatch, kLength);
   const std::size_t head = model->stages.size() - 1;
   for (const StagePass& pass : runner.schedule().passes()) {

@@ -59,13 +59,6 @@ Tensor ValueShards::mine(std::size_t bucket) const {
   return values_.rows(offsets_[bucket], offsets_[bucket] + size);
 }
 
-void ValueShards::put(std::size_t bucket, const Tensor& whole) {
-  const Bucket& at = layout_.buckets()[bucket];
-  const auto r = static_cast<std::size_t>(rank_);
-  const Tensor from = whole.rows(at.parts[r], at.parts[r + 1]);
-  if (from.bytes() > 0) std::memcpy(mine(bucket).raw(), from.raw(), from.bytes());
-}
-
 void ValueShards::get(std::size_t bucket, const Tensor& whole) const {
   const Bucket& at = layout_.buckets()[bucket];
   const auto r = static_cast<std::size_t>(rank_);
@@ -73,7 +66,8 @@ void ValueShards::get(std::size_t bucket, const Tensor& whole) const {
   if (to.bytes() > 0) std::memcpy(to.raw(), mine(bucket).raw(), to.bytes());
 }
 
-void ValueShards::begin_walk() {
+void ValueShards::begin_walk(comm::Group& group) {
+  group_ = &group;
   for (Span& span : spans_) span.started = span.ready = false;
 }
 

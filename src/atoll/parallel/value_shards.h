@@ -21,21 +21,17 @@ class ValueShards {
 
   void request(MemoryPlan& plan, const Schedule& schedule);
   void bind(const Arena& arena);
-  void connect(comm::Group& group) { group_ = &group; }
 
   /// This rank's parts of all buckets, in order: (share).
   Tensor values() const { return values_; }
-  /// Begins a walk over the passes of the schedule: nothing is gathered.
-  void begin_walk();
+  /// Begins a walk over the passes of the schedule: nothing is gathered. `group` are the ranks of
+  /// the layout.
+  void begin_walk(comm::Group& group);
   /// Waits for the buckets of a pass, points their Params into them, and begins to gather those of
   /// the next. `wait` waits for a Work.
   void acquire(std::size_t pass, const std::function<void(comm::Work&)>& wait);
   /// Waits for what is under way, whatever it ends with.
   void abandon() noexcept;
-
-  /// Copies this rank's part of a whole bucket in or out.
-  void put(std::size_t bucket, const Tensor& whole);
-  void get(std::size_t bucket, const Tensor& whole) const;
 
  private:
   // A time in which a bucket is whole: from its gather to the end of its last pass.
@@ -49,6 +45,8 @@ class ValueShards {
   };
 
   void start(Span& span);
+  // Copies this rank's part of a whole bucket to it.
+  void get(std::size_t bucket, const Tensor& whole) const;
   Tensor mine(std::size_t bucket) const;
 
   const FlatLayout& layout_;

@@ -82,7 +82,7 @@ std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Opti
 }
 
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
-                 ThreadPool& threads,
+                 ThreadPool* threads,
                  const std::function<void(const std::string& name, const nn::Param& param,
                                           const Tensor& whole)>& read) {
   struct InPlace {
@@ -123,10 +123,13 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
   // The largest first, so that no thread is left with one of them at the end.
   std::stable_sort(in_place.begin(), in_place.end(),
                    [](const auto& a, const auto& b) { return a.whole.bytes() > b.whole.bytes(); });
-  threads.run(static_cast<std::int64_t>(in_place.size()), [&](std::int64_t i) {
+  const auto read_one = [&](std::int64_t i) {
     const InPlace& one = in_place[static_cast<std::size_t>(i)];
     read(*one.name, *one.param, one.whole);
-  });
+  };
+  const auto count = static_cast<std::int64_t>(in_place.size());
+  if (threads != nullptr) return threads->run(count, read_one);
+  for (std::int64_t i = 0; i < count; ++i) read_one(i);
 }
 
 std::vector<int> share_out(const FlatLayout& layout, int num_ranks) {

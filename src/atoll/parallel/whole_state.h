@@ -24,9 +24,10 @@ std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Opti
 
 /// Calls `read` for each parameter of which `pieces` hold something, with memory for the whole of
 /// it, and keeps what the pieces hold: in place where one holds all, which `read` is called for on
-/// all `threads` at once, else through a copy of one parameter. Needs no other rank.
+/// all `threads` at once (null: on this one), else through a copy of one parameter. Needs no other
+/// rank.
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
-                 ThreadPool& threads,
+                 ThreadPool* threads,
                  const std::function<void(const std::string& name, const nn::Param& param,
                                           const Tensor& whole)>& read);
 

@@ -149,7 +149,7 @@ TEST(FillPieces, ReadsEachParameterThatAPieceTouchesAndNoOther) {
   ThreadPool threads(2);
   std::atomic<std::size_t> reads = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    fill_pieces(layout, pieces_of(layout, rank, filled.data()), threads,
+    fill_pieces(layout, pieces_of(layout, rank, filled.data()), &threads,
                 [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
                   EXPECT_EQ(name, "v");
                   ++reads;

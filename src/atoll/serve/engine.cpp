@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "atoll/base/quantity.h"
+#include "atoll/parallel/store_single.h"
 
 namespace atl::serve {
 
@@ -37,7 +38,7 @@ double log_probability(const float* logits, std::int64_t vocab_size, std::int32_
 std::unique_ptr<parallel::ParamStore> make_store(Device& device, nn::Model& model,
                                                  Weights weights) {
   if (weights == Weights::kF32) {
-    return std::make_unique<parallel::ParamStore>(model, /*training=*/false);
+    return std::make_unique<parallel::SingleStore>(model, /*training=*/false);
   }
   return std::make_unique<RoundedStore>(device, model, weights);
 }
@@ -61,7 +62,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
   const Spec scratch = {Dtype::kU8, {static_cast<std::int64_t>(head_bytes)}};
 
   MemoryPlan plan;
-  store_->request(plan);
+  store_->request(plan, {});
   for (const std::int64_t length : kPieces) {
     runners_.emplace_back(*model_, *store_, parallel::Use::kGenerate, 1, length);
     runners_.back().request(plan);

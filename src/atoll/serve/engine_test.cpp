@@ -16,6 +16,7 @@
 #include "atoll/base/rng.h"
 #include "atoll/ops/ref/int8.h"
 #include "atoll/ops/testing.h"
+#include "atoll/parallel/store_single.h"
 
 namespace atl::serve {
 namespace {
@@ -83,7 +84,7 @@ struct Generator {
 std::vector<double> whole_pass(const nn::ModelConfig& config, Tensor tokens, Tensor targets) {
   test::TestRun run;
   const auto model = nn::build_model(config, {});
-  parallel::ParamStore store(*model, /*training=*/false);
+  parallel::SingleStore store(*model, /*training=*/false);
   parallel::Runner runner(*model, store, parallel::Use::kEvaluate, 1, tokens.dim(1));
   MemoryPlan plan;
   store.request(plan);
@@ -397,16 +398,14 @@ TEST_P(EngineTest, Bf16WeightsOfABf16ModelAreItsOwn) {
   Generator kept(config(), kPositions, 2, Weights::kBf16);
   Generator wide(config());
   widen(kept.engine.store(), wide.engine.store());
-  const auto fill = [&](std::span<const parallel::WholeParam> some) {
-    for (const auto& [param, tensor] : some) {
-      const auto& all = wide.engine.store().params();
-      const auto same = std::ranges::find(all, param->name, &nn::Param::name);
-      ASSERT_NE(same, all.end());
-      std::copy_n((*same)->value.data<float>(), tensor.num_elements(), tensor.data<float>());
-    }
+  const auto fill = [&](const nn::Param& param, const Tensor& whole) {
+    const auto& all = wide.engine.store().params();
+    const auto same = std::ranges::find(all, param.name, &nn::Param::name);
+    ASSERT_NE(same, all.end());
+    std::copy_n((*same)->value.data<float>(), whole.num_elements(), whole.data<float>());
   };
   Generator again(config(), kPositions, 2, Weights::kBf16);
-  again.engine.store().write_whole(fill);
+  again.engine.store().fill(fill);
   for (std::size_t p = 0; p < kept.engine.store().params().size(); ++p) {
     const nn::Param& one = *kept.engine.store().params()[p];
     const nn::Param& other = *again.engine.store().params()[p];
@@ -458,12 +457,10 @@ TEST(RoundedStore, NamesTheParameterThatIsNotFinite) {
   test::TestRun run;
   Engine engine(*run.device, gpt2(), kPositions, Weights::kInt8);
   try {
-    engine.store().write_whole([](std::span<const parallel::WholeParam> some) {
-      for (const auto& [param, tensor] : some) {
-        std::fill_n(tensor.data<float>(), tensor.num_elements(), 1.0F);
-        if (param->name.find("h.1.mlp.c_fc.weight") != std::string::npos) {
-          tensor.data<float>()[5] = std::nanf("");
-        }
+    engine.store().fill([](const nn::Param& param, const Tensor& whole) {
+      std::fill_n(whole.data<float>(), whole.num_elements(), 1.0F);
+      if (param.name.find("h.1.mlp.c_fc.weight") != std::string::npos) {
+        whole.data<float>()[5] = std::nanf("");
       }
     });
     FAIL() << "no error";

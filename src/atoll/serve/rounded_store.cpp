@@ -87,8 +87,7 @@ void RoundedStore::bind(const Arena& arena) {
   bind_fixed(arena);
 }
 
-void RoundedStore::write_whole(
-    const std::function<void(std::span<const parallel::WholeParam>)>& fill) {
+void RoundedStore::fill(const parallel::FillParam& fill) {
   std::size_t largest = 0;
   for (const nn::Param* param : params()) {
     if (is_rounded(*param)) largest = std::max(largest, param->spec.bytes());
@@ -97,8 +96,7 @@ void RoundedStore::write_whole(
   Run run = {.stream = &stream_};
   for (nn::Param* param : params()) {
     const Tensor tensor = is_rounded(*param) ? Tensor(whole.data(), param->spec) : param->value;
-    const parallel::WholeParam one = {param, tensor};
-    fill({&one, 1});
+    fill(*param, tensor);
     if (param->as_bf16) ops::convert(run, tensor, param->value);
     if (!param->as_int8) continue;
     try {
@@ -134,11 +132,6 @@ void round_in_place(Device& device, parallel::ParamStore& store, Weights weights
     }
     to_f32(rounded, param->value);
   }
-}
-
-void RoundedStore::read_whole(
-    const std::function<void(std::span<const parallel::WholeParam>)>& /*read*/) {
-  ATOLL_CHECK(false, "weights that were rounded cannot be read back");
 }
 
 }  // namespace atl::serve

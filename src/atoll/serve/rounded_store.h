@@ -29,12 +29,15 @@ class RoundedStore final : public parallel::ParamStore {
 
   void request(MemoryPlan& plan, const parallel::Schedule& schedule) override;
   void bind(const Arena& arena) override;
+  void acquire(Run& /*run*/, const parallel::StagePass& /*pass*/, bool /*idle*/) override {}
+  void release(Run& /*run*/, const parallel::StagePass& /*pass*/, bool /*idle*/) override {}
+  void reduce(Run& /*run*/) override {}
+  void publish(Run& /*run*/) override {}
+  void settle() override {}
 
   /// Calls `fill` with one parameter at a time and rounds what it gives. Throws Error(kNumeric)
   /// naming the parameter when a weight that is to be int8 is not finite.
-  void write_whole(const std::function<void(std::span<const parallel::WholeParam>)>& fill) override;
-  /// Throws Error(kInternal): what was rounded cannot be had back.
-  void read_whole(const std::function<void(std::span<const parallel::WholeParam>)>& read) override;
+  void fill(const parallel::FillParam& fill) override;
 
  private:
   struct Requests {
@@ -48,7 +51,7 @@ class RoundedStore final : public parallel::ParamStore {
 
 /// Rounds the matrices of a store of f32 as a RoundedStore does, and keeps them as f32: what then
 /// is computed is what generation with such weights computes, but for the order of sums. Throws as
-/// write_whole.
+/// RoundedStore::fill.
 void round_in_place(Device& device, parallel::ParamStore& store, Weights weights);
 
 }  // namespace atl::serve

@@ -128,7 +128,7 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
     model_dir::load_parameters(path, state.model(), state.store(), threads);
   }
   const ckpt::SafetensorsSet optimizer(optimizer_files(checkpoint));
-  parallel::fill_pieces(state.store().layout(), state.optimizer().state(), threads,
+  parallel::fill_pieces(state.store().layout(), state.optimizer().state(), &threads,
                         [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
                           ckpt::read_param(optimizer, {&param, whole}, name + ".");
                         });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "atoll/base/hash.h"
+#include "atoll/parallel/store_single.h"
 
 namespace atl::train {
 
@@ -17,7 +18,7 @@ std::unique_ptr<nn::Model> build(const StateOptions& options) {
 
 std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOptions& options) {
   const parallel::DataParallelOptions& shared = options.data_parallel;
-  if (shared.is_plain()) return std::make_unique<parallel::ParamStore>(model, options.training);
+  if (shared.is_plain()) return std::make_unique<parallel::SingleStore>(model, options.training);
   return std::make_unique<parallel::DataParallelStore>(model, options.training, shared);
 }
 
@@ -27,7 +28,6 @@ TrainState::TrainState(const StateOptions& options)
     : options_(options),
       model_(build(options)),
       store_(make_store(*model_, options)),
-      shared_store_(dynamic_cast<parallel::DataParallelStore*>(store_.get())),
       runner_(*model_, *store_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
               options.micro_batch, options.context) {
   store_->request(plan_, runner_.schedule());
@@ -38,7 +38,7 @@ TrainState::TrainState(const StateOptions& options)
     std::size_t scratch_bytes = optimizer_->scratch_bytes();
     const parallel::DataParallelOptions& shared = options.data_parallel;
     if (options.replicate && shared.zero != parallel::Zero::kNone && shared.num_ranks > 1) {
-      replica_ = std::make_unique<parallel::Replica>(*shared_store_, options.optimizer);
+      replica_ = std::make_unique<parallel::Replica>(*store_, shared, options.optimizer);
       replica_->request(plan_);
       scratch_bytes = std::max(scratch_bytes, replica_->scratch_bytes());
     }
@@ -66,7 +66,7 @@ void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* re
   group_ = &group;
   shard_group_ = &shard;
   replicate_group_ = replicate;
-  if (shared_store_ != nullptr) shared_store_->connect(shard, replicate);
+  store_->connect(shard, replicate);
 }
 
 std::vector<int> replicas_that_differ(TrainState& state) {

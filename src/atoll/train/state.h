@@ -10,10 +10,10 @@
 #include "atoll/nn/lora.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
-#include "atoll/parallel/data_parallel_store.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/replica.h"
 #include "atoll/parallel/runner.h"
+#include "atoll/parallel/store_data_parallel.h"
 
 namespace atl::train {
 
@@ -41,8 +41,6 @@ class TrainState {
   const MemoryPlan& memory() const { return plan_; }
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }
-  /// The store that ranks share; null when this rank has everything to itself.
-  parallel::DataParallelStore* shared_store() { return shared_store_; }
   parallel::Runner& runner() { return runner_; }
   /// Only in training.
   optim::Optimizer& optimizer() { return *optimizer_; }
@@ -67,7 +65,6 @@ class TrainState {
   StateOptions options_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<parallel::ParamStore> store_;
-  parallel::DataParallelStore* shared_store_ = nullptr;  // store_, if it is one
   parallel::Runner runner_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::Replica> replica_;

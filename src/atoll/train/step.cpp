@@ -40,10 +40,6 @@ struct Micro {
   double seconds = 0;  // in passes, without waiting for others
 };
 
-double waited_seconds(TrainState& state) {
-  return state.shared_store() == nullptr ? 0 : state.shared_store()->waited_seconds();
-}
-
 Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
                         const parallel::MicroBatchPlan& plan, const std::function<Batch()>& next) {
   const StateOptions& shape = state.options();
@@ -52,7 +48,7 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
   Micro micro;
   for (std::int64_t round = 0; round < plan.rounds(); ++round) {
     const std::vector<int> contributors = plan.contributors(round);
-    state.store().begin_round(run, {round, round + 1 == plan.rounds(), contributors});
+    state.store().begin_round({round, round + 1 == plan.rounds(), contributors});
     if (round >= plan.share(rank)) {
       state.runner().idle(run, /*training=*/true);
       continue;
@@ -67,11 +63,11 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
     micro.first_sample =
         batch.first_sample - numbers[static_cast<std::size_t>(round)] * shape.micro_batch;
     run.loss_scale = 1.0 / static_cast<double>(micro.targets);
-    const double waited = waited_seconds(state);
+    const double waited = state.store().waited_seconds();
     const auto start = std::chrono::steady_clock::now();
     micro.losses.push_back(state.runner().train(run, batch));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    micro.seconds += took.count() - (waited_seconds(state) - waited);
+    micro.seconds += took.count() - (state.store().waited_seconds() - waited);
     if (!std::isfinite(micro.losses.back())) {
       find_nonfinite(state.runner().losses(), batch.first_sample, micro.nonfinite_samples);
     }
@@ -144,7 +140,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   for (const double loss : micro.losses) result.loss += loss / static_cast<double>(micro.targets);
   {
     const ScopedSpan span(options.timeline, "finish gradients", "wait");
-    state.store().finish_gradients(run);
+    state.store().reduce(run);
   }
   {
     const ScopedSpan span(options.timeline, "gradient norm");

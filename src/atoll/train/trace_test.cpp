@@ -106,7 +106,7 @@ TEST_F(TraceOfARun, HasEveryRankOnOneClock) {
       EXPECT_EQ(span.at("tid"), 1) << "beside the passes";
       EXPECT_GT(span.at("args").at("bytes"), 0);
       EXPECT_THAT(span.at("args").at("where").get<std::string>(),
-                  HasSubstr("data_parallel_store.cpp:"));
+                  HasSubstr("store_data_parallel.cpp:"));
       const double begin = span.at("ts").get<double>();
       latest_begin = std::max(latest_begin, begin);
       earliest_end = std::min(earliest_end, begin + span.at("dur").get<double>());
@@ -178,7 +178,7 @@ TEST_F(TraceOfARun, ARankThatHangsIsNamedAndTheLastCallsAreKept) {
                              HasSubstr("flight-rank0.txt")));
   const std::string text = read_file(root_ / "run" / "flight-rank0.txt");
   EXPECT_THAT(text, AllOf(HasSubstr("rank 0 of 2 (threads)"), HasSubstr("failed after"),
-                          HasSubstr("at data_parallel_store.cpp:")));
+                          HasSubstr("at store_data_parallel.cpp:")));
 }
 
 TEST_F(TraceOfARun, RanksWhoseParametersDifferAreNamedAtTheNextComparison) {

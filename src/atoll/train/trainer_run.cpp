@@ -124,8 +124,7 @@ void Trainer::open_loader() {
 
 // Tells the others how the step went here, and hears how it went there.
 void Trainer::share_facts(const StepResult& result, double seconds, Interval& interval) {
-  const double waited =
-      state_->shared_store() == nullptr ? 0 : state_->shared_store()->waited_seconds();
+  const double waited = state_->store().waited_seconds();
   const RankFacts mine = {
       .signal = static_cast<double>(signal_),
       .step_seconds = seconds,

@@ -28,7 +28,7 @@ std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
   // The mean and what is made of it; where steps go on meanwhile, also what they grew from.
   const std::size_t states = algorithm->apply_after() > 0 ? 2 * state_vectors : state_vectors;
   std::vector<OuterMemoryPart> parts = {
-      {"parameters, as sent", sizeof(float) * all},
+      {"parameters, as sent", floats},
       {"anchor, outer optimizer", sizeof(float) * all * state_vectors},
       {"next outer step", floats * (states + 1)},
       {"pseudo-gradient", floats},

@@ -33,23 +33,20 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
       identity_(identity),
       state_(&state),
       ranks_(&ranks),
-      options_(outer_options(config.outer)) {
-  const parallel::FlatLayout& layout = state.store().layout();
-  params_.resize(static_cast<std::size_t>(layout.flat().shape.num_elements()));
+      options_(outer_options(config.outer)),
+      params_(fragments_of(state.store().layout(), options_.fragments), state, ranks) {
   if (!ranks.is_lead()) return;
-  fragments_ = fragments_of(layout, options_.fragments);
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
   algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
   book_.emplace(algorithm_->timing());
   pace_ = IslandPace(algorithm_->interval());
   std::vector<std::size_t> elements;
-  for (const island::Fragment& fragment : fragments_) {
-    elements.push_back(static_cast<std::size_t>(fragment.elements()));
+  for (int f = 0; f < params_.num_fragments(); ++f) {
+    elements.push_back(params_.elements(f));
     kept_.emplace_back(elements.back() * static_cast<std::size_t>(algorithm_->num_kept_vectors()));
   }
-  packed_.reserve(*std::max_element(elements.begin(), elements.end()));
   outer_ = std::make_unique<island::OuterState>(elements, *optimizer_);
-  base_.resize(fragments_.size());
+  base_.resize(elements.size());
 }
 
 IslandRounds::~IslandRounds() = default;
@@ -65,14 +62,12 @@ void IslandRounds::begin(const fs::path& checkpoint) {
   if (!checkpoint.empty() && is_in(checkpoint)) {
     work = load(checkpoint);
   } else {
-    read_parameters();
     for (int f = 0; f < outer_->num_fragments(); ++f) {
-      std::vector<float> packed(outer_->elements(f));
-      island::pack(fragment(f), params_, packed);
+      const std::span<float> packed = read(f);  // and stays so: the anchor is what the ranks have
       outer_->begin(f, packed);
-      reset(f);
+      base_[static_cast<std::size_t>(f)] = outer_->current(f);
+      algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
     }
-    has_unwritten_ = false;  // it is what they have
   }
   const OuterSettings& outer = config_.outer;
   const std::int64_t islands = std::max<std::int64_t>(1, outer.islands);
@@ -106,30 +101,12 @@ void IslandRounds::begin(const fs::path& checkpoint) {
 // The parameters of a fragment become its anchor, and nothing is under way.
 void IslandRounds::reset(int f) {
   base_[static_cast<std::size_t>(f)] = outer_->current(f);
-  std::vector<float> packed(outer_->elements(f));
-  algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
-  unpack(f, packed);
-}
-
-// A fragment of the parameters as they were read, in memory that is used again.
-std::span<float> IslandRounds::pack(int f) {
-  packed_.resize(outer_->elements(f));
-  island::pack(fragment(f), params_, packed_);
-  return packed_;
-}
-
-// And back: the ranks are to have them.
-void IslandRounds::unpack(int f, std::span<const float> packed) {
-  island::unpack(fragment(f), packed, params_);
-  has_params_ = has_unwritten_ = true;
+  algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, params_.overwrite(f)));
+  params_.mark_changed(f);
 }
 
 island::OwnFragment IslandRounds::own(int f, std::span<float> packed) {
   return {packed, kept_[static_cast<std::size_t>(f)]};
-}
-
-const island::Fragment& IslandRounds::fragment(int f) const {
-  return fragments_[static_cast<std::size_t>(f)];
 }
 
 // ---- between steps ----
@@ -236,8 +213,10 @@ void IslandRounds::begin_round() {
 
 // All islands end with the same model, whatever they had of their own.
 void IslandRounds::finish() {
-  read_parameters();
-  for (int f = 0; f < outer_->num_fragments(); ++f) reset(f);
+  for (int f = 0; f < outer_->num_fragments(); ++f) {
+    reset(f);
+    write_parameters();  // so that there is never more than one fragment here
+  }
   book_->end();
   committed_.reset();
   is_over_ = true;
@@ -254,11 +233,11 @@ void IslandRounds::hear(OuterChange change) {
   (change.contributed ? committed_ : change_) = std::move(change);
 }
 
-// Reads first: nothing else here can fail because a rank is lost.
+// Only reading and writing fail because a rank is lost. What was done before that is found done, and
+// the rest is done by the next call.
 void IslandRounds::absorb_change() {
   const island::RoundBook::Decision due = book_->next();
   if (due.what == island::RoundBook::Do::kApply) return apply();
-  read_parameters();
   if (due.what == island::RoundBook::Do::kAdopt) {
     adopt(due.drops_work);
     book_->adopted();
@@ -269,7 +248,8 @@ void IslandRounds::absorb_change() {
   change_.reset();
 }
 
-// The outer state was fetched from others.
+// The outer state was fetched from others. Fragments come one by one, so that there is never more
+// than one here.
 void IslandRounds::adopt(bool drops_work) {
   for (int f = 0; f < outer_->num_fragments(); ++f) {
     const auto now = outer_->current(f);
@@ -278,6 +258,7 @@ void IslandRounds::adopt(bool drops_work) {
     } else if (now != base_[static_cast<std::size_t>(f)]) {
       rebase(f, now, book_->fragment_in_flight() == f);
     }
+    write_parameters();
   }
 }
 
@@ -287,11 +268,9 @@ void IslandRounds::apply() {
   island::trace("outer step {}: is committed", committed_->outer_step + 1);
   const island::OuterParamUse& use = algorithm_->param_use();
   if (use.apply_changes) {
-    // Writing writes all, and the other fragments are to stay as they are.
-    if (use.apply_reads || fragments_.size() > 1) read_parameters();
-    const std::span<float> packed = pack(f);
+    const std::span<float> packed = use.apply_reads ? read(f) : params_.overwrite(f);
     algorithm_->apply(committed_->state->anchor(), own(f, packed));
-    unpack(f, packed);
+    params_.mark_changed(f);
   }
   base_[static_cast<std::size_t>(f)] = committed_->state;
   book_->applied();
@@ -308,13 +287,12 @@ void IslandRounds::take_back(int f) {
 // The anchor of a fragment has moved without what this island has trained.
 void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentState>& now,
                           bool takes_back) {
-  read_parameters();
-  const std::span<float> packed = pack(f);
+  const std::span<float> packed = read(f);
   const std::span<const float> delta =
       takes_back ? std::span<const float>(*own_delta_) : std::span<const float>();
   std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
   algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
-  unpack(f, packed);
+  params_.mark_changed(f);
   base = now;
 }
 
@@ -323,8 +301,7 @@ void IslandRounds::hand_in() {
   const std::int64_t outer_step = due.outer_step;
   const int f = due.fragment;
   island::trace("outer step {}: the round is trained", outer_step + 1);
-  read_parameters();
-  const std::span<float> packed = pack(f);
+  const std::span<float> packed = read(f);
   // The client may still have the one before.
   if (!own_delta_ || own_delta_.use_count() > 1) {
     own_delta_ = std::make_shared<std::vector<float>>();
@@ -333,7 +310,7 @@ void IslandRounds::hand_in() {
   share_ = 1.0 / client_->num_active();
   algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
                     *own_delta_);
-  if (algorithm_->param_use().begin_changes) unpack(f, packed);
+  if (algorithm_->param_use().begin_changes) params_.mark_changed(f);
   const island::RoundBook::Work& work = book_->work();
   client_->hand_in(
       {.outer_step = outer_step,
@@ -349,8 +326,7 @@ void IslandRounds::hand_in() {
 
 void IslandRounds::stepped(const StepResult& result, double seconds) {
   if (!ranks_->is_lead()) return;
-  ATOLL_CHECK(!has_unwritten_, "a step without what was to be written before it");
-  has_params_ = false;
+  params_.forget();
   book_->trained(1, result.targets,
                  result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
   ++steps_taken_;
@@ -372,8 +348,9 @@ void IslandRounds::report(const OuterChange& change) {
   const double utilisation = all > 0 ? trained_seconds_ / all : 1;
   const int others = std::max(1, change.num_participants);
   // What data-parallel ranks would have sent meanwhile: 2 (M - 1) / M f32 gradients a step.
-  const double data_parallel = 2.0 * 4.0 * static_cast<double>(params_.size()) * (others - 1) /
-                               others * static_cast<double>(steps_taken_ - reported_steps_);
+  const double data_parallel =
+      2.0 * 4.0 * static_cast<double>(state_->store().flat().shape.num_elements()) * (others - 1) /
+      others * static_cast<double>(steps_taken_ - reported_steps_);
   const double saved =
       change.sent_bytes > 0 ? data_parallel / static_cast<double>(change.sent_bytes) : 0;
   metrics::Record& record = report.record;

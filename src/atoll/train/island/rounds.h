@@ -21,6 +21,7 @@
 #include "atoll/train/checkpoint_save.h"
 #include "atoll/train/config.h"
 #include "atoll/train/island/pace.h"
+#include "atoll/train/island/params.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/state.h"
 #include "atoll/train/step.h"
@@ -93,22 +94,14 @@ class IslandRounds {
     std::int64_t batch = 0;
     std::int64_t clock = 0;
     std::int64_t is_over = 0;
+    std::int64_t fragment = 0;  // to read or to write
   };
 
   void tell(Order order);
   Order hear();
   Next follow();
-  void read_parameters();
-  void gather_parameters();
-  void gather_masters();
-  std::vector<optim::StateTensor> masters();
-  Tensor flat_parameters();
+  std::span<float> read(int f);
   void write_parameters();
-  void scatter_parameters();
-  void copy_out(std::int64_t begin, const Tensor& to) const;
-  const island::Fragment& fragment(int f) const;
-  std::span<float> pack(int f);
-  void unpack(int f, std::span<const float> packed);
   island::OwnFragment own(int f, std::span<float> packed);
   void reset(int f);
   Next::What prepare(const Asks& asks);
@@ -138,20 +131,17 @@ class IslandRounds {
   Ranks* ranks_;
   island::OuterOptions options_;
   std::chrono::steady_clock::time_point began_at_ = std::chrono::steady_clock::now();
-  std::vector<float> params_;  // all that is trained, in the order of the flat vector
+  // On the lead the truth between two steps: what is asked for is read once, changed here alone,
+  // and written before anybody trains on. So a rank that is lost meanwhile costs no more than
+  // reading or writing it again.
+  IslandParams params_;
   bool is_over_ = false;
 
-  // All that follows is the lead's. Its params_ are the truth between two steps: they are read
-  // once, changed here alone, and written before anybody trains on. So a rank that is lost
-  // meanwhile costs no more than reading or writing them again.
-  bool has_params_ = false;     // params_ are what the ranks have, or are to have
-  bool has_unwritten_ = false;  // which they do not have yet
-  std::vector<island::Fragment> fragments_;
+  // All that follows is the lead's.
   std::unique_ptr<island::OuterOptimizer> optimizer_;
   std::unique_ptr<island::OuterAlgorithm> algorithm_;
   std::unique_ptr<island::OuterState> outer_;
   std::unique_ptr<island::Client> client_;
-  std::vector<float> packed_;  // one of them
   // By fragment: the anchor that the parameters grew from, and what the algorithm keeps.
   std::vector<std::shared_ptr<const island::FragmentState>> base_;
   std::vector<std::vector<float>> kept_;

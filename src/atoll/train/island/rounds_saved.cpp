@@ -113,7 +113,6 @@ bool IslandRounds::is_in(const fs::path& checkpoint) {
 
 island::RoundBook::Work IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
-  read_parameters();
   try {
     const ordered_json json = parse_ordered_json(read_file(path), path.string());
     const ckpt::SafetensorsFile file(checkpoint / kStateFile);

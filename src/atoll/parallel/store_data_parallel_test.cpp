@@ -1,4 +1,4 @@
-#include "atoll/parallel/data_parallel_store.h"
+#include "atoll/parallel/store_data_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include "atoll/ops/testing.h"
 #include "atoll/parallel/micro_batches.h"
 #include "atoll/parallel/runner.h"
+#include "atoll/parallel/store_single.h"
 
 namespace atl::parallel {
 namespace {
@@ -77,7 +78,7 @@ class Bench {
     options.bucket_bytes = setup.bucket_bytes;
     options.whole_matrices = setup.optimizer == optim::OptimizerKind::kMuon;
     if (options.is_plain()) {
-      store_ = std::make_unique<ParamStore>(*model_, true);
+      store_ = std::make_unique<SingleStore>(*model_, true);
     } else {
       auto shared = std::make_unique<DataParallelStore>(*model_, true, options);
       shared->connect(mesh_.group("shard"), &mesh_.group("replicate"));
@@ -103,7 +104,7 @@ class Bench {
     const std::vector<std::int64_t> mine = plan_.of(rank);
     for (std::int64_t round = 0; round < plan_.rounds(); ++round) {
       const std::vector<int> contributors = plan_.contributors(round);
-      store_->begin_round(run, {round, round + 1 == plan_.rounds(), contributors});
+      store_->begin_round({round, round + 1 == plan_.rounds(), contributors});
       if (round >= plan_.share(rank)) {
         runner_->idle(run, true);
         continue;
@@ -115,7 +116,7 @@ class Bench {
       run.loss_scale = 1.0 / static_cast<double>(16 * plan_.num_micro_batches());
       runner_->train(run, {tokens, targets, 0});
     }
-    store_->finish_gradients(run);
+    store_->reduce(run);
     const double norm = store_->grad_norm(run);
     optimizer_->update(run,
                        {.lr = 0.01, .grad_scale = std::min(1.0, 0.5 / norm), .step = number + 1},
@@ -125,13 +126,13 @@ class Bench {
   }
 
   std::vector<std::byte> whole() {
-    std::vector<std::byte> all;
-    store_->read_whole([&](std::span<const WholeParam> some) {
-      for (const auto& [param, tensor] : some) {
-        const auto* data = static_cast<const std::byte*>(tensor.raw());
-        all.insert(all.end(), data, data + tensor.bytes());
-      }
-    });
+    const Spec flat = store_->flat();
+    std::vector<std::byte> all(flat.bytes());
+    const ElementRange range = {0, flat.shape.num_elements()};
+    for (int reader = 0; reader < setup_.shard; ++reader) {
+      const bool reads = mesh_.coordinate("shard") == reader;
+      store_->read_whole(std::span(&range, 1), reader, reads ? Tensor(all.data(), flat) : Tensor());
+    }
     return all;
   }
 

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "atoll/comm/group.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/value_shards.h"
 
@@ -32,7 +31,7 @@ struct DataParallelOptions {
   std::int64_t bucket_bytes = 8 << 20;
   bool whole_matrices = false;  ///< see LayoutOptions
 
-  /// Whether a single rank's ParamStore does all of this.
+  /// Whether a SingleStore does all of this.
   bool is_plain() const { return num_ranks * replicas == 1 && (!exact || rounds == 1); }
   /// Whether the gradients of all parameters are kept between micro-batches. Otherwise those of a
   /// bucket live from its backward to its reduction.
@@ -57,54 +56,35 @@ class DataParallelStore final : public ParamStore {
   DataParallelStore(nn::Model& model, bool training, const DataParallelOptions& options);
   ~DataParallelStore() override;
 
-  /// The ranks that share a copy and, with several copies, those that hold the same part of each.
-  /// Before the first pass; both must outlive the store. Throws Error(kInternal) when their sizes
-  /// are not those of the options.
-  void connect(comm::Group& shard, comm::Group* replicate);
   const DataParallelOptions& options() const { return options_; }
 
   void request(MemoryPlan& plan, const Schedule& schedule) override;
   void bind(const Arena& arena) override;
-  void begin_round(Run& run, const Round& round) override;
   void acquire(Run& run, const StagePass& pass, bool idle) override;
   void release(Run& run, const StagePass& pass, bool idle) override;
-  void finish_gradients(Run& run) override;
-  double grad_norm(Run& run) override;
+  void reduce(Run& run) override;
   void publish(Run& run) override;
   void settle() override;
-  void abandon() noexcept override;
-  void write_whole(const std::function<void(std::span<const WholeParam>)>& fill) override;
-  void read_whole(const std::function<void(std::span<const WholeParam>)>& read) override;
-
-  /// Seconds that passes have waited for collectives, since the beginning.
-  double waited_seconds() const { return waited_seconds_; }
 
  private:
   struct BucketState;
 
   void request_gradients(MemoryPlan& plan, const Schedule& schedule);
   void bind_gradients(const Arena& arena);
+  void begin_buckets();
+  comm::Group& shard() const;
   void begin_bucket(Run& run, std::size_t bucket, bool idle);
   void end_bucket(std::size_t bucket, bool idle);
-  void wait(comm::Work& work);
-  bool reduces_now() const { return options_.exact || round_.last; }
+  bool reduces_now() const { return options_.exact || round().last; }
   bool shares_update() const { return options_.zero != Zero::kNone; }
   Tensor part_of(const Tensor& flat, const Bucket& bucket) const;
 
   DataParallelOptions options_;
-  comm::Group* shard_ = nullptr;
-  comm::Group* replicate_ = nullptr;
-  Round round_;
-  std::vector<int> contributors_;  // round_.contributors is a view of it
   std::vector<BucketState> buckets_;
   std::vector<std::size_t> completion_;  // buckets in the order in which backward completes them
   std::unique_ptr<ValueShards> values_shards_;  // zero 3
-  std::vector<NormBlock> blocks_;               // of this rank's ranges
-  std::vector<std::int64_t> block_parts_;       // how many blocks each rank has, as parts
-  std::vector<std::int64_t> block_order_;       // block i of the flat vector is this gathered one
   int values_request_ = -1, all_gradients_request_ = -1, shard_gradients_request_ = -1;
   Tensor all_gradients_, shard_gradients_;
-  double waited_seconds_ = 0;
 };
 
 }  // namespace atl::parallel

@@ -1,9 +1,8 @@
-#include "atoll/parallel/data_parallel_store.h"
+#include "atoll/parallel/store_data_parallel.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstring>
+#include <exception>
 
 #include "atoll/ops/elementwise.h"
 
@@ -61,39 +60,11 @@ DataParallelStore::DataParallelStore(nn::Model& model, bool training,
   std::stable_sort(completion_.begin(), completion_.end(), [&](std::size_t a, std::size_t b) {
     return layout().buckets()[a].stages.front() > layout().buckets()[b].stages.front();
   });
-  if (!shares_update()) {
-    blocks_ = norm_blocks(ranges());
-    return;
-  }
-  set_ranges(ranges_of(layout(), options.rank, options));
-  blocks_ = norm_blocks(ranges());
-  // Where each rank's block sums come in the order of the flat vector.
-  std::vector<std::pair<std::int64_t, std::int64_t>> places;  // element, gathered number
-  block_parts_.push_back(0);
-  for (int r = 0; r < options.num_ranks; ++r) {
-    for (optim::ParamRange& range : std::vector(layout().ranges_of(r))) {
-      range.grad_begin = range.begin;
-      for (const NormBlock& block : norm_blocks(std::span(&range, 1))) {
-        places.emplace_back(block.begin, static_cast<std::int64_t>(places.size()));
-      }
-    }
-    block_parts_.push_back(static_cast<std::int64_t>(places.size()));
-  }
-  std::sort(places.begin(), places.end());
-  for (const auto& [element, number] : places) block_order_.push_back(number);
+  if (shares_update()) set_part(ranges_of(layout(), options.rank, options), options.rank);
 }
 
 DataParallelStore::~DataParallelStore() {
   abandon();
-}
-
-void DataParallelStore::connect(comm::Group& shard, comm::Group* replicate) {
-  ATOLL_CHECK(shard.size() == options_.num_ranks && shard.rank() == options_.rank &&
-                  (replicate == nullptr ? 1 : replicate->size()) == options_.replicas,
-              "connected to rank {} of {}", shard.rank(), shard.size());
-  shard_ = &shard;
-  replicate_ = options_.replicas > 1 ? replicate : nullptr;
-  if (values_shards_) values_shards_->connect(shard);
 }
 
 void DataParallelStore::request(MemoryPlan& plan, const Schedule& schedule) {
@@ -163,24 +134,24 @@ void DataParallelStore::bind_gradients(const Arena& arena) {
   set_vectors(values(), whole ? all_gradients_ : shard_gradients_);
 }
 
-void DataParallelStore::wait(comm::Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work.wait();
-  work = {};
-  waited_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+comm::Group& DataParallelStore::shard() const {
+  ATOLL_CHECK(shard_group() != nullptr, "not connected");
+  return *shard_group();
 }
 
-void DataParallelStore::begin_round(Run& /*run*/, const Round& round) {
-  ATOLL_CHECK(shard_ != nullptr, "not connected");
-  contributors_.assign(round.contributors.begin(), round.contributors.end());
-  round_ = {round.index, round.last, contributors_};
+// A new round: no stage has added to a bucket yet.
+void DataParallelStore::begin_buckets() {
+  const int copies = replicate_group() == nullptr ? 1 : replicate_group()->size();
+  ATOLL_CHECK(shard().size() == options_.num_ranks && shard().rank() == options_.rank &&
+                  copies == options_.replicas,
+              "connected to rank {} of {}, {} copies", shard().rank(), shard().size(), copies);
   for (BucketState& bucket : buckets_) bucket.begun = false;
 }
 
 void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
+  if (enter_round()) begin_buckets();
   if (values_shards_) {
-    if (pass.number == 0) values_shards_->begin_walk();
+    if (pass.number == 0) values_shards_->begin_walk(shard());
     values_shards_->acquire(pass.number, [this](comm::Work& work) { wait(work); });
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -197,7 +168,7 @@ void DataParallelStore::begin_bucket(Run& run, std::size_t bucket, bool idle) {
   if (state.begun) return;
   state.begun = true;
   wait(state.reduction);  // of the round before
-  if (!idle && (options_.exact || round_.index == 0)) ops::fill_zero(run, state.gradients);
+  if (!idle && (options_.exact || round().index == 0)) ops::fill_zero(run, state.gradients);
 }
 
 void DataParallelStore::release(Run& /*run*/, const StagePass& pass, bool idle) {
@@ -222,11 +193,11 @@ void DataParallelStore::end_bucket(std::size_t b, bool idle) {
     const auto at = std::find(completion_.begin(), completion_.end(), b);
     if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
   }
-  const bool all_contribute = !options_.exact || contributors_.empty() ||
-                              static_cast<int>(contributors_.size()) == options_.num_ranks;
+  const bool all_contribute = !options_.exact || round().contributors.empty() ||
+                              static_cast<int>(round().contributors.size()) == options_.num_ranks;
   const bool everybody_needs_it = !shares_update() && !options_.has_shard_gradients();
   if (everybody_needs_it && all_contribute) {
-    state.reduction = shard_->start_all_reduce(state.gradients);
+    state.reduction = shard().start_all_reduce(state.gradients);
     return;
   }
   const bool apart = options_.has_shard_gradients();
@@ -235,18 +206,18 @@ void DataParallelStore::end_bucket(std::size_t b, bool idle) {
                             : part_of(all_gradients_, bucket);
   comm::Group::ReduceScatter how;
   if (options_.exact) {
-    how.accumulate = round_.index > 0;
-    how.contributors = contributors_;
+    how.accumulate = round().index > 0;
+    how.contributors = round().contributors;
   }
   const Tensor contribution = options_.exact && idle ? Tensor() : state.gradients;
-  state.reduction = shard_->start_reduce_scatter(contribution, bucket.parts, mine, how);
-  if (everybody_needs_it) state.reduction = shard_->start_all_gather(state.gradients, bucket.parts);
-  if (replicate_ != nullptr) state.reduction = replicate_->start_all_reduce(mine);
+  state.reduction = shard().start_reduce_scatter(contribution, bucket.parts, mine, how);
+  if (everybody_needs_it) state.reduction = shard().start_all_gather(state.gradients, bucket.parts);
+  if (options_.replicas > 1) state.reduction = replicate_group()->start_all_reduce(mine);
   // The next micro-batch takes the memory of the last one for other things.
   if (!options_.keeps_all_gradients() && b == completion_.back()) wait(state.reduction);
 }
 
-void DataParallelStore::finish_gradients(Run& /*run*/) {
+void DataParallelStore::reduce(Run& /*run*/) {
   for (const std::size_t b : completion_) wait(buckets_[b].reduction);
   if (shares_update() || !options_.has_shard_gradients()) return;
   // ZeRO 0 with a sum of its own: everybody needs all of it.
@@ -256,25 +227,9 @@ void DataParallelStore::finish_gradients(Run& /*run*/) {
     const Tensor sum =
         shard_gradients_.rows(buckets_[b].shard_at, buckets_[b].shard_at + mine.num_elements());
     if (mine.bytes() > 0) std::memcpy(mine.raw(), sum.raw(), mine.bytes());
-    buckets_[b].reduction = shard_->start_all_gather(buckets_[b].gradients, bucket.parts);
+    buckets_[b].reduction = shard().start_all_gather(buckets_[b].gradients, bucket.parts);
   }
   for (BucketState& bucket : buckets_) wait(bucket.reduction);
-}
-
-double DataParallelStore::grad_norm(Run& run) {
-  const std::vector<double> mine = block_sums(run, blocks_);
-  double sum = 0;
-  if (!shares_update()) {
-    for (const double part : mine) sum += part;
-    return std::sqrt(sum);
-  }
-  std::vector<double> all(block_order_.size());
-  std::copy(mine.begin(), mine.end(),
-            all.begin() + block_parts_[static_cast<std::size_t>(options_.rank)]);
-  shard_->all_gather({all.data(), {Dtype::kF64, {static_cast<std::int64_t>(all.size())}}},
-                     block_parts_);
-  for (const std::int64_t number : block_order_) sum += all[static_cast<std::size_t>(number)];
-  return std::sqrt(sum);
 }
 
 void DataParallelStore::publish(Run& /*run*/) {
@@ -282,70 +237,24 @@ void DataParallelStore::publish(Run& /*run*/) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = layout().buckets()[b];
     buckets_[b].gather =
-        shard_->start_all_gather(values().rows(bucket.begin, bucket.end), bucket.parts);
+        shard().start_all_gather(values().rows(bucket.begin, bucket.end), bucket.parts);
   }
 }
 
 void DataParallelStore::settle() {
-  for (BucketState& bucket : buckets_) wait(bucket.gather);
-}
-
-void DataParallelStore::abandon() noexcept {
-  if (values_shards_) values_shards_->abandon();
+  if (values_shards_) values_shards_->abandon();  // a pass that was broken off
+  std::exception_ptr failure;
   for (BucketState& bucket : buckets_) {
     for (comm::Work* work : {&bucket.reduction, &bucket.gather}) {
       try {
-        work->wait();
-      } catch (...) {  // the step has failed already, and says so
+        wait(*work);
+      } catch (...) {
+        *work = {};
+        if (!failure) failure = std::current_exception();
       }
-      *work = {};
     }
   }
-}
-
-void DataParallelStore::write_whole(const std::function<void(std::span<const WholeParam>)>& fill) {
-  if (!values_shards_) {
-    settle();
-    ParamStore::write_whole(fill);
-    return;
-  }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const Bucket& bucket = layout().buckets()[b];
-    std::vector<std::byte> memory(Spec{flat().dtype, {bucket.size()}}.bytes());
-    const Tensor whole(memory.data(), {flat().dtype, {bucket.size()}});
-    std::vector<WholeParam> some;
-    for (std::size_t i = bucket.first_param; i < bucket.end_param; ++i) {
-      some.push_back({trained()[i], view(whole, bucket.begin, i)});
-    }
-    fill(some);
-    values_shards_->put(b, whole);
-  }
-  std::vector<WholeParam> fixed;
-  for (nn::Param* param : frozen()) fixed.push_back({param, param->value});
-  if (!fixed.empty()) fill(fixed);
-}
-
-void DataParallelStore::read_whole(const std::function<void(std::span<const WholeParam>)>& read) {
-  if (!values_shards_) {
-    settle();
-    ParamStore::read_whole(read);
-    return;
-  }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const Bucket& bucket = layout().buckets()[b];
-    std::vector<std::byte> memory(Spec{flat().dtype, {bucket.size()}}.bytes());
-    const Tensor whole(memory.data(), {flat().dtype, {bucket.size()}});
-    values_shards_->get(b, whole);
-    shard_->all_gather(whole, bucket.parts);
-    std::vector<WholeParam> some;
-    for (std::size_t i = bucket.first_param; i < bucket.end_param; ++i) {
-      some.push_back({trained()[i], view(whole, bucket.begin, i)});
-    }
-    read(some);
-  }
-  std::vector<WholeParam> fixed;
-  for (nn::Param* param : frozen()) fixed.push_back({param, param->value});
-  if (!fixed.empty()) read(fixed);
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace atl::parallel

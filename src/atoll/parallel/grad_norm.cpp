@@ -1,0 +1,47 @@
+#include "atoll/parallel/grad_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/ops/elementwise.h"
+
+namespace atl::parallel {
+
+GradNorm::GradNorm(const FlatLayout& layout, std::span<const optim::ParamRange> ranges, int rank)
+    : blocks_(norm_blocks(ranges)), rank_(rank) {
+  // Where each rank's block sums come in the order of the flat vector.
+  std::vector<std::pair<std::int64_t, std::int64_t>> places;  // element, gathered number
+  parts_.push_back(0);
+  for (int r = 0; r < layout.num_ranks(); ++r) {
+    for (optim::ParamRange& range : std::vector(layout.ranges_of(r))) {
+      range.grad_begin = range.begin;
+      for (const NormBlock& block : norm_blocks(std::span(&range, 1))) {
+        places.emplace_back(block.begin, static_cast<std::int64_t>(places.size()));
+      }
+    }
+    parts_.push_back(static_cast<std::int64_t>(places.size()));
+  }
+  std::sort(places.begin(), places.end());
+  for (const auto& [element, number] : places) order_.push_back(number);
+}
+
+double GradNorm::of(Run& run, const Tensor& grads, comm::Group* group) const {
+  std::vector<ops::Block> blocks;
+  blocks.reserve(blocks_.size());
+  for (const NormBlock& block : blocks_) blocks.push_back({block.begin, block.count});
+  std::vector<double> mine(blocks.size());
+  ops::sums_of_squares(run, grads, blocks, mine);
+  double sum = 0;
+  if (parts_.empty()) {
+    for (const double part : mine) sum += part;
+    return std::sqrt(sum);
+  }
+  ATOLL_CHECK(group != nullptr, "not connected");
+  std::vector<double> all(order_.size());
+  std::copy(mine.begin(), mine.end(), all.begin() + parts_[static_cast<std::size_t>(rank_)]);
+  group->all_gather({all.data(), {Dtype::kF64, {static_cast<std::int64_t>(all.size())}}}, parts_);
+  for (const std::int64_t number : order_) sum += all[static_cast<std::size_t>(number)];
+  return std::sqrt(sum);
+}
+
+}  // namespace atl::parallel

@@ -1,0 +1,166 @@
+#include "atoll/train/island/params.h"
+
+#include <algorithm>
+
+#include "atoll/parallel/whole_state.h"
+#include "atoll/simd/bf16.h"
+
+namespace atl::train {
+
+namespace {
+
+using parallel::HeldPiece;
+using parallel::RangesByRank;
+
+// Copies f32 elements from `begin` on to where some of the pieces have them, in their dtypes.
+void store_in(const std::vector<HeldPiece>& pieces, std::int64_t begin, const Tensor& part) {
+  const std::int64_t end = begin + part.num_elements();
+  for (const HeldPiece& piece : pieces) {
+    const std::int64_t from = std::max(begin, piece.begin);
+    const std::int64_t to = std::min(end, piece.begin + piece.tensor.num_elements());
+    if (from >= to) continue;
+    const float* values = part.data<float>() + (from - begin);
+    const Tensor place = piece.tensor.rows(from - piece.begin, to - piece.begin);
+    if (place.dtype() == Dtype::kBf16) {
+      std::transform(values, values + (to - from), place.data<Bf16>(), to_bf16);
+    } else {
+      std::copy_n(values, to - from, place.data<float>());
+    }
+  }
+}
+
+}  // namespace
+
+IslandParams::IslandParams(const std::vector<island::Fragment>& fragments, TrainState& state,
+                           Ranks& ranks)
+    : state_(&state), ranks_(&ranks), held_(fragments.size()) {
+  for (const island::Fragment& fragment : fragments) {
+    ranges_.emplace_back();
+    for (const auto& [begin, end] : fragment.ranges) ranges_.back().push_back({begin, end});
+  }
+}
+
+std::vector<HeldPiece> IslandParams::masters() const {
+  std::vector<HeldPiece> pieces;
+  for (const optim::StateTensor& piece : state_->optimizer().state()) {
+    if (piece.name == "master") pieces.push_back({piece.begin, piece.tensor});
+  }
+  return pieces;
+}
+
+void IslandParams::gather(int f) {
+  const parallel::DataParallelOptions& shared = state_->options().data_parallel;
+  // The first copy of the model has all, and the lead is in it.
+  if (!ranks_->is_alone() && ranks_->rank() >= shared.num_ranks) return;
+  Tensor packed;
+  if (ranks_->is_lead()) {
+    std::vector<float>& values = hold(f).values;
+    packed = {values.data(), {Dtype::kF32, {static_cast<std::int64_t>(values.size())}}};
+  }
+  parallel::ParamStore& store = state_->store();
+  if (!has_masters()) {
+    store.read_whole(ranges(f), /*reader=*/0, packed);
+  } else {
+    RangesByRank holders = {{{0, store.flat().shape.num_elements()}}};  // or each its part
+    if (shared.zero != parallel::Zero::kNone) {
+      holders.clear();
+      for (int r = 0; r < shared.num_ranks; ++r) {
+        holders.push_back(parallel::element_ranges(store.layout(), r));
+      }
+    }
+    comm::Group* group = ranks_->is_alone() ? nullptr : &ranks_->shard();
+    parallel::read_ranges(group, holders, masters(), ranges(f), /*reader=*/0, packed);
+  }
+  if (ranks_->is_lead()) hold(f).is_here = true;
+}
+
+// What each rank of the island holds, its neighbour's part included where it keeps a copy of that.
+// Empty: all have everything.
+RangesByRank IslandParams::wants() const {
+  RangesByRank wants;
+  const parallel::DataParallelOptions& shared = state_->options().data_parallel;
+  if (ranks_->is_alone() || shared.zero != parallel::Zero::kParameters) return wants;
+  const parallel::FlatLayout& layout = state_->store().layout();
+  for (int r = 0; r < ranks_->size(); ++r) {
+    std::vector<parallel::ElementRange> all =
+        parallel::element_ranges(layout, r % shared.num_ranks);
+    if (state_->replica() != nullptr) {
+      for (const auto& range : parallel::element_ranges(layout, (r + 1) % shared.num_ranks)) {
+        all.push_back(range);
+      }
+      std::sort(all.begin(), all.end(),
+                [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    }
+    wants.push_back(std::move(all));
+  }
+  return wants;
+}
+
+void IslandParams::scatter(int f) {
+  std::vector<HeldPiece> pieces;
+  for (const optim::StateTensor& piece : parallel::held_pieces(state_->store(), nullptr)) {
+    pieces.push_back({piece.begin, piece.tensor});
+  }
+  if (has_masters()) {
+    for (const HeldPiece& piece : masters()) pieces.push_back(piece);
+  }
+  if (state_->replica() != nullptr) {
+    // The next rank's part has moved too, and no gradient says so.
+    for (const auto& [name, held] : state_->replica()->held()) {
+      if (name == "values" || name == "master")
+        pieces.insert(pieces.end(), held.begin(), held.end());
+    }
+  }
+  std::span<float> packed;
+  if (ranks_->is_lead()) packed = values(f);
+  comm::Group* group = ranks_->is_alone() ? nullptr : &ranks_->group();
+  parallel::write_ranges(
+      group, wants(), ranges(f), /*writer=*/0, packed,
+      [&](std::int64_t begin, const Tensor& part) { store_in(pieces, begin, part); });
+  if (ranks_->is_lead()) hold(f).is_changed = false;
+}
+
+// One fragment is kept, and those that are still to be written: its memory is that of the last.
+IslandParams::Held& IslandParams::hold(int f) {
+  Held& wanted = held_[static_cast<std::size_t>(f)];
+  for (Held& other : held_) {
+    if (&other == &wanted || other.is_changed) continue;
+    if (wanted.values.capacity() == 0) wanted.values.swap(other.values);
+    other = {};
+  }
+  wanted.values.resize(elements(f));
+  return wanted;
+}
+
+std::span<float> IslandParams::values(int f) {
+  ATOLL_CHECK(has(f), "fragment {} was not read", f);
+  return hold(f).values;
+}
+
+std::span<float> IslandParams::overwrite(int f) {
+  Held& held = hold(f);
+  held.is_here = true;
+  return held.values;
+}
+
+void IslandParams::mark_changed(int f) {
+  ATOLL_CHECK(has(f), "fragment {} was not read", f);
+  held_[static_cast<std::size_t>(f)].is_changed = true;
+}
+
+std::vector<int> IslandParams::changed() const {
+  std::vector<int> all;
+  for (std::size_t f = 0; f < held_.size(); ++f) {
+    if (held_[f].is_changed) all.push_back(static_cast<int>(f));
+  }
+  return all;
+}
+
+void IslandParams::forget() {
+  for (Held& held : held_) {
+    ATOLL_CHECK(!held.is_changed, "changed parameters were not written before a step");
+    held.is_here = false;
+  }
+}
+
+}  // namespace atl::train
