@@ -3,17 +3,43 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <new>
 #include <thread>
 
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
 #include "atoll/comm/tcp/world.h"
+#include "atoll/comm/testing/channels.h"
 #include "atoll/comm/testing/suite.h"
 #include "processes.h"
+
+namespace {
+std::atomic<std::int64_t> allocations = 0;
+}  // namespace
+
+// Counts what this program takes from the heap through C++. Not inlined: the compiler would take
+// new and free for a pair that does not match.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* data = std::malloc(bytes == 0 ? 1 : bytes)) return data;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+[[gnu::noinline]] void operator delete(void* data) noexcept {
+  std::free(data);
+}
+[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept {
+  std::free(data);
+}
 
 namespace atl::dist {
 
@@ -127,11 +153,52 @@ void left(const Rank& rank) {
   loop_for_ever(*world);
 }
 
+// What several channels do, and what a call allocates.
+void channels(const Rank& rank) {
+  const auto world = rank.open();
+  comm::test::check_channels(*world);
+  // Gloo makes a buffer for each message.
+  if (rank.backend != "gloo-tcp")
+    comm::test::check_no_allocations(*world, [] { return allocations.load(); });
+  say("channels passed");
+}
+
+// A mistake on one channel, while all others wait on another.
+void failing_channel(const Rank& rank) {
+  const auto world = rank.open();
+  comm::test::fail_on_one_channel(*world);
+}
+
+// One of them is killed while the others wait for it on two channels.
+void killed_on_channels(const Rank& rank) {
+  const auto world = rank.open();
+  const auto tp = comm::test::all_on(*world, "dp") ? comm::test::all_on(*world, "tp") : nullptr;
+  world->all().barrier();
+  if (world->rank() == 1) ::raise(SIGKILL);
+  std::vector<float> bucket(1000);
+  Work reduction = world->all().start_all_reduce(comm::test::view(bucket));
+  std::string first;
+  try {
+    tp->barrier();
+  } catch (const PeerError& error) {
+    first = error.what();
+  }
+  try {
+    reduction.wait();
+  } catch (const PeerError& error) {
+    say("{}", first == error.what() ? "both the same" : "not the same: " + first);
+    throw;
+  }
+}
+
 // Survivors gather again, with the ranks that are left.
 void regrouped(const Rank& rank) {
   {
     const auto world = rank.open();
     world->all().barrier();
+    comm::test::all_on(*world, "dp");
+    const auto tp = comm::test::all_on(*world, "tp");  // open when the rank is lost
+    tp->barrier();
     if (world->rank() == 1) ::raise(SIGKILL);
     try {
       loop_for_ever(*world);
@@ -145,6 +212,7 @@ void regrouped(const Rank& rank) {
   again.meeting.rank -= again.meeting.rank > 1 ? 1 : 0;
   const auto world = again.open();
   comm::test::check_all_reduce<float>(world->all(), 1001, 5, Reduce::kSum);
+  comm::test::check_channels(*world);
   say("regrouped {} of {}", world->rank(), world->size());
 }
 
@@ -157,6 +225,9 @@ int run_rank(const std::vector<std::string>& arguments) {
       {"stopped", stopped},
       {"mismatched", mismatched},
       {"wrong_size", wrong_size},
+      {"channels", channels},
+      {"failing_channel", failing_channel},
+      {"killed_on_channels", killed_on_channels},
       {"aborted", aborted},
       {"left", left},
       {"regrouped", regrouped}};

@@ -19,6 +19,45 @@ INSTANTIATE_TEST_SUITE_P(Dist, Suite,
                                          Case{"tcp", 2}, Case{"tcp-alone", 3}),
                          case_name);
 
+class Channels : public Ranks {};
+
+TEST_P(Channels, DoNotWaitForEachOtherAndAllocateNothing) {
+  Island island = start("channels");
+  for (const Ended& ended : island.wait()) EXPECT_EQ(ended.exit_code, 0) << ended.output;
+}
+
+TEST_P(Channels, EndTogether) {
+  Island island = start("failing_channel");
+  std::string all;
+  for (const Ended& ended : island.wait()) {
+    EXPECT_NE(ended.exit_code, 0);
+    all += ended.output;
+    if (island.mpi()) continue;  // mpirun ends the others as soon as one has said it
+    EXPECT_THAT(ended.output, HasSubstr(" of tp, f32 (10)"));
+  }
+  EXPECT_THAT(all, HasSubstr(" of tp, f32 (10)"));
+  EXPECT_THAT(all, testing::Not(HasSubstr("error: ")));
+}
+
+TEST_P(Channels, NameAKilledRank) {
+  Island island = start("killed_on_channels");
+  if (island.mpi()) {  // mpirun ends the others itself, and may be the first
+    EXPECT_NE(island.wait_for(0).exit_code, 0);
+    return;
+  }
+  for (const int rank : {0, 2}) {
+    const Ended& ended = island.wait_for(rank);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.output, HasSubstr("both the same\npeer 1: ")) << rank;
+    EXPECT_THAT(ended.output, HasSubstr("is gone"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dist, Channels,
+                         testing::Values(Case{"mpi", 3}, Case{"mpi-alone", 3}, Case{"gloo", 3},
+                                         Case{"gloo-tcp", 3}, Case{"tcp", 3}, Case{"tcp-alone", 3}),
+                         case_name);
+
 class Faults : public Ranks {};
 
 TEST_P(Faults, AKilledRankIsNamedByAllOthers) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "atoll/base/check.h"
 
 namespace atl::comm {
@@ -40,13 +42,51 @@ void check_axes(const std::vector<Axis>& axes, int world_size) {
 
 Mesh::Mesh(World& world, std::vector<Axis> axes) : world_(world), axes_(std::move(axes)) {
   check_axes(axes_, world.size());
-  for (std::size_t i = 0; i < axes_.size(); ++i) {
-    const int stride = stride_of(axes_, i);
-    const int first = world.rank() - coordinate(axes_[i].name) * stride;
-    std::vector<int> members;
-    for (int place = 0; place < axes_[i].size; ++place) members.push_back(first + place * stride);
-    groups_.push_back(world.group(std::move(members), axes_[i].name));
+  for (Axis& axis : axes_) {
+    if (axis.channel.empty()) axis.channel = axis.name;
   }
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    const Axis& axis = axes_[i];
+    const int stride = stride_of(axes_, i);
+    const int first = world.rank() - coordinate(axis.name) * stride;
+    std::vector<int> members;
+    for (int place = 0; place < axis.size; ++place) members.push_back(first + place * stride);
+    Channel& channel = world.channel(axis.channel, members_of(axis.channel));
+    groups_.push_back(world.group(members, axis.name, channel));
+    if (axis.point_to_point) groups_.back()->set_pair_channels(open_pairs(axis, members));
+  }
+}
+
+std::vector<int> Mesh::members_of(const std::string& channel) const {
+  std::vector<int> members;
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    bool is_member = true;
+    for (std::size_t i = 0; i < axes_.size(); ++i) {
+      is_member &= axes_[i].channel == channel || place_of(rank, i) == place_of(world_.rank(), i);
+    }
+    if (is_member) members.push_back(rank);
+  }
+  return members;
+}
+
+// All ranks go along the ring in the same order, so that nobody waits for one that waits for it. Of
+// two ranks, the way from the lower one has another name than the way back.
+std::vector<PairChannels> Mesh::open_pairs(const Axis& axis,
+                                           const std::vector<int>& members) const {
+  std::vector<PairChannels> pairs;
+  const auto self = coordinate(axis.name);
+  for (int place = 0; axis.size > 1 && place < (axis.size == 2 ? 1 : axis.size); ++place) {
+    const int next = (place + 1) % axis.size;
+    if (self != place && self != next) continue;
+    const int low = std::min(place, next), high = std::max(place, next);
+    const std::vector<int> pair{members[static_cast<std::size_t>(low)],
+                                members[static_cast<std::size_t>(high)]};
+    Channel& up = world_.channel(axis.name + " up", pair);
+    Channel& down = world_.channel(axis.name + " down", pair);
+    const bool is_low = self == low;
+    pairs.push_back({is_low ? high : low, is_low ? &up : &down, is_low ? &down : &up});
+  }
+  return pairs;
 }
 
 Group& Mesh::group(const std::string& axis) {
@@ -54,8 +94,11 @@ Group& Mesh::group(const std::string& axis) {
 }
 
 int Mesh::coordinate(const std::string& axis) const {
-  const std::size_t index = find(axis);
-  return world_.rank() / stride_of(axes_, index) % axes_[index].size;
+  return place_of(world_.rank(), find(axis));
+}
+
+int Mesh::place_of(int rank, std::size_t index) const {
+  return rank / stride_of(axes_, index) % axes_[index].size;
 }
 
 std::size_t Mesh::find(const std::string& axis) const {

@@ -45,7 +45,7 @@ std::string describe_call(const RecordedCall& call, Clock::time_point now) {
 void Recorder::make_room() {
   while (next_ - first_ >= kKept && has_ended(at(first_).call)) ++first_;
   if (next_ - first_ < ring_.size()) return;
-  std::vector<Entry> larger(std::max<std::size_t>(16, 2 * ring_.size()));
+  std::vector<Entry> larger(std::max(kKept, 2 * ring_.size()));
   for (std::uint64_t i = first_; i < next_; ++i) larger[i % larger.size()] = std::move(at(i));
   ring_ = std::move(larger);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -142,6 +143,30 @@ class DirectoryRendezvous : public Rendezvous {
   fs::path directory_;
 };
 
+/// Lets one thread after the other in.
+class LockedRendezvous : public Rendezvous {
+ public:
+  explicit LockedRendezvous(std::unique_ptr<Rendezvous> inner) : inner_(std::move(inner)) {}
+
+  void set(const std::string& key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    inner_->set(key, value);
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return inner_->get(key);
+  }
+  void remove(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    inner_->remove(key);
+  }
+  std::string local_address() const override { return inner_->local_address(); }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<Rendezvous> inner_;
+};
+
 std::string random_name() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -219,6 +244,10 @@ std::unique_ptr<Rendezvous> open_rendezvous(const std::string& address, double t
   if (!address.starts_with(kFile) || address.size() == kFile.size())
     throw user_error("rendezvous {}: give tcp://HOST:PORT or file:///DIRECTORY", address);
   return std::make_unique<DirectoryRendezvous>(address.substr(kFile.size()));
+}
+
+std::unique_ptr<Rendezvous> for_threads(std::unique_ptr<Rendezvous> rendezvous) {
+  return std::make_unique<LockedRendezvous>(std::move(rendezvous));
 }
 
 std::string gather(Rendezvous& rendezvous, int rank, int size, int generation, double timeout_s) {

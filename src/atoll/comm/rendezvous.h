@@ -42,6 +42,9 @@ class Rendezvous {
 /// address when it is neither, or when nobody answers there as a rendezvous server does.
 std::unique_ptr<Rendezvous> open_rendezvous(const std::string& address, double timeout_s);
 
+/// The same store, whose functions may be called from several threads at a time.
+std::unique_ptr<Rendezvous> for_threads(std::unique_ptr<Rendezvous> rendezvous);
+
 /// Serves a store on a TCP port from a thread of its own until it is destroyed. Clients that send
 /// anything but our protocol, too much, or nothing, are dropped.
 class RendezvousServer {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,9 +22,9 @@ struct Incoming {
   std::size_t bytes = 0;
 };
 
-/// How the ranks of a world reach each other: what a backend implements. Called from one thread at
-/// a time. A peer that is gone, or does not answer within the timeout, is an Error(kPeer)
-/// (PeerError) that names it.
+/// How ranks of a world reach each other: what a backend implements. Each channel of a World has
+/// one. exchange() and run() are called from one thread at a time. A rank that is gone, or does not
+/// answer within the timeout, is an Error(kPeer) (PeerError) that names it.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -41,10 +42,18 @@ class Transport {
   /// How many bytes one message should have where a collective can choose: enough to be fast, few
   /// enough that the next is under way while the last is summed.
   virtual std::size_t piece_bytes() const { return std::size_t{1} << 20; }
+  /// Opens another transport between some ranks of the world, whose messages never wait for those
+  /// of this one. All `members` (ascending, this rank among them) call it, with the same members;
+  /// `number` (from 1) is one that no other open_channel() of these members had. Called on the
+  /// world's first transport, which outlives the new one; calls may be under way on both.
+  virtual std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) = 0;
   /// This rank ends with an error: whoever waits for it learns that at once, where the backend can
   /// tell them. May be called while another thread of this rank is in exchange() or run(), which
   /// then should end.
   virtual void abort(const std::string& /*why*/) noexcept {}
+  /// The same, where it is known that `why` happened to `rank` (of the world; -1: unknown): a
+  /// backend that can names that rank to the others.
+  virtual void give_up(int /*rank*/, const std::string& why) noexcept { abort(why); }
 };
 
 }  // namespace atl::comm

@@ -1,17 +1,33 @@
 #include "atoll/comm/work.h"
 
+#include <utility>
+
 #include "atoll/comm/worker.h"
 
 namespace atl::comm {
 
+Work& Work::operator=(Work&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  started_ = std::move(other.started_);
+  return *this;
+}
+
 void Work::wait() {
-  if (state_ == nullptr) return;
-  state_->started->wait();
-  if (state_->started->failure) state_->started->failure->raise();
+  if (started_ == nullptr) return;
+  started_->wait();
+  if (started_->failure) started_->failure->raise();
 }
 
 bool Work::done() const {
-  return state_ == nullptr || state_->started->done.load(std::memory_order_acquire) != 0;
+  return started_ == nullptr || started_->done.load(std::memory_order_acquire) != 0;
+}
+
+void Work::release() noexcept {
+  if (started_ == nullptr) return;
+  started_->wait();
+  started_->in_use.store(false, std::memory_order_release);
+  started_.reset();
 }
 
 }  // namespace atl::comm

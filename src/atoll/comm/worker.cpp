@@ -4,7 +4,7 @@
 
 namespace atl::comm {
 
-Worker::~Worker() {
+void Worker::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -13,19 +13,33 @@ Worker::~Worker() {
   if (thread_.joinable()) thread_.join();
 }
 
-Work Worker::push(Collective collective, std::uint64_t number) {
-  auto started = std::make_shared<Started>();
-  started->collective = std::move(collective);
-  started->number = number;
+// The first whose Work has ended, so that the same call of each step finds the same one, and in it
+// room for all it has.
+const std::shared_ptr<Started>& Worker::take_unused() {
+  for (const auto& started : all_)
+    if (!started->in_use.load(std::memory_order_acquire)) return started;
+  return all_.emplace_back(std::make_shared<Started>());
+}
+
+Work Worker::push(const Collective& collective, std::uint64_t number) {
+  std::shared_ptr<Started> started;
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-    queue_.push_back(started);
+    started = take_unused();
+    started->collective = collective;
+    started->number = number;
+    started->failure.reset();
+    started->done.store(0, std::memory_order_relaxed);
+    started->in_use.store(true, std::memory_order_relaxed);
+    started->next = nullptr;
+    (last_ == nullptr ? first_ : last_->next) = started.get();
+    last_ = started.get();
     unfinished_.fetch_add(1, std::memory_order_relaxed);
     pending_.fetch_add(1, std::memory_order_relaxed);
   }
   arrived_.notify_one();
-  return Work(std::shared_ptr<Work::State>(new Work::State{std::move(started)}));
+  return Work(std::move(started));
 }
 
 void Worker::wait_idle() {
@@ -38,13 +52,13 @@ void Worker::wait_idle() {
 
 void Worker::loop() {
   for (;;) {
-    std::shared_ptr<Started> next;
+    Started* next = nullptr;
     {
       std::unique_lock lock(mutex_);
-      arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      next = std::move(queue_.front());
-      queue_.pop_front();
+      arrived_.wait(lock, [this] { return stopping_ || first_ != nullptr; });
+      if (first_ == nullptr) return;
+      next = std::exchange(first_, first_->next);
+      if (first_ == nullptr) last_ = nullptr;
     }
     carry_out(*next);
   }

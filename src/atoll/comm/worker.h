@@ -3,12 +3,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "atoll/comm/collective.h"
 #include "atoll/comm/failure.h"
@@ -16,20 +16,17 @@
 
 namespace atl::comm {
 
-/// A collective in the worker's queue and, later, how it ended.
+/// A collective in the worker's queue and, later, how it ended. The worker uses it again for a
+/// later call once its Work has ended, so that a call allocates nothing.
 struct Started {
   Collective collective;
   std::uint64_t number = 0;        ///< in the record
   std::optional<Failure> failure;  ///< may be read once `done`
   std::atomic<std::uint32_t> done{0};
+  std::atomic<bool> in_use{false};  ///< a Work speaks of it
+  Started* next = nullptr;          ///< behind it in the queue
 
   void wait() { done.wait(0, std::memory_order_acquire); }
-};
-
-/// What the copies of a Work share.
-struct Work::State {
-  std::shared_ptr<Started> started;  // shared with the worker
-  ~State() { started->wait(); }
 };
 
 /// Carries out started collectives, in the order of the calls, on a thread of its own that is made
@@ -39,7 +36,7 @@ class Worker {
   using Action = std::function<void(const Collective& collective, std::uint64_t number)>;
 
   explicit Worker(Action action) : action_(std::move(action)) {}
-  ~Worker();
+  ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -47,11 +44,15 @@ class Worker {
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   /// Whether everything has been done that was queued; idle() follows.
   bool finished() const { return unfinished_.load(std::memory_order_acquire) == 0; }
-  Work push(Collective collective, std::uint64_t number);
+  /// Queues a copy of the collective; its `number` goes to the action with it.
+  Work push(const Collective& collective, std::uint64_t number);
   /// Returns when it is idle.
   void wait_idle();
+  /// Returns when everything that was queued is done and the thread has ended.
+  void stop();
 
  private:
+  const std::shared_ptr<Started>& take_unused();
   void loop();
   void carry_out(Started& started);
 
@@ -62,7 +63,9 @@ class Worker {
   std::atomic<std::uint32_t> pending_{0};
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::shared_ptr<Started>> queue_;  // shared with the caller's Work
+  std::vector<std::shared_ptr<Started>> all_;  // shared with Works, which may outlive the worker
+  Started* first_ = nullptr;                   // of the queue
+  Started* last_ = nullptr;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,25 +1,29 @@
 #include "atoll/comm/world.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 #include <optional>
 
 #include "atoll/base/check.h"
-#include "atoll/comm/alone.h"
-#include "atoll/comm/collectives.h"
 #include "atoll/comm/failure.h"
 #include "atoll/comm/world_state.h"
 
 namespace atl::comm {
 
-World::State::State(std::unique_ptr<Transport> a_transport, const WorldOptions& the_options)
-    : transport(std::move(a_transport)),
-      options(the_options),
-      worker([this](const Collective& collective, std::uint64_t number) {
-        carry_out_queued(collective, number);
-      }) {}
+World::State::State(std::unique_ptr<Transport> transport, const WorldOptions& the_options)
+    : options(the_options) {
+  std::vector<int> members(static_cast<std::size_t>(transport->size()));
+  std::iota(members.begin(), members.end(), 0);
+  channels.push_back(
+      std::make_unique<Channel>(*this, std::string(), std::move(members), std::move(transport)));
+}
+
+// A channel that fails looks at the others, so all threads end before any channel does.
+World::State::~State() {
+  for (const auto& channel : channels) channel->stop();
+  while (!channels.empty()) channels.pop_back();  // the first transport outlives the others
+}
 
 void World::State::check_whole() {
   if (!broken()) return;
@@ -27,57 +31,55 @@ void World::State::check_whole() {
   if (failure) failure->raise();
 }
 
-void World::State::carry_out_queued(const Collective& collective, std::uint64_t number) {
-  check_whole();
-  if (collective.size() == 1) return run_alone(collective);
-  recorder.started(number);
-  carry_out(collective, number);
-}
-
-void World::State::carry_out(const Collective& collective, std::uint64_t number) {
-  try {
-    move_bytes(collective);
-  } catch (...) {
-    recorder.ended(number, true);
+void World::State::fail(Failure what, const Channel& where) noexcept {
+  {
     const std::lock_guard lock(mutex);
-    failure = Failure::current();
+    if (failure) return;
+    failure = std::move(what);
     is_broken.store(true, std::memory_order_release);
-    throw;
   }
-  recorder.ended(number, false);
+  // Nobody changes it any more.
+  const std::lock_guard lock(channels_mutex);
+  for (const auto& channel : channels) {
+    Transport* transport = channel.get() == &where ? nullptr : channel->transport();
+    if (transport == nullptr) continue;
+    failure->peer_error ? transport->give_up(failure->rank, failure->message)
+                        : transport->abort(failure->message);
+  }
 }
 
-void World::State::move_bytes(const Collective& collective) {
-  try {
-    if (!transport->run(collective)) run_pieces(*transport, collective);
-  } catch (const PeerError& error) {
-    throw PeerError(error.rank(), fmt::format("{}: {}", collective.to_string(), error.what()));
+bool World::State::finished() const {
+  return std::all_of(channels.begin(), channels.end(),
+                     [](const auto& channel) { return channel->finished(); });
+}
+
+void World::State::abort(const std::string& why) noexcept {
+  const std::lock_guard lock(channels_mutex);
+  for (const auto& channel : channels) {
+    if (Transport* transport = channel->transport()) transport->abort(why);
   }
 }
 
 World::World(std::unique_ptr<Transport> transport, const WorldOptions& options)
     : state_(std::make_unique<State>(std::move(transport), options)) {
-  std::vector<int> members(static_cast<std::size_t>(size()));
-  std::iota(members.begin(), members.end(), 0);
-  state_->all = group(std::move(members), "world");
+  state_->all = group(state_->first().members(), "world");
 }
 
 World::~World() {
   // Nobody waits for what still runs: it must not hold up the end until its timeout.
-  if (!state_->worker.finished())
-    abort("it ended while collectives that it had started were running");
+  if (!state_->finished()) abort("it ended while collectives that it had started were running");
 }
 
 int World::rank() const {
-  return state_->transport->rank();
+  return state_->first().transport()->rank();
 }
 
 int World::size() const {
-  return state_->transport->size();
+  return state_->first().transport()->size();
 }
 
 std::string World::backend() const {
-  return state_->transport->name();
+  return state_->first().transport()->name();
 }
 
 const WorldOptions& World::options() const {
@@ -89,7 +91,38 @@ Group& World::all() {
 }
 
 std::unique_ptr<Group> World::group(std::vector<int> members, std::string name) {
-  return std::make_unique<Group>(*this, std::move(members), std::move(name));
+  return group(std::move(members), std::move(name), state_->first());
+}
+
+std::unique_ptr<Group> World::group(std::vector<int> members, std::string name, Channel& channel) {
+  return std::make_unique<Group>(*this, channel, std::move(members), std::move(name));
+}
+
+Channel& World::channel(const std::string& name, const std::vector<int>& members) {
+  auto& channels = state_->channels;
+  Channel& first = state_->first();
+  if (first.name() == name && members.size() > 1) return first;
+  if (first.name().empty() && members.size() > 1) {
+    first.rename(name);
+    return first;
+  }
+  for (const auto& channel : channels) {
+    if (channel->name() == name && channel->members() == members) return *channel;
+  }
+  std::unique_ptr<Transport> transport;
+  if (members.size() > 1) transport = first.transport()->open_channel(number_of(name), members);
+  auto opened = std::make_unique<Channel>(*state_, name, members, std::move(transport));
+  const std::lock_guard lock(state_->channels_mutex);
+  return *channels.emplace_back(std::move(opened));
+}
+
+// By name: ranks of the same channels may have others between them.
+int World::number_of(const std::string& name) {
+  auto& names = state_->opened_names;
+  const auto found = std::find(names.begin(), names.end(), name);
+  const auto number = static_cast<int>(found - names.begin()) + 1;
+  if (found == names.end()) names.push_back(name);
+  return number;
 }
 
 const Recorder& World::recorder() const {
@@ -100,29 +133,9 @@ void World::listen(std::function<void(const RecordedCall& call)> listener) {
   state_->recorder.listen(std::move(listener));
 }
 
-void World::run(const Collective& collective) {
-  State& state = *state_;
-  if (!state.worker.idle()) state.worker.wait_idle();
-  state.check_whole();
-  if (collective.size() == 1) return run_alone(collective);
-  state.carry_out(collective, state.recorder.begun(collective));
-}
-
-Work World::start(Collective collective) {
-  State& state = *state_;
-  const bool alone = collective.size() == 1;
-  if (alone && state.worker.idle()) {
-    state.check_whole();
-    run_alone(collective);
-    return Work();
-  }
-  const std::uint64_t number = alone ? 0 : state.recorder.queued(collective);
-  return state.worker.push(std::move(collective), number);
-}
-
 void World::abort(const std::string& why) noexcept {
   // Some may still be about to hear it, and would hear this instead.
-  if (!state_->agreed_to_end) state_->transport->abort(why);
+  if (!state_->agreed_to_end) state_->abort(why);
 }
 
 bool World::reports() const {

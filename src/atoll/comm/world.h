@@ -31,8 +31,11 @@ struct WorldOptions {
   int local_ranks = 0;
 };
 
-/// All ranks of one island, as one of them sees them. Owns the transport, the thread on which
-/// started collectives run, and the record of the last ones.
+class Channel;
+
+/// All ranks of one island, as one of them sees them. Owns the channels, each with its transport
+/// and the thread on which its started collectives run, and the record of the last ones. When a
+/// collective fails, all channels end with its error.
 class World {
  public:
   World(std::unique_ptr<Transport> transport, const WorldOptions& options);
@@ -48,16 +51,21 @@ class World {
 
   /// The group of all ranks.
   Group& all();
-  /// A group of some of them: every member makes it, with the same ranks (ascending) and name.
+  /// A group of some of them: every member makes it, with the same ranks (ascending) and name. Its
+  /// calls are in one order with those of all().
   std::unique_ptr<Group> group(std::vector<int> members, std::string name);
+  /// A group whose calls are in the order of `channel`, which has all its ranks.
+  std::unique_ptr<Group> group(std::vector<int> members, std::string name, Channel& channel);
+  /// The channel of that name between `members` (ascending, this rank among them), opened when it
+  /// is asked for first. All ranks of the world ask for the same names, new ones in the same order,
+  /// each rank with the members that it shares the channel with. The first name with two members or
+  /// more gets the channel that all() has, so that a Mesh with one axis in use has one channel.
+  Channel& channel(const std::string& name, const std::vector<int>& members);
 
   /// The last collectives of this rank, oldest first.
   const Recorder& recorder() const;
   /// See Recorder::listen().
   void listen(std::function<void(const RecordedCall& call)> listener);
-  /// Runs a collective on the caller's thread once those before it are done, or beside it.
-  void run(const Collective& collective);
-  Work start(Collective collective);
   /// Tells the others that this rank ends with an error; nothing when agree() has just told all.
   void abort(const std::string& why) noexcept;
 
@@ -69,8 +77,11 @@ class World {
   /// Whether it is this rank that prints what a failed agree() threw; true before any.
   bool reports() const;
 
- private:
   struct State;
+
+ private:
+  int number_of(const std::string& name);
+
   std::unique_ptr<State> state_;
 };
 

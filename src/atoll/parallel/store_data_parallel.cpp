@@ -145,6 +145,9 @@ void DataParallelStore::begin_buckets() {
   ATOLL_CHECK(shard().size() == options_.num_ranks && shard().rank() == options_.rank &&
                   copies == options_.replicas,
               "connected to rank {} of {}, {} copies", shard().rank(), shard().size(), copies);
+  // A bucket is reduced among copies behind its reduction among shards, without a wait between.
+  ATOLL_CHECK(copies == 1 || &replicate_group()->channel() == &shard().channel(),
+              "{} and {} have different channels", shard().name(), replicate_group()->name());
   for (BucketState& bucket : buckets_) bucket.begun = false;
 }
 

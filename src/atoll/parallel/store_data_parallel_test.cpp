@@ -63,7 +63,7 @@ class Bench {
  public:
   Bench(comm::World& world, const Config& setup)
       : setup_(setup),
-        mesh_(world, {{"replicate", setup.replicas}, {"shard", setup.shard}}),
+        mesh_(world, {{"replicate", setup.replicas, "dp"}, {"shard", setup.shard, "dp"}}),
         run_(1, 1 << 22),
         model_(nn::build_model(small_model(setup.tied), {.dtype = setup.dtype})),
         plan_(setup.shares.empty() ? MicroBatchPlan(setup.micro_batches, world.size())

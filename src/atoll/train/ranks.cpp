@@ -17,7 +17,8 @@ constexpr double kSmoothing = 0.2;
 std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& config) {
   const parallel::DataParallelOptions options =
       data_parallel_options(config, world.size(), world.rank());
-  return {{"replicate", options.replicas}, {"shard", options.num_ranks}};
+  // One order of calls: copies reduce what the shards of each have just reduced.
+  return {{"replicate", options.replicas, "dp"}, {"shard", options.num_ranks, "dp"}};
 }
 
 // Seconds until the slowest rank is done.

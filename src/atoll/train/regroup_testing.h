@@ -39,6 +39,9 @@ class MortalTransport final : public comm::Transport {
     }
     return inner_.run(collective);
   }
+  std::unique_ptr<comm::Transport> open_channel(int number, std::span<const int> members) override {
+    return inner_.open_channel(number, members);
+  }
   void abort(const std::string& why) noexcept override { inner_.abort(why); }
 
  private:

@@ -29,7 +29,7 @@ StateOptions options_of(const Layout& layout, int rank) {
 TEST_P(Replicas, AFlippedBitIsFoundOnEveryRankAndNamesTwo) {
   const Layout& layout = GetParam();
   comm::run_threads(layout.shard * layout.replicas, {.timeout_s = 60}, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"replicate", layout.replicas}, {"shard", layout.shard}});
+    comm::Mesh mesh(world, {{"replicate", layout.replicas, "dp"}, {"shard", layout.shard, "dp"}});
     testing::Bench bench(options_of(layout, world.rank()), 1);
     bench.state.connect(world.all(), mesh.group("shard"),
                         layout.replicas > 1 ? &mesh.group("replicate") : nullptr);

@@ -24,6 +24,8 @@ constexpr std::uint64_t kGoodbyeSlot = 1, kSizeSlot = 2, kProbeSlot = 3, kFirstD
 std::uint64_t slot_of(std::size_t bytes) {
   return kFirstDataSlot + bytes;
 }
+// More bytes than any message has.
+constexpr int kBitsOfChannel = 48;
 constexpr double kGoodbyeSeconds = 10;
 // How often a rank that waits looks whether the others still live.
 constexpr auto kTick = std::chrono::milliseconds(200);
@@ -50,21 +52,40 @@ std::string host_name() {
 }  // namespace
 
 GlooNetwork::GlooNetwork(const GlooOptions& gloo, double timeout_s)
-    : rank_(gloo.rank), size_(gloo.size), timeout_s_(timeout_s) {
+    : setup_(std::make_shared<Setup>()), rank_(gloo.rank), size_(gloo.size) {
   const double patience = gloo.connect_timeout_s > 0 ? gloo.connect_timeout_s : timeout_s;
-  rendezvous_ = open_rendezvous(gloo.rendezvous, patience);
+  setup_->timeout_s = timeout_s;
+  setup_->rendezvous = for_threads(open_rendezvous(gloo.rendezvous, patience));
   const std::string gathering =
-      gather(*rendezvous_, gloo.rank, gloo.size, gloo.generation, patience);
-  failure_key_ = gathering + "/failure";
+      gather(*setup_->rendezvous, gloo.rank, gloo.size, gloo.generation, patience);
+  setup_->failure_key = gathering + "/failure";
   connect(gloo, gathering, patience);
   ticker_ = std::thread([this] { tick(); });
+}
+
+GlooNetwork::GlooNetwork(std::shared_ptr<Setup> setup, int number)
+    : setup_(std::move(setup)),
+      number_(number),
+      rank_(setup_->context->rank),
+      size_(setup_->context->size) {
+  ticker_ = std::thread([this] { tick(); });
+}
+
+// Between a pair Gloo matches by slot alone, so a channel need not know its members.
+std::unique_ptr<Network> GlooNetwork::open_network(int number, std::span<const int> /*members*/) {
+  return std::make_unique<GlooNetwork>(setup_, number);
+}
+
+std::uint64_t GlooNetwork::slot(std::uint64_t of_channel) const {
+  return of_channel + (static_cast<std::uint64_t>(number_) << kBitsOfChannel);
 }
 
 void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering, double patience) {
   ::gloo::transport::tcp::attr attr;
   attr.iface = gloo.interface;
   attr.hostname = gloo.address;
-  if (attr.iface.empty() && attr.hostname.empty()) attr.hostname = rendezvous_->local_address();
+  if (attr.iface.empty() && attr.hostname.empty())
+    attr.hostname = setup_->rendezvous->local_address();
   if (attr.iface.empty() && attr.hostname.empty()) attr.hostname = host_name();
   const std::string where =
       attr.hostname.empty() ? "interface " + attr.iface : "address " + attr.hostname;
@@ -79,10 +100,10 @@ void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering,
   }
   const std::vector<int> before = open_descriptors();
   try {
-    context_ = std::make_unique<::gloo::rendezvous::Context>(rank_, size_);
-    context_->setTimeout(milliseconds(patience));
-    Store store(*rendezvous_, gathering, patience);
-    context_->connectFullMesh(store, device);
+    setup_->context = std::make_unique<::gloo::rendezvous::Context>(rank_, size_);
+    setup_->context->setTimeout(milliseconds(patience));
+    Store store(*setup_->rendezvous, gathering, patience);
+    setup_->context->connectFullMesh(store, device);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -100,12 +121,13 @@ GlooNetwork::~GlooNetwork() {
   }
   stop_.notify_one();
   ticker_.join();
-  if (!ending_ && std::uncaught_exceptions() == 0) say_goodbye();
+  if (number_ == 0 && !ending_ && std::uncaught_exceptions() == 0) say_goodbye();
 }
 
 // Gloo closes its connections so that what the others have not read yet is lost.
 void GlooNetwork::say_goodbye() {
-  const Clock::time_point end = Clock::now() + milliseconds(std::min(kGoodbyeSeconds, timeout_s_));
+  const Clock::time_point end =
+      Clock::now() + milliseconds(std::min(kGoodbyeSeconds, setup_->timeout_s));
   std::vector<char> words(static_cast<std::size_t>(size_));
   char word = 0;
   try {
@@ -132,11 +154,11 @@ std::size_t GlooNetwork::piece_bytes() const {
 void GlooNetwork::add(bool sends, int peer, void* data, std::size_t bytes, std::uint64_t slot) {
   if (bytes == 0) return;
   Message& message = messages_.emplace_back();
-  message = {peer, sends, bytes, context_->createUnboundBuffer(data, bytes)};
+  message = {peer, sends, bytes, setup_->context->createUnboundBuffer(data, bytes)};
   if (sends) {
-    message.buffer->send(peer, slot, 0, bytes);
+    message.buffer->send(peer, this->slot(slot), 0, bytes);
   } else {
-    message.buffer->recv(peer, slot, 0, bytes);
+    message.buffer->recv(peer, this->slot(slot), 0, bytes);
   }
 }
 
@@ -222,7 +244,7 @@ void GlooNetwork::look_after(const Message& message, int looks) {
   if (looks % 4 == 0) {
     const std::lock_guard lock(mutex_);
     try {
-      failure = rendezvous_->get(failure_key_);
+      failure = setup_->rendezvous->get(setup_->failure_key);
     } catch (const Error&) {
       // It may end before its ranks.
     }
@@ -232,7 +254,7 @@ void GlooNetwork::look_after(const Message& message, int looks) {
   if ((looks & (looks - 1)) != 0) return;
   char nothing = 0;
   try {
-    context_->createUnboundBuffer(&nothing, 1)->send(message.peer, kProbeSlot, 0, 1);
+    setup_->context->createUnboundBuffer(&nothing, 1)->send(message.peer, slot(kProbeSlot), 0, 1);
   } catch (const std::exception& error) {
     lose(message.peer, fmt::format("the connection to rank {} is broken: it is gone ({})",
                                    message.peer, words_of(error)));
@@ -243,13 +265,14 @@ void GlooNetwork::wait_for(Message& message, Clock::time_point deadline) {
   for (int looks = 1; !wait_a_while(message); ++looks) {
     look_after(message, looks);
     if (Clock::now() >= deadline)
-      lose(message.peer, fmt::format("rank {} did not {} {} bytes within {} s", message.peer,
-                                     message.sends ? "take" : "send", message.bytes, timeout_s_));
+      lose(message.peer,
+           fmt::format("rank {} did not {} {} bytes within {} s", message.peer,
+                       message.sends ? "take" : "send", message.bytes, setup_->timeout_s));
   }
 }
 
 void GlooNetwork::finish() {
-  const Clock::time_point deadline = Clock::now() + milliseconds(timeout_s_);
+  const Clock::time_point deadline = Clock::now() + milliseconds(setup_->timeout_s);
   // The sizes that come are first among the messages.
   for (std::size_t i = 0; i < messages_.size(); ++i) {
     wait_for(messages_[i], deadline);
@@ -263,7 +286,7 @@ void GlooNetwork::lose(int rank, const std::string& why) {
   std::string text = why;
   try {
     const std::lock_guard lock(mutex_);
-    if (const auto failure = rendezvous_->get(failure_key_)) {
+    if (const auto failure = setup_->rendezvous->get(setup_->failure_key)) {
       const std::size_t colon = failure->find(':');
       rank = std::atoi(failure->c_str());
       if (colon != std::string::npos) text = failure->substr(colon + 1);
@@ -279,14 +302,14 @@ void GlooNetwork::give_up(int rank, const std::string& why) noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(ending_, true)) return;
   try {
-    if (!rendezvous_->get(failure_key_))
-      rendezvous_->set(failure_key_, fmt::format("{}:{}", rank, why.substr(0, 4096)));
+    if (!setup_->rendezvous->get(setup_->failure_key))
+      setup_->rendezvous->set(setup_->failure_key, fmt::format("{}:{}", rank, why.substr(0, 4096)));
   } catch (const std::exception&) {
   }
   try {
     for (Message& message : messages_)
       message.sends ? message.buffer->abortWaitSend() : message.buffer->abortWaitRecv();
-    context_->closeConnections();
+    setup_->context->closeConnections();
   } catch (const std::exception&) {
   }
 }

@@ -21,10 +21,20 @@
 
 namespace atl::comm::gloo_net {
 
+/// What the networks of one world share: how its ranks met, and Gloo's connections.
+struct Setup {
+  double timeout_s = 0;                    ///< of a collective
+  std::unique_ptr<Rendezvous> rendezvous;  ///< for several threads
+  std::string failure_key;  ///< there: the first thing that went wrong, in whichever channel
+  std::unique_ptr<::gloo::rendezvous::Context> context;
+};
+
 /// Messages through Gloo's unbound buffers over TCP, which a thread of Gloo's moves.
 class GlooNetwork : public Network {
  public:
   GlooNetwork(const GlooOptions& gloo, double timeout_s);
+  /// Another one over the same connections, whose messages have slots of their own.
+  GlooNetwork(std::shared_ptr<Setup> setup, int number);
   ~GlooNetwork() override;
 
   int rank() const override { return rank_; }
@@ -37,6 +47,7 @@ class GlooNetwork : public Network {
   void progress() override {}
   void finish() override;
   void give_up(int rank, const std::string& why) noexcept override;
+  std::unique_ptr<Network> open_network(int number, std::span<const int> members) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -47,6 +58,7 @@ class GlooNetwork : public Network {
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
   };
 
+  std::uint64_t slot(std::uint64_t of_channel) const;
   void connect(const GlooOptions& gloo, const std::string& gathering, double patience);
   void add(bool sends, int peer, void* data, std::size_t bytes, std::uint64_t slot);
   void add_sizes(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
@@ -58,16 +70,14 @@ class GlooNetwork : public Network {
   [[noreturn]] void lose(int rank, const std::string& why);
   void say_goodbye();
 
-  int rank_, size_;
-  double timeout_s_;
-  std::unique_ptr<Rendezvous> rendezvous_;
-  std::string failure_key_;  // at the rendezvous: the first thing that went wrong
-  std::unique_ptr<::gloo::rendezvous::Context> context_;
+  std::shared_ptr<Setup> setup_;  // shared by the world's networks
+  int number_ = 0;                // 0: the world's first
+  int rank_ = 0, size_ = 0;
   std::vector<Message> messages_;
   std::vector<Incoming> incoming_;                      // as posted, where sizes are compared
   std::vector<std::uint64_t> own_sizes_, their_sizes_;  // of what goes, and of what comes
   bool sizes_compared_ = false;
-  std::mutex mutex_;  // of the rendezvous and of what follows: give_up() may be another thread's
+  std::mutex mutex_;  // of what follows: give_up() may be another thread's
   std::condition_variable stop_;
   Message* waited_for_ = nullptr;
   bool ending_ = false;    // this rank, with an error

@@ -7,6 +7,7 @@
 #include <exception>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "atoll/comm/world.h"
 
@@ -18,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLongest = std::size_t{1} << 30;
 constexpr std::size_t kSends = ~std::size_t{0};
-constexpr int kTag = 1, kNoteTag = 2;
+constexpr int kNoteTag = 1, kFirstTag = 2;
 // Polls before the core is given away for a while: MPI has no wait with a timeout.
 constexpr int kPolls = 2000;
 constexpr auto kNap = std::chrono::microseconds(50);
@@ -27,27 +28,42 @@ constexpr auto kLastWords = std::chrono::milliseconds(500);
 
 }  // namespace
 
-MpiNetwork::MpiNetwork(std::shared_ptr<Session> session, double timeout_s)
-    : session_(std::move(session)), timeout_s_(timeout_s) {
-  // A communicator of our own: nobody else's messages can match ours.
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  check(MPI_Irecv(&note_, sizeof(note_), MPI_BYTE, MPI_ANY_SOURCE, kNoteTag, comm_, &note_request_),
+Communicator::Communicator(std::shared_ptr<Session> the_session) : session(std::move(the_session)) {
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  check(MPI_Irecv(&note, sizeof(note), MPI_BYTE, MPI_ANY_SOURCE, kNoteTag, comm, &note_request),
         "MPI_Irecv");
 }
 
-MpiNetwork::~MpiNetwork() {
+Communicator::~Communicator() {
   // An exception on its way out is an error that the others do not know of, and MPI_Finalize waits
   // for them.
-  if (failed_ || open_ != 0 || std::uncaught_exceptions() > 0) {
-    session_->abandon();
+  if (failed || std::uncaught_exceptions() > 0) {
+    session->abandon();
     return;
   }
-  MPI_Cancel(&note_request_);
-  MPI_Wait(&note_request_, MPI_STATUS_IGNORE);
-  MPI_Comm_free(&comm_);
+  if (!note_has_come) {
+    MPI_Cancel(&note_request);
+    MPI_Wait(&note_request, MPI_STATUS_IGNORE);
+  }
+  MPI_Comm_free(&comm);
+}
+
+MpiNetwork::MpiNetwork(std::shared_ptr<Session> session, double timeout_s)
+    : MpiNetwork(std::make_shared<Communicator>(std::move(session)), timeout_s, 0) {}
+
+MpiNetwork::MpiNetwork(std::shared_ptr<Communicator> communicator, double timeout_s, int number)
+    : communicator_(std::move(communicator)), timeout_s_(timeout_s), tag_(kFirstTag + number) {}
+
+MpiNetwork::~MpiNetwork() {
+  if (open_ != 0) communicator_->failed = true;
+}
+
+// Between a pair MPI matches by tag, so a channel need not know its members.
+std::unique_ptr<Network> MpiNetwork::open_network(int number, std::span<const int> /*members*/) {
+  return std::make_unique<MpiNetwork>(communicator_, timeout_s_, number);
 }
 
 void MpiNetwork::add(bool sends, int peer, std::byte* data, std::size_t bytes) {
@@ -56,9 +72,11 @@ void MpiNetwork::add(bool sends, int peer, std::byte* data, std::size_t bytes) {
     const int count = static_cast<int>(piece);
     MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
     if (sends) {
-      check(MPI_Isend(data + done, count, MPI_BYTE, peer, kTag, comm_, &request), "MPI_Isend");
+      check(MPI_Isend(data + done, count, MPI_BYTE, peer, tag_, communicator_->comm, &request),
+            "MPI_Isend");
     } else {
-      check(MPI_Irecv(data + done, count, MPI_BYTE, peer, kTag, comm_, &request), "MPI_Irecv");
+      check(MPI_Irecv(data + done, count, MPI_BYTE, peer, tag_, communicator_->comm, &request),
+            "MPI_Irecv");
     }
     peers_.push_back(peer);
     expected_.push_back(sends ? kSends : piece);
@@ -67,7 +85,7 @@ void MpiNetwork::add(bool sends, int peer, std::byte* data, std::size_t bytes) {
 }
 
 void MpiNetwork::post(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(communicator_->mutex);
   requests_.clear();
   peers_.clear();
   expected_.clear();
@@ -91,30 +109,35 @@ bool MpiNetwork::test() {
     --open_;
     const int peer = peers_[index];
     if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR == MPI_ERR_TRUNCATE) {
-      failed_ = true;
+      communicator_->failed = true;
       throw PeerError(peer, fmt::format("rank {} sends more than the {} bytes that rank {} "
                                         "expects",
-                                        peer, expected_[index], rank_));
+                                        peer, expected_[index], rank()));
     }
     if (code == MPI_ERR_IN_STATUS) check(status.MPI_ERROR, "MPI_Testsome");
     if (expected_[index] == kSends) continue;
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     if (static_cast<std::size_t>(count) == expected_[index]) continue;
-    failed_ = true;
+    communicator_->failed = true;
     throw PeerError(peer, fmt::format("rank {} sends {} bytes where rank {} expects {}", peer,
-                                      count, rank_, expected_[index]));
+                                      count, rank(), expected_[index]));
   }
   return open_ == 0;
 }
 
 void MpiNetwork::check_notes() {
-  const std::lock_guard lock(mutex_);
-  int come = 0;
-  check(MPI_Test(&note_request_, &come, MPI_STATUS_IGNORE), "MPI_Test");
-  if (come == 0) return;
-  failed_ = true;
-  throw PeerError(note_.rank, std::string(note_.text, ::strnlen(note_.text, sizeof(note_.text))));
+  const std::lock_guard lock(communicator_->mutex);
+  Communicator& all = *communicator_;
+  if (!all.note_has_come) {
+    int come = 0;
+    check(MPI_Test(&all.note_request, &come, MPI_STATUS_IGNORE), "MPI_Test");
+    all.note_has_come = come != 0;
+  }
+  if (!all.note_has_come) return;
+  all.failed = true;
+  const Communicator::Note& note = all.note;
+  throw PeerError(note.rank, std::string(note.text, ::strnlen(note.text, sizeof(note.text))));
 }
 
 void MpiNetwork::progress() {
@@ -122,7 +145,7 @@ void MpiNetwork::progress() {
 }
 
 bool MpiNetwork::test_alone() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(communicator_->mutex);
   return test();
 }
 
@@ -133,7 +156,7 @@ void MpiNetwork::finish() {
       ::sched_yield();
       continue;
     }
-    if (ending_) throw PeerError(rank_, "this rank ends with an error");
+    if (ending_) throw PeerError(rank(), "this rank ends with an error");
     check_notes();
     if (std::chrono::duration<double>(Clock::now() - start).count() > timeout_s_) time_out();
     if (polls > kPolls) std::this_thread::sleep_for(kNap);
@@ -144,7 +167,7 @@ void MpiNetwork::time_out() {
   std::set<int> missing;
   for (std::size_t i = 0; i < requests_.size(); ++i)
     if (requests_[i] != MPI_REQUEST_NULL) missing.insert(peers_[i]);
-  failed_ = true;
+  communicator_->failed = true;
   throw PeerError(*missing.begin(),
                   fmt::format("rank{} {} did not answer within {} s", missing.size() > 1 ? "s" : "",
                               fmt::join(missing, ", "), timeout_s_));
@@ -153,15 +176,16 @@ void MpiNetwork::time_out() {
 void MpiNetwork::give_up(int rank, const std::string& why) noexcept {
   // Not MPI_Abort, which ends this process before it can say anything: the others get a note, end
   // by themselves, and mpirun ends those that do not.
-  failed_ = true;
+  communicator_->failed = true;
   ending_ = true;
-  const std::lock_guard lock(mutex_);
-  Note note = {rank, {}};
+  const std::lock_guard lock(communicator_->mutex);
+  if (std::exchange(communicator_->has_told, true)) return;
+  Communicator::Note note = {rank, {}};
   std::memcpy(note.text, why.data(), std::min(why.size(), sizeof(note.text) - 1));
   std::vector<MPI_Request> requests;
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    MPI_Isend(&note, sizeof(note), MPI_BYTE, peer, kNoteTag, comm_,
+  for (int peer = 0; peer < communicator_->size; ++peer) {
+    if (peer == communicator_->rank) continue;
+    MPI_Isend(&note, sizeof(note), MPI_BYTE, peer, kNoteTag, communicator_->comm,
               &requests.emplace_back(MPI_REQUEST_NULL));
   }
   const auto end = Clock::now() + kLastWords;

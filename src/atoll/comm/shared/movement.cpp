@@ -27,7 +27,19 @@ Movement::Movement(Segment& segment, Peers& peers)
       mine_(at(peers.size()), nullptr),
       arrived_(at(peers.size()), 0),
       blocked_(at(peers.size()), 0),
-      untold_(at(peers.size()), 0) {}
+      untold_(at(peers.size()), 0) {
+  awaited_.reserve(at(peers.size()));
+}
+
+void Movement::clear() {
+  sends_.clear();
+  receives_.clear();
+  sum_.clear();
+  std::fill(mine_.begin(), mine_.end(), nullptr);
+  std::fill(arrived_.begin(), arrived_.end(), 0);
+  std::fill(untold_.begin(), untold_.end(), 0);
+  left_ = 0;
+}
 
 void Movement::reserve(std::size_t messages) {
   sends_.reserve(messages);
@@ -46,8 +58,7 @@ void Movement::receive(Message message) {
   receives_.push_back(message);
 }
 
-void Movement::reduce(Reduction reduction) {
-  sum_ = std::move(reduction);
+void Movement::reduce() {
   left_ += sum_.bytes;
 }
 
@@ -182,8 +193,9 @@ void Movement::tell() {
   }
 }
 
-std::vector<int> Movement::awaited() const {
-  std::vector<int> peers;
+const std::vector<int>& Movement::awaited() {
+  std::vector<int>& peers = awaited_;
+  peers.clear();
   const auto add = [&](int peer) {
     if (peer != self_ && std::find(peers.begin(), peers.end(), peer) == peers.end())
       peers.push_back(peer);

@@ -15,15 +15,18 @@
 
 namespace atl::comm::shared {
 
-/// One movement of bytes: sends, receives and a reduction that take turns piece by piece, so that
-/// what one rank has copied in is read by another while it is in the cache.
+/// One movement of bytes after the other: sends, receives and a reduction that take turns piece by
+/// piece, so that what one rank has copied in is read by another while it is in the cache.
 class Movement : public Mover {
  public:
   Movement(Segment& segment, Peers& peers);
 
+  /// Forgets the last movement.
+  void clear();
   void send(Message message) override;
   void receive(Message message) override;
-  void reduce(Reduction reduction) override;
+  Reduction& reduction() override { return sum_; }
+  void reduce() override;
   /// Calls are compared first: each of `members` must send a header that equals `mine` but for what
   /// differs between pairs. `headers`: one for each of them.
   void compare(std::span<const int> members, std::span<const CallHeader> headers);
@@ -40,7 +43,7 @@ class Movement : public Mover {
   /// rank that computes beside its collectives more than to copy a piece.
   void tell();
   /// Those without whom it does not go on.
-  std::vector<int> awaited() const;
+  const std::vector<int>& awaited();
   /// By place on this host: whether that rank's call has been compared, or anything came from it.
   const std::vector<char>& arrived() const { return arrived_; }
 
@@ -64,6 +67,7 @@ class Movement : public Mover {
   std::vector<char> blocked_;
   std::vector<char> untold_;  // by place: its lanes have changed since the last tell()
   std::vector<const void*> sources_;
+  std::vector<int> awaited_;
   std::size_t left_ = 0;  // bytes
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <span>
 #include <string>
 
@@ -22,8 +23,13 @@ class Network : public Transport {
   virtual void finish() = 0;
   /// Says to all ranks, as far as they can be reached, that `why` happened to `rank` and that there
   /// will be no orderly end. May be called while another thread is in finish(), which then throws.
-  virtual void give_up(int rank, const std::string& why) noexcept = 0;
+  void give_up(int rank, const std::string& why) noexcept override = 0;
+  /// As open_channel().
+  virtual std::unique_ptr<Network> open_network(int number, std::span<const int> members) = 0;
 
+  std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) final {
+    return open_network(number, members);
+  }
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) final {
     post(outgoing, incoming);
     finish();

@@ -80,10 +80,10 @@ int Peers::find(int rank) const {
   return -1;
 }
 
-void Peers::enter(const std::string& call) {
+void Peers::enter(const CallHeader& call) {
   RankBlock& block = segment_.rank(self_);
   block.call_version.fetch_add(1, std::memory_order_acq_rel);
-  copy_text(block.call, call);
+  block.call = call;
   block.call_version.fetch_add(1, std::memory_order_release);
   block.alive_ns.store(now_ns(), std::memory_order_relaxed);
   block.inside.store(1, std::memory_order_relaxed);
@@ -178,14 +178,16 @@ std::string Peers::name(int local) const {
 
 std::string Peers::describe(int local) const {
   const RankBlock& block = segment_.rank(local);
-  std::string text;
+  CallHeader call;
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::uint64_t version = block.call_version.load(std::memory_order_acquire);
-    text = text_of(block.call);
+    call = block.call;
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version % 2 == 0 && block.call_version.load(std::memory_order_relaxed) == version) break;
   }
-  if (text.empty()) {
+  const bool is_exchange = call.op == static_cast<std::uint8_t>(Op::kExchange);
+  std::string text = is_exchange ? "an exchange" : call.to_string();
+  if (call.magic == 0) {
     text = "it has made no call yet";
   } else if (block.inside.load() != 0) {
     text = fmt::format("it is in {}", text);

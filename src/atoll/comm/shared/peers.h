@@ -34,7 +34,7 @@ class Peers {
   int find(int rank) const;
 
   /// Says what this rank does now; enter() begins, leave() ends.
-  void enter(const std::string& call);
+  void enter(const CallHeader& call);
   void leave();
 
   /// Wakes a rank because one of its lanes changed.

@@ -1,7 +1,6 @@
 #include "atoll/comm/shared/plan.h"
 
 #include <cstring>
-#include <utility>
 
 #include "atoll/base/check.h"
 #include "atoll/comm/call_check.h"
@@ -20,11 +19,24 @@ std::size_t part_bytes(const std::vector<std::int64_t>& parts, int r, Dtype dtyp
   return static_cast<std::size_t>(parts[i + 1] - parts[i]) * dtype_size(dtype);
 }
 
+/// The part of rank `r` where all have even ones.
+Message even_part(const Tensor& data, int size, int r) {
+  const std::int64_t n = data.num_elements();
+  const std::int64_t begin = even_begin(n, size, 1, r), end = even_begin(n, size, 1, r + 1);
+  Message message;
+  message.data = bytes_at(data, begin);
+  message.bytes = static_cast<std::size_t>(end - begin) * dtype_size(data.dtype());
+  return message;
+}
+
 void all_reduce(const Collective& collective, const std::vector<int>& places, std::size_t small,
                 Mover& mover) {
   const Tensor& data = collective.data;
   const int self = collective.self, size = collective.size();
-  Reduction sum{data.dtype(), collective.reduce, false, places};
+  Reduction& sum = mover.reduction();
+  sum.dtype = data.dtype();
+  sum.how = collective.reduce;
+  sum.contributors.assign(places.begin(), places.end());
   if (data.bytes() <= small) {
     for (const int peer : places)
       if (peer != places[static_cast<std::size_t>(self)])
@@ -32,21 +44,20 @@ void all_reduce(const Collective& collective, const std::vector<int>& places, st
     sum.own = sum.result = bytes_at(data, 0);
     sum.bytes = data.bytes();
     sum.after_sends = true;
-    return mover.reduce(std::move(sum));
+    return mover.reduce();
   }
   // Each rank sums a part; a piece of it goes to the others as soon as it is summed.
-  const std::vector<std::int64_t> parts = even_parts(data.num_elements(), size, 1);
-  sum.own = sum.result = bytes_at(data, parts[static_cast<std::size_t>(self)]);
-  sum.bytes = part_bytes(parts, self, data.dtype());
+  const Message own = even_part(data, size, self);
+  sum.own = sum.result = own.data;
+  sum.bytes = own.bytes;
   for (int i = 1; i < size; ++i) {
     const int r = (self + i) % size, peer = places[static_cast<std::size_t>(r)];
-    std::byte* part = bytes_at(data, parts[static_cast<std::size_t>(r)]);
-    const std::size_t bytes = part_bytes(parts, r, data.dtype());
+    const Message part = even_part(data, size, r);
     mover.send({peer, Kind::kEcho, sum.result, sum.bytes, mover.reduced()});
-    mover.send({peer, Kind::kPart, part, bytes});
-    mover.receive({peer, Kind::kEcho, part, bytes});
+    mover.send({peer, Kind::kPart, part.data, part.bytes});
+    mover.receive({peer, Kind::kEcho, part.data, part.bytes});
   }
-  mover.reduce(std::move(sum));
+  mover.reduce();
 }
 
 void reduce_scatter(const Collective& collective, const std::vector<int>& places, Mover& mover) {
@@ -63,14 +74,17 @@ void reduce_scatter(const Collective& collective, const std::vector<int>& places
                   part_bytes(parts, r, dtype)});
     }
   }
-  Reduction sum{dtype, collective.reduce, collective.accumulate};
+  if (part_bytes(parts, self, dtype) == 0) return;
+  Reduction& sum = mover.reduction();
+  sum.dtype = dtype;
+  sum.how = collective.reduce;
+  sum.accumulate = collective.accumulate;
   for (int r = 0; r < size; ++r)
     if (contributes(collective, r)) sum.contributors.push_back(places[static_cast<std::size_t>(r)]);
   sum.bytes = part_bytes(parts, self, dtype);
-  if (sum.bytes == 0) return;
   if (sends) sum.own = bytes_at(collective.data, parts[static_cast<std::size_t>(self)]);
   sum.result = bytes_at(collective.result, 0);
-  mover.reduce(std::move(sum));
+  mover.reduce();
 }
 
 void all_gather(const Collective& collective, const std::vector<int>& places, Mover& mover) {
@@ -91,11 +105,11 @@ void all_gather(const Collective& collective, const std::vector<int>& places, Mo
 void broadcast(const Collective& collective, const std::vector<int>& places, Mover& mover) {
   const Tensor& data = collective.data;
   const int self = collective.self, size = collective.size(), root = collective.root;
-  const std::vector<std::int64_t> parts = even_parts(data.num_elements(), size, 1);
   const auto message = [&](int peer, Kind kind, int part) {
-    return Message{places[static_cast<std::size_t>(peer)], kind,
-                   bytes_at(data, parts[static_cast<std::size_t>(part)]),
-                   part_bytes(parts, part, data.dtype())};
+    Message message = even_part(data, size, part);
+    message.peer = places[static_cast<std::size_t>(peer)];
+    message.kind = kind;
+    return message;
   };
   const std::size_t* come = nullptr;
   if (self != root) {

@@ -3,6 +3,7 @@
 // What a collective moves and sums, whatever carries it: windows of shared memory, or sockets.
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "atoll/comm/collective.h"
@@ -34,6 +35,14 @@ struct Reduction {
   /// The result overwrites what this rank sends: it waits until all sends but echoes are done.
   bool after_sends = false;
   std::size_t done = 0;
+
+  /// Forgets all, but keeps the memory.
+  void clear() {
+    std::vector<int> kept = std::move(contributors);
+    kept.clear();
+    *this = {};
+    contributors = std::move(kept);
+  }
 };
 
 /// What moves messages and sums.
@@ -45,7 +54,10 @@ class Mover {
   /// beside the others. Empty ones do not move at all.
   virtual void send(Message message) = 0;
   virtual void receive(Message message) = 0;
-  virtual void reduce(Reduction reduction) = 0;
+  /// The one reduction of a call, empty, to be filled in.
+  virtual Reduction& reduction() = 0;
+  /// Takes up what reduction() has been filled with.
+  virtual void reduce() = 0;
   /// How much of the reduction is done, for Message::ready.
   virtual const std::size_t* reduced() const = 0;
   /// How much of the last message that receive() took has come.

@@ -19,7 +19,7 @@ namespace atl::comm::shared {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31776e69576c7461;  // "atlWinw1"
+constexpr std::uint64_t kMagic = 0x32776e69576c7461;  // "atlWinw2"
 // A piece that stays in a core's L2 cache between the copy in and the copy out, beside another.
 constexpr std::size_t kLargestPiece = std::size_t{128} << 10;
 constexpr std::size_t kSmallestPiece = std::size_t{16} << 10;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "atoll/comm/call_header.h"
+
 namespace atl::comm::shared {
 
 /// What a slot of a lane holds.
@@ -39,8 +41,8 @@ struct alignas(64) RankBlock {
   std::atomic<std::uint32_t> left{0};     ///< its World was destroyed
   std::atomic<std::uint32_t> inside{0};   ///< it is in the call below, not behind it
   std::atomic<std::int64_t> alive_ns{0};  ///< when it last did or waited for something
-  std::atomic<std::uint64_t> call_version{0};  ///< odd while the text below is written
-  char call[240] = {};                         ///< its last call, for people
+  std::atomic<std::uint64_t> call_version{0};  ///< odd while what is below is written
+  CallHeader call;                             ///< its last call, for people
 };
 
 /// The first thing that went wrong on this host. Whoever sees it first writes it, so that all ranks

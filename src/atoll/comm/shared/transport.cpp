@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -12,11 +14,13 @@ namespace atl::comm::shared {
 
 namespace {
 
-/// A network for most, windows for those of one host.
+/// A network for most, windows for those of one host. `windows` null: no other rank is here, or
+/// memory cannot be shared.
 class SharedTransport : public Transport {
  public:
-  SharedTransport(std::unique_ptr<Network> network, std::unique_ptr<Windows> windows)
-      : network_(std::move(network)), windows_(std::move(windows)) {}
+  SharedTransport(std::unique_ptr<Network> network, std::unique_ptr<Windows> windows,
+                  const WorldOptions& options)
+      : network_(std::move(network)), windows_(std::move(windows)), options_(options) {}
 
   int rank() const override { return network_->rank(); }
   int size() const override { return network_->size(); }
@@ -24,31 +28,42 @@ class SharedTransport : public Transport {
   std::size_t piece_bytes() const override { return network_->piece_bytes(); }
 
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
-    std::vector<Outgoing> out_here, out_there;
-    std::vector<Incoming> in_here, in_there;
+    if (windows_ == nullptr) return network_->exchange(outgoing, incoming);
+    for (auto* out : {&out_here_, &out_there_}) out->clear();
+    for (auto* in : {&in_here_, &in_there_}) in->clear();
     for (const Outgoing& out : outgoing)
-      (windows_->holds(out.to) ? out_here : out_there).push_back(out);
+      (windows_->holds(out.to) ? out_here_ : out_there_).push_back(out);
     for (const Incoming& in : incoming)
-      (windows_->holds(in.from) ? in_here : in_there).push_back(in);
+      (windows_->holds(in.from) ? in_here_ : in_there_).push_back(in);
     // All at the same time: a rank of another host may wait for one that waits for a window here.
-    const bool there = !out_there.empty() || !in_there.empty();
-    if (there) network_->post(out_there, in_there);
-    if (!out_here.empty() || !in_here.empty()) {
-      in_windows([&] { windows_->exchange(out_here, in_here, there ? network_.get() : nullptr); });
+    const bool there = !out_there_.empty() || !in_there_.empty();
+    if (there) network_->post(out_there_, in_there_);
+    if (!out_here_.empty() || !in_here_.empty()) {
+      in_windows(
+          [&] { windows_->exchange(out_here_, in_here_, there ? network_.get() : nullptr); });
     }
     if (there) network_->finish();
   }
 
   bool run(const Collective& collective) override {
-    if (collective.op == Op::kExchange || !windows_->holds(collective.members))
+    if (collective.op == Op::kExchange || windows_ == nullptr ||
+        !windows_->holds(collective.members))
       return network_->run(collective);
     in_windows([&] { windows_->run(collective); });
     return true;
   }
 
+  std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) override {
+    return with_windows(network_->open_network(number, members), options_, members);
+  }
+
   void abort(const std::string& why) noexcept override {
-    windows_->abort(why);
+    if (windows_ != nullptr) windows_->abort(why);
     network_->abort(why);
+  }
+  void give_up(int rank, const std::string& why) noexcept override {
+    if (windows_ != nullptr) windows_->give_up(rank, why);
+    network_->give_up(rank, why);
   }
 
  private:
@@ -64,6 +79,9 @@ class SharedTransport : public Transport {
 
   std::unique_ptr<Network> network_;
   std::unique_ptr<Windows> windows_;
+  WorldOptions options_;
+  std::vector<Outgoing> out_here_, out_there_;  // kept, so that a call allocates nothing
+  std::vector<Incoming> in_here_, in_there_;
 };
 
 /// What ranks tell each other to find those of their host.
@@ -75,20 +93,31 @@ struct Card {
   char problem[212];
 };
 
-/// Every rank's card; one round through the network.
-std::vector<Card> tell_all(Network& network, const Card& own) {
-  const int size = network.size(), rank = network.rank();
-  std::vector<Card> cards(static_cast<std::size_t>(size));
+/// The members' cards, by rank of the world; one round through the network.
+std::map<int, Card> tell_all(Network& network, std::span<const int> members, const Card& own) {
+  std::map<int, Card> cards;
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  for (int r = 0; r < size; ++r) {
-    if (r == rank) continue;
+  for (const int r : members) {
+    if (r == network.rank()) continue;
     outgoing.push_back({r, &own, sizeof(Card)});
-    incoming.push_back({r, &cards[static_cast<std::size_t>(r)], sizeof(Card)});
+    incoming.push_back({r, &cards[r], sizeof(Card)});
   }
   network.exchange(outgoing, incoming);
-  cards[static_cast<std::size_t>(rank)] = own;
+  cards[network.rank()] = own;
   return cards;
+}
+
+bool same_host(const Card& a, const Card& b) {
+  return std::memcmp(a.host, b.host, sizeof(a.host)) == 0;
+}
+
+/// Whether any two share a host.
+bool any_share_a_host(const std::map<int, Card>& cards) {
+  for (const auto& [r, card] : cards)
+    for (const auto& [other, theirs] : cards)
+      if (r < other && same_host(card, theirs)) return true;
+  return false;
 }
 
 /// Runs `action`; keeps what it throws for the others.
@@ -106,16 +135,23 @@ void attempt(Card& card, const Action& action) {
 
 std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
                                         const WorldOptions& options) {
+  std::vector<int> members(static_cast<std::size_t>(network->size()));
+  std::iota(members.begin(), members.end(), 0);
+  return with_windows(std::move(network), options, members);
+}
+
+std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
+                                        const WorldOptions& options, std::span<const int> members) {
   Card own{};
   std::memcpy(own.host, host_id().data(), sizeof(own.host));
   own.pid = ::getpid();
   own.fd = -1;
-  std::vector<Card> cards = tell_all(*network, own);
+  std::map<int, Card> cards = tell_all(*network, members, own);
+  if (!any_share_a_host(cards)) return network;
   std::vector<Peer> peers;
   int self = 0;
-  for (int r = 0; r < network->size(); ++r) {
-    const Card& card = cards[static_cast<std::size_t>(r)];
-    if (std::memcmp(card.host, own.host, sizeof(own.host)) != 0) continue;
+  for (const auto& [r, card] : cards) {
+    if (!same_host(card, own)) continue;
     if (r == network->rank()) self = static_cast<int>(peers.size());
     peers.push_back({r, card.pid});
   }
@@ -127,27 +163,30 @@ std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
       own.fd = segment->fd();
     });
   }
-  // Every rank takes part in each round, also those that are alone on their host.
-  cards = tell_all(*network, own);
-  const Card first = cards[static_cast<std::size_t>(peers.front().rank)];
+  // Every member takes part in each round, also those that are alone on their host.
+  cards = tell_all(*network, members, own);
+  const Card first = cards[peers.front().rank];
   if (self != 0 && first.fd >= 0)
     attempt(own, [&] { segment.emplace(Segment::open(first.pid, first.fd, num_here)); });
   own.opened = segment.has_value() ? 1 : 0;
-  cards = tell_all(*network, own);
-  if (num_here == 1) return network;
+  cards = tell_all(*network, members, own);
+  bool shared = num_here > 1;
   for (const Peer& peer : peers) {
-    const Card& card = cards[static_cast<std::size_t>(peer.rank)];
-    if (card.opened != 0) continue;
+    const Card& card = cards[peer.rank];
+    if (card.opened != 0 || !shared) continue;
+    shared = false;
     if (self == 0)
       log::info("ranks {} to {} share a host but not memory, so they talk through {}: {}",
                 peers.front().rank, peers.back().rank, network->name(),
                 std::string(card.problem, ::strnlen(card.problem, sizeof(card.problem))));
-    return network;
   }
-  segment->close_fd();
-  auto windows =
-      std::make_unique<Windows>(std::move(*segment), std::move(peers), self, options.timeout_s);
-  return std::make_unique<SharedTransport>(std::move(network), std::move(windows));
+  std::unique_ptr<Windows> windows;
+  if (shared) {
+    segment->close_fd();
+    windows =
+        std::make_unique<Windows>(std::move(*segment), std::move(peers), self, options.timeout_s);
+  }
+  return std::make_unique<SharedTransport>(std::move(network), std::move(windows), options);
 }
 
 }  // namespace atl::comm::shared

@@ -21,6 +21,13 @@ constexpr auto kLookBesides = std::chrono::microseconds(200);
 // Up to here every rank sends all to all and sums all: one journey instead of two.
 constexpr std::size_t kSmall = 8192;
 
+/// What others are shown of an exchange, of which only some ranks know.
+CallHeader exchange_header() {
+  Collective exchange;
+  exchange.op = Op::kExchange;
+  return make_header(exchange);
+}
+
 /// Whether it moves again within a time that is not worth sleeping.
 bool moves_soon(Movement& movement) {
   const auto end = Clock::now() + kAwake;
@@ -36,45 +43,42 @@ bool moves_soon(Movement& movement) {
 Windows::Windows(Segment segment, std::vector<Peer> peers, int self, double timeout_s)
     : segment_(std::move(segment)),
       peers_(segment_, std::move(peers), self),
-      timeout_s_(timeout_s) {}
+      timeout_s_(timeout_s),
+      movement_(segment_, peers_) {}
 
 bool Windows::holds(std::span<const int> ranks) const {
   return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return holds(rank); });
 }
 
-std::vector<int> Windows::places(const Collective& collective) const {
-  std::vector<int> members;
-  for (const int rank : collective.members) members.push_back(peers_.find(rank));
-  return members;
-}
-
 void Windows::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                        Network* besides) {
-  Movement movement(segment_, peers_);
-  movement.reserve(outgoing.size() + incoming.size());
+  movement_.clear();
+  movement_.reserve(outgoing.size() + incoming.size());
   for (const Outgoing& out : outgoing)
-    movement.send({peers_.find(out.to), Kind::kBytes,
-                   static_cast<std::byte*>(const_cast<void*>(out.data)), out.bytes});
+    movement_.send({peers_.find(out.to), Kind::kBytes,
+                    static_cast<std::byte*>(const_cast<void*>(out.data)), out.bytes});
   for (const Incoming& in : incoming)
-    movement.receive(
+    movement_.receive(
         {peers_.find(in.from), Kind::kBytes, static_cast<std::byte*>(in.data), in.bytes});
-  complete(movement, "an exchange", besides);
+  complete(exchange_header(), besides);
 }
 
 void Windows::run(const Collective& collective) {
-  const std::vector<int> members = places(collective);
-  std::vector<CallHeader> headers(members.size(), make_header(collective));
+  places_.clear();
+  for (const int rank : collective.members) places_.push_back(peers_.find(rank));
+  const CallHeader header = make_header(collective);
+  headers_.assign(places_.size(), header);
   if (collective.op == Op::kAllToAll) {
-    for (std::size_t r = 0; r < members.size(); ++r) {
-      headers[r].to_peer = collective.parts[r + 1] - collective.parts[r];
-      headers[r].from_peer = collective.result_parts[r + 1] - collective.result_parts[r];
+    for (std::size_t r = 0; r < places_.size(); ++r) {
+      headers_[r].to_peer = collective.parts[r + 1] - collective.parts[r];
+      headers_[r].from_peer = collective.result_parts[r + 1] - collective.result_parts[r];
     }
   }
-  Movement movement(segment_, peers_);
-  movement.reserve(4 * members.size());
-  movement.compare(members, headers);
-  add_messages(collective, members, kSmall, movement);
-  complete(movement, collective.to_string(), nullptr);
+  movement_.clear();
+  movement_.reserve(4 * places_.size());
+  movement_.compare(places_, headers_);
+  add_messages(collective, places_, kSmall, movement_);
+  complete(header, nullptr);
 }
 
 void Windows::abort(const std::string& why) noexcept {
@@ -82,33 +86,33 @@ void Windows::abort(const std::string& why) noexcept {
   peers_.fail(peers_.rank(self), fmt::format("{} ended with an error: {}", peers_.name(self), why));
 }
 
-void Windows::complete(Movement& movement, const std::string& call, Network* besides) {
+void Windows::complete(const CallHeader& call, Network* besides) {
   peers_.throw_failure();
   peers_.enter(call);
   const auto start = Clock::now();
   auto looked = start;
-  while (!movement.done()) {
+  while (!movement_.done()) {
     const std::uint32_t bell = peers_.bell();
-    if (movement.step()) continue;
-    movement.tell();
+    if (movement_.step()) continue;
+    movement_.tell();
     if (besides != nullptr) besides->progress();
-    if (moves_soon(movement)) continue;
+    if (moves_soon(movement_)) continue;
     peers_.wait(bell, besides != nullptr ? kLookBesides : kLook);
     peers_.throw_failure();
     const auto now = Clock::now();
     if (now - looked < kLook) continue;
     looked = now;
     // What a rank sent before it ended is taken first.
-    const int lost = peers_.lost(movement.awaited());
-    if (lost >= 0 && !movement.step()) peers_.fail_lost(lost);
-    if (std::chrono::duration<double>(now - start).count() > timeout_s_) time_out(movement);
+    const int lost = peers_.lost(movement_.awaited());
+    if (lost >= 0 && !movement_.step()) peers_.fail_lost(lost);
+    if (std::chrono::duration<double>(now - start).count() > timeout_s_) time_out();
   }
-  movement.tell();
+  movement_.tell();
   peers_.leave();
 }
 
-void Windows::time_out(const Movement& movement) {
-  const int local = peers_.suspect(movement.awaited(), movement.arrived());
+void Windows::time_out() {
+  const int local = peers_.suspect(movement_.awaited(), movement_.arrived());
   const int rank = local < 0 ? -1 : peers_.rank(local);
   const std::string text = local < 0
                                ? fmt::format("not done within {} s", timeout_s_)

@@ -27,22 +27,30 @@ class Windows {
                 Network* besides);
   /// Carries out a collective whose members are all of this host; not kExchange.
   void run(const Collective& collective);
-  /// All ranks of this host learn at once why this one ends.
+  /// All ranks of this host learn at once why this one ends,
   void abort(const std::string& why) noexcept;
+  /// or what happened to `rank`.
+  void give_up(int rank, const std::string& why) noexcept { peers_.fail(rank, why); }
 
  private:
-  std::vector<int> places(const Collective& collective) const;
-  void complete(Movement& movement, const std::string& call, Network* besides);
-  [[noreturn]] void time_out(const Movement& movement);
+  void complete(const CallHeader& call, Network* besides);
+  [[noreturn]] void time_out();
 
   Segment segment_;
   Peers peers_;
   double timeout_s_;
+  // Kept, so that a call allocates nothing.
+  Movement movement_;
+  std::vector<int> places_;
+  std::vector<CallHeader> headers_;
 };
 
-/// Puts windows beside `network` for those of its ranks that share a host. All its ranks must call
+/// Puts windows beside `network` for those of `members` that share a host. All members must call
 /// it. Where none do, it is `network` again; where the system refuses shared memory, that is said
 /// in the log, once per host.
+std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
+                                        const WorldOptions& options, std::span<const int> members);
+/// The same for all ranks of the network.
 std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
                                         const WorldOptions& options);
 

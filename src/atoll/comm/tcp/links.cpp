@@ -131,22 +131,26 @@ int connect_once(const HostPort& target, bool within_host, Clock::time_point end
 class Linking {
  public:
   Linking(Rendezvous& rendezvous, const std::string& gathering, const TcpOptions& tcp,
-          double timeout_s)
+          std::span<const int> members, double timeout_s)
       : rendezvous_(rendezvous),
         gathering_(gathering),
         tcp_(tcp),
+        members_(members),
         timeout_s_(timeout_s),
         end_(Clock::now() + std::chrono::milliseconds(
                                 static_cast<long>(std::clamp(timeout_s, 0.001, 3.2e7) * 1000))),
         links_(static_cast<std::size_t>(tcp.size)) {
-    for (int r = tcp.rank + 1; r < tcp.size; ++r) missing_.insert(r);
+    for (const int r : members)
+      if (r > tcp.rank) missing_.insert(r);
   }
 
   Links run() {
     listen();
-    for (int peer = 0; peer < tcp_.rank; ++peer) call(peer);
+    for (const int peer : members_)
+      if (peer < tcp_.rank) call(peer);
     while (!missing_.empty()) hear();
-    for (int peer = 0; peer < tcp_.rank; ++peer) check_answer(peer);
+    for (const int peer : members_)
+      if (peer < tcp_.rank) check_answer(peer);
     return {std::move(links_), local_ranks_};
   }
 
@@ -200,7 +204,7 @@ class Linking {
   }
 
   void prepare(const Socket& socket, bool within_host) {
-    tune(socket, within_host, tcp_.size - 1);
+    tune(socket, within_host, static_cast<int>(members_.size()) - 1);
     local_ranks_ += within_host ? 1 : 0;
   }
 
@@ -275,6 +279,7 @@ class Linking {
   Rendezvous& rendezvous_;
   const std::string& gathering_;
   const TcpOptions& tcp_;
+  std::span<const int> members_;
   double timeout_s_;
   Clock::time_point end_;
   Socket listener_;
@@ -289,8 +294,8 @@ class Linking {
 }  // namespace
 
 Links connect_all(Rendezvous& rendezvous, const std::string& gathering, const TcpOptions& tcp,
-                  double timeout_s) {
-  return Linking(rendezvous, gathering, tcp, timeout_s).run();
+                  std::span<const int> members, double timeout_s) {
+  return Linking(rendezvous, gathering, tcp, members, timeout_s).run();
 }
 
 }  // namespace atl::comm::tcp

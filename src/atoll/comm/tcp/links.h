@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,12 @@ struct Links {
   int local_ranks = 1;                      ///< on this host, this one among them
 };
 
-/// Connects this rank with every other, of which each must call it with the same name of a
-/// gathering. Whoever connects
-/// has to name the gathering and both ranks; strangers are dropped. Throws Error(kUser) naming an
-/// address that is none of this host's, PeerError naming the ranks that do not come within
-/// `timeout_s` or that cannot be reached.
+/// Connects this rank with all other `members` (ascending ranks, this one among them), of which
+/// each must call it with the same members and the same name of a gathering, which no other members
+/// use. Whoever connects has to name the gathering and both ranks; strangers are dropped. Throws
+/// Error(kUser) naming an address that is none of this host's, PeerError naming the ranks that do
+/// not come within `timeout_s` or that cannot be reached.
 Links connect_all(Rendezvous& rendezvous, const std::string& gathering, const TcpOptions& tcp,
-                  double timeout_s);
+                  std::span<const int> members, double timeout_s);
 
 }  // namespace atl::comm::tcp

@@ -35,6 +35,7 @@ Movement::Movement(std::vector<rendezvous::Socket> sockets, int self)
       peers_[r].stream = std::make_unique<Stream>(std::move(sockets[r]), static_cast<int>(r));
   // received() points into it.
   receives_.reserve(4 * peers_.size());
+  sent_.reserve(32);
 }
 
 void Movement::clear() {
@@ -49,7 +50,7 @@ void Movement::clear() {
   }
   sends_.clear();
   receives_.clear();
-  sum_ = {};
+  sum_.clear();
   left_ = sending_ = 0;
 }
 
@@ -71,8 +72,7 @@ void Movement::receive(Message message) {
   left_ += message.bytes;
 }
 
-void Movement::reduce(Reduction reduction) {
-  sum_ = std::move(reduction);
+void Movement::reduce() {
   left_ += sum_.bytes;
   const std::size_t each = std::min(kRooms * kPiece, (sum_.bytes + 63) / 64 * 64);
   const std::size_t bytes = each * sum_.contributors.size();
@@ -134,6 +134,7 @@ void Movement::queue_frames(Peer& peer) {
 }
 
 bool Movement::send_to(Peer& peer) {
+  if (!peer.stream) return false;  // no member of this channel
   queue_frames(peer);
   sent_.clear();
   if (!peer.stream->flush(sent_)) return false;
@@ -205,6 +206,7 @@ void Movement::finish_frame(Peer& peer, Frame frame) {
 }
 
 bool Movement::receive_from(Peer& peer) {
+  if (!peer.stream) return false;
   Stream& stream = *peer.stream;
   bool moved = false;
   // As much as one look brings, so that it is summed while it is in the cache.

@@ -33,7 +33,8 @@ class Movement : public shared::Mover {
   void clear();
   void send(Message message) override;
   void receive(Message message) override;
-  void reduce(Reduction reduction) override;
+  Reduction& reduction() override { return sum_; }
+  void reduce() override;
   const std::size_t* reduced() const override { return &sum_.done; }
   const std::size_t* received() const override { return &receives_.back().done; }
   /// Calls are compared before anything else of a peer is taken: each of `members` must send a

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -27,18 +28,41 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<long>(std::clamp(seconds, 0.001, 3.2e7) * 1000));
 }
 
+std::shared_ptr<Setup> meet(const TcpOptions& tcp, double timeout_s) {
+  auto setup = std::make_shared<Setup>();
+  setup->tcp = tcp;
+  setup->timeout_s = timeout_s;
+  setup->patience = tcp.connect_timeout_s > 0 ? tcp.connect_timeout_s : timeout_s;
+  setup->rendezvous = for_threads(open_rendezvous(tcp.rendezvous, setup->patience));
+  setup->gathering =
+      gather(*setup->rendezvous, tcp.rank, tcp.size, tcp.generation, setup->patience);
+  return setup;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
 TcpNetwork::TcpNetwork(const TcpOptions& tcp, double timeout_s)
-    : rank_(tcp.rank), size_(tcp.size), timeout_s_(timeout_s) {
-  const double patience = tcp.connect_timeout_s > 0 ? tcp.connect_timeout_s : timeout_s;
-  rendezvous_ = open_rendezvous(tcp.rendezvous, patience);
-  const std::string gathering = gather(*rendezvous_, tcp.rank, tcp.size, tcp.generation, patience);
-  failure_key_ = gathering + "/failure";
-  Links links = connect_all(*rendezvous_, gathering, tcp, patience);
+    : TcpNetwork(meet(tcp, timeout_s), "", all_ranks(tcp.size)) {}
+
+TcpNetwork::TcpNetwork(std::shared_ptr<Setup> setup, const std::string& name,
+                       std::span<const int> members)
+    : setup_(std::move(setup)), rank_(setup_->tcp.rank), size_(setup_->tcp.size) {
+  Links links = connect_all(*setup_->rendezvous, setup_->gathering + name, setup_->tcp, members,
+                            setup_->patience);
   // Whoever spins on a core that another rank of this host needs waits for itself.
   if (links.local_ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) spin_ = kSpin;
   movement_ = std::make_unique<Movement>(std::move(links.sockets), rank_);
+}
+
+std::unique_ptr<Network> TcpNetwork::open_network(int number, std::span<const int> members) {
+  const std::string name = fmt::format("/{}.{}.{}", number, members.front(), members.back());
+  return std::make_unique<TcpNetwork>(setup_, name, members);
 }
 
 TcpNetwork::~TcpNetwork() {
@@ -47,16 +71,16 @@ TcpNetwork::~TcpNetwork() {
 
 bool TcpNetwork::run(const Collective& collective) {
   if (collective.op == Op::kExchange) return false;
-  std::vector<CallHeader> headers(collective.members.size(), make_header(collective));
+  headers_.assign(collective.members.size(), make_header(collective));
   if (collective.op == Op::kAllToAll) {
-    for (std::size_t r = 0; r < headers.size(); ++r) {
-      headers[r].to_peer = collective.parts[r + 1] - collective.parts[r];
-      headers[r].from_peer = collective.result_parts[r + 1] - collective.result_parts[r];
+    for (std::size_t r = 0; r < headers_.size(); ++r) {
+      headers_[r].to_peer = collective.parts[r + 1] - collective.parts[r];
+      headers_[r].from_peer = collective.result_parts[r + 1] - collective.result_parts[r];
     }
   }
   movement_->clear();
-  movement_->compare(collective.members, headers);
-  shared::add_messages(collective, collective.members, kSmall / headers.size(), *movement_);
+  movement_->compare(collective.members, headers_);
+  shared::add_messages(collective, collective.members, kSmall / headers_.size(), *movement_);
   finish();
   return true;
 }
@@ -89,7 +113,7 @@ void TcpNetwork::progress() {
 
 void TcpNetwork::finish() {
   if (movement_->done()) return;
-  const Clock::time_point start = Clock::now(), end = start + milliseconds(timeout_s_);
+  const Clock::time_point start = Clock::now(), end = start + milliseconds(setup_->timeout_s);
   Clock::time_point moved = start;
   looked_ = start;
   while (!movement_->done()) {
@@ -115,8 +139,7 @@ void TcpNetwork::wait(Clock::time_point end) {
 void TcpNetwork::look_for_failure() {
   std::optional<std::string> failure;
   try {
-    const std::lock_guard lock(mutex_);
-    failure = rendezvous_->get(failure_key_);
+    failure = setup_->rendezvous->get(setup_->failure_key());
   } catch (const Error&) {
     // It may end before its ranks.
   }
@@ -128,7 +151,7 @@ void TcpNetwork::time_out() {
   const std::vector<int> missing = movement_->awaited();
   lose(missing.front(),
        fmt::format("rank {} did not answer within {} s; this rank waits for rank{} {}",
-                   missing.front(), timeout_s_, missing.size() > 1 ? "s" : "",
+                   missing.front(), setup_->timeout_s, missing.size() > 1 ? "s" : "",
                    fmt::join(missing, ", ")));
 }
 
@@ -138,8 +161,7 @@ void TcpNetwork::lose(int rank, const std::string& why) {
   if (ending_) throw PeerError(rank_, "this rank ends with an error");
   std::string text = why;
   try {
-    const std::lock_guard lock(mutex_);
-    if (const auto failure = rendezvous_->get(failure_key_)) {
+    if (const auto failure = setup_->rendezvous->get(setup_->failure_key())) {
       const std::size_t colon = failure->find(':');
       if (colon != std::string::npos) {
         text = failure->substr(colon + 1);
@@ -154,11 +176,11 @@ void TcpNetwork::lose(int rank, const std::string& why) {
 }
 
 void TcpNetwork::give_up(int rank, const std::string& why) noexcept {
-  const std::lock_guard lock(mutex_);
   if (ending_.exchange(true)) return;
   try {
-    if (!rendezvous_->get(failure_key_))
-      rendezvous_->set(failure_key_, fmt::format("{}:{}", rank, why.substr(0, 4096)));
+    if (!setup_->rendezvous->get(setup_->failure_key()))
+      setup_->rendezvous->set(setup_->failure_key(),
+                              fmt::format("{}:{}", rank, why.substr(0, 4096)));
   } catch (const std::exception&) {
   }
   movement_->shut_down();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,10 +15,24 @@
 
 namespace atl::comm::tcp {
 
+/// What the networks of one world share: who this rank is and where it finds the others.
+struct Setup {
+  TcpOptions tcp;
+  double timeout_s = 0;                    ///< of a collective
+  double patience = 0;                     ///< until all are connected
+  std::unique_ptr<Rendezvous> rendezvous;  ///< for several threads
+  std::string gathering;                   ///< at the rendezvous
+
+  /// At the rendezvous: the first thing that went wrong, in whichever channel.
+  std::string failure_key() const { return gathering + "/failure"; }
+};
+
 /// Messages and whole collectives over one connection a pair, in the thread that calls.
 class TcpNetwork : public Network {
  public:
   TcpNetwork(const TcpOptions& tcp, double timeout_s);
+  /// Another one between some of the ranks.
+  TcpNetwork(std::shared_ptr<Setup> setup, const std::string& name, std::span<const int> members);
   ~TcpNetwork() override;
 
   int rank() const override { return rank_; }
@@ -32,6 +45,7 @@ class TcpNetwork : public Network {
   void progress() override;
   void finish() override;
   void give_up(int rank, const std::string& why) noexcept override;
+  std::unique_ptr<Network> open_network(int number, std::span<const int> members) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -42,15 +56,13 @@ class TcpNetwork : public Network {
   [[noreturn]] void time_out();
   [[noreturn]] void lose(int rank, const std::string& why);
 
+  std::shared_ptr<Setup> setup_;  // shared by the world's networks: a failure is one of all
   int rank_, size_;
-  double timeout_s_;
-  std::unique_ptr<Rendezvous> rendezvous_;
-  std::string failure_key_;  // at the rendezvous: the first thing that went wrong
   std::unique_ptr<Movement> movement_;
   std::chrono::microseconds spin_{0};
   std::vector<pollfd> descriptors_;
+  std::vector<CallHeader> headers_;
   Clock::time_point looked_;         // for a failure
-  std::mutex mutex_;                 // of the rendezvous: give_up() may be another thread's
   std::atomic<bool> ending_{false};  // this rank, with an error
 };
 

@@ -21,11 +21,13 @@ bool known_kind(Kind kind) {
 
 }  // namespace
 
-Stream::Stream(rendezvous::Socket socket, int peer) : socket_(std::move(socket)), peer_(peer) {}
+Stream::Stream(rendezvous::Socket socket, int peer) : socket_(std::move(socket)), peer_(peer) {
+  queue_.reserve(4 * kMostFrames);
+}
 
 void Stream::push(Kind kind, const std::byte* data, std::size_t bytes, std::size_t tag) {
-  if (first_ == queue_.size()) {
-    queue_.clear();
+  if (first_ == queue_.size() || queue_.size() == queue_.capacity()) {
+    queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
   queue_.push_back({{kMagic, kind, bytes}, data, bytes, tag});

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <numeric>
 #include <thread>
 
 #include "atoll/comm/tcp/links.h"
@@ -86,7 +87,9 @@ class Meeting {
     options.rank = rank;
     options.size = size;
     options.address = "127.0.0.1";
-    return connect_all(*store, "meeting", options, timeout_s);
+    std::vector<int> members(static_cast<std::size_t>(size));
+    std::iota(members.begin(), members.end(), 0);
+    return connect_all(*store, "meeting", options, members, timeout_s);
   }
   Socket call(int rank) const {
     return rendezvous::connect_to(
@@ -161,8 +164,9 @@ TEST(TcpLinks, AForeignAddressIsRefused) {
   TcpOptions options;
   options.size = 2;
   options.address = "192.0.2.1";  // of nobody (RFC 5737)
+  const std::vector<int> members{0, 1};
   const auto store = meeting.open();
-  EXPECT_THAT(error_of([&] { connect_all(*store, "meeting", options, 1); }),
+  EXPECT_THAT(error_of([&] { connect_all(*store, "meeting", options, members, 1); }),
               HasSubstr("rank 0 cannot be reached at 192.0.2.1"));
 }
 

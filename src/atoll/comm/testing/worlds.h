@@ -17,7 +17,7 @@ namespace atl::comm::test {
 class MessagesTransport final : public Transport {
  public:
   /// Messages of 4 KiB, so that small tensors take many.
-  MessagesTransport(Hub& hub, int rank) : threads_(hub, rank) {}
+  MessagesTransport(Hub& hub, int rank) : hub_(hub), threads_(hub, rank) {}
 
   int rank() const override { return threads_.rank(); }
   int size() const override { return threads_.size(); }
@@ -26,9 +26,13 @@ class MessagesTransport final : public Transport {
     threads_.exchange(outgoing, incoming);
   }
   std::size_t piece_bytes() const override { return 4096; }
+  std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) override {
+    return std::make_unique<MessagesTransport>(hub_.channel(number, members), rank());
+  }
   void abort(const std::string& why) noexcept override { threads_.abort(why); }
 
  private:
+  Hub& hub_;
   ThreadsTransport threads_;
 };
 

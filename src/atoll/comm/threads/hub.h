@@ -1,13 +1,16 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "atoll/comm/call_header.h"
 #include "atoll/comm/collective.h"
@@ -25,7 +28,8 @@ struct Letter {
 /// Letters from one rank to one other, in order.
 struct Mailbox {
   std::mutex mutex;
-  std::deque<Letter> letters;  // guarded by mutex
+  std::vector<Letter> letters;  // from `first`; guarded by mutex
+  std::size_t first = 0;        // guarded by mutex
   std::atomic<std::uint64_t> num_posted{0};
   std::atomic<std::uint64_t> num_taken{0};
 };
@@ -53,10 +57,14 @@ struct alignas(64) Meeting {
   std::uint64_t fingerprint = 0;  ///< of the call's header
 };
 
-/// Where the ranks of run_threads meet.
+/// Where the ranks of run_threads meet for the calls of one channel. The hub of the first channel
+/// owns those of the others; they end together.
 class Hub {
  public:
-  Hub(int size, double timeout_s);
+  Hub(int size, double timeout_s) : Hub(size, timeout_s, nullptr) {}
+
+  /// The hub of another channel between these ranks; whoever asks first makes it.
+  Hub& channel(int number, std::span<const int> members);
 
   int size() const { return size_; }
   double timeout_s() const { return timeout_s_; }
@@ -67,29 +75,35 @@ class Hub {
   bool has_a_core_each() const { return has_a_core_each_; }
   Mailbox& mailbox(int from, int to) { return mailboxes_[index(from, to)]; }
 
-  /// Ends all collectives, now and later, because `rank` has failed; the first call counts.
+  /// Ends all collectives of all channels, now and later, because `rank` has failed; the first call
+  /// counts.
   void abort(int rank, const std::string& why) noexcept;
-  bool aborted() const { return aborted_.load(std::memory_order_seq_cst); }
+  bool aborted() const { return first_.aborted_.load(std::memory_order_seq_cst); }
   /// Once aborted: who, and why.
-  int aborted_by() const { return aborted_by_; }
-  const std::string& why() const { return why_; }
+  int aborted_by() const { return first_.aborted_by_; }
+  const std::string& why() const { return first_.why_; }
   /// `rank` makes no more calls.
   void end(int rank) noexcept;
 
  private:
+  Hub(int size, double timeout_s, Hub* first);
+
   std::size_t index(int from, int to) const {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) +
            static_cast<std::size_t>(to);
   }
   void wake_all() noexcept;
 
+  Hub& first_;  // of the world's first channel, maybe this one
   int size_;
   double timeout_s_;
   bool has_a_core_each_;
   std::unique_ptr<RankState[]> ranks_;
   std::unique_ptr<Meeting[]> meetings_;
   std::unique_ptr<Mailbox[]> mailboxes_;
+  // What follows is used of the first hub alone.
   std::mutex mutex_;
+  std::map<std::array<int, 3>, std::unique_ptr<Hub>> channels_;  // guarded by mutex_
   std::atomic<bool> aborted_{false};
   int aborted_by_ = -1;
   std::string why_;

@@ -17,6 +17,11 @@ std::string describe(std::size_t bytes, const std::optional<Spec>& spec) {
 
 }  // namespace
 
+void Letters::clear() {
+  sent_.clear();
+  awaited_.clear();
+}
+
 void Letters::send(int to, const void* data, std::size_t bytes, std::optional<Spec> spec) {
   Mailbox& mailbox = presence_.hub().mailbox(presence_.rank(), to);
   {
@@ -37,14 +42,11 @@ void Letters::move() {
 
 int Letters::make_progress() {
   // Of each peer in order; a peer whose first letter has not come holds up only its own.
-  std::vector<int> late;
-  const auto is_late = [&](int rank) {
-    return std::find(late.begin(), late.end(), rank) != late.end();
-  };
+  std::fill(is_late_.begin(), is_late_.end(), 0);
   std::erase_if(awaited_, [&](const Awaited& awaited) {
-    if (is_late(awaited.from)) return false;
-    if (take(awaited)) return true;
-    late.push_back(awaited.from);
+    char& late = is_late_[static_cast<std::size_t>(awaited.from)];
+    if (late == 0 && take(awaited)) return true;
+    late = 1;
     return false;
   });
   std::erase_if(sent_, [&](const Sent& sent) {
@@ -67,7 +69,7 @@ bool Letters::take(const Awaited& awaited) {
   Letter letter;
   {
     const std::lock_guard lock(mailbox.mutex);
-    letter = mailbox.letters.front();
+    letter = mailbox.letters[mailbox.first];
   }
   const bool same_dtype =
       !letter.spec || !awaited.spec || letter.spec->dtype == awaited.spec->dtype;
@@ -83,7 +85,10 @@ bool Letters::take(const Awaited& awaited) {
   }
   {
     const std::lock_guard lock(mailbox.mutex);
-    mailbox.letters.pop_front();
+    if (++mailbox.first == mailbox.letters.size()) {
+      mailbox.letters.clear();
+      mailbox.first = 0;
+    }
   }
   mailbox.num_taken.fetch_add(1, std::memory_order_release);
   presence_.hub().rank(awaited.from).news.bump();

@@ -12,7 +12,11 @@ namespace atl::comm {
 /// memory until the receiver has copied it.
 class Letters {
  public:
-  explicit Letters(Presence& presence) : presence_(presence) {}
+  explicit Letters(Presence& presence)
+      : presence_(presence), is_late_(static_cast<std::size_t>(presence.hub().size())) {}
+
+  /// Forgets what a failed call has left.
+  void clear();
 
   void send(int to, const void* data, std::size_t bytes, std::optional<Spec> spec = {});
   void receive(int from, void* data, std::size_t bytes, std::optional<Spec> spec = {});
@@ -40,6 +44,7 @@ class Letters {
   Presence& presence_;
   std::vector<Sent> sent_;
   std::vector<Awaited> awaited_;
+  std::vector<char> is_late_;  // by rank: its first letter has not come
 };
 
 }  // namespace atl::comm

@@ -8,7 +8,6 @@
 #include "atoll/comm/alone.h"
 #include "atoll/comm/call_check.h"
 #include "atoll/comm/reduce.h"
-#include "atoll/comm/threads/letters.h"
 #include "atoll/comm/world.h"
 
 namespace atl::comm {
@@ -61,14 +60,19 @@ bool ThreadsTransport::run(const Collective& collective) {
 void ThreadsTransport::exchange(std::span<const Outgoing> outgoing,
                                 std::span<const Incoming> incoming) {
   try {
-    Letters letters(presence_);
-    for (const Outgoing& piece : outgoing) letters.send(piece.to, piece.data, piece.bytes);
-    for (const Incoming& piece : incoming) letters.receive(piece.from, piece.data, piece.bytes);
-    letters.move();
+    letters_.clear();
+    for (const Outgoing& piece : outgoing) letters_.send(piece.to, piece.data, piece.bytes);
+    for (const Incoming& piece : incoming) letters_.receive(piece.from, piece.data, piece.bytes);
+    letters_.move();
   } catch (const std::exception& error) {
     presence_.give_up(error.what());
     throw;
   }
+}
+
+std::unique_ptr<Transport> ThreadsTransport::open_channel(int number,
+                                                          std::span<const int> members) {
+  return std::make_unique<ThreadsTransport>(presence_.hub().channel(number, members), rank());
 }
 
 void ThreadsTransport::abort(const std::string& why) noexcept {
@@ -80,18 +84,18 @@ void ThreadsTransport::exchange_tensors(const Collective& collective) {
   const auto world = [&](const Piece& piece) {
     return collective.members[static_cast<std::size_t>(piece.peer)];
   };
-  Letters letters(presence_);
+  letters_.clear();
   for (const Piece& piece : collective.sends) {
     const Tensor& tensor = piece.tensor;
     if (piece.peer == collective.self) continue;
-    letters.send(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
+    letters_.send(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
   }
   for (const Piece& piece : collective.receives) {
     const Tensor& tensor = piece.tensor;
     if (piece.peer == collective.self) continue;
-    letters.receive(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
+    letters_.receive(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
   }
-  letters.move();
+  letters_.move();
 }
 
 void ThreadsTransport::carry_out(const Collective& collective) {

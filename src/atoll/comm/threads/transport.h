@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/comm/threads/letters.h"
 #include "atoll/comm/threads/presence.h"
 #include "atoll/comm/transport.h"
 
@@ -19,13 +20,14 @@ namespace atl::comm {
 class ThreadsTransport final : public Transport {
  public:
   /// Of `rank` among those of the hub, which must outlive it.
-  ThreadsTransport(Hub& hub, int rank) : presence_(hub, rank) {}
+  ThreadsTransport(Hub& hub, int rank) : presence_(hub, rank), letters_(presence_) {}
 
   int rank() const override { return presence_.rank(); }
   int size() const override { return presence_.hub().size(); }
   std::string name() const override { return "threads"; }
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
   bool run(const Collective& collective) override;
+  std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) override;
   void abort(const std::string& why) noexcept override;
 
  private:
@@ -41,6 +43,7 @@ class ThreadsTransport final : public Transport {
   void all_to_all(const Collective& collective);
 
   Presence presence_;
+  Letters letters_;
   std::vector<const void*> sources_;  // kept, as are the results, so that a call allocates nothing
   std::vector<void*> results_;
 };

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "atoll/comm/collectives.h"
+#include "atoll/comm/transport.h"
+#include "atoll/comm/worker.h"
+#include "atoll/comm/world.h"
+
+namespace atl::comm {
+
+/// One order of calls: the calls of a channel are carried out one after the other, in the order in
+/// which they are made, and wait for no other channel's. It has a transport of its own, and a
+/// thread for started calls that is made when the first is started. Used by one thread of the rank
+/// at a time.
+class Channel {
+ public:
+  /// `transport` null: all groups of this channel have one rank. Errors are told to `world`.
+  Channel(World::State& world, std::string name, std::vector<int> members,
+          std::unique_ptr<Transport> transport);
+
+  const std::string& name() const { return name_; }
+  void rename(const std::string& name) { name_ = name; }
+  /// The ranks of the world that it connects, ascending.
+  const std::vector<int>& members() const { return members_; }
+  Transport* transport() const { return transport_.get(); }
+
+  /// Runs a collective on the caller's thread once those started before it are done.
+  void run(const Collective& collective);
+  /// Queues a copy of it for the thread of this channel.
+  Work start(const Collective& collective);
+  /// Whether everything that was started is done.
+  bool finished() const { return worker_.finished(); }
+  /// Returns when that is so and the thread has ended.
+  void stop() { worker_.stop(); }
+
+ private:
+  /// Of a group of two or more, which the record has as started.
+  void carry_out(const Collective& collective, std::uint64_t number);
+  void carry_out_queued(const Collective& collective, std::uint64_t number);
+  void move_bytes(const Collective& collective);
+
+  World::State& world_;
+  std::string name_;
+  std::vector<int> members_;
+  std::unique_ptr<Transport> transport_;
+  MessageCollectives by_messages_;
+  Worker worker_;  // last: its thread uses the others
+};
+
+}  // namespace atl::comm
