@@ -27,7 +27,7 @@ struct Operands {
         dqkv({B, T, layout.qkv_width()}) {}
 
   ops::AttentionMask mask() {
-    return {window, document_start.size() == 0 ? Tensor() : document_start.view()};
+    return {window, positions.size() == 0 ? Tensor() : positions.view()};
   }
   double scale() const { return 1 / std::sqrt(static_cast<double>(heads.head_dim)); }
   void forward(Run& run) { ops::attention_forward(run, heads, scale(), mask(), qkv, out, lse); }
@@ -37,7 +37,7 @@ struct Operands {
 
   ops::HeadLayout heads;
   std::int64_t window = 0;
-  test::OwnedTensor<std::int32_t> document_start;
+  test::OwnedTensor<std::int32_t> positions;
   test::OwnedTensor<float> qkv, dout, out, lse, dqkv;
 };
 
@@ -85,9 +85,9 @@ void masked(benchmark::State& state) {
   test::TestRun run(1);
   Operands operands(heads_of(kHeadDim), kBatch, T);
   if (documents) {
-    operands.document_start = test::OwnedTensor<std::int32_t>({kBatch, T});
+    operands.positions = test::OwnedTensor<std::int32_t>({kBatch, T});
     for (std::int64_t i = 0; i < kBatch * T; ++i) {
-      operands.document_start[i] = static_cast<std::int32_t>(i % T / size * size);
+      operands.positions[i] = static_cast<std::int32_t>(i % T % size);
     }
   } else {
     operands.window = size;
@@ -110,7 +110,7 @@ void cached(benchmark::State& state) {
   test::OwnedTensor<float> keys = test::random_tensor<float>({1, P, heads.kv_width()}, 3);
   test::OwnedTensor<float> values = test::random_tensor<float>({1, P, heads.kv_width()}, 4);
   for (auto _ : state) {
-    ops::attention_cached(run, heads, operands.scale(), 0, P - 1, operands.qkv, keys, values,
+    ops::attention_cached(run, heads, operands.scale(), {}, P - 1, operands.qkv, keys, values,
                           operands.out);
   }
   state.SetBytesProcessed(state.iterations() * 2 * P * heads.kv_width() * 4);

@@ -122,12 +122,13 @@ TEST_P(FamilyTest, APromptInOnePieceIsTheSameAsTokenByToken) {
 
 TEST_P(FamilyTest, PackedDocumentsAreComputedAsIfAlone) {
   const auto held = state();
-  test::OwnedTensor<std::int32_t> start({1, kLength});
+  test::OwnedTensor<std::int32_t> positions({1, kLength});
   for (std::int32_t t = 0; t < kLength; ++t) {
-    start[t] = *std::prev(std::upper_bound(std::begin(kDocuments), std::end(kDocuments), t));
+    positions[t] =
+        t - *std::prev(std::upper_bound(std::begin(kDocuments), std::end(kDocuments), t));
   }
   Batch packed = {.tokens = first_row()};
-  packed.document_start = start;
+  packed.positions = positions;
   EXPECT_LT(
       relative_error(logits_of(held->model(), run_, packed), fixture_.numbers("packed_logits")),
       kLogits);

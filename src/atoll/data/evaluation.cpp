@@ -34,7 +34,7 @@ EvaluationBatches::EvaluationBatches(const TokenSource& source, const Evaluation
   const auto size = static_cast<std::size_t>(options.micro_batch * options.context);
   tokens_.resize(size);
   targets_.resize(size);
-  if (options.packing != Packing::kStream) document_start_.resize(size);
+  if (options.packing != Packing::kStream) positions_.resize(size);
 
   take_windows();
   if (num_targets_ == 0) {
@@ -86,12 +86,12 @@ std::optional<Batch> EvaluationBatches::next() {
     } else {
       scratch_.segments.clear();  // a row of nothing
     }
-    fill_row(source_, {row(tokens_), row(targets_), row(document_start_)}, scratch_);
+    fill_row(source_, {row(tokens_), row(targets_), row(positions_)}, scratch_);
   }
   next_window_ = std::min(first + options_.micro_batch, num_windows_);
   const Spec spec = {Dtype::kI32, {options_.micro_batch, options_.context}};
   Batch batch = {{tokens_.data(), spec}, {targets_.data(), spec}, first};
-  if (!document_start_.empty()) batch.document_start = {document_start_.data(), spec};
+  if (!positions_.empty()) batch.positions = {positions_.data(), spec};
   return batch;
 }
 

@@ -54,9 +54,9 @@ class EvaluationBatches {
   std::int64_t num_windows_ = 0;
   std::int64_t next_window_ = 0;
   RowScratch scratch_;
-  std::vector<std::int32_t> tokens_;          // (B, T)
-  std::vector<std::int32_t> targets_;         // (B, T)
-  std::vector<std::int32_t> document_start_;  // (B, T), or empty with kStream
+  std::vector<std::int32_t> tokens_;     // (B, T)
+  std::vector<std::int32_t> targets_;    // (B, T)
+  std::vector<std::int32_t> positions_;  // (B, T), or empty with kStream
 };
 
 }  // namespace atl::data

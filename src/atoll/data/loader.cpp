@@ -42,9 +42,9 @@ LoaderOptions checked(LoaderOptions options) {
 
 // The memory of one micro-batch.
 struct Slot {
-  std::vector<std::int32_t> tokens;          // (B, T)
-  std::vector<std::int32_t> targets;         // (B, T)
-  std::vector<std::int32_t> document_start;  // (B, T), or empty
+  std::vector<std::int32_t> tokens;     // (B, T)
+  std::vector<std::int32_t> targets;    // (B, T)
+  std::vector<std::int32_t> positions;  // (B, T), or empty
   std::int64_t first_sample = 0;
   std::int64_t step_targets = 0;
 };
@@ -61,7 +61,7 @@ struct Loader::State {
     for (Slot& slot : slots) {
       slot.tokens.resize(size);
       slot.targets.resize(size);
-      if (samples.has_documents()) slot.document_start.resize(size);
+      if (samples.has_documents()) slot.positions.resize(size);
     }
     thread = std::thread([this] { read_ahead(); });
   }
@@ -113,7 +113,7 @@ struct Loader::State {
         return part.empty() ? std::span<std::int32_t>() : std::span(part).subspan(at, T);
       };
       samples.fill(slot.first_sample + i,
-                   {row(slot.tokens), row(slot.targets), row(slot.document_start)}, scratch);
+                   {row(slot.tokens), row(slot.targets), row(slot.positions)}, scratch);
     }
   }
 
@@ -183,7 +183,7 @@ Batch Loader::next() {
   state.changed.notify_all();
   const Spec spec = {Dtype::kI32, {state.options.micro_batch, state.samples.context()}};
   Batch batch = {{slot.tokens.data(), spec}, {slot.targets.data(), spec}, slot.first_sample};
-  if (!slot.document_start.empty()) batch.document_start = {slot.document_start.data(), spec};
+  if (!slot.positions.empty()) batch.positions = {slot.positions.data(), spec};
   batch.step_targets = slot.step_targets;
   return batch;
 }

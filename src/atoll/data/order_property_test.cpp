@@ -46,7 +46,7 @@ std::vector<Tokens> rows_of(const Batch& batch) {
   const std::int64_t T = batch.tokens.shape().dim(1);
   for (std::int64_t b = 0; b < batch.tokens.shape().dim(0); ++b) {
     Tokens row;
-    for (const Tensor& tensor : {batch.tokens, batch.targets, batch.document_start}) {
+    for (const Tensor& tensor : {batch.tokens, batch.targets, batch.positions}) {
       if (!tensor.defined()) continue;
       const auto* data = tensor.data<std::int32_t>() + b * T;
       row.insert(row.end(), data, data + T);

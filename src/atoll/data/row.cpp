@@ -1,6 +1,7 @@
 #include "atoll/data/row.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "atoll/base/check.h"
 #include "atoll/tensor/batch.h"
@@ -82,9 +83,9 @@ void fill_row(const TokenSource& source, const RowView& row, RowScratch& scratch
         if (mask[i] == 0) out[i] = kIgnoreTarget;
       }
     }
-    if (!row.document_start.empty()) {
-      const std::span starts = row.document_start.subspan(at, size);
-      std::fill(starts.begin(), starts.end(), static_cast<std::int32_t>(at));
+    if (!row.positions.empty()) {
+      const std::span positions = row.positions.subspan(at, size);
+      std::iota(positions.begin(), positions.end(), 0);
     }
     at += size;
   }
@@ -93,7 +94,10 @@ void fill_row(const TokenSource& source, const RowView& row, RowScratch& scratch
   };
   pad(row.tokens, 0);
   pad(row.targets, kIgnoreTarget);
-  pad(row.document_start, static_cast<std::int32_t>(at));
+  if (!row.positions.empty()) {
+    const std::span padding = row.positions.subspan(at);
+    std::iota(padding.begin(), padding.end(), 0);
+  }
 }
 
 std::int64_t count_targets(const TokenSource& source, RowScratch& scratch) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A row of a batch: how pieces of a corpus become inputs, targets and document starts.
+// A row of a batch: how pieces of a corpus become inputs, targets and positions.
 
 #include <cstdint>
 #include <span>
@@ -37,7 +37,7 @@ struct Segment {
 struct RowView {
   std::span<std::int32_t> tokens;
   std::span<std::int32_t> targets;
-  std::span<std::int32_t> document_start;  ///< may be empty: not asked for
+  std::span<std::int32_t> positions;  ///< within documents; may be empty: not asked for
 };
 
 /// Memory that row after row uses again.

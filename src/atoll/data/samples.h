@@ -18,7 +18,7 @@ class SampleSource {
 
   /// Tokens in a row.
   virtual std::int64_t context() const = 0;
-  /// Whether rows say where their documents begin (Batch::document_start).
+  /// Whether rows hold several documents and say each token's position (Batch::positions).
   virtual bool has_documents() const = 0;
   /// Whether targets may be kIgnoreTarget, so that a step must count those it has.
   virtual bool may_ignore() const = 0;

@@ -22,14 +22,14 @@ constexpr std::int32_t kNone = kIgnoreTarget;
 using Tokens = std::vector<std::int32_t>;
 
 struct Row {
-  Tokens tokens, targets, document_start;
+  Tokens tokens, targets, positions;
 };
 
 Row row_of(const SampleSource& samples, std::int64_t sample) {
   const auto T = static_cast<std::size_t>(samples.context());
   Row row = {Tokens(T, 99), Tokens(T, 99), Tokens(T, 99)};
   RowScratch scratch;
-  samples.fill(sample, {row.tokens, row.targets, row.document_start}, scratch);
+  samples.fill(sample, {row.tokens, row.targets, row.positions}, scratch);
   const auto targets =
       static_cast<std::int64_t>(T) - std::count(row.targets.begin(), row.targets.end(), kNone);
   EXPECT_EQ(samples.count_targets(sample, scratch), targets);
@@ -48,7 +48,7 @@ TEST(WindowSamples, MaskedWindowCutsAttentionAndTargetsBetweenDocuments) {
   const Row row = row_of(one_window(source, 6, Packing::kMasked), 0);
   EXPECT_EQ(row.tokens, Tokens({10, 11, 12, 20, 30, 31}));
   EXPECT_EQ(row.targets, Tokens({11, 12, kNone, kNone, 31, kNone}));
-  EXPECT_EQ(row.document_start, Tokens({0, 0, 0, 3, 4, 4}));
+  EXPECT_EQ(row.positions, Tokens({0, 1, 2, 0, 0, 1}));
 }
 
 TEST(WindowSamples, StreamWindowRunsThroughDocuments) {
@@ -57,7 +57,7 @@ TEST(WindowSamples, StreamWindowRunsThroughDocuments) {
   EXPECT_FALSE(samples.may_ignore());
   const Row row = row_of(samples, 0);
   EXPECT_EQ(row.targets, Tokens({11, 12, 20, 30, 31, 40}));
-  EXPECT_EQ(row.document_start, Tokens(6, 0));
+  EXPECT_EQ(row.positions, Tokens({0, 1, 2, 3, 4, 5}));
 }
 
 TEST(WindowSamples, TokenWithoutLossIsNoTarget) {
@@ -92,7 +92,7 @@ TEST(DocumentSamples, RowHoldsWholeDocumentsAndPaddingThatStandsAlone) {
   const bool in_order = row.tokens[0] == 7;
   EXPECT_EQ(row.targets, in_order ? Tokens({kNone, 9, kNone, kNone, kNone, kNone})
                                   : Tokens({9, kNone, kNone, kNone, kNone, kNone}));
-  EXPECT_EQ(row.document_start, in_order ? Tokens({0, 1, 1, 3, 3, 3}) : Tokens({0, 0, 2, 3, 3, 3}));
+  EXPECT_EQ(row.positions, in_order ? Tokens({0, 0, 1, 0, 1, 2}) : Tokens({0, 1, 0, 0, 1, 2}));
 }
 
 TEST(DocumentSamples, LongDocumentIsCutWithoutLosingATarget) {
@@ -183,7 +183,7 @@ TEST(Loader, SaysNothingOfTargetsWhenAllAreThere) {
   const auto samples = make_samples(source, 4, 16, Packing::kStream);
   const Batch batch = Loader(*samples, {}).next();
   EXPECT_EQ(batch.step_targets, 0);
-  EXPECT_FALSE(batch.document_start.defined());
+  EXPECT_FALSE(batch.positions.defined());
 }
 
 TEST(Loader, StepWithoutATargetIsAnErrorThatNamesIt) {
@@ -208,9 +208,9 @@ TEST(Evaluation, PackingKeepsDocumentsApartAndCountsTheirTargets) {
     while (const auto batch = batches.next()) {
       const Tokens x = values(batch->tokens);
       const Tokens y = values(batch->targets);
-      const Tokens from = values(batch->document_start);
+      const Tokens at = values(batch->positions);
       for (std::size_t i = 0; i < y.size(); ++i) {
-        ASSERT_LE(from[i], static_cast<std::int32_t>(i % 8));
+        ASSERT_LE(at[i], static_cast<std::int32_t>(i % 8));
         if (y[i] == kNone) continue;
         ASSERT_EQ(y[i], x[i] + 1);
         targets.push_back(y[i]);

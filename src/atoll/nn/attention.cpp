@@ -58,14 +58,12 @@ Footprint SelfAttention::plan(Spec x) const {
 
 ops::AttentionMask SelfAttention::mask(const Pass& pass) const {
   return {.window = options_.window,
-          .document_start = pass.batch == nullptr ? Tensor() : pass.batch->document_start};
+          .positions = pass.batch == nullptr ? Tensor() : pass.batch->positions};
 }
 
-void SelfAttention::rotate(Run& run, std::int64_t first_position, Tensor document_start,
-                           bool inverse, Tensor qkv) const {
+void SelfAttention::rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const {
   if (options_.rope_table == nullptr) return;
-  ops::rope(run, options_.heads, options_.rope_table->value, first_position, document_start,
-            inverse, qkv);
+  ops::rope(run, options_.heads, options_.rope_table->value, positions, inverse, qkv);
 }
 
 void SelfAttention::forward(Run& run, const Pass& pass) {
@@ -78,15 +76,13 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
                          k_norm_.value, qkv, pass.kept[kRstd]);
   }
   const ops::AttentionMask seen = mask(pass);
+  rotate(run, seen.positions, /*inverse=*/false, qkv);
   if (pass.cache != nullptr) {
-    ATOLL_CHECK(!seen.document_start.defined(), "a cache holds one document");
-    const std::int64_t past = pass.cache->length;
+    ATOLL_CHECK(seen.positions.defined(), "a batch that continues a cache needs positions");
     const auto index = static_cast<std::size_t>(options_.index);
-    rotate(run, past, {}, /*inverse=*/false, qkv);
-    ops::attention_cached(run, options_.heads, options_.scale, seen.window, past, qkv,
+    ops::attention_cached(run, options_.heads, options_.scale, seen, pass.cache->length, qkv,
                           pass.cache->keys[index], pass.cache->values[index], attended);
   } else {
-    rotate(run, 0, seen.document_start, /*inverse=*/false, qkv);
     ops::attention_forward(run, options_.heads, options_.scale, seen, qkv, attended,
                            pass.kept[kLse]);
   }
@@ -103,7 +99,7 @@ void SelfAttention::backward_input(Run& run, const Pass& pass) {
   out_.backward_input(inner, {.dx = dattended, .dy = pass.dy});
   ops::attention_backward(inner, heads, options_.scale, seen, pass.kept[kQkv], attended,
                           pass.kept[kLse], dattended, dqkv);
-  rotate(inner, 0, seen.document_start, /*inverse=*/true, dqkv);
+  rotate(inner, seen.positions, /*inverse=*/true, dqkv);
   if (has_qk_norm()) {
     ops::qk_norm_backward(inner, heads, pass.kept[kProjected], q_norm_.value, k_norm_.value,
                           pass.kept[kRstd], dqkv, dqkv, pass.owed[kDnorms]);

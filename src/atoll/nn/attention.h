@@ -8,8 +8,7 @@ namespace atl::nn {
 
 /// Causal self-attention with its two projections: qkv = x Wqkv^T, queries and keys normalised when
 /// there are scales for it, rotated by position when there is a rope table, attention,
-/// y = out Wo^T.  x, y: (B, T, C). Where the batch has document_start, documents do not see each
-/// other and positions count from their first.
+/// y = out Wo^T.  x, y: (B, T, C). Where the batch has positions, documents do not see each other.
 class SelfAttention final : public Layer {
  public:
   struct Options {
@@ -33,8 +32,7 @@ class SelfAttention final : public Layer {
  private:
   bool has_qk_norm() const { return !q_norm_.name.empty(); }
   ops::AttentionMask mask(const Pass& pass) const;
-  void rotate(Run& run, std::int64_t first_position, Tensor document_start, bool inverse,
-              Tensor qkv) const;
+  void rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const;
   void add_norm_gradient(Run& run, const Tensor& dweights, std::int64_t row, Param& norm) const;
 
   Options options_;

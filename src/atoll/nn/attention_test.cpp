@@ -58,15 +58,15 @@ struct Attention {
 
 // Documents of lengths 3, 1, 3 in the first row, one of all 7 in the second.
 test::OwnedTensor<std::int32_t> documents() {
-  test::OwnedTensor<std::int32_t> start({2, kLength});
-  start.values = {0, 0, 0, 3, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0};
-  return start;
+  test::OwnedTensor<std::int32_t> positions({2, kLength});
+  positions.values = {0, 1, 2, 0, 0, 1, 2, 0, 1, 2, 3, 4, 5, 6};
+  return positions;
 }
 
-void expect_gradients(const Variant& variant, Tensor document_start = {}) {
+void expect_gradients(const Variant& variant, Tensor positions = {}) {
   const Attention attention(variant);
   LayerBench bench(*attention.layer, kX);
-  bench.batch.document_start = document_start;
+  bench.batch.positions = positions;
   std::string where;
   EXPECT_LT(bench.worst_error(&where), kTolerance) << where;
 }
@@ -85,16 +85,16 @@ TEST(SelfAttention, GradientsMatchFiniteDifferencesWithNormedHeads) {
 }
 
 TEST(SelfAttention, GradientsMatchFiniteDifferencesOverPackedDocuments) {
-  auto start = documents();
-  expect_gradients({.rotates = true}, start);
-  expect_gradients({.bias = true, .qk_norm = true, .rotates = true, .window = 2}, start);
+  auto positions = documents();
+  expect_gradients({.rotates = true}, positions);
+  expect_gradients({.bias = true, .qk_norm = true, .rotates = true, .window = 2}, positions);
 }
 
 TEST(SelfAttention, ADocumentIsComputedAsIfAlone) {
   const Attention attention({.bias = true, .qk_norm = true, .rotates = true});
-  auto start = documents();
+  auto positions = documents();
   LayerBench packed(*attention.layer, kX);
-  packed.batch.document_start = start;
+  packed.batch.positions = positions;
   attention.layer->forward(packed.run, packed.pass());
   const std::vector<double> together(packed.y.data<double>(), packed.y.data<double>() + 7 * 8);
 

@@ -1,6 +1,5 @@
 #include "atoll/nn/embedding.h"
 
-#include "atoll/nn/kv_cache.h"
 #include "atoll/ops/embedding.h"
 #include "atoll/ops/int8.h"
 
@@ -8,8 +7,8 @@ namespace atl::nn {
 
 namespace {
 
-Tensor document_start(const Pass& pass) {
-  return pass.batch == nullptr ? Tensor() : pass.batch->document_start;
+Tensor positions_of(const Pass& pass) {
+  return pass.batch == nullptr ? Tensor() : pass.batch->positions;
 }
 
 }  // namespace
@@ -32,14 +31,13 @@ void Embedding::forward(Run& run, const Pass& pass) {
     ops::embedding_forward(run, pass.x, table_.value, pass.y);
   }
   if (!has_positions()) return;
-  const std::int64_t first = pass.cache == nullptr ? 0 : pass.cache->length;
-  ops::position_embedding_forward(run, first, document_start(pass), positions_.value, pass.y);
+  ops::position_embedding_forward(run, positions_of(pass), positions_.value, pass.y);
 }
 
 void Embedding::backward_weight(Run& run, const Pass& pass) {
   if (!table_.frozen) ops::embedding_backward(run, pass.x, pass.dy, table_.grad);
   if (has_positions() && !positions_.frozen) {
-    ops::position_embedding_backward(run, document_start(pass), pass.dy, positions_.grad);
+    ops::position_embedding_backward(run, positions_of(pass), pass.dy, positions_.grad);
   }
 }
 

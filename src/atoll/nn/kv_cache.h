@@ -12,7 +12,8 @@ namespace atl::nn {
 struct KvCache {
   std::vector<Tensor> keys;    ///< per attention layer: (B, P, kv_width)
   std::vector<Tensor> values;  ///< per attention layer: (B, P, kv_width)
-  std::int64_t length = 0;  ///< positions filled; a forward pass reads it, its caller advances it
+  /// Positions filled: where a forward pass puts its keys. Its caller advances it.
+  std::int64_t length = 0;
 };
 
 }  // namespace atl::nn

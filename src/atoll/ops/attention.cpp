@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "atoll/ops/cpu/attention.h"
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 #include "atoll/ops/ref/attention.h"
 #include "atoll/ops/serve.h"
 
@@ -18,7 +18,7 @@ struct AttentionArgs {
   double scale;
   AttentionMask mask;
   Tensor qkv, out, lse, dout, dqkv;
-  std::int64_t past = 0;
+  std::int64_t key_offset = 0;
   Tensor k_cache, v_cache;
 };
 using AttentionImplementation = Implementation<AttentionArgs>;
@@ -41,7 +41,7 @@ double attention_flops(const HeadLayout& heads, const AttentionMask& mask, const
 
 OpCost cached_cost(const AttentionArgs& args) {
   OpCost cost = cost_of({args.qkv, args.out});
-  const auto keys = static_cast<double>(args.past + args.qkv.dim(1));
+  const auto keys = static_cast<double>(args.key_offset + args.qkv.dim(1));
   cost.bytes += 2 * static_cast<double>(args.k_cache.spec().bytes()) * keys /
                 static_cast<double>(args.k_cache.dim(1));
   return cost;
@@ -83,15 +83,15 @@ constexpr AttentionImplementation kCached[] = {
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_cached(run, a.heads, a.scale, a.mask.window, a.past, a.qkv, a.k_cache,
+         cpu::attention_cached(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv, a.k_cache,
                                a.v_cache, a.out);
        });
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_cached<T>(run, a.heads, a.scale, a.mask.window, a.past, a.qkv, a.k_cache,
-                                  a.v_cache, a.out);
+         ref::attention_cached<T>(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv,
+                                  a.k_cache, a.v_cache, a.out);
        });
      }},
 };
@@ -115,12 +115,29 @@ Spec lse_spec(const HeadLayout& heads, const Tensor& qkv) {
   return {compute_dtype(qkv.dtype()), {qkv.dim(0), heads.num_heads, qkv.dim(1)}};
 }
 
-void check_mask(const char* op, const AttentionMask& mask, const Tensor& qkv) {
+void check_window(const char* op, const AttentionMask& mask) {
   ATOLL_CHECK(mask.window >= 0, "{}: a window of {} keys", op, mask.window);
-  check_documents(op, mask.document_start, qkv.shape().num_rows(), qkv.dim(1));
 }
 
-// Copies the new keys and values to rows [past, past + T) of the caches.
+void check_mask(const char* op, const AttentionMask& mask, const Tensor& qkv) {
+  check_window(op, mask);
+  check_documents(op, mask.positions, qkv.shape().num_rows(), qkv.dim(1));
+}
+
+// A cache holds one document, so the position of each new row is its place in the cache.
+void check_cached_positions(const char* op, const Tensor& positions, std::int64_t key_offset,
+                            const Tensor& qkv) {
+  if (!positions.defined()) return;
+  const std::int64_t T = qkv.dim(1);
+  check_size(op, Dtype::kI32, qkv.shape().num_rows(), {positions});
+  for (std::int64_t row = 0; row < positions.num_elements(); ++row) {
+    const std::int32_t position = positions.data<std::int32_t>()[row];
+    ATOLL_CHECK(position == key_offset + row % T, "{}: position {} at place {} of a cache", op,
+                position, key_offset + row % T);
+  }
+}
+
+// Copies the new keys and values to rows [key_offset, key_offset + T) of the caches.
 void store_new_rows(Run& run, const AttentionArgs& a) {
   constexpr std::int64_t kRowsPerTask = 16;
   const std::int64_t T = a.qkv.dim(1);
@@ -132,7 +149,7 @@ void store_new_rows(Run& run, const AttentionArgs& a) {
   run.threads().run_chunked(
       a.qkv.dim(0) * T, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t cached = row / T * a.k_cache.dim(1) + a.past + row % T;
+          const std::int64_t cached = row / T * a.k_cache.dim(1) + a.key_offset + row % T;
           const std::byte* k =
               from +
               static_cast<std::size_t>(row * a.heads.qkv_width() + a.heads.query_width()) * size;
@@ -174,23 +191,25 @@ std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
                   cpu::attention_cached_scratch_bytes(heads, qkv));
 }
 
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
+                      Tensor out) {
   constexpr const char* kOp = "attention_cached";
   check_heads(kOp, heads, qkv);
   const Spec cache = {qkv.dtype(), {qkv.dim(0), k_cache.dim(1), heads.kv_width()}};
   check_spec(kOp, cache, {k_cache, v_cache});
   check_spec(kOp, attended_spec(heads, qkv), {out});
-  check_mask(kOp, {.window = window}, qkv);
-  ATOLL_CHECK(past >= 0 && past + qkv.dim(1) <= k_cache.dim(1),
-              "{}: {} past and {} new positions in a cache of {}", kOp, past, qkv.dim(1),
+  check_window(kOp, mask);
+  check_cached_positions(kOp, mask.positions, key_offset, qkv);
+  ATOLL_CHECK(key_offset >= 0 && key_offset + qkv.dim(1) <= k_cache.dim(1),
+              "{}: {} earlier and {} new keys in a cache of {}", kOp, key_offset, qkv.dim(1),
               k_cache.dim(1));
   const AttentionArgs args = {.heads = heads,
                               .scale = scale,
-                              .mask = {.window = window},
+                              .mask = {.window = mask.window},
                               .qkv = qkv,
                               .out = out,
-                              .past = past,
+                              .key_offset = key_offset,
                               .k_cache = k_cache,
                               .v_cache = v_cache};
   store_new_rows(run, args);

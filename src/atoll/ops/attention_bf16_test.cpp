@@ -32,11 +32,12 @@ struct Pair {
     narrow.window = wide.window = window;
     if (!documents) return;
     const std::int64_t rows = narrow.qkv.shape.dim(1);
-    OwnedTensor<std::int32_t> start({narrow.qkv.shape.dim(0), rows});
-    for (std::int64_t i = 0; i < start.size(); ++i) {
-      start[i] = static_cast<std::int32_t>(i % rows < rows / 3 ? 0 : rows / 3);
+    OwnedTensor<std::int32_t> positions({narrow.qkv.shape.dim(0), rows});
+    for (std::int64_t i = 0; i < positions.size(); ++i) {
+      const std::int64_t start = i % rows < rows / 3 ? 0 : rows / 3;
+      positions[i] = static_cast<std::int32_t>(i % rows - start);
     }
-    narrow.document_start = wide.document_start = start;
+    narrow.positions = wide.positions = positions;
   }
   void expect_same(Run& run, const std::string& what) {
     narrow.forward(run);

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "atoll/ops/attention_testing.h"
 
 namespace atl::ops {
@@ -13,20 +15,27 @@ using test::OwnedTensor;
 using test::TestRun;
 using test::use_target;
 
-// Documents of 1 to 90 rows, many of them short, in B rows of T.
+// The positions of documents of 1 to 90 rows, many of them short, in B rows of T.
 OwnedTensor<std::int32_t> random_documents(std::int64_t B, std::int64_t T, std::uint64_t seed) {
   const RngStream stream(seed, RngPurpose::kSynthetic);
   constexpr std::uint32_t kLongest[] = {1, 3, 20, 90};
-  OwnedTensor<std::int32_t> starts({B, T});
+  OwnedTensor<std::int32_t> positions({B, T});
   std::uint64_t draw = 0;
   for (std::int64_t b = 0; b < B; ++b) {
     for (std::int64_t t = 0, start = 0; t < T; start = t) {
       const std::uint32_t longest = kLongest[stream.word(draw++) % 4];
       const std::int64_t end = std::min<std::int64_t>(T, start + 1 + stream.word(draw++) % longest);
-      for (; t < end; ++t) starts[b * T + t] = static_cast<std::int32_t>(start);
+      for (; t < end; ++t) positions[b * T + t] = static_cast<std::int32_t>(t - start);
     }
   }
-  return starts;
+  return positions;
+}
+
+// The positions of B rows of T that are one document each.
+OwnedTensor<std::int32_t> in_order(std::int64_t B, std::int64_t T) {
+  OwnedTensor<std::int32_t> positions({B, T});
+  for (std::int64_t i = 0; i < B * T; ++i) positions[i] = static_cast<std::int32_t>(i % T);
+  return positions;
 }
 
 struct Masked {
@@ -44,7 +53,7 @@ struct Masked {
   AttentionCall<T_> call() const {
     AttentionCall<T_> result(heads, B, T);
     result.window = window;
-    if (documents) result.document_start = random_documents(B, T, 7);
+    if (documents) result.positions = random_documents(B, T, 7);
     return result;
   }
 };
@@ -105,7 +114,7 @@ template <typename T, typename Check>
 void for_each_document(Run& run, const AttentionCall<T>& packed, Check&& check) {
   const std::int64_t num_rows = packed.qkv.shape.dim(1);
   for (std::int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
-    while (end < num_rows && packed.document_start[end] == begin) ++end;
+    while (end < num_rows && packed.positions[end] == end - begin) ++end;
     AttentionCall<T> alone(packed.heads, 1, end - begin);
     alone.qkv = rows_of(packed.qkv, begin, end);
     alone.dout = rows_of(packed.dout, begin, end);
@@ -144,7 +153,7 @@ TEST(AttentionMask, ReferenceGradientMatchesFiniteDifferences) {
   for (const std::int64_t window : {0, 1, 3}) {
     AttentionCall<double> call({4, 2, 3}, 2, 7);
     call.window = window;
-    call.document_start = random_documents(2, 7, 3);
+    call.positions = random_documents(2, 7, 3);
     call.forward(run);
     call.backward(run);
     const OwnedTensor<double> slope = test::finite_difference(call.qkv, [&] {
@@ -165,7 +174,7 @@ TEST(AttentionMask, OneThatHidesNothingChangesNoBit) {
     for (const std::int64_t window : {0, 200, 201, 1 << 30}) {
       AttentionCall<float> masked(heads, 2, 200);
       masked.window = window;
-      if (window != 200) masked.document_start = OwnedTensor<std::int32_t>({2, 200}, 0);
+      if (window != 200) masked.positions = in_order(2, 200);
       masked.forward(run);
       masked.backward(run);
       EXPECT_EQ(masked.out, plain.out) << window;
@@ -211,9 +220,8 @@ TEST(AttentionMask, RowsOutsideItChangeNoBitAndTilesOutsideItAreNotRead) {
       if (with_window) {
         call.window = 31;
       } else {
-        call.document_start = OwnedTensor<std::int32_t>({1, kRows}, 0);
-        std::fill(call.document_start.values.begin() + kFirst, call.document_start.values.end(),
-                  static_cast<std::int32_t>(kFirst));
+        call.positions = in_order(1, kRows);
+        std::iota(call.positions.values.begin() + kFirst, call.positions.values.end(), 0);
       }
       std::fill_n(call.qkv.values.begin(), end * heads.qkv_width(), value_before);
       call.forward(run);
@@ -274,25 +282,40 @@ TEST(AttentionMask, LongCachesWithAWindowAreMergedFromRangesWhateverTheThreads) 
   }
 }
 
-TEST(AttentionMask, NamesTheFirstDocumentStartThatCannotBe) {
+TEST(AttentionMask, NamesTheFirstPositionThatCannotBe) {
   TestRun run;
-  const std::pair<std::int64_t, std::int32_t> wrong[] = {{4, -1}, {4, 5}, {5, 1}};
-  for (const auto& [t, start] : wrong) {
+  const std::pair<std::int64_t, std::int32_t> wrong[] = {{0, 1}, {4, -1}, {4, 3}, {5, 4}};
+  for (const auto& [t, position] : wrong) {
     AttentionCall<float> call({1, 1, 8}, 2, 6);
-    call.document_start = OwnedTensor<std::int32_t>({2, 6}, 0);
-    call.document_start[10] = 2;
-    call.document_start[11] = 2;
-    call.document_start[6 + t] = start;
+    call.positions = in_order(2, 6);
+    for (std::int64_t i = 8; i < 12; ++i) call.positions[i] = static_cast<std::int32_t>(i - 8);
+    call.positions[6 + t] = position;
     try {
       call.forward(run);
-      FAIL() << "document_start " << start << " at " << t << " was accepted";
+      FAIL() << "position " << position << " at " << t << " was accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
-      EXPECT_THAT(error.what(), testing::HasSubstr(fmt::format(
-                                    "document_start is {} at row 1, position {}", start, t)));
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr(fmt::format(
+                      "the position at row 1, place {} of the micro-batch is {}", t, position)));
     }
     EXPECT_THROW(call.backward(run), Error);
   }
+}
+
+TEST(AttentionMask, ACacheHoldsOneDocument) {
+  TestRun run;
+  const HeadLayout heads = {1, 1, 8};
+  AttentionCall<float> call(heads, 1, 3);
+  OwnedTensor<float> keys({1, 6, 8}), values({1, 6, 8});
+  const auto attend = [&](const std::vector<std::int32_t>& at) {
+    call.positions = in_order(1, 3);
+    call.positions.values = at;
+    attention_cached(run, heads, 1, call.mask(), 2, call.qkv, keys, values, call.out);
+  };
+  EXPECT_NO_THROW(attend({2, 3, 4}));
+  EXPECT_THROW(attend({0, 1, 2}), Error);
+  EXPECT_THROW(attend({2, 3, 0}), Error);
 }
 
 TEST(AttentionMask, OneThatDoesNotFitIsABug) {
@@ -301,13 +324,13 @@ TEST(AttentionMask, OneThatDoesNotFitIsABug) {
   call.window = -1;
   EXPECT_THROW(call.forward(run), Error);
   call.window = 0;
-  call.document_start = OwnedTensor<std::int32_t>({2, 5}, 0);
+  call.positions = in_order(2, 5);
   EXPECT_THROW(call.forward(run), Error);
-  call.document_start = OwnedTensor<std::int32_t>({3, 6}, 0);
+  call.positions = in_order(3, 6);
   EXPECT_THROW(call.backward(run), Error);
   OwnedTensor<std::int64_t> wide({2, 6});
   EXPECT_THROW(
-      attention_forward(run, call.heads, 1, {.document_start = wide}, call.qkv, call.out, call.lse),
+      attention_forward(run, call.heads, 1, {.positions = wide}, call.qkv, call.out, call.lse),
       Error);
 }
 

@@ -194,7 +194,7 @@ TEST(AttentionCached, ScratchForAnEarlierRowCoversALaterOne) {
   OwnedTensor<float> values = cache;
   OwnedTensor<float> qkv({1, 1, heads.qkv_width()}, 0.5F);
   OwnedTensor<float> out({1, 1, heads.query_width()});
-  attention_cached(run, heads, 0.125, 0, 19999, qkv, cache, values, out);
+  attention_cached(run, heads, 0.125, {}, 19999, qkv, cache, values, out);
   // All keys and values are the same, so attention returns the value.
   EXPECT_LE(test::max_abs_difference(out, OwnedTensor<float>(out.shape, 0.5F)),
             attention_tolerance(64, 20000));
@@ -206,7 +206,7 @@ TEST(AttentionCached, AFullCacheIsABug) {
   OwnedTensor<float> cache({1, 4, 16});
   OwnedTensor<float> qkv({1, 1, 48});
   OwnedTensor<float> out({1, 1, 16});
-  EXPECT_THROW(attention_cached(run, heads, 1, 0, 4, qkv, cache, cache, out), Error);
+  EXPECT_THROW(attention_cached(run, heads, 1, {}, 4, qkv, cache, cache, out), Error);
 }
 
 TEST(Attention, OperandsThatDoNotFitAreABug) {

@@ -26,7 +26,7 @@ struct AttentionCall {
         lse({B, layout.num_heads, rows}) {}
 
   ops::AttentionMask mask() {
-    return {window, document_start.size() == 0 ? Tensor() : document_start.view()};
+    return {window, positions.size() == 0 ? Tensor() : positions.view()};
   }
   void forward(Run& run) { ops::attention_forward(run, heads, scale, mask(), qkv, out, lse); }
   void backward(Run& run) {
@@ -38,7 +38,7 @@ struct AttentionCall {
   ops::HeadLayout heads;
   double scale;
   std::int64_t window = 0;
-  OwnedTensor<std::int32_t> document_start;  ///< none when empty
+  OwnedTensor<std::int32_t> positions;  ///< none when empty
   OwnedTensor<T> qkv, dout, out, dqkv;
   OwnedTensor<ops::Compute<T>> lse;
 };
@@ -49,7 +49,7 @@ void AttentionCall<T>::cached(Run& run, std::int64_t capacity,
   const std::int64_t B = qkv.shape.dim(0);
   OwnedTensor<T> keys({B, capacity, heads.kv_width()}, number<T>(std::nan("")));
   OwnedTensor<T> values = keys;
-  std::int64_t past = 0;
+  std::int64_t before = 0;
   for (const std::int64_t rows : chunks) {
     OwnedTensor<T> new_rows({B, rows, heads.qkv_width()});
     OwnedTensor<T> attended({B, rows, heads.query_width()});
@@ -57,14 +57,15 @@ void AttentionCall<T>::cached(Run& run, std::int64_t capacity,
       const std::int64_t width = whole.shape.dim(2);
       for (std::int64_t i = 0; i < part.size(); ++i) {
         const std::int64_t b = i / (rows * width);
-        const std::int64_t at = (b * whole.shape.dim(1) + past) * width + i % (rows * width);
+        const std::int64_t at = (b * whole.shape.dim(1) + before) * width + i % (rows * width);
         (into_part ? part[i] : whole[at]) = into_part ? whole[at] : part[i];
       }
     };
     copy_rows(qkv, new_rows, true);
-    ops::attention_cached(run, heads, scale, window, past, new_rows, keys, values, attended);
+    ops::attention_cached(run, heads, scale, {.window = window}, before, new_rows, keys, values,
+                          attended);
     copy_rows(out, attended, false);
-    past += rows;
+    before += rows;
   }
 }
 

@@ -87,7 +87,7 @@ void add_layer_calls(Operands& o, Calls& calls) {
     qk_norm_backward(run, o.heads, o.qkv, o.head_weight, o.head_weight, o.head_rstd, o.twice,
                      o.dqkv, o.dheads);
   };
-  calls["rope"] = [&](TestRun& run) { rope(run, o.heads, o.angles, 0, {}, false, o.qkv); };
+  calls["rope"] = [&](TestRun& run) { rope(run, o.heads, o.angles, {}, false, o.qkv); };
   calls["attention_forward"] = [&](TestRun& run) {
     attention_forward(run, o.heads, 1, {}, o.qkv, o.y, o.lse);
   };
@@ -95,7 +95,7 @@ void add_layer_calls(Operands& o, Calls& calls) {
     attention_backward(run, o.heads, 1, {}, o.qkv, o.y, o.lse, o.dy, o.dqkv);
   };
   calls["attention_cached"] = [&](TestRun& run) {
-    attention_cached(run, o.heads, 1, 0, 2, o.qkv, o.cache, o.values, o.y);
+    attention_cached(run, o.heads, 1, {}, 2, o.qkv, o.cache, o.values, o.y);
   };
 }
 
@@ -119,7 +119,7 @@ void add_other_calls(Operands& o, Calls& calls) {
     embedding_backward(run, o.tokens, o.dy, o.dtable);
   };
   calls["position_embedding_forward"] = [&](TestRun& run) {
-    position_embedding_forward(run, 0, {}, o.table, o.y);
+    position_embedding_forward(run, {}, o.table, o.y);
   };
   calls["position_embedding_backward"] = [&](TestRun& run) {
     position_embedding_backward(run, {}, o.dy, o.dtable);

@@ -246,10 +246,10 @@ TEST(Bf16, EmbeddingsRoundOnceAndAddUpInF32) {
       embedding_forward(run, tokens, wide_table, y32);
       EXPECT_EQ(y, rounded(y32));
       auto expected = y;
-      position_embedding_forward(run, 3, {}, table, y);
-      position_embedding_forward(run, 3, {}, wide_table, y32);
+      position_embedding_forward(run, {}, table, y);
+      position_embedding_forward(run, {}, wide_table, y32);
       EXPECT_EQ(y, rounded(y32));
-      ref::position_embedding_forward<Bf16>(3, {}, table, expected);
+      ref::position_embedding_forward<Bf16>({}, table, expected);
       EXPECT_EQ(y, expected);
       y32 = y.as<float>();
       auto dtable = random_tensor<float>({40, C}, 3);
@@ -282,9 +282,9 @@ TEST(Bf16, RopeRoundsOnceWithAnF32Table) {
       for (const bool inverse : {false, true}) {
         auto wide = qkv.as<float>();
         auto by_ref = qkv;
-        rope(run, heads, table, 5, {}, inverse, wide);
-        ref::rope<Bf16>(heads, table, 5, {}, inverse, by_ref);
-        rope(run, heads, table, 5, {}, inverse, qkv);
+        rope(run, heads, table, {}, inverse, wide);
+        ref::rope<Bf16>(heads, table, {}, inverse, by_ref);
+        rope(run, heads, table, {}, inverse, qkv);
         EXPECT_EQ(qkv, rounded(wide));
         EXPECT_LE(test::max_error_beyond_rounding(by_ref, wide.as<double>()), 0x1p-23);
       }

@@ -1,7 +1,7 @@
 #include "atoll/ops/embedding.h"
 
 #include "atoll/ops/cpu/embedding.h"
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 #include "atoll/ops/ref/embedding.h"
 #include "atoll/ops/serve.h"
 
@@ -16,11 +16,10 @@ struct Backward {
   Tensor tokens, dy, dtable;
 };
 struct PositionForward {
-  std::int64_t first_position;
-  Tensor document_start, table, y;
+  Tensor positions, table, y;
 };
 struct PositionBackward {
-  Tensor document_start, dy, dtable;
+  Tensor positions, dy, dtable;
 };
 
 constexpr Implementation<Forward> kForward[] = {
@@ -59,13 +58,13 @@ constexpr Implementation<PositionForward> kPositionForward[] = {
     {"cpu",
      [](Run& run, const PositionForward& a) {
        return serve_f32_or_bf16(run, a.y.dtype(), [&] {
-         cpu::position_embedding_forward(run, a.first_position, a.document_start, a.table, a.y);
+         cpu::position_embedding_forward(run, a.positions, a.table, a.y);
        });
      }},
     {"ref",
      [](Run& run, const PositionForward& a) {
        return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
-         ref::position_embedding_forward<T>(a.first_position, a.document_start, a.table, a.y);
+         ref::position_embedding_forward<T>(a.positions, a.table, a.y);
        });
      }},
 };
@@ -74,13 +73,13 @@ constexpr Implementation<PositionBackward> kPositionBackward[] = {
     {"cpu",
      [](Run& run, const PositionBackward& a) {
        return serve_f32_or_bf16(run, a.dy.dtype(), [&] {
-         cpu::position_embedding_backward(run, a.document_start, a.dy, a.dtable);
+         cpu::position_embedding_backward(run, a.positions, a.dy, a.dtable);
        });
      }},
     {"ref",
      [](Run& run, const PositionBackward& a) {
        return serve_any_storage(run, a.dy.dtype(), [&]<typename T>(T) {
-         ref::position_embedding_backward<T>(a.document_start, a.dy, a.dtable);
+         ref::position_embedding_backward<T>(a.positions, a.dy, a.dtable);
        });
      }},
 };
@@ -110,12 +109,8 @@ void check_table(const char* op, Dtype dtype, const Tensor& table, const Tensor&
 }
 
 // Every position of y's rows must be one of the table's.
-void check_positions(const char* op, std::int64_t first_position, const Tensor& document_start,
-                     const Tensor& y, const Tensor& table) {
-  const std::int64_t last =
-      first_position + check_documents(op, document_start, y.shape().num_rows(), y.dim(1));
-  ATOLL_CHECK(first_position >= 0 && last < table.dim(0), "{}: positions {} to {} of a table of {}",
-              op, first_position, last, table.dim(0));
+void check_rows(const char* op, const Tensor& positions, const Tensor& y, const Tensor& table) {
+  check_positions(op, positions, y.shape().num_rows(), y.dim(1), table.dim(0));
 }
 
 }  // namespace
@@ -136,20 +131,18 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
                      cost_of({dy, dy, dy}));
 }
 
-void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
-                                Tensor table, Tensor y) {
+void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y) {
   constexpr const char* kOp = "position_embedding_forward";
   check_table(kOp, y.dtype(), table, y);
-  check_positions(kOp, first_position, document_start, y, table);
-  dispatch<PositionForward>(kOp, kPositionForward, run, {first_position, document_start, table, y},
-                            cost_of({y, y, y}));
+  check_rows(kOp, positions, y, table);
+  dispatch<PositionForward>(kOp, kPositionForward, run, {positions, table, y}, cost_of({y, y, y}));
 }
 
-void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable) {
+void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable) {
   constexpr const char* kOp = "position_embedding_backward";
   check_table(kOp, compute_dtype(dy.dtype()), dtable, dy);
-  check_positions(kOp, 0, document_start, dy, dtable);
-  dispatch<PositionBackward>(kOp, kPositionBackward, run, {document_start, dy, dtable},
+  check_rows(kOp, positions, dy, dtable);
+  dispatch<PositionBackward>(kOp, kPositionBackward, run, {positions, dy, dtable},
                              cost_of({dy, dtable, dtable}));
 }
 

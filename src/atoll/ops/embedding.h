@@ -12,13 +12,12 @@ void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);
 /// dtable[tokens[b, t]] += dy[b, t], in (b, t) order whatever the number of threads.
 void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable);
 
-/// y[b, t] += table[first_position + t - document_start[b, t]].  table: (P, C)  y: (B, T, C)
-/// document_start: i32 (B, T) as in AttentionMask, or undefined: 0. Every position must be below P.
-/// Throws Error(kDamaged) naming the first document_start that cannot be.
-void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
-                                Tensor table, Tensor y);
-/// dtable[t - document_start[b, t]] += dy[b, t], in (b, t) order whatever the number of threads.
+/// y[b, t] += table[positions[b, t]].  table: (P, C)  y: (B, T, C)
+/// positions: i32 (B, T), or undefined: row t of each sequence is at t. Throws Error(kInternal)
+/// naming the first position that is not below P.
+void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y);
+/// dtable[positions[b, t]] += dy[b, t], in (b, t) order whatever the number of threads.
 /// dtable has dy's compute dtype.
-void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable);
+void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable);
 
 }  // namespace atl::ops

@@ -58,8 +58,8 @@ TEST(Embedding, PositionsGiveTheBitsOfRef) {
       auto table = random_tensor<float>({40, C}, 1);
       auto y = random_tensor<float>({3, 37, C}, 2);
       auto expected_y = y;
-      position_embedding_forward(run, 3, {}, table, y);
-      ref::position_embedding_forward<float>(3, {}, table, expected_y);
+      position_embedding_forward(run, {}, table, y);
+      ref::position_embedding_forward<float>({}, table, expected_y);
       EXPECT_EQ(y, expected_y);
       auto dtable = table;
       auto expected = table;
@@ -70,35 +70,35 @@ TEST(Embedding, PositionsGiveTheBitsOfRef) {
   }
 }
 
-// Documents of 1, 2, 3, ... rows in 3 sequences of 37, none longer than 9.
+// The positions of documents of 1, 2, 3, ... rows in 3 sequences of 37, none longer than 9.
 OwnedTensor<std::int32_t> short_documents() {
-  OwnedTensor<std::int32_t> starts({3, 37});
+  OwnedTensor<std::int32_t> positions({3, 37});
   std::int64_t length = 0;
-  for (std::int64_t row = 0, start = 0; row < starts.size(); ++row) {
+  for (std::int64_t row = 0, start = 0; row < positions.size(); ++row) {
     if (row % 37 == 0 || row % 37 - start > length % 9) {
       start = row % 37;
       ++length;
     }
-    starts[row] = static_cast<std::int32_t>(start);
+    positions[row] = static_cast<std::int32_t>(row % 37 - start);
   }
-  return starts;
+  return positions;
 }
 
 TEST(Embedding, PositionsOfDocumentsGiveTheBitsOfRef) {
-  auto starts = short_documents();
+  auto positions = short_documents();
   for (int threads = 1; threads <= 3; ++threads) {
     TestRun run(threads);
     for (const std::int64_t C : kWidths) {
       auto table = random_tensor<float>({12, C}, 1);
       auto y = random_tensor<float>({3, 37, C}, 2);
       auto expected_y = y;
-      position_embedding_forward(run, 3, starts, table, y);
-      ref::position_embedding_forward<float>(3, starts, table, expected_y);
+      position_embedding_forward(run, positions, table, y);
+      ref::position_embedding_forward<float>(positions, table, expected_y);
       EXPECT_EQ(y, expected_y);
       auto dtable = table;
       auto expected = table;
-      position_embedding_backward(run, starts, y, dtable);
-      ref::position_embedding_backward<float>(starts, y, expected);
+      position_embedding_backward(run, positions, y, dtable);
+      ref::position_embedding_backward<float>(positions, y, expected);
       EXPECT_EQ(dtable, expected) << C << " columns, " << threads << " threads";
     }
   }
@@ -106,20 +106,20 @@ TEST(Embedding, PositionsOfDocumentsGiveTheBitsOfRef) {
 
 TEST(Embedding, PositionsRestartWithEachDocument) {
   TestRun run;
-  auto starts = short_documents();
+  auto positions = short_documents();
   auto table = random_tensor<double>({9, 2}, 1);
   OwnedTensor<double> y({3, 37, 2});
-  position_embedding_forward(run, 0, starts, table, y);
-  for (std::int64_t row = 0; row < starts.size(); ++row) {
-    EXPECT_EQ(y[2 * row], table[2 * (row % 37 - starts[row])]) << row;
+  position_embedding_forward(run, positions, table, y);
+  for (std::int64_t row = 0; row < positions.size(); ++row) {
+    EXPECT_EQ(y[2 * row], table[2 * positions[row]]) << row;
   }
   OwnedTensor<double> dtable({9, 2});
   const auto dy = random_tensor<double>({3, 37, 2}, 4);
   auto gradient = dy;
-  position_embedding_backward(run, starts, gradient, dtable);
+  position_embedding_backward(run, positions, gradient, dtable);
   const auto loss = [&] {
     std::fill(y.values.begin(), y.values.end(), 0.0);
-    position_embedding_forward(run, 0, starts, table, y);
+    position_embedding_forward(run, positions, table, y);
     return test::dot(dy, y);
   };
   EXPECT_LE(test::max_relative_error(dtable, test::finite_difference(table, loss)), 1e-8);
@@ -134,7 +134,7 @@ TEST(Embedding, GradientMatchesFiniteDifferences) {
   OwnedTensor<double> y({2, 7, 3}), dtable({5, 3}), dpositions({9, 3});
   const auto loss = [&] {
     embedding_forward(run, tokens, table, y);
-    position_embedding_forward(run, 0, {}, positions, y);
+    position_embedding_forward(run, {}, positions, y);
     return test::dot(dy, y);
   };
   auto gradient = dy;
@@ -166,14 +166,16 @@ TEST(Embedding, NamesTheFirstTokenOutsideTheVocabulary) {
 TEST(Embedding, RefusesPositionsBeyondTheTable) {
   TestRun run;
   OwnedTensor<float> table({8, 4}), y({1, 5, 4});
-  EXPECT_NO_THROW(position_embedding_forward(run, 3, {}, table, y));
-  EXPECT_THROW(position_embedding_forward(run, 4, {}, table, y), Error);
-  OwnedTensor<std::int32_t> starts({1, 5}, 0);
-  starts[4] = 4;
-  EXPECT_NO_THROW(position_embedding_forward(run, 4, starts, table, y));
-  EXPECT_THROW(position_embedding_forward(run, 5, starts, table, y), Error);
-  starts[3] = 4;
-  EXPECT_THROW(position_embedding_backward(run, starts, y, table), Error);
+  OwnedTensor<std::int32_t> positions({1, 5});
+  positions.values = {3, 4, 5, 6, 7};
+  EXPECT_NO_THROW(position_embedding_forward(run, positions, table, y));
+  for (const std::int32_t bad : {8, -1}) {
+    positions[2] = bad;
+    EXPECT_THROW(position_embedding_forward(run, positions, table, y), Error) << bad;
+    EXPECT_THROW(position_embedding_backward(run, positions, y, table), Error) << bad;
+  }
+  OwnedTensor<float> small({4, 4});
+  EXPECT_THROW(position_embedding_forward(run, {}, small, y), Error);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "atoll/ops/rope.h"
 
 #include "atoll/ops/cpu/rope.h"
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 #include "atoll/ops/ref/rope.h"
 #include "atoll/ops/serve.h"
 
@@ -12,8 +12,7 @@ namespace {
 struct Args {
   HeadLayout heads;
   Tensor table;
-  std::int64_t first_position;
-  Tensor document_start;
+  Tensor positions;
   bool inverse;
   Tensor qkv;
 };
@@ -22,21 +21,21 @@ constexpr Implementation<Args> kRope[] = {
     {"cpu",
      [](Run& run, const Args& a) {
        return serve_f32_or_bf16(run, a.qkv.dtype(), [&] {
-         cpu::rope(run, a.heads, a.table, a.first_position, a.document_start, a.inverse, a.qkv);
+         cpu::rope(run, a.heads, a.table, a.positions, a.inverse, a.qkv);
        });
      }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::rope<T>(a.heads, a.table, a.first_position, a.document_start, a.inverse, a.qkv);
+         ref::rope<T>(a.heads, a.table, a.positions, a.inverse, a.qkv);
        });
      }},
 };
 
 }  // namespace
 
-void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          Tensor document_start, bool inverse, Tensor qkv) {
+void rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
+          Tensor qkv) {
   ATOLL_CHECK(heads.num_heads > 0 && heads.num_kv_heads > 0 && heads.head_dim > 0 &&
                   heads.head_dim % 2 == 0,
               "rope: {} heads, {} key-value heads of {} elements; head_dim must be even",
@@ -47,12 +46,8 @@ void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_po
   ATOLL_CHECK(table.dtype() == compute_dtype(qkv.dtype()) && table.shape().rank() == 2 &&
                   table.dim(1) == heads.head_dim,
               "rope: table is {} for qkv {}", table.spec().to_string(), qkv.spec().to_string());
-  const std::int64_t last =
-      first_position + check_documents("rope", document_start, qkv.shape().num_rows(), qkv.dim(-2));
-  ATOLL_CHECK(first_position >= 0 && last < table.dim(0),
-              "rope: positions {} to {} of a table of {}", first_position, last, table.dim(0));
-  dispatch<Args>("rope", kRope, run, {heads, table, first_position, document_start, inverse, qkv},
-                 cost_of({qkv, qkv}));
+  check_positions("rope", positions, qkv.shape().num_rows(), qkv.dim(-2), table.dim(0));
+  dispatch<Args>("rope", kRope, run, {heads, table, positions, inverse, qkv}, cost_of({qkv, qkv}));
 }
 
 }  // namespace atl::ops

@@ -20,11 +20,10 @@ struct HeadLayout {
 /// "rotate half" pairing of Hugging Face models: element i with element i + head_dim / 2).
 ///
 /// qkv: (B, T, qkv_width)  table: (P, head_dim), row p = cos of the head_dim/2 angles of position
-/// p, then their sin; qkv's compute dtype. Row t of sequence b is at position
-/// first_position + t - document_start[b, t], which must be below P; document_start: i32 (B, T) as
-/// in AttentionMask, or undefined: 0. `inverse` rotates back: the gradient of the forward rotation.
-/// Throws Error(kDamaged) naming the first document_start that cannot be.
-void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          Tensor document_start, bool inverse, Tensor qkv);
+/// p, then their sin; qkv's compute dtype. positions: i32 (B, T), or undefined: row t of each
+/// sequence is at t. Throws Error(kInternal) naming the first position that is not below P.
+/// `inverse` rotates back: the gradient of the forward rotation.
+void rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
+          Tensor qkv);
 
 }  // namespace atl::ops

@@ -29,6 +29,15 @@ OwnedTensor<T> make_table(std::int64_t positions, std::int64_t head_dim) {
   return table;
 }
 
+// B sequences of T rows, from position `first` on.
+OwnedTensor<std::int32_t> positions_from(std::int32_t first, std::int64_t B, std::int64_t T) {
+  OwnedTensor<std::int32_t> positions({B, T});
+  for (std::int64_t row = 0; row < B * T; ++row) {
+    positions[row] = first + static_cast<std::int32_t>(row % T);
+  }
+  return positions;
+}
+
 TEST(Rope, MatchesRefInDouble) {
   TestRun run;
   for (const HeadLayout& heads : kLayouts) {
@@ -37,8 +46,9 @@ TEST(Rope, MatchesRefInDouble) {
       auto exact = random_tensor<double>({2, 19, heads.qkv_width()}, 1);
       auto table = make_table<float>(24, heads.head_dim);
       auto table_in_double = make_table<double>(24, heads.head_dim);
-      rope(run, heads, table, 5, {}, inverse, fast);
-      ref::rope<double>(heads, table_in_double, 5, {}, inverse, exact);
+      auto positions = positions_from(5, 2, 19);
+      rope(run, heads, table, positions, inverse, fast);
+      ref::rope<double>(heads, table_in_double, positions, inverse, exact);
       // Two products of at most 1, each rounded, and their sum.
       EXPECT_LE(test::max_abs_difference(fast, exact), 2 * 0x1p-23);
     }
@@ -50,7 +60,7 @@ TEST(Rope, IsARotationByThePositionOfQueriesAndKeysAlone) {
   const HeadLayout heads{2, 1, 4};  // 2 query heads, 1 key head, 1 value head
   OwnedTensor<double> qkv({1, 3, heads.qkv_width()}, 1.0);
   auto table = make_table<double>(3, heads.head_dim);
-  rope(run, heads, table, 0, {}, false, qkv);
+  rope(run, heads, table, {}, false, qkv);
   for (std::int64_t t = 0; t < 3; ++t) {
     for (std::int64_t head = 0; head < 4; ++head) {
       for (std::int64_t i = 0; i < 2; ++i) {
@@ -71,10 +81,11 @@ TEST(Rope, InverseIsTheGradient) {
   const auto dy = random_tensor<double>({1, 4, heads.qkv_width()}, 2);
   auto table = make_table<double>(7, heads.head_dim);
   auto dx = dy;
-  rope(run, heads, table, 2, {}, true, dx);
+  auto positions = positions_from(2, 1, 4);
+  rope(run, heads, table, positions, true, dx);
   const auto loss = [&] {
     auto y = x;
-    rope(run, heads, table, 2, {}, false, y);
+    rope(run, heads, table, positions, false, y);
     return test::dot(dy, y);
   };
   EXPECT_LE(test::max_relative_error(dx, test::finite_difference(x, loss)), 1e-8);
@@ -87,7 +98,7 @@ TEST(Rope, ThreadCountChangesNoBit) {
   for (int threads = 1; threads <= 3; ++threads) {
     TestRun run(threads);
     results[threads - 1] = random_tensor<float>({3, 65, heads.qkv_width()}, 1);
-    rope(run, heads, table, 3, {}, false, results[threads - 1]);
+    rope(run, heads, table, {}, false, results[threads - 1]);
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
@@ -95,19 +106,19 @@ TEST(Rope, ThreadCountChangesNoBit) {
 
 TEST(Rope, PositionsRestartWithEachDocument) {
   const HeadLayout heads{2, 1, 6};
-  const std::int32_t starts[] = {0, 0, 2, 3, 3, 3, 0, 1, 1, 1, 1, 5};
-  OwnedTensor<std::int32_t> document_start({2, 6});
-  std::copy(std::begin(starts), std::end(starts), document_start.values.begin());
+  OwnedTensor<std::int32_t> positions({2, 6});
+  positions.values = {0, 1, 0, 0, 1, 2, 0, 0, 1, 2, 3, 0};
   auto table = make_table<float>(6, heads.head_dim);
   TestRun run;
   const auto x = random_tensor<float>({2, 6, heads.qkv_width()}, 1);
   auto packed = x;
-  rope(run, heads, table, 1, document_start, false, packed);
+  rope(run, heads, table, positions, false, packed);
   const std::int64_t width = heads.qkv_width();
   for (std::int64_t row = 0; row < 12; ++row) {
     OwnedTensor<float> alone({1, 1, width});
     std::copy_n(x.values.begin() + row * width, width, alone.values.begin());
-    rope(run, heads, table, 1 + row % 6 - document_start[row], {}, false, alone);
+    auto position = positions_from(positions[row], 1, 1);
+    rope(run, heads, table, position, false, alone);
     EXPECT_TRUE(
         std::equal(alone.values.begin(), alone.values.end(), packed.values.begin() + row * width))
         << row;
@@ -119,16 +130,22 @@ TEST(Rope, RefusesPositionsBeyondTheTable) {
   const HeadLayout heads{1, 1, 4};
   auto table = make_table<float>(8, 4);
   OwnedTensor<float> qkv({1, 4, heads.qkv_width()});
-  EXPECT_NO_THROW(rope(run, heads, table, 4, {}, false, qkv));
-  EXPECT_THROW(rope(run, heads, table, 5, {}, false, qkv), Error);
-  EXPECT_THROW(rope(run, heads, table, -1, {}, false, qkv), Error);
+  for (const auto& [first, fits] : {std::pair{4, true}, {5, false}, {-1, false}}) {
+    auto positions = positions_from(first, 1, 4);
+    if (fits) {
+      EXPECT_NO_THROW(rope(run, heads, table, positions, false, qkv));
+    } else {
+      EXPECT_THROW(rope(run, heads, table, positions, false, qkv), Error) << first;
+    }
+  }
   // Rows longer than the table are fine as long as their documents are not.
-  OwnedTensor<std::int32_t> starts({1, 4}, 0);
-  starts[2] = starts[3] = 2;
-  EXPECT_NO_THROW(rope(run, heads, table, 6, starts, false, qkv));
-  EXPECT_THROW(rope(run, heads, table, 7, starts, false, qkv), Error);
-  starts[3] = 4;
-  EXPECT_THROW(rope(run, heads, table, 0, starts, false, qkv), Error);
+  auto small = make_table<float>(2, 4);
+  EXPECT_THROW(rope(run, heads, small, {}, false, qkv), Error);
+  OwnedTensor<std::int32_t> packed({1, 4});
+  packed.values = {0, 1, 0, 1};
+  EXPECT_NO_THROW(rope(run, heads, small, packed, false, qkv));
+  auto wrong_shape = positions_from(0, 1, 3);
+  EXPECT_THROW(rope(run, heads, table, wrong_shape, false, qkv), Error);
 }
 
 }  // namespace

@@ -96,10 +96,10 @@ struct Bench {
 };
 
 void expect_gradients(const nn::ModelConfig& config, nn::BuildOptions options,
-                      Tensor document_start = {}) {
+                      Tensor positions = {}) {
   options.dtype = Dtype::kF64;
   Bench bench(config, options);
-  bench.batch.document_start = document_start;
+  bench.batch.positions = positions;
   bench.targets[3] = kIgnoreTarget;
   bench.train();
   const std::int64_t count = bench.store.flat().shape.num_elements();
@@ -176,10 +176,10 @@ TEST(Llama, WholeModelGradientsMatchFiniteDifferencesWithBiasesAndStretchedRotat
 }
 
 TEST(Runner, WholeModelGradientsMatchFiniteDifferencesOverPackedDocuments) {
-  test::OwnedTensor<std::int32_t> start({kBatch, kLength});
-  start.values = {0, 0, 2, 3, 3, 0, 1, 1, 1, 1};
+  test::OwnedTensor<std::int32_t> positions({kBatch, kLength});
+  positions.values = {0, 1, 0, 0, 1, 0, 0, 1, 2, 3};
   for (const nn::ModelConfig& config : {grouped("qwen3"), gpt2()}) {
-    expect_gradients(config, {}, start);
+    expect_gradients(config, {}, positions);
   }
 }
 

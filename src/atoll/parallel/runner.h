@@ -67,8 +67,8 @@ class Runner {
   void idle(Run run, bool training);
   /// Forward only; returns the sum of the losses, in nats.
   double evaluate(Run run, const Batch& batch);
-  /// Forward of `batch.tokens` after the `cache.length` positions already cached; the caller then
-  /// advances the cache. Returns the head's input, (B, T, C).
+  /// Forward of `batch.tokens`, at positions from `cache.length` on, after those already cached;
+  /// the caller then advances the cache. Returns the head's input, (B, T, C).
   Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);
   /// Each position's loss of a micro-batch of the last train() or evaluate(), (B, T).
   Tensor losses(std::size_t micro_batch = 0) const { return outputs_[micro_batch]; }

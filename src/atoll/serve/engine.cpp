@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "atoll/base/quantity.h"
 #include "atoll/parallel/store_single.h"
@@ -83,6 +84,8 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
     cache_.values.push_back(arena_->tensor(cache_requests[i + 1], cached));
   }
   sequence_.resize(static_cast<std::size_t>(max_tokens));
+  positions_.resize(static_cast<std::size_t>(max_tokens));
+  std::iota(positions_.begin(), positions_.end(), 0);
   logits_ = arena_->tensor(logits_request, logits);
   head_scratch_ = arena_->tensor(scratch_request, scratch);
 }
@@ -128,6 +131,8 @@ Tensor Engine::forward_piece(std::span<const std::int32_t> tokens) {
   Run run = {.stream = &stream_};
   Batch batch;
   batch.tokens = Tensor(const_cast<std::int32_t*>(tokens.data()), {Dtype::kI32, {1, piece}});
+  batch.positions =
+      Tensor(&positions_[static_cast<std::size_t>(cache_.length)], {Dtype::kI32, {1, piece}});
   const Tensor hidden = runners_[choice].generate(run, batch, cache_);
   // Of a window that slides these are the same tokens already.
   std::memmove(&sequence_[static_cast<std::size_t>(cache_.length)], tokens.data(),

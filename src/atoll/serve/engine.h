@@ -84,7 +84,8 @@ class Engine {
   std::vector<parallel::Runner> runners_;  // one a length of piece
   std::unique_ptr<Arena> arena_;
   nn::KvCache cache_;
-  std::vector<std::int32_t> sequence_;  // max_tokens; what the cache is of, as long as that is
+  std::vector<std::int32_t> sequence_;   // max_tokens; what the cache is of, as long as that is
+  std::vector<std::int32_t> positions_;  // 0 to max_tokens - 1
   Tensor logits_;
   Tensor head_scratch_;
 };

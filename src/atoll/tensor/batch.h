@@ -14,9 +14,10 @@ struct Batch {
   Tensor tokens;                  ///< i32 (B, T)
   Tensor targets;                 ///< i32 (B, T): the next token, or kIgnoreTarget
   std::int64_t first_sample = 0;  ///< global index of row 0 in the run's sample order
-  /// i32 (B, T): where in its row the document of this position begins. Attention reads nothing
-  /// before it and positions count from it. Undefined: each row is one document from 0.
-  Tensor document_start;
+  /// i32 (B, T): the position of each token in its document. Rotation and learned positions take
+  /// it, and attention reads nothing before position 0. Undefined: token t of each row is at t. A
+  /// batch that continues a cache (nn::KvCache) has positions from the cache's length on.
+  Tensor positions;
   /// Positions with a target in the whole optimizer step this batch is part of, over all
   /// micro-batches and ranks; 0: all of them have one.
   std::int64_t step_targets = 0;

@@ -19,7 +19,8 @@ std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec
 
 /// T >= 1 new queries against caches that hold their keys and values already.
 void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out);
+                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
+                      Tensor out);
 /// Scratch of attention_cached: partial results of a long cache's key ranges.
 std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& qkv);
 

@@ -3,7 +3,7 @@
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 
 // clang-format off
 #include "atoll/simd/highway_targets.h"
@@ -266,8 +266,8 @@ struct Operands {
     task.head_dim = static_cast<std::size_t>(D);
     task.num_rows = static_cast<std::size_t>(num_rows);
     task.first_keys.window = static_cast<std::size_t>(mask.window);
-    if (mask.document_start.defined()) {
-      task.first_keys.document_start = document_starts(mask.document_start) + b * num_rows;
+    if (mask.positions.defined()) {
+      task.first_keys.positions = position_data(mask.positions) + b * num_rows;
     }
     task.scale = scale;
     task.end_head = static_cast<std::size_t>(group);

@@ -151,7 +151,7 @@ void merge_ranges(const float* partials, std::int64_t num_ranges, std::int64_t r
 template <typename T>
 void decode(Run& run, const HeadLayout& heads, const ForwardOperands<T>& operands, std::int64_t B) {
   const std::int64_t D = heads.head_dim;
-  const std::int64_t end_key = operands.past + 1;
+  const std::int64_t end_key = operands.key_offset + 1;
   const std::int64_t first_key =
       operands.window == 0 ? 0 : std::max<std::int64_t>(0, end_key - operands.window);
   const std::int64_t num_keys = end_key - first_key;
@@ -187,8 +187,9 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands<T>& operand
 }
 
 template <typename T>
-void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window, std::int64_t past,
-            const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, const Tensor& out) {
+void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
+            std::int64_t key_offset, const Tensor& qkv, const Tensor& k_cache,
+            const Tensor& v_cache, const Tensor& out) {
   ForwardOperands<T> operands;
   operands.qkv = qkv.data<T>();
   operands.k = k_cache.data<T>();
@@ -196,7 +197,7 @@ void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window
   operands.kv_stride = heads.kv_width();
   operands.kv_batch_stride = k_cache.dim(1) * heads.kv_width();
   operands.out = out.data<T>();
-  operands.past = past;
+  operands.key_offset = key_offset;
   operands.window = window;
   operands.scale = scale;
   if (qkv.dim(1) == 1) {
@@ -215,11 +216,12 @@ std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& 
 }
 
 void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
+                      Tensor out) {
   if (qkv.dtype() == Dtype::kBf16) {
-    return cached<Bf16>(run, heads, scale, window, past, qkv, k_cache, v_cache, out);
+    return cached<Bf16>(run, heads, scale, window, key_offset, qkv, k_cache, v_cache, out);
   }
-  cached<float>(run, heads, scale, window, past, qkv, k_cache, v_cache, out);
+  cached<float>(run, heads, scale, window, key_offset, qkv, k_cache, v_cache, out);
 }
 
 }  // namespace atl::ops::cpu

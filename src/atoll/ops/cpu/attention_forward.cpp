@@ -3,7 +3,7 @@
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 
 // clang-format off
 #include "atoll/simd/highway_targets.h"
@@ -259,11 +259,9 @@ void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout
       task.lse = operands.lse + (b * heads.num_heads + h) * num_rows + first;
     task.head_dim = static_cast<std::size_t>(heads.head_dim);
     task.num_queries = static_cast<std::size_t>(std::min(block, num_rows - first));
-    task.first_query = static_cast<std::size_t>(operands.past + first);
+    task.first_query = static_cast<std::size_t>(operands.key_offset + first);
     task.first_keys.window = static_cast<std::size_t>(operands.window);
-    if (operands.document_start != nullptr) {
-      task.first_keys.document_start = operands.document_start + row;
-    }
+    if (operands.positions != nullptr) task.first_keys.positions = operands.positions + row;
     task.scale = operands.scale;
     run_task(task);
   });
@@ -281,7 +279,7 @@ void forward(Run& run, const HeadLayout& heads, double scale, const AttentionMas
   operands.out = out.data<T>();
   operands.lse = lse.data<float>();
   operands.window = mask.window;
-  operands.document_start = document_starts(mask.document_start);
+  operands.positions = position_data(mask.positions);
   operands.scale = scale;
   run_tiles(run, qkv.dim(0), qkv.dim(1), heads, operands);
 }

@@ -41,22 +41,22 @@ constexpr std::size_t query_block(std::size_t head_dim) {
 
 /// What bounds the keys of a run of queries from below, beside causality; see ops::AttentionMask.
 struct FirstKeys {
-  std::size_t window = 0;                        ///< 0: none
-  const std::int32_t* document_start = nullptr;  ///< of the run's first query; null: 0
+  std::size_t window = 0;                   ///< 0: none
+  const std::int32_t* positions = nullptr;  ///< of the run's queries; null: key 0 is at 0
 
-  /// The first key that query `i` of the run sees, which is at `position`.
-  std::size_t of(std::size_t i, std::size_t position) const {
+  /// The first key that query `i` of the run sees, whose own key is `key`.
+  std::size_t of(std::size_t i, std::size_t key) const {
     const std::size_t start =
-        document_start == nullptr ? 0 : static_cast<std::size_t>(document_start[i]);
-    return window == 0 || position < window ? start : std::max(start, position - window + 1);
+        positions == nullptr ? 0 : key - static_cast<std::size_t>(positions[i]);
+    return window == 0 || key < window ? start : std::max(start, key - window + 1);
   }
-  /// first_keys[i] = of(first + i, position + i) for a tile of queries from `first` on; what is
+  /// first_keys[i] = of(first + i, key + i) for a tile of queries from `first` on; what is
   /// left of kMaxQueryTile repeats the last, so that the whole never falls.
-  void fill(std::size_t first, std::size_t position, std::size_t num_queries,
+  void fill(std::size_t first, std::size_t key, std::size_t num_queries,
             std::int32_t* first_keys) const {
     for (std::size_t i = 0; i < kMaxQueryTile; ++i) {
       const std::size_t query = std::min(i, num_queries - 1);
-      first_keys[i] = static_cast<std::int32_t>(of(first + query, position + query));
+      first_keys[i] = static_cast<std::int32_t>(of(first + query, key + query));
     }
   }
 };

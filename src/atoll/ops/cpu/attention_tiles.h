@@ -87,10 +87,10 @@ struct ForwardOperands {
   std::int64_t kv_batch_stride = 0;  ///< from sequence to sequence
   T* out = nullptr;                  ///< (B, T, query_width)
   float* lse = nullptr;              ///< (B, num_heads, T) or null
-  std::int64_t past = 0;             ///< position of the first query
+  std::int64_t key_offset = 0;       ///< keys before that of the first query
   std::int64_t window = 0;           ///< see ops::AttentionMask
   /// (B, T) or null.
-  const std::int32_t* document_start = nullptr;
+  const std::int32_t* positions = nullptr;
   double scale = 1;
 };
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 #include "atoll/simd/convert.h"
 
 // clang-format off
@@ -25,28 +25,14 @@ void add_to(const X* x, std::size_t n, Sum* sum) {
   });
 }
 
-// Adds columns [begin, end) of each row of x to those of the table row of its position in its
-// document, in row order.
-void ScatterAddPositions(const std::int32_t* starts, const Tensor& x, std::int64_t begin,
-                         std::int64_t end, float* table) {
-  const std::int64_t C = x.dim(-1);
-  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
-    for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
-      const std::int64_t position = position_in_document(starts, row, x.dim(1));
-      add_to(x.data<T>() + row * C + begin, static_cast<std::size_t>(end - begin),
-             table + position * C + begin);
-    }
-  });
-}
-
-// Adds columns [begin, end) of each row of x to those of table row tokens[row], in row order.
-void ScatterAddColumns(const std::int32_t* tokens, const Tensor& x, std::int64_t begin,
+// Adds columns [begin, end) of each row of x to those of table row rows[row], in row order.
+void ScatterAddColumns(const std::int32_t* rows, const Tensor& x, std::int64_t begin,
                        std::int64_t end, float* table) {
   const std::int64_t C = x.dim(-1);
   with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
     for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
       add_to(x.data<T>() + row * C + begin, static_cast<std::size_t>(end - begin),
-             table + tokens[row] * C + begin);
+             table + rows[row] * C + begin);
     }
   });
 }
@@ -74,7 +60,6 @@ namespace {
 
 HWY_EXPORT(AddRows);
 HWY_EXPORT(ScatterAddColumns);
-HWY_EXPORT(ScatterAddPositions);
 
 constexpr std::int64_t kRowsPerTask = 16;
 // Four cache lines: narrower slices would waste what the memory fetches beside them.
@@ -112,27 +97,25 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
   });
 }
 
-void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
-                                Tensor table, Tensor y) {
-  const std::int32_t* starts = document_starts(document_start);
+void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y) {
+  const std::int32_t* at = position_data(positions);
   run.threads().run_chunked(y.shape().num_rows(), kRowsPerTask,
                             [&](std::int64_t begin, std::int64_t end) {
                               for (std::int64_t row = begin; row < end; ++row) {
-                                const std::int64_t position =
-                                    first_position + position_in_document(starts, row, y.dim(1));
+                                const std::int64_t position = position_of(at, row, y.dim(1));
                                 HWY_DYNAMIC_DISPATCH(AddRows)(table, position, 1, y, row);
                               }
                             });
 }
 
-void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable) {
+void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable) {
   const std::int64_t C = dtable.dim(1);
   const std::int64_t steps = dy.dim(1);
-  if (document_start.defined()) {
+  if (positions.defined()) {
     // Documents of one row share positions, so threads take columns here too.
     run.threads().run_chunked(C, kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
-      HWY_DYNAMIC_DISPATCH(ScatterAddPositions)
-      (document_start.data<std::int32_t>(), dy, begin, end, dtable.data<float>());
+      HWY_DYNAMIC_DISPATCH(ScatterAddColumns)
+      (positions.data<std::int32_t>(), dy, begin, end, dtable.data<float>());
     });
     return;
   }

@@ -8,8 +8,7 @@ namespace atl::ops::cpu {
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);
 void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable);
-void position_embedding_forward(Run& run, std::int64_t first_position, Tensor document_start,
-                                Tensor table, Tensor y);
-void position_embedding_backward(Run& run, Tensor document_start, Tensor dy, Tensor dtable);
+void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y);
+void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable);
 
 }  // namespace atl::ops::cpu

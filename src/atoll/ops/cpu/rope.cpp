@@ -1,6 +1,6 @@
 #include "atoll/ops/cpu/rope.h"
 
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 
 // clang-format off
 #include "atoll/simd/highway_targets.h"
@@ -60,14 +60,14 @@ constexpr std::int64_t kRowsPerTask = 16;
 
 }  // namespace
 
-void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          Tensor document_start, bool inverse, Tensor qkv) {
+void rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
+          Tensor qkv) {
   const std::int64_t steps = qkv.dim(-2);
-  const std::int32_t* starts = document_starts(document_start);
+  const std::int32_t* at = position_data(positions);
   run.threads().run_chunked(
       qkv.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t position = first_position + position_in_document(starts, row, steps);
+          const std::int64_t position = position_of(at, row, steps);
           HWY_DYNAMIC_DISPATCH(RotateRow)
           (table.data<float>() + position * heads.head_dim, inverse, heads, qkv, row);
         }

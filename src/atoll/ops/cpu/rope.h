@@ -7,7 +7,7 @@
 
 namespace atl::ops::cpu {
 
-void rope(Run& run, const HeadLayout& heads, Tensor table, std::int64_t first_position,
-          Tensor document_start, bool inverse, Tensor qkv);
+void rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
+          Tensor qkv);
 
 }  // namespace atl::ops::cpu

@@ -60,9 +60,8 @@ A attention_row(double scale, const T* q, const T* k, const T* v, std::int64_t s
 inline std::int64_t first_key(const AttentionMask& mask, std::int64_t b, std::int64_t t,
                               std::int64_t num_rows) {
   std::int64_t first = mask.window == 0 ? 0 : std::max<std::int64_t>(0, t - mask.window + 1);
-  if (mask.document_start.defined()) {
-    const std::int64_t start = mask.document_start.data<std::int32_t>()[b * num_rows + t];
-    first = std::max(first, start);
+  if (mask.positions.defined()) {
+    first = std::max(first, t - mask.positions.data<std::int32_t>()[b * num_rows + t]);
   }
   return first;
 }
@@ -143,7 +142,8 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
 /// Arguments as in ops/attention.h; the new keys and values are in the caches already.
 template <typename T>
 void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t past, Tensor qkv, Tensor k_cache, Tensor v_cache, Tensor out) {
+                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
+                      Tensor out) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -153,10 +153,10 @@ void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int6
     const std::int64_t cache = b * k_cache.dim(1) * heads.kv_width() + h / group * D;
     for (std::int64_t t = 0; t < num_rows; ++t) {
       const std::int64_t row = b * num_rows + t;
-      const std::int64_t first = first_key({.window = window}, b, past + t, num_rows);
+      const std::int64_t first = first_key({.window = window}, b, key_offset + t, num_rows);
       const std::int64_t kv = cache + first * heads.kv_width();
       attention_row(scale, qkv.data<T>() + row * heads.qkv_width() + h * D, k_cache.data<T>() + kv,
-                    v_cache.data<T>() + kv, heads.kv_width(), past + t + 1 - first, D,
+                    v_cache.data<T>() + kv, heads.kv_width(), key_offset + t + 1 - first, D,
                     out.data<T>() + row * heads.query_width() + h * D);
     }
   });

@@ -2,7 +2,7 @@
 
 // Embeddings as their definitions say, for any storage; tokens are already checked.
 
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 #include "atoll/ops/storage.h"
 
 namespace atl::ops::ref {
@@ -31,14 +31,13 @@ void embedding_backward(Tensor tokens, Tensor dy, Tensor dtable) {
   }
 }
 
-/// y[b, t] += table[first_position + t - document_start[b, t]].
+/// y[b, t] += table[positions[b, t]].
 template <typename T>
-void position_embedding_forward(std::int64_t first_position, Tensor document_start, Tensor table,
-                                Tensor y) {
+void position_embedding_forward(Tensor positions, Tensor table, Tensor y) {
   const std::int64_t C = table.dim(1);
-  const std::int32_t* starts = document_starts(document_start);
+  const std::int32_t* at = position_data(positions);
   for (std::int64_t row = 0; row < y.shape().num_rows(); ++row) {
-    const std::int64_t position = first_position + position_in_document(starts, row, y.dim(1));
+    const std::int64_t position = position_of(at, row, y.dim(1));
     for (std::int64_t c = 0; c < C; ++c) {
       T& sum = y.data<T>()[row * C + c];
       sum = narrow<T>(widen(sum) + widen(table.data<T>()[position * C + c]));
@@ -46,13 +45,13 @@ void position_embedding_forward(std::int64_t first_position, Tensor document_sta
   }
 }
 
-/// dtable[t - document_start[b, t]] += dy[b, t], in (b, t) order.
+/// dtable[positions[b, t]] += dy[b, t], in (b, t) order.
 template <typename T>
-void position_embedding_backward(Tensor document_start, Tensor dy, Tensor dtable) {
+void position_embedding_backward(Tensor positions, Tensor dy, Tensor dtable) {
   const std::int64_t C = dtable.dim(1);
-  const std::int32_t* starts = document_starts(document_start);
+  const std::int32_t* at = position_data(positions);
   for (std::int64_t row = 0; row < dy.shape().num_rows(); ++row) {
-    const std::int64_t position = position_in_document(starts, row, dy.dim(1));
+    const std::int64_t position = position_of(at, row, dy.dim(1));
     for (std::int64_t c = 0; c < C; ++c) {
       dtable.data<Compute<T>>()[position * C + c] += widen(dy.data<T>()[row * C + c]);
     }

@@ -2,7 +2,7 @@
 
 // Rotary position embedding as its definition says, for any storage of qkv, in its compute type.
 
-#include "atoll/ops/documents.h"
+#include "atoll/ops/positions.h"
 #include "atoll/ops/rope.h"
 #include "atoll/ops/storage.h"
 
@@ -10,14 +10,13 @@ namespace atl::ops::ref {
 
 /// See ops/rope.h.
 template <typename T>
-void rope(const HeadLayout& heads, Tensor table, std::int64_t first_position, Tensor document_start,
-          bool inverse, Tensor qkv) {
+void rope(const HeadLayout& heads, Tensor table, Tensor positions, bool inverse, Tensor qkv) {
   using A = Compute<T>;
   const std::int64_t half = heads.head_dim / 2;
   const std::int64_t steps = qkv.dim(-2);  // T, the length of each sequence
-  const std::int32_t* starts = document_starts(document_start);
+  const std::int32_t* at = position_data(positions);
   for (std::int64_t row = 0; row < qkv.shape().num_rows(); ++row) {
-    const std::int64_t position = first_position + position_in_document(starts, row, steps);
+    const std::int64_t position = position_of(at, row, steps);
     const A* cosine = table.data<A>() + position * heads.head_dim;
     const A* sine = cosine + half;
     for (std::int64_t head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
