@@ -89,7 +89,7 @@ class RankOf {
  public:
   RankOf(comm::World& world, const Variant& variant, const Layout& layout)
       : layout_(layout),
-        mesh_(world, {{"replicate", layout.replicas}, {"shard", layout.shard}}),
+        mesh_(world, {{"replicate", layout.replicas, "dp"}, {"shard", layout.shard, "dp"}}),
         plan_(4, world.size()),
         run_(1, 1 << 22),
         state(options_of(variant, layout, world.rank())) {

@@ -233,8 +233,8 @@ void IslandRounds::hear(OuterChange change) {
   (change.contributed ? committed_ : change_) = std::move(change);
 }
 
-// Only reading and writing fail because a rank is lost. What was done before that is found done, and
-// the rest is done by the next call.
+// Only reading and writing fail because a rank is lost. What was done before that is found done,
+// and the rest is done by the next call.
 void IslandRounds::absorb_change() {
   const island::RoundBook::Decision due = book_->next();
   if (due.what == island::RoundBook::Do::kApply) return apply();
