@@ -219,14 +219,15 @@ class Run:
     """A coordinator and its islands, which only call out where they are behind NAT."""
 
     def __init__(self, atoll, work, names, steps, settings=(), is_cut=False, site=Here,
-                 model=MODEL, is_behind_nat=False):
+                 model=MODEL, is_behind_nat=False, text=None):
         self.atoll, self.work, self.site, self.model = str(atoll), pathlib.Path(work), site, model
         self.is_behind_nat = is_behind_nat
         self.work.mkdir(parents=True)
-        self.text = self.work / "text.txt"
-        generator = random.Random(1)
-        self.text.write_text(" ".join(generator.choice(WORDS) for _ in range(40000)),
-                             encoding="utf-8")
+        self.text = text or self.work / "text.txt"
+        if text is None:
+            generator = random.Random(1)
+            self.text.write_text(" ".join(generator.choice(WORDS) for _ in range(40000)),
+                                 encoding="utf-8")
         self.coordinator = Process(self.atoll, self.work / "coordinator.log",
                                    ["coordinator", "--dir", self.work / "ledger",
                                     *site.coordinator()], site.prefix("coordinator"))

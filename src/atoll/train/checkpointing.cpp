@@ -48,7 +48,6 @@ std::string to_json(const Position& position) {
                        {"corpus_hash", position.corpus_hash},
                        {"line_steps", position.line_steps},
                        {"line_loss", position.line_loss}};
-  if (position.skipped_steps != 0) json["skipped_steps"] = position.skipped_steps;
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   if (!position.bf16.empty()) json["bf16"] = position.bf16;
   json["settings"] = ordered_json::object();
@@ -69,7 +68,6 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
     position.base_hash = json.value("base_hash", "");
     position.bf16 = json.value("bf16", "");
-    position.skipped_steps = json.value("skipped_steps", std::int64_t{0});
     position.line_steps = json.at("line_steps").get<std::int64_t>();
     position.line_loss = json.at("line_loss").get<double>();
     for (const auto& [key, value] : json.at("settings").items()) {

@@ -19,9 +19,7 @@ namespace atl::train {
 
 /// What a checkpoint says beside tensors: how far the run is, and what it must go on with.
 struct Position {
-  std::int64_t step = 0;  ///< optimizer steps taken or skipped
-  /// Of these, steps that other islands took and this one did not: the schedule goes by the run.
-  std::int64_t skipped_steps = 0;
+  std::int64_t step = 0;    ///< optimizer steps taken; of an island, its own
   std::int64_t tokens = 0;  ///< trained on
   std::string corpus_hash;
   std::string base_hash;        ///< of the weights that LoRA leaves as they are; empty: no LoRA

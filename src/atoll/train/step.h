@@ -38,8 +38,7 @@ struct StepProgress {
 
 /// What one optimizer step is given beside the data.
 struct StepOptions {
-  std::int64_t step = 0;     ///< from 0
-  std::int64_t update = -1;  ///< updates made before, where that is not `step`
+  std::int64_t step = 0;  ///< from 0
   std::uint64_t seed = 0;
   std::int64_t num_micro_batches = 1;  ///< gradient accumulation, over all ranks
   double lr = 0;

@@ -93,7 +93,6 @@ class Trainer {
   std::vector<Hello> enter_world();
   std::vector<Hello> enter_next_world();
   void regroup(const std::string& why);
-  double steps_taken() const;
   void agree_on_step(const std::vector<Hello>& hellos);
   void take_over(const std::vector<Hello>& hellos);
   void share_position(int holder);
@@ -149,6 +148,8 @@ class Trainer {
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<IslandRounds> rounds_;  // null: the run has no islands
   std::int64_t next_batch_ = -1;          // of the run's order, with rounds_
+  std::int64_t schedule_step_ = 0;        // of the next step's learning rate
+  std::int64_t steps_left_ = 0;           // until the run ends, if islands stay as fast as they are
   std::filesystem::path base_;  // what model.from stands for; a run's own checkpoints may move on
   CarriedFiles carried_;
   Position position_;

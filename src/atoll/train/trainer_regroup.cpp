@@ -76,7 +76,7 @@ std::vector<Trainer::Hello> Trainer::enter_world() {
     mine = {.has_state = 1,
             .old_rank = static_cast<double>(old_rank_),
             .old_size = static_cast<double>(old_size_),
-            .steps_taken = steps_taken(),
+            .steps_taken = static_cast<double>(position_.step),
             .committed = progress_.phase == StepProgress::Phase::kCommitted ? 1.0 : 0.0};
   }
   constexpr std::int64_t kWidth = sizeof(Hello) / sizeof(double);
@@ -136,23 +136,18 @@ void Trainer::regroup(const std::string& why) {
           .values = {{"regroup_ranks", std::int64_t{ranks_->size()}}, {"regroup_seconds", took}}});
 }
 
-// Ranks of an island may have heard of steps of other islands, or not yet; those that they have
-// taken themselves count.
-double Trainer::steps_taken() const {
-  return static_cast<double>(position_.step - position_.skipped_steps);
-}
-
 // A step that was broken off was made by all or by none: where one rank made its update, all had
 // what they need for theirs.
 void Trainer::agree_on_step(const std::vector<Hello>& hellos) {
   double target = 0;
   for (const Hello& hello : hellos) target = std::max(target, hello.steps_taken + hello.committed);
-  if (!state_ || steps_taken() == target) return;
+  const auto taken = static_cast<double>(position_.step);
+  if (!state_ || taken == target) return;
   if (progress_.phase == StepProgress::Phase::kPrepared) {
     finish_step(*state_, *stream_, static_cast<std::uint64_t>(config_.run.seed), progress_);
   }
-  ATOLL_CHECK(progress_.phase == StepProgress::Phase::kCommitted && steps_taken() + 1 == target,
-              "{} steps taken here, {} elsewhere", steps_taken(), target);
+  ATOLL_CHECK(progress_.phase == StepProgress::Phase::kCommitted && taken + 1 == target,
+              "{} steps taken here, {} elsewhere", taken, target);
   const StepResult result = progress_.result;
   account(result);
 }
@@ -228,15 +223,11 @@ void Trainer::take_over(const std::vector<Hello>& hellos) {
 
 // Who joins learns how far the run is.
 void Trainer::share_position(int holder) {
-  std::vector<double> facts = {static_cast<double>(position_.step),
-                               static_cast<double>(position_.tokens),
-                               static_cast<double>(position_.line_steps),
-                               position_.line_loss,
-                               static_cast<double>(saved_step_),
-                               static_cast<double>(evaluated_step_),
-                               static_cast<double>(skipped_in_a_row_),
-                               static_cast<double>(first_step_),
-                               static_cast<double>(position_.skipped_steps)};
+  std::vector<double> facts = {
+      static_cast<double>(position_.step),       static_cast<double>(position_.tokens),
+      static_cast<double>(position_.line_steps), position_.line_loss,
+      static_cast<double>(saved_step_),          static_cast<double>(evaluated_step_),
+      static_cast<double>(skipped_in_a_row_),    static_cast<double>(first_step_)};
   ranks_->group().broadcast(
       {facts.data(), {Dtype::kF64, {static_cast<std::int64_t>(facts.size())}}}, holder);
   position_.step = static_cast<std::int64_t>(facts[0]);
@@ -247,7 +238,6 @@ void Trainer::share_position(int holder) {
   evaluated_step_ = static_cast<std::int64_t>(facts[5]);
   skipped_in_a_row_ = static_cast<std::int64_t>(facts[6]);
   first_step_ = static_cast<std::int64_t>(facts[7]);
-  position_.skipped_steps = static_cast<std::int64_t>(facts[8]);
   agree_on_bf16(position_.bf16, holder);
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state_->store());

@@ -79,10 +79,9 @@ void Trainer::announce() const {
 StepResult Trainer::step() {
   progress_ = {};
   const StepOptions options = {.step = position_.step,
-                               .update = position_.step - position_.skipped_steps,
                                .seed = static_cast<std::uint64_t>(config_.run.seed),
                                .num_micro_batches = ranks_->plan().num_micro_batches(),
-                               .lr = schedule_.learning_rate(position_.step),
+                               .lr = schedule_.learning_rate(schedule_step_),
                                .clip = config_.optim.clip,
                                .plan = &ranks_->plan(),
                                .group = ranks_->is_alone() ? nullptr : &ranks_->group(),
@@ -101,6 +100,7 @@ void Trainer::account(const StepResult& result) {
   if (rounds_) rounds_->stepped(result, step_seconds_);
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
+  --steps_left_;
   if (rounds_) ++next_batch_;
   position_.tokens += result.targets;
   if (result.taken()) {
@@ -211,14 +211,13 @@ void Trainer::record(metrics::Record record) {
 }
 
 void Trainer::report(const StepResult& result, double lr, Interval& interval, ProgressBar& bar) {
-  const bool last = position_.step == config_.train.steps;
   ++interval.steps;
   const double seconds = seconds_since(interval.start);
   const auto steps = static_cast<double>(interval.steps);
   const auto tokens = steps * static_cast<double>(config_.train.batch_size * config_.train.context);
   StepReport line;
   line.step = position_.step;
-  line.total_steps = config_.train.steps;
+  line.total_steps = position_.step + steps_left_;
   line.loss = position_.line_loss / static_cast<double>(position_.line_steps);
   line.grad_norm = result.grad_norm;
   line.lr = lr;
@@ -227,7 +226,7 @@ void Trainer::report(const StepResult& result, double lr, Interval& interval, Pr
       line.tokens_per_s * nn::flops_per_token(state_->model(), config_.train.context) / peak_flops_;
   line.step_ms = 1e3 * seconds / steps;
   line.data_fraction = interval.data_seconds / seconds;
-  line.seconds_left = seconds / steps * static_cast<double>(config_.train.steps - position_.step);
+  line.seconds_left = seconds / steps * static_cast<double>(steps_left_);
   line.num_ranks = ranks_->size();
   if (interval.shared_seconds > 0) {
     line.exposed_fraction = interval.exposed_seconds / interval.shared_seconds;
@@ -237,7 +236,7 @@ void Trainer::report(const StepResult& result, double lr, Interval& interval, Pr
     line.slowest_excess = interval.slowest_seconds / interval.fastest_seconds - 1;
   }
   bar.draw(line);
-  if (position_.step % config_.log.every != 0 && !last) return;
+  if (position_.step % config_.log.every != 0 && steps_left_ != 0) return;
 
   metrics::Record entry = {.step = line.step,
                            .values = {{"loss", line.loss},
@@ -358,6 +357,8 @@ bool Trainer::is_over(const InterruptGuard& interrupt) const {
 }
 
 bool Trainer::take_next(const InterruptGuard& interrupt, ProgressBar& bar) {
+  schedule_step_ = position_.step;
+  steps_left_ = config_.train.steps - position_.step;
   if (!rounds_) return true;
   const IslandRounds::Next next = rounds_->next(
       {.stop = [&] { return interrupt.signal() != 0; },
@@ -370,10 +371,8 @@ bool Trainer::take_next(const InterruptGuard& interrupt, ProgressBar& bar) {
   change_wanted_ = next.what == IslandRounds::Next::What::kRegroup;
   if (next.what == IslandRounds::Next::What::kEnd) asked_to_stop(interrupt);
   if (next.what != IslandRounds::Next::What::kStep) return false;
-  if (next.clock > position_.step) {
-    position_.skipped_steps += next.clock - position_.step;
-    position_.step = next.clock;
-  }
+  schedule_step_ = next.schedule_step;
+  steps_left_ = next.steps_left;
   if (next.batch != next_batch_) loader_.reset();
   next_batch_ = next.batch;
   return true;
@@ -383,7 +382,7 @@ void Trainer::take_one_step(const InterruptGuard& interrupt, Interval& interval,
   if (!take_next(interrupt, bar)) return;
   const Clock::time_point start = Clock::now();
   if (!loader_) open_loader();
-  const double lr = schedule_.learning_rate(position_.step);
+  const double lr = schedule_.learning_rate(schedule_step_);
   const double waited = loader_ ? loader_->waited_seconds() : 0;
   step_began_ = start;
   const StepResult result = step();
@@ -395,7 +394,7 @@ void Trainer::take_one_step(const InterruptGuard& interrupt, Interval& interval,
   } else {
     all_have_saved_ = saving_ && saving_->finished();
   }
-  const bool last = position_.step == config_.train.steps;
+  const bool last = steps_left_ == 0;
   if (!ranks_->is_alone() && config_.comm.check_every > 0 &&
       (last || position_.step % config_.comm.check_every == 0)) {
     compare_replicas();

@@ -164,6 +164,7 @@ class Coordinator {
   // leases.cpp: who trains on what.
   void begin_run();
   void grant(const std::vector<IslandId>& islands, Phase phase);
+  std::vector<std::int64_t> counts_of(const std::vector<IslandId>& islands) const;
   void grant_idle(Phase phase);
   void keep_only(Island& island, std::span<const BatchRange> holds);
   bool has_open_lease(const Island& island) const;
@@ -226,7 +227,7 @@ class Coordinator {
   // The round that newest leases are for:
   std::int64_t round_ = -1;       // its outer step
   Seconds round_from_ = 0;        // when it began
-  std::int64_t round_begin_ = 0;  // batches that were leased before
+  std::int64_t round_begin_ = 0;  // batches that were consumed or leased then
   int longer_ = 1;                // its inner steps are so many times those of the plan
   std::size_t next_source_ = 0;
 };

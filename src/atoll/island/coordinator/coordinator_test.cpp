@@ -363,6 +363,24 @@ TEST(Coordinator, SlowerIslandsTakeFewerStepsUnlessNearlyAsFast) {
   EXPECT_EQ(stage.body<Lease>(1).inner_steps, 4);
   EXPECT_EQ(stage.body<Lease>(2).inner_steps, 4);
   EXPECT_EQ(stage.body<Lease>(3).inner_steps, 1);
+  for (const ConnectionId island : {1, 2, 3}) {
+    EXPECT_EQ(stage.body<Lease>(island).round_begin, 12);
+    EXPECT_EQ(stage.body<Lease>(island).round_batches, 9) << "of all of them";
+  }
+}
+
+TEST(Coordinator, WhatComesBackUntrainedIsNotCountedAsDone) {
+  Stage stage = at_reduce();  // both have their second leases
+  ASSERT_EQ(stage.body<Lease>(1).round_begin, 8);
+  stage.say(2, Leave{.why = "it was stopped"});
+  stage.say(1, Prepared{kFirst}, {.attempt = stage.newest<Reduce>(1)->stamp.attempt});
+  Ready ready = stage.ready(stage.body<Lease>(1).ranges);
+  stage.say(1, ready, {.outer_step = 1});
+  stage.wait(3, {1});
+  const Lease& third = stage.body<Lease>(1);
+  EXPECT_EQ(third.round_batches, third.inner_steps) << "it is alone";
+  EXPECT_EQ(third.round_begin, stage.coordinator->state().book().num_given() - third.inner_steps);
+  EXPECT_LT(third.round_begin, stage.coordinator->state().book().high_water());
 }
 
 TEST(Coordinator, ALogThatContradictsItselfIsAnError) {

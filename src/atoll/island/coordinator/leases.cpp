@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "atoll/base/error.h"
@@ -73,7 +74,7 @@ void Coordinator::begin_round(std::int64_t outer_step) {
   if (outer_step == round_) return;
   round_ = outer_step;
   round_from_ = now_;
-  round_begin_ = state_.book().high_water();
+  round_begin_ = state_.book().num_given();
   const int before = std::exchange(longer_, stretch());
   if (longer_ == 1 && before > 1) notice("rounds are as long as they were", false);
 }
@@ -106,41 +107,53 @@ int Coordinator::stretch() {
   return most;
 }
 
-// Leases in the order given; those that are idle are in `phase` then. At the end of the run what is
-// left is shared, so that all end together.
-void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
-  if (islands.empty()) return;
+// How many batches each is to have now, if so many are free. At the end of the run what is left is
+// shared, so that all end together.
+std::vector<std::int64_t> Coordinator::counts_of(const std::vector<IslandId>& islands) const {
   auto all_steps = static_cast<double>(options_.plan.inner_steps);
   // Who comes into a longer round is to end with the others.
   if (longer_ > 1) all_steps = all_steps * longer_ - (now_ - round_from_) * fastest_;
-  std::vector<std::int64_t> wanted;
+  std::vector<std::int64_t> counts;
   std::int64_t sum = 0;
   for (const IslandId id : islands) {
-    const Island& island = members_[id];
+    const Island& island = members_.all()[id - 1];
     const double ratio = fastest_ > 0 ? island.batches_per_second / fastest_ : 1;
     const bool is_slower = options_.proportional_steps && ratio > 0 && ratio < kEqual;
     // Who always comes too late gets less to do.
     const double share = (is_slower ? ratio : 1) / (1 + island.drops);
     const double steps = std::round(all_steps * share);
-    wanted.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(steps)));
-    sum += wanted.back();
+    counts.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(steps)));
+    sum += counts.back();
   }
   const std::int64_t free = state_.book().num_free();
+  if (free >= sum) return counts;
+  for (std::int64_t& count : counts) {
+    const double share = static_cast<double>(count) / static_cast<double>(sum);
+    count = std::max<std::int64_t>(1, std::llround(share * static_cast<double>(free)));
+  }
+  return counts;
+}
+
+// Leases in the order given; those that are idle are in `phase` then.
+void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
+  const std::vector<std::int64_t> counts = counts_of(islands);
+  // Before the first lease goes out: each says how far the run gets with all of them.
+  const std::int64_t now = std::min(state_.book().num_free(),
+                                    std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+  const std::int64_t round_batches = std::max(now, state_.book().num_given() + now - round_begin_);
   for (std::size_t i = 0; i < islands.size(); ++i) {
     Island& island = members_[islands[i]];
-    std::int64_t count = wanted[i];
-    if (free < sum) {
-      const double share = static_cast<double>(count) / static_cast<double>(sum);
-      count = std::max<std::int64_t>(1, std::llround(share * static_cast<double>(free)));
-    }
-    LogLease lease = state_.grant(island.id, count);
+    LogLease lease = state_.grant(island.id, counts[i]);
     const std::int64_t granted = num_batches(lease.ranges);
     // It has trained on batches that no outer step has: they are not to be lost with the end.
     const bool must_hand_in =
         granted == 0 && island.phase() == Phase::kIdle && !state_.book().held_by(island.id).empty();
     if (granted == 0 && !must_hand_in) continue;
     if (island.phase() == Phase::kIdle) members_.set_phase(island, phase);
-    Lease message = {.ranges = lease.ranges, .inner_steps = granted, .round_begin = round_begin_};
+    Lease message = {.ranges = lease.ranges,
+                     .inner_steps = granted,
+                     .round_begin = round_begin_,
+                     .round_batches = round_batches};
     if (granted > 0) actions_.push_back(AppendToLog{std::move(lease)});
     send(island, std::move(message));
   }

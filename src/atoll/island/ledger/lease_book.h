@@ -48,6 +48,8 @@ class LeaseBook {
   std::int64_t num_leased() const { return num_leased_; }
   std::int64_t num_consumed() const { return consumed_.num_batches(); }
   std::int64_t total_batches() const { return total_; }
+  /// Batches that are consumed, or somebody trains on.
+  std::int64_t num_given() const { return num_leased_ + consumed_.num_batches(); }
   /// No batch from this one on was ever leased.
   std::int64_t high_water() const { return high_water_; }
   /// Whether every batch of the run is consumed.

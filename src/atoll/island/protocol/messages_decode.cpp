@@ -140,7 +140,8 @@ Refused get(const proto::Refused& x) {
 Lease get(const proto::Lease& x) {
   return {.ranges = get_all(x.ranges()),
           .inner_steps = x.inner_steps(),
-          .round_begin = x.round_begin()};
+          .round_begin = x.round_begin(),
+          .round_batches = x.round_batches()};
 }
 
 Reduce get(const proto::Reduce& x) {

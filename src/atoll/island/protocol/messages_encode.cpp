@@ -146,6 +146,7 @@ void put(const Lease& x, proto::Lease* to) {
   put_all(x.ranges, to->mutable_ranges());
   to->set_inner_steps(x.inner_steps);
   to->set_round_begin(x.round_begin);
+  to->set_round_batches(x.round_batches);
 }
 
 void put(const Reduce& x, proto::Reduce* to) {

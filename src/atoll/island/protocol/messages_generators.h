@@ -168,7 +168,7 @@ inline ToIsland any_to_island() {
     case 1:
       return Refused{any_bytes(), flag()};
     case 2:
-      return Lease{any_list(any_range), any_natural(), any_natural()};
+      return Lease{any_list(any_range), any_natural(), any_natural(), any_natural()};
     case 3:
       return Reduce{fragment(), any_list(any_participant), flag()};
     case 4:

@@ -52,7 +52,7 @@ struct Stamp {
 };
 
 /// RunIdentity::version of this program: another one says other things.
-inline constexpr const char* kProtocolVersion = "5";
+inline constexpr const char* kProtocolVersion = "6";
 
 /// What must be the same for islands to train one model; each a text that errors can show.
 struct RunIdentity {
@@ -185,8 +185,11 @@ struct Refused {
 struct Lease {
   std::vector<BatchRange> ranges;
   std::int64_t inner_steps = 0;
-  /// Batches leased to anybody before this round: how far the run is, the same for all islands.
+  /// Batches that were consumed, or leased to anybody, when this round began: how far the run is,
+  /// the same for all islands.
   std::int64_t round_begin = 0;
+  /// Batches that all leases of this round have so far: how far the run gets meanwhile.
+  std::int64_t round_batches = 0;
   bool operator==(const Lease&) const = default;
 };
 struct Participant {

@@ -34,7 +34,8 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
       state_(&state),
       ranks_(&ranks),
       options_(outer_options(config.outer)),
-      params_(fragments_of(state.store().layout(), options_.fragments), state, ranks) {
+      params_(fragments_of(state.store().layout(), options_.fragments), state, ranks),
+      clock_(std::max<std::int64_t>(1, config.outer.islands)) {
   if (!ranks.is_lead()) return;
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
   algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
@@ -118,8 +119,12 @@ IslandRounds::Next IslandRounds::next(const Asks& asks) {
   switch (next.what) {
     case Next::What::kStep:
       next.batch = config_.outer.data == "private" ? steps_taken_ : book_->next_batch();
-      next.clock = clock_;
-      tell({.command = Command::kTrain, .batch = next.batch, .clock = next.clock});
+      next.schedule_step = clock_.schedule_step();
+      next.steps_left = clock_.steps_left(config_.train.steps);
+      tell({.command = Command::kTrain,
+            .batch = next.batch,
+            .schedule_step = next.schedule_step,
+            .steps_left = next.steps_left});
       break;
     case Next::What::kRegroup:
       tell({.command = Command::kRegroup});
@@ -205,10 +210,9 @@ void IslandRounds::begin_round() {
   const island::Lease lease = book_->next_lease();
   book_->begun();
   if (lease.ranges.empty()) return;
-  // The run's batches so far say how far the schedule is, whoever has trained them.
-  const std::int64_t islands = std::max<std::int64_t>(1, config_.outer.islands);
-  const std::int64_t interval = algorithm_->interval();
-  clock_ = std::max(clock_, lease.round_begin / islands / interval * interval);
+  std::int64_t steps = 0;
+  for (const BatchRange& range : lease.ranges) steps += range.size();
+  clock_.begin_round(lease.round_begin, lease.round_batches, steps);
 }
 
 // All islands end with the same model, whatever they had of their own.
@@ -330,7 +334,7 @@ void IslandRounds::stepped(const StepResult& result, double seconds) {
   book_->trained(1, result.targets,
                  result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
   ++steps_taken_;
-  ++clock_;
+  clock_.stepped();
   trained_seconds_ += seconds;
   pace_.stepped(seconds, seconds_since(began_at_));
   client_->tell_speed(steps_taken_, pace_.steps_per_second());

@@ -20,6 +20,7 @@
 #include "atoll/optim/optimizer.h"
 #include "atoll/train/checkpoint_save.h"
 #include "atoll/train/config.h"
+#include "atoll/train/island/clock.h"
 #include "atoll/train/island/pace.h"
 #include "atoll/train/island/params.h"
 #include "atoll/train/ranks.h"
@@ -55,9 +56,9 @@ class IslandRounds {
       kEnd,      ///< the run is over, or `stop` said so
     };
     What what = What::kEnd;
-    std::int64_t batch = 0;  ///< of the run's order
-    /// The least that the clock of learning rates may show: how far the whole run is.
-    std::int64_t clock = 0;
+    std::int64_t batch = 0;          ///< of the run's order
+    std::int64_t schedule_step = 0;  ///< of the learning rate: see IslandClock
+    std::int64_t steps_left = 0;     ///< of this island until the run ends, with this one
   };
   /// What ends the waiting for other islands, asked on the lead.
   struct Asks {
@@ -92,7 +93,8 @@ class IslandRounds {
   struct Order {
     Command command = Command::kEnd;
     std::int64_t batch = 0;
-    std::int64_t clock = 0;
+    std::int64_t schedule_step = 0;
+    std::int64_t steps_left = 0;
     std::int64_t is_over = 0;
     std::int64_t fragment = 0;  // to read or to write
   };
@@ -149,7 +151,7 @@ class IslandRounds {
   std::vector<std::vector<float>> codec_errors_;  // of a checkpoint, until they are handed on
 
   std::optional<island::RoundBook> book_;  // what is due; what follows is what it speaks of
-  std::int64_t clock_ = 0;
+  IslandClock clock_;
   // What was handed in last, and the weight that it was said to have.
   std::shared_ptr<std::vector<float>> own_delta_;
   double share_ = 1;

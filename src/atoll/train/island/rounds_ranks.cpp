@@ -48,15 +48,19 @@ void IslandRounds::regrouped(TrainState& state, Ranks& ranks, double seconds) {
 void IslandRounds::tell(Order order) {
   if (ranks_->is_alone()) return;
   told_at_ = Clock::now();
-  std::array<std::int64_t, 5> words = {static_cast<std::int64_t>(order.command), order.batch,
-                                       order.clock, order.is_over, order.fragment};
+  std::array<std::int64_t, 6> words = {static_cast<std::int64_t>(order.command),
+                                       order.batch,
+                                       order.schedule_step,
+                                       order.steps_left,
+                                       order.is_over,
+                                       order.fragment};
   ranks_->group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
 }
 
 IslandRounds::Order IslandRounds::hear() {
-  std::array<std::int64_t, 5> words = {};
+  std::array<std::int64_t, 6> words = {};
   ranks_->group().broadcast({words.data(), {Dtype::kI64, {words.size()}}}, 0);
-  return {static_cast<Command>(words[0]), words[1], words[2], words[3], words[4]};
+  return {static_cast<Command>(words[0]), words[1], words[2], words[3], words[4], words[5]};
 }
 
 // A rank that does not lead does what it is told, until a step is due or the end.
@@ -73,7 +77,10 @@ IslandRounds::Next IslandRounds::follow() {
       case Command::kWait:
         break;
       case Command::kTrain:
-        return {.what = Next::What::kStep, .batch = order.batch, .clock = order.clock};
+        return {.what = Next::What::kStep,
+                .batch = order.batch,
+                .schedule_step = order.schedule_step,
+                .steps_left = order.steps_left};
       case Command::kRegroup:
         return {.what = Next::What::kRegroup};
       case Command::kEnd:

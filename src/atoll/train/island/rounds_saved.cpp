@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kStateFile = "outer.safetensors";
 constexpr const char* kTextFile = "island.json";
+constexpr int kVersion = 2;
 
 ordered_json to_json(const std::vector<BatchRange>& ranges) {
   ordered_json json = ordered_json::array();
@@ -34,6 +35,20 @@ std::vector<BatchRange> ranges_from(const ordered_json& json) {
     ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
   }
   return ranges;
+}
+
+ordered_json to_json(const IslandClock::State& clock) {
+  return {{"round_begin", clock.round_begin},
+          {"round_batches", clock.round_batches},
+          {"round_steps", clock.round_steps},
+          {"steps_taken", clock.steps_taken}};
+}
+
+IslandClock::State clock_from(const ordered_json& json) {
+  return {.round_begin = json.at("round_begin").get<std::int64_t>(),
+          .round_batches = json.at("round_batches").get<std::int64_t>(),
+          .round_steps = json.at("round_steps").get<std::int64_t>(),
+          .steps_taken = json.at("steps_taken").get<std::int64_t>()};
 }
 
 std::string anchor_name(int fragment) {
@@ -76,17 +91,12 @@ ExtraPart IslandRounds::saved() const {
       part.sources.push_back(source_of(name, *copy, copy));
     }
   }
-  const ordered_json json = {{"format", "atoll island state"},
-                             {"version", 1},
-                             {"name", config_.island.name},
-                             {"outer_step", base_outer_step()},
-                             {"fragment_steps", steps},
-                             {"trained", to_json(work.trained)},
-                             {"left", to_json(work.left)},
-                             {"tokens", work.tokens},
-                             {"loss_sum", work.loss_sum},
-                             {"steps_taken", steps_taken_},
-                             {"clock", clock_}};
+  const ordered_json json = {{"format", "atoll island state"},  {"version", kVersion},
+                             {"name", config_.island.name},     {"outer_step", base_outer_step()},
+                             {"fragment_steps", steps},         {"trained", to_json(work.trained)},
+                             {"left", to_json(work.left)},      {"tokens", work.tokens},
+                             {"loss_sum", work.loss_sum},       {"steps_taken", steps_taken_},
+                             {"clock", to_json(clock_.state())}};
   part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
   return part;
 }
@@ -115,6 +125,10 @@ island::RoundBook::Work IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
   try {
     const ordered_json json = parse_ordered_json(read_file(path), path.string());
+    if (json.at("version") != kVersion) {
+      throw user_error("{} is of version {}, and this atoll reads version {}", path.string(),
+                       json.at("version").dump(), kVersion);
+    }
     const ckpt::SafetensorsFile file(checkpoint / kStateFile);
     for (int f = 0; f < outer_->num_fragments(); ++f) {
       const auto at = static_cast<std::size_t>(f);
@@ -132,7 +146,7 @@ island::RoundBook::Work IslandRounds::load(const fs::path& checkpoint) {
     }
     outer_->set_outer_step(json.at("outer_step").get<std::int64_t>());
     steps_taken_ = json.at("steps_taken").get<std::int64_t>();
-    clock_ = json.at("clock").get<std::int64_t>();
+    clock_.restore(clock_from(json.at("clock")));
     return {.trained = ranges_from(json.at("trained")),
             .left = ranges_from(json.at("left")),
             .tokens = json.at("tokens").get<std::int64_t>(),
