@@ -6,7 +6,7 @@
 
 namespace {
 
-using namespace atl::cli;
+using namespace atl::launch;
 
 // What is taken must be what its text says: nothing of it may be lost on the way.
 void check_offer(std::string_view text) {

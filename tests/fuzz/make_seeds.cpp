@@ -245,7 +245,9 @@ void write_island_messages(const fs::path& to) {
                      .address = "10.0.0.1:7001",
                      .outer_step = 3,
                      .hashes = hashes,
-                     .holds = ranges};
+                     .holds = ranges,
+                     .hub_pass = std::string(32, 'a'),
+                     .mesh_pass = std::string(32, 'b')};
   const Ready ready = {
       .base_hash = hashes[0], .tokens = 100, .consumed = ranges, .norm = .5, .loss = 3};
   const FromIsland from[] = {
