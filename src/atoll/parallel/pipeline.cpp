@@ -41,8 +41,8 @@ class ChunkWriter {
  public:
   ChunkWriter(const Pipeline& pipeline, std::size_t chunk, std::vector<Action>& actions)
       : first_(pipeline.bounds[chunk]), end_(pipeline.bounds[chunk + 1]), actions_(actions) {
-    if (chunk > 0) before_ = pipeline.rank_of(chunk - 1);
-    if (chunk + 1 < pipeline.num_chunks()) after_ = pipeline.rank_of(chunk + 1);
+    before_ = pipeline.rank_before(chunk);
+    after_ = pipeline.rank_after(chunk);
   }
 
   void write(const ChunkPass& pass) {
@@ -89,6 +89,29 @@ class ChunkWriter {
 };
 
 }  // namespace
+
+int Pipeline::rank_of(std::size_t chunk) const {
+  const auto ranks = static_cast<std::size_t>(num_ranks);
+  const std::size_t place = chunk % ranks;
+  const bool goes_back = folded && chunk / ranks % 2 == 1;
+  return static_cast<int>(goes_back ? ranks - 1 - place : place);
+}
+
+std::size_t Pipeline::chunk_on(int rank, std::size_t index) const {
+  const auto ranks = static_cast<std::size_t>(num_ranks), place = static_cast<std::size_t>(rank);
+  const bool goes_back = folded && index % 2 == 1;
+  return index * ranks + (goes_back ? ranks - 1 - place : place);
+}
+
+int Pipeline::rank_before(std::size_t chunk) const {
+  if (chunk == 0 || rank_of(chunk - 1) == rank_of(chunk)) return -1;
+  return rank_of(chunk - 1);
+}
+
+int Pipeline::rank_after(std::size_t chunk) const {
+  if (chunk + 1 == num_chunks() || rank_of(chunk + 1) == rank_of(chunk)) return -1;
+  return rank_of(chunk + 1);
+}
 
 std::size_t Pipeline::chunk_of(std::size_t stage) const {
   const auto after = std::upper_bound(bounds.begin(), bounds.end(), stage);

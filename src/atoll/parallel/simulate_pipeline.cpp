@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "atoll/base/check.h"
@@ -28,19 +29,21 @@ struct Message {
 struct Rank {
   std::size_t next = 0;
   double now = 0, busy = 0;
+  std::size_t in_flight = 0;
 };
 
 class Simulation {
  public:
   Simulation(const Pipeline& pipeline, std::span<const std::vector<Action>> lists,
-             const PassCosts& costs)
+             std::span<const PassCosts> costs)
       : pipeline_(pipeline),
         lists_(lists),
         costs_(costs),
         ranks_(lists.size()),
         progress_(pipeline.num_stages() * static_cast<std::size_t>(pipeline.num_micro_batches)),
         holders_(pipeline.num_stages()),
-        slots_(pipeline.num_stages(), 0) {}
+        slots_(pipeline.num_stages(), 0),
+        in_flight_(lists.size(), 0) {}
 
   PipelineUse run() {
     bool moved = true;
@@ -54,7 +57,7 @@ class Simulation {
       }
     }
     check_end();
-    PipelineUse use = {.slots = slots_};
+    PipelineUse use = {.slots = slots_, .in_flight = in_flight_};
     for (const Rank& rank : ranks_) use.duration = std::max(use.duration, rank.now);
     for (const Rank& rank : ranks_) use.idle_time.push_back(use.duration - rank.busy);
     return use;
@@ -94,18 +97,21 @@ class Simulation {
   void forward(std::size_t r, const Action& action) {
     Progress& at = of(action.stage, action.micro_batch);
     check(!at.forward, r, "is repeated");
-    if (pipeline_.begins_chunk(action.stage)) {
-      check(action.stage == 0 || at.input_received, r, "has no input");
-    } else {
+    if (receives(action)) {
+      check(at.input_received, r, "has no input");
+    } else if (action.stage > 0) {
       check(of(action.stage - 1, action.micro_batch).forward, r, "has no input");
     }
     std::map<std::size_t, std::int64_t>& holders = holders_[action.stage];
     check(holders.emplace(action.slot, action.micro_batch).second, r,
           "takes a slot that is in use");
     slots_[action.stage] = std::max(slots_[action.stage], holders.size());
+    if (pipeline_.begins_chunk(action.stage)) {
+      in_flight_[r] = std::max(in_flight_[r], ++ranks_[r].in_flight);
+    }
     at.forward = true;
     at.slot = action.slot;
-    spend(r, costs_.forward);
+    spend(r, cost_of(action).forward);
   }
 
   void backward_input(std::size_t r, const Action& action) {
@@ -113,14 +119,13 @@ class Simulation {
     check(at.forward, r, "comes before its F");
     check(!at.input, r, "is repeated");
     check(at.slot == action.slot, r, "uses another slot than its F");
-    const bool last = action.stage + 1 == pipeline_.num_stages();
-    if (pipeline_.ends_chunk(action.stage)) {
-      check(last || at.gradient_received, r, "has no gradient");
-    } else {
+    if (receives(action)) {
+      check(at.gradient_received, r, "has no gradient");
+    } else if (action.stage + 1 < pipeline_.num_stages()) {
       check(of(action.stage + 1, action.micro_batch).input, r, "has no gradient");
     }
     at.input = true;
-    spend(r, costs_.input);
+    spend(r, cost_of(action).input);
   }
 
   void backward_weight(std::size_t r, const Action& action) {
@@ -130,7 +135,8 @@ class Simulation {
     check(at.slot == action.slot, r, "uses another slot than its F");
     at.weight = true;
     holders_[action.stage].erase(action.slot);
-    spend(r, costs_.weight);
+    if (pipeline_.begins_chunk(action.stage)) --ranks_[r].in_flight;
+    spend(r, cost_of(action).weight);
   }
 
   void send(std::size_t r, const Action& action) {
@@ -158,17 +164,19 @@ class Simulation {
     return true;
   }
 
-  // The rank at the other end of a transfer; -1: there is no transfer at this stage.
+  // The rank at the other end of a transfer, or that F's input or B's gradient comes from; -1: it
+  // is made here.
   int peer_of(const Action& action) const {
     const std::size_t chunk = pipeline_.chunk_of(action.stage);
-    const bool before =
-        action.kind == ActionKind::kReceiveInput || action.kind == ActionKind::kSendGradient;
-    if (before) {
-      return pipeline_.begins_chunk(action.stage) && chunk > 0 ? pipeline_.rank_of(chunk - 1) : -1;
-    }
-    return pipeline_.ends_chunk(action.stage) && chunk + 1 < pipeline_.num_chunks()
-               ? pipeline_.rank_of(chunk + 1)
-               : -1;
+    const bool before = action.kind == ActionKind::kForward ||
+                        action.kind == ActionKind::kReceiveInput ||
+                        action.kind == ActionKind::kSendGradient;
+    if (before) return pipeline_.begins_chunk(action.stage) ? pipeline_.rank_before(chunk) : -1;
+    return pipeline_.ends_chunk(action.stage) ? pipeline_.rank_after(chunk) : -1;
+  }
+  bool receives(const Action& action) const { return peer_of(action) >= 0; }
+  const PassCosts& cost_of(const Action& action) const {
+    return costs_.size() == 1 ? costs_.front() : costs_[action.stage];
   }
 
   void spend(std::size_t r, double cost) {
@@ -203,22 +211,35 @@ class Simulation {
 
   const Pipeline& pipeline_;
   std::span<const std::vector<Action>> lists_;
-  PassCosts costs_;
+  std::span<const PassCosts> costs_;
   std::vector<Rank> ranks_;
   std::vector<Progress> progress_;
   std::map<Channel, std::deque<Message>> channels_;
   std::vector<std::map<std::size_t, std::int64_t>> holders_;  // of each stage's slots
-  std::vector<std::size_t> slots_;
+  std::vector<std::size_t> slots_, in_flight_;
 };
 
 }  // namespace
 
+double PipelineUse::bubble() const {
+  const double idle = std::accumulate(idle_time.begin(), idle_time.end(), 0.0);
+  return duration > 0 ? idle / (duration * static_cast<double>(idle_time.size())) : 0;
+}
+
+PipelineUse simulate_pipeline(const Pipeline& pipeline,
+                              std::span<const std::vector<Action>> actions_of_ranks,
+                              std::span<const PassCosts> costs) {
+  pipeline.check();
+  ATOLL_CHECK_EQ(actions_of_ranks.size(), static_cast<std::size_t>(pipeline.num_ranks));
+  ATOLL_CHECK(costs.size() == 1 || costs.size() == pipeline.num_stages(), "{} costs of {} stages",
+              costs.size(), pipeline.num_stages());
+  return Simulation(pipeline, actions_of_ranks, costs).run();
+}
+
 PipelineUse simulate_pipeline(const Pipeline& pipeline,
                               std::span<const std::vector<Action>> actions_of_ranks,
                               const PassCosts& costs) {
-  pipeline.check();
-  ATOLL_CHECK_EQ(actions_of_ranks.size(), static_cast<std::size_t>(pipeline.num_ranks));
-  return Simulation(pipeline, actions_of_ranks, costs).run();
+  return simulate_pipeline(pipeline, actions_of_ranks, std::span(&costs, 1));
 }
 
 }  // namespace atl::parallel

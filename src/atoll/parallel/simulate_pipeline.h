@@ -7,7 +7,7 @@
 
 namespace atl::parallel {
 
-/// How long each F, B and W of a stage takes, in any unit; transfers take no time.
+/// How long F, B and W of a stage take, in any unit; transfers take no time.
 struct PassCosts {
   double forward = 1;
   double input = 1;
@@ -18,8 +18,14 @@ struct PassCosts {
 struct PipelineUse {
   /// For each stage, the micro-batches whose activations it holds at once, at most.
   std::vector<std::size_t> slots;
+  /// For each rank, the most passes of micro-batches through one of its chunks that it holds at
+  /// once, from F to W. Divided by the chunks of a rank: micro-batches.
+  std::vector<std::size_t> in_flight;
   double duration = 0;            ///< until the last rank is done
   std::vector<double> idle_time;  ///< of each rank, within `duration`
+
+  /// The share of all ranks' time in which they are idle.
+  double bubble() const;
 };
 
 /// Runs the lists of all ranks against each other without any data. Throws Error(kInternal), naming
@@ -27,8 +33,11 @@ struct PipelineUse {
 /// that is missing, repeated or before what it needs, two micro-batches in one slot, a transfer
 /// without a counterpart, or ranks that wait for each other.
 ///
-/// A send ends at once; a receive waits for its send. Between two ranks, outputs arrive in the
-/// order of their sends, and so do gradients.
+/// `costs`: one for all stages, or one for each. A send ends at once; a receive waits for its send.
+/// Between two ranks, outputs arrive in the order of their sends, and so do gradients.
+PipelineUse simulate_pipeline(const Pipeline& pipeline,
+                              std::span<const std::vector<Action>> actions_of_ranks,
+                              std::span<const PassCosts> costs);
 PipelineUse simulate_pipeline(const Pipeline& pipeline,
                               std::span<const std::vector<Action>> actions_of_ranks,
                               const PassCosts& costs = {});
