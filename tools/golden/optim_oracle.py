@@ -133,21 +133,21 @@ def cases():
             decoupled(matrices, vectors, 0.3), lr=LR, momentum=momentum, nesterov=nesterov
         )
 
-    yield ".kind = OptimizerKind::kAdamW", run_torch(adamw)
+    yield '.kind = "adamw"', run_torch(adamw)
     for momentum, nesterov in ((0.0, False), (0.9, False), (0.9, True)):
         options = (
-            f".kind = OptimizerKind::kSgd, .weight_decay = 0.3, .momentum = {momentum}, "
-            f".nesterov = {str(nesterov).lower()}"
+            f'.kind = "sgd", .values = {{{{"weight_decay", 0.3}}, {{"momentum", {momentum}}}, '
+            f'{{"nesterov", {str(nesterov).lower()}}}}}'
         )
         yield options, run_torch(sgd(momentum, nesterov))
-    options = ".kind = OptimizerKind::kLion, .beta2 = 0.99, .weight_decay = 0.5"
+    options = '.kind = "lion", .values = {{"beta2", 0.99}, {"weight_decay", 0.5}}'
     yield options, run_numpy(lion_rule(LR, 0.9, 0.99, 0.5))
     vectors = adamw_rule(LR / 4, 0.9, 0.95, 1e-8, 0.1)
     for nesterov, match_rms in ((True, True), (False, True), (True, False)):
-        scale = "kMatchRms" if match_rms else "kOriginal"
+        scale = "match_rms" if match_rms else "original"
         options = (
-            f".kind = OptimizerKind::kMuon, .nesterov = {str(nesterov).lower()}, "
-            f".muon_scale = MuonScale::{scale}, .adamw_lr_ratio = 0.25"
+            f'.kind = "muon", .values = {{{{"nesterov", {str(nesterov).lower()}}}, '
+            f'{{"muon_scale", "{scale}"}}, {{"muon_adamw_lr", 0.25}}}}, .peak_lr = 1'
         )
         yield options, run_numpy(muon_rule(LR, 0.95, nesterov, 0.1, match_rms, vectors))
 

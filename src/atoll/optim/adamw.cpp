@@ -1,43 +1,57 @@
 #include "atoll/ops/adamw.h"
 
 #include "atoll/optim/flat_optimizer.h"
+#include "atoll/optim/registry.h"
 
 namespace atl::optim {
 
 namespace {
 
+// Loshchilov & Hutter 2019.
 class AdamW final : public FlatOptimizer {
  public:
   AdamW(const OptimizerOptions& options, Spec flat, std::span<const ParamRange> ranges)
       : FlatOptimizer(options, flat, joined(ranges, /*across_decay=*/false)),
+        constants_({.beta1 = options.number("beta1"),
+                    .beta2 = options.number("beta2"),
+                    .eps = options.number("eps")}),
+        weight_decay_(options.number("weight_decay")),
         m_(add_state("exp_avg")),
         v_(add_state("exp_avg_sq")) {}
 
   void update(Run& run, const StepArgs& args, Tensor values, Tensor grads) override {
     check(args, values, grads);
-    ops::AdamWStep call = {.lr = args.lr,
-                           .beta1 = options().beta1,
-                           .beta2 = options().beta2,
-                           .eps = options().eps,
-                           .step = args.step,
-                           .grad_scale = args.grad_scale};
+    ops::AdamWStep call = constants_;
+    call.lr = args.lr;
+    call.step = args.step;
+    call.grad_scale = args.grad_scale;
     for (const ParamRange& range : ranges()) {
-      call.weight_decay = range.decay ? options().weight_decay : 0.0;
+      call.weight_decay = range.decay ? weight_decay_ : 0.0;
       ops::adamw(run, call, target_of(run, args, values, range), grads_of(grads, range),
                  state_of(m_, range), state_of(v_, range));
     }
   }
 
  private:
+  ops::AdamWStep constants_;
+  double weight_decay_;
   std::size_t m_;
   std::size_t v_;
 };
 
+std::unique_ptr<Optimizer> make(const OptimizerOptions& options, Spec flat,
+                                std::span<const ParamRange> ranges) {
+  return std::make_unique<AdamW>(options, flat, ranges);
+}
+
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const OptimizerOptions& options, Spec flat,
-                                      std::span<const ParamRange> ranges) {
-  return std::make_unique<AdamW>(options, flat, ranges);
+OptimizerKind adamw_optimizer() {
+  return {.name = "adamw",
+          .doc = "adamw",
+          .options = {beta1_option(), beta2_option(), eps_option(), weight_decay_option()},
+          .state_vectors = {"exp_avg", "exp_avg_sq"},
+          .make = make};
 }
 
 }  // namespace atl::optim

@@ -4,7 +4,7 @@ namespace atl::optim {
 
 FlatOptimizer::FlatOptimizer(const OptimizerOptions& options, Spec flat,
                              std::span<const ParamRange> ranges)
-    : options_(options), flat_(flat), ranges_(ranges.begin(), ranges.end()) {
+    : flat_(flat), ranges_(ranges.begin(), ranges.end()) {
   if (flat.dtype == Dtype::kBf16 && options.masters == Masters::kF32) {
     master_ = static_cast<int>(add_state("master"));
   }

@@ -20,7 +20,6 @@ class FlatOptimizer : public Optimizer {
   std::vector<StateTensor> state() const override;
 
  protected:
-  const OptimizerOptions& options() const { return options_; }
   const std::vector<ParamRange>& ranges() const { return ranges_; }
   Spec flat() const { return flat_; }
 
@@ -37,21 +36,10 @@ class FlatOptimizer : public Optimizer {
   void check(const StepArgs& args, const Tensor& values, const Tensor& grads) const;
 
  private:
-  OptimizerOptions options_;
   Spec flat_;
   std::vector<ParamRange> ranges_;
   std::vector<StateVector> states_;
   int master_ = -1;  // its number among the states; -1: there are no masters
 };
-
-/// The kinds; options are valid, ranges in order.
-std::unique_ptr<Optimizer> make_adamw(const OptimizerOptions& options, Spec flat,
-                                      std::span<const ParamRange> ranges);
-std::unique_ptr<Optimizer> make_muon(const OptimizerOptions& options, Spec flat,
-                                     std::span<const ParamRange> ranges);
-std::unique_ptr<Optimizer> make_lion(const OptimizerOptions& options, Spec flat,
-                                     std::span<const ParamRange> ranges);
-std::unique_ptr<Optimizer> make_sgd(const OptimizerOptions& options, Spec flat,
-                                    std::span<const ParamRange> ranges);
 
 }  // namespace atl::optim

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "atoll/ops/run.h"
+#include "atoll/optim/options.h"
 #include "atoll/tensor/arena.h"
 
 namespace atl::optim {
@@ -33,26 +34,6 @@ struct ParamRange {
   std::int64_t in_grads() const { return grad_begin < 0 ? begin : grad_begin; }
 };
 
-/// The update rules.
-enum class OptimizerKind {
-  kAdamW,  ///< Loshchilov & Hutter 2019
-  kMuon,   ///< Jordan et al. 2024; AdamW for what is no hidden matrix
-  kLion,   ///< Chen et al. 2023
-  kSgd,    ///< momentum and Nesterov as in torch.optim.SGD; weight decay is L2
-};
-
-/// "adamw", "muon", "lion" or "sgd"; throws Error(kUser) for anything else.
-OptimizerKind optimizer_kind(const std::string& name);
-
-/// How far Muon steps along an orthogonal matrix of (rows, cols).
-enum class MuonScale {
-  kMatchRms,  ///< 0.2 sqrt(max(rows, cols)): AdamW's usual size (Liu et al. 2025, section 2.2)
-  kOriginal,  ///< sqrt(max(1, rows / cols)) (Jordan et al. 2024)
-};
-
-/// "match_rms" or "original"; throws Error(kUser) for anything else.
-MuonScale muon_scale(const std::string& name);
-
 /// What keeps the bits of an update that bf16 values are too coarse for.
 enum class Masters {
   kF32,         ///< an f32 copy of the values is optimizer state, and bf16 values round to nearest
@@ -62,19 +43,18 @@ enum class Masters {
 /// "f32" or "stochastic"; throws Error(kUser) for anything else.
 Masters masters(const std::string& name);
 
-/// The optimizer's constants; the learning rate comes with each step.
+/// What an optimizer is made with; the learning rate comes with each step.
 struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::kAdamW;
-  double beta1 = 0.9;         ///< adamw, lion, and AdamW inside muon
-  double beta2 = 0.95;        ///< the same; Lion's authors use 0.99
-  double eps = 1e-8;          ///< adamw, and AdamW inside muon
-  double weight_decay = 0.1;  ///< all
-  double momentum = 0.95;     ///< muon, sgd
-  bool nesterov = true;       ///< muon, sgd
-  MuonScale muon_scale = MuonScale::kMatchRms;
-  /// muon: AdamW's learning rate inside Muon over the step's, which is the matrices'.
-  double adamw_lr_ratio = 1;
+  std::string kind = "adamw";  ///< a name of registry.h
+  /// What this kind reads, by name: see its file. What is left out has its default.
+  OptionValues values;
+  double peak_lr = 0;  ///< highest learning rate of the run, where an option is relative to it
   Masters masters = Masters::kF32;  ///< of bf16 values; f32 and f64 values are their own
+
+  /// The value of an option, which must be there and of this type.
+  double number(const std::string& name) const;
+  bool flag(const std::string& name) const;
+  const std::string& word(const std::string& name) const;
 };
 
 /// What one update is given beside values and gradients.
@@ -109,8 +89,8 @@ class Optimizer {
   /// shares that the ranges' value_begin and grad_begin are places in. Needs
   /// scratch_bytes() of run.scratch; stochastic rounding draws from (run.seed, step, element).
   virtual void update(Run& run, const StepArgs& args, Tensor values, Tensor grads) = 0;
-  /// The state that a checkpoint holds, valid after bind(): "exp_avg" (adamw, lion), "exp_avg_sq"
-  /// (adamw), "momentum_buffer" (muon, sgd) and "master" (bf16 values with masters).
+  /// The state that a checkpoint holds, valid after bind(): what OptimizerKind::state_vectors
+  /// names, and "master" (bf16 values with masters).
   virtual std::vector<StateTensor> state() const = 0;
   /// Scratch of one update.
   virtual std::size_t scratch_bytes() const { return 0; }

@@ -14,6 +14,7 @@
 #include "atoll/comm/world.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
+#include "atoll/optim/registry.h"
 #include "atoll/parallel/micro_batches.h"
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_single.h"
@@ -46,7 +47,7 @@ struct Config {
   std::int64_t bucket_bytes = 200 << 10;
   std::int64_t steps = 3;
   Dtype dtype = Dtype::kF32;
-  optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
+  std::string optimizer = "adamw";
   std::vector<std::int64_t> shares = {};  // of the micro-batches; empty: even
 };
 
@@ -76,7 +77,7 @@ class Bench {
     options.exact = setup.exact;
     options.rounds = plan_.rounds();
     options.bucket_bytes = setup.bucket_bytes;
-    options.whole_matrices = setup.optimizer == optim::OptimizerKind::kMuon;
+    options.whole_matrices = optim::find_optimizer(setup.optimizer).whole_matrices;
     if (options.is_plain()) {
       store_ = std::make_unique<SingleStore>(*model_, true);
     } else {
@@ -249,14 +250,15 @@ TEST(DataParallel, UnevenSharesSumTheSameAsEven) {
   EXPECT_NEAR(uneven.norms[0] / even.norms[0], 1, 1e-5);
 }
 
-TEST(DataParallel, Bf16WithMastersAndMuonShareAlike) {
-  for (const auto kind : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kMuon}) {
+TEST(DataParallel, EveryOptimizerSharesAlikeAndWithBf16AndMasters) {
+  for (const optim::OptimizerKind& kind : optim::optimizer_kinds()) {
     for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
-      Config setup = {.shard = 3, .micro_batches = 3, .dtype = dtype, .optimizer = kind};
+      Config setup = {.shard = 3, .micro_batches = 3, .dtype = dtype, .optimizer = kind.name};
       const Outcome expected = train(setup);
       for (const Zero zero : {Zero::kOptimizer, Zero::kGradients, Zero::kParameters}) {
         setup.zero = zero;
-        expect_same(train(setup), expected, fmt::format("ZeRO {}", static_cast<int>(zero)));
+        expect_same(train(setup), expected,
+                    fmt::format("{}, ZeRO {}", kind.name, static_cast<int>(zero)));
       }
     }
   }

@@ -15,6 +15,7 @@
 #include "atoll/comm/mesh.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/ops/testing.h"
+#include "atoll/optim/registry.h"
 #include "atoll/parallel/whole_state.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/step.h"
@@ -44,14 +45,13 @@ const std::vector<Layout> kLayouts = {{1, 0}, {1, 3}, {2, 0}, {2, 1}, {3, 2},   
 struct Variant {
   std::string name;
   std::string family = "llama";
-  optim::OptimizerKind kind = optim::OptimizerKind::kAdamW;
+  std::string kind = "adamw";
   Dtype dtype = Dtype::kF32;
   optim::Masters masters = optim::Masters::kF32;
   bool lora = false;
 };
 
-const Variant kLora = {
-    "lora", "gpt2", optim::OptimizerKind::kAdamW, Dtype::kF32, optim::Masters::kF32, true};
+const Variant kLora = {"lora", "gpt2", "adamw", Dtype::kF32, optim::Masters::kF32, true};
 
 // Matrices of more than parallel::kBlockElements, so that ranks hold parts of them.
 nn::ModelConfig model_of(const Variant& variant) {
@@ -77,7 +77,7 @@ StateOptions options_of(const Variant& variant, const Layout& layout, int rank) 
                            .exact = layout.is_exact(),
                            .rounds = (kMicroBatches + layout.ranks() - 1) / layout.ranks(),
                            .bucket_bytes = 100 << 10,
-                           .whole_matrices = variant.kind == optim::OptimizerKind::kMuon};
+                           .whole_matrices = optim::find_optimizer(variant.kind).whole_matrices};
   return options;
 }
 
@@ -219,15 +219,14 @@ class Layouts : public ::testing::TestWithParam<Variant> {
   fs::path base_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Variants, Layouts,
-    ::testing::Values(Variant{"adamw"}, Variant{"muon", "llama", optim::OptimizerKind::kMuon},
-                      Variant{"tied_bf16", "gpt2", optim::OptimizerKind::kAdamW, Dtype::kBf16},
-                      Variant{"muon_bf16", "gpt2", optim::OptimizerKind::kMuon, Dtype::kBf16},
-                      Variant{"stochastic", "llama", optim::OptimizerKind::kLion, Dtype::kBf16,
-                              optim::Masters::kStochastic},
-                      kLora),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Variants, Layouts,
+                         ::testing::Values(Variant{"adamw"}, Variant{"muon", "llama", "muon"},
+                                           Variant{"tied_bf16", "gpt2", "adamw", Dtype::kBf16},
+                                           Variant{"muon_bf16", "gpt2", "muon", Dtype::kBf16},
+                                           Variant{"stochastic", "llama", "lion", Dtype::kBf16,
+                                                   optim::Masters::kStochastic},
+                                           kLora),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(Layouts, EachReadsWhatEachWrote) {
   // One rank trains; every layout reads its checkpoint and writes one of its own.

@@ -289,11 +289,11 @@ void add_islands(Settings& settings, TrainConfig& c) {
 void add_optim(Settings& settings, TrainConfig& c) {
   OptimSettings& o = c.optim;
   settings.group("optim", "The optimizer and its learning rate.");
-  settings
-      .add("optim.kind", &o.kind,
-           "adamw; muon for matrices with adamw for the rest; lion; sgd with momentum.",
-           one_of({"adamw", "muon", "lion", "sgd"}))
-      .fixed();
+  Choices kinds;
+  for (const optim::OptimizerKind& kind : optim::optimizer_kinds()) {
+    kinds.names.emplace_back(kind.name);
+  }
+  settings.add("optim.kind", &o.kind, optim::describe(optim::optimizer_kinds()), kinds).fixed();
   settings.add("optim.lr", &o.lr, "Highest learning rate, reached after warm-up.", above(0));
   settings.add("optim.min_lr_ratio", &o.min_lr_ratio, "Last learning rate over the highest.",
                between(0, 1));
@@ -303,21 +303,9 @@ void add_optim(Settings& settings, TrainConfig& c) {
   settings.add("optim.warmup_steps", &o.warmup_steps, "Steps of straight rise to lr.", at_least(0));
   settings.add("optim.decay_fraction", &o.decay_fraction,
                "wsd only: the part of all steps that goes down.", between(0, 1));
-  settings.add("optim.beta1", &o.beta1, "Decay of the gradient's mean.", from_below(0, 1));
-  settings.add("optim.beta2", &o.beta2, "Decay of the squared gradient's mean.", from_below(0, 1));
-  settings.add("optim.eps", &o.eps, "Added to the denominator.", above(0));
-  settings.add("optim.weight_decay", &o.weight_decay,
-               "Decoupled weight decay of matrices; norms and biases have none.", at_least(0));
+  optim::register_default_options(settings, o.values, optim::optimizer_kinds());
   settings.add("optim.clip", &o.clip, "Largest gradient norm; 0: no clipping.", at_least(0));
-  settings.add("optim.momentum", &o.momentum, "muon and sgd: decay of the momentum.",
-               from_below(0, 1));
-  settings.add("optim.nesterov", &o.nesterov, "muon and sgd: Nesterov's momentum.");
-  settings.add("optim.muon_scale", &o.muon_scale,
-               "muon: match_rms scales updates to AdamW's size, so that its learning rates fit; "
-               "original is sqrt(max(1, rows / columns)).",
-               one_of({"match_rms", "original"}));
-  settings.add("optim.muon_adamw_lr", &o.muon_adamw_lr,
-               "muon: highest learning rate of what adamw updates; 0: optim.lr.", at_least(0));
+  optim::register_other_options(settings, o.values, optim::optimizer_kinds());
   settings
       .add("optim.masters", &o.masters,
            "train.dtype = bf16: keep weights in f32 beside (f32), or update the bf16 weights "

@@ -1,7 +1,8 @@
 #pragma once
 
 // Everything a training run can be told. The keys, their ranges and their meaning are registered in
-// config.cpp; docs/configuration.md is generated from there.
+// config.cpp, an optimizer's options by its own file (optim/registry.h); docs/configuration.md is
+// generated from there.
 
 #include <cstdint>
 #include <string>
@@ -10,6 +11,7 @@
 #include "atoll/base/settings.h"
 #include "atoll/data/fields.h"
 #include "atoll/nn/model.h"
+#include "atoll/optim/settings.h"
 
 namespace atl::train {
 
@@ -100,15 +102,9 @@ struct OptimSettings {
   std::string schedule = "cosine";
   std::int64_t warmup_steps = 0;
   double decay_fraction = 0.2;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;
   double clip = 1;
-  double momentum = 0.95;
-  bool nesterov = true;
-  std::string muon_scale = "match_rms";
-  double muon_adamw_lr = 0;
+  /// The options of all optimizers, which their files declare; optim.kind reads its own.
+  optim::OptionValues values = optim::default_values(optim::optimizer_kinds());
   std::string masters = "f32";
 };
 

@@ -58,6 +58,7 @@ void add_names_of_the_loop(Settings& s) {
                        {"num_threads", "n_threads", "omp_num_threads", "workers", "num_workers"});
 }
 
+// An optimizer's own options have theirs in optim/.
 void add_names_of_the_optimizer(Settings& s) {
   s.known_elsewhere_as("optim.kind", {"optim", "optimizer", "optimizer_type", "optimiser"});
   s.known_elsewhere_as("optim.lr", {"learning_rate", "max_lr", "peak_lr", "base_lr"});
@@ -68,10 +69,6 @@ void add_names_of_the_optimizer(Settings& s) {
   s.known_elsewhere_as("optim.warmup_steps",
                        {"warmup", "warmup_iters", "warmup_iterations", "num_warmup_steps",
                         "lr_warmup_iters", "warmup_ratio"});
-  s.known_elsewhere_as("optim.beta1", {"adam_beta1"});
-  s.known_elsewhere_as("optim.beta2", {"adam_beta2"});
-  s.known_elsewhere_as("optim.eps", {"epsilon", "adam_epsilon", "adam_eps"});
-  s.known_elsewhere_as("optim.weight_decay", {"wd"});
   s.known_elsewhere_as("optim.clip", {"grad_clip", "clip_grad", "max_grad_norm", "max_norm",
                                       "gradient_clipping", "gradient_clip_val", "clip_norm"});
 }

@@ -115,6 +115,21 @@ TEST(TrainConfig, WhatIslandsDoIsCheckedBeforeOneBegins) {
   }
 }
 
+TEST(TrainConfig, AnOptionBelongsToTheOptimizersThatReadIt) {
+  EXPECT_EQ(error_of({"--optim.momentum=0.5"}),
+            "optim.momentum (0.5, --optim.momentum) is for optim.kind muon and sgd, and optim.kind "
+            "(\"adamw\", default); remove it");
+  EXPECT_THAT(
+      error_of({"--optim.kind=lion", "--optim.eps=1e-6"}),
+      HasSubstr("is for optim.kind adamw and muon, and optim.kind (\"lion\", --optim.kind)"));
+  EXPECT_THAT(error_of({"--optim.kind=sgd", "--optim.beta2=0.9"}),
+              HasSubstr("is for optim.kind adamw, muon and lion"));
+  EXPECT_EQ(error_of({"--optim.kind=sgd", "--optim.momentum=0"}),
+            "optim.momentum (0, --optim.momentum) has no Nesterov momentum; set "
+            "optim.nesterov=false");
+  EXPECT_EQ(error_of({"--optim.kind=muon", "--optim.muon_adamw_lr=1e-3"}), "no error");
+}
+
 TEST(TrainConfig, EvaluationsNeedTextThatIsHeldOut) {
   EXPECT_EQ(error_of({"--eval.every=5", "--data.held_out=0"}),
             "eval.every (5, --eval.every) and data.held_out (0, --data.held_out): no text is held "

@@ -23,19 +23,6 @@ nn::RecomputeMode recompute_mode(const std::string& name) {
   return name == "selective" ? nn::RecomputeMode::kSelective : nn::RecomputeMode::kNone;
 }
 
-optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
-  return {.kind = optim::optimizer_kind(settings.kind),
-          .beta1 = settings.beta1,
-          .beta2 = settings.beta2,
-          .eps = settings.eps,
-          .weight_decay = settings.weight_decay,
-          .momentum = settings.momentum,
-          .nesterov = settings.nesterov,
-          .muon_scale = optim::muon_scale(settings.muon_scale),
-          .adamw_lr_ratio = settings.muon_adamw_lr > 0 ? settings.muon_adamw_lr / settings.lr : 1,
-          .masters = optim::masters(settings.masters)};
-}
-
 // Here rather than where it is first needed: beside shards, or texts without messages, nothing else
 // would look.
 void check_chat_template(const fs::path& path) {
@@ -60,6 +47,13 @@ Error too_few_micro_batches(const LoopSettings& train, int num_ranks) {
 }
 
 }  // namespace
+
+optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
+  return {.kind = settings.kind,
+          .values = optim::values_for(optim::find_optimizer(settings.kind), settings.values),
+          .peak_lr = settings.lr,
+          .masters = optim::masters(settings.masters)};
+}
 
 parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
                                                     int rank) {
@@ -100,7 +94,7 @@ parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, i
   if (config.dp.balance)
     options.rounds = std::max<std::int64_t>(options.rounds, micro_batches - num_ranks + 1);
   options.bucket_bytes = static_cast<std::int64_t>(config.dp.bucket_mib * 0x1p20);
-  options.whole_matrices = config.optim.kind == "muon";
+  options.whole_matrices = optim::find_optimizer(config.optim.kind).whole_matrices;
   return options;
 }
 

@@ -16,6 +16,9 @@ namespace atl::train {
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks = 1, int rank = 0);
 
+/// What the optimizer of a run with these settings is made with.
+optim::OptimizerOptions optimizer_options(const OptimSettings& settings);
+
 /// How so many ranks share a model. Throws Error(kUser) as above.
 parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
                                                     int rank);

@@ -116,7 +116,7 @@ TEST_P(Step, TheGradientIsThatOfTheMeanLoss) {
 
 TEST_P(Step, MatricesDecayAndNormsAndBiasesDoNot) {
   StateOptions with_decay = options(GetParam());
-  with_decay.optimizer.weight_decay = 0.5;
+  with_decay.optimizer.values = {{"weight_decay", 0.5}};
   Bench bench(with_decay);
   parallel::ParamStore& store = bench.state.store();
   for (const nn::Param* param : store.params()) {

@@ -6,6 +6,7 @@
 #include "atoll/compress/codec.h"
 #include "atoll/train/config.h"
 #include "atoll/train/island/outer_options.h"
+#include "atoll/train/options.h"
 #include "atoll/wire/address.h"
 
 namespace atl::train {
@@ -171,7 +172,7 @@ void validate_batch(const LoopSettings& train, const Settings& s) {
 
 // A key that only some choice of another gives a meaning is an error beside any other choice.
 void only_with(const Settings& s, std::initializer_list<const char*> keys, const char* choice,
-               bool chosen, const char* meaning) {
+               bool chosen, const std::string& meaning) {
   for (const char* key : keys) {
     if (chosen || !given(s, key)) continue;
     throw user_error("{} is for {}, and {}; remove it", named(s, key), meaning, named(s, choice));
@@ -179,20 +180,16 @@ void only_with(const Settings& s, std::initializer_list<const char*> keys, const
 }
 
 void validate_optimizer(const TrainConfig& config, const Settings& s) {
-  const std::string& kind = config.optim.kind;
-  only_with(s, {"optim.momentum", "optim.nesterov"}, "optim.kind", kind == "muon" || kind == "sgd",
-            "optim.kind muon and sgd");
-  only_with(s, {"optim.muon_scale", "optim.muon_adamw_lr"}, "optim.kind", kind == "muon",
-            "optim.kind muon");
-  only_with(s, {"optim.beta1", "optim.beta2"}, "optim.kind", kind != "sgd",
-            "optim.kind adamw, muon and lion");
-  only_with(s, {"optim.eps"}, "optim.kind", kind == "adamw" || kind == "muon",
-            "optim.kind adamw and muon");
-  only_with(s, {"optim.masters"}, "train.dtype", config.train.dtype == "bf16", "train.dtype bf16");
-  if (kind == "sgd" && config.optim.nesterov && !(config.optim.momentum > 0)) {
-    throw user_error("{} has no Nesterov momentum; set optim.nesterov=false",
-                     named(s, "optim.momentum"));
+  const std::span<const optim::OptimizerKind> kinds = optim::optimizer_kinds();
+  const optim::OptimizerKind& kind = optim::find_optimizer(config.optim.kind);
+  for (const optim::Option& option : optim::all_options(kinds)) {
+    only_with(s, {optim::option_key(option.name).c_str()}, "optim.kind", kind.reads(option.name),
+              "optim.kind " + optim::readers(kinds, option.name));
   }
+  only_with(s, {"optim.masters"}, "train.dtype", config.train.dtype == "bf16", "train.dtype bf16");
+  optim::check_options(kind, optimizer_options(config.optim), [&](const std::string& option) {
+    return named(s, optim::option_key(option).c_str());
+  });
 }
 
 void validate_lora(const TrainConfig& config, const Settings& s) {
