@@ -53,7 +53,7 @@ double loss_of(serve::Engine& engine, const std::vector<std::int32_t>& tokens, s
 }
 
 void measure_loss(const Options& options) {
-  const auto device = open_cpu(options.threads);
+  const auto device = open_device({.threads = options.threads});
   const std::filesystem::path path = model_dir::find_model(options.model);
   const nn::ModelConfig config = model_dir::read_model_config(path);
   const Tokenizer tokenizer = model_dir::load_tokenizer(path);

@@ -25,9 +25,9 @@ namespace {
 constexpr int kThreadCounts[] = {1, 2};
 
 void measure(benchmark::State& state, const cli::OpCase& one, int threads) {
-  const auto device = open_cpu(threads);
-  Stream stream(*device);
-  Run run = {.stream = &stream};
+  const auto device = open_device({.threads = threads});
+  const auto stream = device->open_stream();
+  Run run = {.stream = stream.get()};
   const double peak = ops::measure_peak_flops(run);
   const auto call = one.prepare(run);
   call();  // makes primitives, touches memory

@@ -65,8 +65,8 @@ class Measured {
  public:
   Measured(const train::TrainConfig& config, comm::World& world)
       : world_(world),
-        device_(open_cpu(static_cast<int>(config.device.threads))),
-        stream_(*device_),
+        device_(open_device({.threads = config.device.threads})),
+        stream_(device_->open_stream()),
         state_(
             train::state_options(config, config.data.vocab_size, -1, world.size(), world.rank())) {
     state_.allocate(*device_);
@@ -74,7 +74,7 @@ class Measured {
       throw user_error("give ranks above 1, dp.zero below 3 and one micro-batch a rank");
     }
     state_.connect(world.all(), world.all(), nullptr);
-    Run run = {.stream = &stream_};
+    Run run = {.stream = stream_.get()};
     state_.store().initialise(run, 1);
     auto head = std::make_unique<TimedHead>(std::move(state_.model().stages.back()));
     head_ = head.get();
@@ -134,7 +134,7 @@ class Measured {
 
   // A round that is not the last one reduces nothing.
   void pass(bool reduces, bool idle) {
-    Run run = {.stream = &stream_,
+    Run run = {.stream = stream_.get(),
                .loss_scale = 1.0 / static_cast<double>(batch_.tokens.spec().shape.num_elements())};
     state_.store().begin_round({.index = 0, .last = reduces});
     if (idle) {
@@ -147,7 +147,7 @@ class Measured {
 
   comm::World& world_;
   std::unique_ptr<Device> device_;
-  Stream stream_;
+  std::unique_ptr<Stream> stream_;
   train::TrainState state_;
   TimedHead* head_ = nullptr;
   std::vector<std::int32_t> tokens_;

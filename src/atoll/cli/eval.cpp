@@ -101,8 +101,8 @@ int run(const Options& options) {
   if (!options.task.file.empty()) return run_task(options);
   const fs::path path = model_dir::find_model(options.model);
   const Tokenizer tokenizer = model_dir::load_tokenizer(path);
-  const auto device = open_cpu(options.threads);
-  Stream stream(*device);
+  const auto device = open_device({.threads = options.threads});
+  const auto stream = device->open_stream();
   train::StateOptions state_options;
   state_options.model = model_dir::read_model_config(path);
   const train::TextCut cut = text_cut(options, path, state_options.model.max_positions);
@@ -120,7 +120,7 @@ int run(const Options& options) {
   serve::round_in_place(*device, state.store(), serve::parse_weights(options.weights));
 
   const auto evaluate = [&](const data::TokenSource& source) {
-    return report(train::evaluate(state, stream, source, tokenizer,
+    return report(train::evaluate(state, *stream, source, tokenizer,
                                   {.max_tokens = options.max_tokens, .packing = cut.packing}),
                   fmt::format("{} on {}", path.string(), source.name()));
   };

@@ -208,7 +208,7 @@ int evaluate_task(const TaskArguments& arguments) {
                      arguments.file, positions);
   }
 
-  const auto device = open_cpu(arguments.threads);
+  const auto device = open_device({.threads = arguments.threads});
   const serve::Weights weights = serve::parse_weights(arguments.weights);
   serve::Engine engine(*device, config, longest, weights);
   engine.limit_vocabulary(tokenizer.vocab_size());

@@ -45,7 +45,7 @@ class Merged {
     MemoryPlan plan;
     store.request(plan);
     plan.place();
-    const auto device = open_cpu(0);
+    const auto device = open_device({});
     const Arena arena(*device, plan);
     store.bind(arena);
     model_dir::load_parameters(adapter, *model, store, device->threads());

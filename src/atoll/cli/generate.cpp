@@ -144,7 +144,7 @@ int run(Options options) {
   const nn::ModelConfig config = model_dir::read_model_config(path);
   const auto prompt_length = static_cast<std::int64_t>(prompt.size());
   check_prompt(options, prompt_length, config.max_positions);
-  const auto device = open_cpu(options.threads);
+  const auto device = open_device({.threads = options.threads});
   serve::Engine engine(*device, config,
                        std::min(prompt_length + options.max_tokens, config.max_positions), weights);
   engine.limit_vocabulary(tokenizer.vocab_size());

@@ -83,9 +83,9 @@ void print_model(train::TrainState& state, const std::string& vocabulary_origin)
 }
 
 void print_work(train::TrainState& state, const train::TrainConfig& config) {
-  const auto device = open_cpu(static_cast<int>(config.device.threads));
-  Stream stream(*device);
-  Run run = {.stream = &stream};
+  const auto device = open_device({.threads = config.device.threads});
+  const auto stream = device->open_stream();
+  Run run = {.stream = stream.get()};
   const double peak = ops::measure_peak_flops(run);
   const double per_token = nn::flops_per_token(state.model(), config.train.context);
   const std::int64_t tokens = config.train.batch_size * config.train.context;

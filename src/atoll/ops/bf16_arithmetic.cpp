@@ -34,9 +34,9 @@ double seconds_of(Declined (*multiply)(Run&, const MatmulArgs&), Run& run, const
 double measure_speedup() {
   if (cpu_features().find("avx512_bf16") == std::string::npos || !cpu::library_has_bf16()) return 0;
   constexpr std::int64_t kRows = 256, kCols = 384, kTerms = 768;
-  const auto device = open_cpu(1);
-  Stream stream(*device);
-  Run run = {.stream = &stream};
+  const auto device = open_device({.threads = 1});
+  const auto stream = device->open_stream();
+  Run run = {.stream = stream.get()};
   const Buffer a(*device, kRows * kTerms * sizeof(Bf16)), b(*device, kCols * kTerms * sizeof(Bf16));
   const Buffer c(*device, kRows * kCols * sizeof(Bf16));
   std::fill_n(static_cast<Bf16*>(a.data()), kRows * kTerms, to_bf16(1.0F));

@@ -130,8 +130,8 @@ void Trainer::prepare_data() {
 
 void Trainer::prepare_device() {
   apply_bf16(config_);
-  device_ = open_cpu(threads_of(config_, *world_));
-  stream_ = std::make_unique<Stream>(*device_);
+  device_ = open_device({.threads = threads_of(config_, *world_)});
+  stream_ = device_->open_stream();
   schedule_ = {.kind = optim::schedule_kind(config_.optim.schedule),
                .peak = config_.optim.lr,
                .min_ratio = config_.optim.min_lr_ratio,

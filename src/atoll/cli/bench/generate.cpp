@@ -60,8 +60,8 @@ std::unique_ptr<serve::Engine> make_engine(Device& device, const nn::ModelConfig
     model_dir::load_whole_parameters(directory, engine->model(), engine->store());
     return engine;
   }
-  Stream stream(device);
-  Run run = {.stream = &stream};
+  const auto stream = device.open_stream();
+  Run run = {.stream = stream.get()};
   engine->store().initialise(run, 1);
   return engine;
 }
@@ -127,9 +127,9 @@ int run_generate(const Options& options) {
     throw user_error("--prompt={} and --tokens={} need {} positions, and the model has {}",
                      options.prompt, options.tokens, positions, config.max_positions);
   }
-  const auto device = open_cpu(options.threads);
-  Stream stream(*device);
-  Run run = {.stream = &stream};
+  const auto device = open_device({.threads = options.threads});
+  const auto stream = device->open_stream();
+  Run run = {.stream = stream.get()};
   std::vector<Row> rows;
   for (const std::string& name : options.weights) {
     rows.push_back(

@@ -108,9 +108,9 @@ Figure measure(const OpCase& one, double at_least, double limit, Run run) {
 
 int run_ops(const Options& options) {
   const std::vector<OpCase> cases = chosen_cases(options);
-  const auto device = open_cpu(options.threads);
-  Stream stream(*device);
-  const Run run = {.stream = &stream};
+  const auto device = open_device({.threads = options.threads});
+  const auto stream = device->open_stream();
+  const Run run = {.stream = stream.get()};
   Limits limits(run);
   std::vector<Figure> figures;
   for (const OpCase& one : cases) {

@@ -98,8 +98,8 @@ struct Measured {
 
 Measured measure(const Options& options, const train::TrainConfig& config, Device& device,
                  train::TrainState& state) {
-  Stream stream(device);
-  Run run = {.stream = &stream};
+  const auto stream = device.open_stream();
+  Run run = {.stream = stream.get()};
   state.allocate(device);
   state.store().initialise(run, static_cast<std::uint64_t>(config.run.seed));
   state.optimizer().init_masters(run, state.store().values());
@@ -121,7 +121,7 @@ Measured measure(const Options& options, const train::TrainConfig& config, Devic
     step.step = i;
     train::StepResult result;
     const double took = seconds_of([&] {
-      result = train::take_step(state, stream, step, [&] { return feed.loader().next(); });
+      result = train::take_step(state, *stream, step, [&] { return feed.loader().next(); });
     });
     measured.logging_seconds += seconds_of([&] { log.write(i, result, took); });
     if (i >= options.warmup) measured.seconds.push_back(took);
@@ -161,9 +161,9 @@ int run_step(const Options& options, const Invocation& invocation) {
   const train::Recipe recipe(options.recipe, invocation.overrides);
   const train::TrainConfig& config = recipe.config();
   train::apply_bf16(config);
-  const auto device = open_cpu(static_cast<int>(config.device.threads));
-  Stream stream(*device);
-  Run run = {.stream = &stream};
+  const auto device = open_device({.threads = config.device.threads});
+  const auto stream = device->open_stream();
+  Run run = {.stream = stream.get()};
   train::TrainState state(train::state_options(config, config.data.vocab_size, -1));
   const auto program_bytes = static_cast<double>(resident_bytes());  // when `atoll plan` asks
   Ceilings ceilings = {.flops = ops::measure_peak_flops(run)};

@@ -1,5 +1,7 @@
 #include "atoll/device/device.h"
 
+#include <cstring>
+
 #include "atoll/base/memory_error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/device/cuda/runtime.h"
@@ -37,7 +39,36 @@ class CudaDevice final : public Device {
   }
 
   void deallocate(void* data, std::size_t) noexcept override { cudaFree(data); }
+
+  void* allocate_host(std::size_t bytes) override {
+    if (bytes == 0) bytes = 1;
+    cuda::check(cudaSetDevice(index_), "choosing a GPU");
+    void* data = nullptr;
+    if (const cudaError_t status = cudaMallocHost(&data, bytes); status != cudaSuccess) {
+      cudaGetLastError();  // the refusal must not surface again from a later call
+      throw MemoryError(fmt::format("{} of page-locked memory are not to be had: {}",
+                                    format_bytes(bytes), cudaGetErrorString(status)));
+    }
+    std::memset(data, 0, bytes);
+    return data;
+  }
+
+  void deallocate_host(void* data, std::size_t) noexcept override { cudaFreeHost(data); }
   ThreadPool& threads() override { return threads_; }
+
+  std::unique_ptr<Stream> open_stream() override {
+    return std::make_unique<cuda::CudaStream>(*this, index_);
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<cuda::CudaEvent>(index_); }
+
+  void copy_now(void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return;
+    cuda::check(cudaSetDevice(index_), "choosing a GPU");
+    cuda::check(cudaDeviceSynchronize(), "waiting for a GPU before a copy");
+    cuda::check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copying");
+    // Between two places on the GPU the call above only queues.
+    cuda::check(cudaStreamSynchronize(nullptr), "waiting for a copy");
+  }
 
  private:
   // The fill runs behind the host; streams of our own do not wait for the default one, so wait

@@ -1,5 +1,6 @@
 #include "atoll/device/cuda/runtime.h"
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 
 namespace atl::cuda {
@@ -23,6 +24,59 @@ CudaStream::~CudaStream() {
 void CudaStream::synchronize() {
   check(cudaSetDevice(index_), "choosing the GPU of a stream");
   check(cudaStreamSynchronize(stream_), "waiting for a stream");
+}
+
+void CudaStream::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  // The runtime tells by the addresses whose memory each is.
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "queueing a copy");
+}
+
+void CudaStream::fill_zero(void* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  check(cudaMemsetAsync(data, 0, bytes, stream_), "queueing zeroes");
+}
+
+void CudaStream::wait(const Event& event) {
+  check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  check(cudaStreamWaitEvent(stream_, dynamic_cast<const CudaEvent&>(event).native(), 0),
+        "queueing a wait for an event");
+}
+
+CudaEvent::CudaEvent(int index) : index_(index) {
+  check(cudaSetDevice(index_), "choosing the GPU of an event");
+  check(cudaEventCreate(&event_), "making an event");
+}
+
+CudaEvent::~CudaEvent() {
+  cudaEventDestroy(event_);
+}
+
+void CudaEvent::record(Stream& stream) {
+  check(cudaSetDevice(index_), "choosing the GPU of an event");
+  check(cudaEventRecord(event_, dynamic_cast<CudaStream&>(stream).native()), "recording an event");
+  is_recorded_ = true;
+}
+
+bool CudaEvent::is_done() {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "asking for an event");
+  return true;
+}
+
+void CudaEvent::wait() {
+  check(cudaEventSynchronize(event_), "waiting for an event");
+}
+
+double CudaEvent::seconds_since(const Event& earlier) const {
+  const auto& begin = dynamic_cast<const CudaEvent&>(earlier);
+  ATOLL_CHECK(is_recorded_ && begin.is_recorded_, "an event has recorded no point");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "measuring between events");
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 }  // namespace atl::cuda

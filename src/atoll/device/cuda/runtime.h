@@ -24,12 +24,39 @@ class CudaStream final : public Stream {
 
   /// Throws Error(kResource) when something queued before has failed.
   void synchronize() override;
+  /// Behind the host thread only when the host's memory is page-locked (MemoryKind::kHost).
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void fill_zero(void* data, std::size_t bytes) override;
+  /// `event` must be of a CUDA device.
+  void wait(const Event& event) override;
   /// For cuBLAS, cuDNN and kernel launches.
   cudaStream_t native() const { return stream_; }
 
  private:
   int index_;
   cudaStream_t stream_ = nullptr;
+};
+
+/// An event of a GPU: its point is reached when the stream's work comes to it.
+class CudaEvent final : public Event {
+ public:
+  /// Opens an event on GPU `index`.
+  explicit CudaEvent(int index);
+  ~CudaEvent() override;
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  /// `stream` must be of the same GPU.
+  void record(Stream& stream) override;
+  bool is_done() override;
+  void wait() override;
+  double seconds_since(const Event& earlier) const override;
+  cudaEvent_t native() const { return event_; }
+
+ private:
+  int index_;
+  bool is_recorded_ = false;
+  cudaEvent_t event_ = nullptr;
 };
 
 }  // namespace atl::cuda
