@@ -52,6 +52,7 @@ Findings check_all(const Tree& tree) {
   check_dead_files(tree, findings);
   check_docstrings(tree, findings);
   check_text(tree, findings);
+  check_host_access(tree, findings);
 
   std::vector<Exception> exceptions = read_exceptions(tree, findings);
   std::erase_if(findings, [&](const Finding& finding) {

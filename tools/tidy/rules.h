@@ -39,6 +39,10 @@ void check_docstrings(const Tree& tree, Findings& findings);
 /// `columns` (over 100), `machine-path` (a path of somebody's machine, in any file).
 void check_text(const Tree& tree, Findings& findings);
 
+/// `tensor-memory`: above ops and beside comm, code takes no address of a tensor's elements; tests
+/// may. `host-access`: a file that uses tensor/host_access.h stands in tools/tidy/exceptions.txt.
+void check_host_access(const Tree& tree, Findings& findings);
+
 /// Everything above, less what tools/tidy/exceptions.txt allows, sorted by place. Findings of the
 /// rule `exceptions` name lines there that lack a reason or excuse nothing.
 Findings check_all(const Tree& tree);

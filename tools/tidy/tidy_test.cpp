@@ -212,6 +212,29 @@ TEST_F(Tidy, IgnoredFoldersAndBinaryFilesAreNotRead) {
   EXPECT_FOUND("tools/build/c.txt:1 machine-path");
 }
 
+TEST_F(Tidy, TensorMemoryIsTouchedByOpsAndNamedPlacesOnly) {
+  const std::string touch = "auto* a = x.data<float>();\nauto* b = y->raw();\n";
+  const std::string access = "// write_on_host\n#include \"atoll/tensor/host_access.h\"\n";
+  write("tools/tidy/floors.txt", "base 0\ntensor 2\nops 3\nnn 4\n");
+  write("src/atoll/CMakeLists.txt",
+        "atoll_module(base)\natoll_module(tensor)\natoll_module(ops DEPS base tensor DIRS cpu)\n"
+        "atoll_module(nn DEPS tensor)\n");
+  write("src/atoll/tensor/README.md", "tensor\n");
+  write("src/atoll/tensor/host_access.h", "#pragma once\n");
+  write("src/atoll/nn/README.md", "nn\n");
+  write("src/atoll/ops/cpu/b.cpp", "#include \"atoll/base/a.h\"\n" + access + touch);
+  write("src/atoll/nn/layer_test.cpp", access + touch);
+  write("src/atoll/nn/testing.cpp", touch);
+  write("src/atoll/nn/layer.cpp", "raw();\ndata<int>();\n" + touch);
+  write("src/atoll/nn/rope.cpp", access);
+  write("src/atoll/nn/norm.cpp", "HostRead read(x);\nwrite_on_host<int>(x, f);\n");
+  EXPECT_FOUND("src/atoll/nn/layer.cpp:3 tensor-memory", "src/atoll/nn/layer.cpp:4 tensor-memory",
+               "src/atoll/nn/norm.cpp:1 host-access", "src/atoll/nn/rope.cpp:2 host-access");
+  write("tools/tidy/exceptions.txt", "host-access src/atoll/nn/rope.cpp # a table, made once\n");
+  EXPECT_FOUND("src/atoll/nn/layer.cpp:3 tensor-memory", "src/atoll/nn/layer.cpp:4 tensor-memory",
+               "src/atoll/nn/norm.cpp:1 host-access");
+}
+
 TEST_F(Tidy, ExceptionExcusesAndMustHaveReasonAndUse) {
   write("src/atoll/base/a.cpp", "#ifdef X\n#endif\n");
   write("tools/tidy/exceptions.txt", "conditional src/atoll/base/a.cpp # the CPU differs\n");

@@ -6,6 +6,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/ckpt/safetensors/convert.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::ckpt {
 
@@ -77,10 +78,6 @@ void write_as(Dtype from, std::span<const std::byte> in, Dtype to, const std::st
   }
 }
 
-std::span<const std::byte> bytes_of(const Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.raw()), tensor.bytes()};
-}
-
 // (rows, in) in memory to (in, rows) in the sink, a band of file rows at a time: a band's strided
 // reads then use every byte of the cache lines they touch.
 void write_transposed(const Tensor& tensor, Dtype to, const std::string& name,
@@ -89,29 +86,21 @@ void write_transposed(const Tensor& tensor, Dtype to, const std::string& name,
   const std::int64_t rows = tensor.dim(0);
   const std::int64_t in = tensor.dim(1);
   const std::size_t size = dtype_size(tensor.dtype());
+  const HostRead read(tensor);
   std::vector<std::byte> band(static_cast<std::size_t>(kBand * rows) * size);
   for (std::int64_t begin = 0; begin < in; begin += kBand) {
     const std::int64_t width = std::min(kBand, in - begin);
-    transpose(tensor.dtype(), bytes_of(tensor).data() + static_cast<std::size_t>(begin) * size,
-              rows, width, in, band.data(), rows);
+    transpose(tensor.dtype(), read.bytes().data() + static_cast<std::size_t>(begin) * size, rows,
+              width, in, band.data(), rows);
     const std::size_t bytes = static_cast<std::size_t>(width * rows) * size;
     write_as(tensor.dtype(), std::span(band).first(bytes), to, name, sink);
   }
 }
 
-void read_part(const SafetensorsFile& file, const std::string& name, const nn::FileTensor& part,
-               const Tensor& tensor) {
-  const Tensor rows = rows_of(part, tensor);
-  if (!part.transposed) {
-    file.read_floats(name, rows);
-    return;
-  }
-  const Dtype to = rows.dtype();
-  const Dtype from = file.check_floats(name, file_spec(part, tensor, to).shape);
+// (in, width) in the file, of dtype `from`, to `out`, (width, in) of dtype `to`.
+void read_transposed(const SafetensorsFile& file, const std::string& name, Dtype from, Dtype to,
+                     std::int64_t width, std::int64_t in, std::byte* out) {
   const std::span<const std::byte> bytes = file.bytes(name);
-  const std::int64_t width = rows.dim(0);  // of the file's rows
-  const std::int64_t in = rows.dim(1);
-  auto* out = static_cast<std::byte*>(rows.raw());
   // Straight from the mapped file where nothing is to be converted.
   if (from == to) return transpose(to, bytes.data(), in, width, width, out, in);
   constexpr std::int64_t kBand = 16;
@@ -125,6 +114,20 @@ void read_part(const SafetensorsFile& file, const std::string& name, const nn::F
     transpose(to, band.data(), height, width, width,
               out + static_cast<std::size_t>(begin) * dtype_size(to), in);
   }
+}
+
+void read_part(const SafetensorsFile& file, const std::string& name, const nn::FileTensor& part,
+               const Tensor& tensor) {
+  const Tensor rows = rows_of(part, tensor);
+  if (!part.transposed) {
+    file.read_floats(name, rows);
+    return;
+  }
+  const Dtype to = rows.dtype();
+  const Dtype from = file.check_floats(name, file_spec(part, tensor, to).shape);
+  write_on_host<std::byte>(rows, [&](std::span<std::byte> out) {
+    read_transposed(file, name, from, to, rows.dim(0), rows.dim(1), out.data());
+  });
 }
 
 // "transformer.wte.weight" -> "wte.weight": what a base model without its head writes.
@@ -160,7 +163,8 @@ std::vector<TensorSource> file_sources(std::span<const ParamTensor> params, std:
                            if (transposed) {
                              write_transposed(rows, dtype, name, sink);
                            } else {
-                             write_as(rows.dtype(), bytes_of(rows), dtype, name, sink);
+                             const HostRead read(rows);
+                             write_as(rows.dtype(), read.bytes(), dtype, name, sink);
                            }
                          }});
     }

@@ -9,6 +9,7 @@
 #include "atoll/base/paths.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/parallel/whole_state.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::model_dir {
 
@@ -91,22 +92,18 @@ void refuse_what_we_do_not_compute(const ordered_json& json, const std::string& 
   }
 }
 
-double element(const Tensor& tensor, std::int64_t i) {
-  if (tensor.dtype() == Dtype::kBf16) return static_cast<double>(to_f32(tensor.data<Bf16>()[i]));
-  return static_cast<double>(tensor.data<float>()[i]);
+void add(float& element, double more) {
+  element = static_cast<float>(static_cast<double>(element) + more);
 }
 
-void set_element(const Tensor& tensor, std::int64_t i, double value) {
-  if (tensor.dtype() == Dtype::kBf16) {
-    tensor.data<Bf16>()[i] = to_bf16(static_cast<float>(value));
-  } else {
-    tensor.data<float>()[i] = static_cast<float>(value);
-  }
+void add(Bf16& element, double more) {
+  element = to_bf16(static_cast<float>(static_cast<double>(to_f32(element)) + more));
 }
 
 // W[rows] += s B A of one part.
+template <typename T>
 void merge_part(const nn::LoraPart& part, const ckpt::SafetensorsFile& file,
-                const nn::LoraOptions& lora, const Tensor& value) {
+                const nn::LoraOptions& lora, std::span<T> value) {
   const std::int64_t in = part.weight->spec.shape.dim(1);
   std::vector<float> a(static_cast<std::size_t>(lora.rank * in));
   std::vector<float> b(static_cast<std::size_t>(part.rows * lora.rank));
@@ -122,11 +119,8 @@ void merge_part(const nn::LoraPart& part, const ckpt::SafetensorsFile& file,
         change[static_cast<std::size_t>(i)] += weight * static_cast<double>(direction[i]);
       }
     }
-    const std::int64_t begin = (part.row_begin + row) * in;
-    for (std::int64_t i = 0; i < in; ++i) {
-      const double added = lora.scale() * change[static_cast<std::size_t>(i)];
-      set_element(value, begin + i, element(value, begin + i) + added);
-    }
+    const auto begin = static_cast<std::size_t>((part.row_begin + row) * in);
+    for (std::size_t i = 0; i < change.size(); ++i) add(value[begin + i], lora.scale() * change[i]);
   }
 }
 
@@ -208,7 +202,12 @@ AdapterMerge::AdapterMerge(const fs::path& directory, nn::Model& model)
 
 void AdapterMerge::add_to(const nn::Param& param, const Tensor& value) const {
   for (const nn::LoraPart& part : parts_) {
-    if (part.weight == &param) merge_part(part, file_, lora_, value);
+    if (part.weight != &param) continue;
+    if (value.dtype() == Dtype::kBf16) {
+      update_on_host<Bf16>(value, [&](auto all) { merge_part<Bf16>(part, file_, lora_, all); });
+    } else {
+      update_on_host<float>(value, [&](auto all) { merge_part<float>(part, file_, lora_, all); });
+    }
   }
 }
 

@@ -43,7 +43,7 @@ struct Run {
     const std::size_t bytes = align_up(spec.bytes());
     ATOLL_CHECK(bytes <= scratch.size(), "{} needed, {} bytes of scratch left", spec.to_string(),
                 scratch.size());
-    Tensor tensor(scratch.data(), spec);
+    Tensor tensor(scratch.data(), spec, &stream->device());
     scratch = scratch.subspan(bytes);
     return tensor;
   }

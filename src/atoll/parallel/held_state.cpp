@@ -1,7 +1,8 @@
 #include "atoll/parallel/held_state.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
@@ -26,8 +27,8 @@ void pack(const HeldVectors& held, std::span<const ElementRange> source,
   for (const auto& [name, pieces] : held) {
     intersect(source, wants, [&, &pieces = pieces](std::int64_t begin, std::int64_t end) {
       pieces_within(pieces, begin, end, [&](const Tensor& part) {
-        const auto* data = static_cast<const std::byte*>(part.raw());
-        parcel.insert(parcel.end(), data, data + part.bytes());
+        const HostRead read(part);
+        parcel.insert(parcel.end(), read.bytes().begin(), read.bytes().end());
       });
     });
   }
@@ -40,7 +41,10 @@ std::size_t unpack(const HeldVectors& wanted, std::span<const ElementRange> sour
   for (const auto& [name, pieces] : wanted) {
     intersect(source, wants, [&, &pieces = pieces](std::int64_t begin, std::int64_t end) {
       pieces_within(pieces, begin, end, [&](const Tensor& part) {
-        if (data != nullptr) std::memcpy(part.raw(), data + at, part.bytes());
+        if (data != nullptr) {
+          write_on_host<std::byte>(part,
+                                   [&](auto to) { std::copy_n(data + at, to.size(), to.data()); });
+        }
         at += part.bytes();
       });
     });
@@ -57,8 +61,8 @@ Tensor bytes_of(Parcel& parcel) {
 HeldCopy::HeldCopy(const HeldVectors& held) {
   for (const auto& [name, pieces] : held) {
     for (const HeldPiece& piece : pieces) {
-      const auto* data = static_cast<const std::byte*>(piece.tensor.raw());
-      memory_.emplace_back(data, data + piece.tensor.bytes());
+      const HostRead read(piece.tensor);
+      memory_.emplace_back(read.bytes().begin(), read.bytes().end());
       vectors_[name].push_back({piece.begin, Tensor(memory_.back().data(), piece.tensor.spec())});
     }
   }
@@ -101,8 +105,7 @@ void restore(const HeldVectors& held, const HeldVectors& wanted) {
             std::min(from.begin + from.tensor.num_elements(), to.begin + to.tensor.num_elements());
         if (begin >= end) continue;
         const Tensor source = from.tensor.rows(begin - from.begin, end - from.begin);
-        std::memcpy(to.tensor.rows(begin - to.begin, end - to.begin).raw(), source.raw(),
-                    source.bytes());
+        copy_now(source, to.tensor.rows(begin - to.begin, end - to.begin));
       }
     }
   }

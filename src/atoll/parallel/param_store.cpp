@@ -6,16 +6,18 @@
 #include "atoll/base/rng.h"
 #include "atoll/parallel/whole_ranges.h"
 #include "atoll/parallel/whole_state.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
 namespace {
 
 template <typename T>
-void draw(Run& run, const nn::Param& param, const Tensor& to, std::uint64_t seed,
+void draw(Run& run, const nn::Param& param, std::span<T> to, std::uint64_t seed,
           std::uint64_t number) {
   using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  T* values = to.data<T>();
+  T* values = to.data();
+  const auto count = static_cast<std::int64_t>(to.size());
   const auto store = [](Compute value, T& to) {
     if constexpr (std::is_same_v<T, Bf16>) {
       to = to_bf16(value);
@@ -25,7 +27,7 @@ void draw(Run& run, const nn::Param& param, const Tensor& to, std::uint64_t seed
   };
   const RngStream stream(seed, RngPurpose::kInit, number);
   constexpr std::int64_t kGrain = 1 << 14;
-  run.threads().run_chunked(to.num_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  run.threads().run_chunked(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       switch (param.init.kind) {
         case nn::Init::Kind::kZero:
@@ -95,13 +97,13 @@ void ParamStore::initialise(Run& run, std::uint64_t seed) {
     const auto number = static_cast<std::uint64_t>(at - params().begin());
     switch (whole.dtype()) {
       case Dtype::kF64:
-        draw<double>(run, param, whole, seed, number);
+        write_on_host<double>(whole, [&](auto to) { draw(run, param, to, seed, number); });
         break;
       case Dtype::kBf16:
-        draw<Bf16>(run, param, whole, seed, number);
+        write_on_host<Bf16>(whole, [&](auto to) { draw(run, param, to, seed, number); });
         break;
       default:
-        draw<float>(run, param, whole, seed, number);
+        write_on_host<float>(whole, [&](auto to) { draw(run, param, to, seed, number); });
     }
   });
 }

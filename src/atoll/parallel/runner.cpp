@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/parallel/schedules.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
@@ -220,24 +221,28 @@ void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCa
   });
 }
 
-double Runner::sum_of_losses(std::size_t micro_batch) const {
+double sum_of_losses(const Tensor& losses) {
+  const HostRead read(losses);
   double sum = 0;
-  const Tensor each = losses(micro_batch);
-  const std::int64_t count = each.num_elements();
-  for (std::int64_t i = 0; i < count; ++i) {
-    sum += each.dtype() == Dtype::kF64 ? each.data<double>()[i]
-                                       : static_cast<double>(each.data<float>()[i]);
+  if (losses.dtype() == Dtype::kF64) {
+    for (const double loss : read.elements<double>()) sum += loss;
+  } else {
+    for (const float loss : read.elements<float>()) sum += static_cast<double>(loss);
   }
   return sum;
 }
 
-double Runner::train(Run run, std::span<const Batch> micro_batches) {
+void Runner::forward_backward(Run run, std::span<const Batch> micro_batches) {
   ATOLL_CHECK(use_ == Use::kTrain, "this runner was not planned for training");
   ATOLL_CHECK_EQ(micro_batches.size(), outputs_.size());
   run.training = true;
   run_passes(run, micro_batches, nullptr);
+}
+
+double Runner::train(Run run, std::span<const Batch> micro_batches) {
+  forward_backward(run, micro_batches);
   double sum = 0;
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) sum += sum_of_losses(i);
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) sum += sum_of_losses(losses(i));
   return sum;
 }
 
@@ -250,7 +255,7 @@ double Runner::evaluate(Run run, const Batch& batch) {
   ATOLL_CHECK(use_ != Use::kGenerate, "this runner was planned for generation");
   run.training = false;
   run_passes(run, {&batch, 1}, nullptr);
-  return sum_of_losses(0);
+  return sum_of_losses(losses());
 }
 
 Tensor Runner::generate(Run run, const Batch& batch, nn::KvCache& cache) {

@@ -59,8 +59,10 @@ class Runner {
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
 
-  /// Forward and backward; adds to the gradients. Returns the sum of the micro-batches' losses, in
-  /// nats. `run` gives stream, seed, step and loss_scale.
+  /// Forward and backward; adds to the gradients, and leaves losses(). `run` gives stream, seed,
+  /// step and loss_scale.
+  void forward_backward(Run run, std::span<const Batch> micro_batches);
+  /// The same; waits for the losses, and returns their sum over the micro-batches, in nats.
   double train(Run run, std::span<const Batch> micro_batches);
   double train(Run run, const Batch& batch) { return train(run, {&batch, 1}); }
   /// Takes this rank's part in what the others do while it has no micro-batch: gathers and reduces.
@@ -102,7 +104,6 @@ class Runner {
   void run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCache* cache);
   nn::Pass layer_pass(const Action& action, const Batch& batch) const;
   void act(Run& run, const Action& action, const Batch& batch, nn::KvCache* cache);
-  double sum_of_losses(std::size_t micro_batch) const;
 
   nn::Model& model_;
   ParamStore& store_;
@@ -115,5 +116,8 @@ class Runner {
   const Arena* arena_ = nullptr;
   std::function<void(const PassEvent& event)> listener_;
 };
+
+/// The sum of a micro-batch's losses, in their order and in double. The host reads them.
+double sum_of_losses(const Tensor& losses);
 
 }  // namespace atl::parallel

@@ -1,7 +1,6 @@
 #include "atoll/parallel/store_data_parallel.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "atoll/ops/elementwise.h"
@@ -155,7 +154,7 @@ void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
   if (enter_round()) begin_buckets();
   if (values_shards_) {
     if (pass.number == 0) values_shards_->begin_walk(shard());
-    values_shards_->acquire(pass.number, [this](comm::Work& work) { wait(work); });
+    values_shards_->acquire(run, pass.number, [this](comm::Work& work) { wait(work); });
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::vector<std::size_t>& users = layout().buckets()[b].stages;
@@ -220,7 +219,7 @@ void DataParallelStore::end_bucket(std::size_t b, bool idle) {
   if (!options_.keeps_all_gradients() && b == completion_.back()) wait(state.reduction);
 }
 
-void DataParallelStore::reduce(Run& /*run*/) {
+void DataParallelStore::reduce(Run& run) {
   for (const std::size_t b : completion_) wait(buckets_[b].reduction);
   if (shares_update() || !options_.has_shard_gradients()) return;
   // ZeRO 0 with a sum of its own: everybody needs all of it.
@@ -229,7 +228,7 @@ void DataParallelStore::reduce(Run& /*run*/) {
     const Tensor mine = part_of(all_gradients_, bucket);
     const Tensor sum =
         shard_gradients_.rows(buckets_[b].shard_at, buckets_[b].shard_at + mine.num_elements());
-    if (mine.bytes() > 0) std::memcpy(mine.raw(), sum.raw(), mine.bytes());
+    if (mine.bytes() > 0) ops::copy(run, sum, mine);
     buckets_[b].reduction = shard().start_all_gather(buckets_[b].gradients, bucket.parts);
   }
   for (BucketState& bucket : buckets_) wait(bucket.reduction);

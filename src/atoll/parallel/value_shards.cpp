@@ -1,7 +1,8 @@
 #include "atoll/parallel/value_shards.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "atoll/ops/elementwise.h"
 
 namespace atl::parallel {
 
@@ -59,11 +60,11 @@ Tensor ValueShards::mine(std::size_t bucket) const {
   return values_.rows(offsets_[bucket], offsets_[bucket] + size);
 }
 
-void ValueShards::get(std::size_t bucket, const Tensor& whole) const {
+void ValueShards::get(Run& run, std::size_t bucket, const Tensor& whole) const {
   const Bucket& at = layout_.buckets()[bucket];
   const auto r = static_cast<std::size_t>(rank_);
   const Tensor to = whole.rows(at.parts[r], at.parts[r + 1]);
-  if (to.bytes() > 0) std::memcpy(to.raw(), mine(bucket).raw(), to.bytes());
+  if (to.bytes() > 0) ops::copy(run, mine(bucket), to);
 }
 
 void ValueShards::begin_walk(comm::Group& group) {
@@ -71,16 +72,17 @@ void ValueShards::begin_walk(comm::Group& group) {
   for (Span& span : spans_) span.started = span.ready = false;
 }
 
-void ValueShards::start(Span& span) {
-  get(span.bucket, span.whole);
+void ValueShards::start(Run& run, Span& span) {
+  get(run, span.bucket, span.whole);
   span.gather = group_->start_all_gather(span.whole, layout_.buckets()[span.bucket].parts);
   span.started = true;
 }
 
-void ValueShards::acquire(std::size_t pass, const std::function<void(comm::Work&)>& wait) {
+void ValueShards::acquire(Run& run, std::size_t pass,
+                          const std::function<void(comm::Work&)>& wait) {
   for (Span& span : spans_) {
     if (span.first_pass > pass || span.last_pass < pass || span.ready) continue;
-    if (!span.started) start(span);
+    if (!span.started) start(run, span);
     wait(span.gather);
     span.ready = true;
     const Bucket& bucket = layout_.buckets()[span.bucket];
@@ -92,7 +94,7 @@ void ValueShards::acquire(std::size_t pass, const std::function<void(comm::Work&
     }
   }
   for (Span& span : spans_) {
-    if (span.first_pass == pass + 1 && !span.started) start(span);
+    if (span.first_pass == pass + 1 && !span.started) start(run, span);
   }
 }
 

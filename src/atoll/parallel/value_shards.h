@@ -29,7 +29,7 @@ class ValueShards {
   void begin_walk(comm::Group& group);
   /// Waits for the buckets of a pass, points their Params into them, and begins to gather those of
   /// the next. `wait` waits for a Work.
-  void acquire(std::size_t pass, const std::function<void(comm::Work&)>& wait);
+  void acquire(Run& run, std::size_t pass, const std::function<void(comm::Work&)>& wait);
   /// Waits for what is under way, whatever it ends with.
   void abandon() noexcept;
 
@@ -44,9 +44,9 @@ class ValueShards {
     bool started = false, ready = false;
   };
 
-  void start(Span& span);
+  void start(Run& run, Span& span);
   // Copies this rank's part of a whole bucket to it.
-  void get(std::size_t bucket, const Tensor& whole) const;
+  void get(Run& run, std::size_t bucket, const Tensor& whole) const;
   Tensor mine(std::size_t bucket) const;
 
   const FlatLayout& layout_;

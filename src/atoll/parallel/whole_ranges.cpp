@@ -1,8 +1,9 @@
 #include "atoll/parallel/whole_ranges.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
+
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
@@ -42,7 +43,7 @@ void copy_held(std::span<const HeldPiece> held, std::int64_t begin, std::int64_t
     const std::int64_t until = std::min(end, piece.begin + piece.tensor.num_elements());
     if (from >= until) continue;
     const Tensor part = piece.tensor.rows(from - piece.begin, until - piece.begin);
-    std::memcpy(to.rows(from - begin, until - begin).raw(), part.raw(), part.bytes());
+    copy_now(part, to.rows(from - begin, until - begin));
     copied += until - from;
   }
   ATOLL_CHECK_EQ(copied, end - begin);

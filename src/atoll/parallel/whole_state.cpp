@@ -1,12 +1,12 @@
 #include "atoll/parallel/whole_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <sstream>
 
 #include "atoll/parallel/gather_text.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
@@ -26,11 +26,6 @@ std::int64_t end_of(const optim::StateTensor& piece) {
 template <typename Stretch>
 std::int64_t end_of(const Stretch& stretch) {
   return stretch.end;
-}
-
-void copy_elements(const Tensor& from, const Tensor& to) {
-  ATOLL_CHECK(from.spec() == to.spec(), "{} to {}", from.spec().to_string(), to.spec().to_string());
-  if (from.bytes() > 0 && from.raw() != to.raw()) std::memcpy(to.raw(), from.raw(), from.bytes());
 }
 
 Tensor flat(const Tensor& tensor) {
@@ -116,7 +111,7 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
           whole = Tensor(memory.data(), spec);
           read(name, param, whole);
         }
-        copy_elements(flat(whole).rows(from - begin, to - begin), elements(piece, from, to));
+        copy_now(flat(whole).rows(from - begin, to - begin), elements(piece, from, to));
       });
     }
   }
@@ -270,7 +265,7 @@ void WholeState::move(const Move& move, std::vector<comm::Piece>& sends,
     return move.to.rows(from - move.wanted.begin, to - move.wanted.begin);
   };
   for_overlaps(move.vector.mine, begin, end, [&](const auto& piece, auto from, auto to) {
-    copy_elements(elements(piece, from, to), place(from, to));
+    copy_now(elements(piece, from, to), place(from, to));
   });
   if (is_local) return;
   std::int64_t found = 0;

@@ -48,7 +48,7 @@ std::unique_ptr<parallel::ParamStore> make_store(Device& device, nn::Model& mode
 
 Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens,
                Weights weights)
-    : stream_(device),
+    : stream_(device.open_stream()),
       max_tokens_(max_tokens),
       vocab_size_(config.vocab_size),
       model_(build(config, max_tokens)),
@@ -60,7 +60,6 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
     const Spec hidden = {Dtype::kF32, {rows, config.hidden_size}};
     head_bytes = std::max(head_bytes, model_->head->logits_scratch_bytes(hidden));
   }
-  const Spec scratch = {Dtype::kU8, {static_cast<std::int64_t>(head_bytes)}};
 
   MemoryPlan plan;
   store_->request(plan, {});
@@ -73,7 +72,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
     cache_requests.push_back(plan.request_forever("cache", "kv cache", cached.bytes()));
   }
   const int logits_request = plan.request_forever("logits", "activations", logits.bytes());
-  const int scratch_request = plan.request_forever("head", "scratch", scratch.bytes());
+  const int scratch_request = plan.request_forever("head", "scratch", head_bytes);
   plan.place();
 
   arena_ = std::make_unique<Arena>(device, plan);
@@ -87,7 +86,7 @@ Engine::Engine(Device& device, const nn::ModelConfig& config, std::int64_t max_t
   positions_.resize(static_cast<std::size_t>(max_tokens));
   std::iota(positions_.begin(), positions_.end(), 0);
   logits_ = arena_->tensor(logits_request, logits);
-  head_scratch_ = arena_->tensor(scratch_request, scratch);
+  head_scratch_ = {arena_->data(scratch_request), head_bytes};
 }
 
 void Engine::limit_vocabulary(std::int64_t size) {
@@ -128,7 +127,7 @@ Tensor Engine::forward_piece(std::span<const std::int32_t> tokens) {
   std::size_t choice = 0;
   while (kPieces[choice] > left) ++choice;
   const std::int64_t piece = kPieces[choice];
-  Run run = {.stream = &stream_};
+  Run run = {.stream = stream_.get()};
   Batch batch;
   batch.tokens = Tensor(const_cast<std::int32_t*>(tokens.data()), {Dtype::kI32, {1, piece}});
   batch.positions =
@@ -142,8 +141,8 @@ Tensor Engine::forward_piece(std::span<const std::int32_t> tokens) {
 }
 
 Tensor Engine::logits_of(Tensor hidden) {
-  Run run = {.stream = &stream_};
-  run.scratch = {static_cast<std::byte*>(head_scratch_.raw()), head_scratch_.bytes()};
+  Run run = {.stream = stream_.get()};
+  run.scratch = head_scratch_;
   const Tensor logits = logits_.rows(0, hidden.dim(0));
   model_->head->logits(run, hidden, logits);
   return logits;
@@ -174,7 +173,8 @@ std::span<const float> Engine::extend(std::span<const std::int32_t> tokens) {
     tokens = tokens.subspan(static_cast<std::size_t>(hidden.dim(0)));
   }
   const Tensor logits = logits_of(hidden.rows(hidden.dim(0) - 1, hidden.dim(0)));
-  return {logits.data<float>(), static_cast<std::size_t>(vocab_size_)};
+  last_logits_ = HostRead(logits);
+  return last_logits_.elements<float>().first(static_cast<std::size_t>(vocab_size_));
 }
 
 std::vector<double> Engine::score(std::span<const std::int32_t> tokens) {
@@ -186,10 +186,11 @@ std::vector<double> Engine::score(std::span<const std::int32_t> tokens) {
     const std::int64_t piece = hidden.dim(0);
     for (std::int64_t row = 0; row < piece; row += kLogitRows) {
       const Tensor logits = logits_of(hidden.rows(row, std::min(row + kLogitRows, piece)));
+      const HostRead read(logits);
       for (std::int64_t i = 0; i < logits.dim(0); ++i) {
         const std::int32_t target = tokens[static_cast<std::size_t>(row + i + 1)];
-        scores.push_back(
-            log_probability(logits.data<float>() + i * logits.dim(1), logits.dim(1), target));
+        scores.push_back(log_probability(read.elements<float>().data() + i * logits.dim(1),
+                                         logits.dim(1), target));
       }
     }
     tokens = tokens.subspan(static_cast<std::size_t>(piece));

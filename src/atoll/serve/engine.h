@@ -12,6 +12,7 @@
 #include "atoll/parallel/runner.h"
 #include "atoll/serve/rounded_store.h"
 #include "atoll/serve/sampler.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::serve {
 
@@ -76,7 +77,7 @@ class Engine {
   // The logits after each row of the head's input, (R, C), at most kLogitRows; (R, V).
   Tensor logits_of(Tensor hidden);
 
-  Stream stream_;
+  std::unique_ptr<Stream> stream_;
   std::int64_t max_tokens_;
   std::int64_t vocab_size_;
   std::unique_ptr<nn::Model> model_;
@@ -87,7 +88,8 @@ class Engine {
   std::vector<std::int32_t> sequence_;   // max_tokens; what the cache is of, as long as that is
   std::vector<std::int32_t> positions_;  // 0 to max_tokens - 1
   Tensor logits_;
-  Tensor head_scratch_;
+  HostRead last_logits_;  // what append() has returned
+  std::span<std::byte> head_scratch_;
 };
 
 }  // namespace atl::serve

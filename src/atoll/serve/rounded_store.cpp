@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::serve {
 
@@ -28,15 +29,18 @@ void to_f32(const ops::Int8Matrix& from, Tensor to) {
   const std::int64_t rows = to.dim(0);
   const std::int64_t columns = to.dim(1);
   const std::int64_t groups = (columns + ops::kInt8Group - 1) / ops::kInt8Group;
-  const auto* values = static_cast<const std::int8_t*>(from.values.raw());
-  const auto* scales = static_cast<const float*>(from.scales.raw());
-  auto* out = static_cast<float*>(to.raw());
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      const std::int64_t at = row * columns + column;
-      out[at] = static_cast<float>(values[at]) * scales[row * groups + column / ops::kInt8Group];
+  const HostRead values_read(from.values), scales_read(from.scales);
+  const auto* values = reinterpret_cast<const std::int8_t*>(values_read.bytes().data());
+  const float* scales = scales_read.elements<float>().data();
+  write_on_host<float>(to, [&](std::span<float> out) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int64_t at = row * columns + column;
+        out[static_cast<std::size_t>(at)] =
+            static_cast<float>(values[at]) * scales[row * groups + column / ops::kInt8Group];
+      }
     }
-  }
+  });
 }
 
 }  // namespace
@@ -49,7 +53,7 @@ Weights parse_weights(std::string_view name) {
 }
 
 RoundedStore::RoundedStore(Device& device, nn::Model& model, Weights weights)
-    : ParamStore(model, /*training=*/false), stream_(device) {
+    : ParamStore(model, /*training=*/false), stream_(device.open_stream()) {
   ATOLL_CHECK(weights != Weights::kF32, "f32 weights are not rounded");
   for (nn::Param* param : params()) {
     (weights == Weights::kBf16 ? param->as_bf16 : param->as_int8) = is_matrix(*param);
@@ -92,10 +96,10 @@ void RoundedStore::fill(const parallel::FillParam& fill) {
   for (const nn::Param* param : params()) {
     if (is_rounded(*param)) largest = std::max(largest, param->spec.bytes());
   }
-  const Buffer whole(stream_.device(), largest);
-  Run run = {.stream = &stream_};
+  const Buffer whole(stream_->device(), largest);
+  Run run = {.stream = stream_.get()};
   for (nn::Param* param : params()) {
-    const Tensor tensor = is_rounded(*param) ? Tensor(whole.data(), param->spec) : param->value;
+    const Tensor tensor = is_rounded(*param) ? tensor_in(whole, param->spec) : param->value;
     fill(*param, tensor);
     if (param->as_bf16) ops::convert(run, tensor, param->value);
     if (!param->as_int8) continue;
@@ -109,8 +113,8 @@ void RoundedStore::fill(const parallel::FillParam& fill) {
 
 void round_in_place(Device& device, parallel::ParamStore& store, Weights weights) {
   if (weights == Weights::kF32) return;
-  Stream stream(device);
-  Run run = {.stream = &stream};
+  const auto stream = device.open_stream();
+  Run run = {.stream = stream.get()};
   for (const nn::Param* param : store.params()) {
     if (!is_matrix(*param)) continue;
     const Spec bf16 = {Dtype::kBf16, param->spec.shape};
@@ -119,12 +123,12 @@ void round_in_place(Device& device, parallel::ParamStore& store, Weights weights
     const Buffer values(device, std::max(bf16.bytes(), int8.bytes()));
     const Buffer factors(device, scales.bytes());
     if (weights == Weights::kBf16) {
-      const Tensor rounded(values.data(), bf16);
+      const Tensor rounded = tensor_in(values, bf16);
       ops::convert(run, param->value, rounded);
       ops::convert(run, rounded, param->value);
       continue;
     }
-    const ops::Int8Matrix rounded = {Tensor(values.data(), int8), Tensor(factors.data(), scales)};
+    const ops::Int8Matrix rounded = {tensor_in(values, int8), tensor_in(factors, scales)};
     try {
       ops::round_to_int8(run, param->value, rounded);
     } catch (const Error& error) {

@@ -46,7 +46,7 @@ class RoundedStore final : public parallel::ParamStore {
     int scales = -1;
   };
   std::vector<Requests> requests_;  // one a parameter
-  Stream stream_;
+  std::unique_ptr<Stream> stream_;
 };
 
 /// Rounds the matrices of a store of f32 as a RoundedStore does, and keeps them as f32: what then

@@ -69,6 +69,12 @@ std::size_t MemoryPlan::peak_bytes(const std::string& group) const {
   return peak;
 }
 
+Tensor tensor_in(const Buffer& buffer, Spec spec) {
+  ATOLL_CHECK(spec.bytes() <= buffer.bytes(), "{} does not fit {} bytes", spec.to_string(),
+              buffer.bytes());
+  return {buffer.data(), spec, buffer.kind() == MemoryKind::kHost ? nullptr : buffer.device()};
+}
+
 Arena::Arena(Device& device, const MemoryPlan& plan)
     : placements_(plan.placements()), buffer_(device, plan.total_bytes()) {}
 
@@ -76,7 +82,7 @@ Tensor Arena::tensor(int number, Spec spec) const {
   const Placement& placement = placements_.at(static_cast<std::size_t>(number));
   ATOLL_CHECK(spec.bytes() <= placement.bytes, "{} does not fit {} bytes of {}", spec.to_string(),
               placement.bytes, placement.name);
-  return {data(number), spec};
+  return {data(number), spec, buffer_.device()};
 }
 
 std::byte* Arena::data(int number) const {

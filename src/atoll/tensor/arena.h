@@ -60,6 +60,9 @@ class MemoryPlan {
   std::size_t total_bytes_ = 0;
 };
 
+/// The memory of `buffer`, which it must fit into, seen as `spec`.
+Tensor tensor_in(const Buffer& buffer, Spec spec);
+
 /// The memory of one rank: one Buffer, laid out by a MemoryPlan.
 class Arena {
  public:

@@ -24,7 +24,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   }
   auto* bytes = static_cast<std::byte*>(data_);
   return {bytes + static_cast<std::size_t>(begin * row) * dtype_size(spec_.dtype),
-          {spec_.dtype, part}};
+          {spec_.dtype, part},
+          device_};
 }
 
 }  // namespace atl

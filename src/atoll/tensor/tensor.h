@@ -9,6 +9,8 @@
 
 namespace atl {
 
+class Device;
+
 /// The Dtype of a C++ element type.
 template <typename T>
 constexpr Dtype dtype_of() {
@@ -34,7 +36,9 @@ class Tensor {
  public:
   Tensor() = default;
   /// `data` must hold spec.bytes() bytes, aligned for the dtype, for as long as the view is used.
-  Tensor(void* data, Spec spec) : data_(data), spec_(spec) {}
+  /// It is memory of `device`; null: of the host.
+  Tensor(void* data, Spec spec, Device* device = nullptr)
+      : data_(data), spec_(spec), device_(device) {}
 
   const Spec& spec() const { return spec_; }
   const Shape& shape() const { return spec_.shape; }
@@ -44,9 +48,13 @@ class Tensor {
   std::size_t bytes() const { return spec_.bytes(); }
   /// False for a default-made view: "there is no such tensor".
   bool defined() const { return data_ != nullptr; }
+  /// Whose memory it is; null: the host's.
+  Device* device() const { return device_; }
 
+  /// Where the elements lie, for kernels and transports, which know whose memory it is. Above ops
+  /// the host reads and writes elements through tensor/host_access.h.
   void* raw() const { return data_; }
-  /// The elements; throws Error(kInternal) when T is not this tensor's dtype.
+  /// The same as elements; throws Error(kInternal) when T is not this tensor's dtype.
   template <typename T>
   T* data() const {
     ATOLL_CHECK(dtype_of<T>() == spec_.dtype, "tensor is {}", spec_.to_string());
@@ -56,7 +64,7 @@ class Tensor {
   /// The same bytes under another shape of as many elements.
   Tensor reshaped(Shape shape) const {
     ATOLL_CHECK_EQ(shape.num_elements(), num_elements());
-    return {data_, {spec_.dtype, shape}};
+    return {data_, {spec_.dtype, shape}, device_};
   }
   /// Rows [begin, end) of the outermost dim.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
@@ -64,6 +72,7 @@ class Tensor {
  private:
   void* data_ = nullptr;
   Spec spec_;
+  Device* device_ = nullptr;
 };
 
 }  // namespace atl

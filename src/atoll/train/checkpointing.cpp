@@ -12,6 +12,7 @@
 #include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/parallel/whole_state.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::train {
 
@@ -137,7 +138,8 @@ std::string hash_of_frozen(const parallel::ParamStore& store) {
   if (store.frozen().empty()) return "";
   Hasher hasher;
   for (const nn::Param* param : store.frozen()) {
-    hasher.update(param->value.raw(), param->value.bytes());
+    const HostRead read(param->value);
+    hasher.update(read.bytes().data(), read.bytes().size());
   }
   return to_hex(hasher.digest());
 }

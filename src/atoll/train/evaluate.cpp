@@ -11,6 +11,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/paths.h"
 #include "atoll/data/evaluation.h"
+#include "atoll/tensor/host_access.h"
 #include "atoll/train/checkpointing.h"
 
 namespace atl::train {
@@ -55,11 +56,11 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
     if (number % ranks == rank) {
       sums[static_cast<std::size_t>(number)] = state.runner().evaluate({.stream = &stream}, *batch);
     }
-    const auto* targets = batch->targets.data<std::int32_t>();
-    for (std::int64_t i = 0; i < batch->targets.num_elements(); ++i) {
-      if (targets[i] == kIgnoreTarget) continue;
+    const HostRead targets(batch->targets);
+    for (const std::int32_t target : targets.elements<std::int32_t>()) {
+      if (target == kIgnoreTarget) continue;
       ++result.tokens;
-      result.bytes += token_bytes.at(static_cast<std::size_t>(targets[i]));
+      result.bytes += token_bytes.at(static_cast<std::size_t>(target));
     }
   }
   if (const std::int64_t rest = number % ranks; rest > 0 && rest <= rank) {

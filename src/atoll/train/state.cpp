@@ -5,6 +5,7 @@
 
 #include "atoll/base/hash.h"
 #include "atoll/parallel/store_single.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::train {
 
@@ -51,15 +52,24 @@ TrainState::TrainState(const StateOptions& options)
 }
 
 void TrainState::allocate(Device& device) {
+  device_ = &device;
   arena_ = std::make_unique<Arena>(device, plan_);
   store_->bind(*arena_);
   runner_.bind(*arena_);
   if (!options_.training) return;
+  host_losses(options_.data_parallel.rounds);
   optimizer_->bind(*arena_);
   if (replica_) replica_->bind(*arena_);
   const auto request = static_cast<std::size_t>(optimizer_scratch_request_);
   optimizer_scratch_ = {arena_->data(optimizer_scratch_request_),
                         plan_.placements()[request].bytes};
+}
+
+Tensor TrainState::host_losses(std::int64_t num_micro_batches) {
+  const Tensor one = runner_.losses();
+  const Spec spec = {one.dtype(), {num_micro_batches, one.dim(0), one.dim(1)}};
+  if (losses_.bytes() < spec.bytes()) losses_ = Buffer(*device_, spec.bytes(), MemoryKind::kHost);
+  return tensor_in(losses_, spec);
 }
 
 void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* replicate) {
@@ -74,8 +84,8 @@ std::vector<int> replicas_that_differ(TrainState& state) {
   if (group == nullptr || group->size() == 1) return {};
   const parallel::DataParallelOptions& shared = state.options().data_parallel;
   state.store().settle();
-  const Tensor values = state.store().values();
-  const Hash128 hash = hash_bytes(values.raw(), values.bytes());
+  const HostRead values(state.store().values());
+  const Hash128 hash = hash_bytes(values.bytes().data(), values.bytes().size());
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group->size()));
   const auto mine = 2 * static_cast<std::size_t>(group->rank());
   all[mine] = static_cast<std::int64_t>(hash.high);

@@ -49,6 +49,10 @@ class TrainState {
   /// What one update may overwrite: optimizer().scratch_bytes().
   std::span<std::byte> optimizer_scratch() const { return optimizer_scratch_; }
 
+  /// Host memory for the losses of so many micro-batches, (num_micro_batches, B, T), until the next
+  /// call. allocate() has taken what the rounds of data_parallel need.
+  Tensor host_losses(std::int64_t num_micro_batches);
+
   /// Takes the planned memory from `device`, which must outlive this.
   void allocate(Device& device);
 
@@ -69,7 +73,9 @@ class TrainState {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::Replica> replica_;
   MemoryPlan plan_;
+  Device* device_ = nullptr;
   std::unique_ptr<Arena> arena_;
+  Buffer losses_;
   comm::Group* group_ = nullptr;
   comm::Group* shard_group_ = nullptr;
   comm::Group* replicate_group_ = nullptr;

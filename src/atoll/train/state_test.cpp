@@ -56,9 +56,14 @@ class CountingDevice final : public Device {
   void deallocate(void* data, std::size_t bytes) noexcept override {
     cpu_->deallocate(data, bytes);
   }
+  void* allocate_host(std::size_t bytes) override {
+    ++asked_of_host;
+    return cpu_->allocate_host(bytes);
+  }
   ThreadPool& threads() override { return cpu_->threads(); }
 
   std::vector<std::size_t> asked;
+  int asked_of_host = 0;
 
  private:
   std::unique_ptr<Device> cpu_ = open_cpu(2);
@@ -78,6 +83,7 @@ TEST(TrainState, TakesThePlannedBytesOnceAndNothingBefore) {
     const auto next = [&] { return Batch{tokens, tokens, 0}; };
     EXPECT_TRUE(take_step(state, stream, {.lr = 0.01}, next).taken());
     EXPECT_EQ(device.asked.size(), 1U) << "a step takes no more";
+    EXPECT_EQ(device.asked_of_host, 1);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "atoll/optim/clip.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::train {
 
@@ -17,11 +18,11 @@ using metrics::ScopedSpan;
 void find_nonfinite(const Tensor& losses, std::int64_t first_sample,
                     std::vector<std::int64_t>& samples) {
   for (std::int64_t b = 0; b < losses.dim(0); ++b) {
-    for (std::int64_t t = 0; t < losses.dim(1); ++t) {
-      if (std::isfinite(losses.data<float>()[b * losses.dim(1) + t])) continue;
-      samples.push_back(first_sample + b);
-      break;
-    }
+    const HostRead row(losses.rows(b, b + 1));
+    const std::span<const float> all = row.elements<float>();
+    const bool is_finite =
+        std::all_of(all.begin(), all.end(), [](float x) { return std::isfinite(x); });
+    if (!is_finite) samples.push_back(first_sample + b);
   }
 }
 
@@ -40,11 +41,25 @@ struct Micro {
   double seconds = 0;  // in passes, without waiting for others
 };
 
+// The only wait of the host for the device between the first pass of a step and its update.
+void read_losses(Stream& stream, const Tensor& losses, std::span<const std::int64_t> first_samples,
+                 Micro& micro) {
+  stream.synchronize();
+  for (std::int64_t i = 0; i < losses.dim(0); ++i) {
+    const Tensor one = losses.rows(i, i + 1).reshaped({losses.dim(1), losses.dim(2)});
+    micro.losses.push_back(parallel::sum_of_losses(one));
+    if (std::isfinite(micro.losses.back())) continue;
+    find_nonfinite(one, first_samples[static_cast<std::size_t>(i)], micro.nonfinite_samples);
+  }
+}
+
 Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
                         const parallel::MicroBatchPlan& plan, const std::function<Batch()>& next) {
   const StateOptions& shape = state.options();
   const int rank = options.group == nullptr ? 0 : options.group->rank();
   const std::vector<std::int64_t> numbers = plan.of(rank);
+  const Tensor losses = state.host_losses(plan.share(rank));
+  std::vector<std::int64_t> first_samples;
   Micro micro;
   for (std::int64_t round = 0; round < plan.rounds(); ++round) {
     const std::vector<int> contributors = plan.contributors(round);
@@ -65,13 +80,14 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
     run.loss_scale = 1.0 / static_cast<double>(micro.targets);
     const double waited = state.store().waited_seconds();
     const auto start = std::chrono::steady_clock::now();
-    micro.losses.push_back(state.runner().train(run, batch));
+    state.runner().forward_backward(run, {&batch, 1});
+    const Tensor one = state.runner().losses();
+    queue_copy(*run.stream, one, losses.rows(round, round + 1).reshaped(one.shape()));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     micro.seconds += took.count() - (state.store().waited_seconds() - waited);
-    if (!std::isfinite(micro.losses.back())) {
-      find_nonfinite(state.runner().losses(), batch.first_sample, micro.nonfinite_samples);
-    }
+    first_samples.push_back(batch.first_sample);
   }
+  read_losses(*run.stream, losses, first_samples, micro);
   return micro;
 }
 

@@ -4,6 +4,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/ckpt/safetensors/convert.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::ckpt {
 
@@ -80,7 +81,9 @@ void SafetensorsFile::read(std::string_view name, Tensor out) const {
     throw user_error("{}: tensor \"{}\" is {}, expected {}", path_.string(), name, spec.to_string(),
                      out.spec().to_string());
   }
-  if (out.bytes() > 0) std::memcpy(out.raw(), bytes(name).data(), out.bytes());
+  write_on_host<std::byte>(out, [&](std::span<std::byte> to) {
+    if (!to.empty()) std::memcpy(to.data(), bytes(name).data(), to.size());
+  });
 }
 
 Dtype SafetensorsFile::check_floats(std::string_view name, const Shape& shape) const {
@@ -97,8 +100,10 @@ Dtype SafetensorsFile::check_floats(std::string_view name, const Shape& shape) c
 }
 
 void SafetensorsFile::read_floats(std::string_view name, Tensor out) const {
-  convert_floats(check_floats(name, out.shape()), bytes(name), out.dtype(),
-                 {static_cast<std::byte*>(out.raw()), out.bytes()}, name);
+  const Dtype from = check_floats(name, out.shape());
+  write_on_host<std::byte>(out, [&](std::span<std::byte> to) {
+    convert_floats(from, bytes(name), out.dtype(), to, name);
+  });
 }
 
 void SafetensorsFile::read_f32(std::string_view name, Tensor out) const {
@@ -107,7 +112,7 @@ void SafetensorsFile::read_f32(std::string_view name, Tensor out) const {
     throw user_error("{}: tensor \"{}\" has shape {}, expected {}", path_.string(), name,
                      spec.shape.to_string(), out.shape().to_string());
   }
-  read_f32(name, std::span(out.data<float>(), static_cast<std::size_t>(out.num_elements())));
+  write_on_host<float>(out, [&](std::span<float> to) { read_f32(name, to); });
 }
 
 void SafetensorsFile::read_f32(std::string_view name, std::span<float> out) const {

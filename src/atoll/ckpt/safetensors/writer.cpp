@@ -8,6 +8,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::ckpt {
 
@@ -91,7 +92,8 @@ WrittenFile write_safetensors(const std::filesystem::path& path,
   std::vector<TensorSource> sources;
   for (const NamedTensor& named : tensors) {
     sources.push_back({named.name, named.tensor.spec(), [tensor = named.tensor](const auto& sink) {
-                         if (tensor.bytes() > 0) sink(tensor.raw(), tensor.bytes());
+                         const HostRead read(tensor);
+                         if (!read.bytes().empty()) sink(read.bytes().data(), read.bytes().size());
                        }});
   }
   return write_safetensors(path, sources, metadata);

@@ -18,6 +18,7 @@
 #include "atoll/cli/bench/room.h"
 #include "atoll/cli/bench/table.h"
 #include "atoll/cli/bench/timing.h"
+#include "atoll/tensor/host_access.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/state.h"
@@ -92,7 +93,8 @@ void copy_once(const std::vector<Tensor>& tensors) {
   const std::unique_ptr<char[]> fresh(new char[total_bytes(tensors)]);
   char* to = fresh.get();
   for (const Tensor& tensor : tensors) {
-    std::memcpy(to, tensor.raw(), tensor.bytes());
+    const HostRead read(tensor);
+    std::memcpy(to, read.bytes().data(), tensor.bytes());
     to += tensor.bytes();
   }
   asm volatile("" : : "r"(fresh.get()) : "memory");  // or it is optimised away
@@ -169,13 +171,13 @@ int run_checkpoint(const Options& options) {
   train::StateOptions wanted;
   wanted.model = bench_model_config(options.model);
   wanted.context = 64;
-  const auto device = open_cpu(options.threads);
+  const auto device = open_device({.threads = options.threads});
   train::TrainState state(wanted);
   const BenchRoom room(options.dir);
   check_room(state, options.dir);
   const train::InterruptGuard interrupt;  // so that the room is left clean
-  Stream stream(*device);
-  Run run = {.stream = &stream};
+  const auto stream = device->open_stream();
+  Run run = {.stream = stream.get()};
   state.allocate(*device);
   state.store().initialise(run, 1);
   state.optimizer().init_masters(run, state.store().values());

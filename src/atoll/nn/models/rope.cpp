@@ -5,6 +5,7 @@
 #include <string>
 
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::nn {
 
@@ -126,9 +127,13 @@ std::unique_ptr<Constant> make_rope_table(Dtype dtype, std::int64_t positions,
   constant->fill = [=](Tensor table) {
     const std::vector<float> frequencies = rope_frequencies(head_dim, theta, scaling);
     if (dtype == Dtype::kF64) {
-      fill_rope_table(table.data<double>(), positions, head_dim, frequencies);
+      write_on_host<double>(table, [&](std::span<double> to) {
+        fill_rope_table(to.data(), positions, head_dim, frequencies);
+      });
     } else {
-      fill_rope_table(table.data<float>(), positions, head_dim, frequencies);
+      write_on_host<float>(table, [&](std::span<float> to) {
+        fill_rope_table(to.data(), positions, head_dim, frequencies);
+      });
     }
   };
   return constant;

@@ -4,6 +4,7 @@
 
 #include "atoll/parallel/whole_state.h"
 #include "atoll/simd/bf16.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::train {
 
@@ -19,12 +20,15 @@ void store_in(const std::vector<HeldPiece>& pieces, std::int64_t begin, const Te
     const std::int64_t from = std::max(begin, piece.begin);
     const std::int64_t to = std::min(end, piece.begin + piece.tensor.num_elements());
     if (from >= to) continue;
-    const float* values = part.data<float>() + (from - begin);
+    const Tensor values = part.rows(from - begin, to - begin);
     const Tensor place = piece.tensor.rows(from - piece.begin, to - piece.begin);
     if (place.dtype() == Dtype::kBf16) {
-      std::transform(values, values + (to - from), place.data<Bf16>(), to_bf16);
+      const HostRead read(values);
+      const std::span<const float> all = read.elements<float>();
+      write_on_host<Bf16>(
+          place, [&](auto bf16) { std::transform(all.begin(), all.end(), bf16.begin(), to_bf16); });
     } else {
-      std::copy_n(values, to - from, place.data<float>());
+      copy_now(values, place);
     }
   }
 }
