@@ -27,7 +27,8 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<train::TrainState> state() {
     train::StateOptions options;
     options.model = fixture_.config();
-    options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    options.optimizer.values = {
+        {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
     options.micro_batch = kBatch;
     options.context = kLength;
     auto state = std::make_unique<train::TrainState>(options);
