@@ -81,14 +81,18 @@ struct BuildOptions {
 };
 
 /// A model as stages from tokens to loss. stages.front() is the Embedding, stages.back() the head;
-/// a stage between them is a block or the final norm. Owns everything its layers point to.
+/// a stage between them is a block or the final norm. Owns everything its layers point to. On a
+/// rank of a pipeline, some of these stages: see parallel::keep_stages.
 struct Model {
   ModelConfig config;
   BuildOptions options;
   std::vector<std::unique_ptr<Constant>> constants;
   std::vector<std::string> stage_names;
   std::vector<std::unique_ptr<Layer>> stages;
-  LinearCrossEntropy* head = nullptr;
+  LinearCrossEntropy* head = nullptr;  ///< null where another rank of a pipeline has it
+  /// Stages that another rank of a pipeline runs, whose parameters a stage here shares: the
+  /// embedding of a tied head. Nothing here runs or visits them.
+  std::vector<std::unique_ptr<Layer>> elsewhere = {};
 
   void visit(ParamVisitor& visitor) const;
 };

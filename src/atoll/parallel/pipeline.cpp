@@ -1,40 +1,13 @@
 #include "atoll/parallel/pipeline.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <utility>
+#include <functional>
 
 #include "atoll/base/check.h"
 
 namespace atl::parallel {
 
 namespace {
-
-// The slots of one chunk: who has which.
-class Slots {
- public:
-  std::size_t take(std::int64_t micro_batch) {
-    std::size_t slot = 0;
-    while (used_.contains(slot)) ++slot;
-    used_.insert(slot);
-    ATOLL_CHECK(of_.emplace(micro_batch, slot).second, "a second F of micro-batch {}", micro_batch);
-    return slot;
-  }
-  std::size_t of(std::int64_t micro_batch) const {
-    const auto at = of_.find(micro_batch);
-    ATOLL_CHECK(at != of_.end(), "micro-batch {} is not in flight", micro_batch);
-    return at->second;
-  }
-  void give_back(std::int64_t micro_batch) {
-    used_.erase(of(micro_batch));
-    of_.erase(micro_batch);
-  }
-
- private:
-  std::set<std::size_t> used_;
-  std::map<std::int64_t, std::size_t> of_;
-};
 
 // Writes the actions of one chunk's passes.
 class ChunkWriter {
@@ -48,12 +21,10 @@ class ChunkWriter {
   void write(const ChunkPass& pass) {
     using Kind = ChunkPass::Kind;
     micro_batch_ = pass.micro_batch;
-    slot_ = pass.kind == Kind::kForward ? slots_.take(micro_batch_) : slots_.of(micro_batch_);
     if (pass.kind == Kind::kForward) {
       forward();
     } else {
       backward(pass.kind != Kind::kBackwardWeight, pass.kind != Kind::kBackwardInput);
-      if (pass.kind != Kind::kBackwardInput) slots_.give_back(micro_batch_);
     }
   }
 
@@ -74,7 +45,7 @@ class ChunkWriter {
     if (input) transfer(ActionKind::kSendGradient, first_, before_);
   }
   void add(ActionKind kind, std::size_t stage, int peer = -1) {
-    actions_.push_back({kind, stage, micro_batch_, slot_, peer});
+    actions_.push_back({kind, stage, micro_batch_, peer});
   }
   void transfer(ActionKind kind, std::size_t stage, int peer) {
     if (peer >= 0) add(kind, stage, peer);
@@ -83,9 +54,7 @@ class ChunkWriter {
   std::size_t first_, end_;
   int before_ = -1, after_ = -1;  // the ranks of the chunks beside this one
   std::vector<Action>& actions_;
-  Slots slots_;
   std::int64_t micro_batch_ = 0;
-  std::size_t slot_ = 0;
 };
 
 }  // namespace
@@ -117,6 +86,14 @@ std::size_t Pipeline::chunk_of(std::size_t stage) const {
   const auto after = std::upper_bound(bounds.begin(), bounds.end(), stage);
   ATOLL_CHECK(after != bounds.begin() && after != bounds.end(), "there is no stage {}", stage);
   return static_cast<std::size_t>(after - bounds.begin()) - 1;
+}
+
+std::vector<std::size_t> Pipeline::stages_of(int rank) const {
+  std::vector<std::size_t> stages;
+  for (std::size_t stage = 0; stage < num_stages(); ++stage) {
+    if (rank_of(chunk_of(stage)) == rank) stages.push_back(stage);
+  }
+  return stages;
 }
 
 void Pipeline::check() const {

@@ -35,6 +35,8 @@ struct Pipeline {
   std::size_t chunk_of(std::size_t stage) const;
   bool begins_chunk(std::size_t stage) const { return bounds[chunk_of(stage)] == stage; }
   bool ends_chunk(std::size_t stage) const { return bounds[chunk_of(stage) + 1] == stage + 1; }
+  /// Ascending.
+  std::vector<std::size_t> stages_of(int rank) const;
   /// Throws Error(kInternal) if it is none: a chunk without stages, fewer chunks than ranks.
   void check() const;
 };
@@ -56,11 +58,10 @@ struct ChunkPass {
 };
 
 /// The actions of `rank` that these passes over its chunks are: stage by stage, with the transfers
-/// to and from the chunks beside them. A micro-batch takes a chunk's lowest free slot for its
-/// forward pass and gives it back after its weight pass.
+/// to and from the chunks beside them.
 ///
 /// A send only begins there and ends while later actions run; ranks that waited for each other's
-/// receives would wait forever under 1F1B.
+/// receives would wait forever under 1F1B. rank_schedule() says when it ends.
 std::vector<Action> chunk_actions(const Pipeline& pipeline, int rank,
                                   std::span<const ChunkPass> passes);
 

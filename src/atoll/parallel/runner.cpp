@@ -9,144 +9,64 @@ namespace atl::parallel {
 
 namespace {
 
-std::size_t num_stages(const nn::Model& model, Use use) {
-  return model.stages.size() - (use == Use::kGenerate ? 1 : 0);
+RankSchedule one_at_a_time(const nn::Model& model, Use use) {
+  const std::size_t num_stages = model.stages.size() - (use == Use::kGenerate ? 1 : 0);
+  return alone(use == Use::kTrain ? schedule_sequential(num_stages) : schedule_forward(num_stages));
 }
 
 }  // namespace
 
 Runner::Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch,
                std::int64_t length)
-    : Runner(model, store, use, batch, length,
-             use == Use::kTrain ? schedule_sequential(num_stages(model, use))
-                                : schedule_forward(num_stages(model, use))) {}
-
-Runner::Runner(nn::Model& model, ParamStore& store, std::int64_t batch, std::int64_t length,
-               std::vector<Action> actions)
-    : Runner(model, store, Use::kTrain, batch, length, std::move(actions)) {}
+    : Runner(model, store, use, batch, length, one_at_a_time(model, use)) {}
 
 Runner::Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch,
-               std::int64_t length, std::vector<Action> actions)
-    : model_(model), store_(store), use_(use), tokens_{Dtype::kI32, {batch, length}} {
-  for (const Action& action : actions) {
-    ATOLL_CHECK(is_compute(action.kind), "a runner of one rank has no peer to {}",
-                action_name(action.kind));
-  }
+               std::int64_t length, RankSchedule schedule)
+    : model_(model),
+      store_(store),
+      use_(use),
+      tokens_{Dtype::kI32, {batch, length}},
+      transfers_(schedule),
+      stages_(read_stages(model, use, tokens_, schedule.actions)) {
   std::vector<bool> gradients_in_forward;
-  Spec x = tokens_;
-  for (std::size_t i = 0; i < num_stages(model, use); ++i) {
-    stages_.emplace_back();
-    stages_.back().footprint = model.stages[i]->plan(x);
-    x = stages_.back().footprint.y;
-    gradients_in_forward.push_back(stages_.back().footprint.gradients_in_forward);
+  for (const StagePlan& stage : stages_) {
+    gradients_in_forward.push_back(stage.footprint.gradients_in_forward);
   }
-  schedule_ = Schedule(std::move(actions), gradients_in_forward);
-  for (std::size_t i = 0; i < stages_.size(); ++i) {
-    stages_[i].slots.resize(schedule_.num_slots(i));
-    ATOLL_CHECK(!stages_[i].slots.empty(), "the schedule leaves out stage {}", i);
-  }
-}
-
-// The last tick at which stage `stage` reads something it declared this need for.
-std::int64_t Runner::last_use(unsigned need, std::size_t stage, std::size_t slot) const {
-  ActionKind kind = ActionKind::kForward;
-  if (use_ == Use::kTrain && need != 0) {
-    kind = (need & nn::kForWeight) != 0 ? ActionKind::kBackwardWeight : ActionKind::kBackwardInput;
-  }
-  return schedule_.last_tick(kind, stage, slot);
-}
-
-void Runner::request_edges(MemoryPlan& plan, std::size_t stage, std::size_t slot) {
-  const std::string name = model_.stage_names[stage];
-  const nn::Footprint& footprint = stages_[stage].footprint;
-  Slot& at = stages_[stage].slots[slot];
-  if (stage + 1 == stages_.size()) return;
-  const std::int64_t last =
-      std::max(last_use(footprint.need_y, stage, slot),
-               last_use(stages_[stage + 1].footprint.need_x, stage + 1, slot));
-  at.y_request =
-      plan.request(name + " output", "activations", footprint.y.bytes(),
-                   schedule_.first_tick(ActionKind::kForward, stage, slot),
-                   std::max(last, schedule_.last_tick(ActionKind::kForward, stage + 1, slot)));
-  if (use_ != Use::kTrain) return;
-  const std::int64_t last_gradient_use =
-      std::max(schedule_.last_tick(ActionKind::kBackwardInput, stage, slot),
-               last_use(footprint.need_dy, stage, slot));
-  at.dy_request = plan.request(name + " output gradient", "activations", footprint.y.bytes(),
-                               schedule_.first_tick(ActionKind::kBackwardInput, stage + 1, slot),
-                               last_gradient_use);
-}
-
-// Slots share it: only one action runs at a time.
-int Runner::request_scratch(MemoryPlan& plan, std::size_t stage, ActionKind first_kind,
-                            ActionKind last_kind) const {
-  const StagePlan& at = stages_[stage];
-  std::int64_t first = schedule_.first_tick(first_kind, stage, 0);
-  std::int64_t last = schedule_.last_tick(last_kind, stage, 0);
-  for (std::size_t slot = 1; slot < at.slots.size(); ++slot) {
-    first = std::min(first, schedule_.first_tick(first_kind, stage, slot));
-    last = std::max(last, schedule_.last_tick(last_kind, stage, slot));
-  }
-  return plan.request(model_.stage_names[stage] + " scratch", "scratch", at.footprint.scratch_bytes,
-                      first, last);
+  schedule_ = Schedule(std::move(schedule.actions), gradients_in_forward);
+  plan_memory(model, use, schedule_, schedule.transfers, stages_);
+  transfers_.set_tensors([this](const Action& action) { return moved_by(action); });
 }
 
 void Runner::request_stage(MemoryPlan& plan, std::size_t stage) {
-  using enum ActionKind;
   StagePlan& at = stages_[stage];
-  const std::string& name = model_.stage_names[stage];
-  const auto request = [&](const char* what, const Spec& spec, std::size_t slot,
-                           ActionKind first_kind, ActionKind last_kind) {
-    return plan.request(name + what, "activations", spec.bytes(),
-                        schedule_.first_tick(first_kind, stage, slot),
-                        schedule_.last_tick(last_kind, stage, slot));
+  const auto scratch = [&](const std::vector<TickSpan>& ticks) {
+    return plan.request(model_.stage_names[stage] + " scratch", "scratch",
+                        at.footprint.scratch_bytes, ticks);
   };
-  const ActionKind end = use_ == Use::kTrain ? kBackwardWeight : kForward;
-  for (std::size_t slot = 0; slot < at.slots.size(); ++slot) {
-    request_edges(plan, stage, slot);
-    for (const Spec& spec : at.footprint.kept) {
-      at.slots[slot].kept_requests.push_back(request(" kept", spec, slot, kForward, end));
-    }
-  }
-  at.forward_scratch = request_scratch(plan, stage, kForward, kForward);
+  for (ActivationSlots* slots : {&at.x, &at.y, &at.dy, &at.dx, &at.kept}) slots->request(plan);
+  scratch_requests_.emplace_back(scratch(at.forward_ticks), -1);
   if (use_ != Use::kTrain) return;
-  for (std::size_t slot = 0; slot < at.slots.size(); ++slot) {
-    for (const Spec& spec : at.footprint.owed) {
-      at.slots[slot].owed_requests.push_back(
-          request(" owed", spec, slot, kBackwardInput, kBackwardWeight));
-    }
-  }
-  at.backward_scratch = request_scratch(plan, stage, kBackwardInput, kBackwardWeight);
+  at.owed.request(plan);
+  scratch_requests_.back().second = scratch(at.backward_ticks);
 }
 
 void Runner::request(MemoryPlan& plan) {
   for (std::size_t i = 0; i + 1 < stages_.size(); ++i) request_stage(plan, i);
   // Whoever calls reads the last stage's outputs when the last action is done.
   const std::string name = model_.stage_names[stages_.size() - 1] + " output";
-  for (std::int64_t i = 0; i < schedule_.num_micro_batches(); ++i) {
+  for (std::int64_t i = 0; has_losses() && i < schedule_.num_micro_batches(); ++i) {
     output_requests_.push_back(
         plan.request_forever(name, "activations", stages_.back().footprint.y.bytes()));
   }
   request_stage(plan, stages_.size() - 1);
 }
 
-void Runner::bind_slot(const Arena& arena, const nn::Footprint& footprint, Slot& slot) const {
-  if (slot.y_request >= 0) slot.y = arena.tensor(slot.y_request, footprint.y);
-  if (slot.dy_request >= 0) slot.dy = arena.tensor(slot.dy_request, footprint.y);
-  slot.kept.clear();
-  slot.owed.clear();
-  for (std::size_t k = 0; k < slot.kept_requests.size(); ++k) {
-    slot.kept.push_back(arena.tensor(slot.kept_requests[k], footprint.kept[k]));
-  }
-  for (std::size_t k = 0; k < slot.owed_requests.size(); ++k) {
-    slot.owed.push_back(arena.tensor(slot.owed_requests[k], footprint.owed[k]));
-  }
-}
-
 void Runner::bind(const Arena& arena) {
   arena_ = &arena;
-  for (StagePlan& stage : stages_) {
-    for (Slot& slot : stage.slots) bind_slot(arena, stage.footprint, slot);
+  for (StagePlan& at : stages_) {
+    for (ActivationSlots* slots : {&at.x, &at.y, &at.dy, &at.dx, &at.kept, &at.owed}) {
+      slots->bind(arena);
+    }
   }
   outputs_.clear();
   for (const int request : output_requests_) {
@@ -155,26 +75,46 @@ void Runner::bind(const Arena& arena) {
 }
 
 nn::Pass Runner::layer_pass(const Action& action, const Batch& batch) const {
-  const Slot& at = stages_[action.stage].slots[action.slot];
-  nn::Pass pass = {.kept = at.kept, .owed = at.owed, .batch = &batch};
+  const StagePlan& at = stages_[action.stage];
+  const std::int64_t i = action.micro_batch;
+  nn::Pass pass = {.kept = at.kept.of(i), .owed = at.owed.of(i), .batch = &batch};
   pass.x = batch.tokens;
-  pass.y = at.y;
-  pass.dy = at.dy;
-  if (action.stage + 1 == stages_.size()) {
-    pass.y = outputs_[static_cast<std::size_t>(action.micro_batch)];
+  pass.y = at.y.one(i);
+  pass.dy = at.dy.one(i);
+  if (has_losses() && action.stage + 1 == stages_.size()) {
+    pass.y = outputs_[static_cast<std::size_t>(i)];
   }
-  if (action.stage > 0) {
-    const Slot& before = stages_[action.stage - 1].slots[action.slot];
-    pass.x = before.y;
-    pass.dx = before.dy;
+  if (at.receives_input) {
+    pass.x = at.x.one(i);
+    pass.dx = at.dx.one(i);
+  } else if (action.stage > 0) {
+    pass.x = stages_[action.stage - 1].y.one(i);
+    pass.dx = stages_[action.stage - 1].dy.one(i);
   }
   return pass;
+}
+
+Tensor Runner::moved_by(const Action& action) const {
+  const StagePlan& at = stages_[action.stage];
+  switch (action.kind) {
+    case ActionKind::kReceiveInput:
+      return at.x.one(action.micro_batch);
+    case ActionKind::kSendOutput:
+      return at.y.one(action.micro_batch);
+    case ActionKind::kReceiveGradient:
+      return at.dy.one(action.micro_batch);
+    case ActionKind::kSendGradient:
+      return at.dx.one(action.micro_batch);
+    default:
+      return {};
+  }
 }
 
 void Runner::act(Run& run, const Action& action, const Batch& batch, nn::KvCache* cache) {
   const StagePlan& at = stages_[action.stage];
   const bool forward = action.kind == ActionKind::kForward;
-  run.scratch = {arena_->data(forward ? at.forward_scratch : at.backward_scratch),
+  const auto& [forward_scratch, backward_scratch] = scratch_requests_[action.stage];
+  run.scratch = {arena_->data(forward ? forward_scratch : backward_scratch),
                  at.footprint.scratch_bytes};
   run.first_sample = batch.first_sample;
   nn::Pass pass = layer_pass(action, batch);
@@ -193,11 +133,14 @@ void Runner::act(Run& run, const Action& action, const Batch& batch, nn::KvCache
 template <typename Compute>
 void Runner::visit_passes(Run& run, bool all, bool idle, Compute&& compute) {
   using Moment = PassEvent::Moment;
+  transfers_.begin_walk(all);
+  next_tick_ = 0;
   for (const StagePass& pass : schedule_.passes()) {
     if (!all && (pass.kind != PassKind::kForward || pass.micro_batch > 0)) continue;
     const auto tell = [&](Moment moment) {
       if (listener_) listener_({pass, idle, moment});
     };
+    if (!idle) transfer_until(pass.first_tick);
     tell(Moment::kAcquire);
     store_.acquire(run, pass, idle);
     tell(Moment::kCompute);
@@ -206,6 +149,15 @@ void Runner::visit_passes(Run& run, bool all, bool idle, Compute&& compute) {
     store_.release(run, pass, idle);
     tell(Moment::kEnd);
   }
+  if (!idle) transfer_until(std::ssize(schedule_.actions()));
+}
+
+void Runner::transfer_until(std::int64_t tick) {
+  for (; next_tick_ < tick; ++next_tick_) {
+    transfers_.advance(next_tick_);
+    transfers_.act(next_tick_);
+  }
+  transfers_.advance(tick);
 }
 
 void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCache* cache) {
@@ -213,12 +165,19 @@ void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCa
     ATOLL_CHECK(batch.tokens.spec() == tokens_, "planned for {}, given {}", tokens_.to_string(),
                 batch.tokens.spec().to_string());
   }
-  visit_passes(run, run.training, /*idle=*/false, [&](const StagePass& pass) {
+  const auto compute = [&](const StagePass& pass) {
     for (std::int64_t tick = pass.first_tick; tick <= pass.last_tick; ++tick) {
+      transfer_until(tick);
       act(run, schedule_.actions()[static_cast<std::size_t>(tick)],
           micro_batches[static_cast<std::size_t>(pass.micro_batch)], cache);
     }
-  });
+  };
+  try {
+    visit_passes(run, run.training, /*idle=*/false, compute);
+  } catch (const std::exception& error) {
+    transfers_.abandon(error.what());
+    throw;
+  }
 }
 
 double sum_of_losses(const Tensor& losses) {
@@ -234,7 +193,7 @@ double sum_of_losses(const Tensor& losses) {
 
 void Runner::forward_backward(Run run, std::span<const Batch> micro_batches) {
   ATOLL_CHECK(use_ == Use::kTrain, "this runner was not planned for training");
-  ATOLL_CHECK_EQ(micro_batches.size(), outputs_.size());
+  ATOLL_CHECK_EQ(std::ssize(micro_batches), schedule_.num_micro_batches());
   run.training = true;
   run_passes(run, micro_batches, nullptr);
 }
@@ -242,7 +201,7 @@ void Runner::forward_backward(Run run, std::span<const Batch> micro_batches) {
 double Runner::train(Run run, std::span<const Batch> micro_batches) {
   forward_backward(run, micro_batches);
   double sum = 0;
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) sum += sum_of_losses(losses(i));
+  for (std::size_t i = 0; i < outputs_.size(); ++i) sum += sum_of_losses(losses(i));
   return sum;
 }
 
@@ -255,7 +214,7 @@ double Runner::evaluate(Run run, const Batch& batch) {
   ATOLL_CHECK(use_ != Use::kGenerate, "this runner was planned for generation");
   run.training = false;
   run_passes(run, {&batch, 1}, nullptr);
-  return sum_of_losses(losses());
+  return has_losses() ? sum_of_losses(losses()) : 0;
 }
 
 Tensor Runner::generate(Run run, const Batch& batch, nn::KvCache& cache) {

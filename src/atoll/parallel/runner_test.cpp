@@ -51,7 +51,8 @@ Outcome train(Generator&& generator, nn::RecomputeMode recompute) {
   test::TestRun run(2, 64);
   const auto model = nn::build_model(small_model(), {.recompute = recompute, .dropout = 0.1});
   SingleStore store(*model, true);
-  Runner runner(*model, store, kBatch, kLength, generator(model->stages.size()));
+  Runner runner(*model, store, Use::kTrain, kBatch, kLength,
+                alone(generator(model->stages.size())));
   MemoryPlan plan;
   store.request(plan);
   runner.request(plan);
@@ -121,11 +122,9 @@ TEST(Runner, MicroBatchesInFlightTakeMemory) {
   EXPECT_GT(all, one * 3 / 2);
 }
 
-TEST(Runner, RefusesTransfers) {
-  const auto model = nn::build_model(small_model(), {});
-  SingleStore store(*model, true);
-  const Pipeline pipeline = {2, 1, {0, 2, model->stages.size()}};
-  EXPECT_THAT([&] { Runner(*model, store, kBatch, kLength, schedule_1f1b(pipeline, 0)); },
+TEST(Runner, OfOneRankRefusesTransfers) {
+  const Pipeline pipeline = {2, 1, {0, 2, 4}};
+  EXPECT_THAT([&] { alone(schedule_1f1b(pipeline, 0)); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("no peer to send output")));
 }
 

@@ -44,6 +44,12 @@ Schedule::Schedule(std::vector<Action> actions, const std::vector<bool>& gradien
     : actions_(std::move(actions)) {
   for (const Action& action : actions_) {
     num_micro_batches_ = std::max(num_micro_batches_, action.micro_batch + 1);
+    num_stages_ = std::max(num_stages_, action.stage + 1);
+  }
+  ticks_.assign(static_cast<std::size_t>(num_micro_batches_) * num_stages_ * kNumActionKinds, -1);
+  for (std::size_t i = 0; i < actions_.size(); ++i) {
+    const Action& action = actions_[i];
+    ticks_[index_of(action.kind, action.stage, action.micro_batch)] = static_cast<std::int64_t>(i);
   }
   find_passes(gradients_in_forward);
 }
@@ -80,30 +86,22 @@ void Schedule::find_passes(const std::vector<bool>& gradients_in_forward) {
   }
 }
 
-std::size_t Schedule::num_slots(std::size_t stage) const {
-  std::size_t count = 0;
-  for (const Action& action : actions_) {
-    if (action.stage == stage) count = std::max(count, action.slot + 1);
-  }
-  return count;
+std::size_t Schedule::index_of(ActionKind kind, std::size_t stage, std::int64_t micro_batch) const {
+  return (static_cast<std::size_t>(micro_batch) * num_stages_ + stage) * kNumActionKinds +
+         static_cast<std::size_t>(kind);
 }
 
-std::int64_t Schedule::first_tick(ActionKind kind, std::size_t stage, std::size_t slot) const {
-  const auto at = std::find_if(actions_.begin(), actions_.end(), [&](const Action& action) {
-    return action.kind == kind && action.stage == stage && action.slot == slot;
-  });
-  ATOLL_CHECK(at != actions_.end(), "no {} of stage {} uses slot {}", action_name(kind), stage,
-              slot);
-  return at - actions_.begin();
+std::int64_t Schedule::tick_or_none(ActionKind kind, std::size_t stage,
+                                    std::int64_t micro_batch) const {
+  if (stage >= num_stages_ || micro_batch >= num_micro_batches_) return -1;
+  return ticks_[index_of(kind, stage, micro_batch)];
 }
 
-std::int64_t Schedule::last_tick(ActionKind kind, std::size_t stage, std::size_t slot) const {
-  const auto at = std::find_if(actions_.rbegin(), actions_.rend(), [&](const Action& action) {
-    return action.kind == kind && action.stage == stage && action.slot == slot;
-  });
-  ATOLL_CHECK(at != actions_.rend(), "no {} of stage {} uses slot {}", action_name(kind), stage,
-              slot);
-  return actions_.rend() - at - 1;
+std::int64_t Schedule::tick(ActionKind kind, std::size_t stage, std::int64_t micro_batch) const {
+  const std::int64_t tick = tick_or_none(kind, stage, micro_batch);
+  ATOLL_CHECK(tick >= 0, "the list has no {} of stage {} and micro-batch {}", action_name(kind),
+              stage, micro_batch);
+  return tick;
 }
 
 const StagePass& Schedule::first_gradients(std::span<const std::size_t> stages) const {

@@ -20,6 +20,7 @@ enum class ActionKind {
   kReceiveGradient,  ///< the gradient of the stage's output comes from a peer
   kSendGradient,     ///< the gradient of the stage's input goes to a peer
 };
+constexpr std::size_t kNumActionKinds = 7;
 
 /// "F", "B", "W", "receive input", ...
 const char* action_name(ActionKind kind);
@@ -28,14 +29,11 @@ constexpr bool is_compute(ActionKind kind) {
   return kind <= ActionKind::kBackwardWeight;
 }
 
-/// One thing that a rank does, and with which of its sets of activations.
+/// One thing that a rank does.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   std::size_t stage = 0;  ///< one of this rank's
   std::int64_t micro_batch = 0;
-  /// Which of the stage's sets of activations the micro-batch uses from its F to its W. A stage has
-  /// as many sets as micro-batches are in flight at once.
-  std::size_t slot = 0;
   int peer = -1;  ///< the rank that a transfer is with; -1: none
 
   bool operator==(const Action&) const = default;
@@ -70,22 +68,29 @@ class Schedule {
   std::span<const Action> actions() const { return actions_; }
   std::span<const StagePass> passes() const { return passes_; }
   std::int64_t num_micro_batches() const { return num_micro_batches_; }
-  /// The sets of activations that a stage needs.
-  std::size_t num_slots(std::size_t stage) const;
+  /// One more than the highest stage.
+  std::size_t num_stages() const { return num_stages_; }
 
-  /// When a stage's actions of a kind run that use this slot. Throw Error(kInternal) if none does.
-  std::int64_t first_tick(ActionKind kind, std::size_t stage, std::size_t slot) const;
-  std::int64_t last_tick(ActionKind kind, std::size_t stage, std::size_t slot) const;
+  /// Whether the list has this action.
+  bool has(ActionKind kind, std::size_t stage, std::int64_t micro_batch) const {
+    return tick_or_none(kind, stage, micro_batch) >= 0;
+  }
+  /// When it runs. Throws Error(kInternal) if it does not.
+  std::int64_t tick(ActionKind kind, std::size_t stage, std::int64_t micro_batch) const;
   /// The first pass of one of `stages` that adds to gradients, and the last.
   const StagePass& first_gradients(std::span<const std::size_t> stages) const;
   const StagePass& last_gradients(std::span<const std::size_t> stages) const;
 
  private:
+  std::int64_t tick_or_none(ActionKind kind, std::size_t stage, std::int64_t micro_batch) const;
+  std::size_t index_of(ActionKind kind, std::size_t stage, std::int64_t micro_batch) const;
   void find_passes(const std::vector<bool>& gradients_in_forward);
 
   std::vector<Action> actions_;
   std::vector<StagePass> passes_;
   std::int64_t num_micro_batches_ = 0;
+  std::size_t num_stages_ = 0;
+  std::vector<std::int64_t> ticks_;  // by micro-batch, stage and kind; -1: it does not run
 };
 
 }  // namespace atl::parallel

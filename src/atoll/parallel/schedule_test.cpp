@@ -64,7 +64,7 @@ TEST(Schedule, AStagesBAndWAreOnePass) {
   EXPECT_EQ(head.stage, 1u);
   EXPECT_EQ(head.first_tick, 2);
   EXPECT_EQ(head.last_tick, 3);
-  EXPECT_EQ(schedule.last_tick(ActionKind::kBackwardWeight, 0, 0), 5);
+  EXPECT_EQ(schedule.tick(ActionKind::kBackwardWeight, 0, 0), 5);
 }
 
 TEST(Schedule, GradientsBeginInForwardWhereTheFootprintSaysSo) {
@@ -88,7 +88,7 @@ TEST(Schedule, OnlyTheLastMicroBatchCompletesGradients) {
   }
   EXPECT_THAT(complete, testing::ElementsAre(2, 2));
   EXPECT_EQ(schedule.num_micro_batches(), 3);
-  EXPECT_EQ(schedule.num_slots(0), 3u);
+  EXPECT_EQ(schedule.num_stages(), 2u);
 }
 
 RC_GTEST_PROP(ScheduleProperty, SequentialIsValidAndNeedsOneSlot, ()) {
@@ -127,16 +127,6 @@ RC_GTEST_PROP(ScheduleProperty, BothTakeAsLongWithEqualChunks, ()) {
   }
 }
 
-RC_GTEST_PROP(ScheduleProperty, TheListsSlotsAreTheSimulators, ()) {
-  const Pipeline pipeline = some_pipeline();
-  const Lists lists = all_ranks(pipeline, schedule_1f1b);
-  const PipelineUse use = simulate_pipeline(pipeline, lists);
-  for (std::size_t stage = 0; stage < pipeline.num_stages(); ++stage) {
-    const Schedule schedule(lists[pipeline.chunk_of(stage)]);
-    RC_ASSERT(schedule.num_slots(stage) == use.slots[stage]);
-  }
-}
-
 // Interleaved chunks: rank r has chunks r and r + p, whose order is not given by any generator yet.
 TEST(Schedule, ChunksOfARankMayInterleave) {
   using Kind = ChunkPass::Kind;
@@ -149,8 +139,8 @@ TEST(Schedule, ChunksOfARankMayInterleave) {
   EXPECT_EQ(simulate_pipeline(pipeline, lists).duration, 12);
 }
 
-// W after all B, as zero-bubble schedules delay it: the slot is held until then.
-TEST(Schedule, ADelayedWHoldsItsSlot) {
+// W after all B, as zero-bubble schedules delay it: what it needs is held until then.
+TEST(Schedule, ADelayedWHoldsItsMicroBatch) {
   using Kind = ChunkPass::Kind;
   const std::vector<ChunkPass> passes = {
       {Kind::kForward, 0, 0},       {Kind::kBackwardInput, 0, 0},  {Kind::kForward, 0, 1},
@@ -184,13 +174,6 @@ TEST(Schedule, AWBeforeItsBIsFound) {
   Lists lists = {schedule_sequential(2)};
   std::swap(lists[0][2], lists[0][3]);
   EXPECT_THAT(fault_of(whole_model(2), lists), testing::HasSubstr("comes before its B"));
-}
-
-TEST(Schedule, ASlotThatIsInUseIsFound) {
-  const Pipeline pipeline = whole_model(1, 2);
-  Lists lists = {schedule_gpipe(pipeline, 0)};
-  for (Action& action : lists[0]) action.slot = 0;
-  EXPECT_THAT(fault_of(pipeline, lists), testing::HasSubstr("slot that is in use"));
 }
 
 TEST(Schedule, ASendToAWrongRankIsFound) {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <tuple>
 
 #include "atoll/base/check.h"
@@ -16,7 +17,6 @@ namespace {
 struct Progress {
   bool input_received = false, gradient_received = false;
   bool forward = false, input = false, weight = false;
-  std::size_t slot = 0;
 };
 
 // A tensor under way to a rank.
@@ -41,23 +41,16 @@ class Simulation {
         costs_(costs),
         ranks_(lists.size()),
         progress_(pipeline.num_stages() * static_cast<std::size_t>(pipeline.num_micro_batches)),
-        holders_(pipeline.num_stages()),
+        held_(pipeline.num_stages(), 0),
         slots_(pipeline.num_stages(), 0),
-        in_flight_(lists.size(), 0) {}
+        in_flight_(lists.size(), 0),
+        order_(lists.size()) {}
 
   PipelineUse run() {
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        while (ranks_[r].next < lists_[r].size() && try_action(r)) {
-          ++ranks_[r].next;
-          moved = true;
-        }
-      }
-    }
+    std::int64_t number = 0;
+    while (const auto rank = next_rank()) order_[*rank].push_back(number++);
     check_end();
-    PipelineUse use = {.slots = slots_, .in_flight = in_flight_};
+    PipelineUse use = {.slots = slots_, .in_flight = in_flight_, .order = order_};
     for (const Rank& rank : ranks_) use.duration = std::max(use.duration, rank.now);
     for (const Rank& rank : ranks_) use.idle_time.push_back(use.duration - rank.busy);
     return use;
@@ -65,6 +58,20 @@ class Simulation {
 
  private:
   using Channel = std::tuple<int, int, bool>;  // from, to, is it a gradient
+
+  // Runs the next action of the rank that is earliest among those that need not wait.
+  std::optional<std::size_t> next_rank() {
+    std::vector<std::size_t> ranks(ranks_.size());
+    std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+    std::stable_sort(ranks.begin(), ranks.end(),
+                     [&](std::size_t a, std::size_t b) { return ranks_[a].now < ranks_[b].now; });
+    for (const std::size_t r : ranks) {
+      if (ranks_[r].next == lists_[r].size() || !try_action(r)) continue;
+      ++ranks_[r].next;
+      return r;
+    }
+    return std::nullopt;
+  }
 
   // False: the rank waits.
   bool try_action(std::size_t r) {
@@ -102,15 +109,11 @@ class Simulation {
     } else if (action.stage > 0) {
       check(of(action.stage - 1, action.micro_batch).forward, r, "has no input");
     }
-    std::map<std::size_t, std::int64_t>& holders = holders_[action.stage];
-    check(holders.emplace(action.slot, action.micro_batch).second, r,
-          "takes a slot that is in use");
-    slots_[action.stage] = std::max(slots_[action.stage], holders.size());
+    slots_[action.stage] = std::max(slots_[action.stage], ++held_[action.stage]);
+    at.forward = true;
     if (pipeline_.begins_chunk(action.stage)) {
       in_flight_[r] = std::max(in_flight_[r], ++ranks_[r].in_flight);
     }
-    at.forward = true;
-    at.slot = action.slot;
     spend(r, cost_of(action).forward);
   }
 
@@ -118,7 +121,6 @@ class Simulation {
     Progress& at = of(action.stage, action.micro_batch);
     check(at.forward, r, "comes before its F");
     check(!at.input, r, "is repeated");
-    check(at.slot == action.slot, r, "uses another slot than its F");
     if (receives(action)) {
       check(at.gradient_received, r, "has no gradient");
     } else if (action.stage + 1 < pipeline_.num_stages()) {
@@ -132,9 +134,8 @@ class Simulation {
     Progress& at = of(action.stage, action.micro_batch);
     check(at.input, r, "comes before its B");
     check(!at.weight, r, "is repeated");
-    check(at.slot == action.slot, r, "uses another slot than its F");
     at.weight = true;
-    holders_[action.stage].erase(action.slot);
+    --held_[action.stage];
     if (pipeline_.begins_chunk(action.stage)) --ranks_[r].in_flight;
     spend(r, cost_of(action).weight);
   }
@@ -215,8 +216,9 @@ class Simulation {
   std::vector<Rank> ranks_;
   std::vector<Progress> progress_;
   std::map<Channel, std::deque<Message>> channels_;
-  std::vector<std::map<std::size_t, std::int64_t>> holders_;  // of each stage's slots
+  std::vector<std::size_t> held_;  // by each stage now
   std::vector<std::size_t> slots_, in_flight_;
+  std::vector<std::vector<std::int64_t>> order_;
 };
 
 }  // namespace

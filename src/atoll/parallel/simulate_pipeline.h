@@ -21,6 +21,9 @@ struct PipelineUse {
   /// For each rank, the most passes of micro-batches through one of its chunks that it holds at
   /// once, from F to W. Divided by the chunks of a rank: micro-batches.
   std::vector<std::size_t> in_flight;
+  /// For each rank and each of its actions, its place in one order of all actions, that of their
+  /// times: an action comes after all that it waits for.
+  std::vector<std::vector<std::int64_t>> order;
   double duration = 0;            ///< until the last rank is done
   std::vector<double> idle_time;  ///< of each rank, within `duration`
 
@@ -30,8 +33,8 @@ struct PipelineUse {
 
 /// Runs the lists of all ranks against each other without any data. Throws Error(kInternal), naming
 /// rank and action, when they do not fit together: a stage that is not the rank's, an F, B or W
-/// that is missing, repeated or before what it needs, two micro-batches in one slot, a transfer
-/// without a counterpart, or ranks that wait for each other.
+/// that is missing, repeated or before what it needs, a transfer without a counterpart, or ranks
+/// that wait for each other.
 ///
 /// `costs`: one for all stages, or one for each. A send ends at once; a receive waits for its send.
 /// Between two ranks, outputs arrive in the order of their sends, and so do gradients.

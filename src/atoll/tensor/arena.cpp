@@ -1,7 +1,9 @@
 #include "atoll/tensor/arena.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <span>
 
 #include "atoll/base/check.h"
 
@@ -9,8 +11,28 @@ namespace atl {
 
 namespace {
 
+std::span<const TickSpan> spans_of(const Placement& at, TickSpan& whole) {
+  if (!at.spans.empty()) return at.spans;
+  whole = {at.first_tick, at.last_tick};
+  return {&whole, 1};
+}
+
 bool share_a_tick(const Placement& a, const Placement& b) {
-  return a.first_tick <= b.last_tick && b.first_tick <= a.last_tick;
+  if (a.first_tick > b.last_tick || b.first_tick > a.last_tick) return false;
+  if (a.spans.empty() && b.spans.empty()) return true;
+  TickSpan whole_a, whole_b;
+  const auto left = spans_of(a, whole_a), right = spans_of(b, whole_b);
+  std::size_t i = 0, k = 0;
+  while (i < left.size() && k < right.size()) {
+    if (left[i].last < right[k].first) {
+      ++i;
+    } else if (right[k].last < left[i].first) {
+      ++k;
+    } else {
+      return true;
+    }
+  }
+  return false;
 }
 
 // The lowest offset at which `wanted` overlaps none of `placed` (all alive with it, by offset).
@@ -23,6 +45,23 @@ std::size_t lowest_gap(const std::vector<const Placement*>& placed, std::size_t 
   return offset;
 }
 
+template <typename Counts>
+std::size_t peak_bytes_of(const std::vector<Placement>& placements, const Counts& counts) {
+  std::map<std::int64_t, std::int64_t> changes;  // of the bytes that live, by tick
+  for (const Placement& at : placements) {
+    if (!counts(at)) continue;
+    TickSpan whole;
+    for (const TickSpan& span : spans_of(at, whole)) {
+      changes[span.first] += static_cast<std::int64_t>(at.bytes);
+      if (span.last == MemoryPlan::kForever) continue;
+      changes[span.last + 1] -= static_cast<std::int64_t>(at.bytes);
+    }
+  }
+  std::int64_t live = 0, peak = 0;
+  for (const auto& [tick, change] : changes) peak = std::max(peak, live += change);
+  return static_cast<std::size_t>(peak);
+}
+
 }  // namespace
 
 int MemoryPlan::request(std::string name, std::string group, std::size_t bytes,
@@ -31,6 +70,19 @@ int MemoryPlan::request(std::string name, std::string group, std::size_t bytes,
   placements_.push_back(
       {std::move(name), std::move(group), align_up(bytes), first_tick, last_tick, 0});
   return static_cast<int>(placements_.size()) - 1;
+}
+
+int MemoryPlan::request(std::string name, std::string group, std::size_t bytes,
+                        std::vector<TickSpan> spans) {
+  ATOLL_CHECK(!spans.empty(), "{} never lives", name);
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    ATOLL_CHECK(spans[i].first <= spans[i].last && (i == 0 || spans[i - 1].last < spans[i].first),
+                "{} lives from {} to {}", name, spans[i].first, spans[i].last);
+  }
+  const int number =
+      request(std::move(name), std::move(group), bytes, spans.front().first, spans.back().last);
+  if (spans.size() > 1) placements_.back().spans = std::move(spans);
+  return number;
 }
 
 void MemoryPlan::place() {
@@ -56,17 +108,11 @@ void MemoryPlan::place() {
 }
 
 std::size_t MemoryPlan::peak_bytes(const std::string& group) const {
-  std::size_t peak = 0;
-  for (const Placement& at : placements_) {  // the worst tick is some request's first
-    if (at.group != group) continue;
-    std::size_t live = 0;
-    for (const Placement& other : placements_) {
-      const bool alive = other.first_tick <= at.first_tick && at.first_tick <= other.last_tick;
-      if (other.group == group && alive) live += other.bytes;
-    }
-    peak = std::max(peak, live);
-  }
-  return peak;
+  return peak_bytes_of(placements_, [&](const Placement& at) { return at.group == group; });
+}
+
+std::size_t MemoryPlan::peak_bytes() const {
+  return peak_bytes_of(placements_, [](const Placement&) { return true; });
 }
 
 Tensor tensor_in(const Buffer& buffer, Spec spec) {

@@ -23,6 +23,14 @@ constexpr std::size_t align_up(std::size_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
+/// Ticks in a row, both ends included.
+struct TickSpan {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+
+  bool operator==(const TickSpan&) const = default;
+};
+
 /// A request for memory and, after MemoryPlan::place, its offset.
 struct Placement {
   std::string name;   ///< What it is for: "blocks.0 kept 2".
@@ -31,6 +39,8 @@ struct Placement {
   std::int64_t first_tick = 0;  ///< It lives in [first_tick, last_tick], both included.
   std::int64_t last_tick = 0;
   std::size_t offset = 0;
+  /// When it lives within these ticks, ascending; empty: all the time.
+  std::vector<TickSpan> spans = {};
 };
 
 /// A pure plan: requests with lifetimes in, offsets out. Touches no memory.
@@ -41,6 +51,9 @@ class MemoryPlan {
   /// Asks for memory that lives in [first_tick, last_tick]; returns the request's number.
   int request(std::string name, std::string group, std::size_t bytes, std::int64_t first_tick,
               std::int64_t last_tick);
+  /// Asks for memory that lives in these spans, ascending and apart, and between them may be
+  /// something else; its content is lost there.
+  int request(std::string name, std::string group, std::size_t bytes, std::vector<TickSpan> spans);
   /// Asks for memory that lives as long as the arena.
   int request_forever(std::string name, std::string group, std::size_t bytes) {
     return request(std::move(name), std::move(group), bytes, 0, kForever);
@@ -54,6 +67,8 @@ class MemoryPlan {
   std::size_t total_bytes() const { return total_bytes_; }
   /// Bytes of all requests of `group` live at one tick, at the worst tick.
   std::size_t peak_bytes(const std::string& group) const;
+  /// The same of all groups: no placement needs less.
+  std::size_t peak_bytes() const;
 
  private:
   std::vector<Placement> placements_;

@@ -8,8 +8,17 @@
 namespace atl {
 namespace {
 
+bool lives(const Placement& at, std::int64_t tick) {
+  if (at.spans.empty()) return at.first_tick <= tick && tick <= at.last_tick;
+  return std::any_of(at.spans.begin(), at.spans.end(),
+                     [&](const TickSpan& span) { return span.first <= tick && tick <= span.last; });
+}
+
 bool live_together(const Placement& a, const Placement& b) {
-  return a.first_tick <= b.last_tick && b.first_tick <= a.last_tick;
+  for (std::int64_t tick = 0; tick < 40; ++tick) {
+    if (lives(a, tick) && lives(b, tick)) return true;
+  }
+  return false;
 }
 
 bool overlap(const Placement& a, const Placement& b) {
@@ -25,6 +34,10 @@ MemoryPlan random_plan(std::uint32_t seed) {
     const std::int64_t first = random() % 20;
     if (random() % 8 == 0) {
       plan.request_forever("r", "forever", bytes);
+    } else if (random() % 3 == 0) {
+      const auto last = first + static_cast<std::int64_t>(random() % 3);
+      const auto again = last + 1 + static_cast<std::int64_t>(random() % 6);
+      plan.request("r", i % 2 == 0 ? "even" : "odd", bytes, {{first, last}, {again, again + 2}});
     } else {
       plan.request("r", i % 2 == 0 ? "even" : "odd", bytes, first,
                    first + static_cast<std::int64_t>(random() % 8));
@@ -56,14 +69,14 @@ TEST(MemoryPlan, TakesAtLeastThePeakAndAtMostTheSum) {
     std::size_t sum = 0;
     std::size_t peak = 0;
     for (const Placement& placement : plan.placements()) sum += placement.bytes;
-    for (std::int64_t tick = 0; tick < 30; ++tick) {
+    for (std::int64_t tick = 0; tick < 40; ++tick) {
       std::size_t live = 0;
       for (const Placement& placement : plan.placements()) {
-        const bool alive = placement.first_tick <= tick && tick <= placement.last_tick;
-        live += alive ? placement.bytes : 0;
+        live += lives(placement, tick) ? placement.bytes : 0;
       }
       peak = std::max(peak, live);
     }
+    EXPECT_EQ(plan.peak_bytes(), peak);
     EXPECT_GE(plan.total_bytes(), peak);
     EXPECT_LE(plan.total_bytes(), sum);
   }
@@ -78,6 +91,16 @@ TEST(MemoryPlan, ReusesMemoryAfterALifeHasEnded) {
   EXPECT_EQ(plan.peak_bytes("activations"), align_up(1000));
   EXPECT_EQ(plan.peak_bytes("parameters"), align_up(100));
   EXPECT_EQ(plan.peak_bytes("nothing"), 0U);
+}
+
+TEST(MemoryPlan, LendsMemoryBetweenTwoSpans) {
+  MemoryPlan plan;
+  plan.request("in turns", "g", 1000, {{0, 1}, {4, 5}});
+  plan.request("between", "g", 1000, 2, 3);
+  plan.place();
+  EXPECT_EQ(plan.total_bytes(), align_up(1000));
+  EXPECT_THROW(plan.request("r", "g", 1, {{0, 2}, {2, 3}}), Error);
+  EXPECT_THROW(plan.request("r", "g", 1, std::vector<TickSpan>{}), Error);
 }
 
 TEST(MemoryPlan, RefusesALifeThatEndsBeforeItBegins) {

@@ -1,0 +1,29 @@
+#include "atoll/parallel/stage_cut.h"
+
+#include <algorithm>
+
+#include "atoll/base/check.h"
+
+namespace atl::parallel {
+
+void keep_stages(nn::Model& model, const Pipeline& pipeline, int rank) {
+  pipeline.check();
+  ATOLL_CHECK_EQ(pipeline.num_stages(), model.stages.size());
+  std::vector<std::unique_ptr<nn::Layer>> stages;
+  std::vector<std::string> names;
+  const std::vector<std::size_t> kept = pipeline.stages_of(rank);
+  for (const std::size_t stage : kept) {
+    stages.push_back(std::move(model.stages[stage]));
+    names.push_back(model.stage_names[stage]);
+  }
+  const bool has_head = kept.back() + 1 == pipeline.num_stages();
+  // The head points into the embedding.
+  if (has_head && kept.front() != 0 && model.config.tie_embeddings) {
+    model.elsewhere.push_back(std::move(model.stages.front()));
+  }
+  if (!has_head) model.head = nullptr;
+  model.stages = std::move(stages);
+  model.stage_names = std::move(names);
+}
+
+}  // namespace atl::parallel
