@@ -34,7 +34,6 @@ Runner::Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch,
   }
   schedule_ = Schedule(std::move(schedule.actions), gradients_in_forward);
   plan_memory(model, use, schedule_, schedule.transfers, stages_);
-  transfers_.set_tensors([this](const Action& action) { return moved_by(action); });
 }
 
 void Runner::request_stage(MemoryPlan& plan, std::size_t stage) {
@@ -153,11 +152,12 @@ void Runner::visit_passes(Run& run, bool all, bool idle, Compute&& compute) {
 }
 
 void Runner::transfer_until(std::int64_t tick) {
+  const auto tensor_of = [this](const Action& action) { return moved_by(action); };
   for (; next_tick_ < tick; ++next_tick_) {
-    transfers_.advance(next_tick_);
+    transfers_.advance(next_tick_, tensor_of);
     transfers_.act(next_tick_);
   }
-  transfers_.advance(tick);
+  transfers_.advance(tick, tensor_of);
 }
 
 void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCache* cache) {

@@ -43,8 +43,6 @@ class Runner {
   /// By a schedule of its own, with as many micro-batches at a time as that has.
   Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch, std::int64_t length,
          RankSchedule schedule);
-  Runner(const Runner&) = delete;
-  Runner& operator=(const Runner&) = delete;
 
   /// The ranks of the pipeline, before the first call where the schedule has transfers. Neighbours
   /// on its ring need channels of their own (Axis::point_to_point). Must outlive the runner.

@@ -36,17 +36,17 @@ bool Transfers::takes_part(const Action& action) const {
 void Transfers::begin_walk(bool all) {
   all_ = all;
   next_begin_ = next_send_ = 0;
-  ATOLL_CHECK(moving_.empty() || (pipeline_ != nullptr && tensor_of_), "not connected");
+  ATOLL_CHECK(moving_.empty() || pipeline_ != nullptr, "not connected");
 }
 
-void Transfers::advance(std::int64_t tick) {
+void Transfers::advance(std::int64_t tick, const TensorOf& tensor_of) {
   for (; next_send_ < sends_.size(); ++next_send_) {
     Moving& send = moving_[sends_[next_send_]];
     if (send.when.end > tick) break;
     end(send);
   }
   for (; next_begin_ < moving_.size() && moving_[next_begin_].when.begin <= tick; ++next_begin_) {
-    if (takes_part(moving_[next_begin_].action)) begin(moving_[next_begin_]);
+    if (takes_part(moving_[next_begin_].action)) begin(moving_[next_begin_], tensor_of);
   }
 }
 
@@ -65,8 +65,8 @@ void Transfers::abandon(const std::string& why) noexcept {
   for (Moving& moving : moving_) moving.work = {};
 }
 
-void Transfers::begin(Moving& moving) {
-  const Tensor tensor = tensor_of_(moving.action);
+void Transfers::begin(Moving& moving, const TensorOf& tensor_of) {
+  const Tensor tensor = tensor_of(moving.action);
   moving.work = is_send(moving.action.kind) ? pipeline_->start_send(tensor, moving.action.peer)
                                             : pipeline_->start_recv(tensor, moving.action.peer);
 }
