@@ -37,7 +37,13 @@ GPT2 = Shape("gpt2", {
     "tie_word_embeddings": True, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
     "bos_token_id": 0, "eos_token_id": 0}, sequences=4, context=256)
 
-SHAPES = {shape.name: shape for shape in (DEMO, GPT2)}
+# Of GPT-2's size, with a head of its own, as PyTorch's tensor parallel cannot share a tied one.
+LLAMA = Shape("llama", {
+    **DEMO.config, "vocab_size": 32000, "hidden_size": 768, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 2048,
+    "tie_word_embeddings": False}, sequences=4, context=256)
+
+SHAPES = {shape.name: shape for shape in (DEMO, GPT2, LLAMA)}
 
 
 def write_config(shape, directory):

@@ -53,7 +53,7 @@ def plain_step(model, optimizer):
     return step
 
 
-def run(wrap):
+def run(wrap, same_batch=False):
     args = parse()
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
@@ -67,7 +67,7 @@ def run(wrap):
     times, losses = [], []
     for number in range(args.steps):
         begin = time.perf_counter()
-        first = (number * ranks + rank) * args.sequences
+        first = (number if same_batch else number * ranks + rank) * args.sequences
         rows = batch_at(tokens, args, first, args.sequences)
         logits = model(input_ids=rows[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())

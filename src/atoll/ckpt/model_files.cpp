@@ -193,7 +193,7 @@ DirectoryParams::DirectoryParams(const HfDirectory& directory,
     : directory_(directory) {
   const FileDtypes source = directory.source_dtypes();
   for (const nn::Param* param : params) {
-    for (const nn::FileTensor& part : param->files) {
+    for (const nn::FileTensor& part : nn::whole_param(*param).files) {
       const std::string name = name_of(part);
       directory.file_of(name);  // it is there
       const auto dtype = source.find(name);

@@ -190,7 +190,15 @@ class Source {
   // `params`: all of the model's own.
   Source(const fs::path& directory, nn::Model& model, std::span<const nn::Param* const> params)
       : base_(base_directory(directory)), found_(base_, params) {
-    if (holds_adapter(directory)) merge_.emplace(directory, model);
+    if (!holds_adapter(directory)) return;
+    for (const nn::Param* param : params) {
+      if (!param->cut) continue;
+      throw user_error(
+          "{} is an adapter, which cannot be merged while ranks share each product (parallel.tp); "
+          "merge it before with `atoll export --merge`",
+          directory.string());
+    }
+    merge_.emplace(directory, model);
   }
   void read(const nn::Param& param, const Tensor& whole) const {
     found_.read({&param, whole});
@@ -222,7 +230,9 @@ void load_parameters(const fs::path& directory, nn::Model& model, parallel::Para
   const auto frozen = store.frozen();
   threads.run(static_cast<std::int64_t>(frozen.size()), [&](std::int64_t i) {
     const nn::Param& param = *frozen[static_cast<std::size_t>(i)];
-    source.read(param, param.value);
+    parallel::fill_whole(param, param.value, [&](const nn::Param& all, const Tensor& whole) {
+      source.read(all, whole);
+    });
   });
   if (has_adapter) return;  // it alone is trained
   parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr), &threads,

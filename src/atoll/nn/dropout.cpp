@@ -13,14 +13,14 @@ Footprint Dropout::plan(Spec x) const {
 
 void Dropout::forward(Run& run, const Pass& pass) {
   if (run.training) {
-    ops::dropout(run, p_, index_, pass.x, pass.y);
+    ops::dropout(run, p_, index_, pass.x, pass.y, part_);
   } else {
     ops::copy(run, pass.x, pass.y);
   }
 }
 
 void Dropout::backward_input(Run& run, const Pass& pass) {
-  ops::dropout(run, p_, index_, pass.dy, pass.dx);
+  ops::dropout(run, p_, index_, pass.dy, pass.dx, part_);
 }
 
 }  // namespace atl::nn

@@ -17,9 +17,10 @@ class Counter final : public ParamVisitor {
  public:
   void param(Param& param) override {
     if (!seen_.insert(&param).second) return;
-    count.total += param.spec.shape.num_elements();
-    if (param.is_position) count.position += param.spec.shape.num_elements();
-    if (param.frozen) count.frozen += param.spec.shape.num_elements();
+    const std::int64_t elements = whole_param(param).spec.shape.num_elements();
+    count.total += elements;
+    if (param.is_position) count.position += elements;
+    if (param.frozen) count.frozen += elements;
   }
   ParameterCount count;
 

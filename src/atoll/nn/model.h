@@ -78,18 +78,25 @@ struct BuildOptions {
   std::int64_t max_positions = 0;
   RecomputeMode recompute = RecomputeMode::kNone;
   double dropout = 0;  ///< on the embedding and on both residual branches
+  /// Ranks that share each product, and this one among them: the model then has the parameters of
+  /// this rank, and its layers need Model::tensor connected.
+  int tensor_size = 1;
+  int tensor_rank = 0;
 };
 
-/// A model as stages from tokens to loss. stages.front() is the Embedding, stages.back() the head;
+/// A model as stages from tokens to loss. stages.front() is the embedding, stages.back() the head;
 /// a stage between them is a block or the final norm. Owns everything its layers point to. On a
 /// rank of a pipeline, some of these stages: see parallel::keep_stages.
 struct Model {
   ModelConfig config;
   BuildOptions options;
+  std::unique_ptr<Axis> tensor;     ///< the ranks that share each product
+  std::unique_ptr<Axis> kv_copies;  ///< of these, the ranks that have the same key-value heads
   std::vector<std::unique_ptr<Constant>> constants;
   std::vector<std::string> stage_names;
   std::vector<std::unique_ptr<Layer>> stages;
-  LinearCrossEntropy* head = nullptr;  ///< null where another rank of a pipeline has it
+  /// Null where another rank of a pipeline has it, or ranks share the vocabulary.
+  LinearCrossEntropy* head = nullptr;
   /// Stages that another rank of a pipeline runs, whose parameters a stage here shares: the
   /// embedding of a tied head. Nothing here runs or visits them.
   std::vector<std::unique_ptr<Layer>> elsewhere = {};
@@ -104,6 +111,7 @@ struct ParameterCount {
   std::int64_t position = 0;
   std::int64_t frozen = 0;
 };
+/// Of the whole model, where this rank has a part of it.
 ParameterCount count_parameters(const Model& model);
 
 /// Floating-point operations of training on one token at sequence length T, as in MFU:

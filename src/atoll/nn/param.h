@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "atoll/nn/axis.h"
 #include "atoll/ops/int8.h"
 #include "atoll/tensor/tensor.h"
 
@@ -30,6 +32,8 @@ struct FileTensor {
   bool transposed = false;  ///< the file holds (in, out), as GPT-2's Conv1D does; we (out, in)
 };
 
+struct Cut;
+
 /// One trainable tensor: its spec, how it starts, where files keep it. Owned by a Layer; its memory
 /// belongs to a ParamStore, which sets `value` and `grad` before the first pass.
 struct Param {
@@ -43,11 +47,48 @@ struct Param {
   bool as_bf16 = false;       ///< generation alone: `value` is in bf16 whatever `spec` says
   bool as_int8 = false;       ///< generation alone: `int8` is there in place of `value`
   std::vector<FileTensor> files;
+  /// Which part of a whole parameter this is; null: all of it. `files` then name rows of the part.
+  std::shared_ptr<const Cut> cut;
+  /// Ranks that all hold the rows from `shared_row` on, each with a part of their gradient: the sum
+  /// counts. Null: this rank's gradient is all of it.
+  const Axis* shared_by = nullptr;
+  std::int64_t shared_row = 0;
+  /// Its place among the parameters of the whole model, which initial values are drawn by; -1: as
+  /// in the model that it is part of.
+  std::int64_t number = -1;
   Tensor value;          ///< of `spec`, or in bf16 where as_bf16
   ops::Int8Matrix int8;  ///< of spec.shape
   Tensor
       grad;  ///< of spec.in_compute_dtype(): bf16 weights have f32 gradients; undefined if frozen
 };
+
+/// Which rows and columns of a whole parameter one rank holds. A vector has one column.
+struct Slice {
+  struct Rows {
+    std::int64_t begin = 0;  ///< of the whole
+    std::int64_t count = 0;
+  };
+  std::vector<Rows> rows;  ///< one after the other in the part
+  std::int64_t column_begin = 0;
+  std::int64_t num_columns = 0;
+
+  std::int64_t num_rows() const;
+};
+
+/// How a whole parameter is cut into the parts that ranks hold.
+struct Cut {
+  Param whole;                ///< without memory
+  std::vector<Slice> slices;  ///< of each rank of the axis; some may hold the same rows
+  int rank = 0;               ///< this one
+};
+
+/// The parameter as files know it: `param`, or what it is a part of.
+const Param& whole_param(const Param& param);
+/// The part of `whole` that a slice is, with files of their own rows.
+Param cut_param(Param whole, std::vector<Slice> slices, int rank);
+/// Copies a slice of `whole` into `part`, or back. Dtypes are the same, shapes fit the slice.
+void copy_slice(const Slice& slice, const Tensor& whole, const Tensor& part);
+void copy_slice_back(const Slice& slice, const Tensor& part, const Tensor& whole);
 
 /// A tensor that layers read and nothing trains, such as a table of rotations.
 struct Constant {

@@ -22,6 +22,7 @@
 #include "atoll/ops/norm.h"
 #include "atoll/ops/rope.h"
 #include "atoll/ops/testing.h"
+#include "atoll/ops/vocabulary_part.h"
 
 namespace atl::ops {
 namespace {
@@ -107,6 +108,10 @@ void add_other_calls(Operands& o, Calls& calls) {
   calls["linear_cross_entropy"] = [&](TestRun& run) {
     linear_cross_entropy(run, 1, o.rows, o.table, o.targets, o.loss, o.drows, o.dtable);
   };
+  calls["add_bias"] = [&](TestRun& run) { add_bias(run, o.x, o.vector, o.y); };
+  calls["clear_foreign_rows"] = [&](TestRun& run) {
+    clear_foreign_rows(run, {0, 1, 2}, o.tokens.view().reshaped({o.tokens.size()}), o.y);
+  };
   calls["add"] = [&](TestRun& run) { add(run, o.x, o.dy, o.y); };
   calls["copy"] = [&](TestRun& run) { copy(run, o.x, o.y); };
   calls["convert"] = [&](TestRun& run) { convert(run, o.x, o.wide); };
@@ -139,6 +144,10 @@ const std::set<std::string> kNeverBf16 = {
     "orthogonalize",  // gradients and momenta
     "matmul_int8",
     "embedding_int8",  // weights in 8 bits, activations in f32
+    "local_tokens",
+    "local_positions",
+    "softmax_part",  // logits are in the compute dtype
+    "cross_entropy_part",
     "measure_peak_flops",
     "measure_copy_bandwidth",
     "measure_read_bandwidth",

@@ -13,6 +13,9 @@ namespace {
 struct Add {
   Tensor a, b, y;
 };
+struct AddBias {
+  Tensor x, bias, y;
+};
 struct Copy {
   Tensor x, y;
 };
@@ -23,6 +26,7 @@ struct Dropout {
   double p;
   std::int64_t layer;
   Tensor x, y;
+  RowPart part;
 };
 struct SumOfSquares {
   Tensor x;
@@ -46,6 +50,15 @@ constexpr Implementation<Add> kAdd[] = {
      [](Run& run, const Add& a) {
        return serve_any_storage(run, a.y.dtype(),
                                 [&]<typename T>(T) { ref::add<T>(a.a, a.b, a.y); });
+     }},
+};
+
+constexpr Implementation<AddBias> kAddBias[] = {
+    {"ref",
+     [](Run& run, const AddBias& a) {
+       return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
+         ref::add_bias<T>(run.threads(), a.x, a.bias, a.y);
+       });
      }},
 };
 
@@ -85,13 +98,15 @@ constexpr Implementation<FillZero> kFillZero[] = {
 constexpr Implementation<Dropout> kDropout[] = {
     {"cpu",
      [](Run& run, const Dropout& a) {
+       if (a.part.count > 1 && a.x.dim(2) % 4 != 0) return "a part begins within a random block";
        return serve_f32_or_bf16(run, a.x.dtype(),
-                                [&] { cpu::dropout(run, a.p, a.layer, a.x, a.y); });
+                                [&] { cpu::dropout(run, a.p, a.layer, a.x, a.y, a.part); });
      }},
     {"ref",
      [](Run& run, const Dropout& a) {
-       return serve_any_storage(
-           run, a.x.dtype(), [&]<typename T>(T) { ref::dropout<T>(run, a.p, a.layer, a.x, a.y); });
+       return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::dropout<T>(run, a.p, a.layer, a.x, a.y, a.part);
+       });
      }},
 };
 
@@ -131,6 +146,12 @@ void add(Run& run, Tensor a, Tensor b, Tensor y) {
   dispatch<Add>("add", kAdd, run, {a, b, y}, cost_of({a, b, y}));
 }
 
+void add_bias(Run& run, Tensor x, Tensor bias, Tensor y) {
+  check_spec("add_bias", x.spec(), {x, y});
+  check_spec("add_bias", {x.dtype(), {x.dim(-1)}}, {bias});
+  dispatch<AddBias>("add_bias", kAddBias, run, {x, bias, y}, cost_of({x, y}));
+}
+
 void copy(Run& run, Tensor x, Tensor y) {
   check_size("copy", x.dtype(), x.num_elements(), {x, y});
   dispatch<Copy>("copy", kCopy, run, {x, y}, cost_of({x, y}));
@@ -162,11 +183,13 @@ RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t st
                    static_cast<std::uint64_t>(sample));
 }
 
-void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part) {
+  ATOLL_CHECK(part.count >= 1 && part.index >= 0 && part.index < part.count, "part {} of {}",
+              part.index, part.count);
   ATOLL_CHECK(p >= 0 && p < 1, "dropout: p is {}, it must be in [0, 1)", p);
   ATOLL_CHECK(x.shape().rank() == 3, "dropout: x is {}", x.spec().to_string());
   check_spec("dropout", x.spec(), {x, y});
-  dispatch<Dropout>("dropout", kDropout, run, {p, layer, x, y}, cost_of({x, y}));
+  dispatch<Dropout>("dropout", kDropout, run, {p, layer, x, y, part}, cost_of({x, y}));
 }
 
 void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums) {

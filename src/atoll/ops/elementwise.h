@@ -10,6 +10,8 @@ namespace atl::ops {
 
 /// y = a + b, elementwise; y may be a or b. All of one dtype: f32, f64 or bf16, rounded once.
 void add(Run& run, Tensor a, Tensor b, Tensor y);
+/// y = x + bias, row by row; y may be x.  x, y: (..., C)  bias: (C). All of one dtype.
+void add_bias(Run& run, Tensor x, Tensor bias, Tensor y);
 /// y = x; same dtype and number of elements, no overlap.
 void copy(Run& run, Tensor x, Tensor y);
 /// y = x with as many elements, no overlap: f32 to bf16 (rounded to nearest, ties to even), bf16 to
@@ -23,11 +25,18 @@ void fill_zero(Run& run, Tensor x);
 RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t step,
                          std::int64_t sample);
 
+/// Which of `count` equal parts of a batch's rows, one after the other, a tensor holds.
+struct RowPart {
+  std::int64_t count = 1;
+  std::int64_t index = 0;
+};
+
 /// Inverted dropout: y = x / (1 - p) where the element's uniform draw is >= p, else 0; y may be x.
 /// The draw is dropout_stream(...).uniform(element of the sample): a pure function, so the backward
 /// pass (the same call on dy) and recompute repeat it.
-/// x, y: (B, T, C) of one dtype, row b being global sample run.first_sample + b. 0 <= p < 1.
-void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
+/// x, y: (B, T, C) of one dtype, row b being global sample run.first_sample + b; or, of `part`, as
+/// (B, T / part.count, C), the rows of that part of B * T. 0 <= p < 1.
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part = {});
 
 /// The sum of squares of all elements, in double, over fixed blocks in order: the thread count
 /// changes no bit. x is f32 or f64. Infinite or NaN when an element is. Needs no scratch beyond the

@@ -102,6 +102,40 @@ TEST(Dropout, MaskIsThatOfTheGlobalSample) {
   for (std::int64_t i = 0; i < 2 * row; ++i) ASSERT_EQ(later[i], whole[2 * row + i]);
 }
 
+TEST(Dropout, PartsOfTheRowsDrawWhatTheWholeDraws) {
+  TestRun run;
+  run.run.first_sample = 3;
+  for (const std::int64_t C : {4, 7, 260}) {
+    auto x = random_tensor<float>({3, 20, C}, 1);
+    OwnedTensor<float> whole(x.shape);
+    dropout(run, 0.4, 2, x, whole);
+    for (const std::int64_t count : {2, 4, 5}) {
+      OwnedTensor<float> parts(x.shape);
+      const std::int64_t rows = 60 / count;
+      for (std::int64_t index = 0; index < count; ++index) {
+        const Shape shape = {3, 20 / count, C};
+        const auto of = [&](OwnedTensor<float>& all) {
+          return all.view()
+              .reshaped({60, C})
+              .rows(index * rows, (index + 1) * rows)
+              .reshaped(shape);
+        };
+        dropout(run, 0.4, 2, of(x), of(parts), {count, index});
+      }
+      EXPECT_EQ(parts, whole) << C << " in " << count;
+    }
+  }
+}
+
+TEST(AddBias, AddsToEachRow) {
+  TestRun run;
+  auto x = random_tensor<float>({2, 37, 5}, 1);
+  auto bias = random_tensor<float>({5}, 2);
+  OwnedTensor<float> y(x.shape);
+  add_bias(run, x, bias, y);
+  for (std::int64_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], x[i] + bias[i % 5]) << i;
+}
+
 TEST(Dropout, LayerStepSampleAndSeedEachChangeTheMask) {
   TestRun run;
   OwnedTensor<float> x({1, 8, 33}, 1.0F), base(x.shape);

@@ -29,6 +29,9 @@ struct ParamRange {
   /// these are a rank's share of the flat vector; -1: at `begin`, they are the whole vector.
   std::int64_t value_begin = -1;
   std::int64_t grad_begin = -1;
+  /// Of these elements the first so many count in norms; the others are on another rank too, which
+  /// counts them. -1: all.
+  std::int64_t counted = -1;
 
   std::int64_t in_values() const { return value_begin < 0 ? begin : value_begin; }
   std::int64_t in_grads() const { return grad_begin < 0 ? begin : grad_begin; }

@@ -38,6 +38,10 @@ optim::ParamRange within(const optim::ParamRange& range, std::int64_t begin, std
   optim::ParamRange part = range;
   part.begin = std::max(range.begin, begin);
   part.count = std::min(range.begin + range.count, end) - part.begin;
+  if (range.counted >= 0) {
+    part.counted =
+        std::clamp<std::int64_t>(range.begin + range.counted - part.begin, 0, part.count);
+  }
   if (part.begin != range.begin || part.count < range.rows * range.cols) part.matrix = false;
   return part;
 }
@@ -182,8 +186,9 @@ std::vector<optim::ParamRange> FlatLayout::ranges_of(int r) const {
 std::vector<NormBlock> norm_blocks(std::span<const optim::ParamRange> ranges) {
   std::vector<NormBlock> blocks;
   for (const optim::ParamRange& range : ranges) {
-    for (std::int64_t at = 0; at < range.count; at += kBlockElements) {
-      blocks.push_back({range.in_grads() + at, std::min(kBlockElements, range.count - at)});
+    const std::int64_t count = range.counted < 0 ? range.count : range.counted;
+    for (std::int64_t at = 0; at < count; at += kBlockElements) {
+      blocks.push_back({range.in_grads() + at, std::min(kBlockElements, count - at)});
     }
   }
   return blocks;

@@ -1,7 +1,6 @@
 #include "atoll/parallel/grad_norm.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "atoll/ops/elementwise.h"
 
@@ -25,7 +24,7 @@ GradNorm::GradNorm(const FlatLayout& layout, std::span<const optim::ParamRange> 
   for (const auto& [element, number] : places) order_.push_back(number);
 }
 
-double GradNorm::of(Run& run, const Tensor& grads, comm::Group* group) const {
+double GradNorm::squares(Run& run, const Tensor& grads, comm::Group* group) const {
   std::vector<ops::Block> blocks;
   blocks.reserve(blocks_.size());
   for (const NormBlock& block : blocks_) blocks.push_back({block.begin, block.count});
@@ -34,14 +33,14 @@ double GradNorm::of(Run& run, const Tensor& grads, comm::Group* group) const {
   double sum = 0;
   if (parts_.empty()) {
     for (const double part : mine) sum += part;
-    return std::sqrt(sum);
+    return sum;
   }
   ATOLL_CHECK(group != nullptr, "not connected");
   std::vector<double> all(order_.size());
   std::copy(mine.begin(), mine.end(), all.begin() + parts_[static_cast<std::size_t>(rank_)]);
   group->all_gather({all.data(), {Dtype::kF64, {static_cast<std::int64_t>(all.size())}}}, parts_);
   for (const std::int64_t number : order_) sum += all[static_cast<std::size_t>(number)];
-  return std::sqrt(sum);
+  return sum;
 }
 
 }  // namespace atl::parallel

@@ -10,8 +10,9 @@
 
 namespace atl::parallel {
 
-/// The Euclidean norm of a flat gradient: squares are summed over fixed blocks (NormBlock), and the
-/// blocks' sums in the order of the flat vector, so that its bits do not depend on who has what.
+/// The squared Euclidean norm of a flat gradient: squares are summed over fixed blocks (NormBlock),
+/// and the blocks' sums in the order of the flat vector, so that its bits do not depend on who has
+/// what.
 class GradNorm {
  public:
   /// This rank has the whole gradient; `ranges` are all of it.
@@ -19,9 +20,9 @@ class GradNorm {
   /// Each rank has its part of `layout`, and this one, `rank`, has `ranges`.
   GradNorm(const FlatLayout& layout, std::span<const optim::ParamRange> ranges, int rank);
 
-  /// Every rank of the group that shares the layout must call it. `group` may be null where this
-  /// rank has the whole gradient.
-  double of(Run& run, const Tensor& grads, comm::Group* group) const;
+  /// The sum of squares. Every rank of the group that shares the layout must call it. `group` may
+  /// be null where this rank has the whole gradient.
+  double squares(Run& run, const Tensor& grads, comm::Group* group) const;
 
  private:
   std::vector<NormBlock> blocks_;  // of this rank's ranges

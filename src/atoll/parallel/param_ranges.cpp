@@ -1,5 +1,8 @@
 #include "atoll/parallel/param_ranges.h"
 
+#include <algorithm>
+#include <span>
+
 namespace atl::parallel {
 
 namespace {
@@ -19,10 +22,18 @@ bool parts_tile(const nn::Param& param) {
   return row == param.spec.shape.dim(0);
 }
 
-}  // namespace
+// Of several ranks that have the same rows, the first counts them.
+void set_counted(const nn::Param& param, std::int64_t begin, std::span<optim::ParamRange> ranges) {
+  if (param.shared_by == nullptr || param.shared_by->rank == 0) return;
+  const Shape& shape = param.spec.shape;
+  const std::int64_t end = begin + param.shared_row * (shape.num_elements() / shape.dim(0));
+  for (optim::ParamRange& range : ranges) {
+    range.counted = std::clamp<std::int64_t>(end - range.begin, 0, range.count);
+  }
+}
 
-void append_ranges(const nn::Param& param, std::int64_t begin, std::int64_t count,
-                   std::vector<optim::ParamRange>& ranges) {
+void append(const nn::Param& param, std::int64_t begin, std::int64_t count,
+            std::vector<optim::ParamRange>& ranges) {
   optim::ParamRange range = {.begin = begin, .count = count, .decay = param.decay};
   if (!is_hidden_matrix(param)) {
     ranges.push_back(range);
@@ -38,6 +49,15 @@ void append_ranges(const nn::Param& param, std::int64_t begin, std::int64_t coun
     range.begin += range.count;
   }
   ranges.back().count += begin + count - range.begin;
+}
+
+}  // namespace
+
+void append_ranges(const nn::Param& param, std::int64_t begin, std::int64_t count,
+                   std::vector<optim::ParamRange>& ranges) {
+  const std::size_t before = ranges.size();
+  append(param, begin, count, ranges);
+  set_counted(param, begin, std::span(ranges).subspan(before));
 }
 
 }  // namespace atl::parallel

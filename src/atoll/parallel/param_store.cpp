@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "atoll/base/rng.h"
 #include "atoll/parallel/whole_ranges.h"
@@ -50,6 +51,7 @@ void draw(Run& run, const nn::Param& param, std::span<T> to, std::uint64_t seed,
 
 ParamStore::ParamStore(nn::Model& model, bool training, const LayoutOptions& layout)
     : layout_(model, layout),
+      tensor_(model.tensor.get()),
       training_(training),
       ranges_(layout_.ranges().begin(), layout_.ranges().end()),
       norm_(ranges_) {}
@@ -94,7 +96,8 @@ void ParamStore::bind_fixed(const Arena& arena) {
 void ParamStore::initialise(Run& run, std::uint64_t seed) {
   fill([&](const nn::Param& param, const Tensor& whole) {
     const auto at = std::find(params().begin(), params().end(), &param);
-    const auto number = static_cast<std::uint64_t>(at - params().begin());
+    const auto number =
+        static_cast<std::uint64_t>(param.number >= 0 ? param.number : at - params().begin());
     switch (whole.dtype()) {
       case Dtype::kF64:
         write_on_host<double>(whole, [&](auto to) { draw(run, param, to, seed, number); });
@@ -109,7 +112,10 @@ void ParamStore::initialise(Run& run, std::uint64_t seed) {
 }
 
 void ParamStore::fill(const FillParam& fill) {
-  for (const nn::Param* param : frozen()) fill(*param, param->value);
+  for (const nn::Param* param : frozen()) {
+    fill_whole(*param, param->value,
+               [&](const nn::Param& whole, const Tensor& values) { fill(whole, values); });
+  }
   fill_pieces(layout_, held_pieces(*this, nullptr), nullptr,
               [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
                 fill(param, whole);
@@ -133,6 +139,28 @@ void ParamStore::read_whole(std::span<const ElementRange> ranges, int reader,
     }
   }
   read_ranges(shard_, holders, held, ranges, reader, packed);
+}
+
+double ParamStore::grad_norm(Run& run) {
+  const double mine = norm_.squares(run, grads_, shard_);
+  if (tensor_ == nullptr || tensor_->size == 1) return std::sqrt(mine);
+  ATOLL_CHECK(tensor_->group != nullptr, "not connected");
+  std::vector<double> all(static_cast<std::size_t>(tensor_->size));
+  all[static_cast<std::size_t>(tensor_->rank)] = mine;
+  tensor_->group->all_gather({all.data(), {Dtype::kF64, {tensor_->size}}},
+                             tensor_->group->even_parts(tensor_->size));
+  double sum = 0;
+  for (const double part : all) sum += part;
+  return std::sqrt(sum);
+}
+
+void ParamStore::sum_shared(std::span<nn::Param* const> params) {
+  for (const nn::Param* param : params) {
+    if (param->shared_by == nullptr) continue;
+    ATOLL_CHECK(param->shared_by->group != nullptr, "{}: its ranks are not connected", param->name);
+    const Tensor grad = param->grad.rows(param->shared_row, param->grad.dim(0));
+    param->shared_by->group->all_reduce(grad.reshaped({grad.num_elements()}));
+  }
 }
 
 void ParamStore::begin_round(const Round& round) {

@@ -91,13 +91,17 @@ class ParamStore {
   /// group must call it.
   void read_whole(std::span<const ElementRange> ranges, int reader, const Tensor& packed);
   void begin_round(const Round& round);
-  /// The Euclidean norm of the whole gradient: the same bits however it is shared. Infinite or NaN
-  /// when an element is. Every rank of the shard group must call it.
-  double grad_norm(Run& run) { return norm_.of(run, grads_, shard_); }
+  /// The Euclidean norm of the whole gradient: the same bits however data-parallel ranks share it.
+  /// Infinite or NaN when an element is. Every rank of the shard group, and of the model's tensor
+  /// axis, must call it.
+  double grad_norm(Run& run);
   /// Ends what begin_round to publish left under way when a step fails.
   void abandon() noexcept;
-  /// Seconds that passes have waited for other ranks, since the beginning.
-  double waited_seconds() const { return waited_seconds_; }
+  /// Seconds that passes have waited for other ranks, since the beginning: for parameters and
+  /// gradients, and within layers whose work ranks share.
+  double waited_seconds() const {
+    return waited_seconds_ + (tensor_ == nullptr ? 0 : tensor_->waited_seconds);
+  }
 
  protected:
   /// `training`: are there gradients? The model must outlive the store.
@@ -117,11 +121,15 @@ class ParamStore {
   const Round& round() const { return round_; }
   /// Whether this is the first call since begin_round.
   bool enter_round() { return std::exchange(round_is_new_, false); }
+  /// Adds up what the ranks of Param::shared_by have of the gradients of these parameters. For a
+  /// store to call once a gradient is complete on this rank.
+  void sum_shared(std::span<nn::Param* const> params);
   /// Waits, and counts the seconds.
   void wait(comm::Work& work);
 
  private:
   FlatLayout layout_;
+  const nn::Axis* tensor_;
   bool training_;
   std::vector<optim::ParamRange> ranges_;
   GradNorm norm_;

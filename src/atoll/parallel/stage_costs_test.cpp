@@ -51,7 +51,8 @@ TEST(BalancedBounds, AreEvenWhereStagesAre) {
 }
 
 TEST(BalancedBounds, GiveACostlyHeadFewerBlocks) {
-  EXPECT_THAT(balanced_bounds(std::vector<double>{0, 1, 1, 1, 1, 1, 0, 3}, 2), ElementsAre(0, 5, 8));
+  EXPECT_THAT(balanced_bounds(std::vector<double>{0, 1, 1, 1, 1, 1, 0, 3}, 2),
+              ElementsAre(0, 5, 8));
   EXPECT_THAT(balanced_bounds(std::vector<double>{0, 0, 0, 9}, 4), ElementsAre(0, 1, 2, 3, 4));
 }
 

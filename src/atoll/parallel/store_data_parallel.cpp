@@ -195,6 +195,9 @@ void DataParallelStore::end_bucket(std::size_t b, bool idle) {
     const auto at = std::find(completion_.begin(), completion_.end(), b);
     if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
   }
+  if (!options_.exact || !idle) {
+    sum_shared(trained().subspan(bucket.first_param, bucket.end_param - bucket.first_param));
+  }
   const bool all_contribute = !options_.exact || round().contributors.empty() ||
                               static_cast<int>(round().contributors.size()) == options_.num_ranks;
   const bool everybody_needs_it = !shares_update() && !options_.has_shard_gradients();

@@ -25,6 +25,10 @@ void SingleStore::bind(const Arena& arena) {
   bind_fixed(arena);
 }
 
+void SingleStore::reduce(Run& /*run*/) {
+  sum_shared(trained());
+}
+
 // Gradients are added up over the rounds of a step: the first one begins with none.
 void SingleStore::acquire(Run& run, const StagePass& /*pass*/, bool /*idle*/) {
   if (enter_round() && round().index == 0) ops::fill_zero(run, grads());

@@ -15,7 +15,7 @@ class SingleStore final : public ParamStore {
   void bind(const Arena& arena) override;
   void acquire(Run& run, const StagePass& pass, bool idle) override;
   void release(Run& /*run*/, const StagePass& /*pass*/, bool /*idle*/) override {}
-  void reduce(Run& /*run*/) override {}
+  void reduce(Run& run) override;
   void publish(Run& /*run*/) override {}
   void settle() override {}
 

@@ -76,6 +76,17 @@ std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Opti
   return pieces;
 }
 
+void fill_whole(const nn::Param& param, const Tensor& tensor,
+                const std::function<void(const nn::Param& param, const Tensor& whole)>& read) {
+  if (!param.cut) return read(param, tensor);
+  const nn::Cut& cut = *param.cut;
+  const Spec spec = {tensor.dtype(), cut.whole.spec.shape};
+  const std::unique_ptr<std::byte[]> memory(new std::byte[spec.bytes()]);  // all of it is written
+  const Tensor whole(memory.get(), spec);
+  read(cut.whole, whole);
+  nn::copy_slice(cut.slices[static_cast<std::size_t>(cut.rank)], whole, tensor);
+}
+
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
                  ThreadPool* threads,
                  const std::function<void(const std::string& name, const nn::Param& param,
@@ -109,7 +120,8 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
           const Spec spec = {piece.tensor.dtype(), shape};
           memory.resize(std::max(memory.size(), spec.bytes()));
           whole = Tensor(memory.data(), spec);
-          read(name, param, whole);
+          fill_whole(param, whole,
+                     [&](const nn::Param& all, const Tensor& values) { read(name, all, values); });
         }
         copy_now(flat(whole).rows(from - begin, to - begin), elements(piece, from, to));
       });
@@ -120,25 +132,35 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
                    [](const auto& a, const auto& b) { return a.whole.bytes() > b.whole.bytes(); });
   const auto read_one = [&](std::int64_t i) {
     const InPlace& one = in_place[static_cast<std::size_t>(i)];
-    read(*one.name, *one.param, one.whole);
+    fill_whole(*one.param, one.whole,
+               [&](const nn::Param& all, const Tensor& values) { read(*one.name, all, values); });
   };
   const auto count = static_cast<std::int64_t>(in_place.size());
   if (threads != nullptr) return threads->run(count, read_one);
   for (std::int64_t i = 0; i < count; ++i) read_one(i);
 }
 
+namespace {
+
+// The same on ranks that have different parts of a parameter.
+std::size_t whole_bytes(const nn::Param& param) {
+  return nn::whole_param(param).spec.bytes();
+}
+
+}  // namespace
+
 std::vector<int> share_out(const FlatLayout& layout, int num_ranks) {
   const std::span<nn::Param* const> params = layout.trained();
   std::vector<std::size_t> order(params.size());
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return params[a]->spec.bytes() > params[b]->spec.bytes();
+    return whole_bytes(*params[a]) > whole_bytes(*params[b]);
   });
   std::vector<int> takers(params.size());
   std::vector<std::size_t> bytes(static_cast<std::size_t>(num_ranks));
   for (const std::size_t i : order) {
     const auto least = std::min_element(bytes.begin(), bytes.end());
-    *least += params[i]->spec.bytes();
+    *least += whole_bytes(*params[i]);
     takers[i] = static_cast<int>(least - bytes.begin());
   }
   return takers;

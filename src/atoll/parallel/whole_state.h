@@ -22,10 +22,15 @@ namespace atl::parallel {
 /// `optimizer` is null. Settles the store.
 std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Optimizer* optimizer);
 
+/// Fills `tensor`, of the shape of `param`, through `read`, which gives the values of the whole
+/// parameter: where `param` is a part of one, through a copy of the whole.
+void fill_whole(const nn::Param& param, const Tensor& tensor,
+                const std::function<void(const nn::Param& param, const Tensor& whole)>& read);
+
 /// Calls `read` for each parameter of which `pieces` hold something, with memory for the whole of
 /// it, and keeps what the pieces hold: in place where one holds all, which `read` is called for on
-/// all `threads` at once (null: on this one), else through a copy of one parameter. Needs no other
-/// rank.
+/// all `threads` at once (null: on this one), else through a copy of one parameter. Of a parameter
+/// that is a part of one, `read` gets the whole one. Needs no other rank.
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
                  ThreadPool* threads,
                  const std::function<void(const std::string& name, const nn::Param& param,

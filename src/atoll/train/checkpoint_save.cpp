@@ -33,7 +33,7 @@ std::string index_of(const parallel::FlatLayout& layout, const std::vector<int>&
   std::map<std::string, std::string> file_of_tensor;
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < takers.size(); ++i) {
-    const nn::Param& param = *layout.trained()[i];
+    const nn::Param& param = nn::whole_param(*layout.trained()[i]);
     const auto number = static_cast<std::size_t>(takers[i]);
     total += param.spec.bytes();
     for (const nn::FileTensor& part : param.files) {
@@ -66,7 +66,11 @@ std::vector<ckpt::ManifestFile> from_text(const std::string& text) {
 }  // namespace
 
 CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
-    : options_(options), group_(unless_alone(state.group())) {
+    : options_(options), group_(unless_alone(state.all_ranks())) {
+  if (const comm::Group* tensor = state.tensor_group()) {
+    tensor_size_ = tensor->size();
+    tensor_rank_ = tensor->rank();
+  }
   collect(state);
   if (whole_) plan_files(state);
   if (options_.mode == Mode::kNow) return;
@@ -91,16 +95,20 @@ void CheckpointSave::collect(TrainState& state) {
   const parallel::FlatLayout& layout = state.store().layout();
   if (is_first_copy(state)) {
     comm::Group* writing = group_ == nullptr ? nullptr : unless_alone(state.shard_group());
-    takers_ = parallel::share_out(layout, writing == nullptr ? 1 : writing->size());
+    // Of the ranks that share products, some data-parallel rank's, each is a writer.
+    takers_ =
+        parallel::share_out(layout, (writing == nullptr ? 1 : writing->size()) * tensor_size_);
     whole_.emplace(layout, parallel::held_pieces(state.store(), &state.optimizer()), writing);
   }
   std::string directory;
   agree([&] {
     if (whole_) {
       const bool one_file = !options_.adapter_file.empty();
-      whole_->allocate([&](const std::string& name,
-                           std::size_t i) { return name.empty() && one_file ? 0 : takers_[i]; },
-                       options_.mode == Mode::kBeside);
+      whole_->allocate(
+          [&](const std::string& name, std::size_t i) {
+            return name.empty() && one_file ? 0 : takers_[i] / tensor_size_;
+          },
+          options_.mode == Mode::kBeside);
     }
     if (!is_lead()) return;
     writer_.emplace(options_.root, options_.step);
@@ -110,17 +118,27 @@ void CheckpointSave::collect(TrainState& state) {
   agree([&] {
     if (whole_) part_.emplace(options_.root / directory);
   });
-  if (whole_) whole_->collect();
+  if (!whole_) return;
+  whole_->collect();
+  if (tensor_size_ == 1) return;
+  std::map<const nn::Param*, int> taker;
+  for (std::size_t i = 0; i < takers_.size(); ++i) {
+    taker[layout.trained()[i]] = takers_[i] % tensor_size_;
+  }
+  assembled_.emplace(whole_->tensors(), *state.tensor_group(),
+                     [&](const nn::Param& param) { return taker.at(&param); });
 }
 
 void CheckpointSave::plan_files(TrainState& state) {
-  const auto rank = static_cast<std::size_t>(group_ == nullptr ? 0 : state.shard_group()->rank());
+  const int shard = group_ == nullptr ? 0 : state.shard_group()->rank();
+  const auto rank = static_cast<std::size_t>(shard * tensor_size_ + tensor_rank_);
   const std::size_t num_files = 1 + static_cast<std::size_t>(std::ranges::max(takers_));
   const bool is_adapter = !options_.adapter_file.empty();
   File values = {ckpt::shard_name("model", rank, num_files), {}, kWeightsMetadata};
   if (is_adapter) values.name = options_.adapter_file;
   File optimizer = {ckpt::shard_name("optimizer", rank, num_files), {}, {}};
-  for (const parallel::WholeTensor& whole : whole_->tensors()) {
+  const auto tensors = assembled_ ? assembled_->tensors() : whole_->tensors();
+  for (const parallel::WholeTensor& whole : tensors) {
     File& file = whole.name.empty() ? values : optimizer;
     const ckpt::ParamTensor held = {whole.param, whole.tensor};
     const std::string prefix = whole.name.empty() ? "" : whole.name + ".";

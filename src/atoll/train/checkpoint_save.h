@@ -12,6 +12,7 @@
 
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/comm/group.h"
+#include "atoll/parallel/assemble.h"
 #include "atoll/parallel/whole_state.h"
 #include "atoll/train/state.h"
 
@@ -79,10 +80,13 @@ class CheckpointSave {
   void finish();
 
   Options options_;
-  comm::Group* group_;       // null: this rank is alone
-  std::vector<int> takers_;  // of each parameter and its state
+  comm::Group* group_;   // all ranks; null: this rank is alone
+  int tensor_size_ = 1;  // ranks that share each product
+  int tensor_rank_ = 0;
+  std::vector<int> takers_;  // the number of the writer of each parameter and its state
   std::vector<File> files_;
   std::optional<parallel::WholeState> whole_;     // where this rank's copy of the model is written
+  std::optional<parallel::Assembled> assembled_;  // of its parts, where ranks share products
   std::optional<ckpt::CheckpointWriter> writer_;  // of the lead
   std::optional<ckpt::CheckpointPart> part_;
   std::exception_ptr failure_;  // of the thread

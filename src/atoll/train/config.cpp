@@ -209,6 +209,16 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "dp.balance", &c.dp.balance,
       "Give slower ranks fewer micro-batches of each step, by their measured speed. Without "
       "train.exact that changes bits from run to run.");
+  settings.group(
+      "parallel",
+      "How ranks share the work of one model; what is left of the ranks is data parallel.",
+      Scope::kIsland);
+  settings.add(
+      "parallel.tp", &c.parallel.tp,
+      "Ranks that share each product (tensor parallel) and the rows between them (sequence "
+      "parallel): docs/tensor-parallel.md. A divisor of the ranks, of the heads and of "
+      "train.context.",
+      between(1, 1 << 20));
   settings.group("comm", "How ranks talk to each other.", Scope::kIsland);
   settings.add("comm.timeout_s", &c.comm.timeout_s,
                "Seconds after which a collective that is not done ends the run, naming who is "

@@ -88,6 +88,11 @@ struct DataParallelSettings {
   bool balance = false;
 };
 
+/// parallel.*: how ranks share the work of one model.
+struct ParallelSettings {
+  std::int64_t tp = 1;
+};
+
 /// comm.*
 struct CommSettings {
   double timeout_s = 300;
@@ -179,6 +184,7 @@ struct TrainConfig {
   DataSettings data;
   LoopSettings train;
   DataParallelSettings dp;
+  ParallelSettings parallel;
   CommSettings comm;
   LaunchSettings launch;
   IslandSettings island;

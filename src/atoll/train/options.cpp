@@ -98,9 +98,22 @@ parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, i
   return options;
 }
 
+int data_parallel_ranks(const TrainConfig& config, int num_ranks) {
+  const auto tensor = static_cast<int>(config.parallel.tp);
+  if (num_ranks % tensor != 0) {
+    throw user_error(
+        "{} cannot be cut into groups of parallel.tp = {}; start a multiple of {}, or choose a "
+        "divisor of {}",
+        counted(num_ranks, "rank"), tensor, tensor, num_ranks);
+  }
+  return num_ranks / tensor;
+}
+
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks, int rank) {
   StateOptions options;
+  const int data_ranks = data_parallel_ranks(config, num_ranks);
+  const int tensor_size = num_ranks / data_ranks;
   if (!config.model.from.empty()) {
     options.model = model_dir::read_model_config(model_dir::find_model(config.model.from));
   } else if (!config.model.config.empty()) {
@@ -121,7 +134,9 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   options.build = {.dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
                    .max_positions = config.train.context,
                    .recompute = recompute_mode(config.train.recompute),
-                   .dropout = config.train.dropout};
+                   .dropout = config.train.dropout,
+                   .tensor_size = tensor_size,
+                   .tensor_rank = rank % tensor_size};
   options.optimizer = optimizer_options(config.optim);
   if (config.lora.rank > 0) {
     options.lora = {.rank = config.lora.rank,
@@ -131,7 +146,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   }
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
-  options.data_parallel = data_parallel_options(config, num_ranks, rank);
+  options.data_parallel = data_parallel_options(config, data_ranks, rank / tensor_size);
   options.replicate = config.launch.replicate;
   return options;
 }

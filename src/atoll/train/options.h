@@ -10,8 +10,8 @@
 
 namespace atl::train {
 
-/// The model and memory that rank `rank` of `num_ranks` data-parallel ranks of a run of `config` on
-/// a vocabulary of this size would have. Throws Error(kUser) when the ranks do not fit the
+/// The model and memory that rank `rank` of `num_ranks` ranks of a run of `config` on a vocabulary
+/// of this size would have. Throws Error(kUser) when the ranks do not fit the
 /// settings.
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks = 1, int rank = 0);
@@ -19,7 +19,11 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
 /// What the optimizer of a run with these settings is made with.
 optim::OptimizerOptions optimizer_options(const OptimSettings& settings);
 
-/// How so many ranks share a model. Throws Error(kUser) as above.
+/// How many of `num_ranks` ranks are data parallel: each stands for parallel.tp of them, which
+/// follow one another. Throws Error(kUser) when these do not fit.
+int data_parallel_ranks(const TrainConfig& config, int num_ranks);
+
+/// How so many data-parallel ranks share a model. Throws Error(kUser) as above.
 parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
                                                     int rank);
 

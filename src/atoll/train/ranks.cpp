@@ -15,10 +15,14 @@ constexpr double kWorthIt = 0.05;
 constexpr double kSmoothing = 0.2;
 
 std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& config) {
+  const int data_ranks = data_parallel_ranks(config, world.size());
+  const int tensor = world.size() / data_ranks;
   const parallel::DataParallelOptions options =
-      data_parallel_options(config, world.size(), world.rank());
-  // One order of calls: copies reduce what the shards of each have just reduced.
-  return {{"replicate", options.replicas, "dp"}, {"shard", options.num_ranks, "dp"}};
+      data_parallel_options(config, data_ranks, world.rank() / tensor);
+  // One order of calls: copies reduce what the shards of each have just reduced. Ranks that share
+  // products talk most, so they are neighbours.
+  return {
+      {"replicate", options.replicas, "dp"}, {"shard", options.num_ranks, "dp"}, {"tp", tensor}};
 }
 
 // Seconds until the slowest rank is done.
@@ -52,9 +56,22 @@ std::vector<std::int64_t> balanced_shares(std::int64_t num_micro_batches,
 Ranks::Ranks(comm::World& world, const TrainConfig& config)
     : world_(world),
       mesh_(world, axes_of(world, config)),
-      plan_(config.train.batch_size / config.train.micro_batch, world.size()),
+      plan_(config.train.batch_size / config.train.micro_batch,
+            data_parallel_ranks(config, world.size())),
       balances_(config.dp.balance && world.size() > 1),
-      micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {}
+      micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {
+  const int tensor = mesh_.group("tp").size();
+  if (tensor == 1) return;
+  std::vector<int> members;
+  for (int r = world.rank() % tensor; r < world.size(); r += tensor) members.push_back(r);
+  data_ = world.group(members, "dp", world.channel("dp", members));
+}
+
+std::unique_ptr<comm::Group> Ranks::kv_copies(const nn::Axis& axis) {
+  std::vector<int> members;
+  for (int r = 0; r < axis.size; ++r) members.push_back(rank() - axis.rank + r);
+  return world_.group(members, "kv", world_.channel("tp", tensor().members()));
+}
 
 comm::Group* Ranks::replicate() {
   comm::Group& group = mesh_.group("replicate");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "atoll/comm/mesh.h"
+#include "atoll/nn/axis.h"
 #include "atoll/parallel/micro_batches.h"
 #include "atoll/train/config.h"
 
@@ -21,15 +22,25 @@ struct RankFacts {
   double has_saved = 0;        ///< not 0: its part of a checkpoint is written
 };
 
-/// The ranks of a run: the groups that its settings ask for, and which micro-batches each takes.
+/// The ranks of a run: the mesh with its groups that its settings ask for, and which micro-batches
+/// each takes.
 class Ranks {
  public:
   /// Throws Error(kUser) when the world's size does not fit the settings.
   Ranks(comm::World& world, const TrainConfig& config);
 
   comm::World& world() const { return world_; }
-  /// Data-parallel ranks: all of them.
+  /// All of them.
   comm::Group& group() const { return world_.all(); }
+  /// The data-parallel ranks: those that take other micro-batches than this one.
+  comm::Group& data() const { return data_ ? *data_ : world_.all(); }
+  int data_rank() const { return data().rank(); }
+  /// Those that share each product with this one.
+  comm::Group& tensor() { return mesh_.group("tp"); }
+  int tensor_size() const { return size() / data().size(); }
+  /// Those of them that have the same key-value heads, `axis.size` neighbours of which this one is
+  /// the `axis.rank`th. Every rank must call it.
+  std::unique_ptr<comm::Group> kv_copies(const nn::Axis& axis);
   comm::Group& shard() { return mesh_.group("shard"); }
   /// Null when there is one copy.
   comm::Group* replicate();
@@ -49,6 +60,7 @@ class Ranks {
  private:
   comm::World& world_;
   comm::Mesh mesh_;
+  std::unique_ptr<comm::Group> data_;  // null: all ranks
   parallel::MicroBatchPlan plan_;
   bool balances_;
   std::vector<double> micro_batch_seconds_;  // of each rank, smoothed

@@ -79,6 +79,14 @@ void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* re
   store_->connect(shard, replicate);
 }
 
+void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies) {
+  all_ = &all;
+  if (tensor.size() == 1) return;
+  tensor_group_ = &tensor;
+  model_->tensor->group = &tensor;
+  model_->kv_copies->group = &kv_copies;
+}
+
 std::vector<int> replicas_that_differ(TrainState& state) {
   comm::Group* group = state.group();
   if (group == nullptr || group->size() == 1) return {};

@@ -60,8 +60,15 @@ class TrainState {
   /// copies, those that hold the same part of each. All must outlive this. Without it the rank is
   /// alone.
   void connect(comm::Group& group, comm::Group& shard, comm::Group* replicate);
-  /// Null when this rank is alone.
+  /// All ranks of the run, those that share each product, and of these, those that have the same
+  /// key-value heads. Where there are none but data-parallel ranks it need not be called.
+  void connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies);
+  /// The data-parallel ranks; null when this rank is alone.
   comm::Group* group() const { return group_; }
+  /// All ranks; null when this rank is alone.
+  comm::Group* all_ranks() const { return all_ == nullptr ? group_ : all_; }
+  /// Null where each rank has whole products.
+  comm::Group* tensor_group() const { return tensor_group_; }
   comm::Group* shard_group() const { return shard_group_; }
   comm::Group* replicate_group() const { return replicate_group_; }
 
@@ -77,6 +84,8 @@ class TrainState {
   std::unique_ptr<Arena> arena_;
   Buffer losses_;
   comm::Group* group_ = nullptr;
+  comm::Group* all_ = nullptr;
+  comm::Group* tensor_group_ = nullptr;
   comm::Group* shard_group_ = nullptr;
   comm::Group* replicate_group_ = nullptr;
   int optimizer_scratch_request_ = -1;

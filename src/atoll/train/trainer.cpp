@@ -81,6 +81,12 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : config_(config), settings_(settings), membership_(&membership) {
+  if (config.parallel.tp > 1) {
+    throw user_error(
+        "parallel.tp = {}: ranks that come and go cannot share products yet; start them with "
+        "`atoll train -n`, mpirun or srun",
+        config.parallel.tp);
+  }
   if (membership.joins()) {
     dir_ = config.run.dir;
     corpus_.emplace(prepare_corpus(corpus_options(config)));
@@ -188,7 +194,11 @@ void Trainer::open_state(const PreparedCorpus& corpus) {
       state_options(config_, corpus.vocab_size(), eos, ranks_->size(), ranks_->rank()));
   check_memory(state_->memory().total_bytes(), *world_);
   state_->allocate(*device_);
-  state_->connect(ranks_->group(), ranks_->shard(), ranks_->replicate());
+  state_->connect(ranks_->data(), ranks_->shard(), ranks_->replicate());
+  if (ranks_->tensor_size() > 1) {
+    kv_copies_ = ranks_->kv_copies(*state_->model().kv_copies);
+    state_->connect_tensor(ranks_->group(), ranks_->tensor(), *kv_copies_);
+  }
   if (config_.model.from.empty()) {
     carried_ = new_carried(corpus.tokenizer, state_->model().config);
   } else {

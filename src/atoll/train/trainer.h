@@ -138,6 +138,7 @@ class Trainer {
   comm::World* world_ = nullptr;
   Membership* membership_ = nullptr;  // null: ranks do not change
   std::optional<Ranks> ranks_;
+  std::unique_ptr<comm::Group> kv_copies_;  // ranks with the same key-value heads
   std::filesystem::path dir_;
   std::unique_ptr<ckpt::RunLock> lock_;
   std::optional<PreparedCorpus> corpus_;

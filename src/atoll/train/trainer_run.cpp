@@ -66,11 +66,13 @@ void Trainer::announce() const {
             counted(config_.train.steps, "step"));
   if (!ranks_->is_alone()) {
     const parallel::DataParallelOptions& shared = state_->options().data_parallel;
-    log::info("{} ({}): ZeRO {}{}{}; {} a step", counted(ranks_->size(), "rank"), world_->backend(),
-              config_.dp.zero,
-              shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
-              shared.exact ? ", exact sums" : "",
-              counted(ranks_->plan().num_micro_batches(), "micro-batch"));
+    log::info(
+        "{} ({}): {}ZeRO {}{}{}; {} a step", counted(ranks_->size(), "rank"), world_->backend(),
+        ranks_->tensor_size() > 1 ? fmt::format("{} share each product, ", ranks_->tensor_size())
+                                  : "",
+        config_.dp.zero, shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
+        shared.exact ? ", exact sums" : "",
+        counted(ranks_->plan().num_micro_batches(), "micro-batch"));
   }
   log::info("device: {}, peak {:.0f} GFLOP/s measured; planned memory {}", device_->name(),
             peak_flops_ / 1e9, format_bytes(state_->memory().total_bytes()));
@@ -84,7 +86,7 @@ StepResult Trainer::step() {
                                .lr = schedule_.learning_rate(schedule_step_),
                                .clip = config_.optim.clip,
                                .plan = &ranks_->plan(),
-                               .group = ranks_->is_alone() ? nullptr : &ranks_->group(),
+                               .group = ranks_->is_alone() ? nullptr : &ranks_->data(),
                                .progress = membership_ == nullptr ? nullptr : &progress_,
                                .timeline = timeline()};
   const StepResult result =
@@ -113,7 +115,7 @@ void Trainer::account(const StepResult& result) {
 
 void Trainer::open_loader() {
   loader_.reset();
-  const std::vector<std::int64_t> mine = ranks_->plan().of(ranks_->rank());
+  const std::vector<std::int64_t> mine = ranks_->plan().of(ranks_->data_rank());
   if (mine.empty()) return;
   loader_ = std::make_unique<data::Loader>(
       samples_->get(), data::LoaderOptions{.micro_batch = config_.train.micro_batch,

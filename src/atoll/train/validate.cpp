@@ -272,6 +272,27 @@ void validate_island(const TrainConfig& config, const Settings& s) {
   }
 }
 
+// What ranks that share each product cannot do yet, by the setting that asks for it.
+void validate_parallel(const TrainConfig& config, const Settings& s) {
+  if (config.parallel.tp == 1) return;
+  const auto refuse = [&](bool is_given, const char* key, const char* remedy) {
+    if (!is_given) return;
+    throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.tp"),
+                     named(s, key), remedy);
+  };
+  refuse(optim::find_optimizer(config.optim.kind).whole_matrices, "optim.kind",
+         "its updates read whole matrices: take adamw");
+  refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
+  refuse(config.dp.balance, "dp.balance", "leave it out");
+  refuse(config.launch.replicate, "launch.replicate", "leave it out");
+  refuse(!config.island.coordinator.empty(), "island.coordinator",
+         "give each island data-parallel ranks");
+  if (config.train.context % config.parallel.tp != 0) {
+    throw user_error("{} must be a multiple of {}: the ranks share the rows of a sequence evenly",
+                     named(s, "train.context"), named(s, "parallel.tp"));
+  }
+}
+
 void validate_schedule(const TrainConfig& config, const Settings& s) {
   const std::int64_t steps = config.train.steps;
   const std::int64_t warmup = config.optim.warmup_steps;
@@ -308,6 +329,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_lora(config, settings);
   validate_outer(config.outer, settings);
   validate_island(config, settings);
+  validate_parallel(config, settings);
 }
 
 }  // namespace atl::train

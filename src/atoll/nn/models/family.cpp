@@ -1,6 +1,7 @@
 #include "atoll/nn/models/family.h"
 
 #include <array>
+#include <map>
 
 #include "atoll/nn/models/config_reader.h"
 
@@ -34,8 +35,47 @@ std::string config_json(const ModelConfig& config) {
   return find_family(config.family, "a new model").to_json(config);
 }
 
+namespace {
+
+// The parameters of a model by name, numbered in the order in which they are visited.
+class Numbers final : public ParamVisitor {
+ public:
+  void param(Param& param) override {
+    of_name.emplace(param.name, static_cast<std::int64_t>(of_name.size()));
+  }
+  std::map<std::string, std::int64_t> of_name;
+};
+
+// Gives a rank's parameters the numbers that they have in the whole model.
+class Numberer final : public ParamVisitor {
+ public:
+  explicit Numberer(const Numbers& numbers) : numbers_(numbers) {}
+  void param(Param& param) override {
+    param.number = numbers_.of_name.at(param.name);
+    if (!param.cut) return;
+    Cut cut = *param.cut;
+    cut.whole.number = param.number;
+    param.cut = std::make_shared<const Cut>(std::move(cut));
+  }
+
+ private:
+  const Numbers& numbers_;
+};
+
+}  // namespace
+
 std::unique_ptr<Model> build_model(const ModelConfig& config, const BuildOptions& options) {
-  return find_family(config.family, "a model").build(config, options);
+  const Family& family = find_family(config.family, "a model");
+  std::unique_ptr<Model> model = family.build(config, options);
+  if (options.tensor_size == 1) return model;
+  BuildOptions whole = options;
+  whole.tensor_size = 1;
+  whole.tensor_rank = 0;
+  Numbers numbers;
+  family.build(config, whole)->visit(numbers);
+  Numberer numberer(numbers);
+  model->visit(numberer);
+  return model;
 }
 
 }  // namespace atl::nn

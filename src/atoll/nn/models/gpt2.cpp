@@ -9,6 +9,7 @@
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/nn/models/parts.h"
+#include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/norm.h"
 #include "atoll/nn/sequential.h"
 
@@ -91,40 +92,47 @@ std::string to_json(const ModelConfig& config) {
   return json.dump(2) + "\n";
 }
 
-std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, const std::string& name) {
+std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
+                                 const std::string& name) {
   const Spec spec = {dtype, {config.hidden_size}};
   return std::make_unique<LayerNorm>(
-      config.norm_eps, make_param(name + ".weight", spec, Init::one(), /*decay=*/false),
-      make_param(name + ".bias", spec, Init::zero(), /*decay=*/false));
+      config.norm_eps, split.all(make_param(name + ".weight", spec, Init::one(), /*decay=*/false)),
+      split.all(make_param(name + ".bias", spec, Init::zero(), /*decay=*/false)));
 }
 
 std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions& options,
-                                  int index) {
+                                  const TensorSplit& split, int index) {
   const std::string at = fmt::format("transformer.h.{}.", index);
   const Dtype dtype = options.dtype;
   const std::int64_t width = config.hidden_size;
   const double stddev = config.initializer_range;
   const double residual_stddev = stddev / std::sqrt(2.0 * static_cast<double>(config.num_layers));
   const auto conv1d = [&](const char* name, std::int64_t in, std::int64_t out, double spread) {
-    return make_linear(dtype, {{at + name, out}}, in, spread, /*bias=*/true, /*transposed=*/true);
+    return make_linear_params(dtype, {{at + name, out}}, in, spread, /*bias=*/true,
+                              /*transposed=*/true);
   };
 
+  Param attention_bias;
   auto attention = std::make_unique<SelfAttention>(
-      SelfAttention::Options{.heads = config.heads,
+      SelfAttention::Options{.heads = split.heads(),
                              .scale = 1.0 / std::sqrt(static_cast<double>(config.heads.head_dim)),
                              .index = index},
-      conv1d("attn.c_attn", width, 3 * width, stddev),
-      conv1d("attn.c_proj", width, width, residual_stddev));
+      split.qkv(conv1d("attn.c_attn", width, 3 * width, stddev)),
+      split.heads_out(conv1d("attn.c_proj", width, width, residual_stddev), attention_bias));
+  Param mlp_bias;
   auto mlp = std::make_unique<GeluMlp>(
       config.activation == "gelu" ? ops::Gelu::kErf : ops::Gelu::kTanh,
-      conv1d("mlp.c_fc", width, config.intermediate_size, stddev),
-      conv1d("mlp.c_proj", config.intermediate_size, width, residual_stddev));
+      split.mlp_in(conv1d("mlp.c_fc", width, config.intermediate_size, stddev), /*num_parts=*/1),
+      split.mlp_out(conv1d("mlp.c_proj", config.intermediate_size, width, residual_stddev),
+                    mlp_bias));
 
   std::vector<std::unique_ptr<Layer>> block;
-  block.push_back(make_residual(make_norm(config, dtype, at + "ln_1"), std::move(attention),
+  block.push_back(make_residual(make_norm(config, dtype, split, at + "ln_1"),
+                                split.branch(std::move(attention), std::move(attention_bias)),
                                 options, 2 * index + 1));
-  block.push_back(
-      make_residual(make_norm(config, dtype, at + "ln_2"), std::move(mlp), options, 2 * index + 2));
+  block.push_back(make_residual(make_norm(config, dtype, split, at + "ln_2"),
+                                split.branch(std::move(mlp), std::move(mlp_bias)), options,
+                                2 * index + 2));
   return std::make_unique<Sequential>(std::move(block));
 }
 
@@ -136,15 +144,16 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
                                {dtype, {config.max_positions, config.hidden_size}}, init,
                                /*decay=*/true);
   positions.is_position = true;
-  auto embedding = std::make_unique<Embedding>(
-      make_param("transformer.wte.weight", table, init, /*decay=*/true), std::move(positions));
-  auto head = config.tie_embeddings ? std::make_unique<LinearCrossEntropy>(&embedding->table())
-                                    : std::make_unique<LinearCrossEntropy>(make_param(
-                                          "lm_head.weight", table, init, /*decay=*/true));
+  TensorSplit split(config, options);
+  TensorEnds ends = split.ends(
+      make_param("transformer.wte.weight", table, init, /*decay=*/true), std::move(positions),
+      config.tie_embeddings ? Param{} : make_param("lm_head.weight", table, init, /*decay=*/true));
   std::vector<std::unique_ptr<Layer>> blocks;
-  for (int i = 0; i < config.num_layers; ++i) blocks.push_back(make_block(config, options, i));
-  return assemble(config, options, {}, std::move(embedding), std::move(blocks),
-                  make_norm(config, dtype, "transformer.ln_f"), std::move(head));
+  for (int i = 0; i < config.num_layers; ++i) {
+    blocks.push_back(make_block(config, options, split, i));
+  }
+  auto norm = make_norm(config, dtype, split, "transformer.ln_f");
+  return assemble(config, options, {}, split, std::move(ends), std::move(blocks), std::move(norm));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "atoll/nn/dropout.h"
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/recompute.h"
 #include "atoll/nn/sequential.h"
 
@@ -19,10 +20,11 @@ Param make_param(std::string name, Spec spec, Init init, bool decay) {
   return param;
 }
 
-Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
-                   bool bias, bool transposed) {
-  Param weight;
-  Param shift;
+LinearParams make_linear_params(Dtype dtype, const std::vector<LinearPart>& parts, std::int64_t in,
+                                double stddev, bool bias, bool transposed) {
+  LinearParams params;
+  Param& weight = params.weight;
+  Param& shift = params.bias;
   std::int64_t out = 0;
   for (const LinearPart& part : parts) {
     weight.files.push_back({part.name + ".weight", out, part.out, transposed});
@@ -36,15 +38,31 @@ Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, 
   weight.init = Init::normal(stddev);
   weight.decay = true;
   shift.spec = {dtype, {out}};
-  return Linear(std::move(weight), std::move(shift));
+  return params;
 }
+
+Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
+                   bool bias, bool transposed) {
+  LinearParams params = make_linear_params(dtype, parts, in, stddev, bias, transposed);
+  return Linear(std::move(params.weight), std::move(params.bias));
+}
+
+namespace {
+
+// Between branches each rank has its part of the rows.
+std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index) {
+  return std::make_unique<Dropout>(options.dropout, index,
+                                   ops::RowPart{options.tensor_size, options.tensor_rank});
+}
+
+}  // namespace
 
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index) {
   std::vector<std::unique_ptr<Layer>> layers;
   layers.push_back(std::move(norm));
   layers.push_back(std::move(branch));
-  if (options.dropout > 0) layers.push_back(std::make_unique<Dropout>(options.dropout, index));
+  if (options.dropout > 0) layers.push_back(make_dropout(options, index));
   auto residual = std::make_unique<Residual>(std::make_unique<Sequential>(std::move(layers)));
   const bool is_mlp = index % 2 == 0;
   if (is_mlp && options.recompute == RecomputeMode::kSelective) {
@@ -55,20 +73,20 @@ std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_pt
 
 std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
                                 std::vector<std::unique_ptr<Constant>> constants,
-                                std::unique_ptr<Embedding> embedding,
+                                TensorSplit& split, TensorEnds ends,
                                 std::vector<std::unique_ptr<Layer>> blocks,
-                                std::unique_ptr<Layer> final_norm,
-                                std::unique_ptr<LinearCrossEntropy> head) {
+                                std::unique_ptr<Layer> final_norm) {
   auto model = std::make_unique<Model>();
   model->config = config;
   model->options = options;
   model->constants = std::move(constants);
+  split.hand_over(*model);
   const auto add = [&](std::string name, std::unique_ptr<Layer> stage) {
     model->stage_names.push_back(std::move(name));
     model->stages.push_back(std::move(stage));
   };
-  add("embedding", std::move(embedding));
-  if (options.dropout > 0) add("dropout", std::make_unique<Dropout>(options.dropout, 0));
+  add("embedding", std::move(ends.embedding));
+  if (options.dropout > 0) add("dropout", make_dropout(options, 0));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     std::unique_ptr<Layer> block = std::move(blocks[i]);
     if (options.recompute == RecomputeMode::kFull)
@@ -76,8 +94,8 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
     add(fmt::format("block {}", i), std::move(block));
   }
   add("norm", std::move(final_norm));
-  model->head = head.get();
-  add("head", std::move(head));
+  model->head = ends.plain_head;
+  add("head", std::move(ends.head));
   return model;
 }
 

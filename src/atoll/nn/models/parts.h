@@ -13,6 +13,7 @@
 namespace atl::nn {
 
 class ConfigReader;
+class TensorSplit;
 
 /// One Hugging Face tensor that a fused Linear takes some of its output rows from.
 struct LinearPart {
@@ -20,8 +21,16 @@ struct LinearPart {
   std::int64_t out = 0;
 };
 
-/// A Linear of `in` inputs whose output rows are the parts', one after the other. `transposed`:
-/// the files hold (in, out), as GPT-2's Conv1D does.
+/// What a Linear is made of; a bias with an empty name is none.
+struct LinearParams {
+  Param weight, bias;
+};
+
+/// The parameters of a Linear of `in` inputs whose output rows are the parts', one after the other.
+/// `transposed`: the files hold (in, out), as GPT-2's Conv1D does.
+LinearParams make_linear_params(Dtype dtype, const std::vector<LinearPart>& parts, std::int64_t in,
+                                double stddev, bool bias, bool transposed = false);
+/// The Linear of these.
 Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
                    bool bias, bool transposed = false);
 
@@ -34,13 +43,19 @@ Param make_param(std::string name, Spec spec, Init init, bool decay);
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index);
 
-/// Puts a model together: embedding, blocks (each with recompute when asked for), final norm, head.
+/// The first stage of a model and the last.
+struct TensorEnds {
+  std::unique_ptr<Layer> embedding, head;
+  LinearCrossEntropy* plain_head = nullptr;  ///< null where ranks share the vocabulary
+};
+
+/// Puts a model together: an embedding, blocks (each with recompute when asked for), final norm,
+/// head.
 std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
                                 std::vector<std::unique_ptr<Constant>> constants,
-                                std::unique_ptr<Embedding> embedding,
+                                TensorSplit& split, TensorEnds ends,
                                 std::vector<std::unique_ptr<Layer>> blocks,
-                                std::unique_ptr<Layer> final_norm,
-                                std::unique_ptr<LinearCrossEntropy> head);
+                                std::unique_ptr<Layer> final_norm);
 
 /// What a family's config.json calls its sizes.
 struct SizeNames {

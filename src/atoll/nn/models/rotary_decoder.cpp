@@ -8,6 +8,7 @@
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/rope.h"
+#include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/norm.h"
 #include "atoll/nn/sequential.h"
 
@@ -108,10 +109,11 @@ void read_windows_by_layer(ConfigReader& reader, ModelConfig& config) {
 
 namespace {
 
-std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, std::string name) {
-  return std::make_unique<RmsNorm>(
-      config.norm_eps,
-      make_param(std::move(name), {dtype, {config.hidden_size}}, Init::one(), /*decay=*/false));
+std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
+                                 std::string name) {
+  Param scale =
+      make_param(std::move(name), {dtype, {config.hidden_size}}, Init::one(), /*decay=*/false);
+  return std::make_unique<RmsNorm>(config.norm_eps, split.all(std::move(scale)));
 }
 
 // The branches' last products start smaller, so that the residual stream's variance does not grow
@@ -121,53 +123,67 @@ double residual_stddev(const ModelConfig& config) {
 }
 
 std::unique_ptr<Layer> make_attention(const ModelConfig& config, Dtype dtype,
-                                      const Constant* rope_table, const std::string& at,
-                                      int index) {
+                                      const TensorSplit& split, const Constant* rope_table,
+                                      const std::string& at, int index) {
   const ops::HeadLayout& heads = config.heads;
-  Linear qkv = make_linear(dtype,
-                           {{at + "q_proj", heads.query_width()},
-                            {at + "k_proj", heads.kv_width()},
-                            {at + "v_proj", heads.kv_width()}},
-                           config.hidden_size, config.initializer_range,
-                           config.attention_bias || config.qkv_bias);
-  Linear out = make_linear(dtype, {{at + "o_proj", config.hidden_size}}, heads.query_width(),
-                           residual_stddev(config), config.attention_bias);
+  Param out_bias;
+  Linear qkv = split.qkv(make_linear_params(dtype,
+                                            {{at + "q_proj", heads.query_width()},
+                                             {at + "k_proj", heads.kv_width()},
+                                             {at + "v_proj", heads.kv_width()}},
+                                            config.hidden_size, config.initializer_range,
+                                            config.attention_bias || config.qkv_bias));
+  Linear out = split.heads_out(
+      make_linear_params(dtype, {{at + "o_proj", config.hidden_size}}, heads.query_width(),
+                         residual_stddev(config), config.attention_bias),
+      out_bias);
   const auto head_norm = [&](const char* name) {
-    return config.qk_norm ? make_param(at + name, {dtype, {heads.head_dim}}, Init::one(),
-                                       /*decay=*/false)
+    return config.qk_norm ? split.all(make_param(at + name, {dtype, {heads.head_dim}}, Init::one(),
+                                                 /*decay=*/false))
                           : Param{};
   };
   const SelfAttention::Options options = {
-      .heads = heads,
+      .heads = split.heads(),
       .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim)),
       .rope_table = rope_table,
       .index = index,
       .window = config.window(index),
       .qk_norm_eps = config.norm_eps};
-  return std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out),
-                                         head_norm("q_norm.weight"), head_norm("k_norm.weight"));
+  return split.branch(
+      std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out),
+                                      head_norm("q_norm.weight"), head_norm("k_norm.weight")),
+      std::move(out_bias));
 }
 
-std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const std::string& at) {
-  return std::make_unique<SwigluMlp>(
-      make_linear(dtype,
-                  {{at + "gate_proj", config.intermediate_size},
-                   {at + "up_proj", config.intermediate_size}},
-                  config.hidden_size, config.initializer_range, config.mlp_bias),
-      make_linear(dtype, {{at + "down_proj", config.hidden_size}}, config.intermediate_size,
-                  residual_stddev(config), config.mlp_bias));
+std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
+                                const std::string& at) {
+  Param out_bias;
+  Linear gate_up = split.mlp_in(
+      make_linear_params(dtype,
+                         {{at + "gate_proj", config.intermediate_size},
+                          {at + "up_proj", config.intermediate_size}},
+                         config.hidden_size, config.initializer_range, config.mlp_bias),
+      /*num_parts=*/2);
+  Linear down = split.mlp_out(
+      make_linear_params(dtype, {{at + "down_proj", config.hidden_size}}, config.intermediate_size,
+                         residual_stddev(config), config.mlp_bias),
+      out_bias);
+  return split.branch(std::make_unique<SwigluMlp>(std::move(gate_up), std::move(down)),
+                      std::move(out_bias));
 }
 
 std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions& options,
-                                  const Constant* rope_table, int index) {
+                                  const TensorSplit& split, const Constant* rope_table, int index) {
   const std::string at = fmt::format("model.layers.{}.", index);
   const Dtype dtype = options.dtype;
   std::vector<std::unique_ptr<Layer>> block;
-  block.push_back(make_residual(make_norm(config, dtype, at + "input_layernorm.weight"),
-                                make_attention(config, dtype, rope_table, at + "self_attn.", index),
-                                options, 2 * index + 1));
-  block.push_back(make_residual(make_norm(config, dtype, at + "post_attention_layernorm.weight"),
-                                make_mlp(config, dtype, at + "mlp."), options, 2 * index + 2));
+  block.push_back(
+      make_residual(make_norm(config, dtype, split, at + "input_layernorm.weight"),
+                    make_attention(config, dtype, split, rope_table, at + "self_attn.", index),
+                    options, 2 * index + 1));
+  block.push_back(
+      make_residual(make_norm(config, dtype, split, at + "post_attention_layernorm.weight"),
+                    make_mlp(config, dtype, split, at + "mlp."), options, 2 * index + 2));
   return std::make_unique<Sequential>(std::move(block));
 }
 
@@ -177,11 +193,10 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
   const Dtype dtype = options.dtype;
   const Spec table = {dtype, {config.vocab_size, config.hidden_size}};
   const Init init = Init::normal(config.initializer_range);
-  auto embedding = std::make_unique<Embedding>(
-      make_param("model.embed_tokens.weight", table, init, /*decay=*/true));
-  auto head = config.tie_embeddings ? std::make_unique<LinearCrossEntropy>(&embedding->table())
-                                    : std::make_unique<LinearCrossEntropy>(make_param(
-                                          "lm_head.weight", table, init, /*decay=*/true));
+  TensorSplit split(config, options);
+  TensorEnds ends = split.ends(
+      make_param("model.embed_tokens.weight", table, init, /*decay=*/true), {},
+      config.tie_embeddings ? Param{} : make_param("lm_head.weight", table, init, /*decay=*/true));
 
   const std::int64_t positions =
       options.max_positions > 0 ? options.max_positions : config.max_positions;
@@ -190,10 +205,11 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
                                       config.rope_theta, config.rope_scaling));
   std::vector<std::unique_ptr<Layer>> blocks;
   for (int i = 0; i < config.num_layers; ++i) {
-    blocks.push_back(make_block(config, options, constants.front().get(), i));
+    blocks.push_back(make_block(config, options, split, constants.front().get(), i));
   }
-  return assemble(config, options, std::move(constants), std::move(embedding), std::move(blocks),
-                  make_norm(config, dtype, "model.norm.weight"), std::move(head));
+  auto norm = make_norm(config, dtype, split, "model.norm.weight");
+  return assemble(config, options, std::move(constants), split, std::move(ends), std::move(blocks),
+                  std::move(norm));
 }
 
 }  // namespace atl::nn

@@ -6,6 +6,7 @@
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
+#include "atoll/ops/cpu/vocabulary_part.h"
 #include "atoll/ops/serve.h"
 #include "atoll/simd/highway_targets.h"
 
@@ -72,6 +73,18 @@ float row_loss(float* logits, std::size_t vocab, std::int32_t target, double gra
   return static_cast<float>(std::log(sum) - target_logit);
 }
 
+/// One row of ops::softmax_part.
+void softmax_part_row(const VocabularyPart& part, float* logits, std::int32_t target,
+                      double* statistics) {
+  std::fill_n(statistics, kNumSoftmaxStatistics, 0.0);
+  if (target == kIgnoreTarget) return;
+  const auto size = static_cast<std::size_t>(part.size);
+  const float max = largest(logits, size);
+  statistics[kMaxLogit] = max;
+  if (part.contains(target)) statistics[kTargetLogit] = logits[target - part.first];
+  statistics[kSumExp] = sum_exp<true>(logits, size, max);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace atl::ops::cpu
 HWY_AFTER_NAMESPACE();
@@ -80,6 +93,7 @@ HWY_AFTER_NAMESPACE();
 namespace atl::ops::cpu {
 
 HWY_EXPORT(row_loss);
+HWY_EXPORT(softmax_part_row);
 
 namespace {
 
@@ -148,6 +162,17 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
 
 std::size_t cross_entropy_scratch_bytes(std::int64_t rows, std::int64_t vocab, std::int64_t width) {
   return tiled_scratch_bytes(dweight_shape(cross_entropy_chunk_rows(rows, vocab), vocab, width));
+}
+
+void softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor targets,
+                  Tensor statistics) {
+  run.threads().run_chunked(logits.dim(0), 4, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      HWY_DYNAMIC_DISPATCH(softmax_part_row)
+      (part, logits.data<float>() + row * part.size, targets.data<std::int32_t>()[row],
+       statistics.data<double>() + row * kNumSoftmaxStatistics);
+    }
+  });
 }
 
 Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {

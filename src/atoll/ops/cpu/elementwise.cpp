@@ -129,19 +129,25 @@ void convert(Run& run, Tensor x, Tensor y) {
       });
 }
 
-void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
-  const std::int64_t size = x.dim(1) * x.dim(2);
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part) {
+  const std::int64_t size = part.count * x.dim(1) * x.dim(2);  // of a sample
+  // The elements of the batch that are here: [here, here_end).
+  const std::int64_t here = part.index * x.num_elements();
+  const std::int64_t here_end = here + x.num_elements();
   const std::int64_t tasks_per_sample = (size + kElementsPerTask - 1) / kElementsPerTask;
   // draw * 2^-24 >= p for an integer draw is draw >= ceil(p * 2^24), exactly.
   const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
   const auto scale = static_cast<float>(1 / (1 - p));
   run.threads().run(x.dim(0) * tasks_per_sample, [&](std::int64_t task) {
     const std::int64_t sample = task / tasks_per_sample;
-    const std::int64_t begin = task % tasks_per_sample * kElementsPerTask;
-    const std::int64_t n = std::min(kElementsPerTask, size - begin);
+    const std::int64_t at = task % tasks_per_sample * kElementsPerTask;
+    const std::int64_t begin = std::max(at, here - sample * size);
+    const std::int64_t n =
+        std::min({at + kElementsPerTask, size, here_end - sample * size}) - begin;
+    if (n <= 0) return;
     const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + sample);
     HWY_DYNAMIC_DISPATCH(Dropout)
-    (stream.key().data(), stream.salt().data(), threshold, scale, sample * size,
+    (stream.key().data(), stream.salt().data(), threshold, scale, sample * size - here,
      static_cast<std::size_t>(begin), static_cast<std::size_t>(n), x, y);
   });
 }

@@ -10,7 +10,8 @@ namespace atl::ops::cpu {
 void add(Run& run, Tensor a, Tensor b, Tensor y);
 /// Between f32 and bf16, either way.
 void convert(Run& run, Tensor x, Tensor y);
-void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y);
+/// Of a part, C is a multiple of 4.
+void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part);
 double sum_of_squares(Run& run, Tensor x);
 void sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks, std::span<double> sums);
 

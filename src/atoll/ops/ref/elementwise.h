@@ -15,18 +15,31 @@ void add(Tensor a, Tensor b, Tensor y) {
   }
 }
 
+/// y = x + bias for each row. Simple enough for the compiler to use vectors.
+template <typename T>
+void add_bias(ThreadPool& threads, Tensor x, Tensor bias, Tensor y) {
+  const std::int64_t width = bias.num_elements();
+  const T* shift = bias.data<T>();
+  threads.run_chunked(x.shape().num_rows(), 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* from = x.data<T>() + row * width;
+      T* to = y.data<T>() + row * width;
+      for (std::int64_t i = 0; i < width; ++i) to[i] = narrow<T>(widen(from[i]) + widen(shift[i]));
+    }
+  });
+}
+
 /// y = x / (1 - p) or 0; see ops/elementwise.h.
 template <typename T>
-void dropout(const Run& run, double p, std::int64_t layer, Tensor x, Tensor y) {
-  const std::int64_t size = x.dim(1) * x.dim(2);
-  for (std::int64_t b = 0; b < x.dim(0); ++b) {
-    const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + b);
-    for (std::int64_t i = 0; i < size; ++i) {
-      const bool keep = stream.uniform(static_cast<std::uint64_t>(i)) >= p;
-      const Compute<T> kept =
-          widen(x.data<T>()[b * size + i]) * static_cast<Compute<T>>(1 / (1 - p));
-      y.data<T>()[b * size + i] = narrow<T>(keep ? kept : 0);
-    }
+void dropout(const Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part = {}) {
+  const std::int64_t size = part.count * x.dim(1) * x.dim(2);
+  const std::int64_t here = part.index * x.num_elements();
+  for (std::int64_t i = 0; i < x.num_elements(); ++i) {
+    const std::int64_t sample = (here + i) / size;
+    const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + sample);
+    const bool keep = stream.uniform(static_cast<std::uint64_t>((here + i) % size)) >= p;
+    const Compute<T> kept = widen(x.data<T>()[i]) * static_cast<Compute<T>>(1 / (1 - p));
+    y.data<T>()[i] = narrow<T>(keep ? kept : 0);
   }
 }
 

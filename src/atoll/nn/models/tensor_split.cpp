@@ -1,0 +1,182 @@
+#include "atoll/nn/models/tensor_split.h"
+
+#include <algorithm>
+
+#include "atoll/nn/embedding.h"
+#include "atoll/nn/head.h"
+#include "atoll/nn/sequential.h"
+#include "atoll/nn/tensor_parallel.h"
+
+namespace atl::nn {
+
+namespace {
+
+// Rank r's share of n: [share(n, r), share(n, r + 1)).
+std::int64_t share_begin(std::int64_t n, int rank, int size) {
+  return n * rank / size;
+}
+
+Slice::Rows share(std::int64_t n, int rank, int size) {
+  const std::int64_t begin = share_begin(n, rank, size);
+  return {begin, share_begin(n, rank + 1, size) - begin};
+}
+
+void check_split(const ModelConfig& config, int size) {
+  const ops::HeadLayout& heads = config.heads;
+  if (heads.num_heads % size != 0) {
+    throw user_error(
+        "parallel.tp = {}: the model's {} attention heads cannot be shared evenly; choose a "
+        "divisor of {}",
+        size, heads.num_heads, heads.num_heads);
+  }
+  if (heads.num_kv_heads % size != 0 && size % heads.num_kv_heads != 0) {
+    throw user_error(
+        "parallel.tp = {}: the model's {} key-value heads can neither be shared evenly nor copied "
+        "evenly; choose a divisor or a multiple of {}",
+        size, heads.num_kv_heads, heads.num_kv_heads);
+  }
+  if (config.intermediate_size < size || config.vocab_size < size) {
+    throw user_error(
+        "parallel.tp = {}: the model has an intermediate size of {} and {} tokens, and each rank "
+        "needs one of both; choose fewer ranks",
+        size, config.intermediate_size, config.vocab_size);
+  }
+}
+
+}  // namespace
+
+TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
+    : axis_(std::make_unique<Axis>(Axis{options.tensor_size, options.tensor_rank})),
+      kv_copies_(std::make_unique<Axis>()),
+      whole_heads_(config.heads),
+      heads_(config.heads) {
+  if (!is_split()) return;
+  check_split(config, axis_->size);
+  const auto copies =
+      std::max<std::int64_t>(1, axis_->size / std::max<std::int64_t>(1, heads_.num_kv_heads));
+  *kv_copies_ = {static_cast<int>(copies), axis_->rank % static_cast<int>(copies)};
+  heads_.num_heads /= axis_->size;
+  heads_.num_kv_heads = std::max<std::int64_t>(1, heads_.num_kv_heads / axis_->size);
+}
+
+Param TensorSplit::all(Param param) const {
+  if (is_split() && !param.name.empty()) param.shared_by = axis_.get();
+  return param;
+}
+
+Linear TensorSplit::rows(LinearParams params,
+                         const std::vector<std::vector<Slice::Rows>>& of_ranks) const {
+  const auto cut = [&](Param whole) {
+    const std::int64_t columns = whole.spec.shape.rank() == 1 ? 1 : whole.spec.shape.dim(1);
+    std::vector<Slice> slices;
+    for (const auto& rows : of_ranks) slices.push_back({rows, 0, columns});
+    return cut_param(std::move(whole), std::move(slices), axis_->rank);
+  };
+  Param bias = std::move(params.bias);
+  if (!bias.name.empty()) bias = cut(std::move(bias));
+  return Linear(cut(std::move(params.weight)), std::move(bias));
+}
+
+Linear TensorSplit::qkv(LinearParams params) const {
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  const std::int64_t query = whole_heads_.query_width();
+  const std::int64_t kv = whole_heads_.kv_width();
+  const int copies = kv_copies_->size;
+  std::vector<std::vector<Slice::Rows>> of_ranks;
+  for (int r = 0; r < axis_->size; ++r) {
+    const Slice::Rows heads = share(query, r, axis_->size);
+    const Slice::Rows pairs = share(kv, r / copies, axis_->size / copies);
+    of_ranks.push_back(
+        {heads, {query + pairs.begin, pairs.count}, {query + kv + pairs.begin, pairs.count}});
+  }
+  Param* shared[] = {&params.weight, &params.bias};
+  for (Param* param : shared) {
+    if (copies == 1 || param->name.empty()) continue;
+    param->shared_by = kv_copies_.get();
+    param->shared_row = heads_.query_width();
+  }
+  return rows(std::move(params), of_ranks);
+}
+
+Linear TensorSplit::mlp_in(LinearParams params, int num_parts) const {
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  const std::int64_t width = params.weight.spec.shape.dim(0) / num_parts;
+  std::vector<std::vector<Slice::Rows>> of_ranks;
+  for (int r = 0; r < axis_->size; ++r) {
+    const Slice::Rows mine = share(width, r, axis_->size);
+    std::vector<Slice::Rows>& all = of_ranks.emplace_back();
+    for (int part = 0; part < num_parts; ++part) {
+      all.push_back({part * width + mine.begin, mine.count});
+    }
+  }
+  return rows(std::move(params), of_ranks);
+}
+
+Linear TensorSplit::columns(LinearParams params, std::int64_t width, Param& bias) const {
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  bias = all(std::move(params.bias));
+  const std::int64_t rows = params.weight.spec.shape.dim(0);
+  std::vector<Slice> slices;
+  for (int r = 0; r < axis_->size; ++r) {
+    const Slice::Rows mine = share(width, r, axis_->size);
+    slices.push_back({{{0, rows}}, mine.begin, mine.count});
+  }
+  return Linear(cut_param(std::move(params.weight), std::move(slices), axis_->rank));
+}
+
+Linear TensorSplit::heads_out(LinearParams params, Param& bias) const {
+  return columns(std::move(params), whole_heads_.query_width(), bias);
+}
+
+Linear TensorSplit::mlp_out(LinearParams params, Param& bias) const {
+  const std::int64_t width = params.weight.spec.shape.dim(1);
+  return columns(std::move(params), width, bias);
+}
+
+std::unique_ptr<Layer> TensorSplit::branch(std::unique_ptr<Layer> inner, Param bias) const {
+  if (!is_split()) return inner;
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(std::make_unique<GatherRows>(axis_.get()));
+  layers.push_back(std::move(inner));
+  layers.push_back(std::make_unique<ScatterSum>(axis_.get()));
+  if (!bias.name.empty()) layers.push_back(std::make_unique<AddBias>(std::move(bias)));
+  return std::make_unique<Sequential>(std::move(layers));
+}
+
+TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
+  const bool tied = weight.name.empty();
+  TensorEnds ends;
+  if (!is_split()) {
+    auto embedding = std::make_unique<Embedding>(std::move(table), std::move(positions));
+    auto head = tied ? std::make_unique<LinearCrossEntropy>(&embedding->table())
+                     : std::make_unique<LinearCrossEntropy>(std::move(weight));
+    ends.plain_head = head.get();
+    ends.embedding = std::move(embedding);
+    ends.head = std::move(head);
+    return ends;
+  }
+  const std::int64_t total = table.spec.shape.dim(0);
+  const auto cut = [&](Param whole) {
+    std::vector<Slice> slices;
+    for (int r = 0; r < axis_->size; ++r) {
+      slices.push_back({{share(total, r, axis_->size)}, 0, whole.spec.shape.dim(1)});
+    }
+    return cut_param(std::move(whole), std::move(slices), axis_->rank);
+  };
+  const Slice::Rows mine = share(total, axis_->rank, axis_->size);
+  const ops::VocabularyPart part = {mine.begin, mine.count, total};
+  auto embedding = std::make_unique<VocabularyEmbedding>(axis_.get(), part, cut(std::move(table)),
+                                                         all(std::move(positions)));
+  ends.head =
+      tied ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, &embedding->table())
+           : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, cut(std::move(weight)));
+  ends.embedding = std::move(embedding);
+  return ends;
+}
+
+void TensorSplit::hand_over(Model& model) {
+  model.tensor = std::move(axis_);
+  model.kv_copies = std::move(kv_copies_);
+}
+
+}  // namespace atl::nn

@@ -1,0 +1,54 @@
+#pragma once
+
+// How the ranks of a tensor-parallel axis share a model's products. With one rank everything here
+// gives back what it was given, so that families build one way.
+
+#include <memory>
+#include <vector>
+
+#include "atoll/nn/linear.h"
+#include "atoll/nn/model.h"
+#include "atoll/nn/models/parts.h"
+
+namespace atl::nn {
+
+/// Cuts the parameters of one rank out of the whole, and puts the collectives in.
+class TensorSplit {
+ public:
+  /// Throws Error(kUser) when the heads, the MLP or the vocabulary cannot be shared by so many.
+  TensorSplit(const ModelConfig& config, const BuildOptions& options);
+
+  /// This rank's heads. Where there are fewer key-value heads than ranks, several have the same.
+  ops::HeadLayout heads() const { return heads_; }
+
+  /// A norm's scale and the like, which all ranks have.
+  Param all(Param param) const;
+  /// Queries, keys and values of this rank's heads.
+  Linear qkv(LinearParams params) const;
+  /// Its input is what this rank's heads give. Ranks' results are summed before `bias`, which is
+  /// taken out of the Linear then, and else left empty.
+  Linear heads_out(LinearParams params, Param& bias) const;
+  /// This rank's share of the rows of each of `num_parts` equal parts: gate and up.
+  Linear mlp_in(LinearParams params, int num_parts) const;
+  Linear mlp_out(LinearParams params, Param& bias) const;
+  /// The branch between the collectives that it needs.
+  std::unique_ptr<Layer> branch(std::unique_ptr<Layer> inner, Param bias) const;
+
+  /// An empty `weight` ties the head to the table.
+  TensorEnds ends(Param table, Param positions, Param weight) const;
+
+  /// Gives the model the axes, which its layers point to.
+  void hand_over(Model& model);
+
+ private:
+  bool is_split() const { return axis_->size > 1; }
+  Linear rows(LinearParams params, const std::vector<std::vector<Slice::Rows>>& of_ranks) const;
+  Linear columns(LinearParams params, std::int64_t width, Param& bias) const;
+
+  std::unique_ptr<Axis> axis_;
+  std::unique_ptr<Axis> kv_copies_;  // the ranks that have the same key-value heads
+  ops::HeadLayout whole_heads_;
+  ops::HeadLayout heads_;
+};
+
+}  // namespace atl::nn

@@ -1,0 +1,290 @@
+#include "atoll/nn/tensor_parallel.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "atoll/ops/elementwise.h"
+#include "atoll/ops/embedding.h"
+#include "atoll/ops/matmul.h"
+
+namespace atl::nn {
+
+namespace {
+
+// Adds the time until it is destroyed to what layers have waited.
+class Waiting {
+ public:
+  explicit Waiting(Axis& axis) : axis_(axis) {}
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
+    axis_.waited_seconds += waited.count();
+  }
+
+ private:
+  Axis& axis_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+comm::Group& group_of(const Axis& axis) {
+  ATOLL_CHECK(
+      axis.group != nullptr && axis.group->size() == axis.size && axis.group->rank() == axis.rank,
+      "an axis of {} ranks is not connected", axis.size);
+  return *axis.group;
+}
+
+// (B, T, C) for (B, T / t, C).
+Spec gathered(const Spec& x, const Axis& axis) {
+  ATOLL_CHECK(x.shape.rank() == 3, "{}", x.to_string());
+  return {x.dtype, {x.shape.dim(0), x.shape.dim(1) * axis.size, x.shape.dim(2)}};
+}
+
+// (B, T / t, C) for (B, T, C).
+Spec scattered(const Spec& x, const Axis& axis) {
+  ATOLL_CHECK(x.shape.rank() == 3 && x.shape.dim(1) % axis.size == 0, "{} over {} ranks",
+              x.to_string(), axis.size);
+  return {x.dtype, {x.shape.dim(0), x.shape.dim(1) / axis.size, x.shape.dim(2)}};
+}
+
+Tensor flat(const Tensor& tensor) {
+  return tensor.reshaped({tensor.num_elements()});
+}
+
+// This rank's rows of a tensor that has all of them.
+Tensor rows_of(const Tensor& all, const Axis& axis) {
+  const std::int64_t size = all.num_elements() / axis.size;
+  return flat(all).rows(axis.rank * size, (axis.rank + 1) * size);
+}
+
+void gather(Run& run, Axis& axis, const Tensor& mine, const Tensor& all) {
+  ops::copy(run, flat(mine), rows_of(all, axis));
+  comm::Group& group = group_of(axis);
+  const Waiting waiting(axis);
+  group.all_gather(flat(all), group.even_parts(all.num_elements()));
+}
+
+void scatter_sum(Axis& axis, const Tensor& all, const Tensor& mine) {
+  comm::Group& group = group_of(axis);
+  const Waiting waiting(axis);
+  group.reduce_scatter(flat(all), group.even_parts(all.num_elements()), flat(mine));
+}
+
+}  // namespace
+
+Footprint GatherRows::plan(Spec x) const {
+  Footprint footprint;
+  footprint.y = gathered(x, *axis_);
+  // All rows are t times as much as this rank's: for B and W they are gathered again.
+  footprint.need_x = kForInput;
+  footprint.need_dy = kForInput;
+  footprint.y_again = true;
+  return footprint;
+}
+
+void GatherRows::forward(Run& run, const Pass& pass) {
+  gather(run, *axis_, pass.x, pass.y);
+}
+
+void GatherRows::backward_input(Run& /*run*/, const Pass& pass) {
+  scatter_sum(*axis_, pass.dy, pass.dx);
+}
+
+Footprint ScatterSum::plan(Spec x) const {
+  Footprint footprint;
+  footprint.y = scattered(x, *axis_);
+  footprint.need_dy = kForInput;
+  return footprint;
+}
+
+void ScatterSum::forward(Run& /*run*/, const Pass& pass) {
+  scatter_sum(*axis_, pass.x, pass.y);
+}
+
+void ScatterSum::backward_input(Run& run, const Pass& pass) {
+  gather(run, *axis_, pass.dy, pass.dx);
+}
+
+Footprint AddBias::plan(Spec x) const {
+  Footprint footprint;
+  footprint.y = x;
+  footprint.need_dy = kForInput | (bias_.frozen ? 0U : kForWeight);
+  footprint.scratch_bytes = ops::column_sum_scratch_bytes(x);
+  return footprint;
+}
+
+void AddBias::forward(Run& run, const Pass& pass) {
+  ops::add_bias(run, pass.x, bias_.value, pass.y);
+}
+
+void AddBias::backward_input(Run& run, const Pass& pass) {
+  ops::copy(run, pass.dy, pass.dx);
+}
+
+void AddBias::backward_weight(Run& run, const Pass& pass) {
+  if (!bias_.frozen) ops::column_sum(run, pass.dy, bias_.grad);
+}
+
+VocabularyEmbedding::VocabularyEmbedding(Axis* axis, ops::VocabularyPart part, Param table,
+                                         Param positions)
+    : axis_(axis), part_(part), table_(std::move(table)), positions_(std::move(positions)) {
+  table_.is_embedding = positions_.is_embedding = true;
+}
+
+Footprint VocabularyEmbedding::plan(Spec x) const {
+  ATOLL_CHECK(x.dtype == Dtype::kI32 && x.shape.rank() == 2, "{}", x.to_string());
+  Footprint footprint;
+  const Spec all = {table_.spec.dtype, {x.shape.dim(0), x.shape.dim(1), table_.spec.shape.dim(1)}};
+  footprint.y = scattered(all, *axis_);
+  if (!table_.frozen || (has_positions() && !positions_.frozen)) {
+    footprint.need_x = kForWeight;
+    footprint.need_dy = kForWeight;
+  }
+  footprint.scratch_bytes = align_up(all.bytes()) + 2 * align_up(x.bytes());
+  return footprint;
+}
+
+Tensor VocabularyEmbedding::take_positions(Run& run, const Pass& pass, const Tensor& y) const {
+  const Tensor positions = run.take_scratch({Dtype::kI32, {y.dim(0), y.dim(1)}});
+  ops::local_positions(run, pass.batch == nullptr ? Tensor() : pass.batch->positions, pass.x.dim(1),
+                       axis_->rank * positions.num_elements(), positions);
+  return positions;
+}
+
+void VocabularyEmbedding::forward(Run& run, const Pass& pass) {
+  Run inner = run;
+  const Tensor local = inner.take_scratch(pass.x.spec());
+  const Tensor all = inner.take_scratch(gathered(pass.y.spec(), *axis_));
+  const Tensor tokens = flat(pass.x);
+  ops::local_tokens(inner, part_, tokens, flat(local));
+  ops::embedding_forward(inner, local, table_.value, all);
+  ops::clear_foreign_rows(inner, part_, tokens, all);
+  scatter_sum(*axis_, all, pass.y);
+  if (!has_positions()) return;
+  const Tensor positions = take_positions(inner, pass, pass.y);
+  ops::position_embedding_forward(inner, positions, positions_.value, pass.y);
+}
+
+void VocabularyEmbedding::backward_weight(Run& run, const Pass& pass) {
+  Run inner = run;
+  if (has_positions() && !positions_.frozen) {
+    Run room = inner;
+    const Tensor positions = take_positions(room, pass, pass.dy);
+    ops::position_embedding_backward(room, positions, pass.dy, positions_.grad);
+  }
+  if (table_.frozen) return;
+  const Tensor local = inner.take_scratch(pass.x.spec());
+  const Tensor all = inner.take_scratch(gathered(pass.dy.spec(), *axis_));
+  gather(inner, *axis_, pass.dy, all);
+  // Rows of other ranks' tokens become zeros, which local token 0 gets.
+  const Tensor tokens = flat(pass.x);
+  ops::clear_foreign_rows(inner, part_, tokens, all);
+  ops::local_tokens(inner, part_, tokens, flat(local));
+  ops::embedding_backward(inner, local, all, table_.grad);
+}
+
+void VocabularyEmbedding::visit(ParamVisitor& visitor) {
+  visitor.param(table_);
+  if (has_positions()) visitor.param(positions_);
+}
+
+namespace {
+
+// Rows whose logits are held at once; a function of the shape alone. As large as 128 MiB of f32
+// logits allow, up to 512 rows, as in ops::linear_cross_entropy.
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
+  constexpr std::int64_t kMaxLogits = std::int64_t{32} << 20;
+  return std::min(rows, std::clamp<std::int64_t>(kMaxLogits / vocabulary, 64, 512));
+}
+
+struct HeadRoom {
+  Spec x, logits, statistics;
+};
+
+HeadRoom head_room(const Spec& all, const Spec& weight, int num_ranks) {
+  const std::int64_t rows = all.shape.num_rows();
+  const std::int64_t chunk = chunk_rows(rows, weight.shape.dim(0));
+  return {{all.dtype, {rows, all.shape.dim(-1)}},
+          {compute_dtype(all.dtype), {chunk, weight.shape.dim(0)}},
+          {Dtype::kF64, {num_ranks, chunk, ops::kNumSoftmaxStatistics}}};
+}
+
+}  // namespace
+
+struct VocabularyCrossEntropy::Chunk {
+  Tensor x, targets, logits, statistics, loss;
+  Tensor dx;  // undefined outside training
+};
+
+VocabularyCrossEntropy::VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight)
+    : axis_(axis), part_(part), own_(std::move(weight)), weight_(&own_) {
+  own_.is_embedding = true;
+}
+
+Footprint VocabularyCrossEntropy::plan(Spec x) const {
+  const Spec all = gathered(x, *axis_);
+  const HeadRoom room = head_room(all, weight_->spec, axis_->size);
+  Footprint footprint;
+  footprint.y = {compute_dtype(x.dtype), {all.shape.dim(0), all.shape.dim(1)}};
+  footprint.kept = {x};  // dx
+  footprint.gradients_in_forward = true;
+  const Spec chunk = {room.x.dtype, {room.logits.shape.dim(0), room.x.shape.dim(1)}};
+  const std::size_t products =
+      std::max({ops::matmul_scratch_bytes(ops::Transpose::kNT, chunk, weight_->spec),
+                ops::matmul_scratch_bytes(ops::Transpose::kNN, room.logits, weight_->spec),
+                ops::matmul_scratch_bytes(ops::Transpose::kTN, room.logits, chunk)});
+  footprint.scratch_bytes = 2 * align_up(room.x.bytes()) + align_up(room.logits.bytes()) +
+                            align_up(room.statistics.bytes()) + products;
+  return footprint;
+}
+
+void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
+  const bool training = chunk.dx.defined();
+  ops::matmul(run, ops::Transpose::kNT, chunk.x, weight_->value, chunk.logits);
+  const Tensor mine = flat(chunk.statistics.rows(axis_->rank, axis_->rank + 1));
+  ops::softmax_part(run, part_, chunk.logits, chunk.targets, mine);
+  {
+    comm::Group& group = group_of(*axis_);
+    const Waiting waiting(*axis_);
+    group.all_gather(flat(chunk.statistics), group.even_parts(chunk.statistics.num_elements()));
+  }
+  ops::cross_entropy_part(run, part_, axis_->rank, run.loss_scale, chunk.statistics, chunk.targets,
+                          chunk.logits, chunk.loss, training);
+  if (!training) return;
+  ops::matmul(run, ops::Transpose::kNN, chunk.logits, weight_->value, chunk.dx);
+  if (weight_->frozen) return;
+  ops::matmul(run, ops::Transpose::kTN, chunk.logits, chunk.x, weight_->grad, {},
+              /*accumulate=*/true);
+}
+
+void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
+  const Spec all = gathered(pass.x.spec(), *axis_);
+  const HeadRoom room = head_room(all, weight_->spec, axis_->size);
+  Run inner = run;
+  const Tensor x = inner.take_scratch(room.x);
+  const Tensor dx = inner.take_scratch(room.x);
+  const Tensor logits = inner.take_scratch(room.logits);
+  const Tensor statistics = inner.take_scratch(room.statistics);
+  gather(inner, *axis_, pass.x, x);
+  const std::int64_t rows = x.dim(0);
+  const Tensor targets = flat(pass.batch->targets);
+  const Tensor loss = flat(pass.y);
+  const std::int64_t step = logits.dim(0);
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    const std::int64_t end = std::min(begin + step, rows);
+    const Shape shape = {axis_->size, end - begin, ops::kNumSoftmaxStatistics};
+    run_chunk(inner, {.x = x.rows(begin, end),
+                      .targets = targets.rows(begin, end),
+                      .logits = logits.rows(0, end - begin),
+                      .statistics = flat(statistics).rows(0, shape.num_elements()).reshaped(shape),
+                      .loss = loss.rows(begin, end),
+                      .dx = run.training ? dx.rows(begin, end) : Tensor()});
+  }
+  if (run.training) scatter_sum(*axis_, dx, pass.kept[0]);
+}
+
+void VocabularyCrossEntropy::backward_input(Run& run, const Pass& pass) {
+  ops::copy(run, pass.kept[0], pass.dx);
+}
+
+}  // namespace atl::nn

@@ -1,0 +1,92 @@
+// Runs whose ranks share each product: the loss of one rank, in every mix with ZeRO; stopped and
+// resumed, and moved to another number of ranks.
+
+#include "atoll/train/ranks_testing.h"
+
+namespace atl::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using TensorParallelRun = RanksFixture;
+
+const std::vector<std::string> kCommon = {"--train.batch_size=8", "--train.micro_batch=2",
+                                          "--optim.clip=0.2", "--eval.every=10"};
+
+std::vector<std::string> with(std::vector<std::string> overrides) {
+  overrides.insert(overrides.end(), kCommon.begin(), kCommon.end());
+  return overrides;
+}
+
+// Losses of 20 steps in f32: sums in another order, once a product, and what 20 updates make of
+// that.
+void expect_close(const std::vector<double>& actual, const std::vector<double>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-4) << i;
+}
+
+TEST_F(TensorParallelRun, HasTheLossOfOneRank) {
+  const Ended expected = train_ranks("one", 1, with({}));
+  for (const int tp : {2, 4}) {
+    const Ended ended =
+        train_ranks(fmt::format("tp{}", tp), tp, with({fmt::format("--parallel.tp={}", tp)}));
+    for (const char* key : {"loss", "held_out_loss"}) {
+      expect_close(values_of(ended.records, key), values_of(expected.records, key));
+    }
+  }
+}
+
+TEST_F(TensorParallelRun, NoZeroStageChangesABit) {
+  const Ended expected = train_ranks("zero0", 4, with({"--parallel.tp=2"}));
+  for (int zero = 1; zero <= 3; ++zero) {
+    const Ended ended = train_ranks(
+        fmt::format("zero{}", zero), 4,
+        with({"--parallel.tp=2", fmt::format("--dp.zero={}", zero), "--dp.bucket_mib=0.01"}));
+    EXPECT_TRUE(ended.values == expected.values) << zero;
+    for (const char* key : {"loss", "grad_norm", "held_out_loss"}) {
+      EXPECT_EQ(values_of(ended.records, key), values_of(expected.records, key)) << zero << key;
+    }
+  }
+}
+
+TEST_F(TensorParallelRun, ExactSumsDoNotSeeDataParallelRanks) {
+  const Ended expected = train_ranks("one", 2, with({"--parallel.tp=2", "--train.exact=true"}));
+  const Ended ended =
+      train_ranks("three", 6, with({"--parallel.tp=2", "--train.exact=true", "--dp.zero=3"}));
+  EXPECT_TRUE(ended.values == expected.values);
+}
+
+TEST_F(TensorParallelRun, StoppedAndResumedIsTheSame) {
+  const Ended expected = train_ranks("whole", 4, with({"--parallel.tp=2", "--dp.zero=1"}));
+  const Ended first = train_ranks("parts", 4, with({"--parallel.tp=2", "--dp.zero=1"}), 7);
+  EXPECT_EQ(first.outcome.step, 7);
+  const Ended second = train_ranks("parts", 4, with({"--parallel.tp=2", "--dp.zero=1"}));
+  EXPECT_TRUE(second.values == expected.values);
+}
+
+TEST_F(TensorParallelRun, GoesOnWithOtherRanks) {
+  const Ended expected = train_ranks("whole", 1, with({}));
+  EXPECT_EQ(train_ranks("parts", 2, with({"--parallel.tp=2"}), 6).outcome.step, 6);
+  EXPECT_EQ(train_ranks("parts", 4, with({"--parallel.tp=4"}), 11).outcome.step, 11);
+  EXPECT_EQ(train_ranks("parts", 1, with({}), 15).outcome.step, 15);
+  const Ended ended = train_ranks("parts", 4, with({"--parallel.tp=2", "--dp.zero=3"}));
+  const std::vector<double> losses = values_of(expected.records, "loss");
+  EXPECT_NEAR(values_of(ended.records, "loss").back(), losses.back(), 2e-4);
+}
+
+TEST_F(TensorParallelRun, WhatDoesNotFitIsRefusedByName) {
+  const auto fails = [&](int ranks, std::vector<std::string> overrides) {
+    return error_of([&] { train_ranks("bad", ranks, with(std::move(overrides))); },
+                    ErrorKind::kUser);
+  };
+  EXPECT_THAT(fails(3, {"--parallel.tp=2"}),
+              AllOf(HasSubstr("3 ranks"), HasSubstr("multiple of 2")));
+  EXPECT_THAT(fails(3, {"--parallel.tp=3", "--train.context=33"}), HasSubstr("4 attention heads"));
+  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.context=31"}), HasSubstr("multiple of"));
+  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--optim.kind=muon"}), HasSubstr("optim.kind"));
+  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--lora.rank=4"}), HasSubstr("lora.rank"));
+}
+
+}  // namespace
+}  // namespace atl::train
