@@ -17,6 +17,7 @@
 #include "atoll/compress/codec.h"
 #include "atoll/data/corpus.h"
 #include "atoll/nn/model.h"
+#include "atoll/train/options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/recipe.h"
 #include "atoll/train/trainer.h"

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "atoll/island/protocol/identity.h"
+#include "atoll/train/config.h"
+#include "atoll/train/corpus.h"
+
+namespace atl::train {
+
+/// What islands must have in common: all that decides what a step does, but for how an island
+/// computes it, and where it has a model from: that is seen in what the model is.
+island::RunIdentity run_identity(const TrainConfig& config, const Settings& settings,
+                                 const nn::ModelConfig& model, const PreparedCorpus& corpus);
+
+}  // namespace atl::train

@@ -1,0 +1,80 @@
+#pragma once
+
+// The ranks of a run, and how a rank gets from one world to the next when some are lost or others
+// join.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atoll/train/config.h"
+#include "atoll/train/membership.h"
+#include "atoll/train/ranks.h"
+
+namespace atl::train {
+
+/// What a rank tells the others when it enters a world; numbers, as collectives send them.
+struct Hello {
+  double has_state = 0;      ///< 1: it holds a part of the training state
+  double old_rank = -1;      ///< in the world before; -1: it is new
+  double old_size = 0;       ///< ranks of the world before
+  double steps_taken = 0;    ///< of the run
+  double has_committed = 0;  ///< 1: it has made the update of the step that was under way too
+};
+
+/// The world that a rank is in.
+class Regrouping {
+ public:
+  /// Ranks stay as they are. `config` and `world` must outlive this, as below.
+  Regrouping(const TrainConfig& config, comm::World& world) : config_(config), world_(&world) {}
+  /// This process alone.
+  explicit Regrouping(const TrainConfig& config);
+  /// Ranks come and go; `membership` gives the worlds.
+  Regrouping(const TrainConfig& config, Membership& membership)
+      : config_(config), membership_(&membership) {}
+
+  /// Enters the first world. Returns what each rank says, by rank; this rank holds nothing yet.
+  /// Throws Error on all ranks when the settings do not fit them.
+  std::vector<Hello> enter();
+  /// Gives the present world up. The others in it learn `why`, so that none waits for this rank;
+  /// empty: all leave it at once. ranks() are then those that were until enter_next().
+  void leave(const std::string& why);
+  /// Enters the next world, trying again as often as a rank is lost before all have met. `mine`
+  /// says what this rank holds; its old rank and size are filled in.
+  std::vector<Hello> enter_next(Hello mine);
+
+  /// The ranks now.
+  Ranks& ranks() { return *ranks_; }
+  const Ranks& ranks() const { return *ranks_; }
+  /// Whether ranks may come and go.
+  bool is_possible() const { return membership_ != nullptr; }
+  /// Whether other ranks are wanted than the present ones. Of the lead, between steps.
+  bool is_wanted() const { return membership_ != nullptr && membership_->wants_change(); }
+  /// Ranks of the world before this one.
+  int old_size() const { return old_size_; }
+  /// Since leave(), or since this was made.
+  double seconds() const;
+
+ private:
+  std::vector<Hello> meet(const Hello& mine);
+
+  const TrainConfig& config_;
+  std::unique_ptr<comm::World> own_world_;  // unless somebody else has it
+  comm::World* world_ = nullptr;
+  Membership* membership_ = nullptr;  // null: ranks do not change
+  std::optional<Ranks> ranks_;
+  int old_rank_ = -1, old_size_ = 0;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+/// Whether any of these ranks is training already.
+bool is_under_way(const std::vector<Hello>& hellos);
+/// The steps that every rank must have taken to go on together: a step that was broken off was made
+/// by all or by none, as where one rank made its update, all had what they need for theirs.
+std::int64_t steps_to_go_on_from(const std::vector<Hello>& hellos);
+/// The first rank that holds something.
+int first_holder(const std::vector<Hello>& hellos);
+
+}  // namespace atl::train

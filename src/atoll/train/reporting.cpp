@@ -1,0 +1,193 @@
+#include "atoll/train/reporting.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/file.h"
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
+#include "atoll/metrics/jsonl_sink.h"
+
+namespace atl::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
+  metrics::Record entry = {.step = line.step,
+                           .values = {{"loss", line.loss},
+                                      {"grad_norm", line.grad_norm},
+                                      {"lr", line.lr},
+                                      {"tokens", tokens},
+                                      {"tokens_per_s", line.tokens_per_s},
+                                      {"mfu", line.mfu},
+                                      {"step_ms", line.step_ms},
+                                      {"data_fraction", line.data_fraction}}};
+  if (line.num_ranks > 1) {
+    entry.add("ranks", std::int64_t{line.num_ranks});
+    entry.add("exposed_comm_fraction", line.exposed_fraction);
+    entry.add("slowest_rank", std::int64_t{line.slowest_rank});
+    entry.add("slowest_rank_excess", line.slowest_excess);
+  }
+  return entry;
+}
+
+}  // namespace
+
+void Reporter::open(const fs::path& dir, std::int64_t step, const Settings& settings) {
+  jsonl_ = std::make_unique<metrics::JsonlSink>(dir / "metrics.jsonl", step == 0 ? -1 : step);
+  write_file(dir / "settings.toml", settings.to_toml());
+}
+
+void Reporter::begin(bool shows_bar) {
+  bar_.emplace(config_.log.format == "text" && shows_bar);
+  interval_ = {};
+}
+
+void Reporter::clear_bar() {
+  if (bar_) bar_->clear();
+}
+
+void Reporter::print(const std::string& line) {
+  ATOLL_CHECK(bar_.has_value(), "a line before the run began");
+  bar_->print(line);
+}
+
+StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t steps_left,
+                              const Position& position) const {
+  const double seconds = std::chrono::duration<double>(Clock::now() - interval_.start).count();
+  const auto steps = static_cast<double>(interval_.steps);
+  const auto tokens = steps * static_cast<double>(config_.train.batch_size * config_.train.context);
+  StepReport line;
+  line.step = position.step;
+  line.total_steps = position.step + steps_left;
+  line.loss = position.line_loss / static_cast<double>(position.line_steps);
+  line.grad_norm = result.grad_norm;
+  line.lr = lr;
+  line.tokens_per_s = tokens / seconds;
+  line.mfu = line.tokens_per_s * rates_.flops_per_token / rates_.peak_flops;
+  line.step_ms = 1e3 * seconds / steps;
+  line.data_fraction = interval_.data_seconds / seconds;
+  line.seconds_left = seconds / steps * static_cast<double>(steps_left);
+  line.num_ranks = rates_.num_ranks;
+  if (interval_.shared_seconds > 0) {
+    line.exposed_fraction = interval_.exposed_seconds / interval_.shared_seconds;
+  }
+  line.slowest_rank = interval_.slowest_rank;
+  if (interval_.fastest_seconds > 0) {
+    line.slowest_excess = interval_.slowest_seconds / interval_.fastest_seconds - 1;
+  }
+  return line;
+}
+
+void Reporter::stepped(const StepResult& result, double lr, std::int64_t steps_left,
+                       Position& position) {
+  ++interval_.steps;
+  const StepReport line = averages(result, lr, steps_left, position);
+  bar_->draw(line);
+  if (position.step % config_.log.every != 0 && steps_left != 0) return;
+  tell(record_of(line, position.tokens), format_step_line(line));
+  interval_ = {};
+  position.line_steps = 0;
+  position.line_loss = 0;
+}
+
+void Reporter::heard(const std::vector<RankFacts>& facts, double seconds) {
+  const auto slower = [](const RankFacts& a, const RankFacts& b) {
+    return a.compute_seconds < b.compute_seconds;
+  };
+  const auto [fastest, slowest] = std::minmax_element(facts.begin(), facts.end(), slower);
+  interval_.slowest_seconds += slowest->compute_seconds;
+  interval_.fastest_seconds += fastest->compute_seconds;
+  interval_.slowest_rank = static_cast<int>(slowest - facts.begin());
+  double least = facts.front().waited_seconds;
+  for (const RankFacts& fact : facts) least = std::min(least, fact.waited_seconds);
+  interval_.exposed_seconds += least;
+  interval_.shared_seconds += seconds;
+}
+
+void Reporter::evaluated(std::int64_t step, const HeldOut& held_out, bool is_repeated) {
+  if (!is_open()) return;
+  const Evaluation& whole = held_out.whole;
+  metrics::Record entry = {.step = step, .values = {{"held_out_loss", whole.loss}}};
+  // Of special tokens alone there are no bytes.
+  const bool has_bytes = std::isfinite(whole.bits_per_byte);
+  if (has_bytes) entry.add("held_out_bits_per_byte", whole.bits_per_byte);
+  entry.add("held_out_tokens", whole.tokens);
+  const std::size_t count = held_out.parts.size();
+  for (std::size_t i = 0; count > 1 && i < count; ++i) {
+    print(fmt::format("held-out loss {:.4f} of {}", held_out.parts[i].loss, held_out.names[i]));
+  }
+  if (!is_repeated) record(entry);
+  print(config_.log.format == "json"
+            ? metrics::to_jsonl(entry)
+            : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {}  ({}, {:.1f} "
+                          "s)",
+                          whole.loss, whole.perplexity(),
+                          has_bytes ? fmt::format("{:.4f}", whole.bits_per_byte) : "n/a",
+                          counted(whole.tokens, "token"), whole.seconds));
+}
+
+void Reporter::record(const metrics::Record& record) {
+  if (!is_open()) return;
+  jsonl_->write(record);
+  for (metrics::Sink* sink : extra_sinks_) sink->write(record);
+}
+
+void Reporter::tell(const metrics::Record& entry, const std::string& line) {
+  if (!is_open()) return;
+  record(entry);
+  print(config_.log.format == "json" ? metrics::to_jsonl(entry) : line);
+}
+
+void Reporter::flush() {
+  if (!is_open()) return;
+  jsonl_->flush();
+  for (metrics::Sink* sink : extra_sinks_) sink->flush();
+}
+
+void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const Ranks& ranks,
+                        const Device& device) const {
+  if (!is_open()) return;
+  const nn::ModelConfig& model = state.model().config;
+  const nn::ParameterCount count = nn::count_parameters(state.model());
+  if (count.frozen > 0) {
+    log::info("LoRA: {} of {} parameters are trained", format_count(count.total - count.frozen),
+              format_count(count.total));
+  }
+  log::info("{} with {}: {}, width {}, {} ({} key-value), vocabulary {}", model.family,
+            counted(count.total, "parameter"), counted(model.num_layers, "layer"),
+            model.hidden_size, counted(model.heads.num_heads, "head"), model.heads.num_kv_heads,
+            format_count(model.vocab_size));
+  const std::int64_t step_tokens = config_.train.batch_size * config_.train.context;
+  log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
+            counted(corpus.num_tokens(), "training token"),
+            format_count(corpus.num_held_out_tokens()), counted(step_tokens, "token"),
+            static_cast<double>(config_.train.steps) * static_cast<double>(step_tokens) /
+                static_cast<double>(corpus.num_tokens()),
+            counted(config_.train.steps, "step"));
+  if (!ranks.is_alone()) {
+    const parallel::DataParallelOptions& shared = state.options().data_parallel;
+    log::info(
+        "{} ({}): {}ZeRO {}{}{}; {} a step", counted(ranks.size(), "rank"), ranks.world().backend(),
+        ranks.tensor_size() > 1 ? fmt::format("{} share each product, ", ranks.tensor_size()) : "",
+        config_.dp.zero, shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
+        shared.exact ? ", exact sums" : "",
+        counted(ranks.plan().num_micro_batches(), "micro-batch"));
+  }
+  log::info("device: {}, peak {:.0f} GFLOP/s measured; planned memory {}", device.name(),
+            rates_.peak_flops / 1e9, format_bytes(state.memory().total_bytes()));
+}
+
+bool has_evaluation(const fs::path& path, std::int64_t step) {
+  for (const metrics::Record& record : metrics::read_jsonl(path)) {
+    if (record.step != step) continue;
+    for (const auto& [name, value] : record.values) {
+      if (name == "held_out_loss") return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace atl::train

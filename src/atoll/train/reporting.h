@@ -1,0 +1,106 @@
+#pragma once
+
+// What a run says on the way: step lines, the progress bar, metrics.jsonl and other sinks.
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atoll/metrics/sink.h"
+#include "atoll/train/checkpointing.h"
+#include "atoll/train/config.h"
+#include "atoll/train/corpus.h"
+#include "atoll/train/held_out.h"
+#include "atoll/train/progress.h"
+#include "atoll/train/ranks.h"
+#include "atoll/train/step.h"
+
+namespace atl::train {
+
+/// Reports a run. Every rank has one and counts; what is reported is written and printed by the
+/// rank whose reporter is open: the lead.
+class Reporter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `config` must outlive this.
+  explicit Reporter(const TrainConfig& config) : config_(config) {}
+
+  /// Where records go beside metrics.jsonl. The sink must outlive this.
+  void add_sink(metrics::Sink& sink) { extra_sinks_.push_back(&sink); }
+  /// Makes this rank the one that reports: writes settings.toml into `dir`, and goes on with
+  /// metrics.jsonl there after `step` steps.
+  void open(const std::filesystem::path& dir, std::int64_t step, const Settings& settings);
+  bool is_open() const { return jsonl_ != nullptr; }
+
+  /// What step lines divide by, until ranks change.
+  struct Rates {
+    int num_ranks = 1;
+    double flops_per_token = 0;
+    double peak_flops = 0;  ///< FLOP/s of all ranks together
+  };
+  void set_rates(const Rates& rates) { rates_ = rates; }
+
+  /// Says in the log what is about to be trained, on what, by whom.
+  void announce(const PreparedCorpus& corpus, TrainState& state, const Ranks& ranks,
+                const Device& device) const;
+  /// Begins to count steps, and shows the progress bar if `shows_bar` and log.format have it.
+  void begin(bool shows_bar);
+  /// Forgets the steps since the last line: ranks were lost meanwhile.
+  void begin_again() { interval_ = {}; }
+  /// Step lines time steps alone: a pause between two of them, of so long, does not count.
+  void leave_out(Clock::duration pause) { interval_.start += pause; }
+  /// Takes the progress bar off the screen.
+  void clear_bar();
+
+  /// Accounts for time that the next step has waited for data.
+  void waited_for_data(double seconds) { interval_.data_seconds += seconds; }
+  /// Accounts for a step that was taken, and reports every log.every steps. `position` is that
+  /// after the step; a line takes what it has gathered for one.
+  void stepped(const StepResult& result, double lr, std::int64_t steps_left, Position& position);
+  /// Accounts for what the ranks said of a step of `seconds`.
+  void heard(const std::vector<RankFacts>& facts, double seconds);
+
+  /// Reports a held-out loss after `step` steps. Where `is_repeated`, the log has it already.
+  void evaluated(std::int64_t step, const HeldOut& held_out, bool is_repeated);
+  /// Records something that has no line.
+  void record(const metrics::Record& record);
+  /// Records something, and prints the line that says it to people.
+  void tell(const metrics::Record& record, const std::string& line);
+  /// Waits until all sinks are safe on disk.
+  void flush();
+
+ private:
+  // What the next step line averages over.
+  struct Interval {
+    Clock::time_point start = Clock::now();
+    std::int64_t steps = 0;
+    double data_seconds = 0;
+    double exposed_seconds = 0;  // waited for collectives, on the rank that waited least
+    double shared_seconds = 0;   // of the steps whose facts are in here: one behind those of a line
+    double slowest_seconds = 0;  // a micro-batch on the slowest rank, summed over steps
+    double fastest_seconds = 0;
+    int slowest_rank = 0;
+  };
+
+  StepReport averages(const StepResult& result, double lr, std::int64_t steps_left,
+                      const Position& position) const;
+  void print(const std::string& line);
+
+  const TrainConfig& config_;
+  std::unique_ptr<metrics::Sink> jsonl_;
+  std::vector<metrics::Sink*> extra_sinks_;
+  std::optional<ProgressBar> bar_;
+  Rates rates_;
+  Interval interval_;
+};
+
+/// Whether the metrics.jsonl at `path` has the held-out loss of this step: a run that had ended was
+/// called again.
+bool has_evaluation(const std::filesystem::path& path, std::int64_t step);
+
+}  // namespace atl::train

@@ -1,0 +1,70 @@
+#include "atoll/train/run_model.h"
+
+#include <algorithm>
+
+#include "atoll/model_dir/model_source.h"
+#include "atoll/train/carried_files.h"
+#include "atoll/train/cpu_share.h"
+#include "atoll/train/going_on.h"
+#include "atoll/train/options.h"
+#include "atoll/train/room.h"
+
+namespace atl::train {
+
+namespace {
+
+int threads_of(const TrainConfig& config, const comm::World& world) {
+  if (config.device.threads > 0 || world.size() == 1)
+    return static_cast<int>(config.device.threads);
+  return std::max(1, available_cpus() / ranks_here(world));
+}
+
+}  // namespace
+
+RunModel::RunModel(const TrainConfig& config, const comm::World& world) : config_(config) {
+  apply_bf16(config);
+  device_ = open_device({.threads = threads_of(config, world)});
+  stream_ = device_->open_stream();
+}
+
+void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
+  close();
+  if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
+  const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
+  state_ = std::make_unique<TrainState>(
+      state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank()));
+  check_memory(state_->memory().total_bytes(), ranks.world());
+  state_->allocate(*device_);
+  state_->connect(ranks.data(), ranks.shard(), ranks.replicate());
+  if (ranks.tensor_size() > 1) {
+    kv_copies_ = ranks.kv_copies(*state_->model().kv_copies);
+    state_->connect_tensor(ranks.group(), ranks.tensor(), *kv_copies_);
+  }
+  carried_ = carried_files(config_, corpus.tokenizer, state_->model().config, base_,
+                           /*warns=*/ranks.is_lead());
+}
+
+void RunModel::initialise() {
+  Run with = run();
+  state_->store().initialise(with, static_cast<std::uint64_t>(config_.run.seed));
+  if (!base_.empty()) load_base();
+  state_->optimizer().init_masters(with, state_->store().values());
+}
+
+void RunModel::load_base() {
+  model_dir::load_parameters(base_, state_->model(), state_->store(), device_->threads());
+}
+
+Position RunModel::load(const ckpt::CheckpointInfo& checkpoint) {
+  if (config_.lora.rank > 0) load_base();
+  check_same_base(state_->store(), base_, checkpoint.path,
+                  read_position(checkpoint.path).base_hash);
+  return load_checkpoint(checkpoint, *state_, device_->threads());
+}
+
+void RunModel::synchronise_replica(Ranks& ranks) {
+  if (state_->replica() == nullptr) return;
+  state_->replica()->synchronise(ranks.shard(), state_->optimizer());
+}
+
+}  // namespace atl::train
