@@ -113,7 +113,9 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
   if (!plan.hostfile.empty()) {
     hosts = launch::place_ranks(launch::read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
   }
-  train::data_parallel_options(recipe.config(), static_cast<int>(hosts.size()), 0);
+  train::data_parallel_options(
+      recipe.config(), train::data_parallel_ranks(recipe.config(), static_cast<int>(hosts.size())),
+      0);
   launch::SignalTap signals;  // before any thread is made
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
@@ -174,6 +176,13 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
         "with --island.coordinator=HOST:PORT --island.name=NAME -n N, beside `atoll coordinator`");
   }
   if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  if (recipe.config().parallel.tp > 1) {
+    throw user_error(
+        "--islands starts one rank an island, and parallel.tp = {} needs several; leave "
+        "one of them out",
+        recipe.config().parallel.tp);
+  }
   return launch::run_islands({.recipe = options.recipe,
                               .overrides = invocation.overrides,
                               .num_islands = *options.islands,

@@ -190,8 +190,8 @@ void VocabularyEmbedding::visit(ParamVisitor& visitor) {
 
 namespace {
 
-// Rows whose logits are held at once; a function of the shape alone. As large as 128 MiB of f32
-// logits allow, up to 512 rows, as in ops::linear_cross_entropy.
+// Rows whose logits are held at once, for the largest part of a vocabulary: the same on all ranks.
+// As large as 128 MiB of f32 logits allow, up to 512 rows, as in ops::linear_cross_entropy.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
   constexpr std::int64_t kMaxLogits = std::int64_t{32} << 20;
   return std::min(rows, std::clamp<std::int64_t>(kMaxLogits / vocabulary, 64, 512));
@@ -201,11 +201,11 @@ struct HeadRoom {
   Spec x, logits, statistics;
 };
 
-HeadRoom head_room(const Spec& all, const Spec& weight, int num_ranks) {
+HeadRoom head_room(const Spec& all, const ops::VocabularyPart& part, int num_ranks) {
   const std::int64_t rows = all.shape.num_rows();
-  const std::int64_t chunk = chunk_rows(rows, weight.shape.dim(0));
+  const std::int64_t chunk = chunk_rows(rows, (part.total + num_ranks - 1) / num_ranks);
   return {{all.dtype, {rows, all.shape.dim(-1)}},
-          {compute_dtype(all.dtype), {chunk, weight.shape.dim(0)}},
+          {compute_dtype(all.dtype), {chunk, part.size}},
           {Dtype::kF64, {num_ranks, chunk, ops::kNumSoftmaxStatistics}}};
 }
 
@@ -223,7 +223,7 @@ VocabularyCrossEntropy::VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart p
 
 Footprint VocabularyCrossEntropy::plan(Spec x) const {
   const Spec all = gathered(x, *axis_);
-  const HeadRoom room = head_room(all, weight_->spec, axis_->size);
+  const HeadRoom room = head_room(all, part_, axis_->size);
   Footprint footprint;
   footprint.y = {compute_dtype(x.dtype), {all.shape.dim(0), all.shape.dim(1)}};
   footprint.kept = {x};  // dx
@@ -259,7 +259,7 @@ void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
 
 void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
   const Spec all = gathered(pass.x.spec(), *axis_);
-  const HeadRoom room = head_room(all, weight_->spec, axis_->size);
+  const HeadRoom room = head_room(all, part_, axis_->size);
   Run inner = run;
   const Tensor x = inner.take_scratch(room.x);
   const Tensor dx = inner.take_scratch(room.x);

@@ -33,6 +33,14 @@ std::int64_t padded_elements(const nn::Param& param) {
   return static_cast<std::int64_t>(align_up(param.spec.bytes()) / dtype_size(param.spec.dtype));
 }
 
+// The size by which stages are put together: the same on all ranks that have parts of a parameter,
+// which must reduce what they share at the same stages.
+std::int64_t even_elements(const nn::Param& param) {
+  if (!param.cut) return padded_elements(param);
+  const auto parts = static_cast<std::int64_t>(param.cut->slices.size());
+  return (param.cut->whole.spec.shape.num_elements() + parts - 1) / parts;
+}
+
 // The part of `range` within [begin, end).
 optim::ParamRange within(const optim::ParamRange& range, std::int64_t begin, std::int64_t end) {
   optim::ParamRange part = range;
@@ -94,18 +102,20 @@ void FlatLayout::make_buckets(const nn::Model& model) {
     std::set<std::size_t> stages;
     bool shared;  // stages far apart use it: it must not keep others' gradients waiting
     std::int64_t size;
+    std::int64_t even_size;
   };
   std::vector<Unit> units;
   for (std::size_t i = 0; i < num_trained_; ++i) {
     const std::int64_t size = padded_elements(*params_[i]);
     const std::size_t stage = *users[i].begin();
     const bool same_stage = !units.empty() && *users[units.back().first_param].begin() == stage;
-    if (!same_stage) units.push_back({i, i, {}, false, 0});
+    if (!same_stage) units.push_back({i, i, {}, false, 0, 0});
     Unit& unit = units.back();
     unit.end_param = i + 1;
     unit.stages.insert(users[i].begin(), users[i].end());
     unit.shared |= users[i].size() > 1;
     unit.size += size;
+    unit.even_size += even_elements(*params_[i]);
   }
   // Then together, as backward goes: from the last to the first.
   std::vector<Unit> joined;
@@ -114,9 +124,9 @@ void FlatLayout::make_buckets(const nn::Model& model) {
     const std::int64_t bytes =
         last == nullptr
             ? 0
-            : last->size * static_cast<std::int64_t>(dtype_size(compute_dtype(flat_.dtype)));
+            : last->even_size * static_cast<std::int64_t>(dtype_size(compute_dtype(flat_.dtype)));
     const bool wanted =
-        last != nullptr && (last->size < kSmallStageElements || bytes < options_.bucket_bytes);
+        last != nullptr && (last->even_size < kSmallStageElements || bytes < options_.bucket_bytes);
     if (!wanted || unit->shared || last->shared) {
       joined.push_back(*unit);
       continue;
@@ -124,6 +134,7 @@ void FlatLayout::make_buckets(const nn::Model& model) {
     last->first_param = unit->first_param;
     last->stages.insert(unit->stages.begin(), unit->stages.end());
     last->size += unit->size;
+    last->even_size += unit->even_size;
   }
   for (auto unit = joined.rbegin(); unit != joined.rend(); ++unit) {
     Bucket bucket;

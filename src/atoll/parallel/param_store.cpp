@@ -47,6 +47,22 @@ void draw(Run& run, const nn::Param& param, std::span<T> to, std::uint64_t seed,
   });
 }
 
+// Adds the time until it is destroyed to `seconds`.
+class Waiting {
+ public:
+  explicit Waiting(double& seconds) : seconds_(seconds) {}
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
+    seconds_ += waited.count();
+  }
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 ParamStore::ParamStore(nn::Model& model, bool training, const LayoutOptions& layout)
@@ -145,6 +161,7 @@ double ParamStore::grad_norm(Run& run) {
   const double mine = norm_.squares(run, grads_, shard_);
   if (tensor_ == nullptr || tensor_->size == 1) return std::sqrt(mine);
   ATOLL_CHECK(tensor_->group != nullptr, "not connected");
+  const Waiting waiting(waited_seconds_);
   std::vector<double> all(static_cast<std::size_t>(tensor_->size));
   all[static_cast<std::size_t>(tensor_->rank)] = mine;
   tensor_->group->all_gather({all.data(), {Dtype::kF64, {tensor_->size}}},
@@ -158,6 +175,7 @@ void ParamStore::sum_shared(std::span<nn::Param* const> params) {
   for (const nn::Param* param : params) {
     if (param->shared_by == nullptr) continue;
     ATOLL_CHECK(param->shared_by->group != nullptr, "{}: its ranks are not connected", param->name);
+    const Waiting waiting(waited_seconds_);
     const Tensor grad = param->grad.rows(param->shared_row, param->grad.dim(0));
     param->shared_by->group->all_reduce(grad.reshaped({grad.num_elements()}));
   }
@@ -170,11 +188,9 @@ void ParamStore::begin_round(const Round& round) {
 }
 
 void ParamStore::wait(comm::Work& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const Waiting waiting(waited_seconds_);
   work.wait();
   work = {};
-  waited_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void ParamStore::abandon() noexcept {

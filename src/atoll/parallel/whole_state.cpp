@@ -135,7 +135,11 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
     fill_whole(*one.param, one.whole,
                [&](const nn::Param& all, const Tensor& values) { read(*one.name, all, values); });
   };
-  const auto count = static_cast<std::int64_t>(in_place.size());
+  // What is a part of a parameter goes through memory for the whole of it: one at a time.
+  const auto first_cut = std::stable_partition(in_place.begin(), in_place.end(),
+                                               [](const InPlace& one) { return !one.param->cut; });
+  for (auto one = first_cut; one != in_place.end(); ++one) read_one(one - in_place.begin());
+  const auto count = static_cast<std::int64_t>(first_cut - in_place.begin());
   if (threads != nullptr) return threads->run(count, read_one);
   for (std::int64_t i = 0; i < count; ++i) read_one(i);
 }

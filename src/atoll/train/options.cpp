@@ -8,6 +8,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
+#include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/checkpointing.h"
@@ -32,7 +33,13 @@ void check_chat_template(const fs::path& path) {
                                           : "and there is no such file");
 }
 
-Error too_few_micro_batches(const LoopSettings& train, int num_ranks) {
+// "4 ranks"; "4 data-parallel ranks" where there are others.
+std::string counted_ranks(const TrainConfig& config, int num_ranks) {
+  return counted(num_ranks, config.parallel.tp > 1 ? "data-parallel rank" : "rank");
+}
+
+Error too_few_micro_batches(const TrainConfig& config, int num_ranks) {
+  const LoopSettings& train = config.train;
   std::string remedy;
   if (train.batch_size >= num_ranks) {  // the same batch, in smaller passes
     std::int64_t fitting = train.batch_size / num_ranks;
@@ -43,7 +50,7 @@ Error too_few_micro_batches(const LoopSettings& train, int num_ranks) {
       "train.batch_size = {} makes {} of train.micro_batch = {}, and each of {} needs one; give "
       "{}--train.batch_size={}",
       train.batch_size, counted(train.batch_size / train.micro_batch, "micro-batch"),
-      train.micro_batch, counted(num_ranks, "rank"), remedy, num_ranks * train.micro_batch);
+      train.micro_batch, counted_ranks(config, num_ranks), remedy, num_ranks * train.micro_batch);
 }
 
 }  // namespace
@@ -59,12 +66,12 @@ parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, i
                                                     int rank) {
   const std::int64_t micro_batches = config.train.batch_size / config.train.micro_batch;
   if (!config.train.exact && micro_batches < num_ranks) {
-    throw too_few_micro_batches(config.train, num_ranks);
+    throw too_few_micro_batches(config, num_ranks);
   }
   const auto shard = config.dp.shard == 0 ? num_ranks : static_cast<int>(config.dp.shard);
   if (num_ranks % shard != 0) {
-    throw user_error("{} ranks cannot be cut into groups of dp.shard = {}; choose a divisor",
-                     num_ranks, shard);
+    throw user_error("{} cannot be cut into groups of dp.shard = {}; choose a divisor",
+                     counted_ranks(config, num_ranks), shard);
   }
   if (shard < num_ranks && config.dp.zero == 0) {
     throw user_error(
@@ -102,9 +109,10 @@ int data_parallel_ranks(const TrainConfig& config, int num_ranks) {
   const auto tensor = static_cast<int>(config.parallel.tp);
   if (num_ranks % tensor != 0) {
     throw user_error(
-        "{} cannot be cut into groups of parallel.tp = {}; start a multiple of {}, or choose a "
-        "divisor of {}",
-        counted(num_ranks, "rank"), tensor, tensor, num_ranks);
+        "{} cannot be cut into groups of parallel.tp = {}; give a multiple of {} with -n, or "
+        "another "
+        "parallel.tp (1: each rank has whole products)",
+        counted(num_ranks, "rank"), tensor, tensor);
   }
   return num_ranks / tensor;
 }
@@ -115,7 +123,15 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   const int data_ranks = data_parallel_ranks(config, num_ranks);
   const int tensor_size = num_ranks / data_ranks;
   if (!config.model.from.empty()) {
-    options.model = model_dir::read_model_config(model_dir::find_model(config.model.from));
+    const fs::path directory = model_dir::find_model(config.model.from);
+    if (config.parallel.tp > 1 && model_dir::holds_adapter(directory)) {
+      throw user_error(
+          "parallel.tp = {}: {} is an adapter, and ranks that share products cannot merge it; "
+          "merge "
+          "it before with `atoll export --merge`",
+          config.parallel.tp, directory.string());
+    }
+    options.model = model_dir::read_model_config(directory);
   } else if (!config.model.config.empty()) {
     options.model = nn::parse_config(read_file(config.model.config), config.model.config);
   } else {

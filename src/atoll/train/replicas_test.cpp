@@ -47,6 +47,34 @@ TEST_P(Replicas, AFlippedBitIsFoundOnEveryRankAndNamesTwo) {
   });
 }
 
+TEST(ReplicasOfParts, ABitOfWhatAllHoldIsFoundOnEveryRank) {
+  comm::run_threads(4, {.timeout_s = 60}, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"dp", 2}, {"tp", 2}});
+    StateOptions options = options_of({0, 2, 1}, world.rank() / 2);
+    options.build.tensor_size = 2;
+    options.build.tensor_rank = world.rank() % 2;
+    testing::Bench bench(options, 1);
+    const nn::Axis& copies = *bench.state.model().kv_copies;
+    ASSERT_EQ(copies.size, 1);
+    const auto alone = world.group({world.rank()}, "kv");
+    bench.state.connect(mesh.group("dp"), mesh.group("dp"), nullptr);
+    bench.state.connect_tensor(world.all(), mesh.group("tp"), *alone);
+    EXPECT_TRUE(replicas_that_differ(bench.state).empty());
+    // The same change on both data-parallel ranks: they agree, and ranks 0 and 1 do not.
+    for (const nn::Param* param : bench.state.store().trained()) {
+      if (param->shared_by == nullptr) continue;
+      auto* bytes = static_cast<unsigned char*>(param->value.raw());
+      if (world.rank() % 2 == 1) bytes[5] ^= 1;
+      EXPECT_EQ(replicas_that_differ(bench.state), (std::vector<int>{0, 1})) << param->name;
+      if (world.rank() % 2 == 1) bytes[5] ^= 1;
+    }
+    // A part that one data-parallel rank has otherwise.
+    auto* bytes = static_cast<unsigned char*>(bench.state.store().values().raw());
+    if (world.rank() == 3) bytes[0] ^= 1;
+    EXPECT_EQ(replicas_that_differ(bench.state), (std::vector<int>{1, 3}));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, Replicas,
                          ::testing::Values(Layout{0, 2, 1}, Layout{0, 3, 1}, Layout{1, 2, 1},
                                            Layout{2, 2, 2}, Layout{3, 2, 2}));

@@ -87,26 +87,73 @@ void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Gro
   model_->kv_copies->group = &kv_copies;
 }
 
-std::vector<int> replicas_that_differ(TrainState& state) {
-  comm::Group* group = state.group();
-  if (group == nullptr || group->size() == 1) return {};
-  const parallel::DataParallelOptions& shared = state.options().data_parallel;
-  state.store().settle();
-  const HostRead values(state.store().values());
-  const Hash128 hash = hash_bytes(values.bytes().data(), values.bytes().size());
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group->size()));
-  const auto mine = 2 * static_cast<std::size_t>(group->rank());
+namespace {
+
+// Of the ranks of a group, those whose hashes are compared: the first of them, by place, whose hash
+// is not that of the one at place % stride, after that one, as ranks of the world. Empty: all
+// agree.
+std::vector<int> first_that_differs(comm::Group& group, const Hash128& hash, int stride) {
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
+  const auto mine = 2 * static_cast<std::size_t>(group.rank());
   all[mine] = static_cast<std::int64_t>(hash.high);
   all[mine + 1] = static_cast<std::int64_t>(hash.low);
-  std::vector<std::int64_t> parts;
-  for (int r = 0; r <= group->size(); ++r) parts.push_back(2 * r);
-  group->all_gather({all.data(), {Dtype::kI64, {2 * group->size()}}}, parts);
-  // With ZeRO 3 only the same part of another copy is a replica.
-  const int stride = shared.zero == parallel::Zero::kParameters ? shared.num_ranks : 1;
-  for (int r = stride; r < group->size(); ++r) {
+  group.all_gather({all.data(), {Dtype::kI64, {2 * group.size()}}},
+                   group.even_parts(2 * group.size(), 2));
+  for (int r = stride; r < group.size(); ++r) {
     const auto at = 2 * static_cast<std::size_t>(r);
     const auto first = 2 * static_cast<std::size_t>(r % stride);
-    if (all[at] != all[first] || all[at + 1] != all[first + 1]) return {r % stride, r};
+    if (all[at] != all[first] || all[at + 1] != all[first + 1]) {
+      return {group.members()[static_cast<std::size_t>(r % stride)],
+              group.members()[static_cast<std::size_t>(r)]};
+    }
+  }
+  return {};
+}
+
+// What this rank holds that others of `axis` hold too.
+Hash128 hash_of_shared(TrainState& state, const nn::Axis& axis) {
+  Hasher hasher;
+  for (const nn::Param* param : state.store().trained()) {
+    if (param->shared_by != &axis) continue;
+    const HostRead read(param->value.rows(param->shared_row, param->value.dim(0)));
+    hasher.update(read.bytes().data(), read.bytes().size());
+  }
+  return hasher.digest();
+}
+
+}  // namespace
+
+std::vector<int> replicas_that_differ(TrainState& state) {
+  comm::Group* all = state.all_ranks();
+  if (all == nullptr || all->size() == 1) return {};
+  const parallel::DataParallelOptions& shared = state.options().data_parallel;
+  const bool is_gathered = shared.zero == parallel::Zero::kParameters;
+  state.store().settle();
+  std::vector<int> differing;
+  if (state.group()->size() > 1) {
+    const HostRead values(state.store().values());
+    // With ZeRO 3 only the same part of another copy is a replica.
+    differing =
+        first_that_differs(*state.group(), hash_bytes(values.bytes().data(), values.bytes().size()),
+                           is_gathered ? shared.num_ranks : 1);
+  }
+  if (state.tensor_group() == nullptr) return differing;
+  // Copies within the ranks that share products; with ZeRO 3 nobody has them whole between steps.
+  for (const nn::Axis* axis : {state.model().tensor.get(), state.model().kv_copies.get()}) {
+    if (is_gathered || axis->size == 1) continue;
+    const std::vector<int> found =
+        first_that_differs(*axis->group, hash_of_shared(state, *axis), 1);
+    if (differing.empty()) differing = found;
+  }
+  // Only some groups have seen it: all ranks tell it.
+  std::vector<std::int64_t> told(2 * static_cast<std::size_t>(all->size()), -1);
+  const auto mine = 2 * static_cast<std::size_t>(all->rank());
+  if (!differing.empty())
+    std::copy(differing.begin(), differing.end(), told.begin() + static_cast<std::ptrdiff_t>(mine));
+  all->all_gather({told.data(), {Dtype::kI64, {2 * all->size()}}},
+                  all->even_parts(2 * all->size(), 2));
+  for (std::size_t at = 0; at < told.size(); at += 2) {
+    if (told[at] >= 0) return {static_cast<int>(told[at]), static_cast<int>(told[at + 1])};
   }
   return {};
 }

@@ -93,8 +93,9 @@ class TrainState {
 };
 
 /// Compares by hash what ranks hold in common: each parameter they hold a copy of, and the parts of
-/// it that several copies share. Returns nothing when all agree, else two ranks of the group: one,
-/// and one that differs from it. Every rank must call it.
+/// it that several copies share; and what ranks that share products all hold. Returns nothing when
+/// all agree, else two ranks of the world: one, and one that differs from it. Every rank must call
+/// it.
 std::vector<int> replicas_that_differ(TrainState& state);
 
 /// The memory plan as a table for people: bytes by group at the worst moment, and the total.

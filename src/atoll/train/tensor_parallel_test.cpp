@@ -15,7 +15,7 @@ const std::vector<std::string> kCommon = {"--train.batch_size=8", "--train.micro
                                           "--optim.clip=0.2", "--eval.every=10"};
 
 std::vector<std::string> with(std::vector<std::string> overrides) {
-  overrides.insert(overrides.end(), kCommon.begin(), kCommon.end());
+  overrides.insert(overrides.begin(), kCommon.begin(), kCommon.end());
   return overrides;
 }
 
@@ -33,6 +33,37 @@ TEST_F(TensorParallelRun, HasTheLossOfOneRank) {
         train_ranks(fmt::format("tp{}", tp), tp, with({fmt::format("--parallel.tp={}", tp)}));
     for (const char* key : {"loss", "held_out_loss"}) {
       expect_close(values_of(ended.records, key), values_of(expected.records, key));
+    }
+  }
+}
+
+TEST_F(TensorParallelRun, InBf16HasNearlyTheLossOfOneRank) {
+  const Ended expected = train_ranks("one", 1, with({"--train.dtype=bf16"}));
+  const Ended ended = train_ranks("two", 2, with({"--train.dtype=bf16", "--parallel.tp=2"}));
+  const std::vector<double> losses = values_of(ended.records, "loss");
+  const std::vector<double> wanted = values_of(expected.records, "loss");
+  ASSERT_EQ(losses.size(), wanted.size());
+  // Activations of 8 bits: each sum over ranks rounds once more, by 2^-9 of a loss of about 5.
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 0.02) << i;
+}
+
+TEST_F(TensorParallelRun, UnevenPartsReduceAtTheSameStages) {
+  // Sizes around those by which stages are put together, cut unevenly.
+  for (const char* intermediate : {"513", "517"}) {
+    const std::vector<std::string> sizes = {
+        "--model.intermediate_size=" + std::string(intermediate),
+        "--data.vocab_size=301",
+        "--train.steps=3",
+        "--model.num_hidden_layers=3",
+        "--eval.every=0",
+        "--model.tie_word_embeddings=false"};
+    for (const char* zero : {"0", "3"}) {
+      std::vector<std::string> overrides = with(sizes);
+      overrides.push_back("--parallel.tp=2");
+      overrides.push_back("--dp.bucket_mib=0.13");
+      overrides.push_back("--dp.zero=" + std::string(zero));
+      const Ended ended = train_ranks(fmt::format("uneven{}-{}", intermediate, zero), 4, overrides);
+      EXPECT_EQ(values_of(ended.records, "loss").size(), 3u);
     }
   }
 }
@@ -86,6 +117,10 @@ TEST_F(TensorParallelRun, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.context=31"}), HasSubstr("multiple of"));
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--optim.kind=muon"}), HasSubstr("optim.kind"));
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--lora.rank=4"}), HasSubstr("lora.rank"));
+  EXPECT_THAT(fails(4, {"--parallel.tp=2", "--train.batch_size=2", "--train.micro_batch=2"}),
+              HasSubstr("2 data-parallel ranks"));
+  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.dtype=bf16", "--optim.masters=stochastic"}),
+              HasSubstr("optim.masters"));
 }
 
 }  // namespace

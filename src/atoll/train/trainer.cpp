@@ -38,12 +38,7 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : config_(config), settings_(settings), regrouping_(config, membership) {
-  if (config.parallel.tp > 1) {
-    throw user_error(
-        "parallel.tp = {}: ranks that come and go cannot share products yet; start them with "
-        "`atoll train -n`, mpirun or srun",
-        config.parallel.tp);
-  }
+  ATOLL_CHECK(config.parallel.tp == 1, "ranks that come and go cannot share products yet");
   if (membership.joins()) corpus_.emplace(prepare_corpus(corpus_options(config)));
   prepare();
 }

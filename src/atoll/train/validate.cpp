@@ -282,6 +282,8 @@ void validate_parallel(const TrainConfig& config, const Settings& s) {
   };
   refuse(optim::find_optimizer(config.optim.kind).whole_matrices, "optim.kind",
          "its updates read whole matrices: take adamw");
+  refuse(config.optim.masters == "stochastic", "optim.masters",
+         "ranks would round what they all hold differently: take f32");
   refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
