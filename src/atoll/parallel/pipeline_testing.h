@@ -22,7 +22,7 @@ constexpr std::int64_t kBatch = 2;
 constexpr std::int64_t kLength = 9;
 constexpr std::int64_t kVocabulary = 61;
 
-// Heads of their own: see TiedEmbeddings for the others. Eight stages or more.
+/// Heads of their own: see TiedEmbeddings for the others. Eight stages or more.
 inline nn::ModelConfig small_model(const std::string& family) {
   nn::ModelConfig config;
   config.family = family;
@@ -37,7 +37,7 @@ inline nn::ModelConfig small_model(const std::string& family) {
   return config;
 }
 
-// Each micro-batch has tokens and targets of its own; some targets have no loss.
+/// Each micro-batch has tokens and targets of its own; some targets have no loss.
 class Batches {
  public:
   explicit Batches(std::int64_t count) {
@@ -59,11 +59,13 @@ class Batches {
   std::vector<Batch> all_;
 };
 
+/// What a step gives: the sum of losses, and the gradients by parameter.
 struct Outcome {
   double loss = 0, evaluated = 0;
   std::map<std::string, std::string> gradients;  // bytes, by parameter
 };
 
+/// Which model, and how it is built.
 struct ModelSetup {
   std::string family = "llama";
   nn::RecomputeMode recompute = nn::RecomputeMode::kNone;
@@ -71,13 +73,14 @@ struct ModelSetup {
   Dtype dtype = Dtype::kF32;
 };
 
+/// The whole model, without memory.
 inline std::unique_ptr<nn::Model> build(const ModelSetup& setup) {
   return nn::build_model(
       small_model(setup.family),
       {.dtype = setup.dtype, .recompute = setup.recompute, .dropout = setup.dropout});
 }
 
-// One rank's model, store, runner and memory.
+/// One rank's model, store, runner and memory.
 class Rank {
  public:
   Rank(const ModelSetup& setup, const Pipeline* pipeline, int rank, RankSchedule schedule)
@@ -135,6 +138,7 @@ class Rank {
   std::unique_ptr<Arena> arena_;
 };
 
+/// The same step on one rank, as what others must equal.
 inline Outcome one_rank(const ModelSetup& setup, std::int64_t micro_batches) {
   const std::size_t num_stages = build(setup)->stages.size();
   Rank rank(setup, nullptr, 0, alone(schedule_sequential(num_stages)));
@@ -143,7 +147,7 @@ inline Outcome one_rank(const ModelSetup& setup, std::int64_t micro_batches) {
   return outcome;
 }
 
-// Chunks of equal stages, the first ones having one more where they do not divide.
+/// Chunks of equal stages, the first ones having one more where they do not divide.
 inline Pipeline some_pipeline(const PipelineSchedule& schedule, int ranks,
                               std::int64_t micro_batches, std::size_t num_stages) {
   const auto chunks = static_cast<std::size_t>(ranks * schedule.min_chunks);
