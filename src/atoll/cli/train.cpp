@@ -177,11 +177,12 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
   }
   if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
   const train::Recipe recipe(options.recipe, invocation.overrides);
-  if (recipe.config().parallel.tp > 1) {
+  const train::ParallelSettings& parallel = recipe.config().parallel;
+  if (parallel.tp > 1 || parallel.pp > 1) {
     throw user_error(
-        "--islands starts one rank an island, and parallel.tp = {} needs several; leave "
+        "--islands starts one rank an island, and parallel.{} = {} needs several; leave "
         "one of them out",
-        recipe.config().parallel.tp);
+        parallel.tp > 1 ? "tp" : "pp", std::max(parallel.tp, parallel.pp));
   }
   return launch::run_islands({.recipe = options.recipe,
                               .overrides = invocation.overrides,

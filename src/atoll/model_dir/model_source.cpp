@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -16,6 +17,7 @@
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/nn/models/family.h"
 #include "atoll/parallel/whole_state.h"
 
 namespace atl::model_dir {
@@ -184,12 +186,40 @@ std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer
 
 namespace {
 
+// The parameters of a model in the order in which they are visited.
+class Params final : public nn::ParamVisitor {
+ public:
+  void param(nn::Param& param) override {
+    if (std::find(all.begin(), all.end(), &param) == all.end()) all.push_back(&param);
+  }
+  std::vector<const nn::Param*> all;
+};
+
+// What files must have: the parameters of the whole model, also where this rank of a pipeline has a
+// part of it.
+std::vector<const nn::Param*> params_of_files(const nn::Model* whole,
+                                              std::span<const nn::Param* const> here) {
+  if (whole == nullptr) return {here.begin(), here.end()};
+  Params params;
+  whole->visit(params);
+  return params.all;
+}
+
 // The parameters of a model directory, an adapter merged in.
 class Source {
  public:
   // `params`: all of the model's own.
   Source(const fs::path& directory, nn::Model& model, std::span<const nn::Param* const> params)
-      : base_(base_directory(directory)), found_(base_, params) {
+      : base_(base_directory(directory)),
+        whole_(model.elsewhere_count.total > 0 ? nn::build_model(model.config, {.max_positions = 1})
+                                               : nullptr),
+        found_(base_, params_of_files(whole_.get(), params)) {
+    if (whole_ && holds_adapter(directory)) {
+      throw user_error(
+          "{} is an adapter, which cannot be merged on ranks that have a part of the model each "
+          "(parallel.pp); merge it before with `atoll export --merge`",
+          directory.string());
+    }
     if (!holds_adapter(directory)) return;
     for (const nn::Param* param : params) {
       if (!param->cut) continue;
@@ -207,6 +237,7 @@ class Source {
 
  private:
   ckpt::HfDirectory base_;
+  std::unique_ptr<nn::Model> whole_;  // null: the model is whole itself
   ckpt::DirectoryParams found_;
   std::optional<AdapterMerge> merge_;
 };

@@ -32,6 +32,7 @@ class Counter final : public ParamVisitor {
 
 ParameterCount count_parameters(const Model& model) {
   Counter counter;
+  counter.count = model.elsewhere_count;
   model.visit(counter);
   return counter.count;
 }

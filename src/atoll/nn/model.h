@@ -84,6 +84,14 @@ struct BuildOptions {
   int tensor_rank = 0;
 };
 
+/// Parameters, each once however often it is shared; those among them that are position embeddings
+/// (FLOP counts leave them out), and those that are frozen.
+struct ParameterCount {
+  std::int64_t total = 0;
+  std::int64_t position = 0;
+  std::int64_t frozen = 0;
+};
+
 /// A model as stages from tokens to loss. stages.front() is the embedding, stages.back() the head;
 /// a stage between them is a block or the final norm. Owns everything its layers point to. On a
 /// rank of a pipeline, some of these stages: see parallel::keep_stages.
@@ -100,17 +108,12 @@ struct Model {
   /// Stages that another rank of a pipeline runs, whose parameters a stage here shares: the
   /// embedding of a tied head. Nothing here runs or visits them.
   std::vector<std::unique_ptr<Layer>> elsewhere = {};
+  /// The parameters that other ranks of a pipeline have, and this one has not.
+  ParameterCount elsewhere_count = {};
 
   void visit(ParamVisitor& visitor) const;
 };
 
-/// Parameters, each once however often it is shared; those among them that are position embeddings
-/// (FLOP counts leave them out), and those that are frozen.
-struct ParameterCount {
-  std::int64_t total = 0;
-  std::int64_t position = 0;
-  std::int64_t frozen = 0;
-};
 /// Of the whole model, where this rank has a part of it.
 ParameterCount count_parameters(const Model& model);
 

@@ -1,14 +1,34 @@
 #include "atoll/parallel/stage_cut.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <set>
 
 #include "atoll/base/check.h"
 
 namespace atl::parallel {
 
+namespace {
+
+// Gives parameters the numbers that they have in the whole model, where nobody has.
+class Numberer final : public nn::ParamVisitor {
+ public:
+  void param(nn::Param& param) override {
+    if (param.number < 0 && seen_.insert(&param).second) param.number = next_++;
+  }
+
+ private:
+  std::set<const nn::Param*> seen_;
+  std::int64_t next_ = 0;
+};
+
+}  // namespace
+
 void keep_stages(nn::Model& model, const Pipeline& pipeline, int rank) {
   pipeline.check();
   ATOLL_CHECK_EQ(pipeline.num_stages(), model.stages.size());
+  Numberer numberer;
+  model.visit(numberer);
+  const nn::ParameterCount whole = nn::count_parameters(model);
   std::vector<std::unique_ptr<nn::Layer>> stages;
   std::vector<std::string> names;
   const std::vector<std::size_t> kept = pipeline.stages_of(rank);
@@ -24,6 +44,9 @@ void keep_stages(nn::Model& model, const Pipeline& pipeline, int rank) {
   if (!has_head) model.head = nullptr;
   model.stages = std::move(stages);
   model.stage_names = std::move(names);
+  const nn::ParameterCount here = nn::count_parameters(model);
+  model.elsewhere_count = {whole.total - here.total, whole.position - here.position,
+                           whole.frozen - here.frozen};
 }
 
 }  // namespace atl::parallel

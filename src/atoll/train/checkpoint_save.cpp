@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/ckpt/hf/weights.h"
@@ -27,18 +28,35 @@ bool is_first_copy(const TrainState& state) {
   return state.replicate_group() == nullptr || state.replicate_group()->rank() == 0;
 }
 
-// The files that hold the model's values, and which tensors each has.
-std::string index_of(const parallel::FlatLayout& layout, const std::vector<int>& takers,
-                     std::size_t num_files) {
+// The tensors of the files that hold the model's values, one a line: the file's number, the bytes
+// of a parameter, beside its first tensor, and the tensor's name.
+std::string contents_of(const parallel::FlatLayout& layout, const std::vector<int>& takers,
+                        std::size_t first_file, const parallel::PipelinePart* pipeline) {
+  std::string text;
+  for (std::size_t i = 0; i < takers.size(); ++i) {
+    if (pipeline != nullptr && !pipeline->counts(*layout.trained()[i])) continue;
+    const nn::Param& param = nn::whole_param(*layout.trained()[i]);
+    std::size_t bytes = param.spec.bytes();
+    for (const nn::FileTensor& part : param.files) {
+      text += fmt::format("{} {} {}\n", first_file + static_cast<std::size_t>(takers[i]),
+                          std::exchange(bytes, 0), part.name);
+    }
+  }
+  return text;
+}
+
+std::string index_of(const std::vector<std::string>& contents, std::size_t num_files) {
   std::map<std::string, std::string> file_of_tensor;
   std::uint64_t total = 0;
-  for (std::size_t i = 0; i < takers.size(); ++i) {
-    const nn::Param& param = nn::whole_param(*layout.trained()[i]);
-    const auto number = static_cast<std::size_t>(takers[i]);
-    total += param.spec.bytes();
-    for (const nn::FileTensor& part : param.files) {
-      file_of_tensor[part.name] = ckpt::shard_name("model", number, num_files);
+  for (const std::string& text : contents) {
+    std::istringstream lines(text);
+    std::size_t number = 0, bytes = 0;
+    std::string name;
+    while (lines >> number >> bytes && lines.get() == ' ' && std::getline(lines, name)) {
+      file_of_tensor[name] = ckpt::shard_name("model", number, num_files);
+      total += bytes;
     }
+    ATOLL_CHECK(lines.eof(), "tensors \"{}\"", text);
   }
   return ckpt::weights_index_json(file_of_tensor, total);
 }
@@ -66,7 +84,7 @@ std::vector<ckpt::ManifestFile> from_text(const std::string& text) {
 }  // namespace
 
 CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
-    : options_(options), group_(unless_alone(state.all_ranks())) {
+    : options_(options), group_(unless_alone(state.all_ranks())), pipeline_(state.pipeline()) {
   if (const comm::Group* tensor = state.tensor_group()) {
     tensor_size_ = tensor->size();
     tensor_rank_ = tensor->rank();
@@ -119,6 +137,7 @@ void CheckpointSave::collect(TrainState& state) {
     if (whole_) part_.emplace(options_.root / directory);
   });
   if (!whole_) return;
+  number_files(layout);
   whole_->collect();
   if (tensor_size_ == 1) return;
   std::map<const nn::Param*, int> taker;
@@ -129,16 +148,35 @@ void CheckpointSave::collect(TrainState& state) {
                      [&](const nn::Param& param) { return taker.at(&param); });
 }
 
+// The ranks of a pipeline have other parameters, and each of them files of its own.
+void CheckpointSave::number_files(const parallel::FlatLayout& layout) {
+  const auto own = 1 + static_cast<std::size_t>(std::ranges::max(takers_));
+  num_files_ = own;
+  if (pipeline_ != nullptr) {
+    num_files_ = 0;
+    const std::vector<std::string> counts =
+        parallel::gather_text(&pipeline_->group(), std::to_string(own));
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      if (static_cast<int>(r) == pipeline_->options().rank) first_file_ = num_files_;
+      num_files_ += std::stoul(counts[r]);
+    }
+  }
+  const std::string contents = contents_of(layout, takers_, first_file_, pipeline_);
+  contents_ = parallel::gather_text(pipeline_ == nullptr ? nullptr : &pipeline_->group(), contents);
+}
+
 void CheckpointSave::plan_files(TrainState& state) {
   const int shard = group_ == nullptr ? 0 : state.shard_group()->rank();
-  const auto rank = static_cast<std::size_t>(shard * tensor_size_ + tensor_rank_);
-  const std::size_t num_files = 1 + static_cast<std::size_t>(std::ranges::max(takers_));
+  const int writer = shard * tensor_size_ + tensor_rank_;
+  const bool writes = writer <= std::ranges::max(takers_);
+  const std::size_t file = first_file_ + static_cast<std::size_t>(writer);
   const bool is_adapter = !options_.adapter_file.empty();
-  File values = {ckpt::shard_name("model", rank, num_files), {}, kWeightsMetadata};
+  File values = {ckpt::shard_name("model", file, num_files_), {}, kWeightsMetadata};
   if (is_adapter) values.name = options_.adapter_file;
-  File optimizer = {ckpt::shard_name("optimizer", rank, num_files), {}, {}};
+  File optimizer = {ckpt::shard_name("optimizer", file, num_files_), {}, {}};
   const auto tensors = assembled_ ? assembled_->tensors() : whole_->tensors();
   for (const parallel::WholeTensor& whole : tensors) {
+    if (pipeline_ != nullptr && !pipeline_->counts(*whole.param)) continue;
     File& file = whole.name.empty() ? values : optimizer;
     const ckpt::ParamTensor held = {whole.param, whole.tensor};
     const std::string prefix = whole.name.empty() ? "" : whole.name + ".";
@@ -146,16 +184,15 @@ void CheckpointSave::plan_files(TrainState& state) {
       file.sources.push_back(std::move(source));
     }
   }
-  if (rank < (is_adapter ? 1 : num_files)) files_.push_back(std::move(values));
-  if (rank < num_files) files_.push_back(std::move(optimizer));
+  if (is_adapter ? writer == 0 : writes) files_.push_back(std::move(values));
+  if (writes) files_.push_back(std::move(optimizer));
   if (is_lead() && !options_.extra.file.empty()) {
     files_.push_back({options_.extra.file, std::move(options_.extra.sources), {}});
   }
   if (!is_lead()) {
     options_.texts.clear();
-  } else if (!is_adapter && num_files > 1) {
-    options_.texts.emplace_back(ckpt::kWeightsIndexFile,
-                                index_of(state.store().layout(), takers_, num_files));
+  } else if (!is_adapter && num_files_ > 1) {
+    options_.texts.emplace_back(ckpt::kWeightsIndexFile, index_of(contents_, num_files_));
   }
 }
 

@@ -75,6 +75,7 @@ class CheckpointSave {
   bool is_lead() const { return group_ == nullptr || group_->rank() == 0; }
   void agree(const std::function<void()>& action);
   void collect(TrainState& state);
+  void number_files(const parallel::FlatLayout& layout);
   void plan_files(TrainState& state);
   void write();
   void finish();
@@ -83,7 +84,11 @@ class CheckpointSave {
   comm::Group* group_;   // all ranks; null: this rank is alone
   int tensor_size_ = 1;  // ranks that share each product
   int tensor_rank_ = 0;
-  std::vector<int> takers_;  // the number of the writer of each parameter and its state
+  parallel::PipelinePart* pipeline_;  // null: this rank has the whole model
+  std::size_t first_file_ = 0;        // of this rank of a pipeline
+  std::size_t num_files_ = 1;
+  std::vector<std::string> contents_;  // of the files of each rank of a pipeline
+  std::vector<int> takers_;            // the number of the writer of each parameter and its state
   std::vector<File> files_;
   std::optional<parallel::WholeState> whole_;     // where this rank's copy of the model is written
   std::optional<parallel::Assembled> assembled_;  // of its parts, where ranks share products

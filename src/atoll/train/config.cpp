@@ -219,6 +219,18 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "parallel): docs/tensor-parallel.md. A divisor of the ranks, of the heads and of "
       "train.context.",
       between(1, 1 << 20));
+  settings.add("parallel.pp", &c.parallel.pp,
+               "Ranks that have a row of the model's blocks each, which every micro-batch passes "
+               "through (pipeline parallel): docs/pipeline-parallel.md. A divisor of the ranks.",
+               between(1, 1 << 20));
+  settings.add("parallel.schedule", &c.parallel.schedule,
+               "The order of work in a pipeline. It changes time and memory, and no bit.",
+               one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}));
+  settings.add(
+      "parallel.chunks", &c.parallel.chunks,
+      "Rows of blocks on each rank of a pipeline, for interleaved: more idle less and send "
+      "more; 0: as few as parallel.schedule takes.",
+      between(0, 1 << 10));
   settings.group("comm", "How ranks talk to each other.", Scope::kIsland);
   settings.add("comm.timeout_s", &c.comm.timeout_s,
                "Seconds after which a collective that is not done ends the run, naming who is "

@@ -91,6 +91,9 @@ struct DataParallelSettings {
 /// parallel.*: how ranks share the work of one model.
 struct ParallelSettings {
   std::int64_t tp = 1;
+  std::int64_t pp = 1;
+  std::string schedule = "1f1b";
+  std::int64_t chunks = 0;
 };
 
 /// comm.*

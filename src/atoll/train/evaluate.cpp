@@ -66,7 +66,11 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   if (const std::int64_t rest = number % ranks; rest > 0 && rest <= rank) {
     state.runner().idle({.stream = &stream}, /*training=*/false);
   }
-  if (ranks > 1) {  // all but one of each are zero: the sum is exact
+  // All but one of each are zero: the sum is exact. In a pipeline its last stage has the losses.
+  if (state.pipeline() != nullptr) {
+    state.pipeline()->group().all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
+  }
+  if (ranks > 1) {
     group->all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
   }
   double sum = 0;

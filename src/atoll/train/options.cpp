@@ -114,14 +114,42 @@ int data_parallel_ranks(const TrainConfig& config, int num_ranks) {
         "parallel.tp (1: each rank has whole products)",
         counted(num_ranks, "rank"), tensor, tensor);
   }
-  return num_ranks / tensor;
+  const auto stages = static_cast<int>(config.parallel.pp);
+  if (num_ranks / tensor % stages != 0) {
+    throw user_error(
+        "{} cannot be cut into pipelines of parallel.pp = {}; start a multiple of {}, or choose a "
+        "divisor of {}",
+        counted(num_ranks, "rank"), stages, stages * tensor, num_ranks / tensor);
+  }
+  return num_ranks / tensor / stages;
 }
+
+namespace {
+
+parallel::PipelineOptions pipeline_options(const TrainConfig& config, int data_ranks, int place) {
+  const std::int64_t micro_batches = config.train.batch_size / config.train.micro_batch;
+  if (micro_batches % data_ranks != 0) {
+    throw user_error(
+        "train.batch_size = {} makes {} of train.micro_batch = {}, which {} pipelines cannot share "
+        "evenly; with parallel.pp = {}, make it a multiple of {}",
+        config.train.batch_size, counted(micro_batches, "micro-batch"), config.train.micro_batch,
+        data_ranks, config.parallel.pp, data_ranks * config.train.micro_batch);
+  }
+  return {.num_ranks = static_cast<int>(config.parallel.pp),
+          .rank = place,
+          .schedule = config.parallel.schedule,
+          .chunks = static_cast<int>(config.parallel.chunks),
+          .micro_batches = micro_batches / data_ranks};
+}
+
+}  // namespace
 
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks, int rank) {
   StateOptions options;
   const int data_ranks = data_parallel_ranks(config, num_ranks);
-  const int tensor_size = num_ranks / data_ranks;
+  const auto tensor_size = static_cast<int>(config.parallel.tp);
+  const auto pipeline_size = static_cast<int>(config.parallel.pp);
   if (!config.model.from.empty()) {
     const fs::path directory = model_dir::find_model(config.model.from);
     if (config.parallel.tp > 1 && model_dir::holds_adapter(directory)) {
@@ -162,7 +190,12 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   }
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
-  options.data_parallel = data_parallel_options(config, data_ranks, rank / tensor_size);
+  options.data_parallel =
+      data_parallel_options(config, data_ranks, rank / tensor_size / pipeline_size);
+  if (pipeline_size > 1) {
+    options.pipeline = pipeline_options(config, data_ranks, rank / tensor_size % pipeline_size);
+    options.data_parallel.rounds = 1;  // of all micro-batches
+  }
   options.replicate = config.launch.replicate;
   return options;
 }

@@ -19,8 +19,8 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
 /// What the optimizer of a run with these settings is made with.
 optim::OptimizerOptions optimizer_options(const OptimSettings& settings);
 
-/// How many of `num_ranks` ranks are data parallel: each stands for parallel.tp of them, which
-/// follow one another. Throws Error(kUser) when these do not fit.
+/// How many of `num_ranks` ranks are data parallel: each stands for parallel.pp x parallel.tp of
+/// them, which follow one another. Throws Error(kUser) when these do not fit.
 int data_parallel_ranks(const TrainConfig& config, int num_ranks);
 
 /// How so many data-parallel ranks share a model. Throws Error(kUser) as above.

@@ -16,13 +16,16 @@ constexpr double kSmoothing = 0.2;
 
 std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& config) {
   const int data_ranks = data_parallel_ranks(config, world.size());
-  const int tensor = world.size() / data_ranks;
+  const auto tensor = static_cast<int>(config.parallel.tp);
+  const auto pipeline = static_cast<int>(config.parallel.pp);
   const parallel::DataParallelOptions options =
-      data_parallel_options(config, data_ranks, world.rank() / tensor);
+      data_parallel_options(config, data_ranks, world.rank() / tensor / pipeline);
   // One order of calls: copies reduce what the shards of each have just reduced. Ranks that share
   // products talk most, so they are neighbours.
-  return {
-      {"replicate", options.replicas, "dp"}, {"shard", options.num_ranks, "dp"}, {"tp", tensor}};
+  return {{"replicate", options.replicas, "dp"},
+          {"shard", options.num_ranks, "dp"},
+          {.name = "pp", .size = pipeline, .point_to_point = true},
+          {"tp", tensor}};
 }
 
 // Seconds until the slowest rank is done.
@@ -56,15 +59,24 @@ std::vector<std::int64_t> balanced_shares(std::int64_t num_micro_batches,
 Ranks::Ranks(comm::World& world, const TrainConfig& config)
     : world_(world),
       mesh_(world, axes_of(world, config)),
+      tensor_size_(static_cast<int>(config.parallel.tp)),
       plan_(config.train.batch_size / config.train.micro_batch,
             data_parallel_ranks(config, world.size())),
       balances_(config.dp.balance && world.size() > 1),
       micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {
-  const int tensor = mesh_.group("tp").size();
-  if (tensor == 1) return;
+  const int of_one_model = tensor_size_ * static_cast<int>(config.parallel.pp);
+  if (of_one_model == 1) return;
   std::vector<int> members;
-  for (int r = world.rank() % tensor; r < world.size(); r += tensor) members.push_back(r);
+  for (int r = world.rank() % of_one_model; r < world.size(); r += of_one_model) {
+    members.push_back(r);
+  }
   data_ = world.group(members, "dp", world.channel("dp", members));
+}
+
+std::unique_ptr<comm::Group> Ranks::pipeline_ends() {
+  const std::vector<int>& members = pipeline().members();
+  if (rank() != members.front() && rank() != members.back()) return nullptr;
+  return world_.group({members.front(), members.back()}, "ends", world_.channel("pp", members));
 }
 
 std::unique_ptr<comm::Group> Ranks::kv_copies(const nn::Axis& axis) {

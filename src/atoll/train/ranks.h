@@ -37,7 +37,12 @@ class Ranks {
   int data_rank() const { return data().rank(); }
   /// Those that share each product with this one.
   comm::Group& tensor() { return mesh_.group("tp"); }
-  int tensor_size() const { return size() / data().size(); }
+  int tensor_size() const { return tensor_size_; }
+  /// Those that have the other stages of the model that this one has a part of, in their order.
+  comm::Group& pipeline() { return mesh_.group("pp"); }
+  int pipeline_size() const { return size() / tensor_size_ / data().size(); }
+  /// The first of them and the last, where this is one of these; else null.
+  std::unique_ptr<comm::Group> pipeline_ends();
   /// Those of them that have the same key-value heads, `axis.size` neighbours of which this one is
   /// the `axis.rank`th. Every rank must call it.
   std::unique_ptr<comm::Group> kv_copies(const nn::Axis& axis);
@@ -60,6 +65,7 @@ class Ranks {
  private:
   comm::World& world_;
   comm::Mesh mesh_;
+  int tensor_size_;
   std::unique_ptr<comm::Group> data_;  // null: all ranks
   parallel::MicroBatchPlan plan_;
   bool balances_;

@@ -176,6 +176,14 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
         shared.exact ? ", exact sums" : "",
         counted(ranks.plan().num_micro_batches(), "micro-batch"));
   }
+  if (const parallel::PipelinePart* pipeline = state.pipeline()) {
+    log::info(
+        "pipeline: {} by schedule {}, {} on each; idle {:.1f}% of the time by FLOPs; planned "
+        "memory at most {} on a rank",
+        counted(pipeline->options().num_ranks, "rank"), pipeline->options().schedule,
+        counted(pipeline->options().chunks, "row of stages", "rows of stages"),
+        100 * pipeline->bubble(), format_bytes(static_cast<std::uint64_t>(rates_.most_memory)));
+  }
   log::info("device: {}, peak {:.0f} GFLOP/s measured; planned memory {}", device.name(),
             rates_.peak_flops / 1e9, format_bytes(state.memory().total_bytes()));
 }

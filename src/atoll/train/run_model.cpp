@@ -40,6 +40,10 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
     kv_copies_ = ranks.kv_copies(*state_->model().kv_copies);
     state_->connect_tensor(ranks.group(), ranks.tensor(), *kv_copies_);
   }
+  if (const parallel::PipelinePart* pipeline = state_->pipeline()) {
+    if (pipeline->is_tied()) pipeline_ends_ = ranks.pipeline_ends();
+    state_->connect_pipeline(ranks.group(), ranks.pipeline(), pipeline_ends_.get());
+  }
   carried_ = carried_files(config_, corpus.tokenizer, state_->model().config, base_,
                            /*warns=*/ranks.is_lead());
 }

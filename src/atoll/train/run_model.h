@@ -53,6 +53,7 @@ class RunModel {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<comm::Group> kv_copies_;  // ranks with the same key-value heads; null: tp is 1
+  std::unique_ptr<comm::Group> pipeline_ends_;  // null: see PipelinePart::connect
   std::unique_ptr<TrainState> state_;
   std::filesystem::path base_;
   CarriedFiles carried_;

@@ -17,6 +17,20 @@ std::unique_ptr<nn::Model> build(const StateOptions& options) {
   return model;
 }
 
+// After this the model has the stages of this rank.
+std::unique_ptr<parallel::PipelinePart> cut(nn::Model& model, const StateOptions& options) {
+  if (options.pipeline.num_ranks == 1) return nullptr;
+  return std::make_unique<parallel::PipelinePart>(model, options.pipeline, options.context);
+}
+
+parallel::Runner make_runner(nn::Model& model, parallel::ParamStore& store,
+                             const StateOptions& options, const parallel::PipelinePart* pipeline) {
+  const auto use = options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate;
+  if (pipeline == nullptr) return {model, store, use, options.micro_batch, options.context};
+  ATOLL_CHECK(options.training, "a pipeline is planned for training");
+  return {model, store, use, options.micro_batch, options.context, pipeline->schedule()};
+}
+
 std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOptions& options) {
   const parallel::DataParallelOptions& shared = options.data_parallel;
   if (shared.is_plain()) return std::make_unique<parallel::SingleStore>(model, options.training);
@@ -28,9 +42,9 @@ std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOp
 TrainState::TrainState(const StateOptions& options)
     : options_(options),
       model_(build(options)),
+      pipeline_(cut(*model_, options)),
       store_(make_store(*model_, options)),
-      runner_(*model_, *store_, options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate,
-              options.micro_batch, options.context) {
+      runner_(make_runner(*model_, *store_, options, pipeline_.get())) {
   store_->request(plan_, runner_.schedule());
   runner_.request(plan_);
   if (options.training) {
@@ -57,7 +71,7 @@ void TrainState::allocate(Device& device) {
   store_->bind(*arena_);
   runner_.bind(*arena_);
   if (!options_.training) return;
-  host_losses(options_.data_parallel.rounds);
+  if (runner_.has_losses()) host_losses(options_.data_parallel.rounds);
   optimizer_->bind(*arena_);
   if (replica_) replica_->bind(*arena_);
   const auto request = static_cast<std::size_t>(optimizer_scratch_request_);
@@ -85,6 +99,31 @@ void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Gro
   tensor_group_ = &tensor;
   model_->tensor->group = &tensor;
   model_->kv_copies->group = &kv_copies;
+}
+
+void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends) {
+  all_ = &all;
+  pipeline_->connect(pipeline, ends, *store_);
+  runner_.connect(pipeline);
+}
+
+std::span<const Batch> TrainState::hold(std::int64_t num_micro_batches,
+                                        const std::function<Batch()>& next) {
+  const Spec spec = {Dtype::kI32, {options_.micro_batch, options_.context}};
+  held_batches_.clear();
+  for (std::int64_t i = 0; i < num_micro_batches; ++i) {
+    Batch batch = next();
+    std::size_t number = static_cast<std::size_t>(3 * i);
+    for (Tensor* tensor : {&batch.tokens, &batch.targets, &batch.positions}) {
+      if (number == held_.size()) held_.emplace_back(*device_, spec.bytes(), MemoryKind::kHost);
+      const Tensor copy = tensor_in(held_[number++], spec);
+      if (!tensor->defined()) continue;
+      copy_now(*tensor, copy);
+      *tensor = copy;
+    }
+    held_batches_.push_back(batch);
+  }
+  return held_batches_;
 }
 
 namespace {
@@ -137,10 +176,11 @@ std::vector<int> replicas_that_differ(TrainState& state) {
         first_that_differs(*state.group(), hash_bytes(values.bytes().data(), values.bytes().size()),
                            is_gathered ? shared.num_ranks : 1);
   }
-  if (state.tensor_group() == nullptr) return differing;
+  const bool has_tensor = state.tensor_group() != nullptr;
+  if (!has_tensor && state.pipeline() == nullptr) return differing;
   // Copies within the ranks that share products; with ZeRO 3 nobody has them whole between steps.
   for (const nn::Axis* axis : {state.model().tensor.get(), state.model().kv_copies.get()}) {
-    if (is_gathered || axis->size == 1) continue;
+    if (!has_tensor || is_gathered || axis->size == 1) continue;
     const std::vector<int> found =
         first_that_differs(*axis->group, hash_of_shared(state, *axis), 1);
     if (differing.empty()) differing = found;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/param_store.h"
+#include "atoll/parallel/pipeline_part.h"
 #include "atoll/parallel/replica.h"
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_data_parallel.h"
@@ -26,8 +28,9 @@ struct StateOptions {
   std::int64_t micro_batch = 1;         ///< sequences in one forward pass
   std::int64_t context = 1;             ///< tokens in a sequence
   parallel::DataParallelOptions data_parallel;
-  bool replicate = false;  ///< keep a copy of the next rank's share
-  bool training = true;    ///< false: parameters and a forward pass only
+  parallel::PipelineOptions pipeline;  ///< one rank: the whole model is here
+  bool replicate = false;              ///< keep a copy of the next rank's share
+  bool training = true;                ///< false: parameters and a forward pass only
 };
 
 /// The model, its optimizer and the memory of one rank. Planned by the constructor; nothing is
@@ -63,6 +66,16 @@ class TrainState {
   /// All ranks of the run, those that share each product, and of these, those that have the same
   /// key-value heads. Where there are none but data-parallel ranks it need not be called.
   void connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies);
+  /// The ranks that have the model's other stages, and the first and the last of them: see
+  /// PipelinePart::connect.
+  void connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends);
+  /// This rank's part in a pipeline; null where it has the whole model.
+  parallel::PipelinePart* pipeline() { return pipeline_.get(); }
+  const parallel::PipelinePart* pipeline() const { return pipeline_.get(); }
+  /// What a pipeline takes at once: a copy of each of a step's micro-batches, which this asks
+  /// `next` for.
+  std::span<const Batch> hold(std::int64_t num_micro_batches, const std::function<Batch()>& next);
+
   /// The data-parallel ranks; null when this rank is alone.
   comm::Group* group() const { return group_; }
   /// All ranks; null when this rank is alone.
@@ -75,6 +88,7 @@ class TrainState {
  private:
   StateOptions options_;
   std::unique_ptr<nn::Model> model_;
+  std::unique_ptr<parallel::PipelinePart> pipeline_;
   std::unique_ptr<parallel::ParamStore> store_;
   parallel::Runner runner_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -83,6 +97,8 @@ class TrainState {
   Device* device_ = nullptr;
   std::unique_ptr<Arena> arena_;
   Buffer losses_;
+  std::vector<Buffer> held_;
+  std::vector<Batch> held_batches_;
   comm::Group* group_ = nullptr;
   comm::Group* all_ = nullptr;
   comm::Group* tensor_group_ = nullptr;

@@ -91,6 +91,44 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
   return micro;
 }
 
+// All of them at once, through the ranks of a pipeline, which all read the same.
+Micro run_pipeline(TrainState& state, Run run, const StepOptions& options,
+                   const parallel::MicroBatchPlan& plan, const std::function<Batch()>& next) {
+  const StateOptions& shape = state.options();
+  const int rank = options.group == nullptr ? 0 : options.group->rank();
+  const std::vector<std::int64_t> numbers = plan.of(rank);
+  state.store().begin_round({});
+  const std::span<const Batch> batches = [&] {
+    const ScopedSpan span(options.timeline, "next batches", "data");
+    return state.hold(plan.share(rank), next);
+  }();
+  Micro micro;
+  micro.targets = batches.front().step_targets > 0
+                      ? batches.front().step_targets
+                      : plan.num_micro_batches() * shape.micro_batch * shape.context;
+  micro.first_sample = batches.front().first_sample - numbers.front() * shape.micro_batch;
+  run.loss_scale = 1.0 / static_cast<double>(micro.targets);
+  const double waited = state.store().waited_seconds() + state.runner().waited_seconds();
+  const auto start = std::chrono::steady_clock::now();
+  state.runner().forward_backward(run, batches);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  micro.seconds =
+      took.count() - (state.store().waited_seconds() + state.runner().waited_seconds() - waited);
+  if (state.runner().has_losses()) {
+    const Tensor losses = state.host_losses(plan.share(rank));
+    std::vector<std::int64_t> first_samples;
+    for (std::int64_t i = 0; i < plan.share(rank); ++i) {
+      const Tensor one = state.runner().losses(static_cast<std::size_t>(i));
+      queue_copy(*run.stream, one, losses.rows(i, i + 1).reshaped(one.shape()));
+      first_samples.push_back(batches[static_cast<std::size_t>(i)].first_sample);
+    }
+    read_losses(*run.stream, losses, first_samples, micro);
+  }
+  micro.losses.resize(batches.size());
+  state.pipeline()->group().broadcast(flat_view(micro.losses), state.pipeline()->head_rank());
+  return micro;
+}
+
 // Everybody's losses in the order of micro-batches, and what is the same for the whole step.
 void gather_losses(const StepOptions& options, const parallel::MicroBatchPlan& plan, Micro& micro) {
   const ScopedSpan span(options.timeline, "gather losses");
@@ -147,7 +185,9 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   std::optional<parallel::MicroBatchPlan> alone;
   if (options.plan == nullptr) alone.emplace(options.num_micro_batches, 1);
   const parallel::MicroBatchPlan& plan = alone ? *alone : *options.plan;
-  Micro micro = run_micro_batches(state, run, options, plan, next);
+  parallel::PipelinePart* pipeline = state.pipeline();
+  Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, next)
+                                    : run_pipeline(state, run, options, plan, next);
   const std::size_t own = micro.losses.size();
   if (options.group != nullptr) gather_losses(options, plan, micro);
 
@@ -157,12 +197,18 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   {
     const ScopedSpan span(options.timeline, "finish gradients", "wait");
     state.store().reduce(run);
+    if (pipeline != nullptr) pipeline->sum_tied();
   }
   {
     const ScopedSpan span(options.timeline, "gradient norm");
-    result.grad_norm = state.store().grad_norm(run);
+    result.grad_norm = pipeline == nullptr ? state.store().grad_norm(run)
+                                           : pipeline->grad_norm(run, state.store());
   }
   result.nonfinite_samples = std::move(micro.nonfinite_samples);
+  if (pipeline != nullptr && !std::isfinite(result.loss)) {
+    result.nonfinite_samples =
+        gather_samples(pipeline->group(), std::move(result.nonfinite_samples));
+  }
   if (options.group != nullptr && !std::isfinite(result.loss)) {
     result.nonfinite_samples = gather_samples(*options.group, std::move(result.nonfinite_samples));
   }

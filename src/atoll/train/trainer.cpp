@@ -38,7 +38,8 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : config_(config), settings_(settings), regrouping_(config, membership) {
-  ATOLL_CHECK(config.parallel.tp == 1, "ranks that come and go cannot share products yet");
+  ATOLL_CHECK(config.parallel.tp == 1 && config.parallel.pp == 1,
+              "ranks that come and go cannot share a model's work yet");
   if (membership.joins()) corpus_.emplace(prepare_corpus(corpus_options(config)));
   prepare();
 }
@@ -160,10 +161,15 @@ void Trainer::make_rounds() {
 // Of the ranks that there are now.
 void Trainer::measure_rates() {
   Run run = model_->run();
+  auto memory = static_cast<std::int64_t>(state().memory().total_bytes());
+  if (!ranks().is_alone()) {
+    ranks().group().all_reduce({&memory, {Dtype::kI64, {1}}}, comm::Reduce::kMax);
+  }
   reporter_.set_rates(
       {.num_ranks = ranks().size(),
        .flops_per_token = nn::flops_per_token(state().model(), config_.train.context),
-       .peak_flops = measure_peak_of_all(ranks(), run)});
+       .peak_flops = measure_peak_of_all(ranks(), run),
+       .most_memory = memory});
 }
 
 }  // namespace atl::train

@@ -204,7 +204,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
 
 // Tells the others how the step went here, and hears how it went there.
 void Trainer::share_facts(const StepResult& result, double step_seconds) {
-  const double waited = state().store().waited_seconds();
+  const double waited = state().store().waited_seconds() + state().runner().waited_seconds();
   const RankFacts mine = {.signal = static_cast<double>(stop_->here()),
                           .step_seconds = step_seconds,
                           .waited_seconds = waited - waited_before_,

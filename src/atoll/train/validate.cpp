@@ -272,6 +272,24 @@ void validate_island(const TrainConfig& config, const Settings& s) {
   }
 }
 
+// What the ranks of a pipeline cannot do yet, by the setting that asks for it.
+void validate_pipeline(const TrainConfig& config, const Settings& s) {
+  if (config.parallel.pp == 1) return;
+  const auto refuse = [&](bool is_given, const char* key, const char* remedy) {
+    if (!is_given) return;
+    throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.pp"),
+                     named(s, key), remedy);
+  };
+  refuse(config.parallel.tp > 1, "parallel.tp", "choose one of them");
+  refuse(config.dp.zero > 0, "dp.zero", "set dp.zero=0: each rank has its stages alone");
+  refuse(config.train.exact, "train.exact", "leave it out");
+  refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
+  refuse(config.dp.balance, "dp.balance", "leave it out");
+  refuse(config.launch.replicate, "launch.replicate", "leave it out");
+  refuse(!config.island.coordinator.empty(), "island.coordinator",
+         "give each island data-parallel ranks");
+}
+
 // What ranks that share each product cannot do yet, by the setting that asks for it.
 void validate_parallel(const TrainConfig& config, const Settings& s) {
   if (config.parallel.tp == 1) return;
@@ -332,6 +350,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_outer(config.outer, settings);
   validate_island(config, settings);
   validate_parallel(config, settings);
+  validate_pipeline(config, settings);
 }
 
 }  // namespace atl::train

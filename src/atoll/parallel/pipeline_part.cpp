@@ -1,0 +1,105 @@
+#include "atoll/parallel/pipeline_part.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/check.h"
+#include "atoll/ops/elementwise.h"
+#include "atoll/parallel/schedules.h"
+#include "atoll/parallel/simulate_pipeline.h"
+#include "atoll/parallel/stage_costs.h"
+#include "atoll/parallel/stage_cut.h"
+
+namespace atl::parallel {
+
+namespace {
+
+// The table of an embedding, which it shows first.
+class FirstParam final : public nn::ParamVisitor {
+ public:
+  void param(nn::Param& param) override {
+    if (first == nullptr) first = &param;
+  }
+  nn::Param* first = nullptr;
+};
+
+}  // namespace
+
+PipelinePart::PipelinePart(nn::Model& model, const PipelineOptions& options, std::int64_t context)
+    : options_(options) {
+  const PipelineSchedule& schedule = find_schedule(options.schedule);
+  if (options_.chunks == 0) options_.chunks = schedule.min_chunks;
+  check_schedule(schedule, options.num_ranks, options_.chunks, model.stages.size(),
+                 options.micro_batches);
+  const std::vector<PassCosts> costs = stage_costs(model, context);
+  const auto chunks = static_cast<std::size_t>(options.num_ranks * options_.chunks);
+  pipeline_ = {options.num_ranks, options.micro_batches, balanced_bounds(costs, chunks),
+               schedule.folded};
+  lists_ = actions_of_ranks(schedule, pipeline_);
+  bubble_ = simulate_pipeline(pipeline_, lists_, costs).bubble();
+  is_tied_ = model.config.tie_embeddings && head_rank() != 0;
+  if (is_tied_ && (options.rank == 0 || options.rank == head_rank())) {
+    FirstParam table;
+    model.stages.front()->visit(table);
+    tied_ = table.first;
+  }
+  keep_stages(model, pipeline_, options.rank);
+}
+
+void PipelinePart::connect(comm::Group& group, comm::Group* ends, const ParamStore& store) {
+  ATOLL_CHECK(group.size() == options_.num_ranks && group.rank() == options_.rank,
+              "connected to rank {} of {}", group.rank(), group.size());
+  ATOLL_CHECK((ends != nullptr) == (tied_ != nullptr), "the ends of the pipeline");
+  group_ = &group;
+  ends_ = ends;
+  blocks_.clear();
+  std::size_t i = 0;
+  for (const optim::ParamRange& range : store.ranges()) {
+    while (i + 1 < store.trained().size() && store.offset(i + 1) <= range.begin) ++i;
+    const nn::Param& param = *store.trained()[i];
+    if (!counts(param)) continue;
+    for (const NormBlock& block : norm_blocks(std::span(&range, 1))) {
+      blocks_.push_back({param.number, block.begin, block.count});
+    }
+  }
+  parts_.clear();
+}
+
+void PipelinePart::count_blocks() {
+  const int size = group_->size();
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(size));
+  counts[static_cast<std::size_t>(group_->rank())] = std::ssize(blocks_);
+  group_->all_gather({counts.data(), {Dtype::kI64, {size}}}, group_->even_parts(size));
+  parts_ = {0};
+  for (const std::int64_t count : counts) parts_.push_back(parts_.back() + 2 * count);
+}
+
+void PipelinePart::sum_tied() {
+  if (ends_ == nullptr) return;
+  ends_->all_reduce(tied_->grad.reshaped({tied_->grad.num_elements()}));
+}
+
+double PipelinePart::grad_norm(Run& run, const ParamStore& store) {
+  if (parts_.empty()) count_blocks();
+  std::vector<ops::Block> blocks;
+  for (const Block& block : blocks_) blocks.push_back({block.begin, block.count});
+  std::vector<double> sums(blocks.size());
+  ops::sums_of_squares(run, store.grads(), blocks, sums);
+  // Of all ranks, then in the order of the whole model's parameters: as one rank adds them up.
+  std::vector<double> all(static_cast<std::size_t>(parts_.back()));
+  auto at = all.begin() + parts_[static_cast<std::size_t>(options_.rank)];
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    *at++ = static_cast<double>(blocks_[i].param);
+    *at++ = sums[i];
+  }
+  group_->all_gather({all.data(), {Dtype::kF64, {parts_.back()}}}, parts_);
+  std::vector<std::pair<double, double>> ordered;
+  for (std::size_t i = 0; i < all.size(); i += 2) ordered.emplace_back(all[i], all[i + 1]);
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  double sum = 0;
+  for (const auto& [param, part] : ordered) sum += part;
+  return std::sqrt(sum);
+}
+
+}  // namespace atl::parallel
