@@ -1,8 +1,8 @@
 #include "atoll/model_dir/model_source.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>

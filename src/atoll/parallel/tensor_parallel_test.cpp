@@ -156,7 +156,9 @@ void expect_same(const Shape& shape, int num_ranks, const nn::BuildOptions& opti
     ASSERT_EQ(actual.size(), expected.size()) << name;
     double largest = 0;
     for (const double g : expected) largest = std::max(largest, std::abs(g));
-    if (!shape.documents) ASSERT_GT(largest, 0) << name;
+    if (!shape.documents) {
+      ASSERT_GT(largest, 0) << name;
+    }
     for (std::size_t i = 0; i < expected.size(); ++i) {
       ASSERT_NEAR(actual[i], expected[i], kTolerance * std::max(largest, 1.0)) << name << " " << i;
     }
