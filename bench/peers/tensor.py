@@ -24,7 +24,7 @@ import runs
 import shapes
 
 SETTINGS = {"atoll, threads": ("-n2", "--backend=threads", "--parallel.tp=2"),
-            "atoll, processes": ("-n2", "--backend=shared", "--parallel.tp=2"),
+            "atoll, processes": ("-n2", "--backend=gloo", "--parallel.tp=2"),
             "atoll, one rank": ()}
 
 
