@@ -145,18 +145,6 @@ int run(launch::LaunchOptions options, const Invocation& invocation) {
   if (!options.join.empty()) return run_join(options, invocation);
   check(options);
   const train::Recipe recipe(options.recipe, invocation.overrides);
-  if (recipe.config().parallel.tp > 1) {
-    throw user_error(
-        "parallel.tp = {}: `atoll launch` goes on with the ranks that are left, which ranks that "
-        "share products cannot yet; start them with `atoll train -n`, mpirun or srun",
-        recipe.config().parallel.tp);
-  }
-  if (recipe.config().parallel.pp > 1) {
-    throw user_error(
-        "parallel.pp = {}: `atoll launch` goes on with the ranks that are left, which ranks of a "
-        "pipeline cannot yet; start them with `atoll train -n`, mpirun or srun",
-        recipe.config().parallel.pp);
-  }
   const std::vector<launch::Host> hosts = launch::read_hosts(options);
   if (options.limits.max_ranks == 0) options.limits.max_ranks = count_slots(hosts);
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),

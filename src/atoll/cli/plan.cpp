@@ -142,7 +142,7 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
   const train::TrainConfig& config = recipe.config();
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
     fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",
-               train::describe_outer_memory(config.outer, state.store().layout()));
+               train::describe_outer_memory(config.outer, state.whole_layout()));
   }
   print_work(state, recipe.config());
   if (placements) print_placements(state.memory());

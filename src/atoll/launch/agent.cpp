@@ -20,9 +20,11 @@ std::string count_ranks(int num_ranks) {
 }
 
 // Over MPI a lost rank ends the others; and state that only the lost one had is in the checkpoint
-// alone.
+// alone, as are its stages and its parts of products.
 bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
-  return options.backend != "mpi" && (config.launch.replicate || config.dp.zero == 0);
+  const bool has_whole_model = config.parallel.tp == 1 && config.parallel.pp == 1;
+  return options.backend != "mpi" && has_whole_model &&
+         (config.launch.replicate || config.dp.zero == 0);
 }
 
 }  // namespace
@@ -102,11 +104,11 @@ int Agent::run_all(SignalTap& signals) {
   }
 }
 
-// The most of `num_ranks` that the settings allow: dp.shard must divide them, for one.
+// The most of `num_ranks` that the settings allow: they are a multiple of parallel.tp, for one.
 int Agent::fitting(int num_ranks) const {
   for (int fewer = num_ranks;; --fewer) {
     try {
-      train::data_parallel_options(config_, fewer, 0);
+      train::check_ranks(config_, fewer);
       return fewer;
     } catch (const Error&) {
       if (fewer == options_.limits.min_ranks) throw;
@@ -120,7 +122,7 @@ bool Agent::fits(int num_ranks) const {
 
 std::string Agent::why_not(int num_ranks) const {
   try {
-    train::data_parallel_options(config_, num_ranks, 0);
+    train::check_ranks(config_, num_ranks);
     return "";
   } catch (const Error& error) {
     return error.what();

@@ -24,23 +24,21 @@ GradNorm::GradNorm(const FlatLayout& layout, std::span<const optim::ParamRange> 
   for (const auto& [element, number] : places) order_.push_back(number);
 }
 
-double GradNorm::squares(Run& run, const Tensor& grads, comm::Group* group) const {
+std::vector<double> GradNorm::squares(Run& run, const Tensor& grads, comm::Group* group) const {
   std::vector<ops::Block> blocks;
   blocks.reserve(blocks_.size());
   for (const NormBlock& block : blocks_) blocks.push_back({block.begin, block.count});
   std::vector<double> mine(blocks.size());
   ops::sums_of_squares(run, grads, blocks, mine);
-  double sum = 0;
-  if (parts_.empty()) {
-    for (const double part : mine) sum += part;
-    return sum;
-  }
+  if (parts_.empty()) return mine;
   ATOLL_CHECK(group != nullptr, "not connected");
   std::vector<double> all(order_.size());
   std::copy(mine.begin(), mine.end(), all.begin() + parts_[static_cast<std::size_t>(rank_)]);
   group->all_gather({all.data(), {Dtype::kF64, {static_cast<std::int64_t>(all.size())}}}, parts_);
-  for (const std::int64_t number : order_) sum += all[static_cast<std::size_t>(number)];
-  return sum;
+  std::vector<double> ordered;
+  ordered.reserve(order_.size());
+  for (const std::int64_t number : order_) ordered.push_back(all[static_cast<std::size_t>(number)]);
+  return ordered;
 }
 
 }  // namespace atl::parallel

@@ -20,9 +20,10 @@ class GradNorm {
   /// Each rank has its part of `layout`, and this one, `rank`, has `ranges`.
   GradNorm(const FlatLayout& layout, std::span<const optim::ParamRange> ranges, int rank);
 
-  /// The sum of squares. Every rank of the group that shares the layout must call it. `group` may
-  /// be null where this rank has the whole gradient.
-  double squares(Run& run, const Tensor& grads, comm::Group* group) const;
+  /// The sum of squares of each block, in the order of the flat vector. Every rank of the group
+  /// that shares the layout must call it. `group` may be null where this rank has the whole
+  /// gradient.
+  std::vector<double> squares(Run& run, const Tensor& grads, comm::Group* group) const;
 
  private:
   std::vector<NormBlock> blocks_;  // of this rank's ranges

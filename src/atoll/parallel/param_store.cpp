@@ -157,8 +157,21 @@ void ParamStore::read_whole(std::span<const ElementRange> ranges, int reader,
   read_ranges(shard_, holders, held, ranges, reader, packed);
 }
 
+bool ParamStore::is_late(const nn::Param* param) const {
+  return std::find(late_.begin(), late_.end(), param) != late_.end();
+}
+
+std::vector<double> ParamStore::squares_of_blocks(Run& run) {
+  return norm_.squares(run, grads_, shard_);
+}
+
 double ParamStore::grad_norm(Run& run) {
-  const double mine = norm_.squares(run, grads_, shard_);
+  double mine = 0;
+  for (const double block : squares_of_blocks(run)) mine += block;
+  return norm_of(mine);
+}
+
+double ParamStore::norm_of(double mine) {
   if (tensor_ == nullptr || tensor_->size == 1) return std::sqrt(mine);
   ATOLL_CHECK(tensor_->group != nullptr, "not connected");
   const Waiting waiting(waited_seconds_);

@@ -91,10 +91,23 @@ class ParamStore {
   /// group must call it.
   void read_whole(std::span<const ElementRange> ranges, int reader, const Tensor& packed);
   void begin_round(const Round& round);
+  /// The gradients of `params` are complete only once `finish` has run, which adds what ranks with
+  /// other stages have of them: reduce() calls it when all passes are over, and sums these
+  /// gradients over the data-parallel ranks after it. Before request().
+  void finish_late(std::vector<const nn::Param*> params, std::function<void()> finish) {
+    late_ = std::move(params);
+    finish_late_ = std::move(finish);
+  }
   /// The Euclidean norm of the whole gradient: the same bits however data-parallel ranks share it.
   /// Infinite or NaN when an element is. Every rank of the shard group, and of the model's tensor
   /// axis, must call it.
   double grad_norm(Run& run);
+  /// The same in two steps, where ranks have other stages: the sums of squares of all blocks
+  /// (norm_blocks of layout().ranges()), in order; every rank of the shard group must call it. And
+  /// the norm, when `squares` is the sum of all blocks of this rank's place on the tensor axis;
+  /// every rank of that must call it.
+  std::vector<double> squares_of_blocks(Run& run);
+  double norm_of(double squares);
   /// Ends what begin_round to publish left under way when a step fails.
   void abandon() noexcept;
   /// Seconds that passes have waited for other ranks, since the beginning: for parameters and
@@ -124,6 +137,11 @@ class ParamStore {
   /// Adds up what the ranks of Param::shared_by have of the gradients of these parameters. For a
   /// store to call once a gradient is complete on this rank.
   void sum_shared(std::span<nn::Param* const> params);
+  /// See finish_late.
+  bool is_late(const nn::Param* param) const;
+  void finish_late() {
+    if (finish_late_) finish_late_();
+  }
   /// Waits, and counts the seconds.
   void wait(comm::Work& work);
 
@@ -141,6 +159,8 @@ class ParamStore {
   double waited_seconds_ = 0;
   int frozen_request_ = -1;
   std::vector<int> constant_requests_;
+  std::vector<const nn::Param*> late_;
+  std::function<void()> finish_late_;
   Tensor values_;
   Tensor grads_;
 };

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "atoll/base/check.h"
-#include "atoll/ops/elementwise.h"
 #include "atoll/parallel/schedules.h"
 #include "atoll/parallel/simulate_pipeline.h"
 #include "atoll/parallel/stage_costs.h"
@@ -46,51 +45,59 @@ PipelinePart::PipelinePart(nn::Model& model, const PipelineOptions& options, std
   keep_stages(model, pipeline_, options.rank);
 }
 
-void PipelinePart::connect(comm::Group& group, comm::Group* ends, const ParamStore& store) {
+bool PipelinePart::counts(const nn::Param& param) const {
+  if (tied_ == nullptr || options_.rank == 0) return true;
+  return &nn::whole_param(param) != &nn::whole_param(*tied_);
+}
+
+void PipelinePart::attach(ParamStore& store) {
+  if (tied_ != nullptr) store.finish_late({tied_}, [this] { sum_tied(); });
+}
+
+void PipelinePart::connect(comm::Group& group, comm::Group* ends) {
   ATOLL_CHECK(group.size() == options_.num_ranks && group.rank() == options_.rank,
               "connected to rank {} of {}", group.rank(), group.size());
   ATOLL_CHECK((ends != nullptr) == (tied_ != nullptr), "the ends of the pipeline");
   group_ = &group;
   ends_ = ends;
-  blocks_.clear();
-  std::size_t i = 0;
-  for (const optim::ParamRange& range : store.ranges()) {
-    while (i + 1 < store.trained().size() && store.offset(i + 1) <= range.begin) ++i;
-    const nn::Param& param = *store.trained()[i];
-    if (!counts(param)) continue;
-    for (const NormBlock& block : norm_blocks(std::span(&range, 1))) {
-      blocks_.push_back({param.number, block.begin, block.count});
-    }
-  }
   parts_.clear();
 }
 
-void PipelinePart::count_blocks() {
+void PipelinePart::count_blocks(const FlatLayout& layout) {
+  params_.clear();
+  std::size_t i = 0;
+  for (const optim::ParamRange& range : layout.ranges()) {
+    while (i + 1 < layout.trained().size() && layout.offset(i + 1) <= range.begin) ++i;
+    const nn::Param& param = *layout.trained()[i];
+    const std::size_t blocks = norm_blocks(std::span(&range, 1)).size();
+    params_.insert(params_.end(), blocks, counts(param) ? param.number : -1);
+  }
   const int size = group_->size();
   std::vector<std::int64_t> counts(static_cast<std::size_t>(size));
-  counts[static_cast<std::size_t>(group_->rank())] = std::ssize(blocks_);
+  counts[static_cast<std::size_t>(group_->rank())] =
+      std::ssize(params_) - std::count(params_.begin(), params_.end(), -1);
   group_->all_gather({counts.data(), {Dtype::kI64, {size}}}, group_->even_parts(size));
   parts_ = {0};
   for (const std::int64_t count : counts) parts_.push_back(parts_.back() + 2 * count);
 }
 
+// The data-parallel ranks have different micro-batches, and sum what both ends have after this.
 void PipelinePart::sum_tied() {
-  if (ends_ == nullptr) return;
+  ATOLL_CHECK(ends_ != nullptr, "not connected");
   ends_->all_reduce(tied_->grad.reshaped({tied_->grad.num_elements()}));
 }
 
-double PipelinePart::grad_norm(Run& run, const ParamStore& store) {
-  if (parts_.empty()) count_blocks();
-  std::vector<ops::Block> blocks;
-  for (const Block& block : blocks_) blocks.push_back({block.begin, block.count});
-  std::vector<double> sums(blocks.size());
-  ops::sums_of_squares(run, store.grads(), blocks, sums);
+double PipelinePart::grad_norm(Run& run, ParamStore& store) {
+  if (parts_.empty()) count_blocks(store.layout());
+  const std::vector<double> squares = store.squares_of_blocks(run);
+  ATOLL_CHECK_EQ(squares.size(), params_.size());
   // Of all ranks, then in the order of the whole model's parameters: as one rank adds them up.
   std::vector<double> all(static_cast<std::size_t>(parts_.back()));
   auto at = all.begin() + parts_[static_cast<std::size_t>(options_.rank)];
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    *at++ = static_cast<double>(blocks_[i].param);
-    *at++ = sums[i];
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    if (params_[i] < 0) continue;
+    *at++ = static_cast<double>(params_[i]);
+    *at++ = squares[i];
   }
   group_->all_gather({all.data(), {Dtype::kF64, {parts_.back()}}}, parts_);
   std::vector<std::pair<double, double>> ordered;
@@ -99,7 +106,7 @@ double PipelinePart::grad_norm(Run& run, const ParamStore& store) {
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   double sum = 0;
   for (const auto& [param, part] : ordered) sum += part;
-  return std::sqrt(sum);
+  return store.norm_of(sum);
 }
 
 }  // namespace atl::parallel

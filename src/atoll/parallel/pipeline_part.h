@@ -48,28 +48,25 @@ class PipelinePart {
   int head_rank() const { return pipeline_.rank_of(pipeline_.num_chunks() - 1); }
   /// Whether the first rank and the last both have the embedding.
   bool is_tied() const { return is_tied_; }
-  /// Whether this rank is the one that a parameter counts for: it is written, and its gradient is
-  /// in the norm, once.
-  bool counts(const nn::Param& param) const { return &param != tied_ || options_.rank == 0; }
+  /// Whether this rank is the one that a parameter, or what it is a part of, counts for: it is
+  /// written, and its gradient is in the norm, once.
+  bool counts(const nn::Param& param) const;
 
+  /// `store` has this rank's stages: its reduce() will sum the gradients of tied embeddings over
+  /// the ends of the pipeline. Before ParamStore::request.
+  void attach(ParamStore& store);
   /// The ranks of the pipeline, and of them the first and the last where is_tied() and this is one
   /// of these; else null. Before the first step; both must outlive this.
-  void connect(comm::Group& group, comm::Group* ends, const ParamStore& store);
+  void connect(comm::Group& group, comm::Group* ends);
   comm::Group& group() const { return *group_; }
 
-  /// After ParamStore::reduce, and before the norm: sums the gradients of tied embeddings.
-  void sum_tied();
-  /// The norm of the gradient of all ranks, with the bits of one rank that has the same gradient.
-  /// Every rank must call it.
-  double grad_norm(Run& run, const ParamStore& store);
+  /// The norm of the gradient of all ranks, with the bits of ranks that have all stages and the
+  /// same gradient. Every rank must call it, after ParamStore::reduce.
+  double grad_norm(Run& run, ParamStore& store);
 
  private:
-  struct Block {
-    std::int64_t param = 0;  // Param::number
-    std::int64_t begin = 0, count = 0;
-  };
-
-  void count_blocks();
+  void sum_tied();
+  void count_blocks(const FlatLayout& layout);
 
   PipelineOptions options_;
   Pipeline pipeline_;
@@ -79,7 +76,8 @@ class PipelinePart {
   nn::Param* tied_ = nullptr;  // on the first rank and the last
   comm::Group* group_ = nullptr;
   comm::Group* ends_ = nullptr;
-  std::vector<Block> blocks_;        // of this rank's gradient
+  // Of each block of this rank's gradient, in order, Param::number; -1: another rank counts it.
+  std::vector<std::int64_t> params_;
   std::vector<std::int64_t> parts_;  // two numbers for each block of each rank; empty: not asked
 };
 

@@ -124,10 +124,10 @@ std::vector<StagePlan> read_stages(const nn::Model& model, Use use, const Spec& 
     ATOLL_CHECK(has_kind(actions, ActionKind::kForward, i), "the list leaves out stage {}", i);
     at.receives_input = has_kind(actions, ActionKind::kReceiveInput, i);
     at.sends_output = has_kind(actions, ActionKind::kSendOutput, i);
-    // Every stage but the first reads what the residual stream is.
+    // Every stage but the first reads what the residual stream is: this rank's rows of it.
     if (at.receives_input) {
-      x = {model.options.dtype,
-           {tokens.shape.dim(0), tokens.shape.dim(1), model.config.hidden_size}};
+      const std::int64_t rows = tokens.shape.dim(1) / model.options.tensor_size;
+      x = {model.options.dtype, {tokens.shape.dim(0), rows, model.config.hidden_size}};
     }
     at.input = x;
     at.footprint = model.stages[i]->plan(x);

@@ -9,12 +9,14 @@ namespace atl::parallel {
 
 // What a bucket does in a step.
 struct DataParallelStore::BucketState {
-  Tensor gradients;           // all of the bucket's, wherever they live
-  int request = -1;           // their memory, unless all gradients are kept
-  std::int64_t shard_at = 0;  // of this rank's part in the vector of shard gradients
-  comm::Work reduction;       // of the round
-  comm::Work gather;          // of updated values (ZeRO 1 and 2)
-  bool begun = false;         // in this round
+  Tensor gradients;            // all of the bucket's, wherever they live
+  int request = -1;            // their memory, unless all gradients are kept
+  std::int64_t shard_at = 0;   // of this rank's part in the vector of shard gradients
+  comm::Work reduction;        // of the round
+  comm::Work gather;           // of updated values (ZeRO 1 and 2)
+  bool begun = false;          // in this round
+  bool is_late = false;        // ParamStore::finish_late
+  std::size_t unfinished = 0;  // stages whose gradients are not complete in this round
 };
 
 namespace {
@@ -66,7 +68,27 @@ DataParallelStore::~DataParallelStore() {
   abandon();
 }
 
+// Schedules of a pipeline complete stages in other orders than from the last to the first.
+void DataParallelStore::order_buckets(const Schedule& schedule) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = layout().buckets()[b];
+    const auto params =
+        trained().subspan(bucket.first_param, bucket.end_param - bucket.first_param);
+    buckets_[b].is_late = std::any_of(params.begin(), params.end(),
+                                      [&](const nn::Param* param) { return is_late(param); });
+    ATOLL_CHECK(!buckets_[b].is_late || (!options_.exact && options_.rounds == 1),
+                "gradients that are late in several rounds");
+  }
+  const auto when = [&](std::size_t b) {
+    return std::pair(buckets_[b].is_late,
+                     schedule.last_gradients(layout().buckets()[b].stages).number);
+  };
+  std::stable_sort(completion_.begin(), completion_.end(),
+                   [&](std::size_t a, std::size_t b) { return when(a) < when(b); });
+}
+
 void DataParallelStore::request(MemoryPlan& plan, const Schedule& schedule) {
+  if (training()) order_buckets(schedule);
   if (values_shards_) {
     values_shards_->request(plan, schedule);
   } else {
@@ -91,12 +113,16 @@ void DataParallelStore::request_gradients(MemoryPlan& plan, const Schedule& sche
   // which the bucket after it waits for.
   for (std::size_t i = 0; i < completion_.size(); ++i) {
     const Bucket& bucket = layout().buckets()[completion_[i]];
-    const std::size_t waits = i + 1 < completion_.size() ? completion_[i + 1] : completion_[i];
+    const bool is_last = i + 1 == completion_.size() || buckets_[completion_[i + 1]].is_late;
+    const std::size_t waits = completion_[is_last ? i : i + 1];
+    const std::int64_t last_tick =
+        buckets_[completion_[i]].is_late
+            ? std::ssize(schedule.actions())  // until reduce()
+            : schedule.last_gradients(layout().buckets()[waits].stages).last_tick;
     buckets_[completion_[i]].request =
         plan.request("gradients of stage " + std::to_string(bucket.stages.front()),
                      "bucket gradients", Spec{all.dtype, {bucket.size()}}.bytes(),
-                     schedule.first_gradients(bucket.stages).first_tick,
-                     schedule.last_gradients(layout().buckets()[waits].stages).last_tick);
+                     schedule.first_gradients(bucket.stages).first_tick, last_tick);
   }
 }
 
@@ -147,7 +173,10 @@ void DataParallelStore::begin_buckets() {
   // A bucket is reduced among copies behind its reduction among shards, without a wait between.
   ATOLL_CHECK(copies == 1 || &replicate_group()->channel() == &shard().channel(),
               "{} and {} have different channels", shard().name(), replicate_group()->name());
-  for (BucketState& bucket : buckets_) bucket.begun = false;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].begun = false;
+    buckets_[b].unfinished = layout().buckets()[b].stages.size();
+  }
 }
 
 void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
@@ -173,10 +202,12 @@ void DataParallelStore::begin_bucket(Run& run, std::size_t bucket, bool idle) {
   if (!idle && (options_.exact || round().index == 0)) ops::fill_zero(run, state.gradients);
 }
 
-void DataParallelStore::release(Run& /*run*/, const StagePass& pass, bool idle) {
-  if (!pass.completes_gradients) return;
+void DataParallelStore::release(Run& run, const StagePass& pass, bool idle) {
+  if (!run.training || !pass.completes_gradients) return;
   for (const std::size_t b : completion_) {
-    if (layout().buckets()[b].stages.front() == pass.stage) end_bucket(b, idle);
+    const std::vector<std::size_t>& stages = layout().buckets()[b].stages;
+    if (!std::binary_search(stages.begin(), stages.end(), pass.stage)) continue;
+    if (--buckets_[b].unfinished == 0 && !buckets_[b].is_late) end_bucket(b, idle);
   }
 }
 
@@ -188,13 +219,19 @@ Tensor DataParallelStore::part_of(const Tensor& flat, const Bucket& bucket) cons
 // A bucket's backward is complete: its reduction begins.
 void DataParallelStore::end_bucket(std::size_t b, bool idle) {
   if (!reduces_now()) return;
+  if (options_.keeps_all_gradients()) return reduce_bucket(b, idle);
+  // Two buckets' memory is planned for: the one before this must be done.
+  const auto at = std::find(completion_.begin(), completion_.end(), b);
+  if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
+  reduce_bucket(b, idle);
+  // The next micro-batch takes the memory of the last one for other things.
+  const bool is_last = at + 1 == completion_.end() || buckets_[*(at + 1)].is_late;
+  if (is_last) wait(buckets_[b].reduction);
+}
+
+void DataParallelStore::reduce_bucket(std::size_t b, bool idle) {
   const Bucket& bucket = layout().buckets()[b];
   BucketState& state = buckets_[b];
-  if (!options_.keeps_all_gradients()) {
-    // Two buckets' memory is planned for: the one before this must be done.
-    const auto at = std::find(completion_.begin(), completion_.end(), b);
-    if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
-  }
   if (!options_.exact || !idle) {
     sum_shared(trained().subspan(bucket.first_param, bucket.end_param - bucket.first_param));
   }
@@ -218,11 +255,13 @@ void DataParallelStore::end_bucket(std::size_t b, bool idle) {
   state.reduction = shard().start_reduce_scatter(contribution, bucket.parts, mine, how);
   if (everybody_needs_it) state.reduction = shard().start_all_gather(state.gradients, bucket.parts);
   if (options_.replicas > 1) state.reduction = replicate_group()->start_all_reduce(mine);
-  // The next micro-batch takes the memory of the last one for other things.
-  if (!options_.keeps_all_gradients() && b == completion_.back()) wait(state.reduction);
 }
 
 void DataParallelStore::reduce(Run& run) {
+  finish_late();
+  for (const std::size_t b : completion_) {
+    if (buckets_[b].is_late) reduce_bucket(b, /*idle=*/false);
+  }
   for (const std::size_t b : completion_) wait(buckets_[b].reduction);
   if (shares_update() || !options_.has_shard_gradients()) return;
   // ZeRO 0 with a sum of its own: everybody needs all of it.

@@ -72,9 +72,11 @@ class DataParallelStore final : public ParamStore {
   void request_gradients(MemoryPlan& plan, const Schedule& schedule);
   void bind_gradients(const Arena& arena);
   void begin_buckets();
+  void order_buckets(const Schedule& schedule);
   comm::Group& shard() const;
   void begin_bucket(Run& run, std::size_t bucket, bool idle);
   void end_bucket(std::size_t bucket, bool idle);
+  void reduce_bucket(std::size_t bucket, bool idle);
   bool reduces_now() const { return options_.exact || round().last; }
   bool shares_update() const { return options_.zero != Zero::kNone; }
   Tensor part_of(const Tensor& flat, const Bucket& bucket) const;

@@ -27,6 +27,7 @@ void SingleStore::bind(const Arena& arena) {
 
 void SingleStore::reduce(Run& /*run*/) {
   sum_shared(trained());
+  finish_late();
 }
 
 // Gradients are added up over the rounds of a step: the first one begins with none.

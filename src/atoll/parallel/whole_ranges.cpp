@@ -35,13 +35,23 @@ std::vector<ElementRange> slice(std::span<const ElementRange> ranges, std::int64
   return result;
 }
 
+// The first of the pieces, which are ascending, that ends after `at`.
+const HeldPiece* first_after(std::span<const HeldPiece> held, std::int64_t at) {
+  const auto first =
+      std::upper_bound(held.begin(), held.end(), at, [](std::int64_t at, const HeldPiece& piece) {
+        return at < piece.begin + piece.tensor.num_elements();
+      });
+  return held.data() + (first - held.begin());
+}
+
 void copy_held(std::span<const HeldPiece> held, std::int64_t begin, std::int64_t end,
                const Tensor& to) {
   std::int64_t copied = 0;
-  for (const HeldPiece& piece : held) {
+  for (const HeldPiece* at = first_after(held, begin); at != held.data() + held.size(); ++at) {
+    const HeldPiece& piece = *at;
+    if (piece.begin >= end) break;
     const std::int64_t from = std::max(begin, piece.begin);
     const std::int64_t until = std::min(end, piece.begin + piece.tensor.num_elements());
-    if (from >= until) continue;
     const Tensor part = piece.tensor.rows(from - piece.begin, until - piece.begin);
     copy_now(part, to.rows(from - begin, until - begin));
     copied += until - from;
@@ -52,11 +62,12 @@ void copy_held(std::span<const HeldPiece> held, std::int64_t begin, std::int64_t
 // Elements [begin, end) as one tensor: where they lie, or in a copy.
 Tensor held_elements(std::span<const HeldPiece> held, std::int64_t begin, std::int64_t end,
                      std::deque<std::vector<std::byte>>& copies) {
-  for (const HeldPiece& piece : held) {
-    if (piece.begin > begin || end > piece.begin + piece.tensor.num_elements()) continue;
-    return piece.tensor.rows(begin - piece.begin, end - piece.begin);
-  }
   ATOLL_CHECK(!held.empty(), "elements {} to {} are not held", begin, end);
+  const HeldPiece* first = first_after(held, begin);
+  if (first != held.data() + held.size() && first->begin <= begin &&
+      end <= first->begin + first->tensor.num_elements()) {
+    return first->tensor.rows(begin - first->begin, end - first->begin);
+  }
   const Spec spec = {held.front().tensor.dtype(), {end - begin}};
   copies.emplace_back(spec.bytes());
   const Tensor copy(copies.back().data(), spec);

@@ -144,6 +144,12 @@ parallel::PipelineOptions pipeline_options(const TrainConfig& config, int data_r
 
 }  // namespace
 
+void check_ranks(const TrainConfig& config, int num_ranks) {
+  const int data_ranks = data_parallel_ranks(config, num_ranks);
+  data_parallel_options(config, data_ranks, 0);
+  if (config.parallel.pp > 1) pipeline_options(config, data_ranks, 0);
+}
+
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks, int rank) {
   StateOptions options;

@@ -27,6 +27,9 @@ int data_parallel_ranks(const TrainConfig& config, int num_ranks);
 parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
                                                     int rank);
 
+/// Throws Error(kUser) when so many ranks do not fit the settings, whatever the model.
+void check_ranks(const TrainConfig& config, int num_ranks);
+
 /// Makes device.bf16 what this process multiplies bf16 with. Throws Error(kUser) for `library` on a
 /// CPU that has none.
 void apply_bf16(const TrainConfig& config);

@@ -45,6 +45,7 @@ TrainState::TrainState(const StateOptions& options)
       pipeline_(cut(*model_, options)),
       store_(make_store(*model_, options)),
       runner_(make_runner(*model_, *store_, options, pipeline_.get())) {
+  if (pipeline_) pipeline_->attach(*store_);
   store_->request(plan_, runner_.schedule());
   runner_.request(plan_);
   if (options.training) {
@@ -86,6 +87,18 @@ Tensor TrainState::host_losses(std::int64_t num_micro_batches) {
   return tensor_in(losses_, spec);
 }
 
+const parallel::FlatLayout& TrainState::whole_layout() {
+  if (has_whole_model()) return store_->layout();
+  if (!whole_layout_) {
+    StateOptions whole = options_;
+    whole.build.tensor_size = 1;
+    whole.build.tensor_rank = 0;
+    whole_model_ = build(whole);
+    whole_layout_.emplace(*whole_model_, parallel::LayoutOptions{});
+  }
+  return *whole_layout_;
+}
+
 void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* replicate) {
   group_ = &group;
   shard_group_ = &shard;
@@ -103,7 +116,7 @@ void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Gro
 
 void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends) {
   all_ = &all;
-  pipeline_->connect(pipeline, ends, *store_);
+  pipeline_->connect(pipeline, ends);
   runner_.connect(pipeline);
 }
 

@@ -76,6 +76,15 @@ class TrainState {
   /// `next` for.
   std::span<const Batch> hold(std::int64_t num_micro_batches, const std::function<Batch()>& next);
 
+  /// Whether this rank has all stages and whole products, be it in a layout that shares parameters
+  /// by ZeRO.
+  bool has_whole_model() const {
+    return options_.pipeline.num_ranks == 1 && options_.build.tensor_size == 1;
+  }
+  /// The flat vector of the whole model: the same in all layouts, and the store's own where
+  /// has_whole_model().
+  const parallel::FlatLayout& whole_layout();
+
   /// The data-parallel ranks; null when this rank is alone.
   comm::Group* group() const { return group_; }
   /// All ranks; null when this rank is alone.
@@ -93,6 +102,8 @@ class TrainState {
   parallel::Runner runner_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::Replica> replica_;
+  std::unique_ptr<nn::Model> whole_model_;  // without memory, where whole_layout() needs it
+  std::optional<parallel::FlatLayout> whole_layout_;
   MemoryPlan plan_;
   Device* device_ = nullptr;
   std::unique_ptr<Arena> arena_;

@@ -197,7 +197,6 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   {
     const ScopedSpan span(options.timeline, "finish gradients", "wait");
     state.store().reduce(run);
-    if (pipeline != nullptr) pipeline->sum_tied();
   }
   {
     const ScopedSpan span(options.timeline, "gradient norm");

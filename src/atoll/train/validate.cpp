@@ -280,14 +280,12 @@ void validate_pipeline(const TrainConfig& config, const Settings& s) {
     throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.pp"),
                      named(s, key), remedy);
   };
-  refuse(config.parallel.tp > 1, "parallel.tp", "choose one of them");
-  refuse(config.dp.zero > 0, "dp.zero", "set dp.zero=0: each rank has its stages alone");
   refuse(config.train.exact, "train.exact", "leave it out");
+  refuse(config.optim.masters == "stochastic", "optim.masters",
+         "ranks would round otherwise than one rank does: take f32");
   refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
-  refuse(!config.island.coordinator.empty(), "island.coordinator",
-         "give each island data-parallel ranks");
 }
 
 // What ranks that share each product cannot do yet, by the setting that asks for it.
@@ -305,8 +303,6 @@ void validate_parallel(const TrainConfig& config, const Settings& s) {
   refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
-  refuse(!config.island.coordinator.empty(), "island.coordinator",
-         "give each island data-parallel ranks");
   if (config.train.context % config.parallel.tp != 0) {
     throw user_error("{} must be a multiple of {}: the ranks share the rows of a sequence evenly",
                      named(s, "train.context"), named(s, "parallel.tp"));

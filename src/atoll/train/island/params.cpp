@@ -13,13 +13,18 @@ namespace {
 using parallel::HeldPiece;
 using parallel::RangesByRank;
 
-// Copies f32 elements from `begin` on to where some of the pieces have them, in their dtypes.
+// Copies f32 elements from `begin` on to where some of the pieces, which are ascending, have them,
+// in their dtypes.
 void store_in(const std::vector<HeldPiece>& pieces, std::int64_t begin, const Tensor& part) {
   const std::int64_t end = begin + part.num_elements();
-  for (const HeldPiece& piece : pieces) {
+  auto at =
+      std::upper_bound(pieces.begin(), pieces.end(), begin, [](std::int64_t at, const auto& piece) {
+        return at < piece.begin + piece.tensor.num_elements();
+      });
+  for (; at != pieces.end() && at->begin < end; ++at) {
+    const HeldPiece& piece = *at;
     const std::int64_t from = std::max(begin, piece.begin);
     const std::int64_t to = std::min(end, piece.begin + piece.tensor.num_elements());
-    if (from >= to) continue;
     const Tensor values = part.rows(from - begin, to - begin);
     const Tensor place = piece.tensor.rows(from - piece.begin, to - piece.begin);
     if (place.dtype() == Dtype::kBf16) {
@@ -42,27 +47,71 @@ IslandParams::IslandParams(const std::vector<island::Fragment>& fragments, Train
     ranges_.emplace_back();
     for (const auto& [begin, end] : fragment.ranges) ranges_.back().push_back({begin, end});
   }
+  if (!state.has_whole_model()) parts_ = make_parts();
+}
+
+// What ranks hold does not change between steps, so they tell each other once.
+IslandParams::Parts IslandParams::make_parts() {
+  const parallel::FlatLayout& layout = state_->store().layout();
+  const parallel::PipelinePart* pipeline = state_->pipeline();
+  const parallel::DataParallelOptions& shared = state_->options().data_parallel;
+  Parts parts;
+  parts.runs = parallel::runs_in_whole(layout, state_->whole_layout(), [&](const nn::Param& param) {
+    return pipeline == nullptr || pipeline->counts(param);
+  });
+  const std::vector<parallel::ElementRange> all = {{0, layout.flat().shape.num_elements()}};
+  const auto own = parallel::element_ranges(layout, shared.rank);
+  const bool values_are_cut = shared.zero == parallel::Zero::kParameters;
+  const bool masters_are_cut = has_masters() && shared.zero != parallel::Zero::kNone;
+  // Of data-parallel ranks that have the same, the first gives it.
+  std::vector<parallel::ElementRange> gives;
+  const bool is_first_copy = ranks_->replicate() == nullptr || ranks_->replicate()->rank() == 0;
+  if (values_are_cut || masters_are_cut) {
+    if (is_first_copy) gives = own;
+  } else if (ranks_->data_rank() == 0) {
+    gives = all;
+  }
+  parts.gives = parallel::gather_ranges(
+      ranks_->group(), parallel::ranges_in_whole(parts.runs, gives, /*only_counted=*/true));
+  parts.wants = parallel::gather_ranges(
+      ranks_->group(), parallel::ranges_in_whole(parts.runs, values_are_cut ? own : all, false));
+  return parts;
+}
+
+std::vector<HeldPiece> IslandParams::in_whole(std::span<const optim::StateTensor> pieces) const {
+  if (parts_) return parallel::pieces_in_whole(parts_->runs, pieces);
+  std::vector<HeldPiece> same;
+  for (const optim::StateTensor& piece : pieces) same.push_back({piece.begin, piece.tensor});
+  return same;
 }
 
 std::vector<HeldPiece> IslandParams::masters() const {
-  std::vector<HeldPiece> pieces;
+  std::vector<optim::StateTensor> pieces;
   for (const optim::StateTensor& piece : state_->optimizer().state()) {
-    if (piece.name == "master") pieces.push_back({piece.begin, piece.tensor});
+    if (piece.name == "master") pieces.push_back(piece);
   }
-  return pieces;
+  return in_whole(pieces);
+}
+
+void IslandParams::gather_parts(int f, const Tensor& packed) {
+  const std::vector<HeldPiece> held =
+      has_masters() ? masters() : in_whole(parallel::held_pieces(state_->store(), nullptr));
+  parallel::read_ranges(&ranks_->group(), parts_->gives, held, ranges(f), /*reader=*/0, packed);
 }
 
 void IslandParams::gather(int f) {
   const parallel::DataParallelOptions& shared = state_->options().data_parallel;
   // The first copy of the model has all, and the lead is in it.
-  if (!ranks_->is_alone() && ranks_->rank() >= shared.num_ranks) return;
+  if (!parts_ && !ranks_->is_alone() && ranks_->rank() >= shared.num_ranks) return;
   Tensor packed;
   if (ranks_->is_lead()) {
     std::vector<float>& values = hold(f).values;
     packed = {values.data(), {Dtype::kF32, {static_cast<std::int64_t>(values.size())}}};
   }
   parallel::ParamStore& store = state_->store();
-  if (!has_masters()) {
+  if (parts_) {
+    gather_parts(f, packed);
+  } else if (!has_masters()) {
     store.read_whole(ranges(f), /*reader=*/0, packed);
   } else {
     RangesByRank holders = {{{0, store.flat().shape.num_elements()}}};  // or each its part
@@ -81,6 +130,7 @@ void IslandParams::gather(int f) {
 // What each rank of the island holds, its neighbour's part included where it keeps a copy of that.
 // Empty: all have everything.
 RangesByRank IslandParams::wants() const {
+  if (parts_) return parts_->wants;
   RangesByRank wants;
   const parallel::DataParallelOptions& shared = state_->options().data_parallel;
   if (ranks_->is_alone() || shared.zero != parallel::Zero::kParameters) return wants;
@@ -101,26 +151,23 @@ RangesByRank IslandParams::wants() const {
 }
 
 void IslandParams::scatter(int f) {
-  std::vector<HeldPiece> pieces;
-  for (const optim::StateTensor& piece : parallel::held_pieces(state_->store(), nullptr)) {
-    pieces.push_back({piece.begin, piece.tensor});
-  }
-  if (has_masters()) {
-    for (const HeldPiece& piece : masters()) pieces.push_back(piece);
-  }
+  std::vector<std::vector<HeldPiece>> vectors;
+  vectors.push_back(in_whole(parallel::held_pieces(state_->store(), nullptr)));
+  if (has_masters()) vectors.push_back(masters());
   if (state_->replica() != nullptr) {
     // The next rank's part has moved too, and no gradient says so.
     for (const auto& [name, held] : state_->replica()->held()) {
-      if (name == "values" || name == "master")
-        pieces.insert(pieces.end(), held.begin(), held.end());
+      if (name == "values" || name == "master") vectors.push_back(held);
     }
   }
   std::span<float> packed;
   if (ranks_->is_lead()) packed = values(f);
   comm::Group* group = ranks_->is_alone() ? nullptr : &ranks_->group();
-  parallel::write_ranges(
-      group, wants(), ranges(f), /*writer=*/0, packed,
-      [&](std::int64_t begin, const Tensor& part) { store_in(pieces, begin, part); });
+  parallel::write_ranges(group, wants(), ranges(f), /*writer=*/0, packed,
+                         [&](std::int64_t begin, const Tensor& part) {
+                           for (const std::vector<HeldPiece>& pieces : vectors)
+                             store_in(pieces, begin, part);
+                         });
   if (ranks_->is_lead()) hold(f).is_changed = false;
 }
 

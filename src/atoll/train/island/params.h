@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "atoll/island/outer/fragments.h"
 #include "atoll/optim/optimizer.h"
+#include "atoll/parallel/whole_flat.h"
 #include "atoll/parallel/whole_ranges.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/state.h"
@@ -15,7 +17,9 @@ namespace atl::train {
 /// What an island trains, as its lead sees it between two steps: fragments in f32, of bf16
 /// parameters the masters. Only fragments that are asked for are read from the ranks that hold
 /// them, and only those that were changed are written, so that no rank but the lead ever has more
-/// of the model than its layout gives it, and the lead one fragment.
+/// of the model than its layout gives it, and the lead one fragment. Fragments are cut from the
+/// flat vector of the whole model (TrainState::whole_layout), so that islands of different layouts
+/// exchange the same ones.
 class IslandParams {
  public:
   /// Every rank makes it; state and ranks must outlive it, or be replaced by regrouped().
@@ -23,7 +27,7 @@ class IslandParams {
 
   void regrouped(TrainState& state, Ranks& ranks) { state_ = &state, ranks_ = &ranks; }
   int num_fragments() const { return static_cast<int>(ranges_.size()); }
-  /// Where a fragment lies in the flat vector, ascending.
+  /// Where a fragment lies in the whole model's flat vector, ascending.
   const std::vector<parallel::ElementRange>& ranges(int f) const {
     return ranges_[static_cast<std::size_t>(f)];
   }
@@ -60,6 +64,15 @@ class IslandParams {
 
   const Held& held(int f) const { return held_[static_cast<std::size_t>(f)]; }
   Held& hold(int f);
+  // Where the ranks have parts of the model: stages, or shares of products.
+  struct Parts {
+    std::vector<parallel::FlatRun> runs;  // of this rank
+    parallel::RangesByRank gives, wants;  // what each rank reads for the lead; what it holds
+  };
+
+  Parts make_parts();
+  void gather_parts(int f, const Tensor& packed);
+  std::vector<parallel::HeldPiece> in_whole(std::span<const optim::StateTensor> pieces) const;
   std::vector<parallel::HeldPiece> masters() const;
   bool has_masters() const { return state_->store().flat().dtype == Dtype::kBf16; }
   parallel::RangesByRank wants() const;
@@ -68,6 +81,7 @@ class IslandParams {
   TrainState* state_;
   Ranks* ranks_;
   std::vector<Held> held_;  // by fragment
+  std::optional<Parts> parts_;
 };
 
 }  // namespace atl::train

@@ -34,7 +34,7 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
       state_(&state),
       ranks_(&ranks),
       options_(outer_options(config.outer)),
-      params_(fragments_of(state.store().layout(), options_.fragments), state, ranks),
+      params_(fragments_of(state.whole_layout(), options_.fragments), state, ranks),
       clock_(std::max<std::int64_t>(1, config.outer.islands)) {
   if (!ranks.is_lead()) return;
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
@@ -353,8 +353,8 @@ void IslandRounds::report(const OuterChange& change) {
   const int others = std::max(1, change.num_participants);
   // What data-parallel ranks would have sent meanwhile: 2 (M - 1) / M f32 gradients a step.
   const double data_parallel =
-      2.0 * 4.0 * static_cast<double>(state_->store().flat().shape.num_elements()) * (others - 1) /
-      others * static_cast<double>(steps_taken_ - reported_steps_);
+      2.0 * 4.0 * static_cast<double>(state_->whole_layout().flat().shape.num_elements()) *
+      (others - 1) / others * static_cast<double>(steps_taken_ - reported_steps_);
   const double saved =
       change.sent_bytes > 0 ? data_parallel / static_cast<double>(change.sent_bytes) : 0;
   metrics::Record& record = report.record;
