@@ -15,7 +15,7 @@
 
 #include "atoll/base/file.h"
 #include "atoll/model_dir/model_source.h"
-#include "atoll/serve/engine.h"
+#include "atoll/serve/inference_engine.h"
 
 namespace atl {
 namespace {
@@ -27,17 +27,19 @@ struct Options {
   std::int64_t windows = 40;
 };
 
-std::unique_ptr<serve::Engine> make_engine(Device& device, const std::filesystem::path& path,
-                                           std::int64_t positions, serve::Weights weights) {
-  auto engine = std::make_unique<serve::Engine>(device, model_dir::read_model_config(path),
-                                                positions, weights);
+std::unique_ptr<serve::InferenceEngine> make_engine(Device& device,
+                                                    const std::filesystem::path& path,
+                                                    std::int64_t positions,
+                                                    serve::Weights weights) {
+  auto engine = std::make_unique<serve::InferenceEngine>(device, model_dir::read_model_config(path),
+                                                         positions, weights);
   model_dir::load_whole_parameters(path, engine->model(), engine->store());
   return engine;
 }
 
 // Mean loss of every position but a window's first, in nats.
-double loss_of(serve::Engine& engine, const std::vector<std::int32_t>& tokens, std::int64_t length,
-               std::int64_t windows) {
+double loss_of(serve::InferenceEngine& engine, const std::vector<std::int32_t>& tokens,
+               std::int64_t length, std::int64_t windows) {
   double sum = 0;
   std::int64_t count = 0;
   const auto stride = static_cast<std::int64_t>(tokens.size()) / windows;

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "atoll/base/check.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/certs.h"
-#include "atoll/wire/remote.h"
 #include "atoll/wire/server.h"
 #include "atoll/wire/testing/relay.h"
 

@@ -19,8 +19,8 @@
 
 #include "atoll/island/client/exchange.h"
 #include "atoll/island/protocol/messages.h"
-#include "atoll/wire/pass.h"
-#include "atoll/wire/remote.h"
+#include "atoll/wire/access_token.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/session.h"
 
 namespace atl::e2e {
@@ -62,12 +62,12 @@ class Evil {
       while (!stop.stop_requested()) attack();
     });
   }
-  wire::Remote remote(const std::string& address) const {
-    return wire::Remote({.address = address,
-                         .identity = identity_,
-                         .server_name = address == coordinator_ ? "coordinator" : "",
-                         .pass = wire::new_pass(),
-                         .streams = 1});
+  wire::BlobClient remote(const std::string& address) const {
+    return wire::BlobClient({.address = address,
+                             .identity = identity_,
+                             .server_name = address == coordinator_ ? "coordinator" : "",
+                             .access_token = wire::new_access_token(),
+                             .streams = 1});
   }
   // Turned away is who is refused as nobody; who hears that there is no such blob was let in.
   void judge(const wire::TransferResult& result, const std::string& what, std::atomic<int>& count) {
@@ -84,10 +84,10 @@ class Evil {
   // Bytes under the keys of the first islands, before these come. What a refusal says of a blob's
   // size is used.
   void poison() {
-    wire::Remote there = remote(coordinator_);
+    wire::BlobClient there = remote(coordinator_);
     for (std::int64_t outer_step = 0; outer_step < 20; ++outer_step) {
       for (const island::IslandId island : {1U, 2U}) {
-        const std::string key = island::kPutPrefix + island::hub_key(outer_step, island);
+        const std::string key = island::kPutPrefix + island::relay_key(outer_step, island);
         wire::TransferResult result = put(there, key, 1, 1);
         std::uint64_t bytes = 0, chunk_bytes = 0;
         const std::size_t at = result.why.find(" has ");
@@ -100,8 +100,8 @@ class Evil {
       }
     }
   }
-  static wire::TransferResult put(wire::Remote& there, const std::string& key, std::uint64_t bytes,
-                                  std::size_t chunk_bytes) {
+  static wire::TransferResult put(wire::BlobClient& there, const std::string& key,
+                                  std::uint64_t bytes, std::size_t chunk_bytes) {
     std::vector<bool> done;
     return there.put({.key = key, .bytes = bytes, .chunk_bytes = chunk_bytes}, done,
                      [](std::uint64_t, std::span<std::byte> out) {
@@ -143,7 +143,7 @@ class Evil {
 
   // What an island that listens has to give, and its state.
   void spy(const std::string& address) {
-    wire::Remote there = remote(address);
+    wire::BlobClient there = remote(address);
     for (std::int64_t outer_step = 0; outer_step < 20; ++outer_step) {
       const std::string key = fmt::format("delta/{:012}", outer_step);
       std::vector<bool> done;

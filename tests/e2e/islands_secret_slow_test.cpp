@@ -8,7 +8,7 @@
 
 #include "atoll/base/file.h"
 #include "atoll/island/ledger/ledger.h"
-#include "atoll/wire/remote.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/secret.h"
 #include "islands_fixture.h"
 
@@ -52,9 +52,9 @@ class RunOnOneMachine : public e2e::Islands {
   }
   static wire::TransferResult fetch(const std::string& address, const std::string& secret) {
     std::vector<bool> done;
-    wire::RemoteOptions options = {.address = address};
+    wire::BlobClientOptions options = {.address = address};
     if (!secret.empty()) options.secret = secret;
-    return wire::Remote(options).fetch({.key = "anything", .bytes = 1}, done, [](auto...) {});
+    return wire::BlobClient(options).fetch({.key = "anything", .bytes = 1}, done, [](auto...) {});
   }
   /// Files of the run that hold a text.
   std::vector<std::string> files_with(const std::string& text) const {

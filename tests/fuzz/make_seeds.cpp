@@ -246,8 +246,8 @@ void write_island_messages(const fs::path& to) {
                      .outer_step = 3,
                      .hashes = hashes,
                      .holds = ranges,
-                     .hub_pass = std::string(32, 'a'),
-                     .mesh_pass = std::string(32, 'b')};
+                     .relay_token = std::string(32, 'a'),
+                     .peer_token = std::string(32, 'b')};
   const Ready ready = {
       .base_hash = hashes[0], .tokens = 100, .consumed = ranges, .norm = .5, .loss = 3};
   const FromIsland from[] = {

@@ -5,7 +5,7 @@
 
 #include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/nn/models/rope.h"
-#include "atoll/serve/engine.h"
+#include "atoll/serve/inference_engine.h"
 
 namespace atl::golden {
 namespace {
@@ -87,7 +87,7 @@ TEST_P(FamilyTest, TenAdamWStepsLoseWhatTorchLoses) {
 }
 
 TEST_P(FamilyTest, GenerationFollowsTransformersGreedily) {
-  serve::Engine engine(*run_.device, fixture_.config(), 64);
+  serve::InferenceEngine engine(*run_.device, fixture_.config(), 64);
   model_dir::load_parameters(fixture_.path, engine.model(), engine.store(), run_.device->threads());
   const auto* row = first_row().data<std::int32_t>();
   const std::vector<float> logits = fixture_.numbers("logits");
@@ -100,7 +100,7 @@ TEST_P(FamilyTest, GenerationFollowsTransformersGreedily) {
   }
   engine.reset();
   const auto greedy = fixture_.ids("greedy");
-  serve::Sampler sampler({.temperature = 0});
+  serve::TokenSampler sampler({.temperature = 0});
   std::vector<std::int32_t> made;
   engine.generate({row, kPrompt}, greedy.size(), sampler, -1, [&](std::int32_t token) {
     made.push_back(token);
@@ -111,7 +111,7 @@ TEST_P(FamilyTest, GenerationFollowsTransformersGreedily) {
 
 TEST_P(FamilyTest, APromptInOnePieceIsTheSameAsTokenByToken) {
   std::vector<std::int32_t> prompt(tokens_.values.begin(), tokens_.values.begin() + 64);
-  serve::Engine engine(*run_.device, fixture_.config(), 64);
+  serve::InferenceEngine engine(*run_.device, fixture_.config(), 64);
   model_dir::load_parameters(fixture_.path, engine.model(), engine.store(), run_.device->threads());
   const std::span<const float> view = engine.append(prompt);
   const std::vector<float> whole(view.begin(), view.end());

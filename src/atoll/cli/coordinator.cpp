@@ -31,7 +31,7 @@ int run(const Options& options) {
   if (fs::exists(options.dir) && !fs::is_directory(options.dir)) {
     throw user_error("--dir {} is a file; give a directory, which is made if missing", options.dir);
   }
-  launch::SignalTap signals;  // before any thread is made
+  launch::SignalFd signals;  // before any thread is made
   island::CoordinatorService service({.dir = options.dir,
                                       .listen = options.listen,
                                       .identity = path_of(options.identity),

@@ -210,7 +210,7 @@ int evaluate_task(const TaskArguments& arguments) {
 
   const auto device = open_device({.threads = arguments.threads});
   const serve::Weights weights = serve::parse_weights(arguments.weights);
-  serve::Engine engine(*device, config, longest, weights);
+  serve::InferenceEngine engine(*device, config, longest, weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
   if (weights == serve::Weights::kF32) {
     model_dir::load_parameters(path, engine.model(), engine.store(), device->threads());

@@ -18,7 +18,7 @@
 #include "atoll/base/text_encoding.h"
 #include "atoll/cli/commands.h"
 #include "atoll/model_dir/chat.h"
-#include "atoll/serve/engine.h"
+#include "atoll/serve/inference_engine.h"
 #include "atoll/text/stream_decoder.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/interrupt.h"
@@ -106,9 +106,9 @@ void check_prompt(const Options& options, std::int64_t length, std::int64_t posi
 }
 
 // Prints one continuation as it comes; returns the number of tokens.
-std::int64_t stream(serve::Engine& engine, const std::vector<std::int32_t>& prompt,
-                    const Options& options, serve::Sampler& sampler, const Tokenizer& tokenizer,
-                    const std::vector<std::int32_t>& stops,
+std::int64_t stream(serve::InferenceEngine& engine, const std::vector<std::int32_t>& prompt,
+                    const Options& options, serve::TokenSampler& sampler,
+                    const Tokenizer& tokenizer, const std::vector<std::int32_t>& stops,
                     const train::InterruptGuard& interrupt) {
   StreamDecoder decoder(tokenizer, {.skip_special = options.chat});
   if (!options.chat) {
@@ -145,8 +145,8 @@ int run(Options options) {
   const auto prompt_length = static_cast<std::int64_t>(prompt.size());
   check_prompt(options, prompt_length, config.max_positions);
   const auto device = open_device({.threads = options.threads});
-  serve::Engine engine(*device, config,
-                       std::min(prompt_length + options.max_tokens, config.max_positions), weights);
+  serve::InferenceEngine engine(
+      *device, config, std::min(prompt_length + options.max_tokens, config.max_positions), weights);
   engine.limit_vocabulary(tokenizer.vocab_size());
   if (weights == serve::Weights::kF32) {
     model_dir::load_parameters(path, engine.model(), engine.store(), device->threads());
@@ -163,7 +163,7 @@ int run(Options options) {
   for (std::int64_t i = 0; i < options.num_samples && interrupt.signal() == 0; ++i) {
     if (i > 0) fmt::print("---\n");
     options.sampling.seed = seed + static_cast<std::uint64_t>(i);
-    serve::Sampler sampler(options.sampling);
+    serve::TokenSampler sampler(options.sampling);
     const std::int64_t made = stream(engine, prompt, options, sampler, tokenizer, stops, interrupt);
     tokens += made;
     longest = std::max(longest, prompt_length + made - 1);  // the last one is not looked at

@@ -107,7 +107,7 @@ int run_join(const launch::LaunchOptions& options, const Invocation& invocation)
   const train::Recipe recipe(options.recipe, invocation.overrides);
   constexpr double kFindSeconds = 30;
   const double timeout_s = recipe.config().comm.timeout_s;
-  launch::SignalTap signals;
+  launch::SignalFd signals;
   return launch::join_launch(
       {.address = options.join,
        .name = name,
@@ -149,7 +149,7 @@ int run(launch::LaunchOptions options, const Invocation& invocation) {
   if (options.limits.max_ranks == 0) options.limits.max_ranks = count_slots(hosts);
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const launch::Host& host) { return !host.name.empty(); });
-  launch::SignalTap signals;  // before any thread is made
+  launch::SignalFd signals;  // before any thread is made
   const bool is_in_directory = options.rendezvous.starts_with(kFile);
   launch::Generations generations(
       options.backend, launch::train_call(options.recipe, invocation.overrides),

@@ -33,7 +33,8 @@ struct Options {
 };
 
 // Trains to the end, or to a signal; returns the exit code.
-int run_trainer(const train::Recipe& recipe, train::Trainer& trainer, launch::Reporter& reporter) {
+int run_trainer(const train::Recipe& recipe, train::Trainer& trainer,
+                launch::RankReporter& reporter) {
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
   const auto lead = [&] {
@@ -75,7 +76,7 @@ void refuse_outer_alone(const train::Recipe& recipe) {
   }
 }
 
-int train_with(const train::Recipe& recipe, comm::World& world, launch::Reporter& reporter) {
+int train_with(const train::Recipe& recipe, comm::World& world, launch::RankReporter& reporter) {
   refuse_outer_alone(recipe);
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = launch::fair_threads(world);
@@ -84,7 +85,7 @@ int train_with(const train::Recipe& recipe, comm::World& world, launch::Reporter
 }
 
 // Trains as one rank of `world`; returns the exit code.
-int train_rank(const train::Recipe& recipe, comm::World& world, launch::Reporter& reporter) {
+int train_rank(const train::Recipe& recipe, comm::World& world, launch::RankReporter& reporter) {
   try {
     return train_with(recipe, world, reporter);
   } catch (const comm::PeerError& error) {
@@ -99,7 +100,7 @@ comm::WorldOptions world_options(const train::TrainConfig& config) {
 int run_threads(const train::Recipe& recipe, int num_ranks) {
   int code = 0;
   comm::run_threads(num_ranks, world_options(recipe.config()), [&](comm::World& world) {
-    launch::Reporter nobody(-1, world.rank());
+    launch::RankReporter nobody(-1, world.rank());
     const int mine = train_rank(recipe, world, nobody);
     if (world.rank() == 0) code = mine;
   });
@@ -116,7 +117,7 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
   train::data_parallel_options(
       recipe.config(), train::data_parallel_ranks(recipe.config(), static_cast<int>(hosts.size())),
       0);
-  launch::SignalTap signals;  // before any thread is made
+  launch::SignalFd signals;  // before any thread is made
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
   launch::Generations generations(plan.backend,
@@ -137,7 +138,7 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
   }
   return launch::run_rank(plan, options.member,
                           recipe ? world_options(recipe->config()) : comm::WorldOptions(),
-                          [&](comm::World& world, launch::Reporter& reporter) {
+                          [&](comm::World& world, launch::RankReporter& reporter) {
                             world.agree([&] {
                               if (mistake) throw Error(*mistake);
                             });
@@ -149,7 +150,7 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
 // A rank under `atoll launch` that goes on when it loses others.
 int run_as_survivor(const Options& options, const Invocation& invocation) {
   return launch::run_watched(
-      options.member, options.member.number, [&](launch::Reporter& reporter) {
+      options.member, options.member.number, [&](launch::RankReporter& reporter) {
         // A signal that comes before it has joined stops it with the others, after a step; to them
         // a rank that is gone at once would be lost.
         std::optional<train::InterruptGuard> guard;
@@ -198,7 +199,7 @@ int run(const Options& options, const Invocation& invocation) {
   if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
   const train::Recipe recipe(options.recipe, invocation.overrides);
   if (plan.role == launch::Role::kThreads) return run_threads(recipe, plan.ranks);
-  launch::Reporter nobody(-1, 0);
+  launch::RankReporter nobody(-1, 0);
   return train_rank(recipe, *comm::open_self(), nobody);
 }
 

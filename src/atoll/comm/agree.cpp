@@ -17,7 +17,7 @@ namespace atl::comm {
 
 namespace {
 
-constexpr std::int64_t kFine = -1;  // in place of a kind of error
+constexpr std::int64_t kFine = -1;  // no error, in place of an ErrorKind
 
 /// Each rank's kind of error, or kFine, and the length of its message.
 struct Outcomes {
@@ -39,56 +39,57 @@ Outcomes gather_outcomes(Group& all, const std::optional<Failure>& failure) {
   return outcomes;
 }
 
-// Lets some ranks work for longer than a collective may take: those that still do say so to those
-// that wait, several times within the timeout.
-class Company {
+// Keeps collectives from timing out while some ranks still work: a thread of each such rank makes
+// an all_reduce four times within the timeout, in which the ranks that are done wait.
+class KeepAlive {
  public:
-  Company(Group& group, double timeout_s) : group_(group) {
-    const std::chrono::duration<double> pause(timeout_s / 4);
-    thread_ = std::thread([this, pause] {
+  KeepAlive(Group& group, double timeout_s) : group_(group) {
+    const std::chrono::duration<double> interval(timeout_s / 4);
+    thread_ = std::thread([this, interval] {
       std::unique_lock lock(mutex_);
-      while (!done_.wait_for(lock, pause, [this] { return is_done_; })) {
+      while (!stopped_.wait_for(lock, interval, [this] { return is_stopped_; })) {
         try {
-          tell(0);
+          all_done(false);
         } catch (...) {
-          lost_ = std::current_exception();
+          error_ = std::current_exception();
           return;
         }
       }
     });
   }
-  ~Company() { leave(); }
-  Company(const Company&) = delete;
-  Company& operator=(const Company&) = delete;
+  ~KeepAlive() { stop(); }
+  KeepAlive(const KeepAlive&) = delete;
+  KeepAlive& operator=(const KeepAlive&) = delete;
 
   /// Returns when no rank works any more.
   void wait_for_all() {
-    leave();
-    if (lost_) std::rethrow_exception(lost_);
-    while (tell(1) == 0) {
+    stop();
+    if (error_) std::rethrow_exception(error_);
+    while (!all_done(true)) {
     }
   }
 
  private:
-  void leave() {
+  void stop() {
     {
       const std::lock_guard lock(mutex_);
-      is_done_ = true;
+      is_stopped_ = true;
     }
-    done_.notify_one();
+    stopped_.notify_one();
     if (thread_.joinable()) thread_.join();
   }
-  // Whether all are done.
-  std::int64_t tell(std::int64_t done) {
+  // Tells the others whether this rank is done; returns whether all are.
+  bool all_done(bool is_done) {
+    std::int64_t done = is_done ? 1 : 0;
     group_.all_reduce({&done, {Dtype::kI64, {1}}}, Reduce::kMin);
-    return done;
+    return done != 0;
   }
 
   Group& group_;
   std::mutex mutex_;
-  std::condition_variable done_;
-  bool is_done_ = false;
-  std::exception_ptr lost_;
+  std::condition_variable stopped_;
+  bool is_stopped_ = false;
+  std::exception_ptr error_;
   std::thread thread_;
 };
 
@@ -101,16 +102,16 @@ void World::agree(const std::function<void()>& action) {
   std::optional<Failure> failure;
   std::exception_ptr thrown;
   {
-    Company company(all(), options().timeout_s);
+    KeepAlive keep_alive(all(), options().timeout_s);
     try {
       action();
     } catch (...) {
       failure = Failure::current();
       thrown = std::current_exception();
     }
-    if (!failure || !state_->broken()) company.wait_for_all();
+    if (!failure || !state_->broken()) keep_alive.wait_for_all();
   }
-  if (failure && state_->broken()) std::rethrow_exception(thrown);  // it can tell nobody
+  if (failure && state_->broken()) std::rethrow_exception(thrown);  // the others cannot be told
 
   const Outcomes outcomes = gather_outcomes(all(), failure);
   int lowest = 0;

@@ -21,7 +21,7 @@ std::uint64_t hash_word(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3;
 }
 
-// Where several words may differ at once, each has to reach all bits.
+// Several words may differ at once: each has to change all bits.
 std::uint64_t mix_word(std::uint64_t hash, std::uint64_t word) {
   hash = hash_word(hash, word);
   return hash ^ (hash >> 32);
@@ -44,7 +44,7 @@ std::string_view text_of(const char (&from)[N]) {
   return {from, strnlen(from, N)};
 }
 
-// Why two calls that read alike differ.
+// What differs between two calls whose texts are the same.
 const char* hidden_difference(const CallHeader& mine, const CallHeader& theirs) {
   if (mine.op != theirs.op || mine.sequence != theirs.sequence) return "";
   if (mine.reduce != theirs.reduce) return " with another reduction";

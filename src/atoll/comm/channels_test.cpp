@@ -64,7 +64,7 @@ TEST_P(Channels, EndTogether) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr(" of tp, f32 (10)"));
 }
 
-// Rank 0 has no channel in which anything goes wrong.
+// No channel of rank 0 fails by itself: it learns of the failure from the others.
 TEST_P(Channels, EndOnRanksThatHaveNotTheOneThatFails) {
   const int size = GetParam().size;
   if (size < 3) GTEST_SKIP() << "all ranks have it";

@@ -11,7 +11,8 @@ namespace atl::comm {
 
 namespace {
 
-constexpr std::size_t kSmall = std::size_t{64} << 10;    // bytes that latency outweighs
+constexpr std::size_t kSmall = std::size_t{64}
+                               << 10;  // bytes below which latency counts more than bandwidth
 constexpr std::size_t kScratch = std::size_t{16} << 20;  // of a reduce_scatter, at most
 
 std::int64_t part_begin(const std::vector<std::int64_t>& parts, int member) {
@@ -132,7 +133,7 @@ std::byte* MessageCollectives::room(std::size_t contributor, std::int64_t round)
          (static_cast<std::size_t>(round % 2) * contributors_.size() + contributor) * sum_.room;
 }
 
-// It grows only, so that the calls of a step soon find enough.
+// The scratch only grows: after the first step no call allocates.
 std::byte* MessageCollectives::scratch(std::size_t bytes) {
   if (bytes > scratch_bytes_) {
     scratch_.reset(new std::byte[bytes]);
@@ -180,7 +181,7 @@ void MessageCollectives::cut_evenly() {
     parts_.push_back(even_begin(n, size(), 1, member));
 }
 
-/// Parts of data to all who have not got them yet: to all others, or to all but `root`.
+/// Sends this rank's part to all ranks that lack it: to all others, or to all but `root`.
 void MessageCollectives::all_gather(const Parts& parts, int root) {
   const Tensor& data = call_->data;
   const Part own = part_of(data, parts, self());
@@ -195,7 +196,7 @@ void MessageCollectives::all_gather(const Parts& parts, int root) {
   messages_.move();
 }
 
-/// Everything to everyone; each rank sums all: one step.
+/// Each rank sends everything to all and sums everything: one step.
 void MessageCollectives::all_reduce_small() {
   const Tensor& data = call_->data;
   const std::size_t bytes = data.bytes();
@@ -273,8 +274,8 @@ void MessageCollectives::all_to_all() {
   std::copy_n(kept.data, kept.size, room.data);
 }
 
-// No headers: a peer may split the pieces of one exchange among several of its own, so none could
-// be matched with the other's before they move. The transport compares sizes.
+// Headers are not compared: a peer may move the pieces of one exchange in several of its own, so
+// there is no call to compare with. The transport compares sizes.
 void MessageCollectives::exchange() {
   copy_own_pieces(*call_);
   for (const Piece& piece : call_->sends) {

@@ -69,8 +69,8 @@ std::vector<int> Mesh::members_of(const std::string& channel) const {
   return members;
 }
 
-// All ranks go along the ring in the same order, so that nobody waits for one that waits for it. Of
-// two ranks, the way from the lower one has another name than the way back.
+// All ranks open the channels of the ring in the same order, so that no two wait for each other.
+// The channel from the lower rank of a pair has another name than the channel back.
 std::vector<PairChannels> Mesh::open_pairs(const Axis& axis,
                                            const std::vector<int>& members) const {
   std::vector<PairChannels> pairs;

@@ -1,4 +1,4 @@
-// What ranks learn when one of them does something else, nothing, or ends.
+// Which errors ranks get when one of them makes another call, makes none, or ends.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(Missing, RankOfMessagesIsNamed) {
 
 TEST(Failing, RankWakesAllOthersAtOnce) {
   for (const Backend backend : {Backend::kThreads, Backend::kMessages}) {
-    // Whoever is not woken says, after five minutes, that another is not here.
+    // A rank that is not woken would fail after five minutes: another rank is not here.
     const auto errors = errors_of(backend, 4, within(300), [&](World& world) {
       if (world.rank() == 2) throw user_error("no file x.bin");
       std::vector<float> data(7);
@@ -184,7 +184,7 @@ TEST(Failing, StartedCallReachesWaitAndEveryLaterCall) {
   EXPECT_THAT(errors[0], HasSubstr("all_reduce #1 of world"));
 }
 
-// An exception frees what a started call reads, unless that waits.
+// An exception would free the memory that a started call reads, if Work did not wait.
 TEST(Failing, RankKeepsTheTensorsOfWhatItHasStarted) {
   const auto errors = errors_of(Backend::kThreads, 2, within(300), [&](World& world) {
     std::vector<float> data(100'000, 1);
@@ -199,8 +199,8 @@ TEST(Failing, RankKeepsTheTensorsOfWhatItHasStarted) {
   EXPECT_THAT(errors[1], HasSubstr("no file x.bin"));
 }
 
-// Memory that others read must stay until they are done with it, also when a call fails: run with
-// AddressSanitizer this finds where it does not.
+// Memory that other ranks read must stay until they are done, also when a call fails.
+// AddressSanitizer finds an access after that.
 TEST(Failing, RankKeepsItsMemoryWhileOthersTouchIt) {
   for (int round = 0; round < 40; ++round) {
     const auto errors = errors_of(Backend::kThreads, 3, within(300), [&](World& world) {

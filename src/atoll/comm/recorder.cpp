@@ -41,7 +41,7 @@ std::string describe_call(const RecordedCall& call, Clock::time_point now) {
 
 }  // namespace
 
-// Old calls leave, as far as they have ended; where that is not enough the ring doubles.
+// Drops the oldest calls that have ended; when none can be dropped, the ring doubles.
 void Recorder::make_room() {
   while (next_ - first_ >= kKept && has_ended(at(first_).call)) ++first_;
   if (next_ - first_ < ring_.size()) return;

@@ -6,7 +6,7 @@
 
 #include "atoll/base/check.h"
 
-// The sets that differ for such loops; each costs its share of the build.
+// The instruction sets that differ for such loops; each adds to the build time.
 // clang-format off
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::int64_t kBlock = 2048;  // elements; of f32 8 KiB a source
 
-/// What elements of T are added in.
+/// The type in which elements of T are added.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, Bf16>, float, T>;
 
@@ -68,7 +68,7 @@ struct Sum {
   }
 };
 
-/// a where it is beyond b, or is a NaN; else b, which may be one.
+/// a where a is beyond b or a NaN; b elsewhere, which may be a NaN.
 struct Max {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> a, hn::Vec<D> b) const {

@@ -26,7 +26,7 @@ constexpr auto kPoll = std::chrono::milliseconds(5);
 constexpr auto kSlowPoll = std::chrono::milliseconds(50);
 
 Clock::time_point after(double seconds) {
-  // A year is for ever, and does not overflow.
+  // A year at most, so that the sum does not overflow.
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(
                             std::chrono::duration<double>(std::clamp(seconds, 0.0, 3.2e7)));
 }
@@ -51,7 +51,7 @@ class TcpRendezvous : public Rendezvous {
       send_all(socket_, kHello, soon, who_);
       answer = receive_all(socket_, kHello.size(), soon, who_);
     } catch (const Error&) {
-      // Something else may live there, which closes or keeps silent.
+      // Another kind of server may listen there: it closes or does not answer.
     }
     if (answer != kHello)
       throw user_error("{}: what answers there is no rendezvous server of this version of atoll",
@@ -143,7 +143,7 @@ class DirectoryRendezvous : public Rendezvous {
   fs::path directory_;
 };
 
-/// Lets one thread after the other in.
+/// Serializes the calls of several threads.
 class LockedRendezvous : public Rendezvous {
  public:
   explicit LockedRendezvous(std::unique_ptr<Rendezvous> inner) : inner_(std::move(inner)) {}
@@ -172,15 +172,16 @@ std::string random_name() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-/// One rank at a gathering. Everyone writes a name of his own; rank 0 writes the roll of all names,
-/// again whenever one changes; everyone confirms the roll that has his own name; then rank 0 calls
-/// it complete. Names that a former run left behind are confirmed by nobody.
-class Gathering {
+/// One rank's part in gather(). Every rank writes a random name of its own. Rank 0 writes the list
+/// of all names, again whenever a name changes. Every other rank confirms the list that has its own
+/// name. Then rank 0 writes that the list is complete. Nobody confirms a list with names that a
+/// former run left behind.
+class GatherRound {
  public:
-  Gathering(Rendezvous& rendezvous, int rank, int size, int generation)
+  GatherRound(Rendezvous& rendezvous, int rank, int size, int generation)
       : rendezvous_(rendezvous), rank_(rank), size_(size), generation_(generation) {}
 
-  /// The roll's name once it is complete, or nothing yet.
+  /// The hash of the list once it is complete; nothing before.
   std::optional<std::string> step() { return rank_ == 0 ? lead() : follow(); }
   void begin() { rendezvous_.set(key("here", rank_), own_); }
   std::vector<int> missing() const { return missing_; }
@@ -189,40 +190,40 @@ class Gathering {
   std::string key(const char* what, int rank) const {
     return fmt::format("gather/{}/{}/{}", generation_, what, rank);
   }
-  static std::string hash(const std::string& roll) {
-    return to_hex(hash_bytes(roll.data(), roll.size()));
+  static std::string hash(const std::string& names) {
+    return to_hex(hash_bytes(names.data(), names.size()));
   }
 
   std::optional<std::string> lead() {
     missing_.clear();
-    std::string roll;
+    std::string names;
     for (int r = 0; r < size_; ++r) {
       const auto name = r == 0 ? own_ : rendezvous_.get(key("here", r));
       if (!name || name->size() != own_.size()) missing_.push_back(r);
-      roll += name.value_or("") + "\n";
+      names += name.value_or("") + "\n";
     }
     if (!missing_.empty()) return std::nullopt;
-    if (roll != roll_) rendezvous_.set(key("roll", 0), roll_ = roll);
+    if (names != names_) rendezvous_.set(key("names", 0), names_ = names);
     for (int r = 1; r < size_; ++r)
-      if (rendezvous_.get(key("seen", r)) != hash(roll)) missing_.push_back(r);
+      if (rendezvous_.get(key("seen", r)) != hash(names)) missing_.push_back(r);
     if (!missing_.empty()) return std::nullopt;
-    rendezvous_.set(key("complete", 0), hash(roll));
-    return hash(roll);
+    rendezvous_.set(key("complete", 0), hash(names));
+    return hash(names);
   }
 
   std::optional<std::string> follow() {
     missing_ = {0};
-    const auto roll = rendezvous_.get(key("roll", 0));
-    if (!roll || roll->find(own_) == std::string::npos) return std::nullopt;
-    if (*roll != roll_) rendezvous_.set(key("seen", rank_), hash(roll_ = *roll));
-    if (rendezvous_.get(key("complete", 0)) != hash(roll_)) return std::nullopt;
-    return hash(roll_);
+    const auto names = rendezvous_.get(key("names", 0));
+    if (!names || names->find(own_) == std::string::npos) return std::nullopt;
+    if (*names != names_) rendezvous_.set(key("seen", rank_), hash(names_ = *names));
+    if (rendezvous_.get(key("complete", 0)) != hash(names_)) return std::nullopt;
+    return hash(names_);
   }
 
   Rendezvous& rendezvous_;
   int rank_, size_, generation_;
   std::string own_ = random_name();
-  std::string roll_;
+  std::string names_;
   std::vector<int> missing_;
 };
 
@@ -251,13 +252,13 @@ std::unique_ptr<Rendezvous> for_threads(std::unique_ptr<Rendezvous> rendezvous) 
 }
 
 std::string gather(Rendezvous& rendezvous, int rank, int size, int generation, double timeout_s) {
-  Gathering gathering(rendezvous, rank, size, generation);
-  gathering.begin();
+  GatherRound round(rendezvous, rank, size, generation);
+  round.begin();
   const Clock::time_point deadline = after(timeout_s);
   for (int polls = 0;; ++polls) {
-    if (auto name = gathering.step()) return *name;
+    if (auto name = round.step()) return *name;
     if (Clock::now() >= deadline) {
-      const std::vector<int> missing = gathering.missing();
+      const std::vector<int> missing = round.missing();
       throw PeerError(
           missing.front(),
           fmt::format("rank{} {} of {} did not come to the rendezvous within {} s",

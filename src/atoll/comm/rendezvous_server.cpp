@@ -26,7 +26,7 @@ struct Client {
   std::string in, out;
 };
 
-// Answers that a client does not take; one that piles up more is dropped.
+// Bytes of answers that a client has not read; a client with more is dropped.
 constexpr std::size_t kMostAnswers = 4 * kLongestFrame;
 
 }  // namespace
@@ -68,7 +68,7 @@ void RendezvousServer::State::serve() {
   for (;;) {
     polls.clear();
     polls.push_back({stop.fd(), POLLIN, 0});
-    // Who comes while all places are taken waits in the system's queue.
+    // With all places taken, new connections wait in the system's queue.
     const bool full = clients.size() >= limits.connections;
     polls.push_back({listener.fd(), static_cast<short>(full ? 0 : POLLIN), 0});
     bool strangers = false;

@@ -78,10 +78,10 @@ Socket& Socket::operator=(Socket&& other) noexcept {
   return *this;
 }
 
-HostPort parse_tcp(const std::string& address) {
+RendezvousAddress parse_tcp(const std::string& address) {
   constexpr std::string_view kScheme = "tcp://";
   const std::size_t colon = address.rfind(':');
-  HostPort result;
+  RendezvousAddress result;
   if (address.starts_with(kScheme) && colon > kScheme.size()) {
     result.host = address.substr(kScheme.size(), colon - kScheme.size());
     if (result.host.size() > 2 && result.host.front() == '[' && result.host.back() == ']')
@@ -112,7 +112,7 @@ Socket listen_on(const std::string& host, int port) {
       host, port, std::strerror(problem));
 }
 
-Socket connect_to(const HostPort& target, Clock::time_point deadline) {
+Socket connect_to(const RendezvousAddress& target, Clock::time_point deadline) {
   const Addresses addresses = resolve(target.host, target.port, 0);
   for (;;) {
     int problem = ETIMEDOUT;
@@ -125,7 +125,7 @@ Socket connect_to(const HostPort& target, Clock::time_point deadline) {
       ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
       return socket;
     }
-    // Whoever serves it may start a little later than we do.
+    // The server may start a little later than this process.
     if (Clock::now() + kRetry >= deadline)
       throw user_error(
           "nobody serves a rendezvous at tcp://{}:{}: {}; check the address, and that "

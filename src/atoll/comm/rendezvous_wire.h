@@ -41,17 +41,17 @@ class Socket {
 };
 
 /// A HOST:PORT that was taken apart.
-struct HostPort {
+struct RendezvousAddress {
   std::string host;
   int port = 0;
 };
 /// Throws Error(kUser) naming `address`.
-HostPort parse_tcp(const std::string& address);
+RendezvousAddress parse_tcp(const std::string& address);
 
 /// A socket that listens. Throws Error(kUser) naming host, port and reason.
 Socket listen_on(const std::string& host, int port);
 /// Tries until `deadline`. Throws Error(kUser) naming the address and the reason.
-Socket connect_to(const HostPort& address, Clock::time_point deadline);
+Socket connect_to(const RendezvousAddress& address, Clock::time_point deadline);
 int port_of(const Socket& socket);
 /// The numeric address of this end.
 std::string local_address_of(const Socket& socket);

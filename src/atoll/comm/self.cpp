@@ -5,7 +5,7 @@ namespace atl::comm {
 
 namespace {
 
-/// One rank has nobody to reach.
+/// The transport of a world of one rank: there is nobody to exchange with.
 class SelfTransport final : public Transport {
  public:
   int rank() const override { return 0; }

@@ -18,7 +18,8 @@ int operation(int op, WaitWord::Among among) {
 }  // namespace
 
 void WaitWord::bump(Among among) {
-  // Sequentially consistent with wait(): either the sleeper sees the new value, or it is seen here.
+  // Sequentially consistent with wait(): either a thread that falls asleep sees the new value, or
+  // this thread sees that it sleeps.
   value_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   syscall(SYS_futex, &value_, operation(FUTEX_WAKE, among), INT_MAX, nullptr, nullptr, 0);

@@ -13,8 +13,8 @@ void Worker::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// The first whose Work has ended, so that the same call of each step finds the same one, and in it
-// room for all it has.
+// The first entry whose Work has ended: the same call of each step then finds the same entry, whose
+// vectors have the capacity that it needs.
 const std::shared_ptr<Started>& Worker::take_unused() {
   for (const auto& started : all_)
     if (!started->in_use.load(std::memory_order_acquire)) return started;
@@ -43,7 +43,7 @@ Work Worker::push(const Collective& collective, std::uint64_t number) {
 }
 
 void Worker::wait_idle() {
-  // Ends because every collective does, if by its timeout.
+  // This wait ends, because every collective ends, at the latest by its timeout.
   for (std::uint32_t pending = pending_.load(std::memory_order_acquire); pending != 0;
        pending = pending_.load(std::memory_order_acquire)) {
     pending_.wait(pending, std::memory_order_acquire);

@@ -19,7 +19,7 @@ World::State::State(std::unique_ptr<Transport> transport, const WorldOptions& th
       std::make_unique<Channel>(*this, std::string(), std::move(members), std::move(transport)));
 }
 
-// A channel that fails looks at the others, so all threads end before any channel does.
+// A failing channel reads the list of channels, so all threads end before any channel is destroyed.
 World::State::~State() {
   for (const auto& channel : channels) channel->stop();
   while (!channels.empty()) channels.pop_back();  // the first transport outlives the others
@@ -66,7 +66,7 @@ World::World(std::unique_ptr<Transport> transport, const WorldOptions& options)
 }
 
 World::~World() {
-  // Nobody waits for what still runs: it must not hold up the end until its timeout.
+  // Nobody waits for calls that still run: they must not delay the end until their timeout.
   if (!state_->finished()) abort("it ended while collectives that it had started were running");
 }
 
@@ -116,7 +116,7 @@ Channel& World::channel(const std::string& name, const std::vector<int>& members
   return *channels.emplace_back(std::move(opened));
 }
 
-// By name: ranks of the same channels may have others between them.
+// Numbers follow names, because ranks that share a channel may have different other channels.
 int World::number_of(const std::string& name) {
   auto& names = state_->opened_names;
   const auto found = std::find(names.begin(), names.end(), name);
@@ -134,7 +134,7 @@ void World::listen(std::function<void(const RecordedCall& call)> listener) {
 }
 
 void World::abort(const std::string& why) noexcept {
-  // Some may still be about to hear it, and would hear this instead.
+  // Some ranks may not have read that error yet, and would read this one instead.
   if (!state_->agreed_to_end) state_->abort(why);
 }
 

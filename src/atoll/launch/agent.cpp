@@ -19,8 +19,8 @@ std::string count_ranks(int num_ranks) {
   return counted(num_ranks, "rank");
 }
 
-// Over MPI a lost rank ends the others; and state that only the lost one had is in the checkpoint
-// alone, as are its stages and its parts of products.
+// Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
+// checkpoint only, as are the stages and the parts of products that a rank alone has.
 bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
   const bool has_whole_model = config.parallel.tp == 1 && config.parallel.pp == 1;
   return options.backend != "mpi" && has_whole_model &&
@@ -53,7 +53,7 @@ Agent::Agent(const LaunchOptions& options, const train::TrainConfig& config,
   if (!options.rendezvous.empty()) open_agent_server(std::move(agreement));
 }
 
-int Agent::run(SignalTap& signals) {
+int Agent::run(SignalFd& signals) {
   try {
     const int code = run_all(signals);
     if (agent_server_) agent_server_->bye(code, "");
@@ -64,7 +64,7 @@ int Agent::run(SignalTap& signals) {
   }
 }
 
-int Agent::run_all(SignalTap& signals) {
+int Agent::run_all(SignalFd& signals) {
   std::optional<Verdict> before;  // how the last group failed
   for (;;) {
     if (const int signal = wait_for_ranks(signals)) return kSignalled + signal;
@@ -85,13 +85,13 @@ int Agent::run_all(SignalTap& signals) {
     const GroupEnd end = run_group_of(hosts, signals);
     Verdict verdict = judge(end);
     before.reset();
-    // That nobody holds what was lost follows from a loss that was counted when it happened.
+    // The group ends because nobody holds the lost state; that loss was counted when it happened.
     const int more = is_new_loss(end.step) ? 1 : 0;
     if (verdict.kind == Verdict::Kind::kStopped && end.was_wanted) {
       log::info("starting again from the checkpoint {}",
                 must_stop_ ? "without the ranks that leave" : "with more ranks");
     } else if (verdict.kind == Verdict::Kind::kFailed && end.stop_signal != 0 && !end.was_wanted) {
-      return finish(verdict);  // whoever has asked to stop wants no restart
+      return finish(verdict);  // the user asked to stop, so nothing is restarted
     } else if (verdict.kind == Verdict::Kind::kFailed &&
                restarts_ + more <= options_.limits.max_restarts) {
       restarts_ += more;
@@ -129,8 +129,8 @@ std::string Agent::why_not(int num_ranks) const {
   }
 }
 
-// Whoever asked for more ranks than there will be is told, once, and why. Where others may join, a
-// launch begins with fewer as a matter of course.
+// Says once why there will be fewer ranks than asked for. Where agents may join, a launch is
+// expected to begin with fewer.
 void Agent::tell_of_fewer(int num_ranks, int num_places) const {
   const int asked = options_.limits.max_ranks;
   if (num_ranks < num_places) {
@@ -142,18 +142,18 @@ void Agent::tell_of_fewer(int num_ranks, int num_places) const {
   }
 }
 
-// What an island exchanges with others, its lead alone holds.
+// Only the lead rank of an island holds the state that islands exchange.
 bool Agent::can_lose(int rank) const {
   return rank != 0 || config_.island.coordinator.empty();
 }
 
-// A loss before the ranks have taken the step that follows the one before belongs to that one. The
-// step that was under way may be told of in between.
+// Losses count as one until the ranks have taken a new step together. The step that was under way
+// at the first loss may still be reported in between.
 bool Agent::is_new_loss(std::int64_t step) const {
   return lost_at_step_ < 0 || step > lost_at_step_ + 1;
 }
 
-GroupEnd Agent::run_group_of(const std::vector<std::string>& hosts, SignalTap& signals) {
+GroupEnd Agent::run_group_of(const std::vector<std::string>& hosts, SignalFd& signals) {
   grows_at_ = Clock::now() + regrow_after();
   must_stop_ = false;
   if (rank_list_) return run_in_place(hosts, signals);
@@ -167,7 +167,7 @@ GroupEnd Agent::run_group_of(const std::vector<std::string>& hosts, SignalTap& s
                           });
 }
 
-GroupEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalTap& signals) {
+GroupEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalFd& signals) {
   rank_list_->begin(hosts);
   dismissed_.clear();
   has_lost_ = false;
@@ -190,7 +190,8 @@ RankProcess Agent::process_on(const std::string& host, const RankOrder& order) {
   return elastic_process(generations_.call(), host, generations_.rendezvous(), order);
 }
 
-// Asked when a process has failed. Those of the last list stay in their places when it says no.
+// Called when a process has failed. When it returns false, the ranks of the last list keep their
+// places.
 bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   if (dismissed_.count(end.rank) > 0) return true;
   RankEnd known = end;
@@ -200,7 +201,7 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
     log::warning("a rank that was to join did not ({}); going on without it",
                  end.report ? end.report->error : fmt::format("pid {}", end.pid));
   } else {
-    // A rank with an error of its own has mostly met what all of them meet.
+    // An error of a rank's own, such as a full disk, usually meets all ranks.
     const bool is_lost = !verdict.lost.empty();
     const int left = rank_list_->num_ranks() - 1;
     const int more = is_new_loss(step) ? 1 : 0;
@@ -220,10 +221,10 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   return true;
 }
 
-// Asked while ranks train, so it must not wait.
+// Called while ranks train, so it must not wait.
 std::vector<RankProcess> Agent::joining(std::int64_t step) {
   rank_list_->admit();
-  tend_agent_server();
+  poll_agent_server();
   if (step < 0) return {};
   let_go();
   if (takes_newcomers()) return grow(room());
@@ -265,7 +266,7 @@ Agent::Clock::duration Agent::regrow_after() const {
       std::chrono::duration<double>(options_.regrow_after_s));
 }
 
-// Whether it is time to. Hosts are called in the background.
+// Whether it is time to look for free places. Hosts are probed in the background.
 bool Agent::looks_for_room() {
   if (probe_.done()) slots_.return_hosts(probe_.take());
   if (Clock::now() < grows_at_) return false;
@@ -275,16 +276,16 @@ bool Agent::looks_for_room() {
   return true;
 }
 
-// Of a group whose ranks do not change: it is stopped for others.
+// For a group whose ranks cannot change: whether to stop it, so that a larger one can start.
 bool Agent::wants_to_grow() {
-  tend_agent_server();
+  poll_agent_server();
   must_stop_ = agent_server_ && !agent_server_->leaving().empty();
   if (must_stop_) return true;
   const bool is_time = options_.regrow_after_s > 0 && looks_for_room();
   return (takes_newcomers() || is_time) && room() > 0;
 }
 
-// How many ranks more there could be, such that the settings allow their number.
+// How many more ranks there could be, with a number of ranks that the settings allow.
 int Agent::room() const {
   const int present = rank_list_ ? rank_list_->num_processes() : slots_.num_taken();
   int wanted = rank_list_ ? present + slots_.num_free() : slots_.num_next();
@@ -301,7 +302,7 @@ void Agent::look_at_hostfile() {
       log::warning("{}; going on with the hosts as they were", error.what());
     }
   }
-  tend_agent_server();
+  poll_agent_server();
 }
 
 }  // namespace atl::launch

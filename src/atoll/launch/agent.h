@@ -48,7 +48,7 @@ class Agent final : private ElasticPolicy {
         Generations& generations);
 
   /// Returns the exit code. Throws as finish() does, and Error(kPeer) when too few ranks are left.
-  int run(SignalTap& signals);
+  int run(SignalFd& signals);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -57,15 +57,15 @@ class Agent final : private ElasticPolicy {
   std::vector<RankProcess> joining(std::int64_t step) override;
   int rank_of(int number) const override { return rank_list_->rank_of(number); }
 
-  int run_all(SignalTap& signals);
+  int run_all(SignalFd& signals);
   int fitting(int num_ranks) const;
   bool fits(int num_ranks) const;
   bool can_lose(int rank) const;
   std::string why_not(int num_ranks) const;
   void tell_of_fewer(int num_ranks, int num_places) const;
   bool is_new_loss(std::int64_t step) const;
-  GroupEnd run_group_of(const std::vector<std::string>& hosts, SignalTap& signals);
-  GroupEnd run_in_place(const std::vector<std::string>& hosts, SignalTap& signals);
+  GroupEnd run_group_of(const std::vector<std::string>& hosts, SignalFd& signals);
+  GroupEnd run_in_place(const std::vector<std::string>& hosts, SignalFd& signals);
   std::vector<RankProcess> grow(int most);
   RankProcess process_on(const std::string& host, const RankOrder& order);
   std::optional<RankProcess> process_of_agent(const std::string& host, const RankOrder& order);
@@ -79,10 +79,10 @@ class Agent final : private ElasticPolicy {
   void update_places();
   void open_agent_server(std::vector<std::string> agreement);
   bool is_agent(const std::string& host) const;
-  void tend_agent_server();
+  void poll_agent_server();
   void let_go();
   bool takes_newcomers();
-  int wait_for_ranks(SignalTap& signals);
+  int wait_for_ranks(SignalFd& signals);
 
   const LaunchOptions& options_;
   const train::TrainConfig& config_;
@@ -96,7 +96,7 @@ class Agent final : private ElasticPolicy {
   Clock::time_point grows_at_;
   std::vector<Host> hosts_;                    // but for agents
   std::unique_ptr<AgentServer> agent_server_;  // null: nobody may join
-  std::vector<std::string> news_;              // agents that have come and were not looked at
+  std::vector<std::string> new_agents_;        // agents that have come and were not looked at
   std::set<int> dismissed_;                    // processes of this group whose agent leaves
   bool has_lost_ = false;                      // a rank, for which a spare one may be there
   bool must_stop_ = false;  // an agent leaves, and the others have to start again

@@ -1,4 +1,4 @@
-// The part of the agent that has to do with ranks of other agents, which join and leave.
+// The part of Agent for ranks of other machines' agents, which join and leave.
 
 #include <algorithm>
 #include <utility>
@@ -29,7 +29,7 @@ void Agent::open_agent_server(std::vector<std::string> agreement) {
   log::info("others may join: atoll launch --join={} ...", address);
 }
 
-// A host of the hostfile is reached by ssh, whatever has been called like it before.
+// A host of the hostfile is reached by ssh, even if an agent had the same name before.
 bool Agent::is_agent(const std::string& host) const {
   return agent_server_ && agent_server_->knows(host) &&
          std::none_of(hosts_.begin(), hosts_.end(),
@@ -45,10 +45,11 @@ std::optional<RankProcess> Agent::process_of_agent(const std::string& host,
       }};
 }
 
-void Agent::tend_agent_server() {
+void Agent::poll_agent_server() {
   if (agent_server_) {
-    agent_server_->tend();
-    for (std::string& name : agent_server_->take_news()) news_.push_back(std::move(name));
+    agent_server_->poll_agents();
+    for (std::string& name : agent_server_->take_new_agents())
+      new_agents_.push_back(std::move(name));
   }
   update_places();
 }
@@ -63,9 +64,10 @@ void Agent::update_places() {
   slots_.update(all);
 }
 
-// Whether somebody has come since it was last asked. That there is no room for them is told once.
+// Whether agents have joined since the last call. A warning says once that there is no room for
+// them.
 bool Agent::takes_newcomers() {
-  const std::vector<std::string> names = std::exchange(news_, {});
+  const std::vector<std::string> names = std::exchange(new_agents_, {});
   for (const std::string& name : names) {
     const int present = rank_list_ ? rank_list_->num_processes() : slots_.num_taken();
     if (room() > 0) {
@@ -81,9 +83,9 @@ bool Agent::takes_newcomers() {
   return !names.empty();
 }
 
-// Ranks whose agent leaves are taken out one after the other, between two steps: where two go that
-// are neighbours, the copy of what one of them holds would go too. So the others must have
-// regrouped before the next one goes; steps they took before they did may be told of later.
+// Removes the ranks whose agent leaves, one after the other, between two steps. Two neighbours that
+// leave together would take both copies of the same state with them. So the others must have
+// regrouped before the next rank leaves; steps from before that may still be reported.
 void Agent::let_go() {
   if (!agent_server_ || must_stop_) return;
   const std::vector<int> leaving = agent_server_->leaving();
@@ -91,7 +93,7 @@ void Agent::let_go() {
   if (leaving.empty() || std::any_of(leaving.begin(), leaving.end(), is_dismissed)) return;
   const int number = leaving.front();
   const int place = rank_list_->place_of(number);
-  if (place < 0) return;  // it is lost, which is about to be seen
+  if (place < 0) return;  // it has been lost, and its end will be seen soon
   const int left = rank_list_->num_ranks() - 1;
   const int rank = rank_list_->rank_of(number);
   const bool is_listed = rank >= 0;
@@ -107,20 +109,20 @@ void Agent::let_go() {
   }
   slots_.drop(place, /*is_gone=*/false);
   rank_list_->remove(number);
-  // One that is listed learns from the next rank list that it is not wanted; the others know
-  // nothing of one that has not joined.
+  // A rank that is listed learns from the next rank list that it has to leave; of a rank that has
+  // not joined the others know nothing.
   if (!is_listed) agent_server_->end(number);
 }
 
 // Until there are --min-ranks, when others may join. Returns the signal that ended it; 0: none has.
-int Agent::wait_for_ranks(SignalTap& signals) {
+int Agent::wait_for_ranks(SignalFd& signals) {
   if (!agent_server_) return 0;
   const Clock::time_point deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
                          std::chrono::duration<double>(config_.comm.timeout_s));
   bool is_told = false;
   for (;;) {
-    tend_agent_server();
+    poll_agent_server();
     const int missing = options_.limits.min_ranks - slots_.num_there();
     if (missing <= 0) return 0;
     if (!std::exchange(is_told, true)) {
@@ -131,7 +133,7 @@ int Agent::wait_for_ranks(SignalTap& signals) {
     if (left.count() <= 0) return 0;  // next() has none to give
     std::vector<pollfd> polls = {{.fd = signals.fd(), .events = POLLIN}};
     agent_server_->watch(polls);
-    constexpr std::int64_t kMost = 1000;  // strangers that say nothing are to be sent away
+    constexpr std::int64_t kMost = 1000;  // so that silent connections are dropped in time
     ::poll(polls.data(), polls.size(),
            static_cast<int>(std::min<std::int64_t>(left.count(), kMost)));
     if (const int signal = signals.next()) return signal;

@@ -21,24 +21,24 @@ using comm::rendezvous::Socket;
 
 constexpr std::size_t kMostConnections = 4096;
 constexpr std::size_t kPrefix = kOfferMagic.size() + 4;
-// An order is shorter than any buffer of a socket: it waits only for an agent that takes none.
-constexpr std::chrono::seconds kOrderPatience{5};
+// An order fits any socket buffer, so a send waits only for an agent that reads nothing.
+constexpr std::chrono::seconds kOrderTimeout{5};
 
 // One connection: a place for a rank.
 struct Place {
-  enum class Stage : std::uint8_t { kStranger, kFree, kRunning, kEnded, kGone };
+  enum class Stage : std::uint8_t { kPending, kFree, kRunning, kEnded, kGone };
 
   Socket socket;
   Clock::time_point since = Clock::now();
-  Stage stage = Stage::kStranger;
+  Stage stage = Stage::kPending;
   std::string in;
   Offer offer;
   bool leaves = false;
-  bool is_watched = false;  // somebody holds the process that runs here
+  bool is_watched = false;  // a WatchedProcess for its rank exists
   int number = -1;
   ProcessEnd end;
 
-  bool is_agents() const { return stage != Stage::kStranger && stage != Stage::kGone; }
+  bool is_agents() const { return stage != Stage::kPending && stage != Stage::kGone; }
 
   void close() {
     if (stage == Stage::kRunning) {
@@ -51,7 +51,7 @@ struct Place {
     socket = Socket();
   }
 
-  // What has ended has been told.
+  // Called when the end of its rank has been reported.
   void settle() {
     if (stage == Stage::kEnded) stage = socket ? Stage::kFree : Stage::kGone;
   }
@@ -59,13 +59,13 @@ struct Place {
   void send(const std::string& line) {
     if (!socket) return;
     try {
-      comm::rendezvous::send_all(socket, line + '\n', Clock::now() + kOrderPatience, offer.name);
+      comm::rendezvous::send_all(socket, line + '\n', Clock::now() + kOrderTimeout, offer.name);
     } catch (const Error&) {
       close();
     }
   }
 
-  // Takes what has come, up to `most` bytes that wait to be understood; whether there may be more.
+  // Reads what has come, up to `most` bytes of unread lines; whether there may be more.
   bool receive(std::size_t most) {
     char bytes[16384];
     while (socket && in.size() < most) {
@@ -83,9 +83,9 @@ struct Place {
     return static_cast<bool>(socket);
   }
 
-  // Lines of the agent itself are obeyed, those of its rank given to `take`.
+  // Carries out the agent's own lines; gives the lines of its rank to `take`.
   void hear(const LineTaker& take) {
-    constexpr int kRounds = 16;  // others are to be heard too
+    constexpr int kRounds = 16;  // so that other connections are read too
     bool is_more = true;
     for (int round = 0; is_more && round < kRounds; ++round) {
       is_more = receive(2 * kLongestLine);
@@ -163,7 +163,7 @@ struct AgentServer::State {
       : options(std::move(the_options)), listener(comm::rendezvous::listen_on(options.host, 0)) {}
 
   void accept_all();
-  void meet(Place& place);
+  void read_offer(Place& place);
   void admit(Place& place, Offer offer);
   void refuse(Place& place, const std::string& reason);
   int count(const std::string& id) const;
@@ -171,30 +171,28 @@ struct AgentServer::State {
   AgentServerOptions options;
   Socket listener;
   std::vector<std::shared_ptr<Place>> places;
-  std::vector<std::string> news;
+  std::vector<std::string> new_agents;
   std::set<std::string> names;  // of all that were ever here
 };
 
 void AgentServer::State::accept_all() {
-  const auto is_stranger = [](const auto& place) {
-    return place->stage == Place::Stage::kStranger;
-  };
-  auto strangers =
-      static_cast<std::size_t>(std::count_if(places.begin(), places.end(), is_stranger));
-  // Who comes while there are many waits in the system's queue.
-  while (strangers < options.strangers && places.size() < kMostConnections) {
+  const auto is_pending = [](const auto& place) { return place->stage == Place::Stage::kPending; };
+  auto num_pending =
+      static_cast<std::size_t>(std::count_if(places.begin(), places.end(), is_pending));
+  // With many connections open, new ones wait in the system's queue.
+  while (num_pending < options.max_pending && places.size() < kMostConnections) {
     const int fd = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     auto place = std::make_shared<Place>();
     place->socket = Socket(fd);
     notice_loss(place->socket);
     places.push_back(std::move(place));
-    ++strangers;
+    ++num_pending;
   }
 }
 
-// Hears a stranger, who must say all of an offer in time.
-void AgentServer::State::meet(Place& place) {
+// Reads from a connection that has not sent its offer yet, which must be there in time.
+void AgentServer::State::read_offer(Place& place) {
   place.receive(kPrefix + kLongestOffer);
   const std::string_view heard = place.in;
   if (heard.substr(0, kOfferMagic.size()) != kOfferMagic.substr(0, heard.size())) {
@@ -218,7 +216,7 @@ void AgentServer::State::meet(Place& place) {
       return;
     }
   }
-  if (place.is_over || Clock::now() - place.since > options.patience) place.close();
+  if (place.is_over || Clock::now() - place.since > options.handshake_timeout) place.close();
 }
 
 void AgentServer::State::admit(Place& place, Offer offer) {
@@ -235,11 +233,11 @@ void AgentServer::State::admit(Place& place, Offer offer) {
     throw damaged_error("{} offers more ranks than the {} it told of", offer.name, offer.slots);
   }
   place.offer = std::move(offer);
-  place.offer.agreement.clear();  // as long as it lives, for each place
+  place.offer.agreement.clear();  // not needed any more, and long
   place.stage = Place::Stage::kFree;
   names.insert(place.offer.name);
   place.send("ok");
-  if (count(place.offer.id) == place.offer.slots) news.push_back(place.offer.name);
+  if (count(place.offer.id) == place.offer.slots) new_agents.push_back(place.offer.name);
 }
 
 void AgentServer::State::refuse(Place& place, const std::string& reason) {
@@ -270,12 +268,12 @@ void AgentServer::watch(std::vector<pollfd>& polls) const {
   }
 }
 
-void AgentServer::tend() {
+void AgentServer::poll_agents() {
   state_->accept_all();
-  // By number: who is refused must not disturb the walk.
+  // By index, because admitting or refusing an agent changes the list.
   for (std::size_t i = 0; i < state_->places.size(); ++i) {
     Place& place = *state_->places[i];
-    if (place.stage == Place::Stage::kStranger) state_->meet(place);
+    if (place.stage == Place::Stage::kPending) state_->read_offer(place);
     const bool is_alone = place.stage == Place::Stage::kRunning && !place.is_watched;
     if (place.stage == Place::Stage::kFree || is_alone) place.hear(ignore);
     if (place.stage == Place::Stage::kEnded && !place.is_watched) place.settle();
@@ -304,8 +302,8 @@ bool AgentServer::knows(const std::string& name) const {
   return state_->names.count(name) > 0;
 }
 
-std::vector<std::string> AgentServer::take_news() {
-  return std::exchange(state_->news, {});
+std::vector<std::string> AgentServer::take_new_agents() {
+  return std::exchange(state_->new_agents, {});
 }
 
 std::vector<int> AgentServer::leaving() const {

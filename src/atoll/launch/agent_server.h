@@ -1,6 +1,6 @@
 #pragma once
 
-// Where agents on other machines offer places for ranks to a launch that is under way: its side.
+// The server of a launch to which agents on other machines offer places for ranks.
 
 #include <chrono>
 #include <functional>
@@ -20,12 +20,12 @@ struct AgentServerOptions {
   std::vector<std::string> agreement;  ///< agreement_lines() of the launch
   /// Whether a host of that name is reached in another way; an agent must not be called like it.
   std::function<bool(const std::string& name)> is_taken;
-  std::size_t strangers = 64;                ///< connections that have not said who they are
-  std::chrono::milliseconds patience{5000};  ///< until they have
+  std::size_t max_pending = 64;  ///< connections that have not said who they are
+  std::chrono::milliseconds handshake_timeout{5000};  ///< until they have
 };
 
-/// Takes offers on a free TCP port, and starts ranks in the places offered. It neither encrypts nor
-/// asks who is there; what is sent to it costs it no more than kLongestOffer a connection. An agent
+/// Takes offers on a free TCP port, and starts ranks in the places offered. It does not encrypt or
+/// authenticate; a connection costs it at most kLongestOffer bytes of memory. An agent
 /// with other settings, another version, or the name of another agent is refused with the reason,
 /// and a warning. One thread; nothing waits for an agent but for seconds when its network is full.
 class AgentServer {
@@ -37,17 +37,17 @@ class AgentServer {
   AgentServer& operator=(const AgentServer&) = delete;
 
   int port() const;
-  /// Adds what becomes readable when tend() has something to do.
+  /// Adds what becomes readable when poll_agents() has something to do.
   void watch(std::vector<pollfd>& polls) const;
-  /// Lets agents in, hears them, and forgets those that are gone. Does not wait.
-  void tend();
+  /// Accepts agents, reads what they have sent, and removes those that are gone. Does not wait.
+  void poll_agents();
 
   /// Agents that stay, in the order in which they came, each with how many places it now has.
   std::vector<Host> agents() const;
-  /// Whether an agent of that name is here, or was.
+  /// Whether an agent of that name has ever joined.
   bool knows(const std::string& name) const;
   /// The names of agents that have come, with all their places, since it was last called.
-  std::vector<std::string> take_news();
+  std::vector<std::string> take_new_agents();
   /// The numbers of running ranks (RankOrder::number, or rank) whose agents want to leave.
   std::vector<int> leaving() const;
 

@@ -29,9 +29,9 @@ Clock::time_point soon() {
 }
 
 // The other side of a server, in the same thread.
-class Visitor {
+class TestAgent {
  public:
-  explicit Visitor(AgentServer& server)
+  explicit TestAgent(AgentServer& server)
       : agent_server_(server),
         socket_(comm::rendezvous::connect_to({"127.0.0.1", server.port()}, soon())) {}
 
@@ -44,7 +44,7 @@ class Visitor {
   /// The next line that the server says; "(closed)" when it closes.
   std::string hear() {
     for (const auto deadline = soon(); Clock::now() < deadline;) {
-      agent_server_.tend();
+      agent_server_.poll_agents();
       if (const auto line = take_line(heard_)) return *line;
       char bytes[4096];
       const ssize_t got = ::recv(socket_.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -63,7 +63,7 @@ class Visitor {
 
 const Offer kBeta = {.name = "beta", .id = "1", .slots = 1, .agreement = {"x = 1"}};
 
-class DoorTest : public ::testing::Test {
+class AgentServerTest : public ::testing::Test {
  protected:
   AgentServer& open(AgentServerOptions options = {}) {
     options.host = "127.0.0.1";
@@ -75,7 +75,7 @@ class DoorTest : public ::testing::Test {
   // Waits until the server has seen it.
   bool becomes_true(const std::function<bool()>& happened) {
     for (const auto deadline = soon(); Clock::now() < deadline;) {
-      agent_server_->tend();
+      agent_server_->poll_agents();
       if (happened()) return true;
     }
     return false;
@@ -90,17 +90,17 @@ std::vector<std::string> named(const std::vector<Host>& agents) {
   return names;
 }
 
-TEST_F(DoorTest, AnAgentIsNewsWhenAllItsPlacesAreThere) {
+TEST_F(AgentServerTest, AnAgentIsNewWhenAllItsPlacesAreThere) {
   AgentServer& server = open();
   Offer two = kBeta;
   two.slots = 2;
-  Visitor first(server), second(server), third(server);
+  TestAgent first(server), second(server), third(server);
   first.offer(two);
   EXPECT_EQ(first.hear(), "ok");
-  EXPECT_THAT(server.take_news(), IsEmpty());
+  EXPECT_THAT(server.take_new_agents(), IsEmpty());
   second.offer(two);
   EXPECT_EQ(second.hear(), "ok");
-  EXPECT_THAT(server.take_news(), ElementsAre("beta"));
+  EXPECT_THAT(server.take_new_agents(), ElementsAre("beta"));
   EXPECT_THAT(named(server.agents()), ElementsAre("beta:2"));
   third.offer(two);
   EXPECT_THAT(third.hear(), HasSubstr("more ranks than the 2"));
@@ -109,26 +109,26 @@ TEST_F(DoorTest, AnAgentIsNewsWhenAllItsPlacesAreThere) {
       becomes_true([&] { return named(server.agents()) == std::vector{std::string("beta:1")}; }));
 }
 
-TEST_F(DoorTest, WhoDoesNotFitIsToldWhy) {
+TEST_F(AgentServerTest, WhoDoesNotFitIsToldWhy) {
   AgentServer& server = open();
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   EXPECT_EQ(beta.hear(), "ok");
   ::testing::internal::CaptureStderr();
   Offer other = kBeta;
   other.agreement = {"x = 2"};
-  Visitor wrong(server);
+  TestAgent wrong(server);
   wrong.offer(other);
   EXPECT_THAT(wrong.hear(),
               AllOf(HasSubstr("no the agent beta has `x = 2`"), HasSubstr("`x = 1`")));
   EXPECT_EQ(wrong.hear(), "(closed)");
-  Visitor twin(server);
+  TestAgent twin(server);
   other = kBeta;
   other.id = "2";
   twin.offer(other);
   EXPECT_THAT(twin.hear(), HasSubstr("no there is an agent called beta already"));
   other.name = "alpha";
-  Visitor host(server);
+  TestAgent host(server);
   host.offer(other);
   EXPECT_THAT(host.hear(), HasSubstr("no the launch has a host called alpha already"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
@@ -136,8 +136,8 @@ TEST_F(DoorTest, WhoDoesNotFitIsToldWhy) {
   EXPECT_THAT(named(server.agents()), ElementsAre("beta:1"));
 }
 
-TEST_F(DoorTest, WhoeverSendsGarbageIsSentAway) {
-  AgentServer& server = open({.patience = milliseconds(50)});
+TEST_F(AgentServerTest, WhoeverSendsGarbageIsSentAway) {
+  AgentServer& server = open({.handshake_timeout = milliseconds(50)});
   const std::string magic(kOfferMagic);
   const std::string garbage[] = {
       "GET / HTTP/1.1\r\n\r\n",
@@ -151,30 +151,30 @@ TEST_F(DoorTest, WhoeverSendsGarbageIsSentAway) {
   };
   ::testing::internal::CaptureStderr();
   for (const std::string& bytes : garbage) {
-    Visitor visitor(server);
-    visitor.send(bytes);
-    std::string answer = visitor.hear();
-    if (answer.starts_with("no ")) answer = visitor.hear();
+    TestAgent agent(server);
+    agent.send(bytes);
+    std::string answer = agent.hear();
+    if (answer.starts_with("no ")) answer = agent.hear();
     EXPECT_EQ(answer, "(closed)") << ::testing::PrintToString(bytes);
   }
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("an offer of 4294967295 bytes"));
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   EXPECT_EQ(beta.hear(), "ok");
 }
 
-TEST_F(DoorTest, StrangersBeyondTheLimitWaitAndDisturbNobody) {
-  AgentServer& server = open({.strangers = 2, .patience = milliseconds(100)});
-  std::vector<std::unique_ptr<Visitor>> silent;
-  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<Visitor>(server));
-  Visitor beta(server);
+TEST_F(AgentServerTest, ConnectionsBeyondTheLimitWaitAndDisturbNobody) {
+  AgentServer& server = open({.max_pending = 2, .handshake_timeout = milliseconds(100)});
+  std::vector<std::unique_ptr<TestAgent>> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<TestAgent>(server));
+  TestAgent beta(server);
   beta.offer(kBeta);
   EXPECT_EQ(beta.hear(), "ok") << "those before it were sent away in time";
 }
 
-TEST_F(DoorTest, ARankOfAnAgentIsAProcessLikeOthers) {
+TEST_F(AgentServerTest, ARankOfAnAgentIsAProcessLikeOthers) {
   AgentServer& server = open();
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
   std::vector<std::string> lines;
@@ -198,9 +198,9 @@ TEST_F(DoorTest, ARankOfAnAgentIsAProcessLikeOthers) {
   }
 }
 
-TEST_F(DoorTest, ARankWhoseAgentGoesIsLost) {
+TEST_F(AgentServerTest, ARankWhoseAgentGoesIsLost) {
   AgentServer& server = open();
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
   auto process = server.start("beta", {.number = 3});
@@ -223,9 +223,9 @@ TEST_F(DoorTest, ARankWhoseAgentGoesIsLost) {
   EXPECT_THAT(verdict.gone, IsEmpty()) << "ssh cannot bring it back";
 }
 
-TEST_F(DoorTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {
+TEST_F(AgentServerTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {
   AgentServer& server = open();
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
   server.start("beta", {.number = 3}).reset();
@@ -235,9 +235,9 @@ TEST_F(DoorTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {
   EXPECT_TRUE(becomes_true([&] { return server.start("beta", {.number = 4})->running(); }));
 }
 
-TEST_F(DoorTest, WhoWantsToLeaveGetsNoOtherRank) {
+TEST_F(AgentServerTest, WhoWantsToLeaveGetsNoOtherRank) {
   AgentServer& server = open();
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
   auto process = server.start("beta", {.number = 3});
@@ -259,9 +259,9 @@ TEST_F(DoorTest, WhoWantsToLeaveGetsNoOtherRank) {
   EXPECT_EQ(beta.hear(), "bye 1 all is lost");
 }
 
-TEST_F(DoorTest, LinesWithoutEndAreCut) {
+TEST_F(AgentServerTest, LinesWithoutEndAreCut) {
   AgentServer& server = open();
-  Visitor beta(server);
+  TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
   auto process = server.start("beta", {.number = 3});

@@ -60,11 +60,11 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
 }
 
 GroupEnd Generations::run(const std::vector<std::string>& hosts, const GroupOptions& options,
-                          SignalTap& signals, const StartElsewhere& elsewhere) {
+                          SignalFd& signals, const StartElsewhere& elsewhere) {
   if (backend_ == "mpi") return run_group(mpi_processes(call_, hosts), options, signals);
-  const RendezvousPoint meeting = {
+  const RendezvousPoint point = {
       .rendezvous = server_->address(), .generation = generation_++, .backend = backend_};
-  return run_group(gloo_processes(call_, hosts, meeting, elsewhere), options, signals);
+  return run_group(gloo_processes(call_, hosts, point, elsewhere), options, signals);
 }
 
 }  // namespace atl::launch

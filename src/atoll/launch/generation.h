@@ -22,7 +22,7 @@ class Generations {
   /// Runs one generation, with a rank on each of `hosts` (empty: this one), to its end. But for mpi
   /// `elsewhere` is asked first where a rank is to be started.
   GroupEnd run(const std::vector<std::string>& hosts, const GroupOptions& options,
-               SignalTap& signals, const StartElsewhere& elsewhere = {});
+               SignalFd& signals, const StartElsewhere& elsewhere = {});
 
   /// The call that it starts.
   const TrainCall& call() const { return call_; }

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 // How long an island that was told to end may take to save.
 constexpr std::chrono::seconds kGrace{60};
-// Between the death of an island and its next start.
+// The pause between the end of an island's process and its next start.
 constexpr std::chrono::milliseconds kRestartAfter{300};
 
 constexpr const char* kSetForEach[] = {"run.dir", "outer.islands", "device.threads"};
@@ -41,7 +41,7 @@ struct Island {
   std::vector<std::string> argv;
   std::unique_ptr<Child> child;
   LineReader lines;
-  std::string last_words;
+  std::string last_line;
   int restarts = 0;
   bool is_done = false;
   int exit_code = 0;
@@ -64,8 +64,8 @@ class Islands {
   bool all_done() const;
 
   IslandsPlan plan_;
-  SignalTap signals_;  // before any thread is made
-  fs::path secret_;    // a file, by which the run's processes know each other
+  SignalFd signals_;  // before any thread is made
+  fs::path secret_;   // a file, by which the run's processes know each other
   std::unique_ptr<island::CoordinatorService> coordinator_;
   std::vector<Island> islands_;
   int signal_ = 0;                // that ends the run
@@ -91,7 +91,7 @@ std::vector<std::string> Islands::words(const IslandsPlan& plan, const train::Re
                                         int number) const {
   const TrainCall call = train_call(plan.recipe, plan.overrides);
   std::vector<std::string> argv = {call.program, "train"};
-  // What is set for each island below stands there once.
+  // Overrides of settings that are set for each island below are left out.
   for (const std::string& word : call.arguments) {
     const bool is_set = std::any_of(
         std::begin(kSetForEach), std::end(kSetForEach),
@@ -125,11 +125,11 @@ void Islands::start(Island& island) {
   island.lines = {};
 }
 
-// Those of the first island go out as they are: the others say the same of themselves.
+// Prints the lines of the first island only: the other islands print much the same.
 void Islands::say(Island& island, std::string_view line) {
   constexpr std::string_view kError = "error: ";
   const bool is_error = line.starts_with(kError);
-  island.last_words = is_error ? line.substr(kError.size()) : line;
+  island.last_line = is_error ? line.substr(kError.size()) : line;
   if (is_error) return;  // told when it has ended
   const bool is_first = &island == &islands_.front();
   if (!is_first && line.starts_with("info: ")) return;
@@ -147,7 +147,7 @@ void Islands::ended(Island& island, int status) {
   island.exit_code = has_exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   const bool is_mistake = has_exited && island.exit_code == 2;
   if (has_exited && island.exit_code == 128 + SIGPIPE && signal_ == 0 && !failure_) {
-    signal_ = SIGPIPE;  // nobody reads what it prints: all end, as at a signal
+    signal_ = SIGPIPE;  // nobody reads the output: all islands end, as at a signal
     stop(SIGTERM);
   }
   if (island.exit_code == 0 || signal_ != 0 || failure_) {
@@ -161,14 +161,14 @@ void Islands::ended(Island& island, int status) {
     failure_ = make_error(
         is_mistake ? ErrorKind::kUser : ErrorKind::kPeer, "{} {}{}: {}", island.name, how,
         is_mistake ? "" : fmt::format(" after {}", counted(island.restarts, "restart")),
-        island.last_words.empty() ? "it said nothing" : island.last_words);
+        island.last_line.empty() ? "it said nothing" : island.last_line);
     stop(SIGTERM);
     return;
   }
   ++island.restarts;
   island.starts_at = Clock::now() + kRestartAfter;
   log::warning("{} (pid {}) {}{}; starting it again ({} of {})", island.name, pid, how,
-               has_exited ? ": " + island.last_words : "", island.restarts, plan_.max_restarts);
+               has_exited ? ": " + island.last_line : "", island.restarts, plan_.max_restarts);
 }
 
 void Islands::stop(int signal) {
@@ -198,7 +198,7 @@ void Islands::wait() {
   }
   ::poll(fds.data(), fds.size(), 100);
   for (int signal = signals_.next(); signal != 0; signal = signals_.next()) {
-    if (signal_ != 0) kill_at_ = Clock::now();  // asked twice: at once
+    if (signal_ != 0) kill_at_ = Clock::now();  // a second signal ends them at once
     signal_ = signal;
     if (kill_at_ == Clock::time_point() || kill_at_ > Clock::now()) stop(signal);
   }

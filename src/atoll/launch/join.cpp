@@ -25,14 +25,14 @@ namespace atl::launch {
 namespace {
 
 using comm::rendezvous::Clock;
-using comm::rendezvous::HostPort;
+using comm::rendezvous::RendezvousAddress;
 using comm::rendezvous::Socket;
 
 constexpr std::chrono::milliseconds kLookAgain{100};
-// A rank says little; a launch that takes none of it for so long is gone.
-constexpr std::chrono::seconds kSendPatience{10};
-constexpr std::chrono::seconds kAnswerPatience{30};
-constexpr Clock::duration kTellPatience = std::chrono::seconds(5);
+// A rank writes little: a launch that reads nothing for so long is gone.
+constexpr std::chrono::seconds kSendTimeout{10};
+constexpr std::chrono::seconds kAnswerTimeout{30};
+constexpr Clock::duration kTellTimeout = std::chrono::seconds(5);
 
 Clock::duration seconds(double count) {
   constexpr double kYear = 3.2e7;
@@ -44,18 +44,18 @@ std::string whole_address(const std::string& address) {
   return address.find("://") == address.npos ? "tcp://" + address : address;
 }
 
-// The launch that answers at an address, and where it takes offers.
+// A launch that was found: its address, and the port at which it takes offers.
 struct Found {
   std::string rendezvous;
-  HostPort server;
+  RendezvousAddress server;
 };
 
 Found ask(const std::string& rendezvous, double timeout_s) {
   const std::unique_ptr<comm::Rendezvous> store = comm::open_rendezvous(rendezvous, timeout_s);
   Found found = {.rendezvous = rendezvous, .server = comm::rendezvous::parse_tcp(rendezvous)};
-  // A launch tells it a moment after it has begun to serve.
+  // A launch publishes it a moment after its rendezvous is up.
   std::optional<std::string> told = store->get(agent_server_key());
-  const Clock::time_point deadline = Clock::now() + std::min(seconds(timeout_s), kTellPatience);
+  const Clock::time_point deadline = Clock::now() + std::min(seconds(timeout_s), kTellTimeout);
   while (!told && Clock::now() < deadline) {
     std::this_thread::sleep_for(kLookAgain);
     told = store->get(agent_server_key());
@@ -97,7 +97,7 @@ std::string draw_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-// One place: the connection by which the launch knows it, and the rank that runs there.
+// One place for a rank: its connection to the launch, and the rank's process.
 struct Place {
   Socket connection;
   std::string in;
@@ -107,7 +107,7 @@ struct Place {
 
 class Joiner {
  public:
-  Joiner(const JoinOptions& options, SignalTap& signals)
+  Joiner(const JoinOptions& options, SignalFd& signals)
       : options_(options), signals_(signals), found_(find_launch(options)) {}
 
   int run() {
@@ -143,7 +143,7 @@ class Joiner {
       const std::string who = "the launch at " + found_.rendezvous;
       comm::rendezvous::send_all(place.connection,
                                  std::string(kOfferMagic) + comm::rendezvous::frame_of(text),
-                                 Clock::now() + kSendPatience, who);
+                                 Clock::now() + kSendTimeout, who);
       hear_answer(place, who);
       places_.push_back(std::move(place));
     }
@@ -152,7 +152,7 @@ class Joiner {
   }
 
   void hear_answer(Place& place, const std::string& who) const {
-    const Clock::time_point deadline = Clock::now() + kAnswerPatience;
+    const Clock::time_point deadline = Clock::now() + kAnswerTimeout;
     std::optional<std::string> line;
     while (!(line = take_line(place.in)) && place.in.size() < kLongestLine) {
       place.in += comm::rendezvous::receive_all(place.connection, 1, deadline, who);
@@ -203,7 +203,7 @@ class Joiner {
     if (over_) return;
     try {
       comm::rendezvous::send_all(place.connection, std::string(line) + '\n',
-                                 Clock::now() + kSendPatience, "the launch");
+                                 Clock::now() + kSendTimeout, "the launch");
     } catch (const Error& error) {
       lose(error.what());
     }
@@ -271,7 +271,7 @@ class Joiner {
     }
   }
 
-  // What the rank says goes to the launch, and its end after that.
+  // Passes the rank's output to the launch, and after that how it ended.
   void relay(Place& place) {
     if (!place.child) return;
     const LineTaker pass_on = [&](std::string_view line) { tell(place, line); };
@@ -314,17 +314,17 @@ class Joiner {
   };
 
   const JoinOptions& options_;
-  SignalTap& signals_;
+  SignalFd& signals_;
   Found found_;
   std::vector<Place> places_;
   std::optional<Over> over_;
-  int signal_ = 0;  // that says to leave
+  int signal_ = 0;  // that asked this agent to leave
   Clock::time_point leaves_by_;
 };
 
 }  // namespace
 
-int join_launch(const JoinOptions& options, SignalTap& signals) {
+int join_launch(const JoinOptions& options, SignalFd& signals) {
   return Joiner(options, signals).run();
 }
 

@@ -28,6 +28,6 @@ struct JoinOptions {
 /// exit code of the launch, or 128 plus the signal. Throws Error(kUser) when nobody answers, what
 /// answers is no launch that takes ranks, or it refuses them; Error(kPeer) when the launch fails or
 /// is gone.
-int join_launch(const JoinOptions& options, SignalTap& signals);
+int join_launch(const JoinOptions& options, SignalFd& signals);
 
 }  // namespace atl::launch

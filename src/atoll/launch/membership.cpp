@@ -18,12 +18,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPoll = std::chrono::milliseconds(2);
-// How long a rank that has lost another waits to be told who is left: whoever starts ranks sees at
-// once that a process has ended, and within seconds that a host is gone.
-constexpr double kRollSeconds = 20;
-// All ranks of a rank list are there when they connect; one that is not has ended meanwhile.
+// How long a rank that has lost a peer waits for the next rank list: the launch sees at once that a
+// process has ended, and within seconds that a host is gone.
+constexpr double kRankListSeconds = 20;
+// How long ranks of one list may take to connect: all were ready when the list was written.
 constexpr double kConnectSeconds = 5;
-// How often the lead asks whether others are wanted. The answer takes some 0.1 ms.
+// How often the lead rank looks for a newer rank list, which takes some 0.1 ms.
 constexpr auto kAskEvery = std::chrono::milliseconds(200);
 
 Clock::time_point after(double seconds) {
@@ -47,9 +47,9 @@ LaunchMembership::LaunchMembership(MembershipOptions options,
       rendezvous_(comm::open_rendezvous(options_.rendezvous, world_options.timeout_s)),
       generation_(options_.generation - 1) {}
 
-// Those that train have agreed long ago, and cannot be asked to agree again.
+// Compares this rank's settings with those that the training ranks have published.
 void LaunchMembership::get_ready() {
-  std::istringstream lines(rendezvous_->wait(agreement_key(), kRollSeconds));
+  std::istringstream lines(rendezvous_->wait(agreement_key(), kRankListSeconds));
   std::vector<std::string> theirs;
   for (std::string line; std::getline(lines, line);) theirs.push_back(line);
   check_agreement(options_.agreement, theirs, "the rank that joins");
@@ -67,7 +67,7 @@ std::unique_ptr<comm::World> LaunchMembership::next() {
       world = open(ranks);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kPeer) throw;
-      why = error.what();  // one more has ended; the next rank list is without it
+      why = error.what();  // another rank has ended; the next rank list is without it
       continue;
     }
     if (is_first && !options_.joins) {
@@ -80,8 +80,8 @@ std::unique_ptr<comm::World> LaunchMembership::next() {
 
 // The newest rank list after the last one that was read.
 std::vector<ListedRank> LaunchMembership::next_rank_list(const std::string& why) {
-  const double patience = was_listed_ ? kRollSeconds : world_options_.timeout_s;
-  const Clock::time_point deadline = after(patience);
+  const double timeout_s = was_listed_ ? kRankListSeconds : world_options_.timeout_s;
+  const Clock::time_point deadline = after(timeout_s);
   for (;;) {
     std::optional<std::string> newest;
     while (std::optional<std::string> text = rendezvous_->get(rank_list_key(generation_ + 1))) {
@@ -101,7 +101,7 @@ std::vector<ListedRank> LaunchMembership::next_rank_list(const std::string& why)
       }
     }
     if (Clock::now() >= deadline) {
-      throw make_error(ErrorKind::kPeer, "nobody said within {} s which ranks go on{}{}", patience,
+      throw make_error(ErrorKind::kPeer, "nobody said within {} s which ranks go on{}{}", timeout_s,
                        why.empty() ? "" : "; ", why);
     }
     std::this_thread::sleep_for(kPoll);
@@ -112,7 +112,8 @@ bool LaunchMembership::is_outdated() {
   return rendezvous_->get(rank_list_key(generation_ + 1)).has_value();
 }
 
-// Some come late, from the middle of a step. False: there is a newer rank list, because one ended.
+// Waits until all ranks of the list are here; some come late, from the middle of a step. False: a
+// rank has ended, and there is a newer list.
 bool LaunchMembership::come_together(const std::vector<ListedRank>& ranks) {
   const Clock::time_point deadline = after(world_options_.timeout_s);
   rendezvous_->set(here_key(generation_, options_.number), "");

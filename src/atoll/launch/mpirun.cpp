@@ -36,7 +36,8 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
   if (options.is_root) argv.emplace_back("--allow-run-as-root");
   if (options.hosts.empty()) {
     argv.emplace_back("--oversubscribe");
-    // Nobody elsewhere is to find mpirun itself. It takes a port of all addresses all the same.
+    // All ranks are on this host, so mpirun talks to them over loopback. Its own port still listens
+    // at all addresses.
     argv.insert(argv.end(), {"--mca", "oob_tcp_if_include", "lo"});
     argv.insert(argv.end(), {"--mca", "oob_tcp_disable_ipv6_family", "1"});
   } else {
@@ -64,21 +65,21 @@ void require_mpirun() {
       "use --backend=gloo");
 }
 
-bool MpirunWords::takes(std::string_view line) {
+bool MpirunMessages::takes(std::string_view line) {
   if (is_ruler(line)) {
     inside_ = !inside_;
-    if (inside_) words_.clear();
+    if (inside_) text_.clear();
     return true;
   }
   if (!inside_) return line.starts_with("mpirun: Forwarding signal ");
-  if (!line.empty()) words_ += (words_.empty() ? "" : " ") + std::string(line);
+  if (!line.empty()) text_ += (text_.empty() ? "" : " ") + std::string(line);
   // "mpirun noticed that process rank 2 with PID 71 on node alpha exited on signal 9 (Killed)."
-  const std::optional<int> rank = number_after(words_, "noticed that process rank ");
-  const std::optional<int> signal = number_after(words_, " exited on signal ");
+  const std::optional<int> rank = number_after(text_, "noticed that process rank ");
+  const std::optional<int> signal = number_after(text_, " exited on signal ");
   if (rank && signal) {
     dead_ = {
-        .rank = *rank, .pid = number_after(words_, " with PID ").value_or(0), .signal = *signal};
-    std::istringstream node(words_.substr(std::min(words_.find(" on node ") + 9, words_.size())));
+        .rank = *rank, .pid = number_after(text_, " with PID ").value_or(0), .signal = *signal};
+    std::istringstream node(text_.substr(std::min(text_.find(" on node ") + 9, text_.size())));
     node >> dead_->host;
     if (is_this_host(dead_->host)) dead_->host.clear();
   }

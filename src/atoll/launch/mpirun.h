@@ -25,19 +25,19 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
 /// Throws Error(kUser) that names the package when there is no mpirun in PATH.
 void require_mpirun();
 
-/// Takes mpirun's own remarks out of what its ranks write to standard error.
-class MpirunWords {
+/// Separates mpirun's own messages from the lines that its ranks write to standard error.
+class MpirunMessages {
  public:
   /// True for a line that mpirun has written.
   bool takes(std::string_view line);
   /// The rank that mpirun says was killed.
   std::optional<RankEnd> dead_rank() const { return dead_; }
-  /// What it said last, in one line.
-  std::string words() const { return words_; }
+  /// Its last message, in one line.
+  std::string text() const { return text_; }
 
  private:
-  bool inside_ = false;  // of a remark, which stands between two rulers
-  std::string words_;
+  bool inside_ = false;  // a message, which stands between two rulers
+  std::string text_;
   std::optional<RankEnd> dead_;
 };
 

@@ -32,33 +32,33 @@ TEST(Mpirun, HostsDecideWhereRanksGo) {
 }
 
 TEST(Mpirun, ItsRemarksAreTakenOutAndTheDeadRankIsFound) {
-  MpirunWords words;
+  MpirunMessages messages;
   const std::string ruler(74, '-');
-  EXPECT_FALSE(words.takes("warning: a rank's own line"));
-  EXPECT_TRUE(words.takes("mpirun: Forwarding signal 10 to job"));
-  EXPECT_TRUE(words.takes(ruler));
-  EXPECT_TRUE(words.takes("mpirun noticed that process rank 2 with PID 4711 on node " +
-                          this_host() + " exited on signal 9"));
-  EXPECT_TRUE(words.takes("(Killed)."));
-  EXPECT_TRUE(words.takes(ruler));
-  EXPECT_FALSE(words.takes("info: and another"));
-  ASSERT_TRUE(words.dead_rank());
-  EXPECT_EQ(words.dead_rank()->rank, 2);
-  EXPECT_EQ(words.dead_rank()->pid, 4711);
-  EXPECT_EQ(words.dead_rank()->signal, 9);
-  EXPECT_EQ(words.dead_rank()->host, "");
+  EXPECT_FALSE(messages.takes("warning: a rank's own line"));
+  EXPECT_TRUE(messages.takes("mpirun: Forwarding signal 10 to job"));
+  EXPECT_TRUE(messages.takes(ruler));
+  EXPECT_TRUE(messages.takes("mpirun noticed that process rank 2 with PID 4711 on node " +
+                             this_host() + " exited on signal 9"));
+  EXPECT_TRUE(messages.takes("(Killed)."));
+  EXPECT_TRUE(messages.takes(ruler));
+  EXPECT_FALSE(messages.takes("info: and another"));
+  ASSERT_TRUE(messages.dead_rank());
+  EXPECT_EQ(messages.dead_rank()->rank, 2);
+  EXPECT_EQ(messages.dead_rank()->pid, 4711);
+  EXPECT_EQ(messages.dead_rank()->signal, 9);
+  EXPECT_EQ(messages.dead_rank()->host, "");
 }
 
 TEST(Mpirun, OtherRemarksAreKeptAsWords) {
-  MpirunWords words;
+  MpirunMessages messages;
   const std::string ruler(60, '-');
-  words.takes(ruler);
-  words.takes("There are not enough slots");
-  words.takes("");
-  words.takes("for this.");
-  words.takes(ruler);
-  EXPECT_FALSE(words.dead_rank());
-  EXPECT_EQ(words.words(), "There are not enough slots for this.");
+  messages.takes(ruler);
+  messages.takes("There are not enough slots");
+  messages.takes("");
+  messages.takes("for this.");
+  messages.takes(ruler);
+  EXPECT_FALSE(messages.dead_rank());
+  EXPECT_EQ(messages.text(), "There are not enough slots for this.");
 }
 
 }  // namespace

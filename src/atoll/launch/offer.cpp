@@ -20,7 +20,7 @@ constexpr int kMostSlots = 1024;
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kLongestId = 64;
 
-// The numbers of a line of words, when it has as many as are wanted and no more.
+// The numbers of a line, when it has exactly as many as are wanted.
 template <std::size_t N>
 std::optional<std::array<std::int64_t, N>> numbers_of(std::string_view text) {
   std::array<std::int64_t, N> numbers = {};

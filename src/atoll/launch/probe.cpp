@@ -17,14 +17,14 @@ namespace {
 
 // Whether the host runs a command within some seconds; ssh is ended otherwise.
 bool answers(const std::string& host) {
-  constexpr int kPatienceMs = 3000;
+  constexpr int kTimeoutMs = 3000;
   try {
     Child ssh({.argv = ssh_command(host, "exit 0")});
     pollfd end = {.fd = ssh.pid_fd(), .events = POLLIN};
-    ::poll(&end, 1, kPatienceMs);
+    ::poll(&end, 1, kTimeoutMs);
     int status = 0;
     return ssh.reap(status) && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  } catch (const Error&) {  // no process to be had now: asked again later
+  } catch (const Error&) {  // no process could be started; the host is probed again later
     return false;
   }
 }

@@ -20,19 +20,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kTold = "error: ";  // by what could not even become a rank
+constexpr std::string_view kTold =
+    "error: ";  // how a process begins its line that ends before it is a rank
 
 struct Running {
   RankProcess spec;
   std::unique_ptr<WatchedProcess> process;
-  std::string last_words;
+  std::string last_line;
 
   explicit Running(const RankProcess& what) : spec(what), process(start_process(what)) {}
 };
 
-class Group {
+class RunningGroup {
  public:
-  Group(const std::vector<RankProcess>& processes, const GroupOptions& options, SignalTap& signals)
+  RunningGroup(const std::vector<RankProcess>& processes, const GroupOptions& options,
+               SignalFd& signals)
       : options_(options), signals_(signals), asks_at_(Clock::now() + options.ask_every) {
     for (const RankProcess& spec : processes) ranks_.emplace_back(spec);
   }
@@ -81,16 +83,16 @@ class Group {
   }
 
   void hear(Running& rank, std::string_view line) {
-    if (const std::optional<Report> report = parse_report(line)) {
+    if (const std::optional<RankReport> report = parse_report(line)) {
       note(*report);
       return;
     }
     if (rank.spec.reach == Reach::kMpirun && mpirun_.takes(line)) return;
-    if (!line.empty()) rank.last_words = line.substr(line.starts_with(kTold) ? kTold.size() : 0);
+    if (!line.empty()) rank.last_line = line.substr(line.starts_with(kTold) ? kTold.size() : 0);
     show(rank, line);
   }
 
-  void note(const Report& report) {
+  void note(const RankReport& report) {
     if (report.pid > 0) {
       pids_[report.rank] = static_cast<pid_t>(report.pid);
     } else if (report.step >= 0) {
@@ -101,7 +103,7 @@ class Group {
   }
 
   void show(const Running& rank, std::string_view line) {
-    // What a program says before it fails is told with its end.
+    // The last line of a program that fails is reported with its end.
     if (line.starts_with(kTold) || line.starts_with("ssh: ")) return;
     const int number = rank.spec.rank;
     const int now = options_.policy == nullptr ? number : options_.policy->rank_of(number);
@@ -123,11 +125,11 @@ class Group {
                    .signal = how.signal,
                    .ended_by_us = killed_,
                    .has_lost_agent = how.is_lost,
-                   .last_words = rank.last_words};
+                   .last_line = rank.last_line};
     if (rank.spec.reach == Reach::kMpirun) {
       note_end_of_mpirun(std::move(end));
     } else {
-      for (const Report& report : reported_) {
+      for (const RankReport& report : reported_) {
         if (report.rank == end.rank) end.report = report;
       }
       if (options_.policy != nullptr && is_survived(end)) return;
@@ -141,7 +143,7 @@ class Group {
     return end.exit_code != 0 && !is_stop_code(end.exit_code);
   }
 
-  // Whether what is left of the group does not mind.
+  // Whether the policy lets the others go on.
   bool is_survived(const RankEnd& end) {
     ElasticPolicy& policy = *options_.policy;
     const bool is_whole = !is_over_ && !kills_at_ && end_.stop_signal == 0 && end_.ranks.empty();
@@ -168,7 +170,7 @@ class Group {
     if (!kills_at_) kills_at_ = Clock::now() + options_.grace;
   }
 
-  // Its ranks are known by what they told and by what mpirun says of the one that it noticed.
+  // The ranks of mpirun are known from their reports and from mpirun's message about a dead rank.
   void note_end_of_mpirun(RankEnd end) {
     tell_as_asked(end);
     if (std::optional<RankEnd> dead = mpirun_.dead_rank()) {
@@ -176,16 +178,16 @@ class Group {
       tell_as_asked(*dead);
       end_.ranks.push_back(*dead);
     }
-    for (const Report& report : reported_) {
+    for (const RankReport& report : reported_) {
       end_.ranks.push_back({.rank = report.rank, .exit_code = 1, .report = report});
     }
     if (!end_.ranks.empty()) return;
-    if (end.exit_code != 0 && end.last_words.empty()) end.last_words = mpirun_.words();
+    if (end.exit_code != 0 && end.last_line.empty()) end.last_line = mpirun_.text();
     end_.ranks.push_back(std::move(end));
   }
 
-  // What mpirun passes on must not come before its ranks can take it: it would kill those that are
-  // starting, and those that are still to come would never be told.
+  // A signal must not be passed to mpirun before its ranks handle it: it would kill the ranks that
+  // are starting, and later ranks would not get it.
   bool is_ready(const RankProcess& spec) const {
     return spec.reach != Reach::kMpirun || pids_.size() >= static_cast<std::size_t>(spec.num_ranks);
   }
@@ -197,7 +199,7 @@ class Group {
       if (end.signal == sent) end.signal = end_.stop_signal;
       if (end.exit_code == 128 + sent) end.exit_code = 128 + end_.stop_signal;
     }
-    // mpirun that was told to end does so with 1.
+    // An mpirun that was told to end exits with 1.
     if (has_ended_mpirun_ && end.exit_code != 0) end.exit_code = 128 + end_.stop_signal;
   }
 
@@ -228,8 +230,7 @@ class Group {
   }
 
   void kill_all() {
-    // Those that ended before the kill are seen first, so that the verdict does not take them for
-    // ranks that hung.
+    // Ranks that ended before the kill are reaped first, so that they are not reported as hanging.
     reap();
     killed_ = true;
     for (Running& rank : ranks_) rank.process->kill();
@@ -237,10 +238,10 @@ class Group {
   }
 
   const GroupOptions& options_;
-  SignalTap& signals_;
+  SignalFd& signals_;
   std::vector<Running> ranks_;
-  MpirunWords mpirun_;
-  std::vector<Report> reported_;
+  MpirunMessages mpirun_;
+  std::vector<RankReport> reported_;
   std::map<int, pid_t> pids_;  // by rank
   std::set<std::string> shown_;
   GroupEnd end_;
@@ -253,7 +254,7 @@ class Group {
 
 }  // namespace
 
-SignalTap::SignalTap() {
+SignalFd::SignalFd() {
   sigset_t both;
   ::sigemptyset(&both);
   ::sigaddset(&both, SIGINT);
@@ -262,21 +263,21 @@ SignalTap::SignalTap() {
   fd_ = Fd(::signalfd(-1, &both, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
-SignalTap::~SignalTap() {
+SignalFd::~SignalFd() {
   while (next() != 0) {
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-int SignalTap::next() {
+int SignalFd::next() {
   signalfd_siginfo info;
   const ssize_t got = ::read(fd_.get(), &info, sizeof info);
   return got == static_cast<ssize_t>(sizeof info) ? static_cast<int>(info.ssi_signo) : 0;
 }
 
 GroupEnd run_group(const std::vector<RankProcess>& processes, const GroupOptions& options,
-                   SignalTap& signals) {
-  return Group(processes, options, signals).run();
+                   SignalFd& signals) {
+  return RunningGroup(processes, options, signals).run();
 }
 
 }  // namespace atl::launch

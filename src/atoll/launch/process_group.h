@@ -15,8 +15,8 @@
 
 namespace atl::launch {
 
-/// What is asked while a group runs whose ranks come and go. There, RankProcess::rank is the number
-/// of a process, which stays the same while its rank does not.
+/// Decides for a group whose ranks come and go. In such a group RankProcess::rank is the number of
+/// a process, which stays the same when its rank changes.
 class ElasticPolicy {
  public:
   virtual ~ElasticPolicy() = default;
@@ -25,7 +25,7 @@ class ElasticPolicy {
   virtual bool goes_on_without(const RankEnd& end, std::int64_t step) = 0;
   /// Processes to start beside those that run. Asked every GroupOptions::ask_every.
   virtual std::vector<RankProcess> joining(std::int64_t step) = 0;
-  /// The rank that a process now is; -1: none, because it is still to join.
+  /// The present rank of a process; -1: it has not joined yet.
   virtual int rank_of(int number) const = 0;
 };
 
@@ -43,15 +43,15 @@ struct GroupOptions {
 
 /// Blocks SIGINT and SIGTERM in the threads that exist and will be made, so that run_group() can
 /// read them from a descriptor. Children are not affected. The mask is as it was afterwards.
-class SignalTap {
+class SignalFd {
  public:
-  SignalTap();
-  ~SignalTap();
-  SignalTap(const SignalTap&) = delete;
-  SignalTap& operator=(const SignalTap&) = delete;
+  SignalFd();
+  ~SignalFd();
+  SignalFd(const SignalFd&) = delete;
+  SignalFd& operator=(const SignalFd&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// The next signal that has come; 0: none.
+  /// The next signal that has arrived; 0: none.
   int next();
 
  private:
@@ -64,6 +64,6 @@ class SignalTap {
 /// once. SIGINT and SIGTERM are passed on. Throws
 /// Error(kIo) when a process cannot be started; none is left then.
 GroupEnd run_group(const std::vector<RankProcess>& processes, const GroupOptions& options,
-                   SignalTap& signals);
+                   SignalFd& signals);
 
 }  // namespace atl::launch

@@ -28,7 +28,7 @@ RankProcess shell(int rank, const std::string& script) {
 }
 
 GroupEnd run(const std::vector<RankProcess>& processes, const GroupOptions& options = {}) {
-  SignalTap signals;
+  SignalFd signals;
   return run_group(processes, options, signals);
 }
 
@@ -98,7 +98,7 @@ TEST(Island, OthersThanTheFirstAreMarkedAndSayOnlyWhatMatters) {
 }
 
 TEST(Island, ASignalIsPassedOn) {
-  SignalTap signals;
+  SignalFd signals;
   ::kill(::getpid(), SIGTERM);
   const std::string obey = "trap 'exit 143' TERM; while :; do sleep 0.01; done";
   const GroupEnd end = run_group({shell(0, obey), shell(1, obey)}, {}, signals);
@@ -146,7 +146,7 @@ TEST(Island, DiesWithTheProcessThatStartedIt) {
 }
 
 // Goes on without those that are told, and starts one more.
-class Keeper final : public ElasticPolicy {
+class RankKeeper final : public ElasticPolicy {
  public:
   bool goes_on_without(const RankEnd& end, std::int64_t step) override {
     lost.push_back(end.rank);
@@ -168,7 +168,7 @@ class Keeper final : public ElasticPolicy {
 };
 
 TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
-  Keeper policy;
+  RankKeeper policy;
   const GroupEnd end = run({shell(0, "sleep 0.3"), shell(1, "kill -9 $$"),
                             shell(2, "printf '\\0362 step 7\\n' >&3; sleep 0.1; exit 1")},
                            {.grace = milliseconds(0), .policy = &policy});
@@ -179,7 +179,7 @@ TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
 }
 
 TEST(Island, EndsWithThoseItsKeeperDoesNotGiveUp) {
-  Keeper policy;
+  RankKeeper policy;
   policy.goes_on = false;
   const Verdict verdict =
       judge(run({shell(0, "sleep 100"), shell(1, "sleep 100"), shell(2, "kill -9 $$")},
@@ -197,7 +197,7 @@ RankProcess mpirun(int num_ranks, const std::string& script) {
 }
 
 TEST(Island, MpirunWhoseRanksAreNotAllThereIsEndedItself) {
-  SignalTap signals;
+  SignalFd signals;
   ::kill(::getpid(), SIGINT);
   const GroupEnd end = run_group({mpirun(2, R"(trap 'exit 1' TERM; printf '\0360 pid 71\n' >&2;)"
                                             "while :; do sleep 0.01; done")},
@@ -207,7 +207,7 @@ TEST(Island, MpirunWhoseRanksAreNotAllThereIsEndedItself) {
 }
 
 TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
-  Keeper policy;  // which hears that they are there, by a step
+  RankKeeper policy;  // which hears that they are there, by a step
   const GroupEnd end =
       run({mpirun(2, R"(trap 'exit 143' USR1; trap 'exit 9' TERM; printf '\0360 pid 71\n' >&2;)"
                      R"(printf '\0361 pid 72\n\0361 step 7\n' >&2; while :; do sleep 0.01; done)")},
@@ -220,7 +220,7 @@ TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
 }
 
 TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {
-  Keeper policy;
+  RankKeeper policy;
   policy.joiners = {shell(7, "sleep 1000")};  // longer than ctest waits
   const GroupEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
                            {.policy = &policy, .ask_every = milliseconds(1)});

@@ -78,7 +78,7 @@ void RankList::begin(const std::vector<std::string>& hosts) {
 
 int RankList::expect(const std::string& host) {
   const int number = next_number_++;
-  // One of an earlier group may have had the number.
+  // A process of an earlier group may have had the same number.
   rendezvous_->remove(ready_key(number));
   processes_.push_back({number, host});
   return number;

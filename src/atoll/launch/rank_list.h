@@ -1,7 +1,7 @@
 #pragma once
 
-// Who is in a group whose ranks come and go: whoever starts them writes it down at the
-// rendezvous, and they read it (docs/decisions/0015).
+// Which ranks are in a group whose ranks come and go: the launch writes the list at the rendezvous,
+// and the ranks read it (docs/decisions/0015).
 
 #include <memory>
 #include <string>
@@ -51,11 +51,11 @@ class RankList {
   int admit();
   /// Takes a process out, and lists the others anew when it was listed.
   void remove(int number);
-  /// Lists nobody: all ranks end. They keep their places here.
+  /// Writes an empty list: all ranks end. They keep their places in this object.
   void dissolve();
 
-  /// Whether those of the last generation have what they share out between them when they regroup:
-  /// until then whoever goes takes a part of it along.
+  /// Whether the ranks of the last generation have redistributed their state and taken a step.
+  /// Before that, a rank that ends takes its part of the state with it.
   bool is_settled() const;
   /// The last generation that was listed.
   int generation() const { return generation_; }

@@ -11,13 +11,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(RollText, SaysWhatItWasMadeOf) {
+TEST(RankListText, SaysWhatItWasMadeOf) {
   const std::vector<ListedRank> ranks = {{0, ""}, {4, "alpha"}, {12, "me@beta.example"}};
   EXPECT_EQ(parse_rank_list(format_rank_list(ranks)), ranks);
   EXPECT_THAT(parse_rank_list(""), IsEmpty());
 }
 
-TEST(RollText, DamageIsNamed) {
+TEST(RankListText, DamageIsNamed) {
   for (const char* text :
        {"\n", "1\n", "x \n", "1 a", "-1 a\n", "1x a\n", " a\n", "99999999999 a\n", "0 \n\n"}) {
     try {
@@ -29,7 +29,7 @@ TEST(RollText, DamageIsNamed) {
   }
 }
 
-class RollTest : public ::testing::Test {
+class RankListTest : public ::testing::Test {
  protected:
   // The newest list, as a rank would read it.
   std::vector<ListedRank> newest() {
@@ -41,7 +41,7 @@ class RollTest : public ::testing::Test {
   std::unique_ptr<comm::Rendezvous> store_ = comm::open_rendezvous(server_.address(), 5);
 };
 
-TEST_F(RollTest, WhoIsLeftMovesDown) {
+TEST_F(RankListTest, WhoIsLeftMovesDown) {
   rank_list_.begin({"", "a", "a"});
   EXPECT_THAT(newest(), ElementsAre(ListedRank{0, ""}, ListedRank{1, "a"}, ListedRank{2, "a"}));
   const int before = rank_list_.generation();
@@ -52,7 +52,7 @@ TEST_F(RollTest, WhoIsLeftMovesDown) {
   EXPECT_EQ(rank_list_.rank_of(1), -1);
 }
 
-TEST_F(RollTest, WhoIsReadyComesLast) {
+TEST_F(RankListTest, WhoIsReadyComesLast) {
   rank_list_.begin({"", ""});
   const int first = rank_list_.expect("a");
   const int second = rank_list_.expect("b");
@@ -66,7 +66,7 @@ TEST_F(RollTest, WhoIsReadyComesLast) {
                                     ListedRank{3, "b"}));
 }
 
-TEST_F(RollTest, WhoNeverCameChangesNothing) {
+TEST_F(RankListTest, WhoNeverCameChangesNothing) {
   rank_list_.begin({"", ""});
   const int before = rank_list_.generation();
   rank_list_.remove(rank_list_.expect("a"));
@@ -74,7 +74,7 @@ TEST_F(RollTest, WhoNeverCameChangesNothing) {
   EXPECT_EQ(rank_list_.num_processes(), 2);
 }
 
-TEST_F(RollTest, AnotherIslandKnowsNothingOfTheOneBefore) {
+TEST_F(RankListTest, AnotherIslandKnowsNothingOfTheOneBefore) {
   rank_list_.begin({"", ""});
   store_->set(ready_key(rank_list_.expect("")), "");
   rank_list_.dissolve();

@@ -31,8 +31,9 @@ extern "C" void stop_for_mpirun(int number) {
   ::kill(::getpid(), number == SIGUSR2 ? SIGINT : SIGTERM);
 }
 
-// Over ssh there are no signals and nobody sees that this end is alone: the connection's input
-// brings the ones and its end tells the other. The thread lives as long as the process.
+// ssh passes no signals on and does not end a process whose connection is lost. So signals come as
+// lines of standard input, and its end says that the connection is lost. The thread lives as long
+// as the process.
 void obey_input() {
   std::thread([] {
     for (std::string line; std::getline(std::cin, line);) {
@@ -55,7 +56,7 @@ std::unique_ptr<comm::World> open_mpi_world(const RankPlan& plan,
   return world;
 }
 
-// Rank 0's lines on every rank.
+// Gives all ranks the lines of rank 0.
 std::vector<std::string> broadcast_lines(comm::World& world,
                                          const std::vector<std::string>& lines) {
   std::string text;
@@ -73,10 +74,10 @@ std::vector<std::string> broadcast_lines(comm::World& world,
 }  // namespace
 
 int run_watched(const RankOptions& options, int rank,
-                const std::function<int(Reporter& reporter)>& body) {
+                const std::function<int(RankReporter& reporter)>& body) {
   if (options.watches_input) obey_input();
   if (rank > 0) log::set_level(log::Level::kWarning);
-  Reporter reporter(options.report_fd, rank);
+  RankReporter reporter(options.report_fd, rank);
   reporter.begin();
   try {
     return body(reporter);
@@ -88,14 +89,14 @@ int run_watched(const RankOptions& options, int rank,
 
 int run_rank(const RankPlan& plan, const RankOptions& options,
              const comm::WorldOptions& world_options,
-             const std::function<int(comm::World& world, Reporter& reporter)>& body) {
+             const std::function<int(comm::World& world, RankReporter& reporter)>& body) {
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
   if (plan.backend == "mpi") {  // before it is told that this rank is there
     std::signal(SIGUSR1, stop_for_mpirun);
     std::signal(SIGUSR2, stop_for_mpirun);
   }
-  Reporter reporter(options.report_fd, plan.rank);
+  RankReporter reporter(options.report_fd, plan.rank);
   reporter.begin();
   std::unique_ptr<comm::RendezvousServer> server;
   std::unique_ptr<comm::World> world;
@@ -103,7 +104,8 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
     if (plan.backend == "mpi") {
       world = open_mpi_world(plan, world_options);
     } else {
-      // Whoever starts ranks serves the rendezvous; of those that are alone rank 0 does.
+      // The process that starts ranks serves the rendezvous. Where ranks are started by hand, rank
+      // 0 does.
       if (plan.rank == 0 && options.report_fd < 0 && plan.rendezvous.starts_with("tcp:")) {
         const auto [host, port] = split_address(plan.rendezvous);
         server = std::make_unique<comm::RendezvousServer>(host, port);
@@ -127,14 +129,14 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
     const bool tells = !world || world->reports();
     if (world) world->abort(error.what());
     if (tells && !reporter.enabled()) throw;
-    Reporter nobody(-1, plan.rank);
+    RankReporter nobody(-1, plan.rank);
     return (tells ? reporter : nobody).error(error);
   }
 }
 
 namespace {
 
-// Which arithmetic multiplies bf16 changes bits. With `auto` the first rank decides for all.
+// The arithmetic of bf16 products changes bits. With `auto` rank 0 decides for all ranks.
 void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
   std::string dtype, wanted;
   for (const auto& [key, value] : settings.key_values()) {

@@ -25,14 +25,14 @@ struct RankOptions {
 /// Runs `body` as a process that somebody has started as rank `rank`, and returns its exit code. An
 /// error is told to whoever listens, or thrown when nobody does.
 int run_watched(const RankOptions& options, int rank,
-                const std::function<int(Reporter& reporter)>& body);
+                const std::function<int(RankReporter& reporter)>& body);
 
 /// Opens the world of `plan` (Role::kRank), calls `body` and returns what that returns. An error
 /// is told once: by the rank that World::agree() chose, to whoever listens or by throwing it; the
 /// others return its exit code.
 int run_rank(const RankPlan& plan, const RankOptions& options,
              const comm::WorldOptions& world_options,
-             const std::function<int(comm::World& world, Reporter& reporter)>& body);
+             const std::function<int(comm::World& world, RankReporter& reporter)>& body);
 
 /// What all ranks of a run must have in common, a line each: version and settings, without what may
 /// differ from host to host (device.*, data.cache_dir); of device.bf16 what it comes to here, if

@@ -57,7 +57,7 @@ RankProcess elastic_process(const TrainCall& call, const std::string& host,
                             const std::string& rendezvous, const RankOrder& order) {
   std::vector<std::string> argv = train_command_line(call);
   for (std::string& flag : rank_flags(order, rendezvous)) argv.push_back(std::move(flag));
-  // Any of them may lead some day, and then writes to standard output.
+  // Any of these ranks may become rank 0 later, which writes to standard output.
   RankProcess process = process_on(host, std::move(argv), call.directory);
   process.rank = order.number;
   process.shows_output = true;
@@ -66,19 +66,19 @@ RankProcess elastic_process(const TrainCall& call, const std::string& host,
 
 std::vector<RankProcess> gloo_processes(const TrainCall& call,
                                         const std::vector<std::string>& hosts,
-                                        const RendezvousPoint& meeting,
+                                        const RendezvousPoint& point,
                                         const StartElsewhere& elsewhere) {
   std::vector<RankProcess> processes;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     const RankOrder order = {.rank = static_cast<int>(rank),
                              .ranks = static_cast<int>(hosts.size()),
-                             .generation = meeting.generation,
-                             .backend = meeting.backend};
+                             .generation = point.generation,
+                             .backend = point.backend};
     std::optional<RankProcess> process;
     if (elsewhere) process = elsewhere(hosts[rank], order);
     if (!process) {
       std::vector<std::string> argv = train_command_line(call);
-      for (std::string& flag : rank_flags(order, meeting.rendezvous)) {
+      for (std::string& flag : rank_flags(order, point.rendezvous)) {
         argv.push_back(std::move(flag));
       }
       process = process_on(hosts[rank], std::move(argv), call.directory);

@@ -43,7 +43,7 @@ using StartElsewhere =
 /// One process a rank, here, through ssh, or `elsewhere`, which meet at a rendezvous.
 std::vector<RankProcess> gloo_processes(const TrainCall& call,
                                         const std::vector<std::string>& hosts,
-                                        const RendezvousPoint& meeting,
+                                        const RendezvousPoint& point,
                                         const StartElsewhere& elsewhere = {});
 
 /// One process of a group that may change, on `host` (empty: here).

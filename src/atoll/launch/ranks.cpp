@@ -28,13 +28,13 @@ constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_RANK",
 // More than any island has; keeps a typing error from starting a million processes.
 constexpr std::int64_t kMostRanks = 65536;
 
-// One who starts ranks, as the environment shows it.
+// A launcher, as the environment variables show it.
 struct Launcher {
   std::string name;     // "mpirun"
-  std::string backend;  // that its ranks talk by
+  std::string backend;  // of its ranks
   std::string rank_variable, size_variable;
   int rank = 0;
-  int size = 0;  // 0: not told
+  int size = 0;  // 0: unknown
 };
 
 std::optional<std::string> look_up(const Environment& environment, const std::string& name) {

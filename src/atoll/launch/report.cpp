@@ -44,7 +44,7 @@ bool take_number(std::string_view& text, T& value) {
 
 }  // namespace
 
-std::string report_line(const Report& report) {
+std::string report_line(const RankReport& report) {
   if (report.step >= 0) return fmt::format("{}{} step {}\n", kMark, report.rank, report.step);
   if (report.pid > 0) return fmt::format("{}{} pid {}\n", kMark, report.rank, report.pid);
   const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
@@ -53,10 +53,10 @@ std::string report_line(const Report& report) {
                      report.error);
 }
 
-std::optional<Report> parse_report(std::string_view line) {
+std::optional<RankReport> parse_report(std::string_view line) {
   if (line.empty() || line.front() != kMark) return std::nullopt;
   line.remove_prefix(1);
-  Report report;
+  RankReport report;
   if (!take_number(line, report.rank)) return std::nullopt;
   const std::string_view what = take_word(line);
   if (what == "step") {
@@ -77,16 +77,16 @@ std::optional<Report> parse_report(std::string_view line) {
   return report;
 }
 
-void Reporter::begin() {
+void RankReporter::begin() {
   if (enabled()) write({.rank = rank_, .pid = ::getpid()});
 }
 
-void Reporter::step(std::int64_t step) {
+void RankReporter::step(std::int64_t step) {
   if (enabled()) write({.rank = rank_, .step = step});
 }
 
-int Reporter::error(const std::exception& error) {
-  Report report = {.rank = rank_, .error = error.what()};
+int RankReporter::error(const std::exception& error) {
+  RankReport report = {.rank = rank_, .error = error.what()};
   if (const auto* known = dynamic_cast<const Error*>(&error)) report.kind = known->kind();
   if (const auto* peer = dynamic_cast<const comm::PeerError*>(&error)) report.peer = peer->rank();
   if (dynamic_cast<const MemoryError*>(&error) != nullptr) {
@@ -101,14 +101,14 @@ int Reporter::error(const std::exception& error) {
   return report.kind == ErrorKind::kUser ? 2 : 1;
 }
 
-void Reporter::write(const Report& report) {
+void RankReporter::write(const RankReport& report) {
   const std::string line = report_line(report);
   const std::lock_guard lock(mutex_);
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(fd_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // the one who listened is gone, and ends this process too
+    if (written <= 0) return;  // the reader is gone, and this process will be ended too
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
 }

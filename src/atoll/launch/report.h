@@ -15,7 +15,7 @@
 namespace atl::launch {
 
 /// One such line.
-struct Report {
+struct RankReport {
   int rank = 0;
   std::int64_t step = -1;  ///< steps taken so far; -1: this is about something else
   std::int64_t pid = 0;    ///< which process it is; 0: this is about something else
@@ -25,16 +25,16 @@ struct Report {
 };
 
 /// The line of a report, with its newline.
-std::string report_line(const Report& report);
+std::string report_line(const RankReport& report);
 
 /// What a line (without newline) reports; nothing when it is no report.
-std::optional<Report> parse_report(std::string_view line);
+std::optional<RankReport> parse_report(std::string_view line);
 
 /// Writes the reports of one rank. Safe to use from several threads.
-class Reporter {
+class RankReporter {
  public:
   /// `fd`: where to; -1: nowhere.
-  Reporter(int fd, int rank) : fd_(fd), rank_(rank) {}
+  RankReporter(int fd, int rank) : fd_(fd), rank_(rank) {}
 
   bool enabled() const { return fd_ >= 0; }
   /// That this process is the rank.
@@ -44,7 +44,7 @@ class Reporter {
   int error(const std::exception& error);
 
  private:
-  void write(const Report& report);
+  void write(const RankReport& report);
 
   int fd_;
   int rank_;

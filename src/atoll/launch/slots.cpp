@@ -121,7 +121,7 @@ void Slots::return_hosts(const std::vector<std::string>& names) {
   for (const std::string& name : names) std::erase(gone_, name);
 }
 
-// Places keep their index, by which the present generation's ranks know them.
+// Places keep their index, because taken_ holds indices.
 void Slots::update(const std::vector<Host>& hosts) {
   for (Place& place : places_) place.removed = true;
   for (const Host& host : hosts) {

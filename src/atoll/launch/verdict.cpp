@@ -61,7 +61,7 @@ Verdict judge_deaths(const GroupEnd& end) {
       parts.push_back(fmt::format("{}: the agent there is gone", name_of(rank)));
     } else {
       parts.push_back(fmt::format("{}: ssh has lost it{}{}", name_of(rank),
-                                  rank.last_words.empty() ? "" : ": ", rank.last_words));
+                                  rank.last_line.empty() ? "" : ": ", rank.last_line));
       if (std::find(verdict.gone.begin(), verdict.gone.end(), rank.host) == verdict.gone.end()) {
         verdict.gone.push_back(rank.host);
       }
@@ -76,19 +76,20 @@ Verdict judge_deaths(const GroupEnd& end) {
   return verdict;
 }
 
-// One that ended with an error of its own. It said why, or its last line must do.
+// The cause for a rank that ended with an error of its own: its report, or else its last line.
 Verdict judge_failure(const RankEnd& rank) {
   Verdict verdict = {.kind = Kind::kFailed, .exit_code = 1};
   if (rank.report) {
     verdict.cause = fmt::format("rank {}: {}", rank.rank, rank.report->error);
   } else {
     verdict.cause = fmt::format("{} ended with exit code {}{}{}", name_of(rank), rank.exit_code,
-                                rank.last_words.empty() ? "" : ": ", rank.last_words);
+                                rank.last_line.empty() ? "" : ": ", rank.last_line);
   }
   return verdict;
 }
 
-// All that is known is that ranks miss others: those that had to be ended had stopped answering.
+// The cause when ranks only report that they miss others: the ranks that had to be killed were
+// hanging.
 Verdict judge_silence(const GroupEnd& end, const RankEnd& witness) {
   Verdict verdict = judge_failure(witness);
   for (const RankEnd& rank : end.ranks) {
@@ -122,7 +123,7 @@ Verdict judge(const GroupEnd& end) {
   const auto is_witness = [](const RankEnd& r) {
     return r.report && r.report->kind == ErrorKind::kPeer;
   };
-  // The signal ended a rank before it could agree with the others on a last step: they miss it.
+  // The signal ended a rank before the ranks agreed on a last step, so the others miss it.
   const bool is_cut_short =
       end.stop_signal != 0 && first(end, [&end](const RankEnd& r) {
                                 return !r.ended_by_us && r.signal == end.stop_signal;

@@ -17,13 +17,13 @@ namespace atl::launch {
 struct RankEnd {
   int rank = 0;
   pid_t pid = 0;
-  std::string host;              ///< empty: this one
-  int exit_code = 0;             ///< meaningless when a signal ended it
-  int signal = 0;                ///< that ended it
-  bool ended_by_us = false;      ///< with the others, after one had failed
-  bool has_lost_agent = false;   ///< the agent that had started it is gone (ProcessEnd::is_lost)
-  std::optional<Report> report;  ///< the error it told of
-  std::string last_words;        ///< its last line on standard error
+  std::string host;             ///< empty: this one
+  int exit_code = 0;            ///< meaningless when a signal ended it
+  int signal = 0;               ///< that ended it
+  bool ended_by_us = false;     ///< with the others, after one had failed
+  bool has_lost_agent = false;  ///< the agent that had started it is gone (ProcessEnd::is_lost)
+  std::optional<RankReport> report;  ///< the error it told of
+  std::string last_line;             ///< its last line on standard error
 };
 
 /// How all of them ended.
@@ -34,7 +34,7 @@ struct GroupEnd {
   bool was_wanted = false;     ///< it was GroupOptions::wants_to_stop that asked for it, no signal
 };
 
-/// What is to be made of it.
+/// The judgement on a group's end.
 struct Verdict {
   enum class Kind : std::uint8_t {
     kDone,     ///< all came to the end
@@ -50,8 +50,8 @@ struct Verdict {
   std::vector<std::string> gone;  ///< hosts that ssh could not reach or has lost
 };
 
-/// Finds the rank that began it. A signal or a vanished host comes before what the others say of
-/// it; an error of its own before those about peers; the first before those after it.
+/// Finds the rank that failed first. A signal or a lost host counts more than the reports of other
+/// ranks; a rank's own error more than errors about peers; an earlier one more than a later one.
 Verdict judge(const GroupEnd& end);
 
 /// Whether a rank that ends with this was asked to: by SIGINT or SIGTERM, or because nobody reads

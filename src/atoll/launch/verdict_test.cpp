@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-Report peer_report(int rank, int peer) {
+RankReport peer_report(int rank, int peer) {
   return {.rank = rank, .kind = ErrorKind::kPeer, .peer = peer, .error = "a peer is missing"};
 }
 
@@ -55,7 +55,7 @@ TEST(Verdict, ASignalThatComesBeforeARankCanTakeItIsNoFailure) {
 }
 
 TEST(Verdict, AUsersMistakeIsToldAsItIsAndExitsWithTwo) {
-  const Report report = {.rank = 1, .kind = ErrorKind::kUser, .error = "set run.dir"};
+  const RankReport report = {.rank = 1, .kind = ErrorKind::kUser, .error = "set run.dir"};
   const Verdict verdict = judge(
       {.ranks = {{.rank = 0, .exit_code = 2}, {.rank = 1, .exit_code = 2, .report = report}}});
   EXPECT_EQ(verdict.kind, Kind::kMistake);
@@ -64,7 +64,7 @@ TEST(Verdict, AUsersMistakeIsToldAsItIsAndExitsWithTwo) {
 }
 
 TEST(Verdict, AnErrorOfItsOwnComesBeforeThoseAboutPeers) {
-  const Report full = {.rank = 1, .kind = ErrorKind::kIo, .error = "the disk is full"};
+  const RankReport full = {.rank = 1, .kind = ErrorKind::kIo, .error = "the disk is full"};
   const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
                                            {.rank = 1, .exit_code = 1, .report = full}}});
   EXPECT_EQ(verdict.cause, "rank 1: the disk is full");
@@ -107,7 +107,7 @@ TEST(Verdict, AStopThatWasAskedForIsNoFailure) {
 
 TEST(Verdict, AnUnreachableHostIsGone) {
   const Verdict verdict = judge(
-      {.ranks = {{.rank = 1, .host = "n2", .exit_code = 255, .last_words = "No route to host"}}});
+      {.ranks = {{.rank = 1, .host = "n2", .exit_code = 255, .last_line = "No route to host"}}});
   EXPECT_THAT(verdict.cause, AllOf(HasSubstr("rank 1 on n2"), HasSubstr("No route to host")));
   EXPECT_THAT(verdict.lost, ElementsAre(1));
   EXPECT_THAT(verdict.gone, ElementsAre("n2"));
@@ -115,12 +115,12 @@ TEST(Verdict, AnUnreachableHostIsGone) {
 
 TEST(Verdict, AProgramThatCannotRunIsToldByItsLastWords) {
   const Verdict verdict =
-      judge({.ranks = {{.rank = 0, .pid = 5, .exit_code = 127, .last_words = "cannot run x"}}});
+      judge({.ranks = {{.rank = 0, .pid = 5, .exit_code = 127, .last_line = "cannot run x"}}});
   EXPECT_EQ(verdict.cause, "rank 0 (pid 5) ended with exit code 127: cannot run x");
 }
 
-TEST(Report, ComesBackFromItsLine) {
-  const Report step = {.rank = 3, .step = 12};
+TEST(RankReport, ComesBackFromItsLine) {
+  const RankReport step = {.rank = 3, .step = 12};
   const std::string line = report_line(step);
   const auto back = parse_report(std::string_view(line).substr(0, line.size() - 1));
   ASSERT_TRUE(back);
@@ -142,7 +142,7 @@ TEST(Report, ComesBackFromItsLine) {
   }
 }
 
-TEST(Report, OtherLinesAreNone) {
+TEST(RankReport, OtherLinesAreNone) {
   for (const char* line : {"", "error: x", "\x1e",
                            "\x1e"
                            "1",

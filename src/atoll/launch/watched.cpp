@@ -24,7 +24,7 @@ ChildOptions options_of(const RankProcess& process) {
     case Reach::kSsh:
       return {.argv = process.argv, .shows_output = process.shows_output, .has_input = true};
     case Reach::kMpirun:
-      // Asked politely, mpirun ends its ranks too.
+      // An mpirun that gets SIGTERM ends its ranks too.
       return {.argv = process.argv, .shows_output = process.shows_output, .death_signal = SIGTERM};
     case Reach::kAgent:
       break;

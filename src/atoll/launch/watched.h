@@ -1,6 +1,6 @@
 #pragma once
 
-// A rank's process as whoever watches over a group sees it, wherever it runs.
+// A rank's process, on this machine or another, as the code that watches a group sees it.
 
 #include <poll.h>
 #include <sys/types.h>

@@ -57,7 +57,8 @@ std::size_t scored_bytes(std::string_view choice) {
   return begin == choice.size() ? choice.size() : choice.size() - begin;
 }
 
-TaskRunner::TaskRunner(Engine& engine, const Tokenizer& tokenizer, const AnswerOptions& options)
+TaskRunner::TaskRunner(InferenceEngine& engine, const Tokenizer& tokenizer,
+                       const AnswerOptions& options)
     : engine_(engine), tokenizer_(tokenizer), options_(options) {
   options.validate();
   engine_.reset();
@@ -67,7 +68,7 @@ TaskRunner::TaskRunner(Engine& engine, const Tokenizer& tokenizer, const AnswerO
 // largest pieces are, so that the rest is computed as if all were; returns its length, less than
 // all.
 std::size_t TaskRunner::keep_shared(const std::vector<std::int32_t>& tokens) {
-  constexpr auto kPiece = static_cast<std::size_t>(Engine::kPieces.front());
+  constexpr auto kPiece = static_cast<std::size_t>(InferenceEngine::kPieces.front());
   const auto shared = static_cast<std::size_t>(
       std::mismatch(prefix_.begin(), prefix_.end(), tokens.begin(), tokens.end()).first -
       prefix_.begin());
@@ -112,7 +113,7 @@ std::optional<GeneratedAnswer> TaskRunner::generate(const TaskItem& item,
   static const std::vector<std::string> kNewline = {"\n"};
   StoppedText text(options_.stops ? *options_.stops : encoded.is_chat ? kNothing : kNewline);
   StreamDecoder decoder(tokenizer_, {.skip_special = true});
-  Sampler greedy({.temperature = 0});
+  TokenSampler greedy({.temperature = 0});
   GeneratedAnswer answer;
   bool cut = false;
   const std::size_t kept = keep_shared(encoded.context);

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/serve/engine.h"
+#include "atoll/serve/inference_engine.h"
 #include "atoll/serve/task.h"
 #include "atoll/serve/task_encoding.h"
 #include "atoll/serve/task_extract.h"
@@ -60,12 +60,13 @@ class TaskRunner {
  public:
   /// All must outlive the runner, and nobody else may use the engine. Throws as
   /// AnswerOptions::validate.
-  TaskRunner(Engine& engine, const Tokenizer& tokenizer, const AnswerOptions& options);
+  TaskRunner(InferenceEngine& engine, const Tokenizer& tokenizer, const AnswerOptions& options);
 
-  /// Scores the choices of a multiple choice; none when interrupted. Throws as Engine::score.
+  /// Scores the choices of a multiple choice; none when interrupted. Throws as
+  /// InferenceEngine::score.
   std::optional<ChoiceScores> score(const TaskItem& item, const EncodedItem& encoded);
   /// Generates the most likely answer, token by token, and compares; none when interrupted. Throws
-  /// as Engine::generate, and as AnswerPattern::find.
+  /// as InferenceEngine::generate, and as AnswerPattern::find.
   std::optional<GeneratedAnswer> generate(const TaskItem& item, const EncodedItem& encoded);
 
  private:
@@ -73,7 +74,7 @@ class TaskRunner {
   std::size_t keep_shared(const std::vector<std::int32_t>& tokens);
   bool matches(const TaskItem& item, const std::optional<std::string>& found) const;
 
-  Engine& engine_;
+  InferenceEngine& engine_;
   const Tokenizer& tokenizer_;
   const AnswerOptions& options_;
   std::vector<std::int32_t> prefix_;  // what the engine's cache begins with, appended at once

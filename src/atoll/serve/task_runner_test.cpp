@@ -43,7 +43,7 @@ nn::ModelConfig tiny() {
 struct Model {
   Model() : engine(*run.device, tiny(), tiny().max_positions) { engine.store().initialise(run, 5); }
   test::TestRun run;
-  Engine engine;
+  InferenceEngine engine;
 };
 
 struct Question {

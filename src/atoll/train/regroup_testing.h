@@ -22,8 +22,9 @@ struct Killed {};
 /// Passes calls on, until it is told to be killed at one of them.
 class MortalTransport final : public comm::Transport {
  public:
-  MortalTransport(std::shared_ptr<comm::Hub> hub, int rank, std::atomic<int>& calls_left)
-      : hub_(std::move(hub)), inner_(*hub_, rank), calls_left_(calls_left) {}
+  MortalTransport(std::shared_ptr<comm::ThreadChannel> channel, int rank,
+                  std::atomic<int>& calls_left)
+      : channel_(std::move(channel)), inner_(*channel_, rank), calls_left_(calls_left) {}
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
@@ -45,7 +46,7 @@ class MortalTransport final : public comm::Transport {
   void abort(const std::string& why) noexcept override { inner_.abort(why); }
 
  private:
-  std::shared_ptr<comm::Hub> hub_;  // of all ranks of this world
+  std::shared_ptr<comm::ThreadChannel> channel_;  // of all ranks of this world
   comm::ThreadsTransport inner_;
   std::atomic<int>& calls_left_;
 };
@@ -73,7 +74,7 @@ class Crew {
   }
 
   // The place of `id` in the next world, once all members are there.
-  std::pair<std::shared_ptr<comm::Hub>, int> next(int id) {
+  std::pair<std::shared_ptr<comm::ThreadChannel>, int> next(int id) {
     std::unique_lock lock(mutex_);
     waiting_.insert(id);
     const int generation = generation_;
@@ -81,14 +82,14 @@ class Crew {
     if (!met_.wait_for(lock, std::chrono::seconds(60), [&] { return generation_ != generation; })) {
       throw comm::PeerError(-1, "nobody came");
     }
-    return {hub_, static_cast<int>(std::distance(present_.begin(), present_.find(id)))};
+    return {channel_, static_cast<int>(std::distance(present_.begin(), present_.find(id)))};
   }
 
  private:
   void meet() {
     if (waiting_ != members_ || members_.empty()) return;
     present_ = std::exchange(waiting_, {});
-    hub_ = std::make_shared<comm::Hub>(static_cast<int>(present_.size()), 30.0);
+    channel_ = std::make_shared<comm::ThreadChannel>(static_cast<int>(present_.size()), 30.0);
     change_wanted_ = false;
     ++generation_;
     met_.notify_all();
@@ -99,7 +100,7 @@ class Crew {
   std::set<int> members_, waiting_, present_;
   bool change_wanted_ = false;
   int generation_ = 0;
-  std::shared_ptr<comm::Hub> hub_;
+  std::shared_ptr<comm::ThreadChannel> channel_;
 };
 
 /// One of them, as its trainer sees it.
@@ -111,9 +112,10 @@ class CrewMember final : public Membership {
   bool joins() const override { return joins_; }
   std::unique_ptr<comm::World> next() override {
     if (std::exchange(is_new_, false)) crew_.join(id_);
-    const auto [hub, rank] = crew_.next(id_);
-    return std::make_unique<comm::World>(std::make_unique<MortalTransport>(hub, rank, calls_left_),
-                                         comm::WorldOptions{.timeout_s = 30});
+    const auto [channel, rank] = crew_.next(id_);
+    return std::make_unique<comm::World>(
+        std::make_unique<MortalTransport>(channel, rank, calls_left_),
+        comm::WorldOptions{.timeout_s = 30});
   }
   bool wants_change() override { return crew_.change_wanted(); }
   bool was_killed() const { return calls_left_ < 0; }

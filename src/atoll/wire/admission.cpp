@@ -54,7 +54,7 @@ std::string Admission::objection(const CheckedPeer& checked) {
   return "";
 }
 
-// "" or why the caller is a stranger.
+// Why the caller does not know the secret: one line; "": it does.
 std::string Admission::check_secret(grpc::ServerContextBase& context) const {
   const auto& metadata = context.client_metadata();
   const auto nonce_at = metadata.find(kNonceKey);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who is let in. Only for the .cpp files here.
+// Which callers a server admits. Only for the .cpp files here.
 
 #include <grpcpp/grpcpp.h>
 
@@ -28,20 +28,21 @@ struct CheckedPeer {
 /// What a certificate that came in a handshake says. Throws Error(kDamaged).
 CheckedPeer read_checked_peer(const grpc::AuthContext& context, const std::string& address);
 
-/// Knows who is revoked. Thread safe.
+/// Checks callers by certificate, revocation list and secret. Thread safe.
 class Admission {
  public:
-  /// Throws what Revocations throws. Without an identity and a secret everybody is let in; without
-  /// an identity nobody has a name. `kept_list`: as in ServerOptions.
+  /// Throws what Revocations throws. Without an identity callers have no names; without identity
+  /// and secret all callers are admitted. `kept_list`: as in ServerOptions.
   Admission(const std::optional<Identity>& identity, std::optional<Secret> secret,
             const std::optional<std::filesystem::path>& kept_list = std::nullopt);
 
-  /// Where the server listens; before, who has a secret is to come again.
+  /// The port that the server listens at. Before it is set, a caller with a secret is told to
+  /// retry.
   void set_port(int port) { port_ = port; }
-  /// Who calls; not OK: what the call is to be answered. A refusal is logged. Adds what this side
-  /// has to show to the answer's metadata.
+  /// Fills `checked` with the caller. Not OK: the status with which to refuse the call, which is
+  /// logged. Adds the server's own proof to the answer's metadata.
   grpc::Status admit(grpc::ServerContextBase& context, CheckedPeer& checked);
-  /// Why somebody who was let in must go: "" or one line.
+  /// Why a caller that was admitted before must be disconnected now: one line; "": it need not.
   std::string objection(const CheckedPeer& checked);
 
  private:

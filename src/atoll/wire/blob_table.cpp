@@ -20,7 +20,7 @@ BlobTable::BlobPtr BlobTable::make_blob(std::uint64_t bytes, std::size_t chunk_b
   return blob;
 }
 
-void BlobTable::publish(Offer offer) {
+void BlobTable::publish(PublishedBlob offer) {
   const BlobPtr blob = make_blob(offer.bytes, offer.chunk_bytes, std::move(offer.peers));
   blob->reader = std::move(offer.reader);
   if (offer.is_complete) std::ranges::fill(blob->chunks, Chunk::kThere);
@@ -51,7 +51,7 @@ void BlobTable::mark_all(const std::string& key) {
   changed_.notify_all();
 }
 
-void BlobTable::allow_put(Request request) {
+void BlobTable::allow_put(PutPermission request) {
   std::vector<std::string> peers;
   if (!request.peer.empty()) peers.push_back(request.peer);
   const BlobPtr blob = make_blob(request.bytes, request.chunk_bytes, std::move(peers));
@@ -111,7 +111,7 @@ std::size_t BlobTable::size_of(const Blob& blob, std::uint64_t chunk) {
   return static_cast<std::size_t>(std::min<std::uint64_t>(blob.chunk_bytes, blob.bytes - offset));
 }
 
-// The owner's function, outside the lock but known to withdraw().
+// Calls the owner's reader or writer without the lock; withdraw() waits for such calls.
 template <typename Call>
 BlobReply BlobTable::run(std::unique_lock<std::mutex>& lock, Blob& blob, const Call& call) {
   ++blob.num_running;
@@ -172,7 +172,7 @@ BlobReply BlobTable::write(const BlobCall& call, std::uint64_t chunk,
     return {BlobAnswer::kRefused, fmt::format("chunk {} with {} bytes does not fit {}, {} bytes",
                                               chunk, data.size(), call.key, call.bytes)};
   }
-  // Another stream may be at it: one that its client has given up and that we have not noticed.
+  // Another call may still be writing this chunk: one that its client gave up.
   changed_.wait(lock, [&] { return blob->chunks[chunk] != Chunk::kBusy; });
   if (blob->is_gone) return {BlobAnswer::kGone, fmt::format("{} was withdrawn", call.key)};
   if (blob->chunks[chunk] == Chunk::kThere) return {};

@@ -25,21 +25,23 @@ struct BlobCall {
   std::string key;
   std::uint64_t bytes = 0;
   std::uint64_t chunk_bytes = 0;
-  std::string peer;  ///< as whom it was recognised
+  std::string peer;  ///< as whom it was authenticated
 };
 
 /// What a BlobStore holds, with the calls of its servers. Thread safe.
 class BlobTable {
  public:
-  explicit BlobTable(Recognise recognise) : recognise_(std::move(recognise)) {}
+  explicit BlobTable(Authenticate authenticate) : authenticate_(std::move(authenticate)) {}
 
   /// As whom a caller is served; nothing: it is not.
-  std::optional<std::string> recognise(const Caller& caller) const { return recognise_(caller); }
+  std::optional<std::string> authenticate(const Caller& caller) const {
+    return authenticate_(caller);
+  }
 
-  void publish(Offer offer);
+  void publish(PublishedBlob offer);
   void mark(const std::string& key, std::uint64_t chunk);
   void mark_all(const std::string& key);
-  void allow_put(Request request);
+  void allow_put(PutPermission request);
   bool is_put(const std::string& key) const;
   void hand_over(const std::string& key, const std::string& peer);
   void withdraw(const std::string& key_prefix);
@@ -78,7 +80,7 @@ class BlobTable {
   template <typename Call>
   BlobReply run(std::unique_lock<std::mutex>& lock, Blob& blob, const Call& call);
 
-  const Recognise recognise_;
+  const Authenticate authenticate_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a chunk, a blob's being gone, the end of a running call
   Blobs offers_;

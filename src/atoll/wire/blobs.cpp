@@ -6,11 +6,11 @@ namespace atl::wire {
 
 BlobStore::BlobStore()
     : BlobStore([](const Caller& caller) -> std::optional<std::string> { return caller.name; }) {}
-BlobStore::BlobStore(Recognise recognise)
-    : table_(std::make_unique<BlobTable>(std::move(recognise))) {}
+BlobStore::BlobStore(Authenticate authenticate)
+    : table_(std::make_unique<BlobTable>(std::move(authenticate))) {}
 BlobStore::~BlobStore() = default;
 
-void BlobStore::publish(Offer offer) {
+void BlobStore::publish(PublishedBlob offer) {
   table_->publish(std::move(offer));
 }
 void BlobStore::mark(const std::string& key, std::uint64_t chunk) {
@@ -19,7 +19,7 @@ void BlobStore::mark(const std::string& key, std::uint64_t chunk) {
 void BlobStore::mark_all(const std::string& key) {
   table_->mark_all(key);
 }
-void BlobStore::allow_put(Request request) {
+void BlobStore::allow_put(PutPermission request) {
   table_->allow_put(std::move(request));
 }
 bool BlobStore::is_put(const std::string& key) const {

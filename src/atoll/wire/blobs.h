@@ -21,28 +21,28 @@ using Reader = std::function<void(std::uint64_t offset, std::span<std::byte> out
 using Writer = std::function<void(std::uint64_t offset, std::span<const std::byte> data)>;
 
 /// A blob that others may fetch.
-struct Offer {
+struct PublishedBlob {
   std::string key;
   std::uint64_t bytes = 0;
   std::size_t chunk_bytes = kChunkBytes;  ///< who fetches must name the same
   Reader reader;                          ///< only asked for chunks that were marked, whole
-  std::vector<std::string> peers = {};    ///< who may fetch it; empty: whoever is recognised
+  std::vector<std::string> peers = {};    ///< who may fetch it; empty: whoever is authenticated
   bool is_complete = false;               ///< as if mark_all() came at once
 };
 
 /// A blob that another process may put here.
-struct Request {
+struct PutPermission {
   std::string key;
   std::uint64_t bytes = 0;
   std::size_t chunk_bytes = kChunkBytes;  ///< who puts must name the same
   Writer writer;                          ///< gets each chunk once
-  std::string peer = {};                  ///< who may put it; "": whoever is recognised
+  std::string peer = {};                  ///< who may put it; "": whoever is authenticated
 };
 
-/// Says as whom a caller is served, in the words of Offer::peers and Request::peer. Nothing: it is
-/// refused, before anything is looked up, counted or kept for it. Asked again for each chunk, by
-/// several threads at a time.
-using Recognise = std::function<std::optional<std::string>(const Caller&)>;
+/// Says as whom a caller is served, in the words of PublishedBlob::peers and PutPermission::peer.
+/// Nothing: it is refused, before anything is looked up, counted or kept for it. Asked again for
+/// each chunk, by several threads at a time.
+using Authenticate = std::function<std::optional<std::string>(const Caller&)>;
 
 class BlobTable;
 
@@ -52,21 +52,21 @@ class BlobStore {
  public:
   /// Whoever has a certificate that is good is served, by its name.
   BlobStore();
-  explicit BlobStore(Recognise recognise);
+  explicit BlobStore(Authenticate authenticate);
   ~BlobStore();
   BlobStore(const BlobStore&) = delete;
   BlobStore& operator=(const BlobStore&) = delete;
 
   /// From now on the blob can be fetched; chunks that are not marked yet are waited for. The key
   /// must not be published already.
-  void publish(Offer offer);
+  void publish(PublishedBlob offer);
   /// Says that a chunk, or all of them, can be read. An unknown key is ignored: it was withdrawn.
   void mark(const std::string& key, std::uint64_t chunk);
   void mark_all(const std::string& key);
 
   /// From now on the blob can be put. The key must not be allowed already; it may be published, so
   /// that what one process puts others can fetch.
-  void allow_put(Request request);
+  void allow_put(PutPermission request);
   /// Whether every chunk of a blob that was allowed has been written; false for an unknown key.
   bool is_put(const std::string& key) const;
   /// From now on `peer` alone may put what is missing of the blob. An unknown key is ignored.

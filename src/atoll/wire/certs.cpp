@@ -32,7 +32,7 @@ void require(bool ok, const char* what) {
   ATOLL_CHECK(ok, "{}: {}", what, openssl_reason());
 }
 
-// A file that nobody else may read, at no time.
+// Creates a file that no other user can read, from the first moment on.
 void write_secret(const fs::path& path, const std::string& content) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) throw io_error("cannot create", path, errno);
@@ -142,8 +142,8 @@ void check_name(const std::string& name) {
   }
 }
 
-// "DNS:lyon,DNS:lyon.example.org,IP:10.0.0.3". What is put together here is parsed by OpenSSL, so
-// nothing may get in that it takes for more than one name.
+// "DNS:lyon,DNS:lyon.example.org,IP:10.0.0.3". OpenSSL parses this text, so no host may have a
+// character that separates names.
 std::string alternative_names(const std::string& name, const std::vector<std::string>& hosts) {
   std::string text = "DNS:" + name;
   for (const std::string& host : hosts) {
@@ -182,7 +182,7 @@ CertificatePtr sign(const Authority& authority, EVP_PKEY* key, const std::string
   return certificate;
 }
 
-// A list with the revoked of `before` (may be null) and these, and with the next number.
+// A list with the entries of `before` (may be null) and these serials, and the next number.
 std::string signed_list(const Authority& authority, X509_CRL* before,
                         const std::vector<CertificatePtr>& revoked) {
   const RevokedPtr list(before != nullptr ? X509_CRL_dup(before) : X509_CRL_new());
@@ -218,7 +218,7 @@ std::vector<CertificatePtr> load_issued(const fs::path& directory) {
   return all;
 }
 
-// Never taken for empty when it is missing: all that was revoked would be good again.
+// A missing list is an error and not an empty list: else all revoked certificates would be valid.
 RevokedPtr load_list(const fs::path& directory, X509* authority) {
   const fs::path file = directory / "revoked.pem";
   if (!fs::exists(file)) {
@@ -264,7 +264,7 @@ void make_authority(const fs::path& directory) {
   fs::permissions(directory, fs::perms::owner_all);
   Authority authority;
   authority.key = new_key();
-  // Each has a name of its own, so that a certificate of another is seen to be one.
+  // Each authority has a name of its own, so that certificates of another authority are recognised.
   unsigned char tag[4];
   require(RAND_bytes(tag, sizeof tag) == 1, "random bytes");
   const std::string name =
@@ -310,7 +310,7 @@ Certificate issue_between(const fs::path& directory, const std::string& name,
                                           {not_before, not_after}, list_number(list.get()));
   const Certificate description = describe(certificate.get());
   const std::string pem = to_pem(certificate.get());
-  // On the record before anybody can use it.
+  // Recorded under issued/ before anybody can use it.
   write_file(directory / "issued" / (description.serial + ".pem"), pem);
   const fs::path unfinished = directory / "identities" / ("." + name + ".unfinished");
   fs::remove_all(unfinished);

@@ -20,7 +20,7 @@ void check_valid(const Certificate& certificate, const fs::path& path) {
                    path.string(), problem);
 }
 
-// Without it whoever was revoked would be let in, so it may be empty but not missing.
+// Without the list revoked certificates would be admitted: it may be empty but not missing.
 void check_list(const Identity& identity, std::int64_t number_at_issue) {
   const fs::path file = identity.directory / "revoked.pem";
   if (!fs::exists(file)) {

@@ -31,7 +31,7 @@ TransferEnd to_end(const CallEnd& call) {
   }
 }
 
-// Which of several reasons says most: what trying again will not change comes first.
+// Which of several failures to report: those that a retry cannot change come first.
 int weight(TransferEnd end) {
   switch (end) {
     case TransferEnd::kGone:
@@ -47,8 +47,8 @@ int weight(TransferEnd end) {
 
 }  // namespace
 
-ParallelCalls::ParallelCalls(const Transfer& transfer, std::vector<bool>& done,
-                             const Client& client, Traffic* traffic)
+ParallelCalls::ParallelCalls(const BlobTransfer& transfer, std::vector<bool>& done,
+                             const ClientConnector& client, TrafficCounters* traffic)
     : transfer_(transfer), done_(done), client_(client), traffic_(traffic) {
   ATOLL_CHECK(transfer.chunk_bytes > 0 && transfer.chunk_bytes <= kMaxChunkBytes, "{}",
               transfer.chunk_bytes);
@@ -110,7 +110,7 @@ void ParallelCalls::cancel_all() {
   for (ParallelCall& call : calls_) call.context.TryCancel();
 }
 
-// Until all calls have ended, by themselves or because nothing comes any more.
+// Returns when all calls have ended, by themselves or because nothing has moved for too long.
 void ParallelCalls::wait() {
   const auto stall = std::chrono::milliseconds(transfer_.stall_timeout_ms);
   std::unique_lock lock(mutex_);

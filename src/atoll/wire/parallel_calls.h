@@ -14,8 +14,8 @@
 #include <mutex>
 #include <vector>
 
-#include "atoll/wire/client.h"
-#include "atoll/wire/remote.h"
+#include "atoll/wire/blob_client.h"
+#include "atoll/wire/client_connector.h"
 #include "wire/wire.grpc.pb.h"
 
 namespace atl::wire {
@@ -28,7 +28,7 @@ struct ParallelCall {
   grpc::ClientContext context;
   std::shared_ptr<proto::Wire::Stub> stub;
   std::vector<std::uint64_t> chunks;
-  bool has_asked = false;  ///< or ended without
+  bool has_asked = false;  ///< it has sent its request, or ended before that
 };
 
 /// How a call ended; `status` counts when it is not OK.
@@ -41,19 +41,19 @@ struct CallEnd {
 /// One transfer. The calls' threads call done() for each chunk.
 class ParallelCalls {
  public:
-  ParallelCalls(const Transfer& transfer, std::vector<bool>& done, const Client& client,
-                Traffic* traffic);
+  ParallelCalls(const BlobTransfer& transfer, std::vector<bool>& done,
+                const ClientConnector& client, TrafficCounters* traffic);
 
   std::uint64_t num_missing() const { return missing_.size(); }
 
   /// Runs `body` in a thread for each stub, as many as there are chunks for, and says how it went.
   TransferResult run(const Stubs& stubs, const std::function<CallEnd(ParallelCall&)>& body);
 
-  const Transfer& transfer() const { return transfer_; }
-  const Client& client() const { return client_; }
-  Traffic* traffic() const { return traffic_; }
+  const BlobTransfer& transfer() const { return transfer_; }
+  const ClientConnector& client() const { return client_; }
+  TrafficCounters* traffic() const { return traffic_; }
   std::size_t chunk_size(std::uint64_t chunk) const;
-  /// The call has sent its question.
+  /// To be called when the call has sent its request.
   void asked(ParallelCall& call);
   void done(std::uint64_t chunk);
 
@@ -64,10 +64,10 @@ class ParallelCalls {
   TransferResult result();
   TransferResult failure();
 
-  const Transfer& transfer_;
+  const BlobTransfer& transfer_;
   std::vector<bool>& done_;
-  const Client& client_;
-  Traffic* traffic_;
+  const ClientConnector& client_;
+  TrafficCounters* traffic_;
   std::vector<std::uint64_t> missing_;
   std::list<ParallelCall> calls_;  // a context cannot move
 

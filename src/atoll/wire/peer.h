@@ -15,13 +15,13 @@ struct Peer {
 
 /// Who makes a call about a blob: what its connection proves, and what it shows besides.
 struct Caller {
-  std::string name;  ///< from its certificate, which was checked; "" without TLS
-  std::string pass;  ///< a secret that it was told, or made and told us; "" none
+  std::string name;          ///< from its certificate, which was checked; "" without TLS
+  std::string access_token;  ///< a secret that it was told, or made and told us; "" none
 };
 
 /// Counts payload: frames and chunks, without what TLS, HTTP/2 and TCP add. May be read and added
 /// to from any thread.
-struct Traffic {
+struct TrafficCounters {
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
 };

@@ -44,17 +44,17 @@ class Socket {
   int fd_;
 };
 
-// How long a server may take, and whether anybody still wants to know.
-struct Patience {
+// When the probe ends, and how it is cancelled.
+struct Deadline {
   Clock::time_point end;
   std::stop_token cancel;
 };
 
-bool wait_for(int fd, short events, const Patience& patience) {
+bool wait_for(int fd, short events, const Deadline& deadline) {
   constexpr std::chrono::milliseconds kLook{20};  // at `cancel`, each time
-  while (!patience.cancel.stop_requested()) {
+  while (!deadline.cancel.stop_requested()) {
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(patience.end - Clock::now());
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline.end - Clock::now());
     if (left.count() <= 0) return false;
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, static_cast<int>(std::min(left, kLook).count()));
@@ -63,14 +63,14 @@ bool wait_for(int fd, short events, const Patience& patience) {
   return false;
 }
 
-// "" or why not.
-std::string connect(int fd, const SocketAddress& address, const Patience& patience) {
+// Why it cannot connect: one line; "": it is connected.
+std::string connect(int fd, const SocketAddress& address, const Deadline& deadline) {
   if (fd < 0) return std::strerror(errno);
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0) {
     return "";
   }
   if (errno != EINPROGRESS) return std::strerror(errno);
-  if (!wait_for(fd, POLLOUT, patience)) return "no answer";
+  if (!wait_for(fd, POLLOUT, deadline)) return "no answer";
   int reason = 0;
   socklen_t size = sizeof reason;
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &size);
@@ -81,25 +81,25 @@ enum class Verdict { kGood, kHungUp, kSilent, kOther };
 
 // What the server says to the first bytes of HTTP/2. gRPC answers with settings; where it expects
 // TLS it hangs up without a word.
-Verdict greet_in_plaintext(int fd, const Patience& patience) {
+Verdict greet_in_plaintext(int fd, const Deadline& deadline) {
   constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
   if (::send(fd, kPreface, sizeof kPreface - 1, MSG_NOSIGNAL) < 0) return Verdict::kHungUp;
   unsigned char first = 0;
   constexpr unsigned char kAlert = 0x15;
-  if (!wait_for(fd, POLLIN, patience)) return Verdict::kSilent;
+  if (!wait_for(fd, POLLIN, deadline)) return Verdict::kSilent;
   return ::recv(fd, &first, 1, 0) == 1 && first != kAlert ? Verdict::kGood : Verdict::kHungUp;
 }
 
-// One step of OpenSSL's, repeated until it is done (> 0), failed or out of time.
+// Repeats one step of OpenSSL until it is done (> 0), has failed, or the deadline has come.
 template <typename Step>
-int repeat(SSL* ssl, int fd, const Patience& patience, const Step& step) {
+int repeat(SSL* ssl, int fd, const Deadline& deadline, const Step& step) {
   for (;;) {
     ERR_clear_error();
     const int result = step();
     const int error = SSL_get_error(ssl, result);
     const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
     if (result > 0 || !waits) return result;
-    if (!wait_for(fd, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, patience)) return result;
+    if (!wait_for(fd, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, deadline)) return result;
   }
 }
 
@@ -169,13 +169,13 @@ bool use_identity(const Tls& tls, const Identity& identity, const std::string& s
          SSL_use_PrivateKey(ssl, key.get()) == 1;
 }
 
-// A connection that nobody had reason to refuse; "" or why there is none.
+// A connection, or why there is none.
 struct Connection {
   std::unique_ptr<Socket> socket;
   std::string why;
 };
 
-Connection connect_any(const HostPort& address, const Patience& patience) {
+Connection connect_any(const HostPort& address, const Deadline& deadline) {
   Connection made;
   const std::vector<SocketAddress> all = resolve(address, &made.why);
   if (all.empty()) {
@@ -185,7 +185,7 @@ Connection connect_any(const HostPort& address, const Patience& patience) {
   for (const SocketAddress& one : all) {
     made.socket = std::make_unique<Socket>(
         ::socket(one.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    made.why = connect(made.socket->fd(), one, patience);
+    made.why = connect(made.socket->fd(), one, deadline);
     if (made.why.empty()) return made;
   }
   made.why = fmt::format("cannot connect to {}: {}", to_string(address), made.why);
@@ -196,18 +196,18 @@ std::string silence(const HostPort& address) {
   return fmt::format("{} takes connections but does not answer", to_string(address));
 }
 
-ProbeResult probe_plaintext(const HostPort& address, const Patience& patience) {
-  Connection made = connect_any(address, patience);
+ProbeResult probe_plaintext(const HostPort& address, const Deadline& deadline) {
+  Connection made = connect_any(address, deadline);
   if (!made.why.empty()) return {made.why, false};
-  const Verdict verdict = greet_in_plaintext(made.socket->fd(), patience);
+  const Verdict verdict = greet_in_plaintext(made.socket->fd(), deadline);
   if (verdict == Verdict::kGood) return {};
   if (verdict == Verdict::kSilent) return {silence(address), false};
-  made = connect_any(address, patience);
+  made = connect_any(address, deadline);
   if (!made.why.empty()) return {made.why, false};
   const int fd = made.socket->fd();
   const Tls tls = make_client(fd);
   if (tls.ssl == nullptr ||
-      repeat(tls.ssl.get(), fd, patience, [&] { return SSL_connect(tls.ssl.get()); }) <= 0) {
+      repeat(tls.ssl.get(), fd, deadline, [&] { return SSL_connect(tls.ssl.get()); }) <= 0) {
     openssl_reason();
     return {fmt::format("{} hangs up", to_string(address)), false};
   }
@@ -220,8 +220,8 @@ ProbeResult probe_plaintext(const HostPort& address, const Patience& patience) {
 // One handshake, and the wait for the server's first byte: in TLS 1.3 it looks at our certificate
 // after our side is done.
 Verdict shake_hands(const HostPort& address, const Identity& identity, const std::string& name,
-                    const Patience& patience, ProbeResult& result) {
-  const Connection made = connect_any(address, patience);
+                    const Deadline& deadline, ProbeResult& result) {
+  const Connection made = connect_any(address, deadline);
   result = {made.why, false};
   if (!made.why.empty()) return Verdict::kOther;
   const int fd = made.socket->fd();
@@ -232,7 +232,7 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
   }
   SSL* ssl = tls.ssl.get();
   const std::string text = to_string(address);
-  const int connected = repeat(ssl, fd, patience, [&] { return SSL_connect(ssl); });
+  const int connected = repeat(ssl, fd, deadline, [&] { return SSL_connect(ssl); });
   if (connected <= 0 && SSL_get_error(ssl, connected) == SSL_ERROR_WANT_READ) {
     result.why = silence(address);
     return Verdict::kOther;
@@ -242,7 +242,7 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
     return Verdict::kOther;
   }
   char first = 0;
-  const int got = repeat(ssl, fd, patience, [&] { return SSL_read(ssl, &first, 1); });
+  const int got = repeat(ssl, fd, deadline, [&] { return SSL_read(ssl, &first, 1); });
   if (got > 0) return Verdict::kGood;
   if (SSL_get_error(ssl, got) == SSL_ERROR_WANT_READ) {
     result.why = silence(address);
@@ -253,12 +253,12 @@ Verdict shake_hands(const HostPort& address, const Identity& identity, const std
 }
 
 ProbeResult probe_tls(const HostPort& address, const Identity& identity, const std::string& name,
-                      const Patience& patience) {
+                      const Deadline& deadline) {
   ProbeResult result;
-  // gRPC sends no alert when it refuses a certificate. Hanging up once may be a server that goes
-  // away; one that does it again is there, and does not want us.
+  // gRPC sends no alert when it refuses a certificate. A server that hangs up once may be shutting
+  // down; a server that hangs up twice is running and refuses the certificate.
   for (int i = 0; i < 2; ++i) {
-    const Verdict verdict = shake_hands(address, identity, name, patience, result);
+    const Verdict verdict = shake_hands(address, identity, name, deadline, result);
     if (verdict == Verdict::kGood) return {};
     if (verdict == Verdict::kOther) return result;
   }
@@ -273,11 +273,11 @@ ProbeResult probe_tls(const HostPort& address, const Identity& identity, const s
 ProbeResult probe(const std::string& address, const std::optional<Identity>& identity,
                   const std::string& server_name, int timeout_ms, std::stop_token cancel) {
   prepare_libraries();
-  const Patience patience = {Clock::now() + std::chrono::milliseconds(timeout_ms),
+  const Deadline deadline = {Clock::now() + std::chrono::milliseconds(timeout_ms),
                              std::move(cancel)};
   const HostPort where = parse_address(address, "the address to connect to");
-  if (!identity) return probe_plaintext(where, patience);
-  return probe_tls(where, *identity, server_name.empty() ? where.host : server_name, patience);
+  if (!identity) return probe_plaintext(where, deadline);
+  return probe_tls(where, *identity, server_name.empty() ? where.host : server_name, deadline);
 }
 
 }  // namespace atl::wire

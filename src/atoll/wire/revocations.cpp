@@ -51,7 +51,7 @@ Revocations::Revocations(const Identity& identity, std::optional<fs::path> kept)
   keep();
 }
 
-// One of another authority says nothing: the identities were all made anew.
+// A kept list of another authority is ignored: all identities were issued anew.
 void Revocations::compare_with_kept() const {
   const RevokedPtr before = parse_revoked(read_file(*kept_), kept_->string());
   if (!is_signed_by(before.get(), authority_pem_)) return;

@@ -39,7 +39,7 @@ std::string random_hex() {
   return hex_of(bytes);
 }
 
-// As ssh does with keys: what others may read or change is no secret, whatever it says.
+// As ssh does with keys: a file that other users may read or change is refused.
 void check_private(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -75,7 +75,7 @@ Secret::Secret(const fs::path& path) {
       path.string(), 2 * kSecretBytes);
 }
 
-// Not over one that is there, which another process may have given to its islands.
+// Never replaces a file, which another process may already have given to its islands.
 void Secret::make(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0 && errno == EEXIST) return;

@@ -6,7 +6,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/wire/remote.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/testing.h"
 #include "atoll/wire/testing/relay.h"
 
@@ -96,18 +96,18 @@ class SecretServer : public ::testing::Test {
     if (!secret.empty()) options.secret = directory_ / secret;
     return options;
   }
-  RemoteOptions remote(const std::string& address, const std::string& secret) const {
-    RemoteOptions options = {.address = address};
+  BlobClientOptions remote(const std::string& address, const std::string& secret) const {
+    BlobClientOptions options = {.address = address};
     if (!secret.empty()) options.secret = directory_ / secret;
     return options;
   }
-  static TransferResult fetch(const RemoteOptions& options) {
+  static TransferResult fetch(const BlobClientOptions& options) {
     std::vector<bool> done;
-    return Remote(options).fetch({.key = "blob", .bytes = 1}, done, [](auto...) {});
+    return BlobClient(options).fetch({.key = "blob", .bytes = 1}, done, [](auto...) {});
   }
-  static TransferResult put(const RemoteOptions& options) {
+  static TransferResult put(const BlobClientOptions& options) {
     std::vector<bool> done;
-    return Remote(options).put({.key = "wish", .bytes = 1}, done, [](auto...) {});
+    return BlobClient(options).put({.key = "wish", .bytes = 1}, done, [](auto...) {});
   }
   void expect_stranger(const std::string& address, const std::string& secret,
                        const std::string& words) {

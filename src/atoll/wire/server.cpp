@@ -11,10 +11,10 @@
 
 #include "atoll/base/error.h"
 #include "atoll/wire/address.h"
+#include "atoll/wire/blob_service.h"
 #include "atoll/wire/identity.h"
 #include "atoll/wire/session_table.h"
 #include "atoll/wire/tls.h"
-#include "atoll/wire/transfers.h"
 
 namespace atl::wire {
 
@@ -23,7 +23,7 @@ namespace {
 // Sessions never block a thread and so use callbacks; transfers wait for chunks and disks.
 class Service : public proto::Wire::WithCallbackMethod_Attend<proto::Wire::Service> {
  public:
-  Service(SessionTable& sessions, Transfers& transfers)
+  Service(SessionTable& sessions, BlobService& transfers)
       : sessions_(sessions), transfers_(transfers) {}
 
   SessionReactor* Attend(grpc::CallbackServerContext* context) override {
@@ -40,7 +40,7 @@ class Service : public proto::Wire::WithCallbackMethod_Attend<proto::Wire::Servi
 
  private:
   SessionTable& sessions_;
-  Transfers& transfers_;
+  BlobService& transfers_;
 };
 
 // Plaintext listens at a number, so that a name cannot mean something else when gRPC looks it up.
@@ -57,7 +57,7 @@ HostPort listening_address(const ServerOptions& options) {
   return address;
 }
 
-// Why nobody can listen there; gRPC does not say.
+// Why this process cannot listen there; gRPC does not say.
 std::string bind_problem(const HostPort& address) {
   std::string why;
   const std::vector<SocketAddress> all = resolve(address, &why);
@@ -87,7 +87,7 @@ void apply_settings(grpc::ServerBuilder& builder, const ServerOptions& options) 
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
-  // What a stranger can make us keep before it has shown a certificate.
+  // Limits the memory for callers that have not shown a certificate yet.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8192);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
@@ -113,9 +113,9 @@ struct Server::State {
   ServerOptions options;
   std::optional<Identity> identity;
   Admission admission;
-  Traffic traffic;
+  TrafficCounters traffic;
   SessionTable sessions;
-  Transfers transfers;
+  BlobService transfers;
   Service service;
   HostPort address;
   std::unique_ptr<grpc::Server> server;
@@ -162,7 +162,7 @@ void Server::stop() {
   state_->server.reset();
 }
 
-const Traffic& Server::traffic() const {
+const TrafficCounters& Server::traffic() const {
   return state_->traffic;
 }
 

@@ -74,7 +74,7 @@ class Server {
   void stop();
 
   /// Of all sessions and transfers since the start.
-  const Traffic& traffic() const;
+  const TrafficCounters& traffic() const;
 
  private:
   struct State;

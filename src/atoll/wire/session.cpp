@@ -10,7 +10,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/log.h"
-#include "atoll/wire/client.h"
+#include "atoll/wire/client_connector.h"
 #include "wire/wire.grpc.pb.h"
 
 namespace atl::wire {
@@ -40,8 +40,8 @@ struct Session::State {
 
   const SessionOptions options;
   const Events events;
-  Client client;
-  Traffic traffic;
+  ClientConnector client;
+  TrafficCounters traffic;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::string> queue;
@@ -87,7 +87,7 @@ void Session::State::run() {
     }
     report(result);
     if (result.is_final) break;
-    // Half of it by chance, so that a server that was away is not met by all at once.
+    // Half of it is random, so that not all clients return to a restarted server at once.
     const double share = std::uniform_real_distribution<>(0.5, 1.0)(random);
     if (!pause(backoff * share)) break;
     backoff = std::min<double>(2 * backoff, options.max_backoff_ms);
@@ -97,7 +97,7 @@ void Session::State::run() {
   changed.notify_all();
 }
 
-// gRPC would wait and try again by itself; here the first failure counts.
+// Here the first failure counts; gRPC by itself would retry without telling.
 bool Session::State::connect(grpc::Channel& channel) {
   const Clock::time_point end =
       Clock::now() + std::chrono::milliseconds(options.connect_timeout_ms);
@@ -142,7 +142,7 @@ ProbeResult Session::State::attend() {
 
 ProbeResult Session::State::converse(FrameStream& stream, grpc::ClientContext& context) {
   stream.WaitForInitialMetadata();
-  const bool is_greeted = Client::is_greeted(context);
+  const bool is_greeted = ClientConnector::is_greeted(context);
   const std::string objection = is_greeted ? client.objection(context) : "";
   if (!objection.empty()) context.TryCancel();
   if (is_greeted && objection.empty()) {
@@ -240,7 +240,7 @@ bool Session::finish(int timeout_ms) {
   return state_->is_finished;
 }
 
-const Traffic& Session::traffic() const {
+const TrafficCounters& Session::traffic() const {
   return state_->traffic;
 }
 

@@ -62,7 +62,7 @@ class Session {
   bool finish(int timeout_ms);
 
   /// Of all connections since the start.
-  const Traffic& traffic() const;
+  const TrafficCounters& traffic() const;
 
  private:
   struct State;

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a session that is to end may take to hand over what is queued.
+// How long a session that is being closed may take to send its queue.
 constexpr auto kDrainTime = std::chrono::seconds(2);
 constexpr auto kSweepTime = std::chrono::milliseconds(200);
 
@@ -28,10 +28,10 @@ class Refusal : public SessionReactor {
 }  // namespace
 
 // One client's stream. gRPC calls the On... functions; the queue belongs to the table's mutex.
-class Stream : public SessionReactor {
+class SessionStream : public SessionReactor {
  public:
-  Stream(SessionTable& table, grpc::CallbackServerContext& context, CheckedPeer checked,
-         SessionId id)
+  SessionStream(SessionTable& table, grpc::CallbackServerContext& context, CheckedPeer checked,
+                SessionId id)
       : table_(table), context_(context), checked_(std::move(checked)), id_(id) {
     context.AddInitialMetadata(kGreetingKey, kGreeting);
     StartSendInitialMetadata();
@@ -50,7 +50,7 @@ class Stream : public SessionReactor {
       end(grpc::StatusCode::RESOURCE_EXHAUSTED,
           fmt::format("{} does not read: {} bytes are waiting for it", describe_peer(),
                       queued_bytes_ + frame.size()));
-      context_.TryCancel();  // it would not read the reason either
+      context_.TryCancel();  // a client that does not read would not read the reason either
       return false;
     }
     queued_bytes_ += frame.size();
@@ -181,7 +181,7 @@ class Stream : public SessionReactor {
 };
 
 SessionTable::SessionTable(const ServerOptions& options, SessionHandler* handler,
-                           Admission& admission, Traffic& traffic)
+                           Admission& admission, TrafficCounters& traffic)
     : options_(options),
       handler_(handler),
       admission_(admission),
@@ -206,13 +206,13 @@ SessionReactor* SessionTable::accept(grpc::CallbackServerContext& context) {
   if (handler_ == nullptr) {
     return new Refusal({grpc::StatusCode::UNIMPLEMENTED, "there are no sessions at this address"});
   }
-  Stream* stream = nullptr;
+  SessionStream* stream = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (is_stopping_) return new Refusal({grpc::StatusCode::UNAVAILABLE, "the server stops"});
     status = limit_.enter(checked.peer.name);
     if (!status.ok()) return new Refusal(status);
-    stream = new Stream(*this, context, std::move(checked), ++last_);
+    stream = new SessionStream(*this, context, std::move(checked), ++last_);
     streams_.emplace(last_, stream);
   }
   stream->open();

@@ -18,7 +18,7 @@
 
 namespace atl::wire {
 
-class Stream;
+class SessionStream;
 
 /// What a stream of frames is to gRPC.
 using SessionReactor = grpc::ServerBidiReactor<proto::Frame, proto::Frame>;
@@ -27,7 +27,7 @@ using SessionReactor = grpc::ServerBidiReactor<proto::Frame, proto::Frame>;
 class SessionTable {
  public:
   SessionTable(const ServerOptions& options, SessionHandler* handler, Admission& admission,
-               Traffic& traffic);
+               TrafficCounters& traffic);
   ~SessionTable();
 
   /// Answers a client's call.
@@ -39,18 +39,18 @@ class SessionTable {
   void stop();
 
  private:
-  friend class Stream;
+  friend class SessionStream;
   void sweep();
   void sweep_once();
 
   const ServerOptions& options_;
   SessionHandler* handler_;
   Admission& admission_;
-  Traffic& traffic_;
+  TrafficCounters& traffic_;
   CallLimit limit_;
   std::mutex mutex_;  // of the streams' queues too
   std::condition_variable stopped_;
-  std::map<SessionId, Stream*> streams_;  // each deletes itself when gRPC is done with it
+  std::map<SessionId, SessionStream*> streams_;  // each deletes itself when gRPC is done with it
   SessionId last_ = 0;
   bool is_stopping_ = false;
   std::thread sweeper_;

@@ -46,7 +46,7 @@ void allow_only_tls13() {
   ATOLL_CHECK(ok, "cannot ask OpenSSL for TLS 1.3: {} at line {}", openssl_reason(), line);
 }
 
-// OpenSSL's words for what strangers do, and ours.
+// OpenSSL's texts for the mistakes of callers, and ours.
 std::string plain_words(const std::string& reason) {
   struct Words {
     const char* theirs;

@@ -42,9 +42,9 @@ std::shared_ptr<grpc::Channel> open_channel(
 inline constexpr const char* kGreetingKey = "atoll-wire";
 inline constexpr const char* kGreeting = "1";
 
-/// What a caller of blobs shows beside its certificate (Caller::pass).
-inline constexpr const char* kPassKey = "atoll-pass";
-inline constexpr std::size_t kMaxPassBytes = 64;
+/// What a caller of blobs shows beside its certificate (Caller::access_token).
+inline constexpr const char* kAccessTokenKey = "atoll-pass";
+inline constexpr std::size_t kMaxAccessTokenBytes = 64;
 
 /// How much the protocol adds to a frame or a chunk, at most.
 inline constexpr std::size_t kEnvelopeBytes = 4096;

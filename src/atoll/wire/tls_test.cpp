@@ -12,9 +12,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/identity.h"
 #include "atoll/wire/probe.h"
-#include "atoll/wire/remote.h"
 #include "atoll/wire/testing.h"
 
 namespace atl::wire {
@@ -174,7 +174,7 @@ TEST_F(TlsTest, ARevokedCertificateIsRefusedAlsoWhileConnected) {
   const test::Directory taken;
   fs::copy(own.identity("lyon"), taken / "lyon");
   test::TestClient client(test::session_options(server.address(), taken / "lyon"));
-  Remote remote({.address = server.address(), .identity = taken / "lyon", .streams = 1});
+  BlobClient remote({.address = server.address(), .identity = taken / "lyon", .streams = 1});
   const auto fetch = [&] {
     std::vector<bool> done;
     return remote.fetch({.key = "blob", .bytes = 5}, done,

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 TEST_F(TransferTest, WhatIsPutArrives) {
   blobs_.allow_put(wanted(got_));
-  Remote remote(to(server_.address()));
+  BlobClient remote(to(server_.address()));
   EXPECT_FALSE(blobs_.is_put("given"));
   const TransferResult result = remote.put(given(), done_, reader_of(content_));
   EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
@@ -32,14 +32,14 @@ TEST_F(TransferTest, WhatIsPutArrives) {
 
 TEST_F(TransferTest, APutThatBreaksGoesOnWhereItStopped) {
   std::atomic<int> writes{0};
-  Request request = wanted(got_);
+  PutPermission request = wanted(got_);
   request.writer = [&](std::uint64_t offset, std::span<const std::byte> data) {
     ++writes;
     writer_to(got_)(offset, data);
   };
   blobs_.allow_put(std::move(request));
   test::Relay relay(server_.address(), {});
-  Remote remote(to(relay.address(), 2));
+  BlobClient remote(to(relay.address(), 2));
   // The answers are counted: a handshake and some.
   relay.cut_after(3000);
   int calls = 0;
@@ -56,11 +56,11 @@ TEST_F(TransferTest, APutThatBreaksGoesOnWhereItStopped) {
 
 TEST_F(TransferTest, OnlyTheRightPeerPutsTheRightBlob) {
   blobs_.allow_put(wanted(got_, "oslo"));
-  Remote remote(to(server_.address()));
+  BlobClient remote(to(server_.address()));
   TransferResult result = remote.put(given(), done_, reader_of(content_));
   EXPECT_EQ(result.end, TransferEnd::kRefused);
   EXPECT_THAT(result.why, HasSubstr("given is not for lyon"));
-  Transfer unknown = given();
+  BlobTransfer unknown = given();
   unknown.key = "unwanted";
   result = remote.put(unknown, done_, reader_of(content_));
   EXPECT_EQ(result.end, TransferEnd::kGone);
@@ -69,7 +69,7 @@ TEST_F(TransferTest, OnlyTheRightPeerPutsTheRightBlob) {
 
 TEST_F(TransferTest, WhatOnePutsOthersFetchMeanwhile) {
   std::vector<std::byte> relayed(content_.size());
-  Request request = wanted(relayed);
+  PutPermission request = wanted(relayed);
   request.writer = [&](std::uint64_t offset, std::span<const std::byte> data) {
     writer_to(relayed)(offset, data);
     blobs_.mark("given", offset / kChunk);
@@ -79,8 +79,8 @@ TEST_F(TransferTest, WhatOnePutsOthersFetchMeanwhile) {
                   .bytes = content_.size(),
                   .chunk_bytes = kChunk,
                   .reader = reader_of(relayed)});
-  Remote lyon(to(server_.address()));
-  Remote oslo({.address = server_.address(), .identity = pki().identity("oslo")});
+  BlobClient lyon(to(server_.address()));
+  BlobClient oslo({.address = server_.address(), .identity = pki().identity("oslo")});
   std::jthread putter([&] {
     std::vector<bool> done;
     const TransferResult put =
@@ -94,59 +94,59 @@ TEST_F(TransferTest, WhatOnePutsOthersFetchMeanwhile) {
 }
 
 // A store that knows one caller, by what it shows beside its certificate.
-class RecogniseTest : public ::testing::Test {
+class AuthenticateTest : public ::testing::Test {
  protected:
-  ~RecogniseTest() override { server_.stop(); }
-  Remote remote(const std::string& pass) const {
-    return Remote({.address = server_.address(),
-                   .identity = pki().identity("lyon"),
-                   .pass = pass,
-                   .streams = 1});
+  ~AuthenticateTest() override { server_.stop(); }
+  BlobClient remote(const std::string& token) const {
+    return BlobClient({.address = server_.address(),
+                       .identity = pki().identity("lyon"),
+                       .access_token = token,
+                       .streams = 1});
   }
 
   const std::vector<std::byte> content_ = test::random_bytes(2 * kChunk);
   std::vector<std::byte> got_ = std::vector<std::byte>(content_.size());
-  const Transfer blob_ = {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk};
+  const BlobTransfer blob_ = {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk};
   std::atomic<bool> is_known_ = true;
   BlobStore blobs_{[this](const Caller& caller) -> std::optional<std::string> {
-    if (!is_known_ || caller.name != "lyon" || caller.pass != "secret") return std::nullopt;
+    if (!is_known_ || caller.name != "lyon" || caller.access_token != "secret") return std::nullopt;
     return "one";
   }};
   Server server_{{.identity = pki().identity("server")}, nullptr, &blobs_};
 };
 
-TEST_F(RecogniseTest, OnlyWhoIsRecognisedIsServed) {
+TEST_F(AuthenticateTest, OnlyAuthenticatedCallersAreServed) {
   blobs_.allow_put({.key = "blob",
                     .bytes = content_.size(),
                     .chunk_bytes = kChunk,
                     .writer = writer_to(got_),
                     .peer = "one"});
-  for (const char* pass : {"", "another", "secret2"}) {
+  for (const char* token : {"", "another", "secret2"}) {
     for (const char* key : {"blob", "unknown"}) {
       std::vector<bool> done;
-      Transfer transfer = blob_;
+      BlobTransfer transfer = blob_;
       transfer.key = key;
       const TransferResult result =
-          patiently([&] { return remote(pass).put(transfer, done, reader_of(content_)); });
+          patiently([&] { return remote(token).put(transfer, done, reader_of(content_)); });
       EXPECT_EQ(result.end, TransferEnd::kRefused) << result.why;
       EXPECT_THAT(result.why, HasSubstr("lyon has not joined the run here"));
     }
   }
   std::vector<bool> done;
-  Remote known = remote("secret");
+  BlobClient known = remote("secret");
   const TransferResult result =
       patiently([&] { return known.put(blob_, done, reader_of(content_)); });
   EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;
   EXPECT_TRUE(got_ == content_);
 }
 
-TEST_F(RecogniseTest, WhoIsRecognisedNoMoreIsServedNoMore) {
+TEST_F(AuthenticateTest, ACallerThatIsNoLongerAuthenticatedIsRefused) {
   blobs_.publish({.key = "blob",
                   .bytes = content_.size(),
                   .chunk_bytes = kChunk,
                   .reader = reader_of(content_)});
   blobs_.mark("blob", 0);
-  Remote known = remote("secret");
+  BlobClient known = remote("secret");
   std::vector<bool> done;
   const TransferResult result =
       known.fetch(blob_, done, [&](std::uint64_t, std::span<const std::byte>) {
@@ -157,13 +157,13 @@ TEST_F(RecogniseTest, WhoIsRecognisedNoMoreIsServedNoMore) {
   EXPECT_EQ(done, (std::vector<bool>{true, false}));
 }
 
-TEST_F(RecogniseTest, WhoIsRecognisedNoMoreDoesNotWait) {
+TEST_F(AuthenticateTest, ACallerThatIsNoLongerAuthenticatedDoesNotWait) {
   blobs_.publish({.key = "blob",
                   .bytes = content_.size(),
                   .chunk_bytes = kChunk,
                   .reader = reader_of(content_)});
   blobs_.mark("blob", 0);
-  Remote known = remote("secret");
+  BlobClient known = remote("secret");
   std::vector<bool> done;
   const TransferResult result = known.fetch(
       blob_, done, [&](std::uint64_t, std::span<const std::byte>) { is_known_ = false; });
@@ -173,7 +173,7 @@ TEST_F(RecogniseTest, WhoIsRecognisedNoMoreDoesNotWait) {
 TEST_F(TransferTest, APutIsHandedOver) {
   blobs_.allow_put(wanted(got_, "oslo"));
   blobs_.hand_over("given", "lyon");
-  Remote remote(to(server_.address()));
+  BlobClient remote(to(server_.address()));
   const TransferResult result =
       patiently([&] { return remote.put(given(), done_, reader_of(content_)); });
   EXPECT_EQ(result.end, TransferEnd::kDone) << result.why;

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
   for (const int streams : {1, 4, 16}) {
-    Remote remote(to(server_.address(), streams));
+    BlobClient remote(to(server_.address(), streams));
     std::ranges::fill(got_, std::byte{});
     done_.clear();
     const TransferResult result = remote.fetch(blob(), done_, writer_to(got_));
@@ -41,14 +41,14 @@ TEST_F(TransferTest, WhatIsFetchedIsWhatIsPublished) {
 TEST_F(TransferTest, WhatIsSmallGoesOverFewConnections) {
   const std::vector<std::byte> bytes(std::size_t{9} << 20);
   test::Relay relay(server_.address(), {});
-  RemoteOptions options = to(relay.address(), 4);
-  options.bytes_per_stream = RemoteOptions().bytes_per_stream;
-  Remote remote(options);
+  BlobClientOptions options = to(relay.address(), 4);
+  options.bytes_per_stream = BlobClientOptions().bytes_per_stream;
+  BlobClient remote(options);
   const auto drop = [](std::uint64_t, std::span<const std::byte>) {};
   for (const auto& [kilobytes, connections] : {std::pair(900, 1), {2 << 10, 2}, {9 << 10, 4}}) {
-    const Transfer transfer = {.key = std::to_string(kilobytes),
-                               .bytes = static_cast<std::uint64_t>(kilobytes) << 10,
-                               .chunk_bytes = kChunk};
+    const BlobTransfer transfer = {.key = std::to_string(kilobytes),
+                                   .bytes = static_cast<std::uint64_t>(kilobytes) << 10,
+                                   .chunk_bytes = kChunk};
     blobs_.publish({.key = transfer.key,
                     .bytes = transfer.bytes,
                     .chunk_bytes = kChunk,
@@ -62,17 +62,17 @@ TEST_F(TransferTest, WhatIsSmallGoesOverFewConnections) {
 
 TEST_F(TransferTest, ItSaysWhenAllIsAskedFor) {
   blobs_.publish({.key = "later", .bytes = 10, .reader = reader_of(content_)});
-  Remote remote(to(server_.address()));
+  BlobClient remote(to(server_.address()));
   // The chunk comes once it is asked for: else this would wait for ever.
   int calls = 0;
-  const Transfer later = {.key = "later", .bytes = 10, .on_asked = [&] {
-                            ++calls;
-                            blobs_.mark_all("later");
-                          }};
+  const BlobTransfer later = {.key = "later", .bytes = 10, .on_asked = [&] {
+                                ++calls;
+                                blobs_.mark_all("later");
+                              }};
   EXPECT_EQ(remote.fetch(later, done_, writer_to(got_)).end, TransferEnd::kDone);
   EXPECT_EQ(calls, 1);
   // Also when it cannot be asked for.
-  Remote nobody(to("127.0.0.1:1"));
+  BlobClient nobody(to("127.0.0.1:1"));
   done_.clear();
   EXPECT_EQ(nobody.fetch(later, done_, writer_to(got_)).end, TransferEnd::kUnreachable);
   EXPECT_EQ(calls, 2);
@@ -82,7 +82,7 @@ TEST_F(TransferTest, AFetchThatBreaksGoesOnWhereItStopped) {
   test::Relay relay(server_.address(), {});
   // Room for the handshake and three chunks, not for four.
   relay.cut_after(4 * kChunk);
-  Remote remote(to(relay.address(), 2));
+  BlobClient remote(to(relay.address(), 2));
   int calls = 0;
   for (TransferResult result;; ++calls) {
     ASSERT_LT(calls, 200);
@@ -98,7 +98,7 @@ TEST_F(TransferTest, AFetchThatBreaksGoesOnWhereItStopped) {
 TEST_F(TransferTest, GarbledBytesAreFound) {
   test::Relay relay(server_.address(), {.seed = 3});
   relay.garble_every(50'000);
-  Remote remote(to(relay.address(), 2));
+  BlobClient remote(to(relay.address(), 2));
   int failures = 0;
   for (; failures < 100; ++failures) {
     const TransferResult result = remote.fetch(blob(), done_, writer_to(got_));
@@ -114,11 +114,11 @@ TEST_F(TransferTest, GarbledBytesAreFoundWithoutTls) {
   Server plain({}, nullptr, &blobs_);
   test::Relay relay(plain.address(), {.seed = 5});
   relay.garble_every(50'000);
-  Remote remote({.address = relay.address(), .streams = 2, .connect_timeout_ms = 500});
+  BlobClient remote({.address = relay.address(), .streams = 2, .connect_timeout_ms = 500});
   int damaged = 0;
   for (int i = 0; i < 300; ++i) {
     if (i == 30) relay.garble_every(0);
-    Transfer transfer = blob();
+    BlobTransfer transfer = blob();
     transfer.stall_timeout_ms = 300;  // a garbled length can make both sides wait
     const TransferResult result = remote.fetch(transfer, done_, writer_to(got_));
     damaged += result.end == TransferEnd::kDamaged ? 1 : 0;
@@ -135,7 +135,7 @@ TEST_F(TransferTest, ChunksAreFetchedAsTheyBecomeAvailable) {
                   .bytes = content_.size(),
                   .chunk_bytes = kChunk,
                   .reader = reader_of(content_)});
-  Transfer transfer = blob();
+  BlobTransfer transfer = blob();
   transfer.key = "growing";
   std::mutex mutex;
   std::condition_variable changed;
@@ -148,7 +148,7 @@ TEST_F(TransferTest, ChunksAreFetchedAsTheyBecomeAvailable) {
       if (!changed.wait_for(lock, std::chrono::minutes(2), [&] { return written > chunk; })) break;
     }
   });
-  Remote remote(to(server_.address()));
+  BlobClient remote(to(server_.address()));
   const TransferResult result =
       remote.fetch(transfer, done_, [&](std::uint64_t offset, std::span<const std::byte> data) {
         writer_to(got_)(offset, data);
@@ -162,8 +162,8 @@ TEST_F(TransferTest, ChunksAreFetchedAsTheyBecomeAvailable) {
 
 // Runs a fetch that waits for a chunk, does something, and says how the fetch ended.
 template <typename Do>
-TransferResult end_of_waiting_fetch(Remote& remote, const Transfer& transfer, const Server& server,
-                                    const Do& something) {
+TransferResult end_of_waiting_fetch(BlobClient& remote, const BlobTransfer& transfer,
+                                    const Server& server, const Do& something) {
   std::vector<bool> done;
   TransferResult result;
   std::jthread fetcher([&] {
@@ -184,9 +184,9 @@ TEST_F(TransferTest, AFetchEndsWhenItIsCancelledOrItsBlobWithdrawn) {
                     .chunk_bytes = kChunk,
                     .reader = reader_of(content_)});
     blobs_.mark("slow/1", 0);
-    Remote remote({.address = server.address(), .streams = 1});
+    BlobClient remote({.address = server.address(), .streams = 1});
     std::stop_source cancel;
-    Transfer transfer = blob();
+    BlobTransfer transfer = blob();
     transfer.key = "slow/1";
     transfer.cancel = cancel.get_token();
     const TransferResult result = end_of_waiting_fetch(remote, transfer, server, [&] {
@@ -210,10 +210,10 @@ TEST_F(TransferTest, TransfersOfOnePeerAreOnlySoMany) {
                   .chunk_bytes = kChunk,
                   .reader = reader_of(content_)});
   blobs_.mark("slow", 0);
-  Remote first(to(server.address(), 1));
-  Remote second(to(server.address(), 1));
-  Remote other({.address = server.address(), .identity = pki().identity("oslo"), .streams = 1});
-  Transfer transfer = blob();
+  BlobClient first(to(server.address(), 1));
+  BlobClient second(to(server.address(), 1));
+  BlobClient other({.address = server.address(), .identity = pki().identity("oslo"), .streams = 1});
+  BlobTransfer transfer = blob();
   transfer.key = "slow";
   TransferResult refused;
   const TransferResult result = end_of_waiting_fetch(first, transfer, server, [&] {
@@ -242,7 +242,7 @@ TEST_F(TransferTest, WithdrawingWaitsForReaders) {
                         EXPECT_FALSE(is_withdrawn);
                       },
                   .is_complete = true});
-  Remote remote(to(server_.address(), 1));
+  BlobClient remote(to(server_.address(), 1));
   std::jthread fetcher([&] {
     remote.fetch({.key = "busy", .bytes = 100}, done_,
                  [](std::uint64_t, std::span<const std::byte>) {});
@@ -259,14 +259,14 @@ TEST_F(TransferTest, WithdrawingWaitsForReaders) {
 }
 
 TEST_F(TransferTest, WhatCannotBeHadIsSaid) {
-  Remote remote(to(server_.address()));
-  const auto fetch = [&](const Transfer& transfer) {
+  BlobClient remote(to(server_.address()));
+  const auto fetch = [&](const BlobTransfer& transfer) {
     std::vector<bool> done;
     const TransferResult result =
         remote.fetch(transfer, done, [](std::uint64_t, std::span<const std::byte>) {});
     return fmt::format("{}: {}", to_string(result.end), result.why);
   };
-  Transfer transfer = blob();
+  BlobTransfer transfer = blob();
   transfer.key = "nothing";
   EXPECT_THAT(fetch(transfer), HasSubstr("gone: " + server_.address() + ": nothing is not here"));
   transfer = blob();
@@ -296,11 +296,11 @@ TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
   test::Relay relay(server_.address(), {});
   relay.hang_up_on(1);
   relay.freeze();
-  RemoteOptions options = to(relay.address(), 1);
+  BlobClientOptions options = to(relay.address(), 1);
   options.connect_timeout_ms = 3'600'000;  // longer than ctest waits
-  Remote remote(options);
+  BlobClient remote(options);
   std::stop_source cancel;
-  Transfer transfer = blob();
+  BlobTransfer transfer = blob();
   transfer.cancel = cancel.get_token();
   std::jthread canceller([&] {
     wait_until([&] { return relay.num_connections() >= 2; });
@@ -316,7 +316,7 @@ TEST_F(TransferTest, AFetchThatAsksWhyItFailedEndsWhenItIsCancelled) {
 TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {
   auto server = std::make_unique<Server>(ServerOptions{}, nullptr, &blobs_);
   const std::string address = server->address();
-  Remote remote({.address = address, .streams = 2});
+  BlobClient remote({.address = address, .streams = 2});
   ASSERT_EQ(remote.fetch(blob(), done_, writer_to(got_)).end, TransferEnd::kDone);
   server.reset();
   done_.clear();
@@ -332,7 +332,7 @@ TEST_F(TransferTest, AServerThatComesBackIsFoundAgain) {
 }
 
 TEST_F(TransferTest, WhatTheWriterThrowsComesBack) {
-  Remote remote(to(server_.address()));
+  BlobClient remote(to(server_.address()));
   const Writer full = [](std::uint64_t, std::span<const std::byte>) {
     throw make_error(ErrorKind::kIo, "the disk is full");
   };

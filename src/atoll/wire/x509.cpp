@@ -90,8 +90,8 @@ IntegerPtr to_integer(std::int64_t number) {
   return integer;
 }
 
-// Of an extension of a certificate that atoll alone knows, under the arc that is open to all for
-// UUIDs (ITU-T X.667); it is not critical, so others pass over it.
+// The number of atoll's own certificate extension, made of a UUID (ITU-T X.667). The extension is
+// not critical, so other programs ignore it.
 constexpr const char* kListMark = "2.25.191349867219406012736128417604583270416";
 
 ASN1_OBJECT* list_mark_object() {

@@ -15,7 +15,7 @@
 #include "atoll/cli/bench/timing.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/ops/read_bandwidth.h"
-#include "atoll/serve/engine.h"
+#include "atoll/serve/inference_engine.h"
 
 namespace atl::cli {
 
@@ -34,7 +34,7 @@ struct Options {
 // One way to keep the weights, and what came of its rounds.
 struct Row {
   std::string name;
-  std::unique_ptr<serve::Engine> engine = nullptr;
+  std::unique_ptr<serve::InferenceEngine> engine = nullptr;
   std::vector<double> seconds = {};    // a token
   std::vector<double> bandwidth = {};  // of reading as many bytes as a token does
   std::vector<double> share = {};      // of that bandwidth, round by round
@@ -52,10 +52,11 @@ std::filesystem::path directory_of(const Options& options) {
   return model_dir::find_model(options.model);
 }
 
-std::unique_ptr<serve::Engine> make_engine(Device& device, const nn::ModelConfig& config,
-                                           const std::filesystem::path& directory,
-                                           std::int64_t positions, serve::Weights weights) {
-  auto engine = std::make_unique<serve::Engine>(device, config, positions, weights);
+std::unique_ptr<serve::InferenceEngine> make_engine(Device& device, const nn::ModelConfig& config,
+                                                    const std::filesystem::path& directory,
+                                                    std::int64_t positions,
+                                                    serve::Weights weights) {
+  auto engine = std::make_unique<serve::InferenceEngine>(device, config, positions, weights);
   if (!directory.empty()) {
     model_dir::load_whole_parameters(directory, engine->model(), engine->store());
     return engine;
@@ -67,9 +68,9 @@ std::unique_ptr<serve::Engine> make_engine(Device& device, const nn::ModelConfig
 }
 
 // After a prompt, and a first token, that are not counted.
-double seconds_per_token(serve::Engine& engine, const Options& options) {
+double seconds_per_token(serve::InferenceEngine& engine, const Options& options) {
   const std::vector<std::int32_t> prompt(static_cast<std::size_t>(options.prompt), 11);
-  serve::Sampler sampler({.temperature = 0});
+  serve::TokenSampler sampler({.temperature = 0});
   engine.reset();
   engine.append(prompt);
   std::chrono::steady_clock::time_point start;

@@ -19,17 +19,17 @@ namespace {
 
 constexpr std::uint64_t kGoodbyeSlot = 1, kSizeSlot = 2, kProbeSlot = 3, kFirstDataSlot = 4;
 
-// Gloo matches by slot, ends the process when more comes than was expected, and says nothing when
-// less does. So messages of different sizes have different slots.
+// Gloo matches messages by slot. It ends the process when a message is longer than expected, and
+// does not report a shorter one. So messages of different sizes have different slots.
 std::uint64_t slot_of(std::size_t bytes) {
   return kFirstDataSlot + bytes;
 }
-// More bytes than any message has.
+// More bytes than any message may have.
 constexpr int kBitsOfChannel = 48;
 constexpr double kGoodbyeSeconds = 10;
 // How often a rank that waits looks whether the others still live.
 constexpr auto kTick = std::chrono::milliseconds(200);
-// Beyond any of ours: when a wait of Gloo's ends by its own timeout, all connections are broken.
+// Longer than any timeout of ours: a wait of Gloo's that times out breaks all connections.
 constexpr auto kNever = std::chrono::hours(24 * 365);
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -53,13 +53,13 @@ std::string host_name() {
 
 GlooNetwork::GlooNetwork(const GlooOptions& gloo, double timeout_s)
     : setup_(std::make_shared<Setup>()), rank_(gloo.rank), size_(gloo.size) {
-  const double patience = gloo.connect_timeout_s > 0 ? gloo.connect_timeout_s : timeout_s;
+  const double connect_timeout_s = gloo.connect_timeout_s > 0 ? gloo.connect_timeout_s : timeout_s;
   setup_->timeout_s = timeout_s;
-  setup_->rendezvous = for_threads(open_rendezvous(gloo.rendezvous, patience));
-  const std::string gathering =
-      gather(*setup_->rendezvous, gloo.rank, gloo.size, gloo.generation, patience);
-  setup_->failure_key = gathering + "/failure";
-  connect(gloo, gathering, patience);
+  setup_->rendezvous = for_threads(open_rendezvous(gloo.rendezvous, connect_timeout_s));
+  const std::string rendezvous_id =
+      gather(*setup_->rendezvous, gloo.rank, gloo.size, gloo.generation, connect_timeout_s);
+  setup_->failure_key = rendezvous_id + "/failure";
+  connect(gloo, rendezvous_id, connect_timeout_s);
   ticker_ = std::thread([this] { tick(); });
 }
 
@@ -80,7 +80,8 @@ std::uint64_t GlooNetwork::slot(std::uint64_t of_channel) const {
   return of_channel + (static_cast<std::uint64_t>(number_) << kBitsOfChannel);
 }
 
-void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering, double patience) {
+void GlooNetwork::connect(const GlooOptions& gloo, const std::string& rendezvous_id,
+                          double connect_timeout_s) {
   ::gloo::transport::tcp::attr attr;
   attr.iface = gloo.interface;
   attr.hostname = gloo.address;
@@ -101,8 +102,8 @@ void GlooNetwork::connect(const GlooOptions& gloo, const std::string& gathering,
   const std::vector<int> before = open_descriptors();
   try {
     setup_->context = std::make_unique<::gloo::rendezvous::Context>(rank_, size_);
-    setup_->context->setTimeout(milliseconds(patience));
-    Store store(*setup_->rendezvous, gathering, patience);
+    setup_->context->setTimeout(milliseconds(connect_timeout_s));
+    Store store(*setup_->rendezvous, rendezvous_id, connect_timeout_s);
     setup_->context->connectFullMesh(store, device);
   } catch (const Error&) {
     throw;
@@ -206,8 +207,8 @@ void GlooNetwork::post(std::span<const Outgoing> outgoing, std::span<const Incom
   }
 }
 
-// Now and then a survivor of a dead peer is not told: Gloo knows that the connection is broken, but
-// has forgotten the buffer that somebody waits for. So a wait is interrupted, and asks.
+// Gloo sometimes knows that a connection is broken and does not end the wait for a buffer of it. So
+// waits are short, and the state of the connection is asked for in between.
 void GlooNetwork::tick() {
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kTick, [this] { return stopping_; })) {
@@ -250,7 +251,7 @@ void GlooNetwork::look_after(const Message& message, int looks) {
     }
   }
   if (failure) lose(message.peer, "");
-  // A message that nobody will ever take; seldom, because each stays with the peer.
+  // Nobody will ever receive this message. It is sent seldom, because the peer keeps each.
   if ((looks & (looks - 1)) != 0) return;
   char nothing = 0;
   try {
@@ -280,8 +281,8 @@ void GlooNetwork::finish() {
   }
 }
 
-// A rank whose connections all close may be one that has heard of somebody else's end: whoever saw
-// it first has written it down.
+// A closed connection may be the consequence of another rank's end. The rank that saw the cause
+// first has noted it at the rendezvous.
 void GlooNetwork::lose(int rank, const std::string& why) {
   std::string text = why;
   try {
@@ -292,7 +293,7 @@ void GlooNetwork::lose(int rank, const std::string& why) {
       if (colon != std::string::npos) text = failure->substr(colon + 1);
     }
   } catch (const Error&) {
-    // The rendezvous may have ended with its host; then what we saw is all we know.
+    // The rendezvous may have ended with its host. Then only the closed connection is known.
   }
   give_up(rank, text);
   throw PeerError(rank, text);

@@ -59,7 +59,7 @@ class GlooNetwork : public Network {
   };
 
   std::uint64_t slot(std::uint64_t of_channel) const;
-  void connect(const GlooOptions& gloo, const std::string& gathering, double patience);
+  void connect(const GlooOptions& gloo, const std::string& rendezvous_id, double connect_timeout_s);
   void add(bool sends, int peer, void* data, std::size_t bytes, std::uint64_t slot);
   void add_sizes(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
   void compare_sizes();

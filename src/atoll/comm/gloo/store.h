@@ -12,11 +12,11 @@
 
 namespace atl::comm::gloo_net {
 
-/// Our rendezvous as Gloo wants it; keys begin with the gathering's name.
+/// Our rendezvous as Gloo wants it; keys begin with the id of the rendezvous.
 class Store : public ::gloo::rendezvous::Store {
  public:
-  Store(Rendezvous& rendezvous, std::string gathering, double timeout_s)
-      : rendezvous_(rendezvous), gathering_(std::move(gathering)), timeout_s_(timeout_s) {}
+  Store(Rendezvous& rendezvous, std::string rendezvous_id, double timeout_s)
+      : rendezvous_(rendezvous), rendezvous_id_(std::move(rendezvous_id)), timeout_s_(timeout_s) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
     rendezvous_.set(full(key), std::string_view(data.data(), data.size()));
@@ -32,13 +32,13 @@ class Store : public ::gloo::rendezvous::Store {
   }
 
  private:
-  std::string full(const std::string& key) const { return gathering_ + "/" + key; }
+  std::string full(const std::string& key) const { return rendezvous_id_ + "/" + key; }
   void wait_for(const std::vector<std::string>& keys, double timeout_s) {
     for (const std::string& key : keys) rendezvous_.wait(full(key), timeout_s);
   }
 
   Rendezvous& rendezvous_;
-  std::string gathering_;
+  std::string rendezvous_id_;
   double timeout_s_;
 };
 

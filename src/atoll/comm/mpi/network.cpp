@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLongest = std::size_t{1} << 30;
 constexpr std::size_t kSends = ~std::size_t{0};
 constexpr int kNoteTag = 1, kFirstTag = 2;
-// Polls before the core is given away for a while: MPI has no wait with a timeout.
+// Polls before this rank yields its core for a while: MPI has no wait with a timeout.
 constexpr int kPolls = 2000;
 constexpr auto kNap = std::chrono::microseconds(50);
 // How long a rank that ends tries to tell the others.
@@ -28,7 +28,8 @@ constexpr auto kLastWords = std::chrono::milliseconds(500);
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Session> the_session) : session(std::move(the_session)) {
+Communicator::Communicator(std::shared_ptr<MpiRuntime> the_runtime)
+    : runtime(std::move(the_runtime)) {
   check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
@@ -38,10 +39,10 @@ Communicator::Communicator(std::shared_ptr<Session> the_session) : session(std::
 }
 
 Communicator::~Communicator() {
-  // An exception on its way out is an error that the others do not know of, and MPI_Finalize waits
-  // for them.
+  // While an exception is on its way the other ranks do not know of the error, and MPI_Finalize
+  // would wait for them.
   if (failed || std::uncaught_exceptions() > 0) {
-    session->abandon();
+    runtime->abandon();
     return;
   }
   if (!note_has_come) {
@@ -51,8 +52,8 @@ Communicator::~Communicator() {
   MPI_Comm_free(&comm);
 }
 
-MpiNetwork::MpiNetwork(std::shared_ptr<Session> session, double timeout_s)
-    : MpiNetwork(std::make_shared<Communicator>(std::move(session)), timeout_s, 0) {}
+MpiNetwork::MpiNetwork(std::shared_ptr<MpiRuntime> runtime, double timeout_s)
+    : MpiNetwork(std::make_shared<Communicator>(std::move(runtime)), timeout_s, 0) {}
 
 MpiNetwork::MpiNetwork(std::shared_ptr<Communicator> communicator, double timeout_s, int number)
     : communicator_(std::move(communicator)), timeout_s_(timeout_s), tag_(kFirstTag + number) {}

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/mpi/session.h"
+#include "atoll/comm/mpi/runtime.h"
 #include "atoll/comm/shared/network.h"
 
 namespace atl::comm::mpi {
@@ -17,7 +17,7 @@ namespace atl::comm::mpi {
 /// A communicator of our own, which the networks of one world share: nobody else's messages can
 /// match ours. MPI is told that one thread calls it at a time, so whoever calls it has `mutex`.
 struct Communicator {
-  explicit Communicator(std::shared_ptr<Session> the_session);
+  explicit Communicator(std::shared_ptr<MpiRuntime> the_runtime);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -27,7 +27,7 @@ struct Communicator {
     char text[1020];
   };
   std::mutex mutex;
-  std::shared_ptr<Session> session;  // shared with other Worlds, see Session::get
+  std::shared_ptr<MpiRuntime> runtime;  // shared with other Worlds, see MpiRuntime::get
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
@@ -42,7 +42,7 @@ struct Communicator {
 /// cut, because MPI counts bytes in an int.
 class MpiNetwork : public Network {
  public:
-  MpiNetwork(std::shared_ptr<Session> session, double timeout_s);
+  MpiNetwork(std::shared_ptr<MpiRuntime> runtime, double timeout_s);
   /// Another one, whose messages have a tag of their own.
   MpiNetwork(std::shared_ptr<Communicator> communicator, double timeout_s, int number);
   ~MpiNetwork() override;

@@ -13,7 +13,7 @@ bool has_mpi() {
 
 std::unique_ptr<World> open_mpi(const WorldOptions& options, const MpiOptions& mpi) {
   std::unique_ptr<Network> network =
-      std::make_unique<mpi::MpiNetwork>(mpi::Session::get(), options.timeout_s);
+      std::make_unique<mpi::MpiNetwork>(mpi::MpiRuntime::get(), options.timeout_s);
   std::unique_ptr<Transport> transport = mpi.shared_memory && network->size() > 1
                                              ? shared::with_windows(std::move(network), options)
                                              : std::move(network);

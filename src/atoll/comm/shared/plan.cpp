@@ -19,7 +19,7 @@ std::size_t part_bytes(const std::vector<std::int64_t>& parts, int r, Dtype dtyp
   return static_cast<std::size_t>(parts[i + 1] - parts[i]) * dtype_size(dtype);
 }
 
-/// The part of rank `r` where all have even ones.
+/// The part of rank `r` when the data is shared evenly.
 Message even_part(const Tensor& data, int size, int r) {
   const std::int64_t n = data.num_elements();
   const std::int64_t begin = even_begin(n, size, 1, r), end = even_begin(n, size, 1, r + 1);
@@ -30,7 +30,7 @@ Message even_part(const Tensor& data, int size, int r) {
 }
 
 void all_reduce(const Collective& collective, const std::vector<int>& places, std::size_t small,
-                Mover& mover) {
+                MessageMover& mover) {
   const Tensor& data = collective.data;
   const int self = collective.self, size = collective.size();
   Reduction& sum = mover.reduction();
@@ -40,7 +40,7 @@ void all_reduce(const Collective& collective, const std::vector<int>& places, st
   if (data.bytes() <= small) {
     for (const int peer : places)
       if (peer != places[static_cast<std::size_t>(self)])
-        mover.send({peer, Kind::kPart, bytes_at(data, 0), data.bytes()});
+        mover.send({peer, MessageKind::kContribution, bytes_at(data, 0), data.bytes()});
     sum.own = sum.result = bytes_at(data, 0);
     sum.bytes = data.bytes();
     sum.after_sends = true;
@@ -53,14 +53,15 @@ void all_reduce(const Collective& collective, const std::vector<int>& places, st
   for (int i = 1; i < size; ++i) {
     const int r = (self + i) % size, peer = places[static_cast<std::size_t>(r)];
     const Message part = even_part(data, size, r);
-    mover.send({peer, Kind::kEcho, sum.result, sum.bytes, mover.reduced()});
-    mover.send({peer, Kind::kPart, part.data, part.bytes});
-    mover.receive({peer, Kind::kEcho, part.data, part.bytes});
+    mover.send({peer, MessageKind::kResult, sum.result, sum.bytes, mover.reduced()});
+    mover.send({peer, MessageKind::kContribution, part.data, part.bytes});
+    mover.receive({peer, MessageKind::kResult, part.data, part.bytes});
   }
   mover.reduce();
 }
 
-void reduce_scatter(const Collective& collective, const std::vector<int>& places, Mover& mover) {
+void reduce_scatter(const Collective& collective, const std::vector<int>& places,
+                    MessageMover& mover) {
   const int self = collective.self, size = collective.size();
   const std::vector<std::int64_t>& parts = collective.parts;
   const Dtype dtype =
@@ -69,7 +70,7 @@ void reduce_scatter(const Collective& collective, const std::vector<int>& places
   if (sends) {
     for (int i = 1; i < size; ++i) {
       const int r = (self + i) % size;
-      mover.send({places[static_cast<std::size_t>(r)], Kind::kPart,
+      mover.send({places[static_cast<std::size_t>(r)], MessageKind::kContribution,
                   bytes_at(collective.data, parts[static_cast<std::size_t>(r)]),
                   part_bytes(parts, r, dtype)});
     }
@@ -87,7 +88,7 @@ void reduce_scatter(const Collective& collective, const std::vector<int>& places
   mover.reduce();
 }
 
-void all_gather(const Collective& collective, const std::vector<int>& places, Mover& mover) {
+void all_gather(const Collective& collective, const std::vector<int>& places, MessageMover& mover) {
   const Tensor& data = collective.data;
   const int self = collective.self, size = collective.size();
   const auto part = [&](int r) {
@@ -95,17 +96,19 @@ void all_gather(const Collective& collective, const std::vector<int>& places, Mo
   };
   for (int i = 1; i < size; ++i) {
     const int r = (self + i) % size, peer = places[static_cast<std::size_t>(r)];
-    mover.send({peer, Kind::kPart, part(self), part_bytes(collective.parts, self, data.dtype())});
-    mover.receive({peer, Kind::kPart, part(r), part_bytes(collective.parts, r, data.dtype())});
+    mover.send({peer, MessageKind::kContribution, part(self),
+                part_bytes(collective.parts, self, data.dtype())});
+    mover.receive(
+        {peer, MessageKind::kContribution, part(r), part_bytes(collective.parts, r, data.dtype())});
   }
 }
 
 // The root gives each rank a part, which that rank passes on while it comes: the root sends the
 // data twice at most, whatever the number of ranks.
-void broadcast(const Collective& collective, const std::vector<int>& places, Mover& mover) {
+void broadcast(const Collective& collective, const std::vector<int>& places, MessageMover& mover) {
   const Tensor& data = collective.data;
   const int self = collective.self, size = collective.size(), root = collective.root;
-  const auto message = [&](int peer, Kind kind, int part) {
+  const auto message = [&](int peer, MessageKind kind, int part) {
     Message message = even_part(data, size, part);
     message.peer = places[static_cast<std::size_t>(peer)];
     message.kind = kind;
@@ -113,22 +116,22 @@ void broadcast(const Collective& collective, const std::vector<int>& places, Mov
   };
   const std::size_t* come = nullptr;
   if (self != root) {
-    const Message own = message(root, Kind::kPart, self);
+    const Message own = message(root, MessageKind::kContribution, self);
     mover.receive(own);
     if (own.bytes > 0) come = mover.received();
-    mover.receive(message(root, Kind::kEcho, root));
+    mover.receive(message(root, MessageKind::kResult, root));
   }
   for (int r = 0; r < size; ++r) {
     if (r == self || r == root) continue;
-    if (self == root) mover.send(message(r, Kind::kPart, r));
-    Message passed = message(r, Kind::kEcho, self);
+    if (self == root) mover.send(message(r, MessageKind::kContribution, r));
+    Message passed = message(r, MessageKind::kResult, self);
     passed.ready = come;
     mover.send(passed);
-    if (self != root) mover.receive(message(r, Kind::kEcho, r));
+    if (self != root) mover.receive(message(r, MessageKind::kResult, r));
   }
 }
 
-void all_to_all(const Collective& collective, const std::vector<int>& places, Mover& mover) {
+void all_to_all(const Collective& collective, const std::vector<int>& places, MessageMover& mover) {
   const int self = collective.self, size = collective.size();
   const Dtype dtype = collective.data.dtype();
   const auto from = [&](int r) {
@@ -141,15 +144,16 @@ void all_to_all(const Collective& collective, const std::vector<int>& places, Mo
     std::memmove(to(self), from(self), own);
   for (int i = 1; i < size; ++i) {
     const int r = (self + i) % size, peer = places[static_cast<std::size_t>(r)];
-    mover.send({peer, Kind::kPart, from(r), part_bytes(collective.parts, r, dtype)});
-    mover.receive({peer, Kind::kPart, to(r), part_bytes(collective.result_parts, r, dtype)});
+    mover.send({peer, MessageKind::kContribution, from(r), part_bytes(collective.parts, r, dtype)});
+    mover.receive(
+        {peer, MessageKind::kContribution, to(r), part_bytes(collective.result_parts, r, dtype)});
   }
 }
 
 }  // namespace
 
 void add_messages(const Collective& collective, const std::vector<int>& places, std::size_t small,
-                  Mover& mover) {
+                  MessageMover& mover) {
   switch (collective.op) {
     case Op::kAllReduce:
       return all_reduce(collective, places, small, mover);
@@ -162,7 +166,7 @@ void add_messages(const Collective& collective, const std::vector<int>& places, 
     case Op::kAllToAll:
       return all_to_all(collective, places, mover);
     case Op::kBarrier:
-      return;  // that the calls were compared is all
+      return;  // the comparison of the calls is the barrier
     case Op::kExchange:
       break;
   }

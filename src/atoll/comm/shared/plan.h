@@ -14,7 +14,7 @@ namespace atl::comm::shared {
 /// A message to, or from, another rank.
 struct Message {
   int peer = 0;  ///< its place among those that the mover knows
-  Kind kind = Kind::kBytes;
+  MessageKind kind = MessageKind::kBytes;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   /// A message that becomes known only little by little, such as sums: how much is there. Null:
@@ -23,7 +23,7 @@ struct Message {
   std::size_t done = 0;
 };
 
-/// The sum (or extreme) of what comes with Kind::kPart and what this rank has.
+/// The sum (or extreme) of what comes with MessageKind::kContribution and what this rank has.
 struct Reduction {
   Dtype dtype = Dtype::kF32;
   Reduce how = Reduce::kSum;
@@ -32,7 +32,8 @@ struct Reduction {
   const std::byte* own = nullptr;
   std::byte* result = nullptr;
   std::size_t bytes = 0;
-  /// The result overwrites what this rank sends: it waits until all sends but echoes are done.
+  /// The result overwrites what this rank sends: it waits until all sends but those of results are
+  /// done.
   bool after_sends = false;
   std::size_t done = 0;
 
@@ -46,11 +47,11 @@ struct Reduction {
 };
 
 /// What moves messages and sums.
-class Mover {
+class MessageMover {
  public:
-  virtual ~Mover() = default;
+  virtual ~MessageMover() = default;
 
-  /// Between a pair, messages of one kind move in the order in which they are added; echoes move
+  /// Between a pair, messages of one kind move in the order in which they are added; results move
   /// beside the others. Empty ones do not move at all.
   virtual void send(Message message) = 0;
   virtual void receive(Message message) = 0;
@@ -68,6 +69,6 @@ class Mover {
 /// calls; not of kExchange. `places`: the collective's members as the mover knows them. An
 /// all_reduce of up to `small` bytes is one journey: everybody sends all to all and sums all.
 void add_messages(const Collective& collective, const std::vector<int>& places, std::size_t small,
-                  Mover& mover);
+                  MessageMover& mover);
 
 }  // namespace atl::comm::shared

@@ -20,16 +20,16 @@ namespace atl::comm::shared {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x32776e69576c7461;  // "atlWinw2"
-// A piece that stays in a core's L2 cache between the copy in and the copy out, beside another.
+// Two such pieces stay in a core's L2 cache between the copy in and the copy out.
 constexpr std::size_t kLargestPiece = std::size_t{128} << 10;
 constexpr std::size_t kSmallestPiece = std::size_t{16} << 10;
-// All lanes of a host together; with many ranks the pieces get shorter.
-constexpr std::size_t kAllLanes = std::size_t{64} << 20;
+// All queues of a host together; with many ranks the pieces get shorter.
+constexpr std::size_t kAllQueues = std::size_t{64} << 20;
 
 std::size_t piece_for(int num_ranks) {
-  const auto lanes = static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(num_ranks);
+  const auto queues = static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(num_ranks);
   std::size_t piece = kLargestPiece;
-  while (piece > kSmallestPiece && piece * Segment::kSlots * lanes > kAllLanes) piece /= 2;
+  while (piece > kSmallestPiece && piece * Segment::kSlots * queues > kAllQueues) piece /= 2;
   return piece;
 }
 
@@ -42,7 +42,7 @@ constexpr std::size_t round_up(std::size_t n) {
 struct Segment::Header {
   std::uint64_t magic = 0;
   std::uint64_t num_ranks = 0;
-  Failure failure;
+  SharedFailure failure;
 };
 
 Segment::Segment(int fd, int num_ranks)
@@ -64,13 +64,13 @@ void Segment::close_fd() {
   fd_ = -1;
 }
 
-std::size_t Segment::lanes_offset() const {
+std::size_t Segment::queues_offset() const {
   return round_up(sizeof(Header) + static_cast<std::size_t>(num_ranks_) * sizeof(RankBlock));
 }
 
 std::size_t Segment::slots_offset() const {
   const auto n = static_cast<std::size_t>(num_ranks_);
-  return round_up(lanes_offset() + n * n * sizeof(Lane));
+  return round_up(queues_offset() + n * n * sizeof(SpscQueue));
 }
 
 std::size_t Segment::bytes() const {
@@ -101,7 +101,7 @@ Segment Segment::create(int num_ranks) {
   auto* header = new (segment.base_) Header;
   for (int r = 0; r < num_ranks; ++r) new (&segment.rank(r)) RankBlock;
   for (int from = 0; from < num_ranks; ++from)
-    for (int to = 0; to < num_ranks; ++to) new (&segment.lane(from, to)) Lane;
+    for (int to = 0; to < num_ranks; ++to) new (&segment.queue(from, to)) SpscQueue;
   header->num_ranks = static_cast<std::uint64_t>(num_ranks);
   header->magic = kMagic;
   return segment;
@@ -122,7 +122,7 @@ Segment Segment::open(int pid, int fd, int num_ranks) {
   return segment;
 }
 
-Failure& Segment::failure() const {
+SharedFailure& Segment::failure() const {
   return reinterpret_cast<Header*>(base_)->failure;
 }
 
@@ -130,16 +130,16 @@ RankBlock& Segment::rank(int local) const {
   return reinterpret_cast<RankBlock*>(base_ + sizeof(Header))[local];
 }
 
-Lane& Segment::lane(int from, int to) const {
-  return reinterpret_cast<Lane*>(base_ + lanes_offset())[from * num_ranks_ + to];
+SpscQueue& Segment::queue(int from, int to) const {
+  return reinterpret_cast<SpscQueue*>(base_ + queues_offset())[from * num_ranks_ + to];
 }
 
 Slot& Segment::slot(int from, int to, std::uint64_t index) const {
-  const auto lane = static_cast<std::size_t>(from) * static_cast<std::size_t>(num_ranks_) +
-                    static_cast<std::size_t>(to);
+  const auto queue = static_cast<std::size_t>(from) * static_cast<std::size_t>(num_ranks_) +
+                     static_cast<std::size_t>(to);
   const std::size_t stride = round_up(sizeof(Slot) + piece_bytes_);
   return *reinterpret_cast<Slot*>(base_ + slots_offset() +
-                                  (lane * kSlots + index % kSlots) * stride);
+                                  (queue * kSlots + index % kSlots) * stride);
 }
 
 std::string host_id() {

@@ -11,43 +11,44 @@
 
 namespace atl::comm::shared {
 
-/// What a slot of a lane holds.
-enum class Kind : std::uint32_t {
-  kCall = 1,   ///< a Descriptor: which collective the sender is in
-  kBytes = 2,  ///< a piece of Transport::exchange()
-  kPart = 3,   ///< a piece of a collective's contribution
-  kEcho = 4,   ///< a piece of a collective's result, from the rank that made it
+/// What a slot of a queue holds.
+enum class MessageKind : std::uint32_t {
+  kCall = 1,          ///< a Descriptor: which collective the sender is in
+  kBytes = 2,         ///< a piece of Transport::exchange()
+  kContribution = 3,  ///< a piece of a collective's contribution
+  kResult = 4,        ///< a piece of a collective's result, from the rank that made it
 };
 
 /// One piece on its way; its bytes follow it.
 struct alignas(64) Slot {
-  Kind kind;
+  MessageKind kind;
   std::uint64_t bytes;  ///< of this piece
   std::uint64_t total;  ///< of the message that it is a piece of
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-/// A queue of pieces from one rank to another: slots [tail, head) are full.
-struct Lane {
+/// A queue of pieces with one producer and one consumer, from one rank to another: slots [tail,
+/// head) are full.
+struct SpscQueue {
   alignas(64) std::atomic<std::uint64_t> head{0};  ///< written by the sender alone
   alignas(64) std::atomic<std::uint64_t> tail{0};  ///< written by the receiver alone
 };
 
 /// What one rank tells the others about itself.
 struct alignas(64) RankBlock {
-  std::atomic<std::uint32_t> bell{0};     ///< a futex word: rung whenever one of its lanes changed
-  std::atomic<std::uint32_t> asleep{0};   ///< whether anybody need wake it
-  std::atomic<std::uint32_t> left{0};     ///< its World was destroyed
-  std::atomic<std::uint32_t> inside{0};   ///< it is in the call below, not behind it
-  std::atomic<std::int64_t> alive_ns{0};  ///< when it last did or waited for something
+  std::atomic<std::uint32_t> wake_count{0};    ///< a futex word: counts changes of its queues
+  std::atomic<std::uint32_t> asleep{0};        ///< whether anybody need wake it
+  std::atomic<std::uint32_t> left{0};          ///< its World was destroyed
+  std::atomic<std::uint32_t> inside{0};        ///< it is in the call below, not behind it
+  std::atomic<std::int64_t> alive_ns{0};       ///< when it last did or waited for something
   std::atomic<std::uint64_t> call_version{0};  ///< odd while what is below is written
   CallHeader call;                             ///< its last call, for people
 };
 
-/// The first thing that went wrong on this host. Whoever sees it first writes it, so that all ranks
-/// name the same culprit.
-struct alignas(64) Failure {
+/// The first error on this host. The rank that sees an error first writes it, and all ranks report
+/// the same one.
+struct alignas(64) SharedFailure {
   std::atomic<std::uint32_t> state{0};  ///< 0: none, 1: being written, 2: written
   std::int32_t rank = -1;               ///< of the world; -1: unknown
   char text[960] = {};
@@ -57,7 +58,7 @@ struct alignas(64) Failure {
 /// behind whatever kills its users.
 class Segment {
  public:
-  /// Slots of a lane: enough for the half of a bucket of gradients (dp.bucket_mib), so that two
+  /// Slots of a queue: enough for the half of a bucket of gradients (dp.bucket_mib), so that two
   /// ranks need not wait for each other while it moves.
   static constexpr std::uint64_t kSlots = 8;
 
@@ -78,16 +79,16 @@ class Segment {
   int num_ranks() const { return num_ranks_; }
   /// The bytes of a slot, which is how long a piece is: a multiple of 64.
   std::size_t piece_bytes() const { return piece_bytes_; }
-  Failure& failure() const;
+  SharedFailure& failure() const;
   RankBlock& rank(int local) const;
-  Lane& lane(int from, int to) const;
+  SpscQueue& queue(int from, int to) const;
   Slot& slot(int from, int to, std::uint64_t index) const;
 
  private:
   struct Header;
   Segment(int fd, int num_ranks);
   void map();
-  std::size_t lanes_offset() const;
+  std::size_t queues_offset() const;
   std::size_t slots_offset() const;
   std::size_t bytes() const;
 

@@ -14,8 +14,8 @@ namespace atl::comm::shared {
 
 namespace {
 
-/// A network for most, windows for those of one host. `windows` null: no other rank is here, or
-/// memory cannot be shared.
+/// Windows of shared memory between the ranks of one host, and a network for all others. `windows`
+/// null: no other rank is on this host, or memory cannot be shared.
 class SharedTransport : public Transport {
  public:
   SharedTransport(std::unique_ptr<Network> network, std::unique_ptr<Windows> windows,
@@ -35,7 +35,8 @@ class SharedTransport : public Transport {
       (windows_->holds(out.to) ? out_here_ : out_there_).push_back(out);
     for (const Incoming& in : incoming)
       (windows_->holds(in.from) ? in_here_ : in_there_).push_back(in);
-    // All at the same time: a rank of another host may wait for one that waits for a window here.
+    // Network and windows at the same time: a rank of another host may wait for a rank of this host
+    // that waits for a window.
     const bool there = !out_there_.empty() || !in_there_.empty();
     if (there) network_->post(out_there_, in_there_);
     if (!out_here_.empty() || !in_here_.empty()) {
@@ -84,8 +85,8 @@ class SharedTransport : public Transport {
   std::vector<Incoming> in_here_, in_there_;
 };
 
-/// What ranks tell each other to find those of their host.
-struct Card {
+/// What ranks tell each other to find the ranks of their host.
+struct HostInfo {
   char host[32];
   std::int32_t pid;
   std::int32_t fd;      // of the lowest rank of a host: its segment, or -1
@@ -93,41 +94,42 @@ struct Card {
   char problem[212];
 };
 
-/// The members' cards, by rank of the world; one round through the network.
-std::map<int, Card> tell_all(Network& network, std::span<const int> members, const Card& own) {
-  std::map<int, Card> cards;
+/// Sends `own` to all members over the network; returns all members' by rank of the world.
+std::map<int, HostInfo> exchange_infos(Network& network, std::span<const int> members,
+                                       const HostInfo& own) {
+  std::map<int, HostInfo> infos;
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (const int r : members) {
     if (r == network.rank()) continue;
-    outgoing.push_back({r, &own, sizeof(Card)});
-    incoming.push_back({r, &cards[r], sizeof(Card)});
+    outgoing.push_back({r, &own, sizeof(HostInfo)});
+    incoming.push_back({r, &infos[r], sizeof(HostInfo)});
   }
   network.exchange(outgoing, incoming);
-  cards[network.rank()] = own;
-  return cards;
+  infos[network.rank()] = own;
+  return infos;
 }
 
-bool same_host(const Card& a, const Card& b) {
+bool same_host(const HostInfo& a, const HostInfo& b) {
   return std::memcmp(a.host, b.host, sizeof(a.host)) == 0;
 }
 
 /// Whether any two share a host.
-bool any_share_a_host(const std::map<int, Card>& cards) {
-  for (const auto& [r, card] : cards)
-    for (const auto& [other, theirs] : cards)
-      if (r < other && same_host(card, theirs)) return true;
+bool any_share_a_host(const std::map<int, HostInfo>& infos) {
+  for (const auto& [r, info] : infos)
+    for (const auto& [other, theirs] : infos)
+      if (r < other && same_host(info, theirs)) return true;
   return false;
 }
 
-/// Runs `action`; keeps what it throws for the others.
+/// Runs `action`; its error is kept in `info`, for the other ranks.
 template <typename Action>
-void attempt(Card& card, const Action& action) {
+void attempt(HostInfo& info, const Action& action) {
   try {
     action();
   } catch (const Error& error) {
     const std::string_view text = error.what();
-    std::memcpy(card.problem, text.data(), std::min(text.size(), sizeof(card.problem) - 1));
+    std::memcpy(info.problem, text.data(), std::min(text.size(), sizeof(info.problem) - 1));
   }
 }
 
@@ -142,20 +144,20 @@ std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
 
 std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
                                         const WorldOptions& options, std::span<const int> members) {
-  Card own{};
+  HostInfo own{};
   std::memcpy(own.host, host_id().data(), sizeof(own.host));
   own.pid = ::getpid();
   own.fd = -1;
-  std::map<int, Card> cards = tell_all(*network, members, own);
-  if (!any_share_a_host(cards)) return network;
-  std::vector<Peer> peers;
+  std::map<int, HostInfo> infos = exchange_infos(*network, members, own);
+  if (!any_share_a_host(infos)) return network;
+  std::vector<LocalRank> local_ranks;
   int self = 0;
-  for (const auto& [r, card] : cards) {
-    if (!same_host(card, own)) continue;
-    if (r == network->rank()) self = static_cast<int>(peers.size());
-    peers.push_back({r, card.pid});
+  for (const auto& [r, info] : infos) {
+    if (!same_host(info, own)) continue;
+    if (r == network->rank()) self = static_cast<int>(local_ranks.size());
+    local_ranks.push_back({r, info.pid});
   }
-  const int num_here = static_cast<int>(peers.size());
+  const int num_here = static_cast<int>(local_ranks.size());
   std::optional<Segment> segment;
   if (self == 0 && num_here > 1) {
     attempt(own, [&] {
@@ -164,27 +166,27 @@ std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
     });
   }
   // Every member takes part in each round, also those that are alone on their host.
-  cards = tell_all(*network, members, own);
-  const Card first = cards[peers.front().rank];
+  infos = exchange_infos(*network, members, own);
+  const HostInfo first = infos[local_ranks.front().rank];
   if (self != 0 && first.fd >= 0)
     attempt(own, [&] { segment.emplace(Segment::open(first.pid, first.fd, num_here)); });
   own.opened = segment.has_value() ? 1 : 0;
-  cards = tell_all(*network, members, own);
+  infos = exchange_infos(*network, members, own);
   bool shared = num_here > 1;
-  for (const Peer& peer : peers) {
-    const Card& card = cards[peer.rank];
-    if (card.opened != 0 || !shared) continue;
+  for (const LocalRank& peer : local_ranks) {
+    const HostInfo& info = infos[peer.rank];
+    if (info.opened != 0 || !shared) continue;
     shared = false;
     if (self == 0)
       log::info("ranks {} to {} share a host but not memory, so they talk through {}: {}",
-                peers.front().rank, peers.back().rank, network->name(),
-                std::string(card.problem, ::strnlen(card.problem, sizeof(card.problem))));
+                local_ranks.front().rank, local_ranks.back().rank, network->name(),
+                std::string(info.problem, ::strnlen(info.problem, sizeof(info.problem))));
   }
   std::unique_ptr<Windows> windows;
   if (shared) {
     segment->close_fd();
-    windows =
-        std::make_unique<Windows>(std::move(*segment), std::move(peers), self, options.timeout_s);
+    windows = std::make_unique<Windows>(std::move(*segment), std::move(local_ranks), self,
+                                        options.timeout_s);
   }
   return std::make_unique<SharedTransport>(std::move(network), std::move(windows), options);
 }

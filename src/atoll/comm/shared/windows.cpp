@@ -15,36 +15,36 @@ using Clock = std::chrono::steady_clock;
 // How often a rank that waits looks whether the others still live.
 constexpr auto kLook = std::chrono::milliseconds(50);
 // Long enough for a peer to fill or empty a slot, short beside a time slice of the scheduler.
-constexpr auto kAwake = std::chrono::microseconds(30);
-// How often, when a network wants to be looked after too.
+constexpr auto kYieldTime = std::chrono::microseconds(30);
+// The same where a network has to make progress too.
 constexpr auto kLookBesides = std::chrono::microseconds(200);
-// Up to here every rank sends all to all and sums all: one journey instead of two.
+// Up to so many bytes each rank sends everything to all and sums everything: one step, not two.
 constexpr std::size_t kSmall = 8192;
 
-/// What others are shown of an exchange, of which only some ranks know.
+/// The header that stands for an exchange, which only some ranks call.
 CallHeader exchange_header() {
   Collective exchange;
   exchange.op = Op::kExchange;
   return make_header(exchange);
 }
 
-/// Whether it moves again within a time that is not worth sleeping.
-bool moves_soon(Movement& movement) {
-  const auto end = Clock::now() + kAwake;
+/// Polls for a time that is shorter than falling asleep and waking; whether anything moved.
+bool moves_soon(WindowMover& mover) {
+  const auto end = Clock::now() + kYieldTime;
   do {
     ::sched_yield();  // so that a rank without a core of its own gets this one
-    if (movement.step()) return true;
+    if (mover.step()) return true;
   } while (Clock::now() < end);
   return false;
 }
 
 }  // namespace
 
-Windows::Windows(Segment segment, std::vector<Peer> peers, int self, double timeout_s)
+Windows::Windows(Segment segment, std::vector<LocalRank> local_ranks, int self, double timeout_s)
     : segment_(std::move(segment)),
-      peers_(segment_, std::move(peers), self),
+      local_ranks_(segment_, std::move(local_ranks), self),
       timeout_s_(timeout_s),
-      movement_(segment_, peers_) {}
+      mover_(segment_, local_ranks_) {}
 
 bool Windows::holds(std::span<const int> ranks) const {
   return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return holds(rank); });
@@ -52,20 +52,20 @@ bool Windows::holds(std::span<const int> ranks) const {
 
 void Windows::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                        Network* besides) {
-  movement_.clear();
-  movement_.reserve(outgoing.size() + incoming.size());
+  mover_.clear();
+  mover_.reserve(outgoing.size() + incoming.size());
   for (const Outgoing& out : outgoing)
-    movement_.send({peers_.find(out.to), Kind::kBytes,
-                    static_cast<std::byte*>(const_cast<void*>(out.data)), out.bytes});
+    mover_.send({local_ranks_.find(out.to), MessageKind::kBytes,
+                 static_cast<std::byte*>(const_cast<void*>(out.data)), out.bytes});
   for (const Incoming& in : incoming)
-    movement_.receive(
-        {peers_.find(in.from), Kind::kBytes, static_cast<std::byte*>(in.data), in.bytes});
+    mover_.receive({local_ranks_.find(in.from), MessageKind::kBytes,
+                    static_cast<std::byte*>(in.data), in.bytes});
   complete(exchange_header(), besides);
 }
 
 void Windows::run(const Collective& collective) {
   places_.clear();
-  for (const int rank : collective.members) places_.push_back(peers_.find(rank));
+  for (const int rank : collective.members) places_.push_back(local_ranks_.find(rank));
   const CallHeader header = make_header(collective);
   headers_.assign(places_.size(), header);
   if (collective.op == Op::kAllToAll) {
@@ -74,52 +74,53 @@ void Windows::run(const Collective& collective) {
       headers_[r].from_peer = collective.result_parts[r + 1] - collective.result_parts[r];
     }
   }
-  movement_.clear();
-  movement_.reserve(4 * places_.size());
-  movement_.compare(places_, headers_);
-  add_messages(collective, places_, kSmall, movement_);
+  mover_.clear();
+  mover_.reserve(4 * places_.size());
+  mover_.compare(places_, headers_);
+  add_messages(collective, places_, kSmall, mover_);
   complete(header, nullptr);
 }
 
 void Windows::abort(const std::string& why) noexcept {
-  const int self = peers_.self();
-  peers_.fail(peers_.rank(self), fmt::format("{} ended with an error: {}", peers_.name(self), why));
+  const int self = local_ranks_.self();
+  local_ranks_.fail(local_ranks_.rank(self),
+                    fmt::format("{} ended with an error: {}", local_ranks_.name(self), why));
 }
 
 void Windows::complete(const CallHeader& call, Network* besides) {
-  peers_.throw_failure();
-  peers_.enter(call);
+  local_ranks_.throw_failure();
+  local_ranks_.enter(call);
   const auto start = Clock::now();
   auto looked = start;
-  while (!movement_.done()) {
-    const std::uint32_t bell = peers_.bell();
-    if (movement_.step()) continue;
-    movement_.tell();
+  while (!mover_.done()) {
+    const std::uint32_t seen = local_ranks_.wake_count();
+    if (mover_.step()) continue;
+    mover_.tell();
     if (besides != nullptr) besides->progress();
-    if (moves_soon(movement_)) continue;
-    peers_.wait(bell, besides != nullptr ? kLookBesides : kLook);
-    peers_.throw_failure();
+    if (moves_soon(mover_)) continue;
+    local_ranks_.wait(seen, besides != nullptr ? kLookBesides : kLook);
+    local_ranks_.throw_failure();
     const auto now = Clock::now();
     if (now - looked < kLook) continue;
     looked = now;
     // What a rank sent before it ended is taken first.
-    const int lost = peers_.lost(movement_.awaited());
-    if (lost >= 0 && !movement_.step()) peers_.fail_lost(lost);
+    const int lost = local_ranks_.lost(mover_.awaited());
+    if (lost >= 0 && !mover_.step()) local_ranks_.fail_lost(lost);
     if (std::chrono::duration<double>(now - start).count() > timeout_s_) time_out();
   }
-  movement_.tell();
-  peers_.leave();
+  mover_.tell();
+  local_ranks_.leave();
 }
 
 void Windows::time_out() {
-  const int local = peers_.suspect(movement_.awaited(), movement_.arrived());
-  const int rank = local < 0 ? -1 : peers_.rank(local);
-  const std::string text = local < 0
-                               ? fmt::format("not done within {} s", timeout_s_)
-                               : fmt::format("{} is missing after {} s; {}", peers_.name(local),
-                                             timeout_s_, peers_.describe(local));
-  peers_.fail(rank, text);
-  peers_.throw_failure();
+  const int local = local_ranks_.suspect(mover_.awaited(), mover_.arrived());
+  const int rank = local < 0 ? -1 : local_ranks_.rank(local);
+  const std::string text =
+      local < 0 ? fmt::format("not done within {} s", timeout_s_)
+                : fmt::format("{} is missing after {} s; {}", local_ranks_.name(local), timeout_s_,
+                              local_ranks_.describe(local));
+  local_ranks_.fail(rank, text);
+  local_ranks_.throw_failure();
   throw PeerError(rank, text);
 }
 

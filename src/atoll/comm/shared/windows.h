@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/shared/movement.h"
 #include "atoll/comm/shared/network.h"
+#include "atoll/comm/shared/window_mover.h"
 #include "atoll/comm/world.h"
 
 namespace atl::comm::shared {
@@ -16,31 +16,32 @@ namespace atl::comm::shared {
 /// the cache.
 class Windows {
  public:
-  /// `peers`: all ranks that share the segment, in rank order; `peers[self]` is this one.
-  Windows(Segment segment, std::vector<Peer> peers, int self, double timeout_s);
+  /// `local_ranks`: all ranks that share the segment, in rank order; `local_ranks[self]` is this
+  /// one.
+  Windows(Segment segment, std::vector<LocalRank> local_ranks, int self, double timeout_s);
 
-  bool holds(int rank) const { return peers_.find(rank) >= 0; }
+  bool holds(int rank) const { return local_ranks_.find(rank) >= 0; }
   bool holds(std::span<const int> ranks) const;
 
-  /// As Transport::exchange, between ranks of this host; `besides` is looked after meanwhile.
+  /// As Transport::exchange, between ranks of this host; `besides` makes progress meanwhile.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                 Network* besides);
   /// Carries out a collective whose members are all of this host; not kExchange.
   void run(const Collective& collective);
-  /// All ranks of this host learn at once why this one ends,
+  /// Tells all ranks of this host why this rank ends.
   void abort(const std::string& why) noexcept;
-  /// or what happened to `rank`.
-  void give_up(int rank, const std::string& why) noexcept { peers_.fail(rank, why); }
+  /// Tells all ranks of this host what happened to `rank`.
+  void give_up(int rank, const std::string& why) noexcept { local_ranks_.fail(rank, why); }
 
  private:
   void complete(const CallHeader& call, Network* besides);
   [[noreturn]] void time_out();
 
   Segment segment_;
-  Peers peers_;
+  LocalRanks local_ranks_;
   double timeout_s_;
   // Kept, so that a call allocates nothing.
-  Movement movement_;
+  WindowMover mover_;
   std::vector<int> places_;
   std::vector<CallHeader> headers_;
 };

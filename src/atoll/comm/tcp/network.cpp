@@ -11,17 +11,17 @@
 #include <thread>
 #include <utility>
 
-#include "atoll/comm/tcp/links.h"
+#include "atoll/comm/tcp/connections.h"
 
 namespace atl::comm::tcp {
 
 namespace {
 
-// How long a rank asks again and again before it sleeps, where there is a core for each.
+// How long a rank polls before it sleeps, where each rank has a core.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// How often a rank that sleeps looks whether somebody has noted a failure.
+// How often a sleeping rank looks at the rendezvous for a failure that another rank has noted.
 constexpr auto kLook = std::chrono::seconds(1);
-// Up to here, divided by the ranks, all_reduce is one journey instead of two.
+// Up to so many bytes, divided by the ranks, all_reduce takes one step instead of two.
 constexpr std::size_t kSmall = std::size_t{128} << 10;
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -32,10 +32,10 @@ std::shared_ptr<Setup> meet(const TcpOptions& tcp, double timeout_s) {
   auto setup = std::make_shared<Setup>();
   setup->tcp = tcp;
   setup->timeout_s = timeout_s;
-  setup->patience = tcp.connect_timeout_s > 0 ? tcp.connect_timeout_s : timeout_s;
-  setup->rendezvous = for_threads(open_rendezvous(tcp.rendezvous, setup->patience));
-  setup->gathering =
-      gather(*setup->rendezvous, tcp.rank, tcp.size, tcp.generation, setup->patience);
+  setup->connect_timeout_s = tcp.connect_timeout_s > 0 ? tcp.connect_timeout_s : timeout_s;
+  setup->rendezvous = for_threads(open_rendezvous(tcp.rendezvous, setup->connect_timeout_s));
+  setup->rendezvous_id =
+      gather(*setup->rendezvous, tcp.rank, tcp.size, tcp.generation, setup->connect_timeout_s);
   return setup;
 }
 
@@ -53,11 +53,11 @@ TcpNetwork::TcpNetwork(const TcpOptions& tcp, double timeout_s)
 TcpNetwork::TcpNetwork(std::shared_ptr<Setup> setup, const std::string& name,
                        std::span<const int> members)
     : setup_(std::move(setup)), rank_(setup_->tcp.rank), size_(setup_->tcp.size) {
-  Links links = connect_all(*setup_->rendezvous, setup_->gathering + name, setup_->tcp, members,
-                            setup_->patience);
-  // Whoever spins on a core that another rank of this host needs waits for itself.
-  if (links.local_ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) spin_ = kSpin;
-  movement_ = std::make_unique<Movement>(std::move(links.sockets), rank_);
+  Connections connections = connect_all(*setup_->rendezvous, setup_->rendezvous_id + name,
+                                        setup_->tcp, members, setup_->connect_timeout_s);
+  // A rank that spins on a core takes it from the rank that it waits for.
+  if (connections.local_ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) spin_ = kSpin;
+  mover_ = std::make_unique<TcpMover>(std::move(connections.sockets), rank_);
 }
 
 std::unique_ptr<Network> TcpNetwork::open_network(int number, std::span<const int> members) {
@@ -66,7 +66,7 @@ std::unique_ptr<Network> TcpNetwork::open_network(int number, std::span<const in
 }
 
 TcpNetwork::~TcpNetwork() {
-  if (!ending_ && std::uncaught_exceptions() == 0) movement_->say_goodbye();
+  if (!ending_ && std::uncaught_exceptions() == 0) mover_->say_goodbye();
 }
 
 bool TcpNetwork::run(const Collective& collective) {
@@ -78,27 +78,27 @@ bool TcpNetwork::run(const Collective& collective) {
       headers_[r].from_peer = collective.result_parts[r + 1] - collective.result_parts[r];
     }
   }
-  movement_->clear();
-  movement_->compare(collective.members, headers_);
-  shared::add_messages(collective, collective.members, kSmall / headers_.size(), *movement_);
+  mover_->clear();
+  mover_->compare(collective.members, headers_);
+  shared::add_messages(collective, collective.members, kSmall / headers_.size(), *mover_);
   finish();
   return true;
 }
 
 void TcpNetwork::post(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-  movement_->clear();
+  mover_->clear();
   for (const Outgoing& out : outgoing)
-    movement_->send(
-        {out.to, Kind::kBytes, static_cast<std::byte*>(const_cast<void*>(out.data)), out.bytes});
+    mover_->send({out.to, MessageKind::kBytes, static_cast<std::byte*>(const_cast<void*>(out.data)),
+                  out.bytes});
   for (const Incoming& in : incoming)
-    movement_->receive({in.from, Kind::kBytes, static_cast<std::byte*>(in.data), in.bytes});
+    mover_->receive({in.from, MessageKind::kBytes, static_cast<std::byte*>(in.data), in.bytes});
   step();
 }
 
 bool TcpNetwork::step() {
   try {
-    return movement_->step();
-  } catch (const GoneError& error) {
+    return mover_->step();
+  } catch (const PeerClosedError& error) {
     lose(error.rank(), error.what());
   } catch (const PeerError& error) {
     give_up(error.rank(), error.what());
@@ -107,26 +107,26 @@ bool TcpNetwork::step() {
 }
 
 void TcpNetwork::progress() {
-  while (!movement_->done() && step()) {
+  while (!mover_->done() && step()) {
   }
 }
 
 void TcpNetwork::finish() {
-  if (movement_->done()) return;
+  if (mover_->done()) return;
   const Clock::time_point start = Clock::now(), end = start + milliseconds(setup_->timeout_s);
   Clock::time_point moved = start;
   looked_ = start;
-  while (!movement_->done()) {
+  while (!mover_->done()) {
     const bool some = step();
     const Clock::time_point now = Clock::now();
     if (some) moved = now;
-    if (now >= end && !movement_->done()) time_out();
+    if (now >= end && !mover_->done()) time_out();
     if (!some && now - moved >= spin_) wait(end);
   }
 }
 
 void TcpNetwork::wait(Clock::time_point end) {
-  movement_->wanted(descriptors_);
+  mover_->wanted(descriptors_);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
   const auto most = std::min<std::chrono::milliseconds>(left, kLook);
   const int n = ::poll(descriptors_.data(), descriptors_.size(),
@@ -135,7 +135,8 @@ void TcpNetwork::wait(Clock::time_point end) {
   if (n == 0 && Clock::now() - looked_ >= kLook) look_for_failure();
 }
 
-// Who waits for a rank that waits for a dead one need not wait until that one has noticed.
+// A rank may wait for a rank that waits for a dead one: it need not wait until that one has
+// noticed.
 void TcpNetwork::look_for_failure() {
   std::optional<std::string> failure;
   try {
@@ -148,15 +149,15 @@ void TcpNetwork::look_for_failure() {
 }
 
 void TcpNetwork::time_out() {
-  const std::vector<int> missing = movement_->awaited();
+  const std::vector<int> missing = mover_->awaited();
   lose(missing.front(),
        fmt::format("rank {} did not answer within {} s; this rank waits for rank{} {}",
                    missing.front(), setup_->timeout_s, missing.size() > 1 ? "s" : "",
                    fmt::join(missing, ", ")));
 }
 
-// A rank whose connections all close may be one that has heard of somebody else's end: whoever saw
-// it first has written it down.
+// A closed connection may be the consequence of another rank's end. The rank that saw the cause
+// first has noted it at the rendezvous.
 void TcpNetwork::lose(int rank, const std::string& why) {
   if (ending_) throw PeerError(rank_, "this rank ends with an error");
   std::string text = why;
@@ -169,7 +170,7 @@ void TcpNetwork::lose(int rank, const std::string& why) {
       }
     }
   } catch (const Error&) {
-    // The rendezvous may have ended with its host; then what we saw is all we know.
+    // The rendezvous may have ended with its host. Then only the closed connection is known.
   }
   give_up(rank, text);
   throw PeerError(rank, text);
@@ -183,7 +184,7 @@ void TcpNetwork::give_up(int rank, const std::string& why) noexcept {
                               fmt::format("{}:{}", rank, why.substr(0, 4096)));
   } catch (const std::exception&) {
   }
-  movement_->shut_down();
+  mover_->shut_down();
 }
 
 }  // namespace atl::comm::tcp

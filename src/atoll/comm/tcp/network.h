@@ -10,7 +10,7 @@
 
 #include "atoll/comm/rendezvous.h"
 #include "atoll/comm/shared/network.h"
-#include "atoll/comm/tcp/movement.h"
+#include "atoll/comm/tcp/tcp_mover.h"
 #include "atoll/comm/tcp/world.h"
 
 namespace atl::comm::tcp {
@@ -19,12 +19,12 @@ namespace atl::comm::tcp {
 struct Setup {
   TcpOptions tcp;
   double timeout_s = 0;                    ///< of a collective
-  double patience = 0;                     ///< until all are connected
+  double connect_timeout_s = 0;            ///< until all are connected
   std::unique_ptr<Rendezvous> rendezvous;  ///< for several threads
-  std::string gathering;                   ///< at the rendezvous
+  std::string rendezvous_id;               ///< from gather(): begins all keys there
 
   /// At the rendezvous: the first thing that went wrong, in whichever channel.
-  std::string failure_key() const { return gathering + "/failure"; }
+  std::string failure_key() const { return rendezvous_id + "/failure"; }
 };
 
 /// Messages and whole collectives over one connection a pair, in the thread that calls.
@@ -58,7 +58,7 @@ class TcpNetwork : public Network {
 
   std::shared_ptr<Setup> setup_;  // shared by the world's networks: a failure is one of all
   int rank_, size_;
-  std::unique_ptr<Movement> movement_;
+  std::unique_ptr<TcpMover> mover_;
   std::chrono::microseconds spin_{0};
   std::vector<pollfd> descriptors_;
   std::vector<CallHeader> headers_;

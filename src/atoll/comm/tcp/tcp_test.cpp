@@ -10,8 +10,8 @@
 #include <numeric>
 #include <thread>
 
-#include "atoll/comm/tcp/links.h"
-#include "atoll/comm/tcp/movement.h"
+#include "atoll/comm/tcp/connections.h"
+#include "atoll/comm/tcp/tcp_mover.h"
 #include "atoll/comm/testing/suite.h"
 
 namespace atl::comm::tcp {
@@ -70,18 +70,18 @@ TEST(Tcp, SumsWhatTakesManyPieces) {
 }
 
 /// A directory that is gone with the object, as a rendezvous of ranks that connect.
-class Meeting {
+class RendezvousDirectory {
  public:
-  Meeting() : path_(std::filesystem::temp_directory_path() / "atoll-tcp-XXXXXX") {
+  RendezvousDirectory() : path_(std::filesystem::temp_directory_path() / "atoll-tcp-XXXXXX") {
     std::string name = path_.string();
     path_ = ::mkdtemp(name.data());
   }
-  ~Meeting() { std::filesystem::remove_all(path_); }
+  ~RendezvousDirectory() { std::filesystem::remove_all(path_); }
 
   std::unique_ptr<Rendezvous> open() const {
     return open_rendezvous("file://" + path_.string(), 1);
   }
-  Links connect(int rank, int size, double timeout_s) const {
+  Connections connect(int rank, int size, double timeout_s) const {
     const auto store = open();
     TcpOptions options;
     options.rank = rank;
@@ -89,11 +89,11 @@ class Meeting {
     options.address = "127.0.0.1";
     std::vector<int> members(static_cast<std::size_t>(size));
     std::iota(members.begin(), members.end(), 0);
-    return connect_all(*store, "meeting", options, members, timeout_s);
+    return connect_all(*store, "directory", options, members, timeout_s);
   }
   Socket call(int rank) const {
     return rendezvous::connect_to(
-        rendezvous::parse_tcp(open()->wait("meeting/tcp/" + std::to_string(rank), 60)),
+        rendezvous::parse_tcp(open()->wait("directory/tcp/" + std::to_string(rank), 60)),
         Clock::now() + std::chrono::minutes(1));
   }
 
@@ -106,16 +106,16 @@ void send(const Socket& socket, std::string_view bytes) {
 }
 
 TEST(TcpLinks, StrangersAreDropped) {
-  const Meeting meeting;
-  Links first;
-  std::thread rank0([&] { first = meeting.connect(0, 2, 60); });
-  const Socket silent = meeting.call(0), liar = meeting.call(0);
+  const RendezvousDirectory directory;
+  Connections first;
+  std::thread rank0([&] { first = directory.connect(0, 2, 60); });
+  const Socket silent = directory.call(0), liar = directory.call(0);
   send(liar, std::string(64, 'x'));
   EXPECT_THAT(error_of([&] {
                 rendezvous::receive_all(liar, 1, Clock::now() + std::chrono::minutes(1), "rank 0");
               }),
               HasSubstr("closed"));
-  const Links second = meeting.connect(1, 2, 60);
+  const Connections second = directory.connect(1, 2, 60);
   rank0.join();
   ASSERT_EQ(first.sockets.size(), 2U);
   EXPECT_FALSE(first.sockets[0]);
@@ -126,30 +126,30 @@ TEST(TcpLinks, StrangersAreDropped) {
 }
 
 TEST(TcpLinks, WhoDoesNotComeIsNamed) {
-  const Meeting meeting;
-  EXPECT_THAT(error_of([&] { meeting.connect(0, 3, 0.2); }),
+  const RendezvousDirectory directory;
+  EXPECT_THAT(error_of([&] { directory.connect(0, 3, 0.2); }),
               HasSubstr("ranks 1, 2 of 3 did not connect to rank 0 within 0.2 s"));
 }
 
 TEST(TcpLinks, WhoCannotBeReachedIsNamed) {
-  const Meeting meeting;
+  const RendezvousDirectory directory;
   int port = 0;
   {
     const Socket closed = rendezvous::listen_on("127.0.0.1", 0);
     port = rendezvous::port_of(closed);
   }
-  meeting.open()->set("meeting/tcp/0", fmt::format("tcp://127.0.0.1:{}", port));
-  EXPECT_THAT(error_of([&] { meeting.connect(1, 2, 5); }),
+  directory.open()->set("directory/tcp/0", fmt::format("tcp://127.0.0.1:{}", port));
+  EXPECT_THAT(error_of([&] { directory.connect(1, 2, 5); }),
               HasSubstr(fmt::format("rank 1 cannot reach rank 0 at tcp://127.0.0.1:{}", port)));
 }
 
 TEST(TcpLinks, AnotherServerIsNoRank) {
-  const Meeting meeting;
+  const RendezvousDirectory directory;
   const Socket listener = rendezvous::listen_on("127.0.0.1", 0);
-  meeting.open()->set("meeting/tcp/0",
-                      fmt::format("tcp://127.0.0.1:{}", rendezvous::port_of(listener)));
+  directory.open()->set("directory/tcp/0",
+                        fmt::format("tcp://127.0.0.1:{}", rendezvous::port_of(listener)));
   std::string error;
-  std::thread rank1([&] { error = error_of([&] { meeting.connect(1, 2, 60); }); });
+  std::thread rank1([&] { error = error_of([&] { directory.connect(1, 2, 60); }); });
   // The first that waits is accepted; the listener does not block, the caller has to come.
   Socket caller;
   const auto end = Clock::now() + std::chrono::minutes(1);
@@ -160,13 +160,13 @@ TEST(TcpLinks, AnotherServerIsNoRank) {
 }
 
 TEST(TcpLinks, AForeignAddressIsRefused) {
-  const Meeting meeting;
+  const RendezvousDirectory directory;
   TcpOptions options;
   options.size = 2;
   options.address = "192.0.2.1";  // of nobody (RFC 5737)
   const std::vector<int> members{0, 1};
-  const auto store = meeting.open();
-  EXPECT_THAT(error_of([&] { connect_all(*store, "meeting", options, members, 1); }),
+  const auto store = directory.open();
+  EXPECT_THAT(error_of([&] { connect_all(*store, "directory", options, members, 1); }),
               HasSubstr("rank 0 cannot be reached at 192.0.2.1"));
 }
 
@@ -179,12 +179,12 @@ class Pair {
     std::vector<Socket> sockets(2);
     sockets[1] = Socket(ends[0]);
     peer_ = Socket(ends[1]);
-    movement_ = std::make_unique<Movement>(std::move(sockets), 0);
+    mover_ = std::make_unique<TcpMover>(std::move(sockets), 0);
   }
 
-  Movement& movement() { return *movement_; }
+  TcpMover& mover() { return *mover_; }
   void peer_sends(std::string_view bytes) { send(peer_, bytes); }
-  void peer_sends(Kind kind, std::uint64_t bytes, std::uint32_t magic = 0x314c5441) {
+  void peer_sends(MessageKind kind, std::uint64_t bytes, std::uint32_t magic = 0x314c5441) {
     const Frame frame{magic, kind, bytes};
     peer_sends({reinterpret_cast<const char*>(&frame), sizeof(frame)});
   }
@@ -192,10 +192,10 @@ class Pair {
   /// What comes of it, with `bytes` expected of rank 1.
   std::string outcome(std::size_t bytes) {
     room_.assign(bytes, '\0');
-    movement_->clear();
-    movement_->receive({1, Kind::kBytes, reinterpret_cast<std::byte*>(room_.data()), bytes});
+    mover_->clear();
+    mover_->receive({1, MessageKind::kBytes, reinterpret_cast<std::byte*>(room_.data()), bytes});
     return error_of([&] {
-      while (movement_->step()) {
+      while (mover_->step()) {
       }
     });
   }
@@ -203,27 +203,27 @@ class Pair {
 
  private:
   Socket peer_;
-  std::unique_ptr<Movement> movement_;
+  std::unique_ptr<TcpMover> mover_;
   std::string room_;
 };
 
 TEST(TcpMovement, BytesThatAreNoFrameAreNamed) {
   Pair pair;
-  pair.peer_sends(Kind::kBytes, 4, 0x20544547);
+  pair.peer_sends(MessageKind::kBytes, 4, 0x20544547);
   EXPECT_THAT(pair.outcome(4), HasSubstr("rank 1 sends bytes that are none of atoll's frames"));
   Pair other;
-  other.peer_sends(Kind{77}, 4);
+  other.peer_sends(MessageKind{77}, 4);
   EXPECT_THAT(other.outcome(4), HasSubstr("none of atoll's frames"));
 }
 
 TEST(TcpMovement, AFrameOfAnotherSizeTakesNoMemory) {
   Pair pair;
-  pair.peer_sends(Kind::kBytes, ~std::uint64_t{0});
+  pair.peer_sends(MessageKind::kBytes, ~std::uint64_t{0});
   EXPECT_THAT(pair.outcome(4), HasSubstr("rank 1 sends 18446744073709551615 bytes where rank 0"));
 }
 
 TEST(TcpMovement, FramesOfNoCallAreRefused) {
-  for (const Kind kind : {Kind::kPart, Kind::kEcho}) {
+  for (const MessageKind kind : {MessageKind::kContribution, MessageKind::kResult}) {
     Pair pair;
     pair.peer_sends(kind, 4);
     EXPECT_THAT(pair.outcome(4), HasSubstr("rank 1 sends 4 bytes that do not belong to this call"));
@@ -235,7 +235,7 @@ TEST(TcpMovement, AnotherCallIsNamed) {
   CallHeader header;
   header.op = static_cast<std::uint8_t>(Op::kBarrier);
   std::memcpy(header.group_name, "world", 5);
-  pair.peer_sends(Kind::kCall, sizeof(header));
+  pair.peer_sends(MessageKind::kCall, sizeof(header));
   pair.peer_sends({reinterpret_cast<const char*>(&header), sizeof(header)});
   EXPECT_THAT(pair.outcome(4), HasSubstr("rank 1 calls barrier"));
 }
@@ -251,12 +251,12 @@ TEST(TcpMovement, WhoLeavesAndWhoIsGoneAreToldApart) {
 
 TEST(TcpMovement, WhatCameBeforeTheEndIsTaken) {
   Pair pair;
-  pair.peer_sends(Kind::kBytes, 4);
+  pair.peer_sends(MessageKind::kBytes, 4);
   pair.peer_sends("abcd");
   pair.peer_sends(kGoodbye, 0);
   pair.peer_closes();
   EXPECT_EQ(pair.outcome(4), "");
-  EXPECT_TRUE(pair.movement().done());
+  EXPECT_TRUE(pair.mover().done());
   EXPECT_EQ(pair.room(), "abcd");
   EXPECT_THAT(pair.outcome(4), HasSubstr("rank 1 has left"));
 }
@@ -264,15 +264,15 @@ TEST(TcpMovement, WhatCameBeforeTheEndIsTaken) {
 TEST(TcpMovement, BytesMayComeOneByOne) {
   Pair pair;
   EXPECT_EQ(pair.outcome(5), "");
-  const Frame frame{0x314c5441, Kind::kBytes, 5};
+  const Frame frame{0x314c5441, MessageKind::kBytes, 5};
   std::string bytes(reinterpret_cast<const char*>(&frame), sizeof(frame));
   for (const char c : bytes + "hello") {
-    EXPECT_FALSE(pair.movement().done());
+    EXPECT_FALSE(pair.mover().done());
     pair.peer_sends({&c, 1});
-    while (pair.movement().step()) {
+    while (pair.mover().step()) {
     }
   }
-  EXPECT_TRUE(pair.movement().done());
+  EXPECT_TRUE(pair.mover().done());
   EXPECT_EQ(pair.room(), "hello");
 }
 

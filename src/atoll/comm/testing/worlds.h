@@ -17,7 +17,8 @@ namespace atl::comm::test {
 class MessagesTransport final : public Transport {
  public:
   /// Messages of 4 KiB, so that small tensors take many.
-  MessagesTransport(Hub& hub, int rank) : hub_(hub), threads_(hub, rank) {}
+  MessagesTransport(ThreadChannel& channel, int rank)
+      : channel_(channel), threads_(channel, rank) {}
 
   int rank() const override { return threads_.rank(); }
   int size() const override { return threads_.size(); }
@@ -27,12 +28,12 @@ class MessagesTransport final : public Transport {
   }
   std::size_t piece_bytes() const override { return 4096; }
   std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) override {
-    return std::make_unique<MessagesTransport>(hub_.channel(number, members), rank());
+    return std::make_unique<MessagesTransport>(channel_.open(number, members), rank());
   }
   void abort(const std::string& why) noexcept override { threads_.abort(why); }
 
  private:
-  Hub& hub_;
+  ThreadChannel& channel_;
   ThreadsTransport threads_;
 };
 
@@ -46,12 +47,12 @@ inline const char* name_of(Backend backend) {
 inline void run(Backend backend, int size, const WorldOptions& options,
                 const std::function<void(World&)>& body) {
   if (backend != Backend::kMessages) return run_threads(size, options, body);
-  Hub hub(size, options.timeout_s);
+  ThreadChannel channel(size, options.timeout_s);
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      World world(std::make_unique<MessagesTransport>(hub, rank), options);
+      World world(std::make_unique<MessagesTransport>(channel, rank), options);
       try {
         body(world);
       } catch (const std::exception& error) {
@@ -61,8 +62,8 @@ inline void run(Backend backend, int size, const WorldOptions& options,
     });
   }
   for (std::thread& thread : threads) thread.join();
-  if (!hub.aborted()) return;
-  std::rethrow_exception(thrown[static_cast<std::size_t>(hub.aborted_by())]);
+  if (!channel.aborted()) return;
+  std::rethrow_exception(thrown[static_cast<std::size_t>(channel.aborted_by())]);
 }
 
 /// What each rank's `body` ended with; empty: it did not throw.

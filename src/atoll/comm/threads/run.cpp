@@ -23,9 +23,9 @@ class Thrown {
     if (first_ < 0) first_ = rank;
   }
   /// Throws that of the rank that brought the others down, or else the first.
-  void rethrow(const Hub& hub) {
+  void rethrow(const ThreadChannel& channel) {
     if (first_ < 0) return;
-    const int cause = hub.aborted() ? hub.aborted_by() : first_;
+    const int cause = channel.aborted() ? channel.aborted_by() : first_;
     const std::exception_ptr& thrown = of_rank_[static_cast<std::size_t>(cause)];
     std::rethrow_exception(thrown ? thrown : of_rank_[static_cast<std::size_t>(first_)]);
   }
@@ -36,10 +36,10 @@ class Thrown {
   int first_ = -1;
 };
 
-void run_rank(Hub& hub, int rank, const WorldOptions& options, Thrown& thrown,
+void run_rank(ThreadChannel& channel, int rank, const WorldOptions& options, Thrown& thrown,
               const std::function<void(World&)>& body) {
   try {
-    World world(std::make_unique<ThreadsTransport>(hub, rank), options);
+    World world(std::make_unique<ThreadsTransport>(channel, rank), options);
     try {
       body(world);
     } catch (...) {
@@ -48,7 +48,7 @@ void run_rank(Hub& hub, int rank, const WorldOptions& options, Thrown& thrown,
     }
   } catch (...) {
     thrown.note(rank);
-    hub.abort(rank, Failure::current().message);
+    channel.abort(rank, Failure::current().message);
   }
 }
 
@@ -61,20 +61,20 @@ void run_threads(int num_ranks, const WorldOptions& options,
     const std::unique_ptr<World> world = open_self(options);
     return body(*world);
   }
-  Hub hub(num_ranks, options.timeout_s);
+  ThreadChannel channel(num_ranks, options.timeout_s);
   Thrown thrown(num_ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     try {
-      threads.emplace_back([&, rank] { run_rank(hub, rank, options, thrown, body); });
+      threads.emplace_back([&, rank] { run_rank(channel, rank, options, thrown, body); });
     } catch (...) {
       thrown.note(rank);
-      hub.abort(rank, Failure::current().message);
+      channel.abort(rank, Failure::current().message);
       break;
     }
   }
   for (std::thread& thread : threads) thread.join();
-  thrown.rethrow(hub);
+  thrown.rethrow(channel);
 }
 
 }  // namespace atl::comm

@@ -43,40 +43,40 @@ void copy(const std::byte* from, std::byte* to, std::int64_t elements, Dtype dty
 
 bool ThreadsTransport::run(const Collective& collective) {
   try {
-    presence_.enter(collective);
+    endpoint_.enter(collective);
     if (collective.op == Op::kExchange) {
       exchange_tensors(collective);
     } else {
       carry_out(collective);
     }
   } catch (const std::exception& error) {
-    presence_.give_up(fmt::format("{}: {}", collective.to_string(), error.what()));
+    endpoint_.give_up(fmt::format("{}: {}", collective.to_string(), error.what()));
     throw;
   }
-  presence_.leave();
+  endpoint_.leave();
   return true;
 }
 
 void ThreadsTransport::exchange(std::span<const Outgoing> outgoing,
                                 std::span<const Incoming> incoming) {
   try {
-    letters_.clear();
-    for (const Outgoing& piece : outgoing) letters_.send(piece.to, piece.data, piece.bytes);
-    for (const Incoming& piece : incoming) letters_.receive(piece.from, piece.data, piece.bytes);
-    letters_.move();
+    exchange_.clear();
+    for (const Outgoing& piece : outgoing) exchange_.send(piece.to, piece.data, piece.bytes);
+    for (const Incoming& piece : incoming) exchange_.receive(piece.from, piece.data, piece.bytes);
+    exchange_.move();
   } catch (const std::exception& error) {
-    presence_.give_up(error.what());
+    endpoint_.give_up(error.what());
     throw;
   }
 }
 
 std::unique_ptr<Transport> ThreadsTransport::open_channel(int number,
                                                           std::span<const int> members) {
-  return std::make_unique<ThreadsTransport>(presence_.hub().channel(number, members), rank());
+  return std::make_unique<ThreadsTransport>(endpoint_.channel().open(number, members), rank());
 }
 
 void ThreadsTransport::abort(const std::string& why) noexcept {
-  presence_.hub().abort(presence_.rank(), why);
+  endpoint_.channel().abort(endpoint_.rank(), why);
 }
 
 void ThreadsTransport::exchange_tensors(const Collective& collective) {
@@ -84,32 +84,32 @@ void ThreadsTransport::exchange_tensors(const Collective& collective) {
   const auto world = [&](const Piece& piece) {
     return collective.members[static_cast<std::size_t>(piece.peer)];
   };
-  letters_.clear();
+  exchange_.clear();
   for (const Piece& piece : collective.sends) {
     const Tensor& tensor = piece.tensor;
     if (piece.peer == collective.self) continue;
-    letters_.send(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
+    exchange_.send(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
   }
   for (const Piece& piece : collective.receives) {
     const Tensor& tensor = piece.tensor;
     if (piece.peer == collective.self) continue;
-    letters_.receive(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
+    exchange_.receive(world(piece), tensor.raw(), tensor.bytes(), tensor.spec());
   }
-  letters_.move();
+  exchange_.move();
 }
 
 void ThreadsTransport::carry_out(const Collective& collective) {
-  presence_.meet_in(collective);
+  endpoint_.enter_barrier(collective);
   if (collective.op != Op::kBarrier) {
-    const Presence::Touch touch(presence_);
+    const Endpoint::MemoryAccess access(endpoint_);
     work(collective);
   }
-  presence_.meet_again(collective);
+  endpoint_.leave_barrier(collective);
 }
 
 std::byte* ThreadsTransport::data_of(const Collective& collective, int member) const {
   if (member == collective.self) return static_cast<std::byte*>(collective.data.raw());
-  return presence_.of(collective, member).data;
+  return endpoint_.of(collective, member).data;
 }
 
 void ThreadsTransport::work(const Collective& collective) {
@@ -129,8 +129,9 @@ void ThreadsTransport::work(const Collective& collective) {
   }
 }
 
-// Sums its part and writes it to everybody at once: the lines are still in the cache from reading
-// them, so this moves fewer bytes than reduce_scatter and all_gather would, with a meeting less.
+// Each rank sums its part and writes it to all ranks at once: the lines are still in the cache from
+// reading them. So this moves fewer bytes than reduce_scatter and all_gather, with one barrier
+// less.
 void ThreadsTransport::all_reduce(const Collective& collective) {
   const Tensor& data = collective.data;
   const std::int64_t n = data.num_elements();
@@ -180,7 +181,7 @@ void ThreadsTransport::all_to_all(const Collective& collective) {
   for (int step = 0; step < collective.size(); ++step) {
     const int member = (collective.self + step) % collective.size();
     const Collective& theirs =
-        member == collective.self ? collective : *presence_.of(collective, member).call;
+        member == collective.self ? collective : *endpoint_.of(collective, member).call;
     const std::int64_t comes = part_size(theirs.parts, collective.self);
     const std::int64_t expected = part_size(collective.result_parts, member);
     if (comes != expected) {

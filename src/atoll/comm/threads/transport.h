@@ -3,15 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/threads/letters.h"
-#include "atoll/comm/threads/presence.h"
+#include "atoll/comm/threads/endpoint.h"
+#include "atoll/comm/threads/message_exchange.h"
 #include "atoll/comm/transport.h"
 
 namespace atl::comm {
 
 /// One rank among threads of a process. The ranks read and write each other's memory directly: a
-/// collective is a meeting, in which calls are compared, the work, and a second meeting, after
-/// which nobody touches anybody's memory any more.
+/// collective is a barrier, at which the calls are compared, then the work, then a second barrier,
+/// after which no rank accesses another rank's memory any more.
 ///
 /// Bytes that a rank reads and writes, m = bytes of data, n = ranks; none are copied in between:
 ///   all_reduce      reads 1 / n of each rank's data and writes the sums back to all: 2 m
@@ -19,11 +19,12 @@ namespace atl::comm {
 ///   all_gather      2 (n - 1) / n m
 class ThreadsTransport final : public Transport {
  public:
-  /// Of `rank` among those of the hub, which must outlive it.
-  ThreadsTransport(Hub& hub, int rank) : presence_(hub, rank), letters_(presence_) {}
+  /// Of `rank` among those of the channel, which must outlive it.
+  ThreadsTransport(ThreadChannel& channel, int rank)
+      : endpoint_(channel, rank), exchange_(endpoint_) {}
 
-  int rank() const override { return presence_.rank(); }
-  int size() const override { return presence_.hub().size(); }
+  int rank() const override { return endpoint_.rank(); }
+  int size() const override { return endpoint_.channel().size(); }
   std::string name() const override { return "threads"; }
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
   bool run(const Collective& collective) override;
@@ -42,8 +43,8 @@ class ThreadsTransport final : public Transport {
   void broadcast(const Collective& collective);
   void all_to_all(const Collective& collective);
 
-  Presence presence_;
-  Letters letters_;
+  Endpoint endpoint_;
+  MessageExchange exchange_;
   std::vector<const void*> sources_;  // kept, as are the results, so that a call allocates nothing
   std::vector<void*> results_;
 };

@@ -1,4 +1,4 @@
-// What the machine of an island's client wants done.
+// Carries out the actions of the client's state machine (Member).
 
 #include <algorithm>
 #include <utility>
@@ -14,18 +14,18 @@ namespace atl::island {
 
 using Clock = std::chrono::steady_clock;
 
-// Says once that there is no coordinator, and once that there is one again.
-void Client::State::tell_of(const Happening& happening) {
-  if (const auto* said = std::get_if<CoordinatorSaid>(&happening.what)) {
+// Logs once that the coordinator cannot be reached, and once that it can be again.
+void Client::State::tell_of(const PendingEvent& event) {
+  if (const auto* said = std::get_if<CoordinatorSaid>(&event.what)) {
     trace("outer step {}: hears message {}", said->message.stamp.outer_step + 1,
           said->message.body.index());
-  } else if (const auto* lost = std::get_if<CoordinatorLost>(&happening.what)) {
+  } else if (const auto* lost = std::get_if<CoordinatorLost>(&event.what)) {
     if (!is_told_of_absence && member->id() == kNobody) {
       log::warning("no coordinator at {} yet: {}; it is tried again for {:.0f} s",
                    options.coordinator, lost->why, options.give_up_after_s);
     }
     is_told_of_absence = true;
-  } else if (std::holds_alternative<CoordinatorReached>(happening.what)) {
+  } else if (std::holds_alternative<CoordinatorReached>(event.what)) {
     if (is_told_of_absence) log::info("the coordinator at {} is there", options.coordinator);
     is_told_of_absence = false;
   }
@@ -64,8 +64,8 @@ void Client::State::perform(const SendToCoordinator& send) {
   if (session) session->send(encode(send.message));
 }
 
-// At once without the old one, which would make a connection by itself meanwhile: the coordinator
-// would have this island twice.
+// The old session is destroyed first: it would reconnect by itself, and the coordinator would have
+// two connections of this island.
 void Client::State::perform(const Connect& connect_in) {
   session.reset();
   ++connection;
@@ -85,10 +85,10 @@ void Client::State::perform(const StopReduce& stop) {
   if (stop.stamp == reducing_stamp) reducing.request_stop();
 }
 
-// What is made of the mean is made while the rest of it comes.
+// Makes the outer step piece by piece, while the rest of the mean arrives.
 void Client::State::reduce(const StartReduce& start, const std::stop_token& cancel) {
   trace("outer step {}: begins to reduce", start.stamp.outer_step + 1);
-  state_fetch.take();  // it is in step: what was fetched and came to nothing is not needed
+  state_fetch.take();  // the island is up to date: pieces of an older fetch are not needed
   mean.resize(outer.elements(start.reduce.fragment));
   IslandId self = kNobody;
   Contacts known;
@@ -169,8 +169,8 @@ void Client::State::fetch(const FetchState& wanted, const std::stop_token& cance
   post(StateFetched{wanted.outer_step, wanted.hashes});
 }
 
-// Beside training and exchanges. One that is under way is of an older state, or for another island:
-// a fragment that was interrupted goes on where it was.
+// Runs beside training and exchanges. An upload that is under way is stopped: it is of an older
+// state or for another island. An interrupted fragment continues where it stopped.
 void Client::State::perform(const UploadState& wanted) {
   std::vector<std::shared_ptr<const FragmentState>> fragments;
   for (int f = 0; f < outer.num_fragments(); ++f) {

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{50};
 
-// By several sums beside each other, none of which has to wait for the one before.
+// Several independent sums, so that no addition waits for the one before it.
 double norm_of(std::span<const float> values) {
   constexpr std::size_t kSums = 16;
   double sums[kSums] = {};
@@ -62,7 +62,7 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
   RunPlan plan = options.plan;
   plan.state_sizes = state_sizes(outer);
   std::string address;
-  // Also where it does not listen: a list that was put back is noticed.
+  // Also without a server of its own: an old revocation list is noticed.
   if (options.identity) {
     const wire::Revocations newest(wire::load_identity(*options.identity), options.kept_list);
   }
@@ -77,7 +77,7 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
   exchange = std::make_unique<Exchange>(ExchangeOptions{.coordinator = options.coordinator,
                                                         .identity = options.identity,
                                                         .secret = options.secret,
-                                                        .hub_pass = hub_pass},
+                                                        .relay_token = relay_token},
                                         store, *codec, *sum_codec);
   has_begun = outer.outer_step() > 0;
   const auto fragments = static_cast<std::size_t>(outer.num_fragments());
@@ -93,8 +93,8 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
                                .identity = options.run,
                                .plan = plan,
                                .address = address,
-                               .hub_pass = hub_pass,
-                               .mesh_pass = mesh_pass,
+                               .relay_token = relay_token,
+                               .peer_token = peer_token,
                                .give_up_after = options.give_up_after_s},
                  start_of(outer, std::move(holds), in_round));
   connects_at = Clock::now();
@@ -139,7 +139,7 @@ void Client::State::run_machine() {
   try {
     Clock::time_point tick = Clock::now();
     for (;;) {
-      std::deque<Happening> batch;
+      std::deque<PendingEvent> batch;
       {
         std::unique_lock lock(mutex);
         changed.wait_until(lock, tick, [&] { return is_stopping || !events.empty(); });
@@ -151,11 +151,11 @@ void Client::State::run_machine() {
         batch.push_back({MemberTicked{exchange->heard().take()}});
         tick = Clock::now() + kTick;
       }
-      for (Happening& happening : batch) {
-        // What a connection brought that was given up meanwhile is not to be told.
-        if (happening.connection != 0 && happening.connection != connection) continue;
-        tell_of(happening);
-        const auto actions = member->handle({now(), std::move(happening.what)});
+      for (PendingEvent& event : batch) {
+        // Events of a connection that was given up meanwhile are dropped.
+        if (event.connection != 0 && event.connection != connection) continue;
+        tell_of(event);
+        const auto actions = member->handle({now(), std::move(event.what)});
         note_members();  // what is wanted may need the names
         for (const MemberAction& action : actions) {
           std::visit([this](const auto& wanted) { perform(wanted); }, action);
@@ -203,7 +203,7 @@ void Client::State::note_members() {
   noted = member->view();
   const auto active = std::count_if(noted.members.begin(), noted.members.end(),
                                     [](const auto& one) { return one.state == "active"; });
-  // A view of this island's sources alone says nothing of how many there are.
+  // A View that names only this island's sources does not tell the number of islands.
   const bool is_of_all = std::any_of(noted.members.begin(), noted.members.end(),
                                      [&](const auto& one) { return one.island == member->id(); });
   const int wanted = options.plan.min_islands;
@@ -214,8 +214,8 @@ void Client::State::note_members() {
   const std::lock_guard lock(mutex);
   num_active = std::max(1, static_cast<int>(active));
   own_id = member->id();
-  for (const View::Member& one : noted.members) {
-    contacts[one.island] = {options.identity ? one.name : "", one.mesh_pass};
+  for (const View::MemberInfo& one : noted.members) {
+    contacts[one.island] = {options.identity ? one.name : "", one.peer_token};
   }
 }
 
@@ -225,7 +225,7 @@ double Client::State::seconds_since(Clock::time_point start) {
 
 // ---- what the trainer hands in ----
 
-// The coordinator hears of it first: while it makes up its mind there is time to encode.
+// The coordinator is told first: the delta is encoded while the coordinator decides.
 void Client::State::offer(const Contribution& contribution, std::uint64_t adopted) {
   const auto at = static_cast<std::size_t>(contribution.fragment);
   const std::span<const float> delta(*contribution.delta);

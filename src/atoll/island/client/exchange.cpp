@@ -11,7 +11,7 @@
 
 namespace atl::island {
 
-std::string hub_key(std::int64_t outer_step, IslandId island) {
+std::string relay_key(std::int64_t outer_step, IslandId island) {
   return fmt::format("delta/{:012}/{}", outer_step, island);
 }
 
@@ -38,19 +38,20 @@ Exchange::~Exchange() {
   for (const char* prefix : {"delta/", "sum/", "state/"}) store_.withdraw(prefix);
 }
 
-wire::Remote& Exchange::remote(const std::string& address, const Contact& contact) {
+wire::BlobClient& Exchange::remote(const std::string& address, const Contact& contact) {
   const std::string& place = address.empty() ? options_.coordinator : address;
-  const std::string key = fmt::format("{} {} {}", place, contact.name, contact.mesh_pass);
+  const std::string key = fmt::format("{} {} {}", place, contact.name, contact.peer_token);
   const std::lock_guard lock(remotes_mutex_);
-  std::unique_ptr<wire::Remote>& found = remotes_[key];
+  std::unique_ptr<wire::BlobClient>& found = remotes_[key];
   if (!found) {
-    found = std::make_unique<wire::Remote>(wire::RemoteOptions{.address = place,
-                                                               .identity = options_.identity,
-                                                               .secret = options_.secret,
-                                                               .server_name = contact.name,
-                                                               .pass = contact.mesh_pass,
-                                                               .streams = options_.streams,
-                                                               .traffic = &traffic_});
+    found = std::make_unique<wire::BlobClient>(
+        wire::BlobClientOptions{.address = place,
+                                .identity = options_.identity,
+                                .secret = options_.secret,
+                                .server_name = contact.name,
+                                .access_token = contact.peer_token,
+                                .streams = options_.streams,
+                                .traffic = &traffic_});
   }
   return *found;
 }
@@ -99,10 +100,10 @@ void Exchange::publish_state(int fragment, const StateHash& hash, std::span<cons
 
 ExchangeResult Exchange::put_state(const StateHash& hash, std::span<const float> values,
                                    std::vector<bool>& done, const std::stop_token& cancel) {
-  const wire::Transfer transfer = {.key = kPutPrefix + state_key(hash),
-                                   .bytes = values.size_bytes(),
-                                   .chunk_bytes = state_chunk_bytes(values.size_bytes()),
-                                   .cancel = cancel};
+  const wire::BlobTransfer transfer = {.key = kPutPrefix + state_key(hash),
+                                       .bytes = values.size_bytes(),
+                                       .chunk_bytes = state_chunk_bytes(values.size_bytes()),
+                                       .cancel = cancel};
   const wire::TransferResult result = persist(
       [&] { return coordinator().put(transfer, done, reader_of(std::as_bytes(values), nullptr)); });
   return {.is_done = result.end == wire::TransferEnd::kDone, .why = result.why};
@@ -114,18 +115,19 @@ ExchangeResult Exchange::fetch_state(const StateHash& hash, const std::vector<So
   const std::span<std::byte> bytes = std::as_writable_bytes(values);
   const std::size_t chunk_bytes = state_chunk_bytes(bytes.size());
   const std::uint64_t chunks = wire::num_chunks(bytes.size(), chunk_bytes);
-  const wire::Transfer transfer = {
+  const wire::BlobTransfer transfer = {
       .key = state_key(hash), .bytes = bytes.size(), .chunk_bytes = chunk_bytes, .cancel = cancel};
   std::vector<bool> have(chunks);
   std::mutex mutex;
   ExchangeResult result;
-  // Each source gives every n-th chunk; what one does not give, the next ones are asked for.
+  // Each source is asked for every n-th chunk; the next sources for chunks that are still missing.
   const auto fetch = [&](const Source& source, std::vector<bool> done) {
-    // What only calls out puts its state to the coordinator, whose certificate is of its host.
+    // An island without an address puts its state to the coordinator, whose certificate names its
+    // host.
     const std::vector<bool> before = done;
     try {
       const auto contact = contacts.find(source.island);
-      wire::Remote& from =
+      wire::BlobClient& from =
           source.address.empty()
               ? coordinator()
               : remote(source.address, contact == contacts.end() ? Contact{} : contact->second);

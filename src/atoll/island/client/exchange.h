@@ -15,27 +15,27 @@
 
 #include "atoll/compress/codec.h"
 #include "atoll/island/client/delta_pieces.h"
-#include "atoll/island/client/heard.h"
+#include "atoll/island/client/recent_senders.h"
 #include "atoll/island/protocol/protocol.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/blobs.h"
 #include "atoll/wire/peer.h"
-#include "atoll/wire/remote.h"
 
 namespace atl::island {
 
 /// Who this island is and how it reaches others.
 struct ExchangeOptions {
   std::string coordinator;                        ///< HOST:PORT, for what goes through it
-  std::optional<std::filesystem::path> identity;  ///< see wire::RemoteOptions
+  std::optional<std::filesystem::path> identity;  ///< see wire::BlobClientOptions
   std::optional<std::filesystem::path> secret = {};
-  std::string hub_pass = {};  ///< as this island's Join told it
-  int streams = 4;            ///< connections to each other island
+  std::string relay_token = {};  ///< as this island's Join told it
+  int streams = 4;               ///< connections to each other island
 };
 
 /// What must be known of another island to fetch from it, besides its address.
 struct Contact {
-  std::string name;       ///< that its certificate must have
-  std::string mesh_pass;  ///< that it wants to be shown: View
+  std::string name;        ///< that its certificate must have
+  std::string peer_token;  ///< that it wants to be shown: View
 };
 using Contacts = std::map<IslandId, Contact>;
 
@@ -87,32 +87,32 @@ class Exchange {
                            std::vector<bool>& done, const std::stop_token& cancel);
 
   /// Notes whose bytes have come. From any thread.
-  Heard& heard() { return heard_; }
+  RecentSenders& heard() { return heard_; }
   /// Payload of all exchanges so far.
-  const wire::Traffic& traffic() const { return traffic_; }
+  const wire::TrafficCounters& traffic() const { return traffic_; }
 
  private:
   class Reduction;
 
   // Safe to call from several threads.
-  wire::Remote& remote(const std::string& address, const Contact& contact);
-  wire::Remote& coordinator() { return remote("", {"", options_.hub_pass}); }
+  wire::BlobClient& remote(const std::string& address, const Contact& contact);
+  wire::BlobClient& coordinator() { return remote("", {"", options_.relay_token}); }
 
   ExchangeOptions options_;
   wire::BlobStore& store_;
   const compress::Codec& codec_;
   const compress::Codec& sum_codec_;
-  wire::Traffic traffic_;
-  Heard heard_;
+  wire::TrafficCounters traffic_;
+  RecentSenders heard_;
   std::mutex remotes_mutex_;
-  std::map<std::string, std::unique_ptr<wire::Remote>> remotes_;         // by address and contact
+  std::map<std::string, std::unique_ptr<wire::BlobClient>> remotes_;     // by address and contact
   std::map<std::int64_t, std::shared_ptr<const EncodedDelta>> offered_;  // by outer step
   std::map<int, std::string> state_keys_;                                // by fragment
 };
 
 /// Where an island's pseudo-gradient is fetched from the coordinator, in a star; it is put there
 /// under the same key behind kPutPrefix.
-std::string hub_key(std::int64_t outer_step, IslandId island);
+std::string relay_key(std::int64_t outer_step, IslandId island);
 inline constexpr const char* kPutPrefix = "put/";
 /// Where state is fetched from an island, or from the coordinator, to which it is put the same way.
 std::string state_key(const StateHash& hash);

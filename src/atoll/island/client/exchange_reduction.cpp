@@ -13,9 +13,9 @@ namespace atl::island {
 
 namespace {
 
-// Attempts at one island before it is called unreachable; each goes on where the last one ended.
+// Attempts at one island before it counts as unreachable; each continues where the last one ended.
 constexpr int kTries = 3;
-// For the questions to be on their way; a connection may have to be made first.
+// How long to wait for the requests to be sent; a connection may have to be made first.
 constexpr std::chrono::seconds kAskWithin{1};
 
 std::string sum_key(const Stamp& stamp) {
@@ -63,7 +63,7 @@ bool Exchange::Reduction::sums_piece(std::size_t piece) const {
   return everybody_sums() || rank_of(self_) == static_cast<int>(piece % participants().size());
 }
 
-// Only what is summed here has room in `received_`.
+// Where a piece lies in `received_`, which has room only for pieces that are summed here.
 std::size_t Exchange::Reduction::received_offset(std::size_t piece) const {
   const std::size_t place = everybody_sums() ? piece : piece / participants().size();
   return place * exchange_.codec_.max_bytes(piece_size(elements_));
@@ -81,7 +81,7 @@ std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
                        static_cast<std::size_t>(piece_elements(elements_, piece)));
 }
 
-// In a star the coordinator itself sees what comes from whom.
+// Notes that bytes of an island have come. In a star the coordinator sees that by itself.
 void Exchange::Reduction::came_from(IslandId island) {
   if (!reduce_.is_star) exchange_.heard_.note(island);
 }
@@ -91,7 +91,7 @@ void Exchange::Reduction::made(std::size_t piece) {
   on_piece_(piece * static_cast<std::size_t>(piece_size(elements_)), mean_of(piece));
 }
 
-wire::Remote& Exchange::Reduction::remote(std::size_t rank) const {
+wire::BlobClient& Exchange::Reduction::remote(std::size_t rank) const {
   const Participant& other = participants()[rank];
   if (reduce_.is_star) return exchange_.coordinator();
   const auto contact = contacts_.find(other.island);
@@ -125,7 +125,7 @@ void Exchange::Reduction::sum(std::size_t piece) {
     exchange_.codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
   }
   if (everybody_sums()) return made(piece);
-  // What the others will decode, this island decodes too: the same bits everywhere.
+  // This island decodes its own delta as the others do, so that all sum the same bits.
   std::vector<std::byte> encoded;
   exchange_.sum_codec_.encode(mean, {}, encoded);
   const std::size_t sum_bytes = exchange_.sum_codec_.max_bytes(piece_elements(elements_, piece));
@@ -154,9 +154,9 @@ void Exchange::Reduction::take_own() {
   }
 }
 
-// Until this island's own questions are on their way. On a slow link they would wait behind the
-// whole pseudo-gradient, and the two directions be used one after the other. Who cannot be asked at
-// all is not waited for.
+// Waits until this island's own requests are sent. On a slow link they would queue behind the whole
+// pseudo-gradient, and the two directions would be used one after the other. Unreachable islands
+// are not waited for.
 void Exchange::Reduction::wait_until_asked() {
   std::unique_lock lock(mutex_);
   asked_.wait_for(lock, cancel_, kAskWithin, [this] { return num_to_ask_ == 0; });
@@ -171,12 +171,13 @@ void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked)
   std::vector<std::byte>& bytes = received_[rank];
   bytes.resize(received_offset(last_piece) +
                exchange_.codec_.max_bytes(piece_elements(elements_, last_piece)));
-  const wire::Transfer transfer = {.key = reduce_.is_star ? hub_key(stamp_.outer_step, other.island)
-                                                          : delta_key(stamp_.outer_step),
-                                   .bytes = encoded_bytes(exchange_.codec_, elements_),
-                                   .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
-                                   .cancel = cancel_,
-                                   .on_asked = on_asked};
+  const wire::BlobTransfer transfer = {
+      .key = reduce_.is_star ? relay_key(stamp_.outer_step, other.island)
+                             : delta_key(stamp_.outer_step),
+      .bytes = encoded_bytes(exchange_.codec_, elements_),
+      .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
+      .cancel = cancel_,
+      .on_asked = on_asked};
   const wire::TransferResult result = persist([&] {
     return remote(rank).fetch(
         transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
@@ -197,7 +198,7 @@ void Exchange::Reduction::asked() {
   asked_.notify_all();
 }
 
-// To those that have asked for it, or to the coordinator, from which they fetch it.
+// Gives the pseudo-gradient to islands that ask for it; in a star puts it to the coordinator.
 void Exchange::Reduction::give_own() {
   if (reduce_.is_star) {
     guard(self_, [this] { put_delta(); });
@@ -208,10 +209,10 @@ void Exchange::Reduction::give_own() {
 
 void Exchange::Reduction::put_delta() {
   std::vector<bool> done;
-  const wire::Transfer transfer = {.key = kPutPrefix + hub_key(stamp_.outer_step, self_),
-                                   .bytes = own_->bytes.size(),
-                                   .chunk_bytes = own_->piece_bytes,
-                                   .cancel = cancel_};
+  const wire::BlobTransfer transfer = {.key = kPutPrefix + relay_key(stamp_.outer_step, self_),
+                                       .bytes = own_->bytes.size(),
+                                       .chunk_bytes = own_->piece_bytes,
+                                       .cancel = cancel_};
   const wire::TransferResult result = persist(
       [&] { return exchange_.coordinator().put(transfer, done, reader_of(own_->bytes, own_)); });
   if (result.end != wire::TransferEnd::kDone) fail(std::nullopt, result.why);
@@ -221,7 +222,7 @@ void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) 
   std::vector<bool> done =
       all_but([&](std::size_t p) { return p % participants().size() == rank; });
   if (std::find(done.begin(), done.end(), false) == done.end()) return;
-  const wire::Transfer transfer = {
+  const wire::BlobTransfer transfer = {
       .key = sum_key(stamp_),
       .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
       .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),

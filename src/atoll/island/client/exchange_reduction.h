@@ -65,7 +65,7 @@ class Exchange::Reduction {
   void came_from(IslandId island);
   void fail(std::optional<IslandId> island, const std::string& why);
   void guard(IslandId island, const std::function<void()>& action);
-  wire::Remote& remote(std::size_t rank) const;
+  wire::BlobClient& remote(std::size_t rank) const;
 
   Exchange& exchange_;
   const Stamp& stamp_;

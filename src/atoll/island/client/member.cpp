@@ -67,11 +67,11 @@ void Member::on(const CoordinatorReached&) {
             .outer_step = outer_step_,
             .hashes = hashes_,
             .holds = holds_.ranges(),
-            .hub_pass = options_.hub_pass,
-            .mesh_pass = options_.mesh_pass});
+            .relay_token = options_.relay_token,
+            .peer_token = options_.peer_token});
 }
 
-// Training goes on; only what needs others waits.
+// Training goes on; only actions that need other islands wait.
 void Member::on(const CoordinatorLost& event) {
   if (is_leaving_) return halt("it has left", true);
   if (finish_) {  // the result of the last outer step was asked for, and nobody answers
@@ -138,9 +138,9 @@ void Member::on(const CoordinatorSaid& event) {
   std::visit([&](const auto& what) { hear(stamp, what); }, event.message.body);
 }
 
-// A connection keeps its order and a coordinator goes on from its ledger, so the answer to Join is
-// newer than all before it. This one is of a coordinator that does not know what this island has
-// heard, and would be dropped for ever.
+// A connection keeps its order and a coordinator continues from its ledger, so the answer to Join
+// is newer than every message before it. An older answer comes from a coordinator with an older
+// ledger, whose messages this island would drop for ever.
 void Member::hear_of_older_ledger(const MessageToIsland& message) {
   const auto* refused = std::get_if<Refused>(&message.body);
   if (refused != nullptr) return hear(message.stamp, *refused);
@@ -167,7 +167,7 @@ void Member::hear(const Stamp&, const View& view) {
 }
 
 void Member::hear(const Stamp&, const Finish& finish) {
-  // The last result is still being made, or asked for: then it is told again.
+  // The last result is still being made or fetched: the trainer is told when it is there.
   if (!commit_ && !is_asking_) return halt(finish.why, finish.is_done);
   finish_ = finish;
 }
@@ -178,7 +178,7 @@ void Member::halt(const std::string& why, bool is_done, bool is_mistake) {
   actions_.push_back(Halt{.why = why, .is_done = is_done, .is_mistake = is_mistake});
 }
 
-// ---- being in step with the run ----
+// ---- keeping the state equal to the run's ----
 
 void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   sync_request_ = stamp.sequence;
@@ -216,7 +216,7 @@ void Member::hear(const Stamp& stamp, const Resync& resync) {
   reach({resync.outer_step, resync.hashes, resync.sources});
 }
 
-// Whether what lies beside the state makes it the target.
+// Swaps to the prepared result if that is the target; whether it was.
 bool Member::swap_to(const Target& target) {
   const std::vector<StateHash> next = next_hashes();
   return target.outer_step == outer_step_ + 1 && !next.empty() && next == target.hashes;
@@ -291,13 +291,13 @@ void Member::on(const FetchFailed& event) {
   if (!is_fetching_) return;
   is_fetching_ = false;
   actions_.push_back(Warn{"the state could not be fetched, and is asked for again: " + event.why});
-  // The others went on meanwhile, as a rule: soon there may be time for it between two outer steps.
+  // The run has usually gone on meanwhile: a later fetch may fit between two outer steps.
   fetch_again_ =
       now_ + std::min(kLongestFetchAgain, kFirstFetchAgain * (1 << std::min(num_fetches_, 8)));
   ++num_fetches_;
 }
 
-// All that was not committed is dropped.
+// Drops all work that was not committed.
 void Member::adopt() {
   must_drop_ = false;
   holds_ = {};
@@ -307,9 +307,9 @@ void Member::adopt() {
   actions_.push_back(Adopt{.outer_step = outer_step_, .drops_work = true});
 }
 
-// Says again what the coordinator may not know, and hands in what nobody will ask for.
+// Repeats what the coordinator may not know, and hands in what it will not ask for.
 void Member::resume() {
-  // What comes too late is handed in again with the round under way.
+  // A pseudo-gradient that comes too late is part of the next one.
   if (in_round_ && handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
   if (handed_in_) {
     send(handed_in_->ready, handed_in_->outer_step);
@@ -377,7 +377,7 @@ void Member::hear(const Stamp&, const PutState& put) {
   put_state();
 }
 
-// It may be of an outer step whose result this island is still making.
+// The state asked for may be the result that this island is still making.
 void Member::put_state() {
   if (to_put_.empty() || to_put_.size() != hashes_.size()) return;
   for (std::size_t f = 0; f < to_put_.size(); ++f) {

@@ -17,9 +17,9 @@ struct MemberOptions {
   std::string name;
   RunIdentity identity;
   RunPlan plan;
-  std::string address;        ///< HOST:PORT for others; empty: it only calls out
-  std::string hub_pass = {};  ///< as in Join
-  std::string mesh_pass = {};
+  std::string address;           ///< HOST:PORT for others; empty: it only calls out
+  std::string relay_token = {};  ///< as in Join
+  std::string peer_token = {};
   Seconds heartbeat_every = 0.5;
   Seconds give_up_after = 600;  ///< without a coordinator
   /// Whether the trainer can go on with what it has on top of state that was fetched.

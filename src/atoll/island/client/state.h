@@ -1,7 +1,7 @@
 #pragma once
 
-// What an island's client is made of inside: the machine's thread, which alone talks to the
-// coordinator, and the worker's, which reduces and fetches.
+// The inside of an island's client: one thread runs the state machine (Member) and alone talks to
+// the coordinator; a worker thread reduces and fetches.
 
 #include <chrono>
 #include <condition_variable>
@@ -24,8 +24,8 @@
 #include "atoll/island/client/exchange.h"
 #include "atoll/island/client/member.h"
 #include "atoll/island/client/state_fetch.h"
+#include "atoll/wire/access_token.h"
 #include "atoll/wire/blobs.h"
-#include "atoll/wire/pass.h"
 #include "atoll/wire/server.h"
 #include "atoll/wire/session.h"
 
@@ -41,7 +41,7 @@ struct Client::State {
   using Job = std::function<void(const std::stop_token& cancel)>;
 
   // What happened; on which connection to the coordinator, if on one.
-  struct Happening {
+  struct PendingEvent {
     decltype(MemberEvent::what) what;
     std::uint64_t connection = 0;
   };
@@ -66,7 +66,7 @@ struct Client::State {
   void perform(const Warn& warn);
 
   void connect();
-  void tell_of(const Happening& happening);
+  void tell_of(const PendingEvent& event);
   void note_members();
   void reduce(const StartReduce& start, const std::stop_token& cancel);
   void fetch(const FetchState& fetch, const std::stop_token& cancel);
@@ -81,10 +81,12 @@ struct Client::State {
   OuterState& outer;
   std::unique_ptr<compress::Codec> codec, sum_codec;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  const std::string hub_pass = wire::new_pass(), mesh_pass = wire::new_pass();  // see Join
+  const std::string relay_token = wire::new_access_token(),
+                    peer_token = wire::new_access_token();  // see Join
   wire::BlobStore store{[this](const wire::Caller& caller) {
-    return wire::is_pass(mesh_pass, caller.pass) ? std::optional<std::string>("a member")
-                                                 : std::nullopt;
+    return wire::is_access_token(peer_token, caller.access_token)
+               ? std::optional<std::string>("a member")
+               : std::nullopt;
   }};
   std::unique_ptr<wire::Server> server;
   std::unique_ptr<Exchange> exchange;
@@ -116,7 +118,7 @@ struct Client::State {
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::deque<Happening> events;
+  std::deque<PendingEvent> events;
   std::deque<std::pair<Job, std::stop_source>> jobs;
   std::deque<std::unique_ptr<ClientNews>> news;
   std::uint64_t num_adopted = 0;  // changes that dropped work, and that the trainer has seen

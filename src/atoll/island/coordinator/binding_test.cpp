@@ -8,8 +8,8 @@
 namespace atl::island {
 namespace {
 
-using testing::Hand;
 using ::testing::HasSubstr;
+using testing::ScriptedIsland;
 using wire::TransferEnd;
 
 class Binding : public testing::ServiceTest {
@@ -25,45 +25,45 @@ class Binding : public testing::ServiceTest {
 TEST_P(Binding, WhoHasNotJoinedPutsAndFetchesNothing) {
   reduce_in_a_star();
   const auto evil = hand("evil");
-  for (const std::string& key : {hub_key(0, lyon_->id()), hub_key(7, 1), state_key({1, 1})}) {
+  for (const std::string& key : {relay_key(0, lyon_->id()), relay_key(7, 1), state_key({1, 1})}) {
     expect_stranger(evil->put(key));
     expect_stranger(evil->fetch(key));
     expect_stranger(evil->put(key, ""));
     expect_stranger(evil->put(key, std::string(1000, 'a').substr(0, 64)));
   }
-  EXPECT_EQ(lyon_->put(hub_key(0, lyon_->id())).end, TransferEnd::kDone);
-  EXPECT_EQ(oslo_->fetch(hub_key(0, lyon_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(lyon_->put(relay_key(0, lyon_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(oslo_->fetch(relay_key(0, lyon_->id())).end, TransferEnd::kDone);
 }
 
 TEST_P(Binding, AnIslandPutsItsOwnOnly) {
   reduce_in_a_star();
-  const wire::TransferResult result = oslo_->put(hub_key(0, lyon_->id()));
+  const wire::TransferResult result = oslo_->put(relay_key(0, lyon_->id()));
   EXPECT_EQ(result.end, TransferEnd::kRefused);
   EXPECT_THAT(result.why, HasSubstr("is not for 2"));
-  EXPECT_EQ(lyon_->put(hub_key(0, lyon_->id())).end, TransferEnd::kDone);
-  EXPECT_EQ(oslo_->put(hub_key(0, oslo_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(lyon_->put(relay_key(0, lyon_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(oslo_->put(relay_key(0, oslo_->id())).end, TransferEnd::kDone);
 }
 
-// As a process does that has got hold of an island's certificate, or of its pass.
+// As a process does that has got hold of an island's certificate, or of its access token.
 TEST_P(Binding, NeitherTheCertificateNorThePassOfAnIslandIsEnough) {
   reduce_in_a_star();
-  const std::string key = hub_key(0, lyon_->id());
+  const std::string key = relay_key(0, lyon_->id());
   const auto twin = hand("lyon");
   expect_stranger(twin->put(key));
   expect_stranger(twin->fetch(key));
-  if (is_plain_) return;  // the pass is all that there is
+  if (is_plain_) return;  // the token is all that there is
   const auto evil = hand("evil");
-  expect_stranger(evil->put(key, lyon_->pass()));
-  expect_stranger(evil->fetch(key, lyon_->pass()));
-  expect_stranger(oslo_->put(key, lyon_->pass()));
+  expect_stranger(evil->put(key, lyon_->token()));
+  expect_stranger(evil->fetch(key, lyon_->token()));
+  expect_stranger(oslo_->put(key, lyon_->token()));
 }
 
 TEST_P(Binding, WhoHasGoneIsNobody) {
   reduce_in_a_star();
-  const std::string pass = oslo_->pass();
+  const std::string token = oslo_->token();
   oslo_->say(Leave{.why = "enough"});
   oslo_->is_sent_away();
-  expect_stranger(oslo_->fetch(hub_key(0, lyon_->id())));
+  expect_stranger(oslo_->fetch(relay_key(0, lyon_->id())));
 }
 
 // In its own name it would be nobody, and in another's it changes what that one has said.
@@ -86,8 +86,8 @@ TEST_P(Binding, WhoHasNotJoinedSaysNothing) {
   forge();
   ASSERT_TRUE(lyon_->hears<Reduce>() && oslo_->hears<Reduce>());
   forge();
-  EXPECT_EQ(lyon_->put(hub_key(0, lyon_->id())).end, TransferEnd::kDone);
-  EXPECT_EQ(oslo_->fetch(hub_key(0, lyon_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(lyon_->put(relay_key(0, lyon_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(oslo_->fetch(relay_key(0, lyon_->id())).end, TransferEnd::kDone);
   EXPECT_FALSE(lyon_->newest<AbandonReduce>());
 }
 
@@ -109,7 +109,7 @@ TEST_P(Binding, FramesOfAnotherAreNotHeardAgain) {
   evil->say_bytes(encode(MessageFromIsland{stamp, lyon_->join("lyon")}));
   const std::string why = evil->is_sent_away();
   EXPECT_THAT(why, HasSubstr(is_plain_ ? "is in the run already" : "the certificate is of evil"));
-  expect_stranger(evil->put(hub_key(0, lyon_->id())));
+  expect_stranger(evil->put(relay_key(0, lyon_->id())));
   for (const FromIsland& body : {FromIsland(Leave{.why = "replayed"}), FromIsland(Prepared{}),
                                  FromIsland(ReduceFailed{.unreachable = {1, 2}, .why = "x"}),
                                  FromIsland(Heartbeat{}), FromIsland(Synced{})}) {
@@ -117,7 +117,7 @@ TEST_P(Binding, FramesOfAnotherAreNotHeardAgain) {
     again->say_bytes(encode(MessageFromIsland{stamp, body}));
     EXPECT_THAT(again->is_sent_away(), HasSubstr("was not a Join"));
   }
-  EXPECT_EQ(lyon_->put(hub_key(0, lyon_->id())).end, TransferEnd::kDone);
+  EXPECT_EQ(lyon_->put(relay_key(0, lyon_->id())).end, TransferEnd::kDone);
   EXPECT_FALSE(lyon_->newest<AbandonReduce>());
 }
 

@@ -31,17 +31,17 @@ std::vector<CoordinatorAction> Coordinator::handle(const CoordinatorEvent& event
   if (!is_started_) start();
   std::visit([this](const auto& what) { on(what); }, event.what);
   advance();
-  // What is to be logged comes first, so that it can be logged at one go: nobody hears of any of it
-  // before all of it is there.
+  // Records come before all other actions, so that they can be appended at once: no island hears of
+  // a decision before all of them are in the log.
   std::stable_partition(actions_.begin(), actions_.end(), [](const CoordinatorAction& action) {
     return std::holds_alternative<AppendToLog>(action);
   });
   return std::exchange(actions_, {});
 }
 
-// Those that hold leases were there when the last coordinator ended, and are waited for; so are, at
-// the end of the run only, all others that were there or had gone lately: they may be fetching the
-// state, or being started again.
+// Waits for islands that hold leases: they were there when the last coordinator ended. At the end
+// of the run it also waits for all others that were there or left lately: they may be fetching the
+// state or restarting.
 void Coordinator::start() {
   is_started_ = true;
   has_begun_ = state_.was_begun();
@@ -49,12 +49,12 @@ void Coordinator::start() {
   begin_round(state_.outer_step());
   if (is_finished() && !state_.was_finished()) append(LogFinished{});
   for (Island& island : members_.all()) {
-    const bool has_part = !state_.book().held_by(island.id).empty() ||
+    const bool has_part = !state_.leases().held_by(island.id).empty() ||
                           (is_finished() && state_.contributed(island.id));
     const auto gone = gone_.find(island.id);
     if (!has_part && gone != gone_.end()) island.suspect_since = now_ - gone->second;
     if (!has_part && !state_.is_here(island.id)) continue;
-    members_.set_state(island, MemberState::kSuspect);
+    members_.set_state(island, IslandState::kSuspect);
     members_.set_suspect(island, has_part, has_part);
     island.suspect_since = now_;
   }
@@ -62,36 +62,36 @@ void Coordinator::start() {
 }
 
 void Coordinator::on(const ConnectionOpened& event) {
-  strangers_[event.connection] = now_;
+  unjoined_[event.connection] = now_;
 }
 
 void Coordinator::on(const ConnectionClosed& event) {
-  strangers_.erase(event.connection);
+  unjoined_.erase(event.connection);
   if (Island* island = members_.of_connection(event.connection)) {
     lose_connection(*island, event.why.empty() ? "its connection ended" : event.why);
   }
 }
 
 void Coordinator::on(const BytesCame& event) {
-  vouch(event.from, now_);
+  note_heard(event.from, now_);
 }
 
-// A suspect stays one until it speaks for itself.
-void Coordinator::vouch(const std::vector<IslandId>& islands, Seconds when) {
+// A suspect stays suspect until a message of its own comes.
+void Coordinator::note_heard(const std::vector<IslandId>& islands, Seconds when) {
   for (const IslandId id : islands) {
-    const bool is_known = id >= 1 && id <= members_.size() && members_[id].pulse;
-    if (is_known) members_[id].pulse->vouched_for(when);
+    const bool is_known = id >= 1 && id <= members_.size() && members_[id].detector;
+    if (is_known) members_[id].detector->heard_by_others(when);
   }
 }
 
 void Coordinator::on(const ClockTicked&) {
-  for (auto it = strangers_.begin(); it != strangers_.end();) {
+  for (auto it = unjoined_.begin(); it != unjoined_.end();) {
     if (now_ - it->second < options_.join_within) {
       ++it;
       continue;
     }
     actions_.push_back(CloseConnection{it->first, "no Join within its time"});
-    it = strangers_.erase(it);
+    it = unjoined_.erase(it);
   }
   for (Island& island : members_.all()) watch(island);
   if (reducing_ && now_ - reducing_->since > options_.reduce_timeout) {
@@ -110,24 +110,24 @@ void Coordinator::on(const ClockTicked&) {
 void Coordinator::on(const ConnectionReceived& event) {
   const auto& [stamp, body] = event.message;
   if (const auto* request = std::get_if<Join>(&body)) {
-    if (strangers_.erase(event.connection) > 0) join(event.connection, *request);
+    if (unjoined_.erase(event.connection) > 0) join(event.connection, *request);
     return;  // a second one says nothing new
   }
   Island* island = members_.of_connection(event.connection);
-  // What an earlier coordinator was to hear, or was heard already, or is no island's any more, or
-  // is not of the island whose connection it is.
+  // Drops messages for an earlier coordinator, repeated ones, those of islands that are out, and
+  // those that name another island than their connection's.
   if (island == nullptr || stamp.sender != island->id || stamp.fence != fence_ ||
       stamp.sequence <= island->last_sequence) {
     return;
   }
   island->last_sequence = stamp.sequence;
-  island->pulse->heard(now_);
+  island->detector->heard(now_);
   const bool is_up_to_date = stamp.outer_step >= state_.outer_step();
   if (is_up_to_date) island->is_behind = false;
-  if (island->state() == MemberState::kSuspect) {
-    island->pulse->wronged();
+  if (island->state() == IslandState::kSuspect) {
+    island->detector->falsely_suspected();
     island->is_behind = !is_up_to_date;
-    members_.set_state(*island, MemberState::kActive);
+    members_.set_state(*island, IslandState::kActive);
     view_changed_ = true;
     lost_from_.reset();
     tell_sources();
@@ -139,9 +139,9 @@ void Coordinator::on(const ConnectionReceived& event) {
 void Coordinator::receive(Island&, const Stamp&, const Join&) {}
 
 void Coordinator::receive(Island& island, const Stamp&, const Heartbeat& heartbeat) {
-  island.pulse->heard(now_, heartbeat.sent);
-  if (island.state() == MemberState::kSyncing) island.is_fetching |= !heartbeat.heard.empty();
-  vouch(heartbeat.heard, now_ - island.pulse->late());
+  island.detector->heard(now_, heartbeat.sent);
+  if (island.state() == IslandState::kSyncing) island.is_fetching |= !heartbeat.heard.empty();
+  note_heard(heartbeat.heard, now_ - island.detector->late());
   island.batches_per_second = heartbeat.batches_per_second;
 }
 
@@ -155,7 +155,7 @@ void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
 }
 
 void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
-  if (island.state() != MemberState::kSyncing || synced.answers != island.sync_request) return;
+  if (island.state() != IslandState::kSyncing || synced.answers != island.sync_request) return;
   if (synced.outer_step < state_.outer_step()) {
     island.claim(synced.outer_step, synced.hashes);
     keep_only(island, synced.holds);
@@ -166,7 +166,7 @@ void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
     return strike(island, "the state that it fetched has another hash than the run's");
   }
   island.claim(synced.outer_step, synced.hashes);
-  if (!state_.book().holds(island.id, synced.holds)) {
+  if (!state_.leases().holds(island.id, synced.holds)) {
     return resync(island, "it holds batches that are not its own", true);
   }
   keep_only(island, synced.holds);
@@ -175,16 +175,16 @@ void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
 }
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready) {
-  if (island.state() != MemberState::kActive || island.phase() == Phase::kReady) return;
+  if (island.state() != IslandState::kActive || island.phase() == Phase::kReady) return;
   island.claim(stamp.outer_step);
-  if (!state_.book().holds(island.id, ready.consumed)) {
+  if (!state_.leases().holds(island.id, ready.consumed)) {
     return resync(island, "it trained on batches that are not its own", true);
   }
   if (stamp.outer_step > state_.outer_step()) {
     return resync(island, "it has outer steps that the run has not", true);
   }
   if (stamp.outer_step < state_.outer_step()) {
-    island.ready = ready;  // tells whether it has more to train on than it has handed in
+    island.ready = ready;  // shows whether its leases have more batches than it has handed in
     return drop_late(island, fmt::format("outer step {} is over", stamp.outer_step));
   }
   const auto hashes = state_.hashes(state_.outer_step());
@@ -202,7 +202,7 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
   members_.set_phase(island, Phase::kReady);
 }
 
-// What the coordinator may have to make room for is what a fragment of this run can be.
+// Checks a size that the coordinator may have to allocate against the size of the run's fragment.
 std::string Coordinator::size_fault(const Ready& ready, std::size_t fragment) const {
   const std::vector<std::uint64_t>& sizes = options_.plan.state_sizes;
   if (fragment >= sizes.size()) return "";
@@ -224,7 +224,7 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& pr
 void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed& failed) {
   const bool has_none = island.claimed_step < 0 && stamp.outer_step == 0;
   if (!has_none && island.claimed_step != stamp.outer_step) island.claim(stamp.outer_step);
-  if (island.state() == MemberState::kSyncing) {
+  if (island.state() == IslandState::kSyncing) {
     return resync(island, "it could not fetch the state: " + failed.why, false);
   }
   if (stamp.outer_step > state_.outer_step()) {

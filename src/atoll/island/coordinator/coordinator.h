@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "atoll/island/coordinator/membership.h"
+#include "atoll/island/coordinator/failure_detector.h"
+#include "atoll/island/coordinator/island_table.h"
 #include "atoll/island/coordinator/state.h"
-#include "atoll/island/coordinator/suspicion.h"
 #include "atoll/island/protocol/protocol.h"
 
 namespace atl::island {
@@ -19,7 +19,7 @@ namespace atl::island {
 struct CoordinatorOptions {
   RunIdentity identity;
   RunPlan plan;
-  SuspicionLimits suspicion;
+  FailureDetectorLimits failure_detector;
   Seconds join_within = 10;  ///< a connection that has not said Join by then is closed
   /// A suspect counts for the quorum until then; after a restart islands are waited for so long.
   Seconds quorum_after = 3;
@@ -39,16 +39,16 @@ struct CoordinatorOptions {
 };
 
 // What happens to a coordinator.
-/// A connection was made, and what it says comes in order until it is closed.
-struct ConnectionOpened {  ///< and what it says comes in order, until it is closed
+/// A connection was made. Its messages come in order until it is closed.
+struct ConnectionOpened {
   ConnectionId connection = kNoConnection;
 };
-/// It ended by itself.
+/// A connection ended by itself.
 struct ConnectionClosed {
   ConnectionId connection = kNoConnection;
   std::string why;
 };
-/// It said something.
+/// A message came over a connection.
 struct ConnectionReceived {
   ConnectionId connection = kNoConnection;
   MessageFromIsland message;
@@ -66,22 +66,22 @@ struct CoordinatorEvent {
 };
 
 // What a coordinator wants done, in this order.
-/// One message, to each of these.
-struct SendToIslands {  ///< one message, to each of these
+/// Send one message to each of these connections.
+struct SendToIslands {
   std::vector<ConnectionId> to;
   MessageToIsland message;
 };
-/// Durably, before anything after it is done.
-struct AppendToLog {  ///< durably, before anything after it is done
+/// Append a record durably, before any action after it is done.
+struct AppendToLog {
   LogBody body;
 };
-/// What was sent goes out first; no ConnectionClosed is wanted for it.
-struct CloseConnection {  ///< no ConnectionClosed is wanted for it; what was sent goes out first
+/// Close a connection after its queued messages are sent. No ConnectionClosed event follows.
+struct CloseConnection {
   ConnectionId connection = kNoConnection;
   std::string why;
 };
-/// For the person who runs it.
-struct Notice {  ///< for the person who runs it
+/// Log a line for the person who runs the coordinator.
+struct Notice {
   std::string text;
   bool is_warning = false;
 };
@@ -105,10 +105,10 @@ class Coordinator {
 
   /// What the log amounts to.
   const RunState& state() const { return state_; }
-  const Membership& members() const { return members_; }
+  const IslandTable& members() const { return members_; }
   const RunPlan& plan() const { return options_.plan; }
   /// Whether all batches are committed.
-  bool is_finished() const { return state_.book().is_done(); }
+  bool is_finished() const { return state_.leases().is_done(); }
   /// Whether the run is finished and nobody is left who may still come to hear of it.
   bool is_over() const;
   /// Why the run cannot go on until a person has looked, or "".
@@ -129,7 +129,7 @@ class Coordinator {
   void on(const ConnectionClosed& event);
   void on(const ConnectionReceived& event);
   void on(const BytesCame& event);
-  void vouch(const std::vector<IslandId>& islands, Seconds when);
+  void note_heard(const std::vector<IslandId>& islands, Seconds when);
   void on(const ClockTicked& event);
   void receive(Island& island, const Stamp& stamp, const Synced& synced);
   void receive(Island& island, const Stamp& stamp, const Heartbeat& heartbeat);
@@ -201,7 +201,7 @@ class Coordinator {
   CoordinatorOptions options_;
   std::uint64_t fence_;
   RunState state_;
-  Membership members_;
+  IslandTable members_;
   Seconds now_ = 0;
   bool is_started_ = false;
   std::map<IslandId, Seconds> gone_;  // until it is started: as the log has it
@@ -209,7 +209,7 @@ class Coordinator {
   int num_missing_ = 0;    // islands that the beginning waited for when it was last said
   Seconds next_view_ = 0;  // before the beginning, when islands are told again who is there
   std::string halted_;
-  std::map<ConnectionId, Seconds> strangers_;  // connections without a Join, since when
+  std::map<ConnectionId, Seconds> unjoined_;  // connections without a Join, since when
   std::vector<CoordinatorAction> actions_;
   std::uint64_t view_ = 1;
   bool view_changed_ = false;

@@ -8,168 +8,169 @@
 namespace atl::island {
 namespace {
 
+using ::atl::island::testing::CoordinatorHarness;
 using ::atl::island::testing::kFirst;
 using ::atl::island::testing::kSecond;
-using ::atl::island::testing::Stage;
 
 // A run that outer step 0 completes, once both islands have said Prepared.
-Stage before_the_end() {
-  Stage stage;
-  stage.options.plan.total_batches = 8;
-  stage.restart();
-  stage.come(1);
-  stage.come(2);
-  stage.say(1, stage.ready({{0, 4}}));
-  stage.say(2, stage.ready({{4, 8}}));
-  return stage;
+CoordinatorHarness before_the_end() {
+  CoordinatorHarness harness;
+  harness.options.plan.total_batches = 8;
+  harness.restart();
+  harness.come(1);
+  harness.come(2);
+  harness.say(1, harness.ready({{0, 4}}));
+  harness.say(2, harness.ready({{4, 8}}));
+  return harness;
 }
 
-void complete(Stage& stage) {
-  const Stamp stamp = {.outer_step = 0, .attempt = stage.newest<Reduce>(1)->stamp.attempt};
-  stage.say(1, Prepared{kSecond}, stamp);
-  stage.say(2, Prepared{kSecond}, stamp);
-  ASSERT_TRUE(stage.coordinator->is_finished());
+void complete(CoordinatorHarness& harness) {
+  const Stamp stamp = {.outer_step = 0, .attempt = harness.newest<Reduce>(1)->stamp.attempt};
+  harness.say(1, Prepared{kSecond}, stamp);
+  harness.say(2, Prepared{kSecond}, stamp);
+  ASSERT_TRUE(harness.coordinator->is_finished());
 }
 
 TEST(Coordinator, WhoHasTheFinalStateStaysForThoseThatFetchIt) {
-  Stage stage = before_the_end();
-  stage.open(3);
-  Join late = stage.join("i3");
+  CoordinatorHarness harness = before_the_end();
+  harness.open(3);
+  Join late = harness.join("i3");
   late.outer_step = -1;
   late.hashes.clear();
-  stage.say(3, late);
-  complete(stage);
-  stage.wait(20, {1, 2, 3});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 is fetching from it";
-  EXPECT_FALSE(stage.coordinator->is_over());
-  stage.say(3, Synced{.outer_step = 1,
-                      .hashes = {kSecond},
-                      .answers = stage.newest<Welcome>(3)->stamp.sequence});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
+  harness.say(3, late);
+  complete(harness);
+  harness.wait(20, {1, 2, 3});
+  EXPECT_EQ(harness.newest<Finish>(1), nullptr) << "island 3 is fetching from it";
+  EXPECT_FALSE(harness.coordinator->is_over());
+  harness.say(3, Synced{.outer_step = 1,
+                        .hashes = {kSecond},
+                        .answers = harness.newest<Welcome>(3)->stamp.sequence});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  EXPECT_TRUE(harness.coordinator->is_over());
 }
 
 TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.close(3);
-  complete(stage);
-  stage.wait(stage.options.stays_for - 1, {1, 2});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr) << "island 3 may come for what it has";
-  stage.wait(2, {1, 2});
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.close(3);
+  complete(harness);
+  harness.wait(harness.options.stays_for - 1, {1, 2});
+  EXPECT_EQ(harness.newest<Finish>(1), nullptr) << "island 3 may come for what it has";
+  harness.wait(2, {1, 2});
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  EXPECT_TRUE(harness.coordinator->is_over());
 }
 
 TEST(Coordinator, OneThatWakesAfterTheEndGetsTheFinalState) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.wait(3, {1, 2});
-  ASSERT_EQ(stage.coordinator->members().count(MemberState::kSuspect), 1);
-  complete(stage);
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.wait(3, {1, 2});
+  ASSERT_EQ(harness.coordinator->members().count(IslandState::kSuspect), 1);
+  complete(harness);
   // It is heard again before it has heard of the end itself.
-  stage.say(3, Heartbeat{.sent = stage.now});
-  stage.wait(0.5, {1, 2});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr);
-  stage.say(3, ReduceFailed{.unreachable = {}, .why = "it has no result"});
-  stage.say(3, Synced{.outer_step = 1,
-                      .hashes = {kSecond},
-                      .answers = stage.newest<Resync>(3)->stamp.sequence});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  harness.say(3, Heartbeat{.sent = harness.now});
+  harness.wait(0.5, {1, 2});
+  EXPECT_EQ(harness.newest<Finish>(1), nullptr);
+  harness.say(3, ReduceFailed{.unreachable = {}, .why = "it has no result"});
+  harness.say(3, Synced{.outer_step = 1,
+                        .hashes = {kSecond},
+                        .answers = harness.newest<Resync>(3)->stamp.sequence});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
 }
 
 TEST(Coordinator, AtTheEndOneThatIsSilentForAMomentIsStillASource) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.close(3);
-  complete(stage);
-  stage.wait(3, {});  // both others are suspects now
-  ASSERT_EQ(stage.coordinator->members().count(MemberState::kActive), 0);
-  stage.open(4);
-  Join late = stage.join("i3");
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.close(3);
+  complete(harness);
+  harness.wait(3, {});  // both others are suspects now
+  ASSERT_EQ(harness.coordinator->members().count(IslandState::kActive), 0);
+  harness.open(4);
+  Join late = harness.join("i3");
   late.outer_step = 0;
   late.hashes = {kFirst};
-  stage.say(4, late);
-  stage.wait(5, {4});
-  for (const ConnectionId island : {1, 2, 4}) EXPECT_EQ(stage.newest<Finish>(island), nullptr);
-  stage.say(1, Heartbeat{.sent = stage.now}, {.outer_step = 1});
-  EXPECT_EQ(stage.body<Resync>(4).sources.size(), 1U);
+  harness.say(4, late);
+  harness.wait(5, {4});
+  for (const ConnectionId island : {1, 2, 4}) EXPECT_EQ(harness.newest<Finish>(island), nullptr);
+  harness.say(1, Heartbeat{.sent = harness.now}, {.outer_step = 1});
+  EXPECT_EQ(harness.body<Resync>(4).sources.size(), 1U);
 }
 
 TEST(Coordinator, OneThatWakesWithTheFinalStateEndsTheWait) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.wait(3, {1, 2});
-  complete(stage);
-  stage.say(3, Heartbeat{.sent = stage.now}, {.outer_step = 1});
-  stage.wait(0.25, {1, 2});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.wait(3, {1, 2});
+  complete(harness);
+  harness.say(3, Heartbeat{.sent = harness.now}, {.outer_step = 1});
+  harness.wait(0.25, {1, 2});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
 }
 
 // Over a slow link it takes a while to make the last outer step of what the others contributed.
 TEST(Coordinator, TheEndWaitsForThoseThatAreStillFetchingItsLastOuterStep) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  complete(stage);
-  stage.wait(60, {1, 2, 3});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_EQ(stage.newest<Finish>(island), nullptr);
-  stage.say(3, Heartbeat{.sent = stage.now}, {.outer_step = 1});
-  stage.wait(0.25, {1, 2});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  complete(harness);
+  harness.wait(60, {1, 2, 3});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_EQ(harness.newest<Finish>(island), nullptr);
+  harness.say(3, Heartbeat{.sent = harness.now}, {.outer_step = 1});
+  harness.wait(0.25, {1, 2});
+  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
 }
 
 TEST(Coordinator, WhoIsStillMakingTheLastOuterStepIsToldWhenNobodyIsLeftToFetchItFrom) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  complete(stage);
-  stage.close(1);
-  stage.close(2);
-  stage.wait(0.25, {3});
-  ASSERT_NE(stage.newest<Finish>(3), nullptr) << "which it leaves until it has the result";
-  stage.say(3, ReduceFailed{.unreachable = {1, 2}, .why = "both are gone"});
-  ASSERT_TRUE(stage.body<Resync>(3).sources.empty());
-  const std::size_t num_heard = stage.heard[3].size();
-  stage.wait(stage.options.stays_for - 1, {3});
-  EXPECT_EQ(stage.heard[3].size(), num_heard) << "they have not been told of the end and may come";
-  stage.wait(5, {3});
-  ASSERT_GT(stage.heard[3].size(), num_heard);
-  EXPECT_TRUE(std::holds_alternative<Finish>(stage.heard[3].back().body));
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  complete(harness);
+  harness.close(1);
+  harness.close(2);
+  harness.wait(0.25, {3});
+  ASSERT_NE(harness.newest<Finish>(3), nullptr) << "which it leaves until it has the result";
+  harness.say(3, ReduceFailed{.unreachable = {1, 2}, .why = "both are gone"});
+  ASSERT_TRUE(harness.body<Resync>(3).sources.empty());
+  const std::size_t num_heard = harness.heard[3].size();
+  harness.wait(harness.options.stays_for - 1, {3});
+  EXPECT_EQ(harness.heard[3].size(), num_heard)
+      << "they have not been told of the end and may come";
+  harness.wait(5, {3});
+  ASSERT_GT(harness.heard[3].size(), num_heard);
+  EXPECT_TRUE(std::holds_alternative<Finish>(harness.heard[3].back().body));
 }
 
 // SIGTERM says so, too, and then the island may be started again.
 TEST(Coordinator, TheEndWaitsForOneThatHasJustLeft) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.say(3, Leave{.why = "it was stopped"});
-  complete(stage);
-  stage.wait(stage.options.stays_for - 1, {1, 2});
-  EXPECT_EQ(stage.newest<Finish>(1), nullptr);
-  stage.wait(2, {1, 2});
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.say(3, Leave{.why = "it was stopped"});
+  complete(harness);
+  harness.wait(harness.options.stays_for - 1, {1, 2});
+  EXPECT_EQ(harness.newest<Finish>(1), nullptr);
+  harness.wait(2, {1, 2});
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  EXPECT_TRUE(harness.coordinator->is_over());
 }
 
 TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeftLongBefore) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.say(3, Leave{.why = "a person said so"});
-  stage.wait(stage.options.stays_for + 1, {1, 2});
-  complete(stage);
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(stage.body<Finish>(island).is_done);
-  EXPECT_TRUE(stage.coordinator->is_over());
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.say(3, Leave{.why = "a person said so"});
+  harness.wait(harness.options.stays_for + 1, {1, 2});
+  complete(harness);
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  EXPECT_TRUE(harness.coordinator->is_over());
 }
 
 TEST(Coordinator, TheCoordinatorItselfStaysWhenAllHaveGone) {
-  Stage stage = before_the_end();
-  stage.come(3);
-  stage.close(3);
-  complete(stage);
-  stage.close(1);
-  stage.close(2);
-  stage.wait(stage.options.stays_for - 1, {});
-  EXPECT_FALSE(stage.coordinator->is_over());
-  stage.wait(2, {});
-  EXPECT_TRUE(stage.coordinator->is_over());
+  CoordinatorHarness harness = before_the_end();
+  harness.come(3);
+  harness.close(3);
+  complete(harness);
+  harness.close(1);
+  harness.close(2);
+  harness.wait(harness.options.stays_for - 1, {});
+  EXPECT_FALSE(harness.coordinator->is_over());
+  harness.wait(2, {});
+  EXPECT_TRUE(harness.coordinator->is_over());
 }
 
 }  // namespace

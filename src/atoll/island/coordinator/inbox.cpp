@@ -24,13 +24,13 @@ bool Inbox::received(ConnectionId connection, std::string frame, bool has_joined
   const auto found = waiting_.find(connection);
   const Waiting before = found == waiting_.end() ? Waiting{} : found->second;
   const bool fits = has_joined
-                        ? before.bytes + frame.size() <= kMaxOfOne
-                        : before.frames == 0 && of_strangers_ + frame.size() <= kMaxOfStrangers;
+                        ? before.bytes + frame.size() <= kMaxJoinedBytes
+                        : before.frames == 0 && unjoined_bytes_ + frame.size() <= kMaxUnjoinedBytes;
   if (!fits) return false;
   Waiting& now = waiting_[connection];
   ++now.frames;
   now.bytes += frame.size();
-  if (!has_joined) of_strangers_ += frame.size();
+  if (!has_joined) unjoined_bytes_ += frame.size();
   put({Arrival::Kind::kReceived, connection, std::move(frame)});
   return true;
 }
@@ -39,7 +39,7 @@ Inbox::Arrivals Inbox::take(std::chrono::steady_clock::time_point until) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return is_stopping_ || !arrivals_.empty(); });
   waiting_.clear();
-  of_strangers_ = 0;
+  unjoined_bytes_ = 0;
   return std::exchange(arrivals_, {});
 }
 

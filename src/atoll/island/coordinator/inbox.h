@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "atoll/island/coordinator/membership.h"
+#include "atoll/island/coordinator/island_table.h"
 
 namespace atl::island {
 
@@ -38,8 +38,8 @@ class Inbox {
   void stop();
   bool is_stopping() const;
 
-  static constexpr std::size_t kMaxOfStrangers = std::size_t{64} << 20;
-  static constexpr std::size_t kMaxOfOne = std::size_t{8} << 20;
+  static constexpr std::size_t kMaxUnjoinedBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kMaxJoinedBytes = std::size_t{8} << 20;
 
  private:
   struct Waiting {
@@ -52,7 +52,7 @@ class Inbox {
   std::condition_variable changed_;
   Arrivals arrivals_;
   std::map<ConnectionId, Waiting> waiting_;
-  std::size_t of_strangers_ = 0;  // bytes
+  std::size_t unjoined_bytes_ = 0;  // bytes
   bool is_stopping_ = false;
 };
 

@@ -39,7 +39,7 @@ TEST(Inbox, OneThatHasNotJoinedHasOneFrameWaiting) {
 TEST(Inbox, AllThatHaveNotJoinedShareABound) {
   Inbox inbox;
   const std::string frame(std::size_t{4} << 20, 'x');
-  const std::size_t fit = Inbox::kMaxOfStrangers / frame.size();
+  const std::size_t fit = Inbox::kMaxUnjoinedBytes / frame.size();
   for (ConnectionId one = 1; one <= fit; ++one) EXPECT_TRUE(inbox.received(one, frame, false));
   EXPECT_FALSE(inbox.received(fit + 1, frame, false));
   EXPECT_TRUE(inbox.received(fit + 2, frame, true))
@@ -48,7 +48,7 @@ TEST(Inbox, AllThatHaveNotJoinedShareABound) {
 
 TEST(Inbox, OneThatHasJoinedHasABoundOfItsOwn) {
   Inbox inbox;
-  const std::string frame(Inbox::kMaxOfOne / 2, 'x');
+  const std::string frame(Inbox::kMaxJoinedBytes / 2, 'x');
   EXPECT_TRUE(inbox.received(1, frame, true));
   EXPECT_TRUE(inbox.received(1, frame, true));
   EXPECT_FALSE(inbox.received(1, "x", true));

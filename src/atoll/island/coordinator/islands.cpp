@@ -12,9 +12,9 @@ namespace atl::island {
 
 namespace {
 
-// Others that are named to an island that fetches; more would not make it faster.
+// Sources that an island is told to fetch from; more would not make it faster.
 constexpr std::size_t kMaxSources = 4;
-// After the beginning of an outer step, until islands that come are too late for it.
+// Islands that become active later than so long after an outer step began do not take part in it.
 constexpr Seconds kInTime = 2;
 
 template <typename T>
@@ -23,7 +23,7 @@ std::string differs(const char* field, const T& theirs, const T& ours) {
   return fmt::format("{} is {} there and {} in the run; ", field, theirs, ours);
 }
 
-// Of a few fragments; what differs in the others differs in the sum.
+// Names the state sizes of the first fragments, and the sum of all.
 std::string sizes_text(const std::vector<std::uint64_t>& sizes) {
   std::uint64_t sum = 0;
   for (const std::uint64_t size : sizes) sum += size;
@@ -45,12 +45,12 @@ std::vector<BatchRange> both(std::span<const BatchRange> a, std::span<const Batc
   return shared;
 }
 
-View::Member entry_of(const Island& island) {
+View::MemberInfo entry_of(const Island& island) {
   return {.island = island.id,
           .name = island.name,
           .address = island.address,
           .state = name_of(island.state()),
-          .mesh_pass = island.mesh_pass};
+          .peer_token = island.peer_token};
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ View::Member entry_of(const Island& island) {
 std::string Coordinator::objection(const Join& join) const {
   const RunIdentity& a = join.identity;
   const RunIdentity& b = options_.identity;
-  if (a.version != b.version) {  // what else differs may only be said otherwise
+  if (a.version != b.version) {  // other differences may only be another way of writing
     return fmt::format("it speaks version {} of the protocol, and the run version {}", a.version,
                        b.version);
   }
@@ -107,7 +107,7 @@ void Coordinator::join(ConnectionId connection, const Join& join) {
     Island& old = members_[*known];
     if (old.is_evicted) return refuse(connection, join.name + " was turned out of the run", true);
     if (old.connection != kNoConnection) {
-      if (!old.pulse->is_silent(now_)) {
+      if (!old.detector->is_silent(now_)) {
         return refuse(connection,
                       fmt::format("an island named {} is in the run already; another name is "
                                   "given with --island.name",
@@ -127,26 +127,26 @@ void Coordinator::join(ConnectionId connection, const Join& join) {
   }
   Island& island = members_.add(id, join.name, join.address);
   members_.connect(island, connection);
-  island.mesh_pass = join.mesh_pass;
+  island.peer_token = join.peer_token;
   island.was_told_of_end = false;
-  island.pulse.emplace(options_.suspicion, now_, island.held_back);
+  island.detector.emplace(options_.failure_detector, now_, island.held_back);
   welcome(island, join);
 }
 
 void Coordinator::welcome(Island& island, const Join& join) {
-  members_.set_state(island, MemberState::kJoining);
+  members_.set_state(island, IslandState::kJoining);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
   island.prepared.reset();
   const bool fits = state_.fits(join.outer_step, join.hashes);
   const std::int64_t behind = state_.outer_step() - join.outer_step;
   const bool is_current = fits && behind == 0;
-  const bool is_clean = state_.book().holds(island.id, join.holds);
-  const std::vector<BatchRange> kept = both(join.holds, state_.book().held_by(island.id));
+  const bool is_clean = state_.leases().holds(island.id, join.holds);
+  const std::vector<BatchRange> kept = both(join.holds, state_.leases().held_by(island.id));
   keep_only(island, kept);
-  // Also from who made the newest outer step and has not heard its Commit: what was never exchanged
-  // is the same there, and with all hashes it knows its own result. Its leases say that it is the
-  // one that was there; anybody else who is behind may have begun with something else.
+  // An island that made the newest outer step may not have heard its Commit. Fragments that were
+  // never exchanged are the same there, so its hashes are believed. Its leases prove that it is the
+  // island that was there; any other island that is behind may have begun with another model.
   const bool made_it = fits && behind == 1 && state_.contributed(island.id) && !kept.empty();
   if (is_current || made_it) state_.learn(join.hashes);
   Welcome welcome = {.island = island.id,
@@ -163,12 +163,12 @@ void Coordinator::welcome(Island& island, const Join& join) {
     send(island, std::move(welcome));
     return activate(island);
   }
-  members_.set_state(island, MemberState::kSyncing);
-  // One that is a single outer step behind has the result lying there; to fetch one takes longer.
+  members_.set_state(island, IslandState::kSyncing);
+  // An island that is one outer step behind usually has the prepared result; fetching takes longer.
   if (join.outer_step + 1 < state_.outer_step()) members_.set_suspect(island, false, false);
   island.claim(join.outer_step, join.hashes);
   welcome.sources = sources(island.id);
-  // Its own state is the run's where only its batches are not.
+  // Where only its batches are wrong, its own state is the run's.
   island.has_source = !welcome.sources.empty() || is_current;
   if (!is_current) ask_for_state(island, welcome.sources);
   send_names(island, welcome.sources);
@@ -178,13 +178,13 @@ void Coordinator::welcome(Island& island, const Join& join) {
 
 void Coordinator::activate(Island& island) {
   island.is_behind = false;
-  members_.set_state(island, MemberState::kActive);
+  members_.set_state(island, IslandState::kActive);
   members_.set_suspect(island, false, false);
   view_changed_ = true;
   lost_from_.reset();
   tell_sources();
   if (is_finished()) return part();
-  const bool trains = !state_.book().held_by(island.id).empty();
+  const bool trains = !state_.leases().held_by(island.id).empty();
   members_.set_phase(island, trains ? Phase::kTraining : Phase::kIdle);
   if (!has_begun_) return;
   if (reducing_) {
@@ -193,29 +193,29 @@ void Coordinator::activate(Island& island) {
                         .participants = reducing_->participants,
                         .is_star = reducing_->is_star});
   }
-  // Who comes when the others have long begun is not to keep them waiting.
+  // An island that comes long after the round began does not keep the others waiting.
   const bool is_in_time = now_ - step_began_ < kInTime;
   if (!trains) grant({island.id}, is_in_time ? Phase::kTraining : Phase::kEarly);
 }
 
-// Islands that wait for somebody to fetch from.
+// Tells islands that wait for a source which ones there are now.
 void Coordinator::tell_sources() {
-  if (members_.count(MemberState::kSyncing) == 0) return;
+  if (members_.count(IslandState::kSyncing) == 0) return;
   for (Island& island : members_.all()) {
-    if (island.state() == MemberState::kSyncing && !island.has_source) {
+    if (island.state() == IslandState::kSyncing && !island.has_source) {
       resync(island, "there is an island to fetch from now", false);
     }
   }
 }
 
-// One that only calls out is none where others can be reached.
+// An island without an address is a source only when no other can be reached.
 std::vector<Source> Coordinator::sources(IslandId except) {
   std::vector<Source> some;
   std::optional<Source> unreachable;
   const std::size_t count = members_.size();
   for (std::size_t i = 0; i < count && some.size() < kMaxSources; ++i) {
     const Island& island = members_.all()[(next_source_ + i) % count];
-    if (island.state() != MemberState::kActive || island.id == except) continue;
+    if (island.state() != IslandState::kActive || island.id == except) continue;
     const Source source = {.island = island.id, .address = island.address};
     if (!island.address.empty()) {
       some.push_back(source);
@@ -228,7 +228,7 @@ std::vector<Source> Coordinator::sources(IslandId except) {
   return some;
 }
 
-// What nobody can fetch from it, it puts to where they fetch instead. Before they hear of it.
+// Tells a source without an address to put its state to the coordinator, before others hear of it.
 void Coordinator::ask_for_state(Island& island, const std::vector<Source>& sources) {
   island.putter = kNobody;
   const std::vector<StateHash> hashes = state_.hashes(state_.outer_step());
@@ -237,15 +237,15 @@ void Coordinator::ask_for_state(Island& island, const std::vector<Source>& sourc
   send(members_[island.putter], PutState{.hashes = hashes});
 }
 
-// Another one puts the rest. Where there is none, all of it may have come, and what has not comes
-// from whoever is active next.
+// Another island puts the rest of the state. Where there is none, all of it may have come already;
+// if not, the next active island puts it.
 void Coordinator::lose_putter(IslandId putter) {
-  if (members_.count(MemberState::kSyncing) == 0) return;
+  if (members_.count(IslandState::kSyncing) == 0) return;
   for (Island& island : members_.all()) {
-    if (island.state() != MemberState::kSyncing || island.putter != putter) continue;
+    if (island.state() != IslandState::kSyncing || island.putter != putter) continue;
     island.putter = kNobody;
     island.has_source = false;
-    if (members_.count(MemberState::kActive) == 0) continue;
+    if (members_.count(IslandState::kActive) == 0) continue;
     resync(island, fmt::format("{}, which put the state, is gone", members_[putter].name), false);
   }
 }
@@ -253,8 +253,8 @@ void Coordinator::lose_putter(IslandId putter) {
 void Coordinator::resync(Island& island, const std::string& why, bool drops_work) {
   leave_attempt(island, fmt::format("{} fetches the state anew", island.name));
   island.prepared.reset();
-  island.was_told_of_end = false;  // it is told again, once it has the state or nobody has
-  members_.set_state(island, MemberState::kSyncing);
+  island.was_told_of_end = false;  // Finish is sent again, once it has the state or nobody has it
+  members_.set_state(island, IslandState::kSyncing);
   lose_putter(island.id);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
@@ -282,7 +282,7 @@ void Coordinator::strike(Island& island, const std::string& why) {
 
 void Coordinator::suspect(Island& island, const std::string& why) {
   leave_attempt(island, fmt::format("{}: {}", island.name, why));
-  members_.set_state(island, MemberState::kSuspect);
+  members_.set_state(island, IslandState::kSuspect);
   lose_putter(island.id);
   members_.set_suspect(island, true, false);
   island.suspect_since = now_;
@@ -294,28 +294,28 @@ void Coordinator::lose_connection(Island& island, const std::string& why) {
     members_.connect(island, kNoConnection);
     return turn_out(island, why);
   }
-  const bool was_in = island.state() == MemberState::kActive;
+  const bool was_in = island.state() == IslandState::kActive;
   if (was_in) suspect(island, why);
   if (was_in && !is_finished()) notice(fmt::format("{} is suspected: {}", island.name, why));
   members_.connect(island, kNoConnection);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
-  if (island.state() == MemberState::kJoining || island.state() == MemberState::kSyncing) {
-    members_.set_state(island, MemberState::kSuspect);
+  if (island.state() == IslandState::kJoining || island.state() == IslandState::kSyncing) {
+    members_.set_state(island, IslandState::kSuspect);
     lose_putter(island.id);
     members_.set_suspect(island, false, false);
     island.suspect_since = now_;
   }
 }
 
-// Its leases are the others' from now on.
+// Its leases return, and other islands may get them.
 void Coordinator::turn_out(Island& island, const std::string& why) {
   leave_attempt(island, fmt::format("{}: {}", island.name, why));
   if (island.connection != kNoConnection) {
     actions_.push_back(CloseConnection{island.connection, why});
     members_.connect(island, kNoConnection);
   }
-  members_.set_state(island, MemberState::kOut);
+  members_.set_state(island, IslandState::kOut);
   lose_putter(island.id);
   members_.set_suspect(island, false, false);
   members_.set_phase(island, Phase::kIdle);
@@ -326,12 +326,13 @@ void Coordinator::turn_out(Island& island, const std::string& why) {
 }
 
 void Coordinator::watch(Island& island) {
-  const MemberState state = island.state();
-  if (state == MemberState::kOut) return;
-  const bool is_silent = island.pulse && island.pulse->is_silent(now_);
-  if (state == MemberState::kActive) {
+  const IslandState state = island.state();
+  if (state == IslandState::kOut) return;
+  const bool is_silent = island.detector && island.detector->is_silent(now_);
+  if (state == IslandState::kActive) {
     if (is_silent) {
-      const std::string why = fmt::format("silent for {:.1f} s", now_ - island.pulse->last_heard());
+      const std::string why =
+          fmt::format("silent for {:.1f} s", now_ - island.detector->last_heard());
       suspect(island, why);
       if (!is_finished()) notice(fmt::format("{} is suspected: {}", island.name, why));
     }
@@ -339,26 +340,27 @@ void Coordinator::watch(Island& island) {
   }
   const Seconds for_how_long = now_ - island.suspect_since;
   if (for_how_long > options_.quorum_after) members_.set_suspect(island, false, false);
-  if (state != MemberState::kSuspect) {
-    if (is_silent && now_ - island.pulse->last_heard() > options_.out_after) {
+  if (state != IslandState::kSuspect) {
+    if (is_silent && now_ - island.detector->last_heard() > options_.out_after) {
       turn_out(island, "it was silent for too long");
     }
     return;
   }
-  // Where others have nothing left to train on, they need not wait for what it holds.
-  const bool is_needed = members_.count(Phase::kIdle) > 0 && state_.book().num_free() == 0 &&
+  // When no free batches are left, other islands get what a silent island holds.
+  const bool is_needed = members_.count(Phase::kIdle) > 0 && state_.leases().num_free() == 0 &&
                          !reducing_ && members_.count(Phase::kReady) == 0;
   if (for_how_long <= (is_needed ? options_.quorum_after : options_.out_after)) return;
   if (!is_finished()) notice(fmt::format("{} is out", island.name));
   turn_out(island, "it did not come back");
 }
 
-// Nobody who is here has the newest state: after a wait the newest that somebody has is the run's.
-// Not at the end: what is committed then was told to be the model, and who has it may still come.
+// When no connected island has the newest state for void_after seconds, the newest state that one
+// has becomes the run's. Not at the end of the run: the last commit is the final model, and an
+// island that has it may still come.
 void Coordinator::find_newest_state() {
-  const bool has_somebody = members_.count(MemberState::kActive) > 0 ||
+  const bool has_somebody = members_.count(IslandState::kActive) > 0 ||
                             (is_finished() && (has_holder() || is_somebody_away()));
-  if (has_somebody || members_.count(MemberState::kSyncing) == 0) {
+  if (has_somebody || members_.count(IslandState::kSyncing) == 0) {
     lost_from_.reset();
     return;
   }
@@ -367,7 +369,7 @@ void Coordinator::find_newest_state() {
   lost_from_.reset();
   if (is_finished()) {
     for (Island& island : members_.all()) {
-      if (island.state() != MemberState::kSyncing || island.was_told_of_end) continue;
+      if (island.state() != IslandState::kSyncing || island.was_told_of_end) continue;
       send(island, Finish{.why = "all batches are committed, and nobody is left to fetch the final "
                                  "state from",
                           .is_done = true});
@@ -375,13 +377,13 @@ void Coordinator::find_newest_state() {
     }
     return;
   }
-  // Islands began unlike each other, and the one that the others were to follow is gone.
+  // Islands began with different models, and the island whose model counted is gone.
   if (state_.outer_step() == 0) state_.forget();
   const Island* best = nullptr;
   for (const Island& island : members_.all()) {
-    if (island.state() != MemberState::kSyncing || island.claimed_step < 0) continue;
-    // Of a branch that is void; or who knows what it has by now.
-    if (island.claimed_step > state_.outer_step() || island.pulse->is_silent(now_)) continue;
+    if (island.state() != IslandState::kSyncing || island.claimed_step < 0) continue;
+    // Its state belongs to a void outer step, or is not known.
+    if (island.claimed_step > state_.outer_step() || island.detector->is_silent(now_)) continue;
     const bool fits = island.claimed.empty() || state_.fits(island.claimed_step, island.claimed);
     if (fits && (best == nullptr || island.claimed_step > best->claimed_step)) best = &island;
   }
@@ -395,9 +397,9 @@ void Coordinator::find_newest_state() {
     append(LogVoid{.first_outer_step = best->claimed_step, .why = why});
     notice(why);
     attempt_ = 0;
-    // What those that are silent have, is of the outer steps that are lost: they must join anew.
+    // Silent islands may have the lost outer steps: they must join again.
     for (Island& island : members_.all()) {
-      if (island.state() == MemberState::kSuspect) turn_out(island, why);
+      if (island.state() == IslandState::kSuspect) turn_out(island, why);
     }
   }
   ++view_;
@@ -405,8 +407,8 @@ void Coordinator::find_newest_state() {
   const Source source = {.island = best->id, .address = best->address};
   const bool is_known = !state_.hashes(state_.outer_step()).empty();
   for (Island& island : members_.all()) {
-    if (island.state() != MemberState::kSyncing) continue;
-    // What nobody knows the hash of cannot be fetched before the one that has it has said it.
+    if (island.state() != IslandState::kSyncing) continue;
+    // A state whose hash is unknown cannot be fetched before its owner has told the hash.
     if (!is_known && island.id != best->id) {
       island.has_source = false;
       continue;
@@ -429,13 +431,13 @@ void Coordinator::announce_view() {
   ++view_;
   View view;
   for (const Island& island : members_.all()) {
-    if (island.state() != MemberState::kOut) view.members.push_back(entry_of(island));
+    if (island.state() != IslandState::kOut) view.members.push_back(entry_of(island));
   }
   broadcast(std::move(view));
 }
 
-// The next view may be long in coming. TLS wants to know what they are called, and they want to be
-// shown what they have told.
+// Sends names and access tokens of the islands that this one needs now: TLS needs the names, and
+// the next View may come late.
 template <typename Others>
 void Coordinator::send_names(const Island& island, const Others& others) {
   if (others.empty()) return;

@@ -11,9 +11,9 @@ namespace atl::island {
 
 namespace {
 
-// With fewer there is no telling which one is wrong.
+// With fewer contributors it cannot be decided which norm is wrong.
 constexpr std::size_t kEnoughToJudge = 3;
-// Until islands that could not be reached are tried again, when there are no others.
+// When all islands are excluded, they are tried again after so long.
 constexpr Seconds kRetryAfter = 1;
 
 double median_of(std::vector<double> values) {
@@ -24,16 +24,16 @@ double median_of(std::vector<double> values) {
 
 }  // namespace
 
-// At the end of the run fewer islands may have anything to train on than a fixed quorum wants.
+// At the end of the run fewer islands than a fixed quorum may have batches left.
 int Coordinator::quorum() const {
   const int in_round = members_.count(Phase::kReady) + members_.count(Phase::kTraining) +
                        members_.count(Phase::kEarly) + members_.num_counting_suspects();
   if (options_.plan.quorum <= 0) return std::max(1, (in_round + 1) / 2);
-  if (state_.book().num_free() > 0) return options_.plan.quorum;
+  if (state_.leases().num_free() > 0) return options_.plan.quorum;
   return std::min(options_.plan.quorum, std::max(1, in_round));
 }
 
-// Does what can be done now, whatever has happened.
+// Takes all steps that have become possible. Called after each event.
 void Coordinator::advance() {
   if (!halted_.empty() || is_finished()) return;
   if (!has_begun_) begin_run();
@@ -66,12 +66,12 @@ void Coordinator::advance() {
   begin_attempt();
 }
 
-// Those whose pseudo-gradients are not out of all proportion, by number.
+// The islands whose pseudo-gradients are admitted, by number: not those with outlying norms.
 std::vector<IslandId> Coordinator::admit() {
   std::vector<IslandId> ready;
   std::vector<double> norms;
   for (const Island& island : members_.all()) {
-    if (island.state() != MemberState::kActive || island.phase() != Phase::kReady) continue;
+    if (island.state() != IslandState::kActive || island.phase() != Phase::kReady) continue;
     ready.push_back(island.id);
     norms.push_back(island.ready->norm);
   }
@@ -120,7 +120,7 @@ void Coordinator::begin_attempt() {
   Attempt attempt = {.participants = {}, .since = now_, .is_star = mesh_is_broken_};
   for (Island& island : members_.all()) {
     island.prepared.reset();
-    if (island.state() != MemberState::kActive) continue;
+    if (island.state() != IslandState::kActive) continue;
     if (island.address.empty()) attempt.is_star = true;
   }
   const int fragment = state_.fragment_of(state_.outer_step());
@@ -137,7 +137,7 @@ void Coordinator::begin_attempt() {
   }
   append(std::move(record));
   reducing_ = std::move(attempt);
-  // Leases first: on a slow link they would wait behind what the call to reduce sets going.
+  // Leases are sent first: on a slow link they would queue behind the exchange that Reduce starts.
   find_fastest();
   begin_round(state_.outer_step() + 1);
   grant(without_lease, Phase::kTraining);
@@ -146,19 +146,19 @@ void Coordinator::begin_attempt() {
                    .is_star = reducing_->is_star});
 }
 
-// All participants are prepared: is it the same?
+// All participants are prepared: compares their hashes.
 void Coordinator::judge() {
-  // Those that only receive may know better, and are asked if they have answered in time.
+  // Islands that only receive count too, if they have answered in time.
   std::map<StateHash, int> votes;
   for (const Island& island : members_.all()) {
-    if (island.state() == MemberState::kActive && island.prepared) ++votes[*island.prepared];
+    if (island.state() == IslandState::kActive && island.prepared) ++votes[*island.prepared];
   }
   if (votes.size() == 1) return commit(votes.begin()->first);
   ++num_disagreements_;
   abandon(fmt::format("{} different results", votes.size()));
   notice(fmt::format("outer step {}, attempt {}: {} different results", state_.outer_step(),
                      attempt_, votes.size()));
-  if (num_disagreements_ < 2) return;  // again: an accident does not happen twice
+  if (num_disagreements_ < 2) return;  // tried again: a bit flip does not happen twice
   const auto best = std::max_element(
       votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const auto num_best = std::count_if(
@@ -172,7 +172,7 @@ void Coordinator::judge() {
   const StateHash right = best->first;
   for (Island& island : members_.all()) {
     const bool is_right = !island.prepared || *island.prepared == right;
-    if (island.state() != MemberState::kActive || is_right) continue;
+    if (island.state() != IslandState::kActive || is_right) continue;
     island.claim(state_.outer_step());
     strike(island, "its results differ from those of the majority");
   }
@@ -183,7 +183,7 @@ void Coordinator::commit(const StateHash& hash) {
   const std::int64_t outer_step = state_.outer_step();
   Commit message = {
       .fragment = state_.fragment_of(outer_step), .hash = hash, .participants = participants};
-  // Stamped as the outer step that it ends, so before the log has it; sent after.
+  // The stamp has the outer step that ends, so it is made before the commit is logged.
   const Stamp stamp_of_step = stamp();
   append(LogCommit{.outer_step = outer_step, .attempt = attempt_, .hash = hash});
   if (auto to = members_.listeners(); !to.empty()) {
@@ -197,17 +197,18 @@ void Coordinator::commit(const StateHash& hash) {
   const bool is_last = is_finished();
   for (Island& island : members_.all()) {
     ++island.missed;
-    // It still fetches from those that have it, who must not go before it has it too.
+    // An island that still fetches keeps its sources waiting: they must not leave before it is
+    // done.
     if (is_last) island.is_behind = island.prepared != hash;
     // Through the coordinator nobody says what has come.
-    if (island.state() != MemberState::kSyncing) continue;
+    if (island.state() != IslandState::kSyncing) continue;
     island.overtaken += island.is_fetching || island.putter != kNobody ? 1 : 0;
     island.is_fetching = false;
   }
   for (const Participant& participant : participants) {
     Island& island = members_[participant.island];
     island.ready.reset();
-    if (island.pulse) island.pulse->trust();
+    if (island.detector) island.detector->trust();
     island.missed = island.drops = island.strikes = island.overtaken = 0;
     members_.set_phase(island, has_open_lease(island) ? Phase::kTraining : Phase::kIdle);
   }
@@ -222,14 +223,14 @@ void Coordinator::commit(const StateHash& hash) {
   grant_idle(Phase::kTraining);
 }
 
-// Its batches stay its own: they count in what it hands in next.
+// The island keeps its batches: they are part of its next pseudo-gradient.
 void Coordinator::drop_late(Island& island, const std::string& why) {
   const bool has_lease = island.ready && has_open_lease(island);
   ++island.drops;
   island.ready.reset();
   send(island, Dropped{.why = why});
   members_.set_phase(island, has_lease ? Phase::kTraining : Phase::kIdle);
-  if (!has_lease && island.state() == MemberState::kActive) grant({island.id}, Phase::kTraining);
+  if (!has_lease && island.state() == IslandState::kActive) grant({island.id}, Phase::kTraining);
 }
 
 void Coordinator::abandon(const std::string& why) {
@@ -238,7 +239,7 @@ void Coordinator::abandon(const std::string& why) {
 }
 
 void Coordinator::exclude(Island& island) {
-  if (island.state() == MemberState::kActive && island.phase() == Phase::kReady) {
+  if (island.state() == IslandState::kActive && island.phase() == Phase::kReady) {
     members_.set_phase(island, Phase::kExcluded);
   }
 }
@@ -252,14 +253,14 @@ void Coordinator::finish() {
   part();
 }
 
-// Those that have the final state stay until those that are fetching it have got it, and for a
-// while for those that went away just before: they would end with another model.
+// Islands with the final state stay until all that fetch it have it, and some time longer for
+// islands that left just before the end: those would keep another model.
 void Coordinator::part() {
   const bool is_first = !parting_;
   if (is_first) parting_ = now_;
   std::string awaited;
   for (const Island& island : members_.all()) {
-    const bool is_here = island.state() == MemberState::kActive && !island.is_behind;
+    const bool is_here = island.state() == IslandState::kActive && !island.is_behind;
     if (is_here || !may_come(island)) continue;
     awaited += (awaited.empty() ? "" : ", ") + island.name;
   }
@@ -274,29 +275,29 @@ void Coordinator::part() {
   if (is_source) return;
   for (Island& island : members_.all()) {
     const bool hears =
-        island.state() == MemberState::kActive || island.state() == MemberState::kSuspect;
+        island.state() == IslandState::kActive || island.state() == IslandState::kSuspect;
     if (!hears || island.was_told_of_end || island.connection == kNoConnection) continue;
     send(island, Finish{.why = "all batches are committed", .is_done = true});
     island.was_told_of_end = true;
   }
 }
 
-// Whether somebody is connected who has the final state, or may have it and is silent only.
+// Whether an island with the final state is connected, or one that may have it and is only silent.
 bool Coordinator::has_holder() const {
   const auto& all = members_.all();
   return std::any_of(all.begin(), all.end(), [](const Island& island) {
-    const bool is_in = (island.state() == MemberState::kActive && !island.is_behind) ||
-                       island.state() == MemberState::kSuspect;
+    const bool is_in = (island.state() == IslandState::kActive && !island.is_behind) ||
+                       island.state() == IslandState::kSuspect;
     return is_in && island.connection != kNoConnection && !island.was_told_of_end;
   });
 }
 
 bool Coordinator::may_come(const Island& island) const {
   if (island.was_told_of_end || island.is_evicted) return false;
-  return island.state() != MemberState::kOut || now_ - island.suspect_since < options_.stays_for;
+  return island.state() != IslandState::kOut || now_ - island.suspect_since < options_.stays_for;
 }
 
-// Whether somebody may come who is not connected: it may have the final state.
+// Whether an island that is not connected may come back: it may have the final state.
 bool Coordinator::is_somebody_away() const {
   const auto& all = members_.all();
   return std::any_of(all.begin(), all.end(), [this](const Island& island) {

@@ -1,14 +1,14 @@
 #include "atoll/island/coordinator/roster.h"
 
-#include "atoll/wire/pass.h"
+#include "atoll/wire/access_token.h"
 
 namespace atl::island {
 
 void Roster::admit(ConnectionId connection, IslandId island, const std::string& certificate,
-                   const std::string& pass) {
+                   const std::string& token) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [&](const auto& entry) { return entry.second.island == island; });
-  entries_[connection] = {island, certificate, pass};
+  entries_[connection] = {island, certificate, token};
 }
 
 void Roster::dismiss(ConnectionId connection) {
@@ -22,10 +22,11 @@ IslandId Roster::island_of(ConnectionId connection) const {
   return found == entries_.end() ? kNobody : found->second.island;
 }
 
-std::optional<std::string> Roster::recognise(const wire::Caller& caller) const {
+std::optional<std::string> Roster::authenticate(const wire::Caller& caller) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [connection, entry] : entries_) {
-    const bool is_it = entry.certificate == caller.name && wire::is_pass(entry.pass, caller.pass);
+    const bool is_it = entry.certificate == caller.name &&
+                       wire::is_access_token(entry.access_token, caller.access_token);
     if (is_it) return name_of(entry.island);
   }
   return std::nullopt;

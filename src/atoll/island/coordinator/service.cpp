@@ -13,8 +13,8 @@
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
 #include "atoll/island/client/delta_pieces.h"
+#include "atoll/island/coordinator/blob_relay.h"
 #include "atoll/island/coordinator/coordinator.h"
-#include "atoll/island/coordinator/hub.h"
 #include "atoll/island/coordinator/inbox.h"
 #include "atoll/island/coordinator/roster.h"
 #include "atoll/island/ledger/ledger.h"
@@ -85,7 +85,8 @@ using Arrival = Inbox::Arrival;
 }  // namespace
 
 struct CoordinatorService::State : wire::SessionHandler {
-  explicit State(const ServiceOptions& options) : dir(options.dir), suspicion(options.suspicion) {
+  explicit State(const ServiceOptions& options)
+      : dir(options.dir), failure_detector(options.failure_detector) {
     std::error_code error;
     fs::create_directories(dir, error);
     if (error) throw io_error("cannot create", dir, error.value());
@@ -95,7 +96,7 @@ struct CoordinatorService::State : wire::SessionHandler {
                                                                 .identity = options.identity,
                                                                 .secret = options.secret,
                                                                 .kept_list = dir / kKeptList},
-                                            this, &hub.store());
+                                            this, &blob_relay.store());
     thread = std::thread([this] { loop(); });
   }
   ~State() override { stop(); }
@@ -122,7 +123,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     CoordinatorOptions options;
     options.identity = run.identity;
     options.plan = run.plan;
-    options.suspicion = suspicion;
+    options.failure_detector = failure_detector;
     const std::vector<LogRecord> log = ledger->read();
     for (const LogRecord& record : log) count(record.body);
     coordinator.emplace(options, ledger->fence(), log);
@@ -143,9 +144,9 @@ struct CoordinatorService::State : wire::SessionHandler {
         for (const Arrival& arrival : batch) take(arrival);
         if (Clock::now() < tick) continue;
         tick = Clock::now() + kTick;
-        if (coordinator) act({now(), BytesCame{hub.heard()}});
+        if (coordinator) act({now(), BytesCame{blob_relay.heard()}});
         if (coordinator) act({now(), ClockTicked{}});
-        if (coordinator) hub.tick(coordinator->members().count(MemberState::kSyncing) > 0);
+        if (coordinator) blob_relay.tick(coordinator->members().count(IslandState::kSyncing) > 0);
         note_end();
       }
     } catch (const Error& error) {
@@ -160,7 +161,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     failed = error;
   }
 
-  // Islands that have nothing more to say are gone, and so may this be.
+  // All islands have left, so the service may end.
   void note_end() {
     if (!coordinator) return;
     if (!coordinator->halted().empty()) {
@@ -235,7 +236,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     act(event);
   }
 
-  // Why a message is not of who has joined by that connection; "": it is.
+  // Why a message does not belong to the island that has joined by its connection; "": it does.
   std::string misattribution(wire::SessionId session, const MessageFromIsland& message) const {
     const IslandId island = roster.island_of(session);
     const bool is_join = std::holds_alternative<Join>(message.body);
@@ -311,14 +312,14 @@ struct CoordinatorService::State : wire::SessionHandler {
     }
   }
 
-  // Whoever the coordinator has let in is known from now on by what its Join said.
+  // The connections that the coordinator has admitted are entered in the roster.
   void note_joined(const CoordinatorEvent& event) {
     const auto* received = std::get_if<ConnectionReceived>(&event.what);
     const auto* join = received != nullptr ? std::get_if<Join>(&received->message.body) : nullptr;
     if (join == nullptr || roster.island_of(received->connection) != kNobody) return;
     const Island* island = coordinator->members().of_connection(received->connection);
     if (island == nullptr) return;
-    roster.admit(received->connection, island->id, names[received->connection], join->hub_pass);
+    roster.admit(received->connection, island->id, names[received->connection], join->relay_token);
   }
 
   // Several for the price of one: syncing the disk is what takes time.
@@ -332,10 +333,10 @@ struct CoordinatorService::State : wire::SessionHandler {
     trace("outer step {}: message {} to {} islands", send.message.stamp.outer_step + 1,
           send.message.body.index(), send.to.size());
     if (const auto* reduce = std::get_if<Reduce>(&send.message.body)) {
-      if (reduce->is_star) hub.serve(send.message.stamp, offers_of(*reduce));
+      if (reduce->is_star) blob_relay.serve(send.message.stamp, offers_of(*reduce));
     } else if (const auto* put = std::get_if<PutState>(&send.message.body)) {
-      const auto missing =
-          hub.serve(coordinator->plan().state_sizes, *put, roster.island_of(send.to.front()));
+      const auto missing = blob_relay.serve(coordinator->plan().state_sizes, *put,
+                                            roster.island_of(send.to.front()));
       if (!missing) return;
       server->send(send.to.front(), encode(MessageToIsland{send.message.stamp, *missing}));
       return;
@@ -344,8 +345,8 @@ struct CoordinatorService::State : wire::SessionHandler {
     for (const ConnectionId to : send.to) server->send(to, frame);
   }
   // As the Ready of each said that the coordinator has taken.
-  std::vector<HubOffer> offers_of(const Reduce& reduce) const {
-    std::vector<HubOffer> offers;
+  std::vector<RelayOffer> offers_of(const Reduce& reduce) const {
+    std::vector<RelayOffer> offers;
     for (const Participant& participant : reduce.participants) {
       const std::optional<Ready>& ready = coordinator->members()[participant.island].ready;
       if (!ready) continue;
@@ -375,11 +376,11 @@ struct CoordinatorService::State : wire::SessionHandler {
   }
 
   fs::path dir;
-  SuspicionLimits suspicion;
+  FailureDetectorLimits failure_detector;
   Clock::time_point start = Clock::now();
   Inbox inbox;
   Roster roster;
-  Hub hub{roster};
+  BlobRelay blob_relay{roster};
   std::optional<Ledger> ledger;
   std::optional<Coordinator> coordinator;
   std::map<wire::SessionId, std::string> names;  // open sessions, by the certificates' names

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "atoll/base/error.h"
-#include "atoll/island/coordinator/suspicion.h"
+#include "atoll/island/coordinator/failure_detector.h"
 
 namespace atl::island {
 
@@ -17,7 +17,7 @@ struct ServiceOptions {
   std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
   /// A file with the secret that islands must know, made if it is missing; see wire::Secret.
   std::optional<std::filesystem::path> secret = {};
-  SuspicionLimits suspicion = {};  ///< of islands that are silent
+  FailureDetectorLimits failure_detector = {};  ///< of islands that are silent
 };
 
 /// A run's coordinator: the state machine (coordinator.h) over its ledger, with the islands'

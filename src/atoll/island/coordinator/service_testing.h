@@ -18,18 +18,18 @@
 #include "atoll/island/coordinator/service.h"
 #include "atoll/island/ledger/testing.h"
 #include "atoll/island/protocol/messages.h"
-#include "atoll/wire/pass.h"
-#include "atoll/wire/remote.h"
+#include "atoll/wire/access_token.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/session.h"
 #include "atoll/wire/testing.h"
 
 namespace atl::island::testing {
 
 /// A process that talks to a coordinator: what an island says, or what one that is none says.
-class Hand {
+class ScriptedIsland {
  public:
   /// `identity`: none for plain text.
-  Hand(std::string address, std::optional<std::filesystem::path> identity)
+  ScriptedIsland(std::string address, std::optional<std::filesystem::path> identity)
       : address_(std::move(address)),
         identity_(std::move(identity)),
         session_(
@@ -62,8 +62,8 @@ class Hand {
             .plan = plan(),
             .outer_step = 0,
             .hashes = {{1, 1}},
-            .hub_pass = pass_,
-            .mesh_pass = wire::new_pass()};
+            .relay_token = token_,
+            .peer_token = wire::new_access_token()};
   }
   /// Whether the coordinator let it in.
   bool come(const std::string& name) {
@@ -111,31 +111,32 @@ class Hand {
     return end_.value_or("");
   }
 
-  /// Puts zeros, and fetches: as this process, or showing another pass.
-  wire::TransferResult put(const std::string& key, std::optional<std::string> pass = {}) {
+  /// Puts zeros, and fetches: as this process, or with another access token.
+  wire::TransferResult put(const std::string& key, std::optional<std::string> token = {}) {
     std::vector<bool> done;
-    return remote(pass).put(transfer(kPutPrefix + key), done,
-                            [](std::uint64_t, std::span<std::byte> out) {
-                              std::fill(out.begin(), out.end(), std::byte{0});
-                            });
+    return remote(token).put(transfer(kPutPrefix + key), done,
+                             [](std::uint64_t, std::span<std::byte> out) {
+                               std::fill(out.begin(), out.end(), std::byte{0});
+                             });
   }
-  wire::TransferResult fetch(const std::string& key, std::optional<std::string> pass = {}) {
+  wire::TransferResult fetch(const std::string& key, std::optional<std::string> token = {}) {
     std::vector<bool> done;
-    return remote(pass).fetch(transfer(key), done,
-                              [](std::uint64_t, std::span<const std::byte>) {});
+    return remote(token).fetch(transfer(key), done,
+                               [](std::uint64_t, std::span<const std::byte>) {});
   }
 
   IslandId id() const { return id_; }
-  const std::string& pass() const { return pass_; }
+  const std::string& token() const { return token_; }
   static constexpr std::uint64_t kBytes = 10'000;
   static constexpr std::size_t kChunkBytes = 4096;
 
  private:
-  static wire::Transfer transfer(const std::string& key) {
+  static wire::BlobTransfer transfer(const std::string& key) {
     return {.key = key, .bytes = kBytes, .chunk_bytes = kChunkBytes};
   }
-  wire::Remote remote(const std::optional<std::string>& pass) const {
-    return wire::Remote({.address = address_, .identity = identity_, .pass = pass.value_or(pass_)});
+  wire::BlobClient remote(const std::optional<std::string>& token) const {
+    return wire::BlobClient(
+        {.address = address_, .identity = identity_, .access_token = token.value_or(token_)});
   }
   template <typename Body>
   const MessageToIsland* find() const {
@@ -158,7 +159,7 @@ class Hand {
 
   std::string address_;
   std::optional<std::filesystem::path> identity_;
-  std::string pass_ = wire::new_pass();
+  std::string token_ = wire::new_access_token();
   std::uint64_t sequence_ = 0;
   IslandId id_ = kNobody;
   std::mutex mutex_;
@@ -184,8 +185,8 @@ class ServiceTest : public ::testing::TestWithParam<bool> {
     }();
     return is_plain_ || !is_made ? std::nullopt : std::optional(pki.identity(name));
   }
-  std::unique_ptr<Hand> hand(const std::string& name) {
-    return std::make_unique<Hand>(service_->address(), identity(name));
+  std::unique_ptr<ScriptedIsland> hand(const std::string& name) {
+    return std::make_unique<ScriptedIsland>(service_->address(), identity(name));
   }
   /// Two that only call out, and are to reduce outer step 0 through the coordinator.
   void reduce_in_a_star() {
@@ -202,7 +203,7 @@ class ServiceTest : public ::testing::TestWithParam<bool> {
   bool is_plain_;
   LedgerDirectory dir_;
   std::unique_ptr<CoordinatorService> service_;
-  std::unique_ptr<Hand> lyon_, oslo_;
+  std::unique_ptr<ScriptedIsland> lyon_, oslo_;
 
  private:
   std::unique_ptr<CoordinatorService> start() const {
@@ -210,7 +211,7 @@ class ServiceTest : public ::testing::TestWithParam<bool> {
     return std::make_unique<CoordinatorService>(ServiceOptions{.dir = dir_.path(),
                                                                .listen = "127.0.0.1:0",
                                                                .identity = identity("server"),
-                                                               .suspicion = {.cap = 600}});
+                                                               .failure_detector = {.cap = 600}});
   }
 };
 

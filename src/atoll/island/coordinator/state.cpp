@@ -21,7 +21,7 @@ void require(bool fine, const char* what, std::int64_t number) {
 }  // namespace
 
 RunState::RunState(int num_fragments, std::int64_t total_batches)
-    : first_hashes_(static_cast<std::size_t>(num_fragments)), book_(total_batches) {
+    : first_hashes_(static_cast<std::size_t>(num_fragments)), leases_(total_batches) {
   ATOLL_CHECK(num_fragments > 0, "a run of {} fragments", num_fragments);
 }
 
@@ -39,11 +39,11 @@ void RunState::apply(const LogBody& body) {
       state.here_.insert(x.island);
     }
     void operator()(const LogLease& x) const {
-      require(state.book_.lease(x.island, x.ranges),
+      require(state.leases_.lease(x.island, x.ranges),
               "a lease of batches that are not free, to island", x.island);
     }
     void operator()(const LogReturn& x) const {
-      require(state.book_.give_back(x.island, x.ranges),
+      require(state.leases_.give_back(x.island, x.ranges),
               "a return of batches that are not leased to island", x.island);
       if (x.ranges.empty()) state.here_.erase(x.island);
     }
@@ -60,7 +60,7 @@ void RunState::apply(const LogBody& body) {
 }
 
 LogLease RunState::grant(IslandId island, std::int64_t num_batches) {
-  return {.island = island, .ranges = book_.grant(island, num_batches)};
+  return {.island = island, .ranges = leases_.grant(island, num_batches)};
 }
 
 void RunState::apply_commit(const LogCommit& commit) {
@@ -72,7 +72,7 @@ void RunState::apply_commit(const LogCommit& commit) {
   newest_participants_.clear();
   for (const LogContribution& contribution : reduce_->contributions) {
     newest_participants_.insert(contribution.participant.island);
-    require(book_.consume(contribution.participant.island, contribution.consumed),
+    require(leases_.consume(contribution.participant.island, contribution.consumed),
             "batches committed that were not leased, in outer step", commit.outer_step);
     for (const BatchRange& range : contribution.consumed) consumed.add(range);
   }
@@ -84,8 +84,8 @@ void RunState::apply_void(const LogVoid& voided) {
   require(voided.first_outer_step >= 0 && voided.first_outer_step <= outer_step(),
           "a void of what was not committed, from outer step", voided.first_outer_step);
   while (outer_step() > voided.first_outer_step) {
-    require(book_.unconsume(commits_.back().consumed), "a void of batches not consumed, outer step",
-            outer_step() - 1);
+    require(leases_.unconsume(commits_.back().consumed),
+            "a void of batches not consumed, outer step", outer_step() - 1);
     commits_.pop_back();
   }
   newest_participants_.clear();

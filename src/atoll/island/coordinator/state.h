@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/island/ledger/lease_book.h"
+#include "atoll/island/ledger/lease_table.h"
 #include "atoll/island/protocol/protocol.h"
 
 namespace atl::island {
@@ -37,9 +37,9 @@ class RunState {
   bool contributed(IslandId island) const { return newest_participants_.contains(island); }
   /// Whether it has joined and not gone since: it is connected, or was when the log ended.
   bool is_here(IslandId island) const { return here_.contains(island); }
-  const LeaseBook& book() const { return book_; }
+  const LeaseTable& leases() const { return leases_; }
   bool was_finished() const { return was_finished_; }
-  bool was_begun() const { return outer_step() > 0 || book_.high_water() > 0; }
+  bool was_begun() const { return outer_step() > 0 || leases_.high_water() > 0; }
 
   /// Each fragment's hash after so many outer steps; empty when one is not known: those of outer
   /// step 0 are not in the log, because nothing is to be replayed from them.
@@ -66,7 +66,7 @@ class RunState {
   std::optional<StateHash> hash_of(int fragment, std::int64_t outer_step) const;
 
   std::vector<std::optional<StateHash>> first_hashes_;  // by fragment, at outer step 0
-  LeaseBook book_;
+  LeaseTable leases_;
   std::vector<CommitRecord> commits_;  // by outer step
   bool was_finished_ = false;
   std::set<IslandId> newest_participants_;

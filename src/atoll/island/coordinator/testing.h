@@ -19,9 +19,9 @@ inline constexpr StateHash kFirst = {1, 1};
 inline constexpr StateHash kSecond = {2, 2};
 
 /// Plays islands, whose connections have their numbers, to a coordinator.
-class Stage {
+class CoordinatorHarness {
  public:
-  explicit Stage(int min_islands = 2) {
+  explicit CoordinatorHarness(int min_islands = 2) {
     options.identity.run = std::string("r");
     options.plan = {.num_fragments = 1,
                     .inner_steps = 4,
@@ -115,13 +115,13 @@ class Stage {
 };
 
 /// Two islands, both ready for outer step 0.
-inline Stage at_reduce() {
-  Stage stage;
-  stage.come(1);
-  stage.come(2);
-  stage.say(1, stage.ready({{0, 4}}));
-  stage.say(2, stage.ready({{4, 8}}));
-  return stage;
+inline CoordinatorHarness at_reduce() {
+  CoordinatorHarness harness;
+  harness.come(1);
+  harness.come(2);
+  harness.say(1, harness.ready({{0, 4}}));
+  harness.say(2, harness.ready({{4, 8}}));
+  return harness;
 }
 
 }  // namespace atl::island::testing

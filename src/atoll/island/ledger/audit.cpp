@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "atoll/island/ledger/lease_book.h"
+#include "atoll/island/ledger/lease_table.h"
 
 namespace atl::island {
 
@@ -30,9 +30,9 @@ class Auditor {
     number_ = 0;
     check_history();
     report_.num_committed = committed();
-    report_.consumed = book_.num_consumed();
-    report_.leased = book_.num_leased();
-    report_.high_water = book_.high_water();
+    report_.consumed = table_.num_consumed();
+    report_.leased = table_.num_leased();
+    report_.high_water = table_.high_water();
     report_.returned = report_.high_water - report_.consumed - report_.leased;
     return std::move(report_);
   }
@@ -59,13 +59,13 @@ class Auditor {
   void operator()(const LogLease& x) {
     check_known(x.island);
     check_not_finished("a lease");
-    if (book_.lease(x.island, x.ranges)) return;
+    if (table_.lease(x.island, x.ranges)) return;
     find("island {} is leased batches that are not free: {}", x.island, text(x.ranges));
   }
 
   void operator()(const LogReturn& x) {
     check_known(x.island);
-    if (book_.give_back(x.island, x.ranges)) return;
+    if (table_.give_back(x.island, x.ranges)) return;
     find("island {} returns batches that it does not hold: {}", x.island, text(x.ranges));
   }
 
@@ -96,7 +96,7 @@ class Auditor {
     if (x.hash == StateHash{}) find("outer step {} is committed without a hash", x.outer_step);
     for (const LogContribution& contribution : newest_->contributions) {
       const IslandId island = contribution.participant.island;
-      if (book_.consume(island, contribution.consumed)) continue;
+      if (table_.consume(island, contribution.consumed)) continue;
       find("outer step {} consumes batches that island {} does not hold: {}", x.outer_step, island,
            text(contribution.consumed));
     }
@@ -112,7 +112,7 @@ class Auditor {
     }
     while (committed() > x.first_outer_step) {
       for (const LogContribution& contribution : commits_.back().contributions) {
-        if (book_.unconsume(contribution.consumed)) continue;
+        if (table_.unconsume(contribution.consumed)) continue;
         find("void outer step {} has batches that were not consumed: {}",
              commits_.back().outer_step, text(contribution.consumed));
       }
@@ -161,7 +161,7 @@ class Auditor {
       if (!(participant.weight >= 0)) {
         find("island {} has weight {}", participant.island, participant.weight);
       }
-      if (book_.holds(participant.island, contribution.consumed)) continue;
+      if (table_.holds(participant.island, contribution.consumed)) continue;
       find("island {} contributes batches that it does not hold: {}", participant.island,
            text(contribution.consumed));
     }
@@ -173,7 +173,7 @@ class Auditor {
     }
   }
 
-  // Once more, and from the commits alone: what the book would have refused must not be there.
+  // Once more, and from the commits alone: what the table would have refused must not be there.
   void check_history() {
     RangeSet seen;
     for (const LogReduce& commit : commits_) {
@@ -187,9 +187,9 @@ class Auditor {
         }
       }
     }
-    if (seen.num_batches() != book_.num_consumed()) {
+    if (seen.num_batches() != table_.num_consumed()) {
       find("the commits that stand have {} batches, and {} were consumed", seen.num_batches(),
-           book_.num_consumed());
+           table_.num_consumed());
     }
   }
 
@@ -199,7 +199,7 @@ class Auditor {
   bool finished_ = false;
   std::map<IslandId, std::string> names_;
   std::map<std::string, IslandId> numbers_;
-  LeaseBook book_{kEndless};
+  LeaseTable table_{kEndless};
   std::optional<LogReduce> newest_;
   std::vector<LogReduce> commits_;  // that stand, by outer step
 };

@@ -13,9 +13,9 @@ void add(std::int64_t& sum, std::int64_t number) {
   if (__builtin_add_overflow(sum, number, &sum)) sum = std::numeric_limits<std::int64_t>::max();
 }
 
-class Teller {
+class HistoryBuilder {
  public:
-  explicit Teller(History& history) : history_(history) {}
+  explicit HistoryBuilder(History& history) : history_(history) {}
 
   void tell(const LogRecord& record) {
     now_ = record.unix_seconds;
@@ -103,7 +103,7 @@ double OuterAttempt::loss() const {
 
 History tell_history(std::span<const LogRecord> records) {
   History history;
-  Teller teller(history);
+  HistoryBuilder teller(history);
   for (const LogRecord& record : records) teller.tell(record);
   return history;
 }

@@ -5,7 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "atoll/island/ledger/audit_history.h"
-#include "atoll/island/ledger/lease_book.h"
+#include "atoll/island/ledger/lease_table.h"
 
 namespace atl::island {
 namespace {
@@ -181,8 +181,8 @@ class RandomRun {
     const auto island = static_cast<IslandId>(*rc::gen::inRange<std::uint32_t>(1, kIslands + 1));
     switch (*rc::gen::inRange(0, 8)) {
       case 0: {
-        const Ranges held = book_.held_by(island);
-        RC_ASSERT(book_.give_back(island, held));
+        const Ranges held = table_.held_by(island);
+        RC_ASSERT(table_.give_back(island, held));
         log_.push_back(LogReturn{island, held});
         break;
       }
@@ -194,7 +194,7 @@ class RandomRun {
         break;
       case 3:
       case 4:
-        log_.push_back(LogLease{island, book_.grant(island, *rc::gen::inRange(1, 9))});
+        log_.push_back(LogLease{island, table_.grant(island, *rc::gen::inRange(1, 9))});
         break;
       default:
         reduce(island);
@@ -204,7 +204,7 @@ class RandomRun {
     const auto first = *rc::gen::inRange<std::size_t>(0, commits_.size());
     for (std::size_t k = first; k < commits_.size(); ++k) {
       for (const LogContribution& c : commits_[k].contributions) {
-        RC_ASSERT(book_.unconsume(c.consumed));
+        RC_ASSERT(table_.unconsume(c.consumed));
       }
     }
     commits_.resize(first);
@@ -214,7 +214,7 @@ class RandomRun {
     LogReduce reduce = {std::ssize(commits_), ++attempt_, 0, {}};
     for (IslandId member = 1; member <= kIslands; ++member) {
       if (member != surely && *rc::gen::arbitrary<bool>()) continue;
-      reduce.contributions.push_back(contribution(member, 0, book_.held_by(member)));
+      reduce.contributions.push_back(contribution(member, 0, table_.held_by(member)));
     }
     for (LogContribution& c : reduce.contributions) {
       c.participant.weight = 1 / static_cast<double>(reduce.contributions.size());
@@ -222,14 +222,14 @@ class RandomRun {
     log_.push_back(reduce);
     if (*rc::gen::inRange(0, 4) == 0) return;  // abandoned
     for (const LogContribution& c : reduce.contributions) {
-      RC_ASSERT(book_.consume(c.participant.island, c.consumed));
+      RC_ASSERT(table_.consume(c.participant.island, c.consumed));
     }
     log_.push_back(LogCommit{reduce.outer_step, attempt_, {attempt_, 1}});
     commits_.push_back(std::move(reduce));
   }
 
   std::vector<LogBody> log_ = {LogStarted{1}};
-  LeaseBook book_{kEndless};
+  LeaseTable table_{kEndless};
   std::vector<LogReduce> commits_;
   std::uint64_t fence_ = 1;
   std::uint32_t attempt_ = 0;

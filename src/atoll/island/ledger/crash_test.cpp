@@ -108,13 +108,13 @@ struct Operation {
 std::vector<Operation> operations;
 
 // A file whose writes are noted on their way to the real one, which follows in memory.
-struct NotedFile {
+struct RecordedFile {
   sqlite3_file base;
   const char* name;
   sqlite3_file* real() { return reinterpret_cast<sqlite3_file*>(this + 1); }
 };
-NotedFile& noted(sqlite3_file* file) {
-  return *reinterpret_cast<NotedFile*>(file);
+RecordedFile& noted(sqlite3_file* file) {
+  return *reinterpret_cast<RecordedFile*>(file);
 }
 sqlite3_file* real(sqlite3_file* file) {
   return noted(file).real();
@@ -160,12 +160,12 @@ const sqlite3_io_methods kNotedMethods = {
 };
 
 // The system's files with notes, as the default of this process for as long as it lives.
-class NotedDisk {
+class RecordedDisk {
  public:
-  NotedDisk() : vfs_(*sqlite3_vfs_find(nullptr)) {
+  RecordedDisk() : vfs_(*sqlite3_vfs_find(nullptr)) {
     system_ = sqlite3_vfs_find(nullptr);
     vfs_.zName = "noted";
-    vfs_.szOsFile += static_cast<int>(sizeof(NotedFile));
+    vfs_.szOsFile += static_cast<int>(sizeof(RecordedFile));
     vfs_.xOpen = [](sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int* out) {
       noted(file).name = name;
       const int code = system_->xOpen(system_, name, real(file), flags, out);
@@ -175,12 +175,12 @@ class NotedDisk {
     operations.clear();
     sqlite3_vfs_register(&vfs_, 1);
   }
-  ~NotedDisk() {
+  ~RecordedDisk() {
     sqlite3_vfs_unregister(&vfs_);
     sqlite3_vfs_register(system_, 1);
   }
-  NotedDisk(const NotedDisk&) = delete;
-  NotedDisk& operator=(const NotedDisk&) = delete;
+  RecordedDisk(const RecordedDisk&) = delete;
+  RecordedDisk& operator=(const RecordedDisk&) = delete;
 
  private:
   static inline sqlite3_vfs* system_ = nullptr;
@@ -231,7 +231,7 @@ TEST(LedgerCrash, WithoutPowerItIsTheOldOrTheNewState) {
   const Files before = {{directory.ledger().string(), read_file(directory.ledger())}};
   constexpr std::int64_t kAppends = 24;
   {
-    const NotedDisk disk;
+    const RecordedDisk disk;
     Ledger ledger = Ledger::open(directory.ledger(), run_identity());
     for (std::int64_t i = 0; i < kAppends;) {
       const std::vector<LogBody> bodies = {numbered_body(i), numbered_body(i + 1)};

@@ -45,9 +45,9 @@ std::vector<FlatParam> layers() {
 }
 
 // Islands that train their bowls and meet as algorithm.h tells it.
-class Archipelago {
+class OuterRun {
  public:
-  Archipelago(const OuterOptions& options, std::vector<int> data)
+  OuterRun(const OuterOptions& options, std::vector<int> data)
       : optimizer_(make_outer_optimizer(options.optimizer)),
         algorithm_(make_outer_algorithm(options, *optimizer_)),
         fragments_(make_fragments(layers(), options.fragments)),
@@ -144,10 +144,10 @@ class Archipelago {
 };
 
 TEST(OuterAlgorithm, OneIslandWithPlainStepsIsPlainTraining) {
-  Archipelago islands(options("diloco", 1, kPlain), {7});
+  OuterRun islands(options("diloco", 1, kPlain), {7});
   std::vector<float> alone = islands.params(0);
   constexpr int kSteps = 50;
-  for (int i = 0; i < kSteps; ++i) Archipelago::inner_step(alone, 7);
+  for (int i = 0; i < kSteps; ++i) OuterRun::inner_step(alone, 7);
   islands.train(kSteps);
   // Each outer step rounds twice, numbers below 1; the bowls only shrink differences.
   for (std::size_t i = 0; i < kN; ++i) {
@@ -157,8 +157,8 @@ TEST(OuterAlgorithm, OneIslandWithPlainStepsIsPlainTraining) {
 
 TEST(OuterAlgorithm, IslandsThatAreAlikeAreOneIsland) {
   for (const char* algorithm : {"diloco", "streaming"}) {
-    Archipelago one(options(algorithm, 5, kNesterov), {3});
-    Archipelago four(options(algorithm, 5, kNesterov), {3, 3, 3, 3});
+    OuterRun one(options(algorithm, 5, kNesterov), {3});
+    OuterRun four(options(algorithm, 5, kNesterov), {3, 3, 3, 3});
     one.train(23);
     four.train(23);
     // Quarters add up exactly.
@@ -173,8 +173,8 @@ std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
 }
 
 TEST(OuterAlgorithm, StreamingOfOneFragmentWithoutOverlapIsDiLoCo) {
-  Archipelago diloco(options("diloco", 4, kNesterov), {1, 2, 3});
-  Archipelago streaming(options("streaming", 4, kNesterov), {1, 2, 3});
+  OuterRun diloco(options("diloco", 4, kNesterov), {1, 2, 3});
+  OuterRun streaming(options("streaming", 4, kNesterov), {1, 2, 3});
   for (int i = 0; i < 19; ++i) {
     diloco.train(1);
     streaming.train(1);
@@ -204,7 +204,7 @@ TEST(OuterAlgorithm, StreamingTakesFragmentsInTurn) {
 
   // Islands meet in each fragment: with nothing of their own kept, they agree where they just met.
   settings.merge = 0;
-  Archipelago islands(settings, {1, 2});
+  OuterRun islands(settings, {1, 2});
   islands.train(6);
   for (const std::size_t i : {0, 9, 30, 39})
     EXPECT_EQ(islands.params(0)[i], islands.anchor(0)[i % 20]);
@@ -286,7 +286,7 @@ std::vector<std::vector<double>> eager_in_double(const std::vector<int>& data,
 
 TEST(OuterAlgorithm, EagerIsAnOuterOptimizerOnEachIsland) {
   const std::vector<int> data = {1, 2, 3};
-  Archipelago islands(options("eager", 4, kNesterov), data);
+  OuterRun islands(options("eager", 4, kNesterov), data);
   const std::vector<float> start = islands.params(0);
   constexpr int kRounds = 9;
   islands.train(4 * kRounds);

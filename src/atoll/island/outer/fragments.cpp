@@ -43,7 +43,7 @@ std::vector<std::size_t> choose(std::span<const FlatParam> params, std::size_t n
   return chosen;
 }
 
-void append(Fragment& fragment, ElementRange range) {
+void append(Fragment& fragment, parallel::ElementRange range) {
   if (range.size() == 0) return;
   if (!fragment.ranges.empty() && fragment.ranges.back().end == range.begin) {
     fragment.ranges.back().end = range.end;
@@ -58,7 +58,7 @@ void for_ranges(const Fragment& fragment, std::size_t flat, std::size_t packed, 
   ATOLL_CHECK(static_cast<std::int64_t>(packed) == fragment.elements(),
               "{} elements for a fragment of {}", packed, fragment.elements());
   std::size_t at = 0;
-  for (const ElementRange& range : fragment.ranges) {
+  for (const parallel::ElementRange& range : fragment.ranges) {
     ATOLL_CHECK(range.begin >= 0 && range.end <= static_cast<std::int64_t>(flat),
                 "elements {} to {} of {}", range.begin, range.end, flat);
     const auto count = static_cast<std::size_t>(range.size());
@@ -70,9 +70,7 @@ void for_ranges(const Fragment& fragment, std::size_t flat, std::size_t packed, 
 }  // namespace
 
 std::int64_t Fragment::elements() const {
-  std::int64_t sum = 0;
-  for (const ElementRange& range : ranges) sum += range.size();
-  return sum;
+  return parallel::num_elements(ranges);
 }
 
 std::vector<Fragment> make_fragments(std::span<const FlatParam> params, int num_fragments) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "atoll/parallel/element_range.h"
+
 namespace atl::island {
 
 /// A parameter in the flat vector (parallel::FlatLayout).
@@ -17,17 +19,9 @@ struct FlatParam {
   int layer = -1;  ///< of the model, from 0; -1: of none (embeddings, last norm, head)
 };
 
-/// Elements [begin, end) of the flat vector.
-struct ElementRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t size() const { return end - begin; }
-  bool operator==(const ElementRange&) const = default;
-};
-
 /// Parameters that are exchanged together. Packed, they lie one range after the other.
 struct Fragment {
-  std::vector<ElementRange> ranges;  ///< ascending, not touching each other
+  std::vector<parallel::ElementRange> ranges;  ///< ascending, not touching each other
   std::int64_t elements() const;
 };
 

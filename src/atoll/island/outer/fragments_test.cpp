@@ -39,7 +39,7 @@ TEST(Fragments, HaveEveryElementOnceAndNoPadding) {
       std::vector<int> seen(static_cast<std::size_t>(flat_size(params)), 0);
       for (const Fragment& fragment : make_fragments(params, count)) {
         std::int64_t end = -1;
-        for (const ElementRange& range : fragment.ranges) {
+        for (const parallel::ElementRange& range : fragment.ranges) {
           EXPECT_GT(range.begin, end);  // touching ranges are one
           EXPECT_GT(range.end, range.begin);
           end = range.end;
@@ -62,7 +62,7 @@ TEST(Fragments, TakeLayersInStridesAndTheRestWhereLeastIs) {
   const std::vector<FlatParam> params = model(6);
   const std::vector<Fragment> fragments = make_fragments(params, 3);
   const auto is_in = [&](std::size_t fragment, const FlatParam& param) {
-    for (const ElementRange& range : fragments[fragment].ranges) {
+    for (const parallel::ElementRange& range : fragments[fragment].ranges) {
       if (range.begin <= param.offset && param.offset < range.end) return true;
     }
     return false;

@@ -25,7 +25,8 @@ std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
   const auto kept_vectors = static_cast<std::size_t>(algorithm->num_kept_vectors());
   const std::size_t delta = codec->max_bytes(largest);
   const std::size_t sums = sum_codec->max_bytes(largest);
-  // The mean and what is made of it; where steps go on meanwhile, also what they grew from.
+  // The mean and the new state; where inner steps go on meanwhile, also the parameters that they
+  // started from.
   const std::size_t states = algorithm->apply_after() > 0 ? 2 * state_vectors : state_vectors;
   std::vector<OuterMemoryPart> parts = {
       {"parameters, as sent", floats},

@@ -52,7 +52,7 @@ class Momentum final : public OuterOptimizer {
             std::span<float> state_out, std::int64_t /*k*/) const override {
     check_sizes(*this, anchor.size(), mean_delta.size(), state_in.size(), anchor_out.size(),
                 state_out.size());
-    // What was read is not read again, so that an output may be its input.
+    // Each input element is read before its output is written, so they may be the same memory.
     for (std::size_t i = 0; i < anchor.size(); ++i) {
       const float delta = mean_delta[i];
       const float v = momentum_ * state_in[i] + delta;

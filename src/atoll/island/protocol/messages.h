@@ -20,7 +20,7 @@ inline constexpr int kMaxFragments = 4096;    ///< of a model
 inline constexpr std::size_t kMaxName = 128;  ///< bytes, of an island's name
 inline constexpr std::size_t kMaxText = 256;  ///< bytes, of an address or a part of an identity
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 50;  ///< those of all can be added
-inline constexpr std::size_t kSecretSize = 32;      ///< hexadecimal digits, of a pass
+inline constexpr std::size_t kSecretSize = 32;      ///< hexadecimal digits, of an access token
 inline constexpr std::size_t kMaxSettings = 65536;  ///< bytes, of RunIdentity::settings
 inline constexpr std::size_t kMaxReason = 4096;     ///< bytes, of a `why`; longer ones are cut
 

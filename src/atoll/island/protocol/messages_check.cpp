@@ -44,7 +44,7 @@ bool is_member_state(const std::string& text) {
   return std::find(std::begin(kStates), std::end(kStates), text) != std::end(kStates);
 }
 
-// A fault is said by the name of the field and this.
+// A fault's text is the name of the field and this.
 using Fault = std::string;
 
 // `owner`: the name of the message that the field is in.
@@ -59,9 +59,9 @@ Fault text_fault(const std::string& owner, const std::string& field, const std::
     return fmt::format(" is \"{}\": 1 to {} letters, digits, dots, dashes and underscores",
                        text.substr(0, kMaxName), kMaxName);
   }
-  // Of a member that has not joined since the coordinator started there is none.
+  // A member that has not joined since the coordinator started has no token.
   const bool may_be_none = owner == "Member" && text.empty();
-  if (field.ends_with("_pass") && !may_be_none && !is_secret_text(text)) return " is no secret";
+  if (field.ends_with("_token") && !may_be_none && !is_secret_text(text)) return " is no secret";
   if (field == "state" && !is_member_state(text)) return fmt::format(" is \"{}\"", text);
   if (owner == "Identity" ? !has_no_control(text) : !is_address(text)) {
     return " has characters that do not belong there";
@@ -85,7 +85,7 @@ Fault real_fault(const std::string& field, double value) {
   return fine ? "" : fmt::format(" is {}", value);
 }
 
-// What no single field shows.
+// Faults that no single field shows.
 Fault whole_fault(const Message& message) {
   if (const auto* range = dynamic_cast<const proto::Range*>(&message)) {
     if (range->begin() > range->end()) {

@@ -58,12 +58,12 @@ Participant get(const proto::Participant& x) {
   return {.island = x.island(), .address = x.address(), .weight = x.weight(), .tokens = x.tokens()};
 }
 
-View::Member get(const proto::Member& x) {
+View::MemberInfo get(const proto::Member& x) {
   return {.island = x.island(),
           .name = x.name(),
           .address = x.address(),
           .state = x.state(),
-          .mesh_pass = x.mesh_pass()};
+          .peer_token = x.peer_token()};
 }
 
 template <typename Values>
@@ -82,8 +82,8 @@ Join get(const proto::Join& x) {
           .outer_step = x.outer_step(),
           .hashes = get_all(x.hashes()),
           .holds = get_all(x.holds()),
-          .hub_pass = x.hub_pass(),
-          .mesh_pass = x.mesh_pass()};
+          .relay_token = x.relay_token(),
+          .peer_token = x.peer_token()};
 }
 
 Synced get(const proto::Synced& x) {

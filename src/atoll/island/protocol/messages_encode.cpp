@@ -64,12 +64,12 @@ void put(const Participant& x, proto::Participant* to) {
   to->set_tokens(x.tokens);
 }
 
-void put(const View::Member& x, proto::Member* to) {
+void put(const View::MemberInfo& x, proto::Member* to) {
   to->set_island(x.island);
   to->set_name(x.name);
   to->set_address(x.address);
   to->set_state(x.state);
-  to->set_mesh_pass(x.mesh_pass);
+  to->set_peer_token(x.peer_token);
 }
 
 template <typename T, typename To>
@@ -85,8 +85,8 @@ void put(const Join& x, proto::Join* to) {
   to->set_outer_step(x.outer_step);
   put_all(x.hashes, to->mutable_hashes());
   put_all(x.holds, to->mutable_holds());
-  to->set_hub_pass(x.hub_pass);
-  to->set_mesh_pass(x.mesh_pass);
+  to->set_relay_token(x.relay_token);
+  to->set_peer_token(x.peer_token);
 }
 
 void put(const Synced& x, proto::Synced* to) {

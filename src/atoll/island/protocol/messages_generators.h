@@ -156,7 +156,7 @@ inline ToIsland any_to_island() {
   const auto flag = [] { return *rc::gen::arbitrary<bool>(); };
   const auto fragment = [] { return static_cast<int>(any_natural(4095)); };
   const auto member = [&] {
-    return View::Member{
+    return View::MemberInfo{
         any_island(), any_name(), any_address(),
         *rc::gen::element<std::string>("joining", "syncing", "active", "suspect", "out"),
         flag() ? any_secret() : ""};

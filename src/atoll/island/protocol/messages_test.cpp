@@ -125,11 +125,11 @@ TEST(Messages, ListsHaveLimits) {
 }
 
 TEST(Messages, TheLargestViewFits) {
-  const View::Member member = {.island = ~IslandId{0},
-                               .name = std::string(128, 'n'),
-                               .address = std::string(256, 'a'),
-                               .state = "joining"};
-  const MessageToIsland message = {{}, View{std::vector<View::Member>(4096, member)}};
+  const View::MemberInfo member = {.island = ~IslandId{0},
+                                   .name = std::string(128, 'n'),
+                                   .address = std::string(256, 'a'),
+                                   .state = "joining"};
+  const MessageToIsland message = {{}, View{std::vector<View::MemberInfo>(4096, member)}};
   EXPECT_EQ(decode_to_island(encode(message)), message);
 }
 

@@ -95,10 +95,10 @@ struct Join {
   /// What it was leased and has neither committed nor given back.
   std::vector<BatchRange> holds;
   /// A secret of this process: what it fetches and puts at the coordinator shows it (Roster).
-  std::string hub_pass = {};
+  std::string relay_token = {};
   /// Another, which who fetches from this island must show: the coordinator tells those that take
   /// part (View).
-  std::string mesh_pass = {};
+  std::string peer_token = {};
   bool operator==(const Join&) const = default;
 };
 /// It now has the state that Welcome or Resync told it to fetch.
@@ -241,16 +241,16 @@ struct PutState {
 };
 /// The members now, for those who print or route.
 struct View {
-  struct Member {
+  struct MemberInfo {
     IslandId island = kNobody;
     std::string name;
     std::string address;
     std::string state;  ///< "joining", "syncing", "active", "suspect", "out"
-    std::string mesh_pass =
+    std::string peer_token =
         {};  ///< as its newest Join told; "": none since the coordinator started
-    auto operator<=>(const Member&) const = default;
+    auto operator<=>(const MemberInfo&) const = default;
   };
-  std::vector<Member> members;
+  std::vector<MemberInfo> members;
   bool operator==(const View&) const = default;
 };
 /// The run is over, or this island is not wanted any more.

@@ -154,7 +154,7 @@ void SimulationAudit::unmake(const LogVoid& voided, Seconds now) {
 
 void SimulationAudit::swapped(IslandId island, std::int64_t outer_step, const StateHash& hash,
                               bool was_mine, Seconds now) {
-  // Who slept through a void may still take what was committed before it.
+  // An island that missed a void may still take a state that was committed before it.
   for (const CommitSeen& seen : voided_[outer_step]) {
     if (seen.hash == hash && was_mine == seen.participants.contains(island)) return;
   }

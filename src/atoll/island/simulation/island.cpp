@@ -25,20 +25,20 @@ SimulatedIsland::SimulatedIsland(Simulator& world, int index, double speed)
       index_(index),
       name_(fmt::format("island-{}", index + 1)),
       speed_(speed),
-      book_(timing_of(world.options())) {
+      tracker_(timing_of(world.options())) {
   for (int f = 0; f < world.options().plan.num_fragments; ++f) {
     saved_.anchors.push_back({0, simulated_first_state(f)});
   }
 }
 
-// ---- its life ----
+// ---- start, crash and stop ----
 
 void SimulatedIsland::start() {
   if (has_ended_ || member_) return;
   ++life_;
   anchors_ = saved_.anchors;
-  book_ = RoundBook(timing_of(world_.options()));
-  book_.begin(anchored_step(), saved_.work);
+  tracker_ = RoundTracker(timing_of(world_.options()));
+  tracker_.begin(anchored_step(), saved_.work);
   is_stepping_ = false;
   num_drops_ = num_adopted_ = 0;
   deltas_.clear();
@@ -238,7 +238,7 @@ void SimulatedIsland::perform(const Adopt& action) {
   later([this, drops_work = action.drops_work,
          now = Change{member_->outer_step(), member_->hashes()}] {
     change_ = now;
-    book_.replaced(now.outer_step, drops_work);
+    tracker_.replaced(now.outer_step, drops_work);
     if (drops_work) ++num_adopted_;
     go_on();
   });
@@ -246,7 +246,7 @@ void SimulatedIsland::perform(const Adopt& action) {
 
 void SimulatedIsland::perform(const StartRound& action) {
   later([this, action] {
-    book_.granted(action.lease, action.drops_hand_in);
+    tracker_.granted(action.lease, action.drops_hand_in);
     go_on();
   });
 }
@@ -274,12 +274,12 @@ void SimulatedIsland::perform(const Halt& action) {
 
 // ---- the trainer ----
 
-// All that is due now, as train::IslandRounds does it. What comes while steps are taken is acted on
-// at once: at most one step too early.
+// Does all that is due now, as train::IslandRounds does. Events that come during inner steps are
+// acted on at once: at most one step too early.
 void SimulatedIsland::go_on() {
-  using Do = RoundBook::Do;
+  using Do = RoundTracker::Do;
   for (;;) {
-    const RoundBook::Decision due = book_.next();
+    const RoundTracker::Decision due = tracker_.next();
     switch (due.what) {
       case Do::kWait:
         return save();
@@ -287,34 +287,34 @@ void SimulatedIsland::go_on() {
         save();
         return train();
       case Do::kBeginRound:
-        book_.begun();
+        tracker_.begun();
         break;
       case Do::kHandIn:
         hand_in(due);
         break;
       case Do::kApply:
         move(due.fragment, committed_.outer_step, committed_.hashes.front());
-        book_.applied();
+        tracker_.applied();
         break;
       case Do::kTakeBack:
-        book_.taken_back();
+        tracker_.taken_back();
         break;
       case Do::kRebase:
         move(due.fragment, change_.outer_step, change_.hashes.front());
-        book_.rebased();
+        tracker_.rebased();
         break;
       case Do::kAdopt:
         adopt(due.drops_work);
-        book_.adopted();
+        tracker_.adopted();
     }
   }
 }
 
-// As many steps at once as nothing can come between.
+// Takes as many steps at once as no event can interrupt.
 void SimulatedIsland::train() {
   if (is_stepping_) return;
   is_stepping_ = true;
-  const std::int64_t count = book_.steps_ahead();
+  const std::int64_t count = tracker_.steps_ahead();
   const SimulationOptions& options = world_.options();
   const Seconds step =
       options.step_seconds / speed_ * (1 + options.jitter * (2 * world_.uniform() - 1));
@@ -323,14 +323,14 @@ void SimulatedIsland::train() {
     if (stretch != stretch_) return;
     trained_seconds_ += duration;
     is_stepping_ = false;
-    book_.trained(count, count * kTokensOfBatch, static_cast<double>(count * kTokensOfBatch));
+    tracker_.trained(count, count * kTokensOfBatch, static_cast<double>(count * kTokensOfBatch));
     handle({0, Progress{.inner_steps = 0, .batches_per_second = 1 / step}});
     go_on();
   });
 }
 
-void SimulatedIsland::hand_in(const RoundBook::Decision& due) {
-  const RoundBook::Work work = book_.work();
+void SimulatedIsland::hand_in(const RoundTracker::Decision& due) {
+  const RoundTracker::Work work = tracker_.work();
   const StateHash base = anchors_[static_cast<std::size_t>(due.fragment)].hash;
   expect_held(work.trained);
   const double norm = std::exchange(next_norm_, 1);
@@ -342,12 +342,12 @@ void SimulatedIsland::hand_in(const RoundBook::Decision& due) {
                        .loss = 1};
   deltas_[due.outer_step] = {base, work.trained};
   deltas_.erase(deltas_.begin(), deltas_.lower_bound(due.outer_step - 1));
-  book_.handed_in();
+  tracker_.handed_in();
   handle({0, RoundDone{num_adopted_, due.outer_step, ready}});
 }
 
-// A coordinator refuses what is committed or another's, and the run goes on: but nobody who has
-// heard of it may hand it in.
+// A coordinator refuses batches that are committed or leased to another island, so the run would go
+// on. But an island that was told so must not hand them in.
 void SimulatedIsland::expect_held(const std::vector<BatchRange>& consumed) {
   const std::optional<RangeSet> work = RangeSet::of(consumed);
   const std::optional<RangeSet> held = RangeSet::of(member_->holds());
@@ -358,7 +358,7 @@ void SimulatedIsland::expect_held(const std::vector<BatchRange>& consumed) {
 
 void SimulatedIsland::hear_commit(const Swap& swap) {
   (swap.was_mine ? committed_ : change_) = {swap.outer_step + 1, {swap.hash}};
-  book_.committed(swap.outer_step, swap.fragment, swap.was_mine);
+  tracker_.committed(swap.outer_step, swap.fragment, swap.was_mine);
   go_on();
 }
 
@@ -382,7 +382,7 @@ std::int64_t SimulatedIsland::anchored_step() const {
 
 void SimulatedIsland::save() {
   const int every = std::max(1, world_.options().checkpoint_every);
-  if (anchored_step() % every == 0) saved_ = {anchors_, book_.work()};
+  if (anchored_step() % every == 0) saved_ = {anchors_, tracker_.work()};
 }
 
 }  // namespace atl::island

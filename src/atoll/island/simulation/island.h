@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "atoll/island/client/member.h"
-#include "atoll/island/client/round_book.h"
+#include "atoll/island/client/round_tracker.h"
 
 namespace atl::island {
 
 class Simulator;
 
-/// An island of a simulated run: the Member and the RoundBook that real ones have, and stand-ins
+/// An island of a simulated run: the Member and the RoundTracker that real ones have, and stand-ins
 /// for its parameters, its exchange and its disk.
 class SimulatedIsland {
  public:
@@ -56,7 +56,7 @@ class SimulatedIsland {
   };
   struct Checkpoint {
     std::vector<Anchor> anchors;
-    RoundBook::Work work;
+    RoundTracker::Work work;
   };
   // What became of the outer state, until the trainer has acted on it.
   struct Change {
@@ -88,7 +88,7 @@ class SimulatedIsland {
   void end_fetch(const FetchState& action, std::uint64_t number);
   void go_on();
   void train();
-  void hand_in(const RoundBook::Decision& due);
+  void hand_in(const RoundTracker::Decision& due);
   void expect_held(const std::vector<BatchRange>& consumed);
   void hear_commit(const Swap& swap);
   void move(int fragment, std::int64_t outer_step, const StateHash& hash);
@@ -113,7 +113,7 @@ class SimulatedIsland {
   int num_flips_ = 0;
   double next_norm_ = 1;
 
-  RoundBook book_;
+  RoundTracker tracker_;
   std::vector<Anchor> anchors_;  // by fragment
   Checkpoint saved_;
   Change change_;     // to be adopted, or rebased on

@@ -16,7 +16,7 @@ struct SimulatedLink {
   Seconds queue = 0;           ///< that messages wait while something is transferred
 };
 
-/// What goes wrong.
+/// A fault.
 struct SimulatedFault {
   enum class Kind {
     kCrash,             ///< the process dies; it starts again from its checkpoint
@@ -47,10 +47,10 @@ struct SimulatedFault {
 
 /// How far a simulation is.
 struct SimulationProgress {
-  Seconds seconds = 0;          ///< of virtual time
-  std::int64_t commits = 0;     ///< outer steps
-  std::int64_t batches = 0;     ///< committed, of all
-  std::int64_t happenings = 0;  ///< messages, timers and faults so far
+  Seconds seconds = 0;       ///< of virtual time
+  std::int64_t commits = 0;  ///< outer steps
+  std::int64_t batches = 0;  ///< committed, of all
+  std::int64_t events = 0;   ///< messages, timers and faults so far
 };
 
 /// A run to be simulated.
@@ -78,11 +78,11 @@ struct SimulationOptions {
   bool coordinator_ends = false;
   bool measures_cpu = false;
   std::function<void(const std::string&)> trace;  ///< told of every message, record and fault
-  /// Told how far it is every thousand happenings, which are milliseconds of real time.
+  /// Told how far it is every thousand events, which are milliseconds of real time.
   std::function<void(const SimulationProgress&)> progress;
 };
 
-/// What came of it.
+/// The result of a simulation.
 struct SimulationReport {
   std::uint64_t seed = 0;
   bool is_finished = false;

@@ -41,15 +41,15 @@ double Simulator::uniform() {
 void Simulator::run(Seconds until) {
   while (!queue_.empty() && queue_.top().when <= until) {
     // The top is const only because moving it could break the order; it is popped at once.
-    Happening next = std::move(const_cast<Happening&>(queue_.top()));
+    ScheduledEvent next = std::move(const_cast<ScheduledEvent&>(queue_.top()));
     queue_.pop();
     now_ = next.when;
     next.what();
-    if (options_.progress && ++num_happenings_ % 1000 == 0) {
+    if (options_.progress && ++num_events_ % 1000 == 0) {
       options_.progress({.seconds = now_,
                          .commits = audit_.num_commits(),
                          .batches = audit_.num_batches(),
-                         .happenings = num_happenings_});
+                         .events = num_events_});
     }
     if (audit_.violations().size() > 0) return;
     const bool is_over = is_finished_ || !halted_.empty();
@@ -186,7 +186,7 @@ void Simulator::expect_lost() {
   for (const Island& at : coordinator_->members().all()) {
     const SimulatedIsland* island = island_of(at.id);
     const bool is_there = island != nullptr && island->is_up() && !island->is_stopped() &&
-                          at.connection != kNoConnection && !at.pulse->is_silent(now_);
+                          at.connection != kNoConnection && !at.detector->is_silent(now_);
     if (!is_there) continue;
     const Member& member = island->member();
     const bool has_it =

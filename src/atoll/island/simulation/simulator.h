@@ -75,11 +75,11 @@ class Simulator {
     Seconds last[2] = {};
     std::deque<std::function<void()>> held[2];
   };
-  struct Happening {
+  struct ScheduledEvent {
     Seconds when = 0;
     std::uint64_t order = 0;
     std::function<void()> what;
-    bool operator<(const Happening& other) const {
+    bool operator<(const ScheduledEvent& other) const {
       return when != other.when ? when > other.when : order > other.order;
     }
   };
@@ -108,8 +108,8 @@ class Simulator {
   std::uint64_t num_drawn_ = 0;
   Seconds now_ = 0;
   std::uint64_t order_ = 0;
-  std::int64_t num_happenings_ = 0;
-  std::priority_queue<Happening> queue_;
+  std::int64_t num_events_ = 0;
+  std::priority_queue<ScheduledEvent> queue_;
   SimulationAudit audit_;
 
   std::optional<Coordinator> coordinator_;

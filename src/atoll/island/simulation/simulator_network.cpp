@@ -79,7 +79,7 @@ void Simulator::connect(int island, std::uint64_t life, Seconds after) {
   });
 }
 
-// Both ends are told what the other did in the order of what was sent before.
+// An end of a connection learns that the other closed it after everything that was sent before.
 void Simulator::disconnect(int island, bool is_silent) {
   ConnectionId& id = connection_of_[static_cast<std::size_t>(island)];
   const auto found = links_.find(id);
@@ -128,7 +128,7 @@ void Simulator::transmit(ConnectionId id, Direction direction, std::function<voi
   Link& link = links_.at(id);
   Seconds& last = link.last[direction];
   last = std::max(last, now_ + options_.link.latency * (1 + 0.5 * uniform()));
-  // All of what is transferred lies before it, as far as there is room.
+  // The message queues behind all bytes under way, as far as the queue has room.
   const Seconds before = busy_until_[static_cast<std::size_t>(link.island)] - now_;
   last = std::max(last, now_ + std::min(options_.link.queue, before));
   schedule(last - now_,

@@ -37,7 +37,7 @@ std::string text(const Stamp& stamp) {
                      stamp.sequence);
 }
 
-struct Teller {
+struct Describer {
   std::string operator()(const Join& x) const {
     return fmt::format("Join {} at {} {} holds {}", x.name, x.outer_step, text(x.hashes),
                        text(x.holds));
@@ -110,15 +110,15 @@ struct Teller {
 }  // namespace
 
 std::string describe(const MessageFromIsland& message) {
-  return fmt::format("{} {}", text(message.stamp), std::visit(Teller(), message.body));
+  return fmt::format("{} {}", text(message.stamp), std::visit(Describer(), message.body));
 }
 
 std::string describe(const MessageToIsland& message) {
-  return fmt::format("{} {}", text(message.stamp), std::visit(Teller(), message.body));
+  return fmt::format("{} {}", text(message.stamp), std::visit(Describer(), message.body));
 }
 
 std::string describe(const LogBody& body) {
-  return std::visit(Teller(), body);
+  return std::visit(Describer(), body);
 }
 
 }  // namespace atl::island

@@ -43,10 +43,7 @@ void store_in(const std::vector<HeldPiece>& pieces, std::int64_t begin, const Te
 IslandParams::IslandParams(const std::vector<island::Fragment>& fragments, TrainState& state,
                            Ranks& ranks)
     : state_(&state), ranks_(&ranks), held_(fragments.size()) {
-  for (const island::Fragment& fragment : fragments) {
-    ranges_.emplace_back();
-    for (const auto& [begin, end] : fragment.ranges) ranges_.back().push_back({begin, end});
-  }
+  for (const island::Fragment& fragment : fragments) ranges_.push_back(fragment.ranges);
   if (!state.has_whole_model()) parts_ = make_parts();
 }
 

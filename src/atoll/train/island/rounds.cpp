@@ -39,7 +39,7 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
   if (!ranks.is_lead()) return;
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
   algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
-  book_.emplace(algorithm_->timing());
+  tracker_.emplace(algorithm_->timing());
   pace_ = IslandPace(algorithm_->interval());
   std::vector<std::size_t> elements;
   for (int f = 0; f < params_.num_fragments(); ++f) {
@@ -59,7 +59,7 @@ void IslandRounds::begin(const fs::path& checkpoint) {
     follow();
     return;
   }
-  island::RoundBook::Work work;
+  island::RoundTracker::Work work;
   if (!checkpoint.empty() && is_in(checkpoint)) {
     work = load(checkpoint);
   } else {
@@ -94,7 +94,7 @@ void IslandRounds::begin(const fs::path& checkpoint) {
       .codec = options_.codec,
       .codec_errors = std::move(codec_errors_)};
   const std::vector<BatchRange> holds = work.holds();
-  book_->begin(outer_->outer_step(), std::move(work));
+  tracker_->begin(outer_->outer_step(), std::move(work));
   client_ = std::make_unique<island::Client>(options, *outer_, holds, !holds.empty());
   tell({.command = Command::kEnd});
 }
@@ -118,7 +118,7 @@ IslandRounds::Next IslandRounds::next(const Asks& asks) {
   write_parameters();
   switch (next.what) {
     case Next::What::kStep:
-      next.batch = config_.outer.data == "private" ? steps_taken_ : book_->next_batch();
+      next.batch = config_.outer.data == "private" ? steps_taken_ : tracker_->next_batch();
       next.schedule_step = clock_.schedule_step();
       next.steps_left = clock_.steps_left(config_.train.steps);
       tell({.command = Command::kTrain,
@@ -137,7 +137,7 @@ IslandRounds::Next IslandRounds::next(const Asks& asks) {
 
 // What is due before the next step. What it begins and cannot end is made again by the next call.
 IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
-  using Do = island::RoundBook::Do;
+  using Do = island::RoundTracker::Do;
   const Clock::time_point start = Clock::now();
   auto what = Next::What::kEnd;
   for (;;) {
@@ -150,7 +150,7 @@ IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
       finish();
       break;
     }
-    const island::RoundBook::Decision due = book_->next();
+    const island::RoundTracker::Decision due = tracker_->next();
     if (due.what == Do::kTrain) {
       what = Next::What::kStep;
       break;
@@ -179,14 +179,14 @@ IslandRounds::Next::What IslandRounds::prepare(const Asks& asks) {
 // All that the client has to tell. One change is absorbed before the next is heard.
 void IslandRounds::absorb_news() {
   for (;;) {
-    if (book_->has_change()) {
+    if (tracker_->has_change()) {
       absorb_change();
       continue;
     }
     const std::unique_ptr<island::ClientNews> news = client_->next_news();
     if (!news) return;
     if (const auto* round = std::get_if<island::StartRound>(news.get())) {
-      book_->granted(round->lease, round->drops_hand_in);
+      tracker_->granted(round->lease, round->drops_hand_in);
     } else {
       hear(std::move(std::get<OuterChange>(*news)));
     }
@@ -203,12 +203,12 @@ void IslandRounds::wait() {
 void IslandRounds::depart() {
   client_->leave("it was stopped");
   absorb_news();
-  if (book_->has_committed()) apply();
+  if (tracker_->has_committed()) apply();
 }
 
 void IslandRounds::begin_round() {
-  const island::Lease lease = book_->next_lease();
-  book_->begun();
+  const island::Lease lease = tracker_->next_lease();
+  tracker_->begun();
   if (lease.ranges.empty()) return;
   std::int64_t steps = 0;
   for (const BatchRange& range : lease.ranges) steps += range.size();
@@ -221,33 +221,33 @@ void IslandRounds::finish() {
     reset(f);
     write_parameters();  // so that there is never more than one fragment here
   }
-  book_->end();
+  tracker_->end();
   committed_.reset();
   is_over_ = true;
 }
 
 void IslandRounds::hear(OuterChange change) {
   if (change.kind == OuterChange::Kind::kReplaced) {
-    book_->replaced(change.outer_step, change.drops_work);
+    tracker_->replaced(change.outer_step, change.drops_work);
     change_ = std::move(change);
     return;
   }
   report(change);
-  book_->committed(change.outer_step, change.fragment, change.contributed);
+  tracker_->committed(change.outer_step, change.fragment, change.contributed);
   (change.contributed ? committed_ : change_) = std::move(change);
 }
 
 // Only reading and writing fail because a rank is lost. What was done before that is found done,
 // and the rest is done by the next call.
 void IslandRounds::absorb_change() {
-  const island::RoundBook::Decision due = book_->next();
-  if (due.what == island::RoundBook::Do::kApply) return apply();
-  if (due.what == island::RoundBook::Do::kAdopt) {
+  const island::RoundTracker::Decision due = tracker_->next();
+  if (due.what == island::RoundTracker::Do::kApply) return apply();
+  if (due.what == island::RoundTracker::Do::kAdopt) {
     adopt(due.drops_work);
-    book_->adopted();
+    tracker_->adopted();
   } else {
     rebase(due.fragment, change_->state, due.takes_back);
-    book_->rebased();
+    tracker_->rebased();
   }
   change_.reset();
 }
@@ -260,7 +260,7 @@ void IslandRounds::adopt(bool drops_work) {
     if (drops_work) {
       reset(f);
     } else if (now != base_[static_cast<std::size_t>(f)]) {
-      rebase(f, now, book_->fragment_in_flight() == f);
+      rebase(f, now, tracker_->fragment_in_flight() == f);
     }
     write_parameters();
   }
@@ -277,7 +277,7 @@ void IslandRounds::apply() {
     params_.mark_changed(f);
   }
   base_[static_cast<std::size_t>(f)] = committed_->state;
-  book_->applied();
+  tracker_->applied();
   island::trace("outer step {}: is taken over", committed_->outer_step + 1);
   committed_.reset();
 }
@@ -285,7 +285,7 @@ void IslandRounds::apply() {
 // Nobody will commit what was handed in: it is in the next one again.
 void IslandRounds::take_back(int f) {
   rebase(f, base_[static_cast<std::size_t>(f)], /*takes_back=*/true);
-  book_->taken_back();
+  tracker_->taken_back();
 }
 
 // The anchor of a fragment has moved without what this island has trained.
@@ -301,7 +301,7 @@ void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentSta
 }
 
 void IslandRounds::hand_in() {
-  const island::RoundBook::Decision due = book_->next();
+  const island::RoundTracker::Decision due = tracker_->next();
   const std::int64_t outer_step = due.outer_step;
   const int f = due.fragment;
   island::trace("outer step {}: the round is trained", outer_step + 1);
@@ -315,7 +315,7 @@ void IslandRounds::hand_in() {
   algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
                     *own_delta_);
   if (algorithm_->param_use().begin_changes) params_.mark_changed(f);
-  const island::RoundBook::Work& work = book_->work();
+  const island::RoundTracker::Work& work = tracker_->work();
   client_->hand_in(
       {.outer_step = outer_step,
        .fragment = f,
@@ -324,15 +324,15 @@ void IslandRounds::hand_in() {
        .tokens = work.tokens,
        .consumed = work.trained,
        .loss = work.tokens > 0 ? work.loss_sum / static_cast<double>(work.tokens) : 0});
-  book_->handed_in();
+  tracker_->handed_in();
   island::trace("outer step {}: handed in", outer_step + 1);
 }
 
 void IslandRounds::stepped(const StepResult& result, double seconds) {
   if (!ranks_->is_lead()) return;
   params_.forget();
-  book_->trained(1, result.targets,
-                 result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
+  tracker_->trained(1, result.targets,
+                    result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
   ++steps_taken_;
   clock_.stepped();
   trained_seconds_ += seconds;

@@ -12,7 +12,7 @@
 
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/island/client/client.h"
-#include "atoll/island/client/round_book.h"
+#include "atoll/island/client/round_tracker.h"
 #include "atoll/island/outer/algorithm.h"
 #include "atoll/island/outer/fragments.h"
 #include "atoll/island/outer/state.h"
@@ -123,7 +123,7 @@ class IslandRounds {
   std::vector<float> kept_without_hand_in(int f) const;
   std::int64_t base_outer_step() const;
   static bool is_in(const std::filesystem::path& checkpoint);
-  island::RoundBook::Work load(const std::filesystem::path& checkpoint);
+  island::RoundTracker::Work load(const std::filesystem::path& checkpoint);
   static void copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
                           std::span<float> out);
 
@@ -150,7 +150,7 @@ class IslandRounds {
 
   std::vector<std::vector<float>> codec_errors_;  // of a checkpoint, until they are handed on
 
-  std::optional<island::RoundBook> book_;  // what is due; what follows is what it speaks of
+  std::optional<island::RoundTracker> tracker_;  // what is due; what follows is what it speaks of
   IslandClock clock_;
   // What was handed in last, and the weight that it was said to have.
   std::shared_ptr<std::vector<float>> own_delta_;

@@ -77,7 +77,7 @@ ExtraPart IslandRounds::saved() const {
   ExtraPart part;
   if (!ranks_->is_lead()) return part;
   part.file = kStateFile;
-  const island::RoundBook::Work& work = book_->work();
+  const island::RoundTracker::Work& work = tracker_->work();
   ordered_json steps = ordered_json::array();
   for (int f = 0; f < outer_->num_fragments(); ++f) {
     const auto at = static_cast<std::size_t>(f);
@@ -104,7 +104,7 @@ ExtraPart IslandRounds::saved() const {
 // What was handed in is not in a checkpoint, so what is there must be as if it was dropped.
 std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
   std::vector<float> kept = kept_[static_cast<std::size_t>(f)];
-  if (kept.empty() || book_->fragment_in_flight() != f) return kept;
+  if (kept.empty() || tracker_->fragment_in_flight() != f) return kept;
   const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
   std::vector<float> packed(outer_->elements(f));
   algorithm_->rebase(anchor, anchor, *own_delta_, share_, {packed, kept});
@@ -121,7 +121,7 @@ bool IslandRounds::is_in(const fs::path& checkpoint) {
   return path_exists(checkpoint / kTextFile);
 }
 
-island::RoundBook::Work IslandRounds::load(const fs::path& checkpoint) {
+island::RoundTracker::Work IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
   try {
     const ordered_json json = parse_ordered_json(read_file(path), path.string());

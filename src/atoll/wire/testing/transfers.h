@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "atoll/wire/remote.h"
+#include "atoll/wire/blob_client.h"
 #include "atoll/wire/testing.h"
 
 namespace atl::wire::test {
@@ -50,8 +50,8 @@ TransferResult patiently(const Move& move) {
 // come.
 template <typename Done>
 void wait_until(const Done& done) {
-  const Clock::time_point patience = Clock::now() + std::chrono::minutes(2);
-  while (!done() && Clock::now() < patience) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::minutes(2);
+  while (!done() && Clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -73,29 +73,31 @@ class TransferTest : public ::testing::Test {
   }
   ~TransferTest() override { server_.stop(); }
 
-  RemoteOptions to(const std::string& address, int streams = 4) {
+  BlobClientOptions to(const std::string& address, int streams = 4) {
     return {.address = address,
             .identity = pki().identity("lyon"),
             .streams = streams,
             .bytes_per_stream = 1,  // all of them
             .traffic = &traffic_};
   }
-  Transfer blob() const { return {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk}; }
-  Request wanted(std::vector<std::byte>& into, const std::string& peer = "lyon") const {
+  BlobTransfer blob() const {
+    return {.key = "blob", .bytes = content_.size(), .chunk_bytes = kChunk};
+  }
+  PutPermission wanted(std::vector<std::byte>& into, const std::string& peer = "lyon") const {
     return {.key = "given",
             .bytes = content_.size(),
             .chunk_bytes = kChunk,
             .writer = writer_to(into),
             .peer = peer};
   }
-  Transfer given() const {
+  BlobTransfer given() const {
     return {.key = "given", .bytes = content_.size(), .chunk_bytes = kChunk};
   }
 
   const std::vector<std::byte> content_ = random_bytes(100 * kChunk + 1234);
   std::vector<std::byte> got_ = std::vector<std::byte>(content_.size());
   std::vector<bool> done_;
-  Traffic traffic_;
+  TrafficCounters traffic_;
   BlobStore blobs_;
   Server server_;
 };

@@ -1,0 +1,79 @@
+#include "atoll/comm/mpi/runtime.h"
+
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+namespace atl::comm::mpi {
+
+namespace {
+
+// As Open MPI's mpirun, or srun, has started us.
+bool is_on_one_host() {
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string_view(text == nullptr ? "" : text);
+  };
+  const std::string_view all = value("OMPI_COMM_WORLD_SIZE");
+  if (!all.empty()) return all == value("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return value("SLURM_STEP_NUM_NODES") == "1";
+}
+
+// By default each rank of Open MPI listens at all addresses of the host, in plain text, even when
+// the ranks only use shared memory. A choice that the user has made is kept.
+void stay_within_the_host() {
+  ::setenv("OMPI_MCA_pml", "ob1", 0);
+  ::setenv("OMPI_MCA_btl", "self,vader", 0);
+}
+
+}  // namespace
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw make_error(ErrorKind::kInternal, "{} failed: {}", call,
+                   std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+std::shared_ptr<MpiRuntime> MpiRuntime::get() {
+  // MPI keeps one state per process and can be begun once; this says who still uses it.
+  static std::mutex mutex;
+  static std::weak_ptr<MpiRuntime> open;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<MpiRuntime> runtime = open.lock();
+  if (!runtime) open = runtime = std::make_shared<MpiRuntime>();
+  return runtime;
+}
+
+MpiRuntime::MpiRuntime() {
+  int begun = 0, ended = 0;
+  MPI_Finalized(&ended);
+  if (ended != 0)
+    throw user_error(
+        "MPI has ended in this process, and it can begin only once; keep one World "
+        "over mpi open for as long as another may be needed");
+  MPI_Initialized(&begun);
+  int level = MPI_THREAD_SINGLE;
+  if (begun != 0) {
+    check(MPI_Query_thread(&level), "MPI_Query_thread");
+  } else {
+    if (is_on_one_host()) stay_within_the_host();
+    // Our threads take turns: the one that calls, and the one of started collectives.
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+    ours_ = true;
+  }
+  if (level < MPI_THREAD_SERIALIZED)
+    throw user_error(
+        "this MPI was built without threads (level {}); atoll needs "
+        "MPI_THREAD_SERIALIZED: use another MPI or --backend=gloo",
+        level);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+MpiRuntime::~MpiRuntime() {
+  if (ours_ && !abandoned_) MPI_Finalize();
+}
+
+}  // namespace atl::comm::mpi
