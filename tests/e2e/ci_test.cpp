@@ -1,6 +1,6 @@
 // .ci/test, by which CI runs the tests: what it runs again, what it says, what it keeps. Here it
 // has a tree of its own, whose `dev` starts the real ctest on tests that fail as often as they are
-// told.
+// told. And .ci/sanitized, which chooses the test programs for the sanitizers.
 
 #include <fmt/format.h>
 
@@ -108,6 +108,57 @@ TEST_F(CiTest, WhatIsNoTestFailsAtOnce) {
   write_script(tree_ / "dev", "#!/bin/sh\necho the build failed\nexit 1\n");
   EXPECT_EQ(run(), 1);
   EXPECT_THAT(out_, HasSubstr("the build failed"));
+}
+
+class SanitizedTest : public CiTest {
+ protected:
+  void SetUp() override {
+    fs::create_directories(tree_ / ".ci");
+    fs::copy_file(test_source_dir() / ".ci/sanitized", tree_ / ".ci/sanitized");
+    for (const char* folder : {"base", "comm", "ops", "train", "serve"})
+      add_file(folder, "x.h", "");
+    for (const char* folder : {"base", "comm", "ops", "train"}) add_file(folder, "x_test.cpp", "");
+    add_file("serve", "x_slow_test.cpp", "");
+    write_file_in("tests/e2e/x_test.cpp", "");
+    write_file_in("tests/fuzz/x_fuzz.cpp", "");
+  }
+
+  void add_file(const std::string& folder, const std::string& name, const std::string& text) {
+    write_file_in("src/atoll/" + folder + "/" + name, text);
+  }
+  void write_file_in(const fs::path& path, const std::string& text) {
+    fs::create_directories((tree_ / path).parent_path());
+    write_file(tree_ / path, text);
+  }
+
+  /// The chosen programs, one a line, when these files have changed.
+  std::string chosen(const std::string& changed) {
+    write_script(tree_ / "dev", "#!/bin/sh\n[ \"$1\" = changed ] && printf '" + changed + "'\n");
+    const std::string command =
+        fmt::format("'{}/.ci/sanitized' >'{}/out' 2>&1", tree_.string(), tree_.string());
+    EXPECT_EQ(std::system(command.c_str()), 0) << read_file(tree_ / "out");
+    return read_file(tree_ / "out");
+  }
+};
+
+TEST_F(SanitizedTest, TheCoreSetIsAlwaysThere) {
+  EXPECT_EQ(chosen(""), "base_test\ncomm_test\n");
+  EXPECT_EQ(chosen("docs/testing.md\nsrc/atoll/README.md\n"), "base_test\ncomm_test\n");
+}
+
+TEST_F(SanitizedTest, ChangedFoldersOfSourcesAndTestsComeToIt) {
+  EXPECT_EQ(chosen("src/atoll/train/island/rounds.cpp\ntests/e2e/x_test.cpp\n"),
+            "base_test\ncomm_test\ne2e_test\ntrain_test\n");
+}
+
+TEST_F(SanitizedTest, AChangedHeaderBringsTheFoldersThatIncludeIt) {
+  add_file("train", "step.cpp", "#include \"atoll/ops/x.h\"\n");
+  EXPECT_EQ(chosen("src/atoll/ops/x.h\n"), "base_test\ncomm_test\nops_test\ntrain_test\n");
+  EXPECT_EQ(chosen("src/atoll/ops/x.cpp\n"), "base_test\ncomm_test\nops_test\n");
+}
+
+TEST_F(SanitizedTest, FoldersWithoutFastTestsAreLeftOut) {
+  EXPECT_EQ(chosen("src/atoll/serve/x.h\ntests/fuzz/x_fuzz.cpp\n"), "base_test\ncomm_test\n");
 }
 
 }  // namespace

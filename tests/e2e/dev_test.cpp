@@ -98,5 +98,27 @@ TEST_F(DevTest, ChangedIsWhatDiffersFromWhereTheBranchBegan) {
   EXPECT_EQ(out_, "b.cpp\n");  // c.cpp has only moved
 }
 
+TEST_F(DevTest, TidyTakesTheLongestOfManyFilesAndSaysHowManyItLeaves) {
+  if (run("git --version") != 0) GTEST_SKIP() << "there is no git";
+  const std::string setup =
+      "mkdir -p src build/release/tools/tidy && "
+      "printf '#!/bin/sh\\n' >build/release/tools/tidy/tidy && "
+      "printf '#!/bin/sh\\necho looks at $4\\n' >bin/clang-tidy && "
+      "chmod +x build/release/tools/tidy/tidy bin/clang-tidy && "
+      "echo >src/a.cpp && seq 3 >src/b.cpp && seq 9 >src/c.cpp && seq 20 >src/d.h && ";
+  const std::string tidy =
+      "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_DIR=$PWD/.git GIT_WORK_TREE=$PWD && "
+      "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b "
+      "&& export PATH=\"$PWD/bin:$PATH\" ATOLL_SETUP=0 NINJA_FAILS=0; unset ATOLL_WERROR; ";
+  const std::string all = tidy + "git init -q && git commit -q --allow-empty -m x && " + setup;
+  ASSERT_EQ(run(all + "ATOLL_TIDY_FILES=2 ./dev tidy"), 0) << out_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("clang-tidy leaves 1 of 3 changed files to ./dev nightly"),
+                          HasSubstr("clang-tidy on 2 files"), HasSubstr("looks at src/b.cpp"),
+                          HasSubstr("looks at src/c.cpp"), Not(HasSubstr("a.cpp"))));
+  ASSERT_EQ(run(tidy + "./dev tidy"), 0) << out_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("clang-tidy on 3 files"), HasSubstr("looks at src/a.cpp"),
+                          Not(HasSubstr("leaves"))));
+}
+
 }  // namespace
 }  // namespace atl::e2e

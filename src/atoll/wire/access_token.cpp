@@ -6,7 +6,7 @@
 namespace atl::wire {
 
 std::string new_access_token() {
-  const std::string token = make_nonce();
+  std::string token = make_nonce();
   ATOLL_CHECK_EQ(token.size(), kAccessTokenDigits);
   return token;
 }
