@@ -1,8 +1,8 @@
 #pragma once
 
-// Where the ranks of a world find each other before they can talk: keys and values that one writes
-// and others read. Nothing secret goes through it, and it trusts nobody: whoever can reach it can
-// read and write it, within limits.
+// Where the ranks of a world find each other before they are connected: a store of keys and values.
+// It holds nothing secret and does not authenticate: every process that can reach it can read and
+// write it, within limits.
 
 #include <cstdint>
 #include <memory>
@@ -71,9 +71,9 @@ class RendezvousServer {
   std::unique_ptr<State> state_;
 };
 
-/// Waits until all `size` ranks are at the rendezvous and returns a name that no earlier gathering
-/// there had, the same on all of them; what earlier ones left behind does no harm. Throws PeerError
-/// naming the ranks that are missing after `timeout_s`.
+/// Waits until all `size` ranks have come to the rendezvous. Returns an id that is the same on all
+/// ranks and that no earlier call had; keys that earlier runs left there do no harm. Throws
+/// PeerError naming the ranks that are missing after `timeout_s`.
 std::string gather(Rendezvous& rendezvous, int rank, int size, int generation, double timeout_s);
 
 }  // namespace atl::comm

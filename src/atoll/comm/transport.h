@@ -47,7 +47,7 @@ class Transport {
   /// `number` (from 1) is one that no other open_channel() of these members had. Called on the
   /// world's first transport, which outlives the new one; calls may be under way on both.
   virtual std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) = 0;
-  /// This rank ends with an error: whoever waits for it learns that at once, where the backend can
+  /// This rank ends with an error: ranks that wait for it learn that at once, where the backend can
   /// tell them. May be called while another thread of this rank is in exchange() or run(), which
   /// then should end.
   virtual void abort(const std::string& /*why*/) noexcept {}

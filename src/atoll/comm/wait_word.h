@@ -14,16 +14,16 @@ class WaitWord {
   enum class Among : std::uint8_t { kThreads, kProcesses };
 
   std::uint32_t value() const { return value_.load(std::memory_order_seq_cst); }
-  /// Changes it, and wakes whoever sleeps.
+  /// Changes the word, and wakes all threads that sleep on it.
   void bump(Among among = Among::kThreads);
-  /// The same where somebody may sleep, and else nothing, for who has just changed, sequentially
-  /// consistent, what a Watch waits for.
+  /// bump() while a Watch exists, otherwise nothing. Call it after a sequentially consistent store
+  /// of what the Watch waits for.
   void bump_if_watched(Among among = Among::kThreads) {
     if (watchers_.load(std::memory_order_seq_cst) != 0) bump(among);
   }
 
-  /// While it lives, bump_if_watched() is bump(): what has not changed when it is looked at,
-  /// sequentially consistent, after the Watch began is told by a change of the word.
+  /// While it lives, bump_if_watched() is bump(). So a value that is read, sequentially consistent,
+  /// after the Watch began either is the new one, or the word changes when it becomes so.
   class Watch {
    public:
     explicit Watch(WaitWord& word) : word_(word) {

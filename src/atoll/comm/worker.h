@@ -57,8 +57,8 @@ class Worker {
   void carry_out(Started& started);
 
   Action action_;
-  // Counted down before a Work is done, and after: who has waited for the last Work sees nothing
-  // unfinished, and who sees nothing pending finds every Work done.
+  // unfinished_ counts down before a Work is done, pending_ after. After a wait for the last Work
+  // nothing is unfinished; once nothing is pending, every Work is done.
   std::atomic<std::uint32_t> unfinished_{0};
   std::atomic<std::uint32_t> pending_{0};
   std::mutex mutex_;

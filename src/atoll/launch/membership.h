@@ -12,7 +12,7 @@
 
 namespace atl::launch {
 
-/// What a process is told that is a rank of a group whose ranks come and go.
+/// Options of a process that is a rank of a group whose ranks come and go.
 struct MembershipOptions {
   std::string rendezvous;
   int number = 0;                ///< which process of the group it is
@@ -23,7 +23,7 @@ struct MembershipOptions {
   std::vector<std::string> agreement;
 };
 
-/// The worlds of one rank under `atoll launch`, over Gloo or TCP: those of the lists that it is in.
+/// The worlds of one rank under `atoll launch`, over Gloo or TCP: one for each rank list it is in.
 class LaunchMembership final : public train::Membership {
  public:
   LaunchMembership(MembershipOptions options, const comm::WorldOptions& world_options);

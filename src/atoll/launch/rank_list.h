@@ -15,7 +15,7 @@ namespace atl::launch {
 /// One process of a rank list. Its place there is its rank.
 struct ListedRank {
   int number = 0;    ///< stays the same while the process lives
-  std::string host;  ///< empty: that of whoever has started it
+  std::string host;  ///< empty: that of the launch
 
   bool operator==(const ListedRank&) const = default;
 };
@@ -46,8 +46,8 @@ class RankList {
   void begin(const std::vector<std::string>& hosts);
   /// The number of a process that is about to be started on `host`, to join.
   int expect(const std::string& host);
-  /// Lists those that were expected and are ready, after the ranks there are and in the order in
-  /// which they were expected; returns how many.
+  /// Lists the expected processes that are ready, after the present ranks and in the order of
+  /// expect(); returns how many.
   int admit();
   /// Takes a process out, and lists the others anew when it was listed.
   void remove(int number);
@@ -61,12 +61,12 @@ class RankList {
   int generation() const { return generation_; }
   /// The rank of the process; -1: it is not listed.
   int rank_of(int number) const;
-  /// Its place when those expected are counted too, after the ranks; -1: it is not known.
+  /// Its place among the ranks and, after them, the expected processes; -1: it is in neither.
   int place_of(int number) const;
-  /// Where it is; empty: here, or it is not known.
+  /// Its host; empty: this one, or it is not known.
   std::string host_of(int number) const;
   int num_ranks() const { return num_ranks_; }
-  /// Ranks, and those expected.
+  /// The number of ranks and of expected processes.
   int num_processes() const { return static_cast<int>(processes_.size()); }
 
  private:

@@ -13,22 +13,22 @@
 
 namespace atl::launch {
 
-/// What whoever started this rank has told it beside its place.
+/// What the process that started this rank has told it beside its rank.
 struct RankOptions {
   int report_fd = -1;          ///< where it reports; -1: nobody listens, so it prints its errors
-  bool watches_input = false;  ///< it obeys, and lives as long as, its standard input
+  bool watches_input = false;  ///< signals come by standard input; the rank ends with it
   int generation = 0;          ///< how often the ranks have been started before
   int number = -1;             ///< of a rank under `atoll launch` that may outlive others; -1: none
-  bool joins = false;          ///< such a one that comes while the others train
+  bool joins = false;          ///< the same, and it joins while the others train
 };
 
-/// Runs `body` as a process that somebody has started as rank `rank`, and returns its exit code. An
-/// error is told to whoever listens, or thrown when nobody does.
+/// Runs `body` in a process that was started as rank `rank`, and returns its exit code. An error is
+/// reported to the process that started this one, or thrown when none listens.
 int run_watched(const RankOptions& options, int rank,
                 const std::function<int(RankReporter& reporter)>& body);
 
 /// Opens the world of `plan` (Role::kRank), calls `body` and returns what that returns. An error
-/// is told once: by the rank that World::agree() chose, to whoever listens or by throwing it; the
+/// is reported once, or thrown when nobody listens, by the rank that World::agree() chose; the
 /// others return its exit code.
 int run_rank(const RankPlan& plan, const RankOptions& options,
              const comm::WorldOptions& world_options,

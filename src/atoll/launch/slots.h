@@ -30,32 +30,32 @@ class Slots {
 
   /// The host of each rank of the next generation, or none when fewer than min_ranks are left.
   std::vector<std::string> next();
-  /// Marks what the generation that next() gave has lost.
+  /// Marks the places that the present generation has lost.
   void lose(const Verdict& verdict);
-  /// Leaves the places after the first `num_ranks` of what next() gave.
+  /// Gives back all places but the first `num_ranks` that next() returned.
   void trim(int num_ranks);
-  /// The rank at `place` of what next() and grow() gave is gone, or never came, and the others go
-  /// on in place: those after it move down. `is_gone`: so is its host.
+  /// The rank at `place` of next() and grow() has ended or never came, and the others go on: ranks
+  /// after it move down by one. `is_gone`: its host is gone too.
   void drop(int place, bool is_gone);
-  /// Takes up to `most` more places, after the others, which need not have been empty for a
-  /// generation; returns their hosts.
+  /// Takes up to `most` more places, after the present ones; they need not have been empty for a
+  /// generation. Returns their hosts.
   std::vector<std::string> grow(int most);
   /// How many places grow() would find, up to max_ranks.
   int num_free() const;
-  /// How many of these have lost no rank in this generation; grow() takes them first.
+  /// How many of the num_free() have lost no rank in this generation; grow() takes them first.
   int num_spare() const;
-  /// How many ranks a generation would have that began now.
+  /// How many ranks a generation would have if it began now.
   int num_next() const;
   /// How many the present one has.
   int num_taken() const { return static_cast<int>(taken_.size()); }
-  /// How many places there are whose hosts are there, whether they may be taken now or not.
+  /// How many places are on hosts that can be reached, whether they may be taken now or not.
   int num_there() const;
   /// The hosts that are gone.
   const std::vector<std::string>& gone() const { return gone_; }
   /// Hosts that can be reached again.
   void return_hosts(const std::vector<std::string>& names);
-  /// The hosts as they now are: new places are added, those there no longer are are not taken
-  /// again.
+  /// The hosts have changed to these: new places are added; places that are not among them any more
+  /// are not taken again.
   void update(const std::vector<Host>& hosts);
 
  private:

@@ -63,8 +63,8 @@ struct BlobTransfer {
   std::size_t chunk_bytes = kChunkBytes;  ///< as the other side has it, at most kMaxChunkBytes
   int stall_timeout_ms = 30'000;          ///< without a chunk: unreachable
   std::stop_token cancel = {};
-  /// Called once, from some thread, when all that fetch() asks for has been asked for, or will not
-  /// be: before that, what goes the other way would make the questions wait behind it.
+  /// Called once, from some thread, when fetch() has sent all its requests, or has failed to. Bytes
+  /// that are sent to the same peer before that would delay the requests.
   std::function<void()> on_asked = {};
 };
 

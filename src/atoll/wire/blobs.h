@@ -24,9 +24,9 @@ using Writer = std::function<void(std::uint64_t offset, std::span<const std::byt
 struct PublishedBlob {
   std::string key;
   std::uint64_t bytes = 0;
-  std::size_t chunk_bytes = kChunkBytes;  ///< who fetches must name the same
+  std::size_t chunk_bytes = kChunkBytes;  ///< a caller that fetches must name the same
   Reader reader;                          ///< only asked for chunks that were marked, whole
-  std::vector<std::string> peers = {};    ///< who may fetch it; empty: whoever is authenticated
+  std::vector<std::string> peers = {};    ///< that may fetch it; empty: all authenticated ones
   bool is_complete = false;               ///< as if mark_all() came at once
 };
 
@@ -34,14 +34,14 @@ struct PublishedBlob {
 struct PutPermission {
   std::string key;
   std::uint64_t bytes = 0;
-  std::size_t chunk_bytes = kChunkBytes;  ///< who puts must name the same
+  std::size_t chunk_bytes = kChunkBytes;  ///< a caller that puts must name the same
   Writer writer;                          ///< gets each chunk once
-  std::string peer = {};                  ///< who may put it; "": whoever is authenticated
+  std::string peer = {};                  ///< that may put it; "": any authenticated one
 };
 
-/// Says as whom a caller is served, in the words of PublishedBlob::peers and PutPermission::peer.
-/// Nothing: it is refused, before anything is looked up, counted or kept for it. Asked again for
-/// each chunk, by several threads at a time.
+/// Maps a caller to its name as in PublishedBlob::peers and PutPermission::peer. Nothing: the
+/// caller is refused before anything is looked up or allocated for it. Called again for each chunk,
+/// by several threads at a time.
 using Authenticate = std::function<std::optional<std::string>(const Caller&)>;
 
 class BlobTable;
@@ -50,7 +50,7 @@ class BlobTable;
 /// to.
 class BlobStore {
  public:
-  /// Whoever has a certificate that is good is served, by its name.
+  /// Serves all callers with a valid certificate, by the certificate's name.
   BlobStore();
   explicit BlobStore(Authenticate authenticate);
   ~BlobStore();

@@ -18,7 +18,7 @@
 
 namespace atl::wire {
 
-/// A server's address and who calls it.
+/// What a client needs for its calls to one server: its address, and the caller's credentials.
 class ClientConnector {
  public:
   /// Throws Error(kUser) for a bad address, plaintext to more than loopback, a secret beside an
@@ -31,7 +31,7 @@ class ClientConnector {
   /// A new connection, made when first used; null when the host's name cannot be looked up.
   std::shared_ptr<grpc::Channel> open() const { return open_channel(settings_, credentials_); }
 
-  /// To be called before a call is made: says who calls.
+  /// Adds the caller's proof to a call; to be called before the call is made.
   void introduce(grpc::ClientContext& context) const;
 
   /// Both to be asked when a call's initial metadata is there. Whether it is an atoll's that takes
@@ -41,7 +41,7 @@ class ClientConnector {
   std::string objection(const grpc::ClientContext& context) const;
 
   /// Why a call failed that ended with `status`. May ask the server, for as long as a connection
-  /// may take: whoever does not want to know any more, cancels.
+  /// may take; `cancel` ends that.
   ProbeResult explain(const grpc::Status& status, const std::stop_token& cancel) const;
 
   const std::string& address() const { return address_; }

@@ -7,10 +7,10 @@
 
 namespace atl::wire {
 
-/// What the processes of a run have in common where they have no certificates: on one machine,
-/// whose other users must stay out. A file that only its owner may read. It is never sent: each
-/// side of a call proves to the other that it knows it, for the port that is called, so that who
-/// took over the port of a process that died learns nothing that is good elsewhere.
+/// A secret that the processes of a run share where they have no certificates: on one machine, so
+/// that its other users are kept out. It is a file that only its owner may read. It is never sent:
+/// each side of a call proves that it knows the secret, for the port that is called. So a process
+/// that took over the port of another one learns nothing that is valid elsewhere.
 class Secret {
  public:
   /// Reads the file. Throws Error(kUser) naming it when it is missing, another user's, open to
@@ -28,14 +28,14 @@ class Secret {
   std::string value_;
 };
 
-/// That of a process with these settings; with an identity there can be none: Error(kUser).
+/// The secret of a process with these settings. Throws Error(kUser) if it has an identity, too.
 std::optional<Secret> secret_beside(const std::optional<std::filesystem::path>& secret,
                                     const std::optional<std::filesystem::path>& identity);
 
-/// Of whoever calls; another one for each.
+/// A random number for one call, chosen by the caller.
 std::string make_nonce();
 
-/// Compares in a time that says nothing of where two texts differ.
+/// Compares in constant time, which does not show where two texts differ.
 bool is_same(std::string_view a, std::string_view b);
 
 /// The metadata of a call by which both sides prove themselves.

@@ -15,7 +15,7 @@
 namespace atl::comm::mpi {
 
 /// A communicator of our own, which the networks of one world share: nobody else's messages can
-/// match ours. MPI is told that one thread calls it at a time, so whoever calls it has `mutex`.
+/// match ours. MPI is told that one thread calls it at a time, so each caller holds `mutex`.
 struct Communicator {
   explicit Communicator(std::shared_ptr<MpiRuntime> the_runtime);
   ~Communicator();

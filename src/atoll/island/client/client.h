@@ -63,7 +63,7 @@ struct OuterChange {
   std::uint64_t received_bytes = 0;
 };
 
-/// What the trainer must hear of, in this order.
+/// What the trainer is told, in this order.
 using ClientNews = std::variant<OuterChange, StartRound>;
 
 /// An island's connection to its run: talks to the coordinator, exchanges pseudo-gradients with the
@@ -81,11 +81,11 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// The next that the trainer has not heard: a change, or what to train on after it. Null: none.
+  /// The next event for the trainer: a change, or what to train on after it. Null: none.
   std::unique_ptr<ClientNews> next_news();
   /// Freezes and offers what was trained.
   void hand_in(Contribution contribution);
-  /// Speed of late, for the coordinator.
+  /// Reports the recent speed to the coordinator.
   void tell_speed(std::int64_t inner_steps, double batches_per_second);
   /// Waits until there may be news, a tenth of a second at most.
   void wait();
@@ -93,10 +93,10 @@ class Client {
   bool is_finished();
   /// Islands that are active; at least 1.
   int num_active();
-  /// What the codec could not say of the fragment so far: belongs into checkpoints. Empty for a
+  /// The codec's accumulated error of the fragment, which checkpoints must keep. Empty for a
   /// codec without error feedback.
   std::vector<float> codec_error(int fragment);
-  /// Says goodbye: what it holds returns to the others.
+  /// Leaves the run: the batches that it holds return to the others.
   void leave(const std::string& why);
 
  private:

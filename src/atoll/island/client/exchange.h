@@ -32,10 +32,10 @@ struct ExchangeOptions {
   int streams = 4;               ///< connections to each other island
 };
 
-/// What must be known of another island to fetch from it, besides its address.
+/// What is needed to fetch from another island besides its address.
 struct Contact {
   std::string name;        ///< that its certificate must have
-  std::string peer_token;  ///< that it wants to be shown: View
+  std::string peer_token;  ///< to be shown with each call (View)
 };
 using Contacts = std::map<IslandId, Contact>;
 
@@ -44,7 +44,7 @@ struct ExchangeResult {
   bool is_done = false;
   std::vector<IslandId> unreachable;  ///< whose parts are missing, ascending
   std::string why;
-  bool is_gone = false;  ///< of state: those who were asked have it no more
+  bool is_gone = false;  ///< of state: no source has it any more
 };
 
 /// Moves pseudo-gradients, their sums and state between islands. Sums are made in the order of
@@ -61,15 +61,15 @@ class Exchange {
   /// Others may ask for this island's pseudo-gradient of an outer step, until the next but one.
   /// They get it from reduce() on, before which it must be encoded.
   void offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta> delta);
-  /// Takes what has come of the mean: its elements from `begin` on. Called by several threads, for
-  /// each element once.
+  /// Called with a part of the mean when it is there: its elements from `begin` on. Called by
+  /// several threads, for each element once.
   using OnPiece = std::function<void(std::size_t begin, std::span<const float> mean)>;
   /// Makes the weighted mean of the participants' pseudo-gradients, as long as `mean`. `self`: this
   /// island.
   ExchangeResult reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
                         const Contacts& contacts, std::span<float> mean,
                         const std::stop_token& cancel, const OnPiece& on_piece = {});
-  /// Ends what others are fetching of an attempt's sums.
+  /// Ends the transfers of an attempt's sums to other islands.
   void drop_sums();
 
   /// Lets others fetch a fragment's state by its hash; the one published before for this fragment
@@ -81,12 +81,12 @@ class Exchange {
                              const Contacts& contacts, std::span<float> values,
                              const std::stop_token& cancel);
 
-  /// Puts state to the coordinator, for those that can reach nobody who has it. Beside anything.
+  /// Puts state to the coordinator, for islands that can reach no source. May run beside all else.
   /// `done`: chunks that are there already, and that it puts; empty: none.
   ExchangeResult put_state(const StateHash& hash, std::span<const float> values,
                            std::vector<bool>& done, const std::stop_token& cancel);
 
-  /// Notes whose bytes have come. From any thread.
+  /// The islands from which bytes have come. From any thread.
   RecentSenders& heard() { return heard_; }
   /// Payload of all exchanges so far.
   const wire::TrafficCounters& traffic() const { return traffic_; }

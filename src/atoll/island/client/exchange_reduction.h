@@ -19,8 +19,8 @@
 
 namespace atl::island {
 
-/// One attempt at a mean. Pieces arrive on the transfers' threads; whoever brings the last part of
-/// a piece sums it.
+/// One attempt at a mean. Pieces arrive on the transfers' threads; the thread that brings the last
+/// part of a piece sums it.
 class Exchange::Reduction {
  public:
   Reduction(Exchange& exchange, const Stamp& stamp, const Reduce& reduce, IslandId self,

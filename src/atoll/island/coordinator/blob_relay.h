@@ -24,31 +24,31 @@ struct RelayOffer {
   std::uint64_t chunk_bytes = 0;
 };
 
-/// What passes through the coordinator's memory, because islands cannot reach each other:
-/// pseudo-gradients of a star, and state for one that comes late. One island puts it and others
-/// fetch it, chunk by chunk as they come. Whoever has joined may fetch; what is an island's, that
-/// island alone may put. For one thread; transfers have their own.
+/// Relays blobs through the coordinator's memory when islands cannot reach each other: the
+/// pseudo-gradients of a star, and state for an island that comes late. One island puts a blob and
+/// others fetch it, chunk by chunk as they come. All islands that have joined may fetch; only the
+/// island that a blob belongs to may put it. For one thread; transfers have their own.
 class BlobRelay {
  public:
-  /// `roster`, which must outlive this, says who calls.
+  /// `roster`, which must outlive this, authenticates callers.
   explicit BlobRelay(const Roster& roster);
   ~BlobRelay();
   BlobRelay(const BlobRelay&) = delete;
   BlobRelay& operator=(const BlobRelay&) = delete;
 
-  /// What the server is to give and take.
+  /// The blobs, for the coordinator's server.
   wire::BlobStore& store() { return store_; }
 
-  /// Makes room for the pseudo-gradients of an attempt; those of the one before are dropped.
+  /// Allocates the pseudo-gradients of an attempt; those of earlier attempts are dropped.
   void serve(const Stamp& stamp, const std::vector<RelayOffer>& offers);
-  /// Makes room for a state whose fragments have these `sizes` in bytes; what is not of it is
-  /// dropped. Gives what is still to be put of it, by `putter` alone; none: nothing, or it does not
-  /// fit the memory.
+  /// Allocates a state whose fragments have these `sizes` in bytes; other states are dropped.
+  /// Returns the fragments that `putter`, and no other island, still has to put; nothing: none is
+  /// missing, or they do not fit the memory.
   std::optional<PutState> serve(const std::vector<std::uint64_t>& sizes, const PutState& put,
                                 IslandId putter);
-  /// Whose pseudo-gradients have come since the last call, in part at least.
+  /// The islands of which bytes of a pseudo-gradient have come since the last call.
   std::vector<IslandId> heard() { return heard_.take(); }
-  /// Due now and then: drops state once nobody has been fetching it for a while.
+  /// To be called now and then: drops a state that nobody has fetched for a while.
   void tick(bool is_anybody_fetching);
 
  private:

@@ -25,7 +25,7 @@ struct CoordinatorOptions {
   Seconds quorum_after = 3;
   Seconds out_after = 30;        ///< a suspect keeps its leases until then
   Seconds reduce_timeout = 900;  ///< of an attempt, while all participants are alive
-  /// At the end of the run whoever was seen so lately is waited for, across restarts.
+  /// At the end of the run islands that were seen so lately are waited for, across restarts.
   Seconds stays_for = 60;
   Seconds void_after = 30;         ///< without the newest state, until an older one wins
   double max_norm_ratio = 10;      ///< to the median of three contributors or more
@@ -89,7 +89,7 @@ struct Notice {
 /// One of these.
 using CoordinatorAction = std::variant<SendToIslands, AppendToLog, CloseConnection, Notice>;
 
-/// Orders a run: who takes part, who trains on which batches, and which outer steps count
+/// Coordinates a run: which islands take part, which batches they train, which outer steps count
 /// (docs/protocol.md). Pure: it has no clock, socket, file or randomness. Every decision that must
 /// outlive it is an AppendToLog before anyone hears of it, so that a new one made from the log goes
 /// on where it ended. For one thread.
@@ -109,7 +109,7 @@ class Coordinator {
   const RunPlan& plan() const { return options_.plan; }
   /// Whether all batches are committed.
   bool is_finished() const { return state_.leases().is_done(); }
-  /// Whether the run is finished and nobody is left who may still come to hear of it.
+  /// Whether the run is finished, and no island is left that may still have to be told.
   bool is_over() const;
   /// Why the run cannot go on until a person has looked, or "".
   const std::string& halted() const { return halted_; }
@@ -123,7 +123,7 @@ class Coordinator {
     bool is_star = false;
   };
 
-  // coordinator.cpp: what happens.
+  // coordinator.cpp: events.
   void start();
   void on(const ConnectionOpened& event);
   void on(const ConnectionClosed& event);
@@ -140,7 +140,7 @@ class Coordinator {
   void receive(Island& island, const Stamp& stamp, const Join& join);
   std::string size_fault(const Ready& ready, std::size_t fragment) const;
 
-  // islands.cpp: who takes part.
+  // islands.cpp: membership.
   void join(ConnectionId connection, const Join& join);
   std::string objection(const Join& join) const;
   void refuse(ConnectionId connection, const std::string& why, bool is_final);
@@ -161,7 +161,7 @@ class Coordinator {
   template <typename Others>
   void send_names(const Island& island, const Others& others);
 
-  // leases.cpp: who trains on what.
+  // leases.cpp: leases of batches.
   void begin_run();
   void grant(const std::vector<IslandId>& islands, Phase phase);
   std::vector<std::int64_t> counts_of(const std::vector<IslandId>& islands) const;
@@ -172,7 +172,7 @@ class Coordinator {
   void begin_round(std::int64_t outer_step);
   int stretch();
 
-  // outer_step.cpp: what counts.
+  // outer_step.cpp: outer steps.
   void advance();
   int quorum() const;
   void begin_attempt();

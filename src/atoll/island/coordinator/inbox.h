@@ -13,28 +13,28 @@
 
 namespace atl::island {
 
-/// What connections have brought and nobody has taken yet, in order. Bounded, whoever sends: one
-/// that has not joined has one frame waiting, its Join, and all such frames together have 64 MiB at
-/// most; one that has joined has 8 MiB, many times what an island says while a disk is slow. Thread
+/// The queue of events of all connections, in order. It is bounded: a connection that has not
+/// joined may have one frame waiting, its Join, and all such frames together 64 MiB; a connection
+/// that has joined may have 8 MiB, many times what an island sends while a disk is slow. Thread
 /// safe.
 class Inbox {
  public:
   struct Arrival {
     enum class Kind { kOpened, kReceived, kClosed } kind = Kind::kOpened;
     ConnectionId connection = kNoConnection;
-    std::string text;  ///< a frame; why it was closed; the name of who opened it
+    std::string text;  ///< a frame; why it was closed; the peer's name
   };
   using Arrivals = std::deque<Arrival>;
 
   /// Never refused: there are as many as there are connections.
   void opened(ConnectionId connection, const std::string& name);
   void closed(ConnectionId connection, const std::string& why);
-  /// False: more waits of this connection than may, and this frame is dropped.
+  /// False: the limit of this connection is reached, and the frame is dropped.
   bool received(ConnectionId connection, std::string frame, bool has_joined);
 
   /// Waits until there is something, the time has come, or stop() was called; takes all.
   Arrivals take(std::chrono::steady_clock::time_point until);
-  /// No more is waited for.
+  /// Ends the wait of take().
   void stop();
   bool is_stopping() const;
 

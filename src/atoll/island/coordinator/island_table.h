@@ -14,16 +14,16 @@
 
 namespace atl::island {
 
-/// A connection from an island to its coordinator, numbered by whoever accepts them; never twice.
+/// The number of a connection from an island to its coordinator; no number is used twice.
 using ConnectionId = std::uint64_t;
 inline constexpr ConnectionId kNoConnection = 0;
 
 /// Longer than any run.
 inline constexpr Seconds kForever = 1e12;
 
-/// How far an island has come.
+/// The state of an island's membership.
 enum class IslandState {
-  kJoining,  ///< has a name, and nothing to do yet
+  kJoining,  ///< has joined, and has nothing to do yet
   kSyncing,  ///< gets the run's state
   kActive,
   kSuspect,  ///< gone or silent, not for long: keeps its leases
@@ -34,7 +34,7 @@ inline constexpr int kNumIslandStates = 5;
 /// "joining", "syncing", "active", "suspect", "out".
 const char* name_of(IslandState state);
 
-/// What an active island does about the outer step under way.
+/// What an active island does for the outer step under way.
 enum class Phase {
   kIdle,      ///< has no lease to train on
   kEarly,     ///< trains, since the middle of the round: not waited for
@@ -76,7 +76,7 @@ struct Island {
   std::optional<Ready> ready;         ///< of the outer step under way
   std::optional<StateHash> prepared;  ///< of the attempt under way
 
-  /// Says which state it has, as far as is known.
+  /// Notes which state it has, as far as is known.
   void claim(std::int64_t outer_step, std::vector<StateHash> hashes = {}) {
     claimed_step = outer_step;
     claimed = std::move(hashes);
@@ -90,15 +90,15 @@ struct Island {
   Phase phase_ = Phase::kIdle;
 };
 
-/// The islands of a run, with counts of their states at hand: nothing that happens to one island
-/// may take time in proportion to all of them.
+/// The islands of a run, with counts of their states, so that an event of one island takes no time
+/// in proportion to the number of islands.
 class IslandTable {
  public:
   /// The island of that number, made if it is new: numbers come without gaps.
   Island& add(IslandId id, const std::string& name, const std::string& address);
   Island& operator[](IslandId id) { return islands_[id - 1]; }
   const Island& operator[](IslandId id) const { return islands_[id - 1]; }
-  /// Null when the connection is nobody's.
+  /// Null when no island has this connection.
   Island* of_connection(ConnectionId connection);
   const Island* of_connection(ConnectionId connection) const;
   std::deque<Island>& all() { return islands_; }
@@ -118,7 +118,7 @@ class IslandTable {
   int count(Phase phase) const { return phases_[static_cast<std::size_t>(phase)]; }
   int num_counting_suspects() const { return num_counting_; }
   int num_awaited() const { return num_awaited_; }
-  /// Those to whom outer steps are told: active ones, and suspects that may hear it.
+  /// Connections of the islands that are told of outer steps: active ones, and connected suspects.
   std::vector<ConnectionId> listeners() const;
 
  private:

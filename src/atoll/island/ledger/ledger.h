@@ -13,9 +13,9 @@ namespace atl::island {
 /// The ledger's name in a coordinator's directory.
 inline constexpr const char* kLedgerFile = "ledger.db";
 
-/// The log of a run's coordinator: an SQLite file of readable tables (docs/ledger.md). Whoever
-/// opens it holds it against every other coordinator until destruction, with a fence higher than
-/// all before. For one thread at a time; not to be kept across fork().
+/// The log of a run's coordinator: an SQLite file of readable tables (docs/ledger.md). The
+/// process that opens it excludes every other coordinator until destruction, with a fence higher
+/// than all before. For one thread at a time; not to be kept across fork().
 class Ledger {
  public:
   /// Opens the ledger, or makes it in an existing directory, checks every byte of it, and appends

@@ -71,7 +71,7 @@ class OuterState {
   };
   /// Begins one; any number may be begun, for attempts that come to nothing.
   std::unique_ptr<Step> begin_step(int fragment) const;
-  /// Puts what came of it beside the present state, in the place of what lay there. Returns its
+  /// Keeps the result of the step beside the present state, instead of an earlier one. Returns its
   /// hash.
   StateHash prepare(const Step& step);
   /// The same with the whole mean at once.

@@ -39,8 +39,8 @@ struct BatchRange {
   auto operator<=>(const BatchRange&) const = default;
 };
 
-/// Which message of which conversation this is. Whoever gets one with a lower fence, view, outer
-/// step or attempt than it knows of, or a sequence number that it has seen, drops it.
+/// Where a message stands in the run. A receiver drops a message with a lower fence, view, outer
+/// step or attempt than it knows of, and one with a sequence number that it has seen.
 struct Stamp {
   std::uint64_t fence = 0;      ///< of the coordinator's lease on the ledger: grows at each start
   std::uint64_t view = 0;       ///< of the membership
@@ -51,7 +51,7 @@ struct Stamp {
   auto operator<=>(const Stamp&) const = default;
 };
 
-/// RunIdentity::version of this program: another one says other things.
+/// RunIdentity::version of this program; it changes with the meaning of messages.
 inline constexpr const char* kProtocolVersion = "6";
 
 /// What must be the same for islands to train one model; each a text that errors can show.
@@ -65,7 +65,7 @@ struct RunIdentity {
   auto operator<=>(const RunIdentity&) const = default;
 };
 
-/// What a run is to be, as its first island says; later ones must say the same.
+/// The plan of a run. The first island to join sets it; later islands must have the same.
 struct RunPlan {
   int num_fragments = 1;
   std::int64_t inner_steps = 1;    ///< between two outer steps, on the fastest island
@@ -74,8 +74,8 @@ struct RunPlan {
   int quorum = 0;                  ///< islands that an outer step needs; 0: half of those active
   double grace_seconds = 5;        ///< that it waits for more
   bool is_private = false;         ///< each island has its own data: leases are only amounts
-  /// Bytes of each fragment's outer state: what anybody may have to pass on unread is bounded by
-  /// it. None: nothing passes through the coordinator.
+  /// Bytes of each fragment's outer state. They bound what the coordinator relays. Empty: nothing
+  /// passes through the coordinator.
   std::vector<std::uint64_t> state_sizes = {};
   auto operator<=>(const RunPlan&) const = default;
 };
@@ -94,10 +94,10 @@ struct Join {
   std::vector<StateHash> hashes;
   /// What it was leased and has neither committed nor given back.
   std::vector<BatchRange> holds;
-  /// A secret of this process: what it fetches and puts at the coordinator shows it (Roster).
+  /// The access token with which this process fetches and puts at the coordinator (Roster).
   std::string relay_token = {};
-  /// Another, which who fetches from this island must show: the coordinator tells those that take
-  /// part (View).
+  /// The access token that other islands must show to fetch from this one; the coordinator sends it
+  /// to them (View).
   std::string peer_token = {};
   bool operator==(const Join&) const = default;
 };
@@ -105,7 +105,7 @@ struct Join {
 struct Synced {
   std::int64_t outer_step = 0;
   std::vector<StateHash> hashes;
-  /// What it still means to hand in; all else that it was leased returns.
+  /// Batches that it will still hand in; its other leases return.
   std::vector<BatchRange> holds;
   std::uint64_t answers = 0;  ///< sequence number of that Welcome or Resync
   bool operator==(const Synced&) const = default;
@@ -115,7 +115,7 @@ struct Heartbeat {
   std::int64_t inner_steps = 0;   ///< that it has taken, ever
   double batches_per_second = 0;  ///< lately; 0: not known yet
   Seconds sent = 0;               ///< when, on a clock of the island's own
-  std::vector<IslandId> heard;    ///< whose bytes have come since its last one
+  std::vector<IslandId> heard;    ///< islands that sent bytes since its last heartbeat
   bool operator==(const Heartbeat&) const = default;
 };
 /// Its pseudo-gradient of the stamp's outer step is frozen and can be fetched.
@@ -126,23 +126,23 @@ struct Ready {
   double norm = 0;                   ///< Euclidean, of the pseudo-gradient
   bool is_finite = true;
   double loss = 0;  ///< mean over those tokens
-  /// The encoded pseudo-gradient and its chunks, for who passes it on unread (Reduce::is_star).
+  /// The encoded pseudo-gradient and its chunks, for the relay (Reduce::is_star).
   std::uint64_t encoded_bytes = 0;
   std::uint64_t chunk_bytes = 0;
   bool operator==(const Ready&) const = default;
 };
-/// It could not fetch from these.
+/// The island could not fetch from these islands.
 struct ReduceFailed {
   std::vector<IslandId> unreachable;
   std::string why;
   bool operator==(const ReduceFailed&) const = default;
 };
-/// It has the outer step's result beside the state it is from.
+/// The island has made the outer step's result and keeps it beside its present state.
 struct Prepared {
   StateHash hash;
   bool operator==(const Prepared&) const = default;
 };
-/// It will not contribute any more; what it holds returns.
+/// The island leaves the run; the batches that it holds return.
 struct Leave {
   std::string why;
   bool operator==(const Leave&) const = default;
@@ -168,12 +168,12 @@ struct Welcome {
   /// (none: others are waited for, and Resync will name them).
   bool must_sync = false;
   std::vector<Source> sources;
-  /// What of Join's is still this island's. What grew from anything else must be dropped.
+  /// Which of Join's batches are still this island's. Work on others must be dropped.
   std::vector<BatchRange> holds;
   bool contributed = false;  ///< to the newest outer step that was committed
   bool operator==(const Welcome&) const = default;
 };
-/// It may not take part.
+/// The island may not take part.
 struct Refused {
   std::string why;
   bool is_final = true;  ///< false: may be tried again
@@ -207,12 +207,12 @@ struct Reduce {
   bool is_star = false;  ///< all through the coordinator, because one of them only calls out
   bool operator==(const Reduce&) const = default;
 };
-/// Drop what was begun of the stamp's attempt; pseudo-gradients stay as they are.
+/// Stop the attempt of the stamp; pseudo-gradients stay as they are.
 struct AbandonReduce {
   std::string why;
   bool operator==(const AbandonReduce&) const = default;
 };
-/// All have the same: it is the state now.
+/// All participants have the same result: it is the state now.
 struct Commit {
   int fragment = 0;
   StateHash hash;
@@ -233,13 +233,13 @@ struct Resync {
   std::string why;
   bool operator==(const Resync&) const = default;
 };
-/// Put your state, if it is this one or as soon as it is, to the coordinator: somebody is to fetch
-/// it, and can reach nobody who has it.
+/// Put your state to the coordinator, as soon as it is this one: an island needs it that can reach
+/// no island that has it.
 struct PutState {
   std::vector<StateHash> hashes;  ///< of each fragment; none (zero): it is there already
   bool operator==(const PutState&) const = default;
 };
-/// The members now, for those who print or route.
+/// The present members of the run.
 struct View {
   struct MemberInfo {
     IslandId island = kNobody;
@@ -280,7 +280,7 @@ struct LogStarted {
   std::uint64_t fence = 0;
   bool operator==(const LogStarted&) const = default;
 };
-/// A name joined: for the first time, from another address, or after it had gone.
+/// An island joined: for the first time, from another address, or again.
 struct LogIsland {
   IslandId island = kNobody;
   std::string name;
@@ -293,7 +293,7 @@ struct LogLease {
   std::vector<BatchRange> ranges;
   bool operator==(const LogLease&) const = default;
 };
-/// And these are nobody's again, untrained. Without any: the island has gone, until it joins anew.
+/// An island's batches return, untrained. Without batches: the island has left the run.
 struct LogReturn {
   IslandId island = kNobody;
   std::vector<BatchRange> ranges;
@@ -315,14 +315,14 @@ struct LogReduce {
   std::vector<LogContribution> contributions;
   bool operator==(const LogReduce&) const = default;
 };
-/// The newest LogReduce of that outer step is in; its batches are consumed.
+/// The newest LogReduce of that outer step is committed, and its batches are consumed.
 struct LogCommit {
   std::int64_t outer_step = 0;
   std::uint32_t attempt = 0;
   StateHash hash;
   bool operator==(const LogCommit&) const = default;
 };
-/// Commits from this outer step on are lost with all who had them.
+/// Commits from this outer step on are void: no island has their state any more.
 struct LogVoid {
   std::int64_t first_outer_step = 0;
   std::string why;
