@@ -28,7 +28,8 @@ const std::vector<Layout> kLayouts = {
     {"shared", 2, {"--parallel.tp=2"}},
     {"staged", 2, {"--parallel.pp=2", "--parallel.schedule=zb-v"}},
     {"both", 4, {"--parallel.tp=2", "--parallel.pp=2"}},
-    {"sharded", 4, {"--parallel.pp=2", "--dp.zero=3"}}};
+    {"sharded", 4, {"--parallel.pp=2", "--dp.zero=3"}},
+    {"sequences", 2, {"--parallel.cp=2", "--train.dropout=0"}}};
 
 class Layouts : public e2e::Islands {
  protected:

@@ -179,11 +179,14 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
   if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
   const train::Recipe recipe(options.recipe, invocation.overrides);
   const train::ParallelSettings& parallel = recipe.config().parallel;
-  if (parallel.tp > 1 || parallel.pp > 1) {
+  for (const auto& [axis, size] :
+       {std::pair("tp", parallel.tp), std::pair("pp", parallel.pp), std::pair("cp", parallel.cp)}) {
+    if (size == 1) continue;
     throw user_error(
-        "--islands starts one rank an island, and parallel.{} = {} needs several; leave "
-        "one of them out",
-        parallel.tp > 1 ? "tp" : "pp", std::max(parallel.tp, parallel.pp));
+        "--islands starts one rank an island, and parallel.{} = {} needs several; leave one of "
+        "them "
+        "out",
+        axis, size);
   }
   return launch::run_islands({.recipe = options.recipe,
                               .overrides = invocation.overrides,

@@ -22,7 +22,8 @@ std::string count_ranks(int num_ranks) {
 // Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
 // checkpoint only, as are the stages and the parts of products that a rank alone has.
 bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
-  const bool has_whole_model = config.parallel.tp == 1 && config.parallel.pp == 1;
+  const train::ParallelSettings& parallel = config.parallel;
+  const bool has_whole_model = parallel.tp == 1 && parallel.pp == 1 && parallel.cp == 1;
   return options.backend != "mpi" && has_whole_model &&
          (config.launch.replicate || config.dp.zero == 0);
 }

@@ -11,18 +11,24 @@ namespace atl::nn {
 namespace {
 
 // kQkv is what attention reads: normalised and rotated. kProjected, what the projection gave, and
-// the norms' statistics are there only under a norm.
-enum Kept { kQkv, kOut, kLse, kProjected, kRstd };
+// the norms' statistics are there only under a norm. What the core keeps follows.
+enum Kept { kQkv, kOut, kProjected, kRstd };
 enum Owed { kDqkv, kDnorms };
+
+Tensor row_positions(const Pass& pass) {
+  return pass.batch == nullptr ? Tensor() : pass.batch->positions;
+}
 
 }  // namespace
 
-SelfAttention::SelfAttention(Options options, Linear qkv, Linear out, Param q_norm, Param k_norm)
+SelfAttention::SelfAttention(Options options, Linear qkv, Linear out, Param q_norm, Param k_norm,
+                             std::unique_ptr<AttentionCore> core)
     : options_(options),
       qkv_(std::move(qkv)),
       out_(std::move(out)),
       q_norm_(std::move(q_norm)),
-      k_norm_(std::move(k_norm)) {
+      k_norm_(std::move(k_norm)),
+      core_(core ? std::move(core) : std::make_unique<WholeAttention>()) {
   ATOLL_CHECK(q_norm_.name.empty() == k_norm_.name.empty(), "{} alone",
               q_norm_.name + k_norm_.name);
 }
@@ -39,11 +45,10 @@ Footprint SelfAttention::plan(Spec x) const {
   footprint.y = out.y;
   footprint.need_x = qkv.need_x;
   footprint.need_dy = kForInput | out.need_dy;
-  footprint.kept = {
-      qkv.y, attended, {statistics, {x.shape.dim(0), heads.num_heads, x.shape.dim(1)}}};
+  footprint.kept = {qkv.y, attended};
   footprint.owed = {qkv.y};
-  std::size_t scratch =
-      std::max({qkv.scratch_bytes, out.scratch_bytes, ops::attention_scratch_bytes(heads, qkv.y)});
+  const AttentionCore::Footprint core = core_->plan(setup(), qkv.y);
+  std::size_t scratch = std::max({qkv.scratch_bytes, out.scratch_bytes, core.scratch_bytes});
   if (has_qk_norm()) {
     footprint.kept.push_back(qkv.y);
     footprint.kept.push_back(
@@ -51,14 +56,10 @@ Footprint SelfAttention::plan(Spec x) const {
     footprint.owed.push_back({statistics, {2, heads.head_dim}});
     scratch = std::max(scratch, ops::qk_norm_scratch_bytes(heads, qkv.y));
   }
+  footprint.kept.insert(footprint.kept.end(), core.kept.begin(), core.kept.end());
   // In B, the gradient of the attended values lies in front of the rest.
   footprint.scratch_bytes = align_up(attended.bytes()) + scratch;
   return footprint;
-}
-
-ops::AttentionMask SelfAttention::mask(const Pass& pass) const {
-  return {.window = options_.window,
-          .positions = pass.batch == nullptr ? Tensor() : pass.batch->positions};
 }
 
 void SelfAttention::rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const {
@@ -75,31 +76,30 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
     ops::qk_norm_forward(run, options_.heads, options_.qk_norm_eps, projected, q_norm_.value,
                          k_norm_.value, qkv, pass.kept[kRstd]);
   }
-  const ops::AttentionMask seen = mask(pass);
-  rotate(run, seen.positions, /*inverse=*/false, qkv);
+  const Tensor positions = row_positions(pass);
+  rotate(run, positions, /*inverse=*/false, qkv);
   if (pass.cache != nullptr) {
-    ATOLL_CHECK(seen.positions.defined(), "a batch that continues a cache needs positions");
+    ATOLL_CHECK(positions.defined(), "a batch that continues a cache needs positions");
     const auto index = static_cast<std::size_t>(options_.index);
-    ops::attention_cached(run, options_.heads, options_.scale, seen, pass.cache->length, qkv,
-                          pass.cache->keys[index], pass.cache->values[index], attended);
+    ops::attention_cached(run, options_.heads, options_.scale,
+                          {.window = options_.window, .positions = positions}, pass.cache->length,
+                          qkv, pass.cache->keys[index], pass.cache->values[index], attended);
   } else {
-    ops::attention_forward(run, options_.heads, options_.scale, seen, qkv, attended,
-                           pass.kept[kLse]);
+    core_->forward(run, setup(), pass.batch, qkv, attended, kept_by_core(pass));
   }
   out_.forward(run, {.x = attended, .y = pass.y});
 }
 
 void SelfAttention::backward_input(Run& run, const Pass& pass) {
   const ops::HeadLayout& heads = options_.heads;
-  const ops::AttentionMask seen = mask(pass);
   const Tensor attended = pass.kept[kOut];
   const Tensor dqkv = pass.owed[kDqkv];
   Run inner = run;
   const Tensor dattended = inner.take_scratch(attended.spec());
   out_.backward_input(inner, {.dx = dattended, .dy = pass.dy});
-  ops::attention_backward(inner, heads, options_.scale, seen, pass.kept[kQkv], attended,
-                          pass.kept[kLse], dattended, dqkv);
-  rotate(inner, seen.positions, /*inverse=*/true, dqkv);
+  core_->backward(inner, setup(), pass.batch, pass.kept[kQkv], attended, kept_by_core(pass),
+                  dattended, dqkv);
+  rotate(inner, row_positions(pass), /*inverse=*/true, dqkv);
   if (has_qk_norm()) {
     ops::qk_norm_backward(inner, heads, pass.kept[kProjected], q_norm_.value, k_norm_.value,
                           pass.kept[kRstd], dqkv, dqkv, pass.owed[kDnorms]);

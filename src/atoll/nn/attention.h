@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
+
+#include "atoll/nn/attention_core.h"
 #include "atoll/nn/linear.h"
-#include "atoll/ops/attention.h"
 #include "atoll/ops/rope.h"
 
 namespace atl::nn {
@@ -20,8 +22,10 @@ class SelfAttention final : public Layer {
     double qk_norm_eps = 1e-6;             ///< see ops::qk_norm_forward
   };
   /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: (head_dim), the
-  /// scales of each query and key head's RMSNorm; empty names mean no such norm.
-  SelfAttention(Options options, Linear qkv, Linear out, Param q_norm = {}, Param k_norm = {});
+  /// scales of each query and key head's RMSNorm; empty names mean no such norm. `core` null: this
+  /// rank has all rows.
+  SelfAttention(Options options, Linear qkv, Linear out, Param q_norm = {}, Param k_norm = {},
+                std::unique_ptr<AttentionCore> core = nullptr);
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -31,7 +35,10 @@ class SelfAttention final : public Layer {
 
  private:
   bool has_qk_norm() const { return !q_norm_.name.empty(); }
-  ops::AttentionMask mask(const Pass& pass) const;
+  AttentionCore::Setup setup() const { return {options_.heads, options_.scale, options_.window}; }
+  std::span<const Tensor> kept_by_core(const Pass& pass) const {
+    return pass.kept.subspan(has_qk_norm() ? 4 : 2);
+  }
   void rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const;
   void add_norm_gradient(Run& run, const Tensor& dweights, std::int64_t row, Param& norm) const;
 
@@ -40,6 +47,7 @@ class SelfAttention final : public Layer {
   Linear out_;
   Param q_norm_;
   Param k_norm_;
+  std::unique_ptr<AttentionCore> core_;
 };
 
 }  // namespace atl::nn

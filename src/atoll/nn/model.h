@@ -82,6 +82,10 @@ struct BuildOptions {
   /// this rank, and its layers need Model::tensor connected.
   int tensor_size = 1;
   int tensor_rank = 0;
+  /// Ranks that have a part of each sequence, and this one among them; layers need Model::context
+  /// connected, and batches have positions.
+  int context_size = 1;
+  int context_rank = 0;
 };
 
 /// Parameters, each once however often it is shared; those among them that are position embeddings
@@ -100,6 +104,7 @@ struct Model {
   BuildOptions options;
   std::unique_ptr<Axis> tensor;     ///< the ranks that share each product
   std::unique_ptr<Axis> kv_copies;  ///< of these, the ranks that have the same key-value heads
+  std::unique_ptr<Axis> context;    ///< the ranks that have a part of each sequence
   std::vector<std::unique_ptr<Constant>> constants;
   std::vector<std::string> stage_names;
   std::vector<std::unique_ptr<Layer>> stages;

@@ -111,6 +111,34 @@ TEST(Hybrid, SeveralCopiesOfAPipelineAreSummed) {
   }
 }
 
+TEST(Hybrid, RanksShareSequences) {
+  for (const char* family : {"llama", "qwen3", "gpt2"}) {
+    for (const bool documents : {false, true}) {
+      const Task task = {.model = small_model(family, 4, 4), .length = 12, .documents = documents};
+      const Outcome expected = train(task, {});
+      for (const Layout& layout :
+           {Layout{.context = 2}, Layout{.context = 4}, Layout{.tensor = 2, .context = 2},
+            Layout{.shard = 2, .context = 2, .zero = Zero::kParameters},
+            Layout{.pipeline = 2, .context = 2, .zero = Zero::kGradients}}) {
+        SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
+        expect_close(train(task, layout), expected);
+      }
+    }
+  }
+}
+
+TEST(Hybrid, SharedSequencesHaveTheSameBitsInEveryZeroStageAndPipeline) {
+  Task task = {.model = small_model("llama", 4, 2), .length = 12};
+  task.model.tie_embeddings = false;
+  task.model.sliding_window = 5;
+  const Outcome expected = train(task, {.context = 2});
+  for (const int zero : {1, 2, 3}) {
+    expect_bits(train(task, {.context = 2, .zero = static_cast<Zero>(zero)}), expected);
+    expect_bits(train(task, {.pipeline = 2, .context = 2, .zero = static_cast<Zero>(zero)}),
+                expected);
+  }
+}
+
 // One of what a seed draws.
 class Draw {
  public:
@@ -137,6 +165,7 @@ Layout draw_layout(Draw& draw) {
     layout.pipeline = static_cast<int>(draw.between(1, 4));
     layout.shard = static_cast<int>(draw.between(1, 4));
     layout.replicas = static_cast<int>(draw.between(1, 2));
+    layout.context = static_cast<int>(draw.between(1, 3));
   } while (layout.ranks() > kMostRanks || layout.ranks() == 1);
   layout.zero = static_cast<Zero>(draw.between(layout.replicas > 1 ? 1 : 0, 3));
   layout.bucket_bytes = draw.one_of<std::int64_t>({1, 3000, 1 << 20});
@@ -145,24 +174,26 @@ Layout draw_layout(Draw& draw) {
 
 Task draw_task(Draw& draw, const Layout& layout) {
   const std::string family = draw.one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2"});
-  const std::int64_t heads = layout.tensor * draw.between(1, 2);
+  const std::int64_t heads = layout.tensor * layout.context * draw.between(1, 2);
   std::int64_t kv_heads = heads;
   if (family != "gpt2") {
     do {
       kv_heads = draw.between(1, heads);
     } while (heads % kv_heads != 0 ||
-             (kv_heads % layout.tensor != 0 && layout.tensor % kv_heads != 0));
+             (kv_heads % layout.tensor != 0 && layout.tensor % kv_heads != 0) ||
+             std::max<std::int64_t>(1, kv_heads / layout.tensor) % layout.context != 0);
   }
   Task task = {.model = small_model(family, heads, kv_heads)};
   task.model.intermediate_size = draw.between(layout.tensor, 23);
   task.model.vocab_size = draw.between(std::max(2, layout.tensor), 29);
   task.model.tie_embeddings = draw.between(0, 1) == 1;
   task.batch = draw.between(1, 2);
-  task.length = layout.tensor * draw.between(1, 12 / layout.tensor);
+  const int rows = layout.tensor * layout.context;
+  task.length = rows * draw.between(1, 12 / rows);
   task.documents = draw.between(0, 1) == 1;
   task.build.recompute = draw.one_of(
       {nn::RecomputeMode::kNone, nn::RecomputeMode::kSelective, nn::RecomputeMode::kFull});
-  task.build.dropout = draw.between(0, 2) == 0 ? 0.2 : 0.0;
+  task.build.dropout = layout.context == 1 && draw.between(0, 2) == 0 ? 0.2 : 0.0;
   return task;
 }
 

@@ -12,6 +12,7 @@
 #include "atoll/comm/mesh.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
+#include "atoll/parallel/context_share.h"
 #include "atoll/parallel/micro_batches.h"
 #include "atoll/parallel/pipeline_part.h"
 #include "atoll/parallel/runner.h"
@@ -22,17 +23,17 @@ namespace atl::parallel::layout_test {
 
 /// How ranks share a model and a step.
 struct Layout {
-  int tensor = 1, pipeline = 1, shard = 1, replicas = 1;
+  int tensor = 1, pipeline = 1, shard = 1, replicas = 1, context = 1;
   Zero zero = Zero::kNone;
   std::string schedule = "1f1b";
   int chunks = 0;
   std::int64_t bucket_bytes = 1 << 10;
 
   int data() const { return shard * replicas; }
-  int ranks() const { return tensor * pipeline * data(); }
+  int ranks() const { return tensor * pipeline * context * data(); }
   std::string name() const {
-    return fmt::format("tp {} pp {} ({}, {} chunks) dp {}x{} ZeRO {}", tensor, pipeline, schedule,
-                       chunks, replicas, shard, static_cast<int>(zero));
+    return fmt::format("tp {} pp {} ({}, {} chunks) cp {} dp {}x{} ZeRO {}", tensor, pipeline,
+                       schedule, chunks, context, replicas, shard, static_cast<int>(zero));
   }
 };
 
@@ -92,6 +93,8 @@ class LayoutRank {
     build.dtype = Dtype::kF64;
     build.tensor_size = layout.tensor;
     build.tensor_rank = tensor_rank_;
+    build.context_size = layout.context;
+    build.context_rank = context_rank_;
     model_ = nn::build_model(task.model, build);
     const std::int64_t rounds = task.micro_batches / layout.data();
     if (layout.pipeline > 1) {
@@ -101,8 +104,8 @@ class LayoutRank {
           task.length);
     }
     const DataParallelOptions shared = {.zero = layout.zero,
-                                        .num_ranks = layout.shard,
-                                        .rank = data_rank_ % layout.shard,
+                                        .num_ranks = layout.shard * layout.context,
+                                        .rank = shard_rank_,
                                         .replicas = layout.replicas,
                                         .rounds = part_ ? 1 : rounds,
                                         .bucket_bytes = layout.bucket_bytes};
@@ -112,10 +115,10 @@ class LayoutRank {
       store_ = std::make_unique<DataParallelStore>(*model_, true, shared);
     }
     if (part_) part_->attach(*store_);
-    runner_ =
-        part_ ? std::make_unique<Runner>(*model_, *store_, Use::kTrain, task.batch, task.length,
-                                         part_->schedule())
-              : std::make_unique<Runner>(*model_, *store_, Use::kTrain, task.batch, task.length);
+    const std::int64_t length = task.length / layout.context;
+    runner_ = part_ ? std::make_unique<Runner>(*model_, *store_, Use::kTrain, task.batch, length,
+                                               part_->schedule())
+                    : std::make_unique<Runner>(*model_, *store_, Use::kTrain, task.batch, length);
     allocate();
     if (world != nullptr) connect(*world);
   }
@@ -130,6 +133,10 @@ class LayoutRank {
     for (const std::int64_t number :
          MicroBatchPlan(task_.micro_batches, layout_.data()).of(data_rank_)) {
       mine.push_back(data[number]);
+      if (layout_.context == 1) continue;
+      shares_.push_back(std::make_unique<ContextShare>(*run_.device, layout_.context, context_rank_,
+                                                       task_.batch, task_.length));
+      mine.back() = shares_.back()->of(mine.back());
     }
     // Twice, with an evaluation between: nothing is left of the first.
     double loss = 0, evaluated = 0;
@@ -164,12 +171,14 @@ class LayoutRank {
     mesh_ = std::make_unique<comm::Mesh>(
         world,
         std::vector<comm::Axis>{{"replicate", layout_.replicas, "dp"},
-                                {"shard", layout_.shard, "dp"},
+                                {"shard", layout_.shard * layout_.context, "dp"},
                                 {.name = "pp", .size = layout_.pipeline, .point_to_point = true},
                                 {"tp", layout_.tensor}});
     tensor_rank_ = mesh_->coordinate("tp");
     pipeline_rank_ = mesh_->coordinate("pp");
-    data_rank_ = mesh_->coordinate("replicate") * layout_.shard + mesh_->coordinate("shard");
+    shard_rank_ = mesh_->coordinate("shard");
+    context_rank_ = shard_rank_ % layout_.context;
+    data_rank_ = mesh_->coordinate("replicate") * layout_.shard + shard_rank_ / layout_.context;
   }
 
   void connect(comm::World& world) {
@@ -183,6 +192,15 @@ class LayoutRank {
       for (int r = 0; r < kv.size; ++r) members.push_back(world.rank() - kv.rank + r);
       kv_copies_ = world.group(members, "kv", world.channel("tp", tensor.members()));
       kv.group = kv_copies_.get();
+    }
+    if (layout_.context > 1) {
+      const int of_one_model = layout_.tensor * layout_.pipeline;
+      std::vector<int> members;
+      for (int r = 0; r < layout_.context; ++r) {
+        members.push_back(world.rank() + (r - context_rank_) * of_one_model);
+      }
+      context_ = world.group(members, "cp", world.channel("cp", members));
+      model_->context->group = context_.get();
     }
     if (!part_) return;
     comm::Group& pipeline = mesh_->group("pp");
@@ -242,9 +260,10 @@ class LayoutRank {
   const Task& task_;
   const Layout& layout_;
   test::TestRun run_;
-  int tensor_rank_ = 0, pipeline_rank_ = 0, data_rank_ = 0;
+  int tensor_rank_ = 0, pipeline_rank_ = 0, data_rank_ = 0, shard_rank_ = 0, context_rank_ = 0;
   std::unique_ptr<comm::Mesh> mesh_;
-  std::unique_ptr<comm::Group> kv_copies_, ends_;
+  std::unique_ptr<comm::Group> kv_copies_, ends_, context_;
+  std::vector<std::unique_ptr<ContextShare>> shares_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<PipelinePart> part_;
   std::unique_ptr<ParamStore> store_;

@@ -68,6 +68,7 @@ class Waiting {
 ParamStore::ParamStore(nn::Model& model, bool training, const LayoutOptions& layout)
     : layout_(model, layout),
       tensor_(model.tensor.get()),
+      context_(model.context.get()),
       training_(training),
       ranges_(layout_.ranges().begin(), layout_.ranges().end()),
       norm_(ranges_) {}

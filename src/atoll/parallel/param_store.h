@@ -113,7 +113,8 @@ class ParamStore {
   /// Seconds that passes have waited for other ranks, since the beginning: for parameters and
   /// gradients, and within layers whose work ranks share.
   double waited_seconds() const {
-    return waited_seconds_ + (tensor_ == nullptr ? 0 : tensor_->waited_seconds);
+    return waited_seconds_ + (tensor_ == nullptr ? 0 : tensor_->waited_seconds) +
+           (context_ == nullptr ? 0 : context_->waited_seconds);
   }
 
  protected:
@@ -148,6 +149,7 @@ class ParamStore {
  private:
   FlatLayout layout_;
   const nn::Axis* tensor_;
+  const nn::Axis* context_;
   bool training_;
   std::vector<optim::ParamRange> ranges_;
   GradNorm norm_;

@@ -18,6 +18,9 @@ struct Batch {
   /// it, and attention reads nothing before position 0. Undefined: token t of each row is at t. A
   /// batch that continues a cache (nn::KvCache) has positions from the cache's length on.
   Tensor positions;
+  /// i32 (B, T of whole sequences): the positions in sequences of which this rank has a part
+  /// (context parallel), where these have several documents. Else undefined.
+  Tensor sequence_positions;
   /// Positions with a target in the whole optimizer step this batch is part of, over all
   /// micro-batches and ranks; 0: all of them have one.
   std::int64_t step_targets = 0;

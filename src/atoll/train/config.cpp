@@ -231,6 +231,11 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "Rows of blocks on each rank of a pipeline, for interleaved: more idle less and send "
       "more; 0: as few as parallel.schedule takes.",
       between(0, 1 << 10));
+  settings.add(
+      "parallel.cp", &c.parallel.cp,
+      "Ranks that have a part of each sequence (context parallel): docs/context-parallel.md. A "
+      "divisor of the ranks, of the heads and key-value heads, and of train.context.",
+      between(1, 1 << 20));
   settings.group("comm", "How ranks talk to each other.", Scope::kIsland);
   settings.add("comm.timeout_s", &c.comm.timeout_s,
                "Seconds after which a collective that is not done ends the run, naming who is "

@@ -92,6 +92,7 @@ struct DataParallelSettings {
 struct ParallelSettings {
   std::int64_t tp = 1;
   std::int64_t pp = 1;
+  std::int64_t cp = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 0;
 };

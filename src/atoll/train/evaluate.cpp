@@ -54,7 +54,8 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
     if (number % ranks == 0 && options.stop && options.stop()) break;
     const std::optional<Batch> batch = batches.next();
     if (number % ranks == rank) {
-      sums[static_cast<std::size_t>(number)] = state.runner().evaluate({.stream = &stream}, *batch);
+      sums[static_cast<std::size_t>(number)] =
+          state.runner().evaluate({.stream = &stream}, state.own_part(*batch));
     }
     const HostRead targets(batch->targets);
     for (const std::int32_t target : targets.elements<std::int32_t>()) {
@@ -69,6 +70,9 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   // All but one of each are zero: the sum is exact. In a pipeline its last stage has the losses.
   if (state.pipeline() != nullptr) {
     state.pipeline()->group().all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
+  }
+  if (comm::Group* context = state.context_group()) {  // each has the losses of its own tokens
+    context->all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
   }
   if (ranks > 1) {
     group->all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});

@@ -74,6 +74,36 @@ TEST_F(HybridRun, GoesOnInAnyLayout) {
               2e-4);
 }
 
+// Ranks that have parts of sequences: the loss of one rank, documents and all; beside every other
+// axis.
+TEST_F(HybridRun, SharedSequencesHaveTheLossOfOneRank) {
+  for (const char* packing : {"stream", "masked"}) {
+    const std::vector<std::string> common = {"--train.dropout=0", "--model.num_key_value_heads=4",
+                                             "--data.packing=" + std::string(packing)};
+    const auto with_layout = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> all = common;
+      all.insert(all.end(), more.begin(), more.end());
+      return with(all, true);
+    };
+    const Ended expected = train_ranks(fmt::format("one-{}", packing), 1, with_layout({}));
+    int number = 0;
+    for (const auto& [ranks, more] : std::vector<std::pair<int, std::vector<std::string>>>{
+             {2, {"--parallel.cp=2"}},
+             {4, {"--parallel.cp=2", "--dp.zero=3"}},
+             {4, {"--parallel.cp=2", "--parallel.tp=2"}},
+             {4, {"--parallel.cp=2", "--parallel.pp=2", "--dp.zero=1"}}}) {
+      const Ended ended =
+          train_ranks(fmt::format("{}-{}", packing, number++), ranks, with_layout(more));
+      for (const char* key : {"loss", "held_out_loss"}) {
+        const std::vector<double> losses = values_of(ended.records, key);
+        const std::vector<double> wanted = values_of(expected.records, key);
+        ASSERT_EQ(losses.size(), wanted.size());
+        for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 2e-4);
+      }
+    }
+  }
+}
+
 // Values as the checkpoint has them, which any layout has written alike.
 TEST_F(HybridRun, WritesWhatOneRankReads) {
   const Ended written = train_ranks("hybrid", 8, with(layout(2, 2, 3), true));
@@ -90,6 +120,13 @@ TEST_F(HybridRun, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(fails(4, {"--parallel.pp=2", "--parallel.tp=2", "--train.dtype=bf16",
                         "--optim.masters=stochastic"}),
               HasSubstr("optim.masters"));
+  EXPECT_THAT(fails(3, {"--parallel.cp=2", "--train.dropout=0"}), HasSubstr("parallel.cp = 2"));
+  EXPECT_THAT(fails(3, {"--parallel.cp=3", "--train.context=33", "--train.dropout=0"}),
+              HasSubstr("4 attention heads"));
+  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.context=31", "--train.dropout=0"}),
+              HasSubstr("multiple of"));
+  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.dropout=0.1"}), HasSubstr("train.dropout"));
+  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.exact=true"}), HasSubstr("train.exact"));
 }
 
 }  // namespace

@@ -121,7 +121,29 @@ int data_parallel_ranks(const TrainConfig& config, int num_ranks) {
         "divisor of {}",
         counted(num_ranks, "rank"), stages, stages * tensor, num_ranks / tensor);
   }
-  return num_ranks / tensor / stages;
+  const auto context = static_cast<int>(config.parallel.cp);
+  if (num_ranks / tensor / stages % context != 0) {
+    throw user_error(
+        "{} cannot be cut into groups of parallel.cp = {}; start a multiple of {}, or choose a "
+        "divisor "
+        "of {}",
+        counted(num_ranks, "rank"), context, context * stages * tensor,
+        num_ranks / tensor / stages);
+  }
+  return num_ranks / tensor / stages / context;
+}
+
+parallel::DataParallelOptions sharing_options(const TrainConfig& config, int num_ranks, int rank) {
+  const int data_ranks = data_parallel_ranks(config, num_ranks);
+  const auto context = static_cast<int>(config.parallel.cp);
+  const int place = rank / static_cast<int>(config.parallel.tp * config.parallel.pp);
+  parallel::DataParallelOptions options =
+      data_parallel_options(config, data_ranks, place / context);
+  // Each adds a part of every gradient, as a data-parallel rank does.
+  options.num_ranks *= context;
+  options.rank = options.rank * context + place % context;
+  if (config.parallel.pp > 1) options.rounds = 1;  // of all micro-batches
+  return options;
 }
 
 namespace {
@@ -181,12 +203,15 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
     throw user_error("train.context is {} and the model has {} positions; lower train.context",
                      config.train.context, options.model.max_positions);
   }
-  options.build = {.dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
-                   .max_positions = config.train.context,
-                   .recompute = recompute_mode(config.train.recompute),
-                   .dropout = config.train.dropout,
-                   .tensor_size = tensor_size,
-                   .tensor_rank = rank % tensor_size};
+  options.build = {
+      .dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
+      .max_positions = config.train.context,
+      .recompute = recompute_mode(config.train.recompute),
+      .dropout = config.train.dropout,
+      .tensor_size = tensor_size,
+      .tensor_rank = rank % tensor_size,
+      .context_size = static_cast<int>(config.parallel.cp),
+      .context_rank = rank / tensor_size / pipeline_size % static_cast<int>(config.parallel.cp)};
   options.optimizer = optimizer_options(config.optim);
   if (config.lora.rank > 0) {
     options.lora = {.rank = config.lora.rank,
@@ -196,11 +221,9 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   }
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
-  options.data_parallel =
-      data_parallel_options(config, data_ranks, rank / tensor_size / pipeline_size);
+  options.data_parallel = sharing_options(config, num_ranks, rank);
   if (pipeline_size > 1) {
     options.pipeline = pipeline_options(config, data_ranks, rank / tensor_size % pipeline_size);
-    options.data_parallel.rounds = 1;  // of all micro-batches
   }
   options.replicate = config.launch.replicate;
   return options;

@@ -15,11 +15,9 @@ constexpr double kWorthIt = 0.05;
 constexpr double kSmoothing = 0.2;
 
 std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& config) {
-  const int data_ranks = data_parallel_ranks(config, world.size());
   const auto tensor = static_cast<int>(config.parallel.tp);
   const auto pipeline = static_cast<int>(config.parallel.pp);
-  const parallel::DataParallelOptions options =
-      data_parallel_options(config, data_ranks, world.rank() / tensor / pipeline);
+  const parallel::DataParallelOptions options = sharing_options(config, world.size(), world.rank());
   // One order of calls: copies reduce what the shards of each have just reduced. Ranks that share
   // products talk most, so they are neighbours.
   return {{"replicate", options.replicas, "dp"},
@@ -65,12 +63,23 @@ Ranks::Ranks(comm::World& world, const TrainConfig& config)
       balances_(config.dp.balance && world.size() > 1),
       micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {
   const int of_one_model = tensor_size_ * static_cast<int>(config.parallel.pp);
-  if (of_one_model == 1) return;
-  std::vector<int> members;
-  for (int r = world.rank() % of_one_model; r < world.size(); r += of_one_model) {
-    members.push_back(r);
-  }
-  data_ = world.group(members, "dp", world.channel("dp", members));
+  const auto parts = static_cast<int>(config.parallel.cp);
+  if (of_one_model * parts == 1) return;
+  const auto every = [&](int first, int step, int end) {
+    std::vector<int> members;
+    for (int r = first; r < end; r += step) members.push_back(r);
+    return members;
+  };
+  const int me = world.rank();
+  const std::vector<int> sharing = every(me % of_one_model, of_one_model, world.size());
+  comm::Channel& channel = world.channel("dp", sharing);
+  data_ = world.group(every(me % (of_one_model * parts), of_one_model * parts, world.size()), "dp",
+                      channel);
+  if (parts == 1) return;
+  sharing_ = world.group(sharing, "sharing", channel);
+  const int first = me / (of_one_model * parts) * of_one_model * parts + me % of_one_model;
+  const std::vector<int> context = every(first, of_one_model, first + of_one_model * parts);
+  context_ = world.group(context, "cp", world.channel("cp", context));
 }
 
 std::unique_ptr<comm::Group> Ranks::pipeline_ends() {

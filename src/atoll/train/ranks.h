@@ -32,15 +32,21 @@ class Ranks {
   comm::World& world() const { return world_; }
   /// All of them.
   comm::Group& group() const { return world_.all(); }
-  /// The data-parallel ranks: those that take other micro-batches than this one.
+  /// The data-parallel ranks: those that take other micro-batches than this one, and else have what
+  /// it has.
   comm::Group& data() const { return data_ ? *data_ : world_.all(); }
   int data_rank() const { return data().rank(); }
+  /// Those that have the same part of the model: the data-parallel ranks of each part of the
+  /// sequences.
+  comm::Group& sharing() const { return sharing_ ? *sharing_ : data(); }
+  /// Those that have the other parts of this one's sequences; null: it has all.
+  comm::Group* context() const { return context_.get(); }
   /// Those that share each product with this one.
   comm::Group& tensor() { return mesh_.group("tp"); }
   int tensor_size() const { return tensor_size_; }
   /// Those that have the other stages of the model that this one has a part of, in their order.
   comm::Group& pipeline() { return mesh_.group("pp"); }
-  int pipeline_size() const { return size() / tensor_size_ / data().size(); }
+  int pipeline_size() const { return size() / tensor_size_ / sharing().size(); }
   /// The first of them and the last, where this is one of these; else null.
   std::unique_ptr<comm::Group> pipeline_ends();
   /// Those of them that have the same key-value heads, `axis.size` neighbours of which this one is
@@ -66,7 +72,8 @@ class Ranks {
   comm::World& world_;
   comm::Mesh mesh_;
   int tensor_size_;
-  std::unique_ptr<comm::Group> data_;  // null: all ranks
+  std::unique_ptr<comm::Group> data_;               // null: all ranks
+  std::unique_ptr<comm::Group> sharing_, context_;  // null: see above
   parallel::MicroBatchPlan plan_;
   bool balances_;
   std::vector<double> micro_batch_seconds_;  // of each rank, smoothed

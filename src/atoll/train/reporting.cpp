@@ -169,12 +169,16 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
             counted(config_.train.steps, "step"));
   if (!ranks.is_alone()) {
     const parallel::DataParallelOptions& shared = state.options().data_parallel;
-    log::info(
-        "{} ({}): {}ZeRO {}{}{}; {} a step", counted(ranks.size(), "rank"), ranks.world().backend(),
-        ranks.tensor_size() > 1 ? fmt::format("{} share each product, ", ranks.tensor_size()) : "",
-        config_.dp.zero, shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
-        shared.exact ? ", exact sums" : "",
-        counted(ranks.plan().num_micro_batches(), "micro-batch"));
+    std::string how =
+        ranks.tensor_size() > 1 ? fmt::format("{} share each product, ", ranks.tensor_size()) : "";
+    if (const comm::Group* context = ranks.context()) {
+      how += fmt::format("{} share each sequence, ", context->size());
+    }
+    log::info("{} ({}): {}ZeRO {}{}{}; {} a step", counted(ranks.size(), "rank"),
+              ranks.world().backend(), how, config_.dp.zero,
+              shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
+              shared.exact ? ", exact sums" : "",
+              counted(ranks.plan().num_micro_batches(), "micro-batch"));
   }
   if (const parallel::PipelinePart* pipeline = state.pipeline()) {
     log::info(

@@ -36,6 +36,9 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   check_memory(state_->memory().total_bytes(), ranks.world());
   state_->allocate(*device_);
   state_->connect(ranks.data(), ranks.shard(), ranks.replicate());
+  if (ranks.context() != nullptr) {
+    state_->connect_context(ranks.group(), ranks.sharing(), *ranks.context());
+  }
   if (ranks.tensor_size() > 1) {
     kv_copies_ = ranks.kv_copies(*state_->model().kv_copies);
     state_->connect_tensor(ranks.group(), ranks.tensor(), *kv_copies_);

@@ -26,9 +26,10 @@ std::unique_ptr<parallel::PipelinePart> cut(nn::Model& model, const StateOptions
 parallel::Runner make_runner(nn::Model& model, parallel::ParamStore& store,
                              const StateOptions& options, const parallel::PipelinePart* pipeline) {
   const auto use = options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate;
-  if (pipeline == nullptr) return {model, store, use, options.micro_batch, options.context};
+  const std::int64_t length = options.context / options.build.context_size;
+  if (pipeline == nullptr) return {model, store, use, options.micro_batch, length};
   ATOLL_CHECK(options.training, "a pipeline is planned for training");
-  return {model, store, use, options.micro_batch, options.context, pipeline->schedule()};
+  return {model, store, use, options.micro_batch, length, pipeline->schedule()};
 }
 
 std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOptions& options) {
@@ -69,6 +70,10 @@ TrainState::TrainState(const StateOptions& options)
 void TrainState::allocate(Device& device) {
   device_ = &device;
   arena_ = std::make_unique<Arena>(device, plan_);
+  if (const nn::BuildOptions& build = options_.build; build.context_size > 1) {
+    context_share_.emplace(device, build.context_size, build.context_rank, options_.micro_batch,
+                           options_.context);
+  }
   store_->bind(*arena_);
   runner_.bind(*arena_);
   if (!options_.training) return;
@@ -93,6 +98,8 @@ const parallel::FlatLayout& TrainState::whole_layout() {
     StateOptions whole = options_;
     whole.build.tensor_size = 1;
     whole.build.tensor_rank = 0;
+    whole.build.context_size = 1;
+    whole.build.context_rank = 0;
     whole_model_ = build(whole);
     whole_layout_.emplace(*whole_model_, parallel::LayoutOptions{});
   }
@@ -114,6 +121,13 @@ void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Gro
   model_->kv_copies->group = &kv_copies;
 }
 
+void TrainState::connect_context(comm::Group& all, comm::Group& sharing, comm::Group& context) {
+  all_ = &all;
+  sharing_ = &sharing;
+  context_group_ = &context;
+  model_->context->group = &context;
+}
+
 void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends) {
   all_ = &all;
   pipeline_->connect(pipeline, ends);
@@ -122,15 +136,17 @@ void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm:
 
 std::span<const Batch> TrainState::hold(std::int64_t num_micro_batches,
                                         const std::function<Batch()>& next) {
-  const Spec spec = {Dtype::kI32, {options_.micro_batch, options_.context}};
+  const Spec largest = {Dtype::kI32, {options_.micro_batch, options_.context}};
   held_batches_.clear();
   for (std::int64_t i = 0; i < num_micro_batches; ++i) {
-    Batch batch = next();
-    std::size_t number = static_cast<std::size_t>(3 * i);
-    for (Tensor* tensor : {&batch.tokens, &batch.targets, &batch.positions}) {
-      if (number == held_.size()) held_.emplace_back(*device_, spec.bytes(), MemoryKind::kHost);
-      const Tensor copy = tensor_in(held_[number++], spec);
+    Batch batch = own_part(next());
+    std::size_t number = static_cast<std::size_t>(4 * i);
+    for (Tensor* tensor :
+         {&batch.tokens, &batch.targets, &batch.positions, &batch.sequence_positions}) {
+      if (number == held_.size()) held_.emplace_back(*device_, largest.bytes(), MemoryKind::kHost);
+      const Buffer& memory = held_[number++];
       if (!tensor->defined()) continue;
+      const Tensor copy = tensor_in(memory, tensor->spec());
       copy_now(*tensor, copy);
       *tensor = copy;
     }
@@ -182,15 +198,17 @@ std::vector<int> replicas_that_differ(TrainState& state) {
   const bool is_gathered = shared.zero == parallel::Zero::kParameters;
   state.store().settle();
   std::vector<int> differing;
-  if (state.group()->size() > 1) {
+  if (comm::Group& sharing = *state.sharing_group(); sharing.size() > 1) {
     const HostRead values(state.store().values());
     // With ZeRO 3 only the same part of another copy is a replica.
     differing =
-        first_that_differs(*state.group(), hash_bytes(values.bytes().data(), values.bytes().size()),
+        first_that_differs(sharing, hash_bytes(values.bytes().data(), values.bytes().size()),
                            is_gathered ? shared.num_ranks : 1);
   }
   const bool has_tensor = state.tensor_group() != nullptr;
-  if (!has_tensor && state.pipeline() == nullptr) return differing;
+  if (!has_tensor && state.pipeline() == nullptr && state.context_group() == nullptr) {
+    return differing;
+  }
   // Copies within the ranks that share products; with ZeRO 3 nobody has them whole between steps.
   for (const nn::Axis* axis : {state.model().tensor.get(), state.model().kv_copies.get()}) {
     if (!has_tensor || is_gathered || axis->size == 1) continue;

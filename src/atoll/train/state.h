@@ -11,6 +11,7 @@
 #include "atoll/nn/lora.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
+#include "atoll/parallel/context_share.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/pipeline_part.h"
 #include "atoll/parallel/replica.h"
@@ -26,7 +27,7 @@ struct StateOptions {
   optim::OptimizerOptions optimizer;
   std::optional<nn::LoraOptions> lora;  ///< adapters, which alone are then trained
   std::int64_t micro_batch = 1;         ///< sequences in one forward pass
-  std::int64_t context = 1;             ///< tokens in a sequence
+  std::int64_t context = 1;             ///< tokens in a sequence, on all ranks that share it
   parallel::DataParallelOptions data_parallel;
   parallel::PipelineOptions pipeline;  ///< one rank: the whole model is here
   bool replicate = false;              ///< keep a copy of the next rank's share
@@ -66,6 +67,14 @@ class TrainState {
   /// All ranks of the run, those that share each product, and of these, those that have the same
   /// key-value heads. Where there are none but data-parallel ranks it need not be called.
   void connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies);
+  /// All ranks of the run; those that have the same part of the model; and of these, those that
+  /// have the other parts of this one's sequences. Only where sequences are shared.
+  void connect_context(comm::Group& all, comm::Group& sharing, comm::Group& context);
+  /// This rank's part of a micro-batch: all of it, or of each sequence what is its own. Valid until
+  /// the next call.
+  Batch own_part(const Batch& batch) const {
+    return context_share_ ? context_share_->of(batch) : batch;
+  }
   /// The ranks that have the model's other stages, and the first and the last of them: see
   /// PipelinePart::connect.
   void connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends);
@@ -89,6 +98,11 @@ class TrainState {
   comm::Group* group() const { return group_; }
   /// All ranks; null when this rank is alone.
   comm::Group* all_ranks() const { return all_ == nullptr ? group_ : all_; }
+  /// Those that have the same part of the model, whatever part of the sequences; null when this
+  /// rank is alone.
+  comm::Group* sharing_group() const { return sharing_ == nullptr ? group_ : sharing_; }
+  /// Null where each rank has whole sequences.
+  comm::Group* context_group() const { return context_group_; }
   /// Null where each rank has whole products.
   comm::Group* tensor_group() const { return tensor_group_; }
   comm::Group* shard_group() const { return shard_group_; }
@@ -108,10 +122,13 @@ class TrainState {
   Device* device_ = nullptr;
   std::unique_ptr<Arena> arena_;
   Buffer losses_;
+  std::optional<parallel::ContextShare> context_share_;  // where sequences are shared
   std::vector<Buffer> held_;
   std::vector<Batch> held_batches_;
   comm::Group* group_ = nullptr;
   comm::Group* all_ = nullptr;
+  comm::Group* sharing_ = nullptr;
+  comm::Group* context_group_ = nullptr;
   comm::Group* tensor_group_ = nullptr;
   comm::Group* shard_group_ = nullptr;
   comm::Group* replicate_group_ = nullptr;

@@ -70,7 +70,7 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
     }
     const Batch batch = [&] {
       const ScopedSpan span(options.timeline, "next batch", "data");
-      return next();
+      return state.own_part(next());
     }();
     micro.targets = batch.step_targets > 0
                         ? batch.step_targets
@@ -127,6 +127,11 @@ Micro run_pipeline(TrainState& state, Run run, const StepOptions& options,
   micro.losses.resize(batches.size());
   state.pipeline()->group().broadcast(flat_view(micro.losses), state.pipeline()->head_rank());
   return micro;
+}
+
+// Ranks that share sequences have the losses of their own tokens each.
+void sum_over_context(comm::Group& context, Micro& micro) {
+  context.all_reduce(flat_view(micro.losses));
 }
 
 // Everybody's losses in the order of micro-batches, and what is the same for the whole step.
@@ -189,6 +194,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, next)
                                     : run_pipeline(state, run, options, plan, next);
   const std::size_t own = micro.losses.size();
+  if (comm::Group* context = state.context_group()) sum_over_context(*context, micro);
   if (options.group != nullptr) gather_losses(options, plan, micro);
 
   StepResult result = {.targets = micro.targets};
@@ -207,6 +213,12 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   if (pipeline != nullptr && !std::isfinite(result.loss)) {
     result.nonfinite_samples =
         gather_samples(pipeline->group(), std::move(result.nonfinite_samples));
+  }
+  if (comm::Group* context = state.context_group(); context && !std::isfinite(result.loss)) {
+    result.nonfinite_samples = gather_samples(*context, std::move(result.nonfinite_samples));
+    const auto twice =
+        std::unique(result.nonfinite_samples.begin(), result.nonfinite_samples.end());
+    result.nonfinite_samples.erase(twice, result.nonfinite_samples.end());
   }
   if (options.group != nullptr && !std::isfinite(result.loss)) {
     result.nonfinite_samples = gather_samples(*options.group, std::move(result.nonfinite_samples));

@@ -38,7 +38,7 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : config_(config), settings_(settings), regrouping_(config, membership) {
-  ATOLL_CHECK(config.parallel.tp == 1 && config.parallel.pp == 1,
+  ATOLL_CHECK(config.parallel.tp == 1 && config.parallel.pp == 1 && config.parallel.cp == 1,
               "ranks that come and go cannot share a model's work yet");
   if (membership.joins()) corpus_.emplace(prepare_corpus(corpus_options(config)));
   prepare();

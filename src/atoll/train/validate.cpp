@@ -288,6 +288,24 @@ void validate_pipeline(const TrainConfig& config, const Settings& s) {
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
 }
 
+// What ranks that have parts of sequences cannot do yet, by the setting that asks for it.
+void validate_context(const TrainConfig& config, const Settings& s) {
+  if (config.parallel.cp == 1) return;
+  const auto refuse = [&](bool is_given, const char* key, const char* remedy) {
+    if (!is_given) return;
+    throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.cp"),
+                     named(s, key), remedy);
+  };
+  refuse(config.train.exact, "train.exact", "leave it out");
+  refuse(config.train.dropout > 0, "train.dropout", "set train.dropout=0");
+  refuse(config.dp.balance, "dp.balance", "leave it out");
+  refuse(config.launch.replicate, "launch.replicate", "leave it out");
+  if (config.train.context % config.parallel.cp != 0) {
+    throw user_error("{} must be a multiple of {}: the ranks share each sequence evenly",
+                     named(s, "train.context"), named(s, "parallel.cp"));
+  }
+}
+
 // What ranks that share each product cannot do yet, by the setting that asks for it.
 void validate_parallel(const TrainConfig& config, const Settings& s) {
   if (config.parallel.tp == 1) return;
@@ -303,9 +321,10 @@ void validate_parallel(const TrainConfig& config, const Settings& s) {
   refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
-  if (config.train.context % config.parallel.tp != 0) {
-    throw user_error("{} must be a multiple of {}: the ranks share the rows of a sequence evenly",
-                     named(s, "train.context"), named(s, "parallel.tp"));
+  if (config.train.context % (config.parallel.tp * config.parallel.cp) != 0) {
+    throw user_error("{} must be a multiple of {}{}: the ranks share the rows of a sequence evenly",
+                     named(s, "train.context"), named(s, "parallel.tp"),
+                     config.parallel.cp > 1 ? " times " + named(s, "parallel.cp") : "");
   }
 }
 
@@ -347,6 +366,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_island(config, settings);
   validate_parallel(config, settings);
   validate_pipeline(config, settings);
+  validate_context(config, settings);
 }
 
 }  // namespace atl::train

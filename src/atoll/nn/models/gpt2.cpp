@@ -118,7 +118,8 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
                              .scale = 1.0 / std::sqrt(static_cast<double>(config.heads.head_dim)),
                              .index = index},
       split.qkv(conv1d("attn.c_attn", width, 3 * width, stddev)),
-      split.heads_out(conv1d("attn.c_proj", width, width, residual_stddev), attention_bias));
+      split.heads_out(conv1d("attn.c_proj", width, width, residual_stddev), attention_bias),
+      Param{}, Param{}, split.attention_core());
   Param mlp_bias;
   auto mlp = std::make_unique<GeluMlp>(
       config.activation == "gelu" ? ops::Gelu::kErf : ops::Gelu::kTanh,

@@ -149,10 +149,10 @@ std::unique_ptr<Layer> make_attention(const ModelConfig& config, Dtype dtype,
       .index = index,
       .window = config.window(index),
       .qk_norm_eps = config.norm_eps};
-  return split.branch(
-      std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out),
-                                      head_norm("q_norm.weight"), head_norm("k_norm.weight")),
-      std::move(out_bias));
+  return split.branch(std::make_unique<SelfAttention>(
+                          options, std::move(qkv), std::move(out), head_norm("q_norm.weight"),
+                          head_norm("k_norm.weight"), split.attention_core()),
+                      std::move(out_bias));
 }
 
 std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const TensorSplit& split,

@@ -6,6 +6,7 @@
 #include "atoll/nn/head.h"
 #include "atoll/nn/sequential.h"
 #include "atoll/nn/tensor_parallel.h"
+#include "atoll/nn/ulysses.h"
 
 namespace atl::nn {
 
@@ -43,20 +44,45 @@ void check_split(const ModelConfig& config, int size) {
   }
 }
 
+// `heads`: those that ranks of the context axis all have.
+void check_context(const BuildOptions& options, const ops::HeadLayout& heads) {
+  const int size = options.context_size;
+  if (heads.num_heads % size != 0 || heads.num_kv_heads % size != 0) {
+    throw user_error(
+        "parallel.cp = {}: between their parts of a sequence ranks share the {} attention heads "
+        "and {} "
+        "key-value heads that each has, and {} does not divide both; choose a divisor of both",
+        size, heads.num_heads, heads.num_kv_heads, size);
+  }
+  if (options.dropout > 0) {
+    throw user_error(
+        "parallel.cp = {} does not go together with train.dropout = {} yet; set train.dropout=0",
+        size, options.dropout);
+  }
+}
+
 }  // namespace
 
 TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
     : axis_(std::make_unique<Axis>(Axis{options.tensor_size, options.tensor_rank})),
       kv_copies_(std::make_unique<Axis>()),
+      context_(std::make_unique<Axis>(Axis{options.context_size, options.context_rank})),
       whole_heads_(config.heads),
       heads_(config.heads) {
-  if (!is_split()) return;
-  check_split(config, axis_->size);
-  const auto copies =
-      std::max<std::int64_t>(1, axis_->size / std::max<std::int64_t>(1, heads_.num_kv_heads));
-  *kv_copies_ = {static_cast<int>(copies), axis_->rank % static_cast<int>(copies)};
-  heads_.num_heads /= axis_->size;
-  heads_.num_kv_heads = std::max<std::int64_t>(1, heads_.num_kv_heads / axis_->size);
+  if (is_split()) {
+    check_split(config, axis_->size);
+    const auto copies =
+        std::max<std::int64_t>(1, axis_->size / std::max<std::int64_t>(1, heads_.num_kv_heads));
+    *kv_copies_ = {static_cast<int>(copies), axis_->rank % static_cast<int>(copies)};
+    heads_.num_heads /= axis_->size;
+    heads_.num_kv_heads = std::max<std::int64_t>(1, heads_.num_kv_heads / axis_->size);
+  }
+  if (options.context_size > 1) check_context(options, heads_);
+}
+
+std::unique_ptr<AttentionCore> TensorSplit::attention_core() const {
+  if (context_->size == 1) return nullptr;
+  return std::make_unique<UlyssesAttention>(context_.get());
 }
 
 Param TensorSplit::all(Param param) const {
@@ -177,6 +203,7 @@ TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
 void TensorSplit::hand_over(Model& model) {
   model.tensor = std::move(axis_);
   model.kv_copies = std::move(kv_copies_);
+  model.context = std::move(context_);
 }
 
 }  // namespace atl::nn

@@ -1,11 +1,13 @@
 #pragma once
 
-// How the ranks of a tensor-parallel axis share a model's products. With one rank everything here
-// gives back what it was given, so that families build one way.
+// How the ranks of a tensor-parallel axis share a model's products, and those of a context axis its
+// sequences. With one rank everything here gives back what it was given, so that families build one
+// way.
 
 #include <memory>
 #include <vector>
 
+#include "atoll/nn/attention_core.h"
 #include "atoll/nn/linear.h"
 #include "atoll/nn/model.h"
 #include "atoll/nn/models/parts.h"
@@ -15,11 +17,15 @@ namespace atl::nn {
 /// Cuts the parameters of one rank out of the whole, and puts the collectives in.
 class TensorSplit {
  public:
-  /// Throws Error(kUser) when the heads, the MLP or the vocabulary cannot be shared by so many.
+  /// Throws Error(kUser) when the heads, the MLP or the vocabulary cannot be shared by so many, or
+  /// dropout is asked for where ranks have parts of sequences.
   TensorSplit(const ModelConfig& config, const BuildOptions& options);
 
   /// This rank's heads. Where there are fewer key-value heads than ranks, several have the same.
   ops::HeadLayout heads() const { return heads_; }
+
+  /// How these attend; null: as where a rank has all rows.
+  std::unique_ptr<AttentionCore> attention_core() const;
 
   /// A norm's scale and the like, which all ranks have.
   Param all(Param param) const;
@@ -47,6 +53,7 @@ class TensorSplit {
 
   std::unique_ptr<Axis> axis_;
   std::unique_ptr<Axis> kv_copies_;  // the ranks that have the same key-value heads
+  std::unique_ptr<Axis> context_;
   ops::HeadLayout whole_heads_;
   ops::HeadLayout heads_;
 };
