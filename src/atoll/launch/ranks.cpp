@@ -346,7 +346,7 @@ std::string first_slurm_host(const std::string& list) {
     return user_error("'{}' is no list of hosts as Slurm writes it; give --rendezvous", list);
   };
   const std::size_t end = list.find_first_of("[,");
-  const std::string prefix = list.substr(0, end);
+  std::string prefix = list.substr(0, end);
   if (end == list.npos || list[end] == ',') {
     if (prefix.empty()) throw damaged();
     return prefix;

@@ -196,7 +196,7 @@ struct BlobClient::State {
     const std::uint64_t worth = std::min<std::uint64_t>(
         all.size(), missing / bytes_per_stream + (missing > bytes_per_stream / 4 ? 2 : 1));
     const Stubs used(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(worth));
-    const TransferResult result = calls.run(used, [&](ParallelCall& call) {
+    TransferResult result = calls.run(used, [&](ParallelCall& call) {
       if (!access_token.empty()) call.context.AddMetadata(kAccessTokenKey, access_token);
       return body(calls, call);
     });

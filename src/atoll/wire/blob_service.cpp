@@ -86,7 +86,7 @@ grpc::Status BlobService::fetch(grpc::ServerContext& context, const proto::Fetch
       const auto bits = static_cast<unsigned char>(request.chunks()[index / 8]);
       if (((bits >> (index % 8)) & 1U) == 0) continue;
       reply = blobs_->read(call, index, is_cancelled, *chunk.mutable_data());
-      const Status status = objection(requester);
+      Status status = objection(requester);
       if (!status.ok()) return status;
       if (!reply.ok()) return to_status(reply);
       chunk.set_index(index);
@@ -108,7 +108,7 @@ grpc::Status BlobService::put(grpc::ServerContext& context,
     BlobReply reply = blobs_->check_put(call);
     if (!reply.ok()) return to_status(reply);
     do {
-      const Status status = objection(requester);
+      Status status = objection(requester);
       if (!status.ok()) return status;
       const std::string& data = chunk.data();
       if (XXH3_64bits(data.data(), data.size()) != chunk.checksum()) {

@@ -308,7 +308,7 @@ Certificate issue_between(const fs::path& directory, const std::string& name,
   const KeyPtr key = new_key();
   const CertificatePtr certificate = sign(authority, key.get(), name, alternatives,
                                           {not_before, not_after}, list_number(list.get()));
-  const Certificate description = describe(certificate.get());
+  Certificate description = describe(certificate.get());
   const std::string pem = to_pem(certificate.get());
   // Recorded under issued/ before anybody can use it.
   write_file(directory / "issued" / (description.serial + ".pem"), pem);

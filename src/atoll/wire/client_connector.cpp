@@ -92,7 +92,7 @@ ProbeResult ClientConnector::explain(const grpc::Status& status,
   }
   if (status.ok()) return {fmt::format("what answers at {} is not an atoll", address()), true};
   if (status.error_code() == StatusCode::UNAVAILABLE && !status.error_message().empty()) {
-    const ProbeResult found =
+    ProbeResult found =
         probe(address(), identity_, settings_.server_name, connect_timeout_ms(), cancel);
     if (!found.why.empty()) return found;
   }

@@ -122,7 +122,7 @@ std::int64_t unix_seconds(const ASN1_TIME* time) {
 std::string openssl_reason() {
   const unsigned long code = ERR_peek_error();
   const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
-  const std::string text = reason != nullptr ? reason : "OpenSSL gives no reason";
+  std::string text = reason != nullptr ? reason : "OpenSSL gives no reason";
   ERR_clear_error();
   return text;
 }
