@@ -1,16 +1,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <filesystem>
 #include <memory>
-#include <optional>
 
-#include "atoll/base/paths.h"
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
-#include "atoll/data/corpus.h"
+#include "atoll/cli/plan_layouts.h"
+#include "atoll/cli/vocabulary.h"
 #include "atoll/ops/peak.h"
+#include "atoll/plan/memory.h"
 #include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
@@ -20,55 +18,12 @@
 
 namespace atl::cli {
 
-namespace fs = std::filesystem;
-
 namespace {
 
 // What a run has in memory beside its plan and this process, which holds its tokenizer: code that
 // only steps and checkpoints read, and the buffers of what is written
 // (bench/results/step-amd-epyc-zen3.md).
 constexpr std::size_t kRunBytes = std::size_t{10} << 20;
-
-// Whether a run has made tokens of the text already.
-bool is_tokenized(const train::CorpusOptions& data) {
-  return !data.text.empty() && path_exists(data.text.front()) && train::is_cached(data);
-}
-
-// What a run refuses of its settings once it sees its tokens.
-void check_corpus(const train::TrainConfig& config, const train::PreparedCorpus& corpus) {
-  train::require_held_out(config, corpus);
-  const train::TrainSamples samples(
-      corpus, config.data.weights, static_cast<std::uint64_t>(config.run.seed),
-      config.train.context, data::parse_packing(config.data.packing, "data.packing"));
-}
-
-// The vocabulary the run will have, from what is there already; data.vocab_size is what a tokenizer
-// that is still to be trained is asked for.
-std::int64_t vocabulary(const train::TrainConfig& config, std::string& origin,
-                        std::optional<Tokenizer>& tokenizer) {
-  train::CorpusOptions data = train::corpus_options(config);
-  if (!data.shards.empty() || is_tokenized(data)) {
-    data.shard_cache.clear();  // nothing is copied
-    train::PreparedCorpus corpus = train::prepare_corpus(data);
-    check_corpus(config, corpus);
-    origin = (data.shards.empty() ? data.cache : data.shards.front()).string();
-    tokenizer = std::move(corpus.tokenizer);
-    return corpus.vocab_size();
-  }
-  if (!data.tokenizer.empty()) {
-    origin = data.tokenizer.string();
-    tokenizer = Tokenizer::load(data.tokenizer);
-    return tokenizer->vocab_size();
-  }
-  if (config.data.new_tokenizer != "bpe") {
-    origin = fmt::format("data.new_tokenizer = {}", config.data.new_tokenizer);
-    tokenizer = train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size,
-                                      data.chat_template, data.special_tokens, data.fields);
-    return tokenizer->vocab_size();
-  }
-  origin = "data.vocab_size: the tokenizer is still to be trained, and a small text gives fewer";
-  return config.data.vocab_size;
-}
 
 void print_model(train::TrainState& state, const std::string& vocabulary_origin) {
   const nn::ModelConfig& model = state.model().config;
@@ -110,29 +65,16 @@ void print_placements(const MemoryPlan& plan) {
   }
 }
 
-// Parts are cut between blocks of elements: some ranks have a little more than others.
-int largest_rank(const train::TrainConfig& config, std::int64_t vocab_size, int ranks) {
-  int largest = 0;
-  std::size_t most = 0;
-  for (int rank = 0; rank < std::min(ranks, 64); ++rank) {
-    const train::TrainState state(train::state_options(config, vocab_size, -1, ranks, rank));
-    if (state.memory().total_bytes() <= most) continue;
-    most = state.memory().total_bytes();
-    largest = rank;
-  }
-  return largest;
-}
-
 int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
   const train::Recipe recipe(path, invocation.overrides);
+  train::require_chosen_layout(recipe.config(), "give --ranks N for the planner's table");
   train::apply_bf16(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
-  std::string origin;
-  std::optional<Tokenizer> tokenizer;  // kept, as a run keeps it
-  const std::int64_t vocab_size = vocabulary(recipe.config(), origin, tokenizer);
-  const int rank = largest_rank(recipe.config(), vocab_size, ranks);
+  const Vocabulary vocabulary = find_vocabulary(recipe.config());  // kept, as a run keeps it
+  const std::int64_t vocab_size = vocabulary.size;
+  const int rank = plan::largest_memory(recipe.config(), vocab_size, ranks).rank;
   train::TrainState state(train::state_options(recipe.config(), vocab_size, -1, ranks, rank));
-  print_model(state, origin);
+  print_model(state, vocabulary.origin);
   fmt::print("\nmemory of {}, taken once before the first step\n{}",
              ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
@@ -154,10 +96,15 @@ Action add(CLI::App& app) {
   const auto ranks = std::make_shared<int>(1);
   const auto placements = std::make_shared<bool>(false);
   app.add_option("recipe", *path, "TOML file; docs/configuration.md lists its keys");
-  app.add_option("-n", *ranks, "data-parallel ranks that would share the run")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_flag("--placements", *placements, "also print where every tensor lies, and when");
-  return [path, ranks, placements](const Invocation& invocation) {
+  CLI::Option* own = app.add_option("-n", *ranks, "ranks that would share the run, in its layout")
+                         ->check(CLI::Range(1, 1 << 20));
+  CLI::Option* where =
+      app.add_flag("--placements", *placements, "also print where every tensor lies, and when");
+  const auto layouts = std::make_shared<LayoutFlags>();
+  add_layout_flags(app, *layouts, {own, where});
+  return [path, ranks, placements, layouts](const Invocation& invocation) {
+    if (layouts->ranks > 0) return print_layouts(*path, *layouts, invocation);
+    refuse_without_ranks(*layouts);
     return run(*path, *ranks, *placements, invocation);
   };
 }
@@ -167,7 +114,9 @@ Action add(CLI::App& app) {
 Command plan_command() {
   return {.name = "plan",
           .summary = "Say what a training run will do and take, without running it.",
-          .example = "  atoll plan recipes/kjv-demo.toml --train.micro_batch=16",
+          .example =
+              "  atoll plan recipes/kjv-demo.toml --train.micro_batch=16\n"
+              "  atoll plan recipes/kjv-demo.toml --ranks 2",
           .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
           .add = add,

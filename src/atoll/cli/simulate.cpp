@@ -162,6 +162,12 @@ double parse_duration(std::string_view text, std::string_view option) {
   return parse_quantity(text, kUnits, option, "40ms, 1.5s, 10min or 2h");
 }
 
+double parse_bytes(std::string_view text, std::string_view option) {
+  constexpr std::array<Unit, 5> kUnits = {
+      {{"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}}};
+  return parse_quantity(text, kUnits, option, "512MiB or 16GiB");
+}
+
 island::SimulatedLink parse_link(std::string_view text) {
   constexpr std::array<Unit, 4> kUnits = {
       {{"bit/s", 1}, {"kbit/s", 1e3}, {"Mbit/s", 1e6}, {"Gbit/s", 1e9}}};

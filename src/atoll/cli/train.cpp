@@ -6,6 +6,7 @@
 
 #include "atoll/base/log.h"
 #include "atoll/base/resident.h"
+#include "atoll/cli/auto_layout.h"
 #include "atoll/cli/commands.h"
 #include "atoll/comm/flight_record.h"
 #include "atoll/launch/generation.h"
@@ -34,7 +35,11 @@ struct Options {
 
 // Trains to the end, or to a signal; returns the exit code.
 int run_trainer(const train::Recipe& recipe, train::Trainer& trainer,
-                launch::RankReporter& reporter) {
+                launch::RankReporter& reporter, int num_ranks) {
+  std::optional<PredictionCheck> prediction;
+  if (const auto choice = choice_of(recipe.config(), num_ranks); choice && trainer.is_lead()) {
+    trainer.add_sink(prediction.emplace(*choice));
+  }
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
   const auto lead = [&] {
@@ -47,6 +52,7 @@ int run_trainer(const train::Recipe& recipe, train::Trainer& trainer,
   if (trainer.is_lead()) lead();
   trainer.on_lead(lead);
   const train::TrainOutcome outcome = trainer.run();
+  if (prediction && !prediction->text().empty()) log::info("{}", prediction->text());
   if (outcome.signal == 0) {
     if (trainer.is_lead()) {
       log::info("finished; the model is in {} (at most {:.1f} MiB of memory)",
@@ -81,7 +87,7 @@ int train_with(const train::Recipe& recipe, comm::World& world, launch::RankRepo
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = launch::fair_threads(world);
   train::Trainer trainer(config, recipe.settings(), world);
-  return run_trainer(recipe, trainer, reporter);
+  return run_trainer(recipe, trainer, reporter, world.size());
 }
 
 // Trains as one rank of `world`; returns the exit code.
@@ -108,8 +114,15 @@ int run_threads(const train::Recipe& recipe, int num_ranks) {
 }
 
 int run_parent(const launch::RankPlan& plan, const Options& options, const Invocation& invocation) {
+  launch::SignalFd signals;  // before any thread is made
   // Once here rather than by every rank.
-  const train::Recipe recipe(options.recipe, invocation.overrides);
+  const bool is_here = plan.hostfile.empty();
+  const std::vector<std::string> overrides =
+      is_here ? with_layout(options.recipe, invocation.overrides, plan.ranks)
+              : invocation.overrides;
+  const train::Recipe recipe(options.recipe, overrides);
+  train::require_chosen_layout(recipe.config(),
+                               "set what `atoll plan --ranks N --link` prints first");
   std::vector<std::string> hosts(static_cast<std::size_t>(plan.ranks));
   if (!plan.hostfile.empty()) {
     hosts = launch::place_ranks(launch::read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
@@ -117,11 +130,9 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
   train::data_parallel_options(
       recipe.config(), train::data_parallel_ranks(recipe.config(), static_cast<int>(hosts.size())),
       0);
-  launch::SignalFd signals;  // before any thread is made
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
-  launch::Generations generations(plan.backend,
-                                  launch::train_call(options.recipe, invocation.overrides),
+  launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
                                   plan.rendezvous, has_remote);
   return launch::finish(launch::judge(generations.run(hosts, {}, signals)));
 }
@@ -165,7 +176,7 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
              .agreement = launch::agreement_lines(ATOLL_VERSION, recipe.settings())},
             world_options(recipe.config()));
         train::Trainer trainer(recipe.config(), recipe.settings(), membership);
-        return run_trainer(recipe, trainer, reporter);
+        return run_trainer(recipe, trainer, reporter, 0);
       });
 }
 
@@ -200,7 +211,9 @@ int run(const Options& options, const Invocation& invocation) {
   const launch::RankPlan plan = launch::plan_ranks(options.ranks, launch::rank_environment());
   if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);
   if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
-  const train::Recipe recipe(options.recipe, invocation.overrides);
+  const int ranks = plan.role == launch::Role::kThreads ? plan.ranks : 1;
+  const train::Recipe recipe(options.recipe,
+                             with_layout(options.recipe, invocation.overrides, ranks));
   if (plan.role == launch::Role::kThreads) return run_threads(recipe, plan.ranks);
   launch::RankReporter nobody(-1, 0);
   return train_rank(recipe, *comm::open_self(), nobody);

@@ -214,6 +214,12 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "How ranks share the work of one model; what is left of the ranks is data parallel.",
       Scope::kIsland);
   settings.add(
+      "parallel.layout", &c.parallel.layout,
+      "Who chooses how ranks share the work: manual, the settings do; auto, the planner "
+      "does before the run begins (docs/which-layout.md). It leaves what the recipe gives of "
+      "dp.zero, train.recompute and train.micro_batch as it is.",
+      one_of({"manual", "auto"}));
+  settings.add(
       "parallel.tp", &c.parallel.tp,
       "Ranks that share each product (tensor parallel) and the rows between them (sequence "
       "parallel): docs/tensor-parallel.md. A divisor of the ranks, of the heads and of "

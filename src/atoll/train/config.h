@@ -90,6 +90,7 @@ struct DataParallelSettings {
 
 /// parallel.*: how ranks share the work of one model.
 struct ParallelSettings {
+  std::string layout = "manual";
   std::int64_t tp = 1;
   std::int64_t pp = 1;
   std::int64_t cp = 1;

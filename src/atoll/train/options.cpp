@@ -277,6 +277,11 @@ void require_held_out(const TrainConfig& config, const PreparedCorpus& corpus) {
                    config.eval.every);
 }
 
+void require_chosen_layout(const TrainConfig& config, const std::string& remedy) {
+  if (config.parallel.layout != "auto") return;
+  throw user_error("parallel.layout = auto is nothing that can be planned here; {}", remedy);
+}
+
 void apply_bf16(const TrainConfig& config) {
   if (config.device.bf16 == "auto") return ops::reset_bf16_arithmetic();
   ops::set_bf16_arithmetic(config.device.bf16 == "library" ? ops::Bf16Arithmetic::kLibrary

@@ -34,6 +34,9 @@ parallel::DataParallelOptions sharing_options(const TrainConfig& config, int num
 /// Throws Error(kUser) when so many ranks do not fit the settings, whatever the model.
 void check_ranks(const TrainConfig& config, int num_ranks);
 
+/// Throws Error(kUser) with `remedy` where parallel.layout is auto: the planner has not been asked.
+void require_chosen_layout(const TrainConfig& config, const std::string& remedy);
+
 /// Makes device.bf16 what this process multiplies bf16 with. Throws Error(kUser) for `library` on a
 /// CPU that has none.
 void apply_bf16(const TrainConfig& config);

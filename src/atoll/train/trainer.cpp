@@ -47,6 +47,10 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership
 Trainer::~Trainer() = default;
 
 void Trainer::prepare() {
+  require_chosen_layout(
+      config_,
+      "the planner chooses for ranks of one machine that `atoll train -n` starts; "
+      "elsewhere set the layout that `atoll plan --ranks` prints first");
   schedule_ = {.kind = optim::schedule_kind(config_.optim.schedule),
                .peak = config_.optim.lr,
                .min_ratio = config_.optim.min_lr_ratio,

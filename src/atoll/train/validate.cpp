@@ -272,6 +272,14 @@ void validate_island(const TrainConfig& config, const Settings& s) {
   }
 }
 
+// The planner chooses what stands here; a value beside it could only contradict.
+void validate_layout(const TrainConfig& config, const Settings& s) {
+  if (config.parallel.layout != "auto") return;
+  for (const char* key : {"parallel.tp", "parallel.pp", "parallel.schedule", "parallel.chunks"}) {
+    refuse_beside(s, key, "parallel.layout", "auto chooses it");
+  }
+}
+
 // What the ranks of a pipeline cannot do yet, by the setting that asks for it.
 void validate_pipeline(const TrainConfig& config, const Settings& s) {
   if (config.parallel.pp == 1) return;
@@ -364,6 +372,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_lora(config, settings);
   validate_outer(config.outer, settings);
   validate_island(config, settings);
+  validate_layout(config, settings);
   validate_parallel(config, settings);
   validate_pipeline(config, settings);
   validate_context(config, settings);

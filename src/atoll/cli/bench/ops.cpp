@@ -7,14 +7,17 @@
 #include "atoll/base/error.h"
 #include "atoll/cli/bench/bench.h"
 #include "atoll/cli/bench/models.h"
-#include "atoll/cli/bench/op_cases.h"
 #include "atoll/cli/bench/table.h"
 #include "atoll/cli/bench/timing.h"
 #include "atoll/ops/peak.h"
 #include "atoll/ops/profile.h"
 #include "atoll/ops/read_bandwidth.h"
+#include "atoll/plan/op_cases.h"
 
 namespace atl::cli {
+
+using plan::OpCase;
+using plan::OpSizes;
 
 namespace {
 
@@ -40,7 +43,7 @@ OpSizes sizes_of(const Options& options) {
 }
 
 std::vector<OpCase> chosen_cases(const Options& options) {
-  std::vector<OpCase> cases = op_cases(bench_model_config(options.model), sizes_of(options));
+  std::vector<OpCase> cases = plan::op_cases(bench_model_config(options.model), sizes_of(options));
   std::vector<std::string> names;
   for (const OpCase& one : cases) names.push_back(one.name);
   std::erase_if(

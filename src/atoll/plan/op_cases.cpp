@@ -1,4 +1,4 @@
-#include "atoll/cli/bench/op_cases.h"
+#include "atoll/plan/op_cases.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,14 +18,11 @@
 #include "atoll/ops/sgd.h"
 #include "atoll/tensor/host_access.h"
 
-namespace atl::cli {
+namespace atl::plan {
 
 namespace {
 
 using Bound = OpCase::Bound;
-
-// An optimizer is measured on at most so many parameters: far more than a cache holds.
-constexpr std::int64_t kMaxParameters = 25'000'000;
 
 /// The tensors of one case, and the Run that its calls get.
 class Operands {
@@ -80,10 +77,15 @@ class Operands {
 
 class Cases {
  public:
-  Cases(const nn::ModelConfig& config, const OpSizes& sizes)
-      : config_(config), sizes_(sizes), tokens_(sizes.tokens()) {}
+  Cases(const nn::ModelConfig& config, const OpSizes& sizes, std::int64_t row_ranks)
+      : config_(config),
+        sizes_(sizes),
+        tokens_(sizes.tokens()),
+        rows_(std::max<std::int64_t>(1, tokens_ / row_ranks)) {}
 
-  std::vector<OpCase> all() {
+  std::vector<OpCase> take() { return std::move(cases_); }
+
+  void add_training() {
     const std::int64_t width = config_.hidden_size;
     const std::int64_t inner = config_.intermediate_size;
     const bool gated = !is_gpt2();
@@ -95,17 +97,24 @@ class Cases {
     add_attention();
     gated ? add_swiglu(inner) : add_gelu(inner);
     gated ? add_rms_norm() : add_layer_norm();
+  }
+
+  void add_generations() {
     for (const std::int64_t rows : {1, 8}) add_generation(rows);
     if (sizes_.dtype == Dtype::kF32) add_int8_generation();
-    add_optimizers();
-    return std::move(cases_);
+  }
+
+  void add_optimizers(std::int64_t size) {
+    if (sizes_.dtype == Dtype::kBf16) return add_adamw_bf16(size);
+    add_optimizers_f32(size);
   }
 
  private:
   /// `make` fills operands and returns the call on them; both are kept together.
   template <typename Make>
-  void add(const std::string& name, Bound bound, double amount, Make make) {
-    cases_.push_back({name, bound, amount, [make](const Run& run) -> std::function<void()> {
+  void add(const std::string& name, Bound bound, double amount,
+           const std::array<std::int64_t, 3>& of, Make make) {
+    cases_.push_back({name, bound, amount, of, [make](const Run& run) -> std::function<void()> {
                         const auto operands = std::make_shared<Operands>(run);
                         const auto call = make(*operands);
                         return [operands, call] { call(operands->run()); };
@@ -128,7 +137,7 @@ class Cases {
     const Spec b_spec = stored(nt ? Shape{n, k} : Shape{k, n});
     const Spec c_spec = tn ? f32({m, n}) : stored({m, n});
     const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
-    add(name, Bound::kArithmetic, flops, [=](Operands& at) {
+    add(name, Bound::kArithmetic, flops, {m, n, k}, [=](Operands& at) {
       const Tensor a = at.random(a_spec), b = at.random(b_spec), c = at.zeros(c_spec);
       at.scratch(ops::matmul_scratch_bytes(transpose, a_spec, b_spec));
       return [=](Run& run) { ops::matmul(run, transpose, a, b, c, {}, tn); };
@@ -146,15 +155,16 @@ class Cases {
     const std::int64_t rows = tokens_, width = config_.hidden_size, vocab = config_.vocab_size;
     const Spec x_spec = stored({rows, width}), weight_spec = stored({vocab, width});
     const double flops = 6.0 * static_cast<double>(rows) * static_cast<double>(width * vocab);
-    add("head/loss_and_gradients", Bound::kArithmetic, flops, [=](Operands& at) {
-      const Tensor x = at.random(x_spec), weight = at.random(weight_spec, 0.02F);
-      const Tensor targets = at.tokens({rows}, vocab), loss = at.zeros(f32({rows}));
-      const Tensor dx = at.zeros(x_spec), dweight = at.zeros(f32({vocab, width}));
-      at.scratch(ops::linear_cross_entropy_scratch_bytes(x_spec, weight_spec));
-      return [=](Run& run) {
-        ops::linear_cross_entropy(run, 1e-3, x, weight, targets, loss, dx, dweight);
-      };
-    });
+    add("head/loss_and_gradients", Bound::kArithmetic, flops, {rows, vocab, width},
+        [=](Operands& at) {
+          const Tensor x = at.random(x_spec), weight = at.random(weight_spec, 0.02F);
+          const Tensor targets = at.tokens({rows}, vocab), loss = at.zeros(f32({rows}));
+          const Tensor dx = at.zeros(x_spec), dweight = at.zeros(f32({vocab, width}));
+          at.scratch(ops::linear_cross_entropy_scratch_bytes(x_spec, weight_spec));
+          return [=](Run& run) {
+            ops::linear_cross_entropy(run, 1e-3, x, weight, targets, loss, dx, dweight);
+          };
+        });
   }
 
   void add_attention() {
@@ -164,14 +174,15 @@ class Cases {
     const Spec out_spec = stored({batch, length, heads.query_width()});
     const Spec lse_spec = f32({batch, heads.num_heads, length});
     const double scale = 1 / std::sqrt(static_cast<double>(heads.head_dim));
+    const std::array<std::int64_t, 3> of = {batch, length, heads.query_width()};
     // Two products forward, five backward, over the half of each T x T square that is not masked.
     const double product =
         static_cast<double>(tokens_) * static_cast<double>(length * heads.query_width());
-    add("attention/forward", Bound::kArithmetic, 2 * product, [=](Operands& at) {
+    add("attention/forward", Bound::kArithmetic, 2 * product, of, [=](Operands& at) {
       const Tensor qkv = at.random(qkv_spec), out = at.zeros(out_spec), lse = at.zeros(lse_spec);
       return [=](Run& run) { ops::attention_forward(run, heads, scale, {}, qkv, out, lse); };
     });
-    add("attention/backward", Bound::kArithmetic, 5 * product, [=](Operands& at) {
+    add("attention/backward", Bound::kArithmetic, 5 * product, of, [=](Operands& at) {
       const Tensor qkv = at.random(qkv_spec), out = at.zeros(out_spec), lse = at.zeros(lse_spec);
       const Tensor dout = at.random(out_spec), dqkv = at.zeros(qkv_spec);
       at.scratch(ops::attention_scratch_bytes(heads, qkv_spec));
@@ -185,11 +196,11 @@ class Cases {
   void add_gelu(std::int64_t inner) {
     const Spec spec = stored({tokens_, inner});
     const double one = bytes_of(tokens_ * inner);
-    add("gelu/forward", Bound::kCopying, 2 * one, [=](Operands& at) {
+    add("gelu/forward", Bound::kCopying, 2 * one, {tokens_, inner}, [=](Operands& at) {
       const Tensor x = at.random(spec), y = at.zeros(spec);
       return [=](Run& run) { ops::gelu_forward(run, ops::Gelu::kTanh, x, y); };
     });
-    add("gelu/backward", Bound::kCopying, 3 * one, [=](Operands& at) {
+    add("gelu/backward", Bound::kCopying, 3 * one, {tokens_, inner}, [=](Operands& at) {
       const Tensor x = at.random(spec), dy = at.random(spec), dx = at.zeros(spec);
       return [=](Run& run) { ops::gelu_backward(run, ops::Gelu::kTanh, x, dy, dx); };
     });
@@ -198,11 +209,11 @@ class Cases {
   void add_swiglu(std::int64_t inner) {
     const Spec both = stored({tokens_, 2 * inner}), one = stored({tokens_, inner});
     const double bytes = bytes_of(tokens_ * inner);
-    add("swiglu/forward", Bound::kCopying, 3 * bytes, [=](Operands& at) {
+    add("swiglu/forward", Bound::kCopying, 3 * bytes, {tokens_, inner}, [=](Operands& at) {
       const Tensor gate_up = at.random(both), h = at.zeros(one);
       return [=](Run& run) { ops::swiglu_forward(run, gate_up, h); };
     });
-    add("swiglu/backward", Bound::kCopying, 6 * bytes, [=](Operands& at) {
+    add("swiglu/backward", Bound::kCopying, 6 * bytes, {tokens_, inner}, [=](Operands& at) {
       const Tensor gate_up = at.random(both), dh = at.random(one);
       const Tensor dgate_up = at.zeros(both), h = at.zeros(one);
       return [=](Run& run) { ops::swiglu_backward(run, gate_up, dh, dgate_up, h); };
@@ -211,14 +222,14 @@ class Cases {
 
   void add_rms_norm() {
     const std::int64_t width = config_.hidden_size;
-    const Spec rows = stored({tokens_, width}), row = stored({width}), each = f32({tokens_});
-    const double one = bytes_of(tokens_ * width);
-    add("rms_norm/forward", Bound::kCopying, 2 * one, [=](Operands& at) {
+    const Spec rows = stored({rows_, width}), row = stored({width}), each = f32({rows_});
+    const double one = bytes_of(rows_ * width);
+    add("rms_norm/forward", Bound::kCopying, 2 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), y = at.zeros(rows);
       const Tensor rstd = at.zeros(each);
       return [=](Run& run) { ops::rms_norm_forward(run, 1e-5, x, weight, y, rstd); };
     });
-    add("rms_norm/input_gradient", Bound::kCopying, 3 * one, [=](Operands& at) {
+    add("rms_norm/input_gradient", Bound::kCopying, 3 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
       const Tensor rstd = at.random(each), dx = at.zeros(rows);
       return [=](Run& run) { ops::rms_norm_backward_input(run, x, weight, rstd, dy, dx); };
@@ -227,14 +238,14 @@ class Cases {
 
   void add_layer_norm() {
     const std::int64_t width = config_.hidden_size;
-    const Spec rows = stored({tokens_, width}), row = stored({width}), each = f32({tokens_});
-    const double one = bytes_of(tokens_ * width);
-    add("layer_norm/forward", Bound::kCopying, 2 * one, [=](Operands& at) {
+    const Spec rows = stored({rows_, width}), row = stored({width}), each = f32({rows_});
+    const double one = bytes_of(rows_ * width);
+    add("layer_norm/forward", Bound::kCopying, 2 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), bias = at.random(row);
       const Tensor y = at.zeros(rows), mean = at.zeros(each), rstd = at.zeros(each);
       return [=](Run& run) { ops::layer_norm_forward(run, 1e-5, x, weight, bias, y, mean, rstd); };
     });
-    add("layer_norm/input_gradient", Bound::kCopying, 3 * one, [=](Operands& at) {
+    add("layer_norm/input_gradient", Bound::kCopying, 3 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
       const Tensor mean = at.random(each), rstd = at.random(each), dx = at.zeros(rows);
       return [=](Run& run) { ops::layer_norm_backward_input(run, x, weight, mean, rstd, dy, dx); };
@@ -247,7 +258,7 @@ class Cases {
     const Spec x_spec = stored({rows, width}), weight_spec = stored({vocab, width});
     const Spec y_spec = stored({rows, vocab});
     add(fmt::format("generate/rows:{}", rows), Bound::kReading, bytes_of(vocab * width),
-        [=](Operands& at) {
+        {rows, vocab, width}, [=](Operands& at) {
           const Tensor x = at.random(x_spec), w = at.random(weight_spec), y = at.zeros(y_spec);
           at.scratch(ops::matmul_scratch_bytes(ops::Transpose::kNT, x_spec, weight_spec));
           return [=](Run& run) { ops::matmul(run, ops::Transpose::kNT, x, w, y); };
@@ -259,32 +270,30 @@ class Cases {
     const Spec values = ops::int8_values_spec(shape), scales = ops::int8_scales_spec(shape);
     const Spec x_spec = f32({1, config_.hidden_size}), y_spec = f32({1, config_.vocab_size});
     const auto bytes = static_cast<double>(values.bytes() + scales.bytes());
-    add("generate/int8/rows:1", Bound::kReading, bytes, [=](Operands& at) {
-      const ops::Int8Matrix weight = {at.zeros(values), at.zeros(scales)};
-      ops::round_to_int8(at.run(), at.random(f32(shape)), weight);
-      const Tensor x = at.random(x_spec), y = at.zeros(y_spec);
-      at.scratch(ops::matmul_int8_scratch_bytes(x_spec, shape));
-      return [=](Run& run) { ops::matmul_int8(run, x, weight, y); };
-    });
+    add("generate/int8/rows:1", Bound::kReading, bytes,
+        {1, config_.vocab_size, config_.hidden_size}, [=](Operands& at) {
+          const ops::Int8Matrix weight = {at.zeros(values), at.zeros(scales)};
+          ops::round_to_int8(at.run(), at.random(f32(shape)), weight);
+          const Tensor x = at.random(x_spec), y = at.zeros(y_spec);
+          at.scratch(ops::matmul_int8_scratch_bytes(x_spec, shape));
+          return [=](Run& run) { ops::matmul_int8(run, x, weight, y); };
+        });
   }
 
-  void add_optimizers() {
-    const std::int64_t size =
-        std::min(nn::count_parameters(*nn::build_model(config_, {})).total, kMaxParameters);
+  void add_optimizers_f32(std::int64_t size) {
     const auto elements = static_cast<double>(size);
     const Spec flat = f32({size});
-    if (sizes_.dtype == Dtype::kBf16) return add_adamw_bf16(size);
     // AdamW reads four tensors and writes three; Lion and SGD read three and write two.
-    add("adamw", Bound::kCopying, 28 * elements, [=](Operands& at) {
+    add("adamw", Bound::kCopying, 28 * elements, {size, 1}, [=](Operands& at) {
       const Tensor param = at.random(flat), grad = at.random(flat), m = at.zeros(flat);
       const Tensor v = at.zeros(flat);
       return [=](Run& run) { ops::adamw(run, {.lr = 1e-4}, param, grad, m, v); };
     });
-    add("lion", Bound::kCopying, 20 * elements, [=](Operands& at) {
+    add("lion", Bound::kCopying, 20 * elements, {size, 1}, [=](Operands& at) {
       const Tensor param = at.random(flat), grad = at.random(flat), m = at.zeros(flat);
       return [=](Run& run) { ops::lion(run, {.lr = 1e-4}, param, grad, m); };
     });
-    add("sgd", Bound::kCopying, 20 * elements, [=](Operands& at) {
+    add("sgd", Bound::kCopying, 20 * elements, {size, 1}, [=](Operands& at) {
       const Tensor param = at.random(flat), grad = at.random(flat), m = at.zeros(flat);
       return [=](Run& run) {
         ops::sgd(run, {.lr = 1e-4, .momentum = 0.9, .nesterov = true}, param, grad, m);
@@ -299,7 +308,7 @@ class Cases {
       // Gradient and moments read, moments written; masters read and written and values written,
       // or values read and written.
       const double bytes = (masters ? 20.0 + 10.0 : 20.0 + 4.0) * static_cast<double>(size);
-      add(masters ? "adamw/masters" : "adamw/stochastic", Bound::kCopying, bytes,
+      add(masters ? "adamw/masters" : "adamw/stochastic", Bound::kCopying, bytes, {size, 1},
           [=](Operands& at) {
             ops::UpdateTarget target(at.random({Dtype::kBf16, {size}}));
             if (masters) target.master = at.random(f32({size}));
@@ -317,7 +326,7 @@ class Cases {
     const auto side = static_cast<double>(std::min(rows, cols));
     const auto elements = static_cast<double>(rows * cols);
     add("muon/orthogonalize", Bound::kArithmetic, 10 * side * (2 * elements + side * side),
-        [=](Operands& at) {
+        {rows, cols}, [=](Operands& at) {
           const Tensor x = at.random(spec), y = at.zeros(spec);
           at.scratch(ops::orthogonalize_scratch_bytes(spec));
           // x is overwritten by a matrix of the same kind, so that it need not be restored.
@@ -328,13 +337,33 @@ class Cases {
   const nn::ModelConfig& config_;
   OpSizes sizes_;
   std::int64_t tokens_;
+  std::int64_t rows_;  // of norms
   std::vector<OpCase> cases_;
 };
 
 }  // namespace
 
-std::vector<OpCase> op_cases(const nn::ModelConfig& config, const OpSizes& sizes) {
-  return Cases(config, sizes).all();
+std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSizes& sizes,
+                                      std::int64_t row_ranks) {
+  Cases cases(config, sizes, row_ranks);
+  cases.add_training();
+  return cases.take();
 }
 
-}  // namespace atl::cli
+std::vector<OpCase> optimizer_op_cases(const nn::ModelConfig& config, Dtype dtype,
+                                       std::int64_t elements) {
+  Cases cases(config, {.dtype = dtype}, 1);
+  cases.add_optimizers(elements);
+  return cases.take();
+}
+
+std::vector<OpCase> op_cases(const nn::ModelConfig& config, const OpSizes& sizes) {
+  Cases cases(config, sizes, 1);
+  cases.add_training();
+  cases.add_generations();
+  const std::int64_t parameters = nn::count_parameters(*nn::build_model(config, {})).total;
+  cases.add_optimizers(std::min(parameters, kOptimizerElements));
+  return cases.take();
+}
+
+}  // namespace atl::plan

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -7,7 +9,7 @@
 #include "atoll/nn/model.h"
 #include "atoll/ops/run.h"
 
-namespace atl::cli {
+namespace atl::plan {
 
 /// One call of an op on operands of a size that a model has.
 struct OpCase {
@@ -17,6 +19,9 @@ struct OpCase {
   std::string name;  ///< "mlp_up/forward"
   Bound bound = Bound::kArithmetic;
   double amount = 0;  ///< of a call: floating-point operations, or bytes, each read or written once
+  /// What tells it from other calls of the name: rows, columns and inner length of a product;
+  /// sequences, context and width of attention; else rows and width.
+  std::array<std::int64_t, 3> sizes = {};
   /// Makes the operands, which the call that it returns owns. The run's stream must outlive it.
   std::function<std::function<void()>(const Run& run)> prepare;
 };
@@ -30,8 +35,16 @@ struct OpSizes {
   std::int64_t tokens() const { return sequences * context; }
 };
 
-/// The ops that a training step and a generated token of such a model spend their time in, and the
-/// optimizers.
+/// The ops of one block and of the head in training; those of norms on `row_ranks` times fewer
+/// rows, where so many ranks share them.
+std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSizes& sizes,
+                                      std::int64_t row_ranks = 1);
+/// The optimizers, on so many elements.
+std::vector<OpCase> optimizer_op_cases(const nn::ModelConfig& config, Dtype dtype,
+                                       std::int64_t elements);
+/// As many as optimizers are measured on at most: far more than a cache holds.
+inline constexpr std::int64_t kOptimizerElements = 25'000'000;
+/// These, and a generated token's.
 std::vector<OpCase> op_cases(const nn::ModelConfig& config, const OpSizes& sizes);
 
-}  // namespace atl::cli
+}  // namespace atl::plan

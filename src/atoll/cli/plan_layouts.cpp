@@ -1,0 +1,77 @@
+#include "atoll/cli/plan_layouts.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/cli/simulate.h"
+#include "atoll/cli/vocabulary.h"
+#include "atoll/plan/choice.h"
+#include "atoll/plan/table.h"
+
+namespace atl::cli {
+
+namespace {
+
+plan::Hosts hosts_of(const LayoutFlags& flags) {
+  plan::Hosts hosts = {
+      .ranks = flags.ranks, .ranks_per_host = flags.ranks_per_host, .figures = flags.figures};
+  if (!flags.memory.empty()) hosts.memory_gib = parse_bytes(flags.memory, "--memory") / 0x1p30;
+  if (flags.link.empty()) return hosts;
+  const island::SimulatedLink link = parse_link(flags.link);
+  const double bytes = std::isfinite(link.bits_per_second) ? link.bits_per_second / 8 : 1e15;
+  hosts.network = {.latency_s = link.latency,
+                   .gather_bytes_per_s = bytes,
+                   .reduce_bytes_per_s = bytes,
+                   .send_bytes_per_s = bytes};
+  return hosts;
+}
+
+}  // namespace
+
+void add_layout_flags(CLI::App& app, LayoutFlags& flags, const std::vector<CLI::Option*>& others) {
+  CLI::Option* ranks = app.add_option("--ranks", flags.ranks,
+                                      "print the layouts of so many ranks, best first: memory, "
+                                      "time of a step, and why others are refused")
+                           ->check(CLI::Range(1, 1 << 20));
+  for (CLI::Option* other : others) ranks->excludes(other);
+  app.add_option("--ranks-per-host", flags.ranks_per_host,
+                 "ranks that share a machine like this one; 0: all, or one with --link")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--memory", flags.memory, "that a rank may plan: 16GiB; else what there is");
+  app.add_option("--link", flags.link, "between hosts: bits a second, latency: 10Gbit/s,50us");
+  app.add_option("--figures", flags.figures,
+                 "TOML file of a machine's figures, instead of measuring this one");
+  app.add_option("--write-figures", flags.write_figures, "also write the figures to this file");
+  app.add_option("--rows", flags.rows, "layouts to print")->check(CLI::Range(1, 10'000));
+  app.add_flag("--all", flags.all, "print each refused layout on a line of its own");
+  app.add_flag("--json", flags.json, "one line for programs");
+}
+
+void refuse_without_ranks(const LayoutFlags& flags) {
+  const bool is_given = flags.ranks_per_host > 0 || !flags.memory.empty() || !flags.link.empty() ||
+                        !flags.figures.empty() || !flags.write_figures.empty() || flags.all ||
+                        flags.json;
+  if (!is_given) return;
+  throw user_error(
+      "--ranks-per-host, --memory, --link, --figures, --write-figures, --all and --json are about "
+      "the table of layouts; give --ranks N");
+}
+
+int print_layouts(const std::string& path, const LayoutFlags& flags, const Invocation& invocation) {
+  plan::check_but_for_layout(path, invocation.overrides);
+  const plan::Variants as_given(path, invocation.overrides);
+  const Vocabulary vocabulary = find_vocabulary(as_given.config());
+  plan::Question question = plan::ask(path, invocation.overrides, vocabulary.size, hosts_of(flags));
+  question.rows = static_cast<std::size_t>(flags.rows);
+  if (!flags.write_figures.empty()) write_file(flags.write_figures, to_toml(question.figures));
+  const plan::Ranking ranking = plan::rank_layouts(question);
+  fmt::print("{}\n", flags.json ? plan::ranking_json(ranking, question)
+                                : plan::ranking_table(ranking, question, flags.all));
+  return 0;
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,46 @@
+#include "atoll/plan/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "atoll/base/error.h"
+#include "atoll/plan/testing.h"
+#include "atoll/train/options.h"
+#include "atoll/train/recipe.h"
+#include "atoll/train/state.h"
+
+namespace atl::plan {
+
+namespace {
+
+// What every rank of the run plans, rank by rank.
+std::size_t most_of_all_ranks(const train::TrainConfig& config, int ranks) {
+  std::size_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const train::TrainState state(train::state_options(config, 301, -1, ranks, rank));
+    most = std::max(most, state.memory().total_bytes());
+  }
+  return most;
+}
+
+TEST(LayoutMemory, IsThatOfTheRankThatPlansMost) {
+  Variants variants("", small_recipe());
+  const train::TrainConfig base = train::load_recipe("", small_recipe());
+  std::size_t looked_at = 0;
+  for (const int ranks : {1, 2, 4}) {
+    for (const Layout& layout : all_layouts(base, {}, ranks)) {
+      try {
+        const train::TrainConfig& config = variants.with(layout);
+        EXPECT_EQ(largest_memory(config, 301, ranks).bytes, most_of_all_ranks(config, ranks))
+            << describe(layout);
+        ++looked_at;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kUser) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(looked_at, 100U);
+}
+
+}  // namespace
+
+}  // namespace atl::plan
