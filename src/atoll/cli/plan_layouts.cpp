@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/cli/plan_islands.h"
 #include "atoll/cli/simulate.h"
 #include "atoll/cli/vocabulary.h"
 #include "atoll/plan/choice.h"
@@ -46,6 +47,11 @@ void add_layout_flags(CLI::App& app, LayoutFlags& flags, const std::vector<CLI::
   app.add_option("--figures", flags.figures,
                  "TOML file of a machine's figures, instead of measuring this one");
   app.add_option("--write-figures", flags.write_figures, "also write the figures to this file");
+  app.add_option("--islands", flags.islands,
+                 "also say what so many islands of the first layout would exchange")
+      ->check(CLI::Range(2, 1000));
+  app.add_option("--island-link", flags.island_link, "of each island: bits a second, latency")
+      ->capture_default_str();
   app.add_option("--rows", flags.rows, "layouts to print")->check(CLI::Range(1, 10'000));
   app.add_flag("--all", flags.all, "print each refused layout on a line of its own");
   app.add_flag("--json", flags.json, "one line for programs");
@@ -54,10 +60,11 @@ void add_layout_flags(CLI::App& app, LayoutFlags& flags, const std::vector<CLI::
 void refuse_without_ranks(const LayoutFlags& flags) {
   const bool is_given = flags.ranks_per_host > 0 || !flags.memory.empty() || !flags.link.empty() ||
                         !flags.figures.empty() || !flags.write_figures.empty() || flags.all ||
-                        flags.json;
+                        flags.json || flags.islands > 0;
   if (!is_given) return;
   throw user_error(
-      "--ranks-per-host, --memory, --link, --figures, --write-figures, --all and --json are about "
+      "--ranks-per-host, --memory, --link, --figures, --write-figures, --islands, --all and --json "
+      "are about "
       "the table of layouts; give --ranks N");
 }
 
@@ -71,6 +78,11 @@ int print_layouts(const std::string& path, const LayoutFlags& flags, const Invoc
   const plan::Ranking ranking = plan::rank_layouts(question);
   fmt::print("{}\n", flags.json ? plan::ranking_json(ranking, question)
                                 : plan::ranking_table(ranking, question, flags.all));
+  if (flags.islands > 0 && !flags.json) {
+    const train::TrainConfig& config = as_given.config();
+    fmt::print("{}", islands_table(ranking.rows.front(), config.outer, flags.islands,
+                                   parse_link(flags.island_link), ranking.parameters));
+  }
   return 0;
 }
 

@@ -70,35 +70,20 @@ double count_parameters(const train::TrainConfig& config) {
 }
 
 island::SimulationOptions simulation(const Options& options, const train::TrainConfig& config) {
-  island::SimulationOptions simulated;
-  simulated.num_islands = options.islands;
-  simulated.link = parse_link(options.link);
-  simulated.parameters = options.parameters > 0 ? options.parameters : count_parameters(config);
   const train::OuterSettings& outer = config.outer;
-  constexpr std::int64_t kMany = 1 << 18;
-  simulated.bytes_per_parameter =
-      static_cast<double>(compress::make_codec(outer.codec)->max_bytes(kMany)) / kMany;
-  simulated.step_seconds = parse_duration(options.step, "--step");
-  simulated.jitter = options.jitter;
-  simulated.restart_after = parse_duration(options.restart, "--restart");
-  if (!options.mtbf.empty()) simulated.mtbf = parse_duration(options.mtbf, "--mtbf");
   const std::int64_t interval = outer.inner_steps / outer.fragments;
   const std::int64_t outer_steps = options.outer_steps > 0
                                        ? options.outer_steps
                                        : std::max<std::int64_t>(1, config.train.steps / interval);
-  simulated.overlap = outer.algorithm == "eager" ? interval : outer.overlap;
-  simulated.plan = {.num_fragments = static_cast<int>(outer.fragments),
-                    .inner_steps = interval,
-                    .total_batches = interval * outer_steps * options.islands,
-                    .min_islands = std::max(1, options.islands / 2),
-                    .quorum = static_cast<int>(outer.quorum),
-                    .grace_seconds = outer.grace_s};
-  simulated.heartbeat_every = 0.5;
-  simulated.checkpoint_every = 1;
-  // Long enough for everything to be repeated many times over.
-  const double once = static_cast<double>(outer_steps) *
-                      (static_cast<double>(interval) * simulated.step_seconds + 60);
-  simulated.max_seconds = 100 * once;
+  island::SimulationOptions simulated = simulation_of(
+      outer, {.islands = options.islands,
+              .link = parse_link(options.link),
+              .parameters = options.parameters > 0 ? options.parameters : count_parameters(config),
+              .step_seconds = parse_duration(options.step, "--step"),
+              .outer_steps = outer_steps});
+  simulated.jitter = options.jitter;
+  simulated.restart_after = parse_duration(options.restart, "--restart");
+  if (!options.mtbf.empty()) simulated.mtbf = parse_duration(options.mtbf, "--mtbf");
   simulated.measures_cpu = true;
   return simulated;
 }
@@ -155,6 +140,33 @@ Action add(CLI::App& app) {
 }
 
 }  // namespace
+
+island::SimulationOptions simulation_of(const train::OuterSettings& outer,
+                                        const SimulatedRun& run) {
+  island::SimulationOptions simulated;
+  simulated.num_islands = run.islands;
+  simulated.link = run.link;
+  simulated.parameters = run.parameters;
+  constexpr std::int64_t kMany = 1 << 18;
+  simulated.bytes_per_parameter =
+      static_cast<double>(compress::make_codec(outer.codec)->max_bytes(kMany)) / kMany;
+  simulated.step_seconds = run.step_seconds;
+  const std::int64_t interval = outer.inner_steps / outer.fragments;
+  simulated.overlap = outer.algorithm == "eager" ? interval : outer.overlap;
+  simulated.plan = {.num_fragments = static_cast<int>(outer.fragments),
+                    .inner_steps = interval,
+                    .total_batches = interval * run.outer_steps * run.islands,
+                    .min_islands = std::max(1, run.islands / 2),
+                    .quorum = static_cast<int>(outer.quorum),
+                    .grace_seconds = outer.grace_s};
+  simulated.heartbeat_every = 0.5;
+  simulated.checkpoint_every = 1;
+  // Long enough for everything to be repeated many times over.
+  const double once = static_cast<double>(run.outer_steps) *
+                      (static_cast<double>(interval) * simulated.step_seconds + 60);
+  simulated.max_seconds = 100 * once;
+  return simulated;
+}
 
 double parse_duration(std::string_view text, std::string_view option) {
   constexpr std::array<Unit, 6> kUnits = {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "atoll/island/simulation/simulation.h"
+#include "atoll/train/config.h"
 
 namespace atl::cli {
 
@@ -18,6 +19,18 @@ double parse_bytes(std::string_view text, std::string_view option);
 /// "100Mbit/s,40ms": bits a second each way, and seconds one way; "unlimited" for the first is as
 /// fast as can be. Throws Error(kUser).
 island::SimulatedLink parse_link(std::string_view text);
+
+/// What a simulated run has beside its outer settings.
+struct SimulatedRun {
+  int islands = 1;
+  island::SimulatedLink link;  ///< of each island
+  double parameters = 0;
+  double step_seconds = 1;  ///< of an inner step
+  std::int64_t outer_steps = 1;
+};
+
+/// A simulation of so many outer steps, without faults.
+island::SimulationOptions simulation_of(const train::OuterSettings& outer, const SimulatedRun& run);
 
 /// For SimulationOptions::progress: gives `tell` a line about how far a run of so many batches is,
 /// when at least `every` of real time went by since it began or the line before.

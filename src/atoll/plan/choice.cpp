@@ -64,7 +64,9 @@ Figures measure_here(const fs::path& path, const std::vector<std::string>& overr
       measured_micro_batches(variants.config(), given.micro_batch);
   Layout one;  // each rank on its own
   one.micro_batch = micro_batches[micro_batches.size() / 2];
-  const train::TrainConfig& config = variants.with(one);
+  train::TrainConfig config = variants.with(one);
+  config.dp = {};  // it shares nothing
+  config.launch = {};
   MeasureOptions options = {.ranks = per_host,
                             .threads = static_cast<int>(config.device.threads),
                             .state = train::state_options(config, vocab_size, -1)};

@@ -30,6 +30,21 @@ std::int64_t part(std::int64_t size, int ranks) {
   return std::max<std::int64_t>(1, (size + ranks - 1) / ranks);
 }
 
+// A narrower model, whose largest product on one row has so many FLOPs at most: rates of wide
+// products differ little, and a laptop has not the memory of a model that needs a thousand ranks.
+nn::ModelConfig narrowed(nn::ModelConfig model) {
+  constexpr std::int64_t kMostWeights = 16 << 20;
+  while (2 * model.hidden_size * model.intermediate_size > kMostWeights &&
+         model.heads.num_heads % 2 == 0 && model.hidden_size % 4 == 0) {
+    model.hidden_size /= 2;
+    model.intermediate_size /= 2;
+    model.heads.num_heads /= 2;
+    model.heads.num_kv_heads = std::max<std::int64_t>(1, model.heads.num_kv_heads / 2);
+  }
+  while (model.vocab_size * model.hidden_size > 4 * kMostWeights) model.vocab_size /= 2;
+  return model;
+}
+
 // So many sequences at most that tokens stay below the most that are measured.
 std::int64_t fewer(std::int64_t sequences, std::int64_t context, std::int64_t most) {
   return std::clamp<std::int64_t>(most / context, 1, sequences);
@@ -185,8 +200,11 @@ Figures measure(const MeasureOptions& options) {
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, available_cpus() / options.ranks);
   Figures figures;
+  MeasureOptions narrow = options;
+  narrow.state.model = narrowed(options.state.model);
+  narrow.state.context = std::min<std::int64_t>(options.state.context, kMostTokens);
   const auto body = [&](comm::World& world) {
-    Figures mine = Meter(options, world, threads).measure();
+    Figures mine = Meter(narrow, world, threads).measure();
     if (world.rank() == 0) figures = std::move(mine);
   };
   if (options.ranks == 1) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -38,8 +39,10 @@ class Search {
     const train::TrainConfig config = variants_.config();
     const Given given = given_in(variants_.settings());
     wanted_ = layout_of(config, question_.ranks);
+    batch_size_ = config.train.batch_size;
     ranking_ = consider(all_layouts(config, given, question_.ranks), question_.rows);
     if (ranking_.rows.empty()) throw nothing_works(config);
+    ranking_.parameters = count_parameters(ranking_.rows.front().layout);
     return std::move(ranking_);
   }
 
@@ -134,7 +137,7 @@ class Search {
 
   // Parameters, gradients and AdamW's moments, and what blocks keep.
   double rough_bytes(const Layout& layout) {
-    const StageModel& model = this->model(layout, options_of(layout));
+    const StageModel& model = this->model(layout);
     double elements = 0;
     for (const double stage : model.elements()) elements += stage;
     const double shared = layout.zero == 0 ? 1 : layout.data;
@@ -146,39 +149,61 @@ class Search {
            kept * layers * model.edge_bytes(layout.micro_batch) / layout.tensor;
   }
 
-  // All that a run checks before it makes its model, and that the model can be cut so.
-  train::StateOptions options_of(const Layout& layout) {
-    const train::TrainConfig& config = variants_.with(layout);
-    return train::state_options(config, question_.vocab_size, -1, question_.ranks, 0);
+  double count_parameters(const Layout& layout) {
+    train::StateOptions options = options_of(layout);
+    options.build.tensor_size = 1;
+    options.build.tensor_rank = 0;
+    const StageModel whole(options.model, options.build, options.context);
+    return std::accumulate(whole.elements().begin(), whole.elements().end(), 0.0);
   }
+
+  // All that a run checks before it makes its model, and that the model can be cut so.
   double least(const Layout& layout) {
-    const train::StateOptions options = options_of(layout);
-    const StageModel& model = this->model(layout, options);
+    train::check_ranks(variants_.with(layout), question_.ranks);
+    const StageModel& model = this->model(layout);
     if (layout.stages > 1) {
       const parallel::PipelineSchedule& schedule = parallel::find_schedule(layout.schedule);
       parallel::check_schedule(schedule, layout.stages,
                                layout.chunks == 0 ? schedule.min_chunks : layout.chunks,
-                               model.num_stages(), options.pipeline.micro_batches);
+                               model.num_stages(), micro_batches(layout) / layout.data);
     }
-    const auto key =
-        std::tuple(layout.tensor, layout.recompute, layout.micro_batch, layout.stages, layout.data);
+    const auto key = std::tuple(layout.tensor, layout.recompute, layout.micro_batch, layout.stages);
     const auto found = least_.find(key);
     if (found != least_.end()) return found->second;
     return least_[key] = least_seconds(question_.figures, layout, model, micro_batches(layout));
   }
   Estimate estimate(const Layout& layout) {
-    const train::StateOptions options = options_of(layout);
-    return plan::estimate(question_.figures, layout, options, model(layout, options),
+    return plan::estimate(question_.figures, layout, options_of(layout), model(layout),
                           micro_batches(layout));
   }
-  std::int64_t micro_batches(const Layout& layout) {
-    return variants_.with(layout).train.batch_size / layout.micro_batch;
+  train::StateOptions options_of(const Layout& layout) {
+    return train::state_options(variants_.with(layout), question_.vocab_size, -1, question_.ranks,
+                                0);
   }
-  const StageModel& model(const Layout& layout, const train::StateOptions& options) {
-    auto& model = models_[{layout.tensor, layout.recompute}];
-    if (!model) model = std::make_unique<StageModel>(options.model, options.build, options.context);
-    return *model;
+  std::int64_t micro_batches(const Layout& layout) const {
+    return batch_size_ / layout.micro_batch;
   }
+  // Throws Error(kUser) where a model cannot be cut for so many ranks that share products.
+  const StageModel& model(const Layout& layout) {
+    auto [at, is_new] = models_.try_emplace({layout.tensor, layout.recompute});
+    Cut& cut = at->second;
+    if (is_new) {
+      try {
+        const train::StateOptions options = options_of(layout);
+        cut.model = std::make_unique<StageModel>(options.model, options.build, options.context);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kUser) throw;
+        cut.refused = error;
+      }
+    }
+    if (cut.refused) throw Error(*cut.refused);
+    return *cut.model;
+  }
+  // The model as each rank that shares products has it; or why there is none.
+  struct Cut {
+    std::unique_ptr<StageModel> model;
+    std::optional<Error> refused;
+  };
 
   Error nothing_works(const train::TrainConfig& config) {
     const std::string why = reason_for_wanted();
@@ -240,8 +265,9 @@ class Search {
   Ranking ranking_;
   std::size_t too_large_ = 0;    // refused by the last simulate()
   std::optional<Row> smallest_;  // of all whose memory was planned
-  std::map<std::pair<int, std::string>, std::unique_ptr<StageModel>> models_;
-  std::map<std::tuple<int, std::string, std::int64_t, int, int>, double> least_;
+  std::int64_t batch_size_ = 1;
+  std::map<std::pair<int, std::string>, Cut> models_;
+  std::map<std::tuple<int, std::string, std::int64_t, int>, double> least_;
 };
 
 }  // namespace

@@ -46,6 +46,7 @@ struct Ranking {
   /// Layouts that a run takes and that no row is slower than: by figures alone.
   std::size_t slower = 0;
   std::size_t all = 0;
+  double parameters = 0;  ///< trained, of the whole model
 };
 
 /// Simulates the layouts of a recipe and ranks those that fit: shortest step first, and of two

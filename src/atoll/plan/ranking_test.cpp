@@ -105,7 +105,7 @@ TEST(Ranking, FindsWhatFitsWhereTheFastestDoNot) {
 
 TEST(Ranking, OfManyRanksComesToAnEnd) {
   Question question =
-      small_question(1024, {"--train.batch_size=2048", "--model.num_hidden_layers=30",
+      small_question(1024, {"--train.batch_size=512", "--model.num_hidden_layers=6",
                             "--model.num_attention_heads=16", "--model.num_key_value_heads=16",
                             "--model.hidden_size=64"});
   question.figures.ranks_per_host = 8;
