@@ -63,7 +63,7 @@ def run(args, work, ranks, row):
     """Median step of one run, in seconds, and the memory that its largest rank planned, in MiB."""
     with tempfile.TemporaryDirectory(dir=work) as directory:
         out = command(args, "train", f"--run.dir={directory}", f"--data.shards={work / 'corpus'}",
-                      *[m for m in MODEL if not m.startswith("--data.")], f"-n={ranks}",
+                      *[m for m in MODEL if not m.startswith("--data.")], "-n", ranks,
                       f"--train.steps={args.steps}", *row["arguments"])
         lines = [json.loads(line) for line in
                  (pathlib.Path(directory) / "metrics.jsonl").read_text().splitlines()]

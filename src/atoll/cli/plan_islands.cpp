@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 4> kInnerSteps = {30, 100, 300, 1000};
 constexpr std::array<const char*, 4> kCodecs = {"f32", "bf16", "int8", "e3m0"};
-constexpr std::int64_t kOuterSteps = 4;
+constexpr std::int64_t kOuterSteps = 16;
 constexpr double kDay = 86400;
 
 }  // namespace
