@@ -275,7 +275,8 @@ void validate_island(const TrainConfig& config, const Settings& s) {
 // The planner chooses what stands here; a value beside it could only contradict.
 void validate_layout(const TrainConfig& config, const Settings& s) {
   if (config.parallel.layout != "auto") return;
-  for (const char* key : {"parallel.tp", "parallel.pp", "parallel.schedule", "parallel.chunks"}) {
+  for (const char* key :
+       {"parallel.tp", "parallel.pp", "parallel.cp", "parallel.schedule", "parallel.chunks"}) {
     refuse_beside(s, key, "parallel.layout", "auto chooses it");
   }
 }
