@@ -195,7 +195,7 @@ TEST_P(FamilyTest, WritesWhatTransformersReads) {
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyTest,
                          ::testing::Values("llama2", "llama3", "llama_linear", "mistral", "qwen2",
-                                           "qwen3", "gpt2"),
+                                           "qwen3", "gpt2", "mixtral", "qwen3_moe"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

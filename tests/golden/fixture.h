@@ -79,7 +79,7 @@ inline std::vector<float> logits_of(nn::Model& model, test::TestRun& run, const 
   std::deque<test::OwnedTensor<float>> memory;
   const auto make = [&](const Spec& spec) {
     memory.emplace_back(spec.shape);
-    return memory.back().view();
+    return Tensor(memory.back().values.data(), spec);  // f32, or indices of as many bytes
   };
   Tensor x = batch.tokens;
   for (std::size_t i = 0; i + 1 < model.stages.size(); ++i) {

@@ -14,7 +14,8 @@ expected.safetensors beside it:
 
     tokens, targets     (STEPS, B, T)  the batches of ten optimizer steps
     logits, loss        of the first batch, before the first step
-    gradient.<name>     of that loss, for every parameter
+    gradient.<name>     of that loss, for every parameter; where there are experts, of the loss
+                        with router_aux_loss_coef times their load-balance loss
     losses              (STEPS) of AdamW with HYPERPARAMETERS, before each update
     greedy              (16) what follows the first PROMPT tokens of the first row
     packed_logits       of the first row as separate documents that begin at DOCUMENTS
@@ -73,6 +74,15 @@ def configs():
         "gpt2": t.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_inner=40,
                              n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                              bos_token_id=None, eos_token_id=None),
+        "mixtral": t.MixtralConfig(
+            **{**SHAPE, "intermediate_size": 24}, num_key_value_heads=2, sliding_window=7,
+            num_local_experts=4, num_experts_per_tok=2, router_aux_loss_coef=0.0),
+        # One block with experts: transformers takes the loads of all blocks together, and atoll
+        # each block's, which is the same where there is one.
+        "qwen3_moe": t.Qwen3MoeConfig(
+            **SHAPE, num_key_value_heads=2, head_dim=12, tie_word_embeddings=True,
+            moe_intermediate_size=20, num_experts=6, num_experts_per_tok=3, norm_topk_prob=False,
+            mlp_only_layers=[0], router_aux_loss_coef=0.3),
     }
 
 
@@ -112,6 +122,24 @@ def loss_of(model, tokens, targets):
     return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def objective_of(model, tokens, targets, loss):
+    """What training lowers: the loss, and where there are experts the balance of their loads."""
+    weight = getattr(model.config, "router_aux_loss_coef", 0.0)
+    if weight == 0.0:
+        return loss
+    return loss + weight * model(input_ids=tokens, output_router_logits=True).aux_loss
+
+
+def gradients_of(model):
+    """By the names of files, which split what transformers holds as one."""
+    gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
+    if not hasattr(model.config, "router_aux_loss_coef"):
+        return gradients
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory, state_dict=gradients)
+        return load_file(pathlib.Path(directory) / "model.safetensors")
+
+
 def optimizer_of(model):
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
@@ -125,7 +153,7 @@ def losses_of_steps(model, tokens, targets):
     for step in range(STEPS):
         optimizer.zero_grad()
         loss = loss_of(model, tokens[step], targets[step])[1]
-        loss.backward()
+        objective_of(model, tokens[step], targets[step], loss).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         losses.append(loss.item())
@@ -133,8 +161,9 @@ def losses_of_steps(model, tokens, targets):
 
 
 def greedy_continuation(model, row):
-    made = model.generate(input_ids=row[None, :PROMPT], max_new_tokens=16, min_new_tokens=16,
-                          do_sample=False, pad_token_id=0)
+    prompt = row[None, :PROMPT]  # which may have a 0, and that is no padding
+    made = model.generate(input_ids=prompt, attention_mask=torch.ones_like(prompt),
+                          max_new_tokens=16, min_new_tokens=16, do_sample=False, pad_token_id=0)
     # A tie would be decided by rounding, and say nothing.
     sorted_logits = model(input_ids=made).logits[0, PROMPT - 1:-1].sort(descending=True).values
     assert (sorted_logits[:, 0] - sorted_logits[:, 1]).min() > 1e-3, "a near tie: change the seed"
@@ -179,10 +208,10 @@ def write_family(name, config, seed):
     model = load(directory)  # what the files say, in the form they now have
     tokens, targets = batches(generator)
     logits, loss = loss_of(model, tokens[0], targets[0])
-    loss.backward()
+    objective_of(model, tokens[0], targets[0], loss).backward()
     expected = dict(tokens=tokens, targets=targets, logits=logits, loss=loss.reshape(1))
-    for parameter, value in model.named_parameters():
-        expected["gradient." + parameter] = value.grad.clone()
+    for parameter, gradient in gradients_of(model).items():
+        expected["gradient." + parameter] = gradient
     with torch.no_grad():
         expected["greedy"] = greedy_continuation(model, tokens[0, 0])
         expected["packed_logits"] = packed_logits(model, tokens[0, 0])

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <set>
 
 namespace atl::nn {
@@ -21,6 +22,10 @@ class Counter final : public ParamVisitor {
     count.total += elements;
     if (param.is_position) count.position += elements;
     if (param.frozen) count.frozen += elements;
+    const std::int64_t idle =
+        std::llround(static_cast<double>(elements) * (1 - param.share_of_tokens));
+    count.idle += idle;
+    if (param.frozen) count.idle_frozen += idle;
   }
   ParameterCount count;
 
@@ -39,23 +44,26 @@ ParameterCount count_parameters(const Model& model) {
 
 double flops_per_token(const Model& model, std::int64_t sequence_length) {
   const ParameterCount count = count_parameters(model);
-  const auto weights = static_cast<double>(count.total - count.position);
+  const auto weights = static_cast<double>(count.total - count.position - count.idle);
+  const auto frozen = static_cast<double>(count.frozen - count.idle_frozen);
   const auto length = static_cast<double>(sequence_length);
   double keys = 0;  // twice the mean number that a query sees, over all layers
   for (std::int64_t layer = 0; layer < model.config.num_layers; ++layer) {
     const auto window = static_cast<double>(model.config.window(layer));
     keys += window > 0 && window < length ? 2 * window - window * window / length : length;
   }
-  return 6.0 * weights - 2.0 * static_cast<double>(count.frozen) +
+  return 6.0 * weights - 2.0 * frozen +
          6.0 * keys * static_cast<double>(model.config.heads.query_width());
 }
 
 std::string flops_formula(const Model& model) {
-  const bool frozen = count_parameters(model).frozen > 0;
+  const ParameterCount count = count_parameters(model);
+  const bool frozen = count.frozen > 0;
   return fmt::format(
-      "FLOPs/token = 6 N{} + 6 L T Q (N {}parameters without positions, L layers, T context, "
+      "FLOPs/token = 6 N{} + 6 L T Q (N {}parameters without positions{}, L layers, T context, "
       "Q heads x head_dim; causal)",
-      frozen ? " + 4 F" : "", frozen ? "trained and F frozen " : "");
+      frozen ? " + 4 F" : "", frozen ? "trained and F frozen " : "",
+      count.idle > 0 ? " that a token goes through" : "");
 }
 
 }  // namespace atl::nn

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "atoll/nn/embedding.h"
+#include "atoll/nn/expert_load.h"
 #include "atoll/nn/head.h"
 #include "atoll/nn/layer.h"
 #include "atoll/ops/rope.h"
@@ -26,6 +27,24 @@ struct RopeScaling {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   std::int64_t original_max_positions = 0;
+};
+
+/// The experts that stand in for a block's MLP, of which each token goes through a few.
+struct ExpertShape {
+  std::int64_t num_experts = 0;  ///< 0: the model has none
+  std::int64_t top_k = 0;        ///< experts of a token
+  std::int64_t intermediate_size = 0;
+  bool normalize = true;  ///< a token's weights are divided by their sum
+  /// config.json's router_aux_loss_coef: what a run weighs the load-balance loss with unless it
+  /// says otherwise.
+  double balance_loss = 0;
+  /// Which blocks have a plain MLP; empty: none.
+  std::vector<bool> dense_layers;
+
+  bool has_experts(std::int64_t layer) const {
+    return num_experts > 0 &&
+           (dense_layers.empty() || !dense_layers[static_cast<std::size_t>(layer)]);
+  }
 };
 
 /// The shape of a decoder-only language model, whatever its family. Field meanings are those of
@@ -51,6 +70,7 @@ struct ModelConfig {
   bool qkv_bias = false;        ///< on all of these but the output
   bool qk_norm = false;         ///< RMSNorm over each query and key head, before they rotate
   bool mlp_bias = false;
+  ExpertShape experts;
   std::string activation;
   std::int64_t bos_token = -1;  ///< -1: the model has none
   std::int64_t eos_token = -1;
@@ -71,6 +91,13 @@ enum class RecomputeMode {
   kFull,       ///< the whole block
 };
 
+/// What a run decides about the experts of a model.
+struct ExpertOptions {
+  double balance_loss = -1;    ///< weight of the load-balance loss; -1: that of the model's shape
+  double z_loss = 0;           ///< weight of the router's z-loss
+  double capacity_factor = 0;  ///< tokens that an expert takes, over an even share; 0: all
+};
+
 /// What a run decides about a model, beside its shape.
 struct BuildOptions {
   Dtype dtype = Dtype::kF32;
@@ -78,6 +105,7 @@ struct BuildOptions {
   std::int64_t max_positions = 0;
   RecomputeMode recompute = RecomputeMode::kNone;
   double dropout = 0;  ///< on the embedding and on both residual branches
+  ExpertOptions experts = {};
   /// Ranks that share each product, and this one among them: the model then has the parameters of
   /// this rank, and its layers need Model::tensor connected.
   int tensor_size = 1;
@@ -89,11 +117,13 @@ struct BuildOptions {
 };
 
 /// Parameters, each once however often it is shared; those among them that are position embeddings
-/// (FLOP counts leave them out), and those that are frozen.
+/// (FLOP counts leave them out), those that are frozen, and those that a token leaves out.
 struct ParameterCount {
   std::int64_t total = 0;
   std::int64_t position = 0;
   std::int64_t frozen = 0;
+  std::int64_t idle = 0;  ///< of the total, what a token does not go through: others' experts
+  std::int64_t idle_frozen = 0;  ///< of these, the frozen ones
 };
 
 /// A model as stages from tokens to loss. stages.front() is the embedding, stages.back() the head;
@@ -106,6 +136,8 @@ struct Model {
   std::unique_ptr<Axis> kv_copies;  ///< of these, the ranks that have the same key-value heads
   std::unique_ptr<Axis> context;    ///< the ranks that have a part of each sequence
   std::vector<std::unique_ptr<Constant>> constants;
+  /// What the routers of blocks with experts have done, by block; empty where there are none.
+  std::vector<std::unique_ptr<ExpertLoad>> expert_loads;
   std::vector<std::string> stage_names;
   std::vector<std::unique_ptr<Layer>> stages;
   /// Null where another rank of a pipeline has it, or ranks share the vocabulary.
@@ -124,9 +156,9 @@ ParameterCount count_parameters(const Model& model);
 
 /// Floating-point operations of training on one token at sequence length T, as in MFU:
 /// 6 N + 6 L T Q, N without position embeddings, Q = heads * head_dim; the second term is causal
-/// attention, half of the full square (Chowdhery et al. 2022, appendix B). A frozen parameter
-/// counts 4: it has no weight gradient. A layer with a window of W < T counts the keys that its
-/// queries see: 2 W - W^2 / T in place of T.
+/// attention, half of the full square (Chowdhery et al. 2022, appendix B). N counts of the experts
+/// those that a token goes through. A frozen parameter counts 4: it has no weight gradient. A layer
+/// with a window of W < T counts the keys that its queries see: 2 W - W^2 / T in place of T.
 double flops_per_token(const Model& model, std::int64_t sequence_length);
 /// That formula as a line for people.
 std::string flops_formula(const Model& model);

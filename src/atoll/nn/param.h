@@ -44,6 +44,7 @@ struct Param {
   bool frozen = false;        ///< not trained: no gradient, no optimizer state
   bool is_embedding = false;  ///< a token embedding or the head: Muon leaves these to AdamW
   bool is_position = false;   ///< a position embedding, which FLOP counts leave out
+  bool is_router = false;     ///< chooses experts: generation keeps it in f32
   bool as_bf16 = false;       ///< generation alone: `value` is in bf16 whatever `spec` says
   bool as_int8 = false;       ///< generation alone: `int8` is there in place of `value`
   std::vector<FileTensor> files;
@@ -53,6 +54,8 @@ struct Param {
   /// counts. Null: this rank's gradient is all of it.
   const Axis* shared_by = nullptr;
   std::int64_t shared_row = 0;
+  /// The share of the tokens that its rows meet on average: top_k / num_experts of experts' rows.
+  double share_of_tokens = 1;
   /// Its place among the parameters of the whole model, which initial values are drawn by; -1: as
   /// in the model that it is part of.
   std::int64_t number = -1;

@@ -93,7 +93,7 @@ class LayerBench final : public ParamVisitor {
   Tensor make(Spec spec, std::uint64_t seed) {
     memory_.push_back(seed == 0 ? test::OwnedTensor<double>(spec.shape)
                                 : test::random_tensor<double>(spec.shape, seed));
-    return memory_.back().view();
+    return {memory_.back().values.data(), spec};  // indices are i32, and take less
   }
   std::vector<Tensor> make_all(const std::vector<Spec>& specs) {
     std::vector<Tensor> all;

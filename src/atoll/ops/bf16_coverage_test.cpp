@@ -18,6 +18,8 @@
 #include "atoll/ops/cross_entropy.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/embedding.h"
+#include "atoll/ops/expert_rows.h"
+#include "atoll/ops/grouped_matmul.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/ops/norm.h"
 #include "atoll/ops/rope.h"
@@ -31,6 +33,12 @@ using test::OwnedTensor;
 using test::TestRun;
 
 using Calls = std::map<std::string, std::function<void(TestRun&)>>;
+
+OwnedTensor<std::int32_t> indices(Shape shape, std::vector<std::int32_t> values) {
+  OwnedTensor<std::int32_t> tensor(shape);
+  tensor.values = std::move(values);
+  return tensor;
+}
 
 // Small operands that fit each other: 2 sequences of 3 rows, 2 query heads and 1 key-value head of
 // 2 elements, a width of 4.
@@ -46,6 +54,10 @@ struct Operands {
   OwnedTensor<Bf16> head_weight = test::random_tensor<Bf16>({2}, 6);
   OwnedTensor<Bf16> rows = test::random_tensor<Bf16>({6, 4}, 7), drows = rows;
   OwnedTensor<Bf16> square = OwnedTensor<Bf16>({4, 4});
+  OwnedTensor<Bf16> three = OwnedTensor<Bf16>({3, 4}), hidden = OwnedTensor<Bf16>({6, 2});
+  OwnedTensor<std::int32_t> places = indices({3, 2}, {0, 3, 1, 4, 2, 5});
+  OwnedTensor<std::int32_t> sources = indices({6}, {0, 2, 4, 1, 3, 5});
+  OwnedTensor<std::int32_t> offsets = indices({3}, {0, 3, 6});
   OwnedTensor<std::int32_t> tokens = test::random_tokens({2, 3}, 7, 8);
   OwnedTensor<std::int32_t> targets = test::random_tokens({6}, 7, 9);
   // What is never stored in bf16.
@@ -53,6 +65,8 @@ struct Operands {
   OwnedTensor<float> lse = OwnedTensor<float>({2, 2, 3}), head_rstd = OwnedTensor<float>({2, 3, 3});
   OwnedTensor<float> dvector = OwnedTensor<float>({4}), dbias = dvector;
   OwnedTensor<float> dheads = OwnedTensor<float>({2, 2}), dtable = OwnedTensor<float>({7, 4});
+  OwnedTensor<float> weights = OwnedTensor<float>({3, 2}), dweights = weights;
+  OwnedTensor<float> dsquare = OwnedTensor<float>({4, 4});
   OwnedTensor<float> angles = OwnedTensor<float>({5, 2}), wide = OwnedTensor<float>({2, 3, 4});
 };
 
@@ -97,6 +111,23 @@ void add_layer_calls(Operands& o, Calls& calls) {
   };
   calls["attention_cached"] = [&](TestRun& run) {
     attention_cached(run, o.heads, 1, {}, 2, o.qkv, o.cache, o.values, o.y);
+  };
+}
+
+// Three tokens with a choice of both of two experts each.
+void add_expert_calls(Operands& o, Calls& calls) {
+  calls["gather_rows"] = [&](TestRun& run) { gather_rows(run, o.three, o.sources, o.rows); };
+  calls["combine_rows"] = [&](TestRun& run) {
+    combine_rows(run, o.rows, o.places, o.weights, o.three);
+  };
+  calls["weigh_rows"] = [&](TestRun& run) {
+    weigh_rows(run, o.weights, o.sources, o.drows, o.rows, o.hidden, o.dweights);
+  };
+  calls["grouped_matmul"] = [&](TestRun& run) {
+    grouped_matmul(run, Transpose::kNT, o.rows, o.square, o.offsets, o.hidden);
+  };
+  calls["grouped_matmul_tn"] = [&](TestRun& run) {
+    grouped_matmul_tn(run, o.hidden, o.rows, o.offsets, o.dsquare);
   };
 }
 
@@ -148,6 +179,11 @@ const std::set<std::string> kNeverBf16 = {
     "local_positions",
     "softmax_part",  // logits are in the compute dtype
     "cross_entropy_part",
+    "route_tokens",  // and so are these
+    "route_tokens_backward",
+    "add_router_sums",
+    "assign_rows",          // indices
+    "grouped_matmul_int8",  // as matmul_int8
     "measure_peak_flops",
     "measure_copy_bandwidth",
     "measure_read_bandwidth",
@@ -176,6 +212,7 @@ TEST(Bf16Coverage, EveryOpTakesBf16) {
   Operands operands;
   Calls calls;
   add_layer_calls(operands, calls);
+  add_expert_calls(operands, calls);
   add_other_calls(operands, calls);
   TestRun run;
   for (const auto& [name, call] : calls) EXPECT_NO_THROW(call(run)) << name;

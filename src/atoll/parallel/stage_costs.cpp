@@ -14,7 +14,8 @@ class Matrices final : public nn::ParamVisitor {
  public:
   void param(nn::Param& param) override {
     if (param.spec.shape.rank() != 2 || param.is_position) return;
-    const auto elements = static_cast<double>(param.spec.shape.num_elements());
+    const double elements =
+        static_cast<double>(param.spec.shape.num_elements()) * param.share_of_tokens;
     all += elements;
     if (!param.frozen) trained += elements;
     if (param.name.find("mlp.") != std::string::npos) mlp += elements;

@@ -46,7 +46,8 @@ void keep_stages(nn::Model& model, const Pipeline& pipeline, int rank) {
   model.stage_names = std::move(names);
   const nn::ParameterCount here = nn::count_parameters(model);
   model.elsewhere_count = {whole.total - here.total, whole.position - here.position,
-                           whole.frozen - here.frozen};
+                           whole.frozen - here.frozen, whole.idle - here.idle,
+                           whole.idle_frozen - here.idle_frozen};
 }
 
 }  // namespace atl::parallel

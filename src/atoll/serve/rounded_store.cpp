@@ -20,9 +20,10 @@ Spec stored_spec(const nn::Param& param) {
   return param.as_bf16 ? Spec{Dtype::kBf16, param.spec.shape} : param.spec;
 }
 
-// Positions are added to, not multiplied with; of the other matrices every row is read whole.
+// Positions are added to, not multiplied with; of the other matrices every row is read whole. A
+// router is small, and what it rounds would send tokens to other experts.
 bool is_matrix(const nn::Param& param) {
-  return param.spec.shape.rank() == 2 && !param.is_position;
+  return param.spec.shape.rank() == 2 && !param.is_position && !param.is_router;
 }
 
 void to_f32(const ops::Int8Matrix& from, Tensor to) {

@@ -4,6 +4,7 @@
 
 #include "atoll/nn/models/family.h"
 #include "atoll/train/config_elsewhere.h"
+#include "atoll/train/config_experts.h"
 
 namespace atl::train {
 
@@ -46,7 +47,7 @@ void add_model(Settings& settings, TrainConfig& c) {
       .with_scope(Scope::kIsland);
   settings.add("model.config", &m.config, "config.json of a new model.");
   settings.add("model.family", &m.family, "Kind of model.",
-               one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2"}));
+               one_of({"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt2"}));
   settings.add("model.hidden_size", &m.hidden_size, "Width of the residual stream.", at_least(1));
   settings.add("model.num_hidden_layers", &m.num_hidden_layers, "Blocks.", at_least(1));
   settings.add("model.num_attention_heads", &m.num_attention_heads, "Query heads.", at_least(1));
@@ -64,13 +65,14 @@ void add_model(Settings& settings, TrainConfig& c) {
   settings.add("model.rope_theta", &m.rope_theta, "Base of rotary positions; gpt2 has none.",
                above(0));
   settings.add("model.sliding_window", &m.sliding_window,
-               "mistral only: how many tokens back attention sees, itself included; 0: all.",
+               "mistral and mixtral: how many tokens back attention sees, itself included; 0: all.",
                at_least(0));
   settings.add("model.norm_eps", &m.norm_eps, "Added to the variance in norms.", above(0));
   settings.add("model.tie_word_embeddings", &m.tie_word_embeddings,
                "Use one matrix for the token embedding and the output.");
   settings.add("model.initializer_range", &m.initializer_range,
                "Standard deviation of initial weights.", above(0));
+  add_expert_shape(settings, m);
 }
 
 void add_data(Settings& settings, TrainConfig& c) {
@@ -410,6 +412,7 @@ Settings make_settings(TrainConfig& config) {
   add_model(settings, config);
   add_data(settings, config);
   add_train(settings, config);
+  add_experts(settings, config.moe);
   add_ranks(settings, config);
   add_optim(settings, config);
   add_lora(settings, config);
@@ -441,6 +444,7 @@ nn::ModelConfig inline_model(const TrainConfig& config, std::int64_t vocab_size,
   model.tie_embeddings = m.tie_word_embeddings;
   model.sliding_window = m.sliding_window;
   model.eos_token = eos_token;
+  model.experts = expert_shape(m, model.intermediate_size);
   // Through config.json and back: a new model is then exactly what its directory will say.
   return nn::parse_config(nn::config_json(model), "model.*");
 }

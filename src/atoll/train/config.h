@@ -44,6 +44,10 @@ struct ModelSettings {
   bool tie_word_embeddings = true;
   double initializer_range = 0.02;
   std::int64_t sliding_window = 0;
+  std::int64_t num_experts = 0;
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t moe_intermediate_size = 0;
+  bool norm_topk_prob = true;
 
   /// True when the shape stands in the settings, not in an existing config.json.
   bool is_inline() const { return from.empty() && config.empty(); }
@@ -78,6 +82,13 @@ struct LoopSettings {
   double dropout = 0;
   std::string on_nonfinite = "stop";
   bool exact = false;
+};
+
+/// moe.*: training of models with experts.
+struct ExpertSettings {
+  double balance_loss = -1;
+  double z_loss = 0;
+  double capacity_factor = 0;
 };
 
 /// dp.*: what data-parallel ranks share.
@@ -188,6 +199,7 @@ struct TrainConfig {
   ModelSettings model;
   DataSettings data;
   LoopSettings train;
+  ExpertSettings moe;
   DataParallelSettings dp;
   ParallelSettings parallel;
   CommSettings comm;

@@ -12,6 +12,7 @@
 #include "atoll/model_dir/model_source.h"
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/checkpointing.h"
+#include "atoll/train/config_experts.h"
 
 namespace atl::train {
 
@@ -208,6 +209,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
       .max_positions = config.train.context,
       .recompute = recompute_mode(config.train.recompute),
       .dropout = config.train.dropout,
+      .experts = expert_options(config.moe, options.model),
       .tensor_size = tensor_size,
       .tensor_rank = rank % tensor_size,
       .context_size = static_cast<int>(config.parallel.cp),

@@ -30,12 +30,20 @@ std::string format_step_line(const StepReport& report) {
     ranks = fmt::format("  comm {:.1f}%  slowest rank {} (+{:.0f}%)", 100 * report.exposed_fraction,
                         report.slowest_rank, 100 * report.slowest_excess);
   }
+  std::string experts;
+  if (report.experts) {
+    experts = fmt::format("  busiest expert {:.2f}x (block {})", report.experts->most_over_mean,
+                          report.experts->block);
+    if (report.experts->dropped_fraction > 0) {
+      experts += fmt::format("  dropped {:.1f}%", 100 * report.experts->dropped_fraction);
+    }
+  }
   return fmt::format(
       "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s  MFU {:4.1f}%  {:.0f} "
-      "ms  data {:.1f}%{}  left {}",
+      "ms  data {:.1f}%{}{}  left {}",
       report.step, total.size(), total, report.loss, report.grad_norm, report.lr,
       format_count(std::llround(report.tokens_per_s)), 100 * report.mfu, report.step_ms,
-      100 * report.data_fraction, ranks, format_duration(report.seconds_left));
+      100 * report.data_fraction, ranks, experts, format_duration(report.seconds_left));
 }
 
 std::string format_bar(const StepReport& report, int columns) {

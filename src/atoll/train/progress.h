@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "atoll/base/quantity.h"
+#include "atoll/train/expert_report.h"
 
 namespace atl::train {
 
@@ -25,6 +27,7 @@ struct StepReport {
   double exposed_fraction = 0;  ///< part of the time that all ranks waited for collectives, 0 to 1
   int slowest_rank = 0;
   double slowest_excess = 0;  ///< how much longer its micro-batches take than the fastest rank's
+  std::optional<ExpertReport> experts;  ///< of a model that has some
 };
 
 /// "step 120/400  loss 3.4121  grad_norm 0.84  lr 2.7e-03  9,812 tok/s  MFU 61%  208 ms  ...".

@@ -30,6 +30,14 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
     entry.add("slowest_rank", std::int64_t{line.slowest_rank});
     entry.add("slowest_rank_excess", line.slowest_excess);
   }
+  if (line.experts) {
+    entry.add("expert_load_most", line.experts->most_over_mean);
+    entry.add("expert_load_most_block", line.experts->block);
+    entry.add("expert_load_least", line.experts->least_over_mean);
+    entry.add("expert_dropped_fraction", line.experts->dropped_fraction);
+    entry.add("balance_loss", line.experts->balance_loss);
+    entry.add("router_z_loss", line.experts->z_loss);
+  }
   return entry;
 }
 
@@ -74,6 +82,7 @@ StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t 
   if (interval_.shared_seconds > 0) {
     line.exposed_fraction = interval_.exposed_seconds / interval_.shared_seconds;
   }
+  line.experts = experts_;
   line.slowest_rank = interval_.slowest_rank;
   if (interval_.fastest_seconds > 0) {
     line.slowest_excess = interval_.slowest_seconds / interval_.fastest_seconds - 1;
@@ -86,7 +95,7 @@ void Reporter::stepped(const StepResult& result, double lr, std::int64_t steps_l
   ++interval_.steps;
   const StepReport line = averages(result, lr, steps_left, position);
   bar_->draw(line);
-  if (position.step % config_.log.every != 0 && steps_left != 0) return;
+  if (!is_line_due(position.step, steps_left)) return;
   tell(record_of(line, position.tokens), format_step_line(line));
   interval_ = {};
   position.line_steps = 0;
@@ -160,6 +169,11 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
             counted(count.total, "parameter"), counted(model.num_layers, "layer"),
             model.hidden_size, counted(model.heads.num_heads, "head"), model.heads.num_kv_heads,
             format_count(model.vocab_size));
+  if (model.experts.num_experts > 0) {
+    log::info("experts: {} in a block, {} of them for a token, which goes through {}",
+              format_count(model.experts.num_experts), format_count(model.experts.top_k),
+              counted(count.total - count.idle, "parameter"));
+  }
   const std::int64_t step_tokens = config_.train.batch_size * config_.train.context;
   log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
             counted(corpus.num_tokens(), "training token"),

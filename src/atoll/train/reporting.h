@@ -58,6 +58,13 @@ class Reporter {
   /// Takes the progress bar off the screen.
   void clear_bar();
 
+  /// Whether a line is due for the step that is done, with so many left: when it is, the ranks of a
+  /// model with experts make a report first.
+  bool is_line_due(std::int64_t step, std::int64_t steps_left) const {
+    return step % config_.log.every == 0 || steps_left == 0;
+  }
+  /// What the next line says of the experts.
+  void set_experts(const ExpertReport& report) { experts_ = report; }
   /// Accounts for time that the next step has waited for data.
   void waited_for_data(double seconds) { interval_.data_seconds += seconds; }
   /// Accounts for a step that was taken, and reports every log.every steps. `position` is that
@@ -98,6 +105,7 @@ class Reporter {
   std::optional<ProgressBar> bar_;
   Rates rates_;
   Interval interval_;
+  std::optional<ExpertReport> experts_;
 };
 
 /// Whether the metrics.jsonl at `path` has the held-out loss of this step: a run that had ended was

@@ -90,6 +90,7 @@ class Trainer {
   bool take_next();
   void take_one_step();
   StepResult step();
+  void report_step(const StepResult& result, double lr);
   void account(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
   void share_facts(const StepResult& result, double step_seconds);

@@ -119,7 +119,7 @@ void Trainer::take_one_step() {
   const double waited = batches_->waited_seconds();
   const StepResult result = step();
   reporter_.waited_for_data(batches_->waited_seconds() - waited);
-  if (result.taken()) reporter_.stepped(result, lr, steps_left_, position_);
+  report_step(result, lr);
   if (!ranks().is_alone() || regrouping_.is_possible()) {
     share_facts(result, seconds(Clock::now() - step_began_));
   } else {
@@ -133,6 +133,20 @@ void Trainer::take_one_step() {
   if (trace_.timeline() == nullptr) return;
   trace_.timeline()->add({fmt::format("step {}", position_.step), "step",
                           metrics::Span::Track::kMain, step_began_, Clock::now()});
+}
+
+void Trainer::report_step(const StepResult& result, double lr) {
+  const auto& loads = state().model().expert_loads;
+  if (!result.taken()) {
+    // What is not finite would be so in every later sum.
+    for (const auto& load : loads) load->clear();
+    return;
+  }
+  if (!loads.empty() && reporter_.is_line_due(position_.step, steps_left_)) {
+    comm::Group* group = ranks().is_alone() ? nullptr : &ranks().group();
+    reporter_.set_experts(take_expert_report(loads, group));
+  }
+  reporter_.stepped(result, lr, steps_left_, position_);
 }
 
 StepResult Trainer::step() {

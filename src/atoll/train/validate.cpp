@@ -5,6 +5,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/compress/codec.h"
 #include "atoll/train/config.h"
+#include "atoll/train/config_experts.h"
 #include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
 #include "atoll/wire/address.h"
@@ -105,6 +106,15 @@ void validate_model_source(const ModelSettings& model, const Settings& s) {
   }
 }
 
+// A key that only some choice of another gives a meaning is an error beside any other choice.
+void only_with(const Settings& s, std::initializer_list<const char*> keys, const char* choice,
+               bool chosen, const std::string& meaning) {
+  for (const char* key : keys) {
+    if (chosen || !given(s, key)) continue;
+    throw user_error("{} is for {}, and {}; remove it", named(s, key), meaning, named(s, choice));
+  }
+}
+
 void validate_gpt2(const ModelSettings& model, const Settings& s) {
   if (model.num_key_value_heads != 0 && model.num_key_value_heads != model.num_attention_heads) {
     throw user_error("{}: gpt2 has as many key-value heads as heads; use 0, or model.family=llama",
@@ -139,10 +149,13 @@ void validate_shape(const TrainConfig& config, const Settings& s) {
     throw user_error("{} must be a multiple of {}; use 0 for as many as heads",
                      named(s, "model.num_attention_heads"), named(s, "model.num_key_value_heads"));
   }
-  if (model.family != "mistral" && given(s, "model.sliding_window")) {
-    throw user_error("{} is for model.family mistral; remove it, or use that family",
-                     named(s, "model.sliding_window"));
-  }
+  only_with(s, {"model.sliding_window"}, "model.family",
+            model.family == "mistral" || model.family == "mixtral",
+            "model.family mistral or mixtral");
+  only_with(s, {"model.num_experts", "model.num_experts_per_tok"}, "model.family",
+            has_experts(model.family), "model.family mixtral or qwen3_moe");
+  only_with(s, {"model.moe_intermediate_size", "model.norm_topk_prob"}, "model.family",
+            model.family == "qwen3_moe", "model.family qwen3_moe");
   if (model.family == "gpt2") {
     validate_gpt2(model, s);
   } else if (const std::int64_t dim =
@@ -168,15 +181,6 @@ void validate_batch(const LoopSettings& train, const Settings& s) {
   while (train.batch_size % fitting != 0) --fitting;
   throw user_error("{} must be a multiple of {}; e.g. --train.micro_batch={}",
                    named(s, "train.batch_size"), named(s, "train.micro_batch"), fitting);
-}
-
-// A key that only some choice of another gives a meaning is an error beside any other choice.
-void only_with(const Settings& s, std::initializer_list<const char*> keys, const char* choice,
-               bool chosen, const std::string& meaning) {
-  for (const char* key : keys) {
-    if (chosen || !given(s, key)) continue;
-    throw user_error("{} is for {}, and {}; remove it", named(s, key), meaning, named(s, choice));
-  }
 }
 
 void validate_optimizer(const TrainConfig& config, const Settings& s) {

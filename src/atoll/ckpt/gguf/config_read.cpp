@@ -54,7 +54,8 @@ class Settings {
       }
     }
     if (file.integer(key("expert_count"), 0) != 0) {
-      refuse("expert_count", "a mixture of experts, which atoll does not compute");
+      refuse("expert_count",
+             "a mixture of experts, which atoll reads from Hugging Face directories alone");
     }
   }
 

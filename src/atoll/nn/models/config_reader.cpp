@@ -104,6 +104,16 @@ std::vector<std::string> ConfigReader::texts(const char* field) {
   return value->get<std::vector<std::string>>();
 }
 
+std::vector<std::int64_t> ConfigReader::integers(const char* field) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return {};
+  const auto is_integer = [](const json& element) { return element.is_number_integer(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_integer)) {
+    throw impl_->wrong_type(field, "a list of whole numbers", *value);
+  }
+  return value->get<std::vector<std::int64_t>>();
+}
+
 std::int64_t ConfigReader::token_id(const char* field, std::int64_t vocab_size) {
   const json* value = impl_->find(field);
   if (value == nullptr) return -1;

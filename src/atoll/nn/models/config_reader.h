@@ -32,6 +32,8 @@ class ConfigReader {
   std::string text(const char* field, const std::string& fallback);
   /// A list of texts; empty when absent or null.
   std::vector<std::string> texts(const char* field);
+  /// A list of whole numbers; empty when absent or null.
+  std::vector<std::int64_t> integers(const char* field);
   /// An id, or the first of a list of ids; -1 when absent or null. Each must be that of one of
   /// vocab_size tokens, or -1, which files have for none too.
   std::int64_t token_id(const char* field, std::int64_t vocab_size);

@@ -8,7 +8,8 @@
 namespace atl::nn {
 
 std::span<const Family> families() {
-  static const std::array all = {llama_family(), mistral_family(), qwen2_family(), qwen3_family(),
+  static const std::array all = {llama_family(), mistral_family(), qwen2_family(),
+                                 qwen3_family(), mixtral_family(), qwen3_moe_family(),
                                  gpt2_family()};
   return all;
 }

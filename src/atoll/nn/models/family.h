@@ -24,6 +24,8 @@ Family llama_family();
 Family mistral_family();
 Family qwen2_family();
 Family qwen3_family();
+Family mixtral_family();
+Family qwen3_moe_family();
 Family gpt2_family();
 
 /// All families, in the order help texts list them.

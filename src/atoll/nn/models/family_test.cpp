@@ -322,7 +322,9 @@ TEST(Family, NamesFileAndFieldOfWhatIsWrong) {
   EXPECT_NE(error_of("{").find("dir/config.json: not valid JSON"), std::string::npos);
   EXPECT_NE(error_of("[]").find("not a JSON object"), std::string::npos);
   EXPECT_NE(error_of("{}").find("\"model_type\""), std::string::npos);
-  EXPECT_NE(error_of(R"({"model_type": "bert"})").find("builds llama, mistral, qwen2, qwen3, gpt2"),
+  EXPECT_NE(error_of(R"({"model_type": "bert"})")
+                .find("builds llama, mistral, qwen2, qwen3, "
+                      "mixtral, qwen3_moe, gpt2"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "llama", "vocab_size": "x"})").find("\"vocab_size\" must"),
             std::string::npos);

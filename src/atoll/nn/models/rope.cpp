@@ -50,7 +50,7 @@ void read_kind(ConfigReader& rope, ModelConfig& config) {
 }  // namespace
 
 void read_rope(ConfigReader& reader, ModelConfig& config) {
-  config.rope_theta = reader.number("rope_theta", 10000.0);
+  config.rope_theta = reader.number("rope_theta", config.rope_theta);
   reader.only("partial_rotary_factor", "1.0");
   reader.only("rope_interleaved", "false");
   const auto old_form = reader.object("rope_scaling");

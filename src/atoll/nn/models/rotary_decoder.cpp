@@ -6,6 +6,7 @@
 #include "atoll/nn/attention.h"
 #include "atoll/nn/mlp.h"
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/expert_parts.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/rope.h"
 #include "atoll/nn/models/tensor_split.h"
@@ -29,11 +30,12 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
                            : reader.integer("num_key_value_heads", heads.num_heads);
   config.intermediate_size = reader.integer("intermediate_size");
   config.max_positions = reader.integer("max_position_embeddings", defaults.max_positions);
-  config.norm_eps = reader.number("rms_norm_eps", 1e-6);
+  config.norm_eps = reader.number("rms_norm_eps", defaults.norm_eps);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.tie_embeddings = reader.boolean("tie_word_embeddings", false);
   config.activation = reader.text("hidden_act", "silu");
   reader.only("hidden_act", "\"silu\"");
+  config.rope_theta = defaults.rope_theta;
   read_rope(reader, config);
   if (heads.num_heads > 0) {
     const std::int64_t even_split =
@@ -172,8 +174,10 @@ std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const Te
                       std::move(out_bias));
 }
 
+// `load` is null where the block has a plain MLP.
 std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions& options,
-                                  const TensorSplit& split, const Constant* rope_table, int index) {
+                                  const TensorSplit& split, const Constant* rope_table, int index,
+                                  const ExpertNames& names, ExpertLoad* load) {
   const std::string at = fmt::format("model.layers.{}.", index);
   const Dtype dtype = options.dtype;
   std::vector<std::unique_ptr<Layer>> block;
@@ -181,15 +185,23 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
       make_residual(make_norm(config, dtype, split, at + "input_layernorm.weight"),
                     make_attention(config, dtype, split, rope_table, at + "self_attn.", index),
                     options, 2 * index + 1));
+  auto mlp = load == nullptr
+                 ? make_mlp(config, dtype, split, at + "mlp.")
+                 : make_experts(config, options, names, at, residual_stddev(config), load);
   block.push_back(
       make_residual(make_norm(config, dtype, split, at + "post_attention_layernorm.weight"),
-                    make_mlp(config, dtype, split, at + "mlp."), options, 2 * index + 2));
+                    std::move(mlp), options, 2 * index + 2));
   return std::make_unique<Sequential>(std::move(block));
 }
 
 }  // namespace
 
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options) {
+  return build_decoder(config, options, {});
+}
+
+std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options,
+                                     const ExpertNames& names) {
   const Dtype dtype = options.dtype;
   const Spec table = {dtype, {config.vocab_size, config.hidden_size}};
   const Init init = Init::normal(config.initializer_range);
@@ -204,12 +216,20 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
   constants.push_back(make_rope_table(compute_dtype(dtype), positions, config.heads.head_dim,
                                       config.rope_theta, config.rope_scaling));
   std::vector<std::unique_ptr<Layer>> blocks;
+  std::vector<std::unique_ptr<ExpertLoad>> loads;
   for (int i = 0; i < config.num_layers; ++i) {
-    blocks.push_back(make_block(config, options, split, constants.front().get(), i));
+    const bool has_experts = config.experts.has_experts(i);
+    if (has_experts) {
+      loads.push_back(std::make_unique<ExpertLoad>(i, config.experts.num_experts));
+    }
+    blocks.push_back(make_block(config, options, split, constants.front().get(), i, names,
+                                has_experts ? loads.back().get() : nullptr));
   }
   auto norm = make_norm(config, dtype, split, "model.norm.weight");
-  return assemble(config, options, std::move(constants), split, std::move(ends), std::move(blocks),
-                  std::move(norm));
+  auto model = assemble(config, options, std::move(constants), split, std::move(ends),
+                        std::move(blocks), std::move(norm));
+  model->expert_loads = std::move(loads);
+  return model;
 }
 
 }  // namespace atl::nn

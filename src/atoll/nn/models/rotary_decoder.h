@@ -13,12 +13,15 @@
 namespace atl::nn {
 
 class ConfigReader;
+struct ExpertNames;
 
 /// What transformers takes for fields that a config.json leaves out.
 struct DecoderDefaults {
   std::int64_t max_positions = 2048;
   std::int64_t num_kv_heads = 0;  ///< 0: as many as query heads
   std::int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
 };
 
 /// Reads and checks the fields that all these families have; `origin` names the file in errors. The
@@ -40,5 +43,8 @@ std::string windows_by_layer_json(const ModelConfig& config);
 
 /// Builds the layers; biases, norms and windows as `config` says.
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options);
+/// The same, with the experts that `config` has.
+std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options,
+                                     const ExpertNames& names);
 
 }  // namespace atl::nn

@@ -24,6 +24,12 @@ Slice::Rows share(std::int64_t n, int rank, int size) {
 
 void check_split(const ModelConfig& config, int size) {
   const ops::HeadLayout& heads = config.heads;
+  if (config.experts.num_experts > 0) {
+    throw user_error(
+        "parallel.tp = {}: ranks cannot share the products of a model with experts yet ({} has "
+        "{}); use data parallel with dp.zero, or parallel.pp",
+        size, config.family, config.experts.num_experts);
+  }
   if (heads.num_heads % size != 0) {
     throw user_error(
         "parallel.tp = {}: the model's {} attention heads cannot be shared evenly; choose a "
@@ -76,6 +82,13 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
     *kv_copies_ = {static_cast<int>(copies), axis_->rank % static_cast<int>(copies)};
     heads_.num_heads /= axis_->size;
     heads_.num_kv_heads = std::max<std::int64_t>(1, heads_.num_kv_heads / axis_->size);
+  }
+  if (options.context_size > 1 && config.experts.num_experts > 0) {
+    throw user_error(
+        "parallel.cp = {}: ranks cannot have parts of the sequences of a model with experts yet "
+        "({} has {}), whose load is balanced over whole ones; use data parallel with dp.zero, or "
+        "parallel.pp",
+        options.context_size, config.family, config.experts.num_experts);
   }
   if (options.context_size > 1) check_context(options, heads_);
 }

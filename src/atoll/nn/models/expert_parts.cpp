@@ -1,0 +1,114 @@
+#include "atoll/nn/models/expert_parts.h"
+
+#include <fmt/format.h>
+
+#include "atoll/nn/mixture_of_experts.h"
+#include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/parts.h"
+
+namespace atl::nn {
+
+ExpertShape read_experts(ConfigReader& reader, const ExpertDefaults& defaults) {
+  // transformers 5 writes the second name for families whose files had the first.
+  const char* field = reader.contains("num_experts") ? "num_experts" : "num_local_experts";
+  ExpertShape experts;
+  experts.num_experts = reader.integer(field, defaults.num_experts);
+  if (reader.integer("num_local_experts", experts.num_experts) != experts.num_experts) {
+    throw reader.refused("num_local_experts", "and \"num_experts\" is another number");
+  }
+  experts.top_k = reader.integer("num_experts_per_tok", defaults.top_k);
+  experts.balance_loss = reader.number("router_aux_loss_coef", defaults.balance_loss);
+  constexpr std::int64_t kMost = 1 << 16;
+  if (experts.num_experts < 1 || experts.num_experts > kMost) {
+    throw reader.refused(field, fmt::format("and there are 1 to {} experts", kMost));
+  }
+  if (experts.top_k < 1 || experts.top_k > experts.num_experts) {
+    throw reader.refused("num_experts_per_tok",
+                         fmt::format("and there are {} experts", experts.num_experts));
+  }
+  if (!(experts.balance_loss >= 0)) {
+    throw reader.refused("router_aux_loss_coef", "which would reward uneven loads");
+  }
+  // Whether transformers hands the router's logits out, and so adds its loss; moe.balance_loss says
+  // what a run here does.
+  reader.ignore({"output_router_logits"});
+  return experts;
+}
+
+void validate_experts(const ModelConfig& config, const std::string& origin) {
+  const ExpertShape& experts = config.experts;
+  if (experts.intermediate_size < 1) {
+    throw user_error("{}: the experts' intermediate size must be at least 1, not {}", origin,
+                     experts.intermediate_size);
+  }
+  constexpr double kMaxElements = 1e13;  // as of other parameters: 40 TB in f32
+  const double elements =
+      3.0 * static_cast<double>(config.num_layers) * static_cast<double>(experts.num_experts) *
+      static_cast<double>(config.hidden_size) * static_cast<double>(experts.intermediate_size);
+  if (elements <= kMaxElements) return;
+  throw user_error(
+      "{}: {} experts of {} x {} in {} layers are {:.2g} parameters, beyond any machine", origin,
+      experts.num_experts, config.hidden_size, experts.intermediate_size, config.num_layers,
+      elements);
+}
+
+namespace {
+
+// Blocks with experts: each has an equal part in the mean of their losses.
+double count_expert_blocks(const ModelConfig& config) {
+  double count = 0;
+  for (std::int64_t i = 0; i < config.num_layers; ++i) count += config.experts.has_experts(i);
+  return count;
+}
+
+// A matrix of every expert, one below the other. Each part of it is a tensor in the files.
+Param stacked(const ModelConfig& config, Dtype dtype, const std::string& at,
+              std::initializer_list<const char*> parts, Shape part, double stddev) {
+  const ExpertShape& experts = config.experts;
+  Param param;
+  for (std::int64_t e = 0; e < experts.num_experts; ++e) {
+    for (const char* name : parts) {
+      const auto row = static_cast<std::int64_t>(param.files.size()) * part.dim(0);
+      param.files.push_back({fmt::format("{}.{}.{}.weight", at, e, name), row, part.dim(0), false});
+    }
+  }
+  const auto count = static_cast<std::int64_t>(param.files.size());
+  param.spec = {dtype, {count * part.dim(0), part.dim(1)}};
+  param.init = Init::normal(stddev);
+  param.decay = true;
+  param.share_of_tokens =
+      static_cast<double>(experts.top_k) / static_cast<double>(experts.num_experts);
+  return param;
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOptions& options,
+                                    const ExpertNames& names, const std::string& at,
+                                    double down_stddev, ExpertLoad* load) {
+  const ExpertShape& shape = config.experts;
+  const std::int64_t C = config.hidden_size;
+  const std::int64_t F = shape.intermediate_size;
+  const double blocks = count_expert_blocks(config);
+  const ExpertOptions& chosen = options.experts;
+  const double balance = chosen.balance_loss < 0 ? shape.balance_loss : chosen.balance_loss;
+  Param router = make_param(at + names.router + ".weight", {options.dtype, {shape.num_experts, C}},
+                            Init::normal(config.initializer_range), /*decay=*/true);
+  router.is_router = true;
+  Param gate_up = stacked(config, options.dtype, at + names.experts, {names.gate, names.up}, {F, C},
+                          config.initializer_range);
+  gate_up.name = at + "mlp.experts.gate_up.weight";
+  Param down =
+      stacked(config, options.dtype, at + names.experts, {names.down}, {C, F}, down_stddev);
+  down.name = at + "mlp.experts.down.weight";
+  return std::make_unique<MixtureOfExperts>(
+      MixtureOfExperts::Options{.num_experts = shape.num_experts,
+                                .top_k = shape.top_k,
+                                .normalize = shape.normalize,
+                                .balance_loss = balance / blocks,
+                                .z_loss = chosen.z_loss / blocks,
+                                .capacity_factor = chosen.capacity_factor},
+      std::move(router), std::move(gate_up), std::move(down), load);
+}
+
+}  // namespace atl::nn

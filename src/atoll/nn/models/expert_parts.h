@@ -1,0 +1,45 @@
+#pragma once
+
+// What families whose blocks have experts share.
+
+#include <memory>
+#include <string>
+
+#include "atoll/nn/expert_load.h"
+#include "atoll/nn/model.h"
+
+namespace atl::nn {
+
+class ConfigReader;
+
+/// What a family's files call a block's experts: "<block><router>.weight" and
+/// "<block><experts>.<number>.<gate>.weight".
+struct ExpertNames {
+  const char* router = "mlp.gate";
+  const char* experts = "mlp.experts";
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
+/// What transformers takes for fields that a config.json leaves out.
+struct ExpertDefaults {
+  std::int64_t num_experts = 0;
+  std::int64_t top_k = 0;
+  double balance_loss = 0.001;
+};
+
+/// Reads how many experts there are, how many a token has, and "router_aux_loss_coef". Throws
+/// Error(kUser) naming the field for numbers that do not fit together.
+ExpertShape read_experts(ConfigReader& reader, const ExpertDefaults& defaults);
+
+/// Throws Error(kUser) when there are more parameters in the experts than any machine holds.
+void validate_experts(const ModelConfig& config, const std::string& origin);
+
+/// The layer in place of the MLP of block `index`, whose parameters' names begin with `at`. The
+/// products that end the branch start with `down_stddev`.
+std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOptions& options,
+                                    const ExpertNames& names, const std::string& at,
+                                    double down_stddev, ExpertLoad* load);
+
+}  // namespace atl::nn
