@@ -15,16 +15,16 @@
 #include <vector>
 
 #include "atoll/cli/bench/models.h"
-#include "atoll/cli/bench/op_cases.h"
 #include "atoll/cli/bench/timing.h"
 #include "atoll/ops/peak.h"
+#include "atoll/plan/op_cases.h"
 
 namespace atl {
 namespace {
 
 constexpr int kThreadCounts[] = {1, 2};
 
-void measure(benchmark::State& state, const cli::OpCase& one, int threads) {
+void measure(benchmark::State& state, const plan::OpCase& one, int threads) {
   const auto device = open_device({.threads = threads});
   const auto stream = device->open_stream();
   Run run = {.stream = stream.get()};
@@ -35,7 +35,7 @@ void measure(benchmark::State& state, const cli::OpCase& one, int threads) {
   for (auto _ : state) seconds.push_back(cli::seconds_of(call));
   const double median = cli::median(seconds);
   const double best = *std::min_element(seconds.begin(), seconds.end());
-  const bool arithmetic = one.bound == cli::OpCase::Bound::kArithmetic;
+  const bool arithmetic = one.bound == plan::OpCase::Bound::kArithmetic;
   state.counters[arithmetic ? "GFLOP/s" : "GB/s"] = one.amount / median / 1e9;
   state.counters["best"] = one.amount / best / 1e9;
   if (!arithmetic) return;
@@ -43,8 +43,8 @@ void measure(benchmark::State& state, const cli::OpCase& one, int threads) {
   state.counters["%"] = 100 * one.amount / best / peak;
 }
 
-void add_all(const std::string& prefix, const char* model, const cli::OpSizes& sizes) {
-  for (const cli::OpCase& one : cli::op_cases(cli::bench_model_config(model), sizes)) {
+void add_all(const std::string& prefix, const char* model, const plan::OpSizes& sizes) {
+  for (const plan::OpCase& one : plan::op_cases(cli::bench_model_config(model), sizes)) {
     for (const int threads : kThreadCounts) {
       benchmark::RegisterBenchmark(
           (prefix + one.name + fmt::format("/threads:{}", threads)).c_str(),

@@ -134,7 +134,7 @@ double fetch_rate(const Case& setting, int streams, const std::filesystem::path&
       {.key = "first", .bytes = first, .chunk_bytes = 1, .reader = reader, .is_complete = true});
   Server server({.identity = identities / "server"}, nullptr, &blobs);
   const test::Relay relay(server.address(), link_of(setting));
-  Remote remote(
+  BlobClient remote(
       {.address = relay.address(), .identity = identities / "client", .streams = streams});
   std::vector<bool> done;
   TransferResult result =

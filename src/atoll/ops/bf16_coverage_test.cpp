@@ -15,6 +15,7 @@
 #include "atoll/ops/activation.h"
 #include "atoll/ops/attention.h"
 #include "atoll/ops/block_diagonal.h"
+#include "atoll/ops/copy_blocks.h"
 #include "atoll/ops/cross_entropy.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/embedding.h"
@@ -145,6 +146,9 @@ void add_other_calls(Operands& o, Calls& calls) {
   };
   calls["add"] = [&](TestRun& run) { add(run, o.x, o.dy, o.y); };
   calls["copy"] = [&](TestRun& run) { copy(run, o.x, o.y); };
+  calls["copy_blocks"] = [&](TestRun& run) {
+    copy_blocks(run, {2, 3}, 4, o.x, {0, 12, 4}, o.y, {0, 4, 8});
+  };
   calls["convert"] = [&](TestRun& run) { convert(run, o.x, o.wide); };
   calls["fill_zero"] = [&](TestRun& run) { fill_zero(run, o.y); };
   calls["dropout"] = [&](TestRun& run) { dropout(run, 0.5, 0, o.x, o.y); };

@@ -77,11 +77,24 @@ Figures measure_here(const fs::path& path, const std::vector<std::string>& overr
   return measure(options);
 }
 
+// Rather than a wrong time.
+void check_is_timed(const fs::path& recipe, const std::vector<std::string>& overrides,
+                    std::int64_t vocab_size) {
+  const train::TrainConfig config = Variants(recipe, overrides).with({});
+  const nn::ModelConfig model = train::state_options(config, vocab_size, -1).model;
+  if (model.experts.num_experts == 0) return;
+  throw user_error(
+      "the model has {} experts a block, which the planner does not time yet; plan one layout with "
+      "`atoll plan -n N`",
+      model.experts.num_experts);
+}
+
 }  // namespace
 
 Question ask(const fs::path& recipe, const std::vector<std::string>& overrides,
              std::int64_t vocab_size, const Hosts& hosts) {
   check_but_for_layout(recipe, overrides);
+  check_is_timed(recipe, overrides, vocab_size);
   std::optional<Figures> read;
   if (!hosts.figures.empty()) read = read_figures(hosts.figures);
   const int per_host = ranks_of_host(hosts, read);

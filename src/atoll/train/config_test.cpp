@@ -49,13 +49,14 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
   }
   of_run.erase(std::unique(of_run.begin(), of_run.end()), of_run.end());
   EXPECT_THAT(of_host, ElementsAre("device.threads", "device.bf16", "data.cache_dir"));
-  EXPECT_THAT(of_run, ElementsAre("run", "model", "train", "optim", "lora", "outer"));
+  EXPECT_THAT(of_run, ElementsAre("run", "model", "train", "moe", "optim", "lora", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
   EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
-  EXPECT_THAT(fixed, ElementsAre("run.seed", "data.weights", "data.packing", "train.batch_size",
-                                 "train.micro_batch", "train.context", "train.dtype",
-                                 "train.dropout", "optim.kind", "optim.masters", "lora.rank",
-                                 "lora.alpha", "lora.targets", "lora.rank_stabilized"));
+  EXPECT_THAT(fixed,
+              ElementsAre("run.seed", "data.weights", "data.packing", "train.batch_size",
+                          "train.micro_batch", "train.context", "train.dtype", "train.dropout",
+                          "moe.capacity_factor", "optim.kind", "optim.masters", "lora.rank",
+                          "lora.alpha", "lora.targets", "lora.rank_stabilized"));
 }
 
 TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {
