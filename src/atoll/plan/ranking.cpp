@@ -240,7 +240,7 @@ class Search {
   }
   // Of the layout that the settings ask for, or of the one nearest to it.
   std::string reason_for_wanted() {
-    const std::string own = refusal_of(wanted_);
+    std::string own = refusal_of(wanted_);
     if (!own.empty()) return own;
     const auto nearest = std::min_element(
         ranking_.refused.begin(), ranking_.refused.end(), [&](const Refusal& a, const Refusal& b) {
