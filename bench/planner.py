@@ -45,7 +45,7 @@ def measure(args, work, ranks, figures):
 
 
 def kind(row):
-    return row["dp"], row["tp"], row["pp"], row["zero"] > 0, row["recompute"] != "none"
+    return row["dp"], row["tp"], row["pp"], row["cp"], row["ep"], row["zero"] > 0, row["recompute"] != "none"
 
 
 def spread(rows, count):
@@ -74,7 +74,7 @@ def run(args, work, ranks, row):
 
 def name(row):
     pipeline = f"pp {row['pp']} {row['schedule']}" if row["pp"] > 1 else "pp 1"
-    return (f"dp {row['dp']}, tp {row['tp']}, {pipeline}, ZeRO {row['zero']}, {row['recompute']}, "
+    return (f"dp {row['dp']}, tp {row['tp']}, {pipeline}, cp {row['cp']}, ep {row['ep']}, ZeRO {row['zero']}, {row['recompute']}, "
             f"micro-batch {row['micro_batch']}")
 
 

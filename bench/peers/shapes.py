@@ -1,4 +1,4 @@
-"""The two models that ranks are measured with, and the corpus, as files that atoll and Hugging
+"""The models that ranks are measured with, and the corpus, as files that atoll and Hugging
 Face's transformers both read. Needs nothing but Python and atoll."""
 
 import dataclasses
@@ -43,7 +43,12 @@ LLAMA = Shape("llama", {
     "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 2048,
     "tie_word_embeddings": False}, sequences=4, context=256)
 
-SHAPES = {shape.name: shape for shape in (DEMO, GPT2, LLAMA)}
+# One long sequence: most of the work is attention.
+LONG = Shape("long", {
+    **DEMO.config, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 64, "max_position_embeddings": 8192}, sequences=1, context=8192)
+
+SHAPES = {shape.name: shape for shape in (DEMO, GPT2, LLAMA, LONG)}
 
 
 def write_config(shape, directory):

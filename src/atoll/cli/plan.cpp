@@ -82,6 +82,10 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
       "  {:<14} {:>12.2f} MiB with the program, its libraries and buffers\n", "in all",
       static_cast<double>(state.memory().total_bytes() + resident_bytes() + kRunBytes) / (1 << 20));
   const train::TrainConfig& config = recipe.config();
+  if (state.file_memory().total_bytes() > 0) {
+    fmt::print("\nin a file of {}\n{}", state.options().offload.directory.string(),
+               train::describe_memory(state.file_memory()));
+  }
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
     fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",
                train::describe_outer_memory(config.outer, state.whole_layout()));

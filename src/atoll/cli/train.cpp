@@ -134,7 +134,7 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
                                       [](const std::string& host) { return !host.empty(); });
   launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
                                   plan.rendezvous, has_remote);
-  return launch::finish(launch::judge(generations.run(hosts, {}, signals)));
+  return launch::finish(launch::outcome_of(generations.run(hosts, {}, signals)));
 }
 
 int run_as_member(const launch::RankPlan& plan, const Options& options,
@@ -190,8 +190,8 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
   if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
   const train::Recipe recipe(options.recipe, invocation.overrides);
   const train::ParallelSettings& parallel = recipe.config().parallel;
-  for (const auto& [axis, size] :
-       {std::pair("tp", parallel.tp), std::pair("pp", parallel.pp), std::pair("cp", parallel.cp)}) {
+  for (const auto& [axis, size] : {std::pair("tp", parallel.tp), std::pair("pp", parallel.pp),
+                                   std::pair("cp", parallel.cp), std::pair("ep", parallel.ep)}) {
     if (size == 1) continue;
     throw user_error(
         "--islands starts one rank an island, and parallel.{} = {} needs several; leave one of "

@@ -84,6 +84,22 @@ TEST_P(Channels, EndOnRanksThatHaveNotTheOneThatFails) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr(" of some, f32 (10)"));
 }
 
+// Its world keeps the error of whichever channel comes first, so each must say what happened.
+TEST(Channel, OfARankThatFailedElsewhereSaysWhy) {
+  ThreadChannel world(2, 60);
+  ThreadsTransport first(world, 0);
+  const auto other = first.open_channel(1, std::vector<int>{0, 1});
+  first.abort("broadcast of tp");
+  float value = 0;
+  const Incoming from_the_other{1, &value, sizeof value};
+  try {
+    other->exchange({}, {&from_the_other, 1});
+    ADD_FAILURE() << "nobody sent it";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("this rank has ended with an error: broadcast of tp"));
+  }
+}
+
 TEST(Channel, OfOneAxisIsThatOfTheWorld) {
   run_threads(2, {}, [](World& world) {
     const Mesh mesh(world, {{"replicate", 1, "dp"}, {"shard", 2, "dp"}, {"tp", 1}});

@@ -20,11 +20,13 @@ std::string count_ranks(int num_ranks) {
 }
 
 // Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
-// checkpoint only, as are the stages and the parts of products that a rank alone has.
+// checkpoint only, as are the stages, experts and parts of products that a rank alone has. State in
+// a file is too large for the copy in memory that it would pass through.
 bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
   const train::ParallelSettings& parallel = config.parallel;
-  const bool has_whole_model = parallel.tp == 1 && parallel.pp == 1 && parallel.cp == 1;
-  return options.backend != "mpi" && has_whole_model &&
+  const bool has_whole_model =
+      parallel.tp == 1 && parallel.pp == 1 && parallel.cp == 1 && parallel.ep == 1;
+  return options.backend != "mpi" && has_whole_model && config.offload.optimizer == "none" &&
          (config.launch.replicate || config.dp.zero == 0);
 }
 
@@ -66,7 +68,7 @@ int Agent::run(SignalFd& signals) {
 }
 
 int Agent::run_all(SignalFd& signals) {
-  std::optional<Verdict> before;  // how the last group failed
+  std::optional<GroupOutcome> before;  // how the last group failed
   for (;;) {
     if (const int signal = wait_for_ranks(signals)) return kSignalled + signal;
     std::vector<std::string> hosts = slots_.next();
@@ -84,22 +86,23 @@ int Agent::run_all(SignalFd& signals) {
     if (before) announce(*before, "from the newest checkpoint", num_ranks);
     lost_at_step_ = -1;
     const GroupEnd end = run_group_of(hosts, signals);
-    Verdict verdict = judge(end);
+    GroupOutcome outcome = outcome_of(end);
     before.reset();
     // The group ends because nobody holds the lost state; that loss was counted when it happened.
     const int more = is_new_loss(end.step) ? 1 : 0;
-    if (verdict.kind == Verdict::Kind::kStopped && end.was_wanted) {
+    if (outcome.kind == GroupOutcome::Kind::kStopped && end.was_wanted) {
       log::info("starting again from the checkpoint {}",
                 must_stop_ ? "without the ranks that leave" : "with more ranks");
-    } else if (verdict.kind == Verdict::Kind::kFailed && end.stop_signal != 0 && !end.was_wanted) {
-      return finish(verdict);  // the user asked to stop, so nothing is restarted
-    } else if (verdict.kind == Verdict::Kind::kFailed &&
+    } else if (outcome.kind == GroupOutcome::Kind::kFailed && end.stop_signal != 0 &&
+               !end.was_wanted) {
+      return finish(outcome);  // the user asked to stop, so nothing is restarted
+    } else if (outcome.kind == GroupOutcome::Kind::kFailed &&
                restarts_ + more <= options_.limits.max_restarts) {
       restarts_ += more;
-      slots_.lose(verdict);
-      before = std::move(verdict);
+      slots_.lose(outcome);
+      before = std::move(outcome);
     } else {
-      return give_up(verdict);
+      return give_up(outcome);
     }
     look_at_hostfile();
   }
@@ -197,13 +200,13 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   if (dismissed_.count(end.rank) > 0) return true;
   RankEnd known = end;
   known.rank = rank_list_->rank_of(end.rank);
-  const Verdict verdict = judge({.ranks = {known}, .step = step});
+  const GroupOutcome outcome = outcome_of({.ranks = {known}, .step = step});
   if (known.rank < 0) {
     log::warning("a rank that was to join did not ({}); going on without it",
                  end.report ? end.report->error : fmt::format("pid {}", end.pid));
   } else {
     // An error of a rank's own, such as a full disk, usually meets all ranks.
-    const bool is_lost = !verdict.lost.empty();
+    const bool is_lost = !outcome.lost.empty();
     const int left = rank_list_->num_ranks() - 1;
     const int more = is_new_loss(step) ? 1 : 0;
     if (!is_lost || !can_lose(known.rank) || step < 0 || left < options_.limits.min_ranks ||
@@ -213,9 +216,9 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
     }
     restarts_ += more;
     lost_at_step_ = step;
-    announce(verdict, "in place", left);
+    announce(outcome, "in place", left);
   }
-  slots_.drop(rank_list_->place_of(end.rank), !verdict.gone.empty());
+  slots_.drop(rank_list_->place_of(end.rank), !outcome.gone.empty());
   rank_list_->remove(end.rank);
   has_lost_ = agent_server_ != nullptr;
   grows_at_ = Clock::now() + regrow_after();
@@ -249,17 +252,17 @@ std::vector<RankProcess> Agent::grow(int most) {
   return processes;
 }
 
-void Agent::announce(const Verdict& verdict, const std::string& from, int num_ranks) const {
-  log::warning("{}; going on {} with {} (restart {} of {})", verdict.cause, from,
+void Agent::announce(const GroupOutcome& outcome, const std::string& from, int num_ranks) const {
+  log::warning("{}; going on {} with {} (restart {} of {})", outcome.cause, from,
                count_ranks(num_ranks), restarts_, options_.limits.max_restarts);
 }
 
-int Agent::give_up(Verdict verdict) const {
-  if (verdict.kind == Verdict::Kind::kFailed && options_.limits.max_restarts > 0) {
-    verdict.cause +=
+int Agent::give_up(GroupOutcome outcome) const {
+  if (outcome.kind == GroupOutcome::Kind::kFailed && options_.limits.max_restarts > 0) {
+    outcome.cause +=
         fmt::format("; all restarts are used up (--max-restarts={})", options_.limits.max_restarts);
   }
-  return finish(verdict);
+  return finish(outcome);
 }
 
 Agent::Clock::duration Agent::regrow_after() const {

@@ -69,8 +69,8 @@ class Agent final : private ElasticPolicy {
   std::vector<RankProcess> grow(int most);
   RankProcess process_on(const std::string& host, const RankOrder& order);
   std::optional<RankProcess> process_of_agent(const std::string& host, const RankOrder& order);
-  void announce(const Verdict& verdict, const std::string& from, int num_ranks) const;
-  int give_up(Verdict verdict) const;
+  void announce(const GroupOutcome& outcome, const std::string& from, int num_ranks) const;
+  int give_up(GroupOutcome outcome) const;
   Clock::duration regrow_after() const;
   bool looks_for_room();
   bool wants_to_grow();

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "atoll/base/error.h"
-#include "atoll/launch/verdict.h"
+#include "atoll/launch/group_outcome.h"
 
 namespace atl::launch {
 namespace {
@@ -213,14 +213,14 @@ TEST_F(AgentServerTest, ARankWhoseAgentGoesIsLost) {
   EXPECT_TRUE(end->is_lost);
   EXPECT_THAT(server.agents(), IsEmpty());
   EXPECT_TRUE(server.knows("beta"));
-  const Verdict verdict = judge({.ranks = {{.rank = 3,
-                                            .host = "beta",
-                                            .exit_code = end->exit_code,
-                                            .has_lost_agent = end->is_lost}},
-                                 .step = 7});
-  EXPECT_EQ(verdict.cause, "rank 3 on beta: the agent there is gone after step 7");
-  EXPECT_THAT(verdict.lost, ElementsAre(3));
-  EXPECT_THAT(verdict.gone, IsEmpty()) << "ssh cannot bring it back";
+  const GroupOutcome outcome = outcome_of({.ranks = {{.rank = 3,
+                                                      .host = "beta",
+                                                      .exit_code = end->exit_code,
+                                                      .has_lost_agent = end->is_lost}},
+                                           .step = 7});
+  EXPECT_EQ(outcome.cause, "rank 3 on beta: the agent there is gone after step 7");
+  EXPECT_THAT(outcome.lost, ElementsAre(3));
+  EXPECT_THAT(outcome.gone, IsEmpty()) << "ssh cannot bring it back";
 }
 
 TEST_F(AgentServerTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {

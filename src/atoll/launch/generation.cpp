@@ -24,17 +24,17 @@ std::pair<std::string, int> split_address(const std::string& address) {
   throw user_error("'{}' is no address of the form tcp://HOST:PORT", address);
 }
 
-int finish(const Verdict& verdict) {
-  switch (verdict.kind) {
-    case Verdict::Kind::kMistake:
-      throw Error(ErrorKind::kUser, verdict.cause);
-    case Verdict::Kind::kFailed:
-      throw Error(ErrorKind::kPeer, verdict.cause);
-    case Verdict::Kind::kDone:
-    case Verdict::Kind::kStopped:
+int finish(const GroupOutcome& outcome) {
+  switch (outcome.kind) {
+    case GroupOutcome::Kind::kMistake:
+      throw Error(ErrorKind::kUser, outcome.cause);
+    case GroupOutcome::Kind::kFailed:
+      throw Error(ErrorKind::kPeer, outcome.cause);
+    case GroupOutcome::Kind::kDone:
+    case GroupOutcome::Kind::kStopped:
       break;
   }
-  return verdict.exit_code;
+  return outcome.exit_code;
 }
 
 Generations::Generations(std::string backend, TrainCall call, const std::string& rendezvous,

@@ -39,7 +39,7 @@ class Generations {
 
 /// Turns the end of a group into that of this process: the exit code when it is done or was
 /// stopped; otherwise throws the cause as an Error of one line (kUser for a mistake).
-int finish(const Verdict& verdict);
+int finish(const GroupOutcome& outcome);
 
 /// Host and port of "tcp://HOST:PORT" ("::1" of "tcp://[::1]:80"). Throws Error(kUser) for anything
 /// else.

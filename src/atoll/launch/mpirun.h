@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "atoll/launch/group_outcome.h"
 #include "atoll/launch/hosts.h"
-#include "atoll/launch/verdict.h"
 
 namespace atl::launch {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "atoll/base/process.h"
-#include "atoll/launch/verdict.h"
+#include "atoll/launch/group_outcome.h"
 #include "atoll/launch/watched.h"
 
 namespace atl::launch {

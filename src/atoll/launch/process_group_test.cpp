@@ -56,23 +56,24 @@ bool gone_soon(pid_t pid) {
 TEST(Island, EndsWhenAllHave) {
   const GroupEnd end = run({shell(0, "exit 0"), shell(1, "exit 0")});
   EXPECT_EQ(end.ranks.size(), 2U);
-  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kDone);
 }
 
 TEST(Island, AKilledRankTakesTheOthersAlongAfterTheGrace) {
-  const Verdict verdict = judge(
+  const GroupOutcome outcome = outcome_of(
       run({shell(0, "sleep 1000"), shell(1, "printf '\\0361 step 7\\n' >&3; kill -9 $$")}, kHasty));
-  EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
-  EXPECT_THAT(verdict.cause,
+  EXPECT_EQ(outcome.kind, GroupOutcome::Kind::kFailed);
+  EXPECT_THAT(outcome.cause,
               AllOf(HasSubstr("rank 1 (pid "), HasSubstr("signal 9 (Killed) after step 7")));
-  EXPECT_THAT(verdict.lost, ElementsAre(1));
+  EXPECT_THAT(outcome.lost, ElementsAre(1));
 }
 
 TEST(Island, ARankThatDoesNotEndInTimeIsAmongThoseEnded) {
   const std::string error = R"(printf '\0360 error peer 1 rank 1 is not here\n' >&3; exit 1)";
-  const Verdict verdict = judge(run({shell(0, error), shell(1, "kill -STOP $$")}, kHasty));
-  EXPECT_EQ(verdict.cause, "rank 0: rank 1 is not here");
-  EXPECT_THAT(verdict.lost, ElementsAre(1));
+  const GroupOutcome outcome =
+      outcome_of(run({shell(0, error), shell(1, "kill -STOP $$")}, kHasty));
+  EXPECT_EQ(outcome.cause, "rank 0: rank 1 is not here");
+  EXPECT_THAT(outcome.lost, ElementsAre(1));
 }
 
 TEST(Island, ThatWhichARankHasStartedEndsWithIt) {
@@ -104,8 +105,8 @@ TEST(Island, ASignalIsPassedOn) {
   const GroupEnd end = run_group({shell(0, obey), shell(1, obey)}, {}, signals);
   EXPECT_EQ(end.stop_signal, SIGTERM);
   EXPECT_FALSE(end.was_wanted);
-  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped);
-  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kStopped);
+  EXPECT_EQ(outcome_of(end).exit_code, 143);
 }
 
 TEST(Island, IsStoppedWhenItsOwnerWantsSo) {
@@ -113,16 +114,16 @@ TEST(Island, IsStoppedWhenItsOwnerWantsSo) {
   int asked = 0;
   const GroupEnd end = run({shell(0, obey)}, {.wants_to_stop = [&] { return ++asked == 2; },
                                               .ask_every = milliseconds(50)});
-  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_EQ(outcome_of(end).exit_code, 143);
   EXPECT_EQ(asked, 2);
   EXPECT_TRUE(end.was_wanted);
 }
 
 TEST(Island, AProgramThatIsNotThereIsNamed) {
   ::testing::internal::CaptureStderr();
-  const Verdict verdict = judge(run({{.rank = 1, .argv = {"no-such-program-anywhere"}}}));
+  const GroupOutcome outcome = outcome_of(run({{.rank = 1, .argv = {"no-such-program-anywhere"}}}));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "it is told once, with the end";
-  EXPECT_THAT(verdict.cause,
+  EXPECT_THAT(outcome.cause,
               AllOf(HasSubstr("exit code 127"), HasSubstr("cannot run no-such-program-anywhere")));
 }
 
@@ -172,7 +173,7 @@ TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
   const GroupEnd end = run({shell(0, "sleep 0.3"), shell(1, "kill -9 $$"),
                             shell(2, "printf '\\0362 step 7\\n' >&3; sleep 0.1; exit 1")},
                            {.grace = milliseconds(0), .policy = &policy});
-  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kDone);
   EXPECT_EQ(end.ranks.size(), 1U);
   EXPECT_THAT(policy.lost, ElementsAre(1, 2));
   EXPECT_EQ(policy.last_step, 7);
@@ -181,10 +182,10 @@ TEST(Island, GoesOnWithoutThoseItsKeeperGivesUp) {
 TEST(Island, EndsWithThoseItsKeeperDoesNotGiveUp) {
   RankKeeper policy;
   policy.goes_on = false;
-  const Verdict verdict =
-      judge(run({shell(0, "sleep 100"), shell(1, "sleep 100"), shell(2, "kill -9 $$")},
-                {.grace = milliseconds(50), .policy = &policy}));
-  EXPECT_EQ(verdict.kind, Verdict::Kind::kFailed);
+  const GroupOutcome outcome =
+      outcome_of(run({shell(0, "sleep 100"), shell(1, "sleep 100"), shell(2, "kill -9 $$")},
+                     {.grace = milliseconds(50), .policy = &policy}));
+  EXPECT_EQ(outcome.kind, GroupOutcome::Kind::kFailed);
   EXPECT_THAT(policy.lost, ElementsAre(2)) << "the others were ended";
 }
 
@@ -202,8 +203,8 @@ TEST(Island, MpirunWhoseRanksAreNotAllThereIsEndedItself) {
   const GroupEnd end = run_group({mpirun(2, R"(trap 'exit 1' TERM; printf '\0360 pid 71\n' >&2;)"
                                             "while :; do sleep 0.01; done")},
                                  {}, signals);
-  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
-  EXPECT_EQ(judge(end).exit_code, 130);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kStopped) << outcome_of(end).cause;
+  EXPECT_EQ(outcome_of(end).exit_code, 130);
 }
 
 TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
@@ -214,8 +215,8 @@ TEST(Island, MpirunWhoseRanksAreThereAsksThemToSave) {
           {.wants_to_stop = [&] { return policy.seen_step >= 7; },
            .policy = &policy,
            .ask_every = milliseconds(10)});
-  EXPECT_EQ(judge(end).kind, Verdict::Kind::kStopped) << judge(end).cause;
-  EXPECT_EQ(judge(end).exit_code, 143);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kStopped) << outcome_of(end).cause;
+  EXPECT_EQ(outcome_of(end).exit_code, 143);
   EXPECT_TRUE(end.was_wanted);
 }
 
@@ -224,7 +225,7 @@ TEST(Island, WhoHasNotJoinedWhenAllAreDoneIsEnded) {
   policy.joiners = {shell(7, "sleep 1000")};  // longer than ctest waits
   const GroupEnd end = run({shell(0, "sleep 0.2"), shell(1, "exit 0")},
                            {.policy = &policy, .ask_every = milliseconds(1)});
-  EXPECT_EQ(judge(end).kind, Verdict::Kind::kDone);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kDone);
   EXPECT_EQ(end.ranks.size(), 2U);
 }
 

@@ -43,12 +43,12 @@ std::vector<std::string> Slots::next() {
   return hosts;
 }
 
-void Slots::lose(const Verdict& verdict) {
-  for (const int rank : verdict.lost) {
+void Slots::lose(const GroupOutcome& outcome) {
+  for (const int rank : outcome.lost) {
     if (rank < 0 || rank >= static_cast<int>(taken_.size())) continue;
     places_[taken_[static_cast<std::size_t>(rank)]].empty_until = generation_ + 2;
   }
-  for (const std::string& host : verdict.gone) lose_host(host);
+  for (const std::string& host : outcome.gone) lose_host(host);
 }
 
 void Slots::lose_host(const std::string& host) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "atoll/launch/group_outcome.h"
 #include "atoll/launch/hosts.h"
-#include "atoll/launch/verdict.h"
 
 namespace atl::launch {
 
@@ -31,7 +31,7 @@ class Slots {
   /// The host of each rank of the next generation, or none when fewer than min_ranks are left.
   std::vector<std::string> next();
   /// Marks the places that the present generation has lost.
-  void lose(const Verdict& verdict);
+  void lose(const GroupOutcome& outcome);
   /// Gives back all places but the first `num_ranks` that next() returned.
   void trim(int num_ranks);
   /// The rank at `place` of next() and grow() has ended or never came, and the others go on: ranks

@@ -60,46 +60,126 @@ void refuse_unmatched(const Linears& found, const LoraOptions& options) {
   }
 }
 
-// The parts of one Linear that the targets match.
-std::vector<LoraPart> parts_of(const Linear& linear, const LoraOptions& options) {
+std::string peft_name(const FileTensor& file) {
+  return "base_model.model." + module_of(file);
+}
+
+std::string b_name(const FileTensor& file) {
+  return peft_name(file) + ".lora_B.weight";
+}
+
+// The parts of one weight that the targets match.
+std::vector<LoraPart> parts_of(const Param& weight, const LoraOptions& options) {
   std::vector<LoraPart> parts;
-  for (const FileTensor& file : linear.weight().files) {
+  for (const FileTensor& file : weight.files) {
     const std::string module = module_of(file);
     const bool wanted =
         std::any_of(options.targets.begin(), options.targets.end(),
                     [&](const std::string& target) { return matches(module, target); });
     if (!wanted) continue;
-    const std::string peft = "base_model.model." + module;
-    parts.push_back({&linear.weight(), file.row_begin, file.rows, peft + ".lora_A.weight",
-                     peft + ".lora_B.weight"});
+    parts.push_back(
+        {&weight, file.row_begin, file.rows, peft_name(file) + ".lora_A.weight", b_name(file)});
   }
   return parts;
 }
 
-void add_adapter(Linear& linear, const std::vector<LoraPart>& parts, const LoraOptions& options) {
-  const Param& weight = linear.weight();
+// The factors of a whole weight's adapter.
+struct Factors {
+  Param a, b;
+};
+
+Factors factors_of(const Param& weight, const std::vector<LoraPart>& parts,
+                   const LoraOptions& options) {
   const Dtype dtype = weight.spec.dtype;
   const std::int64_t in = weight.spec.shape.dim(1);
-  Param a;
-  Param b;
-  std::vector<ops::DiagonalBlock> blocks;
+  Factors factors;
+  auto& [a, b] = factors;
+  std::int64_t number = 0;
   std::int64_t rows = 0;
   for (const LoraPart& part : parts) {
-    const auto number = static_cast<std::int64_t>(blocks.size());
-    a.files.push_back({part.a_name, number * options.rank, options.rank, false});
+    a.files.push_back({part.a_name, number++ * options.rank, options.rank, false});
     b.files.push_back({part.b_name, rows, part.rows, false});
-    blocks.push_back({part.row_begin, part.rows});
     rows += part.rows;
   }
   a.name = weight.name + " lora_A";
   b.name = weight.name + " lora_B";
-  a.spec = {dtype, {static_cast<std::int64_t>(parts.size()) * options.rank, in}};
+  a.spec = {dtype, {number * options.rank, in}};
   b.spec = {dtype, {rows, options.rank}};
   // The variance of PEFT's uniform start, U(-1/sqrt(in), 1/sqrt(in)).
   a.init = Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(in)));
   b.init = Init::zero();
   a.decay = b.decay = true;
-  linear.add_adapter(std::move(a), std::move(b), std::move(blocks), options.scale());
+  return factors;
+}
+
+// What a slice of a weight has of the rows that are adapted, as rows of B.
+std::vector<Slice::Rows> adapted_rows(const Slice& slice, const std::vector<LoraPart>& parts) {
+  std::vector<Slice::Rows> rows;
+  std::int64_t before = 0;  // rows of B of the parts before
+  for (const LoraPart& part : parts) {
+    for (const Slice::Rows& stretch : slice.rows) {
+      const std::int64_t begin = std::max(stretch.begin, part.row_begin);
+      const std::int64_t end = std::min(stretch.begin + stretch.count, part.row_begin + part.rows);
+      if (begin < end) rows.push_back({before + begin - part.row_begin, end - begin});
+    }
+    before += part.rows;
+  }
+  return rows;
+}
+
+// The factors of a part of a weight. Ranks that have some of its rows have these rows of B, and
+// each a part of A's gradient; ranks that have some of its columns have these columns of A, and
+// each a part of B's gradient.
+Factors cut_factors(Factors whole, const Param& weight, const std::vector<LoraPart>& parts,
+                    const Axis* axis) {
+  const Cut& cut = *weight.cut;
+  const std::int64_t columns = whole.a.spec.shape.dim(1);
+  const bool by_columns =
+      std::any_of(cut.slices.begin(), cut.slices.end(),
+                  [&](const Slice& slice) { return slice.num_columns != columns; });
+  std::vector<Slice> slices;
+  if (by_columns) {
+    for (const Slice& slice : cut.slices) {
+      slices.push_back({{{0, whole.a.spec.shape.dim(0)}}, slice.column_begin, slice.num_columns});
+    }
+    whole.a = cut_param(std::move(whole.a), std::move(slices), cut.rank);
+    whole.b.shared_by = axis;
+    return whole;
+  }
+  for (const Slice& slice : cut.slices) {
+    slices.push_back({adapted_rows(slice, parts), 0, whole.b.spec.shape.dim(1)});
+  }
+  whole.b = cut_param(std::move(whole.b), std::move(slices), cut.rank);
+  whole.a.shared_by = axis;
+  // Rows that other ranks have too, of key-value heads.
+  if (weight.shared_by == nullptr) return whole;
+  std::int64_t own = 0;
+  for (const FileTensor& file : weight.files) {
+    if (file.row_begin >= weight.shared_row) continue;
+    const bool is_adapted =
+        std::any_of(whole.b.files.begin(), whole.b.files.end(),
+                    [&](const FileTensor& b) { return b.name == b_name(file); });
+    if (is_adapted) own += file.rows;
+  }
+  if (own == whole.b.spec.shape.dim(0)) return whole;
+  whole.b.shared_by = weight.shared_by;
+  whole.b.shared_row = own;
+  return whole;
+}
+
+void add_adapter(Model& model, Linear& linear, const std::vector<LoraPart>& parts,
+                 const LoraOptions& options) {
+  const Param& weight = linear.weight();
+  std::vector<ops::DiagonalBlock> blocks;
+  for (const LoraPart& part : parts) blocks.push_back({part.row_begin, part.rows});
+  const Param& whole = whole_param(weight);
+  const std::vector<LoraPart> whole_parts = parts_of(whole, options);
+  Factors factors = factors_of(whole, whole_parts, options);
+  if (weight.cut) {
+    factors = cut_factors(std::move(factors), weight, whole_parts, model.tensor.get());
+  }
+  linear.add_adapter(std::move(factors.a), std::move(factors.b), std::move(blocks),
+                     options.scale());
 }
 
 }  // namespace
@@ -114,8 +194,8 @@ void add_lora(Model& model, const LoraOptions& options) {
   refuse_unmatched(found, options);
   for (Param* param : found.params) param->frozen = true;
   for (Linear* linear : found.linears) {
-    const std::vector<LoraPart> parts = parts_of(*linear, options);
-    if (!parts.empty()) add_adapter(*linear, parts, options);
+    const std::vector<LoraPart> parts = parts_of(linear->weight(), options);
+    if (!parts.empty()) add_adapter(model, *linear, parts, options);
   }
 }
 
@@ -132,7 +212,7 @@ std::vector<LoraPart> lora_parts(Model& model, const LoraOptions& options) {
   refuse_unmatched(found, options);
   std::vector<LoraPart> all;
   for (const Linear* linear : found.linears) {
-    const std::vector<LoraPart> parts = parts_of(*linear, options);
+    const std::vector<LoraPart> parts = parts_of(linear->weight(), options);
     all.insert(all.end(), parts.begin(), parts.end());
   }
   return all;

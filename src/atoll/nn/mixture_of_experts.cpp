@@ -16,10 +16,10 @@ namespace {
 
 // What forward keeps: the router's logits, (T, E); each token's experts and weights, (T, K); their
 // rows, (T, K); the choice of each row, (T K); where each expert's rows begin, (E + 1); what the
-// experts' first products gave, (T K, 2F).
-enum Kept { kLogits, kExperts, kWeights, kPlaces, kSources, kOffsets, kHidden };
+// products of the experts here gave first, (R, 2F). What the dispatch keeps comes after these.
+enum Kept { kLogits, kExperts, kWeights, kPlaces, kSources, kOffsets, kHidden, kNumKept };
 // What B leaves for W: gradients of the logits and of the first products, and the activations
-// times their weights, (T K, F).
+// times their weights, (R, F).
 enum Owed { kDlogits, kDhidden, kActivated };
 
 Tensor flat(const Tensor& x) {
@@ -29,18 +29,21 @@ Tensor flat(const Tensor& x) {
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param gate_up, Param down,
-                                   ExpertLoad* load)
+                                   ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch)
     : options_(options),
       router_(std::move(router)),
       gate_up_(std::move(gate_up)),
       down_(std::move(down)),
-      load_(load) {
+      load_(load),
+      dispatch_(dispatch ? std::move(dispatch) : std::make_unique<WholeDispatch>()) {
   const std::int64_t E = options_.num_experts;
   const Shape& in = gate_up_.spec.shape;
   const Shape& out = down_.spec.shape;
   ATOLL_CHECK(E >= 1 && options_.top_k >= 1 && options_.top_k <= E, "{} of {} experts",
               options_.top_k, E);
-  ATOLL_CHECK(in.dim(0) == E * 2 * out.dim(1) && out.dim(0) == E * in.dim(1) &&
+  setup_ = {E, options_.top_k, out.dim(0) / in.dim(1)};
+  ATOLL_CHECK(in.dim(0) == setup_.num_here * 2 * out.dim(1) &&
+                  out.dim(0) == setup_.num_here * in.dim(1) &&
                   router_.spec.shape == Shape({E, in.dim(1)}),
               "{} experts of {}, {} and {}", E, router_.spec.to_string(), gate_up_.spec.to_string(),
               down_.spec.to_string());
@@ -48,34 +51,46 @@ MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param g
 }
 
 MixtureOfExperts::Sizes MixtureOfExperts::sizes(const Spec& x) const {
-  const std::int64_t tokens = x.shape.num_rows();
-  return {tokens, tokens * options_.top_k, x.shape.dim(-1), down_.spec.shape.dim(1)};
+  return {x.shape.num_rows(), plan_dispatch(x).rows, x.shape.dim(-1), down_.spec.shape.dim(1)};
 }
 
-std::int64_t MixtureOfExperts::capacity(const Run& run, const Sizes& size) const {
+std::int64_t MixtureOfExperts::capacity(bool training, std::int64_t tokens) const {
   // A token chooses an expert once.
-  if (options_.capacity_factor == 0 || !run.training) return size.tokens;
-  const double share = static_cast<double>(size.rows) / static_cast<double>(options_.num_experts);
+  if (options_.capacity_factor == 0 || !training) return tokens;
+  const double share =
+      static_cast<double>(tokens * options_.top_k) / static_cast<double>(options_.num_experts);
   return std::clamp<std::int64_t>(
-      static_cast<std::int64_t>(std::ceil(options_.capacity_factor * share)), 1, size.tokens);
+      static_cast<std::int64_t>(std::ceil(options_.capacity_factor * share)), 1, tokens);
+}
+
+TokenDispatch::Footprint MixtureOfExperts::plan_dispatch(const Spec& x) const {
+  const std::int64_t tokens = x.shape.num_rows();
+  return dispatch_->plan(setup_, {x.dtype, {tokens, x.shape.dim(-1)}},
+                         capacity(/*training=*/true, tokens));
+}
+
+TokenDispatch::Choices MixtureOfExperts::choices_of(std::span<const Tensor> kept) {
+  return {kept[kPlaces], kept[kSources], kept[kOffsets], kept.subspan(kNumKept)};
 }
 
 std::size_t MixtureOfExperts::product_scratch_bytes(const Spec& x) const {
   const Sizes size = sizes(x);
-  const std::int64_t E = options_.num_experts;
+  const std::int64_t E = options_.num_experts, here = setup_.num_here;
   const Spec tokens = {x.dtype, {size.tokens, size.width}};
   const Spec rows = {x.dtype, {size.rows, size.width}};
   const Spec hidden = {x.dtype, {size.rows, 2 * size.hidden}};
   const Spec activated = {x.dtype, {size.rows, size.hidden}};
   const Spec logits = {compute_dtype(x.dtype), {size.tokens, E}};
-  std::size_t bytes = std::max({ops::matmul_scratch_bytes(Transpose::kNT, tokens, router_.spec),
-                                ops::matmul_scratch_bytes(Transpose::kNN, logits, router_.spec),
-                                ops::matmul_scratch_bytes(Transpose::kTN, logits, tokens),
-                                ops::grouped_matmul_scratch_bytes(hidden, rows, gate_up_.spec, E),
-                                ops::grouped_matmul_scratch_bytes(rows, activated, down_.spec, E)});
+  std::size_t bytes =
+      std::max({ops::matmul_scratch_bytes(Transpose::kNT, tokens, router_.spec),
+                ops::matmul_scratch_bytes(Transpose::kNN, logits, router_.spec),
+                ops::matmul_scratch_bytes(Transpose::kTN, logits, tokens),
+                ops::grouped_matmul_scratch_bytes(hidden, rows, gate_up_.spec, here),
+                ops::grouped_matmul_scratch_bytes(rows, activated, down_.spec, here)});
   if (gate_up_.as_int8) {
-    bytes = std::max({bytes, ops::grouped_matmul_int8_scratch_bytes(rows, gate_up_.spec.shape, E),
-                      ops::grouped_matmul_int8_scratch_bytes(activated, down_.spec.shape, E)});
+    bytes =
+        std::max({bytes, ops::grouped_matmul_int8_scratch_bytes(rows, gate_up_.spec.shape, here),
+                  ops::grouped_matmul_int8_scratch_bytes(activated, down_.spec.shape, here)});
   }
   return bytes;
 }
@@ -97,14 +112,16 @@ Footprint MixtureOfExperts::plan(Spec x) const {
                     {Dtype::kI32, choices},
                     {compute, choices},
                     {Dtype::kI32, choices},
-                    {Dtype::kI32, {size.rows}},
+                    {Dtype::kI32, {choices.num_elements()}},
                     {Dtype::kI32, {options_.num_experts + 1}},
                     hidden};
+  const TokenDispatch::Footprint dispatch = plan_dispatch(x);
+  footprint.kept.insert(footprint.kept.end(), dispatch.kept.begin(), dispatch.kept.end());
   footprint.owed = {logits, hidden, activated};
   // The experts' rows, what is within them, and in B the gradients of the weights.
   footprint.scratch_bytes = align_up(Spec{x.dtype, {size.rows, size.width}}.bytes()) +
                             align_up(activated.bytes()) + align_up(Spec{compute, choices}.bytes()) +
-                            product_scratch_bytes(x);
+                            std::max(product_scratch_bytes(x), dispatch.scratch);
   return footprint;
 }
 
@@ -116,65 +133,93 @@ void MixtureOfExperts::product(Run& run, const Param& weight, Tensor a, Tensor o
 }
 
 void MixtureOfExperts::forward(Run& run, const Pass& pass) {
-  const auto& kept = pass.kept;
-  const Sizes size = sizes(pass.x.spec());
   const Tensor x = flat(pass.x);
+  const Tensor y = flat(pass.y);
+  const std::int64_t tokens = x.dim(0);
+  if (run.training) return forward_tokens(run, x, y, pass.kept);
+  // As many at once as there is room for wherever they go.
+  const std::int64_t rows_of_one = dispatch_->plan(setup_, {x.dtype(), {1, x.dim(1)}}, 1).rows;
+  const std::int64_t at_once = pass.kept[kHidden].dim(0) / rows_of_one;
+  if (at_once >= tokens) return forward_tokens(run, x, y, pass.kept);
+  std::vector<Tensor> kept(pass.kept.begin(), pass.kept.end());
+  for (std::int64_t begin = 0; begin < tokens; begin += at_once) {
+    const std::int64_t end = std::min(begin + at_once, tokens);
+    for (const Kept of_tokens : {kLogits, kExperts, kWeights, kPlaces, kSources}) {
+      const Tensor& all = pass.kept[of_tokens];
+      const std::int64_t rows = all.dim(0) / tokens;  // of a token
+      kept[of_tokens] = all.rows(begin * rows, end * rows);
+    }
+    forward_tokens(run, x.rows(begin, end), y.rows(begin, end), kept);
+  }
+}
+
+void MixtureOfExperts::forward_tokens(Run& run, const Tensor& x, const Tensor& y,
+                                      std::span<const Tensor> kept) {
+  const TokenDispatch::Choices choices = choices_of(kept);
   ops::matmul(run, Transpose::kNT, x, router_.value, kept[kLogits]);
   ops::route_tokens(run, options_.normalize, kept[kLogits], kept[kExperts], kept[kWeights]);
-  ops::assign_rows(run, kept[kExperts], capacity(run, size), kept[kPlaces], kept[kSources],
-                   kept[kOffsets]);
+  ops::assign_rows(run, kept[kExperts], capacity(run.training, x.dim(0)), kept[kPlaces],
+                   kept[kSources], kept[kOffsets]);
+  dispatch_->begin(run, setup_, choices);
+  const auto [count, offsets] = dispatch_->rows(choices);
+  ATOLL_CHECK(count <= kept[kHidden].dim(0), "{} rows for experts, {} were planned", count,
+              kept[kHidden].dim(0));
   Run inner = run;
-  const Tensor rows = inner.take_scratch({x.dtype(), {size.rows, size.width}});
-  const Tensor h = inner.take_scratch({x.dtype(), {size.rows, size.hidden}});
-  ops::gather_rows(inner, x, kept[kSources], rows);
-  product(inner, gate_up_, rows, kept[kOffsets], kept[kHidden]);
-  ops::swiglu_forward(inner, kept[kHidden], h);
-  product(inner, down_, h, kept[kOffsets], rows);
-  ops::combine_rows(inner, rows, kept[kPlaces], kept[kWeights], flat(pass.y));
+  const Tensor rows = inner.take_scratch({x.dtype(), {count, x.dim(1)}});
+  const Tensor h = inner.take_scratch({x.dtype(), {count, down_.spec.shape.dim(1)}});
+  const Tensor hidden = kept[kHidden].rows(0, count);
+  dispatch_->to_experts(inner, choices, x, rows);
+  product(inner, gate_up_, rows, offsets, hidden);
+  ops::swiglu_forward(inner, hidden, h);
+  product(inner, down_, h, offsets, rows);
+  dispatch_->from_experts(inner, choices, rows, kept[kWeights], y);
 }
 
 void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   const auto& kept = pass.kept;
   const auto& owed = pass.owed;
-  const Sizes size = sizes(pass.dy.spec());
+  const TokenDispatch::Choices choices = choices_of(pass.kept);
+  const auto [count, offsets] = dispatch_->rows(choices);
+  const Tensor hidden = kept[kHidden].rows(0, count);
+  const Tensor dhidden = owed[kDhidden].rows(0, count);
+  const Tensor activated = owed[kActivated].rows(0, count);
+  const Tensor dx = flat(pass.dx);
   Run inner = run;
-  const Tensor rows = inner.take_scratch({pass.dy.dtype(), {size.rows, size.width}});
-  const Tensor dh = inner.take_scratch(owed[kActivated].spec());
+  const Tensor rows = inner.take_scratch({dx.dtype(), {count, dx.dim(1)}});
+  const Tensor dh = inner.take_scratch(activated.spec());
   const Tensor dweights = inner.take_scratch(kept[kWeights].spec());
-  ops::gather_rows(inner, flat(pass.dy), kept[kSources], rows);
-  ops::grouped_matmul(inner, Transpose::kNN, rows, down_.value, kept[kOffsets], dh);
-  ops::swiglu_backward(inner, kept[kHidden], dh, owed[kDhidden], owed[kActivated]);
-  ops::weigh_rows(inner, kept[kWeights], kept[kSources], dh, owed[kActivated], owed[kDhidden],
-                  dweights);
+  dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
+  ops::grouped_matmul(inner, Transpose::kNN, rows, down_.value, offsets, dh);
+  ops::swiglu_backward(inner, hidden, dh, dhidden, activated);
+  dispatch_->weigh(inner, choices, kept[kWeights], dh, activated, dhidden, dweights);
   ops::route_tokens_backward(
       inner, options_.normalize,
       {.balance = options_.balance_loss * run.loss_scale, .z = options_.z_loss * run.loss_scale},
       kept[kLogits], kept[kExperts], kept[kWeights], dweights, owed[kDlogits]);
-  ops::grouped_matmul(inner, Transpose::kNN, owed[kDhidden], gate_up_.value, kept[kOffsets], rows);
-  ops::combine_rows(inner, rows, kept[kPlaces], {}, flat(pass.dx));
-  ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, flat(pass.dx), {},
-              /*accumulate=*/true);
+  ops::grouped_matmul(inner, Transpose::kNN, dhidden, gate_up_.value, offsets, rows);
+  dispatch_->from_experts(inner, choices, rows, {}, dx);
+  ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, dx, {}, /*accumulate=*/true);
   // Here and not in forward, which recompute calls twice.
   ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces], load_->tensor());
 }
 
 void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {
-  const auto& kept = pass.kept;
   const auto& owed = pass.owed;
-  const Sizes size = sizes(pass.x.spec());
+  const TokenDispatch::Choices choices = choices_of(pass.kept);
+  const auto [count, offsets] = dispatch_->rows(choices);
+  const Tensor x = flat(pass.x);
   if (!router_.frozen) {
-    ops::matmul(run, Transpose::kTN, owed[kDlogits], flat(pass.x), router_.grad, {},
-                /*accumulate=*/true);
+    ops::matmul(run, Transpose::kTN, owed[kDlogits], x, router_.grad, {}, /*accumulate=*/true);
   }
   Run inner = run;
-  const Tensor rows = inner.take_scratch({pass.x.dtype(), {size.rows, size.width}});
+  const Tensor rows = inner.take_scratch({x.dtype(), {count, x.dim(1)}});
   if (!gate_up_.frozen) {
-    ops::gather_rows(inner, flat(pass.x), kept[kSources], rows);
-    ops::grouped_matmul_tn(inner, owed[kDhidden], rows, kept[kOffsets], gate_up_.grad);
+    dispatch_->to_experts(inner, choices, x, rows);
+    ops::grouped_matmul_tn(inner, owed[kDhidden].rows(0, count), rows, offsets, gate_up_.grad);
   }
   if (!down_.frozen) {
-    ops::gather_rows(inner, flat(pass.dy), kept[kSources], rows);
-    ops::grouped_matmul_tn(inner, rows, owed[kActivated], kept[kOffsets], down_.grad);
+    dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
+    ops::grouped_matmul_tn(inner, rows, owed[kActivated].rows(0, count), offsets, down_.grad);
   }
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <memory>
+
 #include "atoll/nn/expert_load.h"
 #include "atoll/nn/layer.h"
+#include "atoll/nn/token_dispatch.h"
 
 namespace atl::nn {
 
@@ -10,8 +13,10 @@ namespace atl::nn {
 /// x, y: (..., C).
 ///
 /// The router is computed in the compute dtype. A token's choices are rows of their own, at most
-/// tokens x top_k whatever the router says, which is what plan() asks for. In training the router's
-/// own losses add to the gradients; they are no part of y and of no reported loss.
+/// tokens x top_k whatever the router says, which is what plan() asks for; a TokenDispatch brings
+/// them to the experts. Outside training, where experts take all that come, tokens go through in
+/// several parts if what is planned has no room for all. In training the router's own losses add to
+/// the gradients; they are no part of y and of no reported loss.
 class MixtureOfExperts final : public Layer {
  public:
   struct Options {
@@ -24,10 +29,11 @@ class MixtureOfExperts final : public Layer {
                                  ///< micro-batch's choices, the first; 0: all that come
   };
 
-  /// router: (E, C).  gate_up: (E 2F, C), each expert's gate, then up.  down: (E C, F). `load`
-  /// must outlive the layer.
+  /// router: (E, C).  gate_up: (E' 2F, C), each expert's gate, then up.  down: (E' C, F). E' of the
+  /// experts are this rank's; `dispatch` brings rows to all, null: E' is E. `load` must outlive the
+  /// layer.
   MixtureOfExperts(const Options& options, Param router, Param gate_up, Param down,
-                   ExpertLoad* load);
+                   ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch = nullptr);
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -36,13 +42,17 @@ class MixtureOfExperts final : public Layer {
   void visit(ParamVisitor& visitor) override;
 
  private:
-  // The specs of a pass over T tokens.
+  // Of a pass over T tokens: the rows that experts here can get at most.
   struct Sizes {
     std::int64_t tokens = 0, rows = 0, width = 0, hidden = 0;
   };
   Sizes sizes(const Spec& x) const;
-  std::int64_t capacity(const Run& run, const Sizes& size) const;
+  /// Rows that an expert takes of T tokens.
+  std::int64_t capacity(bool training, std::int64_t tokens) const;
+  TokenDispatch::Footprint plan_dispatch(const Spec& x) const;
   std::size_t product_scratch_bytes(const Spec& x) const;
+  static TokenDispatch::Choices choices_of(std::span<const Tensor> kept);
+  void forward_tokens(Run& run, const Tensor& x, const Tensor& y, std::span<const Tensor> kept);
   static void product(Run& run, const Param& weight, Tensor a, Tensor offsets, Tensor c);
 
   Options options_;
@@ -50,6 +60,8 @@ class MixtureOfExperts final : public Layer {
   Param gate_up_;
   Param down_;
   ExpertLoad* load_;
+  std::unique_ptr<TokenDispatch> dispatch_;
+  TokenDispatch::Setup setup_;
 };
 
 }  // namespace atl::nn

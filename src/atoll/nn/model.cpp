@@ -2,10 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
 namespace atl::nn {
+
+BuildOptions with_context_attention(const ModelConfig& config, BuildOptions options) {
+  if (options.context_attention != ContextAttention::kAuto) return options;
+  // Of a rank; where tensor-parallel ranks are more than key-value heads, each has one.
+  const std::int64_t heads = config.heads.num_heads / options.tensor_size;
+  const std::int64_t kv_heads =
+      std::max<std::int64_t>(1, config.heads.num_kv_heads / options.tensor_size);
+  const bool shares_heads =
+      heads % options.context_size == 0 && kv_heads % options.context_size == 0;
+  options.context_attention = shares_heads ? ContextAttention::kUlysses : ContextAttention::kRing;
+  return options;
+}
 
 void Model::visit(ParamVisitor& visitor) const {
   for (const auto& constant : constants) visitor.constant(*constant);
@@ -23,7 +36,7 @@ class Counter final : public ParamVisitor {
     if (param.is_position) count.position += elements;
     if (param.frozen) count.frozen += elements;
     const std::int64_t idle =
-        std::llround(static_cast<double>(elements) * (1 - param.share_of_tokens));
+        std::llround(static_cast<double>(elements) * (1 - whole_param(param).share_of_tokens));
     count.idle += idle;
     if (param.frozen) count.idle_frozen += idle;
   }

@@ -10,6 +10,7 @@
 #include "atoll/nn/head.h"
 #include "atoll/nn/layer.h"
 #include "atoll/ops/rope.h"
+#include "atoll/tensor/sequence_part.h"
 
 namespace atl::nn {
 
@@ -98,6 +99,13 @@ struct ExpertOptions {
   double capacity_factor = 0;  ///< tokens that an expert takes, over an even share; 0: all
 };
 
+/// How attention reaches all of a sequence where ranks have parts of it.
+enum class ContextAttention {
+  kAuto,     ///< kUlysses where the ranks can share the heads evenly, else kRing
+  kUlysses,  ///< all-to-all: all rows of a part of the heads; see nn/ulysses.h
+  kRing,     ///< keys and values go round; see nn/ring_attention.h
+};
+
 /// What a run decides about a model, beside its shape.
 struct BuildOptions {
   Dtype dtype = Dtype::kF32;
@@ -114,7 +122,22 @@ struct BuildOptions {
   /// connected, and batches have positions.
   int context_size = 1;
   int context_rank = 0;
+  ContextAttention context_attention = ContextAttention::kAuto;  ///< a Model's own is never kAuto
+  /// Ranks that have some of the experts of each block, and this one among them: the model then has
+  /// this rank's experts and all else, and its layers need Model::expert connected.
+  int expert_size = 1;
+  int expert_rank = 0;
+
+  /// The tokens of each sequence that this rank has; context_attention is not kAuto.
+  SequencePart sequence_part() const {
+    const bool is_ring = context_size > 1 && context_attention == ContextAttention::kRing;
+    return {is_ring ? SequenceOrder::kZigzag : SequenceOrder::kContiguous, context_size,
+            context_rank};
+  }
 };
+
+/// The options with one of the others in the place of ContextAttention::kAuto.
+BuildOptions with_context_attention(const ModelConfig& config, BuildOptions options);
 
 /// Parameters, each once however often it is shared; those among them that are position embeddings
 /// (FLOP counts leave them out), those that are frozen, and those that a token leaves out.
@@ -135,6 +158,7 @@ struct Model {
   std::unique_ptr<Axis> tensor;     ///< the ranks that share each product
   std::unique_ptr<Axis> kv_copies;  ///< of these, the ranks that have the same key-value heads
   std::unique_ptr<Axis> context;    ///< the ranks that have a part of each sequence
+  std::unique_ptr<Axis> expert;     ///< the ranks that have some of the experts each
   std::vector<std::unique_ptr<Constant>> constants;
   /// What the routers of blocks with experts have done, by block; empty where there are none.
   std::vector<std::unique_ptr<ExpertLoad>> expert_loads;

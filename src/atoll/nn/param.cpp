@@ -20,7 +20,8 @@ const Param& whole_param(const Param& param) {
 
 namespace {
 
-// The rows that each file tensor has in the part, one file after the other.
+// The rows that each file tensor has in the part, one file after the other; a file that has none is
+// left out.
 std::vector<FileTensor> files_of(const Param& whole, const Slice& slice) {
   std::vector<FileTensor> files;
   std::int64_t row = 0;  // of the part
@@ -34,7 +35,7 @@ std::vector<FileTensor> files_of(const Param& whole, const Slice& slice) {
       part.rows += std::max<std::int64_t>(0, end - begin);
     }
     row += part.rows;
-    files.push_back(std::move(part));
+    if (part.rows > 0) files.push_back(std::move(part));
   }
   ATOLL_CHECK(row == slice.num_rows(), "{}: {} of {} rows are in files", whole.name, row,
               slice.num_rows());

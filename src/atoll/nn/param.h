@@ -55,6 +55,7 @@ struct Param {
   const Axis* shared_by = nullptr;
   std::int64_t shared_row = 0;
   /// The share of the tokens that its rows meet on average: top_k / num_experts of experts' rows.
+  /// Of a part: how many they meet, of all ranks, over this rank's tokens.
   double share_of_tokens = 1;
   /// Its place among the parameters of the whole model, which initial values are drawn by; -1: as
   /// in the model that it is part of.

@@ -1,8 +1,8 @@
 #include "atoll/nn/tensor_parallel.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "atoll/nn/waiting.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/embedding.h"
 #include "atoll/ops/matmul.h"
@@ -10,22 +10,6 @@
 namespace atl::nn {
 
 namespace {
-
-// Adds the time until it is destroyed to what layers have waited.
-class Waiting {
- public:
-  explicit Waiting(Axis& axis) : axis_(axis) {}
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-  ~Waiting() {
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
-    axis_.waited_seconds += waited.count();
-  }
-
- private:
-  Axis& axis_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 comm::Group& group_of(const Axis& axis) {
   ATOLL_CHECK(

@@ -1,8 +1,8 @@
 #include "atoll/nn/ulysses.h"
 
 #include <array>
-#include <chrono>
 
+#include "atoll/nn/waiting.h"
 #include "atoll/ops/copy_blocks.h"
 
 namespace atl::nn {
@@ -23,11 +23,9 @@ Tensor flat(const Tensor& tensor) {
 // Part i of `data` to rank i, all parts of one size; the seconds are counted.
 void exchange(Axis& axis, const Tensor& data, const Tensor& result) {
   ATOLL_CHECK(axis.group != nullptr && axis.group->size() == axis.size, "not connected");
-  const auto start = std::chrono::steady_clock::now();
+  const Waiting waiting(axis);
   const std::vector<std::int64_t> parts = axis.group->even_parts(data.num_elements());
   axis.group->all_to_all(flat(data), parts, flat(result), parts);
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-  axis.waited_seconds += waited.count();
 }
 
 }  // namespace

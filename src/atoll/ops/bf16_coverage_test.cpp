@@ -14,6 +14,7 @@
 #include "atoll/base/test_paths.h"
 #include "atoll/ops/activation.h"
 #include "atoll/ops/attention.h"
+#include "atoll/ops/attention_block.h"
 #include "atoll/ops/block_diagonal.h"
 #include "atoll/ops/copy_blocks.h"
 #include "atoll/ops/cross_entropy.h"
@@ -64,6 +65,9 @@ struct Operands {
   // What is never stored in bf16.
   OwnedTensor<float> mean = OwnedTensor<float>({6}), rstd = mean, loss = mean;
   OwnedTensor<float> lse = OwnedTensor<float>({2, 2, 3}), head_rstd = OwnedTensor<float>({2, 3, 3});
+  OwnedTensor<float> attended = OwnedTensor<float>({2, 3, 4}),
+                     dsums = OwnedTensor<float>({2, 3, 8});
+  OwnedTensor<float> dkeys = OwnedTensor<float>({2, 3, 4});
   OwnedTensor<float> dvector = OwnedTensor<float>({4}), dbias = dvector;
   OwnedTensor<float> dheads = OwnedTensor<float>({2, 2}), dtable = OwnedTensor<float>({7, 4});
   OwnedTensor<float> weights = OwnedTensor<float>({3, 2}), dweights = weights;
@@ -109,6 +113,14 @@ void add_layer_calls(Operands& o, Calls& calls) {
   };
   calls["attention_backward"] = [&](TestRun& run) {
     attention_backward(run, o.heads, 1, {}, o.qkv, o.y, o.lse, o.dy, o.dqkv);
+  };
+  const AttentionBlock block = {.num_queries = 3, .num_keys = 3};
+  calls["attention_block_forward"] = [&o, block](TestRun& run) {
+    attention_block_forward(run, o.heads, 1, {}, block, true, o.qkv, o.x, o.attended, o.lse);
+  };
+  calls["attention_block_backward"] = [&o, block](TestRun& run) {
+    attention_block_backward(run, o.heads, 1, {}, block, o.qkv, o.x, o.y, o.lse, o.dy, o.dsums,
+                             o.dkeys);
   };
   calls["attention_cached"] = [&](TestRun& run) {
     attention_cached(run, o.heads, 1, {}, 2, o.qkv, o.cache, o.values, o.y);

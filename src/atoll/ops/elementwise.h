@@ -5,6 +5,7 @@
 
 #include "atoll/base/rng.h"
 #include "atoll/ops/run.h"
+#include "atoll/tensor/sequence_part.h"
 
 namespace atl::ops {
 
@@ -25,17 +26,21 @@ void fill_zero(Run& run, Tensor x);
 RngStream dropout_stream(std::uint64_t seed, std::int64_t layer, std::int64_t step,
                          std::int64_t sample);
 
-/// Which of `count` equal parts of a batch's rows, one after the other, a tensor holds.
+/// Which of `count` equal parts of a batch's rows, one after the other, a tensor holds. The batch's
+/// rows are those of `tokens`.
 struct RowPart {
   std::int64_t count = 1;
   std::int64_t index = 0;
+  SequencePart tokens = {};
 };
 
 /// Inverted dropout: y = x / (1 - p) where the element's uniform draw is >= p, else 0; y may be x.
 /// The draw is dropout_stream(...).uniform(element of the sample): a pure function, so the backward
-/// pass (the same call on dy) and recompute repeat it.
+/// pass (the same call on dy) and recompute repeat it, and ranks that share a sample draw what one
+/// would.
 /// x, y: (B, T, C) of one dtype, row b being global sample run.first_sample + b; or, of `part`, as
-/// (B, T / part.count, C), the rows of that part of B * T. 0 <= p < 1.
+/// (B, R / part.count, C), the rows of that part of B * R, where R tokens of a sample are this
+/// rank's. 0 <= p < 1.
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part = {});
 
 /// The sum of squares of all elements, in double, over fixed blocks in order: the thread count

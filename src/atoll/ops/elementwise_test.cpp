@@ -127,6 +127,42 @@ TEST(Dropout, PartsOfTheRowsDrawWhatTheWholeDraws) {
   }
 }
 
+TEST(Dropout, RanksThatShareSamplesDrawWhatTheWholeDraws) {
+  TestRun run;
+  run.run.first_sample = 3;
+  constexpr std::int64_t kB = 2, kTokens = 24, kC = 2100;  // a stretch is several tasks
+  auto x = random_tensor<float>({kB, kTokens, kC}, 1);
+  OwnedTensor<float> whole(x.shape);
+  dropout(run, 0.4, 2, x, whole);
+  for (const SequenceOrder order : {SequenceOrder::kContiguous, SequenceOrder::kZigzag}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const SequencePart part = {order, 3, rank};
+      OwnedTensor<float> mine({kB, kTokens / 3, kC}), drawn = mine, expected = mine, slow = mine;
+      for (std::int64_t row = 0; row < kB * kTokens / 3; ++row) {
+        const std::int64_t token =
+            row / (kTokens / 3) * kTokens + part.token(row % (kTokens / 3), kTokens / 3);
+        std::copy_n(&x[token * kC], kC, &mine[row * kC]);
+        std::copy_n(&whole[token * kC], kC, &expected[row * kC]);
+      }
+      for (const std::int64_t count : {1, 2, 4}) {  // that share these rows
+        const auto of = [&](OwnedTensor<float>& all, std::int64_t index) {
+          const std::int64_t rows = kB * kTokens / 3 / count;
+          return all.view()
+              .reshaped({kB * kTokens / 3, kC})
+              .rows(index * rows, (index + 1) * rows)
+              .reshaped({kB, rows / kB, kC});
+        };
+        for (std::int64_t index = 0; index < count; ++index) {
+          dropout(run, 0.4, 2, of(mine, index), of(drawn, index), {count, index, part});
+          ref::dropout<float>(run, 0.4, 2, of(mine, index), of(slow, index), {count, index, part});
+        }
+        EXPECT_EQ(drawn, expected) << rank << " in " << count;
+        EXPECT_EQ(slow, expected) << rank << " in " << count;
+      }
+    }
+  }
+}
+
 TEST(AddBias, AddsToEachRow) {
   TestRun run;
   auto x = random_tensor<float>({2, 37, 5}, 1);

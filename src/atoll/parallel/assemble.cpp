@@ -3,9 +3,9 @@
 namespace atl::parallel {
 
 Assembled::Assembled(std::span<const WholeTensor> parts, comm::Group& group,
-                     const std::function<int(const nn::Param& param)>& taker) {
+                     const std::function<int(const WholeTensor& part)>& taker) {
   for (const WholeTensor& part : parts) {
-    const int rank = taker(*part.param);
+    const int rank = taker(part);
     if (part.param->cut) {
       collect(part, group, rank);
     } else if (rank == group.rank()) {

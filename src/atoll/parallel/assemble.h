@@ -19,7 +19,7 @@ class Assembled {
   /// which rank takes which of them. What is no part of anything stays where it is, on its taker
   /// alone. Every rank must make it; moves one tensor at a time.
   Assembled(std::span<const WholeTensor> parts, comm::Group& group,
-            const std::function<int(const nn::Param& param)>& taker);
+            const std::function<int(const WholeTensor& part)>& taker);
 
   /// Those that this rank takes, in the order of the parts; `param` is the whole one.
   std::span<const WholeTensor> tensors() const { return tensors_; }

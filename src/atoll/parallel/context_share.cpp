@@ -1,14 +1,16 @@
 #include "atoll/parallel/context_share.h"
 
-#include "atoll/base/check.h"
+#include <numeric>
+
 #include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
-ContextShare::ContextShare(Device& device, int num_ranks, int rank, std::int64_t batch,
+ContextShare::ContextShare(Device& device, const SequencePart& share, std::int64_t batch,
                            std::int64_t length)
-    : first_(rank * (length / num_ranks)), part_{Dtype::kI32, {batch, length / num_ranks}} {
-  ATOLL_CHECK(length % num_ranks == 0, "{} tokens over {} ranks", length, num_ranks);
+    : part_{Dtype::kI32, {batch, length / share.num_ranks}} {
+  const auto stretches = share.stretches(length);
+  stretches_.assign(stretches.begin(), stretches.begin() + share.num_stretches());
   for (Buffer* memory : {&tokens_, &targets_, &positions_}) {
     *memory = Buffer(device, part_.bytes(), MemoryKind::kHost);
   }
@@ -17,9 +19,14 @@ ContextShare::ContextShare(Device& device, int num_ranks, int rank, std::int64_t
 Tensor ContextShare::rows_of(const Tensor& whole, const Buffer& memory) const {
   const Tensor part = tensor_in(memory, part_);
   for (std::int64_t b = 0; b < part_.shape.dim(0); ++b) {
-    const std::int64_t length = part_.shape.dim(1);
-    const Tensor row = whole.rows(b, b + 1).reshaped({whole.dim(1)});
-    copy_now(row.rows(first_, first_ + length), part.rows(b, b + 1).reshaped({length}));
+    const Tensor from = whole.rows(b, b + 1).reshaped({whole.dim(1)});
+    const Tensor to = part.rows(b, b + 1).reshaped({part.dim(1)});
+    std::int64_t row = 0;
+    for (const TokenStretch& stretch : stretches_) {
+      copy_now(from.rows(stretch.first, stretch.first + stretch.count),
+               to.rows(row, row + stretch.count));
+      row += stretch.count;
+    }
   }
   return part;
 }
@@ -34,10 +41,13 @@ Batch ContextShare::of(const Batch& whole) const {
     return part;
   }
   part.positions = tensor_in(positions_, part_);
-  const std::int64_t length = part_.shape.dim(1);
   write_on_host<std::int32_t>(part.positions, [&](std::span<std::int32_t> to) {
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      to[i] = static_cast<std::int32_t>(first_ + static_cast<std::int64_t>(i) % length);
+    auto next = to.begin();
+    for (std::int64_t b = 0; b < part_.shape.dim(0); ++b) {
+      for (const TokenStretch& stretch : stretches_) {
+        std::iota(next, next + stretch.count, static_cast<std::int32_t>(stretch.first));
+        next += stretch.count;
+      }
     }
   });
   return part;

@@ -1,19 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "atoll/device/device.h"
 #include "atoll/tensor/arena.h"
 #include "atoll/tensor/batch.h"
+#include "atoll/tensor/sequence_part.h"
 
 namespace atl::parallel {
 
-/// This rank's part of micro-batches whose sequences several ranks share (context parallel): of
-/// each sequence of T tokens, rank r of c has [r T / c, (r + 1) T / c).
+/// This rank's part of micro-batches whose sequences several ranks share (context parallel).
 class ContextShare {
  public:
-  /// Of micro-batches of (batch, length) tokens; num_ranks divides length. Memory is the host's.
-  ContextShare(Device& device, int num_ranks, int rank, std::int64_t batch, std::int64_t length);
+  /// Of micro-batches of (batch, length) tokens; share.divisor() divides length. Memory is the
+  /// host's.
+  ContextShare(Device& device, const SequencePart& share, std::int64_t batch, std::int64_t length);
 
   /// The part of `whole`, with the positions of its tokens. Valid until the next call, and no
   /// longer than `whole`.
@@ -22,8 +24,8 @@ class ContextShare {
  private:
   Tensor rows_of(const Tensor& whole, const Buffer& memory) const;
 
-  std::int64_t first_;  // of each sequence
-  Spec part_;           // i32 (batch, length / num_ranks)
+  std::vector<TokenStretch> stretches_;  // of each sequence
+  Spec part_;                            // i32 (batch, length / num_ranks)
   Buffer tokens_, targets_, positions_;
 };
 

@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "atoll/comm/mesh.h"
+#include "atoll/nn/models/adapted.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
 #include "atoll/parallel/context_share.h"
@@ -24,16 +26,21 @@ namespace atl::parallel::layout_test {
 /// How ranks share a model and a step.
 struct Layout {
   int tensor = 1, pipeline = 1, shard = 1, replicas = 1, context = 1;
+  nn::ContextAttention attention = nn::ContextAttention::kAuto;
+  int expert = 1;  ///< ranks that share the experts, which have micro-batches of their own
   Zero zero = Zero::kNone;
   std::string schedule = "1f1b";
   int chunks = 0;
   std::int64_t bucket_bytes = 1 << 10;
 
-  int data() const { return shard * replicas; }
+  /// Ranks that have micro-batches of their own.
+  int data() const { return shard * replicas * expert; }
   int ranks() const { return tensor * pipeline * context * data(); }
   std::string name() const {
-    return fmt::format("tp {} pp {} ({}, {} chunks) cp {} dp {}x{} ZeRO {}", tensor, pipeline,
-                       schedule, chunks, context, replicas, shard, static_cast<int>(zero));
+    return fmt::format("tp {} pp {} ({}, {} chunks) cp {} {} ep {} dp {}x{} ZeRO {}", tensor,
+                       pipeline, schedule, chunks, context,
+                       attention == nn::ContextAttention::kRing ? "ring" : "", expert, replicas,
+                       shard, static_cast<int>(zero));
   }
 };
 
@@ -43,11 +50,15 @@ struct Task {
   nn::BuildOptions build;
   std::int64_t batch = 2, length = 8, micro_batches = 4;
   bool documents = false;  ///< several in a sequence, which do not see each other
+  std::optional<nn::LoraOptions> lora = {};
+  bool lora_starts = false;  ///< adapters as they begin: B is zero, and so is A's gradient
 };
 
 /// What a step gives: losses of all micro-batches, and whole values and gradients by parameter.
 struct Outcome {
   double loss = 0, evaluated = 0, grad_norm = 0;
+  /// By place of the ranks that have tokens of their own, in whose order they are added up.
+  std::map<std::pair<int, int>, double> losses, evaluations;
   std::map<std::string, std::vector<double>> values, gradients;
 };
 
@@ -95,7 +106,11 @@ class LayoutRank {
     build.tensor_rank = tensor_rank_;
     build.context_size = layout.context;
     build.context_rank = context_rank_;
-    model_ = nn::build_model(task.model, build);
+    build.context_attention = layout.attention;
+    build.expert_size = layout.expert;
+    build.expert_rank = expert_rank_;
+    model_ = task.lora ? nn::build_adapted_model(task.model, build, *task.lora)
+                       : nn::build_model(task.model, build);
     const std::int64_t rounds = task.micro_batches / layout.data();
     if (layout.pipeline > 1) {
       part_ = std::make_unique<PipelinePart>(
@@ -126,6 +141,7 @@ class LayoutRank {
   /// The losses and the gradient of a step; every rank must call it.
   void train(const StepData& data, Outcome& outcome, std::mutex& mutex) {
     store_->initialise(run_, 5);
+    if (task_.lora && !task_.lora_starts) fill_adapters();
     run_.run.seed = 9;
     run_.run.loss_scale =
         1.0 / static_cast<double>(task_.micro_batches * task_.batch * task_.length);
@@ -134,8 +150,8 @@ class LayoutRank {
          MicroBatchPlan(task_.micro_batches, layout_.data()).of(data_rank_)) {
       mine.push_back(data[number]);
       if (layout_.context == 1) continue;
-      shares_.push_back(std::make_unique<ContextShare>(*run_.device, layout_.context, context_rank_,
-                                                       task_.batch, task_.length));
+      shares_.push_back(std::make_unique<ContextShare>(
+          *run_.device, model_->options.sequence_part(), task_.batch, task_.length));
       mine.back() = shares_.back()->of(mine.back());
     }
     // Twice, with an evaluation between: nothing is left of the first.
@@ -156,8 +172,8 @@ class LayoutRank {
     store_->settle();
     const std::lock_guard lock(mutex);
     if (tensor_rank_ == 0) {
-      outcome.loss += loss;
-      outcome.evaluated += evaluated;
+      outcome.losses[{data_rank_, context_rank_}] += loss;
+      outcome.evaluations[{data_rank_, context_rank_}] += evaluated;
     }
     EXPECT_TRUE(outcome.grad_norm == 0 || outcome.grad_norm == norm) << "ranks differ";
     outcome.grad_norm = norm;
@@ -173,12 +189,16 @@ class LayoutRank {
         std::vector<comm::Axis>{{"replicate", layout_.replicas, "dp"},
                                 {"shard", layout_.shard * layout_.context, "dp"},
                                 {.name = "pp", .size = layout_.pipeline, .point_to_point = true},
-                                {"tp", layout_.tensor}});
+                                {"tp", layout_.tensor},
+                                {"ep", layout_.expert}});
     tensor_rank_ = mesh_->coordinate("tp");
     pipeline_rank_ = mesh_->coordinate("pp");
     shard_rank_ = mesh_->coordinate("shard");
     context_rank_ = shard_rank_ % layout_.context;
-    data_rank_ = mesh_->coordinate("replicate") * layout_.shard + shard_rank_ / layout_.context;
+    expert_rank_ = mesh_->coordinate("ep");
+    const int sharing =
+        mesh_->coordinate("replicate") * layout_.shard + shard_rank_ / layout_.context;
+    data_rank_ = sharing * layout_.expert + expert_rank_;
   }
 
   void connect(comm::World& world) {
@@ -193,6 +213,7 @@ class LayoutRank {
       kv_copies_ = world.group(members, "kv", world.channel("tp", tensor.members()));
       kv.group = kv_copies_.get();
     }
+    if (layout_.expert > 1) model_->expert->group = &mesh_->group("ep");
     if (layout_.context > 1) {
       const int of_one_model = layout_.tensor * layout_.pipeline;
       std::vector<int> members;
@@ -219,6 +240,18 @@ class LayoutRank {
     arena_ = std::make_unique<Arena>(*run_.device, plan_);
     store_->bind(*arena_);
     runner_->bind(*arena_);
+  }
+
+  // What an adapter starts with has no gradient for A. By name: layouts number them as they like.
+  void fill_adapters() {
+    store_->fill([](const nn::Param& param, const Tensor& whole) {
+      const RngStream stream(std::hash<std::string>()(nn::whole_param(param).name),
+                             RngPurpose::kSynthetic);
+      auto* values = whole.data<double>();
+      for (std::int64_t i = 0; i < whole.num_elements(); ++i) {
+        values[i] = stream.word(static_cast<std::uint64_t>(i)) * 0x1p-32 - 0.5;
+      }
+    });
   }
 
   // Adds what this rank's optimizer would update to the whole parameters.
@@ -261,6 +294,7 @@ class LayoutRank {
   const Layout& layout_;
   test::TestRun run_;
   int tensor_rank_ = 0, pipeline_rank_ = 0, data_rank_ = 0, shard_rank_ = 0, context_rank_ = 0;
+  int expert_rank_ = 0;
   std::unique_ptr<comm::Mesh> mesh_;
   std::unique_ptr<comm::Group> kv_copies_, ends_, context_;
   std::vector<std::unique_ptr<ContextShare>> shares_;
@@ -279,11 +313,13 @@ inline Outcome train(const Task& task, const Layout& layout) {
   std::mutex mutex;
   if (layout.ranks() == 1) {
     LayoutRank(task, layout, nullptr).train(data, outcome, mutex);
-    return outcome;
+  } else {
+    comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
+      LayoutRank(task, layout, &world).train(data, outcome, mutex);
+    });
   }
-  comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
-    LayoutRank(task, layout, &world).train(data, outcome, mutex);
-  });
+  for (const auto& [place, loss] : outcome.losses) outcome.loss += loss;
+  for (const auto& [place, loss] : outcome.evaluations) outcome.evaluated += loss;
   return outcome;
 }
 

@@ -69,6 +69,7 @@ ParamStore::ParamStore(nn::Model& model, bool training, const LayoutOptions& lay
     : layout_(model, layout),
       tensor_(model.tensor.get()),
       context_(model.context.get()),
+      expert_(model.expert.get()),
       training_(training),
       ranges_(layout_.ranges().begin(), layout_.ranges().end()),
       norm_(ranges_) {}
@@ -173,25 +174,36 @@ double ParamStore::grad_norm(Run& run) {
 }
 
 double ParamStore::norm_of(double mine) {
-  if (tensor_ == nullptr || tensor_->size == 1) return std::sqrt(mine);
-  ATOLL_CHECK(tensor_->group != nullptr, "not connected");
+  // Parameters are cut along one of the two: the model's builder sees to that.
+  const nn::Axis* cut = expert_ != nullptr && expert_->size > 1 ? expert_ : tensor_;
+  if (cut == nullptr || cut->size == 1) return std::sqrt(mine);
+  ATOLL_CHECK(cut->group != nullptr, "not connected");
   const Waiting waiting(waited_seconds_);
-  std::vector<double> all(static_cast<std::size_t>(tensor_->size));
-  all[static_cast<std::size_t>(tensor_->rank)] = mine;
-  tensor_->group->all_gather({all.data(), {Dtype::kF64, {tensor_->size}}},
-                             tensor_->group->even_parts(tensor_->size));
+  std::vector<double> all(static_cast<std::size_t>(cut->size));
+  all[static_cast<std::size_t>(cut->rank)] = mine;
+  cut->group->all_gather({all.data(), {Dtype::kF64, {cut->size}}},
+                         cut->group->even_parts(cut->size));
   double sum = 0;
   for (const double part : all) sum += part;
   return std::sqrt(sum);
 }
 
-void ParamStore::sum_shared(std::span<nn::Param* const> params) {
-  for (const nn::Param* param : params) {
-    if (param->shared_by == nullptr) continue;
-    ATOLL_CHECK(param->shared_by->group != nullptr, "{}: its ranks are not connected", param->name);
+void ParamStore::sum_shared(std::size_t first, std::size_t end, const Tensor& flat,
+                            std::int64_t begin) {
+  for (std::size_t i = first; i < end; ++i) {
+    const nn::Param& param = *trained()[i];
+    if (param.shared_by == nullptr) continue;
+    ATOLL_CHECK(param.shared_by->group != nullptr, "{}: its ranks are not connected", param.name);
+    const Shape& shape = param.spec.shape;
+    const std::int64_t from = offset(i) + param.shared_row * (shape.num_elements() / shape.dim(0));
+    // With those that lie behind it, and the zeros between them.
+    const auto follows = [&](const nn::Param& next) {
+      return next.shared_by == param.shared_by && next.shared_row == 0;
+    };
+    while (i + 1 < end && follows(*trained()[i + 1])) ++i;
+    const std::int64_t to = offset(i) + trained()[i]->spec.shape.num_elements();
     const Waiting waiting(waited_seconds_);
-    const Tensor grad = param->grad.rows(param->shared_row, param->grad.dim(0));
-    param->shared_by->group->all_reduce(grad.reshaped({grad.num_elements()}));
+    param.shared_by->group->all_reduce(flat.rows(from - begin, to - begin));
   }
 }
 

@@ -99,14 +99,14 @@ class ParamStore {
     finish_late_ = std::move(finish);
   }
   /// The Euclidean norm of the whole gradient: the same bits however data-parallel ranks share it.
-  /// Infinite or NaN when an element is. Every rank of the shard group, and of the model's tensor
-  /// axis, must call it.
+  /// Infinite or NaN when an element is. Every rank of the shard group, and of the axis along which
+  /// the model's parameters are cut, must call it.
   double grad_norm(Run& run);
   /// The same in two steps, where ranks have other stages: the sums of squares of all blocks
   /// (norm_blocks of layout().ranges()), in order; every rank of the shard group must call it. And
-  /// the norm, when `squares` is the sum of all blocks of this rank's place on the tensor axis;
-  /// every rank of that must call it.
-  std::vector<double> squares_of_blocks(Run& run);
+  /// the norm, when `squares` is the sum of all blocks of this rank's place on the axis along which
+  /// parameters are cut; every rank of that must call it.
+  virtual std::vector<double> squares_of_blocks(Run& run);
   double norm_of(double squares);
   /// Ends what begin_round to publish left under way when a step fails.
   void abandon() noexcept;
@@ -114,7 +114,8 @@ class ParamStore {
   /// gradients, and within layers whose work ranks share.
   double waited_seconds() const {
     return waited_seconds_ + (tensor_ == nullptr ? 0 : tensor_->waited_seconds) +
-           (context_ == nullptr ? 0 : context_->waited_seconds);
+           (context_ == nullptr ? 0 : context_->waited_seconds) +
+           (expert_ == nullptr ? 0 : expert_->waited_seconds);
   }
 
  protected:
@@ -135,9 +136,10 @@ class ParamStore {
   const Round& round() const { return round_; }
   /// Whether this is the first call since begin_round.
   bool enter_round() { return std::exchange(round_is_new_, false); }
-  /// Adds up what the ranks of Param::shared_by have of the gradients of these parameters. For a
-  /// store to call once a gradient is complete on this rank.
-  void sum_shared(std::span<nn::Param* const> params);
+  /// Adds up what the ranks of Param::shared_by have of the gradients of trained()[first] to
+  /// trained()[end - 1], which `flat` has from element `begin` on. For a store to call once these
+  /// are complete on this rank.
+  void sum_shared(std::size_t first, std::size_t end, const Tensor& flat, std::int64_t begin);
   /// See finish_late.
   bool is_late(const nn::Param* param) const;
   void finish_late() {
@@ -150,6 +152,7 @@ class ParamStore {
   FlatLayout layout_;
   const nn::Axis* tensor_;
   const nn::Axis* context_;
+  const nn::Axis* expert_;
   bool training_;
   std::vector<optim::ParamRange> ranges_;
   GradNorm norm_;

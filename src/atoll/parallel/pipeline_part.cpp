@@ -36,12 +36,11 @@ PipelinePart::PipelinePart(nn::Model& model, const PipelineOptions& options, std
                schedule.folded};
   lists_ = actions_of_ranks(schedule, pipeline_);
   bubble_ = simulate_pipeline(pipeline_, lists_, costs).bubble();
-  is_tied_ = model.config.tie_embeddings && head_rank() != 0;
-  if (is_tied_ && (options.rank == 0 || options.rank == head_rank())) {
-    FirstParam table;
-    model.stages.front()->visit(table);
-    tied_ = table.first;
-  }
+  FirstParam table;
+  model.stages.front()->visit(table);
+  // What is frozen has no gradient that two ranks would have to sum.
+  is_tied_ = model.config.tie_embeddings && head_rank() != 0 && !table.first->frozen;
+  if (is_tied_ && (options.rank == 0 || options.rank == head_rank())) tied_ = table.first;
   keep_stages(model, pipeline_, options.rank);
 }
 

@@ -46,7 +46,7 @@ class PipelinePart {
   double bubble() const { return bubble_; }
   /// Who has the losses.
   int head_rank() const { return pipeline_.rank_of(pipeline_.num_chunks() - 1); }
-  /// Whether the first rank and the last both have the embedding.
+  /// Whether the first rank and the last both train the embedding.
   bool is_tied() const { return is_tied_; }
   /// Whether this rank is the one that a parameter, or what it is a part of, counts for: it is
   /// written, and its gradient is in the norm, once.

@@ -12,11 +12,20 @@ namespace {
 // Gives parameters the numbers that they have in the whole model, where nobody has.
 class Numberer final : public nn::ParamVisitor {
  public:
+  /// As a store of the whole model numbers them: what is trained comes first.
+  void number(nn::Model& model) {
+    for (const bool frozen : {false, true}) {
+      frozen_ = frozen;
+      model.visit(*this);
+    }
+  }
   void param(nn::Param& param) override {
-    if (param.number < 0 && seen_.insert(&param).second) param.number = next_++;
+    if (param.frozen != frozen_ || param.number >= 0) return;
+    if (seen_.insert(&param).second) param.number = next_++;
   }
 
  private:
+  bool frozen_ = false;
   std::set<const nn::Param*> seen_;
   std::int64_t next_ = 0;
 };
@@ -26,8 +35,7 @@ class Numberer final : public nn::ParamVisitor {
 void keep_stages(nn::Model& model, const Pipeline& pipeline, int rank) {
   pipeline.check();
   ATOLL_CHECK_EQ(pipeline.num_stages(), model.stages.size());
-  Numberer numberer;
-  model.visit(numberer);
+  Numberer().number(model);
   const nn::ParameterCount whole = nn::count_parameters(model);
   std::vector<std::unique_ptr<nn::Layer>> stages;
   std::vector<std::string> names;

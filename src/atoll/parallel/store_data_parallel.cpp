@@ -48,9 +48,10 @@ DataParallelStore::DataParallelStore(nn::Model& model, bool training,
                   options.rounds >= 1,
               "rank {} of {}, {} replicas, {} rounds", options.rank, options.num_ranks,
               options.replicas, options.rounds);
+  ATOLL_CHECK(!options.in_file || options.zero == Zero::kParameters);
   ATOLL_CHECK(options.replicas == 1 || (shares_update() && !options.exact));
   if (options.zero == Zero::kParameters) {
-    values_shards_ = std::make_unique<ValueShards>(layout(), options.rank);
+    values_shards_ = std::make_unique<ValueShards>(layout(), options.rank, options.in_file);
   }
   std::int64_t at = 0;
   for (const Bucket& bucket : layout().buckets()) {
@@ -98,12 +99,26 @@ void DataParallelStore::request(MemoryPlan& plan, const Schedule& schedule) {
   request_fixed(plan);
 }
 
+void DataParallelStore::request_file(MemoryPlan& file) {
+  values_shards_->request_file(file);
+  if (!has_gradients_in_file()) return;
+  const Dtype dtype = compute_dtype(flat().dtype);
+  shard_gradients_request_ =
+      file.request_forever("gradients, this rank's part", "gradients",
+                           Spec{dtype, {layout().share(options_.rank)}}.bytes());
+}
+
+void DataParallelStore::bind_file(FileArena& file) {
+  file_ = &file;
+  values_shards_->bind_file(file);
+}
+
 void DataParallelStore::request_gradients(MemoryPlan& plan, const Schedule& schedule) {
   const Spec all = flat().in_compute_dtype();
   if (options_.keeps_all_gradients()) {
     all_gradients_request_ = plan.request_forever("gradients", "gradients", all.bytes());
   }
-  if (options_.has_shard_gradients()) {
+  if (options_.has_shard_gradients() && !options_.in_file) {
     shard_gradients_request_ =
         plan.request_forever("gradients, this rank's part", "gradients",
                              Spec{all.dtype, {layout().share(options_.rank)}}.bytes());
@@ -142,8 +157,9 @@ void DataParallelStore::bind_gradients(const Arena& arena) {
   const Spec all = flat().in_compute_dtype();
   if (options_.keeps_all_gradients()) all_gradients_ = arena.tensor(all_gradients_request_, all);
   if (options_.has_shard_gradients()) {
+    const Arena& place = has_gradients_in_file() ? file_->arena() : arena;
     shard_gradients_ =
-        arena.tensor(shard_gradients_request_, {all.dtype, {layout().share(options_.rank)}});
+        place.tensor(shard_gradients_request_, {all.dtype, {layout().share(options_.rank)}});
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = layout().buckets()[b];
@@ -233,7 +249,7 @@ void DataParallelStore::reduce_bucket(std::size_t b, bool idle) {
   const Bucket& bucket = layout().buckets()[b];
   BucketState& state = buckets_[b];
   if (!options_.exact || !idle) {
-    sum_shared(trained().subspan(bucket.first_param, bucket.end_param - bucket.first_param));
+    sum_shared(bucket.first_param, bucket.end_param, state.gradients, bucket.begin);
   }
   const bool all_contribute = !options_.exact || round().contributors.empty() ||
                               static_cast<int>(round().contributors.size()) == options_.num_ranks;

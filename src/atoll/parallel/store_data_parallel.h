@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "atoll/parallel/in_file.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/value_shards.h"
 
@@ -30,6 +31,9 @@ struct DataParallelOptions {
   std::int64_t rounds = 1;  ///< of gradient accumulation, the most that a step can have
   std::int64_t bucket_bytes = 8 << 20;
   bool whole_matrices = false;  ///< see LayoutOptions
+  /// ZeRO 3: this rank's part of the values lies in a file, and its part of the gradients where it
+  /// is a vector of its own (has_shard_gradients).
+  bool in_file = false;
 
   /// Whether a SingleStore does all of this.
   bool is_plain() const { return num_ranks * replicas == 1 && (!exact || rounds == 1); }
@@ -51,13 +55,19 @@ LayoutOptions layout_options(const DataParallelOptions& options);
 /// Elements sent per step and rank, of P parameters, times (N - 1) / N: zero 0 to 2: 2 P; zero 3:
 /// P each for a gather forward, one backward and a reduction, less what the last stages keep
 /// between the two. With `exact` each round is reduced, and zero 3 gathers in each round.
-class DataParallelStore final : public ParamStore {
+class DataParallelStore final : public ParamStore, public InFile {
  public:
   DataParallelStore(nn::Model& model, bool training, const DataParallelOptions& options);
   ~DataParallelStore() override;
 
   const DataParallelOptions& options() const { return options_; }
 
+  /// Only with DataParallelOptions::in_file.
+  void request_file(MemoryPlan& file) override;
+  void bind_file(FileArena& file) override;
+  bool has_gradients_in_file() const override {
+    return options_.in_file && options_.has_shard_gradients();
+  }
   void request(MemoryPlan& plan, const Schedule& schedule) override;
   void bind(const Arena& arena) override;
   void acquire(Run& run, const StagePass& pass, bool idle) override;
@@ -87,6 +97,7 @@ class DataParallelStore final : public ParamStore {
   std::unique_ptr<ValueShards> values_shards_;  // zero 3
   int values_request_ = -1, all_gradients_request_ = -1, shard_gradients_request_ = -1;
   Tensor all_gradients_, shard_gradients_;
+  FileArena* file_ = nullptr;
 };
 
 }  // namespace atl::parallel

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -49,6 +50,7 @@ struct Config {
   Dtype dtype = Dtype::kF32;
   std::string optimizer = "adamw";
   std::vector<std::int64_t> shares = {};  // of the micro-batches; empty: even
+  bool weights_last = false;              // every W after every B, the first stage's first
 };
 
 struct Outcome {
@@ -58,6 +60,14 @@ struct Outcome {
   std::size_t bytes = 0;               // planned, on rank 0
   double seconds_waited = 0;
 };
+
+std::vector<Action> weights_last(std::size_t stages) {
+  std::vector<Action> actions;
+  for (std::size_t i = 0; i < stages; ++i) actions.push_back({ActionKind::kForward, i});
+  for (std::size_t i = stages; i-- > 0;) actions.push_back({ActionKind::kBackwardInput, i});
+  for (std::size_t i = 0; i < stages; ++i) actions.push_back({ActionKind::kBackwardWeight, i});
+  return actions;
+}
 
 // One rank's part of a small training run.
 class Bench {
@@ -85,7 +95,10 @@ class Bench {
       shared->connect(mesh_.group("shard"), &mesh_.group("replicate"));
       store_ = std::move(shared);
     }
-    runner_ = std::make_unique<Runner>(*model_, *store_, Use::kTrain, 2, 8);
+    runner_ = setup.weights_last
+                  ? std::make_unique<Runner>(*model_, *store_, Use::kTrain, 2, 8,
+                                             alone(weights_last(model_->stages.size())))
+                  : std::make_unique<Runner>(*model_, *store_, Use::kTrain, 2, 8);
     store_->request(memory_, runner_->schedule());
     runner_->request(memory_);
     optimizer_ = optim::make_optimizer({.kind = setup.optimizer}, store_->flat(), store_->ranges());
@@ -124,6 +137,12 @@ class Bench {
                        store_->values(), store_->grads());
     store_->publish(run);
     return norm;
+  }
+
+  double evaluate() {
+    auto tokens = test::random_tokens({2, 8}, 211, 2);
+    auto targets = test::random_tokens({2, 8}, 211, 3);
+    return runner_->evaluate(run_, {tokens, targets, 0});
   }
 
   std::vector<std::byte> whole() {
@@ -198,6 +217,43 @@ TEST(DataParallel, EveryZeroStageGivesTheSameBits) {
         }
       }
     }
+  }
+}
+
+// A bucket of several stages is complete with the last of their gradients, whichever stage that is.
+TEST(DataParallel, StagesMayCompleteInAnyOrder) {
+  for (const bool tied : {true, false}) {
+    for (const std::int64_t bucket_bytes :
+         {std::int64_t{1}, std::int64_t{200 << 10}, std::int64_t{1 << 30}}) {
+      Config setup = {.shard = 2, .tied = tied, .bucket_bytes = bucket_bytes};
+      const Outcome expected = train(setup);
+      setup.weights_last = true;
+      for (const int zero : {0, 1, 2, 3}) {
+        setup.zero = static_cast<Zero>(zero);
+        expect_same(train(setup), expected, fmt::format("{} bytes, ZeRO {}", bucket_bytes, zero));
+      }
+    }
+  }
+}
+
+TEST(DataParallel, EvaluationReducesNothing) {
+  for (const int zero : {0, 1, 2, 3}) {
+    std::atomic<std::uint64_t> sent = 0;
+    std::uint64_t bytes = 0;
+    comm::run_threads(2, {.timeout_s = 60}, [&](comm::World& world) {
+      Bench bench(world, {.shard = 2, .zero = static_cast<Zero>(zero), .tied = false});
+      bench.step(0);
+      bench.evaluate();  // takes the values that the step has published
+      bench.store().settle();
+      const std::uint64_t before = bench.shard().traffic().sent;
+      bench.evaluate();
+      bench.store().settle();
+      sent += bench.shard().traffic().sent - before;
+      if (world.rank() == 0) bytes = bench.store().flat().bytes();
+    });
+    // ZeRO 3 gathers each parameter once, and parts end at multiples of a few elements.
+    const double gathered = zero < 3 ? 0 : static_cast<double>(bytes);
+    EXPECT_NEAR(static_cast<double>(sent), gathered, 0.01 * gathered) << zero;
   }
 }
 

@@ -26,7 +26,7 @@ void SingleStore::bind(const Arena& arena) {
 }
 
 void SingleStore::reduce(Run& /*run*/) {
-  sum_shared(trained());
+  sum_shared(0, trained().size(), grads(), 0);
   finish_late();
 }
 

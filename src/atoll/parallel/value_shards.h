@@ -2,22 +2,28 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <vector>
 
 #include "atoll/comm/group.h"
 #include "atoll/parallel/flat_layout.h"
 #include "atoll/parallel/schedule.h"
-#include "atoll/tensor/arena.h"
+#include "atoll/tensor/file_arena.h"
 
 namespace atl::parallel {
 
 /// Parameters of which each rank keeps its part of every bucket, gathered for as long as stages
 /// use them: a bucket's gather begins one stage early, beside the stage before. Its memory is
-/// planned for that time alone.
+/// planned for that time alone. Where the parts lie in a file, a part is read one stage earlier
+/// still.
 class ValueShards {
  public:
   /// `layout` must outlive this; `rank` of layout.num_ranks().
-  ValueShards(const FlatLayout& layout, int rank);
+  ValueShards(const FlatLayout& layout, int rank, bool in_file);
+
+  /// Only where parts lie in a file, which must outlive this: before request() and bind().
+  void request_file(MemoryPlan& file);
+  void bind_file(FileArena& file);
 
   void request(MemoryPlan& plan, const Schedule& schedule);
   void bind(const Arena& arena);
@@ -41,9 +47,14 @@ class ValueShards {
     int request = -1;
     Tensor whole;
     comm::Work gather;
-    bool started = false, ready = false;
+    std::future<void> read;  // of this rank's part, from the file
+    bool reads = false, started = false, ready = false;
   };
 
+  void request_values(MemoryPlan& plan);
+  // The pass before which memory for a span is needed.
+  std::size_t first_needed(const Span& span) const;
+  void start_read(Span& span);
   void start(Run& run, Span& span);
   // Copies this rank's part of a whole bucket to it.
   void get(Run& run, std::size_t bucket, const Tensor& whole) const;
@@ -51,6 +62,9 @@ class ValueShards {
 
   const FlatLayout& layout_;
   int rank_;
+  bool in_file_;
+  FileArena* file_ = nullptr;
+  std::vector<bool> is_forward_;  // of each pass
   comm::Group* group_ = nullptr;
   std::vector<std::int64_t> offsets_;  // of each bucket's part in values_
   std::vector<Span> spans_;

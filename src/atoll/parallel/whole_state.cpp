@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "atoll/parallel/gather_text.h"
+#include "atoll/tensor/file_arena.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
@@ -134,6 +135,7 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
     const InPlace& one = in_place[static_cast<std::size_t>(i)];
     fill_whole(*one.param, one.whole,
                [&](const nn::Param& all, const Tensor& values) { read(*one.name, all, values); });
+    give_back(one.whole);
   };
   // What is a part of a parameter goes through memory for the whole of it: one at a time.
   const auto first_cut = std::stable_partition(in_place.begin(), in_place.end(),

@@ -24,6 +24,7 @@ namespace {
 constexpr int kMostRanksOfACpu = 4;
 constexpr std::size_t kMostMicroBatches = 3;
 constexpr int kWidestTensor = 8;
+constexpr int kWidestContext = 4;
 
 int ranks_of_host(const Hosts& hosts, const std::optional<Figures>& read) {
   int per_host = hosts.ranks_per_host;
@@ -55,11 +56,19 @@ std::vector<int> measured_tensor(const nn::ModelConfig& model, int ranks) {
   return all;
 }
 
+std::vector<int> measured_context(std::int64_t context, int ranks) {
+  std::vector<int> all;
+  for (int parts = 1; parts <= std::min(ranks, kWidestContext); ++parts) {
+    if (ranks % parts == 0 && context % parts == 0) all.push_back(parts);
+  }
+  return all;
+}
+
 Figures measure_here(const fs::path& path, const std::vector<std::string>& overrides,
                      std::int64_t vocab_size, const Hosts& hosts, int per_host) {
   Variants variants(path, overrides);
   const Given given = given_in(variants.settings());
-  const int wanted = layout_of(variants.config(), hosts.ranks).tensor;
+  const Layout wanted = layout_of(variants.config(), hosts.ranks);
   const std::vector<std::int64_t> micro_batches =
       measured_micro_batches(variants.config(), given.micro_batch);
   Layout one;  // each rank on its own
@@ -72,21 +81,11 @@ Figures measure_here(const fs::path& path, const std::vector<std::string>& overr
                             .state = train::state_options(config, vocab_size, -1)};
   options.state.data_parallel = {};
   options.micro_batches = micro_batches;
-  options.tensor =
-      given.tensor ? std::vector<int>{wanted} : measured_tensor(options.state.model, hosts.ranks);
+  options.tensor = given.tensor ? std::vector<int>{wanted.tensor}
+                                : measured_tensor(options.state.model, hosts.ranks);
+  options.context = given.context ? std::vector<int>{wanted.context}
+                                  : measured_context(options.state.context, hosts.ranks);
   return measure(options);
-}
-
-// Rather than a wrong time.
-void check_is_timed(const fs::path& recipe, const std::vector<std::string>& overrides,
-                    std::int64_t vocab_size) {
-  const train::TrainConfig config = Variants(recipe, overrides).with({});
-  const nn::ModelConfig model = train::state_options(config, vocab_size, -1).model;
-  if (model.experts.num_experts == 0) return;
-  throw user_error(
-      "the model has {} experts a block, which the planner does not time yet; plan one layout with "
-      "`atoll plan -n N`",
-      model.experts.num_experts);
 }
 
 }  // namespace
@@ -94,7 +93,6 @@ void check_is_timed(const fs::path& recipe, const std::vector<std::string>& over
 Question ask(const fs::path& recipe, const std::vector<std::string>& overrides,
              std::int64_t vocab_size, const Hosts& hosts) {
   check_but_for_layout(recipe, overrides);
-  check_is_timed(recipe, overrides, vocab_size);
   std::optional<Figures> read;
   if (!hosts.figures.empty()) read = read_figures(hosts.figures);
   const int per_host = ranks_of_host(hosts, read);

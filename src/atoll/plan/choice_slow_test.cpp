@@ -48,13 +48,6 @@ TEST(Ask, RefusesHostsThatDoNotFitTheRanks) {
               ::testing::ThrowsMessage<Error>(::testing::HasSubstr("--ranks-per-host")));
 }
 
-TEST(Ask, RefusesModelsThatItCannotTime) {
-  const std::vector<std::string> experts = small_recipe(
-      {"--model.family=mixtral", "--model.num_experts=4", "--model.num_experts_per_tok=2"});
-  EXPECT_THAT([&] { ask("", experts, 300, {.ranks = 2}); },
-              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("4 experts")));
-}
-
 TEST(Ask, TakesFiguresOfAMachineThatIsNotHere) {
   const ckpt::testing::TemporaryDirectory made("plan");
   const std::filesystem::path& directory = made.path();

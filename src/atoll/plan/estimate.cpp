@@ -38,6 +38,10 @@ class Way {
   double reduce(double bytes) const {
     return size_ == 1 ? 0 : link_.latency_s + sent(bytes) / (link_.reduce_bytes_per_s * share_);
   }
+  /// Two, one each way, in which each rank sends so many bytes together.
+  double all_to_all(double bytes) const {
+    return 2 * link_.latency_s + bytes / (link_.gather_bytes_per_s * share_);
+  }
   double message(double bytes) const {
     return link_.latency_s + bytes / (link_.send_bytes_per_s * share_);
   }
@@ -48,15 +52,56 @@ class Way {
   double share_ = 1;  // of the link's rate that each rank has
 };
 
-/// Passes as the tensor group makes them: rows that travel between them included.
+/// Passes as the ranks of one micro-batch make them: what these send each other is included.
 struct Passes {
   std::vector<StageSeconds> stages;
-  double tensor_seconds = 0;  // of one micro-batch through all stages
-  double tensor_bytes = 0;
+  // Of one micro-batch through all stages.
+  double tensor_seconds = 0, tensor_bytes = 0;
+  double context_seconds = 0, context_bytes = 0;
+  double expert_seconds = 0, expert_bytes = 0;
 };
 
+// Two all-to-alls forward and two backward; what is computed again is sent again.
+void add_context(const Figures& figures, const Layout& layout, const StageModel& model,
+                 Passes& passes) {
+  if (layout.context == 1) return;
+  const Way way(figures, layout.context, layout.tensor * layout.stages);
+  const std::vector<ContextBytes> sent = model.context_bytes(layout.micro_batch);
+  for (std::size_t i = 0; i < passes.stages.size(); ++i) {
+    if (sent[i].forward == 0) continue;
+    const double forward = way.all_to_all(sent[i].forward);
+    const double input = forward * sent[i].input / sent[i].forward;
+    passes.stages[i].forward += forward;
+    passes.stages[i].input += input;
+    passes.context_seconds += forward + input;
+    passes.context_bytes += sent[i].forward + sent[i].input;
+  }
+}
+
+// There and back forward and backward, and there again for W.
+void add_experts(const Figures& figures, const Layout& layout, const StageModel& model,
+                 Passes& passes) {
+  if (layout.experts == 1) return;
+  const Way way(figures, layout.experts, 1);
+  const std::vector<ExpertBytes> sent = model.expert_bytes(layout.micro_batch);
+  for (std::size_t i = 0; i < passes.stages.size(); ++i) {
+    if (sent[i].forward == 0) continue;
+    const double forward = way.all_to_all(sent[i].forward);
+    const double input = forward * sent[i].input / sent[i].forward;
+    const double weight = forward * sent[i].weight / sent[i].forward;
+    passes.stages[i].forward += forward;
+    passes.stages[i].input += input;
+    passes.stages[i].weight += weight;
+    passes.expert_seconds += forward + input + weight;
+    passes.expert_bytes += sent[i].forward + sent[i].input + sent[i].weight;
+  }
+}
+
 Passes passes_of(const Figures& figures, const Layout& layout, const StageModel& model) {
-  Passes passes = {.stages = model.stages(figures, layout.micro_batch)};
+  Passes passes;
+  passes.stages = model.stages(figures, layout.micro_batch);
+  add_context(figures, layout, model, passes);
+  add_experts(figures, layout, model, passes);
   if (layout.tensor == 1) return passes;
   const Way way(figures, layout.tensor, 1);
   const double rows = model.edge_bytes(layout.micro_batch);
@@ -112,13 +157,17 @@ class Estimator {
 
  private:
   void sequential() {
-    const std::int64_t rounds = (micro_batches_ + layout_.data - 1) / layout_.data;
+    const std::int64_t rounds = (micro_batches_ + layout_.takers() - 1) / layout_.takers();
     rounds_ = static_cast<double>(rounds);
     forward_ = sum_forward(passes_.stages);
     backward_ = sum_backward(passes_.stages);
     result_.passes_seconds = rounds_ * (forward_ + backward_);
     result_.tensor_seconds = rounds_ * passes_.tensor_seconds;
     result_.sent.tensor = rounds_ * passes_.tensor_bytes;
+    result_.context_seconds = rounds_ * passes_.context_seconds;
+    result_.sent.context = rounds_ * passes_.context_bytes;
+    result_.expert_seconds = rounds_ * passes_.expert_seconds;
+    result_.sent.experts = rounds_ * passes_.expert_bytes;
     const std::span<const double> elements = model_.elements();
     held_.assign(elements.begin(), elements.end());
   }
@@ -128,8 +177,9 @@ class Estimator {
     const int chunks = layout_.chunks == 0 ? schedule.min_chunks : layout_.chunks;
     const auto costs = parallel::stage_costs(model_.model(), model_.context());
     const parallel::Pipeline pipeline = {
-        layout_.stages, micro_batches_ / layout_.data,
-        parallel::balanced_bounds(costs, static_cast<std::size_t>(layout_.stages * chunks)),
+        layout_.stages, micro_batches_ / layout_.takers(),
+        parallel::balanced_bounds(
+            costs, static_cast<std::size_t>(layout_.stages) * static_cast<std::size_t>(chunks)),
         schedule.folded};
     const auto lists = parallel::actions_of_ranks(schedule, pipeline);
     const double edge = model_.edge_bytes(layout_.micro_batch) / layout_.tensor;
@@ -139,15 +189,21 @@ class Estimator {
     const auto through = static_cast<double>(pipeline.num_micro_batches);
     result_.tensor_seconds = through * passes_.tensor_seconds / layout_.stages;
     result_.sent.tensor = through * passes_.tensor_bytes / layout_.stages;
+    result_.context_seconds = through * passes_.context_seconds / layout_.stages;
+    result_.sent.context = through * passes_.context_bytes / layout_.stages;
+    result_.expert_seconds = through * passes_.expert_seconds / layout_.stages;
+    result_.sent.experts = through * passes_.expert_bytes / layout_.stages;
     // An inner rank sends outputs on and gradients back, of each of its chunks.
     result_.sent.stages = through * edge * std::min(2, layout_.stages) * chunks;
     heaviest_rank(pipeline);
   }
 
+  // Neighbours that have parts of the same stages.
+  int parts() const { return layout_.tensor * layout_.experts; }
   std::vector<double> ways(double edge) const {
     std::vector<double> seconds;
     for (int r = 0; r < layout_.stages; ++r) {
-      const int here = r * layout_.tensor, there = (r + 1) % layout_.stages * layout_.tensor;
+      const int here = r * parts(), there = (r + 1) % layout_.stages * parts();
       const bool same = here / figures_.ranks_per_host == there / figures_.ranks_per_host;
       seconds.push_back(Way(figures_, 2, same ? 1 : figures_.ranks_per_host).message(edge));
     }
@@ -156,12 +212,12 @@ class Estimator {
   PipelineHosts hosts() const {
     PipelineHosts hosts;
     for (int r = 0; r < layout_.stages; ++r) {
-      hosts.host_of.push_back(r * layout_.tensor / figures_.ranks_per_host);
+      hosts.host_of.push_back(r * parts() / figures_.ranks_per_host);
     }
-    const int in_one = layout_.stages * layout_.tensor;
-    hosts.copies = layout_.tensor >= figures_.ranks_per_host
+    const int in_one = layout_.stages * parts();
+    hosts.copies = parts() >= figures_.ranks_per_host
                        ? figures_.ranks_per_host
-                       : layout_.tensor * std::max(1, figures_.ranks_per_host / in_one);
+                       : parts() * std::max(1, figures_.ranks_per_host / in_one);
     hosts.speedups = figures_.speedups;
     return hosts;
   }
@@ -187,7 +243,7 @@ class Estimator {
       backward_ = backward;
     }
     if (tied && pipeline.rank_of(pipeline.num_chunks() - 1) != 0) {
-      const Way ends(figures_, 2, (layout_.stages - 1) * layout_.tensor);
+      const Way ends(figures_, 2, (layout_.stages - 1) * parts());
       const double bytes = 4 * model_.elements()[0];
       result_.reduce_seconds += ends.reduce(bytes) + ends.gather(bytes);
     }
@@ -214,11 +270,21 @@ class Estimator {
     return std::max(alone, seconds - figures_.overlap * window);
   }
 
+  // What ranks with other experts all have, before data-parallel ranks sum it; no pass hides it.
+  void sum_beside_experts() {
+    if (layout_.experts == 1) return;
+    const Way way(figures_, layout_.experts, 1);
+    const double bytes = 4 * model_.elements_beside_experts() / layout_.stages;
+    result_.reduce_seconds += way.reduce(bytes) + way.gather(bytes);
+    result_.sent.experts += 2 * way.sent(bytes);
+  }
+
   // Gradients and parameters between data-parallel ranks.
   void share_parameters() {
+    sum_beside_experts();
     const parallel::DataParallelOptions& shared = options_.data_parallel;
-    if (layout_.data == 1) return;
-    const int stride = layout_.tensor * layout_.stages;
+    if (layout_.sharing() == 1) return;
+    const int stride = parts() * layout_.stages;
     const Way way(figures_, shared.num_ranks, stride);
     const double gradients = 4 * held_elements(), values = value_bytes() * held_elements();
     const double buckets = num_buckets();
@@ -296,7 +362,7 @@ double least_seconds(const Figures& figures, const Layout& layout, const StageMo
                      std::int64_t micro_batches) {
   const Passes passes = passes_of(figures, layout, model);
   const double one = sum_forward(passes.stages) + sum_backward(passes.stages);
-  const std::int64_t of_each = (micro_batches + layout.data - 1) / layout.data;
+  const std::int64_t of_each = (micro_batches + layout.takers() - 1) / layout.takers();
   // Ranks of a pipeline that are alone on their host may be faster than all at once.
   const double fastest =
       layout.stages > 1 ? *std::max_element(figures.speedups.begin(), figures.speedups.end()) : 1;

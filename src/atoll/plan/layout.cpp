@@ -56,14 +56,17 @@ std::string describe(const Layout& at) {
   std::string pipeline = fmt::format("pp {}", at.stages);
   if (at.stages > 1) pipeline += " " + at.schedule;
   if (at.stages > 1 && at.chunks > 0) pipeline += fmt::format(" of {} chunks", at.chunks);
-  return fmt::format("dp {}, tp {}, {}, ZeRO {}, recompute {}, micro-batch {}", at.data, at.tensor,
-                     pipeline, at.zero, at.recompute, at.micro_batch);
+  return fmt::format("dp {}, tp {}, {}, cp {}, ep {}, ZeRO {}, recompute {}, micro-batch {}",
+                     at.data, at.tensor, pipeline, at.context, at.experts, at.zero, at.recompute,
+                     at.micro_batch);
 }
 
 std::vector<std::string> as_arguments(const Layout& at) {
   return {"--parallel.layout=manual",
           fmt::format("--parallel.tp={}", at.tensor),
           fmt::format("--parallel.pp={}", at.stages),
+          fmt::format("--parallel.cp={}", at.context),
+          fmt::format("--parallel.ep={}", at.experts),
           fmt::format("--parallel.schedule={}", at.schedule),
           fmt::format("--parallel.chunks={}", at.chunks),
           fmt::format("--dp.zero={}", at.zero),
@@ -75,6 +78,8 @@ Given given_in(const Settings& settings) {
   const auto given = [&](const char* key) { return !settings.find(key).is_default(); };
   return {.tensor = given("parallel.tp"),
           .stages = given("parallel.pp"),
+          .context = given("parallel.cp"),
+          .experts = given("parallel.ep"),
           .zero = given("dp.zero"),
           .recompute = given("train.recompute"),
           .schedule = given("parallel.schedule"),
@@ -86,7 +91,9 @@ Layout layout_of(const train::TrainConfig& config, int ranks) {
   Layout at;
   at.tensor = static_cast<int>(config.parallel.tp);
   at.stages = static_cast<int>(config.parallel.pp);
-  at.data = std::max(1, ranks / at.tensor / at.stages);
+  at.context = static_cast<int>(config.parallel.cp);
+  at.experts = static_cast<int>(config.parallel.ep);
+  at.data = std::max(1, ranks / at.tensor / at.stages / at.context / at.experts);
   at.zero = static_cast<int>(config.dp.zero);
   at.recompute = config.train.recompute;
   at.schedule = config.parallel.schedule;
@@ -95,35 +102,53 @@ Layout layout_of(const train::TrainConfig& config, int ranks) {
   return at;
 }
 
-std::vector<Layout> all_layouts(const train::TrainConfig& config, const Given& given, int ranks) {
+std::vector<Layout> all_layouts(const train::TrainConfig& config, const Given& given, int ranks,
+                                std::int64_t num_experts) {
   const Layout now = layout_of(config, ranks);
   const std::vector<std::int64_t> micro_batches =
       choices(given.micro_batch, now.micro_batch, divisors(config.train.batch_size));
   const std::vector<std::string> recompute =
       choices<std::string>(given.recompute, now.recompute, {kRecompute.begin(), kRecompute.end()});
   std::vector<Layout> all;
+  const auto add_choices = [&](Layout at) {
+    const std::vector<int> zeros =
+        choices(given.zero, now.zero,
+                at.sharing() > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0});
+    for (const Order& order : orders(config.parallel, given, at.stages)) {
+      at.schedule = order.schedule;
+      at.chunks = order.chunks;
+      for (const int zero : zeros) {
+        at.zero = zero;
+        for (const std::string& mode : recompute) {
+          at.recompute = mode;
+          for (const std::int64_t micro_batch : micro_batches) {
+            if (at.context > 1 && !given.context && micro_batch != micro_batches.front()) continue;
+            at.micro_batch = micro_batch;
+            all.push_back(at);
+          }
+        }
+      }
+    }
+  };
   for (const std::int64_t tensor : divisors(ranks)) {
     if (given.tensor && tensor != now.tensor) continue;
     for (const std::int64_t stages : divisors(ranks / tensor)) {
       if (given.stages && stages != now.stages) continue;
-      Layout at;
-      at.tensor = static_cast<int>(tensor);
-      at.stages = static_cast<int>(stages);
-      at.data = ranks / at.tensor / at.stages;
-      const std::vector<int> zeros = choices(
-          given.zero, now.zero, at.data > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0});
-      for (const Order& order : orders(config.parallel, given, at.stages)) {
-        at.schedule = order.schedule;
-        at.chunks = order.chunks;
-        for (const int zero : zeros) {
-          at.zero = zero;
-          for (const std::string& mode : recompute) {
-            at.recompute = mode;
-            for (const std::int64_t micro_batch : micro_batches) {
-              at.micro_batch = micro_batch;
-              all.push_back(at);
-            }
-          }
+      for (const std::int64_t context : divisors(ranks / tensor / stages)) {
+        if (given.context && context != now.context) continue;
+        const std::int64_t left = ranks / tensor / stages / context;
+        for (const std::int64_t experts : divisors(left)) {
+          // Experts do not go together with shared products and sequences, as a run says.
+          const bool is_possible = experts == 1 || (num_experts % experts == 0 && num_experts > 0 &&
+                                                    tensor * context == 1);
+          if (given.experts ? experts != now.experts : !is_possible) continue;
+          Layout at;
+          at.tensor = static_cast<int>(tensor);
+          at.stages = static_cast<int>(stages);
+          at.context = static_cast<int>(context);
+          at.experts = static_cast<int>(experts);
+          at.data = static_cast<int>(left / experts);
+          add_choices(at);
         }
       }
     }
@@ -136,6 +161,7 @@ double distance(const Layout& a, const Layout& b) {
     return std::abs(std::log2(static_cast<double>(x)) - std::log2(static_cast<double>(y)));
   };
   double sum = factor(a.data, b.data) + factor(a.tensor, b.tensor) + factor(a.stages, b.stages) +
+               factor(a.context, b.context) + factor(a.experts, b.experts) +
                factor(a.micro_batch, b.micro_batch) + std::abs(a.zero - b.zero);
   if (a.recompute != b.recompute) sum += 1;
   if (a.stages > 1 && b.stages > 1 && (a.schedule != b.schedule || a.chunks != b.chunks)) sum += 1;
@@ -151,10 +177,11 @@ Variants::Variants(const std::filesystem::path& recipe, const std::vector<std::s
 const train::TrainConfig& Variants::with(const Layout& layout) {
   settings_.load_toml_text(
       fmt::format("parallel.layout = \"manual\"\nparallel.tp = {}\nparallel.pp = {}\n"
-                  "parallel.schedule = \"{}\"\nparallel.chunks = {}\ndp.zero = {}\n"
+                  "parallel.cp = {}\nparallel.ep = {}\nparallel.schedule = \"{}\"\nparallel.chunks "
+                  "= {}\ndp.zero = {}\n"
                   "train.recompute = \"{}\"\ntrain.micro_batch = {}\n",
-                  layout.tensor, layout.stages, layout.schedule, layout.chunks, layout.zero,
-                  layout.recompute, layout.micro_batch),
+                  layout.tensor, layout.stages, layout.context, layout.experts, layout.schedule,
+                  layout.chunks, layout.zero, layout.recompute, layout.micro_batch),
       "layout");
   train::validate(config_, settings_);
   return config_;
@@ -162,9 +189,10 @@ const train::TrainConfig& Variants::with(const Layout& layout) {
 
 void check_but_for_layout(const std::filesystem::path& recipe,
                           const std::vector<std::string>& overrides) {
-  if (const std::int64_t context = Variants(recipe, overrides).config().parallel.cp; context > 1) {
+  if (Variants(recipe, overrides).config().offload.optimizer != "none") {
     throw user_error(
-        "parallel.cp = {}: the planner does not time shared sequences yet; leave it out", context);
+        "offload.optimizer: the planner of layouts does not know how fast the disk is; leave it "
+        "out, or plan one layout with `atoll plan -n N`");
   }
   try {
     const train::Recipe all(recipe, overrides);

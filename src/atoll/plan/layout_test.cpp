@@ -18,23 +18,30 @@ std::vector<Layout> by_brute_force(int ranks, std::int64_t batch) {
     int chunks;
   };
   std::vector<Layout> all;
+  const auto add_choices = [&](Layout at) {
+    for (const Order order : {Order{"gpipe", 0}, Order{"1f1b", 0}, Order{"interleaved", 2},
+                              Order{"interleaved", 4}, Order{"zb-h1", 0}, Order{"zb-v", 0}}) {
+      if (at.stages == 1 && std::string(order.schedule) != "1f1b") continue;
+      at.schedule = order.schedule;
+      at.chunks = order.chunks;
+      for (at.zero = 0; at.zero <= 3; ++at.zero) {
+        if (at.data * at.context == 1 && at.zero > 0) continue;
+        for (const char* recompute : {"none", "selective", "full"}) {
+          at.recompute = recompute;
+          for (at.micro_batch = 1; at.micro_batch <= batch; ++at.micro_batch) {
+            if (batch % at.micro_batch != 0) continue;
+            if (at.context == 1 || at.micro_batch == 1) all.push_back(at);
+          }
+        }
+      }
+    }
+  };
   for (int data = 1; data <= ranks; ++data) {
     for (int tensor = 1; tensor <= ranks; ++tensor) {
       for (int stages = 1; stages <= ranks; ++stages) {
-        if (data * tensor * stages != ranks) continue;
-        for (const Order order : {Order{"gpipe", 0}, Order{"1f1b", 0}, Order{"interleaved", 2},
-                                  Order{"interleaved", 4}, Order{"zb-h1", 0}, Order{"zb-v", 0}}) {
-          if (stages == 1 && std::string(order.schedule) != "1f1b") continue;
-          for (int zero = 0; zero <= 3; ++zero) {
-            if (data == 1 && zero > 0) continue;
-            for (const char* recompute : {"none", "selective", "full"}) {
-              for (std::int64_t micro_batch = 1; micro_batch <= batch; ++micro_batch) {
-                if (batch % micro_batch != 0) continue;
-                all.push_back({data, tensor, stages, zero, recompute, order.schedule, order.chunks,
-                               micro_batch});
-              }
-            }
-          }
+        for (int context = 1; context <= ranks; ++context) {
+          if (data * tensor * stages * context != ranks) continue;
+          add_choices({.data = data, .tensor = tensor, .stages = stages, .context = context});
         }
       }
     }

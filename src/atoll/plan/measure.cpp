@@ -91,15 +91,28 @@ class Meter {
         const OpSizes sizes = {.sequences = fewer(sequences, context(), kMostTokens),
                                .context = context(),
                                .dtype = options_.state.build.dtype};
-        for (const OpCase& op : training_op_cases(model, sizes, tensor)) {
-          if (measured.insert(rate_key(op)).second) measure(op);
-        }
+        measure_block(model, sizes, tensor, measured);
         measure_head(model, sizes, measured);
+      }
+      // Ranks that share sequences have few rows, on which products are slower.
+      for (const int parts : options_.context) {
+        if (parts == 1 || context() / parts < 1) continue;
+        measure_block(model,
+                      {.sequences = options_.micro_batches.front(),
+                       .context = context() / parts,
+                       .dtype = options_.state.build.dtype},
+                      tensor, measured);
       }
     }
     for (const OpCase& op :
          optimizer_op_cases(options_.state.model, options_.state.build.dtype, kOptimizerMeasured)) {
       if (op.name.starts_with(options_.state.optimizer.kind)) measure(op);
+    }
+  }
+  void measure_block(const nn::ModelConfig& model, const OpSizes& sizes, int tensor,
+                     std::set<std::string>& measured) {
+    for (const OpCase& op : training_op_cases(model, sizes, tensor)) {
+      if (measured.insert(rate_key(op)).second) measure(op);
     }
   }
   void measure_head(const nn::ModelConfig& model, OpSizes sizes, std::set<std::string>& measured) {
@@ -152,6 +165,7 @@ class Meter {
     options.model.num_layers = std::min<std::int64_t>(options.model.num_layers, 4);
     options.micro_batch = fewer(options.micro_batch, context(), kMostTokens);
     options.training = true;
+    options.offload = {};
     train::TrainState state(options);
     state.allocate(*device_);
     Run run = this->run();

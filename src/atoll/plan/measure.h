@@ -21,6 +21,7 @@ struct MeasureOptions {
   train::StateOptions state;
   std::vector<int> tensor = {1};                  ///< sizes of groups that share products
   std::vector<std::int64_t> micro_batches = {1};  ///< sequences
+  std::vector<int> context = {1};                 ///< sizes of groups that share sequences
 };
 
 /// Measures this machine as ranks of a run use it: each rate while all ranks are at work, each call

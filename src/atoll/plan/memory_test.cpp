@@ -41,6 +41,22 @@ TEST(LayoutMemory, IsThatOfTheRankThatPlansMost) {
   EXPECT_GT(looked_at, 100U);
 }
 
+TEST(LayoutMemory, CountsSharedExperts) {
+  for (const int ranks : {2, 4, 8}) {
+    for (const int stages : {1, 2}) {
+      for (const char* zero : {"0", "1", "3"}) {
+        if (2 * stages > ranks) continue;
+        const train::TrainConfig config = train::load_recipe(
+            "", small_recipe({"--model.family=mixtral", "--model.num_experts=4", "--parallel.ep=2",
+                              "--train.micro_batch=1", fmt::format("--parallel.pp={}", stages),
+                              "--dp.zero=" + std::string(zero)}));
+        EXPECT_EQ(largest_memory(config, 301, ranks).bytes, most_of_all_ranks(config, ranks))
+            << ranks << " ranks, " << stages << " stages, ZeRO " << zero;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 }  // namespace atl::plan

@@ -91,12 +91,20 @@ class Cases {
     const bool gated = !is_gpt2();
     add_linear("qkv", width, config_.heads.qkv_width());
     add_linear("attention_out", config_.heads.query_width(), width);
-    add_linear("mlp_up", width, gated ? 2 * inner : inner);
-    add_linear("mlp_down", inner, width);
     add_head();
     add_attention();
-    gated ? add_swiglu(inner) : add_gelu(inner);
+    if (has_plain_mlp()) {
+      add_linear("mlp_up", width, gated ? 2 * inner : inner);
+      add_linear("mlp_down", inner, width);
+      gated ? add_swiglu("swiglu", tokens_, inner) : add_gelu(inner);
+    }
+    if (config_.experts.num_experts > 0) add_experts();
     gated ? add_rms_norm() : add_layer_norm();
+  }
+
+  void add_attention() {
+    add_attention_forward();
+    add_attention_backward();
   }
 
   void add_generations() {
@@ -146,9 +154,30 @@ class Cases {
 
   /// The three products of a Linear from `in` to `out` features.
   void add_linear(const std::string& name, std::int64_t in, std::int64_t out) {
-    add_product(name + "/forward", ops::Transpose::kNT, {tokens_, out, in});
-    add_product(name + "/input_gradient", ops::Transpose::kNN, {tokens_, in, out});
-    add_product(name + "/weight_gradient", ops::Transpose::kTN, {out, in, tokens_});
+    add_linear(name, tokens_, in, out);
+  }
+  void add_linear(const std::string& name, std::int64_t rows, std::int64_t in, std::int64_t out) {
+    add_product(name + "/forward", ops::Transpose::kNT, {rows, out, in});
+    add_product(name + "/input_gradient", ops::Transpose::kNN, {rows, in, out});
+    add_product(name + "/weight_gradient", ops::Transpose::kTN, {out, in, rows});
+  }
+
+  bool has_plain_mlp() const {
+    const nn::ExpertShape& experts = config_.experts;
+    return experts.num_experts == 0 ||
+           std::find(experts.dense_layers.begin(), experts.dense_layers.end(), true) !=
+               experts.dense_layers.end();
+  }
+  void add_experts() {
+    const nn::ExpertShape& experts = config_.experts;
+    const std::int64_t width = config_.hidden_size, inner = experts.intermediate_size;
+    const std::int64_t choices = tokens_ * experts.top_k;
+    const std::int64_t rows =
+        std::max<std::int64_t>(1, choices * sizes_.expert_ranks / experts.num_experts);
+    add_linear("expert_up", rows, width, 2 * inner);
+    add_linear("expert_down", rows, inner, width);
+    add_linear("router", width, experts.num_experts);
+    add_swiglu("expert_swiglu", choices, inner);
   }
 
   void add_head() {
@@ -167,28 +196,42 @@ class Cases {
         });
   }
 
-  void add_attention() {
+  struct AttentionCase {
+    Spec qkv, out, lse;
+    double scale = 0;
+    std::array<std::int64_t, 3> of = {};
+    double product = 0;  // of the half of each T x T square that is not masked
+  };
+  AttentionCase attention() const {
     const ops::HeadLayout heads = config_.heads;
     const std::int64_t batch = sizes_.sequences, length = sizes_.context;
-    const Spec qkv_spec = stored({batch, length, heads.qkv_width()});
-    const Spec out_spec = stored({batch, length, heads.query_width()});
-    const Spec lse_spec = f32({batch, heads.num_heads, length});
-    const double scale = 1 / std::sqrt(static_cast<double>(heads.head_dim));
-    const std::array<std::int64_t, 3> of = {batch, length, heads.query_width()};
-    // Two products forward, five backward, over the half of each T x T square that is not masked.
-    const double product =
-        static_cast<double>(tokens_) * static_cast<double>(length * heads.query_width());
-    add("attention/forward", Bound::kArithmetic, 2 * product, of, [=](Operands& at) {
-      const Tensor qkv = at.random(qkv_spec), out = at.zeros(out_spec), lse = at.zeros(lse_spec);
-      return [=](Run& run) { ops::attention_forward(run, heads, scale, {}, qkv, out, lse); };
+    return {stored({batch, length, heads.qkv_width()}),
+            stored({batch, length, heads.query_width()}),
+            f32({batch, heads.num_heads, length}),
+            1 / std::sqrt(static_cast<double>(heads.head_dim)),
+            {batch, length, heads.query_width()},
+            static_cast<double>(tokens_) * static_cast<double>(length * heads.query_width())};
+  }
+  /// Two products.
+  void add_attention_forward() {
+    const AttentionCase is = attention();
+    const ops::HeadLayout heads = config_.heads;
+    add("attention/forward", Bound::kArithmetic, 2 * is.product, is.of, [=](Operands& at) {
+      const Tensor qkv = at.random(is.qkv), out = at.zeros(is.out), lse = at.zeros(is.lse);
+      return [=](Run& run) { ops::attention_forward(run, heads, is.scale, {}, qkv, out, lse); };
     });
-    add("attention/backward", Bound::kArithmetic, 5 * product, of, [=](Operands& at) {
-      const Tensor qkv = at.random(qkv_spec), out = at.zeros(out_spec), lse = at.zeros(lse_spec);
-      const Tensor dout = at.random(out_spec), dqkv = at.zeros(qkv_spec);
-      at.scratch(ops::attention_scratch_bytes(heads, qkv_spec));
-      ops::attention_forward(at.run(), heads, scale, {}, qkv, out, lse);
+  }
+  /// Five products.
+  void add_attention_backward() {
+    const AttentionCase is = attention();
+    const ops::HeadLayout heads = config_.heads;
+    add("attention/backward", Bound::kArithmetic, 5 * is.product, is.of, [=](Operands& at) {
+      const Tensor qkv = at.random(is.qkv), out = at.zeros(is.out), lse = at.zeros(is.lse);
+      const Tensor dout = at.random(is.out), dqkv = at.zeros(is.qkv);
+      at.scratch(ops::attention_scratch_bytes(heads, is.qkv));
+      ops::attention_forward(at.run(), heads, is.scale, {}, qkv, out, lse);
       return [=](Run& run) {
-        ops::attention_backward(run, heads, scale, {}, qkv, out, lse, dout, dqkv);
+        ops::attention_backward(run, heads, is.scale, {}, qkv, out, lse, dout, dqkv);
       };
     });
   }
@@ -206,14 +249,14 @@ class Cases {
     });
   }
 
-  void add_swiglu(std::int64_t inner) {
-    const Spec both = stored({tokens_, 2 * inner}), one = stored({tokens_, inner});
-    const double bytes = bytes_of(tokens_ * inner);
-    add("swiglu/forward", Bound::kCopying, 3 * bytes, {tokens_, inner}, [=](Operands& at) {
+  void add_swiglu(const std::string& name, std::int64_t rows, std::int64_t inner) {
+    const Spec both = stored({rows, 2 * inner}), one = stored({rows, inner});
+    const double bytes = bytes_of(rows * inner);
+    add(name + "/forward", Bound::kCopying, 3 * bytes, {rows, inner}, [=](Operands& at) {
       const Tensor gate_up = at.random(both), h = at.zeros(one);
       return [=](Run& run) { ops::swiglu_forward(run, gate_up, h); };
     });
-    add("swiglu/backward", Bound::kCopying, 6 * bytes, {tokens_, inner}, [=](Operands& at) {
+    add(name + "/backward", Bound::kCopying, 6 * bytes, {rows, inner}, [=](Operands& at) {
       const Tensor gate_up = at.random(both), dh = at.random(one);
       const Tensor dgate_up = at.zeros(both), h = at.zeros(one);
       return [=](Run& run) { ops::swiglu_backward(run, gate_up, dh, dgate_up, h); };
@@ -347,6 +390,12 @@ std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSiz
                                       std::int64_t row_ranks) {
   Cases cases(config, sizes, row_ranks);
   cases.add_training();
+  return cases.take();
+}
+
+std::vector<OpCase> attention_op_cases(const nn::ModelConfig& config, const OpSizes& sizes) {
+  Cases cases(config, sizes, 1);
+  cases.add_attention();
   return cases.take();
 }
 

@@ -30,15 +30,19 @@ struct OpCase {
 struct OpSizes {
   std::int64_t sequences = 1;  ///< of a micro-batch
   std::int64_t context = 1024;
-  Dtype dtype = Dtype::kF32;  ///< of weights and activations: f32 or bf16
+  Dtype dtype = Dtype::kF32;      ///< of weights and activations: f32 or bf16
+  std::int64_t expert_ranks = 1;  ///< whose tokens come to one expert
 
   std::int64_t tokens() const { return sequences * context; }
 };
 
 /// The ops of one block and of the head in training; those of norms on `row_ranks` times fewer
-/// rows, where so many ranks share them.
+/// rows, where so many ranks share them. Where the model has experts, those of one expert, with an
+/// even share of the tokens' choices, beside those of a plain MLP where some block has one.
 std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSizes& sizes,
                                       std::int64_t row_ranks = 1);
+/// Those of attention alone.
+std::vector<OpCase> attention_op_cases(const nn::ModelConfig& config, const OpSizes& sizes);
 /// The optimizers, on so many elements.
 std::vector<OpCase> optimizer_op_cases(const nn::ModelConfig& config, Dtype dtype,
                                        std::int64_t elements);

@@ -40,7 +40,9 @@ class Search {
     const Given given = given_in(variants_.settings());
     wanted_ = layout_of(config, question_.ranks);
     batch_size_ = config.train.batch_size;
-    ranking_ = consider(all_layouts(config, given, question_.ranks), question_.rows);
+    num_experts_ = train::state_options(variants_.with({}), question_.vocab_size, -1)
+                       .model.experts.num_experts;
+    ranking_ = consider(all_layouts(config, given, question_.ranks, num_experts_), question_.rows);
     if (ranking_.rows.empty()) throw nothing_works(config);
     ranking_.parameters = count_parameters(ranking_.rows.front().layout);
     return std::move(ranking_);
@@ -130,7 +132,8 @@ class Search {
     const auto key = [](const Row& row) {
       const Layout& at = row.layout;
       return std::tuple(std::floor(std::log(row.estimate.step_seconds) / std::log(kSame)),
-                        at.tensor, at.stages, at.zero, at.recompute, row.memory.bytes);
+                        at.tensor, at.stages, at.context, at.experts, at.zero, at.recompute,
+                        row.memory.bytes);
     };
     return key(a) < key(b);
   }
@@ -140,7 +143,7 @@ class Search {
     const StageModel& model = this->model(layout);
     double elements = 0;
     for (const double stage : model.elements()) elements += stage;
-    const double shared = layout.zero == 0 ? 1 : layout.data;
+    const double shared = layout.zero == 0 ? 1 : layout.sharing();
     const double state = layout.zero == 3 ? 16 / shared : 8 + 8 / shared;
     double kept = layout.recompute == "none" ? 20 : 12;
     if (layout.recompute == "full") kept = 1;
@@ -153,6 +156,10 @@ class Search {
     train::StateOptions options = options_of(layout);
     options.build.tensor_size = 1;
     options.build.tensor_rank = 0;
+    options.build.context_size = 1;
+    options.build.context_rank = 0;
+    options.build.expert_size = 1;
+    options.build.expert_rank = 0;
     const StageModel whole(options.model, options.build, options.context);
     return std::accumulate(whole.elements().begin(), whole.elements().end(), 0.0);
   }
@@ -165,9 +172,10 @@ class Search {
       const parallel::PipelineSchedule& schedule = parallel::find_schedule(layout.schedule);
       parallel::check_schedule(schedule, layout.stages,
                                layout.chunks == 0 ? schedule.min_chunks : layout.chunks,
-                               model.num_stages(), micro_batches(layout) / layout.data);
+                               model.num_stages(), micro_batches(layout) / layout.takers());
     }
-    const auto key = std::tuple(layout.tensor, layout.recompute, layout.micro_batch, layout.stages);
+    const auto key = std::tuple(layout.tensor, layout.recompute, layout.micro_batch, layout.stages,
+                                layout.context, layout.experts, layout.data);
     const auto found = least_.find(key);
     if (found != least_.end()) return found->second;
     return least_[key] = least_seconds(question_.figures, layout, model, micro_batches(layout));
@@ -183,9 +191,10 @@ class Search {
   std::int64_t micro_batches(const Layout& layout) const {
     return batch_size_ / layout.micro_batch;
   }
-  // Throws Error(kUser) where a model cannot be cut for so many ranks that share products.
+  // Throws Error(kUser) where a model cannot be cut for so many ranks that share it.
   const StageModel& model(const Layout& layout) {
-    auto [at, is_new] = models_.try_emplace({layout.tensor, layout.recompute});
+    auto [at, is_new] =
+        models_.try_emplace({layout.tensor, layout.context, layout.experts, layout.recompute});
     Cut& cut = at->second;
     if (is_new) {
       try {
@@ -199,7 +208,7 @@ class Search {
     if (cut.refused) throw Error(*cut.refused);
     return *cut.model;
   }
-  // The model as each rank that shares products has it; or why there is none.
+  // The model as each rank that shares products or sequences has it; or why there is none.
   struct Cut {
     std::unique_ptr<StageModel> model;
     std::optional<Error> refused;
@@ -209,7 +218,7 @@ class Search {
     const std::string why = reason_for_wanted();
     const std::string ranks = counted(question_.ranks, "rank");
     // Without what the recipe gives.
-    std::vector<Layout> layouts = all_layouts(config, {}, question_.ranks);
+    std::vector<Layout> layouts = all_layouts(config, {}, question_.ranks, num_experts_);
     std::stable_sort(layouts.begin(), layouts.end(), [&](const Layout& a, const Layout& b) {
       return distance(a, wanted_) < distance(b, wanted_);
     });
@@ -266,8 +275,9 @@ class Search {
   std::size_t too_large_ = 0;    // refused by the last simulate()
   std::optional<Row> smallest_;  // of all whose memory was planned
   std::int64_t batch_size_ = 1;
-  std::map<std::pair<int, std::string>, Cut> models_;
-  std::map<std::tuple<int, std::string, std::int64_t, int>, double> least_;
+  std::int64_t num_experts_ = 0;
+  std::map<std::tuple<int, int, int, std::string>, Cut> models_;
+  std::map<std::tuple<int, std::string, std::int64_t, int, int, int, int>, double> least_;
 };
 
 }  // namespace

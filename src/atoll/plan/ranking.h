@@ -50,7 +50,8 @@ struct Ranking {
 };
 
 /// Simulates the layouts of a recipe and ranks those that fit: shortest step first, and of two
-/// within 1% the one with fewer ranks that share products, then stages, then ZeRO. Why a layout is
+/// within 1% the one with fewer ranks that share products, then stages, then ranks that share
+/// sequences or experts, then ZeRO. Why a layout is
 /// refused comes from what `atoll train` refuses it with. Throws Error(kUser) when none is left,
 /// naming the nearest that works. The same question has the same answer.
 Ranking rank_layouts(const Question& question);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "atoll/base/error.h"
 #include "atoll/plan/table.h"
 #include "atoll/plan/testing.h"
@@ -84,6 +87,11 @@ TEST(Ranking, NamesTheNearestLayoutForOneThatCannotBe) {
               AllOf(HasSubstr("micro-batches"), HasSubstr("the nearest layout of 4 ranks")));
 }
 
+TEST(Ranking, RefusesStateInAFile) {
+  EXPECT_THAT(refusal(small_question(2, {"--offload.optimizer=file"})),
+              AllOf(HasSubstr("offload.optimizer"), HasSubstr("atoll plan -n")));
+}
+
 TEST(Ranking, NamesTheSmallestLayoutWhereNoneFits) {
   Question question = small_question(4);
   question.memory_bytes = 1 << 12;
@@ -101,6 +109,26 @@ TEST(Ranking, FindsWhatFitsWhereTheFastestDoNot) {
   const Ranking ranking = rank_layouts(question);
   ASSERT_FALSE(ranking.rows.empty());
   EXPECT_LE(ranking.rows.front().memory.bytes, least);
+}
+
+TEST(Ranking, TimesModelsWithExpertsAndRefusesWhatTheyCannot) {
+  Question question = small_question(
+      4, {"--model.family=mixtral", "--model.num_experts=4", "--model.num_experts_per_tok=2"});
+  question.rows = 1000;
+  const Ranking ranking = rank_layouts(question);
+  ASSERT_FALSE(ranking.rows.empty());
+  std::set<int> experts;
+  for (const Row& row : ranking.rows) {
+    EXPECT_EQ(row.layout.tensor, 1);
+    EXPECT_EQ(row.layout.context, 1);
+    experts.insert(row.layout.experts);
+    EXPECT_EQ(row.estimate.sent.experts > 0, row.layout.experts > 1) << describe(row.layout);
+  }
+  EXPECT_EQ(experts, (std::set<int>{1, 2, 4}));
+  const auto shared = std::find_if(ranking.refused.begin(), ranking.refused.end(),
+                                   [](const Refusal& one) { return one.layout.tensor == 2; });
+  ASSERT_NE(shared, ranking.refused.end());
+  EXPECT_THAT(shared->why, HasSubstr("experts"));
 }
 
 TEST(Ranking, OfManyRanksComesToAnEnd) {

@@ -15,9 +15,12 @@ class Counter final : public nn::ParamVisitor {
  public:
   void param(nn::Param& param) override {
     if (param.frozen || !seen_.insert(&param).second) return;
-    elements += static_cast<double>(param.spec.shape.num_elements());
+    const auto size = static_cast<double>(param.spec.shape.num_elements());
+    elements += size;
+    if (!param.cut) whole += size;
   }
   double elements = 0;
+  double whole = 0;  // of these, in parameters that are no part of one
 
  private:
   std::set<const nn::Param*> seen_;
@@ -34,12 +37,16 @@ class OpSeconds {
     const auto found = seconds_.find(name);
     return found == seconds_.end() ? 0 : found->second;
   }
-  double of_products(const char* pass) const {
-    double sum = 0;
-    for (const char* product : {"qkv", "attention_out", "mlp_up", "mlp_down"}) {
-      sum += of(std::string(product) + pass);
-    }
-    return sum;
+  double of_attention_products(const char* pass) const {
+    return of(std::string("qkv") + pass) + of(std::string("attention_out") + pass);
+  }
+  double of_mlp_products(const char* pass) const {
+    return of(std::string("mlp_up") + pass) + of(std::string("mlp_down") + pass);
+  }
+  /// Of all experts and their router.
+  double of_expert_products(const char* pass, std::int64_t num_experts) const {
+    const double one = of(std::string("expert_up") + pass) + of(std::string("expert_down") + pass);
+    return static_cast<double>(num_experts) * one + of(std::string("router") + pass);
   }
   double norm(const char* pass) const {
     return of(std::string("rms_norm") + pass) + of(std::string("layer_norm") + pass);
@@ -63,48 +70,119 @@ StageModel::StageModel(const nn::ModelConfig& config, const nn::BuildOptions& bu
     stage->visit(counter);
     elements_.push_back(counter.elements - before);
   }
+  if (build.expert_size > 1) elements_beside_experts_ = counter.whole;
 }
 
 bool StageModel::is_block(std::size_t stage) const {
   return model_->stage_names[stage].starts_with("block");
 }
 
+bool StageModel::has_experts(std::size_t stage) const {
+  const std::int64_t layer = static_cast<std::int64_t>(stage) - 1;
+  return is_block(stage) && model_->config.experts.has_experts(layer);
+}
+
 double StageModel::edge_bytes(std::int64_t micro_batch) const {
-  const Spec spec = {model_->options.dtype, {micro_batch, context_, model_->config.hidden_size}};
+  const Spec spec = {
+      model_->options.dtype,
+      {micro_batch, context_ / model_->options.context_size, model_->config.hidden_size}};
   return static_cast<double>(spec.bytes());
 }
 
 std::vector<StageSeconds> StageModel::stages(const Figures& figures,
                                              std::int64_t micro_batch) const {
-  const int tensor = model_->options.tensor_size;
-  const OpSizes sizes = {
-      .sequences = micro_batch, .context = context_, .dtype = model_->options.dtype};
-  const OpSeconds ops(figures, training_op_cases(part_of(model_->config, tensor), sizes, tensor));
+  const nn::BuildOptions& build = model_->options;
+  const int tensor = build.tensor_size;
+  const nn::ModelConfig part = part_of(model_->config, tensor);
+  const OpSizes sizes = {.sequences = micro_batch,
+                         .context = context_ / build.context_size,
+                         .dtype = build.dtype,
+                         .expert_ranks = build.expert_size};
+  const OpSeconds ops(figures, training_op_cases(part, sizes, tensor));
+  // Each rank of a context group does its part of what all queries and keys of a sequence take.
+  OpSizes whole = sizes;
+  whole.context = context_;
+  const OpSeconds attention(figures, attention_op_cases(part, whole));
   // A sum of two tensors into a third, on the rows that this rank has; queries and keys are rotated
   // where they are.
   const double rows = edge_bytes(micro_batch) / tensor / figures.bytes_per_s;
   const double rotation = 2 * rows;
-  StageSeconds block;
-  block.forward = ops.of_products("/forward") + 2 * ops.norm("/forward") +
-                  ops.of("attention/forward") + ops.activation("/forward") + rotation + 6 * rows;
-  block.input = ops.of_products("/input_gradient") + 2 * ops.norm("/input_gradient") +
-                ops.of("attention/backward") + ops.activation("/backward") + rotation + 6 * rows;
-  block.weight = ops.of_products("/weight_gradient") + 4 * rows;
-  if (model_->options.recompute == nn::RecomputeMode::kFull) block.input += block.forward;
-  if (model_->options.recompute == nn::RecomputeMode::kSelective) {
-    block.input += ops.of("mlp_up/forward") + ops.of("mlp_down/forward") +
-                   ops.activation("/forward") + ops.norm("/forward");
-  }
+  StageSeconds half;  // a block without its MLP
+  half.forward = ops.of_attention_products("/forward") + 2 * ops.norm("/forward") +
+                 attention.of("attention/forward") / build.context_size + rotation + 6 * rows;
+  half.input = ops.of_attention_products("/input_gradient") + 2 * ops.norm("/input_gradient") +
+               attention.of("attention/backward") / build.context_size + rotation + 6 * rows;
+  half.weight = ops.of_attention_products("/weight_gradient") + 4 * rows;
+  const StageSeconds mlp = {ops.of_mlp_products("/forward") + ops.activation("/forward"),
+                            ops.of_mlp_products("/input_gradient") + ops.activation("/backward"),
+                            ops.of_mlp_products("/weight_gradient")};
+  // Rows of tokens become rows of choices, and these become rows of tokens, each a read and a
+  // write.
+  const auto& experts = model_->config.experts;
+  const double choices = 4 * rows * static_cast<double>(experts.top_k);
+  const std::int64_t own_experts = experts.num_experts / build.expert_size;
+  const StageSeconds expert_mlp = {
+      ops.of_expert_products("/forward", own_experts) + ops.of("expert_swiglu/forward") + choices,
+      ops.of_expert_products("/input_gradient", own_experts) + ops.of("expert_swiglu/backward") +
+          choices,
+      ops.of_expert_products("/weight_gradient", own_experts)};
   const StageSeconds embedding = {2 * rows * tensor, 0, 3 * rows * tensor};
   const StageSeconds norm = {ops.norm("/forward"), ops.norm("/input_gradient"), 2 * rows};
   std::vector<StageSeconds> all;
   for (std::size_t i = 0; i < num_stages(); ++i) {
     StageSeconds at = norm;
     if (i == 0) at = embedding;
-    if (is_block(i)) at = block;
+    if (is_block(i)) {
+      const StageSeconds& other = has_experts(i) ? expert_mlp : mlp;
+      at = {half.forward + other.forward, half.input + other.input, half.weight + other.weight};
+      if (build.recompute == nn::RecomputeMode::kFull) at.input += at.forward;
+      if (build.recompute == nn::RecomputeMode::kSelective) {
+        at.input += other.forward + ops.norm("/forward");
+      }
+    }
     if (i + 1 == num_stages()) at = {ops.of("head/loss_and_gradients"), 0, 0};
     all.push_back({at.forward * figures.layer_factor, at.input * figures.layer_factor,
                    at.weight * figures.layer_factor});
+  }
+  return all;
+}
+
+std::vector<ContextBytes> StageModel::context_bytes(std::int64_t micro_batch) const {
+  const nn::BuildOptions& build = model_->options;
+  std::vector<ContextBytes> all(num_stages());
+  if (build.context_size == 1) return all;
+  const ops::HeadLayout heads = part_of(model_->config, build.tensor_size).heads;
+  const double column = edge_bytes(micro_batch) / static_cast<double>(model_->config.hidden_size);
+  const auto others = static_cast<double>(build.context_size - 1);
+  ContextBytes block;
+  if (build.context_attention == nn::ContextAttention::kRing) {
+    const double kv = others * column * static_cast<double>(2 * heads.kv_width());
+    const auto wider = static_cast<double>(dtype_size(compute_dtype(build.dtype))) /
+                       static_cast<double>(dtype_size(build.dtype));
+    block = {kv, kv + wider * kv};  // gradients are in the compute dtype
+  } else {
+    const double rows = others / build.context_size * column *
+                        static_cast<double>(heads.qkv_width() + heads.query_width());
+    block = {rows, rows};
+  }
+  if (build.recompute == nn::RecomputeMode::kFull) block.input += block.forward;
+  for (std::size_t i = 0; i < num_stages(); ++i) {
+    if (is_block(i)) all[i] = block;
+  }
+  return all;
+}
+
+std::vector<ExpertBytes> StageModel::expert_bytes(std::int64_t micro_batch) const {
+  const nn::BuildOptions& build = model_->options;
+  std::vector<ExpertBytes> all(num_stages());
+  if (build.expert_size == 1) return all;
+  const double share = static_cast<double>(build.expert_size - 1) / build.expert_size;
+  // Rows of choices there and back.
+  const double both =
+      2 * share * edge_bytes(micro_batch) * static_cast<double>(model_->config.experts.top_k);
+  const bool again = build.recompute != nn::RecomputeMode::kNone;
+  for (std::size_t i = 0; i < num_stages(); ++i) {
+    if (has_experts(i)) all[i] = {both, again ? 2 * both : both, both};
   }
   return all;
 }

@@ -54,6 +54,8 @@ nlohmann::json to_json(const Layout& at) {
   return {{"dp", at.data},
           {"tp", at.tensor},
           {"pp", at.stages},
+          {"cp", at.context},
+          {"ep", at.experts},
           {"zero", at.zero},
           {"recompute", at.recompute},
           {"schedule", at.schedule},
@@ -66,8 +68,10 @@ nlohmann::json to_json(const Layout& at) {
 std::string ranking_table(const Ranking& ranking, const Question& question, bool all) {
   std::string text = fmt::format(
       "layouts of {}, {} a host, {} a rank; {}\n\n"
-      "      dp   tp   pp  schedule       ZeRO  recompute  micro-batch      memory       step  "
-      "bubble   dp MB   tp MB   pp MB\n",
+      "      dp   tp   pp   cp   ep  schedule       ZeRO  recompute  micro-batch      memory       "
+      "step "
+      " "
+      "bubble   dp MB   tp MB   pp MB   cp MB   ep MB\n",
       counted(question.ranks, "rank"), question.figures.ranks_per_host,
       format_bytes(question.memory_bytes), question.figures.machine);
   std::size_t place = 0;
@@ -75,12 +79,13 @@ std::string ranking_table(const Ranking& ranking, const Question& question, bool
     const Layout& at = row.layout;
     const SentBytes& sent = row.estimate.sent;
     text += fmt::format(
-        "{:>3} {:>4} {:>4} {:>4}  {:<14} {:>4}  {:<9}  {:>11}  {:>6.0f} MiB  {:>9}  {:>5.1f}%"
-        "  {:>6.1f}  {:>6.1f}  {:>6.1f}\n",
-        ++place, at.data, at.tensor, at.stages, pipeline_text(at), at.zero, at.recompute,
-        at.micro_batch, static_cast<double>(row.memory.bytes) / kMib,
+        "{:>3} {:>4} {:>4} {:>4} {:>4} {:>4}  {:<14} {:>4}  {:<9}  {:>11}  {:>6.0f} MiB  {:>9}  "
+        "{:>5.1f}%"
+        "  {:>6.1f}  {:>6.1f}  {:>6.1f}  {:>6.1f}  {:>6.1f}\n",
+        ++place, at.data, at.tensor, at.stages, at.context, at.experts, pipeline_text(at), at.zero,
+        at.recompute, at.micro_batch, static_cast<double>(row.memory.bytes) / kMib,
         short_seconds(row.estimate.step_seconds), 100 * row.estimate.bubble, sent.data / 1e6,
-        sent.tensor / 1e6, sent.stages / 1e6);
+        sent.tensor / 1e6, sent.stages / 1e6, sent.context / 1e6, sent.experts / 1e6);
   }
   text += fmt::format(
       "\nmemory: planned, of the rank with most; MB: sent a step by the rank that sends most\n"
@@ -111,11 +116,16 @@ std::string ranking_json(const Ranking& ranking, const Question& question) {
     one["step_seconds"] = at.step_seconds;
     one["passes_seconds"] = at.passes_seconds;
     one["tensor_seconds"] = at.tensor_seconds;
+    one["context_seconds"] = at.context_seconds;
+    one["expert_seconds"] = at.expert_seconds;
     one["reduce_seconds"] = at.reduce_seconds;
     one["update_seconds"] = at.update_seconds;
     one["bubble"] = at.bubble;
-    one["sent_bytes"] = {
-        {"data", at.sent.data}, {"tensor", at.sent.tensor}, {"pipeline", at.sent.stages}};
+    one["sent_bytes"] = {{"data", at.sent.data},
+                         {"tensor", at.sent.tensor},
+                         {"pipeline", at.sent.stages},
+                         {"context", at.sent.context},
+                         {"experts", at.sent.experts}};
     one["arguments"] = as_arguments(row.layout);
     rows.push_back(std::move(one));
   }

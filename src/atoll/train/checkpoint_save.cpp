@@ -9,7 +9,10 @@
 #include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/comm/world.h"
+#include "atoll/parallel/gather_stages.h"
 #include "atoll/parallel/gather_text.h"
+#include "atoll/tensor/file_arena.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::train {
 
@@ -26,6 +29,11 @@ comm::Group* unless_alone(comm::Group* group) {
 
 bool is_first_copy(const TrainState& state) {
   return state.replicate_group() == nullptr || state.replicate_group()->rank() == 0;
+}
+
+// The ranks that write files: none of a stage that trains nothing.
+std::size_t num_writers(const std::vector<int>& takers) {
+  return takers.empty() ? 0 : 1 + static_cast<std::size_t>(std::ranges::max(takers));
 }
 
 // The tensors of the files that hold the model's values, one a line: the file's number, the bytes
@@ -85,9 +93,9 @@ std::vector<ckpt::ManifestFile> from_text(const std::string& text) {
 
 CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
     : options_(options), group_(unless_alone(state.all_ranks())), pipeline_(state.pipeline()) {
-  if (const comm::Group* tensor = state.tensor_group()) {
-    tensor_size_ = tensor->size();
-    tensor_rank_ = tensor->rank();
+  if (const comm::Group* parts = state.parts_group()) {
+    parts_size_ = parts->size();
+    parts_rank_ = parts->rank();
   }
   collect(state);
   if (whole_) plan_files(state);
@@ -113,18 +121,17 @@ void CheckpointSave::collect(TrainState& state) {
   const parallel::FlatLayout& layout = state.store().layout();
   if (is_first_copy(state)) {
     comm::Group* writing = group_ == nullptr ? nullptr : unless_alone(state.shard_group());
-    // Of the ranks that share products, some data-parallel rank's, each is a writer.
-    takers_ =
-        parallel::share_out(layout, (writing == nullptr ? 1 : writing->size()) * tensor_size_);
+    // Of the ranks that have parts, some data-parallel rank's, each is a writer.
+    takers_ = parallel::share_out(layout, (writing == nullptr ? 1 : writing->size()) * parts_size_);
     whole_.emplace(layout, parallel::held_pieces(state.store(), &state.optimizer()), writing);
   }
+  const bool one_file = !options_.adapter_file.empty();  // of values
   std::string directory;
   agree([&] {
     if (whole_) {
-      const bool one_file = !options_.adapter_file.empty();
       whole_->allocate(
           [&](const std::string& name, std::size_t i) {
-            return name.empty() && one_file ? 0 : takers_[i] / tensor_size_;
+            return name.empty() && one_file ? 0 : takers_[i] / parts_size_;
           },
           options_.mode == Mode::kBeside);
     }
@@ -139,18 +146,42 @@ void CheckpointSave::collect(TrainState& state) {
   if (!whole_) return;
   number_files(layout);
   whole_->collect();
-  if (tensor_size_ == 1) return;
-  std::map<const nn::Param*, int> taker;
-  for (std::size_t i = 0; i < takers_.size(); ++i) {
-    taker[layout.trained()[i]] = takers_[i] % tensor_size_;
+  if (parts_size_ > 1) {
+    std::map<const nn::Param*, int> taker;
+    for (std::size_t i = 0; i < takers_.size(); ++i) {
+      taker[layout.trained()[i]] = takers_[i] % parts_size_;
+    }
+    assembled_.emplace(whole_->tensors(), *state.parts_group(),
+                       [&](const parallel::WholeTensor& part) {
+                         return part.name.empty() && one_file ? 0 : taker.at(part.param);
+                       });
   }
-  assembled_.emplace(whole_->tensors(), *state.tensor_group(),
-                     [&](const nn::Param& param) { return taker.at(&param); });
+  const bool has_values =
+      parts_rank_ == 0 && (group_ == nullptr || state.shard_group()->rank() == 0);
+  if (one_file && pipeline_ != nullptr && has_values) collect_adapter(state);
+}
+
+// One rank writes the file that PEFT wants, so that the others of its pipeline send it theirs.
+void CheckpointSave::collect_adapter(TrainState& state) {
+  std::map<std::string, Tensor> held;
+  for (const parallel::WholeTensor& one : assembled_ ? assembled_->tensors() : whole_->tensors()) {
+    if (one.name.empty()) held[nn::whole_param(*one.param).name] = one.tensor;
+  }
+  const std::span<nn::Param* const> mine = state.store().trained();
+  const auto take = [&](const nn::Param& param, const Tensor& value) {
+    adapter_memory_.emplace_back(new std::byte[value.bytes()]);
+    const Tensor copy(adapter_memory_.back().get(), value.spec());
+    copy_now(value, copy);
+    adapter_.push_back({"", &param, copy});
+  };
+  parallel::gather_stages(
+      state.whole_layout().trained(), mine, pipeline_->group(),
+      {[&](std::size_t i) { return held.at(nn::whole_param(*mine[i]).name); }, take});
 }
 
 // The ranks of a pipeline have other parameters, and each of them files of its own.
 void CheckpointSave::number_files(const parallel::FlatLayout& layout) {
-  const auto own = 1 + static_cast<std::size_t>(std::ranges::max(takers_));
+  const std::size_t own = num_writers(takers_);
   num_files_ = own;
   if (pipeline_ != nullptr) {
     num_files_ = 0;
@@ -167,24 +198,36 @@ void CheckpointSave::number_files(const parallel::FlatLayout& layout) {
 
 void CheckpointSave::plan_files(TrainState& state) {
   const int shard = group_ == nullptr ? 0 : state.shard_group()->rank();
-  const int writer = shard * tensor_size_ + tensor_rank_;
-  const bool writes = writer <= std::ranges::max(takers_);
+  const int writer = shard * parts_size_ + parts_rank_;
+  const bool writes = writer < static_cast<int>(num_writers(takers_));
   const std::size_t file = first_file_ + static_cast<std::size_t>(writer);
   const bool is_adapter = !options_.adapter_file.empty();
   File values = {ckpt::shard_name("model", file, num_files_), {}, kWeightsMetadata};
   if (is_adapter) values.name = options_.adapter_file;
   File optimizer = {ckpt::shard_name("optimizer", file, num_files_), {}, {}};
+  const bool is_gathered = is_adapter && pipeline_ != nullptr;  // all values are in adapter_
   const auto tensors = assembled_ ? assembled_->tensors() : whole_->tensors();
+  std::vector<parallel::WholeTensor> written = adapter_;
   for (const parallel::WholeTensor& whole : tensors) {
     if (pipeline_ != nullptr && !pipeline_->counts(*whole.param)) continue;
+    if (!whole.name.empty() || !is_gathered) written.push_back(whole);
+  }
+  for (const parallel::WholeTensor& whole : written) {
     File& file = whole.name.empty() ? values : optimizer;
     const ckpt::ParamTensor held = {whole.param, whole.tensor};
     const std::string prefix = whole.name.empty() ? "" : whole.name + ".";
     for (ckpt::TensorSource& source : ckpt::file_sources(std::span(&held, 1), prefix)) {
+      // State that lies in a file is in memory a tensor at a time.
+      source.produce = [produce = std::move(source.produce),
+                        tensor = whole.tensor](const ckpt::ByteSink& sink) {
+        produce(sink);
+        give_back(tensor);
+      };
       file.sources.push_back(std::move(source));
     }
   }
-  if (is_adapter ? writer == 0 : writes) files_.push_back(std::move(values));
+  const bool is_first = pipeline_ == nullptr || pipeline_->options().rank == 0;
+  if (is_adapter ? writer == 0 && is_first : writes) files_.push_back(std::move(values));
   if (writes) files_.push_back(std::move(optimizer));
   if (is_lead() && !options_.extra.file.empty()) {
     files_.push_back({options_.extra.file, std::move(options_.extra.sources), {}});

@@ -76,14 +76,15 @@ class CheckpointSave {
   void agree(const std::function<void()>& action);
   void collect(TrainState& state);
   void number_files(const parallel::FlatLayout& layout);
+  void collect_adapter(TrainState& state);
   void plan_files(TrainState& state);
   void write();
   void finish();
 
   Options options_;
-  comm::Group* group_;   // all ranks; null: this rank is alone
-  int tensor_size_ = 1;  // ranks that share each product
-  int tensor_rank_ = 0;
+  comm::Group* group_;  // all ranks; null: this rank is alone
+  int parts_size_ = 1;  // ranks that have parts of parameters: of products, or some of the experts
+  int parts_rank_ = 0;
   parallel::PipelinePart* pipeline_;  // null: this rank has the whole model
   std::size_t first_file_ = 0;        // of this rank of a pipeline
   std::size_t num_files_ = 1;
@@ -91,7 +92,10 @@ class CheckpointSave {
   std::vector<int> takers_;            // the number of the writer of each parameter and its state
   std::vector<File> files_;
   std::optional<parallel::WholeState> whole_;     // where this rank's copy of the model is written
-  std::optional<parallel::Assembled> assembled_;  // of its parts, where ranks share products
+  std::optional<parallel::Assembled> assembled_;  // of its parts, where ranks have parts
+  // Values of an adapter whose stages a pipeline has, on the rank that writes its file.
+  std::vector<parallel::WholeTensor> adapter_;
+  std::vector<std::unique_ptr<std::byte[]>> adapter_memory_;
   std::optional<ckpt::CheckpointWriter> writer_;  // of the lead
   std::optional<ckpt::CheckpointPart> part_;
   std::exception_ptr failure_;  // of the thread

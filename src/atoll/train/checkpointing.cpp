@@ -11,6 +11,8 @@
 #include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/parallel/assemble.h"
+#include "atoll/parallel/gather_stages.h"
 #include "atoll/parallel/whole_state.h"
 #include "atoll/tensor/host_access.h"
 
@@ -24,7 +26,7 @@ namespace {
 // The config.json of a checkpoint: its dtype is that of the tensors beside it, or readers would
 // narrow them. An adapter's says what the base model's does.
 std::string config_of(TrainState& state) {
-  const std::string config = nn::config_json(state.model().config);
+  std::string config = nn::config_json(state.model().config);
   if (state.options().lora) return config;
   return ckpt::with_dtype(config, state.options().build.dtype, "config.json");
 }
@@ -134,14 +136,39 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
   return read_position(path);
 }
 
-std::string hash_of_frozen(const parallel::ParamStore& store) {
-  if (store.frozen().empty()) return "";
+std::string hash_of_frozen(TrainState& state) {
+  if (state.store().frozen().empty()) return "";
   Hasher hasher;
-  for (const nn::Param* param : store.frozen()) {
-    const HostRead read(param->value);
+  const auto add = [&](const Tensor& value) {
+    const HostRead read(value);
     hasher.update(read.bytes().data(), read.bytes().size());
+  };
+  comm::Group* parts = state.parts_group();
+  const std::span<nn::Param* const> frozen = state.store().frozen();
+  std::optional<parallel::Assembled> assembled;
+  // Whole, on the first of the ranks that have parts of it; undefined on the others.
+  const auto whole = [&](std::size_t i) {
+    if (parts == nullptr) return frozen[i]->value;
+    const parallel::WholeTensor part = {"", frozen[i], frozen[i]->value};
+    assembled.emplace(std::span(&part, 1), *parts, [](const parallel::WholeTensor&) { return 0; });
+    return assembled->tensors().empty() ? Tensor() : assembled->tensors().front().tensor;
+  };
+  const bool is_first = parts == nullptr || parts->rank() == 0;
+  if (parallel::PipelinePart* pipeline = state.pipeline()) {
+    parallel::StageValues values = {whole, {}};
+    if (is_first) values.take = [&](const nn::Param&, const Tensor& value) { add(value); };
+    parallel::gather_stages(state.whole_layout().frozen(), frozen, pipeline->group(), values);
+  } else {
+    for (std::size_t i = 0; i < frozen.size(); ++i) {
+      const Tensor value = whole(i);
+      if (is_first) add(value);
+    }
   }
-  return to_hex(hasher.digest());
+  Hash128 digest = hasher.digest();
+  const Tensor words = {&digest, {Dtype::kI64, {2}}};
+  if (state.pipeline() != nullptr && is_first) state.pipeline()->group().broadcast(words, 0);
+  if (parts != nullptr) parts->broadcast(words, 0);
+  return to_hex(digest);
 }
 
 CarriedFiles read_carried(const fs::path& directory) {

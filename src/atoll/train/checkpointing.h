@@ -57,8 +57,9 @@ Position read_position(const std::filesystem::path& checkpoint);
 Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& state,
                          ThreadPool& threads);
 
-/// Position::base_hash of the parameters that `store` keeps frozen; empty when there are none.
-std::string hash_of_frozen(const parallel::ParamStore& store);
+/// Position::base_hash of the parameters that are frozen, whole, however ranks share them; empty
+/// when there are none. Every rank must call it.
+std::string hash_of_frozen(TrainState& state);
 
 /// The files of CarriedFiles that `directory` has.
 CarriedFiles read_carried(const std::filesystem::path& directory);

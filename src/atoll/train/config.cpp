@@ -5,6 +5,7 @@
 #include "atoll/nn/models/family.h"
 #include "atoll/train/config_elsewhere.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/config_offload.h"
 
 namespace atl::train {
 
@@ -242,8 +243,21 @@ void add_ranks(Settings& settings, TrainConfig& c) {
   settings.add(
       "parallel.cp", &c.parallel.cp,
       "Ranks that have a part of each sequence (context parallel): docs/context-parallel.md. A "
-      "divisor of the ranks, of the heads and key-value heads, and of train.context.",
+      "divisor of the ranks and of train.context.",
       between(1, 1 << 20));
+  settings.add(
+      "parallel.cp_attention", &c.parallel.cp_attention,
+      "How these ranks attend to all of a sequence. ulysses: each has all tokens of a part of the "
+      "heads meanwhile, so parallel.cp divides heads and key-value heads. ring: keys and values go "
+      "from rank to rank; 2 parallel.cp divides train.context. auto: ulysses where it can, else "
+      "ring.",
+      one_of({"auto", "ulysses", "ring"}));
+  settings.add(
+      "parallel.ep", &c.parallel.ep,
+      "Ranks that have some of the experts of each block, and exchange tokens (expert parallel): "
+      "docs/expert-parallel.md. A divisor of the ranks, of the experts and of a step's "
+      "micro-batches.",
+      between(1, 1 << 16));
   settings.group("comm", "How ranks talk to each other.", Scope::kIsland);
   settings.add("comm.timeout_s", &c.comm.timeout_s,
                "Seconds after which a collective that is not done ends the run, naming who is "
@@ -414,6 +428,7 @@ Settings make_settings(TrainConfig& config) {
   add_train(settings, config);
   add_experts(settings, config.moe);
   add_ranks(settings, config);
+  add_offload(settings, config.offload);
   add_optim(settings, config);
   add_lora(settings, config);
   add_islands(settings, config);

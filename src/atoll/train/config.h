@@ -105,6 +105,8 @@ struct ParallelSettings {
   std::int64_t tp = 1;
   std::int64_t pp = 1;
   std::int64_t cp = 1;
+  std::string cp_attention = "auto";
+  std::int64_t ep = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 0;
 };
@@ -148,6 +150,14 @@ struct CheckpointSettings {
   std::int64_t every = 0;
   std::int64_t keep = 2;
   bool async = false;
+};
+
+/// offload.*: training state in a file.
+struct OffloadSettings {
+  std::string optimizer = "none";
+  std::string params = "none";
+  std::string dir;
+  double piece_mib = 4;
 };
 
 /// log.*
@@ -210,6 +220,7 @@ struct TrainConfig {
   LoraSettings lora;
   EvalSettings eval;
   CheckpointSettings checkpoint;
+  OffloadSettings offload;
   LogSettings log;
 };
 

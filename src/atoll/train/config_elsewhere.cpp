@@ -75,6 +75,8 @@ void add_names_of_the_optimizer(Settings& s) {
 
 void add_names_of_the_rest(Settings& s) {
   s.known_elsewhere_as("dp.zero", {"zero_stage", "zero_optimization_stage", "fsdp"});
+  s.known_elsewhere_as("parallel.ep", {"expert_model_parallel_size", "expert_parallel_size",
+                                       "expert_parallel", "ep_size", "moe_expert_parallel_size"});
   s.known_elsewhere_as("lora.rank", {"lora_r", "lora", "use_lora"});
   s.known_elsewhere_as("lora.alpha", {"lora_alpha"});
   s.known_elsewhere_as("lora.targets", {"target_modules", "lora_target_modules"});

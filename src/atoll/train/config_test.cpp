@@ -13,6 +13,7 @@
 namespace atl::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -48,7 +49,8 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
     if (setting.is_fixed) fixed.push_back(setting.key);
   }
   of_run.erase(std::unique(of_run.begin(), of_run.end()), of_run.end());
-  EXPECT_THAT(of_host, ElementsAre("device.threads", "device.bf16", "data.cache_dir"));
+  EXPECT_THAT(of_host,
+              ElementsAre("device.threads", "device.bf16", "data.cache_dir", "offload.dir"));
   EXPECT_THAT(of_run, ElementsAre("run", "model", "train", "moe", "optim", "lora", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
   EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
@@ -90,6 +92,38 @@ TEST(TrainConfig, DataComesFromOneSource) {
   EXPECT_THAT(error_of({"--data.tokenizer=t", "--data.vocab_size=300"}),
               HasSubstr("data.vocab_size (300, --data.vocab_size) are both given"));
   EXPECT_THAT(error_of({"--model.from=m", "--data.vocab_size=300"}), HasSubstr("model.from"));
+}
+
+TEST(TrainConfig, StateInAFileIsRefusedByNameBesideWhatItDoesNotGoWith) {
+  const char* file = "--offload.optimizer=file";
+  EXPECT_EQ(error_of({file}), "no error");
+  EXPECT_EQ(error_of({file, "--offload.params=file", "--offload.piece_mib=1"}), "no error");
+  EXPECT_EQ(error_of({file, "--dp.zero=3", "--train.exact=true"}), "no error");
+  EXPECT_EQ(error_of({"--offload.optimizer=host"}),
+            "offload.optimizer (\"host\", --offload.optimizer): this run computes on a CPU, whose "
+            "state lies in the host's memory as it is; use file, or none");
+  EXPECT_THAT(error_of({file, "--offload.params=host"}), HasSubstr("offload.params (\"host\""));
+  EXPECT_EQ(error_of({"--offload.params=file"}),
+            "offload.params (\"file\", --offload.params) needs the optimizer's state in the file "
+            "too; set offload.optimizer=file");
+  for (const char* alone : {"--offload.dir=/tmp", "--offload.piece_mib=1"}) {
+    EXPECT_THAT(error_of({alone}), HasSubstr("without offload.optimizer does nothing"));
+  }
+  for (const char* other :
+       {"--parallel.layout=auto", "--parallel.tp=2", "--parallel.pp=2", "--parallel.cp=2",
+        "--launch.replicate=true", "--checkpoint.async=true"}) {
+    const std::string key = std::string(other).substr(2, std::string(other).find('=') - 2);
+    EXPECT_THAT(error_of({file, other}),
+                AllOf(HasSubstr("offload.optimizer (\"file\", --offload.optimizer) does not go "
+                                "together with " +
+                                key),
+                      HasSubstr(" yet; ")));
+  }
+  EXPECT_THAT(error_of({file, "--model.from=m", "--lora.rank=8"}), HasSubstr("lora.rank"));
+  EXPECT_THAT(error_of({file, "--island.coordinator=127.0.0.1:1", "--island.name=a"}),
+              HasSubstr("island.coordinator"));
+  EXPECT_THAT(error_of({file, "--offload.params=file", "--train.exact=true"}),
+              HasSubstr("leave train.exact out"));
 }
 
 TEST(TrainConfig, WhatIslandsDoIsCheckedBeforeOneBegins) {

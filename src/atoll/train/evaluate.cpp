@@ -50,9 +50,10 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
   const std::int64_t rank = group == nullptr ? 0 : group->rank();
   std::vector<double> sums(static_cast<std::size_t>(batches.num_batches()));
   std::int64_t number = 0;
+  std::optional<Batch> batch;
   for (; number < batches.num_batches(); ++number) {
     if (number % ranks == 0 && options.stop && options.stop()) break;
-    const std::optional<Batch> batch = batches.next();
+    batch = batches.next();
     if (number % ranks == rank) {
       sums[static_cast<std::size_t>(number)] =
           state.runner().evaluate({.stream = &stream}, state.own_part(*batch));
@@ -65,7 +66,12 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
     }
   }
   if (const std::int64_t rest = number % ranks; rest > 0 && rest <= rank) {
-    state.runner().idle({.stream = &stream}, /*training=*/false);
+    // Those that share experts with a rank that has a batch take part, and nobody counts what.
+    const std::int64_t first = rank - state.options().build.expert_rank;
+    if (first < rest)
+      state.runner().evaluate({.stream = &stream}, state.own_part(*batch));
+    else
+      state.runner().idle({.stream = &stream}, /*training=*/false);
   }
   // All but one of each are zero: the sum is exact. In a pipeline its last stage has the losses.
   if (state.pipeline() != nullptr) {

@@ -35,9 +35,9 @@ void check_same_run(const TrainConfig& config, const Settings& settings,
   }
 }
 
-void check_same_base(const parallel::ParamStore& store, const fs::path& base,
-                     const fs::path& checkpoint, const std::string& base_hash) {
-  if (base_hash.empty() || base_hash == hash_of_frozen(store)) return;
+void check_same_base(const std::string& hash, const fs::path& base, const fs::path& checkpoint,
+                     const std::string& trained_beside) {
+  if (trained_beside.empty() || trained_beside == hash) return;
   const fs::path config = checkpoint / model_dir::kAdapterConfigFile;
   throw user_error(
       "the weights in {} are not those that the adapter {} was trained beside, which were in {}; "

@@ -15,9 +15,10 @@ namespace atl::train {
 void check_same_run(const TrainConfig& config, const Settings& settings,
                     const std::string& corpus_hash, const Position& position, bool tells);
 
-/// Throws Error(kUser) where the frozen weights in `store`, which came from `base`, are not those
-/// that the adapter in `checkpoint` was trained beside (`base_hash`; empty: there is no adapter).
-void check_same_base(const parallel::ParamStore& store, const std::filesystem::path& base,
-                     const std::filesystem::path& checkpoint, const std::string& base_hash);
+/// Throws Error(kUser) where the frozen weights, which came from `base` and have this hash, are not
+/// those that the adapter in `checkpoint` was trained beside (their hash; empty: there is no
+/// adapter).
+void check_same_base(const std::string& hash, const std::filesystem::path& base,
+                     const std::filesystem::path& checkpoint, const std::string& trained_beside);
 
 }  // namespace atl::train

@@ -6,6 +6,7 @@
 namespace atl::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using HybridRun = RanksFixture;
@@ -89,6 +90,7 @@ TEST_F(HybridRun, SharedSequencesHaveTheLossOfOneRank) {
     int number = 0;
     for (const auto& [ranks, more] : std::vector<std::pair<int, std::vector<std::string>>>{
              {2, {"--parallel.cp=2"}},
+             {2, {"--parallel.cp=2", "--parallel.cp_attention=ring"}},
              {4, {"--parallel.cp=2", "--dp.zero=3"}},
              {4, {"--parallel.cp=2", "--parallel.tp=2"}},
              {4, {"--parallel.cp=2", "--parallel.pp=2", "--dp.zero=1"}}}) {
@@ -99,6 +101,33 @@ TEST_F(HybridRun, SharedSequencesHaveTheLossOfOneRank) {
         const std::vector<double> wanted = values_of(expected.records, key);
         ASSERT_EQ(losses.size(), wanted.size());
         for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 2e-4);
+      }
+    }
+  }
+}
+
+// Three ranks, which 4 heads and 2 key-value heads cannot be shared by: keys go round a ring, with
+// every setting that shared sequences go together with.
+TEST_F(HybridRun, ARingOfAnyNumberOfRanksHasTheLossOfOneRank) {
+  int number = 0;
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--train.dropout=0.1", "--data.packing=masked"},
+           {"--train.dtype=bf16", "--train.dropout=0"},
+           {"--train.recompute=full", "--train.dropout=0.1", "--optim.kind=muon"}}) {
+    std::vector<std::string> one = {"--train.context=36"};
+    one.insert(one.end(), more.begin(), more.end());
+    std::vector<std::string> three = one;
+    three.insert(three.end(), {"--parallel.cp=3", "--dp.zero=1"});
+    SCOPED_TRACE(more.front());
+    const Ended expected = train_ranks(fmt::format("one{}", number), 1, with(one, true));
+    const Ended ended = train_ranks(fmt::format("three{}", number++), 3, with(three, true));
+    const double tolerance = more.front() == "--train.dtype=bf16" ? 0.02 : 2e-4;
+    for (const char* key : {"loss", "held_out_loss"}) {
+      const std::vector<double> losses = values_of(ended.records, key);
+      const std::vector<double> wanted = values_of(expected.records, key);
+      ASSERT_EQ(losses.size(), wanted.size());
+      for (std::size_t i = 0; i < losses.size(); ++i) {
+        EXPECT_NEAR(losses[i], wanted[i], tolerance) << key << " " << i;
       }
     }
   }
@@ -120,12 +149,16 @@ TEST_F(HybridRun, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(fails(4, {"--parallel.pp=2", "--parallel.tp=2", "--train.dtype=bf16",
                         "--optim.masters=stochastic"}),
               HasSubstr("optim.masters"));
-  EXPECT_THAT(fails(3, {"--parallel.cp=2", "--train.dropout=0"}), HasSubstr("parallel.cp = 2"));
-  EXPECT_THAT(fails(3, {"--parallel.cp=3", "--train.context=33", "--train.dropout=0"}),
-              HasSubstr("4 attention heads"));
-  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.context=31", "--train.dropout=0"}),
+  EXPECT_THAT(fails(3, {"--parallel.cp=2"}), HasSubstr("parallel.cp = 2"));
+  EXPECT_THAT(
+      fails(3, {"--parallel.cp=3", "--train.context=33", "--parallel.cp_attention=ulysses"}),
+      AllOf(HasSubstr("4 attention heads"), HasSubstr("parallel.cp_attention=ring")));
+  EXPECT_THAT(fails(3, {"--parallel.cp=3", "--train.context=33"}),
+              AllOf(HasSubstr("train.context = 33"), HasSubstr("--train.context=36")));
+  EXPECT_THAT(fails(3, {"--parallel.cp=3", "--train.context=64"}), HasSubstr("--train.context=66"));
+  EXPECT_THAT(fails(6, {"--parallel.cp=3", "--parallel.tp=2", "--train.context=9"}),
               HasSubstr("multiple of"));
-  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.dropout=0.1"}), HasSubstr("train.dropout"));
+  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.context=31"}), HasSubstr("multiple of"));
   EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.exact=true"}), HasSubstr("train.exact"));
 }
 

@@ -1,6 +1,7 @@
 #include "atoll/train/options.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
@@ -13,6 +14,7 @@
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/config_offload.h"
 
 namespace atl::train {
 
@@ -36,7 +38,9 @@ void check_chat_template(const fs::path& path) {
 
 // "4 ranks"; "4 data-parallel ranks" where there are others.
 std::string counted_ranks(const TrainConfig& config, int num_ranks) {
-  return counted(num_ranks, config.parallel.tp > 1 ? "data-parallel rank" : "rank");
+  const train::ParallelSettings& parallel = config.parallel;
+  const bool has_others = parallel.tp * parallel.pp * parallel.cp * parallel.ep > 1;
+  return counted(num_ranks, has_others ? "data-parallel rank" : "rank");
 }
 
 Error too_few_micro_batches(const TrainConfig& config, int num_ranks) {
@@ -63,12 +67,32 @@ optim::OptimizerOptions optimizer_options(const OptimSettings& settings) {
           .masters = optim::masters(settings.masters)};
 }
 
-parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
+namespace {
+
+// Ranks that share experts work on each other's tokens: they take as many passes.
+void check_even_for_experts(const TrainConfig& config, std::int64_t micro_batches) {
+  const std::int64_t e = config.parallel.ep;
+  const std::int64_t over = micro_batches % e;
+  if (over == 0) return;
+  const std::int64_t nearest = micro_batches + (2 * over < e ? -over : e - over);
+  throw user_error(
+      "train.batch_size = {} makes {} of train.micro_batch = {}, which groups of parallel.ep = {} "
+      "ranks cannot share evenly; the nearest that works is --train.batch_size={}",
+      config.train.batch_size, counted(micro_batches, "micro-batch"), config.train.micro_batch, e,
+      nearest * config.train.micro_batch);
+}
+
+}  // namespace
+
+parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int data_ranks,
                                                     int rank) {
   const std::int64_t micro_batches = config.train.batch_size / config.train.micro_batch;
-  if (!config.train.exact && micro_batches < num_ranks) {
-    throw too_few_micro_batches(config, num_ranks);
+  if (!config.train.exact && micro_batches < data_ranks) {
+    throw too_few_micro_batches(config, data_ranks);
   }
+  check_even_for_experts(config, micro_batches);
+  const auto experts = static_cast<int>(config.parallel.ep);
+  const int num_ranks = data_ranks / experts;
   const auto shard = config.dp.shard == 0 ? num_ranks : static_cast<int>(config.dp.shard);
   if (num_ranks % shard != 0) {
     throw user_error("{} cannot be cut into groups of dp.shard = {}; choose a divisor",
@@ -95,10 +119,10 @@ parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, i
   parallel::DataParallelOptions options;
   options.zero = static_cast<parallel::Zero>(config.dp.zero);
   options.num_ranks = shard;
-  options.rank = rank % shard;
+  options.rank = rank / experts % shard;
   options.replicas = num_ranks / shard;
   options.exact = config.train.exact;
-  options.rounds = (micro_batches + num_ranks - 1) / num_ranks;
+  options.rounds = (micro_batches + data_ranks - 1) / data_ranks;
   if (config.dp.balance)
     options.rounds = std::max<std::int64_t>(options.rounds, micro_batches - num_ranks + 1);
   options.bucket_bytes = static_cast<std::int64_t>(config.dp.bucket_mib * 0x1p20);
@@ -131,13 +155,33 @@ int data_parallel_ranks(const TrainConfig& config, int num_ranks) {
         counted(num_ranks, "rank"), context, context * stages * tensor,
         num_ranks / tensor / stages);
   }
-  return num_ranks / tensor / stages / context;
+  const auto experts = static_cast<int>(config.parallel.ep);
+  const int data_ranks = num_ranks / tensor / stages / context;
+  if (data_ranks % experts != 0) {
+    throw user_error(
+        "{} cannot be cut into groups of parallel.ep = {}; start a multiple of {}, or choose a "
+        "divisor of {}",
+        counted(num_ranks, "rank"), experts, experts * context * stages * tensor, data_ranks);
+  }
+  return data_ranks;
 }
+
+namespace {
+
+// The number of a rank's micro-batches: neighbours that share experts have other ones, and the
+// stages of a pipeline the same.
+int data_place(const TrainConfig& config, int rank) {
+  const auto experts = static_cast<int>(config.parallel.ep);
+  const auto of_one_model = static_cast<int>(config.parallel.tp * config.parallel.pp) * experts;
+  return rank / of_one_model * experts + rank % experts;
+}
+
+}  // namespace
 
 parallel::DataParallelOptions sharing_options(const TrainConfig& config, int num_ranks, int rank) {
   const int data_ranks = data_parallel_ranks(config, num_ranks);
   const auto context = static_cast<int>(config.parallel.cp);
-  const int place = rank / static_cast<int>(config.parallel.tp * config.parallel.pp);
+  const int place = data_place(config, rank);
   parallel::DataParallelOptions options =
       data_parallel_options(config, data_ranks, place / context);
   // Each adds a part of every gradient, as a data-parallel rank does.
@@ -173,12 +217,35 @@ void check_ranks(const TrainConfig& config, int num_ranks) {
   if (config.parallel.pp > 1) pipeline_options(config, data_ranks, 0);
 }
 
+namespace {
+
+nn::ContextAttention context_attention(const std::string& name) {
+  if (name == "ulysses") return nn::ContextAttention::kUlysses;
+  return name == "ring" ? nn::ContextAttention::kRing : nn::ContextAttention::kAuto;
+}
+
+// `build` says which attention ranks that share sequences have.
+void check_sequence_length(const TrainConfig& config, const nn::BuildOptions& build) {
+  const std::int64_t parts = build.sequence_part().divisor();
+  const std::int64_t length = config.train.context;
+  if (length % parts == 0) return;
+  // Ranks that share products share a rank's rows too.
+  const std::int64_t step = std::lcm(parts, config.parallel.cp * config.parallel.tp);
+  throw user_error(
+      "train.context = {} cannot be cut into {} equal parts, of which ring attention gives each of "
+      "parallel.cp = {} ranks two; the nearest that can is --train.context={}",
+      length, parts, config.parallel.cp, std::max(step, (length + step / 2) / step * step));
+}
+
+}  // namespace
+
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                            std::int64_t eos_token, int num_ranks, int rank) {
   StateOptions options;
   const int data_ranks = data_parallel_ranks(config, num_ranks);
   const auto tensor_size = static_cast<int>(config.parallel.tp);
   const auto pipeline_size = static_cast<int>(config.parallel.pp);
+  const auto expert_size = static_cast<int>(config.parallel.ep);
   if (!config.model.from.empty()) {
     const fs::path directory = model_dir::find_model(config.model.from);
     if (config.parallel.tp > 1 && model_dir::holds_adapter(directory)) {
@@ -213,7 +280,12 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
       .tensor_size = tensor_size,
       .tensor_rank = rank % tensor_size,
       .context_size = static_cast<int>(config.parallel.cp),
-      .context_rank = rank / tensor_size / pipeline_size % static_cast<int>(config.parallel.cp)};
+      .context_rank = rank / tensor_size / pipeline_size % static_cast<int>(config.parallel.cp),
+      .context_attention = context_attention(config.parallel.cp_attention),
+      .expert_size = expert_size,
+      .expert_rank = rank % expert_size};
+  options.build = nn::with_context_attention(options.model, options.build);
+  check_sequence_length(config, options.build);
   options.optimizer = optimizer_options(config.optim);
   if (config.lora.rank > 0) {
     options.lora = {.rank = config.lora.rank,
@@ -225,9 +297,11 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   options.context = config.train.context;
   options.data_parallel = sharing_options(config, num_ranks, rank);
   if (pipeline_size > 1) {
-    options.pipeline = pipeline_options(config, data_ranks, rank / tensor_size % pipeline_size);
+    options.pipeline =
+        pipeline_options(config, data_ranks, rank / tensor_size / expert_size % pipeline_size);
   }
   options.replicate = config.launch.replicate;
+  options.offload = offload_options(config, num_ranks);
   return options;
 }
 

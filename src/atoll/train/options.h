@@ -19,12 +19,14 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
 /// What the optimizer of a run with these settings is made with.
 optim::OptimizerOptions optimizer_options(const OptimSettings& settings);
 
-/// How many of `num_ranks` ranks are data parallel: each stands for parallel.cp x parallel.pp x
-/// parallel.tp of them, which follow one another. Throws Error(kUser) when these do not fit.
+/// How many of `num_ranks` ranks are data parallel, which have micro-batches of their own: each
+/// stands for parallel.cp x parallel.pp x parallel.tp of them. Throws Error(kUser) when these, or
+/// groups of parallel.ep, do not fit.
 int data_parallel_ranks(const TrainConfig& config, int num_ranks);
 
-/// How so many data-parallel ranks share a model. Throws Error(kUser) as above.
-parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int num_ranks,
+/// How so many data-parallel ranks share a model: of each parallel.ep neighbours, which have other
+/// experts, one shares with one of the next. Throws Error(kUser) as above.
+parallel::DataParallelOptions data_parallel_options(const TrainConfig& config, int data_ranks,
                                                     int rank);
 
 /// How rank `rank` of `num_ranks` of a run shares parameters with those that have the same part of

@@ -17,13 +17,15 @@ constexpr double kSmoothing = 0.2;
 std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& config) {
   const auto tensor = static_cast<int>(config.parallel.tp);
   const auto pipeline = static_cast<int>(config.parallel.pp);
+  const auto expert = static_cast<int>(config.parallel.ep);
   const parallel::DataParallelOptions options = sharing_options(config, world.size(), world.rank());
   // One order of calls: copies reduce what the shards of each have just reduced. Ranks that share
-  // products talk most, so they are neighbours.
+  // products, or experts, talk most, so they are neighbours.
   return {{"replicate", options.replicas, "dp"},
           {"shard", options.num_ranks, "dp"},
           {.name = "pp", .size = pipeline, .point_to_point = true},
-          {"tp", tensor}};
+          {"tp", tensor},
+          {"ep", expert}};
 }
 
 // Seconds until the slowest rank is done.
@@ -58,11 +60,13 @@ Ranks::Ranks(comm::World& world, const TrainConfig& config)
     : world_(world),
       mesh_(world, axes_of(world, config)),
       tensor_size_(static_cast<int>(config.parallel.tp)),
+      expert_size_(static_cast<int>(config.parallel.ep)),
       plan_(config.train.batch_size / config.train.micro_batch,
             data_parallel_ranks(config, world.size())),
       balances_(config.dp.balance && world.size() > 1),
       micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {
-  const int of_one_model = tensor_size_ * static_cast<int>(config.parallel.pp);
+  const auto stages = static_cast<int>(config.parallel.pp);
+  const int of_one_model = tensor_size_ * stages * expert_size_;
   const auto parts = static_cast<int>(config.parallel.cp);
   if (of_one_model * parts == 1) return;
   const auto every = [&](int first, int step, int end) {
@@ -73,6 +77,16 @@ Ranks::Ranks(comm::World& world, const TrainConfig& config)
   const int me = world.rank();
   const std::vector<int> sharing = every(me % of_one_model, of_one_model, world.size());
   comm::Channel& channel = world.channel("dp", sharing);
+  if (expert_size_ > 1) {
+    sharing_ = world.group(sharing, "sharing", channel);
+    if (stages == 1) return;  // all ranks have other micro-batches
+    std::vector<int> members;
+    for (int r = 0; r < world.size(); ++r) {
+      if (r / expert_size_ % stages == me / expert_size_ % stages) members.push_back(r);
+    }
+    data_ = world.group(members, "data", world.channel("data", members));
+    return;
+  }
   data_ = world.group(every(me % (of_one_model * parts), of_one_model * parts, world.size()), "dp",
                       channel);
   if (parts == 1) return;

@@ -37,16 +37,19 @@ class Ranks {
   comm::Group& data() const { return data_ ? *data_ : world_.all(); }
   int data_rank() const { return data().rank(); }
   /// Those that have the same part of the model: the data-parallel ranks of each part of the
-  /// sequences.
+  /// sequences, or those of them that have the same experts.
   comm::Group& sharing() const { return sharing_ ? *sharing_ : data(); }
   /// Those that have the other parts of this one's sequences; null: it has all.
   comm::Group* context() const { return context_.get(); }
+  /// Those that have the other experts, this one's neighbours among the data-parallel ranks; null:
+  /// it has all.
+  comm::Group* experts() { return expert_size_ > 1 ? &mesh_.group("ep") : nullptr; }
   /// Those that share each product with this one.
   comm::Group& tensor() { return mesh_.group("tp"); }
   int tensor_size() const { return tensor_size_; }
   /// Those that have the other stages of the model that this one has a part of, in their order.
   comm::Group& pipeline() { return mesh_.group("pp"); }
-  int pipeline_size() const { return size() / tensor_size_ / sharing().size(); }
+  int pipeline_size() const { return size() / tensor_size_ / expert_size_ / sharing().size(); }
   /// The first of them and the last, where this is one of these; else null.
   std::unique_ptr<comm::Group> pipeline_ends();
   /// Those of them that have the same key-value heads, `axis.size` neighbours of which this one is
@@ -71,7 +74,7 @@ class Ranks {
  private:
   comm::World& world_;
   comm::Mesh mesh_;
-  int tensor_size_;
+  int tensor_size_, expert_size_;
   std::unique_ptr<comm::Group> data_;               // null: all ranks
   std::unique_ptr<comm::Group> sharing_, context_;  // null: see above
   parallel::MicroBatchPlan plan_;

@@ -2,6 +2,7 @@
 
 // Runs of several ranks, each a thread of the test.
 
+#include "atoll/model_dir/adapter.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/trainer_testing.h"
 
@@ -44,8 +45,10 @@ class RanksFixture : public TrainerTest {
     validate(config, settings);
   }
 
-  // Every tensor of a checkpoint's model, in the order of names.
+  // Every tensor of a checkpoint's model, or of its adapter, in the order of names.
   static std::string whole(const std::filesystem::path& checkpoint) {
+    const std::filesystem::path adapter = checkpoint / model_dir::kAdapterWeightsFile;
+    if (std::filesystem::exists(adapter)) return read_file(adapter);
     const ckpt::HfDirectory directory(checkpoint);
     std::string all;
     for (const std::string& tensor : directory.tensor_names()) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks that are lost, and ranks that join, while a run goes on: each rank is a thread, and what a
-// launcher would do a Crew does.
+// Ranks that are lost, and ranks that join, while a run goes on: each rank is a thread, and a
+// ThreadLauncher does what `atoll launch` does.
 
 #include <atomic>
 #include <condition_variable>
@@ -20,10 +20,10 @@ namespace atl::train {
 struct Killed {};
 
 /// Passes calls on, until it is told to be killed at one of them.
-class MortalTransport final : public comm::Transport {
+class KillableTransport final : public comm::Transport {
  public:
-  MortalTransport(std::shared_ptr<comm::ThreadChannel> channel, int rank,
-                  std::atomic<int>& calls_left)
+  KillableTransport(std::shared_ptr<comm::ThreadChannel> channel, int rank,
+                    std::atomic<int>& calls_left)
       : channel_(std::move(channel)), inner_(*channel_, rank), calls_left_(calls_left) {}
 
   int rank() const override { return inner_.rank(); }
@@ -52,9 +52,9 @@ class MortalTransport final : public comm::Transport {
 };
 
 /// Who is in the run, and the worlds that they meet in.
-class Crew {
+class ThreadLauncher {
  public:
-  explicit Crew(int size) {
+  explicit ThreadLauncher(int size) {
     for (int id = 0; id < size; ++id) members_.insert(id);
   }
 
@@ -104,31 +104,31 @@ class Crew {
 };
 
 /// One of them, as its trainer sees it.
-class CrewMember final : public Membership {
+class ThreadMember final : public Membership {
  public:
-  CrewMember(Crew& crew, int id, bool joins, int calls_left)
-      : crew_(crew), id_(id), joins_(joins), is_new_(joins), calls_left_(calls_left) {}
+  ThreadMember(ThreadLauncher& launcher, int id, bool joins, int calls_left)
+      : launcher_(launcher), id_(id), joins_(joins), is_new_(joins), calls_left_(calls_left) {}
 
   bool joins() const override { return joins_; }
   std::unique_ptr<comm::World> next() override {
-    if (std::exchange(is_new_, false)) crew_.join(id_);
-    const auto [channel, rank] = crew_.next(id_);
+    if (std::exchange(is_new_, false)) launcher_.join(id_);
+    const auto [channel, rank] = launcher_.next(id_);
     return std::make_unique<comm::World>(
-        std::make_unique<MortalTransport>(channel, rank, calls_left_),
+        std::make_unique<KillableTransport>(channel, rank, calls_left_),
         comm::WorldOptions{.timeout_s = 30});
   }
-  bool wants_change() override { return crew_.change_wanted(); }
+  bool wants_change() override { return launcher_.change_wanted(); }
   bool was_killed() const { return calls_left_ < 0; }
 
  private:
-  Crew& crew_;
+  ThreadLauncher& launcher_;
   int id_;
   bool joins_;
   bool is_new_;
   std::atomic<int> calls_left_;
 };
 
-/// Runs whose ranks are threads of a Crew.
+/// Runs whose ranks are threads of a ThreadLauncher.
 class RegroupTest : public RanksFixture {
  protected:
   struct Kill {
@@ -145,7 +145,7 @@ class RegroupTest : public RanksFixture {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
     const Captured captured;
-    Crew crew(ranks);
+    ThreadLauncher launcher(ranks);
     Ended ended;
     std::mutex mutex;
     std::vector<std::string> failures;
@@ -155,7 +155,7 @@ class RegroupTest : public RanksFixture {
       for (const Kill& kill : kills) {
         if (kill.rank == id) calls = kill.calls;
       }
-      CrewMember member(crew, id, joins, calls);
+      ThreadMember member(launcher, id, joins, calls);
       try {
         Trainer trainer(config, settings, member);
         Joiner joiner(joins_after, [&] { late = std::thread(body, ranks, true); });
@@ -167,7 +167,7 @@ class RegroupTest : public RanksFixture {
         const std::lock_guard lock(mutex);
         if (!member.was_killed()) failures.push_back(fmt::format("rank {}: {}", id, error.what()));
       }
-      crew.lose(id);
+      launcher.lose(id);
     };
     std::vector<std::thread> threads;
     for (int id = 0; id < ranks; ++id) threads.emplace_back(body, id, false);

@@ -186,13 +186,23 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
     std::string how =
         ranks.tensor_size() > 1 ? fmt::format("{} share each product, ", ranks.tensor_size()) : "";
     if (const comm::Group* context = ranks.context()) {
-      how += fmt::format("{} share each sequence, ", context->size());
+      const bool is_ring = state.model().options.context_attention == nn::ContextAttention::kRing;
+      how += fmt::format("{} share each sequence ({}), ", context->size(),
+                         is_ring ? "ring attention" : "ulysses");
+    }
+    if (const std::int64_t experts = config_.parallel.ep; experts > 1) {
+      how += fmt::format("{} share the experts, ", experts);
     }
     log::info("{} ({}): {}ZeRO {}{}{}; {} a step", counted(ranks.size(), "rank"),
               ranks.world().backend(), how, config_.dp.zero,
               shared.replicas > 1 ? fmt::format(", {} copies", shared.replicas) : "",
               shared.exact ? ", exact sums" : "",
               counted(ranks.plan().num_micro_batches(), "micro-batch"));
+  }
+  if (const std::size_t in_file = state.file_memory().total_bytes(); in_file > 0) {
+    log::info("offload: {} of state in a file in {}, {} of memory{}", format_bytes(in_file),
+              state.options().offload.directory.string(),
+              format_bytes(state.memory().total_bytes()), ranks.is_alone() ? "" : " on this rank");
   }
   if (const parallel::PipelinePart* pipeline = state.pipeline()) {
     log::info(

@@ -35,18 +35,7 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank()));
   check_memory(state_->memory().total_bytes(), ranks.world());
   state_->allocate(*device_);
-  state_->connect(ranks.data(), ranks.shard(), ranks.replicate());
-  if (ranks.context() != nullptr) {
-    state_->connect_context(ranks.group(), ranks.sharing(), *ranks.context());
-  }
-  if (ranks.tensor_size() > 1) {
-    kv_copies_ = ranks.kv_copies(*state_->model().kv_copies);
-    state_->connect_tensor(ranks.group(), ranks.tensor(), *kv_copies_);
-  }
-  if (const parallel::PipelinePart* pipeline = state_->pipeline()) {
-    if (pipeline->is_tied()) pipeline_ends_ = ranks.pipeline_ends();
-    state_->connect_pipeline(ranks.group(), ranks.pipeline(), pipeline_ends_.get());
-  }
+  groups_ = connect_ranks(*state_, ranks);
   carried_ = carried_files(config_, corpus.tokenizer, state_->model().config, base_,
                            /*warns=*/ranks.is_lead());
 }
@@ -64,8 +53,6 @@ void RunModel::load_base() {
 
 Position RunModel::load(const ckpt::CheckpointInfo& checkpoint) {
   if (config_.lora.rank > 0) load_base();
-  check_same_base(state_->store(), base_, checkpoint.path,
-                  read_position(checkpoint.path).base_hash);
   return load_checkpoint(checkpoint, *state_, device_->threads());
 }
 

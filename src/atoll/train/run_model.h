@@ -7,9 +7,8 @@
 
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config.h"
+#include "atoll/train/connect_ranks.h"
 #include "atoll/train/corpus.h"
-#include "atoll/train/ranks.h"
-#include "atoll/train/state.h"
 
 namespace atl::train {
 
@@ -31,8 +30,7 @@ class RunModel {
   void initialise();
   /// Gives the parameters those of model.from; with LoRA these are the frozen ones.
   void load_base();
-  /// Gives them those of a checkpoint. Throws Error(kUser) where frozen weights are not those that
-  /// it was trained beside.
+  /// Gives them those of a checkpoint.
   Position load(const ckpt::CheckpointInfo& checkpoint);
   /// Brings the copy of the next rank's share up to date, where there is one (launch.replicate).
   /// Every rank must call it.
@@ -52,8 +50,7 @@ class RunModel {
   const TrainConfig& config_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<comm::Group> kv_copies_;  // ranks with the same key-value heads; null: tp is 1
-  std::unique_ptr<comm::Group> pipeline_ends_;  // null: see PipelinePart::connect
+  ModelGroups groups_;
   std::unique_ptr<TrainState> state_;
   std::filesystem::path base_;
   CarriedFiles carried_;

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "atoll/base/hash.h"
+#include "atoll/nn/models/adapted.h"
+#include "atoll/optim/offloaded_optimizer.h"
+#include "atoll/parallel/store_offload.h"
 #include "atoll/parallel/store_single.h"
 #include "atoll/tensor/host_access.h"
 
@@ -12,9 +15,8 @@ namespace atl::train {
 namespace {
 
 std::unique_ptr<nn::Model> build(const StateOptions& options) {
-  auto model = nn::build_model(options.model, options.build);
-  if (options.lora) nn::add_lora(*model, *options.lora);
-  return model;
+  if (!options.lora) return nn::build_model(options.model, options.build);
+  return nn::build_adapted_model(options.model, options.build, *options.lora);
 }
 
 // After this the model has the stages of this rank.
@@ -34,6 +36,13 @@ parallel::Runner make_runner(nn::Model& model, parallel::ParamStore& store,
 
 std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOptions& options) {
   const parallel::DataParallelOptions& shared = options.data_parallel;
+  const bool in_file = options.training && options.offload.params;
+  if (in_file && shared.is_plain()) return std::make_unique<parallel::OffloadStore>(model);
+  if (in_file) {
+    parallel::DataParallelOptions with_file = shared;
+    with_file.in_file = true;
+    return std::make_unique<parallel::DataParallelStore>(model, true, with_file);
+  }
   if (shared.is_plain()) return std::make_unique<parallel::SingleStore>(model, options.training);
   return std::make_unique<parallel::DataParallelStore>(model, options.training, shared);
 }
@@ -49,8 +58,13 @@ TrainState::TrainState(const StateOptions& options)
   if (pipeline_) pipeline_->attach(*store_);
   store_->request(plan_, runner_.schedule());
   runner_.request(plan_);
+  MemoryPlan file;
+  if (options.training && options.offload.params) {
+    store_in_file_ = dynamic_cast<parallel::InFile*>(store_.get());
+    store_in_file_->request_file(file);
+  }
   if (options.training) {
-    optimizer_ = optim::make_optimizer(options.optimizer, store_->flat(), store_->ranges());
+    make_optimizer(file);
     optimizer_->request(plan_);
     std::size_t scratch_bytes = optimizer_->scratch_bytes();
     const parallel::DataParallelOptions& shared = options.data_parallel;
@@ -65,13 +79,41 @@ TrainState::TrainState(const StateOptions& options)
         plan_.request("optimizer scratch", "scratch", scratch_bytes, tick, tick);
   }
   plan_.place();
+  file_plan_ = in_whole_pages(file);
+}
+
+void TrainState::make_optimizer(MemoryPlan& file) {
+  const OffloadChoice& offload = options_.offload;
+  if (!offload.optimizer) {
+    ATOLL_CHECK(!offload.params, "parameters in a file need the optimizer's state there");
+    optimizer_ = optim::make_optimizer(options_.optimizer, store_->flat(), store_->ranges());
+    return;
+  }
+  auto offloaded = std::make_unique<optim::OffloadedOptimizer>(
+      options_.optimizer, store_->flat(), store_->ranges(),
+      optim::OffloadOptions{
+          .piece_elements = offload.piece_elements,
+          .values_in_file = offload.params,
+          .grads_in_file = offload.params && store_in_file_->has_gradients_in_file()});
+  offloaded->request_file(file);
+  offloaded_optimizer_ = offloaded.get();
+  optimizer_ = std::move(offloaded);
+}
+
+// Before memory: where the disk has no room, nothing is taken.
+void TrainState::make_file() {
+  if (offloaded_optimizer_ == nullptr) return;
+  file_ = std::make_unique<FileArena>(*device_, options_.offload.directory, file_plan_);
+  if (store_in_file_ != nullptr) store_in_file_->bind_file(*file_);
+  offloaded_optimizer_->bind_file(*file_);
 }
 
 void TrainState::allocate(Device& device) {
   device_ = &device;
+  make_file();
   arena_ = std::make_unique<Arena>(device, plan_);
-  if (const nn::BuildOptions& build = options_.build; build.context_size > 1) {
-    context_share_.emplace(device, build.context_size, build.context_rank, options_.micro_batch,
+  if (options_.build.context_size > 1) {
+    context_share_.emplace(device, model_->options.sequence_part(), options_.micro_batch,
                            options_.context);
   }
   store_->bind(*arena_);
@@ -100,6 +142,8 @@ const parallel::FlatLayout& TrainState::whole_layout() {
     whole.build.tensor_rank = 0;
     whole.build.context_size = 1;
     whole.build.context_rank = 0;
+    whole.build.expert_size = 1;
+    whole.build.expert_rank = 0;
     whole_model_ = build(whole);
     whole_layout_.emplace(*whole_model_, parallel::LayoutOptions{});
   }
@@ -116,7 +160,7 @@ void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* re
 void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies) {
   all_ = &all;
   if (tensor.size() == 1) return;
-  tensor_group_ = &tensor;
+  parts_group_ = &tensor;
   model_->tensor->group = &tensor;
   model_->kv_copies->group = &kv_copies;
 }
@@ -126,6 +170,13 @@ void TrainState::connect_context(comm::Group& all, comm::Group& sharing, comm::G
   sharing_ = &sharing;
   context_group_ = &context;
   model_->context->group = &context;
+}
+
+void TrainState::connect_experts(comm::Group& all, comm::Group& sharing, comm::Group& experts) {
+  all_ = &all;
+  sharing_ = &sharing;
+  parts_group_ = &experts;
+  model_->expert->group = &experts;
 }
 
 void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends) {
@@ -205,13 +256,14 @@ std::vector<int> replicas_that_differ(TrainState& state) {
         first_that_differs(sharing, hash_bytes(values.bytes().data(), values.bytes().size()),
                            is_gathered ? shared.num_ranks : 1);
   }
-  const bool has_tensor = state.tensor_group() != nullptr;
-  if (!has_tensor && state.pipeline() == nullptr && state.context_group() == nullptr) {
+  const bool has_part = state.parts_group() != nullptr;
+  if (!has_part && state.pipeline() == nullptr && state.context_group() == nullptr) {
     return differing;
   }
-  // Copies within the ranks that share products; with ZeRO 3 nobody has them whole between steps.
-  for (const nn::Axis* axis : {state.model().tensor.get(), state.model().kv_copies.get()}) {
-    if (!has_tensor || is_gathered || axis->size == 1) continue;
+  // What several of the ranks that have parts hold; with ZeRO 3 nobody has it whole between steps.
+  const nn::Model& model = state.model();
+  for (const nn::Axis* axis : {model.tensor.get(), model.kv_copies.get(), model.expert.get()}) {
+    if (!has_part || is_gathered || axis->size == 1) continue;
     const std::vector<int> found =
         first_that_differs(*axis->group, hash_of_shared(state, *axis), 1);
     if (differing.empty()) differing = found;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,8 +18,24 @@
 #include "atoll/parallel/replica.h"
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_data_parallel.h"
+#include "atoll/tensor/file_arena.h"
+
+namespace atl::optim {
+class OffloadedOptimizer;
+}
+namespace atl::parallel {
+class InFile;
+}
 
 namespace atl::train {
+
+/// What of the training state lies in a file, which each rank has for itself.
+struct OffloadChoice {
+  bool optimizer = false;                 ///< the optimizer's state
+  bool params = false;                    ///< parameters and gradients; only beside `optimizer`
+  std::filesystem::path directory;        ///< of the file; made if missing
+  std::int64_t piece_elements = 1 << 20;  ///< see optim::OffloadOptions
+};
 
 /// What one rank's memory depends on.
 struct StateOptions {
@@ -32,6 +49,7 @@ struct StateOptions {
   parallel::PipelineOptions pipeline;  ///< one rank: the whole model is here
   bool replicate = false;              ///< keep a copy of the next rank's share
   bool training = true;                ///< false: parameters and a forward pass only
+  OffloadChoice offload;               ///< of training
 };
 
 /// The model, its optimizer and the memory of one rank. Planned by the constructor; nothing is
@@ -43,6 +61,9 @@ class TrainState {
 
   const StateOptions& options() const { return options_; }
   const MemoryPlan& memory() const { return plan_; }
+  /// What lies in a file (StateOptions::offload), in whole pages of it; of no bytes where nothing
+  /// does.
+  const MemoryPlan& file_memory() const { return file_plan_; }
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }
   parallel::Runner& runner() { return runner_; }
@@ -57,7 +78,8 @@ class TrainState {
   /// call. allocate() has taken what the rounds of data_parallel need.
   Tensor host_losses(std::int64_t num_micro_batches);
 
-  /// Takes the planned memory from `device`, which must outlive this.
+  /// Takes the planned memory from `device`, which must outlive this, and first of all the room of
+  /// the file, if there is one: see ScratchFile for what that throws.
   void allocate(Device& device);
 
   /// The data-parallel ranks; those that share one copy of the model; and, where there are several
@@ -70,6 +92,9 @@ class TrainState {
   /// All ranks of the run; those that have the same part of the model; and of these, those that
   /// have the other parts of this one's sequences. Only where sequences are shared.
   void connect_context(comm::Group& all, comm::Group& sharing, comm::Group& context);
+  /// All ranks of the run; those that have the same part of the model; and those that have the
+  /// other experts. Only where ranks share experts.
+  void connect_experts(comm::Group& all, comm::Group& sharing, comm::Group& experts);
   /// This rank's part of a micro-batch: all of it, or of each sequence what is its own. Valid until
   /// the next call.
   Batch own_part(const Batch& batch) const {
@@ -85,10 +110,11 @@ class TrainState {
   /// `next` for.
   std::span<const Batch> hold(std::int64_t num_micro_batches, const std::function<Batch()>& next);
 
-  /// Whether this rank has all stages and whole products, be it in a layout that shares parameters
-  /// by ZeRO.
+  /// Whether this rank has all stages, whole products and all experts, be it in a layout that
+  /// shares parameters by ZeRO.
   bool has_whole_model() const {
-    return options_.pipeline.num_ranks == 1 && options_.build.tensor_size == 1;
+    return options_.pipeline.num_ranks == 1 && options_.build.tensor_size == 1 &&
+           options_.build.expert_size == 1;
   }
   /// The flat vector of the whole model: the same in all layouts, and the store's own where
   /// has_whole_model().
@@ -103,14 +129,21 @@ class TrainState {
   comm::Group* sharing_group() const { return sharing_ == nullptr ? group_ : sharing_; }
   /// Null where each rank has whole sequences.
   comm::Group* context_group() const { return context_group_; }
-  /// Null where each rank has whole products.
-  comm::Group* tensor_group() const { return tensor_group_; }
+  /// Those that have the other parts of this rank's parameters, of products or of experts; null: it
+  /// has them whole.
+  comm::Group* parts_group() const { return parts_group_; }
   comm::Group* shard_group() const { return shard_group_; }
   comm::Group* replicate_group() const { return replicate_group_; }
 
  private:
+  void make_optimizer(MemoryPlan& file);
+  void make_file();
+
   StateOptions options_;
   std::unique_ptr<nn::Model> model_;
+  // Those below have transfers under way, and wait for them when they end.
+  std::unique_ptr<FileArena> file_;
+  std::unique_ptr<Arena> arena_;
   std::unique_ptr<parallel::PipelinePart> pipeline_;
   std::unique_ptr<parallel::ParamStore> store_;
   parallel::Runner runner_;
@@ -118,9 +151,10 @@ class TrainState {
   std::unique_ptr<parallel::Replica> replica_;
   std::unique_ptr<nn::Model> whole_model_;  // without memory, where whole_layout() needs it
   std::optional<parallel::FlatLayout> whole_layout_;
-  MemoryPlan plan_;
+  MemoryPlan plan_, file_plan_;
   Device* device_ = nullptr;
-  std::unique_ptr<Arena> arena_;
+  parallel::InFile* store_in_file_ = nullptr;  // store_, where its parameters lie in a file
+  optim::OffloadedOptimizer* offloaded_optimizer_ = nullptr;  // optimizer_, where it is one
   Buffer losses_;
   std::optional<parallel::ContextShare> context_share_;  // where sequences are shared
   std::vector<Buffer> held_;
@@ -129,7 +163,7 @@ class TrainState {
   comm::Group* all_ = nullptr;
   comm::Group* sharing_ = nullptr;
   comm::Group* context_group_ = nullptr;
-  comm::Group* tensor_group_ = nullptr;
+  comm::Group* parts_group_ = nullptr;
   comm::Group* shard_group_ = nullptr;
   comm::Group* replicate_group_ = nullptr;
   int optimizer_scratch_request_ = -1;
@@ -137,9 +171,9 @@ class TrainState {
 };
 
 /// Compares by hash what ranks hold in common: each parameter they hold a copy of, and the parts of
-/// it that several copies share; and what ranks that share products all hold. Returns nothing when
-/// all agree, else two ranks of the world: one, and one that differs from it. Every rank must call
-/// it.
+/// it that several copies share; and what ranks that share products or experts all hold. Returns
+/// nothing when all agree, else two ranks of the world: one, and one that differs from it. Every
+/// rank must call it.
 std::vector<int> replicas_that_differ(TrainState& state);
 
 /// The memory plan as a table for people: bytes by group at the worst moment, and the total.

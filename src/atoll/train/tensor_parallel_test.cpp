@@ -106,6 +106,53 @@ TEST_F(TensorParallelRun, GoesOnWithOtherRanks) {
   EXPECT_NEAR(values_of(ended.records, "loss").back(), losses.back(), 2e-4);
 }
 
+// Adapters of shared products and of stages: the loss of one rank, the same bits in a layout
+// whether stopped or not, one file that any layout goes on from, and only beside the weights that
+// they began with.
+TEST_F(TensorParallelRun, TrainsAdapters) {
+  const std::filesystem::path base = train_ranks("base", 1, with({})).outcome.checkpoint;
+  const std::filesystem::path other =
+      train_ranks("other", 1, with({"--train.steps=3"})).outcome.checkpoint;
+  inline_model_ = false;
+  const auto lora = [&](const std::string& name, int ranks, std::vector<std::string> more,
+                        std::int64_t stop_after = -1, const std::filesystem::path& from = {}) {
+    more.insert(more.end(), {"--model.from=" + (from.empty() ? base : from).string(),
+                             "--data.tokenizer=" + base.string(), "--lora.rank=3",
+                             "--optim.lr=0.01", "--train.dropout=0"});
+    return train_ranks(name, ranks, with(std::move(more)), stop_after);
+  };
+  const std::vector<std::string> shared = {"--parallel.tp=2", "--dp.zero=2"};
+  const Ended alone = lora("alone", 1, {});
+  const Ended expected = lora("shared", 4, shared);
+  for (const char* key : {"loss", "held_out_loss"}) {
+    expect_close(values_of(expected.records, key), values_of(alone.records, key));
+  }
+  // A pipeline's stages have one rank's bits; two of them beside shared products nearly.
+  const Ended pipeline = lora("pipeline", 2, {"--parallel.pp=2"});
+  EXPECT_EQ(values_of(pipeline.records, "loss"), values_of(alone.records, "loss"));
+  EXPECT_TRUE(pipeline.values == alone.values);
+  expect_close(
+      values_of(lora("both", 8, {"--parallel.pp=2", "--parallel.tp=2", "--dp.zero=3"}).records,
+                "loss"),
+      values_of(alone.records, "loss"));
+  lora("parts", 4, shared, 7);
+  EXPECT_TRUE(lora("parts", 4, shared).values == expected.values);
+
+  expect_close(values_of(lora("four", 4, {"--parallel.tp=4"}).records, "loss"),
+               values_of(alone.records, "loss"));
+  lora("moved", 4, {"--parallel.tp=4"}, 4);
+  lora("moved", 4, {"--parallel.tp=2", "--parallel.pp=2"}, 6);
+  EXPECT_THAT(error_of(
+                  [&] {
+                    lora("moved", 4, {"--parallel.tp=2", "--parallel.pp=2"}, 8, other);
+                  },
+                  ErrorKind::kUser),
+              HasSubstr(other.string()));
+  EXPECT_EQ(lora("moved", 1, {}, 12).outcome.step, 12);
+  expect_close(values_of(lora("moved", 2, {"--parallel.tp=2"}).records, "loss"),
+               values_of(alone.records, "loss"));
+}
+
 TEST_F(TensorParallelRun, WhatDoesNotFitIsRefusedByName) {
   const auto fails = [&](int ranks, std::vector<std::string> overrides) {
     return error_of([&] { train_ranks("bad", ranks, with(std::move(overrides))); },
@@ -116,7 +163,6 @@ TEST_F(TensorParallelRun, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(fails(3, {"--parallel.tp=3", "--train.context=33"}), HasSubstr("4 attention heads"));
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.context=31"}), HasSubstr("multiple of"));
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--optim.kind=muon"}), HasSubstr("optim.kind"));
-  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--lora.rank=4"}), HasSubstr("lora.rank"));
   EXPECT_THAT(fails(4, {"--parallel.tp=2", "--train.batch_size=2", "--train.micro_batch=2"}),
               HasSubstr("2 data-parallel ranks"));
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.dtype=bf16", "--optim.masters=stochastic"}),

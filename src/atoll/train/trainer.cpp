@@ -38,7 +38,8 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : config_(config), settings_(settings), regrouping_(config, membership) {
-  ATOLL_CHECK(config.parallel.tp == 1 && config.parallel.pp == 1 && config.parallel.cp == 1,
+  ATOLL_CHECK(config.parallel.tp == 1 && config.parallel.pp == 1 && config.parallel.cp == 1 &&
+                  config.parallel.ep == 1,
               "ranks that come and go cannot share a model's work yet");
   if (membership.joins()) corpus_.emplace(prepare_corpus(corpus_options(config)));
   prepare();
@@ -121,7 +122,15 @@ void Trainer::begin_or_resume() {
     }
   });
   first_step_ = position_.step;
+  const std::string trained_beside = position_.base_hash;
   describe_position();
+  ranks().world().agree([&] {
+    if (!newest) return;
+    check_same_base(position_.base_hash, model_->base(), newest->path, trained_beside);
+    if (!is_lead()) return;
+    saver_.set_aside_newer();
+    log::info("going on from {} (step {})", newest->path.string(), position_.step);
+  });
   if (!config_.island.coordinator.empty()) {
     make_rounds();
     rounds_->begin(newest ? newest->path : fs::path());
@@ -141,15 +150,12 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
         "{} has taken {} already, and train.steps is {}; raise it, or choose another run.dir",
         config_.run.dir, counted(position_.step, "step"), config_.train.steps);
   }
-  if (!is_lead()) return;
-  saver_.set_aside_newer();
-  log::info("going on from {} (step {})", newest.path.string(), position_.step);
 }
 
 // What the run goes on with, for its checkpoints.
 void Trainer::describe_position() {
   position_.corpus_hash = corpus_->hash();
-  position_.base_hash = hash_of_frozen(state().store());
+  position_.base_hash = hash_of_frozen(state());
   position_.settings = settings_.key_values();
 }
 

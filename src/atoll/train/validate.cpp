@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/compress/codec.h"
 #include "atoll/train/config.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/config_offload.h"
 #include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
 #include "atoll/wire/address.h"
@@ -279,8 +281,8 @@ void validate_island(const TrainConfig& config, const Settings& s) {
 // The planner chooses what stands here; a value beside it could only contradict.
 void validate_layout(const TrainConfig& config, const Settings& s) {
   if (config.parallel.layout != "auto") return;
-  for (const char* key :
-       {"parallel.tp", "parallel.pp", "parallel.cp", "parallel.schedule", "parallel.chunks"}) {
+  for (const char* key : {"parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep",
+                          "parallel.schedule", "parallel.chunks"}) {
     refuse_beside(s, key, "parallel.layout", "auto chooses it");
   }
 }
@@ -296,7 +298,6 @@ void validate_pipeline(const TrainConfig& config, const Settings& s) {
   refuse(config.train.exact, "train.exact", "leave it out");
   refuse(config.optim.masters == "stochastic", "optim.masters",
          "ranks would round otherwise than one rank does: take f32");
-  refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
 }
@@ -310,13 +311,35 @@ void validate_context(const TrainConfig& config, const Settings& s) {
                      named(s, key), remedy);
   };
   refuse(config.train.exact, "train.exact", "leave it out");
-  refuse(config.train.dropout > 0, "train.dropout", "set train.dropout=0");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
   if (config.train.context % config.parallel.cp != 0) {
-    throw user_error("{} must be a multiple of {}: the ranks share each sequence evenly",
-                     named(s, "train.context"), named(s, "parallel.cp"));
+    // Twice that serves a ring, too.
+    const std::int64_t step = std::lcm(2, config.parallel.tp) * config.parallel.cp;
+    throw user_error(
+        "{} must be a multiple of {}: the ranks share each sequence evenly; the nearest is "
+        "--train.context={}",
+        named(s, "train.context"), named(s, "parallel.cp"),
+        std::max(step, (config.train.context + step / 2) / step * step));
   }
+}
+
+// What ranks that share experts cannot do yet, by the setting that asks for it.
+void validate_expert_parallel(const TrainConfig& config, const Settings& s) {
+  if (config.parallel.ep == 1) return;
+  const auto refuse = [&](bool is_given, const char* key, const char* remedy) {
+    if (!is_given) return;
+    throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.ep"),
+                     named(s, key), remedy);
+  };
+  refuse(config.parallel.tp > 1, "parallel.tp", "leave one of them out");
+  refuse(config.parallel.cp > 1, "parallel.cp", "leave one of them out");
+  refuse(config.train.exact, "train.exact", "leave it out");
+  refuse(config.optim.masters == "stochastic", "optim.masters",
+         "ranks would round what they all hold differently: take f32");
+  refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
+  refuse(config.dp.balance, "dp.balance", "leave it out");
+  refuse(config.launch.replicate, "launch.replicate", "leave it out");
 }
 
 // What ranks that share each product cannot do yet, by the setting that asks for it.
@@ -331,7 +354,6 @@ void validate_parallel(const TrainConfig& config, const Settings& s) {
          "its updates read whole matrices: take adamw");
   refuse(config.optim.masters == "stochastic", "optim.masters",
          "ranks would round what they all hold differently: take f32");
-  refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.launch.replicate, "launch.replicate", "leave it out");
   if (config.train.context % (config.parallel.tp * config.parallel.cp) != 0) {
@@ -381,6 +403,8 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_parallel(config, settings);
   validate_pipeline(config, settings);
   validate_context(config, settings);
+  validate_expert_parallel(config, settings);
+  validate_offload(config, settings);
 }
 
 }  // namespace atl::train

@@ -158,9 +158,11 @@ std::string Endpoint::last_call_of(int rank) const {
 }
 
 void Endpoint::throw_aborted() const {
-  if (channel_.aborted_by() == rank_) throw PeerError(rank_, "this rank has ended with an error");
-  throw PeerError(channel_.aborted_by(), fmt::format("rank {} has ended with an error: {}",
-                                                     channel_.aborted_by(), channel_.why()));
+  // It may be this rank itself, in a call on another channel: then this error can be the first that
+  // its world keeps, so it says why as well.
+  const int by = channel_.aborted_by();
+  const std::string who = by == rank_ ? "this rank" : fmt::format("rank {}", by);
+  throw PeerError(by, fmt::format("{} has ended with an error: {}", who, channel_.why()));
 }
 
 // Sequentially consistent with give_up(): either the rank that gives up sees this access, or the

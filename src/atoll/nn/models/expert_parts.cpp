@@ -5,6 +5,7 @@
 #include "atoll/nn/mixture_of_experts.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/parts.h"
+#include "atoll/nn/models/tensor_split.h"
 
 namespace atl::nn {
 
@@ -84,8 +85,8 @@ Param stacked(const ModelConfig& config, Dtype dtype, const std::string& at,
 }  // namespace
 
 std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOptions& options,
-                                    const ExpertNames& names, const std::string& at,
-                                    double down_stddev, ExpertLoad* load) {
+                                    const TensorSplit& split, const ExpertNames& names,
+                                    const std::string& at, double down_stddev, ExpertLoad* load) {
   const ExpertShape& shape = config.experts;
   const std::int64_t C = config.hidden_size;
   const std::int64_t F = shape.intermediate_size;
@@ -108,7 +109,8 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
                                 .balance_loss = balance / blocks,
                                 .z_loss = chosen.z_loss / blocks,
                                 .capacity_factor = chosen.capacity_factor},
-      std::move(router), std::move(gate_up), std::move(down), load);
+      std::move(router), split.experts(std::move(gate_up)), split.experts(std::move(down)), load,
+      split.token_dispatch());
 }
 
 }  // namespace atl::nn

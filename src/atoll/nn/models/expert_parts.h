@@ -11,6 +11,7 @@
 namespace atl::nn {
 
 class ConfigReader;
+class TensorSplit;
 
 /// What a family's files call a block's experts: "<block><router>.weight" and
 /// "<block><experts>.<number>.<gate>.weight".
@@ -36,10 +37,10 @@ ExpertShape read_experts(ConfigReader& reader, const ExpertDefaults& defaults);
 /// Throws Error(kUser) when there are more parameters in the experts than any machine holds.
 void validate_experts(const ModelConfig& config, const std::string& origin);
 
-/// The layer in place of the MLP of block `index`, whose parameters' names begin with `at`. The
-/// products that end the branch start with `down_stddev`.
+/// The layer in place of a block's MLP, whose parameters' names begin with `at`, with the experts
+/// that `split` gives this rank. The products that end the branch start with `down_stddev`.
 std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOptions& options,
-                                    const ExpertNames& names, const std::string& at,
-                                    double down_stddev, ExpertLoad* load);
+                                    const TensorSplit& split, const ExpertNames& names,
+                                    const std::string& at, double down_stddev, ExpertLoad* load);
 
 }  // namespace atl::nn

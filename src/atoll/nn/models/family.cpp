@@ -1,9 +1,10 @@
 #include "atoll/nn/models/family.h"
 
 #include <array>
-#include <map>
+#include <string>
 
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/numbers.h"
 
 namespace atl::nn {
 
@@ -36,46 +37,17 @@ std::string config_json(const ModelConfig& config) {
   return find_family(config.family, "a new model").to_json(config);
 }
 
-namespace {
-
-// The parameters of a model by name, numbered in the order in which they are visited.
-class Numbers final : public ParamVisitor {
- public:
-  void param(Param& param) override {
-    of_name.emplace(param.name, static_cast<std::int64_t>(of_name.size()));
-  }
-  std::map<std::string, std::int64_t> of_name;
-};
-
-// Gives a rank's parameters the numbers that they have in the whole model.
-class Numberer final : public ParamVisitor {
- public:
-  explicit Numberer(const Numbers& numbers) : numbers_(numbers) {}
-  void param(Param& param) override {
-    param.number = numbers_.of_name.at(param.name);
-    if (!param.cut) return;
-    Cut cut = *param.cut;
-    cut.whole.number = param.number;
-    param.cut = std::make_shared<const Cut>(std::move(cut));
-  }
-
- private:
-  const Numbers& numbers_;
-};
-
-}  // namespace
-
-std::unique_ptr<Model> build_model(const ModelConfig& config, const BuildOptions& options) {
+std::unique_ptr<Model> build_model(const ModelConfig& config, const BuildOptions& given) {
   const Family& family = find_family(config.family, "a model");
+  const BuildOptions options = with_context_attention(config, given);
   std::unique_ptr<Model> model = family.build(config, options);
-  if (options.tensor_size == 1) return model;
+  if (options.tensor_size == 1 && options.expert_size == 1) return model;
   BuildOptions whole = options;
   whole.tensor_size = 1;
   whole.tensor_rank = 0;
-  Numbers numbers;
-  family.build(config, whole)->visit(numbers);
-  Numberer numberer(numbers);
-  model->visit(numberer);
+  whole.expert_size = 1;
+  whole.expert_rank = 0;
+  number_as_in(*family.build(config, whole), *model);
   return model;
 }
 

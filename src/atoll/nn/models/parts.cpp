@@ -49,10 +49,11 @@ Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, 
 
 namespace {
 
-// Between branches each rank has its part of the rows.
+// Between branches each rank has its part of the rows, and of those of its own tokens.
 std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index) {
-  return std::make_unique<Dropout>(options.dropout, index,
-                                   ops::RowPart{options.tensor_size, options.tensor_rank});
+  return std::make_unique<Dropout>(
+      options.dropout, index,
+      ops::RowPart{options.tensor_size, options.tensor_rank, options.sequence_part()});
 }
 
 }  // namespace
@@ -80,7 +81,6 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
   model->config = config;
   model->options = options;
   model->constants = std::move(constants);
-  split.hand_over(*model);
   const auto add = [&](std::string name, std::unique_ptr<Layer> stage) {
     model->stage_names.push_back(std::move(name));
     model->stages.push_back(std::move(stage));
@@ -96,6 +96,7 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
   add("norm", std::move(final_norm));
   model->head = ends.plain_head;
   add("head", std::move(ends.head));
+  split.hand_over(*model);
   return model;
 }
 

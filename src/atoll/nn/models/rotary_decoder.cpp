@@ -187,7 +187,7 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
                     options, 2 * index + 1));
   auto mlp = load == nullptr
                  ? make_mlp(config, dtype, split, at + "mlp.")
-                 : make_experts(config, options, names, at, residual_stddev(config), load);
+                 : make_experts(config, options, split, names, at, residual_stddev(config), load);
   block.push_back(
       make_residual(make_norm(config, dtype, split, at + "post_attention_layernorm.weight"),
                     std::move(mlp), options, 2 * index + 2));

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "atoll/nn/embedding.h"
+#include "atoll/nn/expert_parallel.h"
 #include "atoll/nn/head.h"
+#include "atoll/nn/ring_attention.h"
 #include "atoll/nn/sequential.h"
 #include "atoll/nn/tensor_parallel.h"
 #include "atoll/nn/ulysses.h"
@@ -27,7 +29,7 @@ void check_split(const ModelConfig& config, int size) {
   if (config.experts.num_experts > 0) {
     throw user_error(
         "parallel.tp = {}: ranks cannot share the products of a model with experts yet ({} has "
-        "{}); use data parallel with dp.zero, or parallel.pp",
+        "{}); share the experts with parallel.ep, or use parallel.pp or dp.zero",
         size, config.family, config.experts.num_experts);
   }
   if (heads.num_heads % size != 0) {
@@ -53,19 +55,40 @@ void check_split(const ModelConfig& config, int size) {
 // `heads`: those that ranks of the context axis all have.
 void check_context(const BuildOptions& options, const ops::HeadLayout& heads) {
   const int size = options.context_size;
-  if (heads.num_heads % size != 0 || heads.num_kv_heads % size != 0) {
-    throw user_error(
-        "parallel.cp = {}: between their parts of a sequence ranks share the {} attention heads "
-        "and {} "
-        "key-value heads that each has, and {} does not divide both; choose a divisor of both",
-        size, heads.num_heads, heads.num_kv_heads, size);
-  }
-  if (options.dropout > 0) {
-    throw user_error(
-        "parallel.cp = {} does not go together with train.dropout = {} yet; set train.dropout=0",
-        size, options.dropout);
-  }
+  if (options.context_attention != ContextAttention::kUlysses) return;
+  if (heads.num_heads % size == 0 && heads.num_kv_heads % size == 0) return;
+  throw user_error(
+      "parallel.cp = {} with parallel.cp_attention = ulysses: between their parts of a sequence "
+      "ranks share the {} attention heads and {} key-value heads that each has, and {} does not "
+      "divide both; take parallel.cp_attention=ring, which shares none, or a divisor of both",
+      size, heads.num_heads, heads.num_kv_heads, size);
 }
+
+void check_experts(const ModelConfig& config, int size) {
+  const std::int64_t experts = config.experts.num_experts;
+  if (experts == 0) {
+    throw user_error(
+        "parallel.ep = {}: the model, of the family {}, has no experts that ranks could share; "
+        "leave it out",
+        size, config.family);
+  }
+  if (experts % size == 0) return;
+  throw user_error(
+      "parallel.ep = {}: the {} experts of a block cannot be shared evenly; choose a divisor of {}",
+      size, experts, experts);
+}
+
+// Marks what each rank of an axis has whole, with a part of its gradient.
+class WholeOnAll final : public ParamVisitor {
+ public:
+  explicit WholeOnAll(const Axis* axis) : axis_(axis) {}
+  void param(Param& param) override {
+    if (!param.cut) param.shared_by = axis_;
+  }
+
+ private:
+  const Axis* axis_;
+};
 
 }  // namespace
 
@@ -73,8 +96,10 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
     : axis_(std::make_unique<Axis>(Axis{options.tensor_size, options.tensor_rank})),
       kv_copies_(std::make_unique<Axis>()),
       context_(std::make_unique<Axis>(Axis{options.context_size, options.context_rank})),
+      expert_(std::make_unique<Axis>(Axis{options.expert_size, options.expert_rank})),
       whole_heads_(config.heads),
-      heads_(config.heads) {
+      heads_(config.heads),
+      has_ring_(options.context_attention == ContextAttention::kRing) {
   if (is_split()) {
     check_split(config, axis_->size);
     const auto copies =
@@ -91,10 +116,12 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
         options.context_size, config.family, config.experts.num_experts);
   }
   if (options.context_size > 1) check_context(options, heads_);
+  if (expert_->size > 1) check_experts(config, expert_->size);
 }
 
 std::unique_ptr<AttentionCore> TensorSplit::attention_core() const {
   if (context_->size == 1) return nullptr;
+  if (has_ring_) return std::make_unique<RingAttention>(context_.get());
   return std::make_unique<UlyssesAttention>(context_.get());
 }
 
@@ -182,6 +209,23 @@ std::unique_ptr<Layer> TensorSplit::branch(std::unique_ptr<Layer> inner, Param b
   return std::make_unique<Sequential>(std::move(layers));
 }
 
+Param TensorSplit::experts(Param stacked) const {
+  const int size = expert_->size;
+  if (size == 1) return stacked;
+  const Shape shape = stacked.spec.shape;
+  std::vector<Slice> slices;
+  for (int r = 0; r < size; ++r)
+    slices.push_back({{share(shape.dim(0), r, size)}, 0, shape.dim(1)});
+  Param part = cut_param(std::move(stacked), std::move(slices), expert_->rank);
+  part.share_of_tokens *= size;  // those of all ranks
+  return part;
+}
+
+std::unique_ptr<TokenDispatch> TensorSplit::token_dispatch() const {
+  if (expert_->size == 1) return nullptr;
+  return std::make_unique<ExpertParallelDispatch>(expert_.get());
+}
+
 TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
   const bool tied = weight.name.empty();
   TensorEnds ends;
@@ -217,6 +261,10 @@ void TensorSplit::hand_over(Model& model) {
   model.tensor = std::move(axis_);
   model.kv_copies = std::move(kv_copies_);
   model.context = std::move(context_);
+  model.expert = std::move(expert_);
+  if (model.expert->size == 1) return;
+  WholeOnAll mark(model.expert.get());
+  model.visit(mark);
 }
 
 }  // namespace atl::nn

@@ -1,8 +1,8 @@
 #pragma once
 
-// How the ranks of a tensor-parallel axis share a model's products, and those of a context axis its
-// sequences. With one rank everything here gives back what it was given, so that families build one
-// way.
+// How the ranks of a tensor-parallel axis share a model's products, those of a context axis its
+// sequences, and those of an expert axis its experts. With one rank everything here gives back what
+// it was given, so that families build one way.
 
 #include <memory>
 #include <vector>
@@ -11,14 +11,15 @@
 #include "atoll/nn/linear.h"
 #include "atoll/nn/model.h"
 #include "atoll/nn/models/parts.h"
+#include "atoll/nn/token_dispatch.h"
 
 namespace atl::nn {
 
 /// Cuts the parameters of one rank out of the whole, and puts the collectives in.
 class TensorSplit {
  public:
-  /// Throws Error(kUser) when the heads, the MLP or the vocabulary cannot be shared by so many, or
-  /// dropout is asked for where ranks have parts of sequences.
+  /// Throws Error(kUser) when the heads, the MLP, the vocabulary or the experts cannot be shared by
+  /// so many.
   TensorSplit(const ModelConfig& config, const BuildOptions& options);
 
   /// This rank's heads. Where there are fewer key-value heads than ranks, several have the same.
@@ -40,10 +41,15 @@ class TensorSplit {
   /// The branch between the collectives that it needs.
   std::unique_ptr<Layer> branch(std::unique_ptr<Layer> inner, Param bias) const;
 
+  /// This rank's experts, of a parameter that has the same number of rows for each.
+  Param experts(Param stacked) const;
+  /// How rows come to them; null: this rank has all.
+  std::unique_ptr<TokenDispatch> token_dispatch() const;
+
   /// An empty `weight` ties the head to the table.
   TensorEnds ends(Param table, Param positions, Param weight) const;
 
-  /// Gives the model the axes, which its layers point to.
+  /// Gives the model, which has all of its layers, the axes that these point to.
   void hand_over(Model& model);
 
  private:
@@ -54,8 +60,10 @@ class TensorSplit {
   std::unique_ptr<Axis> axis_;
   std::unique_ptr<Axis> kv_copies_;  // the ranks that have the same key-value heads
   std::unique_ptr<Axis> context_;
+  std::unique_ptr<Axis> expert_;
   ops::HeadLayout whole_heads_;
   ops::HeadLayout heads_;
+  bool has_ring_;  // where ranks have parts of sequences
 };
 
 }  // namespace atl::nn

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
@@ -51,8 +52,8 @@ struct DscoresInto {
 };
 
 // P, dV, dS and dK of a band of keys with the queries that see it; leaves dS in `scores`.
-template <class T>
-HWY_INLINE void backward_band(const BackwardTask<T>& task, const TileOfScores& tile,
+template <class T, class G>
+HWY_INLINE void backward_band(const BackwardTask<T, G>& task, const TileOfScores& tile,
                               const QueryTile& queries, Rows<const float> keys,
                               Rows<const float> values, Rows<float> scores, std::size_t row,
                               std::size_t num_rows, std::size_t vec, std::size_t end_vec,
@@ -86,11 +87,12 @@ HWY_INLINE void backward_band(const BackwardTask<T>& task, const TileOfScores& t
 }
 
 // All five products of one tile of keys with one tile of queries.
-template <class T>
-HWY_INLINE void backward_tile(const BackwardTask<T>& task, const QueryTile& queries,
+template <class T, class G>
+HWY_INLINE void backward_tile(const BackwardTask<T, G>& task, const QueryTile& queries,
                               std::size_t key, std::size_t num_keys, Rows<const float> keys,
                               Rows<const float> values, Rows<float> scores, Ahead& ahead) {
-  const TileOfScores tile(key, num_keys, queries.first, queries.num_vecs, queries.first_keys);
+  const TileOfScores tile(key, num_keys, task.query_offset + queries.first, queries.num_vecs,
+                          queries.first_keys);
   tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec,
                      std::size_t end_vec) HWY_ATTR {
     backward_band(task, tile, queries, keys, values, scores, row, num_rows, vec, end_vec, ahead);
@@ -105,8 +107,8 @@ HWY_INLINE void backward_tile(const BackwardTask<T>& task, const QueryTile& quer
 }
 
 // The queries [first, end) of one head, at most query_block(D) of them.
-template <class T>
-HWY_INLINE void backward_block(const BackwardTask<T>& task, std::size_t h, std::size_t first,
+template <class T, class G>
+HWY_INLINE void backward_block(const BackwardTask<T, G>& task, std::size_t h, std::size_t first,
                                std::size_t end, std::size_t begin_key, PackedQueries& block) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
@@ -119,18 +121,18 @@ HWY_INLINE void backward_block(const BackwardTask<T>& task, std::size_t h, std::
   }
   Ahead ahead;
   if (task.queries) {
-    ahead.set(2, task.dq + h * D + first * task.qkv_stride, task.qkv_stride, end - first, D);
+    ahead.set(2, task.dq + h * D + first * task.q_stride, task.q_stride, end - first, D);
   }
   const std::size_t num_next = std::min(query_block(D), task.end_query - end);
-  ahead.set(3, task.q + h * D + end * task.qkv_stride, task.qkv_stride, num_next, D);
+  ahead.set(3, task.q + h * D + end * task.q_stride, task.q_stride, num_next, D);
   ahead.set(4, task.dout + h * D + end * task.out_stride, task.out_stride, num_next, D);
   ahead.set(5, task.out + h * D + end * task.out_stride, task.out_stride, num_next, D);
-  const std::size_t end_key = std::min(task.end_key, end);
+  const std::size_t end_key = std::min(task.end_key, task.query_offset + end);
   for (std::size_t key = begin_key; key < end_key; key += kKeyTile) {
     const std::size_t num_keys = std::min(kKeyTile, end_key - key);
-    const std::size_t at = key * task.qkv_stride;
-    const Rows<const T> k = {task.k + at, task.qkv_stride};
-    const Rows<const T> v = {task.v + at, task.qkv_stride};
+    const std::size_t at = key * task.kv_stride;
+    const Rows<const T> k = {task.k + at, task.kv_stride};
+    const Rows<const T> v = {task.v + at, task.kv_stride};
     const Rows<const float> keys = gather_rows(k, num_keys, D, k_room);
     const Rows<const float> values = gather_rows(v, num_keys, D, v_room);
     const std::size_t num_later = std::min(kKeyTile, end_key - key - num_keys);
@@ -138,7 +140,8 @@ HWY_INLINE void backward_block(const BackwardTask<T>& task, std::size_t h, std::
     ahead.set(1, v.at(kKeyTile, 0), v.stride, num_later, D);
     for (std::size_t i = 0; i < num_tiles; ++i) {
       const QueryTile tile = tile_of(block, D, first, end, i);
-      const std::size_t end_here = std::min(key + num_keys, tile.first + tile.num_queries);
+      const std::size_t end_seen = task.query_offset + tile.first + tile.num_queries;
+      const std::size_t end_here = std::min(key + num_keys, end_seen);
       const std::size_t begin = std::max(key, static_cast<std::size_t>(tile.first_keys[0]));
       if (begin >= end_here) continue;
       backward_tile(task, tile, begin, end_here - begin, {keys.at(begin - key, 0), keys.stride},
@@ -146,21 +149,28 @@ HWY_INLINE void backward_block(const BackwardTask<T>& task, std::size_t h, std::
     }
   }
   if (!task.queries) return;
-  float factor[kMaxQueryTile];
+  float factor[kMaxQueryTile], ones[kMaxQueryTile];
   std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scale));
+  std::fill_n(ones, kMaxQueryTile, 1.0F);
   for (std::size_t i = 0; i < num_tiles; ++i) {
     const QueryTile tile = tile_of(block, D, first, end, i);
-    unpack_transposed({tile.dq_columns, ld}, factor, tile.num_queries, D,
-                      {task.dq + h * D + tile.first * task.qkv_stride, task.qkv_stride},
-                      tile.q_columns);
+    const Rows<G> dq = {task.dq + h * D + tile.first * task.q_stride, task.q_stride};
+    if constexpr (std::is_same_v<G, float>) {
+      if (task.adds) {
+        merge_transposed({tile.dq_columns, ld}, factor, ones, tile.num_queries, D, dq,
+                         tile.q_columns);
+        continue;
+      }
+    }
+    unpack_transposed({tile.dq_columns, ld}, factor, tile.num_queries, D, dq, tile.q_columns);
   }
 }
 
 // Gradients of a range of queries, of a range of keys, or of both (see BackwardTask). Every sum
 // runs over heads, tiles of queries and tiles of keys in ascending order. Tiles end at multiples of
 // their size, whatever the ranges, and so give the same bits.
-template <class T>
-void backward_range(const BackwardTask<T>& task) {
+template <class T, class G>
+void backward_range(const BackwardTask<T, G>& task) {
   const std::size_t D = task.head_dim;
   if (task.keys_and_values) {
     const std::size_t begin = task.first_key * padded(D);
@@ -171,7 +181,8 @@ void backward_range(const BackwardTask<T>& task) {
   PackedQueries block;
   for (std::size_t h = task.first_head; h < task.end_head; ++h) {
     for (std::size_t first = task.first_query; first < task.end_query; first += query_block(D)) {
-      const std::size_t seen = task.first_keys.of(first, first) / kKeyTile * kKeyTile;
+      const std::size_t first_key = task.first_keys.of(first, task.query_offset + first);
+      const std::size_t seen = first_key / kKeyTile * kKeyTile;
       const std::size_t begin_key = std::max(task.first_key, seen);
       if (begin_key >= task.end_key) break;  // later queries begin later still
       const std::size_t end = std::min(task.end_query, first + query_block(D));
@@ -185,11 +196,20 @@ void backward_range(const BackwardTask<T>& task) {
     for (std::size_t key = task.first_key; key < task.end_key; ++key) {
       const float* dk = task.dk + key * padded(D);
       const float* dv = task.dv + key * padded(D);
-      T* dk_row = task.dk_rows + key * task.qkv_stride;
-      T* dv_row = task.dv_rows + key * task.qkv_stride;
-      for (std::size_t i = 0; i < D; i += 64 / sizeof(T)) {
-        __builtin_prefetch(dk_row + kRowsAhead * task.qkv_stride + i, 0, 2);
-        __builtin_prefetch(dv_row + kRowsAhead * task.qkv_stride + i, 0, 2);
+      G* dk_row = task.dk_rows + key * task.kv_stride;
+      G* dv_row = task.dv_rows + key * task.kv_stride;
+      for (std::size_t i = 0; i < D; i += 64 / sizeof(G)) {
+        __builtin_prefetch(dk_row + kRowsAhead * task.kv_stride + i, 0, 2);
+        __builtin_prefetch(dv_row + kRowsAhead * task.kv_stride + i, 0, 2);
+      }
+      if constexpr (std::is_same_v<G, float>) {
+        if (task.adds) {
+          for_lanes(D, [&](std::size_t c, auto lanes) HWY_ATTR {
+            lanes.store(hn::MulAdd(lanes.load(dk + c), scale, lanes.load(dk_row + c)), dk_row + c);
+            lanes.store(hn::Add(lanes.load(dv + c), lanes.load(dv_row + c)), dv_row + c);
+          });
+          continue;
+        }
       }
       for_lanes(D, [&](std::size_t c, auto lanes) HWY_ATTR {
         lanes.store(hn::Mul(lanes.load(dk + c), scale), dk_row + c);
@@ -205,6 +225,9 @@ void BackwardRangeF32(const BackwardTask<float>& task) {
 void BackwardRangeBf16(const BackwardTask<Bf16>& task) {
   backward_range(task);
 }
+void BackwardRangeBf16Sums(const BackwardTask<Bf16, float>& task) {
+  backward_range(task);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace atl::ops::cpu
@@ -217,6 +240,7 @@ namespace {
 
 HWY_EXPORT(BackwardRangeF32);
 HWY_EXPORT(BackwardRangeBf16);
+HWY_EXPORT(BackwardRangeBf16Sums);
 
 void run_task(const BackwardTask<float>& task) {
   HWY_DYNAMIC_DISPATCH(BackwardRangeF32)(task);
@@ -224,58 +248,12 @@ void run_task(const BackwardTask<float>& task) {
 void run_task(const BackwardTask<Bf16>& task) {
   HWY_DYNAMIC_DISPATCH(BackwardRangeBf16)(task);
 }
+void run_task(const BackwardTask<Bf16, float>& task) {
+  HWY_DYNAMIC_DISPATCH(BackwardRangeBf16Sums)(task);
+}
 
 // Keys per task of the split backward pass: each task packs every later query once.
 constexpr std::int64_t kKeysPerTask = 4 * kKeyTile;
-
-// The operands of one (sequence, key-value head), covering all of its queries and keys.
-struct Operands {
-  HeadLayout heads;
-  double scale;
-  AttentionMask mask;
-  Tensor qkv, out, lse, dout, dqkv;
-  float* scratch;
-
-  // The task of pair `index`, which sums dk and dv in region `slot` of the scratch.
-  template <typename T>
-  BackwardTask<T> task(std::int64_t index, std::int64_t slot) const {
-    const std::int64_t num_rows = qkv.dim(1);
-    const std::int64_t D = heads.head_dim;
-    const std::int64_t group = heads.num_heads / heads.num_kv_heads;
-    const std::int64_t b = index / heads.num_kv_heads;
-    const std::int64_t kv_head = index % heads.num_kv_heads;
-    const std::int64_t q = b * num_rows * heads.qkv_width() + kv_head * group * D;
-    const std::int64_t k = b * num_rows * heads.qkv_width() + heads.query_width() + kv_head * D;
-    const std::int64_t v = k + heads.kv_width();
-    const std::int64_t attended = b * num_rows * heads.query_width() + kv_head * group * D;
-    const auto row_size = static_cast<std::int64_t>(padded(static_cast<std::size_t>(D)));
-    BackwardTask<T> task;
-    task.q = qkv.data<T>() + q;
-    task.k = qkv.data<T>() + k;
-    task.v = qkv.data<T>() + v;
-    task.out = out.data<T>() + attended;
-    task.dout = dout.data<T>() + attended;
-    task.lse = lse.data<float>() + (b * heads.num_heads + kv_head * group) * num_rows;
-    task.dq = dqkv.data<T>() + q;
-    task.dk_rows = dqkv.data<T>() + k;
-    task.dv_rows = dqkv.data<T>() + v;
-    task.dk = scratch + slot * 2 * num_rows * row_size;
-    task.dv = task.dk + num_rows * row_size;
-    task.qkv_stride = static_cast<std::size_t>(heads.qkv_width());
-    task.out_stride = static_cast<std::size_t>(heads.query_width());
-    task.head_dim = static_cast<std::size_t>(D);
-    task.num_rows = static_cast<std::size_t>(num_rows);
-    task.first_keys.window = static_cast<std::size_t>(mask.window);
-    if (mask.positions.defined()) {
-      task.first_keys.positions = position_data(mask.positions) + b * num_rows;
-    }
-    task.scale = scale;
-    task.end_head = static_cast<std::size_t>(group);
-    task.end_query = static_cast<std::size_t>(num_rows);
-    task.end_key = static_cast<std::size_t>(num_rows);
-    return task;
-  }
-};
 
 // One sweep per (sequence, key-value head) does five products per tile. When there are too few of
 // those for the threads, two sweeps cut by keys and by queries do seven, but feed any number of
@@ -285,13 +263,52 @@ bool one_sweep(std::int64_t num_pairs, std::int64_t num_threads) {
   return 5 * rounds * num_threads <= 7 * num_pairs;
 }
 
+// The task of pair `index`, a sequence and a key-value head, which sums dk and dv in region `slot`
+// of the scratch. It covers all queries and keys.
+template <typename T, typename G>
+BackwardTask<T, G> task_of(const BackwardOperands<T, G>& o, std::int64_t index, std::int64_t slot) {
+  const std::int64_t D = o.heads.head_dim;
+  const std::int64_t group = o.heads.num_heads / o.heads.num_kv_heads;
+  const std::int64_t b = index / o.heads.num_kv_heads;
+  const std::int64_t kv_head = index % o.heads.num_kv_heads;
+  const std::int64_t q = b * o.batch_rows * o.heads.qkv_width() + kv_head * group * D;
+  const std::int64_t kv = b * o.kv_batch_stride + kv_head * D;
+  const std::int64_t attended = b * o.batch_rows * o.heads.query_width() + kv_head * group * D;
+  const auto row_size = static_cast<std::int64_t>(padded(static_cast<std::size_t>(D)));
+  BackwardTask<T, G> task;
+  task.q = o.q + q;
+  task.k = o.k + kv;
+  task.v = o.v + kv;
+  task.out = o.out + attended;
+  task.dout = o.dout + attended;
+  task.lse = o.lse + (b * o.heads.num_heads + kv_head * group) * o.batch_rows;
+  task.dq = o.dq + q;
+  task.dk_rows = o.dk + kv;
+  task.dv_rows = o.dv + kv;
+  task.dk = o.scratch + slot * 2 * o.num_keys * row_size;
+  task.dv = task.dk + o.num_keys * row_size;
+  task.q_stride = static_cast<std::size_t>(o.heads.qkv_width());
+  task.kv_stride = static_cast<std::size_t>(o.kv_stride);
+  task.out_stride = static_cast<std::size_t>(o.heads.query_width());
+  task.lse_stride = static_cast<std::size_t>(o.batch_rows);
+  task.head_dim = static_cast<std::size_t>(D);
+  task.query_offset = static_cast<std::size_t>(o.key_offset);
+  task.first_keys.window = static_cast<std::size_t>(o.window);
+  if (o.positions != nullptr) task.first_keys.positions = o.positions + b * o.batch_rows;
+  task.scale = o.scale;
+  task.end_head = static_cast<std::size_t>(group);
+  task.end_query = static_cast<std::size_t>(o.num_queries);
+  task.end_key = static_cast<std::size_t>(o.num_keys);
+  task.adds = o.adds;
+  return task;
+}
+
 // The number of threads chooses between the two, which is allowed only because both add up every
 // gradient in the same order and so give the same bits.
-template <typename T>
-void run_ranges(Run& run, const Operands& operands) {
+template <typename T, typename G>
+void run_ranges(Run& run, const BackwardOperands<T, G>& operands) {
   const HeadLayout& heads = operands.heads;
-  const std::int64_t num_rows = operands.qkv.dim(1);
-  const std::int64_t num_pairs = operands.qkv.dim(0) * heads.num_kv_heads;
+  const std::int64_t num_pairs = operands.B * heads.num_kv_heads;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   if (one_sweep(num_pairs, run.threads().num_threads())) {
     // As many regions of scratch as threads, not pairs: they stay in the caches.
@@ -299,45 +316,84 @@ void run_ranges(Run& run, const Operands& operands) {
     run.threads().run(std::min<std::int64_t>(run.threads().num_threads(), num_pairs),
                       [&](std::int64_t slot) {
                         for (std::int64_t index = next++; index < num_pairs; index = next++) {
-                          run_task(operands.task<T>(index, slot));
+                          run_task(task_of(operands, index, slot));
                         }
                       });
     return;
   }
-  const std::int64_t key_tasks = (num_rows + kKeysPerTask - 1) / kKeysPerTask;
+  const std::int64_t num_keys = operands.num_keys;
+  const std::int64_t key_tasks = (num_keys + kKeysPerTask - 1) / kKeysPerTask;
   run.threads().run(key_tasks * num_pairs, [&](std::int64_t index) {
-    BackwardTask<T> task = operands.task<T>(index % num_pairs, index % num_pairs);
+    BackwardTask<T, G> task = task_of(operands, index % num_pairs, index % num_pairs);
     task.queries = false;
     // The first keys are seen by the most queries, so the longest tasks go first.
     const std::int64_t first = index / num_pairs * kKeysPerTask;
     task.first_key = static_cast<std::size_t>(first);
-    task.end_key = static_cast<std::size_t>(std::min(num_rows, first + kKeysPerTask));
+    task.end_key = static_cast<std::size_t>(std::min(num_keys, first + kKeysPerTask));
     const std::size_t tile = query_tile(task.head_dim);
-    task.first_query = task.first_key / tile * tile;
+    const std::size_t seen_by_all = std::min(task.query_offset, task.first_key);
+    task.first_query = (task.first_key - seen_by_all) / tile * tile;
     run_task(task);
   });
   const auto tile = static_cast<std::int64_t>(query_tile(static_cast<std::size_t>(heads.head_dim)));
-  const std::int64_t query_tasks = (num_rows + tile - 1) / tile;
+  const std::int64_t query_tasks = (operands.num_queries + tile - 1) / tile;
   run.threads().run(query_tasks * num_pairs * group, [&](std::int64_t index) {
-    BackwardTask<T> task = operands.task<T>(index % num_pairs, index % num_pairs);
+    BackwardTask<T, G> task = task_of(operands, index % num_pairs, index % num_pairs);
     task.keys_and_values = false;
     task.first_head = static_cast<std::size_t>(index / num_pairs % group);
     task.end_head = task.first_head + 1;
     const std::int64_t first = (query_tasks - 1 - index / num_pairs / group) * tile;
     task.first_query = static_cast<std::size_t>(first);
-    task.end_query = static_cast<std::size_t>(std::min(num_rows, first + tile));
+    task.end_query = static_cast<std::size_t>(std::min(operands.num_queries, first + tile));
     run_task(task);
   });
 }
 
+template <typename T>
+void backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+              const Tensor& qkv, const Tensor& out, const Tensor& lse, const Tensor& dout,
+              const Tensor& dqkv, float* scratch) {
+  BackwardOperands<T> operands;
+  operands.heads = heads;
+  operands.scale = scale;
+  operands.window = mask.window;
+  operands.positions = position_data(mask.positions);
+  operands.q = qkv.data<T>();
+  operands.k = operands.q + heads.query_width();
+  operands.v = operands.k + heads.kv_width();
+  operands.out = out.data<T>();
+  operands.dout = dout.data<T>();
+  operands.lse = lse.data<float>();
+  operands.dq = dqkv.data<T>();
+  operands.dk = operands.dq + heads.query_width();
+  operands.dv = operands.dk + heads.kv_width();
+  operands.scratch = scratch;
+  operands.kv_stride = heads.qkv_width();
+  operands.kv_batch_stride = qkv.dim(1) * heads.qkv_width();
+  operands.batch_rows = qkv.dim(1);
+  operands.B = qkv.dim(0);
+  operands.num_queries = operands.num_keys = qkv.dim(1);
+  run_ranges(run, operands);
+}
+
 }  // namespace
 
-std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
+void backward_tiles(Run& run, const BackwardOperands<float>& operands) {
+  run_ranges(run, operands);
+}
+
+void backward_tiles(Run& run, const BackwardOperands<Bf16, float>& operands) {
+  run_ranges(run, operands);
+}
+
+std::size_t backward_tiles_scratch_bytes(const HeadLayout& heads, std::int64_t B,
+                                         std::int64_t num_keys) {
   const auto row_size = static_cast<std::int64_t>(padded(static_cast<std::size_t>(heads.head_dim)));
-  return align_up(Spec{
-      Dtype::kF32,
-      {qkv.shape.dim(0) * heads.num_kv_heads, 2, qkv.shape.dim(1),
-       row_size}}.bytes());
+  return align_up(Spec{Dtype::kF32, {B * heads.num_kv_heads, 2, num_keys, row_size}}.bytes());
+}
+
+std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
+  return backward_tiles_scratch_bytes(heads, qkv.shape.dim(0), qkv.shape.dim(1));
 }
 
 void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
@@ -345,10 +401,11 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
   const std::size_t bytes = attention_backward_scratch_bytes(heads, qkv.spec());
   Run inner = run;
   const Tensor scratch = inner.take_scratch({Dtype::kU8, {static_cast<std::int64_t>(bytes)}});
-  const Operands operands = {
-      heads, scale, mask, qkv, out, lse, dout, dqkv, static_cast<float*>(scratch.raw())};
-  if (qkv.dtype() == Dtype::kBf16) return run_ranges<Bf16>(run, operands);
-  run_ranges<float>(run, operands);
+  auto* sums = static_cast<float*>(scratch.raw());
+  if (qkv.dtype() == Dtype::kBf16) {
+    return backward<Bf16>(run, heads, scale, mask, qkv, out, lse, dout, dqkv, sums);
+  }
+  backward<float>(run, heads, scale, mask, qkv, out, lse, dout, dqkv, sums);
 }
 
 }  // namespace atl::ops::cpu

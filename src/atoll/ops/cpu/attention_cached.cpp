@@ -197,6 +197,7 @@ void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window
   operands.kv_stride = heads.kv_width();
   operands.kv_batch_stride = k_cache.dim(1) * heads.kv_width();
   operands.out = out.data<T>();
+  operands.batch_rows = qkv.dim(1);
   operands.key_offset = key_offset;
   operands.window = window;
   operands.scale = scale;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_tiles.h"
@@ -109,6 +110,30 @@ HWY_INLINE void attend_tile(const TileOfScores& tile, std::size_t D, Rows<const 
   });
 }
 
+// Where a row has seen no key its sum is 0, and its result is.
+HWY_INLINE float inverse_sum(float sum) {
+  return sum == 0 ? 0.0F : 1.0F / sum;
+}
+
+// Merges a tile of attended values with what other keys gave (Milakov & Gimelshein 2018): each
+// weighs e^(its log-sum-exp - that of both).
+HWY_INLINE void merge_tile(RunningSoftmax& rows, Rows<const float> columns, std::size_t num_queries,
+                           std::size_t D, float* lse, Rows<float> out, float* room) {
+  float keep[kMaxQueryTile];
+  for (std::size_t q = 0; q < num_queries; ++q) {
+    const float here = rows.max[q] * static_cast<float>(kLn2) + std::log(rows.sum[q]);
+    const float before = lse[q];
+    keep[q] = 1;
+    rows.sum[q] = inverse_sum(rows.sum[q]);
+    if (rows.sum[q] == 0) continue;
+    const float higher = std::max(here, before);
+    lse[q] = higher + std::log(std::exp(here - higher) + std::exp(before - higher));
+    keep[q] = std::exp(before - lse[q]);
+    rows.sum[q] *= std::exp(here - lse[q]);
+  }
+  merge_transposed(columns, rows.sum, keep, num_queries, D, out, room);
+}
+
 // Tiles of queries of one head with what they have attended to so far, queries in lanes.
 struct QueryBlock {
   HWY_ALIGN float q[kBlockElements];
@@ -131,8 +156,8 @@ HWY_INLINE void forward_tile(const TileOfScores& tile, std::size_t D, Rows<const
 // A block of queries against the keys from the first that any sees to the last of them (Dao et al.
 // 2022, algorithm 1), with everything transposed: queries in lanes, keys and values read element by
 // element. Tiles of keys end at multiples of kKeyTile, so that no bit depends on the block.
-template <class T>
-void forward_block(const ForwardTask<T>& task) {
+template <class T, class O>
+void forward_block(const ForwardTask<T, O>& task) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   const std::size_t size = ld * padded(D);
@@ -153,7 +178,7 @@ void forward_block(const ForwardTask<T>& task) {
 
   Ahead ahead;
   ahead.set(2, task.out, task.out_stride, task.num_queries, D);
-  const std::size_t end_key = task.first_query + task.num_queries;
+  const std::size_t end_key = std::min(task.num_keys, task.first_query + task.num_queries);
   const std::size_t first_key = task.first_keys.of(0, task.first_query);
   for (std::size_t key = first_key / kKeyTile * kKeyTile; key < end_key; key += kKeyTile) {
     const std::size_t num_keys = std::min(kKeyTile, end_key - key);
@@ -181,11 +206,18 @@ void forward_block(const ForwardTask<T>& task) {
   for (std::size_t first = 0, i = 0; first < task.num_queries; first += ld, ++i) {
     RunningSoftmax& rows = block.rows[i];
     const std::size_t num_queries = std::min(ld, task.num_queries - first);
+    if constexpr (std::is_same_v<O, float>) {
+      if (task.merges) {
+        merge_tile(rows, {block.out + i * size, ld}, num_queries, D, task.lse + first,
+                   {task.out + first * task.out_stride, task.out_stride}, k_room);
+        continue;
+      }
+    }
     for (std::size_t q = 0; q < num_queries; ++q) {
       if (task.lse != nullptr) {
         task.lse[first + q] = rows.max[q] * static_cast<float>(kLn2) + std::log(rows.sum[q]);
       }
-      rows.sum[q] = 1.0F / rows.sum[q];
+      rows.sum[q] = inverse_sum(rows.sum[q]);
     }
     unpack_transposed({block.out + i * size, ld}, rows.sum, num_queries, D,
                       {task.out + first * task.out_stride, task.out_stride}, k_room);
@@ -196,6 +228,9 @@ void ForwardBlockF32(const ForwardTask<float>& task) {
   forward_block(task);
 }
 void ForwardBlockBf16(const ForwardTask<Bf16>& task) {
+  forward_block(task);
+}
+void ForwardBlockBf16Sums(const ForwardTask<Bf16, float>& task) {
   forward_block(task);
 }
 
@@ -209,12 +244,16 @@ namespace atl::ops::cpu {
 namespace {
 HWY_EXPORT(ForwardBlockF32);
 HWY_EXPORT(ForwardBlockBf16);
+HWY_EXPORT(ForwardBlockBf16Sums);
 
 void run_task(const ForwardTask<float>& task) {
   HWY_DYNAMIC_DISPATCH(ForwardBlockF32)(task);
 }
 void run_task(const ForwardTask<Bf16>& task) {
   HWY_DYNAMIC_DISPATCH(ForwardBlockBf16)(task);
+}
+void run_task(const ForwardTask<Bf16, float>& task) {
+  HWY_DYNAMIC_DISPATCH(ForwardBlockBf16Sums)(task);
 }
 
 // As many as share each tile of keys, unless that leaves too few tasks to go around.
@@ -231,9 +270,9 @@ std::int64_t queries_per_task(std::int64_t num_rows, std::int64_t num_pairs,
   return block;
 }
 
-template <typename T>
+template <typename T, typename O>
 void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
-               const ForwardOperands<T>& operands) {
+               const ForwardOperands<T, O>& operands) {
   const std::int64_t num_pairs = B * heads.num_heads;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const std::int64_t block = queries_per_task(num_rows, num_pairs, heads, run.threads());
@@ -245,9 +284,9 @@ void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout
     const std::int64_t first = (num_blocks - 1 - index % num_blocks) * block;
     const std::int64_t b = index / num_blocks / heads.num_heads;
     const std::int64_t h = index / num_blocks % heads.num_heads;
-    const std::int64_t row = b * num_rows + first;
+    const std::int64_t row = b * operands.batch_rows + first;
     const std::int64_t kv = b * operands.kv_batch_stride + h / group * heads.head_dim;
-    ForwardTask<T> task;
+    ForwardTask<T, O> task;
     task.q = operands.qkv + row * heads.qkv_width() + h * heads.head_dim;
     task.q_stride = static_cast<std::size_t>(heads.qkv_width());
     task.k = operands.k + kv;
@@ -256,13 +295,15 @@ void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout
     task.out = operands.out + row * heads.query_width() + h * heads.head_dim;
     task.out_stride = static_cast<std::size_t>(heads.query_width());
     if (operands.lse != nullptr)
-      task.lse = operands.lse + (b * heads.num_heads + h) * num_rows + first;
+      task.lse = operands.lse + (b * heads.num_heads + h) * operands.batch_rows + first;
     task.head_dim = static_cast<std::size_t>(heads.head_dim);
     task.num_queries = static_cast<std::size_t>(std::min(block, num_rows - first));
     task.first_query = static_cast<std::size_t>(operands.key_offset + first);
+    task.num_keys = static_cast<std::size_t>(operands.num_keys);
     task.first_keys.window = static_cast<std::size_t>(operands.window);
     if (operands.positions != nullptr) task.first_keys.positions = operands.positions + row;
     task.scale = operands.scale;
+    task.merges = operands.merges;
     run_task(task);
   });
 }
@@ -278,6 +319,7 @@ void forward(Run& run, const HeadLayout& heads, double scale, const AttentionMas
   operands.kv_batch_stride = qkv.dim(1) * heads.qkv_width();
   operands.out = out.data<T>();
   operands.lse = lse.data<float>();
+  operands.batch_rows = qkv.dim(1);
   operands.window = mask.window;
   operands.positions = position_data(mask.positions);
   operands.scale = scale;
@@ -293,6 +335,11 @@ void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLa
 
 void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
                    const ForwardOperands<Bf16>& operands) {
+  run_tiles(run, B, num_rows, heads, operands);
+}
+
+void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout& heads,
+                   const ForwardOperands<Bf16, float>& operands) {
   run_tiles(run, B, num_rows, heads, operands);
 }
 

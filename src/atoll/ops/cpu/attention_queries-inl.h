@@ -72,26 +72,25 @@ HWY_INLINE QueryTile tile_of(PackedQueries& block, std::size_t D, std::size_t fi
 }
 
 /// Fills a tile with queries of head `h` of the group: q, dout and their statistics; clears dq.
-template <class T>
-HWY_INLINE void pack_queries(const BackwardTask<T>& task, std::size_t h, const QueryTile& tile) {
+template <class T, class G>
+HWY_INLINE void pack_queries(const BackwardTask<T, G>& task, std::size_t h, const QueryTile& tile) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   const std::size_t first = tile.first;
   const Rows<const T> out = {task.out + h * D + first * task.out_stride, task.out_stride};
   const Rows<const T> dout = {task.dout + h * D + first * task.out_stride, task.out_stride};
-  const Rows<const float> q =
-      gather_rows<T>({task.q + h * D + first * task.qkv_stride, task.qkv_stride}, tile.num_queries,
-                     D, tile.q_rows);
+  const Rows<const float> q = gather_rows<T>(
+      {task.q + h * D + first * task.q_stride, task.q_stride}, tile.num_queries, D, tile.q_rows);
   const Rows<const float> wide_dout = gather_rows(dout, tile.num_queries, D, tile.dout_rows);
   pack_transposed(q, tile.num_queries, D, static_cast<float>(task.scale * kLog2E), tile.num_vecs,
                   {tile.q_columns, ld});
   pack_transposed(wide_dout, tile.num_queries, D, 1.0F, tile.num_vecs, {tile.dout_columns, ld});
   if (task.queries) std::fill_n(tile.dq_columns, D * ld, 0.0F);
-  task.first_keys.fill(first, first, tile.num_queries, tile.first_keys);
+  task.first_keys.fill(first, task.query_offset + first, tile.num_queries, tile.first_keys);
   std::fill_n(tile.lse, kMaxQueryTile, 0.0F);
   std::fill_n(tile.delta, kMaxQueryTile, 0.0F);
   for (std::size_t i = 0; i < tile.num_queries; ++i) {
-    tile.lse[i] = task.lse[h * task.num_rows + first + i] * static_cast<float>(kLog2E);
+    tile.lse[i] = task.lse[h * task.lse_stride + first + i] * static_cast<float>(kLog2E);
     const TwoSums sums = sum_lanes(D, [&](std::size_t c, auto lanes, TwoVectors& sum) HWY_ATTR {
       sum.first = hn::MulAdd(lanes.load(out.at(i, c)), lanes.load(dout.at(i, c)), sum.first);
     });

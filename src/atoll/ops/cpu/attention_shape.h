@@ -40,14 +40,15 @@ constexpr std::size_t query_block(std::size_t head_dim) {
 }
 
 /// What bounds the keys of a run of queries from below, beside causality; see ops::AttentionMask.
+/// Keys are counted from the first that a kernel is given, which need not begin the sequence.
 struct FirstKeys {
   std::size_t window = 0;                   ///< 0: none
-  const std::int32_t* positions = nullptr;  ///< of the run's queries; null: key 0 is at 0
+  const std::int32_t* positions = nullptr;  ///< of the run's queries; null: one document
 
   /// The first key that query `i` of the run sees, whose own key is `key`.
   std::size_t of(std::size_t i, std::size_t key) const {
     const std::size_t start =
-        positions == nullptr ? 0 : key - static_cast<std::size_t>(positions[i]);
+        positions == nullptr ? 0 : key - std::min(key, static_cast<std::size_t>(positions[i]));
     return window == 0 || key < window ? start : std::max(start, key - window + 1);
   }
   /// first_keys[i] = of(first + i, key + i) for a tile of queries from `first` on; what is

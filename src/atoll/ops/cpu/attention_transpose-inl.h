@@ -140,6 +140,23 @@ HWY_INLINE void unpack_transposed(Rows<const float> columns, const float* factor
   }
 }
 
+/// rows = keep rows + (columns * factor)^T, with a factor and a keep per query; `room` as above.
+HWY_INLINE void merge_transposed(Rows<const float> columns, const float* factor, const float* keep,
+                                 std::size_t num_rows, std::size_t D, Rows<float> rows,
+                                 float* room) {
+  const F32 d;
+  const Rows<float> added = {room, padded(D)};
+  unpack_transposed(columns, factor, num_rows, D, added);
+  for (std::size_t row = 0; row < num_rows; ++row) {
+    const float* from = added.at(row, 0);
+    float* to = rows.at(row, 0);
+    const Vf kept = hn::Set(d, keep[row]);
+    for_lanes(D, [&](std::size_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::MulAdd(kept, lanes.load(to + i), lanes.load(from + i)), to + i);
+    });
+  }
+}
+
 /// num_rows rows of D elements in f32, one after the other in `room` (num_rows, padded(D)), zero in
 /// the padding. Rows of a fused qkv tensor lie so far apart that few of them fit the first-level
 /// cache at once, whose sets they share.

@@ -130,7 +130,10 @@ void convert(Run& run, Tensor x, Tensor y) {
 }
 
 void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part) {
-  const std::int64_t size = part.count * x.dim(1) * x.dim(2);  // of a sample
+  const std::int64_t width = x.dim(2);
+  const std::int64_t num_rows = part.count * x.dim(1);  // of a sample
+  const std::int64_t size = num_rows * width;
+  const auto stretches = part.tokens.stretches(part.tokens.num_ranks * num_rows);
   // The elements of the batch that are here: [here, here_end).
   const std::int64_t here = part.index * x.num_elements();
   const std::int64_t here_end = here + x.num_elements();
@@ -142,13 +145,21 @@ void dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart
     const std::int64_t sample = task / tasks_per_sample;
     const std::int64_t at = task % tasks_per_sample * kElementsPerTask;
     const std::int64_t begin = std::max(at, here - sample * size);
-    const std::int64_t n =
-        std::min({at + kElementsPerTask, size, here_end - sample * size}) - begin;
-    if (n <= 0) return;
+    const std::int64_t end = std::min({at + kElementsPerTask, size, here_end - sample * size});
     const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + sample);
-    HWY_DYNAMIC_DISPATCH(Dropout)
-    (stream.key().data(), stream.salt().data(), threshold, scale, sample * size - here,
-     static_cast<std::size_t>(begin), static_cast<std::size_t>(n), x, y);
+    std::int64_t row = 0;  // the stretch's first
+    for (int s = 0; s < part.tokens.num_stretches(); ++s) {
+      const TokenStretch& stretch = stretches[static_cast<std::size_t>(s)];
+      const std::int64_t first = std::max(begin, row * width);
+      const std::int64_t n = std::min(end, (row + stretch.count) * width) - first;
+      // From an element of this rank's rows of the sample to that of the sample.
+      const std::int64_t shift = (stretch.first - row) * width;
+      row += stretch.count;
+      if (n <= 0) continue;
+      HWY_DYNAMIC_DISPATCH(Dropout)
+      (stream.key().data(), stream.salt().data(), threshold, scale, sample * size - here - shift,
+       static_cast<std::size_t>(first + shift), static_cast<std::size_t>(n), x, y);
+    }
   });
 }
 

@@ -32,9 +32,9 @@ void store_rows(const std::vector<Compute<T>>& sums, std::int64_t D, std::int64_
 
 /// out = softmax(scale q k^T) v for one query and `num_keys` keys; returns the log-sum-exp of its
 /// scores. Key i is at k + i * stride, value i at v + i * stride; D elements each.
-template <typename T, typename A = Compute<T>>
+template <typename T, typename O, typename A = Compute<T>>
 A attention_row(double scale, const T* q, const T* k, const T* v, std::int64_t stride,
-                std::int64_t num_keys, std::int64_t D, T* out) {
+                std::int64_t num_keys, std::int64_t D, O* out) {
   std::vector<A> scores(static_cast<std::size_t>(num_keys));
   for (std::int64_t s = 0; s < num_keys; ++s) {
     scores[static_cast<std::size_t>(s)] = static_cast<A>(scale) * dot(q, k + s * stride, D);

@@ -32,12 +32,14 @@ void add_bias(ThreadPool& threads, Tensor x, Tensor bias, Tensor y) {
 /// y = x / (1 - p) or 0; see ops/elementwise.h.
 template <typename T>
 void dropout(const Run& run, double p, std::int64_t layer, Tensor x, Tensor y, RowPart part = {}) {
-  const std::int64_t size = part.count * x.dim(1) * x.dim(2);
+  const std::int64_t num_rows = part.count * x.dim(1), width = x.dim(2);
+  const std::int64_t size = num_rows * width;
   const std::int64_t here = part.index * x.num_elements();
   for (std::int64_t i = 0; i < x.num_elements(); ++i) {
     const std::int64_t sample = (here + i) / size;
     const RngStream stream = dropout_stream(run.seed, layer, run.step, run.first_sample + sample);
-    const bool keep = stream.uniform(static_cast<std::uint64_t>((here + i) % size)) >= p;
+    const std::int64_t token = part.tokens.token((here + i) % size / width, num_rows);
+    const bool keep = stream.uniform(static_cast<std::uint64_t>(token * width + i % width)) >= p;
     const Compute<T> kept = widen(x.data<T>()[i]) * static_cast<Compute<T>>(1 / (1 - p));
     y.data<T>()[i] = narrow<T>(keep ? kept : 0);
   }

@@ -1,5 +1,5 @@
-// Islands whose ranks have parts of the model: their stages, or shares of each product. What they
-// exchange does not depend on that.
+// Islands whose ranks have parts of the model: their stages, shares of each product, or experts.
+// What they exchange does not depend on that.
 
 #include <gmock/gmock.h>
 
@@ -98,6 +98,23 @@ TEST_F(IslandLayouts, SharedProductsGiveNearlyTheSame) {
     ASSERT_EQ(losses.size(), wanted.size());
     // As runs without islands: sums in another order; of bf16, rounded once more.
     const double tolerance = kind.name == "bf16" ? 0.02 : 2e-4;
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], tolerance);
+  }
+}
+
+TEST_F(IslandLayouts, SharedExpertsGiveNearlyTheSame) {
+  const std::vector<std::string> experts = {"--model.family=mixtral", "--model.num_experts=4"};
+  for (Kind kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    kind.settings.insert(kind.settings.end(), experts.begin(), experts.end());
+    const std::string one = kind.name + "-one", two = kind.name + "-two";
+    const Ended expected = train_ranks(one, 1, settings(one, 1, kind, {"--island.name=lyon"}));
+    const Ended ended = train_ranks(
+        two, 4, settings(two, 1, kind, {"--island.name=lyon", "--parallel.ep=2", "--dp.zero=1"}));
+    const std::vector<double> losses = values_of(ended.records, "loss");
+    const std::vector<double> wanted = values_of(expected.records, "loss");
+    ASSERT_EQ(losses.size(), wanted.size());
+    const double tolerance = kind.name == "bf16" ? 0.05 : 2e-4;
     for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], tolerance);
   }
 }

@@ -65,7 +65,7 @@ IslandParams::Parts IslandParams::make_parts() {
   const bool is_first_copy = ranks_->replicate() == nullptr || ranks_->replicate()->rank() == 0;
   if (values_are_cut || masters_are_cut) {
     if (is_first_copy) gives = own;
-  } else if (ranks_->data_rank() == 0) {
+  } else if (ranks_->sharing().rank() == 0) {
     gives = all;
   }
   parts.gives = parallel::gather_ranges(

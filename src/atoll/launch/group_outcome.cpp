@@ -1,4 +1,4 @@
-#include "atoll/launch/verdict.h"
+#include "atoll/launch/group_outcome.h"
 
 #include <algorithm>
 #include <csignal>
@@ -9,7 +9,7 @@ namespace atl::launch {
 
 namespace {
 
-using Kind = Verdict::Kind;
+using Kind = GroupOutcome::Kind;
 
 constexpr int kSshFailed = 255;
 
@@ -48,8 +48,8 @@ const RankEnd* first(const GroupEnd& end, const std::function<bool(const RankEnd
 }
 
 // Ranks that a signal killed, and hosts that are gone.
-Verdict judge_deaths(const GroupEnd& end) {
-  Verdict verdict;
+GroupOutcome deaths_outcome(const GroupEnd& end) {
+  GroupOutcome outcome;
   std::vector<std::string> parts;
   for (const RankEnd& rank : end.ranks) {
     if (!ended_badly(rank)) continue;
@@ -62,44 +62,44 @@ Verdict judge_deaths(const GroupEnd& end) {
     } else {
       parts.push_back(fmt::format("{}: ssh has lost it{}{}", name_of(rank),
                                   rank.last_line.empty() ? "" : ": ", rank.last_line));
-      if (std::find(verdict.gone.begin(), verdict.gone.end(), rank.host) == verdict.gone.end()) {
-        verdict.gone.push_back(rank.host);
+      if (std::find(outcome.gone.begin(), outcome.gone.end(), rank.host) == outcome.gone.end()) {
+        outcome.gone.push_back(rank.host);
       }
     }
-    verdict.lost.push_back(rank.rank);
+    outcome.lost.push_back(rank.rank);
   }
-  if (parts.empty()) return verdict;
-  std::sort(verdict.lost.begin(), verdict.lost.end());
-  verdict.kind = Kind::kFailed;
-  verdict.exit_code = 1;
-  verdict.cause = join(parts) + " " + when(end);
-  return verdict;
+  if (parts.empty()) return outcome;
+  std::sort(outcome.lost.begin(), outcome.lost.end());
+  outcome.kind = Kind::kFailed;
+  outcome.exit_code = 1;
+  outcome.cause = join(parts) + " " + when(end);
+  return outcome;
 }
 
 // The cause for a rank that ended with an error of its own: its report, or else its last line.
-Verdict judge_failure(const RankEnd& rank) {
-  Verdict verdict = {.kind = Kind::kFailed, .exit_code = 1};
+GroupOutcome failure_outcome(const RankEnd& rank) {
+  GroupOutcome outcome = {.kind = Kind::kFailed, .exit_code = 1};
   if (rank.report) {
-    verdict.cause = fmt::format("rank {}: {}", rank.rank, rank.report->error);
+    outcome.cause = fmt::format("rank {}: {}", rank.rank, rank.report->error);
   } else {
-    verdict.cause = fmt::format("{} ended with exit code {}{}{}", name_of(rank), rank.exit_code,
+    outcome.cause = fmt::format("{} ended with exit code {}{}{}", name_of(rank), rank.exit_code,
                                 rank.last_line.empty() ? "" : ": ", rank.last_line);
   }
-  return verdict;
+  return outcome;
 }
 
 // The cause when ranks only report that they miss others: the ranks that had to be killed were
 // hanging.
-Verdict judge_silence(const GroupEnd& end, const RankEnd& witness) {
-  Verdict verdict = judge_failure(witness);
+GroupOutcome silence_outcome(const GroupEnd& end, const RankEnd& witness) {
+  GroupOutcome outcome = failure_outcome(witness);
   for (const RankEnd& rank : end.ranks) {
-    if (rank.ended_by_us) verdict.lost.push_back(rank.rank);
+    if (rank.ended_by_us) outcome.lost.push_back(rank.rank);
   }
   const int accused = witness.report->peer;
   const bool is_one = accused >= 0 && accused < static_cast<int>(end.ranks.size());
-  if (verdict.lost.empty() && is_one) verdict.lost.push_back(accused);
-  std::sort(verdict.lost.begin(), verdict.lost.end());
-  return verdict;
+  if (outcome.lost.empty() && is_one) outcome.lost.push_back(accused);
+  std::sort(outcome.lost.begin(), outcome.lost.end());
+  return outcome;
 }
 
 }  // namespace
@@ -113,12 +113,12 @@ std::string signal_text(int signal) {
   return fmt::format("signal {} ({})", signal, text == nullptr ? "unknown" : text);
 }
 
-Verdict judge(const GroupEnd& end) {
+GroupOutcome outcome_of(const GroupEnd& end) {
   if (const RankEnd* rank = first(
           end, [](const RankEnd& r) { return r.report && r.report->kind == ErrorKind::kUser; })) {
     return {.kind = Kind::kMistake, .exit_code = 2, .cause = rank->report->error};
   }
-  Verdict deaths = judge_deaths(end);
+  GroupOutcome deaths = deaths_outcome(end);
   if (deaths.kind != Kind::kDone) return deaths;
   const auto is_witness = [](const RankEnd& r) {
     return r.report && r.report->kind == ErrorKind::kPeer;
@@ -135,9 +135,9 @@ Verdict judge(const GroupEnd& end) {
   };
   if (const RankEnd* rank =
           first(end, [&](const RankEnd& r) { return failed(r) && !is_witness(r); })) {
-    return judge_failure(*rank);
+    return failure_outcome(*rank);
   }
-  if (const RankEnd* rank = first(end, failed)) return judge_silence(end, *rank);
+  if (const RankEnd* rank = first(end, failed)) return silence_outcome(end, *rank);
   // What is left are ranks that came to the end, or stopped because they were asked to.
   if (is_cut_short) return {.kind = Kind::kStopped, .exit_code = 128 + end.stop_signal};
   if (const RankEnd* rank = first(end, ended_badly)) {

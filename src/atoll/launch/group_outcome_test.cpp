@@ -1,4 +1,4 @@
-#include "atoll/launch/verdict.h"
+#include "atoll/launch/group_outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace atl::launch {
 namespace {
 
-using Kind = Verdict::Kind;
+using Kind = GroupOutcome::Kind;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -22,101 +22,104 @@ RankReport peer_report(int rank, int peer) {
   return {.rank = rank, .kind = ErrorKind::kPeer, .peer = peer, .error = "a peer is missing"};
 }
 
-TEST(Verdict, AllAtTheEndIsDone) {
-  EXPECT_EQ(judge({.ranks = {{.rank = 1}, {.rank = 0}}}).kind, Kind::kDone);
+TEST(GroupOutcome, AllAtTheEndIsDone) {
+  EXPECT_EQ(outcome_of({.ranks = {{.rank = 1}, {.rank = 0}}}).kind, Kind::kDone);
 }
 
-TEST(Verdict, AKilledRankIsTheCauseWhateverTheOthersSayAndWhenTheyEnd) {
-  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 2)},
-                                           {.rank = 2, .pid = 77, .signal = SIGKILL},
-                                           {.rank = 1, .signal = SIGKILL, .ended_by_us = true}},
-                                 .step = 17});
-  EXPECT_EQ(verdict.kind, Kind::kFailed);
-  EXPECT_EQ(verdict.exit_code, 1);
-  EXPECT_EQ(verdict.cause, "rank 2 (pid 77) was killed by signal 9 (Killed) after step 17");
-  EXPECT_THAT(verdict.lost, ElementsAre(2));
-  EXPECT_THAT(verdict.gone, IsEmpty());
+TEST(GroupOutcome, AKilledRankIsTheCauseWhateverTheOthersSayAndWhenTheyEnd) {
+  const GroupOutcome outcome =
+      outcome_of({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 2)},
+                            {.rank = 2, .pid = 77, .signal = SIGKILL},
+                            {.rank = 1, .signal = SIGKILL, .ended_by_us = true}},
+                  .step = 17});
+  EXPECT_EQ(outcome.kind, Kind::kFailed);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.cause, "rank 2 (pid 77) was killed by signal 9 (Killed) after step 17");
+  EXPECT_THAT(outcome.lost, ElementsAre(2));
+  EXPECT_THAT(outcome.gone, IsEmpty());
 }
 
-TEST(Verdict, SeveralKilledRanksAreAllNamed) {
-  const Verdict verdict = judge({.ranks = {{.rank = 3, .pid = 9, .signal = SIGSEGV},
-                                           {.rank = 1, .pid = 8, .signal = SIGKILL}}});
-  EXPECT_THAT(verdict.cause, AllOf(HasSubstr("rank 3 (pid 9)"), HasSubstr("rank 1 (pid 8)"),
+TEST(GroupOutcome, SeveralKilledRanksAreAllNamed) {
+  const GroupOutcome outcome = outcome_of({.ranks = {{.rank = 3, .pid = 9, .signal = SIGSEGV},
+                                                     {.rank = 1, .pid = 8, .signal = SIGKILL}}});
+  EXPECT_THAT(outcome.cause, AllOf(HasSubstr("rank 3 (pid 9)"), HasSubstr("rank 1 (pid 8)"),
                                    HasSubstr("before its first step")));
-  EXPECT_THAT(verdict.lost, ElementsAre(1, 3));
+  EXPECT_THAT(outcome.lost, ElementsAre(1, 3));
 }
 
-TEST(Verdict, ASignalThatComesBeforeARankCanTakeItIsNoFailure) {
-  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
-                                           {.rank = 1, .pid = 8, .signal = SIGINT}},
-                                 .stop_signal = SIGINT});
-  EXPECT_EQ(verdict.kind, Kind::kStopped);
-  EXPECT_EQ(verdict.exit_code, 130);
+TEST(GroupOutcome, ASignalThatComesBeforeARankCanTakeItIsNoFailure) {
+  const GroupOutcome outcome =
+      outcome_of({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                            {.rank = 1, .pid = 8, .signal = SIGINT}},
+                  .stop_signal = SIGINT});
+  EXPECT_EQ(outcome.kind, Kind::kStopped);
+  EXPECT_EQ(outcome.exit_code, 130);
 }
 
-TEST(Verdict, AUsersMistakeIsToldAsItIsAndExitsWithTwo) {
+TEST(GroupOutcome, AUsersMistakeIsToldAsItIsAndExitsWithTwo) {
   const RankReport report = {.rank = 1, .kind = ErrorKind::kUser, .error = "set run.dir"};
-  const Verdict verdict = judge(
+  const GroupOutcome outcome = outcome_of(
       {.ranks = {{.rank = 0, .exit_code = 2}, {.rank = 1, .exit_code = 2, .report = report}}});
-  EXPECT_EQ(verdict.kind, Kind::kMistake);
-  EXPECT_EQ(verdict.exit_code, 2);
-  EXPECT_EQ(verdict.cause, "set run.dir");
+  EXPECT_EQ(outcome.kind, Kind::kMistake);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.cause, "set run.dir");
 }
 
-TEST(Verdict, AnErrorOfItsOwnComesBeforeThoseAboutPeers) {
+TEST(GroupOutcome, AnErrorOfItsOwnComesBeforeThoseAboutPeers) {
   const RankReport full = {.rank = 1, .kind = ErrorKind::kIo, .error = "the disk is full"};
-  const Verdict verdict = judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
-                                           {.rank = 1, .exit_code = 1, .report = full}}});
-  EXPECT_EQ(verdict.cause, "rank 1: the disk is full");
-  EXPECT_THAT(verdict.lost, IsEmpty()) << "it can be started again where it was";
+  const GroupOutcome outcome =
+      outcome_of({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                            {.rank = 1, .exit_code = 1, .report = full}}});
+  EXPECT_EQ(outcome.cause, "rank 1: the disk is full");
+  EXPECT_THAT(outcome.lost, IsEmpty()) << "it can be started again where it was";
 }
 
-TEST(Verdict, OfSilenceThoseThatHadToBeEndedAreLost) {
-  const Verdict verdict =
-      judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, -1)},
-                       {.rank = 1, .exit_code = 1, .report = peer_report(1, -1)},
-                       {.rank = 2, .signal = SIGKILL, .ended_by_us = true}}});
-  EXPECT_EQ(verdict.cause, "rank 0: a peer is missing");
-  EXPECT_THAT(verdict.lost, ElementsAre(2));
+TEST(GroupOutcome, OfSilenceThoseThatHadToBeEndedAreLost) {
+  const GroupOutcome outcome =
+      outcome_of({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, -1)},
+                            {.rank = 1, .exit_code = 1, .report = peer_report(1, -1)},
+                            {.rank = 2, .signal = SIGKILL, .ended_by_us = true}}});
+  EXPECT_EQ(outcome.cause, "rank 0: a peer is missing");
+  EXPECT_THAT(outcome.lost, ElementsAre(2));
 }
 
-TEST(Verdict, OfSilenceWithoutAnyLeftTheOneThatIsAccused) {
-  const Verdict verdict =
-      judge({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
-                       {.rank = 1, .exit_code = 1, .report = peer_report(1, 0)}}});
-  EXPECT_THAT(verdict.lost, ElementsAre(1));
+TEST(GroupOutcome, OfSilenceWithoutAnyLeftTheOneThatIsAccused) {
+  const GroupOutcome outcome =
+      outcome_of({.ranks = {{.rank = 0, .exit_code = 1, .report = peer_report(0, 1)},
+                            {.rank = 1, .exit_code = 1, .report = peer_report(1, 0)}}});
+  EXPECT_THAT(outcome.lost, ElementsAre(1));
 }
 
-TEST(Verdict, AStopThatWasAskedForIsNoFailure) {
+TEST(GroupOutcome, AStopThatWasAskedForIsNoFailure) {
   const GroupEnd asked = {.ranks = {{.rank = 0, .exit_code = 143}, {.rank = 1, .exit_code = 143}},
                           .stop_signal = SIGTERM};
-  EXPECT_EQ(judge(asked).kind, Kind::kStopped);
-  EXPECT_EQ(judge(asked).exit_code, 143);
+  EXPECT_EQ(outcome_of(asked).kind, Kind::kStopped);
+  EXPECT_EQ(outcome_of(asked).exit_code, 143);
   // The second signal finds the default action.
   const GroupEnd twice = {.ranks = {{.rank = 0, .signal = SIGINT}, {.rank = 1, .exit_code = 130}},
                           .stop_signal = SIGINT};
-  EXPECT_EQ(judge(twice).exit_code, 130);
+  EXPECT_EQ(outcome_of(twice).exit_code, 130);
   // Someone asked one rank, and all agreed.
-  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 143}}}).kind, Kind::kStopped);
+  EXPECT_EQ(outcome_of({.ranks = {{.rank = 0, .exit_code = 143}}}).kind, Kind::kStopped);
   // So they do where nobody reads what the lead prints.
-  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 141}}}).exit_code, 141);
-  EXPECT_EQ(judge({.ranks = {{.rank = 0, .exit_code = 141}}}).kind, Kind::kStopped);
+  EXPECT_EQ(outcome_of({.ranks = {{.rank = 0, .exit_code = 141}}}).exit_code, 141);
+  EXPECT_EQ(outcome_of({.ranks = {{.rank = 0, .exit_code = 141}}}).kind, Kind::kStopped);
   // But a SIGTERM that kills without being passed on is a death.
-  EXPECT_EQ(judge({.ranks = {{.rank = 0, .signal = SIGTERM}}}).kind, Kind::kFailed);
+  EXPECT_EQ(outcome_of({.ranks = {{.rank = 0, .signal = SIGTERM}}}).kind, Kind::kFailed);
 }
 
-TEST(Verdict, AnUnreachableHostIsGone) {
-  const Verdict verdict = judge(
+TEST(GroupOutcome, AnUnreachableHostIsGone) {
+  const GroupOutcome outcome = outcome_of(
       {.ranks = {{.rank = 1, .host = "n2", .exit_code = 255, .last_line = "No route to host"}}});
-  EXPECT_THAT(verdict.cause, AllOf(HasSubstr("rank 1 on n2"), HasSubstr("No route to host")));
-  EXPECT_THAT(verdict.lost, ElementsAre(1));
-  EXPECT_THAT(verdict.gone, ElementsAre("n2"));
+  EXPECT_THAT(outcome.cause, AllOf(HasSubstr("rank 1 on n2"), HasSubstr("No route to host")));
+  EXPECT_THAT(outcome.lost, ElementsAre(1));
+  EXPECT_THAT(outcome.gone, ElementsAre("n2"));
 }
 
-TEST(Verdict, AProgramThatCannotRunIsToldByItsLastWords) {
-  const Verdict verdict =
-      judge({.ranks = {{.rank = 0, .pid = 5, .exit_code = 127, .last_line = "cannot run x"}}});
-  EXPECT_EQ(verdict.cause, "rank 0 (pid 5) ended with exit code 127: cannot run x");
+TEST(GroupOutcome, AProgramThatCannotRunIsToldByItsLastWords) {
+  const GroupOutcome outcome =
+      outcome_of({.ranks = {{.rank = 0, .pid = 5, .exit_code = 127, .last_line = "cannot run x"}}});
+  EXPECT_EQ(outcome.cause, "rank 0 (pid 5) ended with exit code 127: cannot run x");
 }
 
 TEST(RankReport, ComesBackFromItsLine) {

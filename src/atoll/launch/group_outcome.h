@@ -34,8 +34,8 @@ struct GroupEnd {
   bool was_wanted = false;     ///< it was GroupOptions::wants_to_stop that asked for it, no signal
 };
 
-/// The judgement on a group's end.
-struct Verdict {
+/// How a group of ranks ended, and what was the cause.
+struct GroupOutcome {
   enum class Kind : std::uint8_t {
     kDone,     ///< all came to the end
     kStopped,  ///< a signal asked for it
@@ -52,7 +52,7 @@ struct Verdict {
 
 /// Finds the rank that failed first. A signal or a lost host counts more than the reports of other
 /// ranks; a rank's own error more than errors about peers; an earlier one more than a later one.
-Verdict judge(const GroupEnd& end);
+GroupOutcome outcome_of(const GroupEnd& end);
 
 /// Whether a rank that ends with this was asked to: by SIGINT or SIGTERM, or because nobody reads
 /// its output any more (SIGPIPE).

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include "atoll/comm/group.h"
+#include "atoll/nn/axis.h"
+#include "atoll/nn/token_dispatch.h"
+
+namespace atl::nn {
+
+/// Ranks that have different tokens, and E / e of the experts each (Lepikhin et al. 2020, "GShard",
+/// section 3.2): rank r of e has experts [r E / e, (r + 1) E / e). Rows go to the ranks that have
+/// their experts, are worked on there, and come back. Rank r sorts the rows of each of its experts
+/// by the rank that they are of, and as they are on that one within it.
+///
+/// All ranks of the axis must make the same calls. Elements that a rank sends for T tokens, times
+/// about (e - 1) / e: T K C forward; in B twice that, and two numbers a choice; in W twice that,
+/// since the rows are sent again rather than kept.
+class ExpertParallelDispatch final : public TokenDispatch {
+ public:
+  /// `axis` must outlive this.
+  explicit ExpertParallelDispatch(Axis* axis) : axis_(axis) {}
+
+  /// R is the most that can come: e T min(K, E / e), or where experts take fewer, E `most`.
+  Footprint plan(const Setup& setup, const Spec& x, std::int64_t most) const override;
+  /// Ranks tell each other how many rows each sends to each expert.
+  void begin(Run& run, const Setup& setup, const Choices& choices) override;
+  Rows rows(const Choices& choices) const override;
+  void to_experts(Run& run, const Choices& choices, const Tensor& x, const Tensor& rows) override;
+  void from_experts(Run& run, const Choices& choices, const Tensor& rows, const Tensor& weights,
+                    const Tensor& y) override;
+  void weigh(Run& run, const Choices& choices, const Tensor& weights, const Tensor& dh,
+             const Tensor& h, const Tensor& d, const Tensor& dweights) override;
+
+ private:
+  // Which way rows move.
+  enum class Way { kToExperts, kFromExperts };
+  // `sorted`: (T K, width), the rows of this rank's tokens by expert; `rows`: (count, width), those
+  // of the experts here. One is filled from the other, of all ranks.
+  void move(Run& run, const Choices& choices, Way way, const Tensor& sorted, const Tensor& rows);
+
+  Axis* axis_;
+  std::vector<comm::Piece> sends_, receives_;  // of a call
+};
+
+}  // namespace atl::nn

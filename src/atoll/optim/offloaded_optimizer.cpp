@@ -1,0 +1,277 @@
+#include "atoll/optim/offloaded_optimizer.h"
+
+#include <algorithm>
+
+#include "atoll/optim/registry.h"
+#include "atoll/tensor/paged_memory.h"
+
+namespace atl::optim {
+
+namespace {
+
+constexpr std::size_t to_page(std::size_t bytes) {
+  return (bytes + kFilePage - 1) / kFilePage * kFilePage;
+}
+
+// Whether `next` follows `last` wherever their elements lie.
+bool touch(const ParamRange& last, const ParamRange& next) {
+  return last.begin + last.count == next.begin &&
+         last.in_values() + last.count == next.in_values() &&
+         last.in_grads() + last.count == next.in_grads();
+}
+
+// The first `count` elements of a range; the rest stays in it.
+ParamRange take(ParamRange& range, std::int64_t count) {
+  ParamRange part = range;
+  part.count = count;
+  range.begin += count;
+  range.count -= count;
+  if (range.value_begin >= 0) range.value_begin += count;
+  if (range.grad_begin >= 0) range.grad_begin += count;
+  return part;
+}
+
+}  // namespace
+
+// Some ranges, one after the other in every vector.
+struct OffloadedOptimizer::Piece {
+  std::vector<ParamRange> ranges;  // as the store knows them
+  std::int64_t count = 0;
+  bool matrix = false;
+  std::unique_ptr<Optimizer> optimizer;  // its vectors are places in a slot
+  MemoryPlan plan;                       // of its state, within the slot
+  std::unique_ptr<GivenMemory> memory;
+  std::unique_ptr<Arena> arena;
+  struct Move {
+    Tensor in_file, in_slot;
+  };
+  std::vector<Move> state;
+};
+
+OffloadedOptimizer::OffloadedOptimizer(const OptimizerOptions& options, Spec flat,
+                                       std::span<const ParamRange> ranges,
+                                       const OffloadOptions& offload)
+    : flat_(flat), offload_(offload), whole_(make_optimizer(options, flat, ranges)) {
+  ATOLL_CHECK(offload.piece_elements > 0, "pieces of {} elements", offload.piece_elements);
+  has_masters_ = flat.dtype == Dtype::kBf16 && options.masters == Masters::kF32;
+  cut(options, ranges, find_optimizer(options.kind).whole_matrices);
+  plan_slots();
+}
+
+OffloadedOptimizer::~OffloadedOptimizer() {
+  settle();
+}
+
+void OffloadedOptimizer::cut(const OptimizerOptions& options, std::span<const ParamRange> ranges,
+                             bool whole) {
+  for (ParamRange range : ranges) {
+    if (!whole) range.matrix = false;
+    while (range.count > 0) {
+      const bool follows = !pieces_.empty() && pieces_.back().matrix == range.matrix &&
+                           touch(pieces_.back().ranges.back(), range);
+      std::int64_t room = follows ? offload_.piece_elements - pieces_.back().count : 0;
+      if (range.matrix && room < range.count) room = 0;
+      if (room == 0) {
+        pieces_.emplace_back().matrix = range.matrix;
+        room = range.matrix ? range.count : offload_.piece_elements;
+      }
+      Piece& piece = pieces_.back();
+      piece.ranges.push_back(take(range, std::min(room, range.count)));
+      piece.count += piece.ranges.back().count;
+    }
+  }
+  for (Piece& piece : pieces_) {
+    std::vector<ParamRange> inner = piece.ranges;
+    const ParamRange first = piece.ranges.front();
+    for (ParamRange& range : inner) {
+      range.value_begin = range.in_values() - (offload_.values_in_file ? first.in_values() : 0);
+      range.grad_begin = range.in_grads() - (offload_.grads_in_file ? first.in_grads() : 0);
+    }
+    piece.optimizer = make_optimizer(options, flat_, inner);
+    MemoryPlan plan;
+    piece.optimizer->request(plan);
+    piece.plan = in_whole_pages(plan);
+  }
+}
+
+// A slot has the state, then values and gradients, each in whole pages and one page more: they
+// begin at the same place of a page as in the file.
+void OffloadedOptimizer::plan_slots() {
+  std::size_t state = 0, values = 0, grads = 0;
+  for (const Piece& piece : pieces_) {
+    state = std::max(state, piece.plan.total_bytes());
+    values = std::max(values, Spec{flat_.dtype, {piece.count}}.bytes());
+    grads = std::max(grads, Spec{compute_dtype(flat_.dtype), {piece.count}}.bytes());
+  }
+  values_at_ = to_page(state) + kFilePage;
+  grads_at_ = values_at_ + (offload_.values_in_file ? to_page(values) + kFilePage : 0);
+  slot_bytes_ = grads_at_ + (offload_.grads_in_file ? to_page(grads) + kFilePage : 0);
+}
+
+void OffloadedOptimizer::request_file(MemoryPlan& file) {
+  whole_->request(file);
+}
+
+void OffloadedOptimizer::request(MemoryPlan& plan) {
+  // The update comes after the last pass: pieces share the memory of activations.
+  const std::int64_t tick = MemoryPlan::kForever - 1;
+  for (std::size_t i = 0; i < std::min(kSlots, pieces_.size()); ++i) {
+    slots_[i].request = plan.request("piece " + std::to_string(i) + " of optimizer state",
+                                     "offload pieces", slot_bytes_ + kFilePage, tick, tick);
+  }
+}
+
+void OffloadedOptimizer::bind_file(FileArena& file) {
+  file_ = &file;
+  whole_->bind(file.arena());
+}
+
+void OffloadedOptimizer::bind(const Arena& arena) {
+  ATOLL_CHECK(file_ != nullptr, "bound to memory before its file");
+  for (Slot& slot : slots_) {
+    if (slot.request < 0) continue;
+    const auto bytes = static_cast<std::int64_t>(slot_bytes_ + kFilePage);
+    slot.memory = from_first_page(arena.tensor(slot.request, {Dtype::kU8, {bytes}}));
+  }
+  const std::vector<StateTensor> all = whole_->state();
+  for (std::size_t number = 0; number < pieces_.size(); ++number) {
+    Piece& piece = pieces_[number];
+    const Tensor& memory = slots_[number % kSlots].memory;
+    const auto in_file = [&](const StateTensor& part) {
+      const std::int64_t end = part.begin + part.tensor.num_elements();
+      const auto found = std::find_if(all.begin(), all.end(), [&](const StateTensor& whole) {
+        return whole.name == part.name && whole.begin <= part.begin &&
+               end <= whole.begin + whole.tensor.num_elements();
+      });
+      ATOLL_CHECK(found != all.end(), "no {} of elements {} to {}", part.name, part.begin, end);
+      return found->tensor.rows(part.begin - found->begin, end - found->begin);
+    };
+    // All vectors of a piece begin at the same place of a page of the file: they are cut alike.
+    const auto place = [&](std::size_t lead) {
+      piece.arena.reset();
+      piece.memory = memory_in(*memory.device(), memory, lead);
+      piece.arena = std::make_unique<Arena>(*piece.memory, piece.plan);
+      piece.optimizer->bind(*piece.arena);
+    };
+    place(0);
+    const std::vector<StateTensor> parts = piece.optimizer->state();
+    if (parts.empty()) continue;
+    place(file_->place_in_page(in_file(parts.front())));
+    piece.state.clear();
+    for (const StateTensor& part : piece.optimizer->state()) {
+      piece.state.push_back({in_file(part), part.tensor});
+    }
+  }
+}
+
+Tensor OffloadedOptimizer::part_of(const Piece& piece, const Tensor& flat, bool is_values) const {
+  const ParamRange& first = piece.ranges.front();
+  const std::int64_t begin = is_values ? first.in_values() : first.in_grads();
+  return flat.rows(begin, begin + piece.count);
+}
+
+Tensor OffloadedOptimizer::staged(std::size_t number, const Tensor& part, std::size_t at) const {
+  const Tensor& memory = slots_[number % kSlots].memory;
+  return placed_like(*file_, part,
+                     memory.rows(static_cast<std::int64_t>(at), memory.num_elements()));
+}
+
+void OffloadedOptimizer::start_reads(std::size_t number, const Tensor& values,
+                                     const Tensor& grads) {
+  Slot& slot = slots_[number % kSlots];
+  for (std::future<void>& write : slot.writes) finish(write);
+  slot.writes.clear();
+  const Piece& piece = pieces_[number];
+  for (const Piece::Move& move : piece.state) {
+    slot.reads.push_back(file_->start_read(move.in_file, move.in_slot));
+  }
+  if (offload_.values_in_file) {
+    const Tensor part = part_of(piece, values, true);
+    slot.reads.push_back(file_->start_read(part, staged(number, part, values_at_)));
+  }
+  if (offload_.grads_in_file && grads.defined()) {
+    const Tensor part = part_of(piece, grads, false);
+    slot.reads.push_back(file_->start_read(part, staged(number, part, grads_at_)));
+  }
+}
+
+void OffloadedOptimizer::start_writes(std::size_t number, const Tensor& values) {
+  Slot& slot = slots_[number % kSlots];
+  const Piece& piece = pieces_[number];
+  for (const Piece::Move& move : piece.state) {
+    slot.writes.push_back(file_->start_write(move.in_slot, move.in_file));
+  }
+  if (!offload_.values_in_file) return;
+  const Tensor part = part_of(piece, values, true);
+  slot.writes.push_back(file_->start_write(staged(number, part, values_at_), part));
+}
+
+// Calls change(piece, values, grads) for each piece while it is in memory.
+template <typename Change>
+void OffloadedOptimizer::over_pieces(const Tensor& values, const Tensor& grads, Change&& change) {
+  ATOLL_CHECK(file_ != nullptr && file_->holds(values) == offload_.values_in_file &&
+                  (!grads.defined() || file_->holds(grads) == offload_.grads_in_file),
+              "values or gradients lie elsewhere than was planned");
+  try {
+    for (std::size_t number = 0; number < pieces_.size(); ++number) {
+      if (number == 0) start_reads(number, values, grads);
+      if (number + 1 < pieces_.size()) start_reads(number + 1, values, grads);
+      Slot& slot = slots_[number % kSlots];
+      for (std::future<void>& read : slot.reads) finish(read);
+      slot.reads.clear();
+      const auto given = [&](const Tensor& flat, bool is_values, bool in_file, std::size_t at) {
+        if (!in_file || !flat.defined()) return flat;
+        return staged(number, part_of(pieces_[number], flat, is_values), at);
+      };
+      change(pieces_[number], given(values, true, offload_.values_in_file, values_at_),
+             given(grads, false, offload_.grads_in_file, grads_at_));
+      start_writes(number, values);
+    }
+    for (Slot& slot : slots_) {
+      for (std::future<void>& write : slot.writes) finish(write);
+      slot.writes.clear();
+    }
+  } catch (...) {
+    settle();
+    throw;
+  }
+}
+
+// Nothing may use the slots once a call has ended.
+void OffloadedOptimizer::settle() noexcept {
+  for (Slot& slot : slots_) {
+    for (std::vector<std::future<void>>* transfers : {&slot.reads, &slot.writes}) {
+      for (std::future<void>& transfer : *transfers) {
+        if (transfer.valid()) transfer.wait();
+      }
+      transfers->clear();
+    }
+  }
+}
+
+void OffloadedOptimizer::init_masters(Run& run, Tensor values) {
+  if (!has_masters_) return;
+  over_pieces(values, {}, [&](Piece& piece, const Tensor& piece_values, const Tensor& /*grads*/) {
+    piece.optimizer->init_masters(run, piece_values);
+  });
+}
+
+void OffloadedOptimizer::update(Run& run, const StepArgs& args, Tensor values, Tensor grads) {
+  over_pieces(values, grads, [&](Piece& piece, const Tensor& piece_values, const Tensor& grads_) {
+    piece.optimizer->update(run, args, piece_values, grads_);
+  });
+}
+
+std::vector<StateTensor> OffloadedOptimizer::state() const {
+  return whole_->state();
+}
+
+std::size_t OffloadedOptimizer::num_pieces() const {
+  return pieces_.size();
+}
+
+std::size_t OffloadedOptimizer::scratch_bytes() const {
+  return whole_->scratch_bytes();
+}
+
+}  // namespace atl::optim

@@ -1,0 +1,84 @@
+// Adapters of products that ranks share, against one rank: each rank has the rows or columns of the
+// factors that belong to its part of the weight.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "atoll/parallel/draw_testing.h"
+
+namespace atl::parallel {
+namespace {
+
+using layout_test::Layout;
+using layout_test::Outcome;
+using layout_test::Task;
+
+Task task_of(const std::string& family, std::int64_t heads, std::int64_t kv_heads) {
+  Task task = {.model = layout_test::small_model(family, heads, kv_heads)};
+  task.lora = {.rank = 3, .alpha = 6, .targets = {"all-linear"}};
+  return task;
+}
+
+void expect_adapted(const Outcome& actual, const Outcome& expected) {
+  layout_test::expect_close(actual, expected);
+  for (const auto& [name, gradient] : expected.gradients) {
+    EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; }))
+        << name;
+  }
+}
+
+TEST(LoraLayouts, EveryFamilyHasTheGradientsOfOneRank) {
+  for (const char* family : {"llama", "qwen2", "gpt2"}) {
+    const Task task = task_of(family, 4, 4);
+    const Outcome expected = train(task, {});
+    for (const int tensor : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{} on {}", family, tensor));
+      expect_adapted(train(task, {.tensor = tensor}), expected);
+    }
+  }
+}
+
+// Ranks that have the same key-value heads each have a part of these rows' gradient.
+TEST(LoraLayouts, GroupedKeysAreCutOrCopied) {
+  for (const std::int64_t kv_heads : {1, 2}) {
+    for (const auto& targets : std::vector<std::vector<std::string>>{
+             {"all-linear"}, {"q_proj"}, {"k_proj", "down_proj"}, {"v_proj", "up_proj"}}) {
+      Task task = task_of("llama", 4, kv_heads);
+      task.lora->targets = targets;
+      const Outcome expected = train(task, {});
+      for (const int tensor : {2, 4}) {
+        SCOPED_TRACE(fmt::format("{} heads, {} on {}", kv_heads, targets.front(), tensor));
+        expect_adapted(train(task, {.tensor = tensor}), expected);
+      }
+    }
+  }
+}
+
+TEST(LoraLayouts, BeginAsOnOneRank) {
+  for (const char* family : {"llama", "gpt2"}) {
+    Task task = task_of(family, 4, 4);
+    task.lora_starts = true;
+    const Outcome expected = train(task, {});
+    for (const Layout& layout : {Layout{.tensor = 2}, Layout{.tensor = 4}}) {
+      EXPECT_EQ(train(task, layout).values, expected.values) << family << " " << layout.name();
+    }
+  }
+}
+
+TEST(LoraLayouts, BesideOtherAxes) {
+  Task task = task_of("llama", 4, 2);
+  task.build.recompute = nn::RecomputeMode::kFull;
+  const Outcome expected = train(task, {});
+  for (const Layout& layout :
+       {Layout{.tensor = 2, .shard = 2, .zero = Zero::kParameters},
+        Layout{.tensor = 2, .shard = 2, .zero = Zero::kOptimizer},
+        Layout{.tensor = 2, .shard = 2, .replicas = 2, .zero = Zero::kGradients},
+        Layout{.tensor = 2, .context = 1, .bucket_bytes = 1}}) {
+    SCOPED_TRACE(layout.name());
+    expect_adapted(train(task, layout), expected);
+  }
+}
+
+}  // namespace
+}  // namespace atl::parallel

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "atoll/train/config.h"
+#include "atoll/train/state.h"
+
+namespace atl::train {
+
+/// Registers offload.*.
+void add_offload(Settings& settings, OffloadSettings& offload);
+
+/// Throws Error(kUser) naming both settings where state in a file does not go together with another
+/// setting.
+void validate_offload(const TrainConfig& config, const Settings& settings);
+
+/// What offload.* means for a rank of so many. Throws Error(kUser) where ranks and settings do not
+/// fit.
+OffloadChoice offload_options(const TrainConfig& config, int num_ranks);
+
+}  // namespace atl::train

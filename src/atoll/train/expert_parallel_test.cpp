@@ -1,0 +1,195 @@
+// Runs whose ranks share the experts of a model: they have the losses of one rank, go on in any
+// layout, evaluate whatever the number of batches, and refuse what does not go together.
+
+#include "atoll/train/evaluate.h"
+#include "atoll/train/options.h"
+#include "atoll/train/ranks_testing.h"
+
+namespace atl::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A batch of eight micro-batches; the router's losses and a capacity go by these.
+const std::vector<std::string> kCommon = {
+    "--model.family=qwen3_moe", "--model.num_experts=4", "--model.moe_intermediate_size=16",
+    "--moe.balance_loss=0.05",  "--moe.z_loss=0.01",     "--train.batch_size=8",
+    "--train.micro_batch=1",    "--train.steps=6",       "--eval.every=3",
+    "--optim.clip=0.2",         "--dp.bucket_mib=0.01",  "--model.initializer_range=0.1"};
+
+std::vector<std::string> with(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(), kCommon.begin(), kCommon.end());
+  return overrides;
+}
+
+class ExpertParallelRun : public RanksFixture {
+ protected:
+  // Sums in another order, in f32 and over six steps; loads are counts.
+  void expect_close(const Ended& ended, const Ended& expected, double tolerance = 2e-4) {
+    for (const char* key : {"loss", "held_out_loss", "balance_loss"}) {
+      const std::vector<double> found = values_of(ended.records, key);
+      const std::vector<double> wanted = values_of(expected.records, key);
+      ASSERT_EQ(found.size(), wanted.size()) << key;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_NEAR(found[i], wanted[i], tolerance) << key << " " << i;
+      }
+    }
+  }
+  void expect_same(const Ended& ended, const Ended& expected) {
+    EXPECT_TRUE(ended.values == expected.values);
+    for (const char* key : {"loss", "grad_norm", "held_out_loss", "expert_load_most"}) {
+      EXPECT_EQ(values_of(ended.records, key), values_of(expected.records, key)) << key;
+    }
+  }
+};
+
+TEST_F(ExpertParallelRun, HasTheLossesOfOneRank) {
+  for (const char* capacity : {"0", "1.1"}) {
+    const auto run = [&](int ranks, std::vector<std::string> layout) {
+      layout.push_back("--moe.capacity_factor=" + std::string(capacity));
+      static int number = 0;
+      return train_ranks(fmt::format("run{}", number++), ranks, with(std::move(layout)));
+    };
+    const Ended expected = run(1, {});
+    expect_close(run(2, {"--parallel.ep=2"}), expected);
+    expect_close(run(4, {"--parallel.ep=4", "--train.recompute=full"}), expected);
+    expect_close(run(4, {"--parallel.ep=2", "--dp.zero=3"}), expected);
+    expect_close(run(4, {"--parallel.ep=2", "--parallel.pp=2", "--parallel.schedule=zb-h1"}),
+                 expected);
+  }
+}
+
+TEST_F(ExpertParallelRun, StagesZeroAndRecomputeChangeNoBit) {
+  const std::string own_head = "--model.tie_word_embeddings=false";
+  const Ended expected = train_ranks("zero0", 4, with({own_head, "--parallel.ep=2"}));
+  for (const char* zero : {"1", "2", "3"}) {
+    SCOPED_TRACE(zero);
+    const std::string stage = "--dp.zero=" + std::string(zero);
+    expect_same(train_ranks(fmt::format("zero{}", zero), 4,
+                            with({own_head, "--parallel.ep=2", stage, "--train.recompute=full"})),
+                expected);
+    expect_same(train_ranks(fmt::format("pp{}", zero), 8,
+                            with({own_head, "--parallel.ep=2", "--parallel.pp=2", stage})),
+                expected);
+  }
+  expect_same(
+      train_ranks("copies", 4, with({own_head, "--parallel.ep=2", "--dp.zero=1", "--dp.shard=1"})),
+      expected);
+}
+
+TEST_F(ExpertParallelRun, StoppedGoesOnInItsLayoutWithTheSameBits) {
+  const std::vector<std::string> layout = with({"--parallel.ep=2", "--dp.zero=2"});
+  const Ended expected = train_ranks("whole", 4, layout);
+  EXPECT_EQ(train_ranks("parts", 4, layout, 3).outcome.step, 3);
+  EXPECT_TRUE(train_ranks("parts", 4, layout).values == expected.values);
+}
+
+TEST_F(ExpertParallelRun, StoppedGoesOnInAnyLayout) {
+  for (const char* kind : {"adamw", "muon"}) {
+    SCOPED_TRACE(kind);
+    const auto of = [&](std::vector<std::string> layout) {
+      layout.push_back("--optim.kind=" + std::string(kind));
+      return with(std::move(layout));
+    };
+    const std::string one = std::string(kind) + "-one", parts = std::string(kind) + "-parts";
+    const Ended expected = train_ranks(one, 1, of({}));
+    EXPECT_EQ(train_ranks(parts, 4, of({"--parallel.ep=2"}), 1).outcome.step, 1);
+    EXPECT_EQ(train_ranks(parts, 4, of({"--parallel.ep=4"}), 2).outcome.step, 2);
+    EXPECT_EQ(train_ranks(parts, 2, of({"--dp.zero=3"}), 4).outcome.step, 4);
+    EXPECT_EQ(train_ranks(parts, 8, of({"--parallel.ep=2", "--parallel.pp=2", "--dp.zero=1"}), 5)
+                  .outcome.step,
+              5);
+    expect_close(train_ranks(parts, 1, of({})), expected);
+  }
+}
+
+TEST_F(ExpertParallelRun, TrainsInBf16) {
+  const Ended expected = train_ranks("one", 1, with({"--train.dtype=bf16"}));
+  const Ended ended = train_ranks("four", 4, with({"--train.dtype=bf16", "--parallel.ep=2"}));
+  // Ranks round what they send; tokens near a tie go elsewhere.
+  expect_close(ended, expected, 0.05);
+}
+
+// Of the ranks that share experts, some have no batch in the last turn, or none at all.
+TEST_F(ExpertParallelRun, EvaluatesAnyNumberOfBatches) {
+  for (const char* tokens : {"1", "33", "65", "129"}) {
+    SCOPED_TRACE(tokens);
+    const std::string name = "tokens" + std::string(tokens);
+    const std::vector<std::string> common = {"--train.steps=3",
+                                             "--eval.max_tokens=" + std::string(tokens)};
+    const auto of = [&](const std::string& layout) {
+      std::vector<std::string> all = common;
+      if (!layout.empty()) all.push_back(layout);
+      return with(std::move(all));
+    };
+    const Ended expected = train_ranks(name, 1, of(""));
+    expect_close(train_ranks(name + "-2x2", 4, of("--parallel.ep=2")), expected);
+    expect_close(train_ranks(name + "-4", 4, of("--parallel.ep=4")), expected);
+  }
+}
+
+// A batch that leaves a group without micro-batches in the last round, but no rank of a group
+// alone.
+TEST_F(ExpertParallelRun, GroupsMayHaveUnevenShares) {
+  const auto of = [&](std::vector<std::string> layout) {
+    layout.push_back("--train.batch_size=6");
+    return with(std::move(layout));
+  };
+  const Ended expected = train_ranks("one", 1, of({}));
+  for (const char* zero : {"0", "3"}) {
+    expect_close(train_ranks("four" + std::string(zero), 4,
+                             of({"--parallel.ep=2", "--dp.zero=" + std::string(zero)})),
+                 expected);
+  }
+}
+
+// What a rank keeps of experts, and so of rows for them, is what its settings make it plan.
+TEST_F(ExpertParallelRun, PlansForAnEvenShareOfTheExperts) {
+  const auto planned = [&](std::vector<std::string> overrides, int ranks, int rank) {
+    TrainConfig config;
+    Settings settings = make_settings(config);
+    configure_ranks(config, settings, "planned", with(std::move(overrides)));
+    TrainState state(state_options(config, 300, -1, ranks, rank));
+    return std::pair(state.memory().total_bytes(), state.store().flat().shape.num_elements());
+  };
+  const auto whole = planned({}, 1, 0);
+  const auto first = planned({"--parallel.ep=2"}, 2, 0);
+  // Two blocks of four experts of three 32 x 16 matrices: half of them.
+  EXPECT_EQ(whole.second - first.second, 2 * 2 * 3 * 32 * 16);
+  EXPECT_EQ(planned({"--parallel.ep=2"}, 2, 1), first);
+  // A capacity bounds what is planned, for evaluations too, which take all.
+  const std::vector<std::string> tight = {"--parallel.ep=2", "--moe.capacity_factor=1"};
+  EXPECT_LT(planned(tight, 2, 0).first, first.first);
+}
+
+TEST_F(ExpertParallelRun, WhatDoesNotGoTogetherIsRefusedByName) {
+  const auto refusal = [&](int ranks, const std::vector<std::string>& overrides) {
+    return error_of([&] { train_ranks("refused", ranks, with(overrides)); }, ErrorKind::kUser);
+  };
+  EXPECT_THAT(refusal(4, {"--parallel.ep=2", "--parallel.tp=2"}), HasSubstr("parallel.tp"));
+  EXPECT_THAT(refusal(4, {"--parallel.ep=2", "--parallel.cp=2"}), HasSubstr("parallel.cp"));
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--train.exact=true"}), HasSubstr("train.exact"));
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--dp.balance=true"}), HasSubstr("dp.balance"));
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--launch.replicate=true"}),
+              HasSubstr("launch.replicate"));
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--train.dtype=bf16", "--optim.masters=stochastic"}),
+              HasSubstr("optim.masters"));
+  EXPECT_THAT(refusal(3, {"--parallel.ep=2"}),
+              AllOf(HasSubstr("parallel.ep = 2"), HasSubstr("multiple of 2")));
+  EXPECT_THAT(refusal(3, {"--parallel.ep=3", "--train.batch_size=9"}),
+              AllOf(HasSubstr("parallel.ep = 3"), HasSubstr("divisor of 4")));
+  EXPECT_THAT(error_of([&] { train_ranks("refused", 2, {"--parallel.ep=2"}); }, ErrorKind::kUser),
+              AllOf(HasSubstr("parallel.ep = 2"), HasSubstr("has no experts")));
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--train.batch_size=7"}),
+              AllOf(HasSubstr("parallel.ep = 2"), HasSubstr("--train.batch_size=8")));
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--parallel.layout=auto"}), HasSubstr("parallel.ep"));
+  inline_model_ = false;
+  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--lora.rank=2", "--model.from=nowhere",
+                          "--model.family", "--model.num_experts", "--model.moe_intermediate_size",
+                          "--model.initializer_range"}),
+              AllOf(HasSubstr("parallel.ep"), HasSubstr("lora.rank")));
+}
+
+}  // namespace
+}  // namespace atl::train
