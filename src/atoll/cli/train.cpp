@@ -100,7 +100,8 @@ int train_rank(const train::Recipe& recipe, comm::World& world, launch::RankRepo
 }
 
 comm::WorldOptions world_options(const train::TrainConfig& config) {
-  return {.timeout_s = config.comm.timeout_s};
+  return {.timeout_s = config.comm.timeout_s,
+          .algorithm = comm::algorithm_named(config.comm.algorithm)};
 }
 
 int run_threads(const train::Recipe& recipe, int num_ranks) {

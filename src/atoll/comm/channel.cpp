@@ -16,7 +16,7 @@ Channel::Channel(World::State& world, std::string name, std::vector<int> members
       name_(std::move(name)),
       members_(std::move(members)),
       transport_(std::move(transport)),
-      by_messages_(transport_.get()),
+      algorithms_(world.options, transport_.get()),
       worker_([this](const Collective& collective, std::uint64_t number) {
         carry_out_queued(collective, number);
       }) {}
@@ -60,7 +60,7 @@ void Channel::carry_out(const Collective& collective, std::uint64_t number) {
 
 void Channel::move_bytes(const Collective& collective) {
   try {
-    if (!transport_->run(collective)) by_messages_.run(collective);
+    algorithms_.run(collective);
   } catch (const PeerError& error) {
     throw PeerError(error.rank(), fmt::format("{}: {}", collective.to_string(), error.what()));
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/collectives.h"
+#include "atoll/comm/algorithms.h"
 #include "atoll/comm/transport.h"
 #include "atoll/comm/worker.h"
 #include "atoll/comm/world.h"
@@ -47,7 +47,7 @@ class Channel {
   std::string name_;
   std::vector<int> members_;
   std::unique_ptr<Transport> transport_;
-  MessageCollectives by_messages_;
+  Algorithms algorithms_;
   Worker worker_;  // last: its thread uses the others
 };
 

@@ -42,6 +42,9 @@ class Transport {
   /// How many bytes one message should have where a collective can choose: enough to be fast, few
   /// enough that the next is under way while the last is summed.
   virtual std::size_t piece_bytes() const { return std::size_t{1} << 20; }
+  /// A number that ranks have in common when bytes between them cross no network; the same on all
+  /// ranks.
+  virtual int host(int rank) const { return rank; }
   /// Opens another transport between some ranks of the world, whose messages never wait for those
   /// of this one. All `members` (ascending, this rank among them) call it, with the same members;
   /// `number` (from 1) is one that no other open_channel() of these members had. Called on the

@@ -263,6 +263,13 @@ void add_ranks(Settings& settings, TrainConfig& c) {
                "Seconds after which a collective that is not done ends the run, naming who is "
                "missing.",
                between(0.1, 1e6));
+  settings.add(
+      "comm.algorithm", &c.comm.algorithm,
+      "How bytes go in collectives between hosts: docs/collectives.md. direct: each rank to "
+      "each other. ring: each rank to its two neighbours. hierarchical: within hosts, then "
+      "between neighbouring hosts. auto: the fastest of them, measured in the first calls "
+      "of each size. Changes no bit.",
+      one_of({"auto", "direct", "ring", "hierarchical"}));
   settings.add("comm.check_every", &c.comm.check_every,
                "Steps between two comparisons of the ranks' parameters by hash; 0: never.",
                at_least(0));

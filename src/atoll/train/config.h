@@ -114,6 +114,7 @@ struct ParallelSettings {
 /// comm.*
 struct CommSettings {
   double timeout_s = 300;
+  std::string algorithm = "auto";
   std::int64_t check_every = 100;
 };
 

@@ -19,13 +19,17 @@ namespace {
 class SharedTransport : public Transport {
  public:
   SharedTransport(std::unique_ptr<Network> network, std::unique_ptr<Windows> windows,
-                  const WorldOptions& options)
-      : network_(std::move(network)), windows_(std::move(windows)), options_(options) {}
+                  const WorldOptions& options, std::map<int, int> hosts)
+      : network_(std::move(network)),
+        windows_(std::move(windows)),
+        options_(options),
+        hosts_(std::move(hosts)) {}
 
   int rank() const override { return network_->rank(); }
   int size() const override { return network_->size(); }
   std::string name() const override { return network_->name(); }
   std::size_t piece_bytes() const override { return network_->piece_bytes(); }
+  int host(int rank) const override { return hosts_.at(rank); }
 
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
     if (windows_ == nullptr) return network_->exchange(outgoing, incoming);
@@ -81,6 +85,7 @@ class SharedTransport : public Transport {
   std::unique_ptr<Network> network_;
   std::unique_ptr<Windows> windows_;
   WorldOptions options_;
+  std::map<int, int> hosts_;                    // of all members
   std::vector<Outgoing> out_here_, out_there_;  // kept, so that a call allocates nothing
   std::vector<Incoming> in_here_, in_there_;
 };
@@ -120,6 +125,23 @@ bool any_share_a_host(const std::map<int, HostInfo>& infos) {
     for (const auto& [other, theirs] : infos)
       if (r < other && same_host(info, theirs)) return true;
   return false;
+}
+
+/// The host of each rank, as the lowest rank there; a rank whose host has no windows is a host of
+/// its own.
+std::map<int, int> hosts_of(const std::map<int, HostInfo>& infos) {
+  std::map<int, int> hosts;
+  for (const auto& [r, info] : infos) {
+    int lowest = r;
+    bool shared = true;
+    for (const auto& [other, theirs] : infos) {
+      if (!same_host(info, theirs)) continue;
+      lowest = std::min(lowest, other);
+      shared = shared && theirs.opened != 0;
+    }
+    hosts[r] = shared ? lowest : r;
+  }
+  return hosts;
 }
 
 /// Runs `action`; its error is kept in `info`, for the other ranks.
@@ -188,7 +210,8 @@ std::unique_ptr<Transport> with_windows(std::unique_ptr<Network> network,
     windows = std::make_unique<Windows>(std::move(*segment), std::move(local_ranks), self,
                                         options.timeout_s);
   }
-  return std::make_unique<SharedTransport>(std::move(network), std::move(windows), options);
+  return std::make_unique<SharedTransport>(std::move(network), std::move(windows), options,
+                                           hosts_of(infos));
 }
 
 }  // namespace atl::comm::shared

@@ -2,6 +2,7 @@
 
 // Worlds within one process, for tests.
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,9 +17,9 @@ namespace atl::comm::test {
 /// Threads whose collectives are made of messages, as between machines.
 class MessagesTransport final : public Transport {
  public:
-  /// Messages of 4 KiB, so that small tensors take many.
-  MessagesTransport(ThreadChannel& channel, int rank)
-      : channel_(channel), threads_(channel, rank) {}
+  /// Messages of 4 KiB, so that small tensors take many. `ranks_a_host`: what host() says; 0: 1.
+  MessagesTransport(ThreadChannel& channel, int rank, int ranks_a_host = 0)
+      : channel_(channel), threads_(channel, rank), ranks_a_host_(std::max(1, ranks_a_host)) {}
 
   int rank() const override { return threads_.rank(); }
   int size() const override { return threads_.size(); }
@@ -28,13 +29,16 @@ class MessagesTransport final : public Transport {
   }
   std::size_t piece_bytes() const override { return 4096; }
   std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) override {
-    return std::make_unique<MessagesTransport>(channel_.open(number, members), rank());
+    return std::make_unique<MessagesTransport>(channel_.open(number, members), rank(),
+                                               ranks_a_host_);
   }
   void abort(const std::string& why) noexcept override { threads_.abort(why); }
+  int host(int rank) const override { return rank / ranks_a_host_; }
 
  private:
   ThreadChannel& channel_;
   ThreadsTransport threads_;
+  int ranks_a_host_;
 };
 
 enum class Backend { kSelf, kThreads, kMessages };
@@ -52,7 +56,7 @@ inline void run(Backend backend, int size, const WorldOptions& options,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      World world(std::make_unique<MessagesTransport>(channel, rank), options);
+      World world(std::make_unique<MessagesTransport>(channel, rank, options.local_ranks), options);
       try {
         body(world);
       } catch (const std::exception& error) {

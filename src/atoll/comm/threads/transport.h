@@ -30,6 +30,7 @@ class ThreadsTransport final : public Transport {
   bool run(const Collective& collective) override;
   std::unique_ptr<Transport> open_channel(int number, std::span<const int> members) override;
   void abort(const std::string& why) noexcept override;
+  int host(int /*rank*/) const override { return 0; }
 
  private:
   void carry_out(const Collective& collective);
