@@ -49,6 +49,22 @@ TEST_F(Ranks, EveryBackendGivesTheSameBits) {
   EXPECT_THAT(processes(), IsEmpty());
 }
 
+TEST_F(Ranks, WhicheverWayCollectivesGoTheBitsAreTheSame) {
+  const std::vector<std::string> three = {"-n", "3", "--train.batch_size=6",
+                                          "--train.micro_batch=1"};
+  const Finished direct = run_ranks("direct", three);
+  ASSERT_EQ(direct.exit_code, 0) << direct.err;
+  for (const char* algorithm : {"ring", "hierarchical", "auto"}) {
+    std::vector<std::string> over_tcp = three;
+    for (const std::string& more : {std::string("--backend=tcp"), std::string("--dp.zero=2"),
+                                    "--comm.algorithm=" + std::string(algorithm)})
+      over_tcp.push_back(more);
+    const Finished run = run_ranks(algorithm, over_tcp);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(weights(algorithm), weights("direct")) << algorithm;
+  }
+}
+
 TEST_F(Ranks, ByHandTheyMeetInADirectory) {
   const std::string meeting = "--rendezvous=file://" + path("meeting");
   Program first(ranked("hand", {"--rank=0", "--ranks=2", meeting}));

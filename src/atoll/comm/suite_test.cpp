@@ -68,6 +68,16 @@ TEST_P(Rings, KeepChannelsApart) {
   run(test::check_channels);
 }
 
+// A rank compares its call with its neighbours' only; the others hear of the mistake from them.
+TEST_P(Rings, EndTogetherAfterAMistake) {
+  const WorldOptions options{
+      .timeout_s = 60, .local_ranks = GetParam().ranks_a_host, .algorithm = GetParam().algorithm};
+  const auto errors = test::errors_of(test::Backend::kMessages, GetParam().size, options,
+                                      test::fail_on_one_channel);
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find(" of tp, f32 (10)"), error.npos) << error;
+}
+
 std::vector<RingCase> ring_cases() {
   std::vector<RingCase> all;
   for (const int size : {2, 3, 4, 7}) all.push_back({Algorithm::kRing, size, 1});
