@@ -101,7 +101,9 @@ TEST_F(Regroup, KillsAtAnyMomentCostNoBit) {
   for (int i = 0; i < num_kills(); ++i) {
     const int zero = i % 4;
     const std::string name = fmt::format("run-{}", i);
-    Program agent(launch(name, in_place({"--min-ranks=2", "--max-ranks=3"}, zero)));
+    std::vector<std::string> more = in_place({"--min-ranks=2", "--max-ranks=3"}, zero);
+    more.emplace_back((i + i / 4) % 2 == 0 ? "--comm.algorithm=direct" : "--comm.algorithm=ring");
+    Program agent(launch(name, more));
     // Mostly while it trains.
     const std::int64_t steps =
         random() % 8 == 0 ? 0 : 1 + static_cast<std::int64_t>(random() % 200);

@@ -25,7 +25,9 @@ bool RingCollectives::can_run(const Collective& collective) {
 }
 
 std::size_t RingCollectives::piece_bytes(std::size_t bytes, int pieces_a_node) const {
-  const auto pieces = static_cast<std::size_t>(pieces_a_node * nodes_->size() * nodes_->lanes());
+  const std::size_t pieces = static_cast<std::size_t>(pieces_a_node) *
+                             static_cast<std::size_t>(nodes_->size()) *
+                             static_cast<std::size_t>(nodes_->lanes());
   return std::min(std::clamp(bytes / pieces, kLeastPiece, kMostPiece),
                   std::max<std::size_t>(transport_->piece_bytes(), 64));
 }
