@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <thread>
 #include <vector>
@@ -112,6 +114,35 @@ TEST(Ring, OfHostsCarriesTheDataTwiceWhateverTheRanksOfAHost) {
     EXPECT_EQ((links[{host, next}]), kHere * header + sums + results) << "host " << host;
     EXPECT_EQ((links[{host, previous}]), kHere * header) << "host " << host;
   }
+}
+
+// Each rank gets each part that it lacks in one message, from the owner or from a leader.
+TEST(Ring, OfHostsBringsEachRankEachPartOnce) {
+  constexpr int kRanks = 4, kHere = 2, kEach = 3000;
+  const auto sent = sent_by(kRanks, kHere, Algorithm::kHierarchical, [](Group& all) {
+    std::vector<float> data(kRanks * kEach, 1.0f);
+    all.all_gather(test::view(data), all.even_parts(kRanks * kEach));
+  });
+  std::size_t total = 0;
+  for (const Sent& of_rank : sent)
+    for (const auto& [to, bytes] : of_rank) total += bytes;
+  const std::size_t headers =
+      kRanks * 2 * sizeof(CallHeader);  // its host's other rank, and a leader
+  EXPECT_EQ(total, headers + kRanks * kEach * sizeof(float) * (kRanks - 1));
+}
+
+// Rank 2 is no neighbour of rank 0. A barrier that lets rank 0 go early is caught nearly always;
+// one that is right passes always.
+TEST(Ring, BarrierWaitsForRanksThatAreNoNeighbours) {
+  std::atomic<bool> is_here = false;
+  sent_by(5, 1, Algorithm::kRing, [&](Group& all) {
+    if (all.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      is_here = true;
+    }
+    all.barrier();
+    EXPECT_TRUE(is_here) << "rank " << all.rank();
+  });
 }
 
 TEST(RingNodes, AreRunsOfRanksOfOneHost) {

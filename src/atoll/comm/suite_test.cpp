@@ -68,6 +68,32 @@ TEST_P(Rings, KeepChannelsApart) {
   run(test::check_channels);
 }
 
+/// A little of everything, on more ranks than this machine has cores.
+void check_some(World& world) {
+  Group& all = world.all();
+  test::check_all_reduce<Bf16>(all, 10'007, 1, Reduce::kSum);
+  test::check_all_reduce<std::int64_t>(all, 5, 2, Reduce::kMin);
+  const std::vector<std::int64_t> parts = all.even_parts(9'001);
+  test::check_reduce_scatter<float>(all, parts, 3, Reduce::kSum, true, {1, all.size() - 2});
+  test::check_reduce_scatter<double>(all, parts, 4, Reduce::kSum, false, test::all_of(all));
+  test::check_all_gather<float>(all, parts, 5);
+  test::check_broadcast<float>(all, 333, 6);
+  all.barrier();
+}
+
+TEST(ManyRanks, SumInRankOrderRoundRings) {
+  for (const int size : {8, 13, 16}) {
+    for (const int ranks_a_host : {1, 4}) {
+      const WorldOptions options{
+          .timeout_s = 60,
+          .local_ranks = ranks_a_host,
+          .algorithm = ranks_a_host == 1 ? Algorithm::kRing : Algorithm::kHierarchical};
+      EXPECT_NO_THROW(test::run(test::Backend::kMessages, size, options, check_some))
+          << size << " ranks, " << ranks_a_host << " a host";
+    }
+  }
+}
+
 // A rank compares its call with its neighbours' only; the others hear of the mistake from them.
 TEST_P(Rings, EndTogetherAfterAMistake) {
   const WorldOptions options{
