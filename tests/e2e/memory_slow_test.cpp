@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "limited_memory.h"
@@ -119,11 +121,17 @@ TEST(Memory, WhatACgroupForbidsIsAnErrorAndNotTaken) {
   for (const auto& [mib, ranks, words] : cases) {
     const LimitedMemory cgroup(mib << 20);
     const TemporaryDirectory directory;
+    const std::filesystem::path text = directory.path / "text.txt";
+    {
+      // Hundreds of blocks, so that the 1% that the recipe holds out are some of them.
+      std::ofstream out(text);
+      for (int i = 0; i < 20'000; ++i) out << "line " << i << " of the text\n";
+    }
     std::vector<std::string> arguments = {
         "train",
         (test_source_dir() / "recipes/gpt2-124m.toml").string(),
         "--run.dir=" + (directory.path / "run").string(),
-        "--data.text=" + (test_source_dir() / "README.md").string(),
+        "--data.text=" + text.string(),
         "--data.vocab_size=300",
         "--train.micro_batch=1",
         "--train.batch_size=2",
