@@ -127,16 +127,15 @@ TEST(Memory, WhatACgroupForbidsIsAnErrorAndNotTaken) {
       std::ofstream out(text);
       for (int i = 0; i < 20'000; ++i) out << "line " << i << " of the text\n";
     }
-    std::vector<std::string> arguments = {
-        "train",
-        (test_source_dir() / "recipes/gpt2-124m.toml").string(),
-        "--run.dir=" + (directory.path / "run").string(),
-        "--data.text=" + text.string(),
-        "--data.vocab_size=300",
-        "--train.micro_batch=1",
-        "--train.batch_size=2",
-        "--train.context=64",
-        "--device.threads=1"};
+    std::vector<std::string> arguments = {"train",
+                                          (test_source_dir() / "recipes/gpt2-124m.toml").string(),
+                                          "--run.dir=" + (directory.path / "run").string(),
+                                          "--data.text=" + text.string(),
+                                          "--data.vocab_size=300",
+                                          "--train.micro_batch=1",
+                                          "--train.batch_size=2",
+                                          "--train.context=64",
+                                          "--device.threads=1"};
     arguments.insert(arguments.end(), ranks.begin(), ranks.end());
     Program program(arguments);
     if (!cgroup.holds(program.pid())) GTEST_SKIP() << "cannot make a cgroup; root can";
