@@ -54,7 +54,7 @@ ops::UpdateTarget FlatOptimizer::target_of(const Run& run, const StepArgs& args,
                                            const Tensor& values, const ParamRange& range) const {
   ops::UpdateTarget target(values_of(values, range));
   if (master_ >= 0) target.master = state_of(static_cast<std::size_t>(master_), range);
-  target.first_element = range.begin;
+  target.first_element = range.in_draws();
   target.rounding = ops::rounding_stream(run.seed, args.step);
   return target;
 }

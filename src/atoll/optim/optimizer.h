@@ -8,11 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "atoll/comm/group.h"
 #include "atoll/ops/run.h"
 #include "atoll/optim/options.h"
 #include "atoll/tensor/arena.h"
 
 namespace atl::optim {
+
+struct MatrixParts;
 
 /// A run of elements of the flat parameter vector that are treated alike. What no range covers is
 /// not trained, or not by this rank.
@@ -32,7 +35,14 @@ struct ParamRange {
   /// Of these elements the first so many count in norms; the others are on another rank too, which
   /// counts them. -1: all.
   std::int64_t counted = -1;
+  /// Of a matrix that ranks have parts of, where rows and cols are those of this part; null: it is
+  /// whole. Must outlive the optimizer.
+  const MatrixParts* parts = nullptr;
+  /// Stochastic rounding draws for these elements as for those from here on, of the flat vector of
+  /// the whole model; -1: `begin`, this is the whole model.
+  std::int64_t draw_begin = -1;
 
+  std::int64_t in_draws() const { return draw_begin < 0 ? begin : draw_begin; }
   std::int64_t in_values() const { return value_begin < 0 ? begin : value_begin; }
   std::int64_t in_grads() const { return grad_begin < 0 ? begin : grad_begin; }
 };
@@ -65,6 +75,9 @@ struct StepArgs {
   double lr = 0;
   double grad_scale = 1;  ///< multiplies every gradient first: clipping
   std::int64_t step = 1;  ///< number of the update, from 1
+  /// The ranks that have the other parts of this one's matrices; null: all are whole. They make the
+  /// same update of ranges in the same order, each of its parts.
+  comm::Group* parts = nullptr;
 };
 
 /// A contiguous piece of optimizer state: one number for each element [begin, begin +
@@ -77,7 +90,8 @@ struct StateTensor {
 };
 
 /// Changes a flat vector of values, given its gradients. Element by element (Muon: matrix by
-/// matrix), so neither the number of threads nor the order of ranges changes a bit.
+/// matrix, on whichever rank puts it together), so neither the number of threads nor the order of
+/// ranges changes a bit.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "atoll/optim/matrix_parts.h"
 #include "atoll/parallel/param_ranges.h"
 #include "atoll/tensor/arena.h"
 
@@ -81,7 +82,27 @@ void FlatLayout::place_params(const nn::Model& model) {
   flat_ = place(trained());
   frozen_flat_ = place(frozen());
   for (std::size_t i = 0; i < num_trained_; ++i) {
+    const std::size_t first = ranges_.size();
     append_ranges(*params_[i], offsets_[i], padded_elements(*params_[i]), ranges_);
+    note_parts(i, first);
+  }
+}
+
+// Of the ranges from `first_range` on, which are those of a parameter.
+void FlatLayout::note_parts(std::size_t param, std::size_t first_range) {
+  const nn::Param& of = *params_[param];
+  for (std::size_t i = first_range; i < ranges_.size(); ++i) {
+    optim::ParamRange& range = ranges_[i];
+    first_counts_.push_back(range.count);
+    if (!of.cut) continue;
+    if (!range.matrix) {
+      const nn::Slice& first = of.cut->slices.front();
+      first_counts_.back() = first.num_rows() * first.num_columns;
+    } else if (auto parts = matrix_parts(of, i - first_range)) {
+      first_counts_.back() = parts->of_ranks.front().num_elements();
+      matrix_parts_.push_back(std::make_shared<const optim::MatrixParts>(*std::move(parts)));
+      range.parts = matrix_parts_.back().get();
+    }
   }
 }
 
@@ -148,23 +169,38 @@ void FlatLayout::make_buckets(const nn::Model& model) {
   }
 }
 
-// The cut points nearest to equal parts, as offsets from `begin`.
+// The cut points nearest to equal parts, as offsets from `begin`. Ranks whose parts of the model
+// differ in size must agree who has which matrix: where ranges have parts, sizes are the first
+// rank's.
 std::vector<std::int64_t> FlatLayout::cut(std::int64_t begin, std::int64_t end) const {
-  std::vector<std::int64_t> points;
-  for (const optim::ParamRange& range : ranges_) {
+  struct Point {
+    std::int64_t at, on_first;
+  };
+  const bool agrees = options_.whole_matrices && !matrix_parts_.empty();
+  std::vector<Point> points;
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const optim::ParamRange& range = ranges_[i];
     if (range.begin < begin || range.begin >= end) continue;
+    const std::int64_t count = agrees ? first_counts_[i] : range.count;
     const bool whole = options_.whole_matrices && range.matrix;
-    const std::int64_t step = whole ? range.count : kBlockElements;
-    for (std::int64_t at = 0; at < range.count; at += step)
-      points.push_back(range.begin + at - begin);
+    const std::int64_t step = whole ? std::max(count, range.count) : kBlockElements;
+    for (std::int64_t at = 0; at < count; at += step) {
+      points.push_back({range.begin + std::min(at, range.count) - begin, before + at});
+    }
+    before += count;
   }
-  points.push_back(end - begin);
+  points.push_back({end - begin, before});
   std::vector<std::int64_t> parts = {0};
   for (int r = 1; r < options_.num_ranks; ++r) {
-    const std::int64_t wanted = (end - begin) * r / options_.num_ranks;
-    auto above = std::lower_bound(points.begin(), points.end(), wanted);
-    if (above != points.begin() && *above - wanted > wanted - *(above - 1)) --above;
-    parts.push_back(std::max(*above, parts.back()));
+    const std::int64_t wanted = before * r / options_.num_ranks;
+    auto above = std::lower_bound(
+        points.begin(), points.end(), wanted,
+        [](const Point& point, std::int64_t wanted) { return point.on_first < wanted; });
+    if (above != points.begin() && above->on_first - wanted > wanted - (above - 1)->on_first) {
+      --above;
+    }
+    parts.push_back(std::max(above->at, parts.back()));
   }
   parts.push_back(end - begin);
   return parts;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -41,7 +42,9 @@ struct LayoutOptions {
   /// Stages are put together until a bucket has so many bytes of gradient; 0: a bucket has the
   /// parameters of one stage, as sharded parameters want it.
   std::int64_t bucket_bytes = 0;
-  bool whole_matrices = false;  ///< Muon: the matrices of ParamRange are not cut
+  /// Muon: the matrices of ParamRange are not cut, and those that other ranks have parts of are the
+  /// same rank's on all of these.
+  bool whole_matrices = false;
 };
 
 /// The parameters of a model, those that are trained first, and the flat vector of these, each
@@ -74,6 +77,7 @@ class FlatLayout {
  private:
   void place_params(const nn::Model& model);
   void make_buckets(const nn::Model& model);
+  void note_parts(std::size_t param, std::size_t first_range);
   std::vector<std::int64_t> cut(std::int64_t begin, std::int64_t end) const;
 
   LayoutOptions options_;
@@ -82,6 +86,8 @@ class FlatLayout {
   std::vector<nn::Constant*> constants_;
   std::vector<std::int64_t> offsets_;
   std::vector<optim::ParamRange> ranges_;
+  std::vector<std::shared_ptr<const optim::MatrixParts>> matrix_parts_;  // ranges_ point to these
+  std::vector<std::int64_t> first_counts_;  // elements of each range on the first rank of its cut
   std::vector<Bucket> buckets_;
   Spec flat_;
   Spec frozen_flat_;

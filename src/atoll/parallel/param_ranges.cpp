@@ -60,4 +60,27 @@ void append_ranges(const nn::Param& param, std::int64_t begin, std::int64_t coun
   set_counted(param, begin, std::span(ranges).subspan(before));
 }
 
+std::optional<optim::MatrixParts> matrix_parts(const nn::Param& param, std::size_t file) {
+  if (!param.cut) return std::nullopt;
+  const nn::Param& whole = param.cut->whole;
+  const auto of_whole = std::find_if(
+      whole.files.begin(), whole.files.end(),
+      [&](const nn::FileTensor& tensor) { return tensor.name == param.files[file].name; });
+  ATOLL_CHECK(of_whole != whole.files.end(), "{} has no {}", whole.name, param.files[file].name);
+  optim::MatrixParts parts = {.rows = of_whole->rows, .cols = whole.spec.shape.dim(1)};
+  for (const nn::Slice& slice : param.cut->slices) {
+    optim::MatrixParts::Part part = {{}, slice.column_begin, slice.num_columns};
+    for (const nn::Slice::Rows& stretch : slice.rows) {
+      const std::int64_t begin = std::max(stretch.begin - of_whole->row_begin, std::int64_t{0});
+      const std::int64_t end =
+          std::min(stretch.begin + stretch.count - of_whole->row_begin, of_whole->rows);
+      if (begin < end) part.rows.push_back({begin, end - begin});
+    }
+    parts.of_ranks.push_back(std::move(part));
+  }
+  const auto& mine = parts.of_ranks[static_cast<std::size_t>(param.cut->rank)];
+  if (mine.num_elements() == parts.rows * parts.cols) return std::nullopt;
+  return parts;
+}
+
 }  // namespace atl::parallel

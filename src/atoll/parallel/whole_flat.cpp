@@ -124,6 +124,31 @@ std::vector<ElementRange> ranges_in_whole(std::span<const FlatRun> runs,
   return joined;
 }
 
+std::vector<optim::ParamRange> drawn_by_whole(std::span<const FlatRun> runs,
+                                              std::span<const optim::ParamRange> ranges) {
+  std::vector<optim::ParamRange> all;
+  for (const optim::ParamRange& range : ranges) {
+    const std::int64_t end = range.begin + range.count;
+    const std::size_t first = all.size();
+    for_common(runs, {range.begin, end}, [&](const FlatRun& run, auto begin, auto) {
+      if (all.size() > first) all.back().count = begin - all.back().begin;
+      // Padding belongs to what is before it. It is zero and stays so, whatever it draws.
+      const std::int64_t from = all.size() > first ? begin : range.begin;
+      optim::ParamRange part = range;
+      part.begin = from;
+      part.count = end - from;
+      part.draw_begin = run.begin + from - run.local;
+      part.value_begin = range.in_values() + from - range.begin;
+      part.grad_begin = range.in_grads() + from - range.begin;
+      all.push_back(part);
+    });
+    if (all.size() == first) all.push_back(range);
+    if (all.size() == first + 1) continue;
+    for (std::size_t i = first; i < all.size(); ++i) all[i].matrix = false;
+  }
+  return all;
+}
+
 RangesByRank gather_ranges(comm::Group& group, std::span<const ElementRange> mine) {
   const int size = group.size();
   std::vector<std::int64_t> counts(static_cast<std::size_t>(size));

@@ -43,6 +43,12 @@ std::vector<HeldPiece> pieces_in_whole(std::span<const FlatRun> runs,
 std::vector<ElementRange> ranges_in_whole(std::span<const FlatRun> runs,
                                           std::span<const ElementRange> ranges, bool only_counted);
 
+/// A rank's ranges, cut where its runs end, with ParamRange::draw_begin: stochastic rounding then
+/// draws by an element's place in the whole model. A matrix whose rows do not lie together there is
+/// none any more.
+std::vector<optim::ParamRange> drawn_by_whole(std::span<const FlatRun> runs,
+                                              std::span<const optim::ParamRange> ranges);
+
 /// Tells all ranks of the group what each one has. Every rank must call it.
 RangesByRank gather_ranges(comm::Group& group, std::span<const ElementRange> mine);
 

@@ -8,6 +8,7 @@
 #include "atoll/optim/offloaded_optimizer.h"
 #include "atoll/parallel/store_offload.h"
 #include "atoll/parallel/store_single.h"
+#include "atoll/parallel/whole_flat.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::train {
@@ -86,7 +87,15 @@ void TrainState::make_optimizer(MemoryPlan& file) {
   const OffloadChoice& offload = options_.offload;
   if (!offload.optimizer) {
     ATOLL_CHECK(!offload.params, "parameters in a file need the optimizer's state there");
-    optimizer_ = optim::make_optimizer(options_.optimizer, store_->flat(), store_->ranges());
+    const std::span<const optim::ParamRange> ranges = store_->ranges();
+    const bool draws = options_.optimizer.masters == optim::Masters::kStochastic;
+    optimizer_ = optim::make_optimizer(
+        options_.optimizer, store_->flat(),
+        draws && !has_whole_model()
+            ? parallel::drawn_by_whole(parallel::runs_in_whole(store_->layout(), whole_layout(),
+                                                               [](const auto&) { return true; }),
+                                       ranges)
+            : std::vector(ranges.begin(), ranges.end()));
     return;
   }
   auto offloaded = std::make_unique<optim::OffloadedOptimizer>(

@@ -153,6 +153,57 @@ TEST_F(TensorParallelRun, TrainsAdapters) {
                values_of(alone.records, "loss"));
 }
 
+// Its matrices are put together from all ranks that have parts of them.
+TEST_F(TensorParallelRun, MuonHasTheLossOfOneRank) {
+  const std::vector<std::string> muon = {"--optim.kind=muon", "--optim.lr=0.003"};
+  const auto of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = muon;
+    all.insert(all.end(), more.begin(), more.end());
+    return with(std::move(all));
+  };
+  const Ended expected = train_ranks("one", 1, of({}));
+  // Orthogonalising makes more of a rounding than other updates do.
+  const auto expect_near = [&](const Ended& ended) {
+    const std::vector<double> losses = values_of(ended.records, "loss");
+    const std::vector<double> wanted = values_of(expected.records, "loss");
+    ASSERT_EQ(losses.size(), wanted.size());
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 2e-3) << i;
+  };
+  expect_near(train_ranks("four", 4, of({"--parallel.tp=4"})));
+  const Ended two = train_ranks("two", 4, of({"--parallel.tp=2"}));
+  expect_near(two);
+  for (const int zero : {1, 3}) {
+    const std::string name = fmt::format("zero{}", zero);
+    const std::vector<std::string> layout = {"--parallel.tp=2", fmt::format("--dp.zero={}", zero)};
+    train_ranks(name, 4, of(layout), 9);  // and resumed
+    EXPECT_TRUE(train_ranks(name, 4, of(layout)).values == two.values) << zero;
+  }
+  expect_near(train_ranks("stages", 8, of({"--parallel.tp=2", "--parallel.pp=2", "--dp.zero=1"})));
+}
+
+// Ranks draw by an element's place in the whole model: those that hold the same round it alike,
+// which comm.check_every compares, and stages round as one rank does.
+TEST_F(TensorParallelRun, RoundsStochasticallyAsOneRankDoes) {
+  const auto of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--train.dtype=bf16", "--optim.masters=stochastic",
+                                    "--model.tie_word_embeddings=false", "--comm.check_every=1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return with(std::move(all));
+  };
+  const Ended expected = train_ranks("one", 1, of({}));
+  const Ended stages = train_ranks("stages", 2, of({"--parallel.pp=2"}));
+  EXPECT_TRUE(stages.values == expected.values);
+  EXPECT_EQ(values_of(stages.records, "loss"), values_of(expected.records, "loss"));
+  EXPECT_TRUE(train_ranks("data", 4, of({"--parallel.pp=2", "--dp.zero=3"})).values ==
+              train_ranks("plain", 2, of({})).values);
+  const Ended two = train_ranks("two", 4, of({"--parallel.tp=2"}));
+  const std::vector<double> losses = values_of(two.records, "loss");
+  const std::vector<double> wanted = values_of(expected.records, "loss");
+  ASSERT_EQ(losses.size(), wanted.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 0.03) << i;
+  EXPECT_TRUE(train_ranks("zero", 4, of({"--parallel.tp=2", "--dp.zero=2"})).values == two.values);
+}
+
 TEST_F(TensorParallelRun, WhatDoesNotFitIsRefusedByName) {
   const auto fails = [&](int ranks, std::vector<std::string> overrides) {
     return error_of([&] { train_ranks("bad", ranks, with(std::move(overrides))); },
@@ -162,10 +213,10 @@ TEST_F(TensorParallelRun, WhatDoesNotFitIsRefusedByName) {
               AllOf(HasSubstr("3 ranks"), HasSubstr("multiple of 2")));
   EXPECT_THAT(fails(3, {"--parallel.tp=3", "--train.context=33"}), HasSubstr("4 attention heads"));
   EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.context=31"}), HasSubstr("multiple of"));
-  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--optim.kind=muon"}), HasSubstr("optim.kind"));
   EXPECT_THAT(fails(4, {"--parallel.tp=2", "--train.batch_size=2", "--train.micro_batch=2"}),
               HasSubstr("2 data-parallel ranks"));
-  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.dtype=bf16", "--optim.masters=stochastic"}),
+  EXPECT_THAT(fails(2, {"--parallel.tp=2", "--train.dtype=bf16", "--optim.masters=stochastic",
+                        "--optim.kind=muon"}),
               HasSubstr("optim.masters"));
 }
 
