@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "atoll/nn/waiting.h"
 #include "atoll/ops/activation.h"
 #include "atoll/ops/expert_rows.h"
 #include "atoll/ops/grouped_matmul.h"
@@ -48,6 +49,8 @@ MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param g
               "{} experts of {}, {} and {}", E, router_.spec.to_string(), gate_up_.spec.to_string(),
               down_.spec.to_string());
   ATOLL_CHECK_EQ(load_->num_experts(), E);
+  ATOLL_CHECK(options_.sequences == nullptr || options_.capacity_factor == 0,
+              "a capacity of tokens that other ranks have");
 }
 
 MixtureOfExperts::Sizes MixtureOfExperts::sizes(const Spec& x) const {
@@ -121,6 +124,7 @@ Footprint MixtureOfExperts::plan(Spec x) const {
   // The experts' rows, what is within them, and in B the gradients of the weights.
   footprint.scratch_bytes = align_up(Spec{x.dtype, {size.rows, size.width}}.bytes()) +
                             align_up(activated.bytes()) + align_up(Spec{compute, choices}.bytes()) +
+                            align_up(Spec{Dtype::kF64, {options_.num_experts}}.bytes()) +
                             std::max(product_scratch_bytes(x), dispatch.scratch);
   return footprint;
 }
@@ -175,6 +179,18 @@ void MixtureOfExperts::forward_tokens(Run& run, const Tensor& x, const Tensor& y
   dispatch_->from_experts(inner, choices, rows, kept[kWeights], y);
 }
 
+// How often the tokens of all ranks that have parts of a micro-batch chose each expert; undefined
+// where this rank has all of it.
+Tensor MixtureOfExperts::count_load(Run& run, const Tensor& experts) const {
+  if (options_.sequences == nullptr) return {};
+  ATOLL_CHECK(options_.sequences->group != nullptr, "not connected");
+  const Tensor counts = run.take_scratch({Dtype::kF64, {options_.num_experts}});
+  ops::count_choices(run, experts, counts);
+  const Waiting waiting(*options_.sequences);
+  options_.sequences->group->all_reduce(counts);
+  return counts;
+}
+
 void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   const auto& kept = pass.kept;
   const auto& owed = pass.owed;
@@ -188,19 +204,23 @@ void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   const Tensor rows = inner.take_scratch({dx.dtype(), {count, dx.dim(1)}});
   const Tensor dh = inner.take_scratch(activated.spec());
   const Tensor dweights = inner.take_scratch(kept[kWeights].spec());
+  const Tensor counts = count_load(inner, kept[kExperts]);
   dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
   ops::grouped_matmul(inner, Transpose::kNN, rows, down_.value, offsets, dh);
   ops::swiglu_backward(inner, hidden, dh, dhidden, activated);
   dispatch_->weigh(inner, choices, kept[kWeights], dh, activated, dhidden, dweights);
-  ops::route_tokens_backward(
-      inner, options_.normalize,
-      {.balance = options_.balance_loss * run.loss_scale, .z = options_.z_loss * run.loss_scale},
-      kept[kLogits], kept[kExperts], kept[kWeights], dweights, owed[kDlogits]);
+  ops::route_tokens_backward(inner, options_.normalize,
+                             {.balance = options_.balance_loss * run.loss_scale,
+                              .z = options_.z_loss * run.loss_scale,
+                              .counts = counts},
+                             kept[kLogits], kept[kExperts], kept[kWeights], dweights,
+                             owed[kDlogits]);
   ops::grouped_matmul(inner, Transpose::kNN, dhidden, gate_up_.value, offsets, rows);
   dispatch_->from_experts(inner, choices, rows, {}, dx);
   ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, dx, {}, /*accumulate=*/true);
   // Here and not in forward, which recompute calls twice.
-  ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces], load_->tensor());
+  ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces], load_->tensor(),
+                       counts);
 }
 
 void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "atoll/nn/axis.h"
 #include "atoll/nn/expert_load.h"
 #include "atoll/nn/layer.h"
 #include "atoll/nn/token_dispatch.h"
@@ -27,6 +28,9 @@ class MixtureOfExperts final : public Layer {
     double z_loss = 0;           ///< the same of the router's z-loss
     double capacity_factor = 0;  ///< in training an expert takes that many times an even share of a
                                  ///< micro-batch's choices, the first; 0: all that come
+    /// The ranks that have the other tokens of the same micro-batches, whose load is balanced over
+    /// all; null: this one has all. No capacity factor then.
+    Axis* sequences = nullptr;
   };
 
   /// router: (E, C).  gate_up: (E' 2F, C), each expert's gate, then up.  down: (E' C, F). E' of the
@@ -51,6 +55,7 @@ class MixtureOfExperts final : public Layer {
   std::int64_t capacity(bool training, std::int64_t tokens) const;
   TokenDispatch::Footprint plan_dispatch(const Spec& x) const;
   std::size_t product_scratch_bytes(const Spec& x) const;
+  Tensor count_load(Run& run, const Tensor& experts) const;
   static TokenDispatch::Choices choices_of(std::span<const Tensor> kept);
   void forward_tokens(Run& run, const Tensor& x, const Tensor& y, std::span<const Tensor> kept);
   static void product(Run& run, const Param& weight, Tensor a, Tensor offsets, Tensor c);

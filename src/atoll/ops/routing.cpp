@@ -1,5 +1,6 @@
 #include "atoll/ops/routing.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "atoll/ops/ref/routing.h"
@@ -22,7 +23,10 @@ struct Backward {
   Tensor logits, experts, weights, dweights, dlogits;
 };
 struct Sums {
-  Tensor logits, experts, places, sums;
+  Tensor logits, experts, places, sums, of_load;
+};
+struct Count {
+  Tensor experts, counts;
 };
 
 Declined forward_ref(Run& run, const Forward& a) {
@@ -39,7 +43,7 @@ Declined forward_ref(Run& run, const Forward& a) {
 }
 
 // How often each expert was chosen.
-std::vector<std::int64_t> count_choices(const Tensor& experts, std::int64_t num_experts) {
+std::vector<std::int64_t> counts_of(const Tensor& experts, std::int64_t num_experts) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(num_experts));
   const auto* chosen = experts.data<std::int32_t>();
   for (std::int64_t i = 0; i < experts.num_elements(); ++i) {
@@ -50,6 +54,32 @@ std::vector<std::int64_t> count_choices(const Tensor& experts, std::int64_t num_
   return counts;
 }
 
+// What f_e is made of.
+struct Load {
+  std::vector<double> counts;  // how often each expert was chosen
+  double tokens = 0;           // by so many tokens
+};
+
+Load load_of(const Tensor& given, const Tensor& experts, std::int64_t num_experts) {
+  Load load;
+  if (given.defined()) {
+    load.counts.assign(given.data<double>(), given.data<double>() + num_experts);
+  } else {
+    const std::vector<std::int64_t> counts = counts_of(experts, num_experts);
+    load.counts.assign(counts.begin(), counts.end());
+  }
+  for (const double count : load.counts) load.tokens += count;
+  load.tokens /= static_cast<double>(experts.dim(1));
+  return load;
+}
+
+Declined count_ref(Run& run, const Count& a) {
+  return serve_host(run, [&] {
+    const std::vector<std::int64_t> counts = counts_of(a.experts, a.counts.dim(0));
+    std::copy(counts.begin(), counts.end(), a.counts.data<double>());
+  });
+}
+
 Declined backward_ref(Run& run, const Backward& a) {
   return serve_any_float(run, a.logits.dtype(), [&]<typename T>(T) {
     const std::int64_t tokens = a.logits.dim(0);
@@ -57,10 +87,9 @@ Declined backward_ref(Run& run, const Backward& a) {
     const std::int64_t K = a.experts.dim(1);
     std::vector<T> balance;
     if (a.losses.balance != 0) {
-      const double scale = a.losses.balance * static_cast<double>(E) / static_cast<double>(tokens);
-      for (const std::int64_t count : count_choices(a.experts, E)) {
-        balance.push_back(static_cast<T>(scale * static_cast<double>(count)));
-      }
+      const Load load = load_of(a.losses.counts, a.experts, E);
+      const double scale = a.losses.balance * static_cast<double>(E) / load.tokens;
+      for (const double count : load.counts) balance.push_back(static_cast<T>(scale * count));
     }
     run.threads().run_chunked(tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
@@ -80,7 +109,8 @@ Declined sums_ref(Run& run, const Sums& a) {
     const std::int64_t tokens = a.logits.dim(0);
     const std::int64_t E = a.logits.dim(1);
     auto* sums = a.sums.data<double>();
-    const std::vector<std::int64_t> counts = count_choices(a.experts, E);
+    const std::vector<std::int64_t> counts = counts_of(a.experts, E);
+    const Load load = load_of(a.of_load, a.experts, E);
     std::vector<double> probabilities(static_cast<std::size_t>(E));
     double z = 0;
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -94,9 +124,8 @@ Declined sums_ref(Run& run, const Sums& a) {
     }
     double balance = 0;
     for (std::size_t e = 0; e < counts.size(); ++e) {
-      const auto count = static_cast<double>(counts[e]);
-      sums[e] += count;
-      balance += count / static_cast<double>(tokens) * probabilities[e];
+      sums[e] += static_cast<double>(counts[e]);
+      balance += load.counts[e] / load.tokens * probabilities[e];
     }
     double dropped = 0;
     const auto* places = a.places.data<std::int32_t>();
@@ -111,6 +140,7 @@ Declined sums_ref(Run& run, const Sums& a) {
 constexpr Implementation<Forward> kForward[] = {{"ref", forward_ref}};
 constexpr Implementation<Backward> kBackward[] = {{"ref", backward_ref}};
 constexpr Implementation<Sums> kSums[] = {{"ref", sums_ref}};
+constexpr Implementation<Count> kCount[] = {{"ref", count_ref}};
 
 void check(const char* op, const Tensor& logits, const Tensor& experts) {
   ATOLL_CHECK(logits.shape().rank() == 2 && experts.shape().rank() == 2 && experts.dim(1) >= 1 &&
@@ -135,16 +165,27 @@ void route_tokens_backward(Run& run, bool normalize, const RouterLosses& losses,
   check("route_tokens_backward", logits, experts);
   check_spec("route_tokens_backward", {logits.dtype(), experts.shape()}, {weights, dweights});
   check_spec("route_tokens_backward", logits.spec(), {dlogits});
+  if (losses.counts.defined()) {
+    check_spec("route_tokens_backward", {Dtype::kF64, {logits.dim(1)}}, {losses.counts});
+  }
   dispatch<Backward>("route_tokens_backward", kBackward, run,
                      {normalize, losses, logits, experts, weights, dweights, dlogits},
                      cost_of({logits, experts, weights, dweights, dlogits}));
 }
 
-void add_router_sums(Run& run, Tensor logits, Tensor experts, Tensor places, Tensor sums) {
+void count_choices(Run& run, Tensor experts, Tensor counts) {
+  check_spec("count_choices", {Dtype::kI32, experts.shape()}, {experts});
+  check_spec("count_choices", {Dtype::kF64, {counts.dim(0)}}, {counts});
+  dispatch<Count>("count_choices", kCount, run, {experts, counts}, cost_of({experts}));
+}
+
+void add_router_sums(Run& run, Tensor logits, Tensor experts, Tensor places, Tensor sums,
+                     Tensor counts) {
   check("add_router_sums", logits, experts);
   check_spec("add_router_sums", experts.spec(), {places});
   check_spec("add_router_sums", {Dtype::kF64, {logits.dim(1) + 4}}, {sums});
-  dispatch<Sums>("add_router_sums", kSums, run, {logits, experts, places, sums},
+  if (counts.defined()) check_spec("add_router_sums", {Dtype::kF64, {logits.dim(1)}}, {counts});
+  dispatch<Sums>("add_router_sums", kSums, run, {logits, experts, places, sums, counts},
                  cost_of({logits, experts, places}));
 }
 

@@ -21,7 +21,12 @@ struct RouterLosses {
   double balance = 0;
   /// (log sum_e exp logit_e)^2 a token (Zoph et al. 2022, "ST-MoE", eq. 5).
   double z = 0;
+  /// How often each expert was chosen by the tokens that f_e is of, f64 (E); undefined: by these.
+  Tensor counts = {};
 };
+
+/// counts = how often each expert was chosen. experts: i32 (T, K)  counts: f64 (E), in host memory.
+void count_choices(Run& run, Tensor experts, Tensor counts);
 
 /// dlogits = the gradient of route_tokens for dweights, and of the router's losses. f_e counts as a
 /// constant.  dweights: (T, K)  dlogits: (T, E).
@@ -30,6 +35,8 @@ void route_tokens_backward(Run& run, bool normalize, const RouterLosses& losses,
 
 /// Adds to `sums`, f64 (E + 4) in host memory: how often each expert was chosen; T; how many
 /// choices have no row (places below 0); both losses summed over the tokens.  places: i32 (T, K).
-void add_router_sums(Run& run, Tensor logits, Tensor experts, Tensor places, Tensor sums);
+/// `counts` as in RouterLosses.
+void add_router_sums(Run& run, Tensor logits, Tensor experts, Tensor places, Tensor sums,
+                     Tensor counts = {});
 
 }  // namespace atl::ops

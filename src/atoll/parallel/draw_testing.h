@@ -108,7 +108,7 @@ inline Layout draw_layout(Draw& draw) {
     layout.context = static_cast<int>(draw.between(1, 3));
     layout.expert = 1;
     if (draw.between(0, 3) != 0) continue;
-    layout.tensor = layout.context = 1;  // which experts do not go together with
+    layout.tensor = layout.context = 1;  // which shared experts do not go together with
     layout.expert = static_cast<int>(draw.between(1, 4));
   } while (layout.ranks() > kMostRanks || layout.ranks() == 1);
   layout.attention = draw.one_of({nn::ContextAttention::kUlysses, kRing});
@@ -119,8 +119,7 @@ inline Layout draw_layout(Draw& draw) {
 
 /// What such a layout trains.
 inline Task draw_task(Draw& draw, const Layout& layout) {
-  const bool has_experts =
-      layout.expert > 1 || (layout.tensor * layout.context == 1 && draw.between(0, 3) == 0);
+  const bool has_experts = layout.expert > 1 || draw.between(0, 3) == 0;
   const std::string family = has_experts
                                  ? draw.one_of({"mixtral", "qwen3_moe"})
                                  : draw.one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2"});
@@ -155,10 +154,10 @@ inline Task draw_task(Draw& draw, const Layout& layout) {
     nn::ExpertShape& experts = task.model.experts;
     experts.num_experts = layout.expert * draw.between(1, 3);
     experts.top_k = draw.between(1, std::min<std::int64_t>(3, experts.num_experts));
-    experts.intermediate_size = draw.between(1, 9);
+    experts.intermediate_size = draw.between(layout.tensor, 9);
     experts.normalize = draw.between(0, 1) == 1;
     task.build.experts = kExperts;
-    task.build.experts.capacity_factor = draw.one_of({0.0, 0.7, 1.3});
+    if (layout.context == 1) task.build.experts.capacity_factor = draw.one_of({0.0, 0.7, 1.3});
   }
   return task;
 }

@@ -133,6 +133,44 @@ TEST(Hybrid, RanksShareExperts) {
   }
 }
 
+// Each rank has a share of every expert, and all choose alike.
+TEST(Hybrid, RanksShareTheProductsOfExperts) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    for (const double capacity : {0.0, 0.8}) {
+      Task task = {.model = small_model(family, 4, 2), .build = {.experts = kExperts}};
+      task.model.experts.intermediate_size = 7;
+      task.build.experts.capacity_factor = capacity;
+      const Outcome expected = train(task, {});
+      for (const Layout& layout : {Layout{.tensor = 2}, Layout{.tensor = 4},
+                                   Layout{.tensor = 2, .shard = 2, .zero = Zero::kParameters},
+                                   Layout{.tensor = 2, .pipeline = 2, .zero = Zero::kGradients}}) {
+        SCOPED_TRACE(fmt::format("{} {}, capacity {}", family, layout.name(), capacity));
+        expect_close(train(task, layout), expected);
+      }
+      task.build.recompute = nn::RecomputeMode::kFull;
+      expect_close(train(task, {.tensor = 2}), expected);
+    }
+  }
+}
+
+// Their load is balanced over whole sequences.
+TEST(Hybrid, RanksShareTheSequencesOfModelsWithExperts) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    const Task task = {.model = small_model(family, 4, 4),
+                       .build = {.experts = kExperts},
+                       .length = 12,
+                       .documents = true};
+    const Outcome expected = train(task, {});
+    for (const Layout& layout : {Layout{.context = 2}, Layout{.context = 3, .attention = kRing},
+                                 Layout{.tensor = 2, .context = 2, .attention = kRing},
+                                 Layout{.shard = 2, .context = 2, .zero = Zero::kParameters},
+                                 Layout{.pipeline = 2, .context = 2, .schedule = "zb-h1"}}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
+      expect_close(train(task, layout), expected);
+    }
+  }
+}
+
 TEST(Hybrid, SharedExpertsHaveTheSameBitsInEveryZeroStageAndPipeline) {
   Task task = {.model = small_model("qwen3_moe", 4, 2), .build = {.experts = kExperts}};
   task.model.tie_embeddings = false;

@@ -206,6 +206,9 @@ nn::ModelConfig part_of(const nn::ModelConfig& model, int tensor) {
   mine.heads.num_heads = part(model.heads.num_heads, tensor);
   mine.heads.num_kv_heads = part(model.heads.num_kv_heads, tensor);
   mine.intermediate_size = part(model.intermediate_size, tensor);
+  if (model.experts.num_experts > 0) {
+    mine.experts.intermediate_size = part(model.experts.intermediate_size, tensor);
+  }
   mine.vocab_size = part(model.vocab_size, tensor);
   return mine;
 }

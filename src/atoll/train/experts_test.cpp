@@ -92,6 +92,40 @@ TEST_F(ExpertsRun, ReportsItsLoad) {
   EXPECT_NE(roomy.values, ended.values);
 }
 
+// Ranks that have a share of every expert, and ranks that have parts of the sequences: the losses of
+// one rank, the router's too, and a checkpoint that any other goes on from.
+TEST_F(ExpertsRun, SharedProductsAndSequencesHaveTheLossesOfOneRank) {
+  const std::vector<std::string> roomy = {"--moe.capacity_factor=0", "--train.dropout=0",
+                                          "--moe.balance_loss=0.1", "--moe.z_loss=0.01"};
+  const auto of = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), roomy.begin(), roomy.end());
+    return with(std::move(more));
+  };
+  const Ended expected = train_ranks("one", 1, of({}));
+  int number = 0;
+  for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
+           {2, {"--parallel.tp=2"}},
+           {4, {"--parallel.tp=2", "--dp.zero=3"}},
+           {2, {"--parallel.cp=2"}},
+           {4, {"--parallel.cp=2", "--parallel.tp=2", "--dp.zero=1"}},
+           {4, {"--parallel.cp=2", "--parallel.pp=2"}}}) {
+    SCOPED_TRACE(layout.front());
+    const Ended ended = train_ranks(fmt::format("shared{}", number++), ranks, of(layout));
+    for (const char* key : {"loss", "balance_loss", "router_z_loss", "held_out_loss"}) {
+      const std::vector<double> found = values_of(ended.records, key);
+      const std::vector<double> wanted = values_of(expected.records, key);
+      ASSERT_EQ(found.size(), wanted.size()) << key;
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_NEAR(found[i], wanted[i], 5e-4 * std::max(1.0, wanted[i])) << key << " " << i;
+      }
+    }
+  }
+  EXPECT_EQ(train_ranks("parts", 2, of({"--parallel.tp=2"}), 3).outcome.step, 3);
+  EXPECT_EQ(train_ranks("parts", 2, of({"--parallel.cp=2"}), 5).outcome.step, 5);
+  EXPECT_NEAR(values_of(train_ranks("parts", 1, of({})).records, "loss").back(),
+              values_of(expected.records, "loss").back(), 5e-4);
+}
+
 TEST_F(ExpertsRun, TrainsInBf16) {
   const std::vector<double> wide = values_of(train_ranks("f32", 1, with({})).records, "loss");
   const std::vector<double> narrow =
@@ -146,8 +180,8 @@ TEST_F(ExpertsRun, WhatDoesNotGoTogetherIsRefusedByName) {
   const auto refusal = [&](int ranks, const std::vector<std::string>& overrides) {
     return error_of([&] { train_ranks("refused", ranks, overrides); }, ErrorKind::kUser);
   };
-  EXPECT_THAT(refusal(2, with({"--parallel.tp=2"})),
-              AllOf(HasSubstr("parallel.tp = 2"), HasSubstr("experts")));
+  EXPECT_THAT(refusal(2, with({"--parallel.cp=2"})),
+              AllOf(HasSubstr("parallel.cp = 2"), HasSubstr("moe.capacity_factor")));
   for (const char* key : {"moe.balance_loss", "moe.z_loss", "moe.capacity_factor"}) {
     EXPECT_THAT(refusal(1, {fmt::format("--{}=0.5", key)}),
                 AllOf(HasSubstr(key), HasSubstr("has no experts")));

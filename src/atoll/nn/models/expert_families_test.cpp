@@ -185,19 +185,22 @@ TEST(ExpertFamilies, RefuseNumbersThatDoNotFitTogether) {
               HasSubstr("beyond any machine"));
 }
 
-TEST(ExpertFamilies, RanksCannotShareTheirProductsOrTheirSequences) {
-  const auto refusal = [](const BuildOptions& options) -> std::string {
+TEST(ExpertFamilies, RanksCannotShareSequencesWithACapacityOrMoreProductsThanThereAre) {
+  const auto refusal = [](const BuildOptions& options,
+                          const ModelConfig& config = parse_config(kMixtral, "x")) -> std::string {
     try {
-      build_model(parse_config(kMixtral, "x"), options);
+      build_model(config, options);
     } catch (const Error& error) {
       return error.what();
     }
     return "built";
   };
-  EXPECT_THAT(refusal({.tensor_size = 2}),
+  EXPECT_THAT(refusal({.experts = {.capacity_factor = 1.5}, .context_size = 2}),
+              AllOf(HasSubstr("parallel.cp = 2"), HasSubstr("moe.capacity_factor")));
+  ModelConfig narrow = parse_config(kMixtral, "x");
+  narrow.experts.intermediate_size = 1;
+  EXPECT_THAT(refusal({.tensor_size = 2}, narrow),
               AllOf(HasSubstr("parallel.tp = 2"), HasSubstr("experts")));
-  EXPECT_THAT(refusal({.context_size = 2}),
-              AllOf(HasSubstr("parallel.cp = 2"), HasSubstr("experts")));
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
   const ExpertShape& shape = config.experts;
   const std::int64_t C = config.hidden_size;
   const std::int64_t F = shape.intermediate_size;
-  const double blocks = count_expert_blocks(config);
+  // Ranks that share products all have the router, and its gradient is the sum of theirs.
+  const double sum_of = count_expert_blocks(config) * options.tensor_size;
   const ExpertOptions& chosen = options.experts;
   const double balance = chosen.balance_loss < 0 ? shape.balance_loss : chosen.balance_loss;
   Param router = make_param(at + names.router + ".weight", {options.dtype, {shape.num_experts, C}},
@@ -102,15 +103,17 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
   Param down =
       stacked(config, options.dtype, at + names.experts, {names.down}, {C, F}, down_stddev);
   down.name = at + "mlp.experts.down.weight";
-  return std::make_unique<MixtureOfExperts>(
+  auto experts = std::make_unique<MixtureOfExperts>(
       MixtureOfExperts::Options{.num_experts = shape.num_experts,
                                 .top_k = shape.top_k,
                                 .normalize = shape.normalize,
-                                .balance_loss = balance / blocks,
-                                .z_loss = chosen.z_loss / blocks,
-                                .capacity_factor = chosen.capacity_factor},
-      std::move(router), split.experts(std::move(gate_up)), split.experts(std::move(down)), load,
-      split.token_dispatch());
+                                .balance_loss = balance / sum_of,
+                                .z_loss = chosen.z_loss / sum_of,
+                                .capacity_factor = chosen.capacity_factor,
+                                .sequences = split.sequences()},
+      split.all(std::move(router)), split.experts_in(std::move(gate_up)),
+      split.experts_out(std::move(down)), load, split.token_dispatch());
+  return split.branch(std::move(experts), {});
 }
 
 }  // namespace atl::nn

@@ -26,12 +26,6 @@ Slice::Rows share(std::int64_t n, int rank, int size) {
 
 void check_split(const ModelConfig& config, int size) {
   const ops::HeadLayout& heads = config.heads;
-  if (config.experts.num_experts > 0) {
-    throw user_error(
-        "parallel.tp = {}: ranks cannot share the products of a model with experts yet ({} has "
-        "{}); share the experts with parallel.ep, or use parallel.pp or dp.zero",
-        size, config.family, config.experts.num_experts);
-  }
   if (heads.num_heads % size != 0) {
     throw user_error(
         "parallel.tp = {}: the model's {} attention heads cannot be shared evenly; choose a "
@@ -49,6 +43,12 @@ void check_split(const ModelConfig& config, int size) {
         "parallel.tp = {}: the model has an intermediate size of {} and {} tokens, and each rank "
         "needs one of both; choose fewer ranks",
         size, config.intermediate_size, config.vocab_size);
+  }
+  if (config.experts.num_experts > 0 && config.experts.intermediate_size < size) {
+    throw user_error(
+        "parallel.tp = {}: the model's experts have an intermediate size of {}, and each rank "
+        "needs one of it; choose fewer ranks",
+        size, config.experts.intermediate_size);
   }
 }
 
@@ -108,12 +108,12 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
     heads_.num_heads /= axis_->size;
     heads_.num_kv_heads = std::max<std::int64_t>(1, heads_.num_kv_heads / axis_->size);
   }
-  if (options.context_size > 1 && config.experts.num_experts > 0) {
+  if (options.context_size > 1 && options.experts.capacity_factor > 0) {
     throw user_error(
-        "parallel.cp = {}: ranks cannot have parts of the sequences of a model with experts yet "
-        "({} has {}), whose load is balanced over whole ones; use data parallel with dp.zero, or "
-        "parallel.pp",
-        options.context_size, config.family, config.experts.num_experts);
+        "parallel.cp = {}: an expert with moe.capacity_factor = {} takes the first tokens of a "
+        "micro-batch, of which ranks have parts; leave moe.capacity_factor out, or use data "
+        "parallel",
+        options.context_size, options.experts.capacity_factor);
   }
   if (options.context_size > 1) check_context(options, heads_);
   if (expert_->size > 1) check_experts(config, expert_->size);
@@ -164,30 +164,41 @@ Linear TensorSplit::qkv(LinearParams params) const {
   return rows(std::move(params), of_ranks);
 }
 
-Linear TensorSplit::mlp_in(LinearParams params, int num_parts) const {
-  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
-  const std::int64_t width = params.weight.spec.shape.dim(0) / num_parts;
+// Each rank's share of the rows of each of `num_parts` equal parts of `rows`.
+std::vector<std::vector<Slice::Rows>> TensorSplit::shares(std::int64_t rows,
+                                                          std::int64_t num_parts) const {
+  const std::int64_t width = rows / num_parts;
   std::vector<std::vector<Slice::Rows>> of_ranks;
   for (int r = 0; r < axis_->size; ++r) {
     const Slice::Rows mine = share(width, r, axis_->size);
     std::vector<Slice::Rows>& all = of_ranks.emplace_back();
-    for (int part = 0; part < num_parts; ++part) {
+    for (std::int64_t part = 0; part < num_parts; ++part) {
       all.push_back({part * width + mine.begin, mine.count});
     }
   }
-  return rows(std::move(params), of_ranks);
+  return of_ranks;
+}
+
+Linear TensorSplit::mlp_in(LinearParams params, int num_parts) const {
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  const std::int64_t width = params.weight.spec.shape.dim(0);
+  return rows(std::move(params), shares(width, num_parts));
+}
+
+// The same columns of all rows for each rank, of `width` columns.
+Param TensorSplit::cut_columns(Param whole, std::int64_t width) const {
+  std::vector<Slice> slices;
+  for (int r = 0; r < axis_->size; ++r) {
+    const Slice::Rows mine = share(width, r, axis_->size);
+    slices.push_back({{{0, whole.spec.shape.dim(0)}}, mine.begin, mine.count});
+  }
+  return cut_param(std::move(whole), std::move(slices), axis_->rank);
 }
 
 Linear TensorSplit::columns(LinearParams params, std::int64_t width, Param& bias) const {
   if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
   bias = all(std::move(params.bias));
-  const std::int64_t rows = params.weight.spec.shape.dim(0);
-  std::vector<Slice> slices;
-  for (int r = 0; r < axis_->size; ++r) {
-    const Slice::Rows mine = share(width, r, axis_->size);
-    slices.push_back({{{0, rows}}, mine.begin, mine.count});
-  }
-  return Linear(cut_param(std::move(params.weight), std::move(slices), axis_->rank));
+  return Linear(cut_columns(std::move(params.weight), width));
 }
 
 Linear TensorSplit::heads_out(LinearParams params, Param& bias) const {
@@ -207,6 +218,23 @@ std::unique_ptr<Layer> TensorSplit::branch(std::unique_ptr<Layer> inner, Param b
   layers.push_back(std::make_unique<ScatterSum>(axis_.get()));
   if (!bias.name.empty()) layers.push_back(std::make_unique<AddBias>(std::move(bias)));
   return std::make_unique<Sequential>(std::move(layers));
+}
+
+Param TensorSplit::experts_in(Param stacked) const {
+  if (!is_split()) return experts(std::move(stacked));
+  const Shape shape = stacked.spec.shape;
+  // Each file tensor is one expert's gate or up.
+  std::vector<Slice> slices;
+  for (const auto& rows : shares(shape.dim(0), std::ssize(stacked.files))) {
+    slices.push_back({rows, 0, shape.dim(1)});
+  }
+  return cut_param(std::move(stacked), std::move(slices), axis_->rank);
+}
+
+Param TensorSplit::experts_out(Param stacked) const {
+  if (!is_split()) return experts(std::move(stacked));
+  const std::int64_t width = stacked.spec.shape.dim(1);
+  return cut_columns(std::move(stacked), width);
 }
 
 Param TensorSplit::experts(Param stacked) const {

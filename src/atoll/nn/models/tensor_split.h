@@ -41,8 +41,13 @@ class TensorSplit {
   /// The branch between the collectives that it needs.
   std::unique_ptr<Layer> branch(std::unique_ptr<Layer> inner, Param bias) const;
 
-  /// This rank's experts, of a parameter that has the same number of rows for each.
-  Param experts(Param stacked) const;
+  /// Of a parameter that has each expert's gate and up, one below the other: this rank's experts,
+  /// or its share of the rows of each.
+  Param experts_in(Param stacked) const;
+  /// Of one that has each expert's down: this rank's experts, or its share of the columns of each.
+  Param experts_out(Param stacked) const;
+  /// The ranks that have other parts of each sequence; null: there are none.
+  Axis* sequences() const { return context_->size > 1 ? context_.get() : nullptr; }
   /// How rows come to them; null: this rank has all.
   std::unique_ptr<TokenDispatch> token_dispatch() const;
 
@@ -56,6 +61,10 @@ class TensorSplit {
   bool is_split() const { return axis_->size > 1; }
   Linear rows(LinearParams params, const std::vector<std::vector<Slice::Rows>>& of_ranks) const;
   Linear columns(LinearParams params, std::int64_t width, Param& bias) const;
+  std::vector<std::vector<Slice::Rows>> shares(std::int64_t rows, std::int64_t num_parts) const;
+  Param cut_columns(Param whole, std::int64_t width) const;
+  /// This rank's experts, of a parameter that has the same number of rows for each.
+  Param experts(Param stacked) const;
 
   std::unique_ptr<Axis> axis_;
   std::unique_ptr<Axis> kv_copies_;  // the ranks that have the same key-value heads
