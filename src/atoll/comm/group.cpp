@@ -53,12 +53,19 @@ void Group::admit(Collective& collective) {
   ++traffic_.collectives;
 }
 
+bool Group::leaves_out(const Collective& collective) const {
+  const auto& is_left_out = world_.options().leaves_out;
+  return is_left_out && size() > 1 && is_left_out(collective);
+}
+
 void Group::run(Collective& collective, Channel& channel) {
+  if (leaves_out(collective)) return;
   admit(collective);
   channel.run(collective);
 }
 
 Work Group::start(Collective& collective, Channel& channel) {
+  if (leaves_out(collective)) return {};
   admit(collective);
   return channel.start(collective);
 }

@@ -142,6 +142,7 @@ class Group {
   Channel& from(int peer) const;
   /// Gives the call its number, checks it, counts its bytes.
   void admit(Collective& collective);
+  bool leaves_out(const Collective& collective) const;
   void run(Collective& collective, Channel& channel);
   Work start(Collective& collective, Channel& channel);
 

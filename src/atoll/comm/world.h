@@ -44,6 +44,9 @@ struct WorldOptions {
   /// Ranks on this rank's host, this one among them; 0: all of them.
   int local_ranks = 0;
   Algorithm algorithm = Algorithm::kDirect;
+  /// For tests of what each call is there for: one that this says true of is not made on this rank,
+  /// and its tensors stay as they are. Empty: all are made.
+  std::function<bool(const Collective& call)> leaves_out = {};
 };
 
 class Channel;

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using World = std::unique_ptr<comm::World>;
 
-constexpr comm::WorldOptions kPatient = {.timeout_s = 60};
+const comm::WorldOptions kPatient = {.timeout_s = 60};
 
 // Ranks are threads here; what `atoll launch` does, the test does.
 class MembershipTest : public ::testing::Test {

@@ -307,14 +307,15 @@ class LayoutRank {
 };
 
 /// A step of all ranks of a layout, each a thread; a layout of one rank runs here.
-inline Outcome train(const Task& task, const Layout& layout) {
+inline Outcome train(const Task& task, const Layout& layout,
+                     const comm::WorldOptions& options = {.timeout_s = 60}) {
   const StepData data(task);
   Outcome outcome;
   std::mutex mutex;
   if (layout.ranks() == 1) {
     LayoutRank(task, layout, nullptr).train(data, outcome, mutex);
   } else {
-    comm::run_threads(layout.ranks(), {.timeout_s = 60}, [&](comm::World& world) {
+    comm::run_threads(layout.ranks(), options, [&](comm::World& world) {
       LayoutRank(task, layout, &world).train(data, outcome, mutex);
     });
   }
