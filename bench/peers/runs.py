@@ -21,7 +21,7 @@ class Run:
         command = [
             str(atoll), "train", f"--run.dir={directory}", f"--data.shards={corpus}",
             *(model or [f"--model.config={corpus.parent / shape.name / 'config.json'}"]),
-            f"--train.steps={steps}", f"--train.batch_size={shape.sequences * ranks}",
+            f"--train.steps={steps}", f"--train.batch_size={shape.sequences * shape.micro_batches * ranks}",
             f"--train.micro_batch={shape.sequences}", f"--train.context={shape.context}",
             "--optim.schedule=constant", "--optim.lr=3e-4", "--device.threads=1", "--log.every=1",
             "--log.tensorboard=false", "--eval.max_tokens=1", *settings]

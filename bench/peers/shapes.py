@@ -14,12 +14,13 @@ class Shape:
     """A model and the part of a step's batch that each rank has: one micro-batch."""
     name: str
     config: dict
-    sequences: int  # a rank and step
+    sequences: int  # of a micro-batch, of which a rank has one a step
     context: int
+    micro_batches: int = 1  # or so many
 
     @property
     def tokens(self):
-        return self.sequences * self.context
+        return self.sequences * self.context * self.micro_batches
 
 
 DEMO = Shape("demo", {
@@ -48,7 +49,10 @@ LONG = Shape("long", {
     **DEMO.config, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 64, "max_position_embeddings": 8192}, sequences=1, context=8192)
 
-SHAPES = {shape.name: shape for shape in (DEMO, GPT2, LLAMA, LONG)}
+# The same in micro-batches of one sequence, as a pipeline takes them.
+PIPE = dataclasses.replace(LLAMA, name="pipe", sequences=1, micro_batches=8)
+
+SHAPES = {shape.name: shape for shape in (DEMO, GPT2, LLAMA, LONG, PIPE)}
 
 
 def write_config(shape, directory):
