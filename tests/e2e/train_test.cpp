@@ -53,6 +53,27 @@ TEST_F(Train, ThenEvaluateGenerateAndExport) {
       << "nothing is overwritten";
 }
 
+// A checkpoint has whole tensors: one rank evaluates, generates and scores as if it had trained.
+TEST_F(Train, InALayoutOfRanksThenEvaluateAndGenerateOnOneRank) {
+  const std::vector<std::string> layout = {"-n4", "--parallel.tp=2", "--parallel.pp=2",
+                                           "--train.micro_batch=1"};
+  const Finished run = trained("run", layout);
+  EXPECT_THAT(run.out, HasSubstr("pipeline: 2 ranks"));
+  const Finished eval = atoll({"eval", path("run")});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  // The ranks' own evaluation, whose sums go in another order.
+  const double loss = std::stod(run.out.substr(run.out.find("held-out loss ") + 14, 6));
+  const double again = std::stod(eval.out.substr(eval.out.find("loss") + 4));
+  EXPECT_NEAR(again, loss, 2e-4);
+  const std::string greedy = generated("run", {"--greedy"});
+  EXPECT_EQ(atoll({"export", path("run"), "--out", path("model")}).exit_code, 0);
+  EXPECT_EQ(generated("model", {"--greedy"}), greedy);
+  write_file(root_.path / "task.jsonl",
+             "{\"prompt\": \"the sea is\", \"choices\": [\" xqzj\", \" wide\"], \"answer\": 1}\n");
+  const Finished task = atoll({"eval", path("run"), "--task", path("task.jsonl")});
+  EXPECT_EQ(task.exit_code, 0) << task.err;
+}
+
 TEST_F(Train, WithSpacesInItsTokensKeepsTheOneAfterAPrompt) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "the sea is wide, the sea is deep, ";
