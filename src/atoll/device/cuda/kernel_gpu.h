@@ -1,0 +1,150 @@
+#pragma once
+
+// device/cuda/kernel.h as nvcc has it: every name is an instruction or two.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#define ATOLL_DEVICE __device__ __forceinline__
+
+namespace atl::cuda {
+
+constexpr int kWarp = 32;
+
+ATOLL_DEVICE int thread() {
+  return static_cast<int>(threadIdx.x);
+}
+ATOLL_DEVICE int num_threads() {
+  return static_cast<int>(blockDim.x);
+}
+ATOLL_DEVICE int lane() {
+  return thread() % kWarp;
+}
+ATOLL_DEVICE int warp() {
+  return thread() / kWarp;
+}
+ATOLL_DEVICE int block_x() {
+  return static_cast<int>(blockIdx.x);
+}
+ATOLL_DEVICE int block_y() {
+  return static_cast<int>(blockIdx.y);
+}
+ATOLL_DEVICE int num_blocks_x() {
+  return static_cast<int>(gridDim.x);
+}
+ATOLL_DEVICE void sync_block() {
+  __syncthreads();
+}
+ATOLL_DEVICE void sync_warp() {
+  __syncwarp();
+}
+
+template <typename T>
+ATOLL_DEVICE T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffU, value, mask);
+}
+template <typename T>
+ATOLL_DEVICE T shuffle(T value, int from) {
+  return __shfl_sync(0xffffffffU, value, from);
+}
+ATOLL_DEVICE std::uint32_t ballot(bool value) {
+  return __ballot_sync(0xffffffffU, value);
+}
+ATOLL_DEVICE bool any_lane(bool value) {
+  return __any_sync(0xffffffffU, value) != 0;
+}
+
+/// N elements that are moved by one instruction of at most 16 bytes.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T values[N];
+  ATOLL_DEVICE T& operator[](int i) { return values[i]; }
+  ATOLL_DEVICE const T& operator[](int i) const { return values[i]; }
+};
+
+/// Memory of the device, `size` elements.
+template <typename T>
+struct Global {
+  using Element = std::remove_const_t<T>;
+  T* data = nullptr;
+  std::int64_t size = 0;
+
+  ATOLL_DEVICE Element load(std::int64_t i) const { return data[i]; }
+  ATOLL_DEVICE void store(std::int64_t i, Element value) const { data[i] = value; }
+  template <int N>
+  ATOLL_DEVICE Pack<Element, N> load(std::int64_t i) const {
+    return *reinterpret_cast<const Pack<Element, N>*>(data + i);
+  }
+  template <int N>
+  ATOLL_DEVICE void store(std::int64_t i, const Pack<Element, N>& pack) const {
+    *reinterpret_cast<Pack<Element, N>*>(data + i) = pack;
+  }
+};
+
+/// Memory of the block.
+template <typename T>
+struct Shared {
+  T* data = nullptr;
+
+  ATOLL_DEVICE T load(int i) const { return data[i]; }
+  ATOLL_DEVICE void store(int i, T value) const { data[i] = value; }
+  template <int N>
+  ATOLL_DEVICE Pack<T, N> load(int i) const {
+    return *reinterpret_cast<const Pack<T, N>*>(data + i);
+  }
+  template <int N>
+  ATOLL_DEVICE void store(int i, const Pack<T, N>& pack) const {
+    *reinterpret_cast<Pack<T, N>*>(data + i) = pack;
+  }
+};
+
+extern __shared__ __align__(16) std::uint8_t atoll_shared_memory[];
+
+/// `count` elements from byte `offset` of the block's shared memory, a multiple of 16.
+template <typename T>
+ATOLL_DEVICE Shared<T> shared_memory(int offset, int) {
+  return {reinterpret_cast<T*>(atoll_shared_memory + offset)};
+}
+
+template <int N, typename T, typename From>
+ATOLL_DEVICE void copy_async(const Shared<T>& to, int i, const Global<From>& from, std::int64_t j) {
+  static_assert(N * sizeof(T) == 16, "an asynchronous copy moves 16 bytes");
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.data + i));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from.data + j)
+               : "memory");
+}
+ATOLL_DEVICE void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N>
+ATOLL_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+ATOLL_DEVICE void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4],
+                               const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+ATOLL_DEVICE std::uint32_t add_atomic(const Global<std::uint32_t>& at, std::int64_t i,
+                                      std::uint32_t value) {
+  return atomicAdd(at.data + i, value);
+}
+ATOLL_DEVICE std::uint32_t min_atomic(const Global<std::uint32_t>& at, std::int64_t i,
+                                      std::uint32_t value) {
+  return atomicMin(at.data + i, value);
+}
+
+/// A kernel of the GPU: each thread calls the struct of operands.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kMaxThreads)
+    run_kernel(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+
+}  // namespace atl::cuda

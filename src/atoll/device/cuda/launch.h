@@ -1,0 +1,40 @@
+#pragma once
+
+// How host code starts a kernel, whether a GPU runs it or the shim of device/fake_cuda. No CUDA
+// header is needed here.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace atl::cuda {
+
+/// How many threads a kernel gets: blocks_x * blocks_y blocks of `threads` threads, a multiple of
+/// 32 up to 1024, with `shared_bytes` of shared memory a block.
+struct LaunchShape {
+  std::uint32_t blocks_x = 1;
+  std::uint32_t blocks_y = 1;
+  std::uint32_t threads = 32;
+  std::uint32_t shared_bytes = 0;
+
+  friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
+};
+
+/// A kernel as both worlds have it. A kernel is a struct of operands whose call operator is what
+/// one thread does; `operands` are the bytes of such a struct.
+struct KernelCode {
+  const char* name = "";
+  const void* gpu = nullptr;  ///< what cudaLaunchKernel takes; null where nvcc compiled none
+  void (*shim)(const void* operands) = nullptr;  ///< one thread of it, on the host
+};
+
+/// What a stream of a GPU, real or fake, can do beside what every Stream can.
+class KernelStream {
+ public:
+  virtual ~KernelStream() = default;
+  /// Queues the kernel; `operands` (of `bytes` bytes) are copied now. Throws Error(kInternal) for
+  /// a shape that no GPU has.
+  virtual void launch(const KernelCode& code, const LaunchShape& shape, const void* operands,
+                      std::size_t bytes) = 0;
+};
+
+}  // namespace atl::cuda

@@ -1,0 +1,310 @@
+#include "atoll/device/fake_cuda/block.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "atoll/base/check.h"
+#include "atoll/base/error.h"
+#include "atoll/base/rng.h"
+
+namespace atl::fake_cuda {
+
+namespace {
+
+thread_local Block* running = nullptr;
+
+std::string line_of(const std::source_location& where) {
+  const std::string_view path = where.file_name();
+  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line());
+}
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         std::string_view(a.file_name()) == b.file_name();
+}
+
+}  // namespace
+
+Block& Block::current() {
+  ATOLL_CHECK(running != nullptr, "no kernel is running on this thread");
+  return *running;
+}
+
+void Block::fail(const std::string& what, Where where) const {
+  throw make_error(ErrorKind::kInternal, "kernel {}, block ({}, {}), thread {}, {}: {}", code_.name,
+                   x_, y_, thread_, line_of(where), what);
+}
+
+void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
+                std::uint32_t x, std::uint32_t y, Order order) {
+  code_ = code;
+  shape_ = shape;
+  operands_ = operands;
+  x_ = x;
+  y_ = y;
+  prepare();
+  Block* const outer = running;
+  running = this;
+  try {
+    run_all(order);
+  } catch (...) {
+    running = outer;
+    throw;
+  }
+  running = outer;
+}
+
+void Block::prepare() {
+  const std::size_t n = shape_.threads;
+  while (threads_.size() < n) threads_.emplace_back().fiber = std::make_unique<Fiber>();
+  for (std::size_t i = 0; i < n; ++i) {
+    threads_[i].state = State::kReady;
+    threads_[i].meeting = 0;
+    threads_[i].copies.clear();
+    threads_[i].copy_group = 0;
+    threads_[i].fiber->start([](void* block) { static_cast<Block*>(block)->run_thread(); }, this);
+  }
+  warps_.resize(std::max(warps_.size(), n / kWarp));
+  for (std::size_t i = 0; i < n / kWarp; ++i) {
+    warps_[i].arrived = 0;
+    warps_[i].meeting = 0;
+    warps_[i].order = 0;
+  }
+  if (shared_capacity_ < shape_.shared_bytes) {
+    shared_ = std::unique_ptr<std::byte[]>(new std::byte[shape_.shared_bytes]);
+    shared_capacity_ = shape_.shared_bytes;
+  }
+  if (shape_.shared_bytes > 0) std::memset(shared_.get(), 0xff, shape_.shared_bytes);
+  touches_.assign((shape_.shared_bytes + 1) / 2, Touch{});
+  order_.resize(n);
+  std::iota(order_.begin(), order_.end(), 0);
+  num_done_ = arrived_ = 0;
+  epoch_ = 0;
+  error_ = nullptr;
+}
+
+// What a fiber runs. Its errors are kept for run_all, on whose stack they go on.
+void Block::run_thread() {
+  const auto self = static_cast<std::size_t>(thread_);
+  try {
+    code_.shim(operands_);
+    if (!threads_[self].copies.empty()) {
+      fail("ends without waiting for its asynchronous copies", threads_[self].copies.back().where);
+    }
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  threads_[self].state = State::kDone;
+  ++num_done_;
+}
+
+void Block::shuffle_order(Order order, std::uint64_t pass) {
+  if (order.seed == 0) return;
+  if (order.seed == 1) {
+    if (pass == 0) std::reverse(order_.begin(), order_.end());
+    return;
+  }
+  const RngStream stream(order.seed, RngPurpose::kSynthetic, (std::uint64_t{y_} << 32) | x_, pass);
+  std::array<std::uint32_t, 4> words{};
+  for (std::size_t i = order_.size(); i > 1; --i) {
+    if (i % 4 == 0 || i == order_.size()) words = stream.block(i / 4);
+    std::swap(order_[i - 1], order_[words[i % 4] % i]);
+  }
+}
+
+void Block::run_all(Order order) {
+  const int n = static_cast<int>(shape_.threads);
+  for (std::uint64_t pass = 0; num_done_ < n; ++pass) {
+    shuffle_order(order, pass);
+    bool has_progressed = false;
+    for (const int thread : order_) {
+      Thread& at = threads_[static_cast<std::size_t>(thread)];
+      if (at.state != State::kReady) continue;
+      has_progressed = true;
+      thread_ = thread;
+      at.fiber->resume();
+      if (error_) std::rethrow_exception(error_);
+    }
+    if (!has_progressed) fail_stuck();
+  }
+}
+
+void Block::wait_as(State state, Where where) {
+  const auto self = static_cast<std::size_t>(thread_);
+  threads_[self].state = state;
+  threads_[self].where = where;
+  threads_[self].fiber->yield();
+  thread_ = static_cast<int>(self);
+}
+
+void Block::fail_stuck() {
+  const Thread* first = nullptr;
+  std::string ended;
+  for (int i = 0; i < static_cast<int>(shape_.threads); ++i) {
+    const Thread& at = threads_[static_cast<std::size_t>(i)];
+    if (at.state == State::kDone) {
+      if (ended.empty()) ended = fmt::format("thread {} has ended", i);
+    } else if (first == nullptr) {
+      first = &at;
+      thread_ = i;
+    } else if (ended.empty() && !same_place(at.where, first->where)) {
+      ended = fmt::format("thread {} waits in {} at {}", i, at.kind, line_of(at.where));
+    }
+  }
+  fail(fmt::format("waits in {} for threads that do not come: {}", first->kind, ended),
+       first->where);
+}
+
+void Block::meet_block(Where where) {
+  if (arrived_ == 0) meeting_place_ = where;
+  if (!same_place(meeting_place_, where)) {
+    fail(fmt::format("is at this barrier while others are at that of {}", line_of(meeting_place_)),
+         where);
+  }
+  const int n = static_cast<int>(shape_.threads);
+  if (++arrived_ < n) {
+    threads_[static_cast<std::size_t>(thread_)].kind = "sync_block";
+    return wait_as(State::kAtBlock, where);
+  }
+  arrived_ = 0;
+  ++epoch_;
+  for (int i = 0; i < n; ++i) {
+    if (i != thread_) threads_[static_cast<std::size_t>(i)].state = State::kReady;
+  }
+}
+
+void Block::meet_warp(const char* kind, const void* value, std::size_t size, Where where) {
+  const int lane = thread_ % kWarp;
+  Warp& warp = warps_[static_cast<std::size_t>(thread_ / kWarp)];
+  if (warp.arrived == 0) {
+    warp.kind = kind;
+    warp.where = where;
+  }
+  if (std::string_view(warp.kind) != kind || !same_place(warp.where, where)) {
+    fail(fmt::format("is at {} while lanes of its warp are at {} of {}", kind, warp.kind,
+                     line_of(warp.where)),
+         where);
+  }
+  std::memcpy(warp.posted[warp.meeting % 2][lane], value, size);
+  Thread& self = threads_[static_cast<std::size_t>(thread_)];
+  self.meeting = warp.meeting;
+  self.kind = kind;
+  if (++warp.arrived < kWarp) return wait_as(State::kAtWarp, where);
+  warp.arrived = 0;
+  ++warp.meeting;
+  for (int i = 0; i < kWarp; ++i) {
+    if (i == lane) continue;
+    threads_[static_cast<std::size_t>(thread_ - lane + i)].state = State::kReady;
+  }
+}
+
+const std::byte* Block::posted(int lane) const {
+  const Warp& warp = warps_[static_cast<std::size_t>(thread_ / kWarp)];
+  return warp.posted[threads_[static_cast<std::size_t>(thread_)].meeting % 2][lane];
+}
+
+void Block::order_warp() {
+  // All lanes come here after the meeting; the first of them counts.
+  Warp& warp = warps_[static_cast<std::size_t>(thread_ / kWarp)];
+  warp.order = std::max(warp.order, threads_[static_cast<std::size_t>(thread_)].meeting + 1);
+}
+
+std::byte* Block::shared(int offset, std::size_t bytes, Where where) {
+  if (offset < 0 || offset % 16 != 0 ||
+      static_cast<std::size_t>(offset) + bytes > shape_.shared_bytes) {
+    fail(fmt::format("bytes {} to {} of {} bytes of shared memory", offset,
+                     static_cast<std::size_t>(offset) + bytes, shape_.shared_bytes),
+         where);
+  }
+  return shared_.get() + offset;
+}
+
+Block::Touch* Block::touches(const void* at, std::size_t bytes, Where where, std::size_t& count) {
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(at) - shared_.get());
+  if (offset + bytes > shape_.shared_bytes) {
+    fail(fmt::format("{} bytes from byte {} of {} bytes of shared memory", bytes, offset,
+                     shape_.shared_bytes),
+         where);
+  }
+  count = (offset + bytes + 1) / 2 - offset / 2;
+  return touches_.data() + offset / 2;
+}
+
+void Block::fail_race(const char* what, int other, Where where) const {
+  fail(fmt::format("{} thread {}, with no barrier in between: a race for shared memory", what,
+                   other),
+       where);
+}
+
+void Block::note_shared_read(const void* at, std::size_t bytes, Where where) {
+  std::size_t count = 0;
+  Touch* touch = touches(at, bytes, where, count);
+  const auto self = static_cast<std::int16_t>(thread_);
+  const auto warp = static_cast<std::int16_t>(thread_ / kWarp);
+  const std::uint32_t order = warps_[static_cast<std::size_t>(warp)].order;
+  for (; count > 0; --count, ++touch) {
+    if (touch->writer != kNobody && touch->writer != self && touch->write_epoch == epoch_ &&
+        (touch->writer / kWarp != warp || touch->write_order == order)) {
+      fail_race("reads what was written by", touch->writer, where);
+    }
+    const bool is_new =
+        touch->reader == kNobody || touch->read_epoch != epoch_ ||
+        (touch->reader != kMany && touch->reader_warp == warp && touch->read_order != order);
+    if (is_new) {
+      touch->reader = self;
+    } else if (touch->reader == kMany || touch->reader_warp != warp) {
+      touch->reader = kMany;
+    } else if (touch->reader != self) {
+      touch->reader = kLanes;
+    }
+    touch->reader_warp = warp;
+    touch->read_epoch = epoch_;
+    touch->read_order = order;
+  }
+}
+
+void Block::note_shared_write(const void* at, std::size_t bytes, Where where) {
+  std::size_t count = 0;
+  Touch* touch = touches(at, bytes, where, count);
+  const auto self = static_cast<std::int16_t>(thread_);
+  const auto warp = static_cast<std::int16_t>(thread_ / kWarp);
+  const std::uint32_t order = warps_[static_cast<std::size_t>(warp)].order;
+  for (; count > 0; --count, ++touch) {
+    if (touch->writer != kNobody && touch->writer != self && touch->write_epoch == epoch_ &&
+        (touch->writer / kWarp != warp || touch->write_order == order)) {
+      fail_race("writes over what was written by", touch->writer, where);
+    }
+    const bool is_ordered =
+        touch->reader == kNobody || touch->reader == self || touch->read_epoch != epoch_ ||
+        (touch->reader != kMany && touch->reader_warp == warp && touch->read_order != order);
+    if (!is_ordered) {
+      fail_race("writes over what was read by",
+                touch->reader >= 0 ? touch->reader : touch->reader_warp * kWarp, where);
+    }
+    touch->writer = self;
+    touch->write_epoch = epoch_;
+    touch->write_order = order;
+  }
+}
+
+void Block::copy_later(void* to, const void* from, Where where) {
+  Thread& self = threads_[static_cast<std::size_t>(thread_)];
+  self.copies.push_back({to, from, self.copy_group, where});
+}
+
+void Block::commit_copies() {
+  ++threads_[static_cast<std::size_t>(thread_)].copy_group;
+}
+
+void Block::wait_copies(int groups_left, Where where) {
+  Thread& self = threads_[static_cast<std::size_t>(thread_)];
+  const auto is_due = [&](const Copy& copy) { return copy.group < self.copy_group - groups_left; };
+  for (const Copy& copy : self.copies) {
+    if (!is_due(copy)) continue;
+    note_shared_write(copy.to, 16, where);
+    std::memcpy(copy.to, copy.from, 16);
+  }
+  std::erase_if(self.copies, is_due);
+}
+
+}  // namespace atl::fake_cuda

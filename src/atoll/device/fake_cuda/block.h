@@ -1,0 +1,160 @@
+#pragma once
+
+// One block of GPU threads on the host: a fiber for each thread, run in an order that a seed
+// decides, with what the GPU leaves undefined made an error.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "atoll/device/cuda/launch.h"
+#include "atoll/device/fake_cuda/fiber.h"
+
+namespace atl::fake_cuda {
+
+constexpr int kWarp = 32;
+
+/// In which order blocks and threads run: 0 first to last, 1 last to first, else shuffled anew
+/// after each meeting, by this seed.
+struct Order {
+  std::uint64_t seed = 0;
+};
+
+/// Bytes that kernels have moved between the device's memory and its threads.
+struct Traffic {
+  std::uint64_t read = 0;
+  std::uint64_t written = 0;
+
+  Traffic& operator+=(const Traffic& other) {
+    read += other.read;
+    written += other.written;
+    return *this;
+  }
+};
+
+/// A block of threads that runs kernels, one block after the other; reused, since fibers and shared
+/// memory are. Errors are Error(kInternal) that name kernel, block, thread and line.
+class Block {
+ public:
+  using Where = std::source_location;
+
+  Block() = default;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  /// Runs block (x, y) of a launch. Shared memory begins as NaNs. Throws Error(kInternal) when a
+  /// thread leaves its memory, when threads race for shared memory, or when they do not meet.
+  void run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
+           std::uint32_t x, std::uint32_t y, Order order);
+  /// Of all runs so far.
+  const Traffic& traffic() const { return traffic_; }
+
+  /// The block whose thread is running here.
+  static Block& current();
+
+  // What kernels see, for the thread that is running.
+  int thread() const { return thread_; }
+  const cuda::LaunchShape& shape() const { return shape_; }
+  std::uint32_t x() const { return x_; }
+  std::uint32_t y() const { return y_; }
+
+  /// All threads of the block meet here.
+  void meet_block(Where where);
+  /// The lanes of a warp meet: each brings `size` bytes, at most kMaxPosted, under the name `kind`.
+  void meet_warp(const char* kind, const void* value, std::size_t size, Where where);
+  /// What lane `lane` brought to the meeting that the running thread was at last.
+  const std::byte* posted(int lane) const;
+  /// The lanes' accesses to shared memory before are ordered before those after.
+  void order_warp();
+
+  /// Shared memory from byte `offset` on.
+  std::byte* shared(int offset, std::size_t bytes, Where where);
+  void note_shared_read(const void* at, std::size_t bytes, Where where);
+  void note_shared_write(const void* at, std::size_t bytes, Where where);
+  void note_read(std::size_t bytes) { traffic_.read += bytes; }
+  void note_write(std::size_t bytes) { traffic_.written += bytes; }
+
+  /// Copies 16 bytes at the time at which the thread waits for them, and not before.
+  void copy_later(void* to, const void* from, Where where);
+  void commit_copies();
+  void wait_copies(int groups_left, Where where);
+
+  /// Throws the error of the running thread.
+  [[noreturn]] void fail(const std::string& what, Where where) const;
+
+  static constexpr std::size_t kMaxPosted = 48;
+
+ private:
+  enum class State : std::uint8_t { kReady, kAtBlock, kAtWarp, kDone };
+  struct Copy {
+    void* to;
+    const void* from;
+    int group;
+    Where where;
+  };
+  struct Thread {
+    std::unique_ptr<Fiber> fiber;
+    State state = State::kDone;
+    Where where;
+    const char* kind = "";
+    std::uint32_t meeting = 0;  // of the warp, at which it was last
+    std::vector<Copy> copies;
+    int copy_group = 0;
+  };
+  struct Warp {
+    int arrived = 0;
+    std::uint32_t meeting = 0;  // that lanes come to now
+    const char* kind = "";
+    Where where;
+    std::uint32_t order = 0;
+    // Two meetings' worth: a lane may come to the next one before all have read this one.
+    std::byte posted[2][kWarp][kMaxPosted];
+  };
+  // Of two bytes of shared memory: who touched them last, and when.
+  struct Touch {
+    std::int16_t writer = kNobody;
+    std::int16_t reader = kNobody;  // or kLanes of one warp, or kMany
+    std::int16_t reader_warp = 0;
+    std::uint32_t write_epoch = 0;
+    std::uint32_t write_order = 0;
+    std::uint32_t read_epoch = 0;
+    std::uint32_t read_order = 0;
+  };
+  static constexpr std::int16_t kNobody = -1;
+  static constexpr std::int16_t kLanes = -2;
+  static constexpr std::int16_t kMany = -3;
+
+  void prepare();
+  void run_thread();
+  void run_all(Order order);
+  void shuffle_order(Order order, std::uint64_t pass);
+  void wait_as(State state, Where where);
+  [[noreturn]] void fail_stuck();
+  [[noreturn]] void fail_race(const char* what, int other, Where where) const;
+  Touch* touches(const void* at, std::size_t bytes, Where where, std::size_t& count);
+
+  cuda::KernelCode code_;
+  cuda::LaunchShape shape_;
+  const void* operands_ = nullptr;
+  std::uint32_t x_ = 0;
+  std::uint32_t y_ = 0;
+  int thread_ = 0;
+  int num_done_ = 0;
+  int arrived_ = 0;
+  Where meeting_place_;
+  std::uint32_t epoch_ = 0;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<int> order_;
+  std::unique_ptr<std::byte[]> shared_;
+  std::size_t shared_capacity_ = 0;
+  std::vector<Touch> touches_;
+  Traffic traffic_;
+  std::exception_ptr error_;
+};
+
+}  // namespace atl::fake_cuda

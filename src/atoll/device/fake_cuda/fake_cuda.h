@@ -1,0 +1,121 @@
+#pragma once
+
+// A GPU that is not there: the same Device, Stream and Event, on the host. Its memory cannot be
+// touched by the host, its streams run only when somebody waits for them, and in any order that a
+// GPU might choose. Whatever forgets a copy, a wait or a barrier fails here without a GPU.
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "atoll/device/device.h"
+#include "atoll/device/fake_cuda/run_kernel.h"
+
+namespace atl::fake_cuda {
+
+struct Options {
+  std::uint64_t seed = 0;  ///< of the order of streams, blocks and threads; see Order
+  int threads = 1;         ///< of the host, that run the blocks of a kernel
+  std::size_t total_memory = std::size_t{8} << 30;
+};
+
+/// What all launches of one kernel came to.
+struct KernelTotal {
+  std::int64_t launches = 0;
+  Traffic traffic;
+};
+
+class FakeStream;
+
+/// Memory, streams and events as a GPU has them. One thread of the host uses it at a time.
+class FakeCudaDevice final : public Device {
+ public:
+  explicit FakeCudaDevice(const Options& options);
+  ~FakeCudaDevice() override;
+
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
+  std::string name() const override;
+  std::size_t total_memory() const override { return options_.total_memory; }
+  void* allocate(std::size_t bytes) override;
+  void deallocate(void* data, std::size_t bytes) noexcept override;
+  void* allocate_host(std::size_t bytes) override;
+  void deallocate_host(void* data, std::size_t bytes) noexcept override;
+  ThreadPool& threads() override { return threads_; }
+  std::unique_ptr<Stream> open_stream() override;
+  std::unique_ptr<Event> make_event() override;
+  void copy_now(void* to, const void* from, std::size_t bytes) override;
+
+  /// Runs what is queued in any stream, in an order that the seed decides, until `is_done`. Throws
+  /// what the work throws; Error(kInternal) when all streams wait for one another.
+  void run_until(const std::function<bool()>& is_done);
+  /// By the name of the kernel, of all launches that have run.
+  const std::map<std::string, KernelTotal>& totals() const { return totals_; }
+
+ private:
+  friend class FakeStream;
+  class Unlocked;
+
+  FakeStream* next_ready();
+
+  Options options_;
+  ThreadPool threads_;
+  std::map<std::byte*, std::size_t> memory_;
+  std::size_t used_ = 0;
+  std::vector<FakeStream*> streams_;
+  std::uint64_t num_chosen_ = 0;
+  std::map<std::string, KernelTotal> totals_;
+};
+
+/// A queue of closures.
+class FakeStream final : public Stream, public cuda::KernelStream {
+ public:
+  explicit FakeStream(FakeCudaDevice& device);
+  ~FakeStream() override;
+
+  void synchronize() override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void fill_zero(void* data, std::size_t bytes) override;
+  void wait(const Event& event) override;
+  void launch(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
+              std::size_t bytes) override;
+
+  /// Queues work that may touch the device's memory: what a library does on a GPU. It runs when
+  /// `is_ready` (empty: at once).
+  void queue(std::function<void()> work, std::function<bool()> is_ready = {});
+
+ private:
+  friend class FakeCudaDevice;
+  struct Item {
+    std::function<void()> work;
+    std::function<bool()> is_ready;
+  };
+
+  FakeCudaDevice& fake_;
+  std::deque<Item> items_;
+};
+
+/// The place that record() marked, once the stream has come to it.
+class FakeEvent final : public Event {
+ public:
+  explicit FakeEvent(FakeCudaDevice& device) : device_(device) {}
+  void record(Stream& stream) override;
+  bool is_done() override;
+  void wait() override;
+  double seconds_since(const Event& earlier) const override;
+  /// True once what is recorded now is reached; stays about that record.
+  std::function<bool()> reached() const;
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  FakeCudaDevice& device_;
+  // Shared with the queue, which may outlive the event.
+  std::shared_ptr<std::optional<Time>> point_;
+};
+
+}  // namespace atl::fake_cuda

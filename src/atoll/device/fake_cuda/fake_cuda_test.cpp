@@ -1,0 +1,129 @@
+#include "atoll/device/fake_cuda/fake_cuda.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/device/cuda/kernel.h"
+
+namespace atl::fake_cuda {
+namespace {
+
+using cuda::Global;
+
+// x[i] = x[i] * factor + 1.
+struct Step {
+  static constexpr const char* kName = "step";
+  static constexpr int kMaxThreads = 32;
+  Global<std::int32_t> x;
+  std::int32_t factor;
+  ATOLL_DEVICE void operator()() const {
+    const int i = cuda::block_x() * 32 + cuda::thread();
+    x.store(i, x.load(i) * factor + 1);
+  }
+};
+
+void launch(Stream& stream, const Buffer& x, std::int32_t factor) {
+  const Step step{{static_cast<std::int32_t*>(x.data()), 64}, factor};
+  dynamic_cast<cuda::KernelStream&>(stream).launch(shim_code<Step>(), {.blocks_x = 2}, &step,
+                                                   sizeof step);
+}
+
+std::vector<std::int32_t> host_of(Device& device, const Buffer& buffer) {
+  std::vector<std::int32_t> host(buffer.bytes() / 4);
+  device.copy_now(host.data(), buffer.data(), buffer.bytes());
+  return host;
+}
+
+TEST(FakeCuda, RunsKernelsCopiesAndZeroesInOrder) {
+  FakeCudaDevice device({});
+  const auto stream = device.open_stream();
+  const Buffer x(device, 256), y(device, 256);
+  launch(*stream, x, 7);
+  launch(*stream, x, 5);
+  stream->copy(y.data(), x.data(), 256);
+  stream->fill_zero(x.data(), 128);
+  EXPECT_EQ(device.totals().size(), 0u) << "work runs when it is waited for";
+  EXPECT_EQ(host_of(device, y), std::vector<std::int32_t>(64, 6));
+  EXPECT_EQ(host_of(device, x)[31], 0);
+  EXPECT_EQ(host_of(device, x)[32], 6);
+  EXPECT_EQ(device.totals().at("step").launches, 2);
+  EXPECT_EQ(device.totals().at("step").traffic.read, 2u * 256);
+}
+
+TEST(FakeCudaDeathTest, AHostThatTouchesItsMemoryDiesAndIsTold) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        FakeCudaDevice device({});
+        const Buffer x(device, 256);
+        *static_cast<volatile char*>(x.data()) = 1;
+      },
+      "host code touched memory of the fake GPU");
+}
+
+// Two streams that work on the same numbers, with an event between them or without.
+std::vector<std::int32_t> two_streams(std::uint64_t seed, bool waits) {
+  FakeCudaDevice device({.seed = seed});
+  const auto one = device.open_stream(), other = device.open_stream();
+  const auto event = device.make_event();
+  const Buffer x(device, 256);
+  launch(*one, x, 7);
+  launch(*one, x, 3);
+  event->record(*one);
+  if (waits) other->wait(*event);
+  launch(*other, x, 5);
+  other->synchronize();
+  one->synchronize();
+  return host_of(device, x);
+}
+
+TEST(FakeCuda, StreamsThatWaitForEachOtherGiveTheSameInEveryOrder) {
+  std::set<std::vector<std::int32_t>> with, without;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    with.insert(two_streams(seed, true));
+    without.insert(two_streams(seed, false));
+  }
+  EXPECT_THAT(with, testing::ElementsAre(std::vector<std::int32_t>(64, 21)));
+  EXPECT_GT(without.size(), 1u) << "a missing wait must show";
+}
+
+TEST(FakeCuda, TellsOfWhatAKernelDidWrongWhenItIsWaitedFor) {
+  FakeCudaDevice device({});
+  const auto stream = device.open_stream();
+  const Buffer x(device, 256);
+  const Step step{{static_cast<std::int32_t*>(x.data()), 63}, 1};
+  dynamic_cast<cuda::KernelStream&>(*stream).launch(shim_code<Step>(), {.blocks_x = 2}, &step,
+                                                    sizeof step);
+  EXPECT_THROW(stream->synchronize(), Error);
+}
+
+TEST(FakeCuda, EventsAreReachedWhenTheirStreamComesToThem) {
+  FakeCudaDevice device({});
+  const auto stream = device.open_stream(), other = device.open_stream();
+  const auto begin = device.make_event(), end = device.make_event();
+  EXPECT_TRUE(begin->is_done());
+  EXPECT_THROW(end->seconds_since(*begin), Error);
+  const Buffer x(device, 256);
+  begin->record(*stream);
+  launch(*stream, x, 2);
+  end->record(*stream);
+  EXPECT_FALSE(end->is_done());
+  end->wait();
+  EXPECT_TRUE(begin->is_done());
+  EXPECT_GE(end->seconds_since(*begin), 0);
+}
+
+TEST(FakeCuda, RefusesMoreMemoryThanItHas) {
+  FakeCudaDevice device({.total_memory = 1 << 20});
+  const Buffer x(device, 1 << 19);
+  EXPECT_THROW(Buffer(device, 1 << 20), Error);
+  EXPECT_EQ(host_of(device, x), std::vector<std::int32_t>(1 << 17, 0));
+}
+
+}  // namespace
+}  // namespace atl::fake_cuda

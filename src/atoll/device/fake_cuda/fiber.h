@@ -1,0 +1,50 @@
+#pragma once
+
+// One thread of execution that gives way by itself: a stack, and where it stands.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace atl::fake_cuda {
+
+/// Runs a function on a stack of its own; resume() goes on where yield() stopped. Nothing on the
+/// stack is destroyed when a fiber is abandoned in the middle.
+class Fiber {
+ public:
+  Fiber();
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  /// Makes the next resume() call entry(argument), which must not throw. What an earlier entry had
+  /// not finished is forgotten.
+  void start(void (*entry)(void*), void* argument);
+  /// Runs until the fiber yields or its entry returns; true when it has returned.
+  bool resume();
+  /// Back to the caller of resume(). On the fiber's stack alone.
+  void yield();
+
+ private:
+  [[noreturn]] static void enter(Fiber* fiber);
+  void switch_to_fiber();
+  void switch_back(bool is_last);
+
+  struct Sanitizer {  // what the sanitizers are told of a switch
+    void* fiber_fake_stack = nullptr;
+    void* caller_fake_stack = nullptr;
+    const void* caller_stack = nullptr;
+    std::size_t caller_stack_bytes = 0;
+    void* fiber = nullptr;
+    void* caller = nullptr;
+  };
+
+  std::byte* stack_ = nullptr;
+  void* fiber_ = nullptr;  // the saved place, as the kind of switch keeps it
+  void* caller_ = nullptr;
+  void (*entry_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  bool is_done_ = true;
+  Sanitizer sanitizer_;
+};
+
+}  // namespace atl::fake_cuda

@@ -1,0 +1,238 @@
+#pragma once
+
+// device/cuda/kernel.h for a host's compiler: what kernels call, with all of it checked.
+
+#include <atomic>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "atoll/device/fake_cuda/block.h"
+
+#define ATOLL_DEVICE inline
+
+namespace atl::cuda {
+
+using Where = std::source_location;
+using fake_cuda::Block;
+using fake_cuda::kWarp;
+
+inline int thread() {
+  return Block::current().thread();
+}
+inline int num_threads() {
+  return static_cast<int>(Block::current().shape().threads);
+}
+inline int lane() {
+  return thread() % kWarp;
+}
+inline int warp() {
+  return thread() / kWarp;
+}
+inline int block_x() {
+  return static_cast<int>(Block::current().x());
+}
+inline int block_y() {
+  return static_cast<int>(Block::current().y());
+}
+inline int num_blocks_x() {
+  return static_cast<int>(Block::current().shape().blocks_x);
+}
+inline void sync_block(Where where = Where::current()) {
+  Block::current().meet_block(where);
+}
+inline void sync_warp(Where where = Where::current()) {
+  Block& block = Block::current();
+  block.meet_warp("sync_warp", "", 0, where);
+  block.order_warp();
+}
+
+/// What `lane` brought to the warp's last meeting.
+template <typename T>
+T posted_by(int lane) {
+  T value;
+  std::memcpy(static_cast<void*>(&value), Block::current().posted(lane), sizeof value);
+  return value;
+}
+template <typename T>
+T shuffle_xor(T value, int mask, Where where = Where::current()) {
+  Block::current().meet_warp("shuffle_xor", &value, sizeof value, where);
+  return posted_by<T>((lane() ^ mask) % kWarp);
+}
+template <typename T>
+T shuffle(T value, int from, Where where = Where::current()) {
+  Block::current().meet_warp("shuffle", &value, sizeof value, where);
+  return posted_by<T>(from % kWarp);
+}
+inline std::uint32_t ballot(bool value, Where where = Where::current()) {
+  Block::current().meet_warp("ballot", &value, sizeof value, where);
+  std::uint32_t bits = 0;
+  for (int i = 0; i < kWarp; ++i) bits |= (posted_by<bool>(i) ? 1U : 0U) << i;
+  return bits;
+}
+inline bool any_lane(bool value, Where where = Where::current()) {
+  return ballot(value, where) != 0;
+}
+
+/// N elements that are moved by one instruction of at most 16 bytes.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T values[N];
+  T& operator[](int i) { return values[i]; }
+  const T& operator[](int i) const { return values[i]; }
+};
+
+/// Memory of the device, `size` elements; an access outside is an error, as is one of N elements
+/// that are not aligned to their bytes.
+template <typename T>
+struct Global {
+  using Element = std::remove_const_t<T>;
+  T* data = nullptr;
+  std::int64_t size = 0;
+
+  T* at(std::int64_t i, int count, Where where) const {
+    if (i < 0 || i + count > size) {
+      Block::current().fail(
+          fmt::format("elements {} to {} of {} in the device's memory", i, i + count, size), where);
+    }
+    if (reinterpret_cast<std::uintptr_t>(data + i) %
+            (static_cast<std::size_t>(count) * sizeof(T)) !=
+        0) {
+      Block::current().fail(fmt::format("{} elements from {} on are not aligned", count, i), where);
+    }
+    return data + i;
+  }
+  Element load(std::int64_t i, Where where = Where::current()) const {
+    Block::current().note_read(sizeof(T));
+    return *at(i, 1, where);
+  }
+  void store(std::int64_t i, Element value, Where where = Where::current()) const {
+    Block::current().note_write(sizeof(T));
+    *at(i, 1, where) = value;
+  }
+  template <int N>
+  Pack<Element, N> load(std::int64_t i, Where where = Where::current()) const {
+    Block::current().note_read(N * sizeof(T));
+    Pack<Element, N> pack;
+    std::memcpy(static_cast<void*>(&pack), at(i, N, where), sizeof pack);
+    return pack;
+  }
+  template <int N>
+  void store(std::int64_t i, const Pack<Element, N>& pack, Where where = Where::current()) const {
+    Block::current().note_write(N * sizeof(T));
+    std::memcpy(static_cast<void*>(at(i, N, where)), &pack, sizeof pack);
+  }
+};
+
+/// Memory of the block; races and accesses outside are errors.
+template <typename T>
+struct Shared {
+  T* data = nullptr;
+  int size = 0;
+
+  T* at(int i, int count, Where where) const {
+    if (i < 0 || i + count > size) {
+      Block::current().fail(
+          fmt::format("elements {} to {} of {} in shared memory", i, i + count, size), where);
+    }
+    if (reinterpret_cast<std::uintptr_t>(data + i) %
+            (static_cast<std::size_t>(count) * sizeof(T)) !=
+        0) {
+      Block::current().fail(fmt::format("{} elements from {} on are not aligned", count, i), where);
+    }
+    return data + i;
+  }
+  T load(int i, Where where = Where::current()) const { return load<1>(i, where)[0]; }
+  void store(int i, T value, Where where = Where::current()) const {
+    store<1>(i, Pack<T, 1>{{value}}, where);
+  }
+  template <int N>
+  Pack<T, N> load(int i, Where where = Where::current()) const {
+    const T* from = at(i, N, where);
+    Block::current().note_shared_read(from, N * sizeof(T), where);
+    Pack<T, N> pack;
+    std::memcpy(static_cast<void*>(&pack), from, sizeof pack);
+    return pack;
+  }
+  template <int N>
+  void store(int i, const Pack<T, N>& pack, Where where = Where::current()) const {
+    T* to = at(i, N, where);
+    Block::current().note_shared_write(to, N * sizeof(T), where);
+    std::memcpy(static_cast<void*>(to), &pack, sizeof pack);
+  }
+};
+
+/// `count` elements from byte `offset` of the block's shared memory, a multiple of 16.
+template <typename T>
+Shared<T> shared_memory(int offset, int count, Where where = Where::current()) {
+  return {reinterpret_cast<T*>(
+              Block::current().shared(offset, static_cast<std::size_t>(count) * sizeof(T), where)),
+          count};
+}
+
+template <int N, typename T, typename From>
+void copy_async(const Shared<T>& to, int i, const Global<From>& from, std::int64_t j,
+                Where where = Where::current()) {
+  static_assert(N * sizeof(T) == 16, "an asynchronous copy moves 16 bytes");
+  Block::current().note_read(16);
+  Block::current().copy_later(to.at(i, N, where), from.at(j, N, where), where);
+}
+inline void commit_copies() {
+  Block::current().commit_copies();
+}
+template <int N>
+void wait_copies(Where where = Where::current()) {
+  Block::current().wait_copies(N, where);
+}
+
+/// d += a b of a 16 x 16 by a 16 x 8 matrix of bf16, whose elements the lanes hold as the PTX
+/// manual says of mma.m16n8k16. Products and sums are f32, in the order of k; a GPU's differ in
+/// their last bits.
+inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                         Where where = Where::current()) {
+  struct Fragments {
+    std::uint32_t a[4];
+    std::uint32_t b[2];
+  };
+  Fragments own;
+  std::memcpy(own.a, a, sizeof own.a);
+  std::memcpy(own.b, b, sizeof own.b);
+  Block::current().meet_warp("mma", &own, sizeof own, where);
+  const auto element = [](std::uint32_t pair, int i) {
+    return std::bit_cast<float>(i == 0 ? pair << 16 : pair & 0xffff0000U);
+  };
+  const int group = lane() / 4;
+  const int column = lane() % 4 * 2;
+  for (int k = 0; k < 16; ++k) {
+    const int holder = k % 8 / 2;
+    const auto rows = posted_by<Fragments>(group * 4 + holder);
+    const auto left = posted_by<Fragments>(column * 4 + holder);
+    const auto right = posted_by<Fragments>((column + 1) * 4 + holder);
+    const int upper = k / 8;  // the second half of k is in the later registers
+    const float top = element(rows.a[2 * upper], k % 2);
+    const float bottom = element(rows.a[2 * upper + 1], k % 2);
+    d[0] += top * element(left.b[upper], k % 2);
+    d[1] += top * element(right.b[upper], k % 2);
+    d[2] += bottom * element(left.b[upper], k % 2);
+    d[3] += bottom * element(right.b[upper], k % 2);
+  }
+}
+
+inline std::uint32_t add_atomic(const Global<std::uint32_t>& at, std::int64_t i,
+                                std::uint32_t value, Where where = Where::current()) {
+  return std::atomic_ref(*at.at(i, 1, where)).fetch_add(value);
+}
+inline std::uint32_t min_atomic(const Global<std::uint32_t>& at, std::int64_t i,
+                                std::uint32_t value, Where where = Where::current()) {
+  std::atomic_ref<std::uint32_t> word(*at.at(i, 1, where));
+  std::uint32_t before = word.load();
+  while (value < before && !word.compare_exchange_weak(before, value)) {
+  }
+  return before;
+}
+
+}  // namespace atl::cuda
