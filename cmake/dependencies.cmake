@@ -36,6 +36,11 @@ endif()
 if(ATOLL_CUDA)
   # Looks on PATH and where NVIDIA's packages put it.
   find_package(CUDAToolkit REQUIRED)
+  # Ampere, Hopper and Blackwell of data centres; the last one's PTX goes on what comes after.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+  enable_language(CUDA)
+  # CMake before 3.26 knows no flag for C++20 of CUDA's compiler.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 endif()
 if(ATOLL_TESTS)
   find_package(GTest REQUIRED)

@@ -1,6 +1,7 @@
 #include "atoll/ops/activation.h"
 
 #include "atoll/ops/cpu/activation.h"
+#include "atoll/ops/cuda/activation.h"
 #include "atoll/ops/ref/activation.h"
 #include "atoll/ops/serve.h"
 
@@ -29,6 +30,8 @@ constexpr Implementation<SwigluForward> kSwigluForward[] = {
        return serve_f32_or_bf16(run, a.h.dtype(),
                                 [&] { cpu::swiglu_forward(run, a.gate_up, a.h); });
      }},
+    {"cuda",
+     [](Run& run, const SwigluForward& a) { return cuda::swiglu_forward(run, a.gate_up, a.h); }},
     {"ref",
      [](Run& run, const SwigluForward& a) {
        return serve_any_storage(run, a.h.dtype(),
@@ -41,6 +44,10 @@ constexpr Implementation<SwigluBackward> kSwigluBackward[] = {
      [](Run& run, const SwigluBackward& a) {
        return serve_f32_or_bf16(
            run, a.h.dtype(), [&] { cpu::swiglu_backward(run, a.gate_up, a.dh, a.dgate_up, a.h); });
+     }},
+    {"cuda",
+     [](Run& run, const SwigluBackward& a) {
+       return cuda::swiglu_backward(run, a.gate_up, a.dh, a.dgate_up, a.h);
      }},
     {"ref",
      [](Run& run, const SwigluBackward& a) {
@@ -56,6 +63,8 @@ constexpr Implementation<GeluForward> kGeluForward[] = {
        return serve_f32_or_bf16(run, a.x.dtype(),
                                 [&] { cpu::gelu_forward(run, a.kind, a.x, a.y); });
      }},
+    {"cuda",
+     [](Run& run, const GeluForward& a) { return cuda::gelu_forward(run, a.kind, a.x, a.y); }},
     {"ref",
      [](Run& run, const GeluForward& a) {
        return serve_any_storage(run, a.x.dtype(),
@@ -68,6 +77,10 @@ constexpr Implementation<GeluBackward> kGeluBackward[] = {
      [](Run& run, const GeluBackward& a) {
        return serve_f32_or_bf16(run, a.x.dtype(),
                                 [&] { cpu::gelu_backward(run, a.kind, a.x, a.dy, a.dx, a.y); });
+     }},
+    {"cuda",
+     [](Run& run, const GeluBackward& a) {
+       return cuda::gelu_backward(run, a.kind, a.x, a.dy, a.dx, a.y);
      }},
     {"ref",
      [](Run& run, const GeluBackward& a) {

@@ -1,6 +1,7 @@
 #include "atoll/ops/adamw.h"
 
 #include "atoll/ops/cpu/adamw.h"
+#include "atoll/ops/cuda/update.h"
 #include "atoll/ops/ref/adamw.h"
 #include "atoll/ops/serve.h"
 
@@ -20,6 +21,8 @@ constexpr Implementation<Args> kAdamW[] = {
        return serve_f32(run, a.target.compute(),
                         [&] { cpu::adamw(run, a.step, a.target, a.grad, a.m, a.v); });
      }},
+    {"cuda",
+     [](Run& run, const Args& a) { return cuda::adamw(run, a.step, a.target, a.grad, a.m, a.v); }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_float(run, a.target.compute(), [&]<typename T>(T) {

@@ -1,5 +1,6 @@
 #include "atoll/ops/cpu/column_sum.h"
 
+#include "atoll/ops/cuda/column_sum.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/serve.h"
@@ -17,6 +18,7 @@ Declined column_sum_ref(Run& run, const ColumnSumArgs& args) {
 
 constexpr Implementation<ColumnSumArgs> kColumnSum[] = {
     {"cpu", cpu::column_sum},
+    {"cuda", cuda::column_sum},
     {"ref", column_sum_ref},
 };
 

@@ -2,6 +2,7 @@
 
 #include "atoll/ops/cpu/cross_entropy.h"
 #include "atoll/ops/cross_entropy_args.h"
+#include "atoll/ops/cuda/cross_entropy.h"
 #include "atoll/ops/ref/cross_entropy.h"
 #include "atoll/ops/serve.h"
 
@@ -21,6 +22,7 @@ Declined cross_entropy_ref(Run& run, const CrossEntropyArgs& args) {
 
 constexpr Implementation<CrossEntropyArgs> kCrossEntropy[] = {
     {"cpu", cpu::cross_entropy},
+    {"cuda", cuda::cross_entropy},
     {"ref", cross_entropy_ref},
 };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "atoll/ops/cpu/elementwise.h"
+#include "atoll/ops/cuda/elementwise.h"
 #include "atoll/ops/ref/elementwise.h"
 #include "atoll/ops/serve.h"
 
@@ -46,6 +47,7 @@ constexpr Implementation<Add> kAdd[] = {
      [](Run& run, const Add& a) {
        return serve_f32_or_bf16(run, a.y.dtype(), [&] { cpu::add(run, a.a, a.b, a.y); });
      }},
+    {"cuda", [](Run& run, const Add& a) { return cuda::add(run, a.a, a.b, a.y); }},
     {"ref",
      [](Run& run, const Add& a) {
        return serve_any_storage(run, a.y.dtype(),
@@ -54,6 +56,7 @@ constexpr Implementation<Add> kAdd[] = {
 };
 
 constexpr Implementation<AddBias> kAddBias[] = {
+    {"cuda", [](Run& run, const AddBias& a) { return cuda::add(run, a.x, a.bias, a.y); }},
     {"ref",
      [](Run& run, const AddBias& a) {
        return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
@@ -75,11 +78,13 @@ constexpr Implementation<Copy> kCopy[] = {
          });
        });
      }},
+    {"cuda", [](Run& run, const Copy& a) { return cuda::copy(run, a.x, a.y); }},
 };
 
 constexpr Implementation<Copy> kConvert[] = {
     {"cpu",
      [](Run& run, const Copy& a) { return serve_host(run, [&] { cpu::convert(run, a.x, a.y); }); }},
+    {"cuda", [](Run& run, const Copy& a) { return cuda::convert(run, a.x, a.y); }},
 };
 
 constexpr Implementation<FillZero> kFillZero[] = {
@@ -93,6 +98,7 @@ constexpr Implementation<FillZero> kFillZero[] = {
          });
        });
      }},
+    {"cuda", [](Run& run, const FillZero& a) { return cuda::fill_zero(run, a.x); }},
 };
 
 constexpr Implementation<Dropout> kDropout[] = {
@@ -102,6 +108,8 @@ constexpr Implementation<Dropout> kDropout[] = {
        return serve_f32_or_bf16(run, a.x.dtype(),
                                 [&] { cpu::dropout(run, a.p, a.layer, a.x, a.y, a.part); });
      }},
+    {"cuda",
+     [](Run& run, const Dropout& a) { return cuda::dropout(run, a.p, a.layer, a.x, a.y, a.part); }},
     {"ref",
      [](Run& run, const Dropout& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
@@ -132,6 +140,7 @@ constexpr Implementation<SumOfSquares> kSumOfSquares[] = {
      [](Run& run, const SumOfSquares& a) {
        return serve_f32(run, a.x.dtype(), [&] { *a.sum = cpu::sum_of_squares(run, a.x); });
      }},
+    {"cuda", [](Run& run, const SumOfSquares& a) { return cuda::sum_of_squares(run, a.x, a.sum); }},
     {"ref",
      [](Run& run, const SumOfSquares& a) {
        return serve_any_float(run, a.x.dtype(),

@@ -1,6 +1,7 @@
 #include "atoll/ops/embedding.h"
 
 #include "atoll/ops/cpu/embedding.h"
+#include "atoll/ops/cuda/embedding.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/embedding.h"
 #include "atoll/ops/serve.h"
@@ -28,6 +29,8 @@ constexpr Implementation<Forward> kForward[] = {
        return serve_f32_or_bf16(run, a.y.dtype(),
                                 [&] { cpu::embedding_forward(run, a.tokens, a.table, a.y); });
      }},
+    {"cuda", [](Run& run,
+                const Forward& a) { return cuda::embedding_forward(run, a.tokens, a.table, a.y); }},
     {"ref",
      [](Run& run, const Forward& a) {
        if (a.table.dtype() != a.y.dtype()) {
@@ -46,6 +49,10 @@ constexpr Implementation<Backward> kBackward[] = {
        return serve_f32_or_bf16(run, a.dy.dtype(),
                                 [&] { cpu::embedding_backward(run, a.tokens, a.dy, a.dtable); });
      }},
+    {"cuda",
+     [](Run& run, const Backward& a) {
+       return cuda::embedding_backward(run, a.tokens, a.dy, a.dtable);
+     }},
     {"ref",
      [](Run& run, const Backward& a) {
        return serve_any_storage(run, a.dy.dtype(), [&]<typename T>(T) {
@@ -60,6 +67,10 @@ constexpr Implementation<PositionForward> kPositionForward[] = {
        return serve_f32_or_bf16(run, a.y.dtype(), [&] {
          cpu::position_embedding_forward(run, a.positions, a.table, a.y);
        });
+     }},
+    {"cuda",
+     [](Run& run, const PositionForward& a) {
+       return cuda::position_embedding_forward(run, a.positions, a.table, a.y);
      }},
     {"ref",
      [](Run& run, const PositionForward& a) {
@@ -76,6 +87,10 @@ constexpr Implementation<PositionBackward> kPositionBackward[] = {
          cpu::position_embedding_backward(run, a.positions, a.dy, a.dtable);
        });
      }},
+    {"cuda",
+     [](Run& run, const PositionBackward& a) {
+       return cuda::embedding_backward(run, a.positions, a.dy, a.dtable);
+     }},
     {"ref",
      [](Run& run, const PositionBackward& a) {
        return serve_any_storage(run, a.dy.dtype(), [&]<typename T>(T) {
@@ -89,6 +104,8 @@ constexpr Implementation<PositionBackward> kPositionBackward[] = {
 void check_tokens(const Tensor& tokens, std::int64_t vocab_size) {
   ATOLL_CHECK(tokens.dtype() == Dtype::kI32 && tokens.shape().rank() == 2, "tokens are {}",
               tokens.spec().to_string());
+  // A GPU's are checked before they are copied there.
+  if (tokens.device() != nullptr && tokens.device()->kind() != DeviceKind::kCpu) return;
   const std::int64_t steps = tokens.dim(1);
   for (std::int64_t i = 0; i < tokens.num_elements(); ++i) {
     const std::int32_t token = tokens.data<std::int32_t>()[i];

@@ -1,6 +1,7 @@
 #include "atoll/ops/lion.h"
 
 #include "atoll/ops/cpu/lion.h"
+#include "atoll/ops/cuda/update.h"
 #include "atoll/ops/ref/lion.h"
 #include "atoll/ops/serve.h"
 
@@ -20,6 +21,8 @@ constexpr Implementation<Args> kLion[] = {
        return serve_f32(run, a.target.compute(),
                         [&] { cpu::lion(run, a.step, a.target, a.grad, a.m); });
      }},
+    {"cuda",
+     [](Run& run, const Args& a) { return cuda::lion(run, a.step, a.target, a.grad, a.m); }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_float(run, a.target.compute(),

@@ -1,13 +1,13 @@
 #include "atoll/ops/matmul.h"
 
 #include <iterator>
-#include <vector>
 
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_few_rows.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
+#include "atoll/ops/cuda/matmul.h"
 #include "atoll/ops/matmul_args.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/serve.h"
@@ -16,47 +16,18 @@ namespace atl::ops {
 
 namespace {
 
-/// Calls fn(T{}) with T = float or Bf16.
-template <typename Fn>
-void with_storage(Dtype dtype, Fn&& fn) {
-  dtype == Dtype::kBf16 ? fn(Bf16{}) : fn(float{});
-}
-
-/// The elements of a bias, or none.
-template <typename T>
-std::vector<T> widened(const Tensor& bias) {
-  std::vector<T> values;
-  if (!bias.defined()) return values;
-  const auto take = [&]<typename Stored>(Stored) {
-    for (std::int64_t i = 0; i < bias.num_elements(); ++i) {
-      values.push_back(static_cast<T>(widen(bias.data<Stored>()[i])));
-    }
-  };
-  bias.dtype() == Dtype::kF64 ? take(double{}) : with_storage(bias.dtype(), take);
-  return values;
-}
-
 Declined matmul_ref(Run& run, const MatmulArgs& args) {
-  const auto multiply = [&]<typename TA, typename TB, typename TC>(TA, TB, TC) {
-    const auto bias = widened<Compute<TC>>(args.bias);
-    ref::matmul<TA, TB, TC>(run.threads(), args.shape, args.a.data<TA>(), args.b.data<TB>(),
-                            args.c.data<TC>(), bias.empty() ? nullptr : bias.data(),
-                            args.accumulate);
-  };
-  return serve_host(run, [&] {
-    if (args.c.dtype() == Dtype::kF64) return multiply(double{}, double{}, double{});
-    with_storage(args.a.dtype(), [&](auto a) {
-      with_storage(args.b.dtype(), [&](auto b) {
-        with_storage(args.c.dtype(), [&](auto c) { multiply(a, b, c); });
-      });
-    });
-  });
+  return serve_host(run, [&] { ref::matmul(run.threads(), args); });
 }
 
 constexpr Implementation<MatmulArgs> kMatmul[] = {
-    {"few_rows", cpu::matmul_few_rows}, {"tiled", cpu::matmul_tiled},
-    {"dnnl", cpu::matmul_dnnl},         {"bf16", cpu::matmul_bf16},
-    {"widened", cpu::matmul_widened},   {"ref", matmul_ref},
+    {"few_rows", cpu::matmul_few_rows},
+    {"tiled", cpu::matmul_tiled},
+    {"dnnl", cpu::matmul_dnnl},
+    {"bf16", cpu::matmul_bf16},
+    {"widened", cpu::matmul_widened},
+    {"cuda", cuda::matmul},
+    {"ref", matmul_ref},
 };
 
 // By what is transposed, in the order of Transpose.

@@ -1,6 +1,7 @@
 #include "atoll/ops/norm.h"
 
 #include "atoll/ops/cpu/norm.h"
+#include "atoll/ops/cuda/norm.h"
 #include "atoll/ops/ref/norm.h"
 #include "atoll/ops/serve.h"
 
@@ -36,6 +37,10 @@ constexpr Implementation<Forward> kRmsForward[] = {
          cpu::rms_norm_forward(run, a.eps, a.x, a.weight, a.y, a.rstd);
        });
      }},
+    {"cuda",
+     [](Run& run, const Forward& a) {
+       return cuda::norm_forward(run, a.eps, a.x, a.weight, {}, a.y, {}, a.rstd);
+     }},
     {"ref",
      [](Run& run, const Forward& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
@@ -50,6 +55,10 @@ constexpr Implementation<BackwardInput> kRmsBackwardInput[] = {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::rms_norm_backward_input(run, a.x, a.weight, a.rstd, a.dy, a.dx);
        });
+     }},
+    {"cuda",
+     [](Run& run, const BackwardInput& a) {
+       return cuda::norm_backward_input(run, a.x, a.weight, {}, a.rstd, a.dy, a.dx);
      }},
     {"ref",
      [](Run& run, const BackwardInput& a) {
@@ -66,6 +75,10 @@ constexpr Implementation<BackwardWeight> kRmsBackwardWeight[] = {
          cpu::rms_norm_backward_weight(run, a.x, a.rstd, a.dy, a.dweight);
        });
      }},
+    {"cuda",
+     [](Run& run, const BackwardWeight& a) {
+       return cuda::norm_backward_weight(run, a.x, {}, a.rstd, a.dy, a.dweight, {});
+     }},
     {"ref",
      [](Run& run, const BackwardWeight& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
@@ -80,6 +93,10 @@ constexpr Implementation<Forward> kLayerForward[] = {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::layer_norm_forward(run, a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
        });
+     }},
+    {"cuda",
+     [](Run& run, const Forward& a) {
+       return cuda::norm_forward(run, a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
      }},
     {"ref",
      [](Run& run, const Forward& a) {
@@ -96,6 +113,10 @@ constexpr Implementation<BackwardInput> kLayerBackwardInput[] = {
          cpu::layer_norm_backward_input(run, a.x, a.weight, a.mean, a.rstd, a.dy, a.dx);
        });
      }},
+    {"cuda",
+     [](Run& run, const BackwardInput& a) {
+       return cuda::norm_backward_input(run, a.x, a.weight, a.mean, a.rstd, a.dy, a.dx);
+     }},
     {"ref",
      [](Run& run, const BackwardInput& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
@@ -110,6 +131,10 @@ constexpr Implementation<BackwardWeight> kLayerBackwardWeight[] = {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
          cpu::layer_norm_backward_weight(run, a.x, a.mean, a.rstd, a.dy, a.dweight, a.dbias);
        });
+     }},
+    {"cuda",
+     [](Run& run, const BackwardWeight& a) {
+       return cuda::norm_backward_weight(run, a.x, a.mean, a.rstd, a.dy, a.dweight, a.dbias);
      }},
     {"ref",
      [](Run& run, const BackwardWeight& a) {

@@ -1,6 +1,7 @@
 #include "atoll/ops/positions.h"
 
 #include "atoll/base/error.h"
+#include "atoll/device/device.h"
 
 namespace atl::ops {
 
@@ -14,6 +15,11 @@ void check_position_spec(const char* op, const Tensor& positions, std::int64_t n
               positions.spec().to_string(), num_rows, rows_per_sequence);
 }
 
+// A GPU's are checked before they are copied there.
+bool is_readable(const Tensor& positions) {
+  return positions.device() == nullptr || positions.device()->kind() == DeviceKind::kCpu;
+}
+
 }  // namespace
 
 void check_positions(const char* op, const Tensor& positions, std::int64_t num_rows,
@@ -24,6 +30,7 @@ void check_positions(const char* op, const Tensor& positions, std::int64_t num_r
     return;
   }
   check_position_spec(op, positions, num_rows, rows_per_sequence);
+  if (!is_readable(positions)) return;
   const std::int32_t* data = positions.data<std::int32_t>();
   for (std::int64_t row = 0; row < num_rows; ++row) {
     ATOLL_CHECK(data[row] >= 0 && data[row] < table_size, "{}: position {} of a table of {}", op,
@@ -35,6 +42,7 @@ void check_documents(const char* op, const Tensor& positions, std::int64_t num_r
                      std::int64_t rows_per_sequence) {
   if (!positions.defined()) return;
   check_position_spec(op, positions, num_rows, rows_per_sequence);
+  if (!is_readable(positions)) return;
   const std::int32_t* data = positions.data<std::int32_t>();
   std::int32_t most = 0;
   for (std::int64_t row = 0; row < num_rows; ++row) {

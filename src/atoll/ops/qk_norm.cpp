@@ -1,5 +1,6 @@
 #include "atoll/ops/cpu/qk_norm.h"
 
+#include "atoll/ops/cuda/norm.h"
 #include "atoll/ops/norm.h"
 #include "atoll/ops/ref/qk_norm.h"
 #include "atoll/ops/serve.h"
@@ -22,6 +23,10 @@ constexpr Implementation<Args> kForward[] = {
          cpu::qk_norm_forward(run, a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
        });
      }},
+    {"cuda",
+     [](Run& run, const Args& a) {
+       return cuda::qk_norm_forward(run, a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
+     }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
@@ -37,6 +42,11 @@ constexpr Implementation<Args> kBackward[] = {
          cpu::qk_norm_backward(run, a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
                                a.dweights);
        });
+     }},
+    {"cuda",
+     [](Run& run, const Args& a) {
+       return cuda::qk_norm_backward(run, a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
+                                     a.dweights);
      }},
     {"ref",
      [](Run& run, const Args& a) {

@@ -1,6 +1,7 @@
 #include "atoll/ops/rope.h"
 
 #include "atoll/ops/cpu/rope.h"
+#include "atoll/ops/cuda/rope.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/rope.h"
 #include "atoll/ops/serve.h"
@@ -23,6 +24,10 @@ constexpr Implementation<Args> kRope[] = {
        return serve_f32_or_bf16(run, a.qkv.dtype(), [&] {
          cpu::rope(run, a.heads, a.table, a.positions, a.inverse, a.qkv);
        });
+     }},
+    {"cuda",
+     [](Run& run, const Args& a) {
+       return cuda::rope(run, a.heads, a.table, a.positions, a.inverse, a.qkv);
      }},
     {"ref",
      [](Run& run, const Args& a) {

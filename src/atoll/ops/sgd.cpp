@@ -1,6 +1,7 @@
 #include "atoll/ops/sgd.h"
 
 #include "atoll/ops/cpu/sgd.h"
+#include "atoll/ops/cuda/update.h"
 #include "atoll/ops/ref/sgd.h"
 #include "atoll/ops/serve.h"
 
@@ -20,6 +21,7 @@ constexpr Implementation<Args> kSgd[] = {
        return serve_f32(run, a.target.compute(),
                         [&] { cpu::sgd(run, a.step, a.target, a.grad, a.m); });
      }},
+    {"cuda", [](Run& run, const Args& a) { return cuda::sgd(run, a.step, a.target, a.grad, a.m); }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_float(run, a.target.compute(),

@@ -7,6 +7,8 @@
 #include <cstdint>
 
 #define ATOLL_DEVICE __device__ __forceinline__
+// Before the first declaration of a function that a host header defines, and that kernels call too.
+#define ATOLL_HOST_AND_DEVICE __host__ __device__
 
 namespace atl::cuda {
 

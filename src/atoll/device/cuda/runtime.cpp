@@ -18,6 +18,7 @@ CudaStream::CudaStream(Device& device, int index) : Stream(device), index_(index
 }
 
 CudaStream::~CudaStream() {
+  cudaStreamSynchronize(stream_);  // the workspace of products goes before the stream
   cudaStreamDestroy(stream_);
 }
 
@@ -43,6 +44,32 @@ void CudaStream::wait(const Event& event) {
   check(cudaSetDevice(index_), "choosing the GPU of a stream");
   check(cudaStreamWaitEvent(stream_, dynamic_cast<const CudaEvent&>(event).native(), 0),
         "queueing a wait for an event");
+}
+
+void CudaStream::launch(const KernelCode& code, const LaunchShape& shape, const void* operands,
+                        std::size_t /*bytes*/) {
+  ATOLL_CHECK(code.gpu != nullptr, "kernel {} was not compiled for a GPU", code.name);
+  check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  // Above 48 KiB a kernel must be told that it may.
+  constexpr std::uint32_t kWithoutAsking = 48 << 10;
+  if (shape.shared_bytes > kWithoutAsking) {
+    check(cudaFuncSetAttribute(code.gpu, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes)),
+          "asking for shared memory");
+  }
+  // The one parameter is the struct of operands, which the runtime copies and does not change.
+  void* parameters[] = {const_cast<void*>(operands)};
+  check(cudaLaunchKernel(code.gpu, dim3(shape.blocks_x, shape.blocks_y), dim3(shape.threads),
+                         parameters, shape.shared_bytes, stream_),
+        code.name);
+}
+
+Products& CudaStream::products() {
+  if (products_ == nullptr) {
+    check(cudaSetDevice(index_), "choosing the GPU of a stream");
+    products_ = std::make_unique<Products>();
+  }
+  return *products_;
 }
 
 CudaEvent::CudaEvent(int index) : index_(index) {

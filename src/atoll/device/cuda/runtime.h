@@ -4,8 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <string_view>
 
+#include "atoll/device/cuda/launch.h"
+#include "atoll/device/cuda/products.h"
 #include "atoll/device/device.h"
 
 namespace atl::cuda {
@@ -14,7 +17,7 @@ namespace atl::cuda {
 void check(cudaError_t status, std::string_view what);
 
 /// A stream of its own on a GPU: work queued on it runs behind the host thread, in order.
-class CudaStream final : public Stream {
+class CudaStream final : public Stream, public KernelStream {
  public:
   /// Opens a stream on GPU `index`, which `device` is and which must outlive the stream.
   CudaStream(Device& device, int index);
@@ -29,12 +32,18 @@ class CudaStream final : public Stream {
   void fill_zero(void* data, std::size_t bytes) override;
   /// `event` must be of a CUDA device.
   void wait(const Event& event) override;
+  /// Throws Error(kResource) when the GPU refuses the launch.
+  void launch(const KernelCode& code, const LaunchShape& shape, const void* operands,
+              std::size_t bytes) override;
+  /// Opened at the first call.
+  Products& products();
   /// For cuBLAS, cuDNN and kernel launches.
   cudaStream_t native() const { return stream_; }
 
  private:
   int index_;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Products> products_;
 };
 
 /// An event of a GPU: its point is reached when the stream's work comes to it.

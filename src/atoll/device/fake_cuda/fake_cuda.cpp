@@ -155,6 +155,11 @@ void FakeStream::queue(std::function<void()> work, std::function<bool()> is_read
   items_.push_back({std::move(work), std::move(is_ready)});
 }
 
+void FakeStream::call_library(std::string description, std::function<void()> work) {
+  fake_.library_calls_.push_back(std::move(description));
+  queue(std::move(work));
+}
+
 void FakeStream::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) queue([to, from, bytes] { std::memcpy(to, from, bytes); });
 }

@@ -54,6 +54,8 @@ class FakeCudaDevice final : public Device {
   /// Runs what is queued in any stream, in an order that the seed decides, until `is_done`. Throws
   /// what the work throws; Error(kInternal) when all streams wait for one another.
   void run_until(const std::function<bool()>& is_done);
+  /// What libraries were asked for, in the order in which it was queued.
+  const std::vector<std::string>& library_calls() const { return library_calls_; }
   /// By the name of the kernel, of all launches that have run.
   const std::map<std::string, KernelTotal>& totals() const { return totals_; }
 
@@ -70,6 +72,7 @@ class FakeCudaDevice final : public Device {
   std::vector<FakeStream*> streams_;
   std::uint64_t num_chosen_ = 0;
   std::map<std::string, KernelTotal> totals_;
+  std::vector<std::string> library_calls_;
 };
 
 /// A queue of closures.
@@ -85,6 +88,8 @@ class FakeStream final : public Stream, public cuda::KernelStream {
   void launch(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
               std::size_t bytes) override;
 
+  /// Queues what stands in for a call of a library, and records it.
+  void call_library(std::string description, std::function<void()> work);
   /// Queues work that may touch the device's memory: what a library does on a GPU. It runs when
   /// `is_ready` (empty: at once).
   void queue(std::function<void()> work, std::function<bool()> is_ready = {});

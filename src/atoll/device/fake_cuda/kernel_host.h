@@ -14,6 +14,7 @@
 #include "atoll/device/fake_cuda/block.h"
 
 #define ATOLL_DEVICE inline
+#define ATOLL_HOST_AND_DEVICE inline
 
 namespace atl::cuda {
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "atoll/base/thread_pool.h"
 #include "atoll/ops/matmul_args.h"
@@ -65,6 +66,41 @@ void matmul(ThreadPool& threads, const MatmulShape& shape, const std::type_ident
   const Strided<TB> b_at = {b, nt ? 1 : shape.n, nt ? shape.k : 1};
   threads.run_chunked(shape.m, 16, [&](std::int64_t begin, std::int64_t end) {
     matmul_rows(shape, a_at, b_at, c, bias, accumulate, begin, end);
+  });
+}
+
+/// Calls fn(T{}) with T = float or Bf16.
+template <typename Fn>
+void with_matmul_storage(Dtype dtype, Fn&& fn) {
+  dtype == Dtype::kBf16 ? fn(Bf16{}) : fn(float{});
+}
+
+/// The elements of a bias, or none.
+template <typename T>
+std::vector<T> widened_bias(const Tensor& bias) {
+  std::vector<T> values;
+  if (!bias.defined()) return values;
+  const auto take = [&]<typename Stored>(Stored) {
+    for (std::int64_t i = 0; i < bias.num_elements(); ++i) {
+      values.push_back(static_cast<T>(widen(bias.data<Stored>()[i])));
+    }
+  };
+  bias.dtype() == Dtype::kF64 ? take(double{}) : with_matmul_storage(bias.dtype(), take);
+  return values;
+}
+
+/// A checked call in any of the dtypes that ops::matmul takes.
+inline void matmul(ThreadPool& threads, const MatmulArgs& args) {
+  const auto multiply = [&]<typename TA, typename TB, typename TC>(TA, TB, TC) {
+    const auto bias = widened_bias<Compute<TC>>(args.bias);
+    matmul<TA, TB, TC>(threads, args.shape, args.a.data<TA>(), args.b.data<TB>(), args.c.data<TC>(),
+                       bias.empty() ? nullptr : bias.data(), args.accumulate);
+  };
+  if (args.c.dtype() == Dtype::kF64) return multiply(double{}, double{}, double{});
+  with_matmul_storage(args.a.dtype(), [&](auto a) {
+    with_matmul_storage(args.b.dtype(), [&](auto b) {
+      with_matmul_storage(args.c.dtype(), [&](auto c) { multiply(a, b, c); });
+    });
   });
 }
 

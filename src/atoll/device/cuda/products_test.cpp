@@ -1,0 +1,75 @@
+// What cuBLASLt is told can be read back without a GPU.
+
+#include "atoll/device/cuda/products.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::cuda {
+namespace {
+
+template <typename T>
+T read(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute) {
+  T value{};
+  std::size_t written = 0;
+  check(cublasLtMatmulDescGetAttribute(description, attribute, &value, sizeof value, &written),
+        "reading a description");
+  return value;
+}
+
+std::uint64_t read(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute) {
+  std::uint64_t value = 0;
+  std::size_t written = 0;
+  check(cublasLtMatrixLayoutGetAttribute(layout, attribute, &value, sizeof value, &written),
+        "reading a layout");
+  return value;
+}
+
+struct Sizes {
+  std::uint64_t rows, columns, stride;
+  bool operator==(const Sizes&) const = default;
+};
+Sizes sizes(cublasLtMatrixLayout_t layout) {
+  return {read(layout, CUBLASLT_MATRIX_LAYOUT_ROWS), read(layout, CUBLASLT_MATRIX_LAYOUT_COLS),
+          read(layout, CUBLASLT_MATRIX_LAYOUT_LD)};
+}
+
+// op(left) (n, k), op(right) (k, m), result (n, m), columns first: what c^T = op(b)^T op(a)^T
+// needs.
+void expect_sizes(const Product& p, Sizes left, Sizes right) {
+  const ProductDescription d(p);
+  EXPECT_EQ(sizes(d.left), left);
+  EXPECT_EQ(sizes(d.right), right);
+  EXPECT_EQ(sizes(d.result), (Sizes{20, 10, 20}));
+  EXPECT_EQ(read<std::int32_t>(d.matmul, CUBLASLT_MATMUL_DESC_TRANSA),
+            p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  EXPECT_EQ(read<std::int32_t>(d.matmul, CUBLASLT_MATMUL_DESC_TRANSB),
+            p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  EXPECT_EQ(read<std::int32_t>(d.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE),
+            p.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
+}
+
+TEST(CudaProducts, AreDescribedColumnsFirst) {
+  Product p{.m = 10, .n = 20, .k = 30};
+  expect_sizes(p, {20, 30, 20}, {30, 10, 30});
+  p.transpose_b = true;
+  expect_sizes(p, {30, 20, 30}, {30, 10, 30});
+  p.bias = &p;
+  expect_sizes(p, {30, 20, 30}, {30, 10, 30});
+  p = {.transpose_a = true, .m = 10, .n = 20, .k = 30};
+  expect_sizes(p, {20, 30, 20}, {10, 30, 10});
+}
+
+TEST(CudaProducts, NeverSumInBf16NorInAnyOrder) {
+  const ProductDescription d({.m = 10, .n = 20, .k = 30});
+  std::uint32_t schemes = 0;
+  std::size_t written = 0;
+  check(
+      cublasLtMatmulPreferenceGetAttribute(d.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                           &schemes, sizeof schemes, &written),
+      "reading a preference");
+  EXPECT_EQ(schemes & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE),
+            0u);
+}
+
+}  // namespace
+}  // namespace atl::cuda

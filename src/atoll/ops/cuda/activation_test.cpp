@@ -1,0 +1,129 @@
+// Activations on the fake GPU against ref in double, and the functions they are made of.
+
+#include "atoll/ops/activation.h"
+
+#include <gtest/gtest.h>
+
+#include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/testing.h"
+#include "atoll/ops/ref/activation.h"
+
+namespace atl::ops {
+namespace {
+
+using test::Gpu;
+using test::OwnedTensor;
+using test::random_tensor;
+
+const auto kDiffers = [](std::uint64_t order) { ADD_FAILURE() << "other bits in order " << order; };
+
+TEST(CudaNumbers, ExpAndLogAreRightToTheirLastUnits) {
+  for (float x = -100; x < 88; x += 0.0371F) {
+    const double exact = std::exp(static_cast<double>(x));
+    // Below 2^-126 there are fewer digits: half of the smallest number besides.
+    EXPECT_NEAR(cuda::exp_f32(x), exact, 2 * 0x1p-23 * exact + 0x1p-149) << x;
+  }
+  EXPECT_EQ(cuda::exp_f32(0), 1.0F);
+  EXPECT_EQ(cuda::exp_f32(-200), 0.0F);
+  EXPECT_EQ(cuda::exp_f32(200), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(cuda::exp_f32(std::nanf(""))));
+  for (float x = 1e-3F; x < 1e6F; x *= 1.0037F) {
+    const double exact = std::log(static_cast<double>(x));
+    EXPECT_NEAR(cuda::log_f32(x), exact, 0x1p-23 * std::max(1.0, std::abs(exact))) << x;
+  }
+  EXPECT_EQ(cuda::log_f32(1), 0.0F);
+}
+
+TEST(CudaNumbers, ErrorFunctionsAreRightToTheirBounds) {
+  for (float x = -6; x < 9; x += 0.0137F) {
+    const double wide = x;
+    EXPECT_NEAR(cuda::tanh_f32(x), std::tanh(wide), 3e-7) << x;
+    // The fit's own error, and x^2 rounded in the exponent.
+    EXPECT_NEAR(cuda::erfc_f32(x) / std::erfc(wide), 1, 2e-7 + 0x1p-23 * (2 + wide * wide)) << x;
+  }
+}
+
+template <typename T>
+struct Swiglu {
+  OwnedTensor<T> gate_up, dh, h, dgate_up, h_again;
+  bool operator==(const Swiglu&) const = default;
+};
+
+// Sums of a handful of operations, beyond the one rounding to T.
+template <typename T>
+double error(const OwnedTensor<T>& got, const OwnedTensor<double>& exact) {
+  if constexpr (std::is_same_v<T, Bf16>)
+    return test::max_error_beyond_rounding(got, exact);
+  else
+    return test::max_abs_difference(got, exact);
+}
+constexpr double kFewOperations = 40 * 0x1p-23;
+
+template <typename T>
+void check_swiglu() {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {3, 17}, {5, 64}, {2, 1032}}) {
+    const Swiglu<T> start{random_tensor<T>({rows, 2 * width}, 1, 4),
+                          random_tensor<T>({rows, width}, 2), OwnedTensor<T>({rows, width}),
+                          OwnedTensor<T>({rows, 2 * width}), OwnedTensor<T>({rows, width})};
+    const auto got = test::in_every_order(
+        start,
+        [](Gpu& gpu, Swiglu<T>& s) {
+          const Tensor gate_up = gpu(s.gate_up);
+          swiglu_forward(gpu.run, gate_up, gpu(s.h));
+          swiglu_backward(gpu.run, gate_up, gpu(s.dh), gpu(s.dgate_up), gpu(s.h_again));
+        },
+        kDiffers);
+    auto gate_up = start.gate_up.template as<double>(), dh = start.dh.template as<double>();
+    OwnedTensor<double> h({rows, width}), dgate_up({rows, 2 * width});
+    ref::swiglu_backward<double>(gate_up, dh, dgate_up, h);
+    EXPECT_LE(error(got.h, h), kFewOperations) << rows << " x " << width;
+    EXPECT_LE(error(got.dgate_up, dgate_up), kFewOperations) << rows << " x " << width;
+    EXPECT_EQ(got.h, got.h_again);
+  }
+}
+
+TEST(CudaSwiglu, MatchesRefInDouble) {
+  check_swiglu<float>();
+  check_swiglu<Bf16>();
+}
+
+template <typename T>
+struct GeluOperands {
+  OwnedTensor<T> x, dy, y, dx, y_again;
+  bool operator==(const GeluOperands&) const = default;
+};
+
+template <typename T>
+void check_gelu(Gelu kind) {
+  for (const std::int64_t size : {1, 31, 520, 1033}) {
+    const GeluOperands<T> start{random_tensor<T>({size}, 1, 6), random_tensor<T>({size}, 2),
+                                OwnedTensor<T>({size}), OwnedTensor<T>({size}),
+                                OwnedTensor<T>({size})};
+    const auto got = test::in_every_order(
+        start,
+        [&](Gpu& gpu, GeluOperands<T>& s) {
+          const Tensor x = gpu(s.x), dx = gpu(s.dx);
+          gelu_forward(gpu.run, kind, x, gpu(s.y));
+          gelu_backward(gpu.run, kind, x, gpu(s.dy), dx);
+          gelu_backward(gpu.run, kind, x, gpu(s.dy), dx, gpu(s.y_again));
+        },
+        kDiffers);
+    auto x = start.x.template as<double>(), dy = start.dy.template as<double>();
+    OwnedTensor<double> y({size}), dx({size});
+    ref::gelu_forward<double>(kind, x, y);
+    ref::gelu_backward<double>(kind, x, dy, dx);
+    EXPECT_LE(error(got.y, y), kFewOperations) << size;
+    EXPECT_LE(error(got.dx, dx), kFewOperations) << size;
+    EXPECT_EQ(got.y, got.y_again);
+  }
+}
+
+TEST(CudaGelu, MatchesRefInDouble) {
+  for (const Gelu kind : {Gelu::kErf, Gelu::kTanh}) {
+    check_gelu<float>(kind);
+    check_gelu<Bf16>(kind);
+  }
+}
+
+}  // namespace
+}  // namespace atl::ops

@@ -1,0 +1,153 @@
+#pragma once
+
+// Sums over rows, in two kernels: partial sums over fixed blocks of rows, then the blocks in their
+// order. How rows are cut hangs on the shape alone, so every GPU gives the same bits.
+
+#include "atoll/ops/cuda/kernel_list.h"
+#include "atoll/ops/cuda/numbers.h"
+
+namespace atl::ops::cuda {
+
+/// partials[block][c] = sum of dy[row][c] over the block's rows (kPlain), or of dy xhat with xhat =
+/// (x - mean) rstd (kLayer: then both sums, that of dy width further on) or x rstd (kRms).
+enum class ColumnTerm { kPlain, kRms, kLayer };
+
+/// A block of threads takes 32 V columns; its warps take its rows in turn.
+template <typename T, int V, ColumnTerm kTerm>
+struct ColumnPartials {
+  static constexpr const char* kName = kTerm == ColumnTerm::kPlain ? "column_partials"
+                                       : kTerm == ColumnTerm::kRms ? "rms_norm_weight_partials"
+                                                                   : "layer_norm_weight_partials";
+  static constexpr int kMaxThreads = 256;
+  static constexpr int kSums = kTerm == ColumnTerm::kLayer ? 2 : 1;
+  Global<const T> dy;  // (rows, width)
+  Global<const T> x;   // (rows, width); as what follows, not for kPlain
+  Global<const float> mean;
+  Global<const float> rstd;
+  Global<float> partials;  // (row blocks, kSums, width)
+  std::int64_t rows;
+  std::int64_t width;
+  std::int64_t rows_per_block;
+
+  /// Shared memory of a block.
+  static constexpr int shared_bytes() {
+    return kMaxThreads * V * kSums * static_cast<int>(sizeof(float));
+  }
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t column = (std::int64_t{block_x()} * kWarp + lane()) * V;
+    const std::int64_t first = block_y() * rows_per_block;
+    const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
+    float sums[kSums][V] = {};
+    if (column < width) {
+      for (std::int64_t row = first + warp(); row < last; row += num_threads() / kWarp) {
+        const auto g = dy.template load<V>(row * width + column);
+        if constexpr (kTerm == ColumnTerm::kPlain) {
+          for (int i = 0; i < V; ++i) sums[0][i] += widened(g[i]);
+        } else {
+          const auto xs = x.template load<V>(row * width + column);
+          const float m = kTerm == ColumnTerm::kLayer ? mean.load(row) : 0.0F;
+          const float r = rstd.load(row);
+          for (int i = 0; i < V; ++i) {
+            sums[0][i] += widened(g[i]) * ((widened(xs[i]) - m) * r);
+            if constexpr (kTerm == ColumnTerm::kLayer) sums[1][i] += widened(g[i]);
+          }
+        }
+      }
+    }
+    // (warp, sum, V, lane): lanes next to each other, so that no two want the same bank.
+    const Shared<float> box = shared_memory<float>(0, num_threads() * V * kSums);
+    for (int s = 0; s < kSums; ++s) {
+      for (int i = 0; i < V; ++i) {
+        box.store(((warp() * kSums + s) * V + i) * kWarp + lane(), sums[s][i]);
+      }
+    }
+    sync_block();
+    if (warp() != 0 || column >= width) return;
+    for (int s = 0; s < kSums; ++s) {
+      for (int i = 0; i < V; ++i) {
+        float sum = 0;
+        for (int w = 0; w < num_threads() / kWarp; ++w) {
+          sum += box.load(((w * kSums + s) * V + i) * kWarp + lane());
+        }
+        partials.store((std::int64_t{block_y()} * kSums + s) * width + column + i, sum);
+      }
+    }
+  }
+};
+
+/// total[c] (+)= sum over blocks of partials[block * stride + c], in their order.
+template <bool kAdds>
+struct AddPartials {
+  static constexpr const char* kName = kAdds ? "add_partials" : "sum_partials";
+  static constexpr int kMaxThreads = 128;
+  Global<const float> partials;
+  Global<float> total;
+  std::int64_t blocks;
+  std::int64_t stride;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t c = std::int64_t{block_x()} * num_threads() + thread();
+    if (c >= total.size) return;
+    float sum = 0;
+    for (std::int64_t b = 0; b < blocks; ++b) sum += partials.load(b * stride + c);
+    total.store(c, kAdds ? total.load(c) + sum : sum);
+  }
+};
+
+/// partials[block][0 or 1][d] = sum of dy xhat over the block's rows and their query (0) or key (1)
+/// heads. blockIdx.x says which; the warps take (row, head) pairs in turn.
+template <typename T>
+struct QkWeightPartials {
+  static constexpr const char* kName = "qk_norm_weight_partials";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> x;
+  Global<const float> rstd;
+  Global<const T> dy;
+  Global<float> partials;  // (row blocks, 2, head_dim)
+  std::int64_t rows;
+  std::int64_t rows_per_block;
+  int query_heads;
+  int kv_heads;
+  int head_dim;
+
+  ATOLL_DEVICE void operator()() const {
+    const int heads = query_heads + 2 * kv_heads;
+    const int normed = query_heads + kv_heads;
+    const int own = block_x() == 0 ? query_heads : kv_heads;
+    const int offset = block_x() == 0 ? 0 : query_heads;
+    const std::int64_t first = block_y() * rows_per_block;
+    const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
+    const int warps = num_threads() / kWarp;
+    const Shared<float> box = shared_memory<float>(0, num_threads());
+    for (int d0 = 0; d0 < head_dim; d0 += kWarp) {
+      const int d = d0 + lane();
+      float sum = 0;
+      for (std::int64_t pair = warp(); d < head_dim && pair < (last - first) * own; pair += warps) {
+        const std::int64_t row = first + pair / own;
+        const std::int64_t head = offset + pair % own;
+        const std::int64_t at = (row * heads + head) * head_dim + d;
+        sum += widened(dy.load(at)) * (widened(x.load(at)) * rstd.load(row * normed + head));
+      }
+      box.store(thread(), sum);
+      sync_block();
+      if (warp() == 0 && d < head_dim) {
+        float total = 0;
+        for (int w = 0; w < warps; ++w) total += box.load(w * kWarp + lane());
+        partials.store((std::int64_t{block_y()} * 2 + block_x()) * head_dim + d, total);
+      }
+      sync_block();
+    }
+  }
+};
+
+template <typename T, int V>
+using ColumnKernelsOf =
+    KernelList<ColumnPartials<T, V, ColumnTerm::kPlain>, ColumnPartials<T, V, ColumnTerm::kRms>,
+               ColumnPartials<T, V, ColumnTerm::kLayer>>;
+using ColumnKernels = Joined<ColumnKernelsOf<float, 1>, ColumnKernelsOf<float, 4>,
+                             ColumnKernelsOf<Bf16, 1>, ColumnKernelsOf<Bf16, 8>,
+                             KernelList<AddPartials<false>, AddPartials<true>,
+                                        QkWeightPartials<float>, QkWeightPartials<Bf16>>>;
+
+}  // namespace atl::ops::cuda

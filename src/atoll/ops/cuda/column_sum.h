@@ -1,0 +1,10 @@
+#pragma once
+
+#include "atoll/ops/cpu/column_sum.h"
+
+namespace atl::ops::cuda {
+
+/// See ops/matmul.h.
+Declined column_sum(Run& run, const ColumnSumArgs& args);
+
+}  // namespace atl::ops::cuda

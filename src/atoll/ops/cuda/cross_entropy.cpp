@@ -1,0 +1,55 @@
+#include "atoll/ops/cuda/cross_entropy.h"
+
+#include "atoll/ops/cuda/cross_entropy.cuh"
+#include "atoll/ops/cuda/serve.h"
+#include "atoll/ops/matmul.h"
+
+namespace atl::ops::cuda {
+
+namespace {
+
+template <typename T>
+void run_chunk(Run& run, const CrossEntropyArgs& args, Tensor logits, std::int64_t begin) {
+  const std::int64_t rows = logits.dim(0);
+  const Tensor x = args.x.rows(begin, begin + rows);
+  ops::matmul(run, Transpose::kNT, x, args.weight, logits);
+  const Tensor loss = args.loss.rows(begin, begin + rows);
+  with_pack<kPack<T>>(args.vocab, {logits}, [&]<int V>(std::integral_constant<int, V>) {
+    using Kernel = CrossEntropy<T, V>;
+    launch<CrossEntropyKernels>(run,
+                                {.blocks_x = static_cast<std::uint32_t>(rows),
+                                 .threads = Kernel::kMaxThreads,
+                                 .shared_bytes = Kernel::shared_bytes()},
+                                Kernel{output<T>(logits),
+                                       {args.targets + begin, rows},
+                                       output<float>(loss),
+                                       args.vocab,
+                                       static_cast<float>(args.grad_scale),
+                                       args.wants_gradients()});
+  });
+  if (!args.wants_gradients()) return;
+  ops::matmul(run, Transpose::kNN, logits, args.weight, args.dx.rows(begin, begin + rows));
+  if (args.wants_dweight()) {
+    ops::matmul(run, Transpose::kTN, logits, x, args.dweight, {}, /*accumulate=*/true);
+  }
+}
+
+}  // namespace
+
+Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {
+  return serve_gpu_storage(run, args.x.dtype(), [&]<typename T>(T) {
+    const auto row_bytes = static_cast<std::size_t>(args.vocab) * sizeof(T);
+    const auto fit = static_cast<std::int64_t>(run.scratch.size() / row_bytes);
+    const std::int64_t chunk = std::min(args.rows, fit);
+    ATOLL_CHECK(chunk > 0, "{} bytes of scratch for rows of {} logits", run.scratch.size(),
+                args.vocab);
+    for (std::int64_t begin = 0; begin < args.rows; begin += chunk) {
+      Run inner = run;
+      const std::int64_t rows = std::min(chunk, args.rows - begin);
+      const Tensor logits = inner.take_scratch({dtype_of<T>(), {rows, args.vocab}});
+      run_chunk<T>(inner, args, logits, begin);
+    }
+  });
+}
+
+}  // namespace atl::ops::cuda

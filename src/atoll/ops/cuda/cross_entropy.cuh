@@ -1,0 +1,85 @@
+#pragma once
+
+#include "atoll/ops/cuda/kernel_list.h"
+#include "atoll/ops/cuda/numbers.h"
+
+namespace atl::ops::cuda {
+
+/// The loss of each row of logits, which become grad_scale d(loss)/d(logits) in place when
+/// `with_gradient`. A block for each row; the largest logit and the sum of exponentials are found
+/// in one sweep (Milakov & Gimelshein 2018), the gradient in a second.
+template <typename T, int V>
+struct CrossEntropy {
+  static constexpr const char* kName = "cross_entropy";
+  static constexpr int kMaxThreads = 512;
+  static constexpr std::int32_t kIgnore = -1;  // kIgnoreTarget
+  Global<T> logits;                            // (rows, vocab)
+  Global<const std::int32_t> targets;          // (rows)
+  Global<float> loss;                          // (rows)
+  std::int64_t vocab;
+  float grad_scale;
+  bool with_gradient;
+
+  static constexpr int shared_bytes() {
+    return 2 * kMaxThreads / kWarp * static_cast<int>(sizeof(float));
+  }
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t begin = block_x() * vocab;
+    const std::int32_t target = targets.load(block_x());
+    if (target == kIgnore) {  // for the whole block alike
+      if (thread() == 0) loss.store(block_x(), 0.0F);
+      for (std::int64_t v = thread() * V; with_gradient && v < vocab; v += num_threads() * V) {
+        Pack<T, V> zero;
+        for (int i = 0; i < V; ++i) zero[i] = narrowed<T>(0.0F);
+        logits.template store<V>(begin + v, zero);
+      }
+      return;
+    }
+    const float lowest = -3.0e38F;
+    float max = lowest, sum = 0;
+    for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
+      const auto pack = logits.template load<V>(begin + v);
+      float top = max;
+      for (int i = 0; i < V; ++i) {
+        const float logit = widened(pack[i]);
+        top = logit > top ? logit : top;
+      }
+      sum *= exp_f32(max - top);
+      max = top;
+      for (int i = 0; i < V; ++i) sum += exp_f32(widened(pack[i]) - max);
+    }
+    const float warp_top = warp_max(max);
+    const float warp_total = warp_sum(sum * exp_f32(max - warp_top));
+    const int warps = num_threads() / kWarp;
+    const Shared<float> tops = shared_memory<float>(0, kMaxThreads / kWarp);
+    const Shared<float> totals = shared_memory<float>(
+        kMaxThreads / kWarp * static_cast<int>(sizeof(float)), kMaxThreads / kWarp);
+    if (lane() == 0) {
+      tops.store(warp(), warp_top);
+      totals.store(warp(), warp_total);
+    }
+    const float target_logit = widened(logits.load(begin + target));
+    sync_block();
+    float top = lowest;
+    for (int w = 0; w < warps; ++w) top = tops.load(w) > top ? tops.load(w) : top;
+    float total = 0;
+    for (int w = 0; w < warps; ++w) total += totals.load(w) * exp_f32(tops.load(w) - top);
+    if (thread() == 0) loss.store(block_x(), log_f32(total) - (target_logit - top));
+    if (!with_gradient) return;
+    const float scale = grad_scale / total;
+    for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
+      auto pack = logits.template load<V>(begin + v);
+      for (int i = 0; i < V; ++i) {
+        const float p = exp_f32(widened(pack[i]) - top) * scale;
+        pack[i] = narrowed<T>(v + i == target ? p - grad_scale : p);
+      }
+      logits.template store<V>(begin + v, pack);
+    }
+  }
+};
+
+using CrossEntropyKernels = KernelList<CrossEntropy<float, 1>, CrossEntropy<float, 4>,
+                                       CrossEntropy<Bf16, 1>, CrossEntropy<Bf16, 8>>;
+
+}  // namespace atl::ops::cuda

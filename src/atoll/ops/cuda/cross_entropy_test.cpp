@@ -1,0 +1,126 @@
+#include "atoll/ops/cross_entropy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "atoll/ops/cuda/testing.h"
+#include "atoll/ops/matmul.h"
+#include "atoll/ops/ref/cross_entropy.h"
+
+namespace atl::ops {
+namespace {
+
+using test::Gpu;
+using test::OwnedTensor;
+using test::random_tensor;
+
+const auto kDiffers = [](std::uint64_t order) { ADD_FAILURE() << "other bits in order " << order; };
+
+template <typename T>
+struct Head {
+  OwnedTensor<T> x, weight;
+  OwnedTensor<std::int32_t> targets;
+  OwnedTensor<T> dx;
+  OwnedTensor<float> loss, dweight;
+  bool operator==(const Head&) const = default;
+};
+
+template <typename T>
+Head<T> make_head(std::int64_t rows, std::int64_t width, std::int64_t vocab) {
+  Head<T> head{random_tensor<T>({rows, width}, 1),
+               random_tensor<T>({vocab, width}, 2),
+               test::random_tokens({rows}, vocab, 3),
+               OwnedTensor<T>({rows, width}),
+               OwnedTensor<float>({rows}),
+               random_tensor<float>({vocab, width}, 4)};
+  head.targets[rows / 2] = kIgnoreTarget;
+  return head;
+}
+
+// Loss and gradients in double.
+struct Exact {
+  template <typename T>
+  Exact(const Head<T>& head, double scale)
+      : x(head.x.template as<double>()),
+        weight(head.weight.template as<double>()),
+        dx(x.shape),
+        loss(head.loss.shape),
+        dweight(head.dweight.template as<double>()),
+        logits({x.shape.dim(0), weight.shape.dim(0)}) {
+    ThreadPool threads(1);
+    CrossEntropyArgs args;
+    args.rows = x.shape.dim(0);
+    args.width = x.shape.dim(1);
+    args.vocab = weight.shape.dim(0);
+    args.grad_scale = scale;
+    args.x = x;
+    args.weight = weight;
+    args.targets = head.targets.values.data();
+    args.loss = loss;
+    args.dx = dx;
+    args.dweight = dweight;
+    ref::linear_cross_entropy<double>(threads, args, args.rows, logits.values.data());
+  }
+  OwnedTensor<double> x, weight, dx, loss, dweight, logits;
+};
+
+template <typename T>
+void check_head() {
+  constexpr double kScale = 0.125;
+  // Rounding of logits that are stored in bf16, up to 8 in size, moves a loss by as much.
+  const double stored = std::is_same_v<T, Bf16> ? 8 * 0x1p-8 : 1e-5;
+  for (const auto& [rows, width, vocab] :
+       {std::tuple{1, 1, 1}, {5, 16, 33}, {9, 32, 1032}, {3, 8, 5000}}) {
+    const Head<T> start = make_head<T>(rows, width, vocab);
+    const auto got = test::in_every_order(
+        start,
+        [&](Gpu& gpu, Head<T>& h) {
+          // Two chunks where there are rows for them.
+          const std::size_t row = static_cast<std::size_t>(vocab) * sizeof(T);
+          const std::size_t some = static_cast<std::size_t>(rows + 1) / 2 * row + 64;
+          gpu.run.scratch = gpu.run.scratch.subspan(0, (some + 63) / 64 * 64);
+          linear_cross_entropy(gpu.run, kScale, gpu(h.x), gpu(h.weight), gpu(h.targets),
+                               gpu(h.loss), gpu(h.dx), gpu(h.dweight));
+        },
+        kDiffers);
+    const Exact exact(start, kScale);
+    EXPECT_LE(test::max_abs_difference(got.loss, exact.loss), stored) << vocab;
+    EXPECT_EQ(got.loss[rows / 2], 0.0F);
+    EXPECT_LE(test::max_abs_difference(got.dx, exact.dx), stored * kScale) << vocab;
+    EXPECT_LE(test::max_abs_difference(got.dweight, exact.dweight), stored * kScale) << vocab;
+  }
+}
+
+TEST(CudaCrossEntropy, MatchesRefInDouble) {
+  check_head<float>();
+}
+TEST(CudaCrossEntropy, MatchesRefInBf16) {
+  check_head<Bf16>();
+}
+
+TEST(CudaCrossEntropy, EvaluationLeavesNoGradients) {
+  Gpu gpu;
+  Head<float> head = make_head<float>(5, 16, 33);
+  linear_cross_entropy(gpu.run, 1, gpu(head.x), gpu(head.weight), gpu(head.targets), gpu(head.loss),
+                       {}, {});
+  gpu.finish();
+  EXPECT_LE(test::max_abs_difference(head.loss, Exact(make_head<float>(5, 16, 33), 1).loss), 1e-5);
+  EXPECT_EQ(head.dweight, make_head<float>(5, 16, 33).dweight);
+}
+
+TEST(CudaMatmul, RecordsWhatItAsksOfTheLibrary) {
+  Gpu gpu;
+  OwnedTensor<Bf16> a = random_tensor<Bf16>({8, 16}, 1), b = random_tensor<Bf16>({24, 16}, 2);
+  OwnedTensor<float> c({8, 24});
+  OwnedTensor<Bf16> bias = random_tensor<Bf16>({24}, 3);
+  matmul(gpu.run, Transpose::kNT, gpu(a), gpu(b), gpu(c), gpu(bias));
+  gpu.finish();
+  EXPECT_THAT(gpu.device().library_calls(),
+              testing::ElementsAre("matmul nt 8 x 24 x 16, bf16 bf16 f32, bias"));
+  double sum = to_f32(bias[1]);
+  for (std::int64_t k = 0; k < 16; ++k) sum += to_f32(a[k]) * to_f32(b[16 + k]);
+  EXPECT_NEAR(c[1], sum, 1e-5);
+}
+
+}  // namespace
+}  // namespace atl::ops

@@ -1,0 +1,101 @@
+#include "atoll/ops/cuda/elementwise.h"
+
+#include <vector>
+
+#include "atoll/ops/cuda/elementwise.cuh"
+#include "atoll/ops/cuda/serve.h"
+
+namespace atl::ops::cuda {
+
+namespace {
+
+template <typename From, typename To>
+void convert_as(Run& run, Tensor x, Tensor y) {
+  constexpr int kAtOnce = 4;  // 16 bytes of f32, 8 of bf16
+  with_pack<kAtOnce>(x.num_elements(), {x, y}, [&]<int V>(std::integral_constant<int, V>) {
+    using Kernel = Convert<From, To, V>;
+    launch<ElementwiseKernels>(run, thread_a_pack(x.num_elements(), V, Kernel::kMaxThreads),
+                               Kernel{input<From>(x), output<To>(y)});
+  });
+}
+
+// What RngStream's constructor makes of all but its last argument.
+StreamFamily dropout_family(std::uint64_t seed, std::int64_t layer, std::int64_t step) {
+  constexpr int kStepBits = 48;  // as dropout_stream says
+  const auto a = static_cast<std::uint64_t>(layer) << kStepBits | static_cast<std::uint64_t>(step);
+  const auto words =
+      philox({static_cast<std::uint32_t>(RngPurpose::kDropout), 0, static_cast<std::uint32_t>(a),
+              static_cast<std::uint32_t>(a >> 32)},
+             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return {{words[0], words[1], words[2], words[3]}};
+}
+
+}  // namespace
+
+Declined add(Run& run, Tensor a, Tensor b, Tensor y) {
+  return serve_gpu_storage(run, y.dtype(), [&]<typename T>(T) {
+    if (y.num_elements() == 0) return;
+    with_pack<kPack<T>>(b.num_elements(), {a, b, y}, [&]<int V>(std::integral_constant<int, V>) {
+      using Kernel = Add<T, V>;
+      launch<ElementwiseKernels>(run, thread_a_pack(y.num_elements(), V, Kernel::kMaxThreads),
+                                 Kernel{input<T>(a), input<T>(b), output<T>(y)});
+    });
+  });
+}
+
+Declined copy(Run& run, Tensor x, Tensor y) {
+  return serve_gpu(run, [&] { run.stream->copy(y.raw(), x.raw(), x.bytes()); });
+}
+
+Declined convert(Run& run, Tensor x, Tensor y) {
+  return serve_gpu(run, [&] {
+    if (x.num_elements() == 0) return;
+    x.dtype() == Dtype::kF32 ? convert_as<float, Bf16>(run, x, y)
+                             : convert_as<Bf16, float>(run, x, y);
+  });
+}
+
+Declined fill_zero(Run& run, Tensor x) {
+  return serve_gpu(run, [&] { run.stream->fill_zero(x.raw(), x.bytes()); });
+}
+
+Declined dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, const RowPart& part) {
+  if (part.count > 1 || part.tokens.num_ranks > 1) return "a part of the batch's rows";
+  return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
+    using Kernel = Dropout<T>;
+    if (x.num_elements() == 0) return;
+    const std::int64_t size = x.dim(1) * x.dim(2);
+    LaunchShape shape = thread_a_pack(size, 4, Kernel::kMaxThreads);
+    shape.blocks_y = static_cast<std::uint32_t>(x.dim(0));
+    launch<ElementwiseKernels>(
+        run, shape,
+        Kernel{input<T>(x), output<T>(y), size, dropout_family(run.seed, layer, run.step),
+               static_cast<std::uint64_t>(run.first_sample), static_cast<float>(p),
+               static_cast<float>(1 / (1 - p))});
+  });
+}
+
+Declined sum_of_squares(Run& run, Tensor x, double* sum) {
+  if (x.dtype() != Dtype::kF32) return "not f32";
+  return serve_gpu(run, [&] {
+    *sum = 0;
+    if (x.num_elements() == 0) return;
+    const std::int64_t blocks = num_blocks(x.num_elements(), SquarePartials::kElements);
+    Device& device = run.stream->device();
+    const auto bytes = static_cast<std::size_t>(blocks) * sizeof(double);
+    const Buffer partials(device, bytes), host(device, bytes, MemoryKind::kHost);
+    const Spec spec = {Dtype::kF64, {blocks}};
+    launch<ElementwiseKernels>(
+        run,
+        {.blocks_x = static_cast<std::uint32_t>(blocks),
+         .threads = SquarePartials::kMaxThreads,
+         .shared_bytes = SquarePartials::kMaxThreads / 32 * sizeof(double)},
+        SquarePartials{input<float>(x), output<double>(tensor_in(partials, spec))});
+    run.stream->copy(host.data(), partials.data(), bytes);
+    run.stream->synchronize();
+    const auto* values = static_cast<const double*>(host.data());
+    for (std::int64_t i = 0; i < blocks; ++i) *sum += values[i];
+  });
+}
+
+}  // namespace atl::ops::cuda

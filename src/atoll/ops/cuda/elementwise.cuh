@@ -1,0 +1,109 @@
+#pragma once
+
+// Elementwise ops, V elements at a time, and sums of squares.
+
+#include "atoll/ops/cuda/kernel_list.h"
+#include "atoll/ops/cuda/numbers.h"
+
+namespace atl::ops::cuda {
+
+/// y = a + b; y may be a or b. b may be shorter: then it is a row that is added to each.
+template <typename T, int V>
+struct Add {
+  static constexpr const char* kName = "add";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> a;
+  Global<const T> b;
+  Global<T> y;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (i >= y.size) return;
+    const auto left = a.template load<V>(i);
+    const auto right = b.template load<V>(b.size == y.size ? i : i % b.size);
+    Pack<T, V> sum;
+    for (int k = 0; k < V; ++k) sum[k] = narrowed<T>(widened(left[k]) + widened(right[k]));
+    y.template store<V>(i, sum);
+  }
+};
+
+/// y = x in another type.
+template <typename From, typename To, int V>
+struct Convert {
+  static constexpr const char* kName = "convert";
+  static constexpr int kMaxThreads = 256;
+  Global<const From> x;
+  Global<To> y;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (i >= y.size) return;
+    const auto from = x.template load<V>(i);
+    Pack<To, V> to;
+    for (int k = 0; k < V; ++k) to[k] = narrowed<To>(widened(from[k]));
+    y.template store<V>(i, to);
+  }
+};
+
+/// y = x / (1 - p) where the element's draw is at least p, else 0; y may be x. A row of blocks for
+/// each sample, whose draws are dropout_stream()'s: `family` is what the streams of all samples of
+/// one layer and step have in common.
+template <typename T>
+struct Dropout {
+  static constexpr const char* kName = "dropout";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> x;  // (samples, size)
+  Global<T> y;
+  std::int64_t size;
+  StreamFamily family;
+  std::uint64_t first_sample;
+  float p;
+  float scale;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t first = (std::int64_t{block_x()} * num_threads() + thread()) * 4;
+    if (first >= size) return;
+    const Draws draws = family.stream(first_sample + static_cast<std::uint64_t>(block_y()));
+    const auto words = draws.block(static_cast<std::uint64_t>(first) / 4);
+    const std::int64_t sample = block_y() * size;
+    for (int k = 0; k < 4 && first + k < size; ++k) {
+      const float value = widened(x.load(sample + first + k)) * scale;
+      const bool keep = to_uniform(words[static_cast<std::size_t>(k)]) >= p;
+      y.store(sample + first + k, narrowed<T>(keep ? value : 0.0F));
+    }
+  }
+};
+
+/// partials[block] = the sum of squares of the block's kElements elements, in double.
+struct SquarePartials {
+  static constexpr const char* kName = "square_partials";
+  static constexpr int kMaxThreads = 256;
+  static constexpr std::int64_t kElements = std::int64_t{1} << 16;
+  Global<const float> x;
+  Global<double> partials;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t begin = block_x() * kElements;
+    const std::int64_t end = begin + kElements < x.size ? begin + kElements : x.size;
+    double sum = 0;
+    for (std::int64_t i = begin + thread(); i < end; i += num_threads()) {
+      const double value = x.load(i);
+      sum += value * value;
+    }
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+    const Shared<double> sums = shared_memory<double>(0, kMaxThreads / kWarp);
+    if (lane() == 0) sums.store(warp(), sum);
+    sync_block();
+    if (thread() != 0) return;
+    double total = 0;
+    for (int w = 0; w < num_threads() / kWarp; ++w) total += sums.load(w);
+    partials.store(block_x(), total);
+  }
+};
+
+using ElementwiseKernels =
+    KernelList<Add<float, 1>, Add<float, 4>, Add<Bf16, 1>, Add<Bf16, 8>, Convert<float, Bf16, 1>,
+               Convert<float, Bf16, 4>, Convert<Bf16, float, 1>, Convert<Bf16, float, 4>,
+               Dropout<float>, Dropout<Bf16>, SquarePartials>;
+
+}  // namespace atl::ops::cuda

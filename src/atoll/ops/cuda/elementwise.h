@@ -1,0 +1,19 @@
+#pragma once
+
+#include "atoll/ops/elementwise.h"
+#include "atoll/ops/implementations.h"
+
+namespace atl::ops::cuda {
+
+// Operands as in ops/elementwise.h.
+
+/// b: as y, or a row that is added to each.
+Declined add(Run& run, Tensor a, Tensor b, Tensor y);
+Declined copy(Run& run, Tensor x, Tensor y);
+Declined convert(Run& run, Tensor x, Tensor y);
+Declined fill_zero(Run& run, Tensor x);
+Declined dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, const RowPart& part);
+/// Waits for the stream: the sum goes to the host.
+Declined sum_of_squares(Run& run, Tensor x, double* sum);
+
+}  // namespace atl::ops::cuda

@@ -1,0 +1,34 @@
+#include "atoll/ops/cuda/matmul.h"
+
+#include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/ops/cuda/products.h"
+#include "atoll/ops/cuda/serve.h"
+#include "atoll/ops/ref/matmul.h"
+
+namespace atl::ops::cuda {
+
+namespace {
+
+std::string description(const MatmulArgs& args) {
+  constexpr const char* kNames[] = {"nn", "nt", "tn"};
+  return fmt::format("matmul {} {} x {} x {}, {} {} {}{}{}",
+                     kNames[static_cast<std::size_t>(args.shape.transpose)], args.shape.m,
+                     args.shape.n, args.shape.k, dtype_name(args.a.dtype()),
+                     dtype_name(args.b.dtype()), dtype_name(args.c.dtype()),
+                     args.bias.defined() ? ", bias" : "", args.accumulate ? ", accumulates" : "");
+}
+
+}  // namespace
+
+Declined matmul(Run& run, const MatmulArgs& args) {
+  if (args.c.dtype() == Dtype::kF64) return "f64";
+  if (run.stream->device().kind() != DeviceKind::kCuda) return "not in a GPU's memory";
+  if (auto* stream = dynamic_cast<fake_cuda::FakeStream*>(run.stream)) {
+    stream->call_library(description(args),
+                         [args, &threads = run.threads()] { ref::matmul(threads, args); });
+    return kServed;
+  }
+  return multiply(run, args);
+}
+
+}  // namespace atl::ops::cuda

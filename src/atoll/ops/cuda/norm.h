@@ -1,0 +1,21 @@
+#pragma once
+
+#include "atoll/ops/implementations.h"
+#include "atoll/ops/rope.h"
+
+namespace atl::ops::cuda {
+
+// Operands as in ops/norm.h; bias, mean and dbias are undefined for an RMS norm.
+
+Declined norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
+                      Tensor mean, Tensor rstd);
+Declined norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
+                             Tensor dx);
+Declined norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
+                              Tensor dweight, Tensor dbias);
+Declined qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
+                         Tensor k_weight, Tensor y, Tensor rstd);
+Declined qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weight,
+                          Tensor k_weight, Tensor rstd, Tensor dy, Tensor dx, Tensor dweights);
+
+}  // namespace atl::ops::cuda

@@ -1,0 +1,9 @@
+#include "atoll/ops/cuda/products.h"
+
+namespace atl::ops::cuda {
+
+Declined multiply(Run& /*run*/, const MatmulArgs& /*args*/) {
+  return "built without cuBLASLt";
+}
+
+}  // namespace atl::ops::cuda

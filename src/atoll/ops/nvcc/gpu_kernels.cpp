@@ -1,0 +1,24 @@
+#include "atoll/ops/cuda/gpu_kernels.h"
+
+#include "atoll/ops/nvcc/gpu_table.h"
+
+namespace atl::ops::cuda {
+
+const void* gpu_kernel(const std::type_info& kernel) {
+  static const GpuTable table = [] {
+    GpuTable all;
+    add_activation_kernels(all);
+    add_column_sum_kernels(all);
+    add_cross_entropy_kernels(all);
+    add_elementwise_kernels(all);
+    add_embedding_kernels(all);
+    add_norm_kernels(all);
+    add_rope_kernels(all);
+    add_update_kernels(all);
+    return all;
+  }();
+  const auto found = table.find(kernel);
+  return found == table.end() ? nullptr : found->second;
+}
+
+}  // namespace atl::ops::cuda

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <typeindex>
+#include <unordered_map>
+
+namespace atl::ops::cuda {
+
+/// From the struct of operands to what cudaLaunchKernel takes.
+using GpuTable = std::unordered_map<std::type_index, const void*>;
+
+// One function for each .cu file, which adds its kernels.
+void add_activation_kernels(GpuTable& table);
+void add_column_sum_kernels(GpuTable& table);
+void add_cross_entropy_kernels(GpuTable& table);
+void add_elementwise_kernels(GpuTable& table);
+void add_embedding_kernels(GpuTable& table);
+void add_norm_kernels(GpuTable& table);
+void add_rope_kernels(GpuTable& table);
+void add_update_kernels(GpuTable& table);
+
+}  // namespace atl::ops::cuda

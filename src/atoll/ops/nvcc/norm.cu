@@ -1,0 +1,11 @@
+#include "atoll/ops/cuda/norm.cuh"
+
+#include "atoll/ops/nvcc/compiled.h"
+
+namespace atl::ops::cuda {
+
+void add_norm_kernels(GpuTable& table) {
+  add_compiled<Joined<NormKernels, QkNormKernels>>(table);
+}
+
+}  // namespace atl::ops::cuda

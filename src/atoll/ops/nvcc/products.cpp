@@ -1,0 +1,38 @@
+#include "atoll/ops/cuda/products.h"
+
+#include "atoll/device/cuda/products.h"
+#include "atoll/device/cuda/runtime.h"
+
+namespace atl::ops::cuda {
+
+namespace {
+
+cudaDataType_t type_of(Dtype dtype) {
+  return dtype == Dtype::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+}  // namespace
+
+Declined multiply(Run& run, const MatmulArgs& args) {
+  auto* stream = dynamic_cast<atl::cuda::CudaStream*>(run.stream);
+  if (stream == nullptr) return "not a GPU's stream";
+  if (args.a.dtype() != args.b.dtype()) return "operands of two dtypes";
+  if (args.a.dtype() == Dtype::kF32 && args.c.dtype() != Dtype::kF32) return "f32 into bf16";
+  if (args.bias.defined() && args.bias.dtype() != args.c.dtype()) return "a bias of another dtype";
+  stream->products().multiply(stream->native(),
+                              {.transpose_a = args.shape.transpose == Transpose::kTN,
+                               .transpose_b = args.shape.transpose == Transpose::kNT,
+                               .m = args.shape.m,
+                               .n = args.shape.n,
+                               .k = args.shape.k,
+                               .operands = type_of(args.a.dtype()),
+                               .result = type_of(args.c.dtype()),
+                               .a = args.a.raw(),
+                               .b = args.b.raw(),
+                               .c = args.c.raw(),
+                               .bias = args.bias.defined() ? args.bias.raw() : nullptr,
+                               .accumulate = args.accumulate});
+  return kServed;
+}
+
+}  // namespace atl::ops::cuda
