@@ -5,6 +5,7 @@
 
 #include "atoll/ops/attention_checks.h"
 #include "atoll/ops/cpu/attention.h"
+#include "atoll/ops/cuda/attention.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/attention.h"
 
@@ -54,6 +55,10 @@ constexpr AttentionImplementation kForward[] = {
          cpu::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
        });
      }},
+    {"cuda",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+     }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
@@ -69,6 +74,11 @@ constexpr AttentionImplementation kBackward[] = {
          cpu::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
                                  a.dqkv);
        });
+     }},
+    {"cuda",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
+                                       a.dqkv);
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {

@@ -124,6 +124,10 @@ constexpr Implementation<SumsOfSquares> kSumsOfSquares[] = {
        return serve_f32(run, a.x.dtype(),
                         [&] { cpu::sums_of_squares(run, a.x, a.blocks, a.sums); });
      }},
+    {"cuda",
+     [](Run& run, const SumsOfSquares& a) {
+       return cuda::sums_of_squares(run, a.x, a.blocks, a.sums);
+     }},
     {"ref",
      [](Run& run, const SumsOfSquares& a) {
        return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {

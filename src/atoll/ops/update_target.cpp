@@ -1,5 +1,6 @@
 #include "atoll/ops/update_target.h"
 
+#include "atoll/ops/elementwise.h"
 #include "atoll/ops/serve.h"
 
 namespace atl::ops {
@@ -20,7 +21,7 @@ void check_update(const char* op, const UpdateTarget& target,
 void widen(Run& run, Tensor values, Tensor master) {
   check_size("widen", Dtype::kBf16, values.num_elements(), {values});
   check_size("widen", Dtype::kF32, values.num_elements(), {master});
-  ATOLL_CHECK(run.stream->device().kind() == DeviceKind::kCpu, "widen: not in host memory");
+  if (run.stream->device().kind() != DeviceKind::kCpu) return convert(run, values, master);
   constexpr std::int64_t kGrain = 1 << 16;
   const Bf16* from = values.data<Bf16>();
   float* to = master.data<float>();

@@ -75,27 +75,43 @@ Declined dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, con
   });
 }
 
-Declined sum_of_squares(Run& run, Tensor x, double* sum) {
+Declined sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks,
+                         std::span<double> sums) {
   if (x.dtype() != Dtype::kF32) return "not f32";
   return serve_gpu(run, [&] {
-    *sum = 0;
-    if (x.num_elements() == 0) return;
-    const std::int64_t blocks = num_blocks(x.num_elements(), SquarePartials::kElements);
+    std::vector<std::int64_t> first = {0};  // partial sum of each block
+    for (const Block& block : blocks) {
+      first.push_back(first.back() + num_blocks(block.count, SquarePartials::kElements));
+    }
+    std::fill(sums.begin(), sums.end(), 0.0);
+    if (first.back() == 0) return;
     Device& device = run.stream->device();
-    const auto bytes = static_cast<std::size_t>(blocks) * sizeof(double);
+    const auto bytes = static_cast<std::size_t>(first.back()) * sizeof(double);
     const Buffer partials(device, bytes), host(device, bytes, MemoryKind::kHost);
-    const Spec spec = {Dtype::kF64, {blocks}};
-    launch<ElementwiseKernels>(
-        run,
-        {.blocks_x = static_cast<std::uint32_t>(blocks),
-         .threads = SquarePartials::kMaxThreads,
-         .shared_bytes = SquarePartials::kMaxThreads / 32 * sizeof(double)},
-        SquarePartials{input<float>(x), output<double>(tensor_in(partials, spec))});
+    auto* const partial = static_cast<double*>(partials.data());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const std::int64_t count = first[i + 1] - first[i];
+      if (count == 0) continue;
+      launch<ElementwiseKernels>(
+          run,
+          {.blocks_x = static_cast<std::uint32_t>(count),
+           .threads = SquarePartials::kMaxThreads,
+           .shared_bytes = SquarePartials::kMaxThreads / 32 * sizeof(double)},
+          SquarePartials{{x.data<float>() + blocks[i].begin, blocks[i].count},
+                         {partial + first[i], count}});
+    }
     run.stream->copy(host.data(), partials.data(), bytes);
     run.stream->synchronize();
     const auto* values = static_cast<const double*>(host.data());
-    for (std::int64_t i = 0; i < blocks; ++i) *sum += values[i];
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      for (std::int64_t k = first[i]; k < first[i + 1]; ++k) sums[i] += values[k];
+    }
   });
+}
+
+Declined sum_of_squares(Run& run, Tensor x, double* sum) {
+  const Block all = {0, x.num_elements()};
+  return sums_of_squares(run, x, {&all, 1}, {sum, 1});
 }
 
 }  // namespace atl::ops::cuda

@@ -128,6 +128,19 @@ TEST(CudaSumOfSquares, IsExactToDouble) {
   }
 }
 
+TEST(CudaSumOfSquares, OfBlocksIsTheSameWhereverTheyLie) {
+  OwnedTensor<float> x = random_tensor<float>({3000}, 1);
+  const std::vector<Block> blocks = {{5, 1000}, {1005, 0}, {1500, 1500}};
+  std::vector<double> sums(3), other(1);
+  Gpu gpu(3);
+  const Tensor here = gpu(x);
+  sums_of_squares(gpu.run, here, blocks, sums);
+  sums_of_squares(gpu.run, here, std::span(blocks).last(1), other);
+  EXPECT_NEAR(sums[0], ref::sum_of_squares<float>(x.view().rows(5, 1005)), 1e-10);
+  EXPECT_EQ(sums[1], 0);
+  EXPECT_EQ(sums[2], other[0]);
+}
+
 template <typename T>
 struct RopeOperands {
   OwnedTensor<T> qkv;
