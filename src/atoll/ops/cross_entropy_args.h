@@ -27,15 +27,22 @@ struct CrossEntropyArgs {
 };
 
 /// Throws Error(kDamaged) naming the first row whose target is no token of the vocabulary.
-inline void check_targets(const CrossEntropyArgs& args) {
-  for (std::int64_t row = 0; row < args.rows; ++row) {
-    const std::int32_t target = args.targets[row];
-    if (target == kIgnoreTarget || (target >= 0 && target < args.vocab)) continue;
+inline void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t vocab) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int32_t target = targets[row];
+    if (target == kIgnoreTarget || (target >= 0 && target < vocab)) continue;
     throw damaged_error(
         "row {} of the batch has target {}, but the model's vocabulary is [0, {}); tokenize the "
         "data with this model's tokenizer",
-        row, target, args.vocab);
+        row, target, vocab);
   }
+}
+inline void check_targets(const CrossEntropyArgs& args) {
+  check_targets(args.targets, args.rows, args.vocab);
+}
+/// The same for targets in memory of the host, i32.
+inline void check_targets(const Tensor& targets, std::int64_t vocab) {
+  check_targets(targets.data<std::int32_t>(), targets.num_elements(), vocab);
 }
 
 /// Rows whose logits are held at once; a function of the shape alone. Each chunk reads and writes

@@ -99,6 +99,20 @@ constexpr Implementation<PositionBackward> kPositionBackward[] = {
      }},
 };
 
+// (V, C) or (P, C) of `dtype`, as wide as the activations.
+void check_table(const char* op, Dtype dtype, const Tensor& table, const Tensor& y) {
+  ATOLL_CHECK(y.shape().rank() == 3, "{}: activations are {}", op, y.spec().to_string());
+  ATOLL_CHECK(table.shape().rank() == 2, "{}: table is {}", op, table.spec().to_string());
+  check_spec(op, {dtype, {table.dim(0), y.dim(2)}}, {table});
+}
+
+// Every position of y's rows must be one of the table's.
+void check_rows(const char* op, const Tensor& positions, const Tensor& y, const Tensor& table) {
+  check_positions(op, positions, y.shape().num_rows(), y.dim(1), table.dim(0));
+}
+
+}  // namespace
+
 // Tokens come from files and users, so their range is checked in every build; it costs one compare
 // for each C elements that are moved.
 void check_tokens(const Tensor& tokens, std::int64_t vocab_size) {
@@ -117,20 +131,6 @@ void check_tokens(const Tensor& tokens, std::int64_t vocab_size) {
     }
   }
 }
-
-// (V, C) or (P, C) of `dtype`, as wide as the activations.
-void check_table(const char* op, Dtype dtype, const Tensor& table, const Tensor& y) {
-  ATOLL_CHECK(y.shape().rank() == 3, "{}: activations are {}", op, y.spec().to_string());
-  ATOLL_CHECK(table.shape().rank() == 2, "{}: table is {}", op, table.spec().to_string());
-  check_spec(op, {dtype, {table.dim(0), y.dim(2)}}, {table});
-}
-
-// Every position of y's rows must be one of the table's.
-void check_rows(const char* op, const Tensor& positions, const Tensor& y, const Tensor& table) {
-  check_positions(op, positions, y.shape().num_rows(), y.dim(1), table.dim(0));
-}
-
-}  // namespace
 
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
   const bool is_widened = table.dtype() == Dtype::kBf16 && y.dtype() == Dtype::kF32;

@@ -6,6 +6,10 @@ namespace atl::ops {
 
 // Tables have the dtype of the activations, their gradients its compute dtype.
 
+/// Throws Error(kDamaged) naming the first token outside [0, vocab_size). tokens: i32 (B, T), in
+/// memory of the host; a GPU's are checked before they are copied there, and not here.
+void check_tokens(const Tensor& tokens, std::int64_t vocab_size);
+
 /// y[b, t] = table[tokens[b, t]].  tokens: i32 (B, T)  table: (V, C), also bf16 for an f32 y
 /// y: (B, T, C).  Throws Error(kDamaged) naming the first token outside [0, V).
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);

@@ -9,6 +9,7 @@
 #include "atoll/comm/group.h"
 #include "atoll/nn/kv_cache.h"
 #include "atoll/nn/model.h"
+#include "atoll/parallel/device_batches.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/rank_schedule.h"
 #include "atoll/parallel/schedule.h"
@@ -107,6 +108,7 @@ class Runner {
   std::vector<Tensor> outputs_;  // of the last stage, one a micro-batch
   const Arena* arena_ = nullptr;
   std::int64_t next_tick_ = 0;  // of a walk
+  DeviceBatches device_batches_;
   std::function<void(const PassEvent& event)> listener_;
 };
 

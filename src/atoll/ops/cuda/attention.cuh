@@ -140,10 +140,11 @@ struct AttentionBackwardQuery {
     const float row_lse = lse.load(row);
     HeadPart dq = {};
     for (std::int64_t s = setup.first_key(b, t); s <= t; ++s) {
+      const float dp =
+          dot(grad, HeadPart::load(qkv, setup.value(b, s, kv_head), setup.head_dim)) - delta;
       const HeadPart k = HeadPart::load(qkv, setup.key(b, s, kv_head), setup.head_dim);
-      const HeadPart v = HeadPart::load(qkv, setup.value(b, s, kv_head), setup.head_dim);
       const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
-      dq.add(p * (dot(grad, v) - delta), k);
+      dq.add(p * dp, k);
     }
     dq.store(dqkv, setup.query(b, t, head), setup.head_dim, setup.scale);
   }

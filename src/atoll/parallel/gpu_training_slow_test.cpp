@@ -1,0 +1,174 @@
+// Whole training steps on the fake GPU: the code that a real one runs, but for the instructions.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/nn/models/family.h"
+#include "atoll/ops/testing.h"
+#include "atoll/optim/clip.h"
+#include "atoll/optim/optimizer.h"
+#include "atoll/parallel/runner.h"
+#include "atoll/parallel/store_single.h"
+#include "atoll/tensor/host_access.h"
+
+namespace atl::parallel {
+namespace {
+
+constexpr std::int64_t kBatch = 2;
+constexpr std::int64_t kLength = 12;
+
+nn::ModelConfig tiny_model(const std::string& family) {
+  nn::ModelConfig config;
+  config.family = family;
+  config.vocab_size = 61;
+  config.hidden_size = 24;
+  config.num_layers = 2;
+  config.heads = {.num_heads = 4, .num_kv_heads = family == "gpt2" ? 4 : 2, .head_dim = 6};
+  config.intermediate_size = 40;
+  config.max_positions = 32;
+  config.initializer_range = 0.2;
+  config.qk_norm = family == "qwen3";
+  if (family == "gpt2") {
+    config.activation = "gelu_new";
+    config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
+  }
+  return config;
+}
+
+struct Training {
+  std::string family = "llama";
+  Dtype dtype = Dtype::kBf16;
+  optim::Masters masters = optim::Masters::kF32;
+  double dropout = 0.1;
+  bool documents = false;
+  int steps = 20;
+};
+
+struct Outcome {
+  std::vector<double> losses;  // mean of each step
+  std::vector<std::byte> values;
+};
+
+// Two micro-batches a step, which the second step's overwrite at once: memory of a loader is used
+// again as soon as a call returns.
+Outcome train(Device& device, const Training& setup) {
+  const auto stream = device.open_stream();
+  const auto model =
+      nn::build_model(tiny_model(setup.family), {.dtype = setup.dtype, .dropout = setup.dropout});
+  SingleStore store(*model, true);
+  Runner runner(*model, store, Use::kTrain, kBatch, kLength);
+  const auto optimizer = optim::make_optimizer({.kind = "adamw", .masters = setup.masters},
+                                               store.flat(), store.ranges());
+  MemoryPlan plan;
+  store.request(plan);
+  runner.request(plan);
+  optimizer->request(plan);
+  plan.place();
+  const Arena arena(device, plan);
+  store.bind(arena);
+  runner.bind(arena);
+  optimizer->bind(arena);
+  Run run = {.stream = stream.get(), .seed = 3};
+  store.initialise(run, 5);
+  optimizer->init_masters(run, store.values());
+
+  test::OwnedTensor<std::int32_t> tokens({kBatch, kLength}), targets({kBatch, kLength});
+  test::OwnedTensor<std::int32_t> positions({kBatch, kLength});
+  for (std::int64_t i = 0; i < positions.size(); ++i) {
+    positions[i] = static_cast<std::int32_t>(i % kLength % 5);
+  }
+  Outcome outcome;
+  const Spec loss_spec = {Dtype::kF32, {kBatch, kLength}};
+  const Buffer losses(device, 2 * loss_spec.bytes(), MemoryKind::kHost);
+  for (int step = 0; step < setup.steps; ++step) {
+    run.step = step;
+    run.loss_scale = 1.0 / (2 * kBatch * kLength);
+    for (std::int64_t micro = 0; micro < 2; ++micro) {
+      // Two batches that come again, so that there is something to learn.
+      tokens = test::random_tokens({kBatch, kLength}, 61, static_cast<std::uint64_t>(10 + micro));
+      targets = test::random_tokens({kBatch, kLength}, 61, static_cast<std::uint64_t>(20 + micro));
+      targets[3] = kIgnoreTarget;
+      const Batch batch = {.tokens = tokens,
+                           .targets = targets,
+                           .first_sample = (2 * step + micro) * kBatch,
+                           .positions = setup.documents ? positions.view() : Tensor()};
+      store.begin_round({micro, micro == 1});
+      runner.forward_backward(run, {&batch, 1});
+      queue_copy(*stream, runner.losses(),
+                 {static_cast<std::byte*>(losses.data()) +
+                      static_cast<std::size_t>(micro) * loss_spec.bytes(),
+                  loss_spec});
+      std::fill(tokens.values.begin(), tokens.values.end(), -7);
+      std::fill(targets.values.begin(), targets.values.end(), -7);
+    }
+    const double norm = store.grad_norm(run);  // waits
+    double sum = 0;
+    for (std::int64_t i = 0; i < 2 * kBatch * kLength; ++i) {
+      sum += static_cast<double>(static_cast<const float*>(losses.data())[i]);
+    }
+    outcome.losses.push_back(sum * run.loss_scale);
+    optimizer->update(run,
+                      {.lr = 0.01, .grad_scale = optim::clip_scale(norm, 1.0), .step = step + 1},
+                      store.values(), store.grads());
+  }
+  stream->synchronize();
+  const HostRead read(store.values());
+  outcome.values.assign(read.bytes().begin(), read.bytes().end());
+  return outcome;
+}
+
+Outcome on_cpu(const Training& setup) {
+  const auto device = open_cpu(2);
+  return train(*device, setup);
+}
+
+Outcome on_gpu(const Training& setup, std::uint64_t order) {
+  fake_cuda::FakeCudaDevice device({.seed = order, .threads = 2});
+  return train(device, setup);
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+class GpuTraining : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Families, GpuTraining, testing::Values("llama", "gpt2", "qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(GpuTraining, StepsInF32GoAsOnTheCpu) {
+  const Training setup = {.family = GetParam(), .dtype = Dtype::kF32, .steps = 6};
+  const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 2);
+  EXPECT_LT(cpu.losses.back(), cpu.losses.front()) << "nothing was learned";
+  // Sums in another order; and AdamW's first updates go by the sign of a gradient.
+  EXPECT_LT(largest_difference(cpu.losses, gpu.losses), 1e-3);
+}
+
+TEST_P(GpuTraining, TwentyStepsInBf16StayWithinWhatBf16Costs) {
+  const Training setup = {.family = GetParam(), .documents = true};
+  Training wide = setup;
+  wide.dtype = Dtype::kF32;
+  const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 3);
+  EXPECT_LT(gpu.losses.back(), 0.6 * gpu.losses.front()) << "nothing was learned";
+  // Both round to bf16, in places that are not all the same: no further apart than two roundings.
+  const double bound = 2 * largest_difference(cpu.losses, on_cpu(wide).losses);
+  EXPECT_LT(largest_difference(cpu.losses, gpu.losses), bound);
+}
+
+TEST_P(GpuTraining, EveryOrderOfThreadsAndStreamsGivesTheSameBits) {
+  const Training setup = {
+      .family = GetParam(), .masters = optim::Masters::kStochastic, .documents = true, .steps = 2};
+  const Outcome first = on_gpu(setup, 0);
+  for (std::uint64_t order = 1; order < 8; ++order) {
+    const Outcome other = on_gpu(setup, order);
+    EXPECT_EQ(other.losses, first.losses) << order;
+    EXPECT_EQ(other.values, first.values) << order;
+  }
+}
+
+}  // namespace
+}  // namespace atl::parallel
