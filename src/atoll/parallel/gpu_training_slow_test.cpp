@@ -170,5 +170,19 @@ TEST_P(GpuTraining, EveryOrderOfThreadsAndStreamsGivesTheSameBits) {
   }
 }
 
+TEST_P(GpuTraining, OnARealGpuTwentyStepsGoAsOnTheCpuAndRepeat) {
+  if (!probe_gpus().built_in || !probe_gpus().problem.empty()) {
+    GTEST_SKIP() << "no GPU, or built without nvcc";
+  }
+  const auto device = open_cuda(0);
+  const Training setup = {.family = GetParam(), .documents = true};
+  const Outcome cpu = on_cpu(setup), gpu = train(*device, setup), again = train(*device, setup);
+  Training wide = setup;
+  wide.dtype = Dtype::kF32;
+  const double bound = 2 * largest_difference(cpu.losses, on_cpu(wide).losses);
+  EXPECT_LT(largest_difference(cpu.losses, gpu.losses), bound);
+  EXPECT_EQ(again.values, gpu.values);
+}
+
 }  // namespace
 }  // namespace atl::parallel

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Does a test fail for every barrier and bound that a kernel forgets?
+
+    tools/mutate_kernels.py [BUILD] [NAME...]
+
+Leaves out each sync_block() and sync_warp() of src/atoll/ops/cuda/*.cuh, and each check that keeps a
+thread within its rows and columns, one at a time; compiles the kernels with that, links ops_test
+with them, and runs the tests of the GPU's ops on the fake GPU. BUILD (build/release) is a build folder whose
+ops_test is up to date; NAME is a file's, as "norm". Exit code 1 when nothing fails for a mutation.
+"""
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+KERNELS = ROOT / "src/atoll/ops/cuda"
+LIMIT_S = 300  # for one run of the tests: threads that wait for ever are told by the shim
+
+
+def mutations(text):
+    """(line number, what is changed, text with that)."""
+    lines = text.splitlines(keepends=True)
+    for i, line in enumerate(lines):
+        variants = []
+        if re.fullmatch(r"\s*sync_(block|warp)\(\);\n", line):
+            variants.append("\n")
+        if re.fullmatch(r"\s*if \([^&|]* >= [^&|]*\) return;\n", line):
+            variants.append("\n")
+        if re.search(r"for \(.*[a-z] < (width|head_dim|vocab|rows|last|end|size);", line):
+            variants.append(re.sub(r" < (width|head_dim|vocab|rows|last|end|size);", r" <= \1;", line))
+        if re.search(r"if \(d < head_dim\) ", line):
+            variants.append(line.replace("if (d < head_dim) ", "", 1))
+        if re.search(r"row < rows && ", line):
+            variants.append(line.replace("row < rows && ", "", 1))
+        for new in variants:
+            yield i + 1, line.strip(), "".join(lines[:i] + [new] + lines[i + 1:])
+
+
+def compile_command(build, source):
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if pathlib.Path(entry["file"]).resolve() == source:
+            words = shlex.split(entry["command"])
+            return words[next(i for i, word in enumerate(words) if word.endswith("++")):]
+    sys.exit(f"{build} does not compile {source.relative_to(ROOT)}")
+
+
+def link_command(build, objects, program):
+    commands = subprocess.run(["ninja", "-C", build, "-t", "commands", "ops_test"], check=True,
+                              capture_output=True, text=True).stdout.splitlines()
+    link = next(c for c in reversed(commands) if " -o src/atoll/ops_test " in c)
+    words = shlex.split(link.split("&&")[1] if link.startswith(":") else link)
+    at = words.index("-o")
+    return words[:at] + [*objects, "-o", program] + words[at + 2:]
+
+
+def run_mutant(build, scratch, header, text):
+    """The first test that fails with this text of the header; None when all pass."""
+    overlay = scratch / "atoll/ops/cuda"
+    shutil.rmtree(scratch / "atoll", ignore_errors=True)
+    overlay.mkdir(parents=True)
+    (overlay / header.name).write_text(text)
+    objects = []
+    for source in sorted(KERNELS.glob("*.cpp")):
+        if source.name.endswith("_test.cpp") or f'"atoll/ops/cuda/{header.name}"' not in source.read_text():
+            continue
+        words = compile_command(build, source)
+        objects.append(scratch / f"{source.stem}.o")
+        words[words.index("-o") + 1] = str(objects[-1])
+        words.insert(1, f"-I{scratch}")
+        run = subprocess.run(words, cwd=build, capture_output=True, text=True)
+        if run.returncode != 0:
+            return "it does not compile"
+    program = scratch / "ops_test"
+    subprocess.run(link_command(build, objects, program), cwd=build, check=True)
+    try:
+        run = subprocess.run([program, "--gtest_filter=Cuda*", "--gtest_fail_fast"],
+                             capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return "a test that ends"
+    failed = re.search(r"\[  FAILED  \] (\S+)", run.stdout)
+    if run.returncode == 0:
+        return None
+    return failed.group(1) if failed else f"exit code {run.returncode}"
+
+
+def main():
+    arguments = sys.argv[1:]
+    build = (ROOT / (arguments[0] if arguments else "build/release")).resolve()
+    names = arguments[1:]
+    scratch = build / "kernel_mutations"
+    scratch.mkdir(exist_ok=True)
+    survivors = count = 0
+    for header in sorted(KERNELS.glob("*.cuh")):
+        if names and header.stem not in names:
+            continue
+        for line, what, text in mutations(header.read_text()):
+            count += 1
+            failed = run_mutant(build, scratch, header, text)
+            survivors += failed is None
+            print(f"{header.name}:{line}: without \"{what}\": "
+                  f"{'NOTHING FAILS' if failed is None else failed}", flush=True)
+    print(f"{count} mutations, {survivors} that nothing notices")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
