@@ -24,25 +24,31 @@ bool has_amx();
 constexpr int kAmxTileRows = 16;
 constexpr int kAmxRowBytes = 64;
 
+/// What ldtilecfg reads.
+struct alignas(64) AmxConfiguration {
+  unsigned char palette = 1;
+  unsigned char start_row = 0;
+  unsigned char reserved[14] = {};
+  unsigned short row_bytes[16] = {};  // NOLINT(google-runtime-int): 16 bits
+  unsigned char rows[16] = {};
+};
+constexpr AmxConfiguration whole_amx_tiles() {
+  AmxConfiguration configuration;
+  for (int tile = 0; tile < 8; ++tile) {
+    configuration.row_bytes[tile] = kAmxRowBytes;
+    configuration.rows[tile] = kAmxTileRows;
+  }
+  return configuration;
+}
+/// A constant, because GCC 12 takes _tile_loadconfig to read 8 bytes and drops stores to the rest.
+inline constexpr AmxConfiguration kWholeAmxTiles = whole_amx_tiles();
+
 /// While it lives, the calling thread has eight whole tiles; their contents are undefined at first.
 /// Needs has_amx(). Setting up costs some tens of cycles: make one for a task, not for a thread,
 /// whose every switch would then save 8 KiB more.
 class AmxTiles {
  public:
-  ATOLL_AMX AmxTiles() {
-    struct alignas(64) Configuration {
-      unsigned char palette = 1;
-      unsigned char start_row = 0;
-      unsigned char reserved[14] = {};
-      unsigned short row_bytes[16] = {};  // NOLINT(google-runtime-int): the layout of ldtilecfg
-      unsigned char rows[16] = {};
-    } configuration;
-    for (int tile = 0; tile < 8; ++tile) {
-      configuration.row_bytes[tile] = kAmxRowBytes;
-      configuration.rows[tile] = kAmxTileRows;
-    }
-    _tile_loadconfig(&configuration);
-  }
+  ATOLL_AMX AmxTiles() { _tile_loadconfig(&kWholeAmxTiles); }
   ATOLL_AMX ~AmxTiles() { _tile_release(); }
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
