@@ -4,7 +4,7 @@
 //   products_bench gpt2 1024      (model, tokens of a micro-batch)
 //   products_bench llama 1024
 //   products_bench demo 512
-//   products_bench gpt2 1024 bf16 (all but weight gradients stored in bf16)
+//   products_bench gpt2 1024 bf16 (all but weight gradients stored in bf16; device.bf16 = auto)
 //   products_bench gpt2 1024 f32 1024 12 64   (and attention's: context, heads, their width)
 //
 // The library runs each product whole on two threads, with its operands as they lie and with b in
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "atoll/ops/matmul.h"
+#include "atoll/ops/peak.h"
 #include "atoll/ops/testing.h"
 
 namespace atl {
@@ -227,7 +228,7 @@ Measured measure(Run& run, const Product& p) {
 
 int compare(const std::string& name, std::int64_t tokens, bool bf16) {
   test::TestRun run(kThreads, std::size_t{1} << 30);
-  double library_total = 0, luckiest = 0, own_total = 0;
+  double library_total = 0, luckiest = 0, own_total = 0, flops_total = 0;
   fmt::print(
       "| product (M, N, K) | calls | oneDNN, plain | packed | ours (GFLOP/s) "
       "|\n|---|---|---|---|---|\n");
@@ -246,11 +247,18 @@ int compare(const std::string& name, std::int64_t tokens, bool bf16) {
     library_total += p.calls * std::min(times.plain.median(), times.packed.median());
     luckiest += p.calls * std::min(times.plain.best(), times.packed.best());
     own_total += p.calls * times.own.median();
+    flops_total += p.calls * flops;
   }
   fmt::print(
       "\nall products of a step: {:.1f} ms by the library ({:.1f} at its luckiest), {:.1f} ms "
       "ours\n",
       1e3 * library_total, 1e3 * luckiest, 1e3 * own_total);
+  const double loop =
+      (bf16 ? ops::measure_amx_peak_flops(run) : ops::measure_peak_flops(run)) / 1e9;
+  if (loop > 0) {
+    fmt::print("{} on registers alone: {:.0f} GFLOP/s; ours run at {:.1f}% of it\n",
+               bf16 ? "tiles of AMX" : "multiply-adds", loop, 100 * flops_total / own_total / loop);
+  }
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "atoll/ops/attention_checks.h"
 #include "atoll/ops/cpu/attention.h"
+#include "atoll/ops/cpu/attention_amx.h"
 #include "atoll/ops/cuda/attention.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/attention.h"
@@ -49,6 +50,10 @@ OpCost cached_cost(const AttentionArgs& args) {
 }
 
 constexpr AttentionImplementation kForward[] = {
+    {"amx",
+     [](Run& run, const AttentionArgs& a) {
+       return cpu::attention_amx_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+     }},
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
@@ -68,6 +73,11 @@ constexpr AttentionImplementation kForward[] = {
 };
 
 constexpr AttentionImplementation kBackward[] = {
+    {"amx",
+     [](Run& run, const AttentionArgs& a) {
+       return cpu::attention_amx_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse,
+                                          a.dout, a.dqkv);
+     }},
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {

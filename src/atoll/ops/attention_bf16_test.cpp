@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "atoll/ops/attention_testing.h"
+#include "atoll/ops/bf16_arithmetic.h"
 
 namespace atl::ops {
 namespace {
@@ -54,7 +55,14 @@ struct Pair {
   AttentionCall<float> wide;
 };
 
-TEST(AttentionBf16, IsF32RoundedOnceOnEveryTarget) {
+// Tiles of AMX round more: attention_amx_test.cpp.
+class AttentionBf16 : public ::testing::Test {
+ protected:
+  void SetUp() override { set_bf16_arithmetic(Bf16Arithmetic::kF32); }
+  void TearDown() override { reset_bf16_arithmetic(); }
+};
+
+TEST_F(AttentionBf16, IsF32RoundedOnceOnEveryTarget) {
   TestRun run;
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     test::use_target(target);
@@ -70,7 +78,7 @@ TEST(AttentionBf16, IsF32RoundedOnceOnEveryTarget) {
   test::use_target(0);
 }
 
-TEST(AttentionBf16, ThreadCountChangesNoBit) {
+TEST_F(AttentionBf16, ThreadCountChangesNoBit) {
   const Case c = {{3, 1, 48}, 1, 300};  // one key-value head: backward is cut in two ways
   TestRun one(1);
   Pair expected(c);
@@ -84,7 +92,7 @@ TEST(AttentionBf16, ThreadCountChangesNoBit) {
   }
 }
 
-TEST(AttentionBf16, CachedChunksAreF32RoundedOnce) {
+TEST_F(AttentionBf16, CachedChunksAreF32RoundedOnce) {
   const std::vector<std::int64_t> chunkings[] = {{300, 1, 1}, {7, 1, 64, 2, 16}};
   for (int threads = 1; threads <= 3; ++threads) {
     TestRun run(threads);
@@ -102,7 +110,7 @@ TEST(AttentionBf16, CachedChunksAreF32RoundedOnce) {
   }
 }
 
-TEST(AttentionBf16, HeadsTooWideForTilesAreServed) {
+TEST_F(AttentionBf16, HeadsTooWideForTilesAreServed) {
   TestRun run;
   Pair({{2, 1, 260}, 1, 5}).expect_same(run, "reference");
   Pair pair({{2, 1, 260}, 1, 5});
@@ -111,7 +119,7 @@ TEST(AttentionBf16, HeadsTooWideForTilesAreServed) {
   EXPECT_EQ(pair.narrow.out, pair.wide.out.as<Bf16>());
 }
 
-TEST(AttentionBf16, MatchesDoubleReference) {
+TEST_F(AttentionBf16, MatchesDoubleReference) {
   TestRun run;
   AttentionCall<Bf16> narrow({4, 2, 64}, 1, 130);
   AttentionCall<double> exact({4, 2, 64}, 1, 130);

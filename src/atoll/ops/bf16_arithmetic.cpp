@@ -3,18 +3,38 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <limits>
 
 #include "atoll/base/error.h"
+#include "atoll/ops/cpu/matmul_amx.h"
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_widened.h"
+#include "atoll/simd/amx.h"
 
 namespace atl::ops {
 
 namespace {
 
 constexpr double kWorthIt = 1.2;
+constexpr std::array kAll = {Bf16Arithmetic::kF32, Bf16Arithmetic::kLibrary, Bf16Arithmetic::kAmx};
+using Speedups = std::array<double, kAll.size()>;
+constexpr std::array<std::string_view, kAll.size()> kNames = {"f32", "library", "amx"};
+// In the order of Bf16Arithmetic.
+constexpr std::array<Declined (*)(Run&, const MatmulArgs&), kAll.size()> kMultiply = {
+    cpu::matmul_widened, cpu::multiply_bf16, cpu::serve_amx};
+
+std::size_t index_of(Bf16Arithmetic arithmetic) {
+  return static_cast<std::size_t>(arithmetic);
+}
+
+/// Whether it is here, by instructions for bf16.
+bool is_worth_measuring(Bf16Arithmetic arithmetic) {
+  if (arithmetic == Bf16Arithmetic::kAmx) return simd::has_amx();
+  return arithmetic == Bf16Arithmetic::kLibrary &&
+         cpu_features().find("avx512_bf16") != std::string::npos && cpu::library_has_bf16();
+}
 constexpr int kRepeats = 6;  // the best of them: noise only ever slows a call down
 
 // Of a CPU, by the calling thread, which alone computes here: what else the machine does must not
@@ -31,8 +51,9 @@ double seconds_of(Declined (*multiply)(Run&, const MatmulArgs&), Run& run, const
   return thread_seconds() - start;
 }
 
-double measure_speedup() {
-  if (cpu_features().find("avx512_bf16") == std::string::npos || !cpu::library_has_bf16()) return 0;
+Speedups measure_speedups() {
+  Speedups speedups = {};
+  if (std::ranges::none_of(kAll, is_worth_measuring)) return speedups;
   constexpr std::int64_t kRows = 256, kCols = 384, kTerms = 768;
   const auto device = open_device({.threads = 1});
   const auto stream = device->open_stream();
@@ -47,15 +68,18 @@ double measure_speedup() {
                            Tensor(c.data(), {Dtype::kBf16, {kRows, kCols}}),
                            {},
                            false};
-  double library = std::numeric_limits<double>::infinity(), widened = library;
+  Speedups best;
+  best.fill(std::numeric_limits<double>::infinity());
   for (int i = 0; i <= kRepeats; ++i) {
-    const double one = seconds_of(cpu::multiply_bf16, run, args);
-    const double other = seconds_of(cpu::matmul_widened, run, args);
-    if (i == 0) continue;  // makes primitives
-    library = std::min(library, one);
-    widened = std::min(widened, other);
+    for (const Bf16Arithmetic arithmetic : kAll) {
+      if (arithmetic != Bf16Arithmetic::kF32 && !is_worth_measuring(arithmetic)) continue;
+      const std::size_t at = index_of(arithmetic);
+      const double seconds = seconds_of(kMultiply.at(at), run, args);
+      if (i > 0) best.at(at) = std::min(best.at(at), seconds);  // the first one makes primitives
+    }
   }
-  return widened / library;
+  for (std::size_t at = 1; at < kAll.size(); ++at) speedups.at(at) = best.front() / best.at(at);
+  return speedups;
 }
 
 // -1: not set.
@@ -66,15 +90,22 @@ std::atomic<int>& chosen() {
 
 }  // namespace
 
-double bf16_library_speedup() {
-  static const double speedup = measure_speedup();
-  return speedup;
+double bf16_speedup(Bf16Arithmetic arithmetic) {
+  static const Speedups speedups = measure_speedups();
+  return speedups.at(index_of(arithmetic));
 }
 
 Bf16Arithmetic bf16_arithmetic() {
   const int set = chosen().load(std::memory_order_relaxed);
   if (set >= 0) return static_cast<Bf16Arithmetic>(set);
-  return bf16_library_speedup() >= kWorthIt ? Bf16Arithmetic::kLibrary : Bf16Arithmetic::kF32;
+  Bf16Arithmetic fastest = Bf16Arithmetic::kF32;
+  double speedup = 1;
+  for (const Bf16Arithmetic arithmetic : kAll) {
+    if (bf16_speedup(arithmetic) < kWorthIt * speedup) continue;
+    fastest = arithmetic;
+    speedup = bf16_speedup(arithmetic);
+  }
+  return fastest;
 }
 
 void set_bf16_arithmetic(Bf16Arithmetic arithmetic) {
@@ -82,11 +113,17 @@ void set_bf16_arithmetic(Bf16Arithmetic arithmetic) {
     throw user_error(
         "device.bf16=library: oneDNN multiplies no bf16 on this CPU; set device.bf16=f32");
   }
+  if (arithmetic == Bf16Arithmetic::kAmx && !simd::has_amx()) {
+    throw user_error(
+        "device.bf16=amx: this CPU has no AMX with bf16, or its system keeps it from programs; set "
+        "device.bf16=auto");
+  }
   chosen() = static_cast<int>(arithmetic);
 }
 
-bool has_library_bf16() {
-  return cpu::library_has_bf16();
+bool has_bf16_arithmetic(Bf16Arithmetic arithmetic) {
+  if (arithmetic == Bf16Arithmetic::kAmx) return simd::has_amx();
+  return arithmetic == Bf16Arithmetic::kF32 || cpu::library_has_bf16();
 }
 
 void reset_bf16_arithmetic() {
@@ -94,7 +131,13 @@ void reset_bf16_arithmetic() {
 }
 
 std::string_view bf16_arithmetic_name(Bf16Arithmetic arithmetic) {
-  return arithmetic == Bf16Arithmetic::kLibrary ? "library" : "f32";
+  return kNames.at(index_of(arithmetic));
+}
+
+Bf16Arithmetic bf16_arithmetic_named(std::string_view name) {
+  const auto* const found = std::ranges::find(kNames, name);
+  ATOLL_CHECK(found != kNames.end(), "no arithmetic of bf16 is named {}", name);
+  return kAll.at(static_cast<std::size_t>(found - kNames.begin()));
 }
 
 }  // namespace atl::ops

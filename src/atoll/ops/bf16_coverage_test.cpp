@@ -201,6 +201,7 @@ const std::set<std::string> kNeverBf16 = {
     "assign_rows",          // indices
     "grouped_matmul_int8",  // as matmul_int8
     "measure_peak_flops",
+    "measure_amx_peak_flops",
     "measure_copy_bandwidth",
     "measure_read_bandwidth",
 };

@@ -67,11 +67,7 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight) {
   const std::int64_t rows = x.shape.num_rows();
   const std::int64_t vocab = weight.shape.dim(0);
-  const Spec logits = {compute_dtype(x.dtype), {cross_entropy_chunk_rows(rows, vocab), vocab}};
-  const std::size_t packed =
-      x.dtype == Dtype::kF32 ? cpu::cross_entropy_scratch_bytes(rows, vocab, weight.shape.dim(1))
-                             : 0;
-  return align_up(logits.bytes()) + packed;
+  return cpu::cross_entropy_scratch_bytes(x.dtype, rows, vocab, weight.shape.dim(1));
 }
 
 }  // namespace atl::ops

@@ -1,4 +1,5 @@
 #include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/bf16_arithmetic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/ops/cross_entropy_args.h"
 #include "atoll/ops/storage.h"
 #include "atoll/ops/targets_testing.h"
@@ -92,7 +94,16 @@ TEST_P(CrossEntropyTargets, F32MatchesF64AcrossChunkBoundaries) {
   expect_f32_matches_f64(3, 8, 9001);     // more than one segment of the sum over the vocabulary
 }
 
-TEST(LinearCrossEntropy, Bf16MatchesF64RoundedOnce) {
+class LinearCrossEntropyBf16 : public ::testing::TestWithParam<Bf16Arithmetic> {
+ protected:
+  void SetUp() override {
+    if (!has_bf16_arithmetic(GetParam())) GTEST_SKIP() << "this CPU does not have it";
+    set_bf16_arithmetic(GetParam());
+  }
+  void TearDown() override { reset_bf16_arithmetic(); }
+};
+
+TEST_P(LinearCrossEntropyBf16, MatchesF64RoundedOnce) {
   for (const std::int64_t rows : {1, 5, 513, 1030}) {
     constexpr std::int64_t kWidth = 65;
     Head<Bf16> narrow(rows, kWidth, 701);
@@ -105,7 +116,8 @@ TEST(LinearCrossEntropy, Bf16MatchesF64RoundedOnce) {
     wide.call(wide_run, true);
     OwnedTensor<float> loss_of_one;
     OwnedTensor<Bf16> dx_of_one;
-    // As for f32: the logits and their gradients are never rounded to bf16.
+    // As for f32: the logits and their gradients are never rounded to bf16. Of two bf16, which
+    // tiles of AMX take, the error of 2^-18 is far below.
     const double bound = 4 * std::sqrt(kWidth + 0.0) * std::numeric_limits<float>::epsilon() *
                          static_cast<double>(kWidth);
     for (const int threads : {1, 2, 3}) {
@@ -125,6 +137,13 @@ TEST(LinearCrossEntropy, Bf16MatchesF64RoundedOnce) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, LinearCrossEntropyBf16,
+                         ::testing::Values(Bf16Arithmetic::kF32, Bf16Arithmetic::kLibrary,
+                                           Bf16Arithmetic::kAmx),
+                         [](const auto& one) {
+                           return std::string(bf16_arithmetic_name(one.param));
+                         });
 
 TEST(LinearCrossEntropy, EvaluationGivesTheSameLossAndNoGradient) {
   TestRun run;

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "atoll/ops/cpu/matmul_amx.h"
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_few_rows.h"
@@ -24,6 +25,7 @@ constexpr Implementation<MatmulArgs> kMatmul[] = {
     {"few_rows", cpu::matmul_few_rows},
     {"tiled", cpu::matmul_tiled},
     {"dnnl", cpu::matmul_dnnl},
+    {"amx", cpu::matmul_amx},
     {"bf16", cpu::matmul_bf16},
     {"widened", cpu::matmul_widened},
     {"cuda", cuda::matmul},
@@ -76,8 +78,10 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
 }
 
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {
-  if (a.dtype != Dtype::kF32 || b.dtype != Dtype::kF32) return 0;
-  return cpu::matmul_tiled_scratch_bytes(shape_of(transpose, a.shape, b.shape));
+  const MatmulShape shape = shape_of(transpose, a.shape, b.shape);
+  const auto all_of = [&](Dtype dtype) { return a.dtype == dtype && b.dtype == dtype; };
+  if (all_of(Dtype::kF32)) return cpu::matmul_tiled_scratch_bytes(shape);
+  return all_of(Dtype::kBf16) ? cpu::matmul_amx_scratch_bytes(shape) : 0;
 }
 
 }  // namespace atl::ops

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_widened.h"
@@ -124,9 +126,9 @@ std::string who_multiplies() {
   TestRun run;
   OpProfile profile;
   run.run.profile = &profile;
-  auto a = random_tensor<Bf16>({32, 16}, 1);
-  auto b = random_tensor<Bf16>({24, 16}, 2);
-  OwnedTensor<Bf16> c({32, 24});
+  auto a = random_tensor<Bf16>({32, 48}, 1);
+  auto b = random_tensor<Bf16>({40, 48}, 2);
+  OwnedTensor<Bf16> c({32, 40});
   matmul(run, Transpose::kNT, a, b, c);
   return profile.rows().at(0).implementation;
 }
@@ -136,14 +138,34 @@ TEST_F(LibraryBf16, WhatWasSetIsTaken) {
   EXPECT_EQ(who_multiplies(), "bf16");
   set_bf16_arithmetic(Bf16Arithmetic::kF32);
   EXPECT_EQ(who_multiplies(), "widened");
+  if (!has_bf16_arithmetic(Bf16Arithmetic::kAmx)) {
+    EXPECT_THROW(set_bf16_arithmetic(Bf16Arithmetic::kAmx), Error);
+    return;
+  }
+  set_bf16_arithmetic(Bf16Arithmetic::kAmx);
+  EXPECT_EQ(who_multiplies(), "amx");
 }
 
-TEST_F(LibraryBf16, TheFasterOneIsTakenWhereNothingWasSet) {
+TEST_F(LibraryBf16, TheFastestOneIsTakenWhereNothingWasSet) {
   reset_bf16_arithmetic();
-  const bool library = bf16_library_speedup() >= 1.2;
-  EXPECT_EQ(bf16_arithmetic(), library ? Bf16Arithmetic::kLibrary : Bf16Arithmetic::kF32);
-  EXPECT_EQ(who_multiplies(), library ? "bf16" : "widened");
-  EXPECT_EQ(bf16_library_speedup(), bf16_library_speedup());  // measured once
+  const double library = bf16_speedup(Bf16Arithmetic::kLibrary);
+  const double amx = bf16_speedup(Bf16Arithmetic::kAmx);
+  const Bf16Arithmetic without_amx =
+      library >= 1.2 ? Bf16Arithmetic::kLibrary : Bf16Arithmetic::kF32;
+  const bool takes_amx = amx >= 1.2 * (library >= 1.2 ? library : 1.0);
+  const Bf16Arithmetic expected = takes_amx ? Bf16Arithmetic::kAmx : without_amx;
+  EXPECT_EQ(bf16_arithmetic(), expected);
+  const std::map<Bf16Arithmetic, std::string> names = {{Bf16Arithmetic::kF32, "widened"},
+                                                       {Bf16Arithmetic::kLibrary, "bf16"},
+                                                       {Bf16Arithmetic::kAmx, "amx"}};
+  EXPECT_EQ(who_multiplies(), names.at(expected));
+  EXPECT_EQ(bf16_speedup(Bf16Arithmetic::kLibrary), library);  // measured once
+}
+
+TEST(Bf16Arithmetic, HasANameEach) {
+  for (const auto one : {Bf16Arithmetic::kF32, Bf16Arithmetic::kLibrary, Bf16Arithmetic::kAmx}) {
+    EXPECT_EQ(bf16_arithmetic_named(bf16_arithmetic_name(one)), one);
+  }
 }
 
 // What generation with bf16 weights does: everything else is f32. Rows by each way of a product,
@@ -177,9 +199,10 @@ TEST(MatmulOfBf16Weights, IsThatOfTheWidenedWeights) {
 
 TEST(Bf16Arithmetic, WithoutInstructionsNothingIsMeasured) {
   if (cpu_features().find("avx512_bf16") != std::string::npos) {
-    EXPECT_GT(bf16_library_speedup(), 0);
+    EXPECT_GT(bf16_speedup(Bf16Arithmetic::kLibrary), 0);
   } else {
-    EXPECT_EQ(bf16_library_speedup(), 0);
+    EXPECT_EQ(bf16_speedup(Bf16Arithmetic::kLibrary), 0);
+    EXPECT_EQ(bf16_speedup(Bf16Arithmetic::kAmx), 0);
     EXPECT_EQ(bf16_arithmetic(), Bf16Arithmetic::kF32);
   }
 }

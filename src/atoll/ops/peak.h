@@ -13,5 +13,7 @@ double measure_peak_flops(Run& run);
 /// The bytes a second that a copy reads and writes, of buffers that no cache holds, on all of the
 /// run's threads; takes 256 MiB for about 100 ms.
 double measure_copy_bandwidth(Run& run);
+/// The same of bf16 multiply-adds in the tiles of AMX, on registers alone; 0 without AMX.
+double measure_amx_peak_flops(Run& run);
 
 }  // namespace atl::ops

@@ -10,24 +10,32 @@ namespace {
 // What the settings, or the steps before, say that multiplies bf16 here, else what is faster.
 ops::Bf16Arithmetic choose(const TrainConfig& config, const std::string& before) {
   if (config.device.bf16 != "auto" || before.empty()) return ops::bf16_arithmetic();
-  if (before == ops::bf16_arithmetic_name(ops::Bf16Arithmetic::kF32)) {
-    return ops::Bf16Arithmetic::kF32;
-  }
-  if (ops::has_library_bf16()) return ops::Bf16Arithmetic::kLibrary;
+  const ops::Bf16Arithmetic as_before = ops::bf16_arithmetic_named(before);
+  if (ops::has_bf16_arithmetic(as_before)) return as_before;
   log::warning(
-      "the run has multiplied with bf16 instructions so far, which this CPU lacks: from "
-      "here on its bits are others");
-  return ops::Bf16Arithmetic::kF32;
+      "the run has multiplied with bf16 instructions so far ({}), which this CPU lacks: from "
+      "here on its bits are others",
+      before);
+  return ops::bf16_arithmetic();
+}
+
+// How fast the others are to f32.
+std::string speeds() {
+  std::string text;
+  for (const auto arithmetic : {ops::Bf16Arithmetic::kLibrary, ops::Bf16Arithmetic::kAmx}) {
+    const double speedup = ops::bf16_speedup(arithmetic);
+    if (speedup == 0) continue;
+    text += fmt::format("{}{} is {:.1f} times as fast as f32", text.empty() ? "" : ", ",
+                        ops::bf16_arithmetic_name(arithmetic), speedup);
+  }
+  return text.empty() ? "this CPU has no bf16 instructions" : text;
 }
 
 // Says what was chosen, and why.
 void announce(const TrainConfig& config, bool is_as_before) {
-  const double speedup = is_as_before ? 0 : ops::bf16_library_speedup();
   log::info("bf16 products: {} (device.bf16={}; {})",
             ops::bf16_arithmetic_name(ops::bf16_arithmetic()), config.device.bf16,
-            is_as_before  ? "as in the steps before"
-            : speedup > 0 ? fmt::format("the library is {:.1f} times as fast as f32", speedup)
-                          : "this CPU has no bf16 instructions");
+            is_as_before ? "as in the steps before" : speeds());
 }
 
 }  // namespace

@@ -17,9 +17,12 @@ class Bf16Choice : public TrainerTest {
 // What is measured may come out otherwise at each start; one of the two is not what `auto` measures
 // here.
 TEST_F(Bf16Choice, ARunGoesOnAsItBegan) {
-  if (!ops::has_library_bf16()) GTEST_SKIP() << "there is one choice on this CPU";
+  if (!ops::has_bf16_arithmetic(ops::Bf16Arithmetic::kLibrary)) {
+    GTEST_SKIP() << "there is one choice on this CPU";
+  }
   std::vector<std::string> wholes;
-  for (const std::string began : {"f32", "library"}) {
+  for (const std::string began : {"f32", "library", "amx"}) {
+    if (!ops::has_bf16_arithmetic(ops::bf16_arithmetic_named(began))) continue;
     wholes.push_back(end_of(began + "-whole", began));
     end_of(began, began, /*stop_after=*/4);
     EXPECT_TRUE(end_of(began, "auto") == wholes.back()) << began;
@@ -28,7 +31,9 @@ TEST_F(Bf16Choice, ARunGoesOnAsItBegan) {
 }
 
 TEST_F(Bf16Choice, ASettingCountsMoreThanWhatTheRunBeganWith) {
-  if (!ops::has_library_bf16()) GTEST_SKIP() << "there is one choice on this CPU";
+  if (!ops::has_bf16_arithmetic(ops::Bf16Arithmetic::kLibrary)) {
+    GTEST_SKIP() << "there is one choice on this CPU";
+  }
   end_of("run", "library", /*stop_after=*/4);
   const TrainOutcome outcome =
       train("run", {"--train.dtype=bf16", "--train.steps=8", "--device.bf16=f32"});

@@ -30,13 +30,14 @@ void add_run(Settings& settings, TrainConfig& c) {
   settings.add("device.threads", &c.device.threads,
                "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
                between(0, 1024));
-  settings.add("device.bf16", &c.device.bf16,
-               "train.dtype = bf16: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
-               "widened pieces. library: the CPU's own bf16 instructions (AVX-512 BF16, AMX). "
-               "auto: what a measurement of some milliseconds finds faster when the run begins; it "
-               "goes on so. Sums run in f32 in either, in another order; set it where several runs "
-               "shall have the same bits.",
-               one_of({"auto", "f32", "library"}));
+  settings.add(
+      "device.bf16", &c.device.bf16,
+      "train.dtype = bf16: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
+      "widened pieces. library: oneDNN with the CPU's own bf16 instructions (AVX-512 BF16, "
+      "AMX). amx: our own tiles on AMX. auto: what a measurement of some milliseconds "
+      "finds fastest when the run begins; it goes on so. Sums run in f32 in each, in "
+      "another order; set it where several runs shall have the same bits.",
+      one_of({"auto", "f32", "library", "amx"}));
 }
 
 void add_model(Settings& settings, TrainConfig& c) {

@@ -360,8 +360,7 @@ void require_chosen_layout(const TrainConfig& config, const std::string& remedy)
 
 void apply_bf16(const TrainConfig& config) {
   if (config.device.bf16 == "auto") return ops::reset_bf16_arithmetic();
-  ops::set_bf16_arithmetic(config.device.bf16 == "library" ? ops::Bf16Arithmetic::kLibrary
-                                                           : ops::Bf16Arithmetic::kF32);
+  ops::set_bf16_arithmetic(ops::bf16_arithmetic_named(config.device.bf16));
 }
 
 }  // namespace atl::train

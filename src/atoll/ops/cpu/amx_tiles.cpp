@@ -19,15 +19,53 @@ namespace {
 
 using std::int64_t;
 
-ATOLL_AMX inline void ask(AmxAhead& ahead) {
-  if (ahead.rows == 0) return;
-  __builtin_prefetch(ahead.at + ahead.column, 0, 2);
-  ahead.column += 64;
-  if (ahead.column < ahead.row_bytes) return;
-  ahead.column = 0;
-  ahead.at += ahead.stride;
-  --ahead.rows;
+ATOLL_AMX void set_up_tiles() {
+  _tile_loadconfig(&simd::kWholeAmxTiles);
 }
+ATOLL_AMX void release_tiles() {
+  _tile_release();
+}
+
+/// Lines that are asked for, some beside each step.
+struct AskedRows {
+  const std::byte* at;
+  int64_t stride;
+  int64_t row_bytes;
+  int64_t rows;
+  int64_t column;
+  int64_t lines;  ///< beside each step
+
+  ATOLL_AMX inline void ask() {
+    for (int64_t i = 0; i < lines; ++i) {
+      __builtin_prefetch(at + column, 0, 2);
+      column += 64;
+      if (column < row_bytes) continue;
+      column = 0;
+      at += stride;
+      if (--rows == 0) lines = 0;
+    }
+  }
+};
+
+AskedRows to_ask(const AmxAhead& rows, int64_t steps) {
+  const int64_t lines = rows.rows * ((rows.row_bytes + 63) / 64);
+  return {static_cast<const std::byte*>(rows.data),
+          rows.stride,
+          rows.row_bytes,
+          rows.rows,
+          0,
+          (lines + steps - 1) / steps};
+}
+
+struct Asking {
+  AskedRows first;
+  AskedRows second;
+
+  ATOLL_AMX inline void ask() {
+    first.ask();
+    second.ask();
+  }
+};
 
 /// Two tiles of rows and their steps.
 struct LeftTiles {
@@ -44,7 +82,7 @@ struct RightTiles {
 
 // Tiles 0 to 3 are c, 4 and 5 of a, 6 and 7 of b.
 ATOLL_AMX inline void add_steps(const LeftTiles& a, const RightTiles& b, int64_t steps,
-                                AmxAhead& ahead) {
+                                Asking& ahead) {
   const Bf16* a0 = a.first;
   const Bf16* a1 = a.second;
   const Bf16* b0 = b.first;
@@ -70,8 +108,7 @@ ATOLL_AMX inline void add_steps(const LeftTiles& a, const RightTiles& b, int64_t
       a1 += a.step;
       b0 += kAmxTile;
       b1 += kAmxTile;
-      ask(ahead);
-      ask(ahead);
+      ahead.ask();
     }
     return;
   }
@@ -88,7 +125,7 @@ ATOLL_AMX inline void add_steps(const LeftTiles& a, const RightTiles& b, int64_t
     a1 += a.step;
     b0 += kAmxTile;
     b1 += kAmxTile;
-    ask(ahead);
+    ahead.ask();
   }
 }
 
@@ -104,100 +141,99 @@ struct Room {
   alignas(64) float c[kAmxBlock * kAmxBlock];
 };
 
-ATOLL_AMX inline void load_tiles(const float* c, int64_t ld) {
-  const auto row = static_cast<std::size_t>(ld) * sizeof(float);
-  _tile_loadd(0, c, row);
-  _tile_loadd(1, c + kAmxRows, row);
-  _tile_loadd(2, c + kAmxRows * ld, row);
-  _tile_loadd(3, c + kAmxRows * ld + kAmxRows, row);
+ATOLL_AMX inline void load_tiles(const float* c) {
+  asm volatile("" ::: "memory");  // GCC 12 does not know that loading a tile reads memory
+  constexpr std::size_t kRow = kAmxBlock * sizeof(float);
+  _tile_loadd(0, c, kRow);
+  _tile_loadd(1, c + kAmxRows, kRow);
+  _tile_loadd(2, c + kAmxRows * kAmxBlock, kRow);
+  _tile_loadd(3, c + kAmxRows * kAmxBlock + kAmxRows, kRow);
 }
 
-ATOLL_AMX inline void store_tiles(float* c, int64_t ld) {
-  const auto row = static_cast<std::size_t>(ld) * sizeof(float);
-  _tile_stored(0, c, row);
-  _tile_stored(1, c + kAmxRows, row);
-  _tile_stored(2, c + kAmxRows * ld, row);
-  _tile_stored(3, c + kAmxRows * ld + kAmxRows, row);
+ATOLL_AMX inline void store_tiles(float* c) {
+  constexpr std::size_t kRow = kAmxBlock * sizeof(float);
+  _tile_stored(0, c, kRow);
+  _tile_stored(1, c + kAmxRows, kRow);
+  _tile_stored(2, c + kAmxRows * kAmxBlock, kRow);
+  _tile_stored(3, c + kAmxRows * kAmxBlock + kAmxRows, kRow);
 }
 
-ATOLL_AMX inline void take_sums(const float* c, int64_t ld, int64_t rows, int64_t cols,
-                                Room& room) {
-  const __mmask16 left = first_lanes(cols), right = first_lanes(cols - 16);
-  std::memset(room.c, 0, sizeof(room.c));
-  for (int64_t i = 0; i < rows; ++i) {
-    _mm512_store_ps(room.c + i * kAmxBlock, _mm512_maskz_loadu_ps(left, c + i * ld));
-    _mm512_store_ps(room.c + i * kAmxBlock + 16, _mm512_maskz_loadu_ps(right, c + i * ld + 16));
-  }
+ATOLL_AMX inline __m512 widened(__m256i bits) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
 /// The block at (row, col) of c leaves the tiles.
 ATOLL_AMX inline void finish(const AmxProduct& p, int64_t row, int64_t col, Room& room) {
+  store_tiles(room.c);
   const int64_t rows = std::min(kAmxBlock, p.rows - row);
-  const int64_t cols = std::min(kAmxBlock, p.cols - col);
-  float* const sums = p.sums + row * p.ld_sums + col;
-  if (p.narrow == nullptr && p.bias == nullptr && rows == kAmxBlock && cols == kAmxBlock) {
-    return store_tiles(sums, p.ld_sums);
-  }
-  store_tiles(room.c, kAmxBlock);
+  const int64_t cols = p.cols - col;
   const __mmask16 left = first_lanes(cols), right = first_lanes(cols - 16);
   __m512 bias0 = _mm512_setzero_ps(), bias1 = _mm512_setzero_ps();
   if (p.bias != nullptr) {
     bias0 = _mm512_maskz_loadu_ps(left, p.bias + col);
     bias1 = _mm512_maskz_loadu_ps(right, p.bias + col + 16);
   }
+  const int64_t at = row * p.ldc + col;
   if (p.narrow == nullptr) {
-    for (int64_t i = 0; i < rows; ++i) {
-      const float* const from = room.c + i * kAmxBlock;
-      float* const to = sums + i * p.ld_sums;
-      _mm512_mask_storeu_ps(to, left, _mm512_add_ps(_mm512_load_ps(from), bias0));
-      _mm512_mask_storeu_ps(to + 16, right, _mm512_add_ps(_mm512_load_ps(from + 16), bias1));
+    float* to = p.c + at;
+    for (int64_t i = 0; i < rows; ++i, to += p.ldc) {
+      __m512 c0 = _mm512_add_ps(_mm512_load_ps(room.c + i * kAmxBlock), bias0);
+      __m512 c1 = _mm512_add_ps(_mm512_load_ps(room.c + i * kAmxBlock + 16), bias1);
+      if (p.add) {
+        c0 = _mm512_add_ps(_mm512_maskz_loadu_ps(left, to), c0);
+        c1 = _mm512_add_ps(_mm512_maskz_loadu_ps(right, to + 16), c1);
+      }
+      _mm512_mask_storeu_ps(to, left, c0);
+      _mm512_mask_storeu_ps(to + 16, right, c1);
     }
     return;
   }
   const __mmask32 stored = first_halves(cols);
-  Bf16* to = p.narrow + row * p.ld_narrow + col;
-  for (int64_t i = 0; i < rows; ++i, to += p.ld_narrow) {
-    const float* const from = room.c + i * kAmxBlock;
-    const __m512 c0 = _mm512_add_ps(_mm512_load_ps(from), bias0);
-    const __m512 c1 = _mm512_add_ps(_mm512_load_ps(from + 16), bias1);
+  Bf16* to = p.narrow + at;
+  for (int64_t i = 0; i < rows; ++i, to += p.ldc) {
+    __m512 c0 = _mm512_add_ps(_mm512_load_ps(room.c + i * kAmxBlock), bias0);
+    __m512 c1 = _mm512_add_ps(_mm512_load_ps(room.c + i * kAmxBlock + 16), bias1);
+    if (p.add) {
+      const __m512i before = _mm512_maskz_loadu_epi16(stored, to);
+      c0 = _mm512_add_ps(widened(_mm512_castsi512_si256(before)), c0);
+      c1 = _mm512_add_ps(widened(_mm512_extracti64x4_epi64(before, 1)), c1);
+    }
     const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(c1, c0));
     _mm512_mask_storeu_epi16(to, stored, both);
   }
 }
 
-ATOLL_AMX inline void multiply_block(AmxProduct& p, int64_t row, int64_t col, Room& room) {
+ATOLL_AMX inline void multiply_block(const AmxProduct& p, int64_t row, int64_t col, Room& room,
+                                     Asking& ahead) {
   const AmxLeft& a = p.a;
   const Bf16* const b = p.b + col / kAmxRows * p.b_columns;
   const RightTiles right = {b, b + p.b_columns};
   const int64_t tile = row / kAmxRows;
-  const bool is_last = row + kAmxBlock > p.rows && a.last_rows != nullptr;
   const int64_t halves = a.low != 0 ? 2 : 1;
-  if (!p.add) {
+  float* const partial = p.partial + col / kAmxBlock * p.partial_columns + row * kAmxBlock;
+  if (p.is_first) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-  } else if (row + kAmxBlock <= p.rows && col + kAmxBlock <= p.cols) {
-    load_tiles(p.sums + row * p.ld_sums + col, p.ld_sums);
   } else {
-    take_sums(p.sums + row * p.ld_sums + col, p.ld_sums, p.rows - row, p.cols - col, room);
-    load_tiles(room.c, kAmxBlock);
+    load_tiles(partial);
   }
-  if (is_last) {
+  if (row + kAmxBlock > p.rows && a.last_rows != nullptr) {
     const int64_t next = p.steps * halves * kAmxTile;
     add_steps({a.last_rows, a.last_rows + next, 64, halves * kAmxTile, a.low != 0 ? kAmxTile : 0},
-              right, p.steps, p.ahead);
+              right, p.steps, ahead);
   } else {
     const int64_t in_place = p.steps - (a.last_step != nullptr ? 1 : 0);
     const Bf16* const first = a.data + tile * a.tile;
-    add_steps({first, first + a.tile, a.row_bytes, a.step, a.low}, right, in_place, p.ahead);
+    add_steps({first, first + a.tile, a.row_bytes, a.step, a.low}, right, in_place, ahead);
     if (a.last_step != nullptr) {
       const Bf16* const last = a.last_step + tile * halves * kAmxTile;
       add_steps({last, last + halves * kAmxTile, 64, 0, a.low != 0 ? kAmxTile : 0},
-                {right.first + in_place * kAmxTile, right.second + in_place * kAmxTile}, 1,
-                p.ahead);
+                {right.first + in_place * kAmxTile, right.second + in_place * kAmxTile}, 1, ahead);
     }
   }
+  if (!p.is_last) return store_tiles(partial);
   finish(p, row, col, room);
 }
 
@@ -215,8 +251,8 @@ ATOLL_AMX inline void transpose(__m512i (&r)[16]) {
     t[i + 3] = _mm512_unpackhi_epi64(b, d);
   }
   for (int i = 0; i < 4; ++i) {
-    const __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88);       // columns i, i + 8
-    const __m512i b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);       // i + 4, i + 12
+    const __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88);  // columns i, i + 8
+    const __m512i b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);  // i + 4, i + 12
     const __m512i c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
     const __m512i d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
     r[i] = _mm512_shuffle_i32x4(a, c, 0x88);
@@ -231,8 +267,9 @@ ATOLL_AMX inline void turn_rows(AmxSource from, int64_t rows, int64_t terms, Bf1
   __m512i r[16];
   const __mmask32 mask = first_halves(terms);
   for (int i = 0; i < 16; ++i) {
-    r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, from.data + i * from.stride)
-                    : _mm512_setzero_si512();
+    const Bf16* const at = from.data + i * from.stride;
+    __builtin_prefetch(at + 16 * from.stride, 0, 3);
+    r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, at) : _mm512_setzero_si512();
   }
   transpose(r);
   for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * kAmxTerms, r[i]);
@@ -246,9 +283,35 @@ struct Pairs {
 ATOLL_AMX inline Pairs pair_rows(AmxSource from, int64_t terms, __mmask32 mask) {
   const __m512i even =
       terms > 0 ? _mm512_maskz_loadu_epi16(mask, from.data) : _mm512_setzero_si512();
-  const __m512i odd = terms > 1 ? _mm512_maskz_loadu_epi16(mask, from.data + from.stride)
-                                : _mm512_setzero_si512();
+  const __m512i odd =
+      terms > 1 ? _mm512_maskz_loadu_epi16(mask, from.data + from.stride) : _mm512_setzero_si512();
   return {_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)};
+}
+
+// What packing asks for beforehand: rows that lie far apart are in no stream the CPU would follow.
+constexpr int64_t kRowsAhead = 64;
+
+/// 32 columns of up to 32 terms become two tiles of 16 rows, `tile` elements apart.
+ATOLL_AMX inline void turn_columns(AmxSource from, int64_t columns, int64_t terms, int64_t tile,
+                                   Bf16* to) {
+  const __mmask32 mask = first_halves(columns);
+  __m512i low[16], high[16];
+  for (int i = 0; i < 16; ++i) {
+    const Bf16* const at = from.data + 2 * i * from.stride;
+    __builtin_prefetch(at + kRowsAhead * from.stride, 0, 3);
+    __builtin_prefetch(at + (kRowsAhead + 1) * from.stride, 0, 3);
+    const Pairs pairs = pair_rows({at, from.stride}, terms - 2 * i, mask);
+    low[i] = pairs.low;
+    high[i] = pairs.high;
+  }
+  transpose(low);
+  transpose(high);
+  for (int i = 0; i < 16; ++i) {
+    const int row = 8 * (i / 4) + i % 4;  // that column i of `low` is, of the 32
+    Bf16* const at = to + row / 16 * tile + row % 16 * kAmxTerms;
+    _mm512_store_si512(at, low[i]);
+    _mm512_store_si512(at + 4 * kAmxTerms, high[i]);
+  }
 }
 
 // Columns 0 to 15, and 16 to 31, out of both halves of Pairs, by 64 bits.
@@ -257,11 +320,21 @@ alignas(64) constexpr int64_t kLastColumns[8] = {4, 5, 12, 13, 6, 7, 14, 15};
 
 }  // namespace
 
-ATOLL_AMX void amx_multiply(AmxProduct product) {
+AmxScope::AmxScope() {
+  set_up_tiles();
+}
+AmxScope::~AmxScope() {
+  release_tiles();
+}
+
+ATOLL_AMX void amx_multiply(const AmxProduct& product) {
   Room room;
+  const int64_t steps =
+      amx_padded(product.rows) / kAmxBlock * amx_padded(product.cols) / kAmxBlock * product.steps;
+  Asking ahead = {to_ask(product.ahead[0], steps), to_ask(product.ahead[1], steps)};
   for (int64_t col = 0; col < product.cols; col += kAmxBlock) {
     for (int64_t row = 0; row < product.rows; row += kAmxBlock) {
-      multiply_block(product, row, col, room);
+      multiply_block(product, row, col, room, ahead);
     }
   }
 }
@@ -272,8 +345,10 @@ ATOLL_AMX void amx_pack_right(AmxSource from, int64_t terms, int64_t cols, int64
   for (int64_t k = 0; k < amx_steps(terms) * kAmxTerms; k += 2) {
     Bf16* row = to + k / kAmxTerms * kAmxTile + k % kAmxTerms * kAmxRows;
     for (int64_t n = 0; n < cols; n += kAmxBlock, row += 2 * columns) {
-      const Pairs pairs = pair_rows({from.data + k * from.stride + n, from.stride}, terms - k,
-                                    first_halves(cols - n));
+      const Bf16* const at = from.data + k * from.stride + n;
+      __builtin_prefetch(at + kRowsAhead * from.stride, 0, 3);
+      __builtin_prefetch(at + (kRowsAhead + 1) * from.stride, 0, 3);
+      const Pairs pairs = pair_rows({at, from.stride}, terms - k, first_halves(cols - n));
       _mm512_store_si512(row, _mm512_permutex2var_epi64(pairs.low, first, pairs.high));
       _mm512_store_si512(row + columns, _mm512_permutex2var_epi64(pairs.low, last, pairs.high));
     }
@@ -291,39 +366,29 @@ ATOLL_AMX void amx_pack_right_transposed(AmxSource from, int64_t terms, int64_t 
 }
 
 ATOLL_AMX void amx_pack_left_transposed(AmxSource from, int64_t terms, int64_t rows, int64_t tile,
-                                        Bf16* to) {
+                                        bool two_terms, Bf16* to) {
+  const int64_t halves = two_terms ? 2 : 1;
   for (int64_t m = 0; m < rows; m += kAmxBlock, to += 2 * tile) {
-    const __mmask32 mask = first_halves(rows - m);
-    for (int64_t k = 0; k < terms; k += kAmxTerms) {
-      __m512i low[16], high[16];
-      for (int i = 0; i < 16; ++i) {
-        const Pairs pairs = pair_rows({from.data + (k + 2 * i) * from.stride + m, from.stride},
-                                      terms - k - 2 * i, mask);
-        low[i] = pairs.low;
-        high[i] = pairs.high;
-      }
-      transpose(low);
-      transpose(high);
-      Bf16* const at = to + k * kAmxRows;
-      for (int i = 0; i < 16; ++i) {
-        // Column i of `low` is row 8 (i / 4) + i % 4 of the 32.
-        const int row = 8 * (i / 4) + i % 4;
-        Bf16* const tile_at = at + row / 16 * tile + row % 16 * kAmxTerms;
-        _mm512_store_si512(tile_at, low[i]);
-        _mm512_store_si512(tile_at + 4 * kAmxTerms, high[i]);
+    for (int64_t half = 0; half < halves; ++half) {
+      const AmxSource columns = {from.data + m * halves + half * kAmxBlock, from.stride};
+      for (int64_t k = 0; k < terms; k += kAmxTerms) {
+        turn_columns({columns.data + k * from.stride, from.stride}, rows - m, terms - k, tile,
+                     to + k * kAmxRows * halves + half * kAmxTile);
       }
     }
   }
 }
 
-ATOLL_AMX void amx_pack_left(AmxSource from, int64_t terms, int64_t rows, int64_t tile, Bf16* to) {
+ATOLL_AMX void amx_pack_left(AmxSource from, int64_t terms, int64_t rows, int64_t tile,
+                             bool two_terms, Bf16* to) {
+  // Stored rows of two terms are padded by zeros.
+  const int64_t stored = two_terms ? 2 * kAmxTerms * amx_steps(terms) : terms;
   for (int64_t m = 0; m < amx_padded(rows); ++m) {
     Bf16* const row = to + m / kAmxRows * tile + m % kAmxRows * kAmxTerms;
-    for (int64_t k = 0; k < terms; k += kAmxTerms) {
-      const __m512i values =
-          m < rows ? _mm512_maskz_loadu_epi16(first_halves(terms - k),
-                                              from.data + m * from.stride + k)
-                   : _mm512_setzero_si512();
+    for (int64_t k = 0; k < stored; k += kAmxTerms) {
+      const __m512i values = m < rows ? _mm512_maskz_loadu_epi16(first_halves(stored - k),
+                                                                 from.data + m * from.stride + k)
+                                      : _mm512_setzero_si512();
       _mm512_store_si512(row + k * kAmxRows, values);
     }
   }
@@ -356,9 +421,36 @@ ATOLL_AMX double amx_tile_loop(int64_t rounds) {
 
 namespace atl::ops::cpu {
 
+namespace {
+
 // simd::has_amx() is false here, so that nothing calls these.
-void amx_multiply(AmxProduct) {
-  ATOLL_CHECK(false, "no AMX here");
+[[noreturn]] void refuse() {
+  ATOLL_CHECK(false, "tiles of AMX on another architecture");
+}
+
+}  // namespace
+
+AmxScope::AmxScope() {
+  refuse();
+}
+AmxScope::~AmxScope() = default;
+void amx_multiply(const AmxProduct&) {
+  refuse();
+}
+void amx_pack_right(AmxSource, std::int64_t, std::int64_t, std::int64_t, Bf16*) {
+  refuse();
+}
+void amx_pack_right_transposed(AmxSource, std::int64_t, std::int64_t, std::int64_t, Bf16*) {
+  refuse();
+}
+void amx_pack_left_transposed(AmxSource, std::int64_t, std::int64_t, std::int64_t, bool, Bf16*) {
+  refuse();
+}
+void amx_pack_left(AmxSource, std::int64_t, std::int64_t, std::int64_t, bool, Bf16*) {
+  refuse();
+}
+double amx_tile_loop(std::int64_t) {
+  refuse();
 }
 
 }  // namespace atl::ops::cpu

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "atoll/ops/bf16_arithmetic.h"
+#include "atoll/ops/cpu/matmul_amx.h"
 #include "atoll/ops/cpu/matmul_bf16.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/cpu/vocabulary_part.h"
 #include "atoll/ops/serve.h"
+#include "atoll/simd/amx.h"
 #include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -73,6 +77,39 @@ float row_loss(float* logits, std::size_t vocab, std::int32_t target, double gra
   return static_cast<float>(std::log(sum) - target_logit);
 }
 
+/// The loss of one row, whose logits become grad_scale * d(loss)/d(logits) as sums of two bf16: of
+/// each 32 the upper halves, then the lower ones. Room for a multiple of 32 logits, the rest of
+/// which become zero.
+float row_loss_in_two_terms(float* logits, std::size_t vocab, std::int32_t target,
+                            double grad_scale) {
+  constexpr std::size_t kTogether = 32;
+  const F32 d;
+  const std::size_t padded = (vocab + kTogether - 1) / kTogether * kTogether;
+  if (target == kIgnoreTarget) {
+    std::fill(logits, logits + padded, 0.0F);
+    return 0.0F;
+  }
+  const float max = largest(logits, vocab);
+  const double target_logit = static_cast<double>(logits[target]) - static_cast<double>(max);
+  const double sum = sum_exp<true>(logits, vocab, max);
+  const float scale = static_cast<float>(grad_scale / sum);
+  std::fill(logits + vocab, logits + padded, 0.0F);
+  // scale * x - grad_scale
+  logits[target] -= static_cast<float>(sum);
+  for (std::size_t at = 0; at < padded; at += kTogether) {
+    HWY_ALIGN Bf16 upper[kTogether];
+    HWY_ALIGN Bf16 lower[kTogether];
+    for (std::size_t i = 0; i < kTogether; i += hn::Lanes(d)) {
+      const Vf value = hn::Mul(hn::LoadU(d, logits + at + i), hn::Set(d, scale));
+      Whole{}.store(value, upper + i);
+      Whole{}.store(hn::Sub(value, Whole{}.load(upper + i)), lower + i);
+    }
+    std::memcpy(logits + at, upper, sizeof(upper));
+    std::memcpy(logits + at + kTogether / 2, lower, sizeof(lower));
+  }
+  return static_cast<float>(std::log(sum) - target_logit);
+}
+
 /// One row of ops::softmax_part.
 void softmax_part_row(const VocabularyPart& part, float* logits, std::int32_t target,
                       double* statistics) {
@@ -93,6 +130,7 @@ HWY_AFTER_NAMESPACE();
 namespace atl::ops::cpu {
 
 HWY_EXPORT(row_loss);
+HWY_EXPORT(row_loss_in_two_terms);
 HWY_EXPORT(softmax_part_row);
 
 namespace {
@@ -102,17 +140,77 @@ MatmulShape dweight_shape(std::int64_t rows, std::int64_t vocab, std::int64_t wi
   return {Transpose::kTN, vocab, width, rows};
 }
 
+/// Logits of a chunk of rows.
+struct Logits {
+  float* data;
+  std::int64_t stride;     ///< from row to row
+  bool two_terms = false;  ///< their gradient is to be two bf16 in the place of each
+};
+
 /// The losses of rows [begin, begin + rows), whose logits become their gradient if one is wanted.
 void take_losses(Run& run, const CrossEntropyArgs& args, std::int64_t begin, std::int64_t rows,
-                 float* logits) {
+                 const Logits& logits) {
   float* loss = args.loss.data<float>() + begin;
+  const auto vocab = static_cast<std::size_t>(args.vocab);
   run.threads().run_chunked(rows, 4, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      loss[row] = HWY_DYNAMIC_DISPATCH(row_loss)(
-          logits + row * args.vocab, static_cast<std::size_t>(args.vocab),
-          args.targets[begin + row], args.grad_scale, args.wants_gradients());
+      float* const of_row = logits.data + row * logits.stride;
+      const std::int32_t target = args.targets[begin + row];
+      loss[row] =
+          logits.two_terms
+              ? HWY_DYNAMIC_DISPATCH(row_loss_in_two_terms)(of_row, vocab, target, args.grad_scale)
+              : HWY_DYNAMIC_DISPATCH(row_loss)(of_row, vocab, target, args.grad_scale,
+                                               args.wants_gradients());
     }
   });
+}
+
+/// From row to row of the logits whose gradient is two terms.
+std::int64_t amx_padded_logits(std::int64_t vocab) {
+  return (vocab + 31) / 32 * 32;
+}
+
+/// With x, weight and dx in bf16, in tiles of AMX. The gradient of the logits is written as two
+/// bf16 in the place of each logit: 16 bits of it, and products twice as long.
+void run_amx_chunks(Run run, const CrossEntropyArgs& args) {
+  const std::int64_t width = args.width;
+  const std::int64_t vocab = args.vocab;
+  const std::int64_t chunk_rows = cross_entropy_chunk_rows(args.rows, vocab);
+  const std::int64_t ld = amx_padded_logits(vocab);
+  const Tensor logits = run.take_scratch({Dtype::kF32, {chunk_rows, ld}});
+  const auto* const gradient = static_cast<const Bf16*>(logits.raw());
+  for (std::int64_t begin = 0; begin < args.rows; begin += chunk_rows) {
+    const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
+    const Bf16* const x = args.x.data<Bf16>() + begin * width;
+    const Bf16* const weight = args.weight.data<Bf16>();
+    multiply_amx(run, {.shape = {Transpose::kNT, rows, vocab, width},
+                       .a = x,
+                       .lda = width,
+                       .b = weight,
+                       .ldb = width,
+                       .c = logits,
+                       .ldc = ld});
+    take_losses(run, args, begin, rows, {logits.data<float>(), ld, args.wants_gradients()});
+    if (!args.wants_gradients()) continue;
+    multiply_amx(run, {.shape = {Transpose::kNN, rows, width, vocab},
+                       .a = gradient,
+                       .lda = 2 * ld,
+                       .two_terms = true,
+                       .b = weight,
+                       .ldb = width,
+                       .c = args.dx.rows(begin, begin + rows),
+                       .ldc = width});
+    if (!args.wants_dweight()) continue;
+    multiply_amx(run, {.shape = dweight_shape(rows, vocab, width),
+                       .a = gradient,
+                       .lda = 2 * ld,
+                       .two_terms = true,
+                       .b = x,
+                       .ldb = width,
+                       .c = args.dweight,
+                       .ldc = width,
+                       .accumulate = true});
+  }
 }
 
 /// With x, weight and dx in bf16. The weight is read piece by piece, once for each chunk; the
@@ -129,7 +227,7 @@ void run_widened_chunks(Run run, const CrossEntropyArgs& args) {
     const MatmulArgs to_logits = {
         {Transpose::kNT, rows, vocab, width}, x, args.weight, logits, {}, false};
     if (matmul_bf16(run, to_logits) != kServed) matmul_widened(run, to_logits);
-    take_losses(run, args, begin, rows, logits.data<float>());
+    take_losses(run, args, begin, rows, {logits.data<float>(), vocab});
     if (!args.wants_gradients()) continue;
     const Tensor dx = args.dx.rows(begin, begin + rows);
     matmul_widened(run, {{Transpose::kNN, rows, width, vocab}, logits, args.weight, dx, {}, false});
@@ -148,7 +246,7 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
     const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
     const float* x = args.x.data<float>() + begin * width;
     multiply_tiled(run, {{Transpose::kNT, rows, vocab, width}, x, weight, logits});
-    take_losses(run, args, begin, rows, logits);
+    take_losses(run, args, begin, rows, {logits, vocab});
     if (!args.wants_gradients()) continue;
     float* dx = args.dx.data<float>() + begin * width;
     multiply_tiled(run, {{Transpose::kNN, rows, width, vocab}, logits, weight, dx});
@@ -160,8 +258,15 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
 
 }  // namespace
 
-std::size_t cross_entropy_scratch_bytes(std::int64_t rows, std::int64_t vocab, std::int64_t width) {
-  return tiled_scratch_bytes(dweight_shape(cross_entropy_chunk_rows(rows, vocab), vocab, width));
+std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab,
+                                        std::int64_t width) {
+  const std::int64_t chunk_rows = cross_entropy_chunk_rows(rows, vocab);
+  const bool is_amx = dtype == Dtype::kBf16 && simd::has_amx();
+  const std::int64_t ld = is_amx ? amx_padded_logits(vocab) : vocab;
+  const std::size_t logits = align_up(Spec{compute_dtype(dtype), {chunk_rows, ld}}.bytes());
+  const MatmulShape dweight = dweight_shape(chunk_rows, vocab, width);
+  if (is_amx) return logits + amx_scratch_bytes(dweight, true);
+  return logits + (dtype == Dtype::kF32 ? tiled_scratch_bytes(dweight) : 0);
 }
 
 void softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor targets,
@@ -179,7 +284,9 @@ Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {
   if (args.width == 0) return "nothing to sum";
   return serve_f32_or_bf16(run, args.x.dtype(), [&] {
     check_targets(args);
-    args.x.dtype() == Dtype::kBf16 ? run_widened_chunks(run, args) : run_chunks(run, args);
+    if (args.x.dtype() == Dtype::kF32) return run_chunks(run, args);
+    bf16_arithmetic() == Bf16Arithmetic::kAmx ? run_amx_chunks(run, args)
+                                              : run_widened_chunks(run, args);
   });
 }
 

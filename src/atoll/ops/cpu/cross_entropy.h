@@ -4,10 +4,12 @@
 
 namespace atl::ops::cpu {
 
-/// Serves f32, with the weight repacked once a call, and bf16: products by oneDNN, softmax by
-/// Highway.
+/// Serves f32 in our own tiles and bf16: in tiles of AMX where bf16_arithmetic() says so, else the
+/// logits by oneDNN and the rest widened. With AMX products see 16 bits of the logits' gradient,
+/// and in all other cases all of it.
 Declined cross_entropy(Run& run, const CrossEntropyArgs& args);
-/// Scratch of cross_entropy in f32 beyond the logits of one chunk, for a vocabulary V and width C.
-std::size_t cross_entropy_scratch_bytes(std::int64_t rows, std::int64_t vocab, std::int64_t width);
+/// Its scratch for x of this dtype, rows R, a vocabulary V and width C, on the CPU at hand.
+std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab,
+                                        std::int64_t width);
 
 }  // namespace atl::ops::cpu

@@ -304,7 +304,8 @@ Declined multiply_bf16(Run& run, const MatmulArgs& args) {
 
 Declined matmul_bf16(Run& run, const MatmulArgs& args) {
   if (args.a.dtype() != Dtype::kBf16 || args.b.dtype() != Dtype::kBf16) return "not bf16";
-  if (bf16_arithmetic() != Bf16Arithmetic::kLibrary) return "widened to f32 on this CPU";
+  if (bf16_arithmetic() == Bf16Arithmetic::kF32) return "widened to f32 on this CPU";
+  if (!library_has_bf16()) return "the library has no bf16 on this CPU";
   return multiply_bf16(run, args);
 }
 

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "atoll/ops/cpu/amx_tiles.h"
+#include "atoll/simd/amx.h"
 #include "atoll/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -71,25 +73,37 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-}  // namespace
-
-double measure_peak_flops(Run& run) {
+/// FLOP/s of all threads at once, the best of several times; loop(thread) returns the FLOPs it did.
+template <typename Loop>
+double best_rate(Run& run, Loop&& loop) {
   const auto threads = static_cast<std::size_t>(run.threads().num_threads());
-  constexpr std::int64_t kRounds = 200'000;
   constexpr int kRepeats = 15;  // the best of them: noise only ever slows a loop down
   std::vector<double> rates(threads);
-  std::vector<float> sinks(threads);
   double best = 0;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     run.threads().run(static_cast<std::int64_t>(threads), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
       const double begin = thread_seconds();
-      const double flops = cpu::best_fma_loop(kRounds, &sinks[at]);
+      const double flops = loop(at);
       rates[at] = flops / (thread_seconds() - begin);
     });
     best = std::max(best, std::accumulate(rates.begin(), rates.end(), 0.0));
   }
   return best;
+}
+
+}  // namespace
+
+double measure_peak_flops(Run& run) {
+  constexpr std::int64_t kRounds = 200'000;
+  std::vector<float> sinks(static_cast<std::size_t>(run.threads().num_threads()));
+  return best_rate(run, [&](std::size_t at) { return cpu::best_fma_loop(kRounds, &sinks[at]); });
+}
+
+double measure_amx_peak_flops(Run& run) {
+  if (!simd::has_amx()) return 0;
+  constexpr std::int64_t kRounds = 30'000;
+  return best_rate(run, [](std::size_t) { return cpu::amx_tile_loop(kRounds); });
 }
 
 }  // namespace atl::ops
