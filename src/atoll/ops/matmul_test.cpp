@@ -11,6 +11,7 @@
 
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
+#include "atoll/ops/cpu/tile_kernels.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
@@ -236,9 +237,15 @@ TEST(MatmulBf16, RefusesF64AmongOthers) {
   EXPECT_THROW(matmul(run, Transpose::kNN, a, a, b), Error);
 }
 
-class TiledMatmul : public test::EachTarget {};
+class TiledMatmul : public test::EachTarget {
+ protected:
+  void TearDown() override {
+    cpu::reset_tile();
+    EachTarget::TearDown();
+  }
+};
 
-TEST_P(TiledMatmul, AgreesWithF64OnWhateverTilesAreLeft) {
+void agree_with_f64_on_whatever_tiles_are_left() {
   TestRun run;
   const std::int64_t sizes[] = {1, 13, 29, 33, 170};
   int turn = 0;
@@ -260,6 +267,39 @@ TEST_P(TiledMatmul, AgreesWithF64OnWhateverTilesAreLeft) {
       }
     }
   }
+}
+
+TEST_P(TiledMatmul, AgreesWithF64OnWhateverTilesAreLeft) {
+  for (const cpu::Tile tile : {cpu::Tile::kTall, cpu::Tile::kWide}) {
+    cpu::set_tile(tile);
+    agree_with_f64_on_whatever_tiles_are_left();
+  }
+}
+
+TEST_P(TiledMatmul, TheTileChangesNoBit) {
+  for (const Transpose transpose : kAll) {
+    for (const MatmulShape& shape :
+         {MatmulShape{transpose, 300, 205, 790}, MatmulShape{transpose, 129, 1'000, 65},
+          // Rows of a that all meet in one place of the first-level cache.
+          MatmulShape{transpose, 130, 96, 2'048}}) {
+      Product product(shape);
+      TestRun run(2);
+      cpu::set_tile(cpu::Tile::kTall);
+      const OwnedTensor<float> tall = product.compute(run, true, true);
+      cpu::set_tile(cpu::Tile::kWide);
+      EXPECT_TRUE(product.compute(run, true, true) == tall)
+          << "M " << shape.m << " N " << shape.n << " K " << shape.k;
+    }
+  }
+}
+
+TEST(Tile, TheFasterOneIsTaken) {
+  cpu::reset_tile();
+  const bool wide = cpu::wide_tile_speedup() >= cpu::kWideTileWorthIt;
+  EXPECT_EQ(&cpu::tile_kernels(), &cpu::tile_kernels(wide ? cpu::Tile::kWide : cpu::Tile::kTall));
+  cpu::set_tile(wide ? cpu::Tile::kTall : cpu::Tile::kWide);
+  EXPECT_EQ(&cpu::tile_kernels(), &cpu::tile_kernels(wide ? cpu::Tile::kTall : cpu::Tile::kWide));
+  cpu::reset_tile();
 }
 
 TEST_P(TiledMatmul, ThreadCountChangesNoBit) {

@@ -3,51 +3,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "atoll/ops/cpu/tile_kernels.h"
 #include "atoll/ops/serve.h"
 
-// clang-format off
-#include "atoll/simd/highway_targets.h"
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "atoll/ops/cpu/matmul_tiled.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
-#include "atoll/ops/cpu/matmul_tile-inl.h"
-// clang-format on
-
-HWY_BEFORE_NAMESPACE();
-namespace atl::ops::cpu {
-namespace HWY_NAMESPACE {
-
-TileSize SizeOfTile() {
-  return {static_cast<std::int64_t>(kTileRows), static_cast<std::int64_t>(kTileCols)};
-}
-
-void PackPanels(const PanelSource& from, std::int64_t cols, std::int64_t num_k, float* to) {
-  pack_panels(from, cols, num_k, to);
-}
-
-void PackTiles(const float* a, std::int64_t stride, std::int64_t rows, std::int64_t num_k,
-               std::int64_t tile_stride, float* to) {
-  pack_tiles(a, stride, rows, num_k, tile_stride, to);
-}
-
-void MultiplyPanels(const PanelProduct& product) {
-  multiply_panels(product);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace atl::ops::cpu
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace atl::ops::cpu {
 
 namespace {
-
-HWY_EXPORT(SizeOfTile);
-HWY_EXPORT(PackPanels);
-HWY_EXPORT(PackTiles);
-HWY_EXPORT(MultiplyPanels);
 
 // Measured on Zen 5, whose second-level cache of 1 MiB holds the rows of a and, of the packed b,
 // what is being read: a sum is read and written once for up to 768 terms, a once for 256 columns.
@@ -110,7 +71,7 @@ class Parts {
 
 /// The operand of a kTN product that all tasks read, packed.
 Spec shared_spec(const MatmulShape& shape) {
-  const TileSize tile = HWY_DYNAMIC_DISPATCH(SizeOfTile)();
+  const TileSize tile = tile_kernels().size;
   const bool is_a = shape.m <= shape.n;
   const std::int64_t unit = is_a ? tile.rows : tile.cols;
   return {Dtype::kF32, {ceil_div(is_a ? shape.m : shape.n, unit) * unit, shape.k}};
@@ -123,7 +84,8 @@ class Cut {
       : run_(run),
         p_(product),
         shape_(product.shape),
-        tile_(HWY_DYNAMIC_DISPATCH(SizeOfTile)()),
+        kernels_(tile_kernels()),
+        tile_(kernels_.size),
         stretch_(even_part(shape_.k, kMaxStretch, 4)) {}
 
   void compute() {
@@ -152,13 +114,11 @@ class Cut {
       const std::int64_t num_k = std::min(stretch_, shape_.k - k);
       const std::int64_t count = std::min(at_once, total - at);
       if (is_a) {
-        HWY_DYNAMIC_DISPATCH(PackTiles)
-        (p_.a + k * shape_.m + at, shape_.m, count, num_k, unit * shape_.k,
-         packed + at * shape_.k + k * unit);
+        kernels_.pack_tiles(p_.a + k * shape_.m + at, shape_.m, count, num_k, unit * shape_.k,
+                            packed + at * shape_.k + k * unit);
       } else {
-        HWY_DYNAMIC_DISPATCH(PackPanels)
-        ({p_.b + k * shape_.n + at, shape_.n, false}, count, num_k,
-         packed + k * padded + at * num_k);
+        kernels_.pack_panels({p_.b + k * shape_.n + at, shape_.n, false}, count, num_k,
+                             packed + k * padded + at * num_k);
       }
     });
     return packed;
@@ -207,8 +167,7 @@ class Cut {
     for (std::int64_t k = begin_k; k < end_k; k += stretch_) {
       const std::int64_t num_k = std::min(stretch_, end_k - k);
       const float* b = p_.b + (transposed ? column * ldb + k : k * ldb + column);
-      HWY_DYNAMIC_DISPATCH(PackPanels)
-      ({b, ldb, transposed}, end_column - column, num_k, panels);
+      kernels_.pack_panels({b, ldb, transposed}, end_column - column, num_k, panels);
       for (std::int64_t at = row; at < end_row; at += most) {
         PanelProduct part = piece(at, column, k, num_k);
         part.rows = std::min(most, end_row - at);
@@ -226,7 +185,7 @@ class Cut {
             part.next_a = p_.a + row * shape_.k + k + stretch_;
           }
         }
-        HWY_DYNAMIC_DISPATCH(MultiplyPanels)(part);
+        kernels_.multiply(part);
       }
     }
   }
@@ -246,9 +205,9 @@ class Cut {
         part.a = tiles;
         part.a_tile = tile_.rows * part.num_k;
         part.b = panels + k * padded;
-        HWY_DYNAMIC_DISPATCH(PackTiles)
-        (p_.a + k * shape_.m + row, shape_.m, num_rows, part.num_k, part.a_tile, tiles);
-        HWY_DYNAMIC_DISPATCH(MultiplyPanels)(part);
+        kernels_.pack_tiles(p_.a + k * shape_.m + row, shape_.m, num_rows, part.num_k, part.a_tile,
+                            tiles);
+        kernels_.multiply(part);
       }
     });
   }
@@ -264,6 +223,7 @@ class Cut {
   Run& run_;
   const TiledProduct& p_;
   const MatmulShape& shape_;
+  const TileKernels& kernels_;
   TileSize tile_;
   std::int64_t stretch_;
 };
@@ -297,4 +257,3 @@ Declined matmul_tiled(Run& run, const MatmulArgs& args) {
 }
 
 }  // namespace atl::ops::cpu
-#endif  // HWY_ONCE
