@@ -42,10 +42,11 @@ def call(command, **environment):
     return done.stdout
 
 
-def run_atoll(args, name):
+def run_atoll(args, name, bf16=None):
     shape = step_shapes.SHAPES[name]
+    dtype = ["--train.dtype=bf16", f"--device.bf16={bf16}"] if bf16 else []
     said = last_json(call([args.atoll, "bench", "step", *shape.settings(), "--device.threads=2",
-                           "--json", "--warmup=0", f"--steps={args.steps}"]))
+                           *dtype, "--json", "--warmup=0", f"--steps={args.steps}"]))
     planned = said["planned_bytes"] + said["program_bytes"]
     return said | {"note": f"memory {said['peak_resident_bytes'] / planned:.3f} of "
                            "the plan"}
@@ -63,7 +64,8 @@ def run_torch(args, name, compiled=False, old=False):
     if old:
         environment |= {"OPENBLAS_CORETYPE": openblas_kernels(), "OPENBLAS_NUM_THREADS": "2"}
     command = [python, HERE / "torch_step.py", name, "--steps", args.steps]
-    said = last_json(call(command + (["--compile"] if compiled else []), **environment))
+    command += (["--compile"] if compiled else []) + (["--bf16"] if args.bf16 else [])
+    said = last_json(call(command, **environment))
     return said | {"note": "torch " + said["version"]}
 
 
@@ -111,7 +113,9 @@ def run_llmc(args, name):
 
 def compare(args, name):
     shape = step_shapes.SHAPES[name]
-    systems = {"atoll": run_atoll}
+    systems = {"atoll": lambda a, n: run_atoll(a, n, args.bf16)}
+    if args.bf16:
+        systems["atoll, f32"] = run_atoll
     if args.python:
         systems["PyTorch"] = run_torch
         systems["PyTorch, compiled"] = lambda a, n: run_torch(a, n, compiled=True)
@@ -146,6 +150,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--atoll", type=pathlib.Path, default=ROOT / "build/release/bin/atoll")
     parser.add_argument("--python", help="with PyTorch")
+    parser.add_argument("--bf16", nargs="?", const="auto", choices=["auto", "f32", "library", "amx"],
+                        help="of atoll, by this device.bf16, beside its f32; autocast of PyTorch")
     parser.add_argument("--old-python", help="with Debian's PyTorch 1.13")
     parser.add_argument("--llmc", type=pathlib.Path, help="a clone of llm.c")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "runs/peers-step")

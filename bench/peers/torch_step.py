@@ -18,6 +18,7 @@ def main():
     parser.add_argument("shape", choices=step_shapes.SHAPES)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bf16", action="store_true", help="autocast")
     args = parser.parse_args()
     shape = step_shapes.SHAPES[args.shape]
     torch.set_num_threads(2)
@@ -36,8 +37,9 @@ def main():
     seconds = []
     for _ in range(args.steps):
         begin = time.perf_counter()
-        logits = run(tokens[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+            logits = run(tokens[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         del logits
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
