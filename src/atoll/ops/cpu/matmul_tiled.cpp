@@ -1,5 +1,7 @@
 #include "atoll/ops/cpu/matmul_tiled.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -10,11 +12,28 @@ namespace atl::ops::cpu {
 
 namespace {
 
-// Measured on Zen 5, whose second-level cache of 1 MiB holds the rows of a and, of the packed b,
-// what is being read: a sum is read and written once for up to 768 terms, a once for 256 columns.
+// A sum is read and written once for up to 768 terms, a once for 256 columns.
 constexpr std::int64_t kMaxStretch = 768;
-constexpr std::int64_t kMaxRows = 84;
 constexpr std::int64_t kMaxCols = 256;
+
+/// How a product is cut, by the size of a core's second-level cache.
+struct BlockSizes {
+  std::int64_t rows;         ///< of a read in place, for one piece of packed b
+  std::int64_t packed_rows;  ///< of a that a task packs
+  std::int64_t tasks;        ///< wanted for each thread
+};
+// Measured on Zen 5 with 1 MiB, which holds the rows of a and, of the packed b, what is being read.
+constexpr BlockSizes kBlocksOfSmallCache = {84, 84, 4};
+// Measured on an Intel Xeon with 2 MiB (decision 0046). Where c has few columns larger tasks read a
+// half as often from the last cache, which is slow there.
+constexpr BlockSizes kBlocksOfLargeCache = {84, 200, 2};
+constexpr std::int64_t kLargeCache = std::int64_t{2} << 20;
+
+const BlockSizes& block_sizes() {
+  static const bool large = ::sysconf(_SC_LEVEL2_CACHE_SIZE) >= kLargeCache;
+  return large ? kBlocksOfLargeCache : kBlocksOfSmallCache;
+}
+
 // Tiles that are packed together: with AVX-512 their rows fill whole cache lines.
 constexpr std::int64_t kTilesAtOnce = 8;
 // Of a that is read in place by several tasks, this much at a time: it is to stay in the last
@@ -23,7 +42,7 @@ constexpr std::int64_t kMaxSlabBytes = std::int64_t{8} << 20;
 
 /// A thread's own packed piece of one operand.
 struct PackRoom {
-  alignas(64) float data[kMaxStretch * std::max(kMaxRows, kMaxCols)];
+  alignas(64) float data[kMaxStretch * kMaxCols];
 
   static float* mine() {
     thread_local const auto room = std::make_unique_for_overwrite<PackRoom>();
@@ -32,6 +51,8 @@ struct PackRoom {
 };
 
 static_assert(sizeof(PackRoom) <= 768 << 10, "ops/matmul.h says how much a thread keeps");
+static_assert(kBlocksOfSmallCache.packed_rows <= kMaxCols &&
+              kBlocksOfLargeCache.packed_rows <= kMaxCols);
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -49,7 +70,8 @@ class Parts {
  public:
   Parts(std::int64_t total, std::int64_t most, std::int64_t unit, std::int64_t num_threads)
       : total_(total) {
-    const std::int64_t wanted = ceil_div(ceil_div(total, 4 * num_threads), unit) * unit;
+    const std::int64_t wanted =
+        ceil_div(ceil_div(total, block_sizes().tasks * num_threads), unit) * unit;
     const std::int64_t fit = std::clamp(wanted, unit, most / unit * unit);
     part_ = even_part(total, fit, unit);
     const std::int64_t fewest = ceil_div(total, fit);
@@ -142,7 +164,7 @@ class Cut {
     const Parts cols(shape_.n, kMaxCols, tile_.cols, threads());
     const std::int64_t col_tasks = cols.size();
     const std::int64_t row_tasks =
-        std::min(ceil_div(shape_.m, kMaxRows), ceil_div(2 * threads(), col_tasks));
+        std::min(ceil_div(shape_.m, block_sizes().rows), ceil_div(2 * threads(), col_tasks));
     const std::int64_t rows = even_part(shape_.m, ceil_div(shape_.m, row_tasks), tile_.rows);
     // Tasks read all of a in turn: where it is long, together and a slab at a time.
     const std::int64_t fit = kMaxSlabBytes / (shape_.m * std::int64_t{sizeof(float)});
@@ -163,7 +185,7 @@ class Cut {
     float* panels = PackRoom::mine();
     const bool transposed = shape_.transpose == Transpose::kNT;
     const std::int64_t ldb = transposed ? shape_.k : shape_.n;
-    const std::int64_t most = kMaxRows / tile_.rows * tile_.rows;
+    const std::int64_t most = block_sizes().rows / tile_.rows * tile_.rows;
     for (std::int64_t k = begin_k; k < end_k; k += stretch_) {
       const std::int64_t num_k = std::min(stretch_, end_k - k);
       const float* b = p_.b + (transposed ? column * ldb + k : k * ldb + column);
@@ -192,7 +214,7 @@ class Cut {
 
   /// Each task packs its rows of op(a) and multiplies them by all of b, packed in `panels`.
   void by_rows(const float* panels) {
-    const Parts rows(shape_.m, kMaxRows, tile_.rows, threads());
+    const Parts rows(shape_.m, block_sizes().packed_rows, tile_.rows, threads());
     const std::int64_t padded = ceil_div(shape_.n, tile_.cols) * tile_.cols;
     run_.threads().run(rows.size(), [&](std::int64_t task) {
       float* tiles = PackRoom::mine();
