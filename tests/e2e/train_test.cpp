@@ -58,7 +58,7 @@ TEST_F(Train, InALayoutOfRanksThenEvaluateAndGenerateOnOneRank) {
   const std::vector<std::string> layout = {"-n4", "--parallel.tp=2", "--parallel.pp=2",
                                            "--train.micro_batch=1"};
   const Finished run = trained("run", layout);
-  EXPECT_THAT(run.out, HasSubstr("pipeline: 2 ranks"));
+  EXPECT_THAT(run.err, HasSubstr("pipeline: 2 ranks"));
   const Finished eval = atoll({"eval", path("run")});
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
   // The ranks' own evaluation, whose sums go in another order.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -152,6 +153,21 @@ std::vector<OwnedTensor<float>> empty(const std::vector<Shared>& matrices) {
   return whole;
 }
 
+// What all ranks send in an update: parts to the rank that puts a matrix together, those that
+// several have once, and the result's parts back to all.
+std::uint64_t elements_sent(const std::vector<Shared>& matrices, int ranks) {
+  std::int64_t sum = 0;
+  for (std::size_t m = 0; m < matrices.size(); ++m) {
+    const MatrixParts parts = {matrices[m].rows, matrices[m].cols, matrices[m].of_ranks};
+    const std::size_t owner = m % static_cast<std::size_t>(ranks);
+    for (std::size_t r = 0; r < parts.of_ranks.size(); ++r) {
+      if (r == owner) continue;
+      sum += (parts.first_with_part_of(r) == r ? 2 : 1) * parts.of_ranks[r].num_elements();
+    }
+  }
+  return static_cast<std::uint64_t>(sum);
+}
+
 TEST(MuonParts, HaveTheBitsOfWholeMatrices) {
   for (const int ranks : {2, 4}) {
     SCOPED_TRACE(ranks);
@@ -161,12 +177,15 @@ TEST(MuonParts, HaveTheBitsOfWholeMatrices) {
     alone.train(nullptr);
     alone.put(expected);
     std::vector<std::vector<OwnedTensor<float>>> found(static_cast<std::size_t>(ranks), expected);
+    std::atomic<std::uint64_t> sent = 0;
     comm::run_threads(ranks, {.timeout_s = 60}, [&](comm::World& world) {
       Rank rank(all, ranks, world.rank());
       rank.train(&world.all());
       std::vector<OwnedTensor<float>>& mine = found[static_cast<std::size_t>(world.rank())];
       rank.put(mine);
+      sent += world.all().traffic().sent;
     });
+    EXPECT_EQ(sent, kSteps * sizeof(float) * elements_sent(all, ranks));
     // Each has its own parts over what is expected: all of it is the same, on every rank.
     for (const std::vector<OwnedTensor<float>>& mine : found) EXPECT_TRUE(mine == expected);
   }

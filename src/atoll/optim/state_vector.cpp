@@ -19,14 +19,18 @@ std::vector<ParamRange> joined(std::span<const ParamRange> ranges, bool across_d
   std::vector<ParamRange> result;
   for (const ParamRange& range : ranges) {
     ParamRange* last = result.empty() ? nullptr : &result.back();
-    if (last != nullptr && touch(*last, range) && (across_decay || last->decay == range.decay)) {
+    const auto alike = [&] {
+      return last->decay == range.decay && last->in_draws() + last->count == range.in_draws();
+    };
+    if (last != nullptr && touch(*last, range) && (across_decay || alike())) {
       last->count += range.count;
     } else {
       result.push_back({.begin = range.begin,
                         .count = range.count,
                         .decay = range.decay,
                         .value_begin = range.value_begin,
-                        .grad_begin = range.grad_begin});
+                        .grad_begin = range.grad_begin,
+                        .draw_begin = range.draw_begin});
     }
   }
   return result;
