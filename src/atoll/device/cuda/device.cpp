@@ -5,6 +5,7 @@
 #include "atoll/base/memory_error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/device/cuda/runtime.h"
+#include "atoll/device/gpu_figures.h"
 
 namespace atl {
 
@@ -114,9 +115,14 @@ GpuReport probe_gpus() {
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
     cuda::check(cudaGetDeviceProperties(&properties, index), "asking a GPU for its properties");
-    report.devices.push_back(fmt::format(
+    std::string line = fmt::format(
         "cuda:{}: {}, {:.1f} GiB, compute capability {}.{}", index, properties.name,
-        static_cast<double>(properties.totalGlobalMem) / kGib, properties.major, properties.minor));
+        static_cast<double>(properties.totalGlobalMem) / kGib, properties.major, properties.minor);
+    if (const GpuFigures* figures = find_gpu_figures(properties.name)) {
+      line += fmt::format(", {} TFLOP/s in bf16 and {} GB/s as its maker states",
+                          figures->bf16_tflops, figures->gb_per_s);
+    }
+    report.devices.push_back(std::move(line));
   }
   return report;
 }

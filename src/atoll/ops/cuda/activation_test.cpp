@@ -87,6 +87,21 @@ TEST(CudaSwiglu, MatchesRefInDouble) {
   check_swiglu<Bf16>();
 }
 
+TEST(CudaSwiglu, MovesEachElementOnce) {
+  Gpu gpu;
+  OwnedTensor<Bf16> gate_up = random_tensor<Bf16>({4, 512}, 1), h({4, 256}), dh({4, 256});
+  OwnedTensor<Bf16> dgate_up({4, 512});
+  const Tensor in = gpu(gate_up), out = gpu(h);
+  swiglu_forward(gpu.run, in, out);
+  swiglu_backward(gpu.run, in, gpu(dh), gpu(dgate_up), out);
+  gpu.finish();
+  const std::uint64_t bytes = 4 * 256 * 2;  // of h
+  EXPECT_EQ(gpu.device().totals().at("swiglu_forward").traffic.read, 2 * bytes);
+  EXPECT_EQ(gpu.device().totals().at("swiglu_forward").traffic.written, bytes);
+  EXPECT_EQ(gpu.device().totals().at("swiglu_backward").traffic.read, 3 * bytes);
+  EXPECT_EQ(gpu.device().totals().at("swiglu_backward").traffic.written, 3 * bytes);
+}
+
 template <typename T>
 struct GeluOperands {
   OwnedTensor<T> x, dy, y, dx, y_again;

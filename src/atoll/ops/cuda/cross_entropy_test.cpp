@@ -98,6 +98,20 @@ TEST(CudaCrossEntropy, MatchesRefInBf16) {
   check_head<Bf16>();
 }
 
+TEST(CudaCrossEntropy, ReadsLogitsTwiceAndWritesThemOnce) {
+  Gpu gpu;
+  Head<Bf16> head = make_head<Bf16>(8, 16, 1024);
+  std::fill(head.targets.values.begin(), head.targets.values.end(), 5);
+  linear_cross_entropy(gpu.run, 1, gpu(head.x), gpu(head.weight), gpu(head.targets), gpu(head.loss),
+                       gpu(head.dx), gpu(head.dweight));
+  gpu.finish();
+  const auto traffic = gpu.device().totals().at("cross_entropy").traffic;
+  const std::uint64_t logits = 8 * 1024 * 2;
+  // Each thread reads its row's target and the target's logit besides.
+  EXPECT_EQ(traffic.read, 2 * logits + 8 * 512 * (4 + 2));
+  EXPECT_EQ(traffic.written, logits + 8 * 4);
+}
+
 TEST(CudaCrossEntropy, EvaluationLeavesNoGradients) {
   Gpu gpu;
   Head<float> head = make_head<float>(5, 16, 33);

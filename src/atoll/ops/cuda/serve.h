@@ -6,6 +6,7 @@
 
 #include "atoll/device/cuda/launch.h"
 #include "atoll/ops/cuda/gpu_kernels.h"
+#include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/launch_shapes.h"
 #include "atoll/ops/cuda/numbers.h"
 #include "atoll/ops/serve.h"

@@ -77,6 +77,17 @@ TEST(CudaAdamW, GivesTheBitsOfRef) {
         });
 }
 
+TEST(CudaAdamW, MovesThirtyBytesForAParameterWithAMaster) {
+  Gpu gpu;
+  State<Bf16> s = make_state<Bf16>(1024);
+  adamw(gpu.run, {.lr = 1e-2}, make_target(gpu(s.values), gpu(s.master)), gpu(s.grad), gpu(s.m),
+        gpu(s.v));
+  gpu.finish();
+  const auto traffic = gpu.device().totals().at("adamw").traffic;
+  EXPECT_EQ(traffic.read, 1024u * (4 + 4 + 4 + 4));
+  EXPECT_EQ(traffic.written, 1024u * (4 + 4 + 4 + 2));
+}
+
 TEST(CudaLion, GivesTheBitsOfRef) {
   const LionStep step = {.lr = 1e-2, .weight_decay = 0.1, .grad_scale = 0.7};
   check([&](atl::Run& run, const UpdateTarget& target, Tensor grad, Tensor m,

@@ -1,0 +1,39 @@
+#include "atoll/ops/cuda/gpu_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "atoll/ops/cuda/activation.cuh"
+#include "atoll/ops/cuda/attention.cuh"
+#include "atoll/ops/cuda/column_sum.cuh"
+#include "atoll/ops/cuda/cross_entropy.cuh"
+#include "atoll/ops/cuda/elementwise.cuh"
+#include "atoll/ops/cuda/embedding.cuh"
+#include "atoll/ops/cuda/norm.cuh"
+#include "atoll/ops/cuda/rope.cuh"
+#include "atoll/ops/cuda/update.cuh"
+
+namespace atl::ops::cuda {
+namespace {
+
+using AllKernels = Joined<ActivationKernels, AttentionKernels, ColumnKernels, CrossEntropyKernels,
+                          ElementwiseKernels, EmbeddingKernels, NormKernels, QkNormKernels,
+                          RopeKernels, UpdateKernels>;
+
+// nvcc and the host's compiler must agree on the name of each struct of operands.
+TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {
+  std::set<const void*> all;
+  AllKernels::for_each([&]<typename Kernel>(std::type_identity<Kernel>) {
+    const void* const kernel = gpu_kernel(typeid(Kernel));
+    EXPECT_NE(kernel, nullptr) << Kernel::kName;
+    EXPECT_TRUE(all.insert(kernel).second) << Kernel::kName;
+  });
+}
+
+TEST(CudaGpuKernels, AreNotThereForAnythingElse) {
+  EXPECT_EQ(gpu_kernel(typeid(int)), nullptr);
+}
+
+}  // namespace
+}  // namespace atl::ops::cuda
