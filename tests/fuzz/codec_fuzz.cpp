@@ -11,9 +11,9 @@ namespace {
 
 using atl::compress::Codec;
 
-constexpr const char* kSettings[] = {"f32",          "bf16",          "int8",
-                                     "e3m0",         "topk:64/4096",  "topk:5/16",
-                                     "topk:300/300", "sign_prune:25", "sign_prune:99"};
+constexpr const char* kSettings[] = {"f32",           "bf16",         "int8",      "int4",
+                                     "e3m0",          "topk:64/4096", "topk:5/16", "topk:300/300",
+                                     "sign_prune:25", "sign_prune:99"};
 
 bool takes_all(const Codec& codec) {
   return codec.name() == "f32" || codec.name() == "bf16";

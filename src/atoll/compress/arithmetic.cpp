@@ -32,6 +32,13 @@ void AddDecayed(float decay, const float* x, float* error, std::size_t n) {
   });
 }
 
+void AddAndSubtract(float offset, float* values, std::size_t n) {
+  const auto o = hn::Set(F32(), offset);
+  for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
+    lanes.store(hn::Sub(hn::Add(lanes.load(values + i), o), o), values + i);
+  });
+}
+
 void Subtract(const float* said, float* error, std::size_t n) {
   for_lanes(n, [&](std::size_t i, auto lanes) HWY_ATTR {
     lanes.store(hn::Sub(lanes.load(error + i), lanes.load(said + i)), error + i);
@@ -47,6 +54,7 @@ namespace atl::compress {
 
 HWY_EXPORT(AddWeighted);
 HWY_EXPORT(AddDecayed);
+HWY_EXPORT(AddAndSubtract);
 HWY_EXPORT(Subtract);
 
 void add_weighted(float weight, std::span<const float> values, std::span<float> sum) {
@@ -55,6 +63,10 @@ void add_weighted(float weight, std::span<const float> values, std::span<float> 
 
 void add_decayed(float decay, std::span<const float> x, std::span<float> error) {
   HWY_DYNAMIC_DISPATCH(AddDecayed)(decay, x.data(), error.data(), error.size());
+}
+
+void add_and_subtract(float offset, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(AddAndSubtract)(offset, values.data(), values.size());
 }
 
 void subtract(std::span<const float> said, std::span<float> error) {

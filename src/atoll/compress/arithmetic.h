@@ -12,6 +12,9 @@ void add_weighted(float weight, std::span<const float> values, std::span<float> 
 /// error[i] = decay * error[i] + x[i], rounded twice.
 void add_decayed(float decay, std::span<const float> x, std::span<float> error);
 
+/// values[i] = (values[i] + offset) - offset, rounded twice.
+void add_and_subtract(float offset, std::span<float> values);
+
 /// error[i] -= said[i].
 void subtract(std::span<const float> said, std::span<float> error);
 

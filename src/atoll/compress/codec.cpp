@@ -35,12 +35,7 @@ void Codec::encode(std::span<const float> x, std::span<float> error,
   ATOLL_CHECK(error.empty() || error.size() == x.size(), "an error of {} for {} elements",
               error.size(), x.size());
   out.resize(max_bytes(static_cast<std::int64_t>(x.size())));
-  if (error.empty()) {
-    for_blocks(x.size(), [&](std::size_t begin, std::size_t count, std::size_t byte) {
-      encode_block(x.subspan(begin, count), out.data() + byte);
-    });
-    return;
-  }
+  if (error.empty()) return encode(x, std::span<std::byte>(out));
   const float decay = wants_error() ? feedback() : 1;
   std::vector<float> said(block_elements());
   for_blocks(x.size(), [&](std::size_t begin, std::size_t count, std::size_t byte) {
@@ -49,6 +44,14 @@ void Codec::encode(std::span<const float> x, std::span<float> error,
     encode_block(owed, out.data() + byte);
     decode_block(out.data() + byte, std::span(said).first(count));
     subtract(std::span(said).first(count), owed);
+  });
+}
+
+void Codec::encode(std::span<const float> x, std::span<std::byte> out) const {
+  ATOLL_CHECK(out.size() == max_bytes(static_cast<std::int64_t>(x.size())), "{} bytes of {}",
+              out.size(), x.size());
+  for_blocks(x.size(), [&](std::size_t begin, std::size_t count, std::size_t byte) {
+    encode_block(x.subspan(begin, count), out.data() + byte);
   });
 }
 

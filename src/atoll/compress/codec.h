@@ -37,6 +37,8 @@ class Codec {
   /// is false), and what the bytes do not say of it is left in `error`. Whoever finds later that
   /// the bytes were not used must put back the `error` from before.
   void encode(std::span<const float> x, std::span<float> error, std::vector<std::byte>& out) const;
+  /// Encodes x, as it is, into `out`, which has max_bytes(x.size()) bytes. Allocates nothing.
+  void encode(std::span<const float> x, std::span<std::byte> out) const;
   /// out[i] = the value that `bytes` have for element i. Throws Error(kDamaged) when the bytes
   /// cannot be encode()'s of so many elements; `out` is then half written.
   void decode(std::span<const std::byte> bytes, std::span<float> out) const;

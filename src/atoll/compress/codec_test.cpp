@@ -55,7 +55,7 @@ TEST(Codec, WrongSettingsSayWhatIsRight) {
   const auto message = [](const std::string& name) {
     return message_of([&] { make_codec(name); }, ErrorKind::kUser);
   };
-  EXPECT_THAT(message("int4"), HasSubstr("f32, bf16, int8, e3m0, topk, sign_prune"));
+  EXPECT_THAT(message("int5"), HasSubstr("f32, bf16, int8, int4, e3m0, topk, sign_prune"));
   EXPECT_THAT(message(""), HasSubstr("f32, bf16"));
   EXPECT_THAT(message("f32:1"), HasSubstr("no parameters"));
   EXPECT_THAT(message("topk:"), HasSubstr("must be parameters"));
@@ -83,6 +83,7 @@ TEST(Codec, BytesAreExact) {
   EXPECT_EQ(bytes("f32"), std::size_t{4} * kMillion);
   EXPECT_EQ(bytes("bf16"), std::size_t{2} * kMillion);
   EXPECT_EQ(bytes("int8"), std::size_t{kMillion} + kMillion / 256 * 4);
+  EXPECT_EQ(bytes("int4"), std::size_t{kMillion} / 2 + kMillion / 256 * 4);
   EXPECT_EQ(bytes("e3m0"), std::size_t{kMillion} / 512 * 253);
   EXPECT_EQ(bytes("topk"), std::size_t{kMillion} / 4096 * (4 + 96 + 16));
   EXPECT_EQ(bytes("sign_prune:75"), std::size_t{kMillion} / 256 * (32 + 64 * 2));
@@ -293,7 +294,7 @@ TEST(Codec, NothingIsMadeOfNothing) {
 }
 
 TEST(Codec, BlocksBelowTheSmallestScaleAreOfZeros) {
-  for (const char* name : {"int8", "e3m0"}) {
+  for (const char* name : {"int8", "int4", "e3m0"}) {
     const auto codec = make_codec(name);
     const std::vector<float> x(700, 0x1.fffffep-101F);
     EXPECT_EQ(largest_of(test::decode(*codec, test::encode(*codec, x), x.size())), 0) << name;

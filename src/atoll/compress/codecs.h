@@ -19,6 +19,9 @@ std::unique_ptr<Codec> make_bf16();
 /// 8 bits a value: 255 even steps between minus and plus the largest of 256.
 std::unique_ptr<Codec> make_int8();
 
+/// 4 bits a value: 15 even steps between minus and plus the largest of 256.
+std::unique_ptr<Codec> make_int4();
+
 /// Sign and 3 bits of exponent, 15 values in all (arXiv 2501.18512), a power of two for each 512.
 std::unique_ptr<Codec> make_e3m0();
 

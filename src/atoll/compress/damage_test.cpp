@@ -89,6 +89,9 @@ TEST(DamagedCodecBytes, WhatCannotBeIsRefused) {
   };
   refused("int8", 300, 3, 0xff);        // a negative scale, or not a number
   refused("int8", 300, 260 + 3, 0x7f);  // above the limit
+  refused("int4", 300, 3, 0xff);        // a negative scale, or not a number
+  refused("int4", 300, 3, 0x7f);        // above the limit
+  refused("int4", 300, 4 + 5, 0x08);    // a code that is never written
   refused("e3m0", 300, 0, 26);          // exponents that are never written
   refused("e3m0", 300, 0, 254);
   refused("e3m0", 128, 1 + 7, 0x7f);      // 63 bits that are no 16 digits

@@ -26,7 +26,7 @@ using Values = std::span<const float>;
 template <typename T>
 void append(Bytes& bytes, T value) {
   const auto* raw = reinterpret_cast<const std::byte*>(&value);
-  bytes.insert(bytes.end(), raw, raw + sizeof(value));
+  for (std::size_t i = 0; i < sizeof(value); ++i) bytes.push_back(raw[i]);
 }
 
 float largest_of(Values x) {
@@ -55,6 +55,22 @@ Bytes ref_int8(Values x) {
   for (const float value : x) {
     const float inverse = is_zero ? 0 : 127 / largest;
     append(bytes, static_cast<std::int8_t>(std::nearbyint(value * inverse)));
+  }
+  return bytes;
+}
+
+Bytes ref_int4(Values x) {
+  Bytes bytes;
+  const float largest = largest_of(x);
+  const bool is_zero = largest < 0x1p-100F;
+  append(bytes, is_zero ? 0.0F : largest / 7);
+  const auto code_of = [&](std::size_t i) {
+    const float inverse = is_zero ? 0 : 7 / largest;
+    return i < x.size() ? 8 + static_cast<int>(std::nearbyint(x[i] * inverse)) : 8;
+  };
+  const std::size_t half = (x.size() + 1) / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    append(bytes, static_cast<std::uint8_t>(code_of(i) + 16 * code_of(half + i)));
   }
   return bytes;
 }
@@ -176,6 +192,7 @@ const std::map<std::string, std::function<Bytes(Values)>> kReferences = {
     {"f32", ref_f32},
     {"bf16", ref_bf16},
     {"int8", ref_int8},
+    {"int4", ref_int4},
     {"e3m0", ref_e3m0},
     {"topk:64/4096", [](Values x) { return ref_topk(x, 64, 4096); }},
     {"topk:5/100", [](Values x) { return ref_topk(x, 5, 100); }},

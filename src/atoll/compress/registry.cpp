@@ -17,8 +17,13 @@ struct Entry {
 };
 
 constexpr Entry kCodecs[] = {
-    {"f32", make_f32},   {"bf16", make_bf16},          {"int8", make_int8},
-    {"e3m0", make_e3m0}, {"topk", nullptr, make_topk}, {"sign_prune", nullptr, make_sign_prune},
+    {"f32", make_f32},
+    {"bf16", make_bf16},
+    {"int8", make_int8},
+    {"int4", make_int4},
+    {"e3m0", make_e3m0},
+    {"topk", nullptr, make_topk},
+    {"sign_prune", nullptr, make_sign_prune},
 };
 
 constexpr auto kNames = [] {

@@ -42,7 +42,7 @@ inline std::vector<float> decode(const compress::Codec& codec, std::span<const s
 
 /// Every codec, some with other parameters too.
 inline const std::vector<std::string> kCodecSettings = {
-    "f32",        "bf16",         "int8",          "e3m0",          "topk:64/4096",
+    "f32",        "bf16",         "int8",          "int4",          "e3m0",          "topk:64/4096",
     "topk:5/100", "topk:512/512", "sign_prune:25", "sign_prune:50", "sign_prune:75",
 };
 
