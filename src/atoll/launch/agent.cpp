@@ -5,6 +5,7 @@
 
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/train/config_compress.h"
 #include "atoll/train/options.h"
 
 namespace atl::launch {
@@ -21,13 +22,14 @@ std::string count_ranks(int num_ranks) {
 
 // Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
 // checkpoint only, as are the stages, experts and parts of products that a rank alone has. State in
-// a file is too large for the copy in memory that it would pass through.
+// a file is too large for the copy in memory that it would pass through. What a lost rank still
+// owed is in the checkpoint too.
 bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
   const train::ParallelSettings& parallel = config.parallel;
   const bool has_whole_model =
       parallel.tp == 1 && parallel.pp == 1 && parallel.cp == 1 && parallel.ep == 1;
   return options.backend != "mpi" && has_whole_model && config.offload.optimizer == "none" &&
-         (config.launch.replicate || config.dp.zero == 0);
+         !train::is_compressed(config) && (config.launch.replicate || config.dp.zero == 0);
 }
 
 }  // namespace

@@ -223,10 +223,11 @@ void load_adapter(const fs::path& directory, parallel::ParamStore& store, Thread
   const fs::path path = directory / kAdapterWeightsFile;
   const ckpt::SafetensorsSet files(std::span(&path, 1));
   parallel::fill_pieces(
-      store.layout(), parallel::held_pieces(store, nullptr), &threads,
+      store.layout(), parallel::pieces_to_fill(store), &threads,
       [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
         ckpt::read_param(files, {&param, whole});
       });
+  store.values_filled();
 }
 
 }  // namespace atl::model_dir

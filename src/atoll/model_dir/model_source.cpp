@@ -266,9 +266,10 @@ void load_parameters(const fs::path& directory, nn::Model& model, parallel::Para
     });
   });
   if (has_adapter) return;  // it alone is trained
-  parallel::fill_pieces(store.layout(), parallel::held_pieces(store, nullptr), &threads,
+  parallel::fill_pieces(store.layout(), parallel::pieces_to_fill(store), &threads,
                         [&](const std::string& /*values*/, const nn::Param& param,
                             const Tensor& whole) { source.read(param, whole); });
+  store.values_filled();
 }
 
 void load_whole_parameters(const fs::path& directory, nn::Model& model,

@@ -134,10 +134,11 @@ void ParamStore::fill(const FillParam& fill) {
     fill_whole(*param, param->value,
                [&](const nn::Param& whole, const Tensor& values) { fill(whole, values); });
   }
-  fill_pieces(layout_, held_pieces(*this, nullptr), nullptr,
+  fill_pieces(layout_, pieces_to_fill(*this), nullptr,
               [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
                 fill(param, whole);
               });
+  values_filled();
 }
 
 void ParamStore::read_whole(std::span<const ElementRange> ranges, int reader,

@@ -56,6 +56,17 @@ class ParamStore {
   /// Throws what the first collective that failed has thrown, once all have ended.
   virtual void settle() = 0;
 
+  /// What a checkpoint holds beside values and the optimizer's state.
+  virtual std::vector<optim::StateTensor> state() const { return {}; }
+  /// The same that is no number for each element: f32 matrices, alike on all ranks, in an order
+  /// that they keep.
+  virtual std::vector<Tensor> factors() const { return {}; }
+  /// The flat vector that all ranks of the shard group compute with, the same bits on each once
+  /// settled; undefined where none has it whole.
+  virtual Tensor computed_with() const { return values_; }
+  /// To be called when pieces_to_fill() were filled.
+  virtual void values_filled() {}
+
   /// Gives parameters their values: calls `fill` with each one of which this rank holds anything,
   /// one after the other, and memory for the whole of it; what this rank holds is kept. Needs no
   /// other rank: `fill` must give the same values on all of them.

@@ -9,14 +9,15 @@ namespace atl::parallel {
 
 // What a bucket does in a step.
 struct DataParallelStore::BucketState {
-  Tensor gradients;            // all of the bucket's, wherever they live
-  int request = -1;            // their memory, unless all gradients are kept
-  std::int64_t shard_at = 0;   // of this rank's part in the vector of shard gradients
-  comm::Work reduction;        // of the round
-  comm::Work gather;           // of updated values (ZeRO 1 and 2)
-  bool begun = false;          // in this round
-  bool is_late = false;        // ParamStore::finish_late
-  std::size_t unfinished = 0;  // stages whose gradients are not complete in this round
+  Tensor gradients;                  // all of the bucket's, wherever they live
+  int request = -1;                  // their memory, unless all gradients are kept
+  std::int64_t shard_at = 0;         // of this rank's part in the vector of shard gradients
+  comm::Work reduction;              // of the round
+  comm::Work gather;                 // of updated values (ZeRO 1 and 2)
+  bool gathers_differences = false;  // and these have not been added yet
+  bool begun = false;                // in this round
+  bool is_late = false;              // ParamStore::finish_late
+  std::size_t unfinished = 0;        // stages whose gradients are not complete in this round
 };
 
 namespace {
@@ -26,7 +27,7 @@ std::vector<optim::ParamRange> ranges_of(const FlatLayout& layout, int rank,
                                          const DataParallelOptions& options) {
   std::vector<optim::ParamRange> ranges = layout.ranges_of(rank);
   for (optim::ParamRange& range : ranges) {
-    if (options.zero != Zero::kParameters) range.value_begin = range.begin;
+    if (!options.has_shard_values()) range.value_begin = range.begin;
     if (!options.has_shard_gradients()) range.grad_begin = range.begin;
   }
   return ranges;
@@ -50,12 +51,23 @@ DataParallelStore::DataParallelStore(nn::Model& model, bool training,
               options.replicas, options.rounds);
   ATOLL_CHECK(!options.in_file || options.zero == Zero::kParameters);
   ATOLL_CHECK(options.replicas == 1 || (shares_update() && !options.exact));
+  const CompressionOptions& compression = options.compression;
+  if (compression.gradients != Compression::kNone || compression.weight_differences) {
+    ATOLL_CHECK(!options.exact && options.replicas == 1 && !options.in_file, "compression");
+  }
+  compressed_ = make_compressed_reduction(layout(), options.rank, compression);
+  if (compression.weight_differences) {
+    ATOLL_CHECK(flat().dtype == Dtype::kF32 && shares_update() && options.zero < Zero::kParameters,
+                "differences of {} with ZeRO {}", flat().to_string(),
+                static_cast<int>(options.zero));
+    differences_ = std::make_unique<WeightDifferences>(layout(), options.rank);
+  }
   if (options.zero == Zero::kParameters) {
     values_shards_ = std::make_unique<ValueShards>(layout(), options.rank, options.in_file);
   }
   std::int64_t at = 0;
   for (const Bucket& bucket : layout().buckets()) {
-    buckets_.push_back({.shard_at = at});
+    buckets_.emplace_back().shard_at = at;
     at += bucket.part_size(options.rank);
     completion_.push_back(completion_.size());
   }
@@ -92,10 +104,13 @@ void DataParallelStore::request(MemoryPlan& plan, const Schedule& schedule) {
   if (training()) order_buckets(schedule);
   if (values_shards_) {
     values_shards_->request(plan, schedule);
+  } else if (differences_) {
+    differences_->request(plan);
   } else {
     values_request_ = plan.request_forever("parameters", "parameters", flat().bytes());
   }
   if (training()) request_gradients(plan, schedule);
+  if (training() && compressed_) compressed_->request(plan);
   request_fixed(plan);
 }
 
@@ -146,10 +161,17 @@ void DataParallelStore::bind(const Arena& arena) {
     values_shards_->bind(arena);
     set_vectors(values_shards_->values(), {});
   } else {
-    set_vectors(arena.tensor(values_request_, flat()), {});
-    for (std::size_t i = 0; i < trained().size(); ++i) trained()[i]->value = view(values(), 0, i);
+    if (differences_) {
+      differences_->bind(arena);
+      set_vectors(differences_->masters(), {});
+    } else {
+      set_vectors(arena.tensor(values_request_, flat()), {});
+    }
+    const Tensor all = computed_with();
+    for (std::size_t i = 0; i < trained().size(); ++i) trained()[i]->value = view(all, 0, i);
   }
   if (training()) bind_gradients(arena);
+  if (training() && compressed_) compressed_->bind(arena);
   bind_fixed(arena);
 }
 
@@ -204,7 +226,7 @@ void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::vector<std::size_t>& users = layout().buckets()[b].stages;
     if (!std::binary_search(users.begin(), users.end(), pass.stage)) continue;
-    wait(buckets_[b].gather);
+    end_gather(&run.threads(), b);
     if (run.training && pass.makes_gradients) begin_bucket(run, b, idle);
   }
 }
@@ -223,7 +245,7 @@ void DataParallelStore::release(Run& run, const StagePass& pass, bool idle) {
   for (const std::size_t b : completion_) {
     const std::vector<std::size_t>& stages = layout().buckets()[b].stages;
     if (!std::binary_search(stages.begin(), stages.end(), pass.stage)) continue;
-    if (--buckets_[b].unfinished == 0 && !buckets_[b].is_late) end_bucket(b, idle);
+    if (--buckets_[b].unfinished == 0 && !buckets_[b].is_late) end_bucket(run, b, idle);
   }
 }
 
@@ -233,23 +255,36 @@ Tensor DataParallelStore::part_of(const Tensor& flat, const Bucket& bucket) cons
 }
 
 // A bucket's backward is complete: its reduction begins.
-void DataParallelStore::end_bucket(std::size_t b, bool idle) {
+void DataParallelStore::end_bucket(Run& run, std::size_t b, bool idle) {
   if (!reduces_now()) return;
-  if (options_.keeps_all_gradients()) return reduce_bucket(b, idle);
+  // What was encoded lies in memory of its own.
+  if (options_.keeps_all_gradients() || compressed_) return reduce_bucket(run, b, idle);
   // Two buckets' memory is planned for: the one before this must be done.
   const auto at = std::find(completion_.begin(), completion_.end(), b);
   if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
-  reduce_bucket(b, idle);
+  reduce_bucket(run, b, idle);
   // The next micro-batch takes the memory of the last one for other things.
   const bool is_last = at + 1 == completion_.end() || buckets_[*(at + 1)].is_late;
   if (is_last) wait(buckets_[b].reduction);
 }
 
-void DataParallelStore::reduce_bucket(std::size_t b, bool idle) {
+// Where the sum of this rank's part of a bucket goes.
+Tensor DataParallelStore::place_of_sum(std::size_t b) const {
+  const Bucket& bucket = layout().buckets()[b];
+  if (!options_.has_shard_gradients()) return part_of(all_gradients_, bucket);
+  const std::int64_t at = buckets_[b].shard_at;
+  return shard_gradients_.rows(at, at + bucket.part_size(options_.rank));
+}
+
+void DataParallelStore::reduce_bucket(Run& run, std::size_t b, bool idle) {
   const Bucket& bucket = layout().buckets()[b];
   BucketState& state = buckets_[b];
   if (!options_.exact || !idle) {
     sum_shared(bucket.first_param, bucket.end_param, state.gradients, bucket.begin);
+  }
+  if (compressed_) {
+    state.reduction = compressed_->start(run, shard(), b, state.gradients);
+    return;
   }
   const bool all_contribute = !options_.exact || round().contributors.empty() ||
                               static_cast<int>(round().contributors.size()) == options_.num_ranks;
@@ -258,10 +293,7 @@ void DataParallelStore::reduce_bucket(std::size_t b, bool idle) {
     state.reduction = shard().start_all_reduce(state.gradients);
     return;
   }
-  const bool apart = options_.has_shard_gradients();
-  const Tensor mine = apart ? shard_gradients_.rows(
-                                  state.shard_at, state.shard_at + bucket.part_size(options_.rank))
-                            : part_of(all_gradients_, bucket);
+  const Tensor mine = place_of_sum(b);
   comm::Group::ReduceScatter how;
   if (options_.exact) {
     how.accumulate = round().index > 0;
@@ -275,9 +307,11 @@ void DataParallelStore::reduce_bucket(std::size_t b, bool idle) {
 
 void DataParallelStore::reduce(Run& run) {
   finish_late();
+  if (!sums_gradients_) return;
   for (const std::size_t b : completion_) {
-    if (buckets_[b].is_late) reduce_bucket(b, /*idle=*/false);
+    if (buckets_[b].is_late) reduce_bucket(run, b, /*idle=*/false);
   }
+  if (compressed_) return reduce_compressed(run);
   for (const std::size_t b : completion_) wait(buckets_[b].reduction);
   if (shares_update() || !options_.has_shard_gradients()) return;
   // ZeRO 0 with a sum of its own: everybody needs all of it.
@@ -292,26 +326,69 @@ void DataParallelStore::reduce(Run& run) {
   for (BucketState& bucket : buckets_) wait(bucket.reduction);
 }
 
-void DataParallelStore::publish(Run& /*run*/) {
+void DataParallelStore::reduce_compressed(Run& run) {
+  for (const std::size_t b : completion_) {
+    wait(buckets_[b].reduction);
+    buckets_[b].reduction = compressed_->next(run, shard(), b, buckets_[b].gradients,
+                                              place_of_sum(b), !shares_update());
+  }
+  for (const std::size_t b : completion_) {
+    wait(buckets_[b].reduction);
+    compressed_->end(run, b, buckets_[b].gradients);
+  }
+}
+
+void DataParallelStore::publish(Run& run) {
   if (!shares_update() || values_shards_) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (differences_) {
+      buckets_[b].gather = differences_->start(run, shard(), b);
+      buckets_[b].gathers_differences = true;
+      continue;
+    }
     const Bucket& bucket = layout().buckets()[b];
     buckets_[b].gather =
         shard().start_all_gather(values().rows(bucket.begin, bucket.end), bucket.parts);
   }
 }
 
+void DataParallelStore::end_gather(ThreadPool* threads, std::size_t b) {
+  wait(buckets_[b].gather);
+  if (!std::exchange(buckets_[b].gathers_differences, false)) return;
+  differences_->apply(threads, b);
+}
+
+std::vector<optim::StateTensor> DataParallelStore::state() const {
+  std::vector<optim::StateTensor> all;
+  if (compressed_) all = compressed_->state();
+  if (differences_) {
+    for (optim::StateTensor& piece : differences_->state()) all.push_back(std::move(piece));
+  }
+  return all;
+}
+
+Tensor DataParallelStore::computed_with() const {
+  if (values_shards_) return {};
+  return differences_ ? differences_->published() : values();
+}
+
 void DataParallelStore::settle() {
   if (values_shards_) values_shards_->abandon();  // a pass that was broken off
   std::exception_ptr failure;
-  for (BucketState& bucket : buckets_) {
-    for (comm::Work* work : {&bucket.reduction, &bucket.gather}) {
-      try {
-        wait(*work);
-      } catch (...) {
-        *work = {};
-        if (!failure) failure = std::current_exception();
-      }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    BucketState& bucket = buckets_[b];
+    try {
+      wait(bucket.reduction);
+    } catch (...) {
+      bucket.reduction = {};
+      if (!failure) failure = std::current_exception();
+    }
+    try {
+      end_gather(nullptr, b);
+    } catch (...) {
+      bucket.gather = {};
+      bucket.gathers_differences = false;
+      if (!failure) failure = std::current_exception();
     }
   }
   if (failure) std::rethrow_exception(failure);

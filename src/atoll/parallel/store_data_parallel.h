@@ -4,9 +4,11 @@
 #include <memory>
 #include <vector>
 
+#include "atoll/parallel/compression.h"
 #include "atoll/parallel/in_file.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/value_shards.h"
+#include "atoll/parallel/weight_differences.h"
 
 namespace atl::parallel {
 
@@ -34,9 +36,15 @@ struct DataParallelOptions {
   /// ZeRO 3: this rank's part of the values lies in a file, and its part of the gradients where it
   /// is a vector of its own (has_shard_gradients).
   bool in_file = false;
+  /// Not with `exact`, copies or parts in a file; values of f32.
+  CompressionOptions compression = {};
 
   /// Whether a SingleStore does all of this.
   bool is_plain() const { return num_ranks * replicas == 1 && (!exact || rounds == 1); }
+  /// Whether this rank's values() are its part, and what it computes with is elsewhere.
+  bool has_shard_values() const {
+    return zero == Zero::kParameters || compression.weight_differences;
+  }
   /// Whether the gradients of all parameters are kept between micro-batches. Otherwise those of a
   /// bucket live from its backward to its reduction.
   bool keeps_all_gradients() const { return zero < Zero::kGradients || (!exact && rounds > 1); }
@@ -55,6 +63,8 @@ LayoutOptions layout_options(const DataParallelOptions& options);
 /// Elements sent per step and rank, of P parameters, times (N - 1) / N: zero 0 to 2: 2 P; zero 3:
 /// P each for a gather forward, one backward and a reduction, less what the last stages keep
 /// between the two. With `exact` each round is reduced, and zero 3 gathers in each round.
+/// With compression gradients and values have fewer bytes, and bits are others, the same ones for
+/// every stage.
 class DataParallelStore final : public ParamStore, public InFile {
  public:
   DataParallelStore(nn::Model& model, bool training, const DataParallelOptions& options);
@@ -75,6 +85,16 @@ class DataParallelStore final : public ParamStore, public InFile {
   void reduce(Run& run) override;
   void publish(Run& run) override;
   void settle() override;
+  std::vector<optim::StateTensor> state() const override;
+  std::vector<Tensor> factors() const override {
+    return compressed_ ? compressed_->factors() : std::vector<Tensor>();
+  }
+  Tensor computed_with() const override;
+  void values_filled() override {
+    if (differences_) differences_->take_masters();
+  }
+  /// Whether gradients are summed over ranks: not in steps that sum something else. Between steps.
+  void set_sums_gradients(bool sums) { sums_gradients_ = sums; }
 
  private:
   struct BucketState;
@@ -85,9 +105,13 @@ class DataParallelStore final : public ParamStore, public InFile {
   void order_buckets(const Schedule& schedule);
   comm::Group& shard() const;
   void begin_bucket(Run& run, std::size_t bucket, bool idle);
-  void end_bucket(std::size_t bucket, bool idle);
-  void reduce_bucket(std::size_t bucket, bool idle);
-  bool reduces_now() const { return options_.exact || round().last; }
+  void end_bucket(Run& run, std::size_t bucket, bool idle);
+  void reduce_bucket(Run& run, std::size_t bucket, bool idle);
+  void reduce_compressed(Run& run);
+  Tensor place_of_sum(std::size_t bucket) const;
+  /// Waits for the values of a bucket that others have updated.
+  void end_gather(ThreadPool* threads, std::size_t bucket);
+  bool reduces_now() const { return sums_gradients_ && (options_.exact || round().last); }
   bool shares_update() const { return options_.zero != Zero::kNone; }
   Tensor part_of(const Tensor& flat, const Bucket& bucket) const;
 
@@ -95,6 +119,9 @@ class DataParallelStore final : public ParamStore, public InFile {
   std::vector<BucketState> buckets_;
   std::vector<std::size_t> completion_;  // buckets in the order in which backward completes them
   std::unique_ptr<ValueShards> values_shards_;  // zero 3
+  std::unique_ptr<CompressedReduction> compressed_;
+  std::unique_ptr<WeightDifferences> differences_;
+  bool sums_gradients_ = true;
   int values_request_ = -1, all_gradients_request_ = -1, shard_gradients_request_ = -1;
   Tensor all_gradients_, shard_gradients_;
   FileArena* file_ = nullptr;

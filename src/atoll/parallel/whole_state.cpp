@@ -74,7 +74,16 @@ std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Opti
   }
   if (optimizer == nullptr) return pieces;
   for (optim::StateTensor& piece : optimizer->state()) pieces.push_back(std::move(piece));
+  for (optim::StateTensor& piece : store.state()) pieces.push_back(std::move(piece));
   return pieces;
+}
+
+std::vector<optim::StateTensor> pieces_to_fill(ParamStore& store) {
+  const Tensor all = store.computed_with();
+  const bool is_whole = all.defined() && all.num_elements() == store.flat().shape.num_elements();
+  if (!is_whole) return held_pieces(store, nullptr);
+  store.settle();
+  return {{"", 0, all}};
 }
 
 void fill_whole(const nn::Param& param, const Tensor& tensor,

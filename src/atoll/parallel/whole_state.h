@@ -18,9 +18,14 @@
 
 namespace atl::parallel {
 
-/// What this rank holds of trained parameters' values, and of the optimizer's state unless
-/// `optimizer` is null. Settles the store.
+/// What this rank holds of trained parameters' values and, unless `optimizer` is null, of the
+/// optimizer's state and the store's own. Settles the store.
 std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Optimizer* optimizer);
+
+/// Where the trained parameters' values go when they are read: what this rank computes with where
+/// it has that whole, else what it holds. ParamStore::values_filled() comes after. Settles the
+/// store.
+std::vector<optim::StateTensor> pieces_to_fill(ParamStore& store);
 
 /// Fills `tensor`, of the shape of `param`, through `read`, which gives the values of the whole
 /// parameter: where `param` is a part of one, through a copy of the whole.

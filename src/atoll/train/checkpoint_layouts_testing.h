@@ -50,7 +50,14 @@ struct Variant {
   Dtype dtype = Dtype::kF32;
   std::string masters = "f32";
   bool lora = false;
+  bool exact = true;  ///< where the layout can
+  std::string compress = "none";
+  std::string compress_weights = "none";
+  double compress_warmup = 0;  ///< of the 1,000 steps that a run has
+  bool compress_feedback = true;
+  std::string compress_owed = "keep";
 
+  bool is_compressed() const { return compress != "none" || compress_weights != "none"; }
   bool has_experts() const { return family == "mixtral"; }
 };
 
@@ -88,7 +95,7 @@ inline TrainConfig config_of(const Variant& variant, const Layout& layout) {
   config.train.batch_size = 8;
   config.train.micro_batch = 2;
   config.train.context = 8;
-  config.train.exact = layout.is_exact();
+  config.train.exact = layout.is_exact() && variant.exact && !variant.is_compressed();
   config.dp.zero = layout.zero;
   config.dp.shard = layout.replicas > 1 ? layout.shard : 0;
   config.dp.bucket_mib = 0.1;
@@ -100,6 +107,11 @@ inline TrainConfig config_of(const Variant& variant, const Layout& layout) {
   config.optim.masters = variant.masters;
   config.train.dtype = variant.dtype == Dtype::kBf16 ? "bf16" : "f32";
   if (variant.lora) config.lora.rank = 8;
+  config.dp.compress = variant.compress;
+  config.dp.compress_weights = variant.compress_weights;
+  config.dp.compress_warmup = variant.compress_warmup;
+  config.dp.compress_feedback = variant.compress_feedback;
+  config.dp.compress_owed = variant.compress_owed;
   return config;
 }
 
@@ -137,24 +149,27 @@ class RankOf {
     }
   }
 
-  void step(std::int64_t number) {
+  /// Of batch `batch`, or of the one that has the step's number.
+  StepResult step(std::int64_t number, std::int64_t batch = -1) {
+    if (batch < 0) batch = number;
     const std::vector<std::int64_t> mine = ranks_.plan().of(ranks_.data_rank());
     std::size_t next = 0;
     std::vector<test::OwnedTensor<std::int32_t>> tokens;
     tokens.reserve(2 * mine.size());
-    take_step(state, run_.stream,
-              {.step = number,
-               .num_micro_batches = 4,
-               .lr = 0.01,
-               .clip = 1,
-               .plan = &ranks_.plan(),
-               .group = &ranks_.data()},
-              [&] {
-                const auto seed = static_cast<std::uint64_t>(8 * number + 2 * mine.at(next++));
-                tokens.push_back(test::random_tokens({2, 8}, 311, seed));
-                tokens.push_back(test::random_tokens({2, 8}, 311, seed + 1));
-                return Batch{*(tokens.end() - 2), tokens.back(), 0};
-              });
+    return take_step(state, run_.stream,
+                     {.step = number,
+                      .num_micro_batches = 4,
+                      .lr = 0.01,
+                      .clip = 1,
+                      .plan = &ranks_.plan(),
+                      .group = &ranks_.data()},
+                     [&] {
+                       const auto seed =
+                           static_cast<std::uint64_t>(8 * batch + 2 * mine.at(next++));
+                       tokens.push_back(test::random_tokens({2, 8}, 311, seed));
+                       tokens.push_back(test::random_tokens({2, 8}, 311, seed + 1));
+                       return Batch{*(tokens.end() - 2), tokens.back(), 0};
+                     });
   }
 
   /// Whether what this rank holds is what `whole` has there. Parts of models lie elsewhere: what is

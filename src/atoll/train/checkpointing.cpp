@@ -53,6 +53,9 @@ std::string to_json(const Position& position) {
                        {"line_loss", position.line_loss}};
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   if (!position.bf16.empty()) json["bf16"] = position.bf16;
+  if (const OwedState& owed = position.owed; owed != OwedState()) {
+    json["owed"] = {{"codec", owed.codec}, {"ranks", owed.ranks}, {"frozen_at", owed.frozen_at}};
+  }
   json["settings"] = ordered_json::object();
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
   return json.dump(2) + "\n";
@@ -73,6 +76,11 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.bf16 = json.value("bf16", "");
     position.line_steps = json.at("line_steps").get<std::int64_t>();
     position.line_loss = json.at("line_loss").get<double>();
+    if (json.contains("owed")) {
+      const ordered_json& owed = json.at("owed");
+      position.owed = {owed.at("codec").get<std::string>(), owed.at("ranks").get<int>(),
+                       owed.at("frozen_at").get<std::int64_t>()};
+    }
     for (const auto& [key, value] : json.at("settings").items()) {
       position.settings.emplace_back(key, value.get<std::string>());
     }
@@ -97,7 +105,15 @@ std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& sta
                                model_dir::adapter_config_json(config, state.model().config));
     options.adapter_file = model_dir::kAdapterWeightsFile;
   }
-  options.texts.emplace_back("trainer.json", to_json(position));
+  Position with_owed = position;
+  with_owed.owed = owed_state(state);
+  options.texts.emplace_back("trainer.json", to_json(with_owed));
+  // Islands, which have an extra part of their own, do not compress what their ranks send.
+  if (extra.file.empty()) {
+    ExtraPart factors = factors_part(state);
+    extra.file = std::move(factors.file);
+    extra.sources = std::move(factors.sources);
+  }
   for (auto& text : extra.texts) options.texts.push_back(std::move(text));
   options.extra = std::move(extra);
   return std::make_unique<CheckpointSave>(state, options);
@@ -123,17 +139,17 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
         "settings it was made with, or choose another run.dir",
         path.string());
   }
+  Position position = read_position(path);
+  check_owed(position.owed, state, path);
   if (state.options().lora) {
     model_dir::load_adapter(path, state.store(), threads);
   } else {
     model_dir::load_parameters(path, state.model(), state.store(), threads);
   }
   const ckpt::SafetensorsSet optimizer(optimizer_files(checkpoint));
-  parallel::fill_pieces(state.store().layout(), state.optimizer().state(), &threads,
-                        [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
-                          ckpt::read_param(optimizer, {&param, whole}, name + ".");
-                        });
-  return read_position(path);
+  load_state_vectors(optimizer, position.owed, state, threads);
+  load_factors(checkpoint, position.owed, state);
+  return position;
 }
 
 std::string hash_of_frozen(TrainState& state) {

@@ -13,6 +13,7 @@
 #include "atoll/model_dir/model_source.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/checkpoint_save.h"
+#include "atoll/train/owed_state.h"
 #include "atoll/train/state.h"
 
 namespace atl::train {
@@ -26,6 +27,7 @@ struct Position {
   std::string bf16;             ///< ops::Bf16Arithmetic of its products; empty: it has none
   std::int64_t line_steps = 0;  ///< taken since the last step line
   double line_loss = 0;         ///< the sum of their losses
+  OwedState owed = {};          ///< as the ranks that wrote it had it; begin_save() fills it in
   /// The run's settings, (key, TOML value), as they were.
   std::vector<std::pair<std::string, std::string>> settings;
 };

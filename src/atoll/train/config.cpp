@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "atoll/nn/models/family.h"
+#include "atoll/train/config_compress.h"
 #include "atoll/train/config_elsewhere.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_offload.h"
@@ -213,6 +214,7 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "dp.balance", &c.dp.balance,
       "Give slower ranks fewer micro-batches of each step, by their measured speed. Without "
       "train.exact that changes bits from run to run.");
+  add_compress(settings, c.dp);
   settings.group(
       "parallel",
       "How ranks share the work of one model; what is left of the ranks is data parallel.",
@@ -330,7 +332,7 @@ void add_islands(Settings& settings, TrainConfig& c) {
                "Its learning rate; 0: the published one for so many outer.islands.", at_least(0));
   settings.add("outer.momentum", &o.momentum, "nesterov: its momentum.", from_below(0, 1));
   settings.add("outer.codec", &o.codec,
-               "How changes are sent: f32, bf16, int8, e3m0 (4 bits), topk, sign_prune; "
+               "How changes are sent: f32, bf16, int8, int4, e3m0 (4 bits), topk, sign_prune; "
                "docs/codecs.md.");
   settings.add("outer.quorum", &o.quorum,
                "Islands that an outer step needs at least; 0: half of those there are.",

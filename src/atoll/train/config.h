@@ -97,6 +97,12 @@ struct DataParallelSettings {
   std::int64_t shard = 0;
   double bucket_mib = 2;
   bool balance = false;
+  std::string compress = "none";
+  std::string compress_weights = "none";
+  bool compress_feedback = true;
+  std::int64_t compress_rank = 4;
+  double compress_warmup = 0.15;
+  std::string compress_owed = "keep";
 };
 
 /// parallel.*: how ranks share the work of one model.

@@ -13,6 +13,7 @@
 #include "atoll/model_dir/model_source.h"
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/checkpointing.h"
+#include "atoll/train/config_compress.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_offload.h"
 
@@ -188,6 +189,7 @@ parallel::DataParallelOptions sharing_options(const TrainConfig& config, int num
   options.num_ranks *= context;
   options.rank = options.rank * context + place % context;
   if (config.parallel.pp > 1) options.rounds = 1;  // of all micro-batches
+  options.compression = compression_options(config, options.num_ranks * options.replicas);
   return options;
 }
 
@@ -301,6 +303,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
         pipeline_options(config, data_ranks, rank / tensor_size / expert_size % pipeline_size);
   }
   options.replicate = config.launch.replicate;
+  options.folds_owed = config.dp.compress_owed == "fold";
   options.offload = offload_options(config, num_ranks);
   return options;
 }

@@ -27,7 +27,8 @@ std::string format_step_line(const StepReport& report) {
   const std::string total = std::to_string(report.total_steps);
   std::string ranks;
   if (report.num_ranks > 1) {
-    ranks = fmt::format("  comm {:.1f}%  slowest rank {} (+{:.0f}%)", 100 * report.exposed_fraction,
+    ranks = fmt::format("  comm {:.1f}%  sent {:.2f} MB  slowest rank {} (+{:.0f}%)",
+                        100 * report.exposed_fraction, 1e-6 * report.sent_bytes,
                         report.slowest_rank, 100 * report.slowest_excess);
   }
   std::string experts;

@@ -25,6 +25,7 @@ struct StepReport {
   double seconds_left = 0;
   int num_ranks = 1;            ///< the members below are told when there are several
   double exposed_fraction = 0;  ///< part of the time that all ranks waited for collectives, 0 to 1
+  double sent_bytes = 0;        ///< a step, from the first rank to other data-parallel ranks
   int slowest_rank = 0;
   double slowest_excess = 0;  ///< how much longer its micro-batches take than the fastest rank's
   std::optional<ExpertReport> experts;  ///< of a model that has some

@@ -113,6 +113,11 @@ comm::Group* Ranks::replicate() {
   return group.size() > 1 ? &group : nullptr;
 }
 
+std::uint64_t Ranks::data_bytes_sent() {
+  const comm::Group* copies = replicate();
+  return shard().traffic().sent + (copies == nullptr ? 0 : copies->traffic().sent);
+}
+
 std::vector<RankFacts> Ranks::gather(const RankFacts& mine) {
   static_assert(sizeof(RankFacts) % sizeof(double) == 0);
   constexpr std::int64_t kWidth = sizeof(RankFacts) / sizeof(double);

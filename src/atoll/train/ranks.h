@@ -67,6 +67,9 @@ class Ranks {
   const parallel::MicroBatchPlan& plan() const { return plan_; }
   /// Everybody's facts of a step, by rank. Every rank must call it.
   std::vector<RankFacts> gather(const RankFacts& mine);
+  /// What this rank has sent of gradients and values to others that have the same part of the
+  /// model.
+  std::uint64_t data_bytes_sent();
   /// With dp.balance: shares the micro-batches anew by the speed of late; true when that changed
   /// them. The facts are those of all ranks, so all decide alike.
   bool balance(const std::vector<RankFacts>& facts);

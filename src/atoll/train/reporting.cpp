@@ -27,6 +27,7 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
   if (line.num_ranks > 1) {
     entry.add("ranks", std::int64_t{line.num_ranks});
     entry.add("exposed_comm_fraction", line.exposed_fraction);
+    entry.add("bytes_sent", line.sent_bytes);
     entry.add("slowest_rank", std::int64_t{line.slowest_rank});
     entry.add("slowest_rank_excess", line.slowest_excess);
   }
@@ -82,6 +83,7 @@ StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t 
   if (interval_.shared_seconds > 0) {
     line.exposed_fraction = interval_.exposed_seconds / interval_.shared_seconds;
   }
+  line.sent_bytes = interval_.sent_bytes / steps;
   line.experts = experts_;
   line.slowest_rank = interval_.slowest_rank;
   if (interval_.fastest_seconds > 0) {
@@ -100,6 +102,12 @@ void Reporter::stepped(const StepResult& result, double lr, std::int64_t steps_l
   interval_ = {};
   position.line_steps = 0;
   position.line_loss = 0;
+}
+
+void Reporter::sent(std::uint64_t bytes) {
+  // Other ranks' groups count from 0.
+  interval_.sent_bytes += static_cast<double>(bytes < sent_before_ ? bytes : bytes - sent_before_);
+  sent_before_ = bytes;
 }
 
 void Reporter::heard(const std::vector<RankFacts>& facts, double seconds) {

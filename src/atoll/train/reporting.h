@@ -70,6 +70,8 @@ class Reporter {
   /// Accounts for a step that was taken, and reports every log.every steps. `position` is that
   /// after the step; a line takes what it has gathered for one.
   void stepped(const StepResult& result, double lr, std::int64_t steps_left, Position& position);
+  /// Accounts for what this rank has sent to other data-parallel ranks since its beginning.
+  void sent(std::uint64_t bytes);
   /// Accounts for what the ranks said of a step of `seconds`.
   void heard(const std::vector<RankFacts>& facts, double seconds);
 
@@ -88,6 +90,7 @@ class Reporter {
     Clock::time_point start = Clock::now();
     std::int64_t steps = 0;
     double data_seconds = 0;
+    double sent_bytes = 0;
     double exposed_seconds = 0;  // waited for collectives, on the rank that waited least
     double shared_seconds = 0;   // of the steps whose facts are in here: one behind those of a line
     double slowest_seconds = 0;  // a micro-batch on the slowest rank, summed over steps
@@ -106,6 +109,7 @@ class Reporter {
   Rates rates_;
   Interval interval_;
   std::optional<ExpertReport> experts_;
+  std::uint64_t sent_before_ = 0;
 };
 
 /// Whether the metrics.jsonl at `path` has the held-out loss of this step: a run that had ended was

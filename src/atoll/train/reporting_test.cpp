@@ -84,10 +84,13 @@ TEST_F(ReporterTest, RanksAreReportedWhereThereAreSeveral) {
   reporter_.heard({{.waited_seconds = 0.5, .compute_seconds = 1},
                    {.waited_seconds = 0.25, .compute_seconds = 3}},
                   1.0);
+  reporter_.sent(1000);
+  reporter_.sent(3000);
   step(1, 1);
   ASSERT_EQ(records().size(), 1U);
   EXPECT_EQ(value(records()[0], "ranks"), metrics::Value(std::int64_t{2}));
   EXPECT_EQ(value(records()[0], "exposed_comm_fraction"), metrics::Value(0.25));
+  EXPECT_EQ(value(records()[0], "bytes_sent"), metrics::Value(1500.0));
   EXPECT_EQ(value(records()[0], "slowest_rank"), metrics::Value(std::int64_t{1}));
   EXPECT_EQ(value(records()[0], "slowest_rank_excess"), metrics::Value(2.0));
 }

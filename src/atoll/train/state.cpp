@@ -85,6 +85,15 @@ TrainState::TrainState(const StateOptions& options)
 
 void TrainState::make_optimizer(MemoryPlan& file) {
   const OffloadChoice& offload = options_.offload;
+  const parallel::DataParallelOptions& shared = options_.data_parallel;
+  if (shared.compression.gradients == parallel::Compression::kOneBitAdam) {
+    auto onebit = std::make_unique<parallel::OneBitAdam>(options_.optimizer, store_->layout(),
+                                                         shared.num_ranks, shared.rank,
+                                                         shared.compression.warmup);
+    onebit_adam_ = onebit.get();
+    optimizer_ = std::move(onebit);
+    return;
+  }
   if (!offload.optimizer) {
     ATOLL_CHECK(!offload.params, "parameters in a file need the optimizer's state there");
     const std::span<const optim::ParamRange> ranges = store_->ranges();
@@ -164,6 +173,14 @@ void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* re
   shard_group_ = &shard;
   replicate_group_ = replicate;
   store_->connect(shard, replicate);
+  if (onebit_adam_ != nullptr) onebit_adam_->connect(shard);
+}
+
+bool TrainState::sums_gradients(std::int64_t steps_taken) {
+  if (onebit_adam_ == nullptr) return true;
+  const bool sums = !onebit_adam_->is_frozen(steps_taken);
+  dynamic_cast<parallel::DataParallelStore&>(*store_).set_sums_gradients(sums);
+  return sums;
 }
 
 void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies) {
@@ -259,7 +276,8 @@ std::vector<int> replicas_that_differ(TrainState& state) {
   state.store().settle();
   std::vector<int> differing;
   if (comm::Group& sharing = *state.sharing_group(); sharing.size() > 1) {
-    const HostRead values(state.store().values());
+    const Tensor computed_with = state.store().computed_with();
+    const HostRead values(computed_with.defined() ? computed_with : state.store().values());
     // With ZeRO 3 only the same part of another copy is a replica.
     differing =
         first_that_differs(sharing, hash_bytes(values.bytes().data(), values.bytes().size()),

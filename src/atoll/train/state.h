@@ -13,6 +13,7 @@
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/context_share.h"
+#include "atoll/parallel/onebit_adam.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/pipeline_part.h"
 #include "atoll/parallel/replica.h"
@@ -47,6 +48,7 @@ struct StateOptions {
   std::int64_t context = 1;             ///< tokens in a sequence, on all ranks that share it
   parallel::DataParallelOptions data_parallel;
   parallel::PipelineOptions pipeline;  ///< one rank: the whole model is here
+  bool folds_owed = false;             ///< see dp.compress_owed
   bool replicate = false;              ///< keep a copy of the next rank's share
   bool training = true;                ///< false: parameters and a forward pass only
   OffloadChoice offload;               ///< of training
@@ -66,11 +68,18 @@ class TrainState {
   const MemoryPlan& file_memory() const { return file_plan_; }
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }
+  const parallel::ParamStore& store() const { return *store_; }
   parallel::Runner& runner() { return runner_; }
   /// Only in training.
   optim::Optimizer& optimizer() { return *optimizer_; }
   /// The copy of the next rank's share; null when there is none, or when all ranks have everything.
   parallel::Replica* replica() { return replica_.get(); }
+  /// optimizer(), where it is 1-bit Adam; else null.
+  parallel::OneBitAdam* onebit_adam() { return onebit_adam_; }
+  const parallel::OneBitAdam* onebit_adam() const { return onebit_adam_; }
+  /// Whether the step after `steps_taken` sums gradients over ranks, from which the store then
+  /// knows; 1-bit Adam does only at first.
+  bool sums_gradients(std::int64_t steps_taken);
   /// What one update may overwrite: optimizer().scratch_bytes().
   std::span<std::byte> optimizer_scratch() const { return optimizer_scratch_; }
 
@@ -155,6 +164,7 @@ class TrainState {
   Device* device_ = nullptr;
   parallel::InFile* store_in_file_ = nullptr;  // store_, where its parameters lie in a file
   optim::OffloadedOptimizer* offloaded_optimizer_ = nullptr;  // optimizer_, where it is one
+  parallel::OneBitAdam* onebit_adam_ = nullptr;               // the same
   Buffer losses_;
   std::optional<parallel::ContextShare> context_share_;  // where sequences are shared
   std::vector<Buffer> held_;

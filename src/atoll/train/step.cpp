@@ -191,6 +191,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   if (options.plan == nullptr) alone.emplace(options.num_micro_batches, 1);
   const parallel::MicroBatchPlan& plan = alone ? *alone : *options.plan;
   parallel::PipelinePart* pipeline = state.pipeline();
+  const bool sums_gradients = state.sums_gradients(options.step);
   Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, next)
                                     : run_pipeline(state, run, options, plan, next);
   const std::size_t own = micro.losses.size();
@@ -206,8 +207,12 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   }
   {
     const ScopedSpan span(options.timeline, "gradient norm");
-    result.grad_norm = pipeline == nullptr ? state.store().grad_norm(run)
-                                           : pipeline->grad_norm(run, state.store());
+    if (!sums_gradients) {
+      result.grad_norm = state.onebit_adam()->grad_norm(run, state.store().grads());
+    } else {
+      result.grad_norm = pipeline == nullptr ? state.store().grad_norm(run)
+                                             : pipeline->grad_norm(run, state.store());
+    }
   }
   result.nonfinite_samples = std::move(micro.nonfinite_samples);
   if (pipeline != nullptr && !std::isfinite(result.loss)) {

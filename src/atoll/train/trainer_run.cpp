@@ -119,6 +119,7 @@ void Trainer::take_one_step() {
   const double waited = batches_->waited_seconds();
   const StepResult result = step();
   reporter_.waited_for_data(batches_->waited_seconds() - waited);
+  reporter_.sent(ranks().data_bytes_sent());
   report_step(result, lr);
   if (!ranks().is_alone() || regrouping_.is_possible()) {
     share_facts(result, seconds(Clock::now() - step_began_));

@@ -6,6 +6,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/compress/codec.h"
 #include "atoll/train/config.h"
+#include "atoll/train/config_compress.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_offload.h"
 #include "atoll/train/island/outer_options.h"
@@ -401,6 +402,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_context(config, settings);
   validate_expert_parallel(config, settings);
   validate_offload(config, settings);
+  validate_compress(config, settings);
 }
 
 }  // namespace atl::train
