@@ -92,8 +92,8 @@ TEST_F(ExpertsRun, ReportsItsLoad) {
   EXPECT_NE(roomy.values, ended.values);
 }
 
-// Ranks that have a share of every expert, and ranks that have parts of the sequences: the losses of
-// one rank, the router's too, and a checkpoint that any other goes on from.
+// Ranks that have a share of every expert, and ranks that have parts of the sequences: the losses
+// of one rank, the router's too, and a checkpoint that any other goes on from.
 TEST_F(ExpertsRun, SharedProductsAndSequencesHaveTheLossesOfOneRank) {
   const std::vector<std::string> roomy = {"--moe.capacity_factor=0", "--train.dropout=0",
                                           "--moe.balance_loss=0.1", "--moe.z_loss=0.01"};
