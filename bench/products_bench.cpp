@@ -7,6 +7,9 @@
 //   products_bench gpt2 1024 bf16 (all but weight gradients stored in bf16; device.bf16 = auto)
 //   products_bench gpt2 1024 f32 1024 12 64   (and attention's: context, heads, their width)
 //
+// With GLIBC_TUNABLES=glibc.malloc.hugetlb=1 operands lie in huge pages, as a run's do; without,
+// tiles of AMX take twice as long.
+//
 // The library runs each product whole on two threads, with its operands as they lie and with b in
 // the layout that it likes best, packed beforehand; the better counts. Ours includes packing.
 // All take turns. Rows are of median calls, as a step is made of; totals are of the library's

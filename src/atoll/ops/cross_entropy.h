@@ -12,7 +12,8 @@ namespace atl::ops {
 /// gradient. loss: (R), the negative log-likelihood in nats, unscaled. dx: (R, C) = grad_scale *
 /// d(sum of losses)/dx; dweight: (V, C) += the same for weight. Evaluation
 /// leaves both undefined, a weight that is not trained the latter. Throws Error(kDamaged) for a
-/// target outside [0, V). Needs linear_cross_entropy_scratch_bytes of scratch.
+/// target outside [0, V). In tiles of AMX (bf16_arithmetic.h) products see the gradient of a logit
+/// as the sum of two bf16, 16 bits of it. Needs linear_cross_entropy_scratch_bytes of scratch.
 void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
                           Tensor loss, Tensor dx, Tensor dweight);
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight);

@@ -21,7 +21,7 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
 
 /// Scratch for a matmul of these operands on the CPU at hand (room for one of them, packed). With
 /// bf16 there is none but on CPUs with AMX. Besides, each thread keeps room for pieces of either
-/// operand from its first product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened, 2.5 MiB
+/// operand from its first product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened, 2 MiB
 /// for bf16 in tiles of AMX.
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
 

@@ -1,58 +1,11 @@
 #pragma once
 
-// The tile registers of Intel's AMX: whether this process may use them, and their set-up. What uses
-// them is compiled with a target attribute of its own, so that the program runs on any CPU.
-// Source: Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter 20.
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-/// For a function that uses tiles, and each function inlined into it (a lambda has none).
-#define ATOLL_AMX                                                                 \
-  __attribute__((                                                                 \
-      target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,amx-tile," \
-             "amx-bf16,amx-int8")))
-#endif
+// Whether this process may use the tile registers of Intel's AMX; their set-up is simd/amx/tiles.h.
 
 namespace atl::simd {
 
 /// Whether the CPU has AMX with bf16 and int8 and AVX-512 with bf16, and the system lets this
 /// process use tiles: the first call asks for that (Linux: arch_prctl), for all threads.
 bool has_amx();
-
-#if defined(__x86_64__)
-/// Rows, and bytes of a row, of a whole tile.
-constexpr int kAmxTileRows = 16;
-constexpr int kAmxRowBytes = 64;
-
-/// What ldtilecfg reads.
-struct alignas(64) AmxConfiguration {
-  unsigned char palette = 1;
-  unsigned char start_row = 0;
-  unsigned char reserved[14] = {};
-  unsigned short row_bytes[16] = {};  // NOLINT(google-runtime-int): 16 bits
-  unsigned char rows[16] = {};
-};
-constexpr AmxConfiguration whole_amx_tiles() {
-  AmxConfiguration configuration;
-  for (int tile = 0; tile < 8; ++tile) {
-    configuration.row_bytes[tile] = kAmxRowBytes;
-    configuration.rows[tile] = kAmxTileRows;
-  }
-  return configuration;
-}
-/// A constant, because GCC 12 takes _tile_loadconfig to read 8 bytes and drops stores to the rest.
-inline constexpr AmxConfiguration kWholeAmxTiles = whole_amx_tiles();
-
-/// While it lives, the calling thread has eight whole tiles; their contents are undefined at first.
-/// Needs has_amx(). Setting up costs some tens of cycles: make one for a task, not for a thread,
-/// whose every switch would then save 8 KiB more.
-class AmxTiles {
- public:
-  ATOLL_AMX AmxTiles() { _tile_loadconfig(&kWholeAmxTiles); }
-  ATOLL_AMX ~AmxTiles() { _tile_release(); }
-  AmxTiles(const AmxTiles&) = delete;
-  AmxTiles& operator=(const AmxTiles&) = delete;
-};
-#endif
 
 }  // namespace atl::simd

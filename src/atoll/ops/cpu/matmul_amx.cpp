@@ -30,7 +30,7 @@ constexpr std::int64_t kSumElements = kMaxTaskRows * kMaxCols;
 
 /// A thread's room.
 struct Room {
-  alignas(64) Bf16 panel[2 * kPanelElements];  ///< twice: of an operand of two terms
+  alignas(64) Bf16 panel[kPanelElements];
   alignas(64) float sums[kSumElements];
   alignas(64) Bf16 last_step[kMaxRows * kAmxTerms];
   alignas(64) Bf16 last_rows[2 * kAmxBlock * kMaxStretch];
@@ -42,7 +42,8 @@ struct Room {
   }
 };
 
-static_assert(sizeof(Room) <= 2600 << 10, "ops/matmul.h says how much a thread keeps");
+static_assert(2 * kMaxRows <= kMaxCols, "rows of two terms must fit a panel");
+static_assert(sizeof(Room) <= 2048 << 10, "ops/matmul.h says how much a thread keeps");
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;

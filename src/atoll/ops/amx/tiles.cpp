@@ -1,17 +1,15 @@
 // GCC 12 warns of its own intrinsics, whose unused operand is undefined (GCC's bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wunknown-warning-option"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 
 #include "atoll/ops/cpu/amx_tiles.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "atoll/simd/amx.h"
-
-#if defined(__x86_64__)
+#include "atoll/simd/amx/tiles.h"
 
 namespace atl::ops::cpu {
 
@@ -414,45 +412,3 @@ ATOLL_AMX double amx_tile_loop(int64_t rounds) {
 }
 
 }  // namespace atl::ops::cpu
-
-#else
-
-#include "atoll/base/check.h"
-
-namespace atl::ops::cpu {
-
-namespace {
-
-// simd::has_amx() is false here, so that nothing calls these.
-[[noreturn]] void refuse() {
-  ATOLL_CHECK(false, "tiles of AMX on another architecture");
-}
-
-}  // namespace
-
-AmxScope::AmxScope() {
-  refuse();
-}
-AmxScope::~AmxScope() = default;
-void amx_multiply(const AmxProduct&) {
-  refuse();
-}
-void amx_pack_right(AmxSource, std::int64_t, std::int64_t, std::int64_t, Bf16*) {
-  refuse();
-}
-void amx_pack_right_transposed(AmxSource, std::int64_t, std::int64_t, std::int64_t, Bf16*) {
-  refuse();
-}
-void amx_pack_left_transposed(AmxSource, std::int64_t, std::int64_t, std::int64_t, bool, Bf16*) {
-  refuse();
-}
-void amx_pack_left(AmxSource, std::int64_t, std::int64_t, std::int64_t, bool, Bf16*) {
-  refuse();
-}
-double amx_tile_loop(std::int64_t) {
-  refuse();
-}
-
-}  // namespace atl::ops::cpu
-
-#endif

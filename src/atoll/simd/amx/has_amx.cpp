@@ -1,14 +1,10 @@
 #include "atoll/simd/amx.h"
 
-#if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 
 namespace atl::simd {
-
-#if defined(__x86_64__) && defined(__linux__)
 
 namespace {
 
@@ -34,13 +30,5 @@ bool has_amx() {
       cpu_has_tiles() && ::syscall(SYS_arch_prctl, kRequestState, kTileData) == 0;
   return has;
 }
-
-#else
-
-bool has_amx() {
-  return false;
-}
-
-#endif
 
 }  // namespace atl::simd

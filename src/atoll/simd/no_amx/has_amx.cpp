@@ -1,0 +1,9 @@
+#include "atoll/simd/amx.h"
+
+namespace atl::simd {
+
+bool has_amx() {
+  return false;
+}
+
+}  // namespace atl::simd
