@@ -13,14 +13,9 @@ namespace {
 
 thread_local Block* running = nullptr;
 
-std::string line_of(const std::source_location& where) {
-  const std::string_view path = where.file_name();
-  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line());
-}
-
-bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() &&
-         std::string_view(a.file_name()) == b.file_name();
+std::string line_of(const Where& where) {
+  const std::string_view path = where.file;
+  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line);
 }
 
 }  // namespace
@@ -147,7 +142,7 @@ void Block::fail_stuck() {
     } else if (first == nullptr) {
       first = &at;
       thread_ = i;
-    } else if (ended.empty() && !same_place(at.where, first->where)) {
+    } else if (ended.empty() && !(at.where == first->where)) {
       ended = fmt::format("thread {} waits in {} at {}", i, at.kind, line_of(at.where));
     }
   }
@@ -157,7 +152,7 @@ void Block::fail_stuck() {
 
 void Block::meet_block(Where where) {
   if (arrived_ == 0) meeting_place_ = where;
-  if (!same_place(meeting_place_, where)) {
+  if (!(meeting_place_ == where)) {
     fail(fmt::format("is at this barrier while others are at that of {}", line_of(meeting_place_)),
          where);
   }
@@ -180,7 +175,7 @@ void Block::meet_warp(const char* kind, const void* value, std::size_t size, Whe
     warp.kind = kind;
     warp.where = where;
   }
-  if (std::string_view(warp.kind) != kind || !same_place(warp.where, where)) {
+  if (std::string_view(warp.kind) != kind || !(warp.where == where)) {
     fail(fmt::format("is at {} while lanes of its warp are at {} of {}", kind, warp.kind,
                      line_of(warp.where)),
          where);
@@ -194,7 +189,9 @@ void Block::meet_warp(const char* kind, const void* value, std::size_t size, Whe
   ++warp.meeting;
   for (int i = 0; i < kWarp; ++i) {
     if (i == lane) continue;
-    threads_[static_cast<std::size_t>(thread_ - lane + i)].state = State::kReady;
+    threads_[static_cast<std::size_t>(thread_) - static_cast<std::size_t>(lane) +
+             static_cast<std::size_t>(i)]
+        .state = State::kReady;
   }
 }
 

@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
 #include "atoll/device/cuda/launch.h"
 #include "atoll/device/fake_cuda/fiber.h"
+#include "atoll/device/fake_cuda/where.h"
 
 namespace atl::fake_cuda {
 
@@ -40,8 +41,6 @@ struct Traffic {
 /// memory are. Errors are Error(kInternal) that name kernel, block, thread and line.
 class Block {
  public:
-  using Where = std::source_location;
-
   Block() = default;
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;

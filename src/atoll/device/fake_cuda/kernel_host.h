@@ -18,9 +18,9 @@
 
 namespace atl::cuda {
 
-using Where = std::source_location;
 using fake_cuda::Block;
 using fake_cuda::kWarp;
+using fake_cuda::Where;
 
 inline int thread() {
   return Block::current().thread();

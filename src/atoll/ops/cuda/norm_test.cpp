@@ -174,7 +174,9 @@ template <typename T>
 void check_qk_norm() {
   const std::pair<HeadLayout, std::int64_t> cases[] = {
       {{1, 1, 1}, 1}, {{2, 1, 6}, 5}, {{4, 2, 32}, 19}, {{3, 3, 80}, 20}};
-  for (const auto& [heads, rows] : cases) {
+  for (const auto& one : cases) {
+    const HeadLayout heads = one.first;
+    const std::int64_t rows = one.second;
     const QkNorm<T, float> start(heads, rows);
     const auto got = test::in_every_order(
         start,
