@@ -25,7 +25,7 @@ struct Pipe {
   Pipe() {
     std::array<int, 2> ends = {-1, -1};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw make_error(ErrorKind::kIo, "cannot make a pipe to a rank: {}; raise `ulimit -n`",
+      throw make_error(ErrorKind::kIo, "cannot make a pipe to a process: {}; raise `ulimit -n`",
                        std::strerror(errno));
     }
     read = Fd(ends[0]);
@@ -106,7 +106,8 @@ Child::Child(const ChildOptions& options) {
                        .argv = argv.data()};
   pid_ = ::fork();
   if (pid_ < 0) {
-    throw make_error(ErrorKind::kIo, "cannot start a rank: {}; raise `ulimit -u`, or start fewer",
+    throw make_error(ErrorKind::kIo,
+                     "cannot start a process: {}; raise `ulimit -u`, or start fewer",
                      std::strerror(errno));
   }
   if (pid_ == 0) birth.run();
@@ -117,7 +118,7 @@ Child::Child(const ChildOptions& options) {
     const int reason = errno;
     kill();
     ::waitpid(pid_, nullptr, 0);
-    throw make_error(ErrorKind::kIo, "cannot watch a rank: {}", std::strerror(reason));
+    throw make_error(ErrorKind::kIo, "cannot watch a process: {}", std::strerror(reason));
   }
   if (!options.shows_errors) errors_ = std::move(errors.read);
   if (options.has_report_pipe) reports_ = std::move(reports.read);

@@ -269,16 +269,18 @@ void Settings::load_toml(const std::filesystem::path& path) {
 }
 
 void Settings::load_toml_text(std::string_view text, const std::string& origin) {
-  for (const TomlEntry& entry : parse_toml(text, origin)) {
-    const std::string where = fmt::format("{}:{}", origin, entry.line);
-    if (entry.table && is_group(entry.key)) continue;
-    const std::size_t index = index_of(entry.key, where);
-    if (!entry.known) {
-      throw user_error("{}: {} wants {}, not {}", where, entry.key, settings_[index].type_text(),
-                       entry.text);
-    }
-    assign(index, entry.value, entry.text, where);
+  for (const TomlEntry& entry : parse_toml(text, origin)) take(entry, origin);
+}
+
+void Settings::take(const TomlEntry& entry, const std::string& origin) {
+  const std::string where = fmt::format("{}:{}", origin, entry.line);
+  if (entry.table && is_group(entry.key)) return;
+  const std::size_t index = index_of(entry.key, where);
+  if (!entry.known) {
+    throw user_error("{}: {} wants {}, not {}", where, entry.key, settings_[index].type_text(),
+                     entry.text);
   }
+  assign(index, entry.value, entry.text, where);
 }
 
 void Settings::override(std::string_view argument) {

@@ -127,6 +127,8 @@ class Settings {
   void load_toml(const std::filesystem::path& path);
   /// The same for a text; `origin` stands in messages and origins where the path would.
   void load_toml_text(std::string_view text, const std::string& origin);
+  /// Takes one entry of a file that has others beside settings.
+  void take(const TomlEntry& entry, const std::string& origin);
   /// Takes one "--key=value" from the command line. A list is written a,b or ["a", "b"].
   void override(std::string_view argument);
 

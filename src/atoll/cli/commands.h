@@ -13,6 +13,7 @@ const std::vector<Command>& commands();
 Command train_command();
 Command launch_command();
 Command coordinator_command();
+Command tune_command();
 Command eval_command();
 Command generate_command();
 Command tokenize_command();

@@ -2,6 +2,7 @@
 
 #include "atoll/cli/commands.h"
 #include "atoll/train/config.h"
+#include "atoll/tune/study.h"
 
 namespace atl::cli {
 
@@ -15,10 +16,16 @@ constexpr const char* kPreface =
     "Integers "
     "may be written `1e6` or `1_000_000`. This page is written by `atoll config-reference`.\n\n";
 
+constexpr const char* kOfStudies =
+    "\nThe groups that follow are of study files, beside `[space]`: [tune a "
+    "run](tune-a-run.md).\n\n";
+
 Action add(CLI::App&) {
   return [](const Invocation&) {
     train::TrainConfig config;
-    fmt::print("{}{}", kPreface, train::make_settings(config).markdown_reference());
+    tune::StudySettings study;
+    fmt::print("{}{}{}{}", kPreface, train::make_settings(config).markdown_reference(), kOfStudies,
+               tune::make_study_settings(study).markdown_reference());
     return 0;
   };
 }

@@ -160,6 +160,11 @@ void add_train(Settings& settings, TrainConfig& c) {
   LoopSettings& t = c.train;
   settings.group("train", "The loop.");
   settings.add("train.steps", &t.steps, "Optimizer steps.", between(1, 1e12));
+  settings.add("train.stop_after", &t.stop_after,
+               "Step after which this start of the run ends, with its checkpoint and evaluation, "
+               "while the learning rate moves as train.steps says; started again with a later one, "
+               "or without, the run goes on with the same bits. 0: train.steps.",
+               between(0, 1e12));
   settings
       .add("train.batch_size", &t.batch_size, "Sequences in one optimizer step.",
            between(1, kMaxCount))

@@ -74,6 +74,7 @@ struct DataSettings {
 /// train.*
 struct LoopSettings {
   std::int64_t steps = 1000;
+  std::int64_t stop_after = 0;
   std::int64_t batch_size = 16;
   std::int64_t micro_batch = 8;
   std::int64_t context = 256;
@@ -82,6 +83,11 @@ struct LoopSettings {
   double dropout = 0;
   std::string on_nonfinite = "stop";
   bool exact = false;
+
+  /// The step after which the run is over, for now where stop_after says so.
+  std::int64_t last_step() const {
+    return stop_after > 0 && stop_after < steps ? stop_after : steps;
+  }
 };
 
 /// moe.*: training of models with experts.

@@ -87,12 +87,12 @@ void Trainer::end(TrainOutcome& outcome) {
 
 bool Trainer::is_over() const {
   if (stop_->agreed(ranks()) != 0) return true;
-  return rounds_ ? rounds_->is_over() : position_.step >= config_.train.steps;
+  return rounds_ ? rounds_->is_over() : position_.step >= config_.train.last_step();
 }
 
 bool Trainer::take_next() {
   schedule_step_ = position_.step;
-  steps_left_ = config_.train.steps - position_.step;
+  steps_left_ = config_.train.last_step() - position_.step;
   if (!rounds_) return true;
   const IslandRounds::Next next =
       rounds_->next({.stop = [&] { return stop_->here() != 0; },
@@ -254,7 +254,7 @@ void Trainer::compare_replicas() {
 void Trainer::after_step() {
   const std::int64_t step = position_.step;
   const auto due = [&](std::int64_t every) { return every > 0 && step > 0 && step % every == 0; };
-  if (step == config_.train.steps && !rounds_) return;  // the end has its own
+  if (step == config_.train.last_step() && !rounds_) return;  // the end has its own
   if (due(config_.eval.every) && corpus_->has_held_out() && evaluated_step_ != step &&
       stop_->agreed(ranks()) == 0 && step > first_step_) {
     evaluate(/*is_repeated=*/false);

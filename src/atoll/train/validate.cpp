@@ -367,6 +367,10 @@ void validate_schedule(const TrainConfig& config, const Settings& s) {
     throw user_error("{} must be less than {}; e.g. --optim.warmup_steps={}",
                      named(s, "optim.warmup_steps"), named(s, "train.steps"), steps / 10);
   }
+  if (config.train.stop_after > 0 && !config.island.coordinator.empty()) {
+    throw user_error("{} is for a run without islands, which end together; leave it out",
+                     named(s, "train.stop_after"));
+  }
   if (config.optim.schedule != "wsd") return;
   const auto decay = static_cast<std::int64_t>(
       std::llround(config.optim.decay_fraction * static_cast<double>(steps)));

@@ -19,19 +19,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kLedger = "ledger";  // in messages
+
 double unix_seconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
-}
-
-// A rollback journal, not a write-ahead log: a bit that flips in a write-ahead log looks like its
-// end, and SQLite would drop what stands behind it without a word. Here all that was appended is in
-// the file itself, under its records' checksums. FULL syncs journal, file, and the truncation of
-// the journal, which is what makes a commit durable in this mode. It costs some more syncs each;
-// there are few appends in an outer step.
-void prepare_for_writing(Database& database) {
-  database.execute(
-      "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
 void check_identity(const fs::path& path, const RunIdentity& found, const RunIdentity& expected) {
@@ -69,8 +61,8 @@ void make_ledger(const fs::path& path, const RunIdentity& identity) {
   remove_leftover(made.string() + "-journal");
   remove_leftover(path.string() + "-journal");
   {
-    Database database(made, Database::Open::kOrMake);
-    prepare_for_writing(database);
+    Database database(made, Database::Open::kOrMake, kLedger);
+    database.prepare_for_writing();
     Transaction transaction(database, Transaction::Kind::kWrite);
     make_tables(database, identity);
     transaction.commit();
@@ -87,8 +79,8 @@ void make_ledger(const fs::path& path, const RunIdentity& identity) {
 struct Ledger::State {
   State(const fs::path& path, const RunIdentity& run) : identity(run), lock(path) {
     if (!path_exists(path)) make_ledger(path, identity);
-    database.emplace(path, Database::Open::kExisting);
-    prepare_for_writing(*database);
+    database.emplace(path, Database::Open::kExisting, kLedger);
+    database->prepare_for_writing();
     Transaction transaction(*database, Transaction::Kind::kWrite);
     check_tables(*database);
     const RunIdentity found = read_identity(*database);
@@ -151,7 +143,7 @@ std::vector<LogRecord> Ledger::read() const {
 
 LedgerContent read_ledger(const fs::path& path) {
   if (!path_exists(path)) throw user_error("there is no ledger {}", path.string());
-  Database database(path, Database::Open::kExisting);
+  Database database(path, Database::Open::kExisting, kLedger);
   Transaction transaction(database, Transaction::Kind::kRead);
   check_tables(database);
   LedgerContent content = {.identity = read_identity(database)};

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "atoll/base/database.h"
 #include "atoll/base/hash.h"
-#include "atoll/island/ledger/database.h"
 #include "atoll/island/protocol/protocol.h"
 
 namespace atl::island {

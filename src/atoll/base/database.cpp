@@ -1,4 +1,4 @@
-#include "atoll/island/ledger/database.h"
+#include "atoll/base/database.h"
 
 #include <sqlite3.h>
 
@@ -8,13 +8,13 @@
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
 
-namespace atl::island {
+namespace atl {
 
 namespace fs = std::filesystem;
 
 namespace {
 
-// A person with sqlite3 open, or `atoll runs show`, is waited for so long.
+// A person with sqlite3 open, or a command that shows the file, is waited for so long.
 constexpr int kBusyMs = 5000;
 
 // What no record of ours comes near; a damaged file must not ask for more.
@@ -25,7 +25,7 @@ constexpr int kMaxValueBytes = 16 << 20;
 // --- Rows
 
 void SqlRow::refuse(int column, const char* expected) const {
-  throw damaged_error("ledger {} is damaged: {} is not {}; {}", path_.string(),
+  throw damaged_error("{} is damaged: {} is not {}; {}", name_,
                       sqlite3_column_name(statement_, column), expected, kDamageRemedy);
 }
 
@@ -55,7 +55,8 @@ std::string SqlRow::text(int column) const {
 
 // --- Database
 
-Database::Database(const fs::path& path, Open open) : path_(path) {
+Database::Database(const fs::path& path, Open open, const char* kind)
+    : path_(path), kind_(kind), name_(fmt::format("{} {}", kind, path.string())) {
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
                     (open == Open::kOrMake ? SQLITE_OPEN_CREATE : 0);
   const int code = sqlite3_open_v2(path.c_str(), &handle_, flags, nullptr);
@@ -77,41 +78,46 @@ Database::~Database() {
 }
 
 void Database::fail(int code, const char* what) {
-  const std::string path = path_.string();
   const int system = handle_ == nullptr ? 0 : sqlite3_system_errno(handle_);
   const std::string reason = std::string(sqlite3_errstr(code)) +
                              (system != 0 ? fmt::format(" ({})", std::strerror(system)) : "");
   switch (code & 0xFF) {
     case SQLITE_FULL:
       throw make_error(ErrorKind::kIo,
-                       "cannot {} ledger {}: the disk is full; free some space, nothing of it is "
+                       "cannot {} {}: the disk is full; free some space, nothing of it is "
                        "lost",
-                       what, path);
+                       what, name_);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      throw damaged_error("ledger {} is damaged: {}; {}", path, sqlite3_errmsg(handle_),
-                          kDamageRemedy);
+      throw damaged_error("{} is damaged: {}; {}", name_, sqlite3_errmsg(handle_), kDamageRemedy);
     case SQLITE_ERROR:
     case SQLITE_CONSTRAINT:
     case SQLITE_MISMATCH:
     case SQLITE_TOOBIG:
-      throw damaged_error("ledger {} has not the tables of a ledger: {}; {}", path,
+      throw damaged_error("{} has not the tables of a {}: {}; {}", name_, kind_,
                           sqlite3_errmsg(handle_), kDamageRemedy);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       throw make_error(ErrorKind::kIo,
-                       "cannot {} ledger {}: another program has kept it locked for {} seconds; "
+                       "cannot {} {}: another program has kept it locked for {} seconds; "
                        "close it",
-                       what, path, kBusyMs / 1000);
+                       what, name_, kBusyMs / 1000);
     case SQLITE_CANTOPEN:
     case SQLITE_READONLY:
     case SQLITE_PERM:
-      throw user_error("cannot {} ledger {}: {}; give a directory you may write to", what, path,
-                       reason);
+      throw user_error("cannot {} {}: {}; give a directory you may write to", what, name_, reason);
     default:
-      throw make_error(ErrorKind::kIo, "cannot {} ledger {}: {}; check the disk", what, path,
-                       reason);
+      throw make_error(ErrorKind::kIo, "cannot {} {}: {}; check the disk", what, name_, reason);
   }
+}
+
+// A rollback journal, not a write-ahead log: a bit that flips in a write-ahead log looks like its
+// end, and SQLite would drop what stands behind it without a word. Here all that was appended is in
+// the file itself, under its records' checksums. FULL syncs journal, file, and the truncation of
+// the journal, which is what makes a commit durable in this mode. It costs some more syncs each;
+// there are few appends.
+void Database::prepare_for_writing() {
+  execute("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
 void Database::execute(const std::string& sql) {
@@ -157,7 +163,7 @@ void Database::query(const char* sql, std::initializer_list<SqlValue> values,
     if (code != SQLITE_ROW) {
       fail(code, sqlite3_stmt_readonly(statement) != 0 ? "read" : "append to");
     }
-    use(SqlRow(statement, path_));
+    use(SqlRow(statement, name_));
   }
 }
 
@@ -190,4 +196,4 @@ void Transaction::commit() {
   open_ = false;
 }
 
-}  // namespace atl::island
+}  // namespace atl

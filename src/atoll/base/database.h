@@ -1,5 +1,7 @@
 #pragma once
 
+// SQLite files of decisions: the ledger of islands, the store of a study (decision 0033).
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,12 +13,12 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace atl::island {
+namespace atl {
 
 /// What is bound to a `?` of a statement.
 using SqlValue = std::variant<std::int64_t, double, std::string>;
 
-/// What to do about a damaged ledger; ends the messages of errors.
+/// What to do about a damaged file; ends the messages of errors.
 inline constexpr const char* kDamageRemedy =
     "restore the file from a copy; `sqlite3 FILE .recover` shows what of it can still be read";
 
@@ -24,8 +26,8 @@ inline constexpr const char* kDamageRemedy =
 /// column is not of the type or range asked for.
 class SqlRow {
  public:
-  SqlRow(sqlite3_stmt* statement, const std::filesystem::path& path)
-      : statement_(statement), path_(path) {}
+  /// `name`: of the file, for messages.
+  SqlRow(sqlite3_stmt* statement, const std::string& name) : statement_(statement), name_(name) {}
 
   std::int64_t integer(int column) const;
   /// An integer from 0 to `max`.
@@ -37,7 +39,7 @@ class SqlRow {
   [[noreturn]] void refuse(int column, const char* expected) const;
 
   sqlite3_stmt* statement_;
-  const std::filesystem::path& path_;
+  const std::string& name_;
 };
 
 /// An SQLite file whose every failure is an Error that names it: kIo when the disk is full or
@@ -46,12 +48,16 @@ class Database {
  public:
   /// Whether a file is made where there is none.
   enum class Open { kExisting, kOrMake };
-  Database(const std::filesystem::path& path, Open open);
+  /// `kind` says in messages what the file is: "ledger".
+  Database(const std::filesystem::path& path, Open open, const char* kind);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  /// Keeps all that is committed through a kill and a loss of power: a rollback journal and full
+  /// synchronisation, for whoever writes.
+  void prepare_for_writing();
   /// Statements without results, separated by semicolons.
   void execute(const std::string& sql);
   /// One statement, kept ready for the next time; `sql` must be a literal.
@@ -68,6 +74,8 @@ class Database {
   sqlite3_stmt* prepare(const char* sql, std::initializer_list<SqlValue> values);
 
   std::filesystem::path path_;
+  const char* kind_;
+  std::string name_;  // "ledger runs/x/ledger.sqlite"
   sqlite3* handle_ = nullptr;
   std::map<const char*, sqlite3_stmt*> statements_;
 };
@@ -89,4 +97,4 @@ class Transaction {
   bool open_ = true;
 };
 
-}  // namespace atl::island
+}  // namespace atl

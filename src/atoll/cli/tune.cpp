@@ -1,0 +1,224 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include "atoll/base/error.h"
+#include "atoll/base/file.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/terminal.h"
+#include "atoll/cli/commands.h"
+#include "atoll/launch/rank_processes.h"
+#include "atoll/train/interrupt.h"
+#include "atoll/train/room.h"
+#include "atoll/tune/report.h"
+#include "atoll/tune/run_study.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+  std::string study;      // of `atoll tune` itself: a file
+  std::string directory;  // of its parts
+  int rows = 20;
+  double every = 0;
+  bool json = false;
+  int trial = -1;
+  std::string write;
+  std::string out;
+};
+
+// A study that is only looked at.
+struct Opened {
+  explicit Opened(const std::string& dir)
+      : study(tune::open_study(dir)),
+        content(tune::read_study(dir)),
+        history(tune::history_of(content)) {}
+  tune::StudyReport report() const { return {*study, content, history}; }
+
+  std::unique_ptr<tune::Study> study;
+  tune::StudyContent content;
+  tune::History history;
+};
+
+int run_to_the_end(const tune::Study& study) {
+  const std::string dir = study.dir().string();
+  const tune::StudyOutcome outcome = tune::run_study(study, launch::this_program());
+  if (outcome.signal != 0) {
+    fmt::print("stopped; `atoll tune resume {}` goes on\n", dir);
+    return 128 + outcome.signal;
+  }
+  const Opened opened(dir);
+  constexpr int kRows = 5;
+  fmt::print("\n{}\n`atoll tune best {} --write recipe.toml` writes the best recipe\n",
+             tune::describe(opened.report(), kRows), dir);
+  return 0;
+}
+
+int start(const Options& options, const Invocation& invocation) {
+  if (options.study.empty()) {
+    throw user_error(
+        "what is to be tuned? give a study file; docs/tune-a-run.md shows how to write one");
+  }
+  if (directory_exists(options.study)) {
+    throw user_error("{} is a directory; say `atoll tune resume {}`, or give a study file",
+                     options.study, options.study);
+  }
+  const tune::Study study(options.study, invocation.overrides);
+  return run_to_the_end(study);
+}
+
+int resume(const Options& options, const Invocation& invocation) {
+  const tune::StudyContent content = tune::read_study(options.directory);
+  const std::string here = fs::current_path().string();
+  if (content.directory != here) {
+    throw user_error("the study was begun in {}, which its paths are relative to; go there first",
+                     content.directory);
+  }
+  return run_to_the_end(*tune::open_study(options.directory, invocation.overrides));
+}
+
+int show(const Options& options) {
+  const train::InterruptGuard interrupt;
+  for (;;) {
+    const Opened opened(options.directory);
+    if (options.json) {
+      fmt::print("{}\n", tune::to_json(opened.report()));
+      return 0;
+    }
+    const bool repeats = options.every > 0;
+    if (repeats && terminal_columns(STDOUT_FILENO) > 0) fmt::print("\x1b[H\x1b[2J");
+    fmt::print("{}", tune::describe(opened.report(), options.rows));
+    std::fflush(stdout);
+    if (!repeats) return 0;
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(options.every);
+    while (std::chrono::steady_clock::now() < end) {
+      if (interrupt.signal() != 0) return 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    fmt::print("\n");
+  }
+}
+
+const tune::Trial& chosen(const Options& options, const Opened& opened) {
+  const auto& trials = opened.history.trials();
+  if (options.trial >= 0) {
+    if (static_cast<std::size_t>(options.trial) >= trials.size()) {
+      throw user_error("--trial {}: the study has trials 0 to {}", options.trial,
+                       static_cast<int>(trials.size()) - 1);
+    }
+    return opened.history.trial(options.trial);
+  }
+  const std::vector<int> best =
+      tune::best_trials(opened.history, opened.study->objectives(), opened.study->max_steps());
+  if (best.empty()) {
+    throw user_error("no trial of {} has shown anything yet; `atoll tune resume {}` goes on",
+                     options.directory, options.directory);
+  }
+  if (best.size() > 1) {
+    throw user_error(
+        "{} trials of {} beat each other in one objective or another; choose one with "
+        "--trial (`atoll tune show {}` lists them)",
+        best.size(), options.directory, options.directory);
+  }
+  return opened.history.trial(best.front());
+}
+
+int best(const Options& options) {
+  const Opened opened(options.directory);
+  const tune::Trial& trial = chosen(options, opened);
+  const std::string recipe = tune::tuned_recipe(*opened.study, trial);
+  if (options.write.empty()) {
+    fmt::print("{}", recipe);
+    return 0;
+  }
+  if (path_exists(options.write)) {
+    throw user_error("--write {} is there already; remove it or name another file", options.write);
+  }
+  write_file(options.write, recipe);
+  fmt::print("{}: trial {}; {}\n", options.write, trial.number, tune::settings_text(trial));
+  return 0;
+}
+
+int plot(const Options& options) {
+  const Opened opened(options.directory);
+  const fs::path out =
+      options.out.empty() ? fs::path(options.directory) / "plots" : fs::path(options.out);
+  for (const fs::path& path : tune::write_plots(opened.report(), out)) {
+    fmt::print("{}\n", path.string());
+  }
+  return 0;
+}
+
+CLI::App* add_part(CLI::App& app, const char* name, const char* summary, Options& options) {
+  CLI::App* part = app.add_subcommand(name, summary);
+  part->add_option("directory", options.directory, "Of a study (study.dir)")->required();
+  return part;
+}
+
+Action add(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.require_subcommand(0, 1);
+  app.add_option("study", options->study, "TOML file: recipe, space, budget, objective");
+  CLI::App* const resume_part =
+      add_part(app, "resume", "Go on with a study that was stopped or killed.", *options);
+  CLI::App* const show_part = add_part(app, "show", "Show a study's trials.", *options);
+  show_part->add_option("--rows", options->rows, "trials to show; 0: all")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  show_part->add_option("--every", options->every, "show them again after so many seconds")
+      ->check(CLI::Range(0.1, 86400.0));
+  show_part->add_flag("--json", options->json,
+                      "all as JSON: trials, curves, importance, who was forked from whom");
+  CLI::App* const best_part = add_part(app, "best", "Give the recipe of the best trial.", *options);
+  best_part->add_option("--trial", options->trial, "this trial instead of the best")
+      ->check(CLI::Range(0, 1'000'000'000));
+  best_part->add_option("--write", options->write, "file to write it to");
+  CLI::App* const plot_part = add_part(
+      app, "plot", "Draw importance, settings, learning curves and the family of a population.",
+      *options);
+  plot_part->add_option("--out", options->out, "directory of the SVG files; else plots/ in it");
+  return [=](const Invocation& invocation) {
+    const bool trains = resume_part->parsed() ||
+                        (!show_part->parsed() && !best_part->parsed() && !plot_part->parsed());
+    if (!trains && !invocation.overrides.empty()) {
+      throw user_error(
+          "only `atoll tune STUDY` and `atoll tune resume` take settings, and {} is "
+          "one",
+          invocation.overrides.front());
+    }
+    if (resume_part->parsed()) return resume(*options, invocation);
+    if (show_part->parsed()) return show(*options);
+    if (best_part->parsed()) return best(*options);
+    if (plot_part->parsed()) return plot(*options);
+    return start(*options, invocation);
+  };
+}
+
+}  // namespace
+
+Command tune_command() {
+  return {.name = "tune",
+          .summary = "Search for better settings over many runs of a recipe.",
+          .example =
+              "  atoll tune study.toml\n"
+              "  atoll tune study.toml --budget.trials=40 --study.workers=2\n"
+              "  atoll tune resume studies/first\n"
+              "  atoll tune show studies/first --every 5\n"
+              "  atoll tune best studies/first --write tuned.toml\n"
+              "  atoll tune plot studies/first",
+          .stray = "one study file is all that it takes",
+          .takes_overrides = true,
+          .add = add,
+          .memory_advice = train::kTrainingMemoryAdvice};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,43 @@
+#pragma once
+
+// A study's trials as processes of this machine.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "atoll/tune/history.h"
+#include "atoll/tune/store.h"
+#include "atoll/tune/study.h"
+
+namespace atl::tune {
+
+/// How a call of run_study ended.
+struct StudyOutcome {
+  int signal = 0;  ///< that asked it to stop; 0: the study is over
+  int num_trials = 0;
+};
+
+/// Makes the study's directory and store, or goes on from what they hold, and trains trials until
+/// the study is over or a signal comes; `program` is this one. Trials end with this process,
+/// however it ends. Prints a line for each result. Throws Error: the store stays whole, and the
+/// same call goes on from it.
+StudyOutcome run_study(const Study& study, const std::string& program);
+
+/// The study in a directory, as it was begun. `more`: settings of the study that are to be others
+/// now. Throws Error(kUser) when there is none.
+std::unique_ptr<Study> open_study(const std::filesystem::path& dir,
+                                  const std::vector<std::string>& more = {});
+
+/// What a store's events have come to. Throws Error(kDamaged).
+History history_of(const StudyContent& content);
+
+/// Seconds that tuners of this study were at work: from each start to the last event before the
+/// next.
+double seconds_at_work(const std::vector<LoggedEvent>& events);
+
+/// "optim.lr=0.003 train.batch_size=4".
+std::string settings_text(const Trial& trial);
+
+}  // namespace atl::tune

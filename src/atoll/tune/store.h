@@ -1,0 +1,57 @@
+#pragma once
+
+// What a study has decided and found, on disk before anybody acts on it.
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "atoll/tune/event.h"
+
+namespace atl::tune {
+
+/// The store's name in the directory of a study.
+inline constexpr const char* kStudyFile = "study.sqlite";
+
+/// An event and when it was written.
+struct LoggedEvent {
+  double unix_seconds = 0;
+  Event event;
+};
+
+/// All that a store holds.
+struct StudyContent {
+  std::string identity;   ///< Study::identity()
+  std::string directory;  ///< where `atoll tune` was called: what relative paths begin from
+  std::vector<LoggedEvent> events;
+};
+
+/// The log of a study: SQLite as the ledger of islands is (decision 0033), each event chained to
+/// the one before by a checksum. One process writes it.
+class StudyStore {
+ public:
+  /// Opens the store in `dir`, or makes it. Throws Error(kUser) when it is of another study (naming
+  /// the first difference), or another tuner has it; Error(kDamaged); Error(kIo).
+  StudyStore(const std::filesystem::path& dir, const StudyContent& study);
+  ~StudyStore();
+  StudyStore(const StudyStore&) = delete;
+  StudyStore& operator=(const StudyStore&) = delete;
+
+  /// What it held when it was opened.
+  const std::vector<LoggedEvent>& past() const { return past_; }
+  /// Writes events, all or none; they are on disk when this returns. Throws Error(kIo).
+  void append(std::span<const Event> events);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  std::vector<LoggedEvent> past_;
+};
+
+/// Reads and checks the store in `dir`, beside a tuner that may be writing it. Throws as above;
+/// Error(kUser) when there is none.
+StudyContent read_study(const std::filesystem::path& dir);
+
+}  // namespace atl::tune
