@@ -13,7 +13,7 @@ namespace {
 TEST(SearcherSlow, GpFindsTheMinimumOfHartmann) {
   const Space space = testing::unit_space(6);
   std::vector<double> regrets;
-  constexpr std::size_t kSeeds = 9;
+  constexpr std::size_t kSeeds = 5;
   for (std::size_t seed = 0; seed < kSeeds; ++seed) {
     regrets.push_back(testing::search(space, "gp", seed, 100, testing::hartmann6_regret));
   }

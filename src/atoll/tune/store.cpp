@@ -169,8 +169,16 @@ void make_store(const fs::path& path, const StudyContent& study) {
 }  // namespace
 
 struct StudyStore::State {
+  // Not the study's directory itself: whoever makes its tokens locks that.
   explicit State(const fs::path& dir)
-      : lock(dir, "a tuner is at work there; wait for it, or give another study.dir") {}
+      : lock(trials_in(dir), "a tuner is at work there; wait for it, or give another study.dir") {}
+
+  static fs::path trials_in(const fs::path& dir) {
+    std::error_code failure;
+    fs::create_directories(dir / "trials", failure);
+    if (failure) throw io_error("cannot make", dir / "trials", failure.value());
+    return dir / "trials";
+  }
 
   DirectoryLock lock;
   std::optional<Database> database;

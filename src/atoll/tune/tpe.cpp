@@ -170,14 +170,16 @@ Suggestion TpeSearch::suggest(const SearchView& view) {
   if (view.number < view.startup || view.done.size() < 2) return {quasi_random_point(view), ""};
   const Split parts = split(view);
   Draws draws(view.seed, DrawFor::kTpe, static_cast<std::uint64_t>(view.number));
-  constexpr int kAttempts = 5;  // at a place that is not taken
+  // The best of fewer candidates where the place is taken, at last any that is likely to be good.
+  constexpr int kAttempts = 8;
   Units units(view.space.size());
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     for (std::size_t d = 0; d < view.space.size(); ++d) {
       const Parzen good(view.space[d], coordinates(view.space, d, parts.good));
       const Parzen rest(view.space[d], coordinates(view.space, d, parts.rest));
       double best = -std::numeric_limits<double>::infinity();
-      for (int i = 0; i < kCandidates; ++i) {
+      const int candidates = std::max(1, kCandidates >> (2 * attempt));
+      for (int i = 0; i < candidates; ++i) {
         const double unit = good.draw(draws);
         const double score = good.log_density(unit) - rest.log_density(unit);
         if (score > best) {
