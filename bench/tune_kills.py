@@ -24,8 +24,7 @@ num_hidden_layers = 2
 num_attention_heads = 4
 num_key_value_heads = 2
 [data]
-text = ["text.txt"]
-vocab_size = 300
+shards = ["shards"]
 [train]
 steps = {steps}
 batch_size = 4
@@ -92,6 +91,9 @@ def main():
     draw = random.Random(arguments.seed)
     words = "the sea is wide and a ring of islands lies there".split()
     pathlib.Path("text.txt").write_text("".join(draw.choice(words) + draw.choice([" ", " ", ".\n"]) for _ in range(6000)))
+    if not pathlib.Path("shards").exists():
+        words = [atoll, "tokenize", "text.txt", "--out", "shards", "--vocab-size", "300"]
+        subprocess.run(words, check=True, capture_output=True)
     pathlib.Path("recipe.toml").write_text(RECIPE.format(steps=arguments.steps))
     kills = {"tuner": 0, "trial": 0, "both": 0}
     rounds = 0

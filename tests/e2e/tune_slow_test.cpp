@@ -1,6 +1,9 @@
 // Studies of real runs: from nothing to a better recipe, killed and gone on with, forked.
 
 #include <cmath>
+#include <csignal>
+#include <map>
+#include <sstream>
 
 #include "tune_fixture.h"
 

@@ -330,10 +330,10 @@ StudyOutcome run_study(const Study& study, const std::string& program) {
       !trials.empty() &&
       std::all_of(trials.begin(), trials.end(), [](const Trial& t) { return t.has_failed(); });
   if (all_failed) {
-    throw make_error(ErrorKind::kNumeric,
-                     "all {} failed; the last one: {}. Take another space: smaller learning rates "
-                     "diverge less",
-                     counted(std::ssize(trials), "trial"), trials.back().why);
+    throw make_error(
+        ErrorKind::kNumeric, "all {} failed; the last one {}: {}. Take another space{}",
+        counted(std::ssize(trials), "trial"), name_of(trials.back().end), trials.back().why,
+        trials.back().end == End::kDiverged ? ": smaller learning rates diverge less" : "");
   }
   return outcome;
 }

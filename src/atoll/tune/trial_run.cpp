@@ -57,6 +57,12 @@ void link_whole(const fs::path& from, const fs::path& to) {
   sync_directory(to.parent_path());
 }
 
+// A value as a command line has it: words without quotes.
+std::string argument_of(const std::string& toml) {
+  if (!toml.starts_with('"')) return toml;
+  return std::get<std::string>(parse_toml("word = " + toml, "").front().value);
+}
+
 bool is_rung_run(const Study& study) {
   return !study.continues();
 }
@@ -227,7 +233,7 @@ std::vector<std::string> train_arguments(const Study& study, const Trial& trial,
                                    "--run.dir=" + run_dir(study, trial.number, step).string()};
   bool has_steps = false;
   for (const auto& [key, value] : trial.settings) {
-    argv.push_back(fmt::format("--{}={}", key, value));
+    argv.push_back(fmt::format("--{}={}", key, argument_of(value)));
     has_steps |= key == "train.steps";
   }
   if (study.continues()) {

@@ -253,7 +253,8 @@ SearchView Tuner::search_view() const {
   for (const Trial& trial : history_.trials()) {
     if (trial.has_failed()) {
       add(trial, nullptr);
-    } else if (trial.is_due() && !seen.contains(trial.number)) {
+    } else if ((trial.is_due() || has_rungs) && !seen.contains(trial.number)) {
+      // A trial that was left on a lower rung also stands where nobody need look again.
       view.running.push_back({trial.number, trial.units, 0, trial.note});
     }
   }
