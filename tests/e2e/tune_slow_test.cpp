@@ -1,5 +1,6 @@
 // Studies of real runs: from nothing to a better recipe, killed and gone on with, forked.
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <map>
@@ -81,7 +82,10 @@ TEST_F(Tune, AKilledStudyIsThatOfOneThatWasNot) {
 }
 
 TEST_F(Tune, ATrialThatIsKilledGoesOnAndASignalStopsThemAll) {
-  Program program(command({"--budget.trials=2", "--log.every=1", "--train.steps=400"}));
+  std::vector<std::string> arguments = command({"--budget.trials=2", "--log.every=1"});
+  std::replace(arguments.begin(), arguments.end(), std::string("--train.steps=20"),
+               std::string("--train.steps=400"));
+  Program program(arguments);
   const fs::path run = fs::path(dir()) / "trials" / "0000" / "run";
   ASSERT_TRUE(soon([&] { return fs::exists(run / "metrics.jsonl"); }));
   // The lock says which process the trial is.
