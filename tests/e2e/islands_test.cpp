@@ -56,6 +56,54 @@ TEST_F(Islands, EveryAlgorithmAndCodecEndsWithOneModel) {
   }
 }
 
+// Nobody waits for others, and still all end with the same bits, every batch once.
+TEST_F(Islands, AsynchronousOnesEndWithOneModel) {
+  for (const char* momentum : {"delayed", "naive"}) {
+    const std::string run = std::string("run-") + momentum;
+    const Finished finished = atoll(
+        ranked(run, {"--islands", "3", "--train.steps=40", "--outer.inner_steps=5",
+                     "--outer.algorithm=async", std::string("--outer.async_momentum=") + momentum,
+                     "--log.tensorboard=false", "--train.batch_size=2", "--train.micro_batch=2"}));
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_EQ(model(within(run, 1)), model(within(run, 2)));
+    EXPECT_EQ(model(within(run, 1)), model(within(run, 3)));
+    const Finished shown = atoll({"runs", "show", path(run)});
+    EXPECT_EQ(shown.exit_code, 0) << shown.out;
+  }
+}
+
+// The budget makes the codec coarser; the ledger says why, and its audit asks the policy again.
+TEST_F(Islands, APolicyChangesWhatIsExchangedAndTheLedgerSaysWhy) {
+  grace_s_ = "30";  // all are to be in every outer step, however busy the machine is
+  const Finished finished = atoll(islanded(
+      "run", 3, 120, {"--outer.policy=budget", "--outer.round_mb=0.1", "--outer.codec=f32"}));
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(model(within("run", 1)), model(within("run", 2)));
+  EXPECT_EQ(model(within("run", 1)), model(within("run", 3)));
+  const Finished shown = atoll({"runs", "show", path("run"), "--outer-steps", "--json"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.out;
+  EXPECT_THAT(shown.out, HasSubstr("\"predicted_seconds\""));
+  const Finished explained = atoll({"runs", "explain", path("run")});
+  EXPECT_EQ(explained.exit_code, 0) << explained.err;
+  EXPECT_THAT(explained.out, AllOf(HasSubstr("policy      budget, from H 10 f32"),
+                                   HasSubstr("because of the budget"), HasSubstr("predictions")));
+}
+
+TEST_F(Islands, ABudgetThatNoSettingKeepsIsRefusedBeforeItBegins) {
+  const Finished finished =
+      atoll(islanded("run", 2, 20, {"--outer.policy=budget", "--outer.round_mb=0.0001"}));
+  EXPECT_NE(finished.exit_code, 0);
+  EXPECT_THAT(finished.err, HasSubstr("no setting keeps the budget"));
+  const Finished wrong = atoll(islanded(
+      "other", 2, 20,
+      {"--outer.policy=auto", "--outer.min_inner_steps=40", "--outer.max_inner_steps=20"}));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("the least must not be above the most"));
+  const Finished unknown = atoll(islanded("third", 2, 20, {"--outer.policy=often"}));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("outer.policy"));
+}
+
 // What was exchanged is in the f32 masters, bit for bit, and rounded in the weights.
 TEST_F(Islands, OfBf16WeightsHaveOneModelAndOneSetOfMasters) {
   grace_s_ = "30";  // both are to be in every outer step, however busy the machine is

@@ -14,11 +14,17 @@ using namespace atl::island;
 std::string whole_ledger(const std::filesystem::path& path) {
   Ledger ledger = Ledger::open(path, {"kjv", "1", "m", "t", "d", "s"});
   const LogContribution contribution = {
-      {1, "10.0.0.1:7001", 1, 100}, {{0, 10}, {20, 21}}, 3.5, 0.1};
-  const std::vector<LogBody> bodies = {LogIsland{1, "lyon", "10.0.0.1:7001"},
+      {1, "10.0.0.1:7001", 1, 100},
+      {{0, 10}, {20, 21}},
+      3.5,
+      0.1,
+      {.step_seconds = 0.1, .learning_rate = 1e-3, .links = {{2, 1e6, 0.05}}}};
+  const RoundSchedule schedule = {.inner_steps = 8, .codec = "int8", .outer_lr = 0.7};
+  const std::vector<LogBody> bodies = {LogPolicy{{.policy = "auto", .base = schedule}},
+                                       LogIsland{1, "lyon", "10.0.0.1:7001"},
                                        LogLease{1, {{0, 10}, {20, 30}}},
                                        LogReduce{0, 1, 0, {contribution}},
-                                       LogCommit{0, 1, {7, 8}},
+                                       LogCommit{0, 1, {7, 8}, 0.5, 2, schedule, "slower"},
                                        LogReturn{1, {{21, 30}}},
                                        LogVoid{0, "lost"},
                                        LogFinished{}};

@@ -249,7 +249,13 @@ void write_island_messages(const fs::path& to) {
                      .relay_token = std::string(32, 'a'),
                      .peer_token = std::string(32, 'b')};
   const Ready ready = {
-      .base_hash = hashes[0], .tokens = 100, .consumed = ranges, .norm = .5, .loss = 3};
+      .base_hash = hashes[0],
+      .tokens = 100,
+      .consumed = ranges,
+      .norm = .5,
+      .loss = 3,
+      .codec = "int8",
+      .measured = {.step_seconds = .1, .learning_rate = 1e-3, .links = {{2, 1e6, .05}}}};
   const FromIsland from[] = {
       join,          Synced{3, hashes, ranges},    Heartbeat{7, 1.5, 60, {2}},
       ready,         ReduceFailed{{2}, "refused"}, Prepared{hashes[0]},
@@ -261,7 +267,7 @@ void write_island_messages(const fs::path& to) {
       Reduce{1, participants},
       AbandonReduce{"lost"},
       PutState{{{1, 2}, {3, 4}}},
-      Commit{1, hashes[0], participants},
+      Commit{1, hashes[0], participants, {.inner_steps = 64, .codec = "int8", .outer_lr = .7}},
       Dropped{"late"},
       Resync{.outer_step = 3, .hashes = hashes, .sources = sources, .why = "differs"},
       View{{{1, "lyon", "10.0.0.1:7001", "active"}}},

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "atoll/base/quantity.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/train/progress.h"
 
 namespace atl::cli {
@@ -42,7 +44,20 @@ std::string islands_table(const plan::Row& layout, const train::OuterSettings& o
                           daily / 1e9, 100 * report.utilisation);
     }
   }
-  return text;
+  train::OuterSettings settings = outer;
+  if (settings.policy == "fixed" && settings.algorithm != "async") settings.policy = "auto";
+  if (settings.policy == "fixed") return text;
+  const island::SimulationReport report =
+      island::simulate(simulation_of(settings, {.islands = islands,
+                                                .link = link,
+                                                .parameters = parameters,
+                                                .step_seconds = layout.estimate.step_seconds,
+                                                .outer_steps = 4 * kOuterSteps}),
+                       /*seed=*/1);
+  const double daily = report.bytes / islands / std::max(report.seconds, 1e-9) * kDay;
+  return text + fmt::format("\nouter.policy={} comes to {}: {:.2f} GB a day and island, {:.1f}%\n",
+                            settings.policy, island::to_text(report.schedule, settings.fragments),
+                            daily / 1e9, 100 * report.utilisation);
 }
 
 }  // namespace atl::cli

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "atoll/cli/commands.h"
 #include "atoll/island/ledger/audit.h"
 #include "atoll/island/ledger/audit_history.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/train/progress.h"
 
 namespace atl::cli {
@@ -181,7 +183,18 @@ ordered_json to_json(const OuterAttempt& attempt) {
                        {"outcome", name_of(attempt.outcome)},
                        {"begun", attempt.begun},
                        {"members", members}};
+  if (attempt.commit.next) {
+    const island::RoundSchedule& next = *attempt.commit.next;
+    json["next"] = {{"inner_steps", next.inner_steps},
+                    {"overlap", next.overlap},
+                    {"codec", next.codec},
+                    {"outer_lr", next.outer_lr},
+                    {"predicted_seconds", next.predicted_seconds},
+                    {"why", attempt.commit.why}};
+  }
   if (attempt.hash != island::StateHash{}) {
+    json["exchange_seconds"] = attempt.commit.exchange_seconds;
+    json["round_seconds"] = attempt.commit.round_seconds;
     json["committed"] = attempt.ended;
     json["hash"] = to_hex(attempt.hash);
   }
@@ -219,18 +232,31 @@ int show(const Options& options) {
   return island::audit(ledger.records).is_proved() ? 0 : 1;
 }
 
+int explain(const Options& options) {
+  const island::LedgerContent ledger = island::read_ledger(find_ledger(options.directory));
+  fmt::print("{}", explain_run(ledger));
+  return 0;
+}
+
 Action add(CLI::App& app) {
   auto options = std::make_shared<Options>();  // lives as long as the parser and the action
-  app.add_option("action", options->action, "show")
+  app.add_option("action", options->action,
+                 "show: what was done. explain: why its policy changed what")
       ->required()
-      ->check(CLI::IsMember(std::vector<std::string>{"show"}));
+      ->check(CLI::IsMember(std::vector<std::string>{"show", "explain"}));
   app.add_option("directory", options->directory,
                  "Of a run with islands or of its coordinator; or a ledger")
       ->required();
   app.add_flag("--outer-steps", options->outer_steps,
                "Every attempt at an outer step, and who contributed what");
   app.add_flag("--json", options->json, "JSON instead of tables");
-  return [options](const Invocation&) { return show(*options); };
+  return [options](const Invocation&) {
+    if (options->action == "show") return show(*options);
+    if (options->outer_steps || options->json) {
+      throw user_error("--outer-steps and --json belong to `atoll runs show`");
+    }
+    return explain(*options);
+  };
 }
 
 }  // namespace
@@ -271,6 +297,45 @@ std::string describe_run(const island::LedgerContent& ledger, bool outer_steps) 
   text += "\n" + describe_islands(history) + "\n";
   if (outer_steps) text += describe_outer_steps(history) + "\n";
   return text + describe_audit(report);
+}
+
+std::string explain_run(const island::LedgerContent& ledger) {
+  const History history = island::tell_history(ledger.records);
+  const island::PolicyPlan& plan = history.policy;
+  if (plan.policy == "fixed") return row("policy", "fixed: every round is as the settings say");
+  std::string text = row(
+      "policy",
+      fmt::format("{}, from {}, {} to {}", plan.policy, island::to_text(plan.base, plan.fragments),
+                  plan.min_inner_steps * plan.fragments, plan.max_inner_steps * plan.fragments));
+  std::vector<double> errors;
+  double predicted = 0;
+  double bytes = 0;
+  std::string codec = plan.base.codec;
+  for (const OuterAttempt& attempt : history.attempts) {
+    if (attempt.outcome != OuterAttempt::Outcome::kCommitted) continue;
+    const island::LogCommit& commit = attempt.commit;
+    bytes += island::exchange_bytes(codec, plan.parameters,
+                                    static_cast<int>(attempt.reduce.contributions.size()));
+    if (predicted > 0 && commit.exchange_seconds > 0) {
+      errors.push_back(std::abs(predicted / commit.exchange_seconds - 1));
+    }
+    if (commit.next) {
+      predicted = commit.next->predicted_seconds;
+      codec = commit.next->codec;
+    }
+    if (commit.why.empty()) continue;
+    text += row(fmt::format("step {}", commit.outer_step + 1).c_str(), commit.why);
+  }
+  text += row("sent",
+              fmt::format("{:.2f} MB by each island, by the sizes of its exchanges", bytes / 1e6));
+  if (errors.empty()) return text;
+  std::ranges::sort(errors);
+  const auto at = [&](double part) {
+    return 100 * errors[static_cast<std::size_t>(part * static_cast<double>(errors.size() - 1))];
+  };
+  return text + row("predictions",
+                    fmt::format("of {}: within {:.0f}% (median), {:.0f}% (95%)",
+                                counted(std::ssize(errors), "exchange"), at(0.5), at(0.95)));
 }
 
 std::string run_json(const island::LedgerContent& ledger, bool outer_steps) {
@@ -317,7 +382,8 @@ Command runs_command() {
           .summary = "Show what a run of islands has done, and audit it.",
           .example =
               "  atoll runs show runs/kjv-islands\n"
-              "  atoll runs show runs/kjv-islands --outer-steps --json",
+              "  atoll runs show runs/kjv-islands --outer-steps --json\n"
+              "  atoll runs explain runs/kjv-islands",
           .add = add};
 }
 

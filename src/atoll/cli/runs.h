@@ -17,7 +17,10 @@ std::filesystem::path find_ledger(const std::filesystem::path& path);
 /// verdict; with `outer_steps` every attempt at one and who contributed what.
 std::string describe_run(const island::LedgerContent& ledger, bool outer_steps);
 
-/// The same as JSON, with nothing rounded or cut.
+/// Why the run's policy changed what, a line a change, and how well it predicted.
+std::string explain_run(const island::LedgerContent& ledger);
+
+/// What describe_run() says as JSON, with nothing rounded or cut.
 std::string run_json(const island::LedgerContent& ledger, bool outer_steps);
 
 }  // namespace atl::cli

@@ -16,7 +16,9 @@
 #include "atoll/cli/commands.h"
 #include "atoll/compress/codec.h"
 #include "atoll/data/corpus.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/nn/model.h"
+#include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
 #include "atoll/train/recipe.h"
@@ -159,6 +161,14 @@ island::SimulationOptions simulation_of(const train::OuterSettings& outer,
                     .min_islands = std::max(1, run.islands / 2),
                     .quorum = static_cast<int>(outer.quorum),
                     .grace_seconds = outer.grace_s};
+  simulated.plan.is_async = outer.algorithm == "async";
+  if (simulated.plan.is_async) simulated.overlap = interval;
+  if (outer.policy != "fixed") {
+    simulated.plan.policy =
+        train::policy_plan(outer, run.parameters / static_cast<double>(outer.fragments));
+    const std::string why = island::policy_fault(simulated.plan.policy, run.islands);
+    if (!why.empty()) throw user_error("outer.policy {}: {}", outer.policy, why);
+  }
   simulated.heartbeat_every = 0.5;
   simulated.checkpoint_every = 1;
   // Long enough for everything to be repeated many times over.
@@ -240,6 +250,21 @@ std::string describe(const island::SimulationOptions& options,
   line("sent",
        fmt::format("{} by each island and outer step, {} in all",
                    format_bytes(report.bytes / commits / islands), format_bytes(report.bytes)));
+  if (options.plan.policy.policy != "fixed") {
+    line("policy", fmt::format("{}: {}, {} in the end", options.plan.policy.policy,
+                               counted(report.schedule_changes, "change"),
+                               island::to_text(report.schedule, options.plan.num_fragments)));
+    std::vector<double> errors = report.prediction_errors;
+    std::ranges::sort(errors);
+    if (!errors.empty()) {
+      const auto at = [&](double part) {
+        return 100 *
+               errors[static_cast<std::size_t>(part * static_cast<double>(errors.size() - 1))];
+      };
+      line("exchanges predicted",
+           fmt::format("within {:.0f}% (median), {:.0f}% (95%)", at(0.5), at(0.95)));
+    }
+  }
   line("batches",
        fmt::format("{} of {} committed once each", report.batches, options.plan.total_batches));
   line("coordinator CPU",
@@ -255,7 +280,9 @@ Command simulate_command() {
           .summary = "Run coordinator and islands on a virtual clock and network.",
           .example =
               "  atoll simulate recipes/kjv-demo.toml --islands 1000 "
-              "--link 100Mbit/s,40ms --mtbf 2h",
+              "--link 100Mbit/s,40ms --mtbf 2h\n"
+              "  atoll simulate recipes/kjv-islands.toml --islands 4 --link 5Mbit/s,50ms "
+              "--step 0.1s --outer.policy=auto",
           .stray = "one recipe is all that it takes; texts are given with --data.text",
           .takes_overrides = true,
           .add = add};

@@ -315,10 +315,16 @@ void add_islands(Settings& settings, TrainConfig& c) {
                "Islands that the run is planned for: it begins when so many are there, and has "
                "train.steps for each of them. They may come and go later.",
                between(0, 1 << 16));
-  settings.add("outer.algorithm", &o.algorithm,
-               "diloco: all parameters every outer.inner_steps. streaming: by fragments, one after "
-               "the other. eager: as diloco, and training goes on for a whole round meanwhile.",
-               one_of({"diloco", "streaming", "eager"}));
+  settings.add(
+      "outer.algorithm", &o.algorithm,
+      "diloco: all parameters every outer.inner_steps. streaming: by fragments, one after "
+      "the other. eager: as diloco, and training goes on for a whole round meanwhile. async: "
+      "islands come one by one, and none waits for others.",
+      one_of({"diloco", "streaming", "eager", "async"}));
+  settings.add("outer.async_momentum", &o.async_momentum,
+               "async: delayed: a step of the momentum for as many arrivals as there are islands. "
+               "naive: one for each arrival, for comparison.",
+               one_of({"delayed", "naive"}));
   settings.add("outer.inner_steps", &o.inner_steps,
                "Steps between two exchanges of the same parameters (H).", between(1, kMaxCount));
   settings.add("outer.fragments", &o.fragments,
@@ -348,6 +354,28 @@ void add_islands(Settings& settings, TrainConfig& c) {
                "shared: one corpus, of which each island is leased parts. private: each island has "
                "a corpus of its own, which it never sends.",
                one_of({"shared", "private"}));
+  settings.add("outer.policy", &o.policy,
+               "How much is communicated while the run goes on: fixed: as these settings say. qsr: "
+               "longer rounds as the learning rate falls. adacomm: shorter ones as the loss falls. "
+               "budget: the most that outer.round_mb and outer.day_mb allow. auto: what is "
+               "predicted to be fastest by what was measured.",
+               one_of({"fixed", "qsr", "adacomm", "budget", "auto"}));
+  settings.add("outer.min_inner_steps", &o.min_inner_steps,
+               "The least that a policy makes of outer.inner_steps; 0: an eighth of them.",
+               between(0, kMaxCount));
+  settings.add("outer.max_inner_steps", &o.max_inner_steps, "And the most; 0: eight times as many.",
+               between(0, kMaxCount));
+  settings.add("outer.qsr_alpha", &o.qsr_alpha,
+               "qsr: (alpha / learning rate)^2 inner steps, as soon as that is more than "
+               "outer.inner_steps; 0: from the highest learning rate on.",
+               at_least(0));
+  settings.add("outer.round_mb", &o.round_mb,
+               "budget, auto: MB that an island may send for an outer step; 0: any number.",
+               at_least(0));
+  settings.add("outer.day_mb", &o.day_mb,
+               "budget, auto: MB that an island may send for the outer steps of a day; 0: any "
+               "number.",
+               at_least(0));
 }
 
 void add_optim(Settings& settings, TrainConfig& c) {

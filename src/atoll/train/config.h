@@ -213,6 +213,13 @@ struct OuterSettings {
   std::int64_t quorum = 0;
   double grace_s = 5;
   std::string data = "shared";
+  std::string async_momentum = "delayed";
+  std::string policy = "fixed";
+  std::int64_t min_inner_steps = 0;
+  std::int64_t max_inner_steps = 0;
+  double qsr_alpha = 0;
+  double round_mb = 0;
+  double day_mb = 0;
 };
 
 /// The settings of one run, by group.

@@ -171,7 +171,7 @@ StepResult Trainer::step() {
 
 // The step is done, on all ranks.
 void Trainer::account(const StepResult& result) {
-  if (rounds_) rounds_->stepped(result, step_seconds_);
+  if (rounds_) rounds_->stepped(result, step_seconds_, schedule_.learning_rate(schedule_step_));
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
   --steps_left_;

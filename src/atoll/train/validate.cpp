@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/compress/codec.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/train/config.h"
 #include "atoll/train/config_compress.h"
 #include "atoll/train/config_experts.h"
@@ -216,6 +217,23 @@ void validate_lora(const TrainConfig& config, const Settings& s) {
   }
 }
 
+void validate_policy(const OuterSettings& outer, const Settings& s) {
+  only_with(s, {"outer.min_inner_steps", "outer.max_inner_steps"}, "outer.policy",
+            outer.policy != "fixed", "a policy that changes them");
+  only_with(s, {"outer.qsr_alpha"}, "outer.policy", outer.policy == "qsr", "outer.policy qsr");
+  only_with(s, {"outer.round_mb", "outer.day_mb"}, "outer.policy",
+            outer.policy == "budget" || outer.policy == "auto", "outer.policy budget or auto");
+  for (const auto& [key, steps] : {std::pair("outer.min_inner_steps", outer.min_inner_steps),
+                                   std::pair("outer.max_inner_steps", outer.max_inner_steps)}) {
+    if (steps % outer.fragments == 0) continue;
+    throw user_error("{} must be a multiple of {}: fragments take turns at even distances",
+                     named(s, key), named(s, "outer.fragments"));
+  }
+  const int islands = static_cast<int>(outer.islands);
+  const std::string why = island::policy_fault(policy_plan(outer, /*parameters=*/0), islands);
+  if (!why.empty()) throw user_error("{}: {}", named(s, "outer.policy"), why);
+}
+
 void validate_outer(const OuterSettings& outer, const Settings& s) {
   only_with(s, {"outer.fragments", "outer.overlap", "outer.merge"}, "outer.algorithm",
             outer.algorithm == "streaming", "outer.algorithm streaming");
@@ -246,6 +264,26 @@ void validate_outer(const OuterSettings& outer, const Settings& s) {
     throw user_error("{} and {}: eager needs sgd or nesterov, whose steps are sums of the islands'",
                      named(s, "outer.algorithm"), named(s, "outer.optimizer"));
   }
+  if (outer.algorithm == "async") {
+    if (outer.optimizer != "nesterov") {
+      throw user_error("{} and {}: async has Nesterov's momentum, in its own way",
+                       named(s, "outer.algorithm"), named(s, "outer.optimizer"));
+    }
+    const bool waits = given(s, "outer.grace_s") && outer.grace_s > 0;
+    if (waits || outer.quorum > 0) {
+      throw user_error("{} with outer.algorithm async: nobody is waited for; make it 0",
+                       named(s, waits ? "outer.grace_s" : "outer.quorum"));
+    }
+    if (outer.policy != "fixed") {
+      throw user_error(
+          "{} and {}: policies choose for islands that exchange together; with async "
+          "only outer.policy fixed is built",
+          named(s, "outer.algorithm"), named(s, "outer.policy"));
+    }
+  }
+  only_with(s, {"outer.async_momentum"}, "outer.algorithm", outer.algorithm == "async",
+            "outer.algorithm async");
+  validate_policy(outer, s);
   // Whatever else these refuse when an island begins, they refuse here.
   const island::OuterOptions options = outer_options(outer);
   const auto optimizer = island::make_outer_optimizer(options.optimizer);

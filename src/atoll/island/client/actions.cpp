@@ -100,9 +100,16 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
   std::once_flag begun;
   std::unique_ptr<OuterState::Step> step;
   const auto add = [&](std::size_t first, std::span<const float> part) {
-    std::call_once(begun, [&] { step = outer.begin_step(start.reduce.fragment); });
+    std::call_once(begun, [&] {
+      step = outer.begin_step(
+          start.reduce.fragment,
+          {.lr = start.reduce.schedule.outer_lr,
+           .arrivals = start.reduce.arrivals,
+           .contributions = static_cast<std::int64_t>(start.reduce.participants.size())});
+    });
     step->add(first, part);
   };
+  const Clock::time_point begun_at = Clock::now();
   const ExchangeResult result =
       exchange->reduce(start.stamp, start.reduce, self, known, mean, cancel, add);
   trace("outer step {}: has the mean", start.stamp.outer_step + 1);
@@ -112,6 +119,9 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
     return;
   }
   const StateHash hash = outer.prepare(*step);
+  measured.exchange_seconds = seconds_since(begun_at);
+  measured.mean_norm = norm_of(mean);
+  measured.links = result.links;
   trace("outer step {}: prepared", start.stamp.outer_step + 1);
   post(ReduceDone{start.stamp, hash});
 }
@@ -120,8 +130,8 @@ void Client::State::perform(const Swap& swap) {
   ATOLL_CHECK(outer.swap(swap.outer_step, swap.fragment, swap.hash),
               "outer step {} was committed and is not beside the state", swap.outer_step);
   publish(swap.fragment);
-  if (swap.was_mine && codec->wants_error()) {
-    const auto at = static_cast<std::size_t>(swap.fragment);
+  const auto at = static_cast<std::size_t>(swap.fragment);
+  if (swap.was_mine && has_errors) {
     give(
         [this, at](const std::stop_token&) {
           const std::lock_guard lock(mutex);
@@ -211,6 +221,15 @@ void Client::State::perform(const Adopt& adopt) {
 void Client::State::perform(const StartRound& round) {
   has_begun = true;
   push_news(round);
+}
+
+void Client::State::perform(const UseSchedule& use) {
+  {
+    const std::lock_guard lock(mutex);
+    schedules.use(use.outer_step, use.schedule);
+  }
+  has_errors = has_errors || codecs.of(use.schedule.codec).wants_error();
+  push_news(use);
 }
 
 void Client::State::perform(const Halt& halt) {

@@ -21,21 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{50};
 
-// Several independent sums, so that no addition waits for the one before it.
-double norm_of(std::span<const float> values) {
-  constexpr std::size_t kSums = 16;
-  double sums[kSums] = {};
-  std::size_t i = 0;
-  for (; i + kSums <= values.size(); i += kSums) {
-    for (std::size_t k = 0; k < kSums; ++k) {
-      const double value = values[i + k];
-      sums[k] += value * value;
-    }
-  }
-  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
-  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
-}
-
 MemberStart start_of(const OuterState& state, std::vector<BatchRange> holds, bool in_round) {
   return {.outer_step = state.outer_step(),
           .hashes = state.hashes(),
@@ -53,12 +38,24 @@ std::vector<std::uint64_t> state_sizes(const OuterState& state) {
 
 }  // namespace
 
+// Several independent sums, so that no addition waits for the one before it.
+double norm_of(std::span<const float> values) {
+  constexpr std::size_t kSums = 16;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) {
+      const double value = values[i + k];
+      sums[k] += value * value;
+    }
+  }
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
+}
+
 Client::State::State(const ClientOptions& given, OuterState& state, std::vector<BatchRange> holds,
                      bool in_round)
-    : options(given),
-      outer(state),
-      codec(compress::make_codec(given.codec)),
-      sum_codec(compress::make_codec(sum_codec_of(given.codec))) {
+    : options(given), outer(state), codecs(given.codec) {
   RunPlan plan = options.plan;
   plan.state_sizes = state_sizes(outer);
   std::string address;
@@ -78,16 +75,18 @@ Client::State::State(const ClientOptions& given, OuterState& state, std::vector<
                                                         .identity = options.identity,
                                                         .secret = options.secret,
                                                         .relay_token = relay_token},
-                                        store, *codec, *sum_codec);
+                                        store, codecs);
   has_begun = outer.outer_step() > 0;
+  has_errors = codecs.of("").wants_error() || !options.codec_errors.empty();
   const auto fragments = static_cast<std::size_t>(outer.num_fragments());
   error.resize(fragments);
   error_next.resize(fragments);
   for (std::size_t f = 0; f < fragments; ++f) {
     publish(static_cast<int>(f));
-    if (!codec->wants_error()) continue;
+    const bool has_error = f < options.codec_errors.size() && !options.codec_errors[f].empty();
+    if (!codecs.of("").wants_error() && !has_error) continue;
     error[f].resize(outer.elements(static_cast<int>(f)));
-    if (f < options.codec_errors.size()) error[f] = options.codec_errors[f];
+    if (has_error) error[f] = options.codec_errors[f];
   }
   member.emplace(MemberOptions{.name = options.name,
                                .identity = options.run,
@@ -225,27 +224,51 @@ double Client::State::seconds_since(Clock::time_point start) {
 
 // ---- what the trainer hands in ----
 
+std::string Client::State::codec_of(std::int64_t outer_step) const {
+  const std::lock_guard lock(mutex);
+  const RoundSchedule* schedule = schedules.of(outer_step);
+  return schedule == nullptr ? codecs.base() : schedule->codec;
+}
+
 // The coordinator is told first: the delta is encoded while the coordinator decides.
 void Client::State::offer(const Contribution& contribution, std::uint64_t adopted) {
   const auto at = static_cast<std::size_t>(contribution.fragment);
   const std::span<const float> delta(*contribution.delta);
+  const std::string codec_name = codec_of(contribution.outer_step);
+  const compress::Codec& codec = codecs.of(codec_name);
   Ready ready = {.base_hash = contribution.base_hash,
                  .tokens = contribution.tokens,
                  .consumed = contribution.consumed,
                  .norm = norm_of(delta),
-                 .loss = contribution.loss};
+                 .loss = contribution.loss,
+                 .codec = codec_name,
+                 .measured = measured};
+  ready.measured.step_seconds = contribution.step_seconds;
+  ready.measured.learning_rate = contribution.learning_rate;
   ready.is_finite = std::isfinite(ready.norm);
   const auto encoded = std::make_shared<EncodedDelta>();
   if (ready.is_finite) {
-    *encoded = room_for(*codec, static_cast<std::int64_t>(delta.size()));
+    *encoded = room_for(codec, static_cast<std::int64_t>(delta.size()));
     ready.encoded_bytes = encoded->bytes.size();
     ready.chunk_bytes = encoded->piece_bytes;
     exchange->offer(contribution.outer_step, encoded);
   }
   post(RoundDone{.num_adopted = adopted, .outer_step = contribution.outer_step, .ready = ready});
   if (!ready.is_finite) return;
-  error_next[at] = error[at];
-  encode_pieces(*codec, delta, error_next[at], *encoded);
+  const Clock::time_point start = Clock::now();
+  if (codec.wants_error() || error[at].empty()) {
+    if (codec.wants_error()) error[at].resize(delta.size());
+    error_next[at] = error[at];
+    encode_pieces(codec, delta, error_next[at], *encoded);
+  } else {
+    // What another codec left unsaid goes with the first pseudo-gradient that can say it.
+    std::vector<float> all(delta.begin(), delta.end());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += error[at][i];
+    error_next[at].clear();
+    encode_pieces(codec, all, {}, *encoded);
+  }
+  measured.codec_bytes_per_second =
+      static_cast<double>(delta.size_bytes()) / std::max(1e-9, seconds_since(start));
   trace("outer step {}: encoded", contribution.outer_step + 1);
 }
 

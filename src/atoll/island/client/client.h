@@ -41,7 +41,9 @@ struct Contribution {
   StateHash base_hash;                              ///< of the FragmentState that it grew from
   std::int64_t tokens = 0;
   std::vector<BatchRange> consumed;
-  double loss = 0;  ///< mean over the tokens
+  double loss = 0;           ///< mean over the tokens
+  double step_seconds = 0;   ///< of an inner step, lately
+  double learning_rate = 0;  ///< of the last one
 };
 
 /// The outer state has moved.
@@ -64,7 +66,7 @@ struct OuterChange {
 };
 
 /// What the trainer is told, in this order.
-using ClientNews = std::variant<OuterChange, StartRound>;
+using ClientNews = std::variant<OuterChange, StartRound, UseSchedule>;
 
 /// An island's connection to its run: talks to the coordinator, exchanges pseudo-gradients with the
 /// other islands, and moves the outer state, on threads of its own. The trainer asks it between

@@ -30,9 +30,8 @@ std::size_t state_chunk_bytes(std::uint64_t bytes) {
   return size;
 }
 
-Exchange::Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
-                   const compress::Codec& sum_codec)
-    : options_(std::move(options)), store_(store), codec_(codec), sum_codec_(sum_codec) {}
+Exchange::Exchange(ExchangeOptions options, wire::BlobStore& store, OuterCodecs& codecs)
+    : options_(std::move(options)), store_(store), codecs_(codecs) {}
 
 Exchange::~Exchange() {
   for (const char* prefix : {"delta/", "sum/", "state/"}) store_.withdraw(prefix);

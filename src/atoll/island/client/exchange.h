@@ -15,6 +15,7 @@
 
 #include "atoll/compress/codec.h"
 #include "atoll/island/client/delta_pieces.h"
+#include "atoll/island/client/outer_codecs.h"
 #include "atoll/island/client/recent_senders.h"
 #include "atoll/island/protocol/protocol.h"
 #include "atoll/wire/blob_client.h"
@@ -44,7 +45,8 @@ struct ExchangeResult {
   bool is_done = false;
   std::vector<IslandId> unreachable;  ///< whose parts are missing, ascending
   std::string why;
-  bool is_gone = false;  ///< of state: no source has it any more
+  bool is_gone = false;                     ///< of state: no source has it any more
+  std::vector<LinkMeasurement> links = {};  ///< of a reduction: to those that bytes came from
 };
 
 /// Moves pseudo-gradients, their sums and state between islands. Sums are made in the order of
@@ -52,10 +54,8 @@ struct ExchangeResult {
 /// bytes; so all end with the same bits. One thread at a time.
 class Exchange {
  public:
-  /// `codec` is for pseudo-gradients, `sum_codec` for their means. All must outlive this; `store`
-  /// is what this island's server serves.
-  Exchange(ExchangeOptions options, wire::BlobStore& store, const compress::Codec& codec,
-           const compress::Codec& sum_codec);
+  /// All must outlive this; `store` is what this island's server serves.
+  Exchange(ExchangeOptions options, wire::BlobStore& store, OuterCodecs& codecs);
   ~Exchange();
 
   /// Others may ask for this island's pseudo-gradient of an outer step, until the next but one.
@@ -100,8 +100,7 @@ class Exchange {
 
   ExchangeOptions options_;
   wire::BlobStore& store_;
-  const compress::Codec& codec_;
-  const compress::Codec& sum_codec_;
+  OuterCodecs& codecs_;
   wire::TrafficCounters traffic_;
   RecentSenders heard_;
   std::mutex remotes_mutex_;

@@ -47,8 +47,8 @@ wire::TransferResult persist(const std::function<wire::TransferResult()>& transf
 
 bool Exchange::Reduction::everybody_sums() const {
   if (reduce_.is_star) return true;
-  const std::uint64_t delta = encoded_bytes(exchange_.codec_, elements_);
-  const std::uint64_t sum = encoded_bytes(exchange_.sum_codec_, elements_);
+  const std::uint64_t delta = encoded_bytes(codec_, elements_);
+  const std::uint64_t sum = encoded_bytes(sum_codec_, elements_);
   return participants().size() * delta <= delta + sum;
 }
 
@@ -66,7 +66,7 @@ bool Exchange::Reduction::sums_piece(std::size_t piece) const {
 // Where a piece lies in `received_`, which has room only for pieces that are summed here.
 std::size_t Exchange::Reduction::received_offset(std::size_t piece) const {
   const std::size_t place = everybody_sums() ? piece : piece / participants().size();
-  return place * exchange_.codec_.max_bytes(piece_size(elements_));
+  return place * codec_.max_bytes(piece_size(elements_));
 }
 
 std::vector<bool> Exchange::Reduction::all_but(
@@ -82,8 +82,31 @@ std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
 }
 
 // Notes that bytes of an island have come. In a star the coordinator sees that by itself.
-void Exchange::Reduction::came_from(IslandId island) {
-  if (!reduce_.is_star) exchange_.heard_.note(island);
+void Exchange::Reduction::came_from(std::size_t rank, std::size_t bytes) {
+  if (!reduce_.is_star) exchange_.heard_.note(participants()[rank].island);
+  const std::lock_guard lock(mutex_);
+  Arrivals& from = arrivals_[rank];
+  from.last = Clock::now();
+  if (from.bytes == 0) from.first = from.last;
+  from.bytes += bytes;
+}
+
+// The first bytes of an island come a round trip after they are asked for, at the earliest; the
+// rest at the link's rate, beside those of all others.
+std::vector<LinkMeasurement> Exchange::Reduction::links() const {
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  std::vector<LinkMeasurement> all;
+  for (std::size_t rank = 0; rank < arrivals_.size(); ++rank) {
+    const Arrivals& from = arrivals_[rank];
+    if (from.bytes == 0) continue;
+    all.push_back({.island = participants()[rank].island,
+                   .bytes_per_second = static_cast<double>(from.bytes) /
+                                       std::max(1e-6, seconds(from.last - begun_)),
+                   .round_trip_seconds = std::max(0.0, seconds(from.first - begun_))});
+  }
+  return all;
 }
 
 void Exchange::Reduction::made(std::size_t piece) {
@@ -115,25 +138,25 @@ void Exchange::Reduction::guard(IslandId island, const std::function<void()>& ac
 void Exchange::Reduction::sum(std::size_t piece) {
   const std::span<float> mean = mean_of(piece);
   std::fill(mean.begin(), mean.end(), 0.0F);
-  const std::size_t offset = piece * exchange_.codec_.max_bytes(piece_size(elements_));
-  const std::size_t bytes = exchange_.codec_.max_bytes(piece_elements(elements_, piece));
+  const std::size_t offset = piece * codec_.max_bytes(piece_size(elements_));
+  const std::size_t bytes = codec_.max_bytes(piece_elements(elements_, piece));
   for (std::size_t i = 0; i < participants().size(); ++i) {
     const bool is_own = participants()[i].island == self_;
     const std::span<const std::byte> of_one =
         is_own ? std::span(own_->bytes).subspan(offset, bytes)
                : std::span<const std::byte>(received_[i]).subspan(received_offset(piece), bytes);
-    exchange_.codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
+    codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
   }
   if (everybody_sums()) return made(piece);
   // This island decodes its own delta as the others do, so that all sum the same bits.
   std::vector<std::byte> encoded;
-  exchange_.sum_codec_.encode(mean, {}, encoded);
-  const std::size_t sum_bytes = exchange_.sum_codec_.max_bytes(piece_elements(elements_, piece));
+  sum_codec_.encode(mean, {}, encoded);
+  const std::size_t sum_bytes = sum_codec_.max_bytes(piece_elements(elements_, piece));
   encoded.resize(sum_bytes);
   std::copy(encoded.begin(), encoded.end(),
-            sums_->begin() + static_cast<std::ptrdiff_t>(
-                                 piece * exchange_.sum_codec_.max_bytes(piece_size(elements_))));
-  exchange_.sum_codec_.decode(encoded, mean);
+            sums_->begin() +
+                static_cast<std::ptrdiff_t>(piece * sum_codec_.max_bytes(piece_size(elements_))));
+  sum_codec_.decode(encoded, mean);
   exchange_.store_.mark(sum_key(stamp_), piece);
   made(piece);
 }
@@ -170,20 +193,20 @@ void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked)
   const auto last_piece = static_cast<std::size_t>(done.rend() - last) - 1;
   std::vector<std::byte>& bytes = received_[rank];
   bytes.resize(received_offset(last_piece) +
-               exchange_.codec_.max_bytes(piece_elements(elements_, last_piece)));
-  const wire::BlobTransfer transfer = {
-      .key = reduce_.is_star ? relay_key(stamp_.outer_step, other.island)
-                             : delta_key(stamp_.outer_step),
-      .bytes = encoded_bytes(exchange_.codec_, elements_),
-      .chunk_bytes = exchange_.codec_.max_bytes(piece_size(elements_)),
-      .cancel = cancel_,
-      .on_asked = on_asked};
+               codec_.max_bytes(piece_elements(elements_, last_piece)));
+  const wire::BlobTransfer transfer = {.key = reduce_.is_star
+                                                  ? relay_key(stamp_.outer_step, other.island)
+                                                  : delta_key(stamp_.outer_step),
+                                       .bytes = encoded_bytes(codec_, elements_),
+                                       .chunk_bytes = codec_.max_bytes(piece_size(elements_)),
+                                       .cancel = cancel_,
+                                       .on_asked = on_asked};
   const wire::TransferResult result = persist([&] {
     return remote(rank).fetch(
         transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
           const std::size_t piece = offset / transfer.chunk_bytes;
           std::memcpy(bytes.data() + received_offset(piece), data.data(), data.size());
-          came_from(other.island);
+          came_from(rank, data.size());
           arrived(piece);
         });
   });
@@ -222,16 +245,15 @@ void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) 
   std::vector<bool> done =
       all_but([&](std::size_t p) { return p % participants().size() == rank; });
   if (std::find(done.begin(), done.end(), false) == done.end()) return;
-  const wire::BlobTransfer transfer = {
-      .key = sum_key(stamp_),
-      .bytes = encoded_bytes(exchange_.sum_codec_, elements_),
-      .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
-      .cancel = cancel_,
-      .on_asked = on_asked};
+  const wire::BlobTransfer transfer = {.key = sum_key(stamp_),
+                                       .bytes = encoded_bytes(sum_codec_, elements_),
+                                       .chunk_bytes = sum_codec_.max_bytes(piece_size(elements_)),
+                                       .cancel = cancel_,
+                                       .on_asked = on_asked};
   const auto take = [&](std::uint64_t offset, std::span<const std::byte> data) {
     const std::size_t piece = offset / transfer.chunk_bytes;
-    exchange_.sum_codec_.decode(data, mean_of(piece));
-    came_from(participants()[rank].island);
+    sum_codec_.decode(data, mean_of(piece));
+    came_from(rank, data.size());
     made(piece);
   };
   wire::TransferResult result = persist([&] { return remote(rank).fetch(transfer, done, take); });
@@ -247,11 +269,10 @@ void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) 
 ExchangeResult Exchange::Reduction::run() {
   const bool shares = !everybody_sums();
   if (shares && contributes()) {
-    sums_ =
-        std::make_shared<std::vector<std::byte>>(encoded_bytes(exchange_.sum_codec_, elements_));
+    sums_ = std::make_shared<std::vector<std::byte>>(encoded_bytes(sum_codec_, elements_));
     exchange_.store_.publish({.key = sum_key(stamp_),
                               .bytes = sums_->size(),
-                              .chunk_bytes = exchange_.sum_codec_.max_bytes(piece_size(elements_)),
+                              .chunk_bytes = sum_codec_.max_bytes(piece_size(elements_)),
                               .reader = reader_of(*sums_, sums_)});
   }
   if (contributes()) take_own();
@@ -282,6 +303,7 @@ ExchangeResult Exchange::Reduction::run() {
   result_.unreachable.erase(std::unique(result_.unreachable.begin(), result_.unreachable.end()),
                             result_.unreachable.end());
   result_.is_done = result_.why.empty();
+  result_.links = links();
   return std::move(result_);
 }
 

@@ -3,6 +3,7 @@
 // One attempt of Exchange::reduce(). Only for exchange*.cpp.
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
@@ -34,14 +35,18 @@ class Exchange::Reduction {
         mean_(mean),
         cancel_(cancel),
         on_piece_(on_piece),
+        codec_(exchange.codecs_.of(reduce.schedule.codec)),
+        sum_codec_(exchange.codecs_.of_sums(reduce.schedule.codec)),
         elements_(static_cast<std::int64_t>(mean.size())),
         pieces_(num_pieces(elements_)),
         received_(reduce.participants.size()),
-        arrived_(pieces_) {}
+        arrived_(pieces_),
+        arrivals_(reduce.participants.size()) {}
 
   ExchangeResult run();
 
  private:
+  using Clock = std::chrono::steady_clock;
   const std::vector<Participant>& participants() const { return reduce_.participants; }
   // Whether every island sums everything, rather than each its part of the pieces.
   bool everybody_sums() const;
@@ -62,7 +67,8 @@ class Exchange::Reduction {
   void sum(std::size_t piece);
   std::span<float> mean_of(std::size_t piece) const;
   void made(std::size_t piece);
-  void came_from(IslandId island);
+  void came_from(std::size_t rank, std::size_t bytes);
+  std::vector<LinkMeasurement> links() const;
   void fail(std::optional<IslandId> island, const std::string& why);
   void guard(IslandId island, const std::function<void()>& action);
   wire::BlobClient& remote(std::size_t rank) const;
@@ -75,6 +81,8 @@ class Exchange::Reduction {
   std::span<float> mean_;
   const std::stop_token& cancel_;
   const OnPiece& on_piece_;
+  const compress::Codec& codec_;
+  const compress::Codec& sum_codec_;
   std::int64_t elements_;
   std::size_t pieces_;
   std::vector<std::vector<std::byte>> received_;  // by rank among the participants
@@ -84,6 +92,13 @@ class Exchange::Reduction {
   std::mutex mutex_;
   std::condition_variable_any asked_;
   std::size_t num_to_ask_ = 0;
+  // What came from each participant.
+  struct Arrivals {
+    std::uint64_t bytes = 0;
+    Clock::time_point first, last;
+  };
+  std::vector<Arrivals> arrivals_;  // by rank; under the mutex
+  Clock::time_point begun_ = Clock::now();
   ExchangeResult result_;
 };
 

@@ -24,13 +24,12 @@ constexpr std::int64_t kElements = (std::int64_t{1} << 19) + 1234;
 class Exchanges {
  public:
   Exchanges(int n, const std::string& codec, const std::string& sum_codec = "f32")
-      : codec_(compress::make_codec(codec)), sum_codec_(compress::make_codec(sum_codec)) {
+      : codec_(compress::make_codec(codec)), codecs_(codec, sum_codec) {
     for (int i = 0; i < n; ++i) {
       places_.push_back(std::make_unique<Place>());
       Place& place = *places_.back();
       place.server = std::make_unique<wire::Server>(wire::ServerOptions{}, nullptr, &place.store);
-      place.exchange =
-          std::make_unique<Exchange>(ExchangeOptions{}, place.store, *codec_, *sum_codec_);
+      place.exchange = std::make_unique<Exchange>(ExchangeOptions{}, place.store, codecs_);
       const RngStream stream(static_cast<std::uint64_t>(i + 1), RngPurpose::kSynthetic);
       for (std::int64_t k = 0; k < kElements; ++k) {
         const auto word = static_cast<double>(stream.word(static_cast<std::uint64_t>(k)) >> 8);
@@ -96,7 +95,8 @@ class Exchanges {
     std::vector<float> delta, mean, handed_on;
   };
 
-  std::unique_ptr<compress::Codec> codec_, sum_codec_;
+  std::unique_ptr<compress::Codec> codec_;
+  OuterCodecs codecs_;
   std::vector<std::unique_ptr<Place>> places_;
   Reduce reduce_;
   std::stop_source stop_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/island/policy/policy.h"
 
 namespace atl::island {
 
@@ -30,6 +31,7 @@ Member::Member(const MemberOptions& options, const MemberStart& start)
     : options_(options),
       outer_step_(start.outer_step),
       hashes_(start.hashes),
+      schedule_(options.plan.policy.base),
       holds_(set_of(start.holds)),
       in_round_(start.in_round) {}
 
@@ -68,7 +70,8 @@ void Member::on(const CoordinatorReached&) {
             .hashes = hashes_,
             .holds = holds_.ranges(),
             .relay_token = options_.relay_token,
-            .peer_token = options_.peer_token});
+            .peer_token = options_.peer_token,
+            .prepared = prepared()});
 }
 
 // Training goes on; only actions that need other islands wait.
@@ -191,13 +194,15 @@ void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   next_heartbeat_ = now_;
   commit_.reset();
   if (is_leaving_) return send(Leave{.why = leave_why_});
-  Target target = {welcome.outer_step, welcome.hashes, welcome.sources};
+  Target target = {welcome.outer_step, welcome.hashes, welcome.sources, welcome.schedule};
   const RangeSet kept = set_of(welcome.holds);
   if (welcome.must_sync && swap_to(target)) {
+    use(target.outer_step, target.schedule);
     swap(welcome.contributed, {});  // committed while this island was away
   }
   must_drop_ = must_drop_ || !kept.contains(holds_);
   if (welcome.must_sync) return reach(std::move(target));
+  use(welcome.outer_step, welcome.schedule);
   target_.reset();
   is_fetching_ = false;
   if (must_drop_) adopt();
@@ -213,7 +218,12 @@ void Member::hear(const Stamp& stamp, const Resync& resync) {
   must_drop_ = must_drop_ || resync.drops_work;
   stop_reduce();
   commit_.reset();
-  reach({resync.outer_step, resync.hashes, resync.sources});
+  Target target = {resync.outer_step, resync.hashes, resync.sources, resync.schedule};
+  if (swap_to(target)) {  // it was committed, and nobody may be left who has it
+    use(target.outer_step, target.schedule);
+    swap(resync.contributed, {});
+  }
+  reach(std::move(target));
 }
 
 // Swaps to the prepared result if that is the target; whether it was.
@@ -222,8 +232,13 @@ bool Member::swap_to(const Target& target) {
   return target.outer_step == outer_step_ + 1 && !next.empty() && next == target.hashes;
 }
 
+StateHash Member::prepared() const {
+  const bool is_there = shadow_ && shadow_->hash && shadow_->stamp.outer_step == outer_step_;
+  return is_there ? *shadow_->hash : StateHash{};
+}
+
 std::vector<StateHash> Member::next_hashes() const {
-  if (!shadow_ || !shadow_->hash || shadow_->stamp.outer_step != outer_step_) return {};
+  if (prepared() == StateHash{}) return {};
   std::vector<StateHash> hashes = hashes_;
   hashes[static_cast<std::size_t>(shadow_->fragment)] = *shadow_->hash;
   return hashes;
@@ -234,6 +249,7 @@ void Member::reach(Target target) {
   // No hashes: it is the run's, as the newest state that is left.
   const bool is_there = hashes_ == target.hashes || (target.hashes.empty() && outer_step_ >= 0);
   if (outer_step_ == target.outer_step && is_there) {
+    use(target.outer_step, target.schedule);
     target_.reset();
     is_fetching_ = false;
     if (must_drop_) adopt();
@@ -246,6 +262,8 @@ void Member::reach(Target target) {
   is_fetching_ = true;
   stop_reduce();
   shadow_.reset();
+  fetches_step_ = target_->outer_step;
+  fetches_schedule_ = target_->schedule;
   actions_.push_back(FetchState{target_->outer_step, target_->hashes, target_->sources});
 }
 
@@ -259,6 +277,7 @@ void Member::say_synced() {
 void Member::on(const StateFetched& event) {
   const bool is_wanted = target_ && is_fetching_ && event.outer_step == target_->outer_step;
   num_fetches_ = 0;
+  if (fetches_step_ == event.outer_step) use(event.outer_step, fetches_schedule_);
   outer_step_ = event.outer_step;
   hashes_ = event.hashes;
   shadow_.reset();
@@ -295,6 +314,13 @@ void Member::on(const FetchFailed& event) {
   fetch_again_ =
       now_ + std::min(kLongestFetchAgain, kFirstFetchAgain * (1 << std::min(num_fetches_, 8)));
   ++num_fetches_;
+}
+
+void Member::use(std::int64_t outer_step, const RoundSchedule& schedule) {
+  if (is_same_setting(schedule, schedule_) && outer_step >= schedule_from_) return;
+  schedule_ = schedule;
+  schedule_from_ = outer_step;
+  actions_.push_back(UseSchedule{outer_step, schedule});
 }
 
 // Drops all work that was not committed.
@@ -392,6 +418,7 @@ void Member::on(const ReduceDone& event) {
   if (is_welcome_) send(Prepared{.hash = event.hash});
   if (commit_) return settle_commit();
   if (target_ && swap_to(*target_)) {  // there was nobody to fetch it from
+    use(target_->outer_step, target_->schedule);
     swap(false, {});
     reach(Target(*target_));
   }
@@ -422,6 +449,7 @@ void Member::settle_commit() {
   const bool takes_part =
       std::any_of(commit.participants.begin(), commit.participants.end(),
                   [&](const Participant& participant) { return participant.island == id_; });
+  use(outer_step_ + 1, commit.next);
   swap(takes_part, commit.participants);
   if (finish_) halt(finish_->why, finish_->is_done);
 }

@@ -126,6 +126,12 @@ struct StartRound {  ///< after what it does now; 0 steps: hand in what there is
   /// That RoundDone, counted from 1, will not be committed: there is no use waiting. 0: none.
   std::uint64_t drops_hand_in = 0;
 };
+/// From this outer step on islands communicate like this. Comes before the Swap or Adopt that leads
+/// to it.
+struct UseSchedule {
+  std::int64_t outer_step = 0;
+  RoundSchedule schedule;
+};
 struct Halt {  ///< it is over for this island
   std::string why;
   bool is_done = false;     ///< the run is complete, or it has left: no error
@@ -136,8 +142,9 @@ struct Warn {
 };
 
 /// One of these.
-using MemberAction = std::variant<SendToCoordinator, Connect, StartReduce, StopReduce, Swap,
-                                  FetchState, UploadState, Adopt, StartRound, Halt, Warn>;
+using MemberAction =
+    std::variant<SendToCoordinator, Connect, StartReduce, StopReduce, Swap, FetchState, UploadState,
+                 Adopt, StartRound, UseSchedule, Halt, Warn>;
 
 /// An island's side of the protocol (docs/protocol.md): keeps it in step with the run whatever is
 /// lost, and goes on training while the coordinator is away. Pure, as Coordinator is. For one
@@ -177,6 +184,7 @@ class Member {
     std::int64_t outer_step = 0;
     std::vector<StateHash> hashes;
     std::vector<Source> sources;
+    RoundSchedule schedule;
   };
 
   void on(const CoordinatorReached& event);
@@ -204,12 +212,14 @@ class Member {
   void hear(const Stamp& stamp, const View& view);
   void hear(const Stamp& stamp, const Finish& finish);
 
+  StateHash prepared() const;
   void put_state();
   void reach(Target target);
   void say_synced();
   bool swap_to(const Target& target);
   void swap(bool was_mine, std::vector<Participant> participants);
   void adopt();
+  void use(std::int64_t outer_step, const RoundSchedule& schedule);
   void settle_commit();
   void stop_reduce();
   void resume();
@@ -242,6 +252,8 @@ class Member {
   std::optional<Stamped<Commit>> commit_;  // heard before its result was there
   std::optional<Target> target_;           // to be reached by fetching, or by waiting for sources
   bool is_fetching_ = false;
+  std::int64_t fetches_step_ = -1;  // of the newest fetch, also when it is not wanted any more
+  RoundSchedule fetches_schedule_;
   std::set<IslandId> bytes_from_;  // whose bytes have come since the last heartbeat
   bool is_asking_ = false;         // for what was committed and it has no result of
   bool will_be_answered_ = false;  // when it asked, the coordinator was ahead of it
@@ -250,6 +262,10 @@ class Member {
   int num_fetches_ = 0;             // that failed, in a row
   std::uint64_t sync_request_ = 0;  // the newest of the coordinator's
   bool must_drop_ = false;          // what was trained does not count, once the target is reached
+
+  // The newest schedule that was told, and from which outer step on; none is told before a change.
+  RoundSchedule schedule_;
+  std::int64_t schedule_from_ = 0;
 
   // The work.
   RangeSet holds_;

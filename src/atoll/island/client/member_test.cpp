@@ -414,5 +414,30 @@ TEST(Member, LeavesEvenIfNobodyAnswers) {
   EXPECT_TRUE(harness.newest<Halt>().is_done);
 }
 
+// Fixed runs hear nothing; a change comes before the state that it is for.
+TEST(Member, TellsOfASchedulesChangeBeforeTheStateThatItIsFor) {
+  MemberHarness harness;
+  harness.welcome();
+  EXPECT_EQ(harness.count<UseSchedule>(), 0);
+  Stamp reduce = harness.stamp(0, 1);
+  harness.happen(CoordinatorSaid{{reduce, Reduce{}}});
+  harness.happen(ReduceDone{reduce, kSecond});
+  harness.hear(Commit{.hash = kSecond, .next = {.inner_steps = 7, .codec = "int8"}}, 0, 1);
+  ASSERT_GE(harness.actions.size(), 2U);
+  const auto* use = std::get_if<UseSchedule>(&harness.actions[harness.actions.size() - 2]);
+  ASSERT_NE(use, nullptr);
+  EXPECT_EQ(use->outer_step, 1);
+  EXPECT_EQ(use->schedule.codec, "int8");
+  EXPECT_TRUE(std::holds_alternative<Swap>(harness.actions.back()));
+  // The same again says nothing, also where another time is predicted.
+  harness.actions.clear();
+  harness.hear(Welcome{.island = 1,
+                       .outer_step = 1,
+                       .hashes = {kSecond},
+                       .schedule = {.inner_steps = 7, .codec = "int8", .predicted_seconds = 3}},
+               1);
+  EXPECT_EQ(harness.count<UseSchedule>(), 0);
+}
+
 }  // namespace
 }  // namespace atl::island

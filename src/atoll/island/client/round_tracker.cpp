@@ -87,7 +87,7 @@ void RoundTracker::trained(std::int64_t num_steps, std::int64_t tokens, double l
 // Whether the answer to the last hand-in has to be acted on: before the next hand-in, or after
 // apply_after steps.
 bool RoundTracker::is_due() const {
-  return is_exchanging_ && (is_round_done() || steps_since_hand_in_ >= timing_.apply_after);
+  return is_exchanging_ && (is_round_done() || steps_since_hand_in_ >= apply_after_);
 }
 
 RoundTracker::Decision RoundTracker::next() const {
@@ -137,6 +137,7 @@ void RoundTracker::handed_in() {
   is_exchanging_ = true;
   is_dropped_ = false;
   steps_since_hand_in_ = 0;
+  apply_after_ = timing_.apply_after;
   in_round_ = false;
 }
 
@@ -192,7 +193,7 @@ void RoundTracker::forget_work() {
 
 std::int64_t RoundTracker::steps_ahead() const {
   const std::int64_t left = num_batches(work_.left);
-  const std::int64_t until_due = timing_.apply_after - steps_since_hand_in_;
+  const std::int64_t until_due = apply_after_ - steps_since_hand_in_;
   return is_exchanging_ ? std::min(left, until_due) : left;
 }
 

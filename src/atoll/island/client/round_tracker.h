@@ -49,6 +49,8 @@ class RoundTracker {
   /// The state was fetched from others and holds so many outer steps. `drops_work`: what was
   /// trained and not committed is void.
   void replaced(std::int64_t outer_step, bool drops_work);
+  /// From now on so many inner steps are taken while an outer step is made, of those that begin.
+  void overlaps(std::int64_t inner_steps) { timing_.apply_after = inner_steps; }
   /// Inner steps were taken on the next batches that are left.
   void trained(std::int64_t num_steps, std::int64_t tokens, double loss_sum);
 
@@ -129,6 +131,7 @@ class RoundTracker {
   bool is_committed_ = false;       // its answer
   bool is_dropped_ = false;         // or its answer was that it is dropped
   std::int64_t steps_since_hand_in_ = 0;
+  std::int64_t apply_after_ = 0;  // of that outer step
 };
 
 }  // namespace atl::island

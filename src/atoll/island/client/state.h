@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -23,6 +24,8 @@
 #include "atoll/island/client/client.h"
 #include "atoll/island/client/exchange.h"
 #include "atoll/island/client/member.h"
+#include "atoll/island/client/outer_codecs.h"
+#include "atoll/island/client/schedule_book.h"
 #include "atoll/island/client/state_fetch.h"
 #include "atoll/wire/access_token.h"
 #include "atoll/wire/blobs.h"
@@ -30,6 +33,9 @@
 #include "atoll/wire/session.h"
 
 namespace atl::island {
+
+/// Euclidean.
+double norm_of(std::span<const float> values);
 
 /// A client's threads and all that they share.
 struct Client::State {
@@ -62,6 +68,7 @@ struct Client::State {
   void upload(const FragmentState& fragment, const std::stop_token& cancel);
   void perform(const Adopt& adopt);
   void perform(const StartRound& round);
+  void perform(const UseSchedule& use);
   void perform(const Halt& halt);
   void perform(const Warn& warn);
 
@@ -71,6 +78,7 @@ struct Client::State {
   void reduce(const StartReduce& start, const std::stop_token& cancel);
   void fetch(const FetchState& fetch, const std::stop_token& cancel);
   void offer(const Contribution& contribution, std::uint64_t num_adopted);
+  std::string codec_of(std::int64_t outer_step) const;
   void publish(int fragment);
   void push(OuterChange change);
   void push_news(ClientNews one);
@@ -79,7 +87,7 @@ struct Client::State {
 
   ClientOptions options;
   OuterState& outer;
-  std::unique_ptr<compress::Codec> codec, sum_codec;
+  OuterCodecs codecs;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   const std::string relay_token = wire::new_access_token(),
                     peer_token = wire::new_access_token();  // see Join
@@ -98,7 +106,8 @@ struct Client::State {
   std::optional<std::chrono::steady_clock::time_point> connects_at;
   bool is_told_of_absence = false;
   island::View noted;
-  bool has_begun = false;  // the run: there was an outer step, or a lease
+  bool has_errors = false;  // of a codec, for some outer step
+  bool has_begun = false;   // the run: there was an outer step, or a lease
   std::stop_source reducing, fetching;
   // State that is being put to the coordinator: what of each fragment is there, by hash. Of a
   // fragment that was interrupted, on the connection of that number; the thread's while it runs.
@@ -114,6 +123,7 @@ struct Client::State {
   std::vector<std::vector<float>> error, error_next;
   // The worker's: the mean of the outer step under way, and state that is being fetched.
   std::vector<float> mean;
+  Measurements measured;  // but for what a contribution says
   StateFetch state_fetch;
 
   mutable std::mutex mutex;  // guards what follows
@@ -127,6 +137,7 @@ struct Client::State {
   Contacts contacts;           // of the others
   std::uint64_t num_news = 0;  // ever, and that it is over
   std::uint64_t seen_news = 0;
+  ScheduleBook schedules;
   bool is_finished = false;
   bool is_stopping = false;
   std::optional<Error> fatal;

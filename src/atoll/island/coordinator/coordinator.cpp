@@ -13,7 +13,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, std::uint64_t fence,
     : options_(options),
       fence_(fence),
       state_(options.plan.num_fragments,
-             options.plan.total_batches > 0 ? options.plan.total_batches : kEndless) {
+             options.plan.total_batches > 0 ? options.plan.total_batches : kEndless,
+             options.plan.policy) {
   for (const LogRecord& record : log) state_.apply(record.body);
   for (const auto& [id, island] : state_.islands()) {
     if (id != members_.size() + 1) {
@@ -46,7 +47,10 @@ void Coordinator::start() {
   is_started_ = true;
   has_begun_ = state_.was_begun();
   step_began_ = now_;
-  begin_round(state_.outer_step());
+  if (!state_.policy().is_fixed() && !state_.is_policy_logged()) {
+    append(LogPolicy{.plan = options_.plan.policy});
+  }
+  begin_round(state_.outer_step(), state_.policy().schedule());
   if (is_finished() && !state_.was_finished()) append(LogFinished{});
   for (Island& island : members_.all()) {
     const bool has_part = !state_.leases().held_by(island.id).empty() ||
@@ -192,6 +196,13 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
   if (hashes.empty() || hashes[fragment] != ready.base_hash) {
     island.claim(-1);
     return strike(island, "its pseudo-gradient is against another state than the run's");
+  }
+  const std::string& codec = state_.policy().schedule().codec;
+  if (!state_.policy().is_fixed() && ready.codec != codec) {
+    return resync(island,
+                  fmt::format("its pseudo-gradient is encoded by {}, and the outer step has {}",
+                              ready.codec, codec),
+                  true);
   }
   if (!ready.is_finite) return strike(island, "its pseudo-gradient is not finite");
   if (const std::string why = size_fault(ready, fragment); !why.empty()) {

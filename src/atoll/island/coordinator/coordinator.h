@@ -121,6 +121,7 @@ class Coordinator {
     int num_prepared = 0;
     Seconds since = 0;
     bool is_star = false;
+    LogReduce record = {};
   };
 
   // coordinator.cpp: events.
@@ -169,12 +170,13 @@ class Coordinator {
   void keep_only(Island& island, std::span<const BatchRange> holds);
   bool has_open_lease(const Island& island) const;
   void find_fastest();
-  void begin_round(std::int64_t outer_step);
+  void begin_round(std::int64_t outer_step, const RoundSchedule& schedule);
   int stretch();
 
   // outer_step.cpp: outer steps.
   void advance();
   int quorum() const;
+  bool waits_for_budget();
   void begin_attempt();
   std::vector<IslandId> admit();
   std::vector<LogContribution> contributions(const std::vector<IslandId>& admitted) const;
@@ -192,6 +194,7 @@ class Coordinator {
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
 
+  Reduce reduce_message() const;
   Stamp stamp();
   void send(const Island& island, ToIsland body);
   void broadcast(ToIsland body);
@@ -228,7 +231,9 @@ class Coordinator {
   std::int64_t round_ = -1;       // its outer step
   Seconds round_from_ = 0;        // when it began
   std::int64_t round_begin_ = 0;  // batches that were consumed or leased then
-  int longer_ = 1;                // its inner steps are so many times those of the plan
+  int longer_ = 1;                // its inner steps are so many times those of the schedule
+  std::int64_t round_steps_ = 1;  // those of the schedule
+  bool is_told_of_budget_ = false;
   std::size_t next_source_ = 0;
 };
 

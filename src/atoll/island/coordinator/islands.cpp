@@ -146,8 +146,11 @@ void Coordinator::welcome(Island& island, const Join& join) {
   keep_only(island, kept);
   // An island that made the newest outer step may not have heard its Commit. Fragments that were
   // never exchanged are the same there, so its hashes are believed. Its leases prove that it is the
-  // island that was there; any other island that is behind may have begun with another model.
-  const bool made_it = fits && behind == 1 && state_.contributed(island.id) && !kept.empty();
+  // island that was there, or the result beside its state that it made the step too; any other
+  // island that is behind may have begun with another model.
+  const bool has_leases = state_.contributed(island.id) && !kept.empty();
+  const bool has_result = join.prepared != StateHash{} && join.prepared == state_.newest_hash();
+  const bool made_it = fits && behind == 1 && (has_leases || has_result);
   if (is_current || made_it) state_.learn(join.hashes);
   Welcome welcome = {.island = island.id,
                      .outer_step = state_.outer_step(),
@@ -155,7 +158,8 @@ void Coordinator::welcome(Island& island, const Join& join) {
                      .must_sync = !is_current || !is_clean,
                      .sources = {},
                      .holds = kept,
-                     .contributed = state_.contributed(island.id)};
+                     .contributed = state_.contributed(island.id),
+                     .schedule = state_.policy().schedule()};
   notice(fmt::format("{} joined as island {}, with the state of outer step {} of {}", island.name,
                      island.id, join.outer_step, state_.outer_step()),
          false);
@@ -189,9 +193,7 @@ void Coordinator::activate(Island& island) {
   if (!has_begun_) return;
   if (reducing_) {
     send_names(island, reducing_->participants);
-    send(island, Reduce{.fragment = state_.fragment_of(state_.outer_step()),
-                        .participants = reducing_->participants,
-                        .is_star = reducing_->is_star});
+    send(island, reduce_message());
   }
   // An island that comes long after the round began does not keep the others waiting.
   const bool is_in_time = now_ - step_began_ < kInTime;
@@ -267,7 +269,9 @@ void Coordinator::resync(Island& island, const std::string& why, bool drops_work
                       .hashes = state_.hashes(state_.outer_step()),
                       .sources = std::move(some),
                       .drops_work = drops_work,
-                      .why = why});
+                      .why = why,
+                      .schedule = state_.policy().schedule(),
+                      .contributed = state_.contributed(island.id)});
   island.sync_request = sequence_;
 }
 
@@ -420,7 +424,9 @@ void Coordinator::find_newest_state() {
                         .hashes = state_.hashes(state_.outer_step()),
                         .sources = {source},
                         .drops_work = true,
-                        .why = "it is the newest state left"});
+                        .why = "it is the newest state left",
+                        .schedule = state_.policy().schedule(),
+                        .contributed = state_.contributed(island.id)});
     island.sync_request = sequence_;
   }
 }

@@ -42,7 +42,7 @@ void Coordinator::begin_run() {
   has_begun_ = missing <= 0;
   if (!has_begun_) return;
   step_began_ = now_;
-  begin_round(state_.outer_step());
+  begin_round(state_.outer_step(), state_.policy().schedule());
   grant_idle(Phase::kTraining);
 }
 
@@ -70,9 +70,10 @@ void Coordinator::grant_idle(Phase phase) {
 }
 
 // Notes what all leases of a round have in common, whenever they are granted.
-void Coordinator::begin_round(std::int64_t outer_step) {
+void Coordinator::begin_round(std::int64_t outer_step, const RoundSchedule& schedule) {
   if (outer_step == round_) return;
   round_ = outer_step;
+  round_steps_ = state_.policy().is_fixed() ? options_.plan.inner_steps : schedule.inner_steps;
   round_from_ = now_;
   round_begin_ = state_.leases().num_given();
   const int before = std::exchange(longer_, stretch());
@@ -111,7 +112,7 @@ int Coordinator::stretch() {
 // How many batches each is to have now, if so many are free. At the end of the run what is left is
 // shared, so that all end together.
 std::vector<std::int64_t> Coordinator::counts_of(const std::vector<IslandId>& islands) const {
-  auto all_steps = static_cast<double>(options_.plan.inner_steps);
+  auto all_steps = static_cast<double>(round_steps_);
   // An island that joins a longer round ends it with the others.
   if (longer_ > 1) all_steps = all_steps * longer_ - (now_ - round_from_) * fastest_;
   std::vector<std::int64_t> counts;

@@ -28,6 +28,7 @@ double median_of(std::vector<double> values) {
 int Coordinator::quorum() const {
   const int in_round = members_.count(Phase::kReady) + members_.count(Phase::kTraining) +
                        members_.count(Phase::kEarly) + members_.num_counting_suspects();
+  if (options_.plan.is_async) return 1;
   if (options_.plan.quorum <= 0) return std::max(1, (in_round + 1) / 2);
   if (state_.leases().num_free() > 0) return options_.plan.quorum;
   return std::min(options_.plan.quorum, std::max(1, in_round));
@@ -62,8 +63,24 @@ void Coordinator::advance() {
     return;
   }
   if (!grace_from_) grace_from_ = now_;
-  if (waited > 0 && now_ - *grace_from_ < options_.plan.grace_seconds) return;
+  const Seconds grace = options_.plan.is_async ? 0 : options_.plan.grace_seconds;
+  if (waited > 0 && now_ - *grace_from_ < grace) return;
+  if (waits_for_budget()) return;
   begin_attempt();
+}
+
+// Whether the last day has no bytes left for an exchange. Said once for each outer step.
+bool Coordinator::waits_for_budget() {
+  const Seconds wait =
+      state_.policy().seconds_to_wait(now_ - step_began_, members_.count(Phase::kReady));
+  if (wait > 0 && !is_told_of_budget_) {
+    notice(
+        fmt::format("outer step {} waits for {:.0f} s: an exchange more would exceed the bytes "
+                    "that outer.day_mb allows in a day",
+                    state_.outer_step(), wait));
+  }
+  is_told_of_budget_ = wait > 0;
+  return wait > 0;
 }
 
 // The islands whose pseudo-gradients are admitted, by number: not those with outlying norms.
@@ -98,7 +115,8 @@ std::vector<LogContribution> Coordinator::contributions(
   for (const IslandId id : admitted) {
     const Island& island = members_.all()[id - 1];
     const Ready& ready = *island.ready;
-    const double amount = options_.weighs_tokens ? static_cast<double>(ready.tokens) : 1;
+    const bool weighs_tokens = options_.weighs_tokens && !options_.plan.is_async;
+    const double amount = weighs_tokens ? static_cast<double>(ready.tokens) : 1;
     const double weight = amount * std::pow(options_.late_weight, island.missed);
     sum += weight;
     all.push_back({.participant = {.island = id,
@@ -107,7 +125,8 @@ std::vector<LogContribution> Coordinator::contributions(
                                    .tokens = ready.tokens},
                    .consumed = ready.consumed,
                    .loss = ready.loss,
-                   .norm = ready.norm});
+                   .norm = ready.norm,
+                   .measured = ready.measured});
   }
   for (LogContribution& contribution : all) contribution.participant.weight /= sum;
   return all;
@@ -135,15 +154,26 @@ void Coordinator::begin_attempt() {
     const Island& island = members_[contribution.participant.island];
     if (!has_open_lease(island)) without_lease.push_back(island.id);
   }
+  // Leases are as long as the policy says by now; the commit asks it again, when it is known how
+  // long this exchange took.
+  const RoundSchedule expected = state_.policy().decide(record).next;
+  attempt.record = record;
   append(std::move(record));
   reducing_ = std::move(attempt);
   // Leases are sent first: on a slow link they would queue behind the exchange that Reduce starts.
   find_fastest();
-  begin_round(state_.outer_step() + 1);
+  begin_round(state_.outer_step() + 1, expected);
   grant(without_lease, Phase::kTraining);
-  broadcast(Reduce{.fragment = fragment,
-                   .participants = reducing_->participants,
-                   .is_star = reducing_->is_star});
+  broadcast(reduce_message());
+}
+
+// Of the attempt under way.
+Reduce Coordinator::reduce_message() const {
+  return {.fragment = state_.fragment_of(state_.outer_step()),
+          .participants = reducing_->participants,
+          .is_star = reducing_->is_star,
+          .schedule = state_.policy().schedule(),
+          .arrivals = state_.arrivals()};
 }
 
 // All participants are prepared: compares their hashes.
@@ -181,11 +211,23 @@ void Coordinator::judge() {
 void Coordinator::commit(const StateHash& hash) {
   const std::vector<Participant> participants = std::move(reducing_->participants);
   const std::int64_t outer_step = state_.outer_step();
-  Commit message = {
-      .fragment = state_.fragment_of(outer_step), .hash = hash, .participants = participants};
+  const Seconds exchange_seconds = now_ - reducing_->since;
+  const PolicyDecision decision = state_.policy().decide(reducing_->record, exchange_seconds);
+  Commit message = {.fragment = state_.fragment_of(outer_step),
+                    .hash = hash,
+                    .participants = participants,
+                    .next = decision.next};
   // The stamp has the outer step that ends, so it is made before the commit is logged.
   const Stamp stamp_of_step = stamp();
-  append(LogCommit{.outer_step = outer_step, .attempt = attempt_, .hash = hash});
+  append(LogCommit{.outer_step = outer_step,
+                   .attempt = attempt_,
+                   .hash = hash,
+                   .exchange_seconds = exchange_seconds,
+                   .round_seconds = now_ - step_began_,
+                   .next = state_.policy().is_fixed() ? std::nullopt : std::optional(decision.next),
+                   .why = decision.why});
+  if (!decision.why.empty())
+    notice(fmt::format("outer step {}: {}", outer_step + 1, decision.why), false);
   if (auto to = members_.listeners(); !to.empty()) {
     actions_.push_back(SendToIslands{std::move(to), {stamp_of_step, std::move(message)}});
   }
@@ -219,16 +261,22 @@ void Coordinator::commit(const StateHash& hash) {
     if (is_late) drop_late(island, "the outer step was committed without it");
   }
   find_fastest();
-  begin_round(state_.outer_step());
+  begin_round(state_.outer_step(), state_.policy().schedule());
   grant_idle(Phase::kTraining);
 }
 
-// The island keeps its batches: they are part of its next pseudo-gradient.
+// The island keeps its batches: they are part of its next pseudo-gradient. An asynchronous one that
+// has nothing else to train on hands the same in again, for the next outer step.
 void Coordinator::drop_late(Island& island, const std::string& why) {
   const bool has_lease = island.ready && has_open_lease(island);
-  ++island.drops;
+  const bool has_work = island.ready && !island.ready->consumed.empty();
+  if (!options_.plan.is_async) ++island.drops;
   island.ready.reset();
   send(island, Dropped{.why = why});
+  if (options_.plan.is_async && !has_lease && has_work) {
+    members_.set_phase(island, Phase::kTraining);
+    return send(island, Lease{.round_begin = round_begin_});
+  }
   members_.set_phase(island, has_lease ? Phase::kTraining : Phase::kIdle);
   if (!has_lease && island.state() == IslandState::kActive) grant({island.id}, Phase::kTraining);
 }

@@ -43,6 +43,50 @@ struct RunFile {
   RunPlan plan;
 };
 
+ordered_json to_json(const RoundSchedule& x) {
+  return {{"inner_steps", x.inner_steps},
+          {"overlap", x.overlap},
+          {"codec", x.codec},
+          {"outer_lr", x.outer_lr}};
+}
+
+RoundSchedule schedule_from(const ordered_json& json) {
+  return {.inner_steps = json.at("inner_steps"),
+          .overlap = json.at("overlap"),
+          .codec = json.at("codec"),
+          .outer_lr = json.at("outer_lr")};
+}
+
+ordered_json to_json(const PolicyPlan& x) {
+  return {{"policy", x.policy},
+          {"base", to_json(x.base)},
+          {"min_inner_steps", x.min_inner_steps},
+          {"max_inner_steps", x.max_inner_steps},
+          {"may_overlap", x.may_overlap},
+          {"may_change_codec", x.may_change_codec},
+          {"may_change_lr", x.may_change_lr},
+          {"qsr_alpha", x.qsr_alpha},
+          {"round_bytes", x.round_bytes},
+          {"day_bytes", x.day_bytes},
+          {"parameters", x.parameters},
+          {"fragments", x.fragments}};
+}
+
+PolicyPlan policy_from(const ordered_json& json) {
+  return {.policy = json.at("policy"),
+          .base = schedule_from(json.at("base")),
+          .min_inner_steps = json.at("min_inner_steps"),
+          .max_inner_steps = json.at("max_inner_steps"),
+          .may_overlap = json.at("may_overlap"),
+          .may_change_codec = json.at("may_change_codec"),
+          .may_change_lr = json.at("may_change_lr"),
+          .qsr_alpha = json.at("qsr_alpha"),
+          .round_bytes = json.at("round_bytes"),
+          .day_bytes = json.at("day_bytes"),
+          .parameters = json.at("parameters"),
+          .fragments = json.at("fragments")};
+}
+
 std::string to_json(const RunFile& run) {
   const ordered_json json = {{"format", "atoll run"},
                              {"version", 1},
@@ -61,7 +105,9 @@ std::string to_json(const RunFile& run) {
                                {"quorum", run.plan.quorum},
                                {"grace_seconds", run.plan.grace_seconds},
                                {"is_private", run.plan.is_private},
-                               {"state_sizes", run.plan.state_sizes}}}};
+                               {"state_sizes", run.plan.state_sizes},
+                               {"policy", to_json(run.plan.policy)},
+                               {"is_async", run.plan.is_async}}}};
   return json.dump(2) + "\n";
 }
 
@@ -74,7 +120,9 @@ RunFile parse_run(const fs::path& path) {
              identity.at("tokenizer"), identity.at("data"), identity.at("settings")},
             {plan.at("num_fragments"), plan.at("inner_steps"), plan.at("total_batches"),
              plan.at("min_islands"), plan.at("quorum"), plan.at("grace_seconds"),
-             plan.at("is_private"), plan.value("state_sizes", std::vector<std::uint64_t>())}};
+             plan.at("is_private"), plan.value("state_sizes", std::vector<std::uint64_t>()),
+             plan.contains("policy") ? policy_from(plan.at("policy")) : PolicyPlan{},
+             plan.value("is_async", false)}};
   } catch (const ordered_json::exception& error) {
     throw damaged_error("{} does not say what the run is: {}", path.string(), json_reason(error));
   }
@@ -271,6 +319,10 @@ struct CoordinatorService::State : wire::SessionHandler {
       refuse(session, fmt::format("the plan of the run makes no sense: sizes of {} fragments are "
                                   "given and there are {}, of {} bytes at most",
                                   num_sizes, plan.num_fragments, kMaxStateBytes));
+      return false;
+    }
+    if (const std::string why = policy_fault(plan.policy, plan.min_islands); !why.empty()) {
+      refuse(session, "the plan of the run makes no sense: " + why);
       return false;
     }
     write_file(dir / kRunFile, to_json(run));

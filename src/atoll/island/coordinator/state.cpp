@@ -1,6 +1,7 @@
 #include "atoll/island/coordinator/state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
@@ -20,8 +21,10 @@ void require(bool fine, const char* what, std::int64_t number) {
 
 }  // namespace
 
-RunState::RunState(int num_fragments, std::int64_t total_batches)
-    : first_hashes_(static_cast<std::size_t>(num_fragments)), leases_(total_batches) {
+RunState::RunState(int num_fragments, std::int64_t total_batches, PolicyPlan policy)
+    : first_hashes_(static_cast<std::size_t>(num_fragments)),
+      leases_(total_batches),
+      policy_(std::move(policy)) {
   ATOLL_CHECK(num_fragments > 0, "a run of {} fragments", num_fragments);
 }
 
@@ -55,6 +58,7 @@ void RunState::apply(const LogBody& body) {
     void operator()(const LogCommit& x) const { state.apply_commit(x); }
     void operator()(const LogVoid& x) const { state.apply_void(x); }
     void operator()(const LogFinished&) const { state.was_finished_ = true; }
+    void operator()(const LogPolicy&) const { state.is_policy_logged_ = true; }
   };
   std::visit(Visitor{*this}, body);
 }
@@ -76,7 +80,11 @@ void RunState::apply_commit(const LogCommit& commit) {
             "batches committed that were not leased, in outer step", commit.outer_step);
     for (const BatchRange& range : contribution.consumed) consumed.add(range);
   }
-  commits_.push_back({.hash = commit.hash, .consumed = consumed.ranges()});
+  policy_.committed(*reduce_, commit);
+  const auto num_contributions = static_cast<std::int64_t>(reduce_->contributions.size());
+  arrivals_ += num_contributions;
+  commits_.push_back(
+      {.hash = commit.hash, .consumed = consumed.ranges(), .num_contributions = num_contributions});
   reduce_.reset();
 }
 
@@ -86,6 +94,8 @@ void RunState::apply_void(const LogVoid& voided) {
   while (outer_step() > voided.first_outer_step) {
     require(leases_.unconsume(commits_.back().consumed),
             "a void of batches not consumed, outer step", outer_step() - 1);
+    arrivals_ -= commits_.back().num_contributions;
+    policy_.forget_newest();
     commits_.pop_back();
   }
   newest_participants_.clear();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "atoll/island/ledger/lease_table.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/island/protocol/protocol.h"
 
 namespace atl::island {
@@ -19,7 +20,7 @@ namespace atl::island {
 class RunState {
  public:
   /// `total_batches` of the run, or kEndless.
-  RunState(int num_fragments, std::int64_t total_batches);
+  RunState(int num_fragments, std::int64_t total_batches, PolicyPlan policy = {});
 
   /// Takes a record. Throws Error(kDamaged) when it contradicts those before.
   void apply(const LogBody& body);
@@ -37,6 +38,11 @@ class RunState {
   bool contributed(IslandId island) const { return newest_participants_.contains(island); }
   /// Whether it has joined and not gone since: it is connected, or was when the log ended.
   bool is_here(IslandId island) const { return here_.contains(island); }
+  /// Pseudo-gradients in all outer steps that stand.
+  std::int64_t arrivals() const { return arrivals_; }
+  /// How the rounds so far went, and what the policy makes of them.
+  const PolicyHistory& policy() const { return policy_; }
+  bool is_policy_logged() const { return is_policy_logged_; }
   const LeaseTable& leases() const { return leases_; }
   bool was_finished() const { return was_finished_; }
   bool was_begun() const { return outer_step() > 0 || leases_.high_water() > 0; }
@@ -46,6 +52,8 @@ class RunState {
   std::vector<StateHash> hashes(std::int64_t outer_step) const;
   /// Whether a state said to be that of `outer_step` can be; what is not known, fits.
   bool fits(std::int64_t outer_step, std::span<const StateHash> hashes) const;
+  /// Of the newest outer step that was committed; zero before the first.
+  StateHash newest_hash() const { return commits_.empty() ? StateHash{} : commits_.back().hash; }
   /// Believes a state that fits, as far as the log does not say.
   void learn(std::span<const StateHash> hashes);
   /// Forgets what it learned of outer step 0.
@@ -59,6 +67,7 @@ class RunState {
   struct CommitRecord {
     StateHash hash;
     std::vector<BatchRange> consumed;
+    std::int64_t num_contributions = 0;
   };
 
   void apply_commit(const LogCommit& commit);
@@ -68,6 +77,9 @@ class RunState {
   std::vector<std::optional<StateHash>> first_hashes_;  // by fragment, at outer step 0
   LeaseTable leases_;
   std::vector<CommitRecord> commits_;  // by outer step
+  std::int64_t arrivals_ = 0;
+  PolicyHistory policy_;
+  bool is_policy_logged_ = false;
   bool was_finished_ = false;
   std::set<IslandId> newest_participants_;
   std::optional<LogReduce> reduce_;  // of the outer step under way

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "atoll/island/ledger/lease_table.h"
+#include "atoll/island/policy/policy.h"
 
 namespace atl::island {
 
@@ -100,6 +101,7 @@ class Auditor {
       find("outer step {} consumes batches that island {} does not hold: {}", x.outer_step, island,
            text(contribution.consumed));
     }
+    check_schedule(x);
     commits_.push_back(*std::move(newest_));
     newest_.reset();
   }
@@ -117,12 +119,19 @@ class Auditor {
              commits_.back().outer_step, text(contribution.consumed));
       }
       commits_.pop_back();
+      policy_.forget_newest();
       ++report_.num_void;
     }
     newest_.reset();
   }
 
   void operator()(const LogFinished&) { finished_ = true; }
+
+  void operator()(const LogPolicy& x) {
+    if (committed() > 0) find("the policy is said after {} outer steps", committed());
+    if (const std::string why = policy_fault(x.plan, 2); !why.empty()) return find("{}", why);
+    policy_ = PolicyHistory(x.plan);
+  }
 
  private:
   template <typename... Args>
@@ -145,6 +154,22 @@ class Auditor {
   }
   void check_not_finished(const char* what) {
     if (finished_) find("{} after the run was finished", what);
+  }
+
+  // The policy is asked again: the schedule must be what it says.
+  void check_schedule(const LogCommit& x) {
+    if (policy_.is_fixed() != !x.next) {
+      find("outer step {} is committed {} schedule for the next", x.outer_step,
+           x.next ? "with a" : "without a");
+    } else if (x.next) {
+      const PolicyDecision expected = policy_.decide(*newest_, x.exchange_seconds);
+      const std::int64_t fragments = policy_.plan().fragments;
+      if (expected.next != *x.next) {
+        find("outer step {} has the schedule {} for the next, and its policy says {}", x.outer_step,
+             to_text(*x.next, fragments), to_text(expected.next, fragments));
+      }
+    }
+    policy_.committed(*newest_, x);
   }
 
   void check_contributions(const LogReduce& x) {
@@ -202,6 +227,7 @@ class Auditor {
   LeaseTable table_{kEndless};
   std::optional<LogReduce> newest_;
   std::vector<LogReduce> commits_;  // that stand, by outer step
+  PolicyHistory policy_;
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ class HistoryBuilder {
   }
   void operator()(const LogLease&) {}
   void operator()(const LogReturn&) {}
+  void operator()(const LogPolicy& x) { history_.policy = x.plan; }
   void operator()(const LogReduce& x) {
     abandon();
     history_.attempts.push_back({.begun = now_, .reduce = x});
@@ -45,6 +46,7 @@ class HistoryBuilder {
     attempt.outcome = OuterAttempt::Outcome::kCommitted;
     attempt.ended = now_;
     attempt.hash = x.hash;
+    attempt.commit = x;
     ++history_.num_committed;
     count(attempt, 1);
   }

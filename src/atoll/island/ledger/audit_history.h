@@ -19,7 +19,8 @@ struct OuterAttempt {
   double ended = 0;  ///< of a commit; otherwise 0
   LogReduce reduce;
   Outcome outcome = Outcome::kUnderWay;
-  StateHash hash;  ///< of a commit
+  StateHash hash;    ///< of a commit
+  LogCommit commit;  ///< the rest of it
 
   std::int64_t tokens() const;  ///< of all contributions
   double loss() const;          ///< mean over those tokens; 0 without any
@@ -47,6 +48,7 @@ struct History {
   std::int64_t num_abandoned = 0;
   std::int64_t num_void = 0;
   bool is_finished = false;
+  PolicyPlan policy;  ///< "fixed" where the log says none
 };
 
 /// Tells a log; one that audit() finds fault with may give odd sums, never more.

@@ -70,17 +70,57 @@ struct Content {
     out.ranges(x.consumed);
     out.real(x.loss);
     out.real(x.norm);
+    (*this)(x.measured);
   }
   void operator()(const LogCommit& x) const {
     out.number(x.outer_step);
     out.number(std::uint64_t{x.attempt});
     out.hash(x.hash.high, x.hash.low);
+    out.real(x.exchange_seconds);
+    out.real(x.round_seconds);
+    out.number(std::uint64_t{x.next.has_value()});
+    if (x.next) (*this)(*x.next);
+    out.text(x.why);
   }
   void operator()(const LogVoid& x) const {
     out.number(x.first_outer_step);
     out.text(x.why);
   }
   void operator()(const LogFinished&) const {}
+  void operator()(const LogPolicy& x) const {
+    out.text(x.plan.policy);
+    (*this)(x.plan.base);
+    out.number(x.plan.min_inner_steps);
+    out.number(x.plan.max_inner_steps);
+    out.number(std::uint64_t{x.plan.may_overlap});
+    out.number(std::uint64_t{x.plan.may_change_codec});
+    out.number(std::uint64_t{x.plan.may_change_lr});
+    out.real(x.plan.qsr_alpha);
+    out.real(x.plan.round_bytes);
+    out.real(x.plan.day_bytes);
+    out.real(x.plan.parameters);
+    out.number(x.plan.fragments);
+  }
+  void operator()(const RoundSchedule& x) const {
+    out.number(x.inner_steps);
+    out.number(x.overlap);
+    out.text(x.codec);
+    out.real(x.outer_lr);
+    out.real(x.predicted_seconds);
+  }
+  void operator()(const Measurements& x) const {
+    out.real(x.step_seconds);
+    out.real(x.learning_rate);
+    out.real(x.exchange_seconds);
+    out.real(x.codec_bytes_per_second);
+    out.real(x.mean_norm);
+    out.number(std::uint64_t{x.links.size()});
+    for (const LinkMeasurement& link : x.links) {
+      out.number(std::uint64_t{link.island});
+      out.real(link.bytes_per_second);
+      out.real(link.round_trip_seconds);
+    }
+  }
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "atoll/base/check.h"
 #include "atoll/island/ledger/checksum.h"
@@ -11,14 +12,14 @@ namespace atl::island {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x41544F4C;  // "ATOL"
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr std::uint64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint64_t kMaxUint32 = std::numeric_limits<std::uint32_t>::max();
 
 // By index of LogBody.
-constexpr const char* kKinds[] = {"start",  "island", "lease", "return",
-                                  "reduce", "commit", "void",  "finish"};
+constexpr const char* kKinds[] = {"start",  "island", "lease",  "return", "reduce",
+                                  "commit", "void",   "finish", "policy"};
 static_assert(std::size(kKinds) == std::variant_size_v<LogBody>);
 
 constexpr const char* kTables = R"sql(
@@ -44,14 +45,31 @@ CREATE TABLE reduces (
 CREATE TABLE contributions (
   record INTEGER NOT NULL REFERENCES reduces, part INTEGER NOT NULL, island INTEGER NOT NULL,
   address TEXT NOT NULL, weight REAL NOT NULL, tokens INTEGER NOT NULL, loss REAL NOT NULL,
-  norm REAL NOT NULL, PRIMARY KEY (record, part)) STRICT, WITHOUT ROWID;
+  norm REAL NOT NULL, step_seconds REAL NOT NULL, learning_rate REAL NOT NULL,
+  exchange_seconds REAL NOT NULL, codec_bytes_per_second REAL NOT NULL, mean_norm REAL NOT NULL,
+  PRIMARY KEY (record, part)) STRICT, WITHOUT ROWID;
+CREATE TABLE links (
+  record INTEGER NOT NULL REFERENCES reduces, part INTEGER NOT NULL, item INTEGER NOT NULL,
+  other INTEGER NOT NULL, bytes_per_second REAL NOT NULL, round_trip_seconds REAL NOT NULL,
+  PRIMARY KEY (record, part, item)) STRICT, WITHOUT ROWID;
 CREATE TABLE ranges (
   record INTEGER NOT NULL REFERENCES records, part INTEGER NOT NULL, item INTEGER NOT NULL,
   first_batch INTEGER NOT NULL, end_batch INTEGER NOT NULL,
   PRIMARY KEY (record, part, item)) STRICT, WITHOUT ROWID;
 CREATE TABLE commits (
   record INTEGER PRIMARY KEY REFERENCES records, outer_step INTEGER NOT NULL,
-  attempt INTEGER NOT NULL, hash TEXT NOT NULL) STRICT;
+  attempt INTEGER NOT NULL, hash TEXT NOT NULL, exchange_seconds REAL NOT NULL,
+  round_seconds REAL NOT NULL, why TEXT NOT NULL) STRICT;
+CREATE TABLE schedules (
+  record INTEGER PRIMARY KEY REFERENCES records, inner_steps INTEGER NOT NULL,
+  overlap INTEGER NOT NULL, codec TEXT NOT NULL, outer_lr REAL NOT NULL,
+  predicted_seconds REAL NOT NULL) STRICT;
+CREATE TABLE policies (
+  record INTEGER PRIMARY KEY REFERENCES schedules, policy TEXT NOT NULL,
+  min_inner_steps INTEGER NOT NULL, max_inner_steps INTEGER NOT NULL,
+  may_overlap INTEGER NOT NULL, may_change_codec INTEGER NOT NULL, may_change_lr INTEGER NOT NULL,
+  qsr_alpha REAL NOT NULL, round_bytes REAL NOT NULL, day_bytes REAL NOT NULL,
+  parameters REAL NOT NULL, fragments INTEGER NOT NULL) STRICT;
 CREATE TABLE voids (
   record INTEGER PRIMARY KEY REFERENCES records, first_outer_step INTEGER NOT NULL,
   why TEXT NOT NULL) STRICT;
@@ -108,24 +126,47 @@ class Inserter {
     for (const LogContribution& contribution : x.contributions) contribute(part++, contribution);
   }
   void operator()(const LogCommit& x) {
-    database_.run("INSERT INTO commits VALUES (?, ?, ?, ?)",
-                  {record_, x.outer_step, std::int64_t{x.attempt}, to_hex(x.hash)});
+    database_.run("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?)",
+                  {record_, x.outer_step, std::int64_t{x.attempt}, to_hex(x.hash),
+                   x.exchange_seconds, x.round_seconds, x.why});
+    if (x.next) schedule(*x.next);
   }
   void operator()(const LogVoid& x) {
     database_.run("INSERT INTO voids VALUES (?, ?, ?)", {record_, x.first_outer_step, x.why});
   }
   void operator()(const LogFinished&) {}
+  void operator()(const LogPolicy& x) {
+    const PolicyPlan& plan = x.plan;
+    schedule(plan.base);
+    database_.run("INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  {record_, plan.policy, plan.min_inner_steps, plan.max_inner_steps,
+                   std::int64_t{plan.may_overlap}, std::int64_t{plan.may_change_codec},
+                   std::int64_t{plan.may_change_lr}, plan.qsr_alpha, plan.round_bytes,
+                   plan.day_bytes, plan.parameters, plan.fragments});
+  }
 
  private:
+  void schedule(const RoundSchedule& x) {
+    database_.run("INSERT INTO schedules VALUES (?, ?, ?, ?, ?, ?)",
+                  {record_, x.inner_steps, x.overlap, x.codec, x.outer_lr, x.predicted_seconds});
+  }
   void contribute(std::int64_t part, const LogContribution& x) {
     ATOLL_CHECK(std::isfinite(x.participant.weight) && std::isfinite(x.loss) &&
                     std::isfinite(x.norm) && x.participant.tokens >= 0,
                 "island {}: weight {}, loss {}, norm {}, {} tokens", x.participant.island,
                 x.participant.weight, x.loss, x.norm, x.participant.tokens);
-    database_.run("INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    const Measurements& m = x.measured;
+    database_.run("INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   {record_, part, std::int64_t{x.participant.island}, x.participant.address,
-                   x.participant.weight, x.participant.tokens, x.loss, x.norm});
+                   x.participant.weight, x.participant.tokens, x.loss, x.norm, m.step_seconds,
+                   m.learning_rate, m.exchange_seconds, m.codec_bytes_per_second, m.mean_norm});
     ranges(part, x.consumed);
+    std::int64_t item = 0;
+    for (const LinkMeasurement& link : m.links) {
+      database_.run("INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)",
+                    {record_, part, item++, std::int64_t{link.island}, link.bytes_per_second,
+                     link.round_trip_seconds});
+    }
   }
   void ranges(std::int64_t part, const std::vector<BatchRange>& values) {
     std::int64_t item = 0;
@@ -156,6 +197,7 @@ class Reader {
     if (kind == "commit") return commit();
     if (kind == "void") return lost();
     if (kind == "finish") return LogFinished{};
+    if (kind == "policy") return policy();
     throw damaged_error("ledger {} is damaged: record {} is of no known kind; {}",
                         database_.path().string(), record_, kDamageRemedy);
   }
@@ -204,7 +246,8 @@ class Reader {
            x.fragment = static_cast<int>(row.natural(2, kMaxInt32));
          });
     database_.query(
-        "SELECT island, address, weight, tokens, loss, norm FROM contributions WHERE record = ? "
+        "SELECT island, address, weight, tokens, loss, norm, step_seconds, learning_rate, "
+        "exchange_seconds, codec_bytes_per_second, mean_norm FROM contributions WHERE record = ? "
         "ORDER BY part",
         {record_}, [&](const SqlRow& row) {
           LogContribution& c = x.contributions.emplace_back();
@@ -214,19 +257,83 @@ class Reader {
           c.participant.tokens = static_cast<std::int64_t>(row.natural(3, kMaxInt64));
           c.loss = row.real(4);
           c.norm = row.real(5);
+          c.measured = {.step_seconds = row.real(6),
+                        .learning_rate = row.real(7),
+                        .exchange_seconds = row.real(8),
+                        .codec_bytes_per_second = row.real(9),
+                        .mean_norm = row.real(10)};
         });
     std::int64_t part = 0;
-    for (LogContribution& contribution : x.contributions) contribution.consumed = ranges(part++);
+    for (LogContribution& contribution : x.contributions) {
+      contribution.measured.links = links(part);
+      contribution.consumed = ranges(part++);
+    }
     return x;
   }
   LogCommit commit() {
     LogCommit x;
-    only("SELECT outer_step, attempt, hash FROM commits WHERE record = ?", [&](const SqlRow& row) {
-      x.outer_step = row.integer(0);
-      x.attempt = static_cast<std::uint32_t>(row.natural(1, kMaxUint32));
-      x.hash = state_hash(row.text(2));
-    });
+    only(
+        "SELECT outer_step, attempt, hash, exchange_seconds, round_seconds, why FROM commits "
+        "WHERE record = ?",
+        [&](const SqlRow& row) {
+          x.outer_step = row.integer(0);
+          x.attempt = static_cast<std::uint32_t>(row.natural(1, kMaxUint32));
+          x.hash = state_hash(row.text(2));
+          x.exchange_seconds = row.real(3);
+          x.round_seconds = row.real(4);
+          x.why = row.text(5);
+        });
+    x.next = schedule();
     return x;
+  }
+  // Not there: none was written.
+  std::optional<RoundSchedule> schedule() {
+    std::optional<RoundSchedule> x;
+    database_.query(
+        "SELECT inner_steps, overlap, codec, outer_lr, predicted_seconds FROM schedules "
+        "WHERE record = ?",
+        {record_}, [&](const SqlRow& row) {
+          x = {.inner_steps = row.integer(0),
+               .overlap = row.integer(1),
+               .codec = row.text(2),
+               .outer_lr = row.real(3),
+               .predicted_seconds = row.real(4)};
+        });
+    return x;
+  }
+  LogPolicy policy() {
+    LogPolicy x;
+    only(
+        "SELECT policy, min_inner_steps, max_inner_steps, may_overlap, may_change_codec, "
+        "may_change_lr, qsr_alpha, round_bytes, day_bytes, parameters, fragments FROM policies "
+        "WHERE record = ?",
+        [&](const SqlRow& row) {
+          x.plan = {.policy = row.text(0),
+                    .min_inner_steps = row.integer(1),
+                    .max_inner_steps = row.integer(2),
+                    .may_overlap = row.integer(3) != 0,
+                    .may_change_codec = row.integer(4) != 0,
+                    .may_change_lr = row.integer(5) != 0,
+                    .qsr_alpha = row.real(6),
+                    .round_bytes = row.real(7),
+                    .day_bytes = row.real(8),
+                    .parameters = row.real(9),
+                    .fragments = row.integer(10)};
+        });
+    x.plan.base = schedule().value_or(RoundSchedule{});
+    return x;
+  }
+  std::vector<LinkMeasurement> links(std::int64_t part) {
+    std::vector<LinkMeasurement> values;
+    database_.query(
+        "SELECT other, bytes_per_second, round_trip_seconds FROM links WHERE record = ? AND "
+        "part = ? ORDER BY item",
+        {record_, part}, [&](const SqlRow& row) {
+          values.push_back({.island = static_cast<IslandId>(row.natural(0, kMaxUint32)),
+                            .bytes_per_second = row.real(1),
+                            .round_trip_seconds = row.real(2)});
+        });
+    return values;
   }
   LogVoid lost() {
     LogVoid x;

@@ -10,8 +10,8 @@ namespace atl::island {
 namespace {
 
 Error unknown_algorithm(const std::string& name) {
-  return user_error("there is no algorithm '{}' between islands: choose diloco, streaming or eager",
-                    name);
+  return user_error(
+      "there is no algorithm '{}' between islands: choose diloco, streaming, eager or async", name);
 }
 
 // The scaling laws tuned it for 1, 2, 4 and 8 islands; in between the smaller number's is taken.
@@ -45,6 +45,9 @@ OuterOptions default_outer_options(int num_islands, const std::string& algorithm
     options.fragments = default_fragments(options.inner_steps, num_layers);
     options.overlap = std::min(kOverlap, options.inner_steps / options.fragments);
     options.merge = 0.5;
+  } else if (algorithm == "async") {
+    options.optimizer.kind = "delayed_nesterov";
+    options.optimizer.islands = std::max(1, num_islands);
   } else if (algorithm != "diloco" && algorithm != "eager") {
     throw unknown_algorithm(algorithm);
   }
@@ -71,6 +74,7 @@ std::unique_ptr<OuterAlgorithm> make_outer_algorithm(const OuterOptions& options
   if (options.algorithm == "diloco") return make_diloco(options);
   if (options.algorithm == "streaming") return make_streaming(options);
   if (options.algorithm == "eager") return make_eager(options, optimizer);
+  if (options.algorithm == "async") return make_async(options);
   throw unknown_algorithm(options.algorithm);
 }
 

@@ -25,7 +25,7 @@ namespace atl::island {
 
 /// The settings of a run that islands must share. See default_outer_options().
 struct OuterOptions {
-  std::string algorithm = "diloco";  ///< "diloco", "streaming" or "eager"
+  std::string algorithm = "diloco";  ///< "diloco", "streaming", "eager" or "async"
   std::int64_t inner_steps = 30;     ///< H: between two outer steps of one parameter
   int fragments = 1;                 ///< P; other than 1 only in streaming; divides inner_steps
   std::int64_t overlap = 0;          ///< τ, streaming: inner steps while a fragment is exchanged

@@ -116,7 +116,7 @@ class OuterRun {
     next_anchor_ = anchor;
     next_state_ = states_[p];
     optimizer_->step(anchor, mean, states_[p], next_anchor_, next_state_,
-                     (begun_ - 1) / static_cast<std::int64_t>(fragments_.size()));
+                     {.k = (begun_ - 1) / static_cast<std::int64_t>(fragments_.size())});
   }
 
   void apply() {
@@ -244,7 +244,7 @@ TEST(OuterAlgorithm, EagerIsThePapersTwoRoundsByHand) {
   const std::vector<float> mean = round();
   EXPECT_EQ(params[0][0], -0.75F);
   EXPECT_EQ(params[1][0], -2.25F);
-  optimizer->step(anchor, mean, state, anchor, state, 0);  // 0 - (2 + 1)
+  optimizer->step(anchor, mean, state, anchor, state, {});  // 0 - (2 + 1)
   for (int m = 0; m < 2; ++m) algorithm->apply(anchor, {params[m], kept[m]});
   // Round 2. Island 1: 1/2 + (2 - 1/2) = 2; v = 1/4 + 2; -0.75 - (2 + 1.125).
   // Island 2: 3/2 + (2 - 3/2) = 2; v = 3/4 + 2; -2.25 - (2 + 1.375).
@@ -365,6 +365,41 @@ TEST(OuterAlgorithm, DefaultsAreThePapers) {
   }
 }
 
+// Whatever others commit meanwhile, no progress of the island is lost or counted twice.
+TEST(OuterAlgorithm, AnAsynchronousIslandTrainsOnAndLosesNothing) {
+  const OuterOptimizerOptions kSgd = {.kind = "sgd", .lr = 1, .momentum = 0};
+  const auto optimizer = make_outer_optimizer(kSgd);
+  OuterOptions async = {.algorithm = "async", .inner_steps = 4, .optimizer = kSgd};
+  const auto algorithm = make_outer_algorithm(async, *optimizer);
+  EXPECT_EQ(algorithm->apply_after(), 4);
+  std::vector<float> anchor = {10};
+  std::vector<float> params(1);
+  std::vector<float> kept(1);
+  const OwnFragment own = {params, kept};
+  algorithm->reset(anchor, own);
+  params[0] -= 1;  // trains
+  std::vector<float> delta(1);
+  algorithm->begin(anchor, own, 0.5, delta);
+  EXPECT_EQ(delta[0], 1);
+  params[0] -= 2;  // trains on
+  // Its own step moves the anchor by half of the delta: what it trained since stays on top.
+  std::vector<float> next = {9.5};
+  algorithm->apply(next, own);
+  EXPECT_EQ(params[0], 7.5F);
+  anchor = next;
+  // A step of another island shifts both, and the next delta has all that is not in the anchor.
+  next = {8};
+  algorithm->rebase(anchor, next, {}, 0.5, own);
+  algorithm->begin(next, own, 0.5, delta);
+  EXPECT_EQ(delta[0], 2);
+  // One that is dropped is in the one after it.
+  params[0] -= 1;
+  const std::vector<float> after = {7};
+  algorithm->rebase(next, after, delta, 0.5, own);
+  algorithm->begin(after, own, 0.5, delta);
+  EXPECT_EQ(delta[0], 3);
+}
+
 TEST(OuterAlgorithm, WhatCannotBeHonouredIsAnError) {
   const auto message = [](const OuterOptions& wrong) {
     const auto optimizer = make_outer_optimizer(wrong.optimizer);
@@ -382,7 +417,8 @@ TEST(OuterAlgorithm, WhatCannotBeHonouredIsAnError) {
     change(wrong);
     return wrong;
   };
-  EXPECT_THAT(message(with("gossip", [](auto&) {})), HasSubstr("diloco, streaming or eager"));
+  EXPECT_THAT(message(with("gossip", [](auto&) {})),
+              HasSubstr("diloco, streaming, eager or async"));
   EXPECT_THAT(message(with("diloco", [](auto& o) { o.inner_steps = 0; })), HasSubstr("at least 1"));
   for (const char* algorithm : {"diloco", "eager"}) {
     for (const auto& change : std::vector<std::function<void(OuterOptions&)>>{

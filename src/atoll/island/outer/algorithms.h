@@ -18,4 +18,7 @@ std::unique_ptr<OuterAlgorithm> make_streaming(const OuterOptions& options);
 std::unique_ptr<OuterAlgorithm> make_eager(const OuterOptions& options,
                                            const OuterOptimizer& optimizer);
 
+/// Asynchronous local SGD (arXiv 2401.09135): islands come one by one, and none waits.
+std::unique_ptr<OuterAlgorithm> make_async(const OuterOptions& options);
+
 }  // namespace atl::island

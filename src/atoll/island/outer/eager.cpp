@@ -46,7 +46,7 @@ class Eager final : public OuterAlgorithm {
     // `from` has been read: it takes the weighted delta, and then the new start.
     const auto weight = static_cast<float>(share);
     for (std::size_t i = 0; i < delta.size(); ++i) from[i] = weight * delta[i];
-    optimizer_.step(anchor, from, momentum(own), own.params, momentum(own), 0);
+    optimizer_.step(anchor, from, momentum(own), own.params, momentum(own), {});
     std::copy(own.params.begin(), own.params.end(), from.begin());
   }
 

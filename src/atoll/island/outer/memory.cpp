@@ -4,12 +4,9 @@
 #include <numeric>
 
 #include "atoll/compress/codec.h"
+#include "atoll/island/policy/policy.h"
 
 namespace atl::island {
-
-const char* sum_codec_of(const std::string& codec) {
-  return codec == "f32" ? "f32" : "bf16";
-}
 
 std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
                                           std::span<const std::int64_t> elements) {

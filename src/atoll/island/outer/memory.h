@@ -22,8 +22,4 @@ struct OuterMemoryPart {
 std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
                                           std::span<const std::int64_t> elements);
 
-/// The codec of means, where that of pseudo-gradients is `codec`. Means travel less often than what
-/// they are of, and all islands start from them: they are rounded once, at most.
-const char* sum_codec_of(const std::string& codec);
-
 }  // namespace atl::island

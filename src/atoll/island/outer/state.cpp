@@ -83,11 +83,11 @@ void OuterState::set_outer_step(std::int64_t outer_step) {
   outer_step_ = outer_step;
 }
 
-OuterState::Step::Step(const OuterOptimizer& optimizer, int fragment, std::int64_t steps_before,
+OuterState::Step::Step(const OuterOptimizer& optimizer, int fragment, const OuterStepInfo& info,
                        std::shared_ptr<const FragmentState> from, std::shared_ptr<FragmentState> to)
     : optimizer_(optimizer),
       fragment_(fragment),
-      steps_before_(steps_before),
+      info_(info),
       from_(std::move(from)),
       to_(std::move(to)) {}
 
@@ -104,7 +104,7 @@ void OuterState::Step::add(std::size_t begin, std::span<const float> mean) {
     std::copy(part.begin(), part.end(), state.begin() + static_cast<std::ptrdiff_t>(v * count));
   }
   optimizer_.step(from_->anchor().subspan(begin, count), mean, state, values.subspan(begin, count),
-                  state, steps_before_);
+                  state, info_);
   for (std::size_t v = 0; v < num_vectors; ++v) {
     std::copy_n(state.begin() + static_cast<std::ptrdiff_t>(v * count), count,
                 values.subspan((1 + v) * n + begin, count).begin());
@@ -112,13 +112,14 @@ void OuterState::Step::add(std::size_t begin, std::span<const float> mean) {
   num_added_ += count;
 }
 
-std::unique_ptr<OuterState::Step> OuterState::begin_step(int fragment) const {
+std::unique_ptr<OuterState::Step> OuterState::begin_step(int fragment, OuterStepInfo info) const {
   std::shared_ptr<const FragmentState> from = current(fragment);
   ATOLL_CHECK(from, "fragment {} has no state yet", fragment);
   const std::int64_t step = outer_step();
   // A fragment's own steps, for what the outer optimizer corrects by their number.
-  return std::unique_ptr<Step>(new Step(optimizer_, fragment, step / num_fragments(),
-                                        std::move(from), make(fragment, step + 1)));
+  info.k = step / num_fragments();
+  return std::unique_ptr<Step>(
+      new Step(optimizer_, fragment, info, std::move(from), make(fragment, step + 1)));
 }
 
 StateHash OuterState::prepare(const Step& step) {

@@ -59,18 +59,19 @@ class OuterState {
 
    private:
     friend class OuterState;
-    Step(const OuterOptimizer& optimizer, int fragment, std::int64_t steps_before,
+    Step(const OuterOptimizer& optimizer, int fragment, const OuterStepInfo& info,
          std::shared_ptr<const FragmentState> from, std::shared_ptr<FragmentState> to);
 
     const OuterOptimizer& optimizer_;
     int fragment_;
-    std::int64_t steps_before_;  // of this fragment
+    OuterStepInfo info_;
     std::shared_ptr<const FragmentState> from_;
     std::shared_ptr<FragmentState> to_;
     std::atomic<std::size_t> num_added_{0};
   };
   /// Begins one; any number may be begun, for attempts that come to nothing.
-  std::unique_ptr<Step> begin_step(int fragment) const;
+  /// `info.k` is filled in.
+  std::unique_ptr<Step> begin_step(int fragment, OuterStepInfo info = {}) const;
   /// Keeps the result of the step beside the present state, instead of an earlier one. Returns its
   /// hash.
   StateHash prepare(const Step& step);

@@ -37,6 +37,29 @@ RunIdentity get(const proto::Identity& x) {
           .settings = x.settings()};
 }
 
+RoundSchedule get(const proto::Schedule& x) {
+  return {.inner_steps = x.inner_steps(),
+          .overlap = x.overlap(),
+          .codec = x.codec(),
+          .outer_lr = x.outer_lr(),
+          .predicted_seconds = x.predicted_seconds()};
+}
+
+PolicyPlan get(const proto::Policy& x) {
+  return {.policy = x.policy(),
+          .base = get(x.base()),
+          .min_inner_steps = x.min_inner_steps(),
+          .max_inner_steps = x.max_inner_steps(),
+          .may_overlap = x.may_overlap(),
+          .may_change_codec = x.may_change_codec(),
+          .may_change_lr = x.may_change_lr(),
+          .qsr_alpha = x.qsr_alpha(),
+          .round_bytes = x.round_bytes(),
+          .day_bytes = x.day_bytes(),
+          .parameters = x.parameters(),
+          .fragments = x.fragments()};
+}
+
 RunPlan get(const proto::Plan& x) {
   std::vector<std::uint64_t> state_sizes;
   for (const proto::StateSize& size : x.state_sizes()) state_sizes.push_back(size.bytes());
@@ -47,7 +70,9 @@ RunPlan get(const proto::Plan& x) {
           .quorum = x.quorum(),
           .grace_seconds = x.grace_seconds(),
           .is_private = x.is_private(),
-          .state_sizes = std::move(state_sizes)};
+          .state_sizes = std::move(state_sizes),
+          .policy = get(x.policy()),
+          .is_async = x.is_async()};
 }
 
 Source get(const proto::Source& x) {
@@ -64,6 +89,12 @@ View::MemberInfo get(const proto::Member& x) {
           .address = x.address(),
           .state = x.state(),
           .peer_token = x.peer_token()};
+}
+
+LinkMeasurement get(const proto::Link& x) {
+  return {.island = x.island(),
+          .bytes_per_second = x.bytes_per_second(),
+          .round_trip_seconds = x.round_trip_seconds()};
 }
 
 template <typename Values>
@@ -83,7 +114,8 @@ Join get(const proto::Join& x) {
           .hashes = get_all(x.hashes()),
           .holds = get_all(x.holds()),
           .relay_token = x.relay_token(),
-          .peer_token = x.peer_token()};
+          .peer_token = x.peer_token(),
+          .prepared = get(x.prepared())};
 }
 
 Synced get(const proto::Synced& x) {
@@ -100,6 +132,15 @@ Heartbeat get(const proto::Heartbeat& x) {
           .heard = {x.heard().begin(), x.heard().end()}};
 }
 
+Measurements get(const proto::Measurements& x) {
+  return {.step_seconds = x.step_seconds(),
+          .learning_rate = x.learning_rate(),
+          .exchange_seconds = x.exchange_seconds(),
+          .codec_bytes_per_second = x.codec_bytes_per_second(),
+          .mean_norm = x.mean_norm(),
+          .links = get_all(x.links())};
+}
+
 Ready get(const proto::Ready& x) {
   return {.base_hash = get(x.base_hash()),
           .tokens = x.tokens(),
@@ -108,7 +149,9 @@ Ready get(const proto::Ready& x) {
           .is_finite = x.is_finite(),
           .loss = x.loss(),
           .encoded_bytes = x.encoded_bytes(),
-          .chunk_bytes = x.chunk_bytes()};
+          .chunk_bytes = x.chunk_bytes(),
+          .codec = x.codec(),
+          .measured = get(x.measured())};
 }
 
 ReduceFailed get(const proto::ReduceFailed& x) {
@@ -130,7 +173,8 @@ Welcome get(const proto::Welcome& x) {
           .must_sync = x.must_sync(),
           .sources = get_all(x.sources()),
           .holds = get_all(x.holds()),
-          .contributed = x.contributed()};
+          .contributed = x.contributed(),
+          .schedule = get(x.schedule())};
 }
 
 Refused get(const proto::Refused& x) {
@@ -145,8 +189,11 @@ Lease get(const proto::Lease& x) {
 }
 
 Reduce get(const proto::Reduce& x) {
-  return {
-      .fragment = x.fragment(), .participants = get_all(x.participants()), .is_star = x.is_star()};
+  return {.fragment = x.fragment(),
+          .participants = get_all(x.participants()),
+          .is_star = x.is_star(),
+          .schedule = get(x.schedule()),
+          .arrivals = x.arrivals()};
 }
 
 AbandonReduce get(const proto::AbandonReduce& x) {
@@ -154,8 +201,10 @@ AbandonReduce get(const proto::AbandonReduce& x) {
 }
 
 Commit get(const proto::Commit& x) {
-  return {
-      .fragment = x.fragment(), .hash = get(x.hash()), .participants = get_all(x.participants())};
+  return {.fragment = x.fragment(),
+          .hash = get(x.hash()),
+          .participants = get_all(x.participants()),
+          .next = get(x.next())};
 }
 
 Dropped get(const proto::Dropped& x) {
@@ -167,7 +216,9 @@ Resync get(const proto::Resync& x) {
           .hashes = get_all(x.hashes()),
           .sources = get_all(x.sources()),
           .drops_work = x.drops_work(),
-          .why = x.why()};
+          .why = x.why(),
+          .schedule = get(x.schedule()),
+          .contributed = x.contributed()};
 }
 
 View get(const proto::View& x) {

@@ -41,6 +41,29 @@ void put(const RunIdentity& x, proto::Identity* to) {
   to->set_settings(x.settings);
 }
 
+void put(const RoundSchedule& x, proto::Schedule* to) {
+  to->set_inner_steps(x.inner_steps);
+  to->set_overlap(x.overlap);
+  to->set_codec(x.codec);
+  to->set_outer_lr(x.outer_lr);
+  to->set_predicted_seconds(x.predicted_seconds);
+}
+
+void put(const PolicyPlan& x, proto::Policy* to) {
+  to->set_policy(x.policy);
+  put(x.base, to->mutable_base());
+  to->set_min_inner_steps(x.min_inner_steps);
+  to->set_max_inner_steps(x.max_inner_steps);
+  to->set_may_overlap(x.may_overlap);
+  to->set_may_change_codec(x.may_change_codec);
+  to->set_may_change_lr(x.may_change_lr);
+  to->set_qsr_alpha(x.qsr_alpha);
+  to->set_round_bytes(x.round_bytes);
+  to->set_day_bytes(x.day_bytes);
+  to->set_parameters(x.parameters);
+  to->set_fragments(x.fragments);
+}
+
 void put(const RunPlan& x, proto::Plan* to) {
   to->set_num_fragments(x.num_fragments);
   to->set_inner_steps(x.inner_steps);
@@ -50,6 +73,8 @@ void put(const RunPlan& x, proto::Plan* to) {
   to->set_grace_seconds(x.grace_seconds);
   to->set_is_private(x.is_private);
   for (const std::uint64_t bytes : x.state_sizes) to->add_state_sizes()->set_bytes(bytes);
+  put(x.policy, to->mutable_policy());
+  to->set_is_async(x.is_async);
 }
 
 void put(const Source& x, proto::Source* to) {
@@ -72,6 +97,12 @@ void put(const View::MemberInfo& x, proto::Member* to) {
   to->set_peer_token(x.peer_token);
 }
 
+void put(const LinkMeasurement& x, proto::Link* to) {
+  to->set_island(x.island);
+  to->set_bytes_per_second(x.bytes_per_second);
+  to->set_round_trip_seconds(x.round_trip_seconds);
+}
+
 template <typename T, typename To>
 void put_all(const std::vector<T>& values, To* to) {
   for (const T& value : values) put(value, to->Add());
@@ -87,6 +118,7 @@ void put(const Join& x, proto::Join* to) {
   put_all(x.holds, to->mutable_holds());
   to->set_relay_token(x.relay_token);
   to->set_peer_token(x.peer_token);
+  put(x.prepared, to->mutable_prepared());
 }
 
 void put(const Synced& x, proto::Synced* to) {
@@ -103,6 +135,15 @@ void put(const Heartbeat& x, proto::Heartbeat* to) {
   for (const IslandId island : x.heard) to->add_heard(island);
 }
 
+void put(const Measurements& x, proto::Measurements* to) {
+  to->set_step_seconds(x.step_seconds);
+  to->set_learning_rate(x.learning_rate);
+  to->set_exchange_seconds(x.exchange_seconds);
+  to->set_codec_bytes_per_second(x.codec_bytes_per_second);
+  to->set_mean_norm(x.mean_norm);
+  put_all(x.links, to->mutable_links());
+}
+
 void put(const Ready& x, proto::Ready* to) {
   put(x.base_hash, to->mutable_base_hash());
   to->set_tokens(x.tokens);
@@ -112,6 +153,8 @@ void put(const Ready& x, proto::Ready* to) {
   to->set_loss(x.loss);
   to->set_encoded_bytes(x.encoded_bytes);
   to->set_chunk_bytes(x.chunk_bytes);
+  to->set_codec(x.codec);
+  put(x.measured, to->mutable_measured());
 }
 
 void put(const ReduceFailed& x, proto::ReduceFailed* to) {
@@ -133,6 +176,7 @@ void put(const Welcome& x, proto::Welcome* to) {
   put_all(x.hashes, to->mutable_hashes());
   to->set_must_sync(x.must_sync);
   to->set_contributed(x.contributed);
+  put(x.schedule, to->mutable_schedule());
   put_all(x.sources, to->mutable_sources());
   put_all(x.holds, to->mutable_holds());
 }
@@ -153,6 +197,8 @@ void put(const Reduce& x, proto::Reduce* to) {
   to->set_fragment(x.fragment);
   put_all(x.participants, to->mutable_participants());
   to->set_is_star(x.is_star);
+  to->set_arrivals(x.arrivals);
+  put(x.schedule, to->mutable_schedule());
 }
 
 void put(const AbandonReduce& x, proto::AbandonReduce* to) {
@@ -160,6 +206,7 @@ void put(const AbandonReduce& x, proto::AbandonReduce* to) {
 }
 
 void put(const Commit& x, proto::Commit* to) {
+  put(x.next, to->mutable_next());
   to->set_fragment(x.fragment);
   put(x.hash, to->mutable_hash());
   put_all(x.participants, to->mutable_participants());
@@ -175,6 +222,8 @@ void put(const Resync& x, proto::Resync* to) {
   put_all(x.sources, to->mutable_sources());
   to->set_why(reason(x.why));
   to->set_drops_work(x.drops_work);
+  to->set_contributed(x.contributed);
+  put(x.schedule, to->mutable_schedule());
 }
 
 void put(const PutState& x, proto::PutState* to) {

@@ -106,6 +106,44 @@ inline RunIdentity any_identity() {
   return {any_text(), any_text(), any_text(), any_text(), any_text(), any_text()};
 }
 
+/// Any schedule of a round.
+inline RoundSchedule any_schedule() {
+  return {.inner_steps = any_natural(),
+          .overlap = any_natural(),
+          .codec = *rc::gen::element<std::string>("", "f32", "topk:64/4096"),
+          .outer_lr = any_real(),
+          .predicted_seconds = any_real()};
+}
+
+/// Any plan of a policy.
+inline PolicyPlan any_policy() {
+  const auto flag = [] { return *rc::gen::arbitrary<bool>(); };
+  return {.policy = *rc::gen::element<std::string>("fixed", "qsr", "auto"),
+          .base = any_schedule(),
+          .min_inner_steps = any_natural(),
+          .max_inner_steps = any_natural(),
+          .may_overlap = flag(),
+          .may_change_codec = flag(),
+          .may_change_lr = flag(),
+          .qsr_alpha = any_real(),
+          .round_bytes = any_real(),
+          .day_bytes = any_real(),
+          .parameters = any_real(),
+          .fragments = any_natural()};
+}
+
+/// Any measurements.
+inline Measurements any_measurements() {
+  return {.step_seconds = any_real(),
+          .learning_rate = any_real(),
+          .exchange_seconds = any_real(),
+          .codec_bytes_per_second = any_real(),
+          .mean_norm = any_real(),
+          .links = any_list([] {
+            return LinkMeasurement{any_island(), any_real(), any_real()};
+          })};
+}
+
 /// Any plan.
 inline RunPlan any_plan() {
   constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
@@ -116,7 +154,9 @@ inline RunPlan any_plan() {
           .quorum = static_cast<int>(any_natural(kMaxInt)),
           .grace_seconds = any_real(),
           .is_private = *rc::gen::arbitrary<bool>(),
-          .state_sizes = any_list([] { return *rc::gen::arbitrary<std::uint64_t>(); })};
+          .state_sizes = any_list([] { return *rc::gen::arbitrary<std::uint64_t>(); }),
+          .policy = any_policy(),
+          .is_async = *rc::gen::arbitrary<bool>()};
 }
 
 /// The body of a message from an island, of any kind.
@@ -126,7 +166,7 @@ inline FromIsland any_from_island() {
   switch (*rc::gen::inRange<std::size_t>(0, std::variant_size_v<FromIsland>)) {
     case 0:
       return Join{any_name(), any_identity(), any_plan(),   any_address(), any_natural() - 1,
-                  hashes(),   ranges(),       any_secret(), any_secret()};
+                  hashes(),   ranges(),       any_secret(), any_secret(),  any_hash()};
     case 1:
       return Synced{any_natural(), hashes(), ranges(), *rc::gen::arbitrary<std::uint64_t>()};
     case 2:
@@ -139,7 +179,9 @@ inline FromIsland any_from_island() {
                    *rc::gen::arbitrary<bool>(),
                    -any_real(),
                    4096,
-                   1024};
+                   1024,
+                   any_schedule().codec,
+                   any_measurements()};
     case 4:
       return ReduceFailed{any_list(any_island), any_bytes()};
     case 5:
@@ -164,21 +206,22 @@ inline ToIsland any_to_island() {
   switch (*rc::gen::inRange<std::size_t>(0, std::variant_size_v<ToIsland>)) {
     case 0:
       return Welcome{any_island(), any_natural(),       hashes(), flag(),
-                     sources(),    any_list(any_range), flag()};
+                     sources(),    any_list(any_range), flag(),   any_schedule()};
     case 1:
       return Refused{any_bytes(), flag()};
     case 2:
       return Lease{any_list(any_range), any_natural(), any_natural(), any_natural()};
     case 3:
-      return Reduce{fragment(), any_list(any_participant), flag()};
+      return Reduce{fragment(), any_list(any_participant), flag(), any_schedule(), any_natural()};
     case 4:
       return AbandonReduce{any_bytes()};
     case 5:
-      return Commit{fragment(), any_hash(), any_list(any_participant)};
+      return Commit{fragment(), any_hash(), any_list(any_participant), any_schedule()};
     case 6:
       return Dropped{any_bytes()};
     case 7:
-      return Resync{any_natural(), hashes(), sources(), flag(), any_bytes()};
+      return Resync{any_natural(), hashes(),       sources(), flag(),
+                    any_bytes(),   any_schedule(), flag()};
     case 8:
       return View{any_list(member)};
     case 9:
@@ -193,7 +236,8 @@ inline LogBody any_log_body() {
   const auto ranges = [] { return any_list(any_range); };
   const auto attempt = [] { return *rc::gen::arbitrary<std::uint32_t>(); };
   const auto contribution = [&] {
-    return LogContribution{any_participant(), ranges(), -any_real(), any_real()};
+    return LogContribution{any_participant(), ranges(), -any_real(), any_real(),
+                           any_measurements()};
   };
   switch (*rc::gen::inRange<std::size_t>(1, std::variant_size_v<LogBody>)) {
     case 1:
@@ -207,9 +251,15 @@ inline LogBody any_log_body() {
                        static_cast<int>(any_natural(std::numeric_limits<int>::max())),
                        any_list(contribution)};
     case 5:
-      return LogCommit{any_natural(), attempt(), any_hash()};
+      return LogCommit{
+          any_natural(), attempt(),
+          any_hash(),    any_real(),
+          any_real(),    *rc::gen::arbitrary<bool>() ? std::optional(any_schedule()) : std::nullopt,
+          any_bytes()};
     case 6:
       return LogVoid{any_natural(), any_bytes()};
+    case 7:
+      return LogPolicy{any_policy()};
     default:
       return LogFinished{};
   }

@@ -10,6 +10,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -52,7 +53,7 @@ struct Stamp {
 };
 
 /// RunIdentity::version of this program; it changes with the meaning of messages.
-inline constexpr const char* kProtocolVersion = "6";
+inline constexpr const char* kProtocolVersion = "7";
 
 /// What must be the same for islands to train one model; each a text that errors can show.
 struct RunIdentity {
@@ -63,6 +64,34 @@ struct RunIdentity {
   std::string data;       ///< hash of the corpus, or "private"
   std::string settings;   ///< all other settings that change results: settings_text()
   auto operator<=>(const RunIdentity&) const = default;
+};
+
+/// How islands communicate in a round: all that a policy may change while a run goes on
+/// (policy/policy.h). Outer step k has one; the COMMIT of outer step k - 1 says it.
+struct RoundSchedule {
+  std::int64_t inner_steps = 1;  ///< between two outer steps, on the fastest island
+  std::int64_t overlap = 0;      ///< inner steps from an outer step's begin to its end
+  std::string codec = {};        ///< of pseudo-gradients; empty: as the island's settings say
+  double outer_lr = 0;           ///< of the outer optimizer; 0: as the island's settings say
+  double predicted_seconds = 0;  ///< from its REDUCE to its COMMIT; 0: nothing was predicted
+  auto operator<=>(const RoundSchedule&) const = default;
+};
+
+/// By which rule the schedule of each round is chosen, and within which bounds.
+struct PolicyPlan {
+  std::string policy = "fixed";
+  RoundSchedule base = {};           ///< of the run's settings: what `fixed` always says
+  std::int64_t min_inner_steps = 1;  ///< bounds of RoundSchedule::inner_steps
+  std::int64_t max_inner_steps = 1;
+  bool may_overlap = false;       ///< RoundSchedule::overlap may be another than the base's
+  bool may_change_codec = false;  ///< and so may the codec
+  bool may_change_lr = false;     ///< and the outer learning rate
+  double qsr_alpha = 0;           ///< 0: such that H is the base's at the greatest learning rate
+  double round_bytes = 0;         ///< that an island may send for an outer step; 0: any number
+  double day_bytes = 0;           ///< and in 86,400 seconds
+  double parameters = 0;          ///< that an outer step exchanges, of the largest fragment
+  std::int64_t fragments = 1;     ///< that take turns
+  auto operator<=>(const PolicyPlan&) const = default;
 };
 
 /// The plan of a run. The first island to join sets it; later islands must have the same.
@@ -77,6 +106,10 @@ struct RunPlan {
   /// Bytes of each fragment's outer state. They bound what the coordinator relays. Empty: nothing
   /// passes through the coordinator.
   std::vector<std::uint64_t> state_sizes = {};
+  PolicyPlan policy = {};
+  /// Outer steps are made as islands are ready: nobody is waited for, all contributors count alike,
+  /// and a pseudo-gradient that missed one is in the next.
+  bool is_async = false;
   auto operator<=>(const RunPlan&) const = default;
 };
 
@@ -99,6 +132,8 @@ struct Join {
   /// The access token that other islands must show to fetch from this one; the coordinator sends it
   /// to them (View).
   std::string peer_token = {};
+  /// Of the result of the next outer step, which lies beside its state; zero: there is none.
+  StateHash prepared = {};
   bool operator==(const Join&) const = default;
 };
 /// It now has the state that Welcome or Resync told it to fetch.
@@ -118,6 +153,24 @@ struct Heartbeat {
   std::vector<IslandId> heard;    ///< islands that sent bytes since its last heartbeat
   bool operator==(const Heartbeat&) const = default;
 };
+/// What an island measured of one other in its newest exchange.
+struct LinkMeasurement {
+  IslandId island = kNobody;      ///< the other one
+  double bytes_per_second = 0;    ///< that came from it, while everybody exchanged
+  double round_trip_seconds = 0;  ///< from a request to the first bytes of its answer
+  auto operator<=>(const LinkMeasurement&) const = default;
+};
+/// What an island measured since its last contribution; 0: nothing yet. Claims, which a policy
+/// bounds and never trusts alone.
+struct Measurements {
+  double step_seconds = 0;            ///< of an inner step
+  double learning_rate = 0;           ///< of the inner optimizer, at the last step
+  double exchange_seconds = 0;        ///< of its newest exchange, from REDUCE to the result
+  double codec_bytes_per_second = 0;  ///< f32 bytes that are encoded
+  double mean_norm = 0;  ///< Euclidean, of the mean pseudo-gradient of the newest outer step
+  std::vector<LinkMeasurement> links = {};
+  bool operator==(const Measurements&) const = default;
+};
 /// Its pseudo-gradient of the stamp's outer step is frozen and can be fetched.
 struct Ready {
   StateHash base_hash;               ///< of the fragment that the pseudo-gradient is against
@@ -129,6 +182,8 @@ struct Ready {
   /// The encoded pseudo-gradient and its chunks, for the relay (Reduce::is_star).
   std::uint64_t encoded_bytes = 0;
   std::uint64_t chunk_bytes = 0;
+  std::string codec = {};  ///< that it is encoded with; empty: as the island's settings say
+  Measurements measured = {};
   bool operator==(const Ready&) const = default;
 };
 /// The island could not fetch from these islands.
@@ -170,7 +225,8 @@ struct Welcome {
   std::vector<Source> sources;
   /// Which of Join's batches are still this island's. Work on others must be dropped.
   std::vector<BatchRange> holds;
-  bool contributed = false;  ///< to the newest outer step that was committed
+  bool contributed = false;     ///< to the newest outer step that was committed
+  RoundSchedule schedule = {};  ///< of the outer step that is next then
   bool operator==(const Welcome&) const = default;
 };
 /// The island may not take part.
@@ -204,7 +260,10 @@ struct Participant {
 struct Reduce {
   int fragment = 0;
   std::vector<Participant> participants;  ///< by island, ascending
-  bool is_star = false;  ///< all through the coordinator, because one of them only calls out
+  bool is_star = false;         ///< all through the coordinator, because one of them only calls out
+  RoundSchedule schedule = {};  ///< of this outer step
+  /// Pseudo-gradients in all outer steps before: what delayed momentum counts by.
+  std::int64_t arrivals = 0;
   bool operator==(const Reduce&) const = default;
 };
 /// Stop the attempt of the stamp; pseudo-gradients stay as they are.
@@ -217,6 +276,7 @@ struct Commit {
   int fragment = 0;
   StateHash hash;
   std::vector<Participant> participants;
+  RoundSchedule next = {};  ///< of the outer step after it
   bool operator==(const Commit&) const = default;
 };
 /// Your pseudo-gradient is not in the stamp's outer step.
@@ -231,6 +291,8 @@ struct Resync {
   std::vector<Source> sources;
   bool drops_work = true;  ///< false: what was trained on and not committed may be rebased on it
   std::string why;
+  RoundSchedule schedule = {};  ///< of the outer step that is next then
+  bool contributed = false;     ///< to the newest outer step that was committed
   bool operator==(const Resync&) const = default;
 };
 /// Put your state to the coordinator, as soon as it is this one: an island needs it that can reach
@@ -305,6 +367,7 @@ struct LogContribution {
   std::vector<BatchRange> consumed;
   double loss = 0;
   double norm = 0;
+  Measurements measured = {};
   bool operator==(const LogContribution&) const = default;
 };
 /// An attempt at an outer step begins.
@@ -320,6 +383,11 @@ struct LogCommit {
   std::int64_t outer_step = 0;
   std::uint32_t attempt = 0;
   StateHash hash;
+  double exchange_seconds = 0;  ///< since its LogReduce, by the coordinator's clock
+  double round_seconds = 0;     ///< since the commit before, or since the coordinator began
+  /// What the policy says of the outer step after it; none where the policy is "fixed".
+  std::optional<RoundSchedule> next = {};
+  std::string why = {};  ///< that differs from the one before; empty: it does not
   bool operator==(const LogCommit&) const = default;
 };
 /// Commits from this outer step on are void: no island has their state any more.
@@ -333,8 +401,14 @@ struct LogFinished {
   bool operator==(const LogFinished&) const = default;
 };
 
+/// By which policy the run goes on. Not there: by "fixed".
+struct LogPolicy {
+  PolicyPlan plan;
+  bool operator==(const LogPolicy&) const = default;
+};
+
 using LogBody = std::variant<LogStarted, LogIsland, LogLease, LogReturn, LogReduce, LogCommit,
-                             LogVoid, LogFinished>;
+                             LogVoid, LogFinished, LogPolicy>;
 /// What was appended, and when.
 struct LogRecord {
   double unix_seconds = 0;  ///< for people; nothing is decided by it

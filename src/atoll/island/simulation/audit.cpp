@@ -134,11 +134,37 @@ void SimulationAudit::commit(const LogCommit& commit, Seconds now) {
     violation(fmt::format("outer step {} is not what its contributions give", commit.outer_step),
               now);
   }
+  check_schedule(commit, now);
   commits_.push_back(std::move(seen));
   ++num_commits_;
   longest_pause_ = std::max(longest_pause_, now - last_commit_);
   last_commit_ = now;
   reduce_.reset();
+}
+
+// Within its bounds whatever islands claim, and what the policy says when it is asked again.
+void SimulationAudit::check_schedule(const LogCommit& commit, Seconds now) {
+  const PolicyPlan& plan = policy_.plan();
+  if (policy_.is_fixed() != !commit.next) violation("a schedule where none belongs", now);
+  if (commit.next) {
+    const RoundSchedule& next = *commit.next;
+    const bool is_within = next.inner_steps >= plan.min_inner_steps &&
+                           next.inner_steps <= plan.max_inner_steps && next.overlap >= 0 &&
+                           next.overlap <= next.inner_steps && next.outer_lr > 0 &&
+                           next.outer_lr <= std::max(1.0, plan.base.outer_lr) &&
+                           next.predicted_seconds >= 0 && next.predicted_seconds < 1e6;
+    if (!is_within) {
+      violation(fmt::format("outer step {} has the schedule {}", commit.outer_step + 1,
+                            to_text(next, plan.fragments)),
+                now);
+    }
+    if (next != policy_.decide(*reduce_, commit.exchange_seconds).next) {
+      violation(fmt::format("outer step {} has another schedule than its policy says",
+                            commit.outer_step + 1),
+                now);
+    }
+  }
+  policy_.committed(*reduce_, commit);
 }
 
 void SimulationAudit::unmake(const LogVoid& voided, Seconds now) {
@@ -147,6 +173,7 @@ void SimulationAudit::unmake(const LogVoid& voided, Seconds now) {
     for (const BatchRange& range : commits_.back().consumed) consumed_.remove(range);
     voided_[outer_step() - 1].push_back(commits_.back());
     commits_.pop_back();
+    policy_.forget_newest();
     ++num_voids_;
   }
   reduce_.reset();

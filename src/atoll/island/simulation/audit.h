@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/island/policy/policy.h"
 #include "atoll/island/protocol/protocol.h"
 #include "atoll/island/protocol/range_set.h"
 
@@ -25,7 +26,7 @@ StateHash simulated_first_state(int fragment);
 /// from what islands do, and trusts none of the coordinator's.
 class SimulationAudit {
  public:
-  explicit SimulationAudit(const RunPlan& plan) : plan_(plan) {}
+  explicit SimulationAudit(const RunPlan& plan) : plan_(plan), policy_(plan.policy) {}
 
   /// A record is durable.
   void appended(const LogBody& body, Seconds now);
@@ -59,9 +60,11 @@ class SimulationAudit {
 
   void commit(const LogCommit& commit, Seconds now);
   void unmake(const LogVoid& voided, Seconds now);
+  void check_schedule(const LogCommit& commit, Seconds now);
   StateHash fragment_hash(int fragment, std::int64_t outer_step) const;
 
   RunPlan plan_;
+  PolicyHistory policy_;
   std::vector<CommitSeen> commits_;
   std::map<std::int64_t, std::vector<CommitSeen>> voided_;  // by outer step
   std::optional<LogReduce> reduce_;

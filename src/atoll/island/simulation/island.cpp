@@ -1,9 +1,11 @@
 #include "atoll/island/simulation/island.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/island/simulation/simulator.h"
 
 namespace atl::island {
@@ -39,6 +41,7 @@ void SimulatedIsland::start() {
   anchors_ = saved_.anchors;
   tracker_ = RoundTracker(timing_of(world_.options()));
   tracker_.begin(anchored_step(), saved_.work);
+  schedules_ = {};
   is_stepping_ = false;
   num_drops_ = num_adopted_ = 0;
   deltas_.clear();
@@ -148,10 +151,30 @@ void SimulatedIsland::perform(const StartReduce& action) {
   const double bytes =
       options.parameters / options.plan.num_fragments * options.bytes_per_parameter;
   const auto count = static_cast<double>(action.reduce.participants.size());
-  const double moved = bytes * (action.reduce.is_star ? count : 2 * (count - 1) / count);
+  const std::string& codec = action.reduce.schedule.codec;
+  const double moved = codec.empty() || action.reduce.is_star
+                           ? bytes * (action.reduce.is_star ? count : 2 * (count - 1) / count)
+                           : exchange_bytes(codec, options.parameters / options.plan.num_fragments,
+                                            static_cast<int>(action.reduce.participants.size()));
   world_.count_bytes(moved);
   const auto shared = world_.share(action.stamp, action.reduce);
-  const Seconds takes = world_.transfer(moved);
+  std::vector<int> islands = {index_};
+  for (const Participant& participant : action.reduce.participants) {
+    const SimulatedIsland* other = world_.island_of(participant.island);
+    if (other != nullptr && options.link_at) islands.push_back(other->index());
+  }
+  const Seconds takes = world_.transfer(moved, islands);
+  measured_.exchange_seconds = takes;
+  measured_.mean_norm = 1 / std::sqrt(count);
+  measured_.links.clear();
+  const Seconds latency =
+      options.link_at ? options.link_at(world_.now(), index_).latency : options.link.latency;
+  for (const Participant& other : action.reduce.participants) {
+    if (member_->id() == other.island) continue;
+    measured_.links.push_back({.island = other.island,
+                               .bytes_per_second = moved / takes,
+                               .round_trip_seconds = 2 * latency});
+  }
   world_.occupy(index_, takes);
   fetches_from_.clear();
   fetches_until_ = world_.now() + takes;
@@ -206,7 +229,7 @@ void SimulatedIsland::perform(const Swap& action) {
 void SimulatedIsland::perform(const FetchState& action) {
   const double bytes = world_.options().parameters * 8;  // anchor and momentum, f32
   const std::uint64_t number = ++num_fetches_;
-  const Seconds takes = world_.transfer(bytes);
+  const Seconds takes = world_.transfer(bytes, {index_});
   world_.occupy(index_, takes);
   fetches_from_.clear();
   fetches_until_ = world_.now() + takes;
@@ -249,6 +272,11 @@ void SimulatedIsland::perform(const StartRound& action) {
     tracker_.granted(action.lease, action.drops_hand_in);
     go_on();
   });
+}
+
+void SimulatedIsland::perform(const UseSchedule& action) {
+  schedules_.use(action.outer_step, action.schedule);
+  later([this, overlap = action.schedule.overlap] { tracker_.overlaps(overlap); });
 }
 
 void SimulatedIsland::perform(const Halt& action) {
@@ -334,16 +362,37 @@ void SimulatedIsland::hand_in(const RoundTracker::Decision& due) {
   const StateHash base = anchors_[static_cast<std::size_t>(due.fragment)].hash;
   expect_held(work.trained);
   const double norm = std::exchange(next_norm_, 1);
-  const Ready ready = {.base_hash = base,
-                       .tokens = work.tokens,
-                       .consumed = work.trained,
-                       .norm = norm,
-                       .is_finite = norm >= 0,
-                       .loss = 1};
+  const RoundSchedule* schedule = schedules_.of(due.outer_step);
+  const Ready ready = {
+      .base_hash = base,
+      .tokens = work.tokens,
+      .consumed = work.trained,
+      .norm = norm,
+      .is_finite = norm >= 0,
+      .loss = world_.loss(),
+      .codec = schedule == nullptr ? world_.options().plan.policy.base.codec : schedule->codec,
+      .measured = measure()};
   deltas_[due.outer_step] = {base, work.trained};
   deltas_.erase(deltas_.begin(), deltas_.lower_bound(due.outer_step - 1));
   tracker_.handed_in();
   handle({0, RoundDone{num_adopted_, due.outer_step, ready}});
+}
+
+Measurements SimulatedIsland::measure() const {
+  const SimulationOptions& options = world_.options();
+  Measurements measured = measured_;
+  measured.step_seconds = options.step_seconds / speed_;
+  measured.learning_rate = world_.learning_rate();
+  measured.codec_bytes_per_second = 2e9;
+  if (options.liar != index_) return measured;
+  const double lie = options.lie;
+  measured = {.step_seconds = lie,
+              .learning_rate = lie,
+              .exchange_seconds = lie,
+              .codec_bytes_per_second = lie,
+              .mean_norm = lie,
+              .links = {{.island = 1, .bytes_per_second = lie, .round_trip_seconds = lie}}};
+  return measured;
 }
 
 // A coordinator refuses batches that are committed or leased to another island, so the run would go

@@ -10,6 +10,7 @@
 
 #include "atoll/island/client/member.h"
 #include "atoll/island/client/round_tracker.h"
+#include "atoll/island/client/schedule_book.h"
 
 namespace atl::island {
 
@@ -82,6 +83,7 @@ class SimulatedIsland {
   void perform(const UploadState&) {}  // here everybody reaches everybody
   void perform(const Adopt& action);
   void perform(const StartRound& action);
+  void perform(const UseSchedule& action);
   void perform(const Halt& action);
   void perform(const Warn&) {}
   void end_reduce(const Stamp& stamp, const Reduce& reduce);
@@ -89,6 +91,7 @@ class SimulatedIsland {
   void go_on();
   void train();
   void hand_in(const RoundTracker::Decision& due);
+  Measurements measure() const;
   void expect_held(const std::vector<BatchRange>& consumed);
   void hear_commit(const Swap& swap);
   void move(int fragment, std::int64_t outer_step, const StateHash& hash);
@@ -127,6 +130,8 @@ class SimulatedIsland {
   std::map<std::int64_t, Offer> deltas_;  // by outer step
   std::uint64_t num_fetches_ = 0;
   Seconds trained_seconds_ = 0;
+  ScheduleBook schedules_;
+  Measurements measured_;
 };
 
 }  // namespace atl::island

@@ -1,6 +1,7 @@
 #include "atoll/island/simulation/simulation.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "atoll/base/rng.h"
 #include "atoll/island/simulation/simulator.h"
@@ -27,6 +28,38 @@ class Dice {
   std::uint64_t next_ = 0;
 };
 
+// Asynchronous islands, or a policy, for half of all runs; and an island that measures nonsense.
+void choose_algorithm(SimulationOptions& options, Dice& dice) {
+  RunPlan& plan = options.plan;
+  if (dice.one_in(4)) {
+    plan.is_async = true;
+    plan.num_fragments = 1;
+    options.overlap = plan.inner_steps;
+    return;
+  }
+  constexpr const char* kPolicies[] = {"fixed", "fixed", "qsr", "adacomm", "budget", "auto"};
+  PolicyPlan& policy = plan.policy;
+  policy.policy = kPolicies[dice.between(0, 5)];
+  if (policy.policy == "fixed") return;
+  policy.base = {
+      .inner_steps = plan.inner_steps, .overlap = options.overlap, .codec = "f32", .outer_lr = 0.7};
+  policy.min_inner_steps = std::max<std::int64_t>(1, plan.inner_steps / 4);
+  policy.max_inner_steps = 4 * plan.inner_steps;
+  policy.may_overlap = options.overlap > 0 && options.overlap < plan.inner_steps;
+  policy.may_change_codec = dice.one_in(2);
+  policy.may_change_lr = true;
+  policy.parameters = options.parameters / plan.num_fragments;
+  policy.fragments = plan.num_fragments;
+  if (policy.policy == "budget" || dice.one_in(4)) policy.round_bytes = 5 * policy.parameters;
+  if (!dice.one_in(3)) return;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kLies[] = {0,     -1,         1e-300,
+                              1e300, -kInfinity, kInfinity,
+                              1e-5,  1e4,        std::numeric_limits<double>::quiet_NaN()};
+  options.liar = dice.between(0, options.num_islands - 1);
+  options.lie = kLies[dice.between(0, 8)];
+}
+
 }  // namespace
 
 SimulationReport simulate(const SimulationOptions& options, std::uint64_t seed) {
@@ -35,9 +68,10 @@ SimulationReport simulate(const SimulationOptions& options, std::uint64_t seed) 
   return simulator.report();
 }
 
-SimulationOptions random_simulation(std::uint64_t seed) {
+namespace {
+
+SimulationOptions random_faults(Dice& dice) {
   using Kind = SimulatedFault::Kind;
-  Dice dice(seed);
   SimulationOptions options;
   options.num_islands = dice.between(2, 6);
   options.plan.num_fragments = dice.between(1, 3);
@@ -89,6 +123,20 @@ SimulationOptions random_simulation(std::uint64_t seed) {
   if (options.overlap > 0 && dice.one_in(2)) {
     options.overlap = dice.between(1, static_cast<int>(options.plan.inner_steps));
   }
+  return options;
+}
+
+}  // namespace
+
+SimulationOptions random_fixed_simulation(std::uint64_t seed) {
+  Dice dice(seed);
+  return random_faults(dice);
+}
+
+SimulationOptions random_simulation(std::uint64_t seed) {
+  Dice dice(seed);
+  SimulationOptions options = random_faults(dice);
+  choose_algorithm(options, dice);
   return options;
 }
 

@@ -62,12 +62,21 @@ struct SimulationOptions {
   double bytes_per_parameter = 4;  ///< of a pseudo-gradient; state is f32: anchor and momentum
   Seconds step_seconds = 0.05;     ///< of an inner step, at speed 1
   double jitter = 0.1;             ///< of that, relative
-  std::vector<double> speeds;      ///< by island; missing ones are 1
-  std::int64_t overlap = 0;        ///< inner steps from an outer step's begin to its end
-  bool can_rebase = true;          ///< see MemberOptions
-  int checkpoint_every = 1;        ///< outer steps
-  Seconds mtbf = 0;                ///< of each island: mean time between crashes; 0: none
-  Seconds restart_after = 2;       ///< of a crash, for mtbf
+  /// Links that change: that of an island (from 0) at a time. Empty: always `link`.
+  std::function<SimulatedLink(Seconds now, int island)> link_at;
+  /// An inner step gains 1 / (1 + stale_cost * H^(1/4)) of what it gains at H = 0, and somewhat
+  /// less where it overlaps with an exchange or the codec is coarse: the truth that policies guess
+  /// at.
+  double stale_cost = 0.12;
+  double target_progress = 0;  ///< inner steps at H = 0, of all islands: when was it there?
+  int liar = -1;               ///< this island (from 0) measures `lie` of everything; -1: none
+  double lie = 0;
+  std::vector<double> speeds;  ///< by island; missing ones are 1
+  std::int64_t overlap = 0;    ///< inner steps from an outer step's begin to its end
+  bool can_rebase = true;      ///< see MemberOptions
+  int checkpoint_every = 1;    ///< outer steps
+  Seconds mtbf = 0;            ///< of each island: mean time between crashes; 0: none
+  Seconds restart_after = 2;   ///< of a crash, for mtbf
   std::vector<SimulatedFault> faults;
   Seconds heartbeat_every = 0.5;
   Seconds out_after = 30;            ///< see CoordinatorOptions
@@ -97,9 +106,15 @@ struct SimulationReport {
   std::int64_t evictions = 0;  ///< islands turned out for wrong states
   std::int64_t crashes = 0;
   std::int64_t messages = 0;
-  double coordinator_cpu = 0;  ///< seconds of real CPU time; where it was measured
-  Seconds longest_pause = 0;   ///< between two commits
-  std::string halted;          ///< why the run cannot go on, or ""
+  double coordinator_cpu = 0;     ///< seconds of real CPU time; where it was measured
+  Seconds longest_pause = 0;      ///< between two commits
+  Seconds seconds_to_target = 0;  ///< until target_progress; 0: it was not reached
+  double progress = 0;            ///< as target_progress counts it
+  std::int64_t schedule_changes = 0;
+  RoundSchedule schedule;  ///< of the last outer step
+  /// Of each outer step with a prediction: how far its exchange was from it, relative.
+  std::vector<double> prediction_errors;
+  std::string halted;  ///< why the run cannot go on, or ""
   /// What must never happen and did, each one line; empty if all is well.
   std::vector<std::string> violations;
 };
@@ -111,5 +126,7 @@ SimulationReport simulate(const SimulationOptions& options, std::uint64_t seed);
 /// A small run with random faults of all kinds, and all of them repaired in the end: it must
 /// finish. For tests by the thousand.
 SimulationOptions random_simulation(std::uint64_t seed);
+/// The same with islands that wait for each other, by a schedule that never changes.
+SimulationOptions random_fixed_simulation(std::uint64_t seed);
 
 }  // namespace atl::island

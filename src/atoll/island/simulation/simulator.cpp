@@ -1,7 +1,9 @@
 #include "atoll/island/simulation/simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
+#include <numbers>
 #include <utility>
 
 #include "atoll/base/error.h"
@@ -23,6 +25,7 @@ double cpu_seconds() {
 
 Simulator::Simulator(const SimulationOptions& options, std::uint64_t seed)
     : options_(options), seed_(seed), rng_(seed, RngPurpose::kSynthetic), audit_(options.plan) {
+  used_ = options.plan.policy.base;
   start_coordinator();
   for (int i = 0; i < options.num_islands; ++i) add_island();
   for (const SimulatedFault& fault : options.faults) add(fault);
@@ -52,6 +55,7 @@ void Simulator::run(Seconds until) {
                          .events = num_events_});
     }
     if (audit_.violations().size() > 0) return;
+    if (target_at_ > 0) return;
     const bool is_over = is_finished_ || !halted_.empty();
     const bool is_quiet = std::all_of(islands_.begin(), islands_.end(),
                                       [](const auto& island) { return island->has_ended(); });
@@ -60,9 +64,51 @@ void Simulator::run(Seconds until) {
   }
 }
 
+// What the commit's batches gain. The four costs are those of bench/results/islands-quality, where
+// a policy has them from too; stale_cost makes them wrong for it.
+void Simulator::note_progress(const LogCommit& commit) {
+  double batches = 0;
+  double most = 1;
+  for (const LogContribution& contribution : reduce_->contributions) {
+    double own = 0;
+    for (const BatchRange& range : contribution.consumed) own += static_cast<double>(range.size());
+    batches += own;
+    most = std::max(most, own);
+  }
+  const double length = most * options_.plan.num_fragments;
+  const std::string& codec = used_.codec;
+  const double coarse = codec == "e3m0" ? .035 : codec == "int8" ? .005 : 0;
+  const double cost = (1 + options_.stale_cost * std::pow(length, 0.25)) * (1 + coarse) *
+                      (1 + .004 * static_cast<double>(used_.overlap));
+  progress_ += batches / cost;
+  if (target_at_ == 0 && options_.target_progress > 0 && progress_ >= options_.target_progress) {
+    target_at_ = now_;
+  }
+  if (used_.predicted_seconds > 0) {
+    prediction_errors_.push_back(
+        std::abs(used_.predicted_seconds / std::max(1e-9, commit.exchange_seconds) - 1));
+  }
+  num_changes_ += commit.why.empty() ? 0 : 1;
+  used_ = commit.next.value_or(options_.plan.policy.base);
+}
+
+double Simulator::loss() const {
+  const auto scale =
+      static_cast<double>(std::max<std::int64_t>(1, options_.plan.total_batches)) / 8;
+  return 2 + 4 / std::sqrt(1 + progress_ / scale);
+}
+
+// A cosine to a twentieth.
+double Simulator::learning_rate() const {
+  const double part = static_cast<double>(audit_.num_batches()) /
+                      static_cast<double>(std::max<std::int64_t>(1, options_.plan.total_batches));
+  return 1e-3 * (0.05 + 0.95 * (1 + std::cos(std::numbers::pi * std::min(1.0, part))) / 2);
+}
+
 SimulationReport Simulator::report() {
-  const bool is_done = is_finished_ || (options_.max_outer_steps > 0 &&
-                                        audit_.outer_step() >= options_.max_outer_steps);
+  const bool is_done =
+      is_finished_ || target_at_ > 0 ||
+      (options_.max_outer_steps > 0 && audit_.outer_step() >= options_.max_outer_steps);
   if (is_finished_) audit_.finish(true, now_);
   for (const auto& island : islands_) {
     if (!options_.coordinator_ends || island->has_ended()) continue;
@@ -100,6 +146,11 @@ SimulationReport Simulator::report() {
   report.messages = num_messages_;
   report.coordinator_cpu = cpu_;
   report.longest_pause = audit_.longest_pause();
+  report.seconds_to_target = target_at_;
+  report.progress = progress_;
+  report.schedule_changes = num_changes_;
+  report.schedule = used_;
+  report.prediction_errors = prediction_errors_;
   report.halted = halted_;
   report.violations = audit_.violations();
   return report;
@@ -227,6 +278,8 @@ void Simulator::perform(const CoordinatorAction& action) {
     trace([&] { return fmt::format("{:9.4f} log: {}", now_, describe(append->body)); });
     if (std::holds_alternative<LogVoid>(append->body)) expect_lost();
     audit_.appended(append->body, now_);
+    if (const auto* reduce = std::get_if<LogReduce>(&append->body)) reduce_ = *reduce;
+    if (const auto* commit = std::get_if<LogCommit>(&append->body)) note_progress(*commit);
     if (std::holds_alternative<LogFinished>(append->body)) is_finished_ = true;
   } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
     close_at_coordinator(close->connection);

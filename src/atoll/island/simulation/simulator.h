@@ -46,8 +46,11 @@ class Simulator {
   // For islands.
   void schedule(Seconds after, std::function<void()> what);
   double uniform();
-  /// Seconds for `bytes` on a link, there and back.
-  Seconds transfer(double bytes);
+  /// Seconds for `bytes` on the slowest of these islands' links, there and back.
+  Seconds transfer(double bytes, const std::vector<int>& islands);
+  /// Of a batch trained now, as far as a simulation has one.
+  double loss() const;
+  double learning_rate() const;
   /// Adds a line to the trace, if there is one.
   template <typename Tell>
   void trace(const Tell& tell) {
@@ -133,7 +136,15 @@ class Simulator {
   std::map<std::pair<int, int>, int> pair_cuts_;
   Stamp shared_stamp_;
   std::shared_ptr<const Reduce> shared_;
+  void note_progress(const LogCommit& commit);
+
   double bytes_ = 0;
+  std::optional<LogReduce> reduce_;  // the newest
+  RoundSchedule used_;               // of the outer step under way
+  double progress_ = 0;
+  Seconds target_at_ = 0;
+  std::int64_t num_changes_ = 0;
+  std::vector<double> prediction_errors_;
   std::int64_t num_messages_ = 0;
   std::int64_t num_crashes_ = 0;
   bool is_finished_ = false;

@@ -18,10 +18,14 @@ constexpr Seconds kConnectTimeout = 2;
 
 }  // namespace
 
-Seconds Simulator::transfer(double bytes) {
-  const double speed = options_.link.bits_per_second;
-  const Seconds wire = speed > 0 ? bytes * 8 / speed : 0;
-  return (2 * options_.link.latency + wire) * (1 + 0.1 * uniform());
+Seconds Simulator::transfer(double bytes, const std::vector<int>& islands) {
+  Seconds slowest = 0;
+  for (const int island : islands) {
+    const SimulatedLink link = options_.link_at ? options_.link_at(now_, island) : options_.link;
+    const Seconds wire = link.bits_per_second > 0 ? bytes * 8 / link.bits_per_second : 0;
+    slowest = std::max(slowest, 2 * link.latency + wire);
+  }
+  return slowest * (1 + 0.1 * uniform());
 }
 
 void Simulator::occupy(int island, Seconds duration) {

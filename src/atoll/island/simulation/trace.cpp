@@ -105,6 +105,7 @@ struct Describer {
     return fmt::format("void from {}", x.first_outer_step);
   }
   std::string operator()(const LogFinished&) const { return "finished"; }
+  std::string operator()(const LogPolicy& x) const { return "policy " + x.plan.policy; }
 };
 
 }  // namespace

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <string>
+#include <string_view>
 
 #include "atoll/island/outer/memory.h"
 
@@ -48,7 +51,38 @@ island::OuterOptions outer_options(const OuterSettings& outer) {
   options.optimizer.kind = outer.optimizer;
   options.optimizer.momentum = outer.optimizer == "nesterov" ? outer.momentum : 0;
   if (outer.lr > 0) options.optimizer.lr = outer.lr;
+  if (outer.algorithm == "async") {
+    options.optimizer.kind = outer.async_momentum + "_nesterov";
+    options.optimizer.islands = islands;
+  }
   return options;
+}
+
+island::PolicyPlan policy_plan(const OuterSettings& outer, double parameters) {
+  const island::OuterOptions options = outer_options(outer);
+  const std::int64_t P = outer.fragments;
+  const std::int64_t least =
+      outer.min_inner_steps > 0 ? outer.min_inner_steps : outer.inner_steps / 8;
+  const std::int64_t most =
+      outer.max_inner_steps > 0 ? outer.max_inner_steps : 8 * outer.inner_steps;
+  constexpr std::array<std::string_view, 4> kChangeable = {"f32", "bf16", "int8", "e3m0"};
+  const bool is_streaming = outer.algorithm == "streaming";
+  const bool is_whole = outer.algorithm == "eager" || outer.algorithm == "async";
+  return {.policy = outer.policy,
+          .base = {.inner_steps = outer.inner_steps / P,
+                   .overlap = is_whole ? outer.inner_steps : outer.overlap,
+                   .codec = outer.codec,
+                   .outer_lr = options.optimizer.lr},
+          .min_inner_steps = std::max<std::int64_t>(1, least / P),
+          .max_inner_steps = most / P,
+          .may_overlap = is_streaming,
+          .may_change_codec = std::ranges::find(kChangeable, outer.codec) != kChangeable.end(),
+          .may_change_lr = outer.algorithm == "diloco" || is_streaming,
+          .qsr_alpha = outer.qsr_alpha / std::sqrt(static_cast<double>(P)),
+          .round_bytes = 1e6 * outer.round_mb,
+          .day_bytes = 1e6 * outer.day_mb,
+          .parameters = parameters,
+          .fragments = P};
 }
 
 std::string describe_outer_memory(const OuterSettings& outer, const parallel::FlatLayout& layout) {

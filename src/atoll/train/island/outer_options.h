@@ -5,6 +5,7 @@
 
 #include "atoll/island/outer/algorithm.h"
 #include "atoll/island/outer/fragments.h"
+#include "atoll/island/protocol/protocol.h"
 #include "atoll/parallel/flat_layout.h"
 #include "atoll/train/config.h"
 
@@ -12,6 +13,10 @@ namespace atl::train {
 
 /// What `outer.*` comes to for an island: defaults that depend on how many there are, filled in.
 island::OuterOptions outer_options(const OuterSettings& outer);
+
+/// By which rule, and within which bounds, that may change while the run goes on. `parameters`: of
+/// the largest fragment; 0: not known yet.
+island::PolicyPlan policy_plan(const OuterSettings& outer, double parameters);
 
 /// All that is trained, in so many fragments of whole layers.
 std::vector<island::Fragment> fragments_of(const parallel::FlatLayout& layout, int num_fragments);

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "atoll/base/check.h"
+#include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/island/policy/policy.h"
 #include "atoll/island/protocol/trace.h"
 #include "atoll/train/island/outer_options.h"
 
@@ -36,6 +38,9 @@ IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity&
       options_(outer_options(config.outer)),
       params_(fragments_of(state.whole_layout(), options_.fragments), state, ranks),
       clock_(std::max<std::int64_t>(1, config.outer.islands)) {
+  const std::string why = island::policy_fault(policy_plan(config.outer, largest_fragment()),
+                                               static_cast<int>(config.outer.islands));
+  if (!why.empty()) throw user_error("outer.policy {}: {}", config.outer.policy, why);
   if (!ranks.is_lead()) return;
   optimizer_ = island::make_outer_optimizer(options_.optimizer);
   algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
@@ -90,13 +95,23 @@ void IslandRounds::begin(const fs::path& checkpoint) {
                .min_islands = static_cast<int>(islands),
                .quorum = static_cast<int>(outer.quorum),
                .grace_seconds = outer.grace_s,
-               .is_private = outer.data == "private"},
+               .is_private = outer.data == "private",
+               .policy = policy_plan(outer, largest_fragment()),
+               .is_async = outer.algorithm == "async"},
       .codec = options_.codec,
       .codec_errors = std::move(codec_errors_)};
   const std::vector<BatchRange> holds = work.holds();
   tracker_->begin(outer_->outer_step(), std::move(work));
   client_ = std::make_unique<island::Client>(options, *outer_, holds, !holds.empty());
   tell({.command = Command::kEnd});
+}
+
+double IslandRounds::largest_fragment() const {
+  std::size_t largest = 0;
+  for (int f = 0; f < params_.num_fragments(); ++f) {
+    largest = std::max(largest, params_.elements(f));
+  }
+  return static_cast<double>(largest);
 }
 
 // The parameters of a fragment become its anchor, and nothing is under way.
@@ -187,6 +202,8 @@ void IslandRounds::absorb_news() {
     if (!news) return;
     if (const auto* round = std::get_if<island::StartRound>(news.get())) {
       tracker_->granted(round->lease, round->drops_hand_in);
+    } else if (const auto* use = std::get_if<island::UseSchedule>(news.get())) {
+      tracker_->overlaps(use->schedule.overlap);
     } else {
       hear(std::move(std::get<OuterChange>(*news)));
     }
@@ -316,19 +333,20 @@ void IslandRounds::hand_in() {
                     *own_delta_);
   if (algorithm_->param_use().begin_changes) params_.mark_changed(f);
   const island::RoundTracker::Work& work = tracker_->work();
-  client_->hand_in(
-      {.outer_step = outer_step,
-       .fragment = f,
-       .delta = own_delta_,
-       .base_hash = base_[static_cast<std::size_t>(f)]->hash,
-       .tokens = work.tokens,
-       .consumed = work.trained,
-       .loss = work.tokens > 0 ? work.loss_sum / static_cast<double>(work.tokens) : 0});
+  client_->hand_in({.outer_step = outer_step,
+                    .fragment = f,
+                    .delta = own_delta_,
+                    .base_hash = base_[static_cast<std::size_t>(f)]->hash,
+                    .tokens = work.tokens,
+                    .consumed = work.trained,
+                    .loss = work.tokens > 0 ? work.loss_sum / static_cast<double>(work.tokens) : 0,
+                    .step_seconds = pace_.steps_per_second() > 0 ? 1 / pace_.steps_per_second() : 0,
+                    .learning_rate = lr_});
   tracker_->handed_in();
   island::trace("outer step {}: handed in", outer_step + 1);
 }
 
-void IslandRounds::stepped(const StepResult& result, double seconds) {
+void IslandRounds::stepped(const StepResult& result, double seconds, double lr) {
   if (!ranks_->is_lead()) return;
   params_.forget();
   tracker_->trained(1, result.targets,
@@ -336,6 +354,7 @@ void IslandRounds::stepped(const StepResult& result, double seconds) {
   ++steps_taken_;
   clock_.stepped();
   trained_seconds_ += seconds;
+  lr_ = lr;
   pace_.stepped(seconds, seconds_since(began_at_));
   client_->tell_speed(steps_taken_, pace_.steps_per_second());
 }

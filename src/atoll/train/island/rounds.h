@@ -72,7 +72,7 @@ class IslandRounds {
   /// write is written. A rank that is new needs no begin(). `seconds`: that it took.
   void regrouped(TrainState& state, Ranks& ranks, double seconds);
   /// Accounts for the step on that batch.
-  void stepped(const StepResult& result, double seconds);
+  void stepped(const StepResult& result, double seconds, double lr);
   /// Whether the run has ended, and this island with it.
   bool is_over() const { return is_over_; }
   /// Ends this island's part in it; what it did not hand in returns to the others. Of the lead.
@@ -106,6 +106,7 @@ class IslandRounds {
   void write_parameters();
   island::OwnFragment own(int f, std::span<float> packed);
   void reset(int f);
+  double largest_fragment() const;
   Next::What prepare(const Asks& asks);
   void wait();
   void depart();
@@ -164,6 +165,7 @@ class IslandRounds {
   double exposed_seconds_ = 0;  // waited, since the last report
   double trained_seconds_ = 0;
   std::int64_t reported_steps_ = 0;
+  double lr_ = 0;  // of the last step
   std::vector<Report> reports_;
 };
 
