@@ -14,6 +14,7 @@ Command train_command();
 Command launch_command();
 Command coordinator_command();
 Command tune_command();
+Command server_command();
 Command eval_command();
 Command generate_command();
 Command tokenize_command();

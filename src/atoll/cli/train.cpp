@@ -12,6 +12,7 @@
 #include "atoll/launch/generation.h"
 #include "atoll/launch/islands.h"
 #include "atoll/launch/membership.h"
+#include "atoll/launch/param_servers.h"
 #include "atoll/launch/rank_main.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
@@ -54,14 +55,16 @@ int run_trainer(const train::Recipe& recipe, train::Trainer& trainer,
   const train::TrainOutcome outcome = trainer.run();
   if (prediction && !prediction->text().empty()) log::info("{}", prediction->text());
   if (outcome.signal == 0) {
-    if (trainer.is_lead()) {
+    if (outcome.checkpoint.empty()) {
+      log::info("finished; worker 0 has the model");
+    } else if (trainer.is_lead()) {
       log::info("finished; the model is in {} (at most {:.1f} MiB of memory)",
                 outcome.checkpoint.string(),
                 static_cast<double>(peak_resident_bytes()) / (1 << 20));
     }
     return 0;
   }
-  if (trainer.is_lead()) {
+  if (trainer.is_lead() && !outcome.checkpoint.empty()) {
     log::info("stopped {} after step {} and saved {}; the same command goes on from there",
               outcome.signal == SIGPIPE  ? "as nobody reads its output,"
               : outcome.signal == SIGINT ? "by Ctrl-C"
@@ -206,8 +209,31 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
                               .max_restarts = options.island_restarts});
 }
 
+// A run with parameter servers whose workers and servers -n starts here.
+bool starts_servers(const Options& options, const Invocation& invocation) {
+  if (!options.ranks.num_ranks || options.member.number >= 0) return false;
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  const train::SyncSettings& sync = recipe.config().sync;
+  return sync.mode == "ps" && sync.addresses.empty();
+}
+
+int run_servers(const Options& options, const Invocation& invocation) {
+  const launch::RankFlags& ranks = options.ranks;
+  if (ranks.rank || !ranks.hostfile.empty() || !ranks.backend.empty()) {
+    throw user_error(
+        "sync.mode = ps: workers speak with servers and not with each other, so --rank, --hostfile "
+        "and --backend mean nothing; on several machines start `atoll server` and workers with "
+        "sync.addresses");
+  }
+  if (*ranks.num_ranks < 1) throw user_error("-n {}: at least 1", *ranks.num_ranks);
+  return launch::run_param_servers({.recipe = options.recipe,
+                                    .overrides = invocation.overrides,
+                                    .num_workers = static_cast<int>(*ranks.num_ranks)});
+}
+
 int run(const Options& options, const Invocation& invocation) {
   if (options.islands) return run_all_islands(options, invocation);
+  if (starts_servers(options, invocation)) return run_servers(options, invocation);
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
   const launch::RankPlan plan = launch::plan_ranks(options.ranks, launch::rank_environment());
   if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);

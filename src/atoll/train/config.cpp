@@ -7,6 +7,7 @@
 #include "atoll/train/config_elsewhere.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_offload.h"
+#include "atoll/train/config_server.h"
 
 namespace atl::train {
 
@@ -474,6 +475,7 @@ Settings make_settings(TrainConfig& config) {
   add_offload(settings, config.offload);
   add_optim(settings, config);
   add_lora(settings, config);
+  add_sync(settings, config.sync);
   add_islands(settings, config);
   add_reporting(settings, config);
   add_names_elsewhere(settings);

@@ -188,6 +188,24 @@ struct LaunchSettings {
   bool replicate = false;
 };
 
+/// sync.*: how the replicas of one island are kept together, where parameters are on servers.
+struct SyncSettings {
+  std::string mode = "allreduce";
+  std::string consistency = "bsp";
+  std::int64_t staleness = 3;
+  double compensation = 0;
+  double elasticity = 0;
+  std::int64_t period = 10;
+  std::int64_t servers = 1;
+  std::int64_t replicas = 1;
+  std::int64_t workers = 1;
+  std::int64_t worker = 0;
+  std::string addresses;
+  std::string identity;
+  std::string secret;
+  double disk_s = 1;
+};
+
 /// island.*: this island, where a run has several.
 struct IslandSettings {
   std::string coordinator;
@@ -234,6 +252,7 @@ struct TrainConfig {
   ParallelSettings parallel;
   CommSettings comm;
   LaunchSettings launch;
+  SyncSettings sync;
   IslandSettings island;
   OuterSettings outer;
   OptimSettings optim;

@@ -298,6 +298,8 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
   options.data_parallel = sharing_options(config, num_ranks, rank);
+  // Servers add up what lanes push; a worker has the gradient of one at a time.
+  if (config.sync.mode == "ps") options.data_parallel = {};
   if (pipeline_size > 1) {
     options.pipeline =
         pipeline_options(config, data_ranks, rank / tensor_size / expert_size % pipeline_size);

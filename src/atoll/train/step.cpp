@@ -31,15 +31,7 @@ Tensor flat_view(std::vector<T>& values) {
   return {values.data(), {dtype_of<T>(), {static_cast<std::int64_t>(values.size())}}};
 }
 
-// What a rank's micro-batches came to.
-struct Micro {
-  std::vector<double> losses;  // sums, in nats, in the order in which they were taken
-  std::vector<std::int64_t> nonfinite_samples;
-  // Of the whole step; -1 on a rank without micro-batches, until it is told.
-  std::int64_t targets = -1;
-  std::int64_t first_sample = -1;
-  double seconds = 0;  // in passes, without waiting for others
-};
+using Micro = MicroBatchResult;
 
 // The only wait of the host for the device between the first pass of a step and its update.
 void read_losses(Stream& stream, const Tensor& losses, std::span<const std::int64_t> first_samples,
@@ -53,10 +45,12 @@ void read_losses(Stream& stream, const Tensor& losses, std::span<const std::int6
   }
 }
 
-Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
-                        const parallel::MicroBatchPlan& plan, const std::function<Batch()>& next) {
+}  // namespace
+
+MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
+                                   const parallel::MicroBatchPlan& plan, int rank,
+                                   const std::function<Batch()>& next) {
   const StateOptions& shape = state.options();
-  const int rank = options.group == nullptr ? 0 : options.group->rank();
   const std::vector<std::int64_t> numbers = plan.of(rank);
   const Tensor losses = state.host_losses(plan.share(rank));
   std::vector<std::int64_t> first_samples;
@@ -90,6 +84,8 @@ Micro run_micro_batches(TrainState& state, Run run, const StepOptions& options,
   read_losses(*run.stream, losses, first_samples, micro);
   return micro;
 }
+
+namespace {
 
 // All of them at once, through the ranks of a pipeline, which all read the same.
 Micro run_pipeline(TrainState& state, Run run, const StepOptions& options,
@@ -192,7 +188,8 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   const parallel::MicroBatchPlan& plan = alone ? *alone : *options.plan;
   parallel::PipelinePart* pipeline = state.pipeline();
   const bool sums_gradients = state.sums_gradients(options.step);
-  Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, next)
+  const int rank = options.group == nullptr ? 0 : options.group->rank();
+  Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, rank, next)
                                     : run_pipeline(state, run, options, plan, next);
   const std::size_t own = micro.losses.size();
   if (comm::Group* context = state.context_group()) sum_over_context(*context, micro);

@@ -55,6 +55,23 @@ struct StepOptions {
   ops::OpProfile* profile = nullptr;
 };
 
+/// What some micro-batches of a step came to on this rank.
+struct MicroBatchResult {
+  std::vector<double> losses;  ///< sums, in nats, in the order in which they were taken
+  std::vector<std::int64_t> nonfinite_samples;
+  /// Of the whole step; -1 on a rank without micro-batches, until it is told.
+  std::int64_t targets = -1;
+  std::int64_t first_sample = -1;
+  double seconds = 0;  ///< in passes, without waiting for others
+};
+
+/// Forward and backward of the micro-batches that are `rank`'s in `plan`; the store then has the
+/// sum of their gradients, each divided by the targets of the whole step. Of `options` it reads
+/// what is not about ranks.
+MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
+                                   const parallel::MicroBatchPlan& plan, int rank,
+                                   const std::function<Batch()>& next);
+
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
 /// or gradient is not finite changes no parameter and no optimizer state, on any rank. `next` gives
 /// this rank's micro-batches in order; where some positions have no target, Batch::step_targets

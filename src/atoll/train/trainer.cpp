@@ -59,6 +59,7 @@ void Trainer::prepare() {
                .total_steps = config_.train.steps,
                .decay_fraction = config_.optim.decay_fraction};
   const std::vector<Hello> hellos = regrouping_.enter();
+  check_servers();
   if (is_under_way(hellos)) {
     model_.emplace(config_, ranks().world());
     take_over(hellos);
@@ -135,6 +136,7 @@ void Trainer::begin_or_resume() {
     make_rounds();
     rounds_->begin(newest ? newest->path : fs::path());
   }
+  if (config_.sync.mode == "ps") make_servers();
   measure_rates();
 }
 

@@ -18,6 +18,7 @@
 #include "atoll/train/reporting.h"
 #include "atoll/train/run_model.h"
 #include "atoll/train/saving.h"
+#include "atoll/train/server_sync.h"
 #include "atoll/train/stop_request.h"
 #include "atoll/train/trace_window.h"
 
@@ -98,6 +99,13 @@ class Trainer {
   void after_step();
   std::optional<Evaluation> evaluate(bool is_repeated);  // nothing: a signal came
   Saver::Source to_save() const;
+  // With parameter servers: trainer_servers.cpp.
+  void check_servers();
+  void make_servers();
+  TrainOutcome loop_with_servers();
+  void account_with_servers(const ServerSync::Turn& turn);
+  void save_with_servers(std::int64_t step);
+  void end_with_servers(TrainOutcome& outcome);
   // With other ranks: trainer_regroup.cpp.
   void regroup(const std::string& why);
   void take_over(const std::vector<Hello>& hellos);
@@ -121,8 +129,9 @@ class Trainer {
   std::optional<PreparedCorpus> corpus_;
   std::optional<RunModel> model_;
   std::optional<Batches> batches_;
-  std::optional<IslandRounds> rounds_;  // nothing: the run has no islands
-  std::optional<StopRequest> stop_;     // while run() is under way
+  std::optional<IslandRounds> rounds_;   // nothing: the run has no islands
+  std::unique_ptr<ServerSync> servers_;  // null: ranks add up gradients among themselves
+  std::optional<StopRequest> stop_;      // while run() is under way
   optim::Schedule schedule_;
 
   Position position_;

@@ -27,7 +27,7 @@ TrainOutcome Trainer::run() {
   try {
     reporter_.announce(*corpus_, state(), ranks(), model_->device());
     reporter_.begin(/*shows_bar=*/is_lead());
-    TrainOutcome outcome = loop();
+    TrainOutcome outcome = servers_ ? loop_with_servers() : loop();
     stop_.reset();
     return outcome;
   } catch (...) {
@@ -204,7 +204,8 @@ void Trainer::handle_nonfinite(const StepResult& result) {
     return;
   }
   saver_.finish(ranks(), trace_.timeline());
-  if (position_.step > 0 && saver_.saved_step() != position_.step) {
+  // With servers the optimizer's state is there, and what is here is older.
+  if (position_.step > 0 && saver_.saved_step() != position_.step && !servers_) {
     saver_.save(ranks(), to_save(), trace_.timeline());
   }
   const std::int64_t saved = saver_.saved_step();

@@ -10,6 +10,7 @@
 #include "atoll/train/config_compress.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_offload.h"
+#include "atoll/train/config_server.h"
 #include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
 #include "atoll/wire/address.h"
@@ -445,6 +446,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_expert_parallel(config, settings);
   validate_offload(config, settings);
   validate_compress(config, settings);
+  validate_servers(config, settings);
 }
 
 }  // namespace atl::train

@@ -1,0 +1,261 @@
+#include "atoll/param_server/service.h"
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "atoll/base/log.h"
+#include "atoll/base/paths.h"
+#include "atoll/param_server/disk.h"
+#include "atoll/param_server/scheduler.h"
+#include "atoll/param_server/server.h"
+#include "atoll/wire/secret.h"
+#include "atoll/wire/server.h"
+
+namespace atl::param_server {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Letter = Mailbox::Letter;
+
+constexpr std::chrono::milliseconds kTick{50};
+constexpr std::size_t kQueueBytes = std::size_t{1} << 30;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What both have: a server of sessions, a mailbox, and a thread that empties it.
+class Process : public wire::SessionHandler {
+ public:
+  void opened(wire::SessionId session, const wire::Peer& /*peer*/) override {
+    mailbox_.put({.kind = Letter::Kind::kOpened, .from = Letter::From::kSession, .id = session});
+  }
+  void received(wire::SessionId session, std::string frame) override {
+    mailbox_.put({.kind = Letter::Kind::kReceived,
+                  .from = Letter::From::kSession,
+                  .id = session,
+                  .text = std::move(frame)});
+  }
+  void closed(wire::SessionId session, const std::string& why) override {
+    mailbox_.put({.kind = Letter::Kind::kClosed,
+                  .from = Letter::From::kSession,
+                  .id = session,
+                  .text = why});
+  }
+
+  std::string address() const { return server_->address(); }
+  bool is_finished() const { return is_finished_; }
+  std::optional<Error> failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  void stop() {
+    mailbox_.stop();
+    if (thread_.joinable()) thread_.join();
+    if (server_) server_->stop();
+  }
+
+ protected:
+  void listen(const ListenOptions& options) {
+    const Credentials& credentials = options.credentials;
+    if (credentials.secret && !path_exists(*credentials.secret)) {
+      wire::Secret::make(*credentials.secret);
+    }
+    server_ = std::make_unique<wire::Server>(
+        wire::ServerOptions{.listen = options.listen,
+                            .identity = credentials.identity,
+                            .secret = credentials.secret,
+                            .max_frame_bytes = kMaxFrame,
+                            .max_sessions_per_peer = 4096,
+                            .max_queue_bytes = kQueueBytes,
+                            .keepalive = {.interval_ms = 2000, .timeout_ms = 3000}},
+        this, nullptr);
+  }
+  void run(const std::function<void(const Letter&)>& take, const std::function<void()>& after) {
+    thread_ = std::thread([this, take, after] {
+      try {
+        while (!mailbox_.is_stopping()) {
+          for (const Letter& letter : mailbox_.take(kTick)) take(letter);
+          after();
+        }
+      } catch (const Error& error) {
+        fail(error);
+      } catch (const std::exception& error) {
+        fail(Error(ErrorKind::kInternal, error.what()));
+      }
+    });
+  }
+  void fail(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
+  }
+  // A session that says what cannot be ends, and nothing else does.
+  void guarded(std::uint64_t session, const std::function<void()>& take) {
+    try {
+      take();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDamaged) throw;
+      log::warning("a connection was closed: {}", error.what());
+      server_->close(session, error.what());
+    }
+  }
+
+  Mailbox mailbox_;
+  std::unique_ptr<wire::Server> server_;
+  std::atomic<bool> is_finished_ = false;
+  Clock::time_point start_ = Clock::now();
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<Error> failure_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+struct SchedulerService::State final : Process {
+  explicit State(const ListenOptions& options) {
+    listen(options);
+    run([this](const Letter& letter) { take(letter); }, [this] { after(); });
+  }
+  ~State() override { stop(); }
+
+  void take(const Letter& letter) {
+    if (letter.kind == Letter::Kind::kClosed) return scheduler.closed(letter.id);
+    if (letter.kind != Letter::Kind::kReceived) return;
+    guarded(letter.id, [&] { scheduler.received(letter.id, decode(letter.text)); });
+  }
+  void after() {
+    scheduler.ticked(seconds_since(start_));
+    for (Scheduler::Send& out : scheduler.take_sends()) {
+      server_->send(out.to, encode(out.message));
+      if (out.closes) server_->close(out.to, "refused");
+    }
+    for (const std::string& notice : scheduler.take_notices()) log::info("{}", notice);
+    if (scheduler.is_over()) is_finished_ = true;
+  }
+
+  Scheduler scheduler;
+};
+
+SchedulerService::SchedulerService(const ListenOptions& options)
+    : state_(std::make_unique<State>(options)) {}
+SchedulerService::~SchedulerService() = default;
+std::string SchedulerService::address() const {
+  return state_->address();
+}
+bool SchedulerService::is_finished() const {
+  return state_->is_finished();
+}
+std::optional<Error> SchedulerService::failure() const {
+  return state_->failure();
+}
+void SchedulerService::stop() {
+  state_->stop();
+}
+
+struct ServerService::State final : Process {
+  State(const ListenOptions& options, const std::string& scheduler, const DiskOptions& disk_options,
+        int threads)
+      : disk(disk_options),
+        device(open_device({.threads = threads})),
+        stream(device->open_stream()) {
+    listen(options);
+    const std::string address = options.advertise.empty() ? server_->address() : options.advertise;
+    server.emplace(*stream, address);
+    own_address = address;
+    if (const std::optional<StoredSlices> stored = read_slices(disk.dir)) {
+      server->restore(stored->spec, stored->slices);
+      log::info("{} read from {}", stored->slices.size(), disk.dir.string());
+    }
+    links.emplace(mailbox_, scheduler, options.credentials);
+    run([this](const Letter& letter) { take(letter); }, [this] { after(); });
+  }
+  ~State() override { stop(); }
+
+  void take(const Letter& letter) {
+    if (letter.from == Letter::From::kSession) {
+      if (letter.kind == Letter::Kind::kClosed) return server->closed(letter.id);
+      if (letter.kind != Letter::Kind::kReceived) return;
+      guarded(letter.id, [&] { server->received(letter.id, decode(letter.text)); });
+      return send();
+    }
+    if (!links->note(letter)) return;
+    const bool is_scheduler = letter.from == Letter::From::kScheduler;
+    switch (letter.kind) {
+      case Letter::Kind::kOpened:
+        if (is_scheduler) return links->to_scheduler(server->hello());
+        server->connected(static_cast<ServerId>(letter.id));
+        break;
+      case Letter::Kind::kReceived:
+        if (is_scheduler) {
+          server->received_from_scheduler(decode(letter.text));
+        } else {
+          server->received_from_server(static_cast<ServerId>(letter.id), decode(letter.text));
+        }
+        break;
+      default:
+        if (letter.is_final) throw user_error("{}", letter.text);
+    }
+    send();
+  }
+
+  void send() {
+    links->follow(server->servers(), own_address);
+    for (Server::Send& out : server->take_sends()) {
+      switch (out.to.kind) {
+        case ServerTarget::Kind::kScheduler:
+          links->to_scheduler(out.message);
+          break;
+        case ServerTarget::Kind::kSession:
+          server_->send(out.to.id, encode(out.message));
+          break;
+        case ServerTarget::Kind::kServer:
+          links->to_server(static_cast<ServerId>(out.to.id), out.message);
+          break;
+      }
+    }
+    links->flush();
+  }
+
+  void after() {
+    send();
+    for (const std::string& notice : server->take_notices()) log::warning("{}", notice);
+    if (!server->refusal().empty()) throw user_error("{}", server->refusal());
+    if (!disk.dir.empty() && server->spec() && seconds_since(written) >= disk.every_seconds) {
+      write_slices(disk.dir, *server->spec(), server->take_changed());
+      written = Clock::now();
+    }
+    if (server->is_over()) is_finished_ = true;
+  }
+
+  DiskOptions disk;
+  Clock::time_point written = Clock::now();
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  std::optional<Server> server;
+  std::string own_address;
+  std::optional<Links> links;
+};
+
+ServerService::ServerService(const ListenOptions& options, const std::string& scheduler,
+                             const DiskOptions& disk, int threads)
+    : state_(std::make_unique<State>(options, scheduler, disk, threads)) {}
+ServerService::~ServerService() = default;
+std::string ServerService::address() const {
+  return state_->own_address;
+}
+bool ServerService::is_finished() const {
+  return state_->is_finished();
+}
+std::optional<Error> ServerService::failure() const {
+  return state_->failure();
+}
+void ServerService::stop() {
+  state_->stop();
+}
+
+}  // namespace atl::param_server

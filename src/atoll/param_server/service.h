@@ -1,0 +1,61 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "atoll/base/error.h"
+#include "atoll/param_server/links.h"
+
+namespace atl::param_server {
+
+/// How the processes here listen.
+struct ListenOptions {
+  std::string listen = "127.0.0.1:0";  ///< HOST:PORT; port 0 picks one
+  std::string advertise;               ///< under which others reach it; empty: the same
+  Credentials credentials;
+};
+
+/// A run's scheduler (scheduler.h) with its connections, on a thread of its own.
+class SchedulerService {
+ public:
+  /// Listens when it returns. Throws what wire::Server throws; makes a secret that is missing.
+  explicit SchedulerService(const ListenOptions& options);
+  ~SchedulerService();
+  std::string address() const;
+  /// Whether the run has ended and all workers have left.
+  bool is_finished() const;
+  std::optional<Error> failure() const;
+  void stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Where a server's slices are kept on disk.
+struct DiskOptions {
+  std::filesystem::path dir;  ///< empty: nowhere
+  double every_seconds = 1;   ///< what came since the last write is lost with the process
+};
+
+/// A parameter server (server.h) with its connections, on a thread of its own.
+class ServerService {
+ public:
+  /// Listens when it returns; reads what `disk` has. `scheduler`: its address.
+  ServerService(const ListenOptions& options, const std::string& scheduler, const DiskOptions& disk,
+                int threads);
+  ~ServerService();
+  std::string address() const;
+  /// Whether the run has ended.
+  bool is_finished() const;
+  std::optional<Error> failure() const;
+  void stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atl::param_server

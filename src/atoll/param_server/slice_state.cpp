@@ -1,0 +1,368 @@
+#include "atoll/param_server/slice_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "atoll/ops/elementwise.h"
+#include "atoll/parallel/flat_layout.h"
+#include "atoll/param_server/archive.h"
+#include "atoll/tensor/host_access.h"
+
+namespace atl::param_server {
+
+namespace {
+
+// With a push of 1/n of a batch as an update of its own there are n times as many: moments that
+// remember as many tokens as before forget n times as slowly.
+optim::OptimizerOptions options_of(const RunSpec& spec) {
+  optim::OptimizerOptions options = spec.optimizer;
+  const bool each_push =
+      spec.consistency == Consistency::kSsp || spec.consistency == Consistency::kAsync;
+  if (!each_push || spec.num_lanes == 1) return options;
+  for (const char* name : {"beta1", "beta2", "momentum"}) {
+    const auto at = options.values.find(name);
+    if (at == options.values.end()) continue;
+    at->second = std::pow(std::get<double>(at->second), 1.0 / static_cast<double>(spec.num_lanes));
+  }
+  return options;
+}
+
+std::string bytes_of(const Tensor& tensor) {
+  const HostRead read(tensor);
+  return {reinterpret_cast<const char*>(read.bytes().data()), read.bytes().size()};
+}
+
+void write_bytes(const Tensor& tensor, const std::string& bytes, const char* what) {
+  if (bytes.size() != tensor.bytes()) {
+    throw damaged_error("{} of {} bytes for a slice of {}", what, bytes.size(), tensor.bytes());
+  }
+  write_on_host<std::byte>(tensor,
+                           [&](auto to) { std::memcpy(to.data(), bytes.data(), bytes.size()); });
+}
+
+}  // namespace
+
+SliceState::SliceState(const SliceContext& context, std::uint32_t number)
+    : context_(context),
+      number_(number),
+      next_(static_cast<std::size_t>(context.spec->num_lanes)),
+      losses_(static_cast<std::size_t>(context.spec->num_lanes)) {
+  const RunSpec& spec = *context_.spec;
+  const Spec own = {spec.dtype, {slice().count}};
+  MemoryPlan plan;
+  const int values = plan.request_forever("values", "parameters", own.bytes());
+  const int gradients =
+      plan.request_forever("gradients", "gradients", own.in_compute_dtype().bytes());
+  if (spec.consistency != Consistency::kEasgd) {
+    optimizer_ =
+        optim::make_optimizer(options_of(spec), {spec.dtype, {spec.num_elements}}, slice().ranges);
+    optimizer_->request(plan);
+  }
+  plan.place();
+  Device& device = context_.stream->device();
+  arena_ = std::make_unique<Arena>(device, plan);
+  values_ = arena_->tensor(values, own);
+  gradients_ = arena_->tensor(gradients, own.in_compute_dtype());
+  if (!optimizer_) return;
+  optimizer_->bind(*arena_);
+  if (optimizer_->scratch_bytes() > 0) scratch_ = Buffer(device, optimizer_->scratch_bytes());
+}
+
+void SliceState::load(const Load& load) {
+  write_bytes(values_, load.values, "values");
+  write_dense(load.state);
+  std::fill(next_.begin(), next_.end(), load.step);
+  version_ = load.step;
+  updates_ = load.updates;
+  summed_ = 0;
+  waiting_.clear();
+  sum_.reset();
+  pulled_.clear();
+  is_loaded_ = true;
+}
+
+SliceState::Outcome SliceState::outcome_of(const Push& push) const {
+  const std::int64_t waits_for = next(push.lane);
+  if (push.step < waits_for) return Outcome::kDuplicate;
+  if (push.step > waits_for || (is_bsp() && push.step > version_)) return Outcome::kAhead;
+  return Outcome::kTaken;
+}
+
+SliceState::Outcome SliceState::push(const Push& push) {
+  const Outcome outcome = outcome_of(push);
+  if (outcome != Outcome::kTaken) return outcome;
+  const auto lane = static_cast<std::size_t>(push.lane);
+  if (is_bsp()) {
+    add_contribution(push.lane, push);
+  } else if (!push.is_skipped) {
+    if (context_.spec->consistency == Consistency::kEasgd) {
+      add(push.data);
+    } else {
+      write_bytes(gradients_, push.data, "a push");
+      compensate(push.lane, push.scale);
+      apply(++updates_, push.lr, push.scale);
+    }
+  }
+  ++next_[lane];
+  return outcome;
+}
+
+// Sums run in lane order, whenever the lanes come.
+void SliceState::add_contribution(std::int64_t lane, const Push& push) {
+  if (push.data.size() != gradients_.bytes()) {
+    throw damaged_error("a push of {} bytes for a slice of {}", push.data.size(),
+                        gradients_.bytes());
+  }
+  losses_[static_cast<std::size_t>(lane)] = push.loss;
+  waiting_[lane] = push.data;
+  while (!waiting_.empty() && waiting_.begin()->first == summed_) {
+    const std::string& data = waiting_.begin()->second;
+    if (summed_ == 0) {
+      write_bytes(gradients_, data, "a push");
+    } else {
+      update_on_host<float>(gradients_, [&](std::span<float> sum) {
+        const auto* x = reinterpret_cast<const float*>(data.data());
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
+      });
+    }
+    waiting_.erase(waiting_.begin());
+    ++summed_;
+  }
+  if (summed_ == context_.spec->num_lanes) finish_sum();
+}
+
+void SliceState::finish_sum() {
+  std::vector<ops::Block> blocks;
+  for (const parallel::NormBlock& block : parallel::norm_blocks(slice().ranges)) {
+    blocks.push_back({block.begin, block.count});
+  }
+  sum_.emplace(Sum{.slice = number_, .step = version_, .squares = {}, .losses = losses_});
+  sum_->squares.resize(blocks.size());
+  Run run = {.stream = context_.stream};
+  ops::sums_of_squares(run, gradients_, blocks, sum_->squares);
+}
+
+bool SliceState::has_sum(std::int64_t step) const {
+  return sum_.has_value() && sum_->step == step;
+}
+
+Sum SliceState::sum(std::int64_t step) const {
+  ATOLL_CHECK(has_sum(step), "no sum of step {}", step);
+  return *sum_;
+}
+
+bool SliceState::can_update(std::int64_t step) const {
+  return is_bsp() && step == version_ && has_sum(step);
+}
+
+void SliceState::update(std::int64_t step, const Update& update) {
+  ATOLL_CHECK(can_update(step), "step {} at version {}", step, version_);
+  if (!update.is_skipped) apply(step + 1, update.lr, update.scale);
+  if (!update.is_skipped) updates_ = step + 1;
+  ++version_;
+  summed_ = 0;
+}
+
+void SliceState::apply(std::int64_t step_number, double lr, double scale) {
+  Run run = {.stream = context_.stream,
+             .scratch = {static_cast<std::byte*>(scratch_.data()), scratch_.bytes()},
+             .seed = context_.spec->seed,
+             .step = step_number - 1};
+  optimizer_->update(run, {.lr = lr, .grad_scale = scale, .step = step_number}, values_,
+                     gradients_);
+}
+
+// Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation", eq. 10:
+// g += lambda g*g*(w - w_pulled), of the gradient that the optimizer takes, before its moments;
+// lambda is taken relative to the root of the mean square of the slice's gradient, as the paper's
+// adaptive one is for each element.
+void SliceState::compensate(std::int64_t lane, double scale) {
+  const double lambda = context_.spec->compensation;
+  const auto at = static_cast<std::size_t>(lane);
+  if (lambda == 0 || at >= pulled_.size() || pulled_[at].empty()) return;
+  const HostRead now(values_);
+  const std::span<const float> values = now.elements<float>();
+  const auto* before = reinterpret_cast<const float*>(pulled_[at].data());
+  update_on_host<float>(gradients_, [&](std::span<float> g) {
+    double squares = 0;
+    for (const float x : g) squares += static_cast<double>(x) * x;
+    const double rms = scale * std::sqrt(squares / static_cast<double>(g.size()));
+    if (!(rms > 0)) return;
+    // Of scaled gradients; the optimizer scales what comes out.
+    const auto factor = static_cast<float>(lambda / rms * scale);
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      g[i] += factor * g[i] * g[i] * (values[i] - before[i]);
+    }
+  });
+}
+
+void SliceState::add(const std::string& data) {
+  if (data.size() != gradients_.bytes() || values_.dtype() != Dtype::kF32) {
+    throw damaged_error("a push of {} bytes for a slice of {}", data.size(), gradients_.bytes());
+  }
+  update_on_host<float>(values_, [&](std::span<float> sum) {
+    const auto* x = reinterpret_cast<const float*>(data.data());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
+  });
+}
+
+bool SliceState::can_answer(const Pull& pull) const {
+  switch (context_.spec->consistency) {
+    case Consistency::kBsp:
+      return version_ >= pull.step;
+    case Consistency::kSsp:
+      return next(pull.lane) >= pull.step && slowest() >= pull.step - context_.spec->staleness;
+    case Consistency::kAsync:
+      return next(pull.lane) >= pull.step;
+    case Consistency::kEasgd:
+      return true;
+  }
+  return false;
+}
+
+Values SliceState::values(const Pull& pull) const {
+  return {.slice = number_,
+          .step = pull.step,
+          .lane = pull.lane,
+          .slowest = is_bsp() ? version_ : slowest(),
+          .next = next(pull.lane),
+          .data = bytes_of(values_)};
+}
+
+void SliceState::mark_pulled(std::int64_t lane) {
+  pulled_.resize(next_.size());
+  pulled_[static_cast<std::size_t>(lane)] = bytes_of(values_);
+}
+
+State SliceState::state() const {
+  return {.slice = number_, .values = bytes_of(values_), .state = read_dense()};
+}
+
+std::int64_t SliceState::slowest() const {
+  return *std::min_element(next_.begin(), next_.end());
+}
+
+// Dense vectors have a number for each element of the slice; those that no range covers are zero.
+void SliceState::write_dense(const std::vector<std::string>& dense) {
+  if (!optimizer_) return;
+  const std::vector<std::string> names = state_names(context_.spec->optimizer, values_.dtype());
+  if (dense.size() != names.size()) {
+    throw damaged_error("{} vectors of optimizer state for {}", dense.size(), names.size());
+  }
+  for (const optim::StateTensor& piece : optimizer_->state()) {
+    const auto at = std::find(names.begin(), names.end(), piece.name) - names.begin();
+    const std::string& from = dense[static_cast<std::size_t>(at)];
+    if (from.size() != gradients_.bytes()) {
+      throw damaged_error("{} of {} bytes for a slice of {}", piece.name, from.size(),
+                          gradients_.bytes());
+    }
+    write_on_host<std::byte>(piece.tensor, [&](auto to) {
+      const auto offset = static_cast<std::size_t>(piece.begin - slice().begin) * sizeof(float);
+      std::memcpy(to.data(), from.data() + offset, to.size());
+    });
+  }
+}
+
+std::vector<std::string> SliceState::read_dense() const {
+  if (!optimizer_) return {};
+  const std::vector<std::string> names = state_names(context_.spec->optimizer, values_.dtype());
+  std::vector<std::string> dense(names.size(), std::string(gradients_.bytes(), '\0'));
+  for (const optim::StateTensor& piece : optimizer_->state()) {
+    const auto at = std::find(names.begin(), names.end(), piece.name) - names.begin();
+    const HostRead read(piece.tensor);
+    const auto offset = static_cast<std::size_t>(piece.begin - slice().begin) * sizeof(float);
+    std::memcpy(dense[static_cast<std::size_t>(at)].data() + offset, read.bytes().data(),
+                read.bytes().size());
+  }
+  return dense;
+}
+
+std::string SliceState::encode() const {
+  Writer writer;
+  writer(number_);
+  writer(bytes_of(values_));
+  writer(summed_ > 0 || has_sum(version_) ? bytes_of(gradients_) : std::string());
+  writer(read_dense());
+  writer(next_), writer(updates_), writer(version_), writer(summed_), writer(losses_);
+  writer(static_cast<std::uint64_t>(waiting_.size()));
+  for (const auto& [lane, data] : waiting_) writer(lane), writer(data);
+  writer(sum_.has_value());
+  if (sum_) writer(sum_->step), writer(sum_->squares), writer(sum_->losses);
+  writer(pulled_);
+  return writer.take();
+}
+
+void SliceState::decode(const std::string& bytes) {
+  Reader reader(bytes);
+  std::uint32_t number = 0;
+  reader(number);
+  if (number != number_) throw damaged_error("slice {} where {} was expected", number, number_);
+  std::string data;
+  reader(data);
+  write_bytes(values_, data, "values");
+  reader(data);
+  if (!data.empty()) write_bytes(gradients_, data, "gradients");
+  std::vector<std::string> dense;
+  reader(dense);
+  write_dense(dense);
+  const std::size_t lanes = next_.size();
+  reader(next_), reader(updates_), reader(version_), reader(summed_), reader(losses_);
+  if (next_.size() != lanes || losses_.size() != lanes) {
+    throw damaged_error("slice {} of {} lanes, and there are {}", number_, next_.size(), lanes);
+  }
+  std::uint64_t count = 0;
+  reader(count);
+  waiting_.clear();
+  for (; count > 0; --count) {
+    std::int64_t lane = 0;
+    reader(lane), reader(data);
+    waiting_[lane] = data;
+  }
+  bool has_sum = false;
+  reader(has_sum);
+  sum_.reset();
+  if (has_sum) {
+    sum_.emplace(Sum{.slice = number_, .step = 0, .squares = {}, .losses = {}});
+    reader(sum_->step), reader(sum_->squares), reader(sum_->losses);
+  }
+  reader(pulled_);
+  reader.end();
+  is_loaded_ = true;
+}
+
+std::int64_t SliceState::skip_lost(std::int64_t lane, std::int64_t step) {
+  std::int64_t& at = next_[static_cast<std::size_t>(lane)];
+  if (!is_restored_ || step <= at) return 0;
+  const std::int64_t lost = step - at;
+  at = step;
+  if (is_bsp()) advance_to(step);
+  return lost;
+}
+
+// What of the steps between has come is of updates that the other slices have made.
+void SliceState::advance_to(std::int64_t version) {
+  if (version <= version_) return;
+  version_ = version;
+  summed_ = 0;
+  waiting_.clear();
+  sum_.reset();
+  for (std::int64_t& next : next_) next = std::max(next, version);
+}
+
+std::int64_t SliceState::lose_contribution(std::int64_t lane, std::int64_t step) {
+  if (!is_restored_ || !is_bsp() || next(lane) > step) return 0;
+  const std::int64_t lost = step + 1 - next(lane);
+  advance_to(step);
+  push({.slice = number_,
+        .step = step,
+        .lane = lane,
+        .is_skipped = false,
+        .lr = 0,
+        .scale = 1,
+        .loss = 0,
+        .data = std::string(gradients_.bytes(), '\0')});
+  return lost;
+}
+
+}  // namespace atl::param_server

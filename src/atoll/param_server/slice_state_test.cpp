@@ -1,0 +1,138 @@
+#include "atoll/param_server/slice_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace atl::param_server {
+namespace {
+
+constexpr std::int64_t kElements = 4;
+
+std::string bytes(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+class SliceStates : public testing::Test {
+ protected:
+  SliceStates() {
+    spec_.num_lanes = 3;
+    spec_.num_elements = kElements;
+    spec_.optimizer.kind = "sgd";
+    spec_.optimizer.values = {{"weight_decay", 0.0}, {"momentum", 0.0}, {"nesterov", false}};
+    spec_.slices = {
+        {.begin = 0,
+         .count = kElements,
+         .ranges = {{.begin = 0, .count = kElements, .value_begin = 0, .grad_begin = 0}}}};
+  }
+  SliceState make(Consistency consistency) {
+    spec_.consistency = consistency;
+    SliceState state({&spec_, stream_.get()}, 0);
+    state.load({.slice = 0,
+                .step = 0,
+                .updates = 0,
+                .values = bytes({0, 0, 0, 0}),
+                .state = {bytes({0, 0, 0, 0})}});
+    return state;
+  }
+  static Push push(std::int64_t lane, std::int64_t step, float g) {
+    return {.slice = 0,
+            .step = step,
+            .lane = lane,
+            .lr = 1,
+            .scale = 1,
+            .loss = g,
+            .data = bytes({g, g, g, g})};
+  }
+  static float value(const SliceState& state) {
+    float first = 0;
+    const std::string values = state.state().values;
+    std::memcpy(&first, values.data(), sizeof(first));
+    return first;
+  }
+  std::unique_ptr<Device> device_ = open_device({.threads = 1});
+  std::unique_ptr<Stream> stream_ = device_->open_stream();
+  RunSpec spec_;
+};
+
+using Outcome = SliceState::Outcome;
+
+// In f32, (1e8 + 1) - 1e8 is 0 and (1e8 - 1e8) + 1 is 1: the order shows.
+TEST_F(SliceStates, SumsRunInLaneOrderWhateverCameFirst) {
+  SliceState state = make(Consistency::kBsp);
+  EXPECT_EQ(state.push(push(2, 0, -1e8f)), Outcome::kTaken);
+  EXPECT_EQ(state.push(push(1, 0, 1)), Outcome::kTaken);
+  EXPECT_FALSE(state.has_sum(0));
+  EXPECT_EQ(state.push(push(0, 0, 1e8f)), Outcome::kTaken);
+  ASSERT_TRUE(state.has_sum(0));
+  EXPECT_EQ(state.sum(0).losses, (std::vector<double>{1e8, 1, -1e8}));
+  state.update(0, {.is_given = true, .lr = 1, .scale = 1});
+  EXPECT_EQ(value(state), 0);
+}
+
+TEST_F(SliceStates, APushCountsOnceHoweverOftenItIsMade) {
+  for (const Consistency consistency :
+       {Consistency::kBsp, Consistency::kSsp, Consistency::kEasgd}) {
+    SliceState state = make(consistency);
+    EXPECT_EQ(state.push(push(1, 0, 3)), Outcome::kTaken);
+    EXPECT_EQ(state.push(push(1, 0, 3)), Outcome::kDuplicate);
+    EXPECT_EQ(state.push(push(1, 2, 3)), Outcome::kAhead);
+    EXPECT_EQ(state.next(1), 1);
+  }
+}
+
+TEST_F(SliceStates, APullWaitsForTheSlowestLaneOnlyAsFarAsTheBoundSays) {
+  spec_.staleness = 1;
+  SliceState state = make(Consistency::kSsp);
+  state.push(push(0, 0, 1));
+  EXPECT_TRUE(state.can_answer({.slice = 0, .step = 1, .lane = 0}));
+  state.push(push(0, 1, 1));
+  EXPECT_FALSE(state.can_answer({.slice = 0, .step = 2, .lane = 0}));
+  EXPECT_FALSE(state.can_answer({.slice = 0, .step = 1, .lane = 1})) << "its own push is missing";
+  state.push(push(1, 0, 1));
+  state.push(push(2, 0, 1));
+  EXPECT_TRUE(state.can_answer({.slice = 0, .step = 2, .lane = 0}));
+}
+
+TEST_F(SliceStates, ACopyGoesOnAsTheOriginal) {
+  for (const Consistency consistency : {Consistency::kBsp, Consistency::kSsp}) {
+    SliceState first = make(consistency);
+    first.push(push(0, 0, 2));
+    first.push(push(2, 0, 5));
+    SliceState second = make(consistency);
+    second.decode(first.encode());
+    for (SliceState* state : {&first, &second}) state->push(push(1, 0, 7));
+    if (consistency == Consistency::kBsp) {
+      for (SliceState* state : {&first, &second}) state->update(0, {.lr = 1, .scale = 1});
+    }
+    EXPECT_EQ(first.encode(), second.encode());
+    EXPECT_EQ(value(second), -14);
+  }
+}
+
+TEST_F(SliceStates, DelayIsCompensatedByWhatTheValuesHaveMoved) {
+  spec_.compensation = 0.5;
+  SliceState state = make(Consistency::kAsync);
+  state.mark_pulled(1);
+  state.push(push(0, 0, -2));  // values become 2
+  state.push(push(1, 0, 4));
+  // g + lambda / rms * g * g * (2 - 0) with rms = |g| = 4: 4 + 0.5 / 4 * 16 * 2 = 8.
+  EXPECT_EQ(value(state), 2 - 8);
+}
+
+TEST_F(SliceStates, WhatADiskDidNotHaveIsCountedAsLost) {
+  SliceState state = make(Consistency::kSsp);
+  EXPECT_EQ(state.skip_lost(0, 5), 0) << "it is not from a disk";
+  state.set_restored();
+  EXPECT_EQ(state.skip_lost(0, 5), 5);
+  EXPECT_EQ(state.next(0), 5);
+  SliceState summed = make(Consistency::kBsp);
+  summed.set_restored();
+  EXPECT_EQ(summed.lose_contribution(0, 2), 3);
+  summed.push(push(1, 2, 1));
+  summed.push(push(2, 2, 1));
+  EXPECT_TRUE(summed.has_sum(2));
+}
+
+}  // namespace
+}  // namespace atl::param_server

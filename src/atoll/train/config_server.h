@@ -1,0 +1,25 @@
+#pragma once
+
+#include "atoll/param_server/messages.h"
+#include "atoll/train/config.h"
+
+namespace atl::train {
+
+/// Registers sync.*.
+void add_sync(Settings& settings, SyncSettings& sync);
+
+/// Throws Error(kUser) naming both settings where parameter servers do not go together with
+/// another setting.
+void validate_servers(const TrainConfig& config, const Settings& settings);
+
+/// What sync.consistency means; ssp with no staleness is bsp.
+param_server::Consistency consistency_of(const SyncSettings& sync);
+
+/// How many lanes a step is cut into, each with its own push: workers, or with train.exact
+/// micro-batches, whose sum does not depend on the number of workers then.
+std::int64_t num_lanes(const TrainConfig& config);
+
+/// How far workers and servers move towards each other in one average (easgd).
+double elasticity_of(const SyncSettings& sync);
+
+}  // namespace atl::train

@@ -1,0 +1,230 @@
+// kill -9 of parameter servers, of workers and of both: whole numbers are pushed, and their sum is
+// exact. Real processes and connections; ATOLL_KILL_POINTS says how many kills (by hand: 200).
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "atoll/base/rng.h"
+#include "atoll/param_server/connection.h"
+#include "atoll/param_server/worker_loop.h"
+#include "servers_fixture.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+namespace ps = param_server;
+using e2e::Program;
+using e2e::Servers;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kElements = 64;  // of a slice
+constexpr std::int64_t kSlices = 12;
+constexpr std::int64_t kLanes = 3;
+
+float gradient_of(std::int64_t lane, std::int64_t step, std::uint32_t slice) {
+  return static_cast<float>((lane * 7 + step * 3 + slice) % 5 - 2);
+}
+
+ps::RunSpec spec_of(ps::Consistency consistency, std::int64_t num_steps) {
+  ps::RunSpec spec;
+  spec.identity = "sums";
+  spec.consistency = consistency;
+  spec.staleness = 2;
+  spec.num_lanes = spec.num_workers = kLanes;
+  spec.num_servers = 3;
+  spec.replicas = 2;
+  spec.num_steps = num_steps;
+  spec.num_elements = kSlices * kElements;
+  spec.optimizer.kind = "sgd";
+  spec.optimizer.values = {{"weight_decay", 0.0}, {"momentum", 0.0}, {"nesterov", false}};
+  for (std::int64_t i = 0; i < kSlices; ++i) {
+    optim::ParamRange range{.begin = i * kElements, .count = kElements};
+    range.value_begin = range.grad_begin = 0;
+    spec.slices.push_back({.begin = i * kElements, .count = kElements, .ranges = {range}});
+  }
+  return spec;
+}
+
+std::string filled(float value) {
+  const std::vector<float> values(kElements, value);
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+// In a process of its own. Writes "step seconds" lines to `log`, and the final sums to `result`.
+[[noreturn]] void work(const ps::RunSpec& spec, std::int64_t number, const std::string& scheduler,
+                       const std::string& secret, const fs::path& log, const fs::path& result) {
+  try {
+    ps::Worker worker(number, spec.identity);
+    if (number == 0) worker.offer(spec);
+    ps::LaneAt at;
+    std::map<std::uint32_t, float> sums;
+    ps::WorkerHooks hooks;
+    hooks.state = [](std::uint32_t slice) {
+      return ps::Load{
+          .slice = slice, .step = 0, .updates = 0, .values = filled(0), .state = {filled(0)}};
+    };
+    hooks.take_values = [](std::uint32_t /*slice*/, std::string_view /*values*/) {};
+    hooks.gradient = [&](std::uint32_t slice) {
+      return filled(gradient_of(at.lane, at.step, slice));
+    };
+    hooks.push_args = [](const ps::LaneAt& /*at*/) { return ps::PushArgs{.lr = 1, .scale = 1}; };
+    hooks.decide = [](std::int64_t /*step*/, std::span<const double> /*squares*/,
+                      std::span<const double> /*losses*/) {
+      return ps::Update{.lr = 1, .scale = 1};
+    };
+    hooks.take_state = [&](const ps::State& state) {
+      float value = 0;
+      std::memcpy(&value, state.values.data(), sizeof(value));
+      sums[state.slice] = value;
+    };
+    ps::WorkerLoop loop(worker, {.consistency = spec.consistency, .num_slices = kSlices}, hooks);
+    ps::WorkerConnection connection(worker, scheduler, {.identity = {}, .secret = secret}, 60);
+    using What = ps::WorkerLoop::Job::What;
+    for (;;) {
+      const ps::WorkerLoop::Job job = loop.next();
+      if (job.what == What::kEnd) break;
+      if (job.what == What::kCompute) {
+        at = job.at;
+        write_file(log, std::to_string(at.step));
+        loop.computed();
+      } else if (job.what == What::kSave) {
+        std::string text;
+        for (const auto& [slice, value] : sums) text += fmt::format("{} {}\n", slice, value);
+        write_file(result, text);
+        loop.saved();
+      }
+      connection.pump(std::chrono::milliseconds(job.what == What::kWait ? 20 : 0));
+    }
+    connection.finish();
+    ::_exit(0);
+  } catch (const std::exception& error) {
+    [[maybe_unused]] const auto written =
+        ::write(STDERR_FILENO, error.what(), std::strlen(error.what()));
+    ::_exit(1);
+  }
+}
+
+class ServerKills : public Servers, public ::testing::WithParamInterface<ps::Consistency> {
+ protected:
+  void start_server(std::size_t i) {
+    servers_[i] = std::make_unique<Program>(std::vector<std::string>{
+        "server", "--join=" + scheduler_address_, "--secret=" + path("secret"), "--threads=1"});
+  }
+  void start_worker(std::size_t i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      work(spec_, static_cast<std::int64_t>(i), scheduler_address_, path("secret"), log(i),
+           path("result"));
+    }
+    workers_[i] = child;
+  }
+  fs::path log(std::size_t i) const { return path(fmt::format("step-{}", i)); }
+  // The furthest step that a worker has said it is at.
+  std::int64_t furthest() const {
+    std::int64_t most = -1;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      if (fs::exists(log(i))) most = std::max<std::int64_t>(most, std::stoll(read_file(log(i))));
+    }
+    return most;
+  }
+  void kill_worker(std::size_t i) {
+    ::kill(workers_[i], SIGKILL);
+    ::waitpid(workers_[i], nullptr, 0);
+    start_worker(i);
+  }
+  void kill_server(std::size_t i) {
+    servers_[i]->send(SIGKILL);
+    servers_[i]->wait();
+    start_server(i);
+  }
+  // Waits until the scheduler knows of all servers that were killed, and all slices have two copies
+  // again: what one may be killed for.
+  static bool has_copies(const Program& scheduler, int servers_gone) {
+    return soon([&] {
+      const std::string text = scheduler.errors();
+      int gone = 0;
+      std::size_t last = 0;
+      const std::string mark = "is gone; its slices have copies";
+      for (std::size_t at = text.find(mark); at != std::string::npos;
+           at = text.find(mark, at + 1)) {
+        last = at, ++gone;
+      }
+      return gone == servers_gone && text.find("copies are complete", last) != std::string::npos;
+    });
+  }
+
+  ps::RunSpec spec_;
+  std::string scheduler_address_;
+  std::vector<std::unique_ptr<Program>> servers_{3};
+  std::vector<pid_t> workers_{0, 0, 0};
+};
+
+TEST_P(ServerKills, LoseNoPushAndDoubleNone) {
+  const char* wish = std::getenv("ATOLL_KILL_POINTS");
+  const int kills = wish == nullptr ? 6 : std::atoi(wish);
+  spec_ = spec_of(GetParam(), 40 * (kills + 1));
+  Program scheduler({"server", "--scheduler-only", "--secret=" + path("secret")});
+  const std::string mark = "scheduler at ";
+  ASSERT_TRUE(soon([&] { return scheduler.errors().find(mark) != std::string::npos; }));
+  const std::string said = scheduler.errors();
+  const auto begin = said.find(mark) + mark.size();
+  scheduler_address_ = said.substr(begin, said.find('\n', begin) - begin);
+  for (std::size_t i = 0; i < 3; ++i) start_server(i);
+  for (std::size_t i = 0; i < 3; ++i) start_worker(i);
+  const RngStream random(5, RngPurpose::kSynthetic);
+  std::uint64_t draws = 0;
+  double longest = 0;
+  int servers_gone = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    const std::int64_t from = furthest();
+    const auto wait = static_cast<std::int64_t>(random.word(draws++) % 12);
+    ASSERT_TRUE(soon([&] { return furthest() >= from + 1 + wait; })) << scheduler.errors();
+    ASSERT_TRUE(has_copies(scheduler, servers_gone)) << scheduler.errors();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.word(draws++) % 5000));
+    const auto victim = static_cast<std::size_t>(random.word(draws++) % 3);
+    const auto kind = random.word(draws++) % 3;
+    const std::int64_t before = furthest();
+    const Clock::time_point start = Clock::now();
+    if (kind != 0) kill_worker(victim);
+    if (kind != 1) kill_server((victim + 1) % 3), ++servers_gone;
+    ASSERT_TRUE(soon([&] { return furthest() >= before + 2; })) << scheduler.errors();
+    longest = std::max(longest, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  for (const pid_t worker : workers_) {
+    int status = -1;
+    ::waitpid(worker, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
+    float wanted = 0;
+    for (std::int64_t step = 0; step < spec_.num_steps; ++step) {
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) wanted -= gradient_of(lane, step, slice);
+    }
+    EXPECT_NE(read_file(path("result")).find(fmt::format("{} {}\n", slice, wanted)),
+              std::string::npos)
+        << slice << " " << wanted << "\n"
+        << read_file(path("result"));
+  }
+  if (wish != nullptr) fmt::print("{} kills, the longest pause {:.2f} s\n", kills, longest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, ServerKills,
+                         ::testing::Values(ps::Consistency::kBsp, ps::Consistency::kSsp,
+                                           ps::Consistency::kAsync),
+                         [](const auto& info) {
+                           return info.param == ps::Consistency::kBsp   ? "bsp"
+                                  : info.param == ps::Consistency::kSsp ? "ssp"
+                                                                        : "async";
+                         });
+
+}  // namespace
+}  // namespace atl
