@@ -143,6 +143,8 @@ void validate_servers(const TrainConfig& config, const Settings& s) {
   refuse(config.parallel.layout == "auto", "parallel.layout", "leave it out");
   refuse(config.dp.zero > 0, "dp.zero", "the servers have the optimizer's state: leave it out");
   refuse(config.dp.balance, "dp.balance", "leave it out");
+  refuse(config.dp.compress != "none", "dp.compress", "leave one of them out");
+  refuse(config.dp.compress_weights != "none", "dp.compress_weights", "leave one of them out");
   refuse(config.launch.replicate, "launch.replicate", "servers have copies: sync.replicas=2");
   refuse(!config.island.coordinator.empty(), "island.coordinator", "leave one of them out");
   refuse(config.lora.rank > 0, "lora.rank", "adapters are small: use all-reduce");
