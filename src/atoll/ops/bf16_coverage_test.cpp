@@ -199,6 +199,7 @@ const std::set<std::string> kNeverBf16 = {
     "route_tokens_backward",
     "add_router_sums",
     "assign_rows",          // indices
+    "count_choices",        // counts of them
     "grouped_matmul_int8",  // as matmul_int8
     "measure_peak_flops",
     "measure_amx_peak_flops",
