@@ -290,7 +290,7 @@ void Simulation::break_link(const LinkPtr& link, double notice_seconds) {
   const ActorPtr from = link->from.lock();
   const ActorPtr to = link->to.lock();
   // What was sent before still comes; nothing after the notice does.
-  for (const auto& [side, other] : {std::pair(from, to), std::pair(to, from)}) {
+  for (const ActorPtr& side : {from, to}) {
     if (!side || !side->is_alive) continue;
     on(side, std::max({now_ + notice_seconds, link->there_at, link->back_at}), [this, link, side] {
       link->is_open = false;

@@ -20,7 +20,7 @@ constexpr StateHash kThird = {3, 3};
 // Plays the coordinator, the trainer and the exchange to a member.
 class MemberHarness {
  public:
-  explicit MemberHarness(MemberStart start = {.outer_step = 0, .hashes = {kFirst}})
+  explicit MemberHarness(const MemberStart& start = {.outer_step = 0, .hashes = {kFirst}})
       : member({.name = "lyon"}, start) {
     happen(CoordinatorReached{});
   }

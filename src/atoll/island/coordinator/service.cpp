@@ -280,7 +280,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     }
     if (!coordinator) return;
     CoordinatorEvent event = {now(), ClockTicked{}};
-    event.what.emplace<ConnectionReceived>(arrival.connection, std::move(message));
+    event.what = ConnectionReceived{arrival.connection, std::move(message)};
     act(event);
   }
 

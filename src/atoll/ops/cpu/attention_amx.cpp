@@ -118,7 +118,8 @@ struct Room {
 
   static Room& mine() {
     thread_local const auto room = std::make_unique_for_overwrite<Room>();
-    return *room;
+    // The analyzer takes the end of the function for the end of a thread.
+    return *room;  // NOLINT(clang-analyzer-cplusplus.NewDelete)
   }
 };
 
