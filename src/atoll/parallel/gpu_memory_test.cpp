@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "atoll/nn/models/family.h"
+#include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_single.h"
@@ -62,13 +63,11 @@ TEST(GpuMemory, OfThreeModelsIsAsPlanned) {
       planned_bytes(llama(2048, 16, 32, 8192, true), 8, 1024, nn::RecomputeMode::kNone);
   const std::size_t large =
       planned_bytes(llama(4096, 32, 32, 14336, false), 1, 1024, nn::RecomputeMode::kFull);
-  // Scratch is still planned for the kernels of this host's CPU: with AMX up to 0.12% more.
-  const auto expect_near = [](std::size_t planned, double pinned) {
-    EXPECT_NEAR(static_cast<double>(planned), pinned, 0.002 * pinned);
-  };
-  expect_near(small, 9'563'952'128.0);
-  expect_near(middle, 29'864'693'760.0);
-  expect_near(large, 145'199'296'512.0);
+  // Scratch is still that of this host's kernels, and those for AMX take more: exact in both cases.
+  const bool amx = ops::has_bf16_arithmetic(ops::Bf16Arithmetic::kAmx);
+  EXPECT_EQ(small, 9'563'952'128u);
+  EXPECT_EQ(middle, amx ? 29'898'248'192u : 29'864'693'760u);
+  EXPECT_EQ(large, amx ? 145'207'685'120u : 145'199'296'512u);
   EXPECT_LT(middle, 80 * kGb);
   EXPECT_GT(large, 141 * kGb) << "18 bytes for each of 8 billion parameters: several GPUs";
 }

@@ -138,9 +138,8 @@ std::vector<Layout> all_layouts(const train::TrainConfig& config, const Given& g
         if (given.context && context != now.context) continue;
         const std::int64_t left = ranks / tensor / stages / context;
         for (const std::int64_t experts : divisors(left)) {
-          // Experts do not go together with shared products and sequences, as a run says.
-          const bool is_possible = experts == 1 || (num_experts % experts == 0 && num_experts > 0 &&
-                                                    tensor * context == 1);
+          // Beside shared products and sequences they are refused later, with the reason.
+          const bool is_possible = experts == 1 || (num_experts > 0 && num_experts % experts == 0);
           if (given.experts ? experts != now.experts : !is_possible) continue;
           Layout at;
           at.tensor = static_cast<int>(tensor);

@@ -111,7 +111,7 @@ TEST(Ranking, FindsWhatFitsWhereTheFastestDoNot) {
   EXPECT_LE(ranking.rows.front().memory.bytes, least);
 }
 
-TEST(Ranking, TimesModelsWithExpertsInEveryLayoutTheyCanHave) {
+TEST(Ranking, TimesModelsWithExpertsAndRefusesWhatTheyCannot) {
   Question question = small_question(
       4, {"--model.family=mixtral", "--model.num_experts=4", "--model.num_experts_per_tok=2"});
   question.rows = 1000;
@@ -127,6 +127,11 @@ TEST(Ranking, TimesModelsWithExpertsInEveryLayoutTheyCanHave) {
   }
   EXPECT_EQ(experts, (std::set<int>{1, 2, 4}));
   EXPECT_EQ(tensor, (std::set<int>{1, 2, 4}));
+  const auto shared = std::find_if(
+      ranking.refused.begin(), ranking.refused.end(),
+      [](const Refusal& one) { return one.layout.tensor == 2 && one.layout.experts == 2; });
+  ASSERT_NE(shared, ranking.refused.end());
+  EXPECT_THAT(shared->why, HasSubstr("parallel.ep"));
 }
 
 TEST(Ranking, OfManyRanksComesToAnEnd) {

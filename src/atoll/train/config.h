@@ -84,7 +84,7 @@ struct LoopSettings {
   std::string on_nonfinite = "stop";
   bool exact = false;
 
-  /// The step after which the run is over, for now where stop_after says so.
+  /// The step after which this start of the run ends: stop_after where that is given and earlier.
   std::int64_t last_step() const {
     return stop_after > 0 && stop_after < steps ? stop_after : steps;
   }
