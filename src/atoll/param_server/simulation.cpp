@@ -273,7 +273,9 @@ void Simulation::deliver(const LinkPtr& link, bool forth, const Message& message
     if (const auto* values = std::get_if<Values>(&message)) {
       ++result_.num_pulls;
       const std::int64_t stale = values->step - values->slowest;
-      if (spec_.consistency == Consistency::kSsp && stale > spec_.staleness) {
+      const bool is_bound =
+          spec_.consistency == Consistency::kBsp || spec_.consistency == Consistency::kSsp;
+      if (is_bound && stale > (spec_.consistency == Consistency::kSsp ? spec_.staleness : 0)) {
         violation(fmt::format("a pull for step {} was given values of step {}", values->step,
                               values->slowest));
       }

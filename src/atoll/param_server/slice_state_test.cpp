@@ -94,6 +94,18 @@ TEST_F(SliceStates, APullWaitsForTheSlowestLaneOnlyAsFarAsTheBoundSays) {
   EXPECT_TRUE(state.can_answer({.slice = 0, .step = 2, .lane = 0}));
 }
 
+TEST_F(SliceStates, ABspPullWaitsForTheUpdateOfAllLanes) {
+  SliceState state = make(Consistency::kBsp);
+  EXPECT_TRUE(state.can_answer({.slice = 0, .step = 0, .lane = 0}));
+  for (std::int64_t lane = 0; lane < 3; ++lane) {
+    state.push(push(lane, 0, 1));
+    EXPECT_FALSE(state.can_answer({.slice = 0, .step = 1, .lane = 0})) << lane;
+  }
+  state.update(0, {.lr = 1, .scale = 1});
+  EXPECT_TRUE(state.can_answer({.slice = 0, .step = 1, .lane = 0}));
+  EXPECT_FALSE(state.can_answer({.slice = 0, .step = 2, .lane = 0}));
+}
+
 TEST_F(SliceStates, ACopyGoesOnAsTheOriginal) {
   for (const Consistency consistency : {Consistency::kBsp, Consistency::kSsp}) {
     SliceState first = make(consistency);

@@ -398,6 +398,14 @@ TEST(OuterAlgorithm, AnAsynchronousIslandTrainsOnAndLosesNothing) {
   algorithm->rebase(next, after, delta, 0.5, own);
   algorithm->begin(after, own, 0.5, delta);
   EXPECT_EQ(delta[0], 3);
+  // A step of another island comes while the delta is under way: the step that has it then leaves
+  // on top only what was trained since the hand-in.
+  params[0] -= 2;
+  const std::vector<float> others = {5};
+  algorithm->rebase(after, others, delta, 0.5, own);
+  const std::vector<float> with_own = {3.5};
+  algorithm->apply(with_own, own);
+  EXPECT_EQ(params[0], 1.5F);
 }
 
 TEST(OuterAlgorithm, WhatCannotBeHonouredIsAnError) {
