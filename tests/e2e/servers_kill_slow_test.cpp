@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -146,19 +147,23 @@ class ServerKills : public Servers, public ::testing::WithParamInterface<ps::Con
     servers_[i]->wait();
     start_server(i);
   }
-  // Waits until the scheduler knows of all servers that were killed, and all slices have two copies
-  // again: what one may be killed for.
+  // Waits until the scheduler knows of all servers that were killed, those in their place have
+  // joined, and all slices have two copies again: what one may be killed for.
   static bool has_copies(const Program& scheduler, int servers_gone) {
     return soon([&] {
       const std::string text = scheduler.errors();
-      int gone = 0;
       std::size_t last = 0;
-      const std::string mark = "is gone; its slices have copies";
-      for (std::size_t at = text.find(mark); at != std::string::npos;
-           at = text.find(mark, at + 1)) {
-        last = at, ++gone;
-      }
-      return gone == servers_gone && text.find("copies are complete", last) != std::string::npos;
+      const auto count = [&](const std::string& mark) {
+        int found = 0;
+        for (std::size_t at = text.find(mark); at != std::string::npos;
+             at = text.find(mark, at + 1)) {
+          last = std::max(last, at), ++found;
+        }
+        return found;
+      };
+      return count("is gone; its slices have copies") == servers_gone &&
+             count("has joined\n") == servers_gone &&
+             text.find("copies are complete", last) != std::string::npos;
     });
   }
 

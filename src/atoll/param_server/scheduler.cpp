@@ -272,7 +272,8 @@ void Scheduler::take(SessionId session, const Ready& ready) {
   chain.push_back(ready.server);
   view_.joining[ready.slice] = kNobody;
   if (const auto gone = leaving_.find(ready.slice); gone != leaving_.end()) {
-    std::erase(chain, gone->second);
+    // Where a server of the chain was lost during the move, who would leave is needed.
+    if (std::ssize(chain) > spec_->replicas) std::erase(chain, gone->second);
     leaving_.erase(gone);
   }
   join_servers();

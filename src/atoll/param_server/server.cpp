@@ -64,15 +64,18 @@ void Server::take(const View& view) {
     throw damaged_error("a view of {} slices, and there are {}", view.chains.size(),
                         spec_->slices.size());
   }
-  view_ = view;
+  const std::vector<ServerId> was_joining = std::exchange(view_, view).joining;
   for (std::uint32_t slice = 0; slice < view_.chains.size(); ++slice) {
     const std::vector<ServerId>& chain = view_.chains[slice];
     const bool is_member = std::find(chain.begin(), chain.end(), id_) != chain.end();
     auto at = entries_.find(slice);
     if (!is_member) {
-      // A copy that is on its way is kept; anything else here is older than what others have, but
-      // where nobody has the slice it may be asked for yet.
-      if (at == entries_.end() || view_.joining[slice] == id_ || chain.empty()) continue;
+      // A copy that has come is kept while this server joins. Anything else here is older than
+      // what others have, also where a head leaves the chain and joins it in one view; but where
+      // nobody has the slice it may be asked for yet.
+      const bool is_joining =
+          view_.joining[slice] == id_ && slice < was_joining.size() && was_joining[slice] == id_;
+      if (at == entries_.end() || is_joining || chain.empty()) continue;
       for (const WaitingPull& waiting : at->second.pulls) {
         sends_.push_back({to_session(waiting.session), NotHead{slice}});
       }
@@ -86,6 +89,21 @@ void Server::take(const View& view) {
     }
     take_role(slice, at->second, is_new);
   }
+  take_early();
+}
+
+// A head may know a newer view than this server, and sends a copy once: what it sends is kept until
+// the view comes. Taken at once, a server that is head in its older view would drop the copy, and
+// the older view that is on its way would erase it.
+template <typename T>
+bool Server::is_early(SessionId session, const T& message) {
+  if (message.view <= view_.number) return false;
+  early_.emplace_back(session, message);
+  return true;
+}
+
+void Server::take_early() {
+  for (const auto& [session, message] : std::exchange(early_, {})) received(session, message);
 }
 
 void Server::take_role(std::uint32_t slice, Entry& entry, bool is_new) {
@@ -315,6 +333,7 @@ void Server::take(SessionId session, const Read& read) {
 }
 
 void Server::take(SessionId session, const Replicate& replicate) {
+  if (is_early(session, replicate)) return;
   const auto at = entries_.find(replicate.slice);
   if (at == entries_.end()) return;  // a copy comes when the head hears of this server
   Entry& entry = at->second;
@@ -330,7 +349,7 @@ void Server::take(SessionId session, const Replicate& replicate) {
 }
 
 void Server::take(SessionId session, const Copy& copy) {
-  if (!spec_ || copy.slice >= spec_->slices.size()) return;
+  if (is_early(session, copy) || !spec_ || copy.slice >= spec_->slices.size()) return;
   auto at = entries_.find(copy.slice);
   if (at != entries_.end() && (at->second.is_head || copy.view < at->second.head_view)) return;
   if (at == entries_.end()) at = entries_.try_emplace(copy.slice).first;
@@ -363,6 +382,7 @@ void Server::received_from_server(ServerId server, const Message& message) {
 }
 
 void Server::closed(SessionId session) {
+  std::erase_if(early_, [&](const auto& early) { return early.first == session; });
   for (auto& [slice, entry] : entries_) {
     std::erase_if(entry.held, [&](const Held& held) { return held.send.to.id == session; });
     std::erase_if(entry.pulls, [&](const auto& waiting) { return waiting.session == session; });

@@ -113,6 +113,9 @@ class Server {
   void take(SessionId session, const Copy& copy);
   template <typename T>
   void take(SessionId session, const T& other);
+  template <typename T>
+  bool is_early(SessionId session, const T& message);
+  void take_early();
 
   Entry* headed(SessionId session, std::uint32_t slice, bool loads = false);
   void check_lane(std::int64_t lane) const;
@@ -133,6 +136,8 @@ class Server {
   std::optional<RunSpec> spec_;
   View view_;
   std::map<std::uint32_t, Entry> entries_;
+  /// What heads of newer views have sent, until this server has the view too.
+  std::vector<std::pair<SessionId, Message>> early_;
   std::vector<Send> sends_;
   std::vector<std::string> notices_;
   std::int64_t lost_pushes_ = 0;
