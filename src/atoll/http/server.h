@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "atoll/http/reply.h"
+#include "atoll/http/request.h"
+#include "atoll/http/tls.h"
+
+namespace atl::http {
+
+/// What a server listens at, and the bounds of what it holds.
+struct ServerOptions {
+  std::string host = "127.0.0.1";                   ///< an address, or a name of this machine
+  int port = 0;                                     ///< 0: a free one
+  std::shared_ptr<const TlsContext> tls = nullptr;  ///< null: plain. Shared with other servers.
+  Limits limits;
+  std::size_t max_connections = 512;
+  /// Of an answer in pieces: a client that leaves more unread is ended. An answer that is sent
+  /// whole may be longer.
+  std::size_t max_unread_bytes = 1 << 20;
+  /// Of all connections together; beyond it requests are answered with 503.
+  std::size_t max_total_unread_bytes = 64 << 20;
+  std::chrono::milliseconds head_timeout{10'000};   ///< for a whole request, from its first byte
+  std::chrono::milliseconds idle_timeout{60'000};   ///< for the next request's first byte
+  std::chrono::milliseconds stall_timeout{30'000};  ///< for a client to take something
+};
+
+/// Answers a request, now or later. Called on the server's thread, which serves nobody else
+/// meanwhile. What it throws becomes an answer with status 500.
+using Handler = std::function<void(const Request& request, Reply reply)>;
+
+/// A server with one thread for all connections. When there are as many as there may be, the one
+/// that has been silent longest makes room for a new one; those that wait for an answer stay.
+class Server {
+ public:
+  /// Listens; Throws Error(kUser) naming the address when it cannot: a port in use, no such host.
+  Server(const ServerOptions& options, Handler handler);
+  /// Ends all connections.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const;
+  /// How many connections there are.
+  std::size_t num_connections() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace atl::http
