@@ -21,6 +21,7 @@ const std::vector<Command>& commands() {
       doctor_command(),
       certs_command(),
       runs_command(),
+      watch_command(),
       bench_command(),
       config_reference_command(),
       completions_command(),

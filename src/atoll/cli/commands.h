@@ -25,6 +25,7 @@ Command export_command();
 Command doctor_command();
 Command certs_command();
 Command runs_command();
+Command watch_command();
 Command bench_command();
 Command config_reference_command();
 

@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/watch_beside.h"
 #include "atoll/island/coordinator/service.h"
 #include "atoll/launch/process_group.h"
 
@@ -19,6 +20,7 @@ struct Options {
   std::string listen = "127.0.0.1:7411";
   std::string identity;
   std::string secret;
+  WatchFlags watch;
 };
 
 std::optional<std::filesystem::path> path_of(const std::string& text) {
@@ -32,6 +34,7 @@ int run(const Options& options) {
     throw user_error("--dir {} is a file; give a directory, which is made if missing", options.dir);
   }
   launch::SignalFd signals;  // before any thread is made
+  const WatchBeside watch(options.watch, {options.dir});
   island::CoordinatorService service({.dir = options.dir,
                                       .listen = options.listen,
                                       .identity = path_of(options.identity),
@@ -67,6 +70,7 @@ Action add(CLI::App& app) {
   app.add_option("--secret", options->secret,
                  "File with a secret that islands of this machine must know (island.secret), made "
                  "if missing; instead of --identity");
+  add_watch_flags(app, options->watch);
   return [options](const Invocation&) { return run(*options); };
 }
 

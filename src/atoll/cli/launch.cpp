@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "atoll/cli/commands.h"
+#include "atoll/cli/watch_beside.h"
 #include "atoll/launch/agent.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/join.h"
@@ -140,11 +141,18 @@ void follow_scheduler(launch::LaunchOptions& options) {
   if (options.name.empty()) options.name = task->name;
 }
 
-int run(launch::LaunchOptions options, const Invocation& invocation) {
+int run(launch::LaunchOptions options, const WatchFlags& watch_flags,
+        const Invocation& invocation) {
   follow_scheduler(options);
-  if (!options.join.empty()) return run_join(options, invocation);
+  if (!options.join.empty()) {
+    if (watch_flags.is_asked()) {
+      throw user_error("--watch belongs to the launch that --join={} joins", options.join);
+    }
+    return run_join(options, invocation);
+  }
   check(options);
   const train::Recipe recipe(options.recipe, invocation.overrides);
+  const WatchBeside watch(watch_flags, {recipe.config().run.dir});
   const std::vector<launch::Host> hosts = launch::read_hosts(options);
   if (options.limits.max_ranks == 0) options.limits.max_ranks = count_slots(hosts);
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
@@ -189,9 +197,11 @@ Action add(CLI::App& app) {
                      "HOST:PORT of a launch that is under way, to offer it ranks of this machine");
   app.add_option("--name", options->name, "What it is to call this machine (its own name)");
   for (CLI::Option* option : own) join->excludes(option);
-  return [options, max_ranks = own[1]](const Invocation& invocation) {
+  const auto watch = std::make_shared<WatchFlags>();  // lives as long as the parser and the action
+  add_watch_flags(app, *watch);
+  return [options, watch, max_ranks = own[1]](const Invocation& invocation) {
     options->is_max_given = max_ranks->count() > 0;
-    return run(*options, invocation);
+    return run(*options, *watch, invocation);
   };
 }
 

@@ -8,6 +8,7 @@
 #include "atoll/base/resident.h"
 #include "atoll/cli/auto_layout.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/watch_beside.h"
 #include "atoll/comm/flight_record.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/islands.h"
@@ -32,6 +33,7 @@ struct Options {
   std::optional<int> islands;
   int island_restarts = 3;
   launch::RankOptions member;
+  WatchFlags watch;
 };
 
 // Trains to the end, or to a signal; returns the exit code.
@@ -231,7 +233,18 @@ int run_servers(const Options& options, const Invocation& invocation) {
                                     .num_workers = static_cast<int>(*ranks.num_ranks)});
 }
 
+// The directory that --watch shows.
+std::vector<std::string> watched_dirs(const Options& options, const Invocation& invocation) {
+  if (!options.watch.is_asked()) return {};
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  return {recipe.config().run.dir};
+}
+
 int run(const Options& options, const Invocation& invocation) {
+  // Of ranks that are started one by one the first does it.
+  const bool is_first = options.ranks.rank.value_or(0) == 0;
+  const WatchBeside watch(is_first ? options.watch : WatchFlags(),
+                          watched_dirs(options, invocation));
   if (options.islands) return run_all_islands(options, invocation);
   if (starts_servers(options, invocation)) return run_servers(options, invocation);
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
@@ -278,6 +291,7 @@ Action add(CLI::App& app) {
                  "File to write a trace of the first steps to (log.trace)");
   app.add_option("--rendezvous", ranks.rendezvous,
                  "Where they meet: tcp://HOST:PORT or file:///DIRECTORY");
+  add_watch_flags(app, options->watch);
   add_hidden(app, "--report-fd", options->member.report_fd);
   add_hidden(app, "--generation", options->member.generation);
   add_hidden(app, "--member", options->member.number);

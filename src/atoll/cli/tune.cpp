@@ -12,6 +12,7 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/terminal.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/watch_beside.h"
 #include "atoll/launch/rank_processes.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/room.h"
@@ -33,6 +34,7 @@ struct Options {
   int trial = -1;
   std::string write;
   std::string out;
+  WatchFlags watch;
 };
 
 // A study that is only looked at.
@@ -48,8 +50,9 @@ struct Opened {
   tune::History history;
 };
 
-int run_to_the_end(const tune::Study& study) {
+int run_to_the_end(const tune::Study& study, const WatchFlags& flags) {
   const std::string dir = study.dir().string();
+  const WatchBeside watch(flags, {dir});
   const tune::StudyOutcome outcome = tune::run_study(study, launch::this_program());
   if (outcome.signal != 0) {
     fmt::print("stopped; `atoll tune resume {}` goes on\n", dir);
@@ -72,7 +75,7 @@ int start(const Options& options, const Invocation& invocation) {
                      options.study, options.study);
   }
   const tune::Study study(options.study, invocation.overrides);
-  return run_to_the_end(study);
+  return run_to_the_end(study, options.watch);
 }
 
 int resume(const Options& options, const Invocation& invocation) {
@@ -82,7 +85,7 @@ int resume(const Options& options, const Invocation& invocation) {
     throw user_error("the study was begun in {}, which its paths are relative to; go there first",
                      content.directory);
   }
-  return run_to_the_end(*tune::open_study(options.directory, invocation.overrides));
+  return run_to_the_end(*tune::open_study(options.directory, invocation.overrides), options.watch);
 }
 
 int show(const Options& options) {
@@ -170,6 +173,8 @@ Action add(CLI::App& app) {
   app.add_option("study", options->study, "TOML file: recipe, space, budget, objective");
   CLI::App* const resume_part =
       add_part(app, "resume", "Go on with a study that was stopped or killed.", *options);
+  add_watch_flags(app, options->watch);
+  add_watch_flags(*resume_part, options->watch);
   CLI::App* const show_part = add_part(app, "show", "Show a study's trials.", *options);
   show_part->add_option("--rows", options->rows, "trials to show; 0: all")
       ->check(CLI::Range(0, 1'000'000))

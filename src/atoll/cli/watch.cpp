@@ -1,0 +1,171 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+
+#include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/base/paths.h"
+#include "atoll/cli/commands.h"
+#include "atoll/cli/runs.h"
+#include "atoll/cli/watch_beside.h"
+#include "atoll/http/access.h"
+#include "atoll/http/tls.h"
+#include "atoll/island/ledger/ledger.h"
+#include "atoll/launch/process_group.h"
+#include "atoll/tune/report.h"
+#include "atoll/tune/run_study.h"
+#include "atoll/watch/service.h"
+#include "atoll/wire/address.h"
+#include "atoll/wire/secret_file.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+  std::vector<std::string> dirs;
+  std::string listen = "127.0.0.1:7412";
+  std::string token_file;
+  std::vector<std::string> names;
+  std::string certificate;
+  std::string key;
+  int memory_mib = 512;
+  bool is_beside = false;  // a run that may have made no directory yet
+  int report_fd = -1;
+};
+
+std::string token_of(const Options& options) {
+  if (options.token_file.empty()) return "";
+  std::string token = wire::read_secret(options.token_file);
+  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back())) != 0) {
+    token.pop_back();
+  }
+  const bool is_word = std::ranges::all_of(
+      token, [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
+  constexpr std::size_t kShortest = 16;
+  if (!is_word || token.size() < kShortest) {
+    throw user_error(
+        "--token-file {}: one word of at least {} letters, digits, '-' and '_' is wanted; "
+        "`openssl rand -hex 16` makes one",
+        options.token_file, kShortest);
+  }
+  return token;
+}
+
+std::string study_json(const fs::path& dir) {
+  const std::unique_ptr<tune::Study> study = tune::open_study(dir);
+  const tune::StudyContent content = tune::read_study(dir);
+  const tune::History history = tune::history_of(content);
+  return tune::to_json({*study, content, history});
+}
+
+std::string ledger_json(const fs::path& dir) {
+  return run_json(island::read_ledger(dir / island::kLedgerFile), /*outer_steps=*/true);
+}
+
+watch::ServiceOptions service_options(const Options& options) {
+  const wire::HostPort address = wire::parse_address(options.listen, "the address to listen at");
+  watch::ServiceOptions service{.host = address.host,
+                                .port = address.port,
+                                .names = options.names,
+                                .token = token_of(options),
+                                .cache_bytes = static_cast<std::size_t>(options.memory_mib) << 20,
+                                .study_json = study_json,
+                                .ledger_json = ledger_json};
+  for (const std::string& dir : options.dirs) {
+    if (!options.is_beside && !directory_exists(dir)) {
+      throw user_error("there is no directory {}; give runs, or a directory with runs in it", dir);
+    }
+    service.roots.emplace_back(dir);
+  }
+  if (options.certificate.empty() != options.key.empty()) {
+    throw user_error("--certificate and --key belong together");
+  }
+  if (!options.certificate.empty()) {
+    // Shared with the server, which outlives this call.
+    service.tls = std::make_shared<http::TlsContext>(options.certificate, options.key);
+  }
+  if (http::is_loopback(address.host)) {
+    service.reading_needs_token = !options.token_file.empty();
+    return service;
+  }
+  if (options.token_file.empty() && service.tls == nullptr) {
+    throw user_error(
+        "--listen={}: others on the network could read the runs; give --token-file=FILE or a "
+        "certificate (--certificate, --key), or listen at 127.0.0.1",
+        options.listen);
+  }
+  service.reading_needs_token = true;
+  return service;
+}
+
+int serve(const Options& options) {
+  launch::SignalFd signals;  // before any thread is made
+  const watch::Service service(service_options(options));
+  if (options.report_fd >= 0) {
+    report_watching(options.report_fd, service.url());
+  } else {
+    fmt::print("watching at {}\n", service.url());
+    std::fflush(stdout);
+  }
+  for (;;) {
+    pollfd fd = {.fd = signals.fd(), .events = POLLIN};
+    ::poll(&fd, 1, -1);
+    if (const int signal = signals.next(); signal != 0) return 128 + signal;
+  }
+}
+
+int run(const Options& options) {
+  if (options.report_fd < 0) return serve(options);
+  constexpr int kNice = 10;  // the run comes first
+  if (::nice(kNice) == -1 && errno == EPERM) log::warning("watch: the priority stays as it is");
+  try {
+    return serve(options);
+  } catch (const Error& error) {
+    report_refusal(options.report_fd, error.what());
+    return error.exit_code();
+  }
+}
+
+Action add(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  options->dirs = {"runs"};
+  app.add_option("dirs", options->dirs, "Runs, or directories that have some below them (runs)");
+  app.add_option("--listen", options->listen, "HOST:PORT to serve at; port 0: a free one")
+      ->capture_default_str();
+  app.add_option("--token-file", options->token_file,
+                 "File with a secret that a browser must show; this or TLS is needed unless HOST "
+                 "is this machine alone");
+  app.add_option("--name", options->names, "Name by which browsers may call this server, too");
+  app.add_option("--certificate", options->certificate, "PEM file to serve by TLS with, and --key");
+  app.add_option("--key", options->key, "PEM file with its key");
+  app.add_option("--memory", options->memory_mib, "MiB for records that are kept at hand")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_flag("--beside", options->is_beside)->group("");
+  app.add_option("--report-fd", options->report_fd)->group("");
+  return [options](const Invocation&) { return run(*options); };
+}
+
+}  // namespace
+
+Command watch_command() {
+  return {.name = "watch",
+          .summary = "Show runs in a browser, while they train and after.",
+          .example =
+              "  atoll watch\n"
+              "  atoll watch runs/kjv-demo studies/first\n"
+              "  atoll watch runs --listen 0.0.0.0:7412 --token-file secret --name alpha",
+          .stray = "directories are all that it takes",
+          .add = add};
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The page of `atoll watch` in a real browser: watch_page.py ATOLL [PICTURES].
+
+Exits with 77 where there is no Chromium. PICTURES: a folder for pictures of the page, instead of the checks that kill."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import browser
+import watch_runs
+
+
+class Watch:
+    """A running `atoll watch`, or another command that has --watch."""
+
+    def __init__(self, arguments, pattern=r"(http://\S+)"):
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if found := re.search(pattern, line):
+                self.url = found.group(1)
+                break
+        else:
+            raise RuntimeError("it serves nothing: " + "".join(self.lines))
+        # What it says further on must not fill the pipe.
+        threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def expect(holds, what):
+    if not holds:
+        raise AssertionError(what)
+
+
+def opened(page, url, runs):
+    page.open(url)
+    page.until(f"globalThis.atollPage?.runs.size >= {runs} && document.querySelectorAll('.chart').length > 4")
+    page.until("document.querySelector('.readout').textContent.length > 2")
+
+
+def choose(page, *names):
+    page.run(f"(() => {{ const a = atollPage; a.chosen = new Set([...a.runs.keys()].filter((id) => {json.dumps(names)}.some((n) => id.endsWith('/' + n) || n === '*'))); a.choiceChanged(); }})()")
+
+
+def drawn(page):
+    """Waits until what is chosen is there and drawn."""
+    page.until("(() => { const v = atollPage.view; return !!v && !v.isLoading && atollPage.chosenRuns().every((r) => atollPage.store.parts.get(r.id)) && v.drawnAt >= v.loadedAt; })()")
+
+
+def look(page, hash, ready):
+    page.run(f"location.hash = '{hash}'")
+    page.until(ready)
+
+
+def check_recorded(atoll, root):
+    with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch, browser.Page() as page:
+        opened(page, watch.url, 8)
+        choose(page, "*")
+        drawn(page)
+        # Steps that are not finite are marked, each of them.
+        page.until("atollPage.store.part([...atollPage.runs.values()].find((r) => r.id.endsWith('/nan')), 'loss').bad.length === 4")
+        choose(page, "nan")
+        drawn(page)
+        breaks = page.run("atollPage.view.charts.get('loss').chart.lines[0].breaks.size")
+        expect(breaks == 2, f"the line of a run with two gaps is broken {breaks} times")
+
+        # Zoom with the pointer comes to raw points; Escape leads back.
+        choose(page, "healthy")
+        drawn(page)
+        box = page.run("(() => { const b = atollPage.view.charts.get('loss').plot.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
+        page.drag(box[0] + box[2] * .4, box[1] + 80, box[0] + box[2] * .5, box[1] + 80)
+        page.until("atollPage.view.range !== null")
+        drawn(page)
+        low, high = page.run("atollPage.view.range")
+        expect(600 < low < high < 1200, f"the range that was drawn is {low} to {high}")
+        expect(page.run("atollPage.view.charts.get('loss').chart.lines[0].size") == 1, "a close look has no raw points")
+        page.key("Escape")
+        page.until("atollPage.view.range === null")
+
+        # Smoothing, logarithms and axes by the keyboard.
+        for key, done in (("s", "atollPage.view.state.weight === .6"), ("l", "atollPage.view.state.logY"), ("g", "atollPage.view.state.logX"),
+                          ("x", "atollPage.view.state.axis === 'tokens'"), ("x", "atollPage.view.state.axis === 'wall'")):
+            page.key(key)
+            page.until(done)
+        drawn(page)
+        page.key("/")
+        page.until("document.activeElement.id === 'search'")
+        page.run("(() => { const s = document.getElementById('search'); s.value = 'lost'; s.dispatchEvent(new Event('input')); s.blur(); })()")
+        page.until("document.querySelectorAll('#runs li').length === 2")
+        page.run("(() => { const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input')); })()")
+
+        # Settings that differ, and no other.
+        choose(page, "healthy", "restarted")
+        look(page, "compare", "document.querySelectorAll('td.differs').length === 4")
+        expect(page.run("[...document.querySelectorAll('tbody tr')].map((r) => r.cells[0].textContent).join()") == "run.dir,optim.lr", "the settings that differ")
+
+        choose(page, "lost-rank", "nan")
+        look(page, "events", "document.body.innerText.includes('rank 2 was lost') && document.body.innerText.includes('atoll launch recipe.toml') && document.body.innerText.includes('sample 820')")
+        page.run("document.querySelector('textarea').value = 'looks <b>odd</b> #odd'; [...document.querySelectorAll('main button')].find((b) => b.textContent.startsWith('keep')).click()")
+        page.until("document.querySelector('#runs').innerText.includes('#odd')")
+        choose(page, "ranks-256")
+        look(page, "ranks", "document.querySelectorAll('.ranks span').length === 256 && document.querySelector('.ranks span.slow').textContent === '201'")
+        choose(page, "traced")
+        look(page, "timeline", "document.body.innerText.includes('rank 5 computes')")
+
+        # Every text of a run that is markup, on every view.
+        page.run("atollPage.chosen = new Set([...atollPage.runs.keys()].filter((id) => id.includes('evil'))); atollPage.choiceChanged()")
+        for view in ("charts", "compare", "events", "ranks", "timeline", "charts"):
+            look(page, view, f"atollPage.viewName === '{view}' && !!document.getElementById('view').firstChild")
+        drawn(page)
+        expect(page.run("window.evil === undefined && !document.querySelector('main img, main script, aside img, aside script')"), "a text of a run became markup")
+        expect(page.run("[...document.querySelectorAll('.chart h3')].some((h) => h.textContent.includes('onerror'))"), "the odd series has no chart")
+
+        page.size(390, 844)
+        page.until("document.documentElement.scrollWidth <= 390")
+        origin = watch.url.split("/?")[0] + "/"
+        expect(not page.errors, f"the console says {page.errors}")
+        away = [url for url in page.requests if not url.startswith(origin)]
+        expect(not away, f"requests leave the host: {away}")
+
+
+def check_stream(atoll, root):
+    """What is written while the stream is cut comes once, and no point twice."""
+    path = watch_runs.write(root, "growing", watch_runs.ordinary(11, 100)[:100], 5000)
+    more = [text for text in watch_runs.ordinary(12, 400) if json.loads(text)["step"] > 1000]
+    wanted = [json.loads(text)["step"] for text in watch_runs.ordinary(11, 100)[:100] + more if "grad_norm" in text]
+
+    def append(lines):
+        with open(os.path.join(path, "metrics.jsonl"), "a") as file:
+            for line in lines:
+                file.write(line[:20])
+                file.flush()
+                file.write(line[20:])
+                file.flush()
+
+    with browser.Page() as page:
+        with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch:
+            opened(page, watch.url, 1)
+            choose(page, "growing")
+            drawn(page)
+            part = "atollPage.store.part(atollPage.runs.get([...atollPage.chosen][0]), 'loss')"
+            last = f"Math.max(...{part}.x1)"
+            append(more[:50])
+            page.until(f"{last} === {[json.loads(t)['step'] for t in more[:50] if 'grad_norm' in t][-1]}")
+            append(more[50:60])
+            page.until(f"{last} === {[json.loads(t)['step'] for t in more[:60] if 'grad_norm' in t][-1]}")
+            port = re.search(r":(\d+)/", watch.url).group(1)
+        page.until("document.getElementById('link').textContent === 'connection lost'")
+        append(more[60:200])
+        with Watch([atoll, "watch", root, "--listen", f"127.0.0.1:{port}"]):
+            append(more[200:])
+            page.until(f"{last} === {wanted[-1]}")
+            records = page.run(f"{part}.r")
+            expect(records == sorted(set(records)), "records come twice or in disorder")
+            expect(page.run(f"{part}.size") == 1, "these few points are no buckets")
+            expect(page.run(f"{part}.x0") == wanted, "points are missing")
+
+
+def check_live(atoll, root):
+    """A run that trains, its kill, and --watch beside it."""
+    text = os.path.join(root, "text.txt")
+    with open(text, "w") as file:
+        file.write("the sea is wide and a ring of islands lies there .\n" * 600)
+    train = [atoll, "train", f"--data.text={text}", "--data.vocab_size=300", f"--run.dir={root}/live", "--model.hidden_size=32", "--model.num_hidden_layers=1",
+             "--model.num_attention_heads=2", "--model.num_key_value_heads=2", "--train.context=32", "--train.batch_size=4", "--train.micro_batch=4",
+             "--train.steps=1000000", "--log.every=1", "--watch-at=127.0.0.1:0"]
+    with Watch(train) as run, browser.Page() as page:
+        page.open(run.url)
+        page.until("globalThis.atollPage?.runs.size === 1 && document.querySelector('.chip.running')")
+        page.until("document.querySelectorAll('.chart').length > 4")
+        first = page.run("[...atollPage.runs.values()][0].records")
+        page.until(f"[...atollPage.runs.values()][0].records > {first} + 5")
+        # The page of another process sees the kill; the one beside the run ends with it.
+        with Watch([atoll, "watch", f"{root}/live", "--listen", "127.0.0.1:0"]) as other, browser.Page() as second:
+            second.open(other.url)
+            second.until("document.querySelector('.chip.running')")
+            run.process.send_signal(signal.SIGKILL)
+            second.until("document.querySelector('.chip.lost')")
+            look(second, "events", "document.body.innerText.includes('its process is gone')")
+        page.until("document.getElementById('link').textContent === 'connection lost'")
+
+
+def pictures(atoll, root, out):
+    os.makedirs(out, exist_ok=True)
+    with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch:
+        for dark in (False, True):
+            with browser.Page(1180, 760, dark=dark) as page:
+                name = lambda what: os.path.join(out, f"{what}{'-dark' if dark else ''}.png")
+                opened(page, watch.url, 8)
+                choose(page, "healthy", "restarted", "nan")
+                drawn(page)
+                page.until("atollPage.view.marks(atollPage.chosenRuns()[0]).length > 0")
+                page.picture(name("watch-charts"))
+                if dark:
+                    continue
+                choose(page, "straggler", "lost-rank")
+                look(page, "ranks", "document.querySelector('.ranks span.slow')")
+                page.picture(name("watch-ranks"))
+                choose(page, "traced")
+                look(page, "timeline", "document.body.innerText.includes('rank 5 computes')")
+                page.picture(name("watch-timeline"))
+                choose(page, "lost-rank", "nan")
+                look(page, "events", "document.body.innerText.includes('rank 2 was lost')")
+                page.picture(name("watch-events"))
+                for view in ("islands", "study"):
+                    if page.run(f"document.querySelectorAll('#tabs button').length") > 5 and page.run(f"atollPage.{'ledgers' if view == 'islands' else 'studies'}.length"):
+                        look(page, view, "document.querySelector('main svg')")
+                        page.picture(name(f"watch-{view}"))
+                choose(page, "healthy")
+                look(page, "charts", "document.querySelectorAll('.chart').length > 4")
+                page.size(390, 760)
+                page.until("document.documentElement.scrollWidth <= 390")
+                drawn(page)
+                page.picture(name("watch-phone"))
+
+
+def main():
+    if browser.find() is None:
+        print("skipped: there is no Chromium; apt-get install chromium-headless-shell")
+        sys.exit(77)
+    atoll = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="atoll-watch-") as root:
+        recorded = os.path.join(root, "runs")
+        watch_runs.make(recorded)
+        if len(sys.argv) > 2:
+            for more in sys.argv[3:]:
+                shutil.copytree(more, os.path.join(recorded, os.path.basename(more)))
+            pictures(atoll, recorded, sys.argv[2])
+            return
+        check_recorded(atoll, recorded)
+        check_stream(atoll, os.path.join(root, "stream"))
+        check_live(atoll, root)
+        print("the page holds")
+
+
+if __name__ == "__main__":
+    main()
