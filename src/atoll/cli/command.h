@@ -14,6 +14,8 @@ namespace atl::cli {
 struct Invocation {
   /// "--train.lr=3e-4": options whose name has a dot, in the order they were given.
   std::vector<std::string> overrides;
+  /// All words after the command's name, as they were given.
+  std::vector<std::string> words;
 };
 
 /// Does the command's work once its options are read; returns the exit code. Throws Error.
@@ -27,6 +29,7 @@ struct Command {
   const char* stray = "";        ///< what to do instead of an argument that it does not take
   bool takes_overrides = false;  ///< accepts --group.key=value for every key of a recipe
   bool hidden = false;           ///< not in `atoll help`
+  std::vector<std::string> settings = {};  ///< without takes_overrides: the keys that it accepts
   Action (*add)(CLI::App& app) = nullptr;  ///< declares options on `app`
   /// What would take less memory, for the message when there is not enough; empty: nothing.
   const char* memory_advice = "";

@@ -1,21 +1,27 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "atoll/base/file.h"
+#include "atoll/base/hash.h"
+#include "atoll/base/quantity.h"
 #include "atoll/ckpt/hf/directory.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/eval_task.h"
+#include "atoll/cli/shared_model.h"
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/serve/rounded_store.h"
-#include "atoll/train/checkpointing.h"
+#include "atoll/train/connect_ranks.h"
 #include "atoll/train/corpus.h"
 #include "atoll/train/evaluate.h"
+#include "atoll/train/options.h"
 #include "atoll/train/progress.h"
 
 namespace atl::cli {
@@ -74,7 +80,7 @@ data::Fields fields_of(const Options& options) {
   return fields;
 }
 
-int run_task(const Options& options) {
+TaskArguments task_arguments(const Options& options) {
   TaskArguments task = options.task;
   task.model = options.model;
   task.chat_template = options.chat_template;
@@ -83,7 +89,7 @@ int run_task(const Options& options) {
   task.threads = options.threads;
   task.weights = options.weights;
   task.fields = fields_of(options);
-  return evaluate_task(task);
+  return task;
 }
 
 // How to cut the text: as options say, else as the model's run did, else as the model can.
@@ -97,49 +103,103 @@ train::TextCut text_cut(const Options& options, const fs::path& model, std::int6
   return cut;
 }
 
-int run(const Options& options) {
-  if (!options.task.file.empty()) return run_task(options);
-  const fs::path path = model_dir::find_model(options.model);
-  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
-  const auto device = open_device({.threads = options.threads});
-  const auto stream = device->open_stream();
-  train::StateOptions state_options;
-  state_options.model = model_dir::read_model_config(path);
-  const train::TextCut cut = text_cut(options, path, state_options.model.max_positions);
-  state_options.context = cut.context;
-  state_options.micro_batch = options.micro_batch;
-  state_options.training = false;
-  if (tokenizer.vocab_size() > state_options.model.vocab_size) {
-    throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
-                     tokenizer.vocab_size(), state_options.model.vocab_size);
-  }
-  state_options.build.max_positions = state_options.context;
-  train::TrainState state(state_options);
-  state.allocate(*device);
-  model_dir::load_parameters(path, state.model(), state.store(), device->threads());
-  serve::round_in_place(*device, state.store(), serve::parse_weights(options.weights));
+// The settings with which ranks evaluate: those of a run with that model and such windows.
+train::TrainConfig as_run(const train::TrainConfig& given, const Options& options,
+                          const fs::path& model, const train::TextCut& cut, int num_ranks) {
+  train::TrainConfig config = given;
+  config.model.from = model.string();
+  config.train.context = cut.context;
+  config.train.micro_batch = options.micro_batch;
+  config.train.batch_size =
+      options.micro_batch * config.parallel.pp * train::data_parallel_ranks(config, num_ranks);
+  const std::int64_t step = config.parallel.tp * config.parallel.cp;
+  if (cut.context % step == 0) return config;
+  throw user_error(
+      "windows of {} cannot be shared by parallel.tp = {} and parallel.cp = {}; the nearest length "
+      "that can is --context={}",
+      counted(cut.context, "token"), config.parallel.tp, config.parallel.cp,
+      std::max(step, cut.context / step * step));
+}
 
-  const auto evaluate = [&](const data::TokenSource& source) {
-    return report(train::evaluate(state, *stream, source, tokenizer,
-                                  {.max_tokens = options.max_tokens, .packing = cut.packing}),
-                  fmt::format("{} on {}", path.string(), source.name()));
-  };
-  if (!options.text.empty()) {
-    const data::TokenizeOptions text = {
-        .inputs = {options.text.begin(), options.text.end()},
-        .render_chat = train::chat_renderer(options.chat_template, path, tokenizer),
-        .fields = fields_of(options)};
-    return evaluate(data::tokenize_in_memory(text, tokenizer));
+// The text to predict, and what cuts it.
+struct Text {
+  fs::path path;
+  std::optional<Tokenizer> tokenizer;
+  train::TextCut cut;
+  std::optional<data::Corpus> corpus;  // one of the two
+  std::optional<data::TokenVector> tokens;
+  const data::TokenSource& source() const {
+    if (corpus) return corpus->held_out();
+    return *tokens;
   }
-  const data::Corpus corpus(corpus_directory(options));
+};
+
+void open_text(const Options& options, Text& text) {
+  const Tokenizer& tokenizer = *text.tokenizer;
+  if (!options.text.empty()) {
+    const data::TokenizeOptions how = {
+        .inputs = {options.text.begin(), options.text.end()},
+        .render_chat = train::chat_renderer(options.chat_template, text.path, tokenizer),
+        .fields = fields_of(options)};
+    text.tokens.emplace(data::tokenize_in_memory(how, tokenizer));
+    return;
+  }
+  text.corpus.emplace(corpus_directory(options));
   const std::string& content = tokenizer.file_content();
-  if (to_hex(hash_bytes(content.data(), content.size())) != corpus.manifest().tokenizer_hash) {
+  if (to_hex(hash_bytes(content.data(), content.size())) !=
+      text.corpus->manifest().tokenizer_hash) {
     throw user_error(
         "the shards were made with another tokenizer than the model's; make them again "
         "with `atoll tokenize --tokenizer {}`",
-        path.string());
+        text.path.string());
   }
-  return evaluate(corpus.held_out());
+}
+
+int evaluate_text(const Options& options, comm::World& world, const train::TrainConfig& given) {
+  Text text;
+  train::TrainConfig config;
+  std::unique_ptr<Device> device;
+  std::optional<train::TrainState> state;
+  world.agree([&] {
+    text.path = model_dir::find_model(options.model);
+    text.tokenizer.emplace(model_dir::load_tokenizer(text.path));
+    const nn::ModelConfig model = model_dir::read_model_config(text.path);
+    text.cut = text_cut(options, text.path, model.max_positions);
+    if (text.tokenizer->vocab_size() > model.vocab_size) {
+      throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
+                       text.tokenizer->vocab_size(), model.vocab_size);
+    }
+    config = as_run(given, options, text.path, text.cut, world.size());
+    train::StateOptions state_options =
+        train::state_options(config, text.tokenizer->vocab_size(), -1, world.size(), world.rank());
+    state_options.training = false;
+    state.emplace(state_options);
+  });
+  const int threads =
+      options.threads > 0 || world.size() == 1 ? options.threads : launch::fair_threads(world);
+  device = open_device({.threads = threads});
+  const auto stream = device->open_stream();
+  train::Ranks ranks(world, config);
+  world.agree([&] {
+    state->allocate(*device);
+    model_dir::load_parameters(text.path, state->model(), state->store(), device->threads());
+    serve::round_in_place(*device, state->store(), serve::parse_weights(options.weights));
+    open_text(options, text);
+  });
+  const train::ModelGroups groups = train::connect_ranks(*state, ranks);
+  const train::Evaluation result =
+      train::evaluate(*state, *stream, text.source(), *text.tokenizer,
+                      {.max_tokens = options.max_tokens, .packing = text.cut.packing});
+  if (!ranks.is_lead()) return 0;
+  return report(result, fmt::format("{} on {}", text.path.string(), text.source().name()));
+}
+
+int run(const Options& options, const RankArguments& ranks, const Invocation& invocation) {
+  return run_on_ranks("eval", ranks, invocation,
+                      [&](comm::World& world, const train::TrainConfig& config) {
+                        if (options.task.file.empty()) return evaluate_text(options, world, config);
+                        return evaluate_task(task_arguments(options), world, config);
+                      });
 }
 
 void add_task(CLI::App& app, TaskArguments& task) {
@@ -207,7 +267,10 @@ Action add(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
   app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   add_task(app, options->task);
-  return [options](const Invocation&) { return run(*options); };
+  const auto ranks = std::make_shared<RankArguments>();
+  add_rank_arguments(app, *ranks);
+  return
+      [options, ranks](const Invocation& invocation) { return run(*options, *ranks, invocation); };
 }
 
 }  // namespace
@@ -221,8 +284,11 @@ Command eval_command() {
               "  atoll eval runs/kjv-demo --text another.txt\n"
               "  atoll eval model --task questions.jsonl --out results.jsonl",
           .stray = "a text is given with --text, a file of questions with --task",
+          .settings = shared_model_settings(),
           .add = add,
-          .memory_advice = "use a smaller --micro-batch or --context, or a smaller model"};
+          .memory_advice =
+              "use a smaller --micro-batch or --context, or several ranks (-n 2 "
+              "--parallel.tp=2)"};
 }
 
 }  // namespace atl::cli

@@ -14,6 +14,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/read_file.h"
 #include "atoll/base/text_encoding.h"
+#include "atoll/cli/shared_engine.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/task_results.h"
@@ -184,56 +185,60 @@ std::int64_t positions_to_use(const TaskArguments& arguments, const nn::ModelCon
   return arguments.context > 0 ? arguments.context : config.max_positions;
 }
 
-}  // namespace
+// A task that is ready to be answered.
+struct Ready {
+  std::optional<serve::AnswerPattern> pattern;
+  serve::AnswerOptions options;
+  std::vector<serve::TaskItem> items;
+  fs::path path;
+  std::optional<Tokenizer> tokenizer;
+  nn::ModelConfig config;
+  std::vector<serve::EncodedItem> encoded;
+  std::set<std::size_t> skipped;
+  std::int64_t longest = 0;  // positions that an item takes
+};
 
-int evaluate_task(const TaskArguments& arguments) {
+void prepare(const TaskArguments& arguments, Ready& ready) {
   if (!arguments.out.empty() && path_exists(arguments.out)) {
     throw user_error("--out {} is there already; remove it or name another file", arguments.out);
   }
-  std::optional<serve::AnswerPattern> pattern;
-  if (!arguments.extract.empty()) pattern.emplace(arguments.extract, "--extract");
-  serve::AnswerOptions options = answer_options(arguments, pattern);
-  const std::vector<serve::TaskItem> items = read_items(arguments, pattern);
-
-  const fs::path path = model_dir::find_model(arguments.model);
-  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
-  const nn::ModelConfig config = model_dir::read_model_config(path);
-  std::vector<serve::EncodedItem> encoded = encode(arguments, path, tokenizer, items);
-  std::set<std::size_t> skipped;
-  const std::int64_t positions = positions_to_use(arguments, config);
-  const std::int64_t longest =
-      fit(arguments, options.max_new_tokens, positions, items, encoded, skipped);
-  if (skipped.size() == items.size()) {
+  if (!arguments.extract.empty()) ready.pattern.emplace(arguments.extract, "--extract");
+  ready.options = answer_options(arguments, ready.pattern);
+  ready.items = read_items(arguments, ready.pattern);
+  ready.path = model_dir::find_model(arguments.model);
+  ready.tokenizer.emplace(model_dir::load_tokenizer(ready.path));
+  ready.config = model_dir::read_model_config(ready.path);
+  ready.encoded = encode(arguments, ready.path, *ready.tokenizer, ready.items);
+  const std::int64_t positions = positions_to_use(arguments, ready.config);
+  ready.longest = fit(arguments, ready.options.max_new_tokens, positions, ready.items,
+                      ready.encoded, ready.skipped);
+  if (ready.skipped.size() == ready.items.size()) {
     throw user_error("{}: every question takes more than {} positions; nothing is left to answer",
                      arguments.file, positions);
   }
+}
 
-  const auto device = open_device({.threads = arguments.threads});
-  const serve::Weights weights = serve::parse_weights(arguments.weights);
-  serve::InferenceEngine engine(*device, config, longest, weights);
-  engine.limit_vocabulary(tokenizer.vocab_size());
-  if (weights == serve::Weights::kF32) {
-    model_dir::load_parameters(path, engine.model(), engine.store(), device->threads());
-  } else {
-    model_dir::load_whole_parameters(path, engine.model(), engine.store());
-  }
-  options.stop_tokens = model_dir::stop_tokens(path, tokenizer);
+// Answers the items and prints the shares; returns the exit code.
+int answer_all(const TaskArguments& arguments, Ready& ready, serve::InferenceEngine& engine) {
+  engine.limit_vocabulary(ready.tokenizer->vocab_size());
+  ready.options.stop_tokens = model_dir::stop_tokens(ready.path, *ready.tokenizer);
   std::optional<AppendFile> results;  // made this late, so that no mistake leaves an empty one
   if (!arguments.out.empty()) results.emplace(arguments.out);
 
   const train::InterruptGuard interrupt;
-  options.interrupted = [&] { return interrupt.signal() != 0; };
-  serve::TaskRunner runner(engine, tokenizer, options);
+  ready.options.interrupted = [&] { return interrupt.signal() != 0; };
+  serve::TaskRunner runner(engine, *ready.tokenizer, ready.options);
+  const std::vector<serve::TaskItem>& items = ready.items;
   Totals totals;
   const auto start = Clock::now();
   auto last_line = start;
   for (std::size_t i = 0; i < items.size() && interrupt.signal() == 0; ++i) {
-    if (skipped.contains(i)) {
+    if (ready.skipped.contains(i)) {
       ++totals.skipped;
-      if (results) results->append(serve::skipped_json(items[i], encoded[i]) + "\n");
+      if (results) results->append(serve::skipped_json(items[i], ready.encoded[i]) + "\n");
       continue;
     }
-    const std::optional<std::string> line = answer(runner, items[i], encoded[i], totals);
+    const std::optional<std::string> line = answer(runner, items[i], ready.encoded[i], totals);
     if (!line) break;
     if (results) results->append(*line + "\n");
     if (Clock::now() - last_line < kProgressInterval) continue;
@@ -242,9 +247,32 @@ int evaluate_task(const TaskArguments& arguments) {
   }
   if (results) results->sync();
   const std::chrono::duration<double> seconds = Clock::now() - start;
-  report(fmt::format("{} on {}", path.string(), arguments.file), totals, items.size(),
+  report(fmt::format("{} on {}", ready.path.string(), arguments.file), totals, items.size(),
          seconds.count());
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+}
+
+}  // namespace
+
+int evaluate_task(const TaskArguments& arguments, comm::World& world,
+                  const train::TrainConfig& config) {
+  const bool leads = world.rank() == 0;
+  Ready ready;
+  serve::ModelLayout layout;
+  world.agree([&] {
+    layout = model_layout(config.parallel, world.size());
+    if (leads) return prepare(arguments, ready);
+    ready.path = model_dir::find_model(arguments.model);
+    ready.config = model_dir::read_model_config(ready.path);
+  });
+  SharedEngine shared(world, layout, ready.path, ready.config,
+                      {.max_tokens = number_of_first(world, ready.longest),
+                       .weights = serve::parse_weights(arguments.weights),
+                       .threads = arguments.threads});
+  if (!leads) return shared.follow();
+  const int code = answer_all(arguments, ready, shared.engine());
+  shared.engine().dismiss();
+  return code;
 }
 
 }  // namespace atl::cli

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "atoll/comm/world.h"
 #include "atoll/data/fields.h"
+#include "atoll/train/config.h"
 
 namespace atl::cli {
 
@@ -27,7 +29,9 @@ struct TaskArguments {
   int threads = 0;
 };
 
-/// Has a model answer a task file, and prints the shares of right answers. Returns the exit code.
-int evaluate_task(const TaskArguments& arguments);
+/// Has a model answer a task file, and prints the shares of right answers. `config` says how the
+/// ranks of `world` share the model. Returns the exit code. Every rank must call it.
+int evaluate_task(const TaskArguments& arguments, comm::World& world,
+                  const train::TrainConfig& config);
 
 }  // namespace atl::cli

@@ -17,10 +17,11 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/text_encoding.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/shared_engine.h"
 #include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/serve/inference_engine.h"
 #include "atoll/text/stream_decoder.h"
-#include "atoll/train/checkpointing.h"
 #include "atoll/train/interrupt.h"
 
 namespace atl::cli {
@@ -132,44 +133,52 @@ std::int64_t stream(serve::InferenceEngine& engine, const std::vector<std::int32
   return count;
 }
 
-int run(Options options) {
-  if (options.greedy) options.sampling.temperature = 0;
-  options.sampling.validate();
-  const serve::Weights weights = serve::parse_weights(options.weights);
-  const fs::path path = model_dir::find_model(options.model);
-  const Tokenizer tokenizer = model_dir::load_tokenizer(path);
-  const std::string text = read_prompt(options);
-  const std::vector<std::int32_t> prompt =
-      options.chat ? chat_tokens(options, text, path, tokenizer) : prompt_tokens(text, tokenizer);
-  const nn::ModelConfig config = model_dir::read_model_config(path);
-  const auto prompt_length = static_cast<std::int64_t>(prompt.size());
-  check_prompt(options, prompt_length, config.max_positions);
-  const auto device = open_device({.threads = options.threads});
-  serve::InferenceEngine engine(
-      *device, config, std::min(prompt_length + options.max_tokens, config.max_positions), weights);
-  engine.limit_vocabulary(tokenizer.vocab_size());
-  if (weights == serve::Weights::kF32) {
-    model_dir::load_parameters(path, engine.model(), engine.store(), device->threads());
-  } else {
-    model_dir::load_whole_parameters(path, engine.model(), engine.store());
-  }
+// What is to be continued, and with which model.
+struct Task {
+  fs::path path;
+  Tokenizer tokenizer;
+  nn::ModelConfig config;
+  std::vector<std::int32_t> prompt;  // of the leader
+  std::int64_t max_tokens = 0;       // prompt and new ones, as far as the model sees
+};
 
-  const std::vector<std::int32_t> stops = model_dir::stop_tokens(path, tokenizer);
+Task read_task(const Options& options, bool leads) {
+  const fs::path path = model_dir::find_model(options.model);
+  Task task = {.path = path,
+               .tokenizer = model_dir::load_tokenizer(path),
+               .config = model_dir::read_model_config(path)};
+  if (!leads) return task;
+  const std::string text = read_prompt(options);
+  task.prompt = options.chat ? chat_tokens(options, text, path, task.tokenizer)
+                             : prompt_tokens(text, task.tokenizer);
+  const std::int64_t positions = task.config.max_positions;
+  const std::int64_t length = std::ssize(task.prompt);
+  check_prompt(options, length, positions);
+  task.max_tokens = std::min(length + options.max_tokens, positions);
+  return task;
+}
+
+// Writes the continuations; returns the exit code.
+int write_samples(const Options& options, const Task& task, serve::InferenceEngine& engine) {
+  const std::vector<std::int32_t> stops = model_dir::stop_tokens(task.path, task.tokenizer);
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
+  const auto prompt_length = std::ssize(task.prompt);
   std::int64_t tokens = 0;
   std::int64_t longest = 0;
-  const std::uint64_t seed = options.sampling.seed;
+  serve::SamplingOptions sampling = options.sampling;
   for (std::int64_t i = 0; i < options.num_samples && interrupt.signal() == 0; ++i) {
     if (i > 0) fmt::print("---\n");
-    options.sampling.seed = seed + static_cast<std::uint64_t>(i);
-    serve::TokenSampler sampler(options.sampling);
-    const std::int64_t made = stream(engine, prompt, options, sampler, tokenizer, stops, interrupt);
+    sampling.seed = options.sampling.seed + static_cast<std::uint64_t>(i);
+    serve::TokenSampler sampler(sampling);
+    const std::int64_t made =
+        stream(engine, task.prompt, options, sampler, task.tokenizer, stops, interrupt);
     tokens += made;
     longest = std::max(longest, prompt_length + made - 1);  // the last one is not looked at
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  if (prompt_length <= config.max_positions) tell_of_slide(longest, config.max_positions);
+  const std::int64_t positions = task.config.max_positions;
+  if (prompt_length <= positions) tell_of_slide(longest, positions);
   if (options.stats) {
     log::info("{} in {:.2f} s, {:.1f} tok/s; each reads {:.2f} MB of weights",
               counted(tokens, "token"), seconds.count(),
@@ -177,6 +186,35 @@ int run(Options options) {
               static_cast<double>(engine.bytes_per_token()) / 1e6);
   }
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+}
+
+int run_rank(const Options& options, comm::World& world, const train::TrainConfig& config) {
+  const bool leads = world.rank() == 0;
+  serve::ModelLayout layout;
+  std::optional<Task> task;
+  world.agree([&] {
+    layout = model_layout(config.parallel, world.size());
+    task.emplace(read_task(options, leads));
+  });
+  SharedEngine shared(world, layout, task->path, task->config,
+                      {.max_tokens = number_of_first(world, task->max_tokens),
+                       .weights = serve::parse_weights(options.weights),
+                       .threads = options.threads});
+  serve::InferenceEngine& engine = shared.engine();
+  if (!leads) return shared.follow();
+  engine.limit_vocabulary(task->tokenizer.vocab_size());
+  const int code = write_samples(options, *task, engine);
+  engine.dismiss();
+  return code;
+}
+
+int run(Options options, const RankArguments& ranks, const Invocation& invocation) {
+  if (options.greedy) options.sampling.temperature = 0;
+  options.sampling.validate();
+  return run_on_ranks("generate", ranks, invocation,
+                      [&](comm::World& world, const train::TrainConfig& config) {
+                        return run_rank(options, world, config);
+                      });
 }
 
 Action add(CLI::App& app) {
@@ -222,7 +260,10 @@ Action add(CLI::App& app) {
       ->check(CLI::IsMember({"f32", "bf16", "int8"}))
       ->capture_default_str();
   app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
-  return [options](const Invocation&) { return run(*options); };
+  const auto ranks = std::make_shared<RankArguments>();
+  add_rank_arguments(app, *ranks);
+  return
+      [options, ranks](const Invocation& invocation) { return run(*options, *ranks, invocation); };
 }
 
 }  // namespace
@@ -234,8 +275,11 @@ Command generate_command() {
               "  atoll generate runs/kjv-demo --prompt \"And God said\" --max-tokens 100\n"
               "  atoll generate runs/kjv-demo --prompt \"In the beginning\" --greedy",
           .stray = "the text to continue is given with --prompt",
+          .settings = shared_model_settings(),
           .add = add,
-          .memory_advice = "use fewer --max-tokens, a shorter prompt, or a smaller model"};
+          .memory_advice =
+              "use fewer --max-tokens, a shorter prompt, or several ranks (-n 2 "
+              "--parallel.tp=2)"};
 }
 
 }  // namespace atl::cli

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -140,6 +141,18 @@ Error usage_error(const Command& command, const std::string& words) {
   return user_error("{}; see `atoll {} --help`", plain(words), command.name);
 }
 
+// "--group.key=value" for a command that reads no recipe.
+void refuse_setting(const Command& command, const std::string& word) {
+  if (command.takes_overrides) return;
+  const std::string key = word.substr(2, word.find('=') - 2);
+  if (std::find(command.settings.begin(), command.settings.end(), key) != command.settings.end()) {
+    return;
+  }
+  const std::string nearest = nearest_name(key, command.settings);
+  throw user_error("`atoll {}` reads no recipe, so it takes no {}{}", command.name, word,
+                   nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest));
+}
+
 int run_command(const Command& command, const std::vector<std::string>& arguments) {
   const Arguments split = split_arguments(arguments);
   CLI::App app(command.summary, std::string("atoll ") + command.name);
@@ -158,11 +171,8 @@ int run_command(const Command& command, const std::vector<std::string>& argument
     throw usage_error(command, error.what());
   }
   refuse_extras(app, command);
-  if (!command.takes_overrides && !split.overrides.empty()) {
-    throw user_error("`atoll {}` reads no recipe, so it takes no {}", command.name,
-                     split.overrides.front());
-  }
-  return action({split.overrides});
+  for (const std::string& word : split.overrides) refuse_setting(command, word);
+  return action({split.overrides, arguments});
 }
 
 int dispatch(const std::vector<std::string>& arguments) {

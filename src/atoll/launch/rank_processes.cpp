@@ -91,7 +91,7 @@ std::vector<RankProcess> gloo_processes(const TrainCall& call,
 }
 
 std::vector<std::string> train_command_line(const TrainCall& call) {
-  std::vector<std::string> argv = {call.program, "train"};
+  std::vector<std::string> argv = {call.program, call.command};
   argv.insert(argv.end(), call.arguments.begin(), call.arguments.end());
   return argv;
 }

@@ -19,11 +19,12 @@ namespace atl::launch {
 std::vector<std::string> place_ranks(const std::vector<Host>& hosts, int num_ranks,
                                      const std::string& path);
 
-/// `atoll train` as it will be called for every rank.
+/// `atoll train`, or another command, as it will be called for every rank.
 struct TrainCall {
   std::string program;                 ///< path of atoll, the same on every host
   std::string directory;               ///< where it runs, the same on every host
   std::vector<std::string> arguments;  ///< recipe and overrides
+  std::string command = "train";
 };
 
 /// This program, here, on that recipe (empty: none).

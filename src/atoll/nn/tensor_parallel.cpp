@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "atoll/nn/waiting.h"
+#include "atoll/ops/copy_blocks.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/embedding.h"
+#include "atoll/ops/int8.h"
 #include "atoll/ops/matmul.h"
 
 namespace atl::nn {
@@ -41,13 +43,6 @@ Tensor rows_of(const Tensor& all, const Axis& axis) {
   return flat(all).rows(axis.rank * size, (axis.rank + 1) * size);
 }
 
-void gather(Run& run, Axis& axis, const Tensor& mine, const Tensor& all) {
-  ops::copy(run, flat(mine), rows_of(all, axis));
-  comm::Group& group = group_of(axis);
-  const Waiting waiting(axis);
-  group.all_gather(flat(all), group.even_parts(all.num_elements()));
-}
-
 void scatter_sum(Axis& axis, const Tensor& all, const Tensor& mine) {
   comm::Group& group = group_of(axis);
   const Waiting waiting(axis);
@@ -55,6 +50,13 @@ void scatter_sum(Axis& axis, const Tensor& all, const Tensor& mine) {
 }
 
 }  // namespace
+
+void gather_rows(Run& run, Axis& axis, const Tensor& mine, const Tensor& all) {
+  ops::copy(run, flat(mine), rows_of(all, axis));
+  comm::Group& group = group_of(axis);
+  const Waiting waiting(axis);
+  group.all_gather(flat(all), group.even_parts(all.num_elements()));
+}
 
 Footprint GatherRows::plan(Spec x) const {
   Footprint footprint;
@@ -67,7 +69,7 @@ Footprint GatherRows::plan(Spec x) const {
 }
 
 void GatherRows::forward(Run& run, const Pass& pass) {
-  gather(run, *axis_, pass.x, pass.y);
+  gather_rows(run, *axis_, pass.x, pass.y);
 }
 
 void GatherRows::backward_input(Run& /*run*/, const Pass& pass) {
@@ -86,7 +88,7 @@ void ScatterSum::forward(Run& /*run*/, const Pass& pass) {
 }
 
 void ScatterSum::backward_input(Run& run, const Pass& pass) {
-  gather(run, *axis_, pass.dy, pass.dx);
+  gather_rows(run, *axis_, pass.dy, pass.dx);
 }
 
 Footprint AddBias::plan(Spec x) const {
@@ -141,7 +143,10 @@ void VocabularyEmbedding::forward(Run& run, const Pass& pass) {
   const Tensor all = inner.take_scratch(gathered(pass.y.spec(), *axis_));
   const Tensor tokens = flat(pass.x);
   ops::local_tokens(inner, part_, tokens, flat(local));
-  ops::embedding_forward(inner, local, table_.value, all);
+  if (table_.as_int8)
+    ops::embedding_int8(inner, local, table_.int8, all);
+  else
+    ops::embedding_forward(inner, local, table_.value, all);
   ops::clear_foreign_rows(inner, part_, tokens, all);
   scatter_sum(*axis_, all, pass.y);
   if (!has_positions()) return;
@@ -159,7 +164,7 @@ void VocabularyEmbedding::backward_weight(Run& run, const Pass& pass) {
   if (table_.frozen) return;
   const Tensor local = inner.take_scratch(pass.x.spec());
   const Tensor all = inner.take_scratch(gathered(pass.dy.spec(), *axis_));
-  gather(inner, *axis_, pass.dy, all);
+  gather_rows(inner, *axis_, pass.dy, all);
   // Rows of other ranks' tokens become zeros, which local token 0 gets.
   const Tensor tokens = flat(pass.x);
   ops::clear_foreign_rows(inner, part_, tokens, all);
@@ -249,7 +254,7 @@ void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
   const Tensor dx = inner.take_scratch(room.x);
   const Tensor logits = inner.take_scratch(room.logits);
   const Tensor statistics = inner.take_scratch(room.statistics);
-  gather(inner, *axis_, pass.x, x);
+  gather_rows(inner, *axis_, pass.x, x);
   const std::int64_t rows = x.dim(0);
   const Tensor targets = flat(pass.batch->targets);
   const Tensor loss = flat(pass.y);
@@ -265,6 +270,38 @@ void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
                       .dx = run.training ? dx.rows(begin, end) : Tensor()});
   }
   if (run.training) scatter_sum(*axis_, dx, pass.kept[0]);
+}
+
+void VocabularyCrossEntropy::logits(Run& run, Tensor x, Tensor out) const {
+  const std::int64_t rows = x.dim(0);
+  Run inner = run;
+  const Tensor gathered = inner.take_scratch({out.dtype(), {rows * part_.total}});
+  std::vector<std::int64_t> parts;
+  for (int r = 0; r <= axis_->size; ++r) parts.push_back(rows * (part_.total * r / axis_->size));
+  const auto me = static_cast<std::size_t>(axis_->rank);
+  const Tensor mine = gathered.rows(parts[me], parts[me + 1]).reshaped({rows, part_.size});
+  if (weight_->as_int8)
+    ops::matmul_int8(inner, x, weight_->int8, mine);
+  else
+    ops::matmul(inner, ops::Transpose::kNT, x, weight_->value, mine);
+  {
+    comm::Group& group = group_of(*axis_);
+    const Waiting waiting(*axis_);
+    group.all_gather(gathered, parts);
+  }
+  for (std::size_t r = 0; r + 1 < parts.size(); ++r) {
+    const std::int64_t width = (parts[r + 1] - parts[r]) / rows;
+    ops::copy_blocks(inner, {1, rows}, width, gathered, {.offset = parts[r], .inner = width},
+                     flat(out), {.offset = parts[r] / rows, .inner = part_.total});
+  }
+}
+
+std::size_t VocabularyCrossEntropy::logits_scratch_bytes(const Spec& x) const {
+  const std::int64_t rows = x.shape.dim(0);
+  const std::size_t product =
+      weight_->as_int8 ? ops::matmul_int8_scratch_bytes(x, weight_->spec.shape)
+                       : ops::matmul_scratch_bytes(ops::Transpose::kNT, x, weight_->spec);
+  return align_up(Spec{Dtype::kF32, {rows * part_.total}}.bytes()) + product;
 }
 
 void VocabularyCrossEntropy::backward_input(Run& run, const Pass& pass) {

@@ -12,6 +12,9 @@
 
 namespace atl::nn {
 
+/// Each rank's rows, `mine`, one after the other in `all`.  mine: (R / t, ...)  all: (R, ...)
+void gather_rows(Run& run, Axis& axis, const Tensor& mine, const Tensor& all);
+
 /// Each rank's rows to all rows. B: the sum over ranks of each one's gradient, each its rows.
 /// x: (B, T / t, C)  y: (B, T, C)
 class GatherRows final : public Layer {
@@ -101,6 +104,11 @@ class VocabularyCrossEntropy final : public Layer {
   void forward(Run& run, const Pass& pass) override;
   void backward_input(Run& run, const Pass& pass) override;
   void visit(ParamVisitor& visitor) override { visitor.param(*weight_); }
+
+  /// out = x W^T over the whole vocabulary, the same on all ranks.  x: (R, C), the same on all
+  /// ranks  out: f32 (R, V). For generation; needs logits_scratch_bytes of scratch.
+  void logits(Run& run, Tensor x, Tensor out) const;
+  std::size_t logits_scratch_bytes(const Spec& x) const;
 
  private:
   struct Chunk;

@@ -148,6 +148,22 @@ RankSchedule rank_schedule(const Pipeline& pipeline, Lists actions_of_ranks, int
   return schedule;
 }
 
+RankSchedule forward_schedule(const Pipeline& pipeline, int rank) {
+  ATOLL_CHECK_EQ(pipeline.chunks_per_rank(), std::size_t{1});
+  RankSchedule schedule;
+  const auto chunk = static_cast<std::size_t>(rank);
+  const ChunkPass pass = {ChunkPass::Kind::kForward, chunk, 0};
+  schedule.actions = chunk_actions(pipeline, rank, {&pass, 1});
+  const auto end = std::ssize(schedule.actions);
+  for (std::int64_t tick = 0; tick < end; ++tick) {
+    Action& action = schedule.actions[static_cast<std::size_t>(tick)];
+    action.stage -= pipeline.bounds[chunk];
+    if (is_compute(action.kind)) continue;
+    schedule.transfers.push_back({tick, tick, is_send(action.kind) ? end : tick});
+  }
+  return schedule;
+}
+
 RankSchedule alone(std::vector<Action> actions) {
   for (const Action& action : actions) {
     ATOLL_CHECK(is_compute(action.kind), "a rank of its own has no peer to {}",

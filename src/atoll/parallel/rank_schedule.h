@@ -37,6 +37,9 @@ struct RankSchedule {
 RankSchedule rank_schedule(const Pipeline& pipeline,
                            std::span<const std::vector<Action>> actions_of_ranks, int rank);
 
+/// One micro-batch forward through ranks that have one chunk each: evaluation and generation.
+RankSchedule forward_schedule(const Pipeline& pipeline, int rank);
+
 /// What one rank of its own does: a list without transfers.
 RankSchedule alone(std::vector<Action> actions);
 

@@ -222,7 +222,7 @@ Tensor Runner::generate(Run run, const Batch& batch, nn::KvCache& cache) {
   ATOLL_CHECK(use_ == Use::kGenerate, "this runner was planned for generation");
   run.training = false;
   run_passes(run, {&batch, 1}, &cache);
-  return outputs_.front();
+  return has_losses() ? outputs_.front() : Tensor();
 }
 
 }  // namespace atl::parallel

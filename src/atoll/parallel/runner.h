@@ -74,7 +74,8 @@ class Runner {
   /// pipeline the ranks before this one may be as many calls ahead.
   double evaluate(Run run, const Batch& batch);
   /// Forward of `batch.tokens`, at positions from `cache.length` on, after those already cached;
-  /// the caller then advances the cache. Returns the head's input, (B, T, C).
+  /// the caller then advances the cache. Returns the head's input, (B, T, C), of ranks that share
+  /// products each its rows; undefined where another rank of a pipeline has it.
   Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);
   /// Whether this rank has the head: the others have no losses.
   bool has_losses() const { return !stages_.back().sends_output; }

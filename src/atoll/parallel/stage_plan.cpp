@@ -117,7 +117,10 @@ void plan_stage(StagePlan& at, std::size_t stage, bool is_last, const std::strin
 
 std::vector<StagePlan> read_stages(const nn::Model& model, Use use, const Spec& tokens,
                                    std::span<const Action> actions) {
-  std::vector<StagePlan> stages(model.stages.size() - (use == Use::kGenerate ? 1 : 0));
+  // Generation leaves the head, which one rank of a pipeline has, to its caller.
+  std::size_t num_stages = use == Use::kGenerate ? 0 : model.stages.size();
+  for (const Action& action : actions) num_stages = std::max(num_stages, action.stage + 1);
+  std::vector<StagePlan> stages(num_stages);
   Spec x = tokens;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     StagePlan& at = stages[i];

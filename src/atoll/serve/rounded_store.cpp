@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/parallel/whole_state.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::serve {
@@ -44,6 +45,18 @@ void to_f32(const ops::Int8Matrix& from, Tensor to) {
   });
 }
 
+// Each factor is of kInt8Group columns of the whole matrix.
+void refuse_cut_groups(const nn::Param& param) {
+  if (!param.cut) return;
+  for (const nn::Slice& slice : param.cut->slices) {
+    if (slice.column_begin % ops::kInt8Group == 0) continue;
+    throw user_error(
+        "--weights=int8 rounds {} in groups of {} columns, and parallel.tp = {} cuts it at column "
+        "{}; take --weights=bf16, or share the model with parallel.pp",
+        nn::whole_param(param).name, ops::kInt8Group, param.cut->slices.size(), slice.column_begin);
+  }
+}
+
 }  // namespace
 
 Weights parse_weights(std::string_view name) {
@@ -58,6 +71,7 @@ RoundedStore::RoundedStore(Device& device, nn::Model& model, Weights weights)
   ATOLL_CHECK(weights != Weights::kF32, "f32 weights are not rounded");
   for (nn::Param* param : params()) {
     (weights == Weights::kBf16 ? param->as_bf16 : param->as_int8) = is_matrix(*param);
+    if (param->as_int8) refuse_cut_groups(*param);
   }
 }
 
@@ -101,7 +115,7 @@ void RoundedStore::fill(const parallel::FillParam& fill) {
   Run run = {.stream = stream_.get()};
   for (nn::Param* param : params()) {
     const Tensor tensor = is_rounded(*param) ? tensor_in(whole, param->spec) : param->value;
-    fill(*param, tensor);
+    parallel::fill_whole(*param, tensor, fill);
     if (param->as_bf16) ops::convert(run, tensor, param->value);
     if (!param->as_int8) continue;
     try {
@@ -118,6 +132,7 @@ void round_in_place(Device& device, parallel::ParamStore& store, Weights weights
   Run run = {.stream = stream.get()};
   for (const nn::Param* param : store.params()) {
     if (!is_matrix(*param)) continue;
+    if (weights == Weights::kInt8) refuse_cut_groups(*param);
     const Spec bf16 = {Dtype::kBf16, param->spec.shape};
     const Spec int8 = ops::int8_values_spec(param->spec.shape);
     const Spec scales = ops::int8_scales_spec(param->spec.shape);

@@ -31,7 +31,11 @@ parallel::Runner make_runner(nn::Model& model, parallel::ParamStore& store,
   const auto use = options.training ? parallel::Use::kTrain : parallel::Use::kEvaluate;
   const std::int64_t length = options.context / options.build.context_size;
   if (pipeline == nullptr) return {model, store, use, options.micro_batch, length};
-  ATOLL_CHECK(options.training, "a pipeline is planned for training");
+  if (!options.training) {
+    return {model,  store,
+            use,    options.micro_batch,
+            length, parallel::forward_schedule(pipeline->pipeline(), options.pipeline.rank)};
+  }
   return {model, store, use, options.micro_batch, length, pipeline->schedule()};
 }
 

@@ -92,6 +92,12 @@ class WholeOnAll final : public ParamVisitor {
 
 }  // namespace
 
+ops::HeadLayout heads_of_rank(ops::HeadLayout heads, int size) {
+  heads.num_heads /= size;
+  heads.num_kv_heads = std::max<std::int64_t>(1, heads.num_kv_heads / size);
+  return heads;
+}
+
 TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
     : axis_(std::make_unique<Axis>(Axis{options.tensor_size, options.tensor_rank})),
       kv_copies_(std::make_unique<Axis>()),
@@ -105,8 +111,7 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
     const auto copies =
         std::max<std::int64_t>(1, axis_->size / std::max<std::int64_t>(1, heads_.num_kv_heads));
     *kv_copies_ = {static_cast<int>(copies), axis_->rank % static_cast<int>(copies)};
-    heads_.num_heads /= axis_->size;
-    heads_.num_kv_heads = std::max<std::int64_t>(1, heads_.num_kv_heads / axis_->size);
+    heads_ = heads_of_rank(heads_, axis_->size);
   }
   if (options.context_size > 1 && options.experts.capacity_factor > 0) {
     throw user_error(

@@ -15,6 +15,9 @@
 
 namespace atl::nn {
 
+/// Those of each of `size` ranks that share them: with fewer key-value heads than ranks, one.
+ops::HeadLayout heads_of_rank(ops::HeadLayout heads, int size);
+
 /// Cuts the parameters of one rank out of the whole, and puts the collectives in.
 class TensorSplit {
  public:
