@@ -36,6 +36,7 @@ WAYS = {
     "powersgd, rank 4": (["--dp.zero=0", "--dp.compress=powersgd"], 4),
     "powersgd, rank 16": (["--dp.zero=0", "--dp.compress=powersgd", "--dp.compress_rank=16"], 4),
     "onebit_adam": (["--dp.zero=0", "--dp.compress=onebit_adam"], 4),
+    "zeroone_adam": (["--dp.zero=0", "--dp.compress=zeroone_adam"], 4),
 }
 
 LINKS = [("1 Gbit/s", 1e9, 0.0), ("100 Mbit/s", 1e8, 0.0), ("10 Mbit/s, 40 ms", 1e7, 0.040)]

@@ -19,7 +19,8 @@ const std::vector<std::vector<std::string>> kWays = {
     {"--dp.compress=int8", "--dp.zero=1"},
     {"--dp.compress=int4", "--dp.compress_weights=int4", "--dp.zero=2"},
     {"--dp.compress=powersgd"},
-    {"--dp.compress=onebit_adam"}};
+    {"--dp.compress=onebit_adam", "--dp.zero=1"},
+    {"--dp.compress=zeroone_adam"}};
 
 std::vector<std::string> with(std::vector<std::string> some, std::vector<std::string> more) {
   some.insert(some.end(), more.begin(), more.end());

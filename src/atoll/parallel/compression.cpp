@@ -17,6 +17,8 @@ const char* compression_name(Compression compression) {
       return "powersgd";
     case Compression::kOneBitAdam:
       return "onebit_adam";
+    case Compression::kZeroOneAdam:
+      return "zeroone_adam";
   }
   return "";
 }

@@ -15,11 +15,12 @@ namespace atl::parallel {
 
 /// What data-parallel ranks send of a step's gradients.
 enum class Compression {
-  kNone,        ///< all of them, in f32
-  kInt8,        ///< 8 bits an element, in blocks, to whoever sums them
-  kInt4,        ///< 4 bits
-  kPowerSgd,    ///< of a matrix two factors of low rank
-  kOneBitAdam,  ///< nothing; and of Adam's momentum, a bit an element
+  kNone,         ///< all of them, in f32
+  kInt8,         ///< 8 bits an element, in blocks, to whoever sums them
+  kInt4,         ///< 4 bits
+  kPowerSgd,     ///< of a matrix two factors of low rank
+  kOneBitAdam,   ///< nothing; and of Adam's momentum, a bit an element
+  kZeroOneAdam,  ///< the same, in some steps only
 };
 
 /// As dp.compress has it: "int8"; empty for kNone.
@@ -32,12 +33,16 @@ struct CompressionOptions {
   bool feedback = true;
   /// ZeRO 1 and 2: of updated values, the differences to what others hold, in 4 bits.
   bool weight_differences = false;
-  int rank = 4;             ///< of PowerSGD's factors
-  std::int64_t warmup = 0;  ///< 1-bit Adam: steps of plain Adam that come first
+  int rank = 4;                   ///< of PowerSGD's factors
+  std::int64_t warmup = 0;        ///< 1-bit and 0/1 Adam: steps after which the second moment stays
+  std::int64_t local_steps = 16;  ///< 0/1 Adam: see ZeroOneSchedule
+  std::int64_t last_step = 0;     ///< the same
 
   /// Whether a reduction is another than the plain one.
-  bool reduces() const {
-    return gradients != Compression::kNone && gradients != Compression::kOneBitAdam;
+  bool reduces() const { return gradients != Compression::kNone && !sends_signs(); }
+  /// Whether a OneBitOptimizer stands in the optimizer's place.
+  bool sends_signs() const {
+    return gradients == Compression::kOneBitAdam || gradients == Compression::kZeroOneAdam;
   }
 };
 

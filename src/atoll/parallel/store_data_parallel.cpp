@@ -339,7 +339,8 @@ void DataParallelStore::reduce_compressed(Run& run) {
 }
 
 void DataParallelStore::publish(Run& run) {
-  if (!shares_update() || values_shards_) return;
+  // Without sums every rank has made the whole update.
+  if (!shares_update() || values_shards_ || !sums_gradients_) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (differences_) {
       buckets_[b].gather = differences_->start(run, shard(), b);

@@ -54,6 +54,7 @@ struct Variant {
   std::string compress = "none";
   std::string compress_weights = "none";
   double compress_warmup = 0;  ///< of the 1,000 steps that a run has
+  int compress_local_steps = 16;
   bool compress_feedback = true;
   std::string compress_owed = "keep";
 
@@ -110,6 +111,7 @@ inline TrainConfig config_of(const Variant& variant, const Layout& layout) {
   config.dp.compress = variant.compress;
   config.dp.compress_weights = variant.compress_weights;
   config.dp.compress_warmup = variant.compress_warmup;
+  config.dp.compress_local_steps = variant.compress_local_steps;
   config.dp.compress_feedback = variant.compress_feedback;
   config.dp.compress_owed = variant.compress_owed;
   return config;

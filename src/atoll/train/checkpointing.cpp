@@ -54,7 +54,10 @@ std::string to_json(const Position& position) {
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   if (!position.bf16.empty()) json["bf16"] = position.bf16;
   if (const OwedState& owed = position.owed; owed != OwedState()) {
-    json["owed"] = {{"codec", owed.codec}, {"ranks", owed.ranks}, {"frozen_at", owed.frozen_at}};
+    json["owed"] = {{"codec", owed.codec},
+                    {"ranks", owed.ranks},
+                    {"frozen_at", owed.second_updates},
+                    {"steps", owed.steps}};
   }
   json["settings"] = ordered_json::object();
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
@@ -79,7 +82,8 @@ Position parse_position(const std::string& text, const std::string& origin) {
     if (json.contains("owed")) {
       const ordered_json& owed = json.at("owed");
       position.owed = {owed.at("codec").get<std::string>(), owed.at("ranks").get<int>(),
-                       owed.at("frozen_at").get<std::int64_t>()};
+                       owed.at("frozen_at").get<std::int64_t>(),
+                       owed.value("steps", std::int64_t{1})};
     }
     for (const auto& [key, value] : json.at("settings").items()) {
       position.settings.emplace_back(key, value.get<std::string>());
@@ -147,7 +151,7 @@ Position load_checkpoint(const ckpt::CheckpointInfo& checkpoint, TrainState& sta
     model_dir::load_parameters(path, state.model(), state.store(), threads);
   }
   const ckpt::SafetensorsSet optimizer(optimizer_files(checkpoint));
-  load_state_vectors(optimizer, position.owed, state, threads);
+  load_state_vectors(optimizer, position.owed, position.step, state, threads);
   load_factors(checkpoint, position.owed, state);
   return position;
 }

@@ -19,6 +19,7 @@ using testing::onebit;
 using testing::position_of;
 using testing::RankOf;
 using testing::Variant;
+using testing::zeroone;
 
 double sum_of_owed(const fs::path& checkpoint, int ranks, double* largest = nullptr) {
   double sum = 0;
@@ -70,7 +71,11 @@ TEST_F(CompressedCheckpoints, FiftyAndFiftyAreAHundred) {
                                                          {compressed("none", "int4"), {3, 1}},
                                                          {compressed("powersgd"), {2, 0}},
                                                          {onebit(3), {3, 0}},
-                                                         {onebit(6), {2, 0}}};
+                                                         {onebit(6), {2, 0}},
+                                                         {onebit(3), {3, 1}},
+                                                         {onebit(6), {2, 1}},
+                                                         {zeroone(2, 2), {3, 0}},
+                                                         {zeroone(100), {2, 0}}};
   for (const auto& [variant, layout] : cases) {
     const fs::path whole = go_on(variant, layout, {}, 0, 8, "whole");
     const fs::path half = go_on(variant, layout, {}, 0, 4, "half");
@@ -82,7 +87,7 @@ TEST_F(CompressedCheckpoints, FiftyAndFiftyAreAHundred) {
 
 TEST_F(CompressedCheckpoints, OtherRanksOweTheSameSum) {
   for (const Variant& variant :
-       {compressed("int8"), compressed("int4"), compressed("powersgd"), onebit(2)}) {
+       {compressed("int8"), compressed("int4"), compressed("powersgd"), onebit(2), zeroone(1, 2)}) {
     const bool shards = variant.compress.starts_with("int");
     for (const auto& [before, after] : {std::pair(4, 2), std::pair(2, 4), std::pair(3, 2)}) {
       const fs::path old = go_on(variant, {before, shards ? 1 : 0}, {}, 0, 5, "old");
@@ -104,7 +109,8 @@ TEST_F(CompressedCheckpoints, EveryWayBeginsFromEveryOther) {
                                                        {compressed("int8"), {2, 3}},
                                                        {compressed("int4", "int4"), {3, 1}},
                                                        {compressed("powersgd"), {2, 0}},
-                                                       {onebit(2), {2, 0}}};
+                                                       {onebit(2), {3, 1}},
+                                                       {zeroone(2, 2), {2, 0}}};
   for (const auto& [from, from_layout] : all) {
     const fs::path begun = go_on(from, from_layout, {}, 0, 4, "begun");
     for (const auto& [to, to_layout] : all) {
@@ -113,7 +119,7 @@ TEST_F(CompressedCheckpoints, EveryWayBeginsFromEveryOther) {
       const fs::path ended = go_on(folds, to_layout, begun, 4, 6, "ended");
       EXPECT_EQ(read_position(ended).owed.codec, to.compress == "none" ? "" : to.compress);
       if (to.compress == "onebit_adam" && from.compress != to.compress) {
-        EXPECT_EQ(read_position(ended).owed.frozen_at, 4) << "from " << from.name;
+        EXPECT_EQ(read_position(ended).owed.second_updates, 4) << "from " << from.name;
       }
     }
   }
@@ -142,6 +148,41 @@ TEST_F(CompressedCheckpoints, FoldingConservesWhatIsOwed) {
     EXPECT_NEAR(m1[i], m0[i] + 0.1 * (a[i] + b[i]), 1e-7) << i;
   }
   EXPECT_FALSE(after.contains("owed.0." + name));
+}
+
+// A second moment of 2 updates is to AdamW, which takes it for one of 4, what it would be of 4.
+// What is owed of a mean over 2 local steps is that much twice.
+TEST_F(CompressedCheckpoints, FoldingGivesAdamWMomentsOfItsOwnScale) {
+  Variant plain;
+  plain.exact = false;
+  plain.compress_owed = "fold";
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  for (const auto& [variant, updates, steps] :
+       {std::tuple(onebit(2), 2, 1.0), std::tuple(zeroone(2, 2), 2, 2.0)}) {
+    const fs::path old = go_on(variant, {2, 0}, {}, 0, 4, "old");
+    EXPECT_EQ(read_position(old).owed.second_updates, updates);
+    const auto before = testing::tensors_of(old);
+    const auto after = testing::tensors_of(go_on(plain, {2, 0}, old, 4, 4, "now"));
+    const auto floats = [](const auto& tensors, const std::string& key) {
+      const std::string& bytes = tensors.at(key);
+      std::vector<float> values(bytes.size() / sizeof(float));
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      return values;
+    };
+    const std::vector<float> v0 = floats(before, "exp_avg_sq." + name);
+    const std::vector<float> v1 = floats(after, "exp_avg_sq." + name);
+    const std::vector<float> m0 = floats(before, "exp_avg." + name);
+    const std::vector<float> m1 = floats(after, "exp_avg." + name);
+    const std::vector<float> a = floats(before, "owed.0." + name);
+    const std::vector<float> b = floats(before, "owed.1." + name);
+    const std::vector<float> sum = floats(before, "owed_sum." + name);
+    const float factor =
+        static_cast<float>((1 - std::pow(0.95, 4)) / (1 - std::pow(0.95, updates)));
+    for (std::size_t i = 0; i < v0.size(); ++i) {
+      EXPECT_NEAR(v1[i], factor * v0[i], 1e-6F * v1[i]) << variant.name << " " << i;
+      EXPECT_NEAR(m1[i], m0[i] + steps * ((a[i] + b[i]) / 2 + sum[i]), 1e-7) << variant.name;
+    }
+  }
 }
 
 TEST_F(CompressedCheckpoints, WhatAnotherCodecOwesIsRefused) {

@@ -15,11 +15,10 @@ using ::testing::HasSubstr;
 class CompressedTable : public RanksFixture {};
 
 TEST_F(CompressedTable, EveryLineIsTrue) {
-  const std::vector<std::pair<const char*, const char*>> modes = {{"dp.compress", "int8"},
-                                                                  {"dp.compress", "int4"},
-                                                                  {"dp.compress", "powersgd"},
-                                                                  {"dp.compress", "onebit_adam"},
-                                                                  {"dp.compress_weights", "int4"}};
+  const std::vector<std::pair<const char*, const char*>> modes = {
+      {"dp.compress", "int8"},         {"dp.compress", "int4"},
+      {"dp.compress", "powersgd"},     {"dp.compress", "onebit_adam"},
+      {"dp.compress", "zeroone_adam"}, {"dp.compress_weights", "int4"}};
   int trained = 0, refused = 0;
   for (const CompressRule& rule : compress_rules()) {
     for (int mode = 0; mode < kNumCompressModes; ++mode) {
@@ -68,12 +67,13 @@ TEST_F(CompressedTable, AdaptersTrainToo) {
        std::vector<std::pair<const char*, const char*>>{{"compress", "int8"},
                                                         {"compress", "powersgd"},
                                                         {"compress", "onebit_adam"},
+                                                        {"compress", "zeroone_adam"},
                                                         {"compress_weights", "int4"}}) {
     const std::vector<std::string> overrides = {"--model.from=" + base.string(), "--lora.rank=4",
                                                 fmt::format("--dp.{}={}", key, value),
                                                 "--train.steps=4", "--dp.compress_warmup=0.5"};
     std::vector<std::string> first = overrides;
-    if (std::string(value) != "onebit_adam") first.pop_back();
+    if (!std::string(value).ends_with("_adam")) first.pop_back();
     if (std::string(key) == "compress_weights") first.emplace_back("--dp.zero=1");
     const std::string name = fmt::format("{}-{}", key, value);
     const Ended whole = train_ranks(name, 2, first);
@@ -93,7 +93,7 @@ TEST_F(CompressedTable, OneRankHasNobodyToSendTo) {
 TEST_F(CompressedTable, CompanionsNeedTheirMode) {
   for (const auto& [key, value] :
        {std::pair("compress_rank", "2"), std::pair("compress_warmup", "0.5"),
-        std::pair("compress_feedback", "false")}) {
+        std::pair("compress_local_steps", "4"), std::pair("compress_feedback", "false")}) {
     TrainConfig config;
     Settings settings = make_settings(config);
     EXPECT_THAT(error_of(

@@ -19,6 +19,7 @@ using testing::onebit;
 using testing::RankOf;
 using testing::Variant;
 using testing::whole_values;
+using testing::zeroone;
 
 TEST_F(Compressed, EveryZeroStageGivesTheSameBits) {
   for (const char* how : {"int8", "int4"}) {
@@ -143,6 +144,13 @@ TEST_F(CompressedBytes, OfPlannedMemoryAreTheFormulas) {
     EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "optimizer"), 8, 0.01);
     EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "owed"), 4 + 4 / n, slack);
     EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "codes"), 2.0 / 8, 0.1);
+    EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "parameters"), 4, 0.01);
+    EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "gradients"), 4, 0.01);
+    EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "optimizer"), 4 + 8 / n, slack);
+    EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "owed"), 4 + 4 / n, slack);
+    EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "optimizer"), 12, 0.01);
+    EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "owed"), 4 + 4 / n, slack);
+    EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "codes"), 2.0 / 8, 0.1);
     for (const int zero : {0, 1, 2, 3}) {
       EXPECT_NEAR(planned(compressed("int8"), {ranks, zero}, "owed"), 4, 0.01);
       EXPECT_NEAR(planned(compressed("int8"), {ranks, zero}, "codes"), 2 * 1.016, slack);
@@ -159,11 +167,30 @@ TEST_F(CompressedBytes, OfOneBitAdamAreABitEachWay) {
     const double sketch = 2 * share * 4 * 8192;
     // A bit an element, and 4 bytes for each piece of 8,192 or less.
     const double payload = 2 * share * elements / 8;
-    const double all = sent(onebit(1), {ranks, 0}, /*first=*/2);
-    EXPECT_GT(all - sketch, payload);
-    EXPECT_NEAR(all - sketch, payload, 2 * share * 4 * 60 + 100);
-    // While it warms up: all gradients.
-    EXPECT_NEAR(sent(onebit(100), {ranks, 0}), 2 * share * 4 * elements, 8 * elements / 8192 + 400);
+    for (const int zero : {0, 1}) {
+      const double all = sent(onebit(1), {ranks, zero}, /*first=*/2);
+      EXPECT_GT(all - sketch, payload);
+      EXPECT_NEAR(all - sketch, payload, 2 * share * 4 * 60 + 100) << "ZeRO " << zero;
+      // While it warms up: all gradients.
+      EXPECT_NEAR(sent(onebit(100), {ranks, zero}), 2 * share * 4 * elements,
+                  8 * elements / 8192 + 400);
+    }
+  }
+}
+
+TEST_F(CompressedBytes, OfZeroOneAdamAreABitInSomeSteps) {
+  const double elements = parameters();
+  for (const int ranks : {2, 3}) {
+    const double share = (ranks - 1.0) / ranks;
+    const double sketch = 2 * share * 4 * 512;
+    const double payload = 2 * share * elements / 8;
+    const double slack = 2 * share * 4 * 60 + 100;
+    // Updates of the second moment: steps 1 to 8, 9 (after one step), 11, ...: of 10 and 11 one.
+    EXPECT_NEAR(2 * sent(zeroone(100), {ranks, 0}, /*first=*/8),
+                2 * share * 4 * elements + payload + sketch, 8 * elements / 8192 + 400 + slack);
+    // Two local steps, and an exchange with the second: one in the two that are counted.
+    EXPECT_NEAR(2 * sent(zeroone(1, /*local_steps=*/2), {ranks, 0}, /*first=*/2),
+                payload + 2 * sketch, slack);
   }
 }
 
@@ -191,6 +218,47 @@ TEST_F(Compressed, OneBitAdamBeginsAsAdam) {
   const std::string adam = trained(plain, {2, 0}, 4);
   EXPECT_TRUE(trained(onebit(4), {2, 0}, 4) == adam);
   EXPECT_FALSE(trained(onebit(3), {2, 0}, 4) == adam);
+}
+
+// The moments lie elsewhere, and the momentum is what all were sent.
+TEST_F(Compressed, OneBitAdamHasTheSameBitsWhereMomentsAreShared) {
+  for (const int ranks : {2, 3}) {
+    EXPECT_TRUE(trained(onebit(2), {ranks, 1}, 6) == trained(onebit(2), {ranks, 0}, 6)) << ranks;
+  }
+}
+
+// As long as each step updates the second moment it is AdamW, but for how sums are rounded.
+TEST_F(Compressed, ZeroOneAdamBeginsAsAdam) {
+  Variant plain;
+  plain.exact = false;
+  const auto floats = [](const std::string& bytes) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  const auto farthest = [&](int steps) {
+    const std::vector<float> adam = floats(trained(plain, {2, 0}, steps));
+    const std::vector<float> ours = floats(trained(zeroone(500), {2, 0}, steps));
+    float most = 0;
+    for (std::size_t i = 0; i < adam.size(); ++i) {
+      most = std::max(most, std::abs(adam[i] - ours[i]));
+    }
+    return most;
+  };
+  EXPECT_LT(farthest(8), 1e-4);
+  EXPECT_GT(farthest(10), 1e-3);  // the tenth step is of signs
+}
+
+// Between two exchanges ranks go their own ways; after one they have the same bits.
+TEST_F(Compressed, RanksMeetAfterLocalSteps) {
+  on_ranks(zeroone(2, /*local_steps=*/2), {2, 0}, [&](RankOf& rank, int) {
+    for (int i = 0; i < 8; ++i) {
+      rank.step(i);
+      const bool alone = i >= 2 && i % 2 == 0;
+      EXPECT_EQ(rank.state.is_together(), !alone) << i;
+      EXPECT_EQ(replicas_that_differ(rank.state).empty(), !alone) << i;
+    }
+  });
 }
 
 // Losses of some steps on the same three batches, which can be learned by heart.
@@ -227,6 +295,8 @@ TEST_F(Compressed, EveryWayLearns) {
   compare(compressed("int4", "int4"), 2, 0.1);
   compare(compressed("powersgd"), 0, 0.3);
   compare(onebit(6), 0, 0.3);
+  compare(onebit(6), 1, 0.3);
+  compare(zeroone(6, 4), 0, 0.3);
 }
 
 // Where gradients are not noise, what is lost is missed: with feedback int4 is at 1.1 and powersgd
@@ -246,7 +316,8 @@ TEST_F(Compressed, WithoutFeedbackLessIsLearned) {
 TEST_F(Compressed, AStepThatIsNotFiniteChangesNoValue) {
   for (const auto& [variant, zero] :
        {std::pair(compressed("int8"), 2), std::pair(compressed("int4", "int4"), 1),
-        std::pair(compressed("powersgd"), 0), std::pair(onebit(2), 0)}) {
+        std::pair(compressed("powersgd"), 0), std::pair(onebit(2), 0), std::pair(onebit(2), 1),
+        std::pair(zeroone(2, 2), 0)}) {
     on_ranks(variant, {2, zero}, [&, name = variant.name](RankOf& rank, int number) {
       for (int i = 0; i < 4; ++i) EXPECT_TRUE(rank.step(i).taken());
       const std::string before = whole_values(rank);

@@ -30,6 +30,14 @@ inline Variant onebit(int warmup) {
   return variant;
 }
 
+/// 0/1 Adam whose second moment stays after so many steps, with the learning rate of the tests.
+inline Variant zeroone(int warmup, int local_steps = 16) {
+  Variant variant = compressed("zeroone_adam");
+  variant.compress_warmup = warmup / 1000.0;
+  variant.compress_local_steps = local_steps;
+  return variant;
+}
+
 /// The values that the ranks of a layout compute with, whole, and the masters where these are
 /// others.
 inline std::string whole_values(RankOf& rank) {

@@ -108,6 +108,7 @@ struct DataParallelSettings {
   bool compress_feedback = true;
   std::int64_t compress_rank = 4;
   double compress_warmup = 0.15;
+  std::int64_t compress_local_steps = 16;
   std::string compress_owed = "keep";
 };
 

@@ -11,17 +11,19 @@ namespace {
 
 using parallel::Compression;
 
-constexpr std::array<const char*, kNumCompressModes> kModes = {"int8", "int4", "powersgd",
-                                                               "onebit_adam", "int4"};
+constexpr std::array<const char*, kNumCompressModes> kModes = {
+    "int8", "int4", "powersgd", "onebit_adam", "zeroone_adam", "int4"};
 
 constexpr const char* kNotBuilt = "that is not built yet: leave one of them out";
 constexpr const char* kExact =
     "each rank rounds what it sends, so the number of ranks is part of the result: leave one out";
 constexpr const char* kWholeMatrices =
     "its factors are of whole matrices, which every rank updates: set dp.zero=0";
-constexpr const char* kAllMoments =
-    "every rank needs all of Adam's moments, and sharded ones would send updates in f32: set "
-    "dp.zero=0";
+constexpr const char* kOwnGradients =
+    "it sums no gradients, and each rank makes the momentum of all its own: set dp.zero=0 or 1";
+constexpr const char* kOwnMomentum =
+    "between two exchanges each rank has a momentum of its own, which no other can have a part of: "
+    "set dp.zero=0";
 constexpr const char* kAdamOnly = "it sends AdamW's momentum: set optim.kind=adamw";
 constexpr const char* kF32Only = "it updates parameters in f32: set train.dtype=f32";
 constexpr const char* kNoGather =
@@ -37,86 +39,86 @@ constexpr const char* kPlanner =
     "the planner does not know what codes take: set the layout by hand";
 
 // What goes together with what. A column for each CompressMode: int8, int4, powersgd, onebit_adam,
-// and dp.compress_weights. What has no line here goes together with all of them: every
-// comm.algorithm and backend, gradient accumulation, dp.balance, optim.clip, train.recompute,
+// zeroone_adam, and dp.compress_weights. What has no line here goes together with all of them:
+// every comm.algorithm and backend, gradient accumulation, dp.balance, optim.clip, train.recompute,
 // train.on_nonfinite, checkpoint.async, experts on one rank.
 constexpr CompressRule kRules[] = {
     {"dp.zero",
      "0",
      [](const TrainConfig& c) { return c.dp.zero == 0; },
-     {nullptr, nullptr, nullptr, nullptr, kNoGather}},
+     {nullptr, nullptr, nullptr, nullptr, nullptr, kNoGather}},
     {"dp.zero",
      "1",
      [](const TrainConfig& c) { return c.dp.zero == 1; },
-     {nullptr, nullptr, kWholeMatrices, kAllMoments, nullptr}},
+     {nullptr, nullptr, kWholeMatrices, nullptr, kOwnMomentum, nullptr}},
     {"dp.zero",
      "2",
      [](const TrainConfig& c) { return c.dp.zero == 2; },
-     {nullptr, nullptr, kWholeMatrices, kAllMoments, nullptr}},
+     {nullptr, nullptr, kWholeMatrices, kOwnGradients, kOwnMomentum, nullptr}},
     {"dp.zero",
      "3",
      [](const TrainConfig& c) { return c.dp.zero == 3; },
-     {nullptr, nullptr, kWholeMatrices, kAllMoments, kNoCopy}},
+     {nullptr, nullptr, kWholeMatrices, kOwnGradients, kOwnMomentum, kNoCopy}},
     {"optim.kind",
      "muon",
      [](const TrainConfig& c) { return c.optim.kind == "muon"; },
-     {nullptr, nullptr, nullptr, kAdamOnly, nullptr}},
+     {nullptr, nullptr, nullptr, kAdamOnly, kAdamOnly, nullptr}},
     {"optim.kind",
      "lion",
      [](const TrainConfig& c) { return c.optim.kind == "lion"; },
-     {nullptr, nullptr, nullptr, kAdamOnly, nullptr}},
+     {nullptr, nullptr, nullptr, kAdamOnly, kAdamOnly, nullptr}},
     {"optim.kind",
      "sgd",
      [](const TrainConfig& c) { return c.optim.kind == "sgd"; },
-     {nullptr, nullptr, nullptr, kAdamOnly, nullptr}},
+     {nullptr, nullptr, nullptr, kAdamOnly, kAdamOnly, nullptr}},
     {"train.dtype",
      "bf16",
      [](const TrainConfig& c) { return c.train.dtype == "bf16"; },
-     {nullptr, nullptr, nullptr, kF32Only, kF32Only}},
+     {nullptr, nullptr, nullptr, kF32Only, kF32Only, kF32Only}},
     {"lora.rank",
      "4",
      [](const TrainConfig& c) { return c.lora.rank > 0; },
-     {nullptr, nullptr, nullptr, nullptr, nullptr}},
+     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr}},
     {"train.exact",
      "true",
      [](const TrainConfig& c) { return c.train.exact; },
-     {kExact, kExact, kExact, kExact, kExact}},
+     {kExact, kExact, kExact, kExact, kExact, kExact}},
     {"dp.shard",
      "2",
      [](const TrainConfig& c) { return c.dp.shard > 0; },
-     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
+     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
     {"parallel.tp",
      "2",
      [](const TrainConfig& c) { return c.parallel.tp > 1; },
-     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
+     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
     {"parallel.pp",
      "2",
      [](const TrainConfig& c) { return c.parallel.pp > 1; },
-     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
+     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
     {"parallel.cp",
      "2",
      [](const TrainConfig& c) { return c.parallel.cp > 1; },
-     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
+     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
     {"parallel.ep",
      "2",
      [](const TrainConfig& c) { return c.parallel.ep > 1; },
-     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
+     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
     {"parallel.layout",
      "auto",
      [](const TrainConfig& c) { return c.parallel.layout == "auto"; },
-     {kPlanner, kPlanner, kPlanner, kPlanner, kPlanner}},
+     {kPlanner, kPlanner, kPlanner, kPlanner, kPlanner, kPlanner}},
     {"island.coordinator",
      "localhost:1",
      [](const TrainConfig& c) { return !c.island.coordinator.empty(); },
-     {kNoIslands, kNoIslands, kNoIslands, kNoIslands, kNoIslands}},
+     {kNoIslands, kNoIslands, kNoIslands, kNoIslands, kNoIslands, kNoIslands}},
     {"launch.replicate",
      "true",
      [](const TrainConfig& c) { return c.launch.replicate; },
-     {kNoReplica, kNoReplica, kNoReplica, kNoReplica, kNoReplica}},
+     {kNoReplica, kNoReplica, kNoReplica, kNoReplica, kNoReplica, kNoReplica}},
     {"offload.optimizer",
      "file",
      [](const TrainConfig& c) { return c.offload.optimizer != "none"; },
-     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
+     {kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt, kNotBuilt}},
 };
 
 std::string named(const Settings& settings, const char* key) {
@@ -128,7 +130,8 @@ Compression compression(const std::string& name) {
   if (name == "int8") return Compression::kInt8;
   if (name == "int4") return Compression::kInt4;
   if (name == "powersgd") return Compression::kPowerSgd;
-  return name == "onebit_adam" ? Compression::kOneBitAdam : Compression::kNone;
+  if (name == "onebit_adam") return Compression::kOneBitAdam;
+  return name == "zeroone_adam" ? Compression::kZeroOneAdam : Compression::kNone;
 }
 
 bool has_mode(const TrainConfig& config, int mode) {
@@ -143,9 +146,11 @@ void add_compress(Settings& settings, DataParallelSettings& dp) {
       "dp.compress", &dp.compress,
       "What ranks send of gradients: docs/compressed-data-parallel.md. int8, int4: codes of 8 or 4 "
       "bits, in blocks, to whoever sums them. powersgd: two factors of low rank of each matrix. "
-      "onebit_adam: after dp.compress_warmup, a bit of AdamW's momentum instead. Each rank keeps "
-      "what it has not sent, and sends it later.",
-      one_of({"none", "int8", "int4", "powersgd", "onebit_adam"}));
+      "onebit_adam: after dp.compress_warmup, a bit of AdamW's momentum instead. zeroone_adam: the "
+      "same from the beginning, but for steps that update the second moment, and after "
+      "dp.compress_warmup not in every step. Each rank keeps what it has not sent, and sends it "
+      "later.",
+      one_of({"none", "int8", "int4", "powersgd", "onebit_adam", "zeroone_adam"}));
   settings.add("dp.compress_weights", &dp.compress_weights,
                "dp.zero = 1 or 2: what ranks send of updated values. int4: codes of 4 bits of the "
                "difference to what the others hold.",
@@ -157,8 +162,13 @@ void add_compress(Settings& settings, DataParallelSettings& dp) {
                between(1, 1 << 10));
   settings.add("dp.compress_warmup", &dp.compress_warmup,
                "onebit_adam: the part of train.steps that is plain AdamW, after which the second "
-               "moment stays as it is.",
+               "moment stays as it is. zeroone_adam: the part after which it stays, and local "
+               "steps begin.",
                between(0, 1));
+  settings.add("dp.compress_local_steps", &dp.compress_local_steps,
+               "zeroone_adam: the most steps from one exchange to the next. They begin with 2, and "
+               "double whenever the learning rate halves.",
+               between(1, 1 << 10));
   settings.add("dp.compress_owed", &dp.compress_owed,
                "A checkpoint of another dp.compress, and what its ranks still owed. keep: refuse "
                "it. fold: add that to AdamW's momentum, as a gradient, and go on owing nothing.",
@@ -166,7 +176,8 @@ void add_compress(Settings& settings, DataParallelSettings& dp) {
   settings.known_elsewhere_as("dp.compress",
                               {"gradient_compression", "compression", "ddp_comm_hook", "onebit"});
   settings.known_elsewhere_as("dp.compress_rank", {"matrix_approximation_rank"});
-  settings.known_elsewhere_as("dp.compress_warmup", {"freeze_step"});
+  settings.known_elsewhere_as("dp.compress_local_steps", {"local_step_clipper"});
+  settings.known_elsewhere_as("dp.compress_warmup", {"freeze_step", "var_freeze_step"});
 }
 
 std::span<const CompressRule> compress_rules() {
@@ -198,7 +209,11 @@ void validate_compress(const TrainConfig& config, const Settings& s) {
                 config.dp.compress == "powersgd",
             "dp.compress int8, int4 and powersgd");
   only_with("dp.compress_rank", config.dp.compress == "powersgd", "dp.compress powersgd");
-  only_with("dp.compress_warmup", config.dp.compress == "onebit_adam", "dp.compress onebit_adam");
+  only_with("dp.compress_warmup",
+            config.dp.compress == "onebit_adam" || config.dp.compress == "zeroone_adam",
+            "dp.compress onebit_adam and zeroone_adam");
+  only_with("dp.compress_local_steps", config.dp.compress == "zeroone_adam",
+            "dp.compress zeroone_adam");
 }
 
 parallel::CompressionOptions compression_options(const TrainConfig& config, int num_ranks) {
@@ -215,7 +230,9 @@ parallel::CompressionOptions compression_options(const TrainConfig& config, int 
       .feedback = config.dp.compress_feedback,
       .weight_differences = config.dp.compress_weights != "none",
       .rank = static_cast<int>(config.dp.compress_rank),
-      .warmup = std::llround(config.dp.compress_warmup * static_cast<double>(config.train.steps))};
+      .warmup = std::llround(config.dp.compress_warmup * static_cast<double>(config.train.steps)),
+      .local_steps = config.dp.compress_local_steps,
+      .last_step = config.train.steps};
 }
 
 }  // namespace atl::train

@@ -11,8 +11,8 @@ namespace atl::train {
 void add_compress(Settings& settings, DataParallelSettings& dp);
 
 /// What may compress: each value of dp.compress but none, and the one of dp.compress_weights.
-enum class CompressMode { kInt8, kInt4, kPowerSgd, kOneBitAdam, kWeights };
-inline constexpr int kNumCompressModes = 5;
+enum class CompressMode { kInt8, kInt4, kPowerSgd, kOneBitAdam, kZeroOneAdam, kWeights };
+inline constexpr int kNumCompressModes = 6;
 
 /// A line of the table of what goes together: something that a run may have, and for each mode why
 /// it does not go together with that; null: it does.

@@ -1,12 +1,13 @@
 #include "atoll/train/owed_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/model_files.h"
-#include "atoll/parallel/onebit_adam.h"
+#include "atoll/parallel/onebit_optimizer.h"
 #include "atoll/parallel/owed_sharing.h"
 #include "atoll/parallel/weight_differences.h"
 #include "atoll/parallel/whole_state.h"
@@ -31,7 +32,8 @@ std::string codec_of(const TrainState& state) {
 // Reads vectors of a checkpoint for a state that may owe in another way.
 class OwedReader {
  public:
-  OwedReader(const ckpt::SafetensorsSet& files, const OwedState& owed, TrainState& state)
+  OwedReader(const ckpt::SafetensorsSet& files, const OwedState& owed, std::int64_t step,
+             TrainState& state)
       : files_(files),
         owed_(owed),
         own_name_(parallel::owed_name(state.options().data_parallel.rank)),
@@ -39,7 +41,14 @@ class OwedReader {
         num_ranks_(state.options().data_parallel.num_ranks),
         is_same_codec_(owed.codec == codec_of(state)),
         folds_(!owed.codec.empty() && !is_same_codec_) {
-    if (folds_) gradient_rest_ = 1 - state.options().optimizer.number("beta1");
+    if (!folds_) return;
+    const optim::OptimizerOptions& adamw = state.options().optimizer;
+    gradient_rest_ = 1 - adamw.number("beta1");
+    if (owed.second_updates <= 0) return;
+    const auto of_all = [&](std::int64_t updates) {
+      return 1 - std::pow(adamw.number("beta2"), static_cast<double>(updates));
+    };
+    second_factor_ = static_cast<float>(of_all(step) / of_all(owed.second_updates));
   }
 
   void read(const std::string& name, const nn::Param& param, const Tensor& whole) const {
@@ -52,6 +61,7 @@ class OwedReader {
     if (name == parallel::kPublished && !has(prefix, param)) return;
     ckpt::read_param(files_, {&param, whole}, prefix);
     if (folds_ && name == "exp_avg") fold(param, whole);
+    if (folds_ && name == "exp_avg_sq") correct_second(whole);
   }
 
  private:
@@ -84,9 +94,18 @@ class OwedReader {
     write_on_host<float>(whole, [&](auto to) { std::ranges::copy(mine, to.begin()); });
   }
 
+  // AdamW takes a second moment for one that has an update of each step, and undoes the bias of so
+  // many.
+  void correct_second(const Tensor& second) const {
+    update_on_host<float>(second, [&](auto v) {
+      for (float& one : v) one *= second_factor_;
+    });
+  }
+
   // What is owed of gradients goes where the next gradient goes; of momentum, to the momentum.
   void fold(const nn::Param& param, const Tensor& momentum) const {
-    const bool is_momentum = owed_.codec == parallel::compression_name(Compression::kOneBitAdam);
+    const bool is_momentum = owed_.codec == parallel::compression_name(Compression::kOneBitAdam) ||
+                             owed_.codec == parallel::compression_name(Compression::kZeroOneAdam);
     const std::vector<std::vector<float>> all = all_owed(param);
     const std::vector<float> sum =
         is_momentum ? vector_of(parallel::kOwedSum, param) : std::vector<float>();
@@ -97,7 +116,8 @@ class OwedReader {
         for (const std::vector<float>& one : all) owed += static_cast<double>(one[i]);
         owed *= weight;
         if (is_momentum) owed += static_cast<double>(sum[i]);
-        to[i] = static_cast<float>(static_cast<double>(to[i]) + owed);
+        to[i] = static_cast<float>(static_cast<double>(to[i]) +
+                                   owed * static_cast<double>(owed_.steps));
       }
     });
   }
@@ -110,6 +130,7 @@ class OwedReader {
   bool is_same_codec_;
   bool folds_;
   double gradient_rest_ = 0;
+  float second_factor_ = 1;
 };
 
 }  // namespace
@@ -117,8 +138,10 @@ class OwedReader {
 OwedState owed_state(const TrainState& state) {
   OwedState owed = {.codec = codec_of(state)};
   if (!owed.codec.empty()) owed.ranks = state.options().data_parallel.num_ranks;
-  if (const parallel::OneBitAdam* onebit = state.onebit_adam())
-    owed.frozen_at = onebit->frozen_at();
+  if (const parallel::OneBitOptimizer* onebit = state.onebit()) {
+    owed.second_updates = onebit->second_updates();
+    owed.steps = onebit->owed_steps();
+  }
   return owed;
 }
 
@@ -141,17 +164,18 @@ void check_owed(const OwedState& owed, const TrainState& state,
   }
 }
 
-void load_state_vectors(const ckpt::SafetensorsSet& files, const OwedState& owed, TrainState& state,
-                        ThreadPool& threads) {
-  const OwedReader reader(files, owed, state);
+void load_state_vectors(const ckpt::SafetensorsSet& files, const OwedState& owed, std::int64_t step,
+                        TrainState& state, ThreadPool& threads) {
+  const OwedReader reader(files, owed, step, state);
   std::vector<optim::StateTensor> pieces = state.optimizer().state();
   for (optim::StateTensor& piece : state.store().state()) pieces.push_back(std::move(piece));
   parallel::fill_pieces(state.store().layout(), pieces, &threads,
                         [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
                           reader.read(name, param, whole);
                         });
-  if (parallel::OneBitAdam* onebit = state.onebit_adam()) {
-    onebit->set_frozen_at(owed.codec == codec_of(state) ? owed.frozen_at : -1);
+  if (parallel::OneBitOptimizer* onebit = state.onebit()) {
+    const OwedState kept = owed.codec == codec_of(state) ? owed : OwedState();
+    onebit->restored(kept.second_updates, kept.steps);
   }
 }
 

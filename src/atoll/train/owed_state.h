@@ -19,13 +19,13 @@ namespace atl::train {
 struct OwedState {
   std::string codec;  ///< dp.compress of the ranks that owe; empty: nobody owes anything
   int ranks = 0;      ///< how many
-  std::int64_t frozen_at =
-      -1;  ///< onebit_adam: the step after which the second moment stays; -1: none
+  /// onebit_adam, zeroone_adam: how many updates the second moment has; -1: one of each step.
+  std::int64_t second_updates = -1;
+  std::int64_t steps = 1;  ///< zeroone_adam: of how many steps a mean momentum is owed
 
   bool operator==(const OwedState&) const = default;
 };
 
-/// Of a state whose second moment stays as it was after `frozen_at`.
 OwedState owed_state(const TrainState& state);
 
 /// Throws Error(kUser) unless `state` can go on from what `checkpoint` says is owed.
@@ -33,9 +33,9 @@ void check_owed(const OwedState& owed, const TrainState& state,
                 const std::filesystem::path& checkpoint);
 
 /// Fills the optimizer's state and the store's own from a checkpoint's `files`, as far as this rank
-/// holds it. Needs no other rank.
-void load_state_vectors(const ckpt::SafetensorsSet& files, const OwedState& owed, TrainState& state,
-                        ThreadPool& threads);
+/// holds it, after so many steps. Needs no other rank.
+void load_state_vectors(const ckpt::SafetensorsSet& files, const OwedState& owed, std::int64_t step,
+                        TrainState& state, ThreadPool& threads);
 
 /// The file of what compression keeps beside numbers for each element; of no name where there is
 /// nothing. It holds a copy.

@@ -6,9 +6,11 @@
 #include "atoll/base/hash.h"
 #include "atoll/nn/models/adapted.h"
 #include "atoll/optim/offloaded_optimizer.h"
+#include "atoll/parallel/onebit_adam.h"
 #include "atoll/parallel/store_offload.h"
 #include "atoll/parallel/store_single.h"
 #include "atoll/parallel/whole_flat.h"
+#include "atoll/parallel/zero_one_adam.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::train {
@@ -52,6 +54,22 @@ std::unique_ptr<parallel::ParamStore> make_store(nn::Model& model, const StateOp
   return std::make_unique<parallel::DataParallelStore>(model, options.training, shared);
 }
 
+std::unique_ptr<parallel::OneBitOptimizer> make_onebit(const StateOptions& options,
+                                                       const parallel::ParamStore& store) {
+  const parallel::DataParallelOptions& shared = options.data_parallel;
+  const parallel::CompressionOptions& how = shared.compression;
+  if (how.gradients == parallel::Compression::kOneBitAdam) {
+    return std::make_unique<parallel::OneBitAdam>(options.optimizer, store.layout(), store.ranges(),
+                                                  shared.rank, how.warmup);
+  }
+  return std::make_unique<parallel::ZeroOneAdam>(options.optimizer, store.layout(), shared.rank,
+                                                 parallel::ZeroOneSchedule{
+                                                     .warmup = how.warmup,
+                                                     .max_local = how.local_steps,
+                                                     .last_step = how.last_step,
+                                                 });
+}
+
 }  // namespace
 
 TrainState::TrainState(const StateOptions& options)
@@ -90,11 +108,9 @@ TrainState::TrainState(const StateOptions& options)
 void TrainState::make_optimizer(MemoryPlan& file) {
   const OffloadChoice& offload = options_.offload;
   const parallel::DataParallelOptions& shared = options_.data_parallel;
-  if (shared.compression.gradients == parallel::Compression::kOneBitAdam) {
-    auto onebit = std::make_unique<parallel::OneBitAdam>(options_.optimizer, store_->layout(),
-                                                         shared.num_ranks, shared.rank,
-                                                         shared.compression.warmup);
-    onebit_adam_ = onebit.get();
+  if (shared.compression.sends_signs()) {
+    auto onebit = make_onebit(options_, *store_);
+    onebit_ = onebit.get();
     optimizer_ = std::move(onebit);
     return;
   }
@@ -177,12 +193,12 @@ void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* re
   shard_group_ = &shard;
   replicate_group_ = replicate;
   store_->connect(shard, replicate);
-  if (onebit_adam_ != nullptr) onebit_adam_->connect(shard);
+  if (onebit_ != nullptr) onebit_->connect(shard);
 }
 
-bool TrainState::sums_gradients(std::int64_t steps_taken) {
-  if (onebit_adam_ == nullptr) return true;
-  const bool sums = !onebit_adam_->is_frozen(steps_taken);
+bool TrainState::begin_step(std::int64_t steps_taken) {
+  if (onebit_ == nullptr) return true;
+  const bool sums = onebit_->begin_step(steps_taken);
   dynamic_cast<parallel::DataParallelStore&>(*store_).set_sums_gradients(sums);
   return sums;
 }

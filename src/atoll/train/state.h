@@ -13,7 +13,7 @@
 #include "atoll/nn/models/family.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/context_share.h"
-#include "atoll/parallel/onebit_adam.h"
+#include "atoll/parallel/onebit_optimizer.h"
 #include "atoll/parallel/param_store.h"
 #include "atoll/parallel/pipeline_part.h"
 #include "atoll/parallel/replica.h"
@@ -74,12 +74,14 @@ class TrainState {
   optim::Optimizer& optimizer() { return *optimizer_; }
   /// The copy of the next rank's share; null when there is none, or when all ranks have everything.
   parallel::Replica* replica() { return replica_.get(); }
-  /// optimizer(), where it is 1-bit Adam; else null.
-  parallel::OneBitAdam* onebit_adam() { return onebit_adam_; }
-  const parallel::OneBitAdam* onebit_adam() const { return onebit_adam_; }
-  /// Whether the step after `steps_taken` sums gradients over ranks, from which the store then
-  /// knows; 1-bit Adam does only at first.
-  bool sums_gradients(std::int64_t steps_taken);
+  /// optimizer(), where it sends signs; else null.
+  parallel::OneBitOptimizer* onebit() { return onebit_; }
+  const parallel::OneBitOptimizer* onebit() const { return onebit_; }
+  /// Begins the step after `steps_taken`; returns whether it sums gradients over ranks, from which
+  /// the store then knows.
+  bool begin_step(std::int64_t steps_taken);
+  /// Whether all data-parallel ranks have the same values: not in local steps.
+  bool is_together() const { return onebit_ == nullptr || onebit_->is_together(); }
   /// What one update may overwrite: optimizer().scratch_bytes().
   std::span<std::byte> optimizer_scratch() const { return optimizer_scratch_; }
 
@@ -164,7 +166,7 @@ class TrainState {
   Device* device_ = nullptr;
   parallel::InFile* store_in_file_ = nullptr;  // store_, where its parameters lie in a file
   optim::OffloadedOptimizer* offloaded_optimizer_ = nullptr;  // optimizer_, where it is one
-  parallel::OneBitAdam* onebit_adam_ = nullptr;               // the same
+  parallel::OneBitOptimizer* onebit_ = nullptr;               // the same
   Buffer losses_;
   std::optional<parallel::ContextShare> context_share_;  // where sequences are shared
   std::vector<Buffer> held_;

@@ -171,7 +171,10 @@ std::vector<std::int64_t> gather_samples(comm::Group& group, std::vector<std::in
 // The update, where the step is taken.
 void apply(TrainState& state, Run run, StepProgress& progress) {
   progress.phase = StepProgress::Phase::kCommitted;
-  if (!progress.result.taken()) return;
+  if (!progress.result.taken()) {
+    if (state.onebit() != nullptr) state.onebit()->skip(run, state.store().values());
+    return;
+  }
   run.scratch = state.optimizer_scratch();
   state.optimizer().update(run, progress.args, state.store().values(), state.store().grads());
   if (state.replica() != nullptr) state.replica()->update(run, progress.args);
@@ -187,7 +190,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   if (options.plan == nullptr) alone.emplace(options.num_micro_batches, 1);
   const parallel::MicroBatchPlan& plan = alone ? *alone : *options.plan;
   parallel::PipelinePart* pipeline = state.pipeline();
-  const bool sums_gradients = state.sums_gradients(options.step);
+  const bool sums_gradients = state.begin_step(options.step);
   const int rank = options.group == nullptr ? 0 : options.group->rank();
   Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, rank, next)
                                     : run_pipeline(state, run, options, plan, next);
@@ -205,7 +208,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   {
     const ScopedSpan span(options.timeline, "gradient norm");
     if (!sums_gradients) {
-      result.grad_norm = state.onebit_adam()->grad_norm(run, state.store().grads());
+      result.grad_norm = state.onebit()->grad_norm(run, state.store().grads());
     } else {
       result.grad_norm = pipeline == nullptr ? state.store().grad_norm(run)
                                              : pipeline->grad_norm(run, state.store());

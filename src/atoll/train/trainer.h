@@ -96,6 +96,7 @@ class Trainer {
   void handle_nonfinite(const StepResult& result);
   void share_facts(const StepResult& result, double step_seconds);
   void compare_replicas();
+  bool is_due(std::int64_t every) const;
   void after_step();
   std::optional<Evaluation> evaluate(bool is_repeated);  // nothing: a signal came
   Saver::Source to_save() const;
@@ -144,6 +145,7 @@ class Trainer {
   double step_seconds_ = 0;   // of the last one that nothing broke off
   double waited_before_ = 0;  // seconds, until the last step's facts
   std::int64_t evaluated_step_ = -1;
+  std::int64_t together_step_ = 0;  // the last before the present one after which all ranks agreed
   std::int64_t skipped_in_a_row_ = 0;
   bool change_wanted_ = false;
 

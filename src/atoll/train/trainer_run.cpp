@@ -39,6 +39,7 @@ TrainOutcome Trainer::run() {
 
 TrainOutcome Trainer::loop() {
   TrainOutcome outcome;
+  together_step_ = position_.step;
   // A rank that is lost interrupts whatever is under way; what is left of it is then done.
   for (;;) {
     try {
@@ -50,6 +51,7 @@ TrainOutcome Trainer::loop() {
         end(outcome);
         break;
       }
+      if (state().is_together()) together_step_ = position_.step;
       take_one_step();
       if (change_wanted_) regroup("");
     } catch (const comm::PeerError& error) {
@@ -86,6 +88,7 @@ void Trainer::end(TrainOutcome& outcome) {
 }
 
 bool Trainer::is_over() const {
+  if (!state().is_together()) return false;  // it is soon, and a checkpoint needs it
   if (stop_->agreed(ranks()) != 0) return true;
   return rounds_ ? rounds_->is_over() : position_.step >= config_.train.last_step();
 }
@@ -126,9 +129,9 @@ void Trainer::take_one_step() {
   } else {
     saver_.all_have_written(saver_.has_written());
   }
-  const bool last = steps_left_ == 0;
+  const bool last = steps_left_ <= 0;
   if (!ranks().is_alone() && config_.comm.check_every > 0 &&
-      (last || position_.step % config_.comm.check_every == 0)) {
+      (last || is_due(config_.comm.check_every)) && state().is_together()) {
     compare_replicas();
   }
   if (trace_.timeline() == nullptr) return;
@@ -174,7 +177,7 @@ void Trainer::account(const StepResult& result) {
   if (rounds_) rounds_->stepped(result, step_seconds_, schedule_.learning_rate(schedule_step_));
   skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
   ++position_.step;
-  --steps_left_;
+  steps_left_ = std::max<std::int64_t>(steps_left_ - 1, 0);
   if (rounds_) ++next_batch_;
   position_.tokens += result.targets;
   if (result.taken()) {
@@ -251,18 +254,25 @@ void Trainer::compare_replicas() {
       saver_.saved_step() < 0 ? "there is none yet" : saver_.last_checkpoint().string());
 }
 
+// Whether something that is done every so many steps is due after this step: also where it was due
+// after an earlier one, but ranks have not had the same values since.
+bool Trainer::is_due(std::int64_t every) const {
+  const std::int64_t before = std::min(together_step_, position_.step - 1);
+  return every > 0 && position_.step > 0 && position_.step / every > before / every;
+}
+
 // What is due after a step, and was not done yet: a rank lost meanwhile does not change it.
 void Trainer::after_step() {
   const std::int64_t step = position_.step;
-  const auto due = [&](std::int64_t every) { return every > 0 && step > 0 && step % every == 0; };
-  if (step == config_.train.last_step() && !rounds_) return;  // the end has its own
-  if (due(config_.eval.every) && corpus_->has_held_out() && evaluated_step_ != step &&
+  if (!state().is_together()) return;
+  if (step >= config_.train.last_step() && !rounds_) return;  // the end has its own
+  if (is_due(config_.eval.every) && corpus_->has_held_out() && evaluated_step_ != step &&
       stop_->agreed(ranks()) == 0 && step > first_step_) {
     evaluate(/*is_repeated=*/false);
     evaluated_step_ = step;
   }
   saver_.finish_if_written(ranks(), trace_.timeline());
-  if (!due(config_.checkpoint.every) || saver_.has(step)) return;
+  if (!is_due(config_.checkpoint.every) || saver_.has(step)) return;
   saver_.save_in_passing(ranks(), to_save(), trace_.timeline());
 }
 

@@ -1,0 +1,255 @@
+#include "atoll/parallel/sign_exchange.h"
+
+#include <algorithm>
+#include <array>
+
+#include "atoll/base/check.h"
+#include "atoll/compress/feedback.h"
+#include "atoll/parallel/code_pieces.h"
+#include "atoll/parallel/compression.h"
+
+namespace atl::parallel {
+
+namespace {
+
+constexpr std::size_t kScaleBytes = sizeof(float);
+constexpr std::size_t kGridElements = 256;  // that round_owed() gets at once
+
+std::size_t code_bytes(std::int64_t elements) {
+  return kScaleBytes + static_cast<std::size_t>((elements + 7) / 8);
+}
+
+using Values = std::array<float, kBlockElements>;  // of a piece
+
+// The sum of magnitudes, over columns in a fixed order: a loop that vectors can take.
+double sum_of_magnitudes(std::span<const float> x) {
+  std::array<double, 8> columns = {};
+  std::size_t i = 0;
+  for (; i + 8 <= x.size(); i += 8) {
+    for (std::size_t c = 0; c < 8; ++c) columns[c] += static_cast<double>(std::fabs(x[i + c]));
+  }
+  double sum = 0;
+  for (const double column : columns) sum += column;
+  for (; i < x.size(); ++i) sum += static_cast<double>(std::fabs(x[i]));
+  return sum;
+}
+
+// Sets the bits of negative values, after the scale.
+void write_code(float scale, std::span<const float> x, std::byte* out) {
+  std::memcpy(out, &scale, kScaleBytes);
+  std::byte* bits = out + kScaleBytes;
+  std::fill_n(bits, (x.size() + 7) / 8, std::byte{0});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::signbit(x[i])) bits[i / 8] |= std::byte{1} << static_cast<int>(i % 8);
+  }
+}
+
+// 64 random signs (Steele et al. 2014, SplitMix).
+std::uint64_t sign_bits(std::uint64_t number) {
+  std::uint64_t z = (number + 1) * 0x9e3779b97f4a7c15U;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31);
+}
+
+bool has_decay(const FlatLayout& layout, std::int64_t element) {
+  const auto after =
+      std::partition_point(layout.ranges().begin(), layout.ranges().end(),
+                           [&](const optim::ParamRange& range) { return range.begin <= element; });
+  return (after - 1)->decay;
+}
+
+}  // namespace
+
+SignUnits sign_units(double beta2, double eps, std::int64_t updates) {
+  const double correction = 1 - std::pow(beta2, static_cast<double>(updates));
+  return {static_cast<float>(1 / std::sqrt(correction)), static_cast<float>(eps)};
+}
+
+void encode_signs(std::span<float> momenta, const float* v, const SignUnits& units,
+                  std::byte* out) {
+  Values scaled;
+  std::int64_t unmasked = 0;
+  for (std::size_t i = 0; i < momenta.size(); ++i) {
+    const bool is_masked = v[i] == 0;
+    scaled[i] = is_masked ? 0 : momenta[i] / units.of(v[i]);
+    unmasked += is_masked ? 0 : 1;
+  }
+  const std::span<const float> all = std::span(scaled).first(momenta.size());
+  const float scale =
+      unmasked == 0 ? 0
+                    : static_cast<float>(sum_of_magnitudes(all) / static_cast<double>(unmasked));
+  write_code(scale, all, out);
+  for (std::size_t i = 0; i < momenta.size(); ++i) {
+    const float said = (std::signbit(scaled[i]) ? -scale : scale) * units.of(v[i]);
+    momenta[i] = v[i] == 0 ? 0 : momenta[i] - said;
+  }
+  for (std::size_t i = 0; i < momenta.size(); i += kGridElements) {
+    compress::round_owed(momenta.subspan(i, std::min(kGridElements, momenta.size() - i)));
+  }
+}
+
+// A momentum is a rounded product, so that its quotient is within two steps of the scale.
+void recover_signs(std::span<const float> momenta, const float* v, const SignUnits& units,
+                   std::byte* out) {
+  std::size_t first = 0;
+  while (first < momenta.size() && v[first] == 0) ++first;
+  float scale = 0;
+  if (first < momenta.size()) {
+    const float quotient = std::fabs(momenta[first]) / units.of(v[first]);
+    scale = quotient;
+    float candidate = quotient;
+    for (int i = 0; i < 2; ++i) candidate = std::nextafter(candidate, 0.0F);
+    for (int i = 0; i < 5; ++i) {
+      bool fits = true;
+      for (std::size_t j = first; fits && j < momenta.size(); ++j) {
+        fits = v[j] == 0 || candidate * units.of(v[j]) == std::fabs(momenta[j]);
+      }
+      if (fits) scale = candidate;
+      candidate = std::nextafter(candidate, HUGE_VALF);
+    }
+  }
+  write_code(scale, momenta, out);
+}
+
+SignExchange::SignExchange(const FlatLayout& layout, int rank)
+    : layout_(layout), rank_(static_cast<std::size_t>(rank)) {
+  ATOLL_CHECK(layout.flat().dtype == Dtype::kF32, "signs of {}", layout.flat().to_string());
+  const std::vector<BucketCodes> buckets = code_pieces(layout, code_bytes);
+  std::int64_t byte = 0;
+  piece_parts_.push_back(0);
+  byte_parts_.push_back(0);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(layout.num_ranks()); ++r) {
+    std::int64_t owned = 0;
+    for (const BucketCodes& codes : buckets) {
+      for (auto i = codes.first_of_parts[r]; i < codes.first_of_parts[r + 1]; ++i) {
+        const CodePiece& piece = codes.pieces[i];
+        pieces_.push_back({piece.begin, piece.count, byte, owned, has_decay(layout, piece.begin)});
+        byte += static_cast<std::int64_t>(code_bytes(piece.count));
+        owned += piece.count;
+      }
+    }
+    piece_parts_.push_back(pieces_.size());
+    byte_parts_.push_back(byte);
+    if (r == rank_) num_owned_ = owned;
+  }
+  const std::int64_t mine = byte_parts_[rank_ + 1] - byte_parts_[rank_];
+  for (int r = 0; r <= layout.num_ranks(); ++r) received_parts_.push_back(r * mine);
+}
+
+void SignExchange::request(MemoryPlan& plan) {
+  owed_request_ = plan.request_forever("owed momentum", "owed", layout_.flat().bytes());
+  owed_sum_request_ = plan.request_forever("owed momentum, as its owner", "owed",
+                                           Spec{Dtype::kF32, {num_owned_}}.bytes());
+  codes_request_ = plan.request_forever(
+      "signs", "codes", static_cast<std::size_t>(byte_parts_.back() + received_parts_.back()));
+}
+
+void SignExchange::bind(const Arena& arena) {
+  owed_ = arena.tensor(owed_request_, layout_.flat());
+  owed_sum_ = arena.tensor(owed_sum_request_, {Dtype::kF32, {num_owned_}});
+  const std::int64_t sent = byte_parts_.back();
+  const std::int64_t all = sent + received_parts_.back();
+  const Tensor codes = arena.tensor(codes_request_, {Dtype::kU8, {all}});
+  sent_ = codes.rows(0, sent);
+  received_ = codes.rows(sent, all);
+}
+
+comm::Group& SignExchange::group() const {
+  ATOLL_CHECK(group_ != nullptr && group_->size() == layout_.num_ranks() &&
+                  group_->rank() == static_cast<int>(rank_),
+              "not connected");
+  return *group_;
+}
+
+std::span<const SignPiece> SignExchange::owned() const {
+  return std::span(pieces_).subspan(piece_parts_[rank_],
+                                    piece_parts_[rank_ + 1] - piece_parts_[rank_]);
+}
+
+std::span<float> SignExchange::owed(const SignPiece& piece) const {
+  return {owed_.data<float>() + piece.begin, static_cast<std::size_t>(piece.count)};
+}
+
+std::span<float> SignExchange::owed_sum(const SignPiece& piece) const {
+  return {owed_sum_.data<float>() + piece.owned, static_cast<std::size_t>(piece.count)};
+}
+
+void SignExchange::average(Run& run, const SignUnits& units, const Moments& moments,
+                           float owed_share, const Add& add) {
+  comm::Group& ranks = group();
+  run.threads().run(std::ssize(pieces_), [&](std::int64_t number) {
+    const SignPiece& piece = pieces_[static_cast<std::size_t>(number)];
+    for (float& one : owed(piece)) one *= owed_share;
+    add(piece, owed(piece));
+    encode_signs(owed(piece), moments(piece), units, code(piece));
+  });
+  ranks.all_to_all(sent_, byte_parts_, received_, received_parts_);
+  sum_received(run, units, moments, owed_share);
+  gather();
+}
+
+void SignExchange::gather() {
+  group().all_gather(sent_, byte_parts_);
+}
+
+void SignExchange::sum_received(Run& run, const SignUnits& units, const Moments& moments,
+                                float owed_share) {
+  const std::span<const SignPiece> mine = owned();
+  const float share = 1.0F / static_cast<float>(layout_.num_ranks());
+  run.threads().run(std::ssize(mine), [&](std::int64_t number) {
+    const SignPiece& piece = mine[static_cast<std::size_t>(number)];
+    const auto count = static_cast<std::size_t>(piece.count);
+    Values sum = {};
+    for (std::size_t from = 0; from + 1 < received_parts_.size(); ++from) {
+      const Signs signs(static_cast<const std::byte*>(received_.raw()) + received_parts_[from] +
+                        piece.byte - mine.front().byte);
+      for (std::size_t j = 0; j < count; ++j) sum[j] += signs(j);
+    }
+    const float* v = moments(piece);
+    const std::span<float> owed = owed_sum(piece);
+    for (std::size_t j = 0; j < count; ++j) {
+      owed[j] = owed[j] * owed_share + sum[j] * share * units.of(v[j]);
+    }
+    encode_signs(owed, v, units, code(piece));
+  });
+}
+
+std::vector<optim::StateTensor> SignExchange::state() const {
+  std::vector<optim::StateTensor> all = {{owed_name(static_cast<int>(rank_)), 0, owed_}};
+  // Pieces that touch are one.
+  std::int64_t first = 0, end = -1;
+  for (const SignPiece& piece : owned()) {
+    if (piece.begin != end) {
+      first = piece.owned;
+      all.push_back({kOwedSum, piece.begin, {}});
+    }
+    end = piece.begin + piece.count;
+    all.back().tensor = owed_sum_.rows(first, piece.owned + piece.count);
+  }
+  return all;
+}
+
+double sketched_norm(Run& run, comm::Group& group, const Tensor& grads, std::int64_t numbers) {
+  const std::int64_t n = grads.num_elements();
+  const float* g = grads.data<float>();
+  std::vector<float> sketch(static_cast<std::size_t>(numbers));
+  constexpr std::int64_t kColumns = 64;
+  run.threads().run(numbers / kColumns, [&](std::int64_t task) {
+    std::array<float, kColumns> sums = {};
+    for (std::int64_t row = task * kColumns; row < n; row += numbers) {
+      const std::uint64_t signs = sign_bits(static_cast<std::uint64_t>(row));
+      const std::int64_t count = std::min(kColumns, n - row);
+      for (std::int64_t c = 0; c < count; ++c) {
+        sums[static_cast<std::size_t>(c)] += (signs >> c & 1U) != 0 ? -g[row + c] : g[row + c];
+      }
+    }
+    std::copy(sums.begin(), sums.end(), sketch.begin() + task * kColumns);
+  });
+  group.all_reduce({sketch.data(), {Dtype::kF32, {numbers}}});
+  double squares = 0;
+  for (const float one : sketch) squares += static_cast<double>(one) * static_cast<double>(one);
+  return std::sqrt(squares);
+}
+
+}  // namespace atl::parallel
