@@ -19,6 +19,7 @@
 #include "atoll/island/protocol/messages.h"
 #include "atoll/model_dir/export.h"
 #include "atoll/nn/models/family.h"
+#include "atoll/param_server/messages.h"
 
 namespace atl {
 namespace {
@@ -283,6 +284,60 @@ void write_island_messages(const fs::path& to) {
   }
 }
 
+void write_server_messages(const fs::path& to) {
+  using namespace param_server;
+  RunSpec spec;
+  spec.identity = "abc";
+  spec.num_elements = 4;
+  spec.optimizer.values = {{"beta1", 0.9}, {"nesterov", true}, {"word", std::string("x")}};
+  optim::ParamRange range;
+  range.count = 4;
+  range.value_begin = range.grad_begin = 0;
+  Slice slice;
+  slice.count = 4;
+  slice.ranges = {range};
+  spec.slices = {slice};
+  View view;
+  view.number = 4;
+  view.servers = {{1, "a:1"}, {2, "b:1"}};
+  view.chains = {{1, 2}, {}};
+  view.joining = {kNobody, 2};
+  const LaneAt at = {2, 3};
+  Assign assign;
+  assign.lanes = {at};
+  assign.until = 9;
+  AwaitSum await;
+  await.lanes = {0, 2};
+  Sum sum;
+  sum.squares = {1, 2.5};
+  sum.losses = {3};
+  Push push;
+  push.data = std::string(16, 'x');
+  Values values;
+  values.data = push.data;
+  Load load;
+  load.values = push.data;
+  load.state = {push.data, push.data};
+  State state;
+  state.values = push.data;
+  state.state = load.state;
+  Replicate replicate;
+  replicate.event = encode(push);
+  Copy copy;
+  copy.state = push.data;
+  const Message messages[] = {
+      WorkerHello(), ServerHello(), Offer{spec},   Welcome(),   Refused{"another run"},
+      view,          Loaded(),      assign,        Done{at},    Released{at},
+      Save{4},       Saved{4},      StopRun(),     End{"done"}, Ready{1, 2},
+      push,          Pushed(),      await,         sum,         Pull(),
+      values,        load,          LoadedSlice(), Read(),      state,
+      NotHead(),     replicate,     copy,          Replicated()};
+  static_assert(std::size(messages) == std::variant_size_v<Message>);
+  for (const Message& message : messages) {
+    write_file(to / fmt::format("message_{}", message.index()), encode(message));
+  }
+}
+
 void copy_all(const fs::path& from, const char* name, const fs::path& to) {
   for (const auto& directory : fs::directory_iterator(from)) {
     if (!fs::exists(directory.path() / name)) continue;
@@ -299,6 +354,7 @@ void make_seeds(const fs::path& root) {
   write_shards(folder(root, "shard"));
   write_token_bins(folder(root, "token_bin"));
   write_island_messages(folder(root, "island_messages"));
+  write_server_messages(folder(root, "server_messages"));
   copy_all(kSource / "tests/golden/families", "config.json", folder(root, "config_json"));
   copy_all(kSource / "tests/golden/lora", "adapter_config.json", folder(root, "adapter_config"));
   for (const auto& recipe : fs::directory_iterator(kSource / "recipes")) {

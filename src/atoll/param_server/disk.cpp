@@ -49,6 +49,7 @@ std::optional<StoredSlices> read_slices(const fs::path& dir) {
   const Message message = decode(read_hashed(dir / kSpecFile));
   const auto* offer = std::get_if<Offer>(&message);
   if (offer == nullptr) throw damaged_error("{} is damaged", (dir / kSpecFile).string());
+  check_spec(offer->spec);
   StoredSlices stored = {.spec = offer->spec, .slices = {}};
   for (std::uint32_t slice = 0; slice < stored.spec.slices.size(); ++slice) {
     const fs::path path = dir / fmt::format("{}{}", kSlicePrefix, slice);

@@ -115,7 +115,9 @@ void fields(Archive& a, Refused& m) {
   a(m.why);
 }
 template <typename Archive>
-void fields(Archive& /*a*/, Loaded& /*m*/) {}
+void fields(Archive& a, Loaded& m) {
+  a(m.view);
+}
 template <typename Archive>
 void fields(Archive& a, Assign& m) {
   a(m.lanes), a(m.until);
@@ -237,6 +239,53 @@ Message decode(std::string_view frame) {
   Message message = read_alternative(kind, reader);
   reader.end();
   return message;
+}
+
+namespace {
+
+// Lanes and servers have numbers, and vectors of that size.
+constexpr std::int64_t kMostParts = 1 << 20;
+constexpr std::int64_t kMostElements = kMaxFrame / (4 * sizeof(float));
+
+void check_slice(const Slice& slice, std::int64_t begin) {
+  if (slice.begin != begin || slice.count < 1 || slice.count > kMostElements) {
+    throw damaged_error("a slice of {} elements from {}, after {}", slice.count, slice.begin,
+                        begin);
+  }
+  for (const optim::ParamRange& range : slice.ranges) {
+    const bool is_within = range.begin >= slice.begin && range.count >= 0 &&
+                           range.count <= slice.count &&
+                           range.begin - slice.begin <= slice.count - range.count;
+    const auto fits = [&](std::int64_t at) { return at >= 0 && at <= slice.count - range.count; };
+    if (!is_within || !fits(range.value_begin) || !fits(range.grad_begin)) {
+      throw damaged_error("a range of {} elements from {} in a slice of {} from {}", range.count,
+                          range.begin, slice.count, slice.begin);
+    }
+  }
+}
+
+}  // namespace
+
+void check_spec(const RunSpec& spec) {
+  for (const std::int64_t count :
+       {spec.num_lanes, spec.replicas, spec.num_servers, spec.num_workers}) {
+    if (count < 1 || count > kMostParts) throw damaged_error("a run with {} parts", count);
+  }
+  if (spec.staleness < 0 || spec.first_step < 0 || spec.num_steps < spec.first_step ||
+      spec.fence_every < 0) {
+    throw damaged_error(
+        "a run from step {} to {}, with {} from checkpoint to checkpoint and a "
+        "staleness of {}",
+        spec.first_step, spec.num_steps, spec.fence_every, spec.staleness);
+  }
+  std::int64_t begin = 0;
+  for (const Slice& slice : spec.slices) {
+    check_slice(slice, begin);
+    begin = slice.begin + slice.count;
+  }
+  if (begin != spec.num_elements || spec.slices.empty()) {
+    throw damaged_error("slices of {} elements, and there are {}", begin, spec.num_elements);
+  }
 }
 
 std::vector<std::string> state_names(const optim::OptimizerOptions& options, Dtype dtype) {

@@ -15,7 +15,7 @@
 namespace atl::param_server {
 
 /// Both sides of a connection must speak the same.
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 /// When a worker may go on, and what a push does.
 enum class Consistency : std::uint8_t {
@@ -101,7 +101,10 @@ struct Welcome {
 struct Refused {
   std::string why;
 };
-struct Loaded {};  ///< the lead has given all slices their state
+/// The lead has given all slices their state.
+struct Loaded {
+  std::uint64_t view = 0;  ///< that it knew when it began: those of an older one may be elsewhere
+};
 struct Assign {
   std::vector<LaneAt> lanes;  ///< all that the worker has now
   std::int64_t until = 0;     ///< no lane begins this step yet
@@ -236,6 +239,10 @@ inline constexpr std::size_t kMaxFrame = std::size_t{64} << 20;
 std::string encode(const Message& message);
 /// Throws Error(kDamaged) for bytes that are no message.
 Message decode(std::string_view frame);
+
+/// Throws Error(kDamaged) for what no run is: counts below 1, slices that are not one after the
+/// other, or have no room in a frame.
+void check_spec(const RunSpec& spec);
 
 /// The names of the dense vectors of Load and State: what the optimizer keeps.
 std::vector<std::string> state_names(const optim::OptimizerOptions& options, Dtype dtype);

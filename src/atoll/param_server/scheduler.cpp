@@ -63,6 +63,7 @@ void Scheduler::take(SessionId session, const WorkerHello& hello) {
                                        "sync.worker",
                                        hello.worker));
   }
+  if (servers_.contains(session)) throw damaged_error("a server says that it is a worker");
   if (spec_ && spec_->identity != hello.identity) return refuse_other_run(session, hello.worker);
   workers_[session] = {.number = hello.worker, .identity = hello.identity};
   if (is_over_) return send(session, End{end_why_});
@@ -86,6 +87,7 @@ void Scheduler::take(SessionId session, const WorkerHello& hello) {
 
 void Scheduler::take(SessionId session, const Offer& offer) {
   if (session != lead()) throw damaged_error("a spec of a worker that does not lead");
+  check_spec(offer.spec);
   if (spec_) {
     // The lead has come again; its checkpoint may be older than the run, which goes on as it is.
     return;
@@ -121,6 +123,7 @@ void Scheduler::take(SessionId session, const ServerHello& hello) {
     if (server.address != hello.address || other == session) continue;
     return refuse(session, fmt::format("there is a server at {} already", hello.address));
   }
+  if (workers_.contains(session)) throw damaged_error("a worker says that it is a server");
   Server& server = servers_[session];
   server = {.id = ++last_server_, .address = hello.address, .slices = hello.slices};
   send(session, Welcome{.server = server.id});
@@ -154,6 +157,7 @@ void Scheduler::begin_if_all_are_here() {
     view_.joining.assign(spec_->slices.size(), kNobody);
     is_placed_ = true;
     publish_view();
+    placed_view_ = view_.number;
     send(lead(), Welcome{.server = kNobody, .shall_load = true, .step = spec_->first_step});
   }
   if (!is_loaded_ || is_begun_) return;
@@ -171,8 +175,9 @@ void Scheduler::begin_if_all_are_here() {
   meet_at_fence();  // a run that has no step left
 }
 
-void Scheduler::take(SessionId session, const Loaded& /*loaded*/) {
+void Scheduler::take(SessionId session, const Loaded& loaded) {
   if (session != lead() || !is_placed_) return;
+  if (loaded.view < placed_view_) return;  // it is asked for all of it again
   is_loaded_ = true;
   say_if_complete();
   begin_if_all_are_here();
@@ -351,15 +356,22 @@ void Scheduler::assign_all() {
   for (const auto& [session, worker] : workers_) assign(session);
 }
 
+Scheduler::Lane& Scheduler::lane_of(const LaneAt& at) {
+  if (at.lane < 0 || at.lane >= std::ssize(lanes_) || at.step < 0 || at.step > spec_->num_steps) {
+    throw damaged_error("step {} of lane {}, and there are {}", at.step, at.lane, lanes_.size());
+  }
+  return lanes_[static_cast<std::size_t>(at.lane)];
+}
+
 void Scheduler::take(SessionId session, const Done& done) {
   if (!workers_.contains(session)) return;
-  Lane& lane = lanes_.at(static_cast<std::size_t>(done.at.lane));
+  Lane& lane = lane_of(done.at);
   if (lane.owner == session) lane.next = std::max(lane.next, done.at.step);
   meet_at_fence();
 }
 
 void Scheduler::take(SessionId session, const Released& released) {
-  Lane& lane = lanes_.at(static_cast<std::size_t>(released.at.lane));
+  Lane& lane = lane_of(released.at);
   if (lane.owner != session || !lane.is_releasing) return;
   lane = {.owner = 0, .next = std::max(lane.next, released.at.step), .is_releasing = false};
   share_lanes();

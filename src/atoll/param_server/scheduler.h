@@ -82,6 +82,7 @@ class Scheduler {
   void take(SessionId session, const Ready& ready);
   template <typename T>
   void take(SessionId session, const T& other);
+  Lane& lane_of(const LaneAt& at);
 
   void send(SessionId to, Message message) { sends_.push_back({to, std::move(message)}); }
   void refuse(SessionId session, const std::string& why);
@@ -116,6 +117,7 @@ class Scheduler {
   std::vector<Lane> lanes_;
   std::int64_t until_ = 0;
   bool is_placed_ = false;
+  std::uint64_t placed_view_ = 0;  // the first with the present place of the slices
   bool is_loaded_ = false;
   bool is_begun_ = false;  // lanes are given out
   bool is_saving_ = false;

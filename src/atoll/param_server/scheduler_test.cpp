@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <string>
+
+#include "atoll/base/error.h"
 
 namespace atl::param_server {
 namespace {
@@ -36,7 +40,7 @@ class Schedulers : public testing::Test {
     server_comes(2);
     scheduler_.received(100, WorkerHello{.version = kProtocolVersion, .identity = "run"});
     scheduler_.received(100, Offer{spec()});
-    scheduler_.received(100, Loaded{});
+    scheduler_.received(100, Loaded{scheduler_.view().number});
   }
   Scheduler scheduler_;
 };
@@ -59,6 +63,81 @@ TEST_F(Schedulers, NobodyLeavesASliceThatWouldHaveTooFewCopies) {
   for (const auto& chain : scheduler_.view().chains) {
     EXPECT_EQ(chain, (std::vector<ServerId>{2, 3}));
   }
+}
+
+// A server is lost while the lead gives slices their state: they are placed anew, and those that it
+// has given to others are asked for again.
+TEST_F(Schedulers, AStateThatWentToAnEarlierPlaceIsAskedForAgain) {
+  server_comes(1);
+  server_comes(2);
+  scheduler_.received(100, WorkerHello{.version = kProtocolVersion, .identity = "run"});
+  scheduler_.received(100, Offer{spec()});
+  const std::uint64_t first = scheduler_.view().number;
+  scheduler_.closed(2);
+  server_comes(3);
+  ASSERT_GT(scheduler_.view().number, first);
+  const auto is_begun = [&] {
+    const std::vector<Scheduler::Send> sends = scheduler_.take_sends();
+    return std::any_of(sends.begin(), sends.end(), [](const Scheduler::Send& send) {
+      return std::holds_alternative<Assign>(send.message);
+    });
+  };
+  EXPECT_FALSE(is_begun());
+  scheduler_.received(100, Loaded{first});
+  EXPECT_FALSE(is_begun());
+  scheduler_.received(100, Loaded{scheduler_.view().number});
+  EXPECT_TRUE(is_begun());
+}
+
+// The session ends, and the run goes on: an exception of another kind would end the scheduler.
+TEST_F(Schedulers, WhatCannotBeIsRefused) {
+  begin();
+  const auto refuses = [&](const Message& message, SessionId session = 100) {
+    try {
+      scheduler_.received(session, message);
+      ADD_FAILURE() << "taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kDamaged) << error.what();
+    }
+  };
+  for (const LaneAt& at : {LaneAt{-1, 0}, LaneAt{1, 0}, LaneAt{0, -1}, LaneAt{0, 11},
+                           LaneAt{std::int64_t{1} << 40, 0}}) {
+    refuses(Done{at});
+    refuses(Released{at});
+  }
+  refuses(WorkerHello{.version = kProtocolVersion, .identity = "run", .worker = 7}, /*session=*/1);
+  refuses(ServerHello{.version = kProtocolVersion, .address = "server9"});
+  scheduler_.received(100, Done{LaneAt{0, 1}});
+  EXPECT_FALSE(scheduler_.is_over());
+}
+
+TEST(SchedulerSpecs, OfNoRunAreRefused) {
+  RunSpec good;
+  good.num_steps = 10;
+  good.num_elements = 4;
+  good.slices = {{.begin = 0,
+                  .count = 4,
+                  .ranges = {{.begin = 0, .count = 4, .value_begin = 0, .grad_begin = 0}}}};
+  EXPECT_NO_THROW(check_spec(good));
+  const auto refuses = [&](const std::function<void(RunSpec&)>& spoil) {
+    RunSpec bad = good;
+    spoil(bad);
+    EXPECT_THROW(check_spec(bad), Error);
+  };
+  refuses([](RunSpec& spec) { spec.num_lanes = 0; });
+  refuses([](RunSpec& spec) { spec.num_lanes = std::int64_t{1} << 50; });
+  refuses([](RunSpec& spec) { spec.replicas = -1; });
+  refuses([](RunSpec& spec) { spec.staleness = -1; });
+  refuses([](RunSpec& spec) { spec.num_steps = -1; });
+  refuses([](RunSpec& spec) { spec.num_elements = 5; });
+  refuses([](RunSpec& spec) { spec.slices.clear(); });
+  refuses([](RunSpec& spec) { spec.slices[0].begin = 1; });
+  refuses([](RunSpec& spec) { spec.slices[0].ranges[0].count = 5; });
+  refuses([](RunSpec& spec) { spec.slices[0].ranges[0].begin = -1; });
+  refuses([](RunSpec& spec) { spec.slices[0].ranges[0].grad_begin = 1; });
+  refuses([](RunSpec& spec) {
+    spec.slices[0].ranges[0].count = std::numeric_limits<std::int64_t>::min();
+  });
 }
 
 }  // namespace

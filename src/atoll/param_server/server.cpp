@@ -46,6 +46,7 @@ void Server::received_from_scheduler(const Message& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     id_ = welcome->server;
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
+    check_spec(offer->spec);
     if (!spec_) spec_ = offer->spec;
   } else if (const auto* view = std::get_if<View>(&message)) {
     take(*view);

@@ -40,6 +40,12 @@ TEST(SimulationSchedules, KeepEveryPromise) {
   }
 }
 
+// Servers were lost while the lead gave them the state.
+TEST(SimulationSchedules, ThatOnceHung) {
+  const SimulationResult result = simulate(schedule(6281));
+  EXPECT_TRUE(result.violations.empty());
+}
+
 // Each step is four times as slow as the others with this probability; no network to speak of.
 double seconds_with(Consistency consistency, std::int64_t staleness, int workers) {
   const auto compute = [](int worker, std::int64_t step) {

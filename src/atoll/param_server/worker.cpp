@@ -46,7 +46,7 @@ void Worker::connected_to_scheduler() {
 
 void Worker::received_from_scheduler(const Message& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
-    shall_load_ = welcome->shall_load;
+    shall_load_ = shall_load_ || welcome->shall_load;
     if (!welcome->shall_load && !begun_) begun_ = welcome->step;
   } else if (const auto* view = std::get_if<View>(&message)) {
     take(*view);
@@ -109,9 +109,15 @@ void Worker::done(std::int64_t lane, std::int64_t step) {
   tell(Done{{lane, at->second}});
 }
 
-void Worker::loaded() {
+bool Worker::take_shall_load() {
+  if (!shall_load_) return false;
   shall_load_ = false;
-  tell(Loaded{});
+  loading_view_ = view_.number;
+  return true;
+}
+
+void Worker::loaded() {
+  tell(Loaded{loading_view_});
 }
 
 void Worker::saved(std::int64_t step) {

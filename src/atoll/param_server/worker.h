@@ -53,8 +53,9 @@ class Worker {
   bool is_exchanged() const { return exchange_.has_value() && left_ == 0; }
   void cancel() { exchange_.reset(); }
 
-  /// Whether the scheduler wants the state from the lead now; once.
-  bool shall_load() const { return shall_load_; }
+  /// Whether the scheduler has asked for the state from the lead since the last call. It asks again
+  /// where servers were lost meanwhile, and then wants all of it.
+  bool take_shall_load();
   void loaded();
   /// Whether training has begun, and at which step this worker came in.
   std::optional<std::int64_t> begun() const { return begun_; }
@@ -93,6 +94,7 @@ class Worker {
   std::map<std::int64_t, std::int64_t> lanes_;
   std::int64_t until_ = 0;
   bool shall_load_ = false;
+  std::uint64_t loading_view_ = 0;  // that it knew when it last began to give the state
   std::optional<std::int64_t> begun_;
   std::optional<std::int64_t> save_;
   std::optional<std::string> ended_;

@@ -23,7 +23,7 @@ std::optional<std::int64_t> WorkerLoop::position() const {
 
 WorkerLoop::Job WorkerLoop::next() {
   if (worker_.ended()) return {Job::What::kEnd, {}};
-  if (worker_.shall_load() && phase_ != Phase::kLoading) begin_load();
+  if (worker_.take_shall_load()) begin_load();
   if (phase_ == Phase::kLoading) {
     if (!worker_.is_exchanged()) return wait();
     worker_.loaded();

@@ -1,0 +1,58 @@
+// What a parameter server, its workers and its scheduler are sent by each other.
+
+#include "atoll/param_server/messages.h"
+#include "atoll/param_server/scheduler.h"
+#include "fuzz.h"
+
+namespace {
+
+using namespace atl::param_server;
+
+RunSpec some_spec() {
+  RunSpec spec;
+  spec.identity = "abc";
+  spec.num_lanes = 3;
+  spec.num_steps = 9;
+  spec.fence_every = 4;
+  spec.num_elements = 8;
+  for (std::int64_t begin = 0; begin < 8; begin += 4) {
+    Slice slice;
+    slice.begin = begin;
+    slice.count = 4;
+    spec.slices.push_back(slice);
+  }
+  return spec;
+}
+
+// A scheduler of a run that has begun, with worker 0 on session 1 and a server on session 2.
+Scheduler begun() {
+  Scheduler scheduler;
+  WorkerHello worker;
+  worker.identity = "abc";
+  ServerHello server;
+  server.address = "a:1";
+  scheduler.received(1, worker);
+  scheduler.received(1, Offer{some_spec()});
+  scheduler.received(2, server);
+  scheduler.received(1, Loaded{scheduler.view().number});
+  return scheduler;
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes = atl::fuzz::text(data, size);
+  atl::fuzz::expect_result_or_refusal([&] {
+    const std::string again = encode(decode(bytes));
+    // What is taken must be what its encoding says: nothing of it may be lost on the way.
+    if (encode(decode(again)) != again) std::abort();
+  });
+  // A session that says what cannot be is refused, and the run goes on.
+  for (const SessionId session : {1, 2, 3}) {
+    Scheduler scheduler = begun();
+    atl::fuzz::expect_result_or_refusal([&] { scheduler.received(session, decode(bytes)); });
+    scheduler.ticked(1);
+    scheduler.closed(session);
+  }
+  return 0;
+}
