@@ -26,6 +26,7 @@ struct OwedState {
   bool operator==(const OwedState&) const = default;
 };
 
+/// What a checkpoint of `state` says.
 OwedState owed_state(const TrainState& state);
 
 /// Throws Error(kUser) unless `state` can go on from what `checkpoint` says is owed.
