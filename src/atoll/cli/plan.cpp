@@ -87,8 +87,9 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
                train::describe_memory(state.file_memory()));
   }
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {
-    fmt::print("\nbeside that as an island, at most (the rank that leads it)\n{}",
-               train::describe_outer_memory(config.outer, state.whole_layout()));
+    fmt::print("\nbeside that as an island, at most ({})\n{}",
+               ranks == 1 ? "one rank" : fmt::format("each of {} ranks has a part", ranks),
+               train::describe_outer_memory(config.outer, state.whole_layout(), ranks));
   }
   print_work(state, recipe.config());
   if (placements) print_placements(state.memory());

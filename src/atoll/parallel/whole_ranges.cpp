@@ -21,20 +21,6 @@ void for_packed(std::span<const ElementRange> parts, std::span<const ElementRang
   }
 }
 
-// What lies at [begin, end) of the packed ranges.
-std::vector<ElementRange> slice(std::span<const ElementRange> ranges, std::int64_t begin,
-                                std::int64_t end) {
-  std::vector<ElementRange> result;
-  std::int64_t place = 0;
-  for (const ElementRange& range : ranges) {
-    const std::int64_t from = std::max(begin - place, std::int64_t{0});
-    const std::int64_t to = std::min(end - place, range.size());
-    if (from < to) result.push_back({range.begin + from, range.begin + to});
-    place += range.size();
-  }
-  return result;
-}
-
 // The first of the pieces, which are ascending, that ends after `at`.
 const HeldPiece* first_after(std::span<const HeldPiece> held, std::int64_t at) {
   const auto first =
@@ -97,6 +83,19 @@ void hand_out(comm::Group& group, const RangesByRank& wants, std::span<const Ele
 }
 
 }  // namespace
+
+std::vector<ElementRange> slice(std::span<const ElementRange> ranges, std::int64_t begin,
+                                std::int64_t end) {
+  std::vector<ElementRange> result;
+  std::int64_t place = 0;
+  for (const ElementRange& range : ranges) {
+    const std::int64_t from = std::max(begin - place, std::int64_t{0});
+    const std::int64_t to = std::min(end - place, range.size());
+    if (from < to) result.push_back({range.begin + from, range.begin + to});
+    place += range.size();
+  }
+  return result;
+}
 
 void read_ranges(comm::Group* group, const RangesByRank& holders, std::span<const HeldPiece> held,
                  std::span<const ElementRange> ranges, int reader, const Tensor& packed) {

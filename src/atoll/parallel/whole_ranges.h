@@ -34,6 +34,10 @@ void write_ranges(comm::Group* group, const RangesByRank& wants,
                   std::span<const ElementRange> ranges, int writer, std::span<float> packed,
                   const TakeRange& take);
 
+/// What lies at [begin, end) of the packed ranges.
+std::vector<ElementRange> slice(std::span<const ElementRange> ranges, std::int64_t begin,
+                                std::int64_t end);
+
 /// 4 MiB: large beside the cost of a message, small beside a model.
 constexpr std::int64_t kWriteElements = 1 << 20;
 

@@ -98,7 +98,11 @@ CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
     parts_rank_ = parts->rank();
   }
   collect(state);
+  if (!is_lead()) options_.texts.clear();
   if (whole_) plan_files(state);
+  if (!options_.extra.file.empty()) {
+    files_.push_back({options_.extra.file, std::move(options_.extra.sources), {}});
+  }
   if (options_.mode == Mode::kNow) return;
   try {
     thread_ = std::thread([this] { finish(); });
@@ -141,7 +145,7 @@ void CheckpointSave::collect(TrainState& state) {
   });
   directory = parallel::gather_text(group_, directory).front();
   agree([&] {
-    if (whole_) part_.emplace(options_.root / directory);
+    if (whole_ || !options_.extra.file.empty()) part_.emplace(options_.root / directory);
   });
   if (!whole_) return;
   number_files(layout);
@@ -229,12 +233,7 @@ void CheckpointSave::plan_files(TrainState& state) {
   const bool is_first = pipeline_ == nullptr || pipeline_->options().rank == 0;
   if (is_adapter ? writer == 0 && is_first : writes) files_.push_back(std::move(values));
   if (writes) files_.push_back(std::move(optimizer));
-  if (is_lead() && !options_.extra.file.empty()) {
-    files_.push_back({options_.extra.file, std::move(options_.extra.sources), {}});
-  }
-  if (!is_lead()) {
-    options_.texts.clear();
-  } else if (!is_adapter && num_files_ > 1) {
+  if (is_lead() && !is_adapter && num_files_ > 1) {
     options_.texts.emplace_back(ckpt::kWeightsIndexFile, index_of(contents_, num_files_));
   }
 }

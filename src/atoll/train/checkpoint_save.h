@@ -21,8 +21,8 @@ namespace atl::train {
 /// Files of text in a checkpoint, in order: name and content.
 using CheckpointTexts = std::vector<std::pair<std::string, std::string>>;
 
-/// Another file of a checkpoint, which the lead writes: what a part of the run other than model and
-/// optimizer goes on from.
+/// Another file of a checkpoint, which this rank writes: what a part of the run other than model
+/// and optimizer goes on from. Texts are the lead's.
 struct ExtraPart {
   std::string file;                         ///< "outer.safetensors"; empty: there is none
   std::vector<ckpt::TensorSource> sources;  ///< keep what they read alive

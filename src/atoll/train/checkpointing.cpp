@@ -113,7 +113,8 @@ std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& sta
   with_owed.owed = owed_state(state);
   options.texts.emplace_back("trainer.json", to_json(with_owed));
   // Islands, which have an extra part of their own, do not compress what their ranks send.
-  if (extra.file.empty()) {
+  const bool is_lead = state.all_ranks() == nullptr || state.all_ranks()->rank() == 0;
+  if (extra.file.empty() && is_lead) {
     ExtraPart factors = factors_part(state);
     extra.file = std::move(factors.file);
     extra.sources = std::move(factors.sources);

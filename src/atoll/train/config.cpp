@@ -299,11 +299,14 @@ void add_islands(Settings& settings, TrainConfig& c) {
                "HOST:PORT of the run's coordinator; empty: the run has no islands.");
   settings.add("island.name", &i.name,
                "Under which it is known for the whole run, whenever it comes back.");
-  settings.add("island.listen", &i.listen,
-               "HOST:PORT where other islands fetch from it, port 0 takes a free one; empty: it "
-               "only calls out, and everything goes through the coordinator.");
+  settings.add(
+      "island.listen", &i.listen,
+      "HOST:PORT where other islands fetch from it, port 0 takes a free one; of several "
+      "ranks, each takes the next port, or one of a list with commas. Empty: it only calls "
+      "out, and everything goes through the coordinator.");
   settings.add("island.advertise", &i.advertise,
-               "HOST:PORT under which others reach island.listen; empty: the same.");
+               "HOST:PORT under which others reach island.listen, of ranks likewise; empty: the "
+               "same.");
   settings.add("island.identity", &i.identity,
                "Directory with its certificate, made by `atoll certs issue`; needed wherever an "
                "address is not of this host.");

@@ -167,7 +167,8 @@ void Trainer::agree_on_bf16(const std::string& before, int decider) {
 
 void Trainer::make_rounds() {
   rounds_.emplace(config_, run_identity(config_, settings_, state().model().config, *corpus_),
-                  state(), ranks());
+                  state(), ranks(),
+                  regrouping_.is_possible() ? OuterHolders::kLead : OuterHolders::kAllRanks);
 }
 
 // Of the ranks that there are now.

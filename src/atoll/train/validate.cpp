@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/compress/codec.h"
+#include "atoll/island/client/shard.h"
 #include "atoll/island/policy/policy.h"
 #include "atoll/train/config.h"
 #include "atoll/train/config_compress.h"
@@ -302,9 +303,10 @@ void validate_island(const TrainConfig& config, const Settings& s) {
     return;
   }
   wire::parse_address(config.island.coordinator, "island.coordinator");
-  if (!config.island.listen.empty()) wire::parse_address(config.island.listen, "island.listen");
-  if (!config.island.advertise.empty()) {
-    wire::parse_address(config.island.advertise, "island.advertise");
+  for (const auto& [text, name] : {std::pair(config.island.listen, "island.listen"),
+                                   std::pair(config.island.advertise, "island.advertise")}) {
+    if (text.empty()) continue;
+    for (const std::string& one : island::split_addresses(text)) wire::parse_address(one, name);
   }
   if (config.island.name.empty()) {
     throw user_error("{} and no island.name: give it one, e.g. --island.name=lyon",

@@ -1,11 +1,13 @@
 // Carries out the actions of the client's state machine (Member).
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 
 #include "atoll/base/check.h"
 #include "atoll/base/log.h"
+#include "atoll/island/client/delta_pieces.h"
 #include "atoll/island/client/state.h"
 #include "atoll/island/protocol/messages.h"
 #include "atoll/island/protocol/trace.h"
@@ -75,6 +77,7 @@ void Client::State::perform(const Connect& connect_in) {
 
 void Client::State::perform(const StartReduce& start) {
   reducing.request_stop();
+  order({.what = RankOrder::What::kStopReduce});
   reducing = std::stop_source();
   reducing_stamp = start.stamp;
   reduce_began = Clock::now();
@@ -82,14 +85,37 @@ void Client::State::perform(const StartReduce& start) {
 }
 
 void Client::State::perform(const StopReduce& stop) {
-  if (stop.stamp == reducing_stamp) reducing.request_stop();
+  if (stop.stamp != reducing_stamp) return;
+  reducing.request_stop();
+  order({.what = RankOrder::What::kStopReduce});
 }
 
-// Makes the outer step piece by piece, while the rest of the mean arrives.
+namespace {
+
+// What all ranks measured of each island: their bytes come side by side.
+std::vector<LinkMeasurement> together(const std::vector<const ExchangeResult*>& results) {
+  std::map<IslandId, LinkMeasurement> all;
+  for (const ExchangeResult* result : results) {
+    for (const LinkMeasurement& link : result->links) {
+      const auto [at, is_new] = all.try_emplace(link.island, link);
+      if (is_new) continue;
+      at->second.bytes_per_second += link.bytes_per_second;
+      at->second.round_trip_seconds =
+          std::min(at->second.round_trip_seconds, link.round_trip_seconds);
+    }
+  }
+  std::vector<LinkMeasurement> links;
+  for (const auto& [island, link] : all) links.push_back(link);
+  return links;
+}
+
+}  // namespace
+
+// Each rank makes its part of the outer step.
 void Client::State::reduce(const StartReduce& start, const std::stop_token& cancel) {
+  if (cancel.stop_requested()) return;
   trace("outer step {}: begins to reduce", start.stamp.outer_step + 1);
   state_fetch.take();  // the island is up to date: pieces of an older fetch are not needed
-  mean.resize(outer.elements(start.reduce.fragment));
   IslandId self = kNobody;
   Contacts known;
   {
@@ -97,31 +123,48 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
     self = own_id;
     known = contacts;
   }
-  std::once_flag begun;
-  std::unique_ptr<OuterState::Step> step;
-  const auto add = [&](std::size_t first, std::span<const float> part) {
-    std::call_once(begun, [&] {
-      step = outer.begin_step(
-          start.reduce.fragment,
-          {.lr = start.reduce.schedule.outer_lr,
-           .arrivals = start.reduce.arrivals,
-           .contributions = static_cast<std::int64_t>(start.reduce.participants.size())});
-    });
-    step->add(first, part);
-  };
   const Clock::time_point begun_at = Clock::now();
-  const ExchangeResult result =
-      exchange->reduce(start.stamp, start.reduce, self, known, mean, cancel, add);
-  trace("outer step {}: has the mean", start.stamp.outer_step + 1);
+  const std::uint64_t number = order({.what = RankOrder::What::kReduce,
+                                      .stamp = start.stamp,
+                                      .reduce = start.reduce,
+                                      .self = self,
+                                      .contacts = known},
+                                     /*wants_answers=*/true);
+  // What came after the order that stopped it, it did not stop.
+  if (cancel.stop_requested()) order({.what = RankOrder::What::kStopReduce});
+  const RankExchange::Reduced own = exchange.reduce(start.stamp, start.reduce, self, known, cancel);
+  // The others' parts are in vain then.
+  if (!own.exchange.is_done) order({.what = RankOrder::What::kStopReduce});
+  const std::vector<RankAnswer> of_others = answers(number);
   if (cancel.stop_requested()) return;
-  if (!result.is_done) {
-    post(ReduceBroke{start.stamp, result.unreachable, result.why});
+  StateHash hash = own.hash;
+  std::vector<double> squares = own.squares;
+  std::vector<const ExchangeResult*> results = {&own.exchange};
+  for (const RankAnswer& answer : of_others) {
+    hash = hash + answer.hash;
+    squares.insert(squares.end(), answer.squares.begin(), answer.squares.end());
+    results.push_back(&answer.exchange);
+  }
+  ReduceBroke broke = {.stamp = start.stamp, .unreachable = {}, .why = {}};
+  bool is_done = true;
+  for (const ExchangeResult* result : results) {
+    is_done = is_done && result->is_done;
+    broke.unreachable.insert(broke.unreachable.end(), result->unreachable.begin(),
+                             result->unreachable.end());
+    if (broke.why.empty()) broke.why = result->why;
+  }
+  if (!is_done) {
+    std::sort(broke.unreachable.begin(), broke.unreachable.end());
+    broke.unreachable.erase(std::unique(broke.unreachable.begin(), broke.unreachable.end()),
+                            broke.unreachable.end());
+    post(std::move(broke));
     return;
   }
-  const StateHash hash = outer.prepare(*step);
+  outer.seal(hash);
+  order({.what = RankOrder::What::kSeal, .hash = hash});
   measured.exchange_seconds = seconds_since(begun_at);
-  measured.mean_norm = norm_of(mean);
-  measured.links = result.links;
+  measured.mean_norm = norm_of(squares);
+  measured.links = together(results);
   trace("outer step {}: prepared", start.stamp.outer_step + 1);
   post(ReduceDone{start.stamp, hash});
 }
@@ -129,15 +172,14 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
 void Client::State::perform(const Swap& swap) {
   ATOLL_CHECK(outer.swap(swap.outer_step, swap.fragment, swap.hash),
               "outer step {} was committed and is not beside the state", swap.outer_step);
-  publish(swap.fragment);
-  const auto at = static_cast<std::size_t>(swap.fragment);
+  order({.what = RankOrder::What::kSwap,
+         .outer_step = swap.outer_step,
+         .fragment = swap.fragment,
+         .hash = swap.hash,
+         .was_mine = swap.was_mine && has_errors});
+  exchange.publish(swap.fragment);
   if (swap.was_mine && has_errors) {
-    give(
-        [this, at](const std::stop_token&) {
-          const std::lock_guard lock(mutex);
-          error[at] = error_next[at];
-        },
-        {});
+    give([this, f = swap.fragment](const std::stop_token&) { exchange.accept(f); }, {});
   }
   OuterChange change = {.kind = OuterChange::Kind::kCommitted,
                         .outer_step = swap.outer_step,
@@ -152,6 +194,7 @@ void Client::State::perform(const Swap& swap) {
 
 void Client::State::perform(const FetchState& wanted) {
   fetching.request_stop();
+  order({.what = RankOrder::What::kStopFetch});
   fetching = std::stop_source();
   give([this, wanted](const std::stop_token& cancel) { fetch(wanted, cancel); }, fetching);
 }
@@ -162,8 +205,22 @@ void Client::State::fetch(const FetchState& wanted, const std::stop_token& cance
     const std::lock_guard lock(mutex);
     known = contacts;
   }
-  const auto fetch_one = [&](const StateHash& hash, std::span<float> values) {
-    return exchange->fetch_state(hash, wanted.sources, known, values, cancel);
+  const auto fetch_one = [&](int f, const StateHash& hash, std::span<float> values,
+                             StateHash& found) {
+    const std::uint64_t number = order({.what = RankOrder::What::kFetch,
+                                        .fragment = f,
+                                        .hash = hash,
+                                        .contacts = known,
+                                        .sources = wanted.sources},
+                                       /*wants_answers=*/true);
+    if (cancel.stop_requested()) order({.what = RankOrder::What::kStopFetch});
+    ExchangeResult result = exchange.fetch(f, hash, wanted.sources, known, values, cancel);
+    found = outer.part(f).hash(values);
+    for (RankAnswer& answer : answers(number)) {
+      found = found + answer.hash;
+      if (result.is_done && !answer.exchange.is_done) result = std::move(answer.exchange);
+    }
+    return result;
   };
   const ExchangeResult result = state_fetch.fetch(wanted.hashes, outer, fetch_one, cancel);
   if (cancel.stop_requested()) return;
@@ -172,44 +229,24 @@ void Client::State::fetch(const FetchState& wanted, const std::stop_token& cance
     return;
   }
   for (auto& [fragment, values] : state_fetch.take()) {
-    outer.replace(fragment, wanted.outer_step, std::move(values));
-    publish(fragment);
+    const StateHash& hash = wanted.hashes[static_cast<std::size_t>(fragment)];
+    order({.what = RankOrder::What::kReplace,
+           .outer_step = wanted.outer_step,
+           .fragment = fragment,
+           .hash = hash});
+    outer.replace(fragment, wanted.outer_step, std::move(values),
+                  [&](const StateHash&) { return hash; });
+    exchange.publish(fragment);
   }
+  order({.what = RankOrder::What::kReplaced, .outer_step = wanted.outer_step});
   outer.set_outer_step(wanted.outer_step);
   post(StateFetched{wanted.outer_step, wanted.hashes});
 }
 
-// Runs beside training and exchanges. An upload that is under way is stopped: it is of an older
-// state or for another island. An interrupted fragment continues where it stopped.
+// Runs beside training and exchanges.
 void Client::State::perform(const UploadState& wanted) {
-  std::vector<std::shared_ptr<const FragmentState>> fragments;
-  for (int f = 0; f < outer.num_fragments(); ++f) {
-    auto fragment = outer.current(f);
-    if (fragment && fragment->hash == wanted.hashes[f]) fragments.push_back(std::move(fragment));
-  }
-  uploading = {};
-  if (std::exchange(uploaded_on, connection) != connection) uploaded.clear();
-  uploading = std::jthread([this, fragments](const std::stop_token& cancel) {
-    for (const auto& fragment : fragments) {
-      if (!cancel.stop_requested()) upload(*fragment, cancel);
-    }
-  });
-}
-
-void Client::State::upload(const FragmentState& fragment, const std::stop_token& cancel) {
-  const std::string key = state_key(fragment.hash);
-  std::string why;
-  try {
-    const ExchangeResult result =
-        exchange->put_state(fragment.hash, fragment.values, uploaded[key], cancel);
-    if (!result.is_done && cancel.stop_requested()) return;
-    if (!result.is_done) why = result.why;
-  } catch (const std::exception& error) {  // no memory, no thread, an identity that was removed
-    why = error.what();
-  }
-  uploaded.erase(key);
-  if (why.empty()) return;
-  log::warning("state for an island that reaches nobody else could not be put: {}", why);
+  order({.what = RankOrder::What::kUpload, .hashes = wanted.hashes, .connection = connection});
+  exchange.upload(wanted.hashes, connection);
 }
 
 void Client::State::perform(const Adopt& adopt) {
@@ -228,7 +265,7 @@ void Client::State::perform(const UseSchedule& use) {
     const std::lock_guard lock(mutex);
     schedules.use(use.outer_step, use.schedule);
   }
-  has_errors = has_errors || codecs.of(use.schedule.codec).wants_error();
+  has_errors = has_errors || exchange.codecs().of(use.schedule.codec).wants_error();
   push_news(use);
 }
 
@@ -252,10 +289,12 @@ void Client::State::perform(const Warn& warn) {
 }
 
 void Client::State::push(OuterChange change) {
-  // Others fetch from this island's server; what goes through the coordinator is put there.
-  std::uint64_t sent = exchange->traffic().sent_bytes;
-  if (server) sent += server->traffic().sent_bytes;
-  const std::uint64_t received = exchange->traffic().received_bytes;
+  std::uint64_t sent = exchange.sent_bytes(), received = exchange.received_bytes();
+  {
+    const std::lock_guard lock(mutex);
+    sent += others_sent;
+    received += others_received;
+  }
   change.sent_bytes = sent - std::exchange(sent_before, sent);
   change.received_bytes = received - std::exchange(received_before, received);
   push_news(std::move(change));
@@ -268,11 +307,6 @@ void Client::State::push_news(ClientNews one) {
     ++num_news;
   }
   changed.notify_all();
-}
-
-void Client::State::publish(int fragment) {
-  const auto state = outer.current(fragment);
-  if (state) exchange->publish_state(fragment, state->hash, state->values, state);
 }
 
 }  // namespace atl::island

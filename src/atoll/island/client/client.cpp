@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <numeric>
 #include <utility>
 #include <variant>
 
 #include "atoll/base/log.h"
+#include "atoll/island/client/delta_pieces.h"
 #include "atoll/island/client/state.h"
-#include "atoll/island/outer/memory.h"
 #include "atoll/island/protocol/trace.h"
-#include "atoll/wire/identity.h"
-#include "atoll/wire/revocations.h"
 
 namespace atl::island {
 
@@ -31,69 +27,29 @@ MemberStart start_of(const OuterState& state, std::vector<BatchRange> holds, boo
 std::vector<std::uint64_t> state_sizes(const OuterState& state) {
   std::vector<std::uint64_t> sizes;
   for (int f = 0; f < state.num_fragments(); ++f) {
-    sizes.push_back(state.values_size(f) * sizeof(float));
+    sizes.push_back(state.part(f).bytes());
   }
   return sizes;
 }
 
 }  // namespace
 
-// Several independent sums, so that no addition waits for the one before it.
-double norm_of(std::span<const float> values) {
-  constexpr std::size_t kSums = 16;
-  double sums[kSums] = {};
-  std::size_t i = 0;
-  for (; i + kSums <= values.size(); i += kSums) {
-    for (std::size_t k = 0; k < kSums; ++k) {
-      const double value = values[i + k];
-      sums[k] += value * value;
-    }
-  }
-  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
-  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
-}
-
-Client::State::State(const ClientOptions& given, OuterState& state, std::vector<BatchRange> holds,
-                     bool in_round)
-    : options(given), outer(state), codecs(given.codec) {
+Client::State::State(const ClientOptions& given, OuterState& state, RankExchange& rank_exchange,
+                     OtherRanks* other_ranks, std::vector<BatchRange> holds, bool in_round)
+    : options(given), outer(state), exchange(rank_exchange), others(other_ranks) {
   RunPlan plan = options.plan;
   plan.state_sizes = state_sizes(outer);
-  std::string address;
-  // Also without a server of its own: an old revocation list is noticed.
-  if (options.identity) {
-    const wire::Revocations newest(wire::load_identity(*options.identity), options.kept_list);
-  }
-  if (!options.listen.empty()) {
-    server = std::make_unique<wire::Server>(wire::ServerOptions{.listen = options.listen,
-                                                                .identity = options.identity,
-                                                                .secret = options.secret,
-                                                                .kept_list = options.kept_list},
-                                            nullptr, &store);
-    address = options.advertise.empty() ? server->address() : options.advertise;
-  }
-  exchange = std::make_unique<Exchange>(ExchangeOptions{.coordinator = options.coordinator,
-                                                        .identity = options.identity,
-                                                        .secret = options.secret,
-                                                        .relay_token = relay_token},
-                                        store, codecs);
   has_begun = outer.outer_step() > 0;
-  has_errors = codecs.of("").wants_error() || !options.codec_errors.empty();
-  const auto fragments = static_cast<std::size_t>(outer.num_fragments());
-  error.resize(fragments);
-  error_next.resize(fragments);
-  for (std::size_t f = 0; f < fragments; ++f) {
-    publish(static_cast<int>(f));
-    const bool has_error = f < options.codec_errors.size() && !options.codec_errors[f].empty();
-    if (!codecs.of("").wants_error() && !has_error) continue;
-    error[f].resize(outer.elements(static_cast<int>(f)));
-    if (has_error) error[f] = options.codec_errors[f];
+  has_errors = exchange.codecs().of("").wants_error();
+  for (int f = 0; f < outer.num_fragments(); ++f) {
+    has_errors = has_errors || !exchange.codec_error(f).empty();
   }
   member.emplace(MemberOptions{.name = options.name,
                                .identity = options.run,
                                .plan = plan,
-                               .address = address,
-                               .relay_token = relay_token,
-                               .peer_token = peer_token,
+                               .address = options.address,
+                               .relay_token = exchange.relay_token(),
+                               .peer_token = exchange.peer_token(),
                                .give_up_after = options.give_up_after_s},
                  start_of(outer, std::move(holds), in_round));
   connects_at = Clock::now();
@@ -109,13 +65,14 @@ Client::State::~State() {
   }
   changed.notify_all();
   machine.join();
-  uploading = {};
+  exchange.stop_upload();
   reducing.request_stop();
   fetching.request_stop();
+  order({.what = RankOrder::What::kStopReduce});
+  order({.what = RankOrder::What::kStopFetch});
+  if (others != nullptr) others->give_up();
   worker.join();
   session.reset();
-  exchange.reset();  // before the server: it withdraws what is being fetched
-  if (server) server->stop();
 }
 
 void Client::State::post(decltype(MemberEvent::what) what, std::uint64_t of_connection) {
@@ -147,7 +104,7 @@ void Client::State::run_machine() {
       }
       if (connects_at && Clock::now() >= *connects_at) connect();
       if (Clock::now() >= tick) {
-        batch.push_back({MemberTicked{exchange->heard().take()}});
+        batch.push_back({MemberTicked{exchange.heard().take()}});
         tick = Clock::now() + kTick;
       }
       for (PendingEvent& event : batch) {
@@ -227,54 +184,72 @@ double Client::State::seconds_since(Clock::time_point start) {
 std::string Client::State::codec_of(std::int64_t outer_step) const {
   const std::lock_guard lock(mutex);
   const RoundSchedule* schedule = schedules.of(outer_step);
-  return schedule == nullptr ? codecs.base() : schedule->codec;
+  return schedule == nullptr ? exchange.codecs().base() : schedule->codec;
+}
+
+std::uint64_t Client::State::order(const RankOrder& order, bool wants_answers) {
+  return others == nullptr ? 0 : others->send(encode(order), wants_answers);
+}
+
+// Of the other ranks, in their order.
+std::vector<RankAnswer> Client::State::answers(std::uint64_t number) {
+  std::vector<RankAnswer> all;
+  if (others == nullptr) return all;
+  std::uint64_t sent = 0, received = 0;
+  for (const std::string& one : others->answers(number)) {
+    all.push_back(decode_answer(one));
+    if (!all.back().error.empty()) {
+      throw make_error(ErrorKind::kPeer, "rank {} of this island cannot exchange its part: {}",
+                       all.size(), all.back().error);
+    }
+    sent += all.back().sent_bytes;
+    received += all.back().received_bytes;
+  }
+  const std::lock_guard lock(mutex);
+  others_sent = sent;
+  others_received = received;
+  return all;
 }
 
 // The coordinator is told first: the delta is encoded while the coordinator decides.
 void Client::State::offer(const Contribution& contribution, std::uint64_t adopted) {
-  const auto at = static_cast<std::size_t>(contribution.fragment);
-  const std::span<const float> delta(*contribution.delta);
   const std::string codec_name = codec_of(contribution.outer_step);
-  const compress::Codec& codec = codecs.of(codec_name);
+  const compress::Codec& codec = exchange.codecs().of(codec_name);
+  const std::uint64_t number = order({.what = RankOrder::What::kOffer,
+                                      .outer_step = contribution.outer_step,
+                                      .fragment = contribution.fragment,
+                                      .codec = codec_name},
+                                     /*wants_answers=*/true);
+  std::vector<double> squares = exchange.offer(contribution.outer_step, contribution.fragment,
+                                               codec_name, contribution.delta);
+  for (const RankAnswer& answer : answers(number)) {
+    squares.insert(squares.end(), answer.squares.begin(), answer.squares.end());
+  }
   Ready ready = {.base_hash = contribution.base_hash,
                  .tokens = contribution.tokens,
                  .consumed = contribution.consumed,
-                 .norm = norm_of(delta),
+                 .norm = norm_of(squares),
                  .loss = contribution.loss,
                  .codec = codec_name,
                  .measured = measured};
   ready.measured.step_seconds = contribution.step_seconds;
   ready.measured.learning_rate = contribution.learning_rate;
   ready.is_finite = std::isfinite(ready.norm);
-  const auto encoded = std::make_shared<EncodedDelta>();
   if (ready.is_finite) {
-    *encoded = room_for(codec, static_cast<std::int64_t>(delta.size()));
-    ready.encoded_bytes = encoded->bytes.size();
-    ready.chunk_bytes = encoded->piece_bytes;
-    exchange->offer(contribution.outer_step, encoded);
+    const std::int64_t elements = outer.part(contribution.fragment).elements();
+    ready.encoded_bytes = encoded_bytes(codec, elements);
+    ready.chunk_bytes = codec.max_bytes(piece_size(elements));
   }
   post(RoundDone{.num_adopted = adopted, .outer_step = contribution.outer_step, .ready = ready});
-  if (!ready.is_finite) return;
-  const Clock::time_point start = Clock::now();
-  if (codec.wants_error() || error[at].empty()) {
-    if (codec.wants_error()) error[at].resize(delta.size());
-    error_next[at] = error[at];
-    encode_pieces(codec, delta, error_next[at], *encoded);
-  } else {
-    // What another codec left unsaid goes with the first pseudo-gradient that can say it.
-    std::vector<float> all(delta.begin(), delta.end());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] += error[at][i];
-    error_next[at].clear();
-    encode_pieces(codec, all, {}, *encoded);
-  }
-  measured.codec_bytes_per_second =
-      static_cast<double>(delta.size_bytes()) / std::max(1e-9, seconds_since(start));
+  const double rate = exchange.encode();
+  if (rate > 0) measured.codec_bytes_per_second = rate * exchange.place().num_ranks;
   trace("outer step {}: encoded", contribution.outer_step + 1);
 }
 
-Client::Client(const ClientOptions& options, OuterState& state, std::vector<BatchRange> holds,
-               bool in_round)
-    : state_(std::make_unique<State>(options, state, std::move(holds), in_round)) {}
+Client::Client(const ClientOptions& options, OuterState& state, RankExchange& exchange,
+               OtherRanks* others, std::vector<BatchRange> holds, bool in_round)
+    : state_(
+          std::make_unique<State>(options, state, exchange, others, std::move(holds), in_round)) {}
 
 Client::~Client() = default;
 
@@ -317,11 +292,6 @@ bool Client::is_finished() {
   const std::lock_guard lock(state_->mutex);
   if (state_->fatal) throw Error(*state_->fatal);
   return state_->is_finished && state_->news.empty();
-}
-
-std::vector<float> Client::codec_error(int fragment) {
-  const std::lock_guard lock(state_->mutex);
-  return state_->error[static_cast<std::size_t>(fragment)];
 }
 
 int Client::num_active() {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "atoll/island/client/member.h"
+#include "atoll/island/client/rank_exchange.h"
+#include "atoll/island/client/rank_orders.h"
 #include "atoll/island/outer/state.h"
 #include "atoll/island/protocol/protocol.h"
 
@@ -18,18 +20,12 @@ namespace atl::island {
 /// Who this island is and where its run is coordinated.
 struct ClientOptions {
   std::string name;
-  std::string coordinator;  ///< HOST:PORT
-  std::string listen;       ///< HOST:PORT where others fetch; empty: it only calls out
-  std::string advertise;    ///< how others reach it; empty: `listen`
+  std::string coordinator;                        ///< HOST:PORT
+  std::string address;                            ///< join_addresses() of all its ranks
   std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
   std::optional<std::filesystem::path> secret = {};
-  /// Where the newest list of revoked certificates that was ever seen is kept.
-  std::optional<std::filesystem::path> kept_list = {};
   RunIdentity run;
   RunPlan plan;
-  std::string codec = "f32";  ///< compress::make_codec
-  /// By fragment, as codec_error() had it; empty: nothing yet.
-  std::vector<std::vector<float>> codec_errors;
   double give_up_after_s = 600;  ///< without a coordinator: an error
 };
 
@@ -37,7 +33,7 @@ struct ClientOptions {
 struct Contribution {
   std::int64_t outer_step = 0;  ///< that it is for: the changes seen so far lead to it
   int fragment = 0;
-  std::shared_ptr<const std::vector<float>> delta;  ///< packed
+  std::shared_ptr<const std::vector<float>> delta;  ///< packed, the leading rank's part
   StateHash base_hash;                              ///< of the FragmentState that it grew from
   std::int64_t tokens = 0;
   std::vector<BatchRange> consumed;
@@ -68,17 +64,19 @@ struct OuterChange {
 /// What the trainer is told, in this order.
 using ClientNews = std::variant<OuterChange, StartRound, UseSchedule>;
 
-/// An island's connection to its run: talks to the coordinator, exchanges pseudo-gradients with the
-/// other islands, and moves the outer state, on threads of its own. The trainer asks it between
-/// steps; nothing but wait() blocks. Errors that end this island's part in the run are thrown by
-/// the next call.
+/// An island's connection to its run, on the rank that leads it: talks to the coordinator,
+/// exchanges pseudo-gradients with the other islands, and moves the outer state, on threads of its
+/// own; and has the island's other ranks do so with their parts. The trainer asks it between steps;
+/// nothing but wait() blocks. Errors that end this island's part in the run are thrown by the next
+/// call.
 class Client {
  public:
-  /// Connects. `state` must have its begin() or replace() behind it, and outlive this. `holds`:
+  /// Connects. `state` must have its begin() or replace() behind it, and outlive this, as must
+  /// `exchange`, which is this rank's, and `others`; null: this rank has all of the state. `holds`:
   /// batches that a checkpoint says it was leased and that are not committed; `in_round`: it goes
   /// on to train on some of them.
-  Client(const ClientOptions& options, OuterState& state, std::vector<BatchRange> holds,
-         bool in_round);
+  Client(const ClientOptions& options, OuterState& state, RankExchange& exchange,
+         OtherRanks* others, std::vector<BatchRange> holds, bool in_round);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -95,9 +93,6 @@ class Client {
   bool is_finished();
   /// Islands that are active; at least 1.
   int num_active();
-  /// The codec's accumulated error of the fragment, which checkpoints must keep. Empty for a
-  /// codec without error feedback.
-  std::vector<float> codec_error(int fragment);
   /// Leaves the run: the batches that it holds return to the others.
   void leave(const std::string& why);
 

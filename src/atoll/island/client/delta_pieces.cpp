@@ -1,6 +1,9 @@
 #include "atoll/island/client/delta_pieces.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
 
 #include "atoll/base/check.h"
 #include "atoll/wire/blobs.h"
@@ -43,25 +46,78 @@ bool can_be_delta(std::uint64_t bytes, std::uint64_t chunk_bytes, std::uint64_t 
          wire::num_chunks(bytes, chunk_bytes) <= most_pieces;
 }
 
+PieceRange pieces_of(std::int64_t elements, const parallel::ElementRange& own) {
+  if (own.size() == 0) return {};
+  const std::int64_t size = piece_size(elements);
+  return {static_cast<std::size_t>(own.begin / size),
+          static_cast<std::size_t>((own.end + size - 1) / size)};
+}
+
 EncodedDelta room_for(const compress::Codec& codec, std::int64_t elements) {
-  return {.elements = elements,
-          .piece_bytes = codec.max_bytes(piece_size(elements)),
-          .bytes = std::vector<std::byte>(encoded_bytes(codec, elements))};
+  return room_for(codec, elements, {0, elements});
+}
+
+EncodedDelta room_for(const compress::Codec& codec, std::int64_t elements,
+                      const parallel::ElementRange& own) {
+  EncodedDelta room = {.elements = elements,
+                       .total_bytes = encoded_bytes(codec, elements),
+                       .piece_bytes = codec.max_bytes(piece_size(elements)),
+                       .pieces = pieces_of(elements, own),
+                       .bytes = {}};
+  std::size_t bytes = 0;
+  for (std::size_t p = room.pieces.begin; p < room.pieces.end; ++p) {
+    bytes += codec.max_bytes(piece_elements(elements, p));
+  }
+  room.bytes.resize(bytes);
+  return room;
 }
 
 void encode_pieces(const compress::Codec& codec, std::span<const float> delta,
                    std::span<float> error, EncodedDelta& encoded) {
-  ATOLL_CHECK_EQ(static_cast<std::int64_t>(delta.size()), encoded.elements);
   std::vector<std::byte> piece;
-  for (std::size_t p = 0; p < num_pieces(encoded.elements); ++p) {
-    const auto begin = p * static_cast<std::size_t>(piece_size(encoded.elements));
+  std::size_t begin = 0, at = 0;
+  for (std::size_t p = encoded.pieces.begin; p < encoded.pieces.end; ++p) {
     const auto count = static_cast<std::size_t>(piece_elements(encoded.elements, p));
     codec.encode(delta.subspan(begin, count), error.empty() ? error : error.subspan(begin, count),
                  piece);
     piece.resize(codec.max_bytes(static_cast<std::int64_t>(count)));
-    std::copy(piece.begin(), piece.end(),
-              encoded.bytes.begin() + static_cast<std::ptrdiff_t>(p * encoded.piece_bytes));
+    std::copy(piece.begin(), piece.end(), encoded.bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    begin += count;
+    at += piece.size();
   }
+  ATOLL_CHECK_EQ(begin, delta.size());
+}
+
+namespace {
+
+// Several independent sums, so that no addition waits for the one before it.
+double sum_of_squares(std::span<const float> values) {
+  constexpr std::size_t kSums = 16;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) {
+      const double value = values[i + k];
+      sums[k] += value * value;
+    }
+  }
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * values[i];
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
+}
+
+}  // namespace
+
+std::vector<double> squares_of(std::int64_t elements, std::span<const float> values) {
+  const auto size = static_cast<std::size_t>(piece_size(elements));
+  std::vector<double> squares;
+  for (std::size_t at = 0; at < values.size(); at += size) {
+    squares.push_back(sum_of_squares(values.subspan(at, std::min(size, values.size() - at))));
+  }
+  return squares;
+}
+
+double norm_of(std::span<const double> squares) {
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }
 
 }  // namespace atl::island

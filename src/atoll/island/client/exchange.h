@@ -17,6 +17,8 @@
 #include "atoll/island/client/delta_pieces.h"
 #include "atoll/island/client/outer_codecs.h"
 #include "atoll/island/client/recent_senders.h"
+#include "atoll/island/client/shard.h"
+#include "atoll/island/outer/state_part.h"
 #include "atoll/island/protocol/protocol.h"
 #include "atoll/wire/blob_client.h"
 #include "atoll/wire/blobs.h"
@@ -31,6 +33,8 @@ struct ExchangeOptions {
   std::optional<std::filesystem::path> secret = {};
   std::string relay_token = {};  ///< as this island's Join told it
   int streams = 4;               ///< connections to each other island
+  ShardPlace place = {};         ///< of this rank in its island
+  int state_vectors = 1;         ///< StatePart::vectors()
 };
 
 /// What is needed to fetch from another island besides its address.
@@ -49,9 +53,10 @@ struct ExchangeResult {
   std::vector<LinkMeasurement> links = {};  ///< of a reduction: to those that bytes came from
 };
 
-/// Moves pseudo-gradients, their sums and state between islands. Sums are made in the order of
-/// island numbers in f32, each piece by one of the islands or by all of them, whichever moves fewer
-/// bytes; so all end with the same bits. One thread at a time.
+/// Moves pseudo-gradients, their sums and state between islands: all of each, or a rank's part of
+/// it (shard_range()) from and to the ranks of other islands that have some of that. Sums are made
+/// in the order of island numbers in f32, each piece by one of the islands or by all of them,
+/// whichever moves fewer bytes; so all end with the same bits. One thread at a time.
 class Exchange {
  public:
   /// All must outlive this; `store` is what this island's server serves.
@@ -61,30 +66,33 @@ class Exchange {
   /// Others may ask for this island's pseudo-gradient of an outer step, until the next but one.
   /// They get it from reduce() on, before which it must be encoded.
   void offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta> delta);
-  /// Called with a part of the mean when it is there: its elements from `begin` on. Called by
-  /// several threads, for each element once.
+  /// Called with a part of the mean when it is there: its elements from `begin` on, of those that
+  /// are here. Called by several threads, for each element once.
   using OnPiece = std::function<void(std::size_t begin, std::span<const float> mean)>;
-  /// Makes the weighted mean of the participants' pseudo-gradients, as long as `mean`. `self`: this
-  /// island.
+  /// Makes the weighted mean of the participants' pseudo-gradients of `elements`, what this rank
+  /// has of them. `self`: this island.
   ExchangeResult reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
-                        const Contacts& contacts, std::span<float> mean,
+                        const Contacts& contacts, std::int64_t elements, std::span<float> mean,
                         const std::stop_token& cancel, const OnPiece& on_piece = {});
   /// Ends the transfers of an attempt's sums to other islands.
   void drop_sums();
 
-  /// Lets others fetch a fragment's state by its hash; the one published before for this fragment
-  /// is not there any more. `keep` holds the memory.
-  void publish_state(int fragment, const StateHash& hash, std::span<const float> values,
-                     std::shared_ptr<const void> keep);
-  /// Fetches state by its hash, parts from each of `sources` as far as they have it.
+  /// Lets others fetch a part of a fragment's state by the hash of all of it; the one published
+  /// before for this fragment is not there any more. `keep` holds the memory of `values`, which lie
+  /// as FragmentState has them.
+  void publish_state(int fragment, const StateHash& hash, const StatePart& part,
+                     std::span<const float> values, std::shared_ptr<const void> keep);
+  /// Fetches a part of a state by its hash, some of it from each of `sources` as far as they have
+  /// it.
   ExchangeResult fetch_state(const StateHash& hash, const std::vector<Source>& sources,
-                             const Contacts& contacts, std::span<float> values,
-                             const std::stop_token& cancel);
+                             const Contacts& contacts, const StatePart& part,
+                             std::span<float> values, const std::stop_token& cancel);
 
-  /// Puts state to the coordinator, for islands that can reach no source. May run beside all else.
-  /// `done`: chunks that are there already, and that it puts; empty: none.
-  ExchangeResult put_state(const StateHash& hash, std::span<const float> values,
-                           std::vector<bool>& done, const std::stop_token& cancel);
+  /// Puts a part of a state to the coordinator, for islands that can reach no source. May run
+  /// beside all else. `done`: chunks that are there already, and that it puts; empty: none.
+  ExchangeResult put_state(const StateHash& hash, const StatePart& part,
+                           std::span<const float> values, std::vector<bool>& done,
+                           const std::stop_token& cancel);
 
   /// The islands from which bytes have come. From any thread.
   RecentSenders& heard() { return heard_; }
@@ -115,10 +123,6 @@ std::string relay_key(std::int64_t outer_step, IslandId island);
 inline constexpr const char* kPutPrefix = "put/";
 /// Where state is fetched from an island, or from the coordinator, to which it is put the same way.
 std::string state_key(const StateHash& hash);
-/// Chunks that state of so many bytes is moved in: 32 or more of 16 KiB at least, 64 KiB at most.
-/// Up to 16 are on their way side by side, and on the slowest link each must come before a transfer
-/// counts as stalled.
-std::size_t state_chunk_bytes(std::uint64_t bytes);
 
 /// "0123...": 32 hexadecimal digits.
 std::string to_text(const StateHash& hash);

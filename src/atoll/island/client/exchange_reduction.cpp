@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 
 namespace atl::island {
@@ -28,9 +29,20 @@ std::string delta_key(std::int64_t outer_step) {
   return fmt::format("delta/{:012}", outer_step);
 }
 
-wire::Reader reader_of(std::span<const std::byte> bytes, std::shared_ptr<const void> keep) {
-  return [bytes, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
-    std::memcpy(out.data(), bytes.data() + offset, out.size());
+wire::Reader reader_of(std::span<const std::byte> bytes, std::uint64_t first,
+                       std::shared_ptr<const void> keep) {
+  return [bytes, first, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
+    ATOLL_CHECK(offset >= first && offset - first + out.size() <= bytes.size(),
+                "{} bytes at {} of what has {} from {} on", out.size(), offset, bytes.size(),
+                first);
+    std::memcpy(out.data(), bytes.data() + (offset - first), out.size());
+  };
+}
+
+wire::Reader reader_of(const StatePart& part, std::span<const float> values,
+                       std::shared_ptr<const void> keep) {
+  return [part, values, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
+    part.read(values, offset, out);
   };
 }
 
@@ -60,13 +72,36 @@ int Exchange::Reduction::rank_of(IslandId island) const {
 }
 
 bool Exchange::Reduction::sums_piece(std::size_t piece) const {
+  if (!mine_.has(piece)) return false;
   return everybody_sums() || rank_of(self_) == static_cast<int>(piece % participants().size());
 }
 
-// Where a piece lies in `received_`, which has room only for pieces that are summed here.
-std::size_t Exchange::Reduction::received_offset(std::size_t piece) const {
-  const std::size_t place = everybody_sums() ? piece : piece / participants().size();
-  return place * codec_.max_bytes(piece_size(elements_));
+// Room is only for pieces that are summed here.
+void Exchange::Reduction::place_pieces() {
+  received_at_.resize(pieces_);
+  std::size_t bytes = 0;
+  for (std::size_t p = mine_.begin; p < mine_.end; ++p) {
+    received_at_[p] = bytes;
+    if (sums_piece(p)) bytes += codec_.max_bytes(piece_elements(elements_, p));
+  }
+  if (everybody_sums() || contributes()) {
+    for (std::size_t i = 0; i < participants().size(); ++i) {
+      if (participants()[i].island != self_) received_[i].resize(bytes);
+    }
+  }
+}
+
+// What passes through the coordinator is put there by all ranks of an island.
+std::vector<Exchange::Reduction::Endpoint> Exchange::Reduction::endpoints(std::size_t rank) const {
+  if (reduce_.is_star) return {{"", {0, pieces_}}};
+  const std::vector<std::string> addresses = split_addresses(participants()[rank].address);
+  const int count = static_cast<int>(addresses.size());
+  std::vector<Endpoint> all;
+  for (int r = 0; r < count; ++r) {
+    all.push_back(
+        {addresses[static_cast<std::size_t>(r)], pieces_of(elements_, range_of({r, count}))});
+  }
+  return all;
 }
 
 std::vector<bool> Exchange::Reduction::all_but(
@@ -77,7 +112,7 @@ std::vector<bool> Exchange::Reduction::all_but(
 }
 
 std::span<float> Exchange::Reduction::mean_of(std::size_t piece) const {
-  return mean_.subspan(piece * static_cast<std::size_t>(piece_size(elements_)),
+  return mean_.subspan((piece - mine_.begin) * static_cast<std::size_t>(piece_size(elements_)),
                        static_cast<std::size_t>(piece_elements(elements_, piece)));
 }
 
@@ -111,14 +146,14 @@ std::vector<LinkMeasurement> Exchange::Reduction::links() const {
 
 void Exchange::Reduction::made(std::size_t piece) {
   if (!on_piece_) return;
-  on_piece_(piece * static_cast<std::size_t>(piece_size(elements_)), mean_of(piece));
+  on_piece_((piece - mine_.begin) * static_cast<std::size_t>(piece_size(elements_)),
+            mean_of(piece));
 }
 
-wire::BlobClient& Exchange::Reduction::remote(std::size_t rank) const {
-  const Participant& other = participants()[rank];
+wire::BlobClient& Exchange::Reduction::remote(std::size_t rank, const Endpoint& from) const {
   if (reduce_.is_star) return exchange_.coordinator();
-  const auto contact = contacts_.find(other.island);
-  return exchange_.remote(other.address, contact == contacts_.end() ? Contact{} : contact->second);
+  const auto contact = contacts_.find(participants()[rank].island);
+  return exchange_.remote(from.address, contact == contacts_.end() ? Contact{} : contact->second);
 }
 
 void Exchange::Reduction::fail(std::optional<IslandId> island, const std::string& why) {
@@ -138,13 +173,13 @@ void Exchange::Reduction::guard(IslandId island, const std::function<void()>& ac
 void Exchange::Reduction::sum(std::size_t piece) {
   const std::span<float> mean = mean_of(piece);
   std::fill(mean.begin(), mean.end(), 0.0F);
-  const std::size_t offset = piece * codec_.max_bytes(piece_size(elements_));
+  const std::size_t offset = (piece - mine_.begin) * codec_.max_bytes(piece_size(elements_));
   const std::size_t bytes = codec_.max_bytes(piece_elements(elements_, piece));
   for (std::size_t i = 0; i < participants().size(); ++i) {
     const bool is_own = participants()[i].island == self_;
     const std::span<const std::byte> of_one =
         is_own ? std::span(own_->bytes).subspan(offset, bytes)
-               : std::span<const std::byte>(received_[i]).subspan(received_offset(piece), bytes);
+               : std::span<const std::byte>(received_[i]).subspan(received_at_[piece], bytes);
     codec_.decode_add(of_one, static_cast<float>(participants()[i].weight), mean);
   }
   if (everybody_sums()) return made(piece);
@@ -153,9 +188,10 @@ void Exchange::Reduction::sum(std::size_t piece) {
   sum_codec_.encode(mean, {}, encoded);
   const std::size_t sum_bytes = sum_codec_.max_bytes(piece_elements(elements_, piece));
   encoded.resize(sum_bytes);
-  std::copy(encoded.begin(), encoded.end(),
-            sums_->begin() +
-                static_cast<std::ptrdiff_t>(piece * sum_codec_.max_bytes(piece_size(elements_))));
+  std::copy(
+      encoded.begin(), encoded.end(),
+      sums_->begin() + static_cast<std::ptrdiff_t>((piece - mine_.begin) *
+                                                   sum_codec_.max_bytes(piece_size(elements_))));
   sum_codec_.decode(encoded, mean);
   exchange_.store_.mark(sum_key(stamp_), piece);
   made(piece);
@@ -185,15 +221,13 @@ void Exchange::Reduction::wait_until_asked() {
   asked_.wait_for(lock, cancel_, kAskWithin, [this] { return num_to_ask_ == 0; });
 }
 
-void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked) {
+void Exchange::Reduction::fetch_delta(std::size_t rank, const Endpoint& from,
+                                      const OnAsked& on_asked) {
   const Participant& other = participants()[rank];
-  std::vector<bool> done = all_but([&](std::size_t p) { return sums_piece(p); });
-  const auto last = std::find(done.rbegin(), done.rend(), false);
-  if (last == done.rend()) return;
-  const auto last_piece = static_cast<std::size_t>(done.rend() - last) - 1;
+  std::vector<bool> done =
+      all_but([&](std::size_t p) { return from.pieces.has(p) && sums_piece(p); });
+  if (std::find(done.begin(), done.end(), false) == done.end()) return;
   std::vector<std::byte>& bytes = received_[rank];
-  bytes.resize(received_offset(last_piece) +
-               codec_.max_bytes(piece_elements(elements_, last_piece)));
   const wire::BlobTransfer transfer = {.key = reduce_.is_star
                                                   ? relay_key(stamp_.outer_step, other.island)
                                                   : delta_key(stamp_.outer_step),
@@ -202,10 +236,10 @@ void Exchange::Reduction::fetch_delta(std::size_t rank, const OnAsked& on_asked)
                                        .cancel = cancel_,
                                        .on_asked = on_asked};
   const wire::TransferResult result = persist([&] {
-    return remote(rank).fetch(
-        transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
+    return remote(rank, from)
+        .fetch(transfer, done, [&](std::uint64_t offset, std::span<const std::byte> data) {
           const std::size_t piece = offset / transfer.chunk_bytes;
-          std::memcpy(bytes.data() + received_offset(piece), data.data(), data.size());
+          std::memcpy(bytes.data() + received_at_[piece], data.data(), data.size());
           came_from(rank, data.size());
           arrived(piece);
         });
@@ -226,24 +260,30 @@ void Exchange::Reduction::give_own() {
   if (reduce_.is_star) {
     guard(self_, [this] { put_delta(); });
   } else {
-    exchange_.store_.mark_all(delta_key(stamp_.outer_step));
+    const std::string key = delta_key(stamp_.outer_step);
+    for (std::size_t p = mine_.begin; p < mine_.end; ++p) exchange_.store_.mark(key, p);
   }
 }
 
 void Exchange::Reduction::put_delta() {
-  std::vector<bool> done;
+  std::vector<bool> done = all_but([&](std::size_t p) { return mine_.has(p); });
+  if (std::find(done.begin(), done.end(), false) == done.end()) return;
   const wire::BlobTransfer transfer = {.key = kPutPrefix + relay_key(stamp_.outer_step, self_),
-                                       .bytes = own_->bytes.size(),
+                                       .bytes = own_->total_bytes,
                                        .chunk_bytes = own_->piece_bytes,
                                        .cancel = cancel_};
-  const wire::TransferResult result = persist(
-      [&] { return exchange_.coordinator().put(transfer, done, reader_of(own_->bytes, own_)); });
+  const wire::TransferResult result = persist([&] {
+    return exchange_.coordinator().put(
+        transfer, done, reader_of(own_->bytes, mine_.begin * own_->piece_bytes, own_));
+  });
   if (result.end != wire::TransferEnd::kDone) fail(std::nullopt, result.why);
 }
 
-void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) {
-  std::vector<bool> done =
-      all_but([&](std::size_t p) { return p % participants().size() == rank; });
+void Exchange::Reduction::fetch_sums(std::size_t rank, const Endpoint& from,
+                                     const OnAsked& on_asked) {
+  std::vector<bool> done = all_but([&](std::size_t p) {
+    return mine_.has(p) && from.pieces.has(p) && p % participants().size() == rank;
+  });
   if (std::find(done.begin(), done.end(), false) == done.end()) return;
   const wire::BlobTransfer transfer = {.key = sum_key(stamp_),
                                        .bytes = encoded_bytes(sum_codec_, elements_),
@@ -256,43 +296,53 @@ void Exchange::Reduction::fetch_sums(std::size_t rank, const OnAsked& on_asked) 
     came_from(rank, data.size());
     made(piece);
   };
-  wire::TransferResult result = persist([&] { return remote(rank).fetch(transfer, done, take); });
+  wire::TransferResult result =
+      persist([&] { return remote(rank, from).fetch(transfer, done, take); });
   // An island that has not begun this attempt yet is asked again.
   for (int i = 0; i < 100 && result.end == wire::TransferEnd::kGone && !cancel_.stop_requested();
        ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    result = remote(rank).fetch(transfer, done, take);
+    result = remote(rank, from).fetch(transfer, done, take);
   }
   if (result.end != wire::TransferEnd::kDone) fail(participants()[rank].island, result.why);
 }
 
+// The room for the sums that this rank makes of its pieces.
+void Exchange::Reduction::publish_sums() {
+  const std::size_t piece_bytes = sum_codec_.max_bytes(piece_size(elements_));
+  const EncodedDelta room = room_for(sum_codec_, elements_, range_of(exchange_.options_.place));
+  sums_ = std::make_shared<std::vector<std::byte>>(room.bytes.size());
+  exchange_.store_.publish({.key = sum_key(stamp_),
+                            .bytes = room.total_bytes,
+                            .chunk_bytes = piece_bytes,
+                            .reader = reader_of(*sums_, mine_.begin * piece_bytes, sums_)});
+}
+
 ExchangeResult Exchange::Reduction::run() {
   const bool shares = !everybody_sums();
-  if (shares && contributes()) {
-    sums_ = std::make_shared<std::vector<std::byte>>(encoded_bytes(sum_codec_, elements_));
-    exchange_.store_.publish({.key = sum_key(stamp_),
-                              .bytes = sums_->size(),
-                              .chunk_bytes = sum_codec_.max_bytes(piece_size(elements_)),
-                              .reader = reader_of(*sums_, sums_)});
-  }
+  place_pieces();
+  if (shares && contributes()) publish_sums();
   if (contributes()) take_own();
   std::vector<std::thread> threads;
-  const auto fetch = [&](std::size_t i, void (Reduction::*part)(std::size_t, const OnAsked&)) {
+  using Fetch = void (Reduction::*)(std::size_t, const Endpoint&, const OnAsked&);
+  const auto fetch = [&](std::size_t i, const Endpoint& from, Fetch part) {
     {
       const std::lock_guard lock(mutex_);
       ++num_to_ask_;
     }
-    threads.emplace_back([this, i, part] {
+    threads.emplace_back([this, i, from, part] {
       std::once_flag once;
       const auto on_asked = [&] { std::call_once(once, [this] { asked(); }); };
-      guard(participants()[i].island, [&] { (this->*part)(i, on_asked); });
+      guard(participants()[i].island, [&] { (this->*part)(i, from, on_asked); });
       on_asked();
     });
   };
   for (std::size_t i = 0; i < participants().size(); ++i) {
     if (participants()[i].island == self_) continue;
-    if (!shares || contributes()) fetch(i, &Reduction::fetch_delta);
-    if (shares) fetch(i, &Reduction::fetch_sums);
+    for (const Endpoint& from : endpoints(i)) {
+      if (!shares || contributes()) fetch(i, from, &Reduction::fetch_delta);
+      if (shares) fetch(i, from, &Reduction::fetch_sums);
+    }
   }
   if (contributes()) {
     wait_until_asked();

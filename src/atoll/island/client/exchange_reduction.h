@@ -25,8 +25,8 @@ namespace atl::island {
 class Exchange::Reduction {
  public:
   Reduction(Exchange& exchange, const Stamp& stamp, const Reduce& reduce, IslandId self,
-            const Contacts& contacts, std::span<float> mean, const std::stop_token& cancel,
-            const OnPiece& on_piece)
+            const Contacts& contacts, std::int64_t elements, std::span<float> mean,
+            const std::stop_token& cancel, const OnPiece& on_piece)
       : exchange_(exchange),
         stamp_(stamp),
         reduce_(reduce),
@@ -37,8 +37,9 @@ class Exchange::Reduction {
         on_piece_(on_piece),
         codec_(exchange.codecs_.of(reduce.schedule.codec)),
         sum_codec_(exchange.codecs_.of_sums(reduce.schedule.codec)),
-        elements_(static_cast<std::int64_t>(mean.size())),
+        elements_(elements),
         pieces_(num_pieces(elements_)),
+        mine_(pieces_of(elements_, range_of(exchange.options_.place))),
         received_(reduce.participants.size()),
         arrived_(pieces_),
         arrivals_(reduce.participants.size()) {}
@@ -48,21 +49,32 @@ class Exchange::Reduction {
  private:
   using Clock = std::chrono::steady_clock;
   const std::vector<Participant>& participants() const { return reduce_.participants; }
+  // A rank that others fetch from: its address, and the pieces that it has.
+  struct Endpoint {
+    std::string address;
+    PieceRange pieces;
+  };
+  parallel::ElementRange range_of(const ShardPlace& place) const {
+    return shard_range(elements_, exchange_.options_.state_vectors, place);
+  }
+  std::vector<Endpoint> endpoints(std::size_t rank) const;
   // Whether every island sums everything, rather than each its part of the pieces.
   bool everybody_sums() const;
+  // Whether this rank does.
   bool sums_piece(std::size_t piece) const;
-  std::size_t received_offset(std::size_t piece) const;
+  void place_pieces();
   bool contributes() const { return rank_of(self_) >= 0; }
   int rank_of(IslandId island) const;
   std::vector<bool> all_but(const std::function<bool(std::size_t piece)>& wanted) const;
   void take_own();
+  void publish_sums();
   void wait_until_asked();
   void asked();
   void give_own();
   using OnAsked = std::function<void()>;
-  void fetch_delta(std::size_t rank, const OnAsked& on_asked);
+  void fetch_delta(std::size_t rank, const Endpoint& from, const OnAsked& on_asked);
   void put_delta();
-  void fetch_sums(std::size_t rank, const OnAsked& on_asked);
+  void fetch_sums(std::size_t rank, const Endpoint& from, const OnAsked& on_asked);
   void arrived(std::size_t piece);
   void sum(std::size_t piece);
   std::span<float> mean_of(std::size_t piece) const;
@@ -71,7 +83,7 @@ class Exchange::Reduction {
   std::vector<LinkMeasurement> links() const;
   void fail(std::optional<IslandId> island, const std::string& why);
   void guard(IslandId island, const std::function<void()>& action);
-  wire::BlobClient& remote(std::size_t rank) const;
+  wire::BlobClient& remote(std::size_t rank, const Endpoint& from) const;
 
   Exchange& exchange_;
   const Stamp& stamp_;
@@ -84,8 +96,10 @@ class Exchange::Reduction {
   const compress::Codec& codec_;
   const compress::Codec& sum_codec_;
   std::int64_t elements_;
-  std::size_t pieces_;
+  std::size_t pieces_;                            // of all ranks of an island
+  PieceRange mine_;                               // of this rank
   std::vector<std::vector<std::byte>> received_;  // by rank among the participants
+  std::vector<std::size_t> received_at_;  // where a piece that is summed here lies in each of these
   std::shared_ptr<const EncodedDelta> own_;
   std::vector<std::atomic<std::size_t>> arrived_;  // participants, by piece
   std::shared_ptr<std::vector<std::byte>> sums_;   // encoded, where each sums a part
@@ -104,8 +118,12 @@ class Exchange::Reduction {
 
 /// Where an island's own server has its pseudo-gradient.
 std::string delta_key(std::int64_t outer_step);
-/// Gives parts of `bytes`, which `keep` holds.
-wire::Reader reader_of(std::span<const std::byte> bytes, std::shared_ptr<const void> keep);
+/// Gives parts of `bytes`, which `keep` holds, and which begin at `first` of the whole.
+wire::Reader reader_of(std::span<const std::byte> bytes, std::uint64_t first,
+                       std::shared_ptr<const void> keep);
+/// Gives chunks of a part of a state.
+wire::Reader reader_of(const StatePart& part, std::span<const float> values,
+                       std::shared_ptr<const void> keep);
 /// Runs a transfer, and again while that makes sense, three times at most.
 wire::TransferResult persist(const std::function<wire::TransferResult()>& transfer);
 

@@ -62,14 +62,14 @@ class Exchanges {
     Place& place = *places_[static_cast<std::size_t>(i)];
     place.mean.assign(kElements, 0.0F);
     place.handed_on.assign(kElements, 0.0F);
-    return place.exchange->reduce({.outer_step = 7, .attempt = 1}, reduce_,
-                                  static_cast<IslandId>(i + 1), {}, place.mean, stop_.get_token(),
-                                  [&](std::size_t begin, std::span<const float> mean) {
-                                    // Were one handed on twice, it would have the sum.
-                                    for (std::size_t k = 0; k < mean.size(); ++k) {
-                                      place.handed_on[begin + k] += mean[k];
-                                    }
-                                  });
+    return place.exchange->reduce(
+        {.outer_step = 7, .attempt = 1}, reduce_, static_cast<IslandId>(i + 1), {}, kElements,
+        place.mean, stop_.get_token(), [&](std::size_t begin, std::span<const float> mean) {
+          // Were one handed on twice, it would have the sum.
+          for (std::size_t k = 0; k < mean.size(); ++k) {
+            place.handed_on[begin + k] += mean[k];
+          }
+        });
   }
   void stop_server(int i) { places_[static_cast<std::size_t>(i)]->server->stop(); }
 
@@ -196,27 +196,29 @@ TEST(Exchange, SumsAreSharedWhereThatMovesFewerBytes) {
 TEST(Exchange, StateIsFetchedInPartsFromAllWhoHaveIt) {
   Exchanges islands(3, "f32");
   const auto values = std::make_shared<const std::vector<float>>(islands.delta(0));
+  const StatePart part(kElements, 1);
   const StateHash hash = {1, 2};
-  islands.exchange(0).publish_state(0, hash, *values, values);
-  islands.exchange(1).publish_state(0, hash, *values, values);
+  islands.exchange(0).publish_state(0, hash, part, *values, values);
+  islands.exchange(1).publish_state(0, hash, part, *values, values);
   std::vector<float> fetched(values->size());
   const std::vector<Source> sources = {{1, islands.address(0)}, {2, islands.address(1)}};
   ExchangeResult result =
-      islands.exchange(2).fetch_state(hash, sources, {}, fetched, islands.stop().get_token());
+      islands.exchange(2).fetch_state(hash, sources, {}, part, fetched, islands.stop().get_token());
   ASSERT_TRUE(result.is_done) << result.why;
   EXPECT_EQ(fetched, *values);
   EXPECT_THAT(result.unreachable, IsEmpty());
   // One of them is enough.
   islands.stop_server(0);
   std::fill(fetched.begin(), fetched.end(), 0.0F);
-  result = islands.exchange(2).fetch_state(hash, sources, {}, fetched, islands.stop().get_token());
+  result =
+      islands.exchange(2).fetch_state(hash, sources, {}, part, fetched, islands.stop().get_token());
   ASSERT_TRUE(result.is_done) << result.why;
   EXPECT_EQ(fetched, *values);
   EXPECT_THAT(islands.exchange(2).heard().take(), ElementsAre(1, 2)) << "whose bytes came";
   EXPECT_THAT(islands.exchange(2).heard().take(), IsEmpty());
   // Nobody has another.
-  result =
-      islands.exchange(2).fetch_state({3, 4}, sources, {}, fetched, islands.stop().get_token());
+  result = islands.exchange(2).fetch_state({3, 4}, sources, {}, part, fetched,
+                                           islands.stop().get_token());
   EXPECT_FALSE(result.is_done);
 }
 

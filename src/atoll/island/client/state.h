@@ -20,27 +20,20 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/compress/codec.h"
 #include "atoll/island/client/client.h"
-#include "atoll/island/client/exchange.h"
 #include "atoll/island/client/member.h"
-#include "atoll/island/client/outer_codecs.h"
+#include "atoll/island/client/rank_exchange.h"
+#include "atoll/island/client/rank_orders.h"
 #include "atoll/island/client/schedule_book.h"
 #include "atoll/island/client/state_fetch.h"
-#include "atoll/wire/access_token.h"
-#include "atoll/wire/blobs.h"
-#include "atoll/wire/server.h"
 #include "atoll/wire/session.h"
 
 namespace atl::island {
 
-/// Euclidean.
-double norm_of(std::span<const float> values);
-
 /// A client's threads and all that they share.
 struct Client::State {
-  State(const ClientOptions& options, OuterState& outer, std::vector<BatchRange> holds,
-        bool in_round);
+  State(const ClientOptions& options, OuterState& outer, RankExchange& exchange, OtherRanks* others,
+        std::vector<BatchRange> holds, bool in_round);
   ~State();
 
   // A piece of work that takes long, done by the worker.
@@ -65,7 +58,6 @@ struct Client::State {
   void perform(const Swap& swap);
   void perform(const FetchState& fetch);
   void perform(const UploadState& upload);
-  void upload(const FragmentState& fragment, const std::stop_token& cancel);
   void perform(const Adopt& adopt);
   void perform(const StartRound& round);
   void perform(const UseSchedule& use);
@@ -79,7 +71,8 @@ struct Client::State {
   void fetch(const FetchState& fetch, const std::stop_token& cancel);
   void offer(const Contribution& contribution, std::uint64_t num_adopted);
   std::string codec_of(std::int64_t outer_step) const;
-  void publish(int fragment);
+  std::uint64_t order(const RankOrder& order, bool wants_answers = false);
+  std::vector<RankAnswer> answers(std::uint64_t number);
   void push(OuterChange change);
   void push_news(ClientNews one);
   static double seconds_since(std::chrono::steady_clock::time_point start);
@@ -87,17 +80,9 @@ struct Client::State {
 
   ClientOptions options;
   OuterState& outer;
-  OuterCodecs codecs;
+  RankExchange& exchange;
+  OtherRanks* others;  // null: there are none
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  const std::string relay_token = wire::new_access_token(),
-                    peer_token = wire::new_access_token();  // see Join
-  wire::BlobStore store{[this](const wire::Caller& caller) {
-    return wire::is_access_token(peer_token, caller.access_token)
-               ? std::optional<std::string>("a member")
-               : std::nullopt;
-  }};
-  std::unique_ptr<wire::Server> server;
-  std::unique_ptr<Exchange> exchange;
 
   // The machine's thread alone.
   std::optional<Member> member;
@@ -109,20 +94,11 @@ struct Client::State {
   bool has_errors = false;  // of a codec, for some outer step
   bool has_begun = false;   // the run: there was an outer step, or a lease
   std::stop_source reducing, fetching;
-  // State that is being put to the coordinator: what of each fragment is there, by hash. Of a
-  // fragment that was interrupted, on the connection of that number; the thread's while it runs.
-  std::map<std::string, std::vector<bool>> uploaded;
-  std::uint64_t uploaded_on = 0;
-  std::jthread uploading;
   Stamp reducing_stamp;
   std::chrono::steady_clock::time_point reduce_began;
   std::uint64_t sent_before = 0, received_before = 0;
 
-  // By fragment: what the codec could not say, before and after the last offer. The worker changes
-  // them; `error` under the mutex.
-  std::vector<std::vector<float>> error, error_next;
-  // The worker's: the mean of the outer step under way, and state that is being fetched.
-  std::vector<float> mean;
+  // The worker's: what was measured, and state that is being fetched.
   Measurements measured;  // but for what a contribution says
   StateFetch state_fetch;
 
@@ -131,6 +107,7 @@ struct Client::State {
   std::deque<PendingEvent> events;
   std::deque<std::pair<Job, std::stop_source>> jobs;
   std::deque<std::unique_ptr<ClientNews>> news;
+  std::uint64_t others_sent = 0, others_received = 0;  // bytes, as the other ranks answered last
   std::uint64_t num_adopted = 0;  // changes that dropped work, and that the trainer has seen
   int num_active = 1;
   IslandId own_id = kNobody;

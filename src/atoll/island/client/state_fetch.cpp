@@ -8,13 +8,14 @@ ExchangeResult StateFetch::fetch(const std::vector<StateHash>& wanted, const Out
   ExchangeResult result = {.is_done = true};
   for (std::size_t f = 0; f < wanted.size() && !cancel.stop_requested(); ++f) {
     const auto fragment = static_cast<int>(f);
-    const auto found = fetched_.find(fragment);
-    if (found != fetched_.end() && found->second.first == wanted[f]) continue;
+    const auto fetched = fetched_.find(fragment);
+    if (fetched != fetched_.end() && fetched->second.first == wanted[f]) continue;
     fetched_.erase(fragment);
     if (f < have.size() && have[f] == wanted[f]) continue;
     std::vector<float> values(own.values_size(fragment));
-    ExchangeResult of_one = fetch_one(wanted[f], values);
-    if (of_one.is_done && hash_of(values) != wanted[f]) {
+    StateHash found;
+    ExchangeResult of_one = fetch_one(fragment, wanted[f], values, found);
+    if (of_one.is_done && found != wanted[f]) {
       of_one = {.why = "what came is not the run's state"};
     }
     if (of_one.is_done) {

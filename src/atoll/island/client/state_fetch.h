@@ -17,8 +17,10 @@ namespace atl::island {
 /// fragments that have changed since the last are fetched again. One thread at a time.
 class StateFetch {
  public:
-  /// Fills `values`, as FragmentState has them, with the state that has this hash.
-  using FetchOne = std::function<ExchangeResult(const StateHash& hash, std::span<float> values)>;
+  /// Fills `values`, as FragmentState has them, with the fragment's state that has this hash, and
+  /// says which one it has, with what other ranks fetched of it.
+  using FetchOne = std::function<ExchangeResult(int fragment, const StateHash& hash,
+                                                std::span<float> values, StateHash& found)>;
 
   /// Fetches those of the `wanted` fragments that neither `own` nor an attempt before has. One that
   /// is gone, because the run has a newer one by now, does not keep the others from being fetched;

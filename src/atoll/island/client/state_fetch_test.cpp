@@ -26,11 +26,13 @@ class StateFetchTest : public ::testing::Test {
     asked_.clear();
     return fetch_.fetch(
         wanted, own_,
-        [this](const StateHash& one, std::span<float> values) -> ExchangeResult {
+        [this](int, const StateHash& one, std::span<float> values,
+               StateHash& found) -> ExchangeResult {
           for (const float value : theirs_) {
             if (hash(value) != one) continue;
             asked_.push_back(value);
             values[0] = is_wrong_ ? value + 1 : value;
+            found = hash_of(values);
             return {.is_done = true};
           }
           if (is_stalled_) asked_.push_back(0);

@@ -11,7 +11,7 @@
 #include "atoll/base/log.h"
 #include "atoll/island/client/delta_pieces.h"
 #include "atoll/island/client/exchange.h"
-#include "atoll/island/outer/state.h"
+#include "atoll/island/outer/state_part.h"
 
 namespace atl::island {
 
@@ -35,8 +35,7 @@ struct BlobRelay::Blob {
   void write(std::uint64_t offset, std::span<const std::byte> data) {
     std::copy(data.begin(), data.end(), memory.get() + offset);
     if (--num_missing > 0 || !hash) return;
-    const auto* values = reinterpret_cast<const float*>(memory.get());
-    is_wrong = hash_of({values, bytes / sizeof(float)}) != *hash;
+    is_wrong = hash_of(std::span<const std::byte>(memory.get(), bytes)) != *hash;
   }
   bool is_whole() const { return num_missing == 0; }
 

@@ -16,9 +16,9 @@ struct OuterMemoryPart {
   std::size_t bytes = 0;
 };
 
-/// What an island's lead rank holds at most beside its training, while it exchanges its largest
-/// fragment. `elements`: parameters of each fragment. Throws Error(kUser) as make_outer_algorithm()
-/// and compress::make_codec() do.
+/// What a rank of an island holds at most beside its training, while it exchanges its largest
+/// fragment. `elements`: parameters of each fragment that it has. Throws Error(kUser) as
+/// make_outer_algorithm() and compress::make_codec() do.
 std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
                                           std::span<const std::int64_t> elements);
 

@@ -3,26 +3,43 @@
 #include <algorithm>
 
 #include "atoll/base/check.h"
-#include "atoll/base/hash.h"
 
 namespace atl::island {
 
-StateHash hash_of(std::span<const float> values) {
-  const Hash128 hash = hash_bytes(values.data(), values.size_bytes());
-  return {hash.high, hash.low};
+namespace {
+
+std::vector<StatePart> whole_parts(const std::vector<std::size_t>& elements, int vectors) {
+  std::vector<StatePart> parts;
+  for (const std::size_t count : elements) {
+    parts.emplace_back(static_cast<std::int64_t>(count), vectors);
+  }
+  return parts;
 }
 
-OuterState::OuterState(std::vector<std::size_t> fragment_elements, const OuterOptimizer& optimizer)
-    : elements_(std::move(fragment_elements)), optimizer_(optimizer), current_(elements_.size()) {
-  ATOLL_CHECK(!elements_.empty(), "a model without fragments");
+}  // namespace
+
+OuterState::OuterState(const std::vector<std::size_t>& fragment_elements,
+                       const OuterOptimizer& optimizer)
+    : OuterState(whole_parts(fragment_elements, 1 + optimizer.num_state_vectors()), optimizer) {}
+
+OuterState::OuterState(std::vector<StatePart> parts, const OuterOptimizer& optimizer)
+    : parts_(std::move(parts)), optimizer_(optimizer), current_(parts_.size()) {
+  ATOLL_CHECK(!parts_.empty(), "a model without fragments");
+  for (const StatePart& part : parts_) {
+    ATOLL_CHECK_EQ(part.vectors(), 1 + optimizer.num_state_vectors());
+  }
+}
+
+const StatePart& OuterState::part(int fragment) const {
+  return parts_.at(static_cast<std::size_t>(fragment));
 }
 
 std::size_t OuterState::elements(int fragment) const {
-  return elements_.at(static_cast<std::size_t>(fragment));
+  return static_cast<std::size_t>(part(fragment).own().size());
 }
 
 std::size_t OuterState::values_size(int fragment) const {
-  return elements(fragment) * static_cast<std::size_t>(1 + optimizer_.num_state_vectors());
+  return part(fragment).size();
 }
 
 std::int64_t OuterState::outer_step() const {
@@ -52,29 +69,34 @@ std::shared_ptr<FragmentState> OuterState::make(int fragment, std::int64_t outer
   return state;
 }
 
-void OuterState::begin(int fragment, std::span<const float> anchor) {
+void OuterState::begin(int fragment, std::span<const float> anchor, const WholeHash& whole) {
   ATOLL_CHECK(anchor.size() == elements(fragment), "{} elements for fragment {} of {}",
               anchor.size(), fragment, elements(fragment));
   const auto state = make(fragment, 0);
   std::copy(anchor.begin(), anchor.end(), state->values.begin());
-  state->hash = hash_of(state->values);
+  const StateHash own = part(fragment).hash(state->values);
+  state->hash = whole ? whole(own) : own;
   const std::lock_guard lock(mutex_);
   current_[static_cast<std::size_t>(fragment)] = state;
   shadow_.reset();
+  unsealed_.reset();
   outer_step_ = 0;
 }
 
-StateHash OuterState::replace(int fragment, std::int64_t outer_step, std::vector<float> values) {
+StateHash OuterState::replace(int fragment, std::int64_t outer_step, std::vector<float> values,
+                              const WholeHash& whole) {
   ATOLL_CHECK(values.size() == values_size(fragment), "{} values for fragment {} of {}",
               values.size(), fragment, values_size(fragment));
   const auto state = std::make_shared<FragmentState>();
   state->outer_step = outer_step;
   state->elements = elements(fragment);
   state->values = std::move(values);
-  state->hash = hash_of(state->values);
+  const StateHash own = part(fragment).hash(state->values);
+  state->hash = whole ? whole(own) : own;
   const std::lock_guard lock(mutex_);
   current_[static_cast<std::size_t>(fragment)] = state;
   shadow_.reset();
+  unsealed_.reset();
   return state->hash;
 }
 
@@ -124,11 +146,24 @@ std::unique_ptr<OuterState::Step> OuterState::begin_step(int fragment, OuterStep
 
 StateHash OuterState::prepare(const Step& step) {
   ATOLL_CHECK_EQ(step.num_added_.load(), step.from_->elements);
-  step.to_->hash = hash_of(step.to_->values);
+  const StatePart& own = part(step.fragment_);
+  const StateHash hash = own.hash(step.to_->values);
+  {
+    const std::lock_guard lock(mutex_);
+    unsealed_ = step.to_;
+    unsealed_fragment_ = step.fragment_;
+  }
+  if (own.is_whole()) seal(hash);
+  return hash;
+}
+
+void OuterState::seal(const StateHash& hash) {
   const std::lock_guard lock(mutex_);
-  shadow_ = step.to_;
-  shadow_fragment_ = step.fragment_;
-  return step.to_->hash;
+  if (!unsealed_) return;  // it is sealed already
+  unsealed_->hash = hash;
+  shadow_ = std::move(unsealed_);
+  unsealed_.reset();
+  shadow_fragment_ = unsealed_fragment_;
 }
 
 StateHash OuterState::prepare(int fragment, std::span<const float> mean_delta) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace atl::island {
 namespace {
 
@@ -58,7 +60,7 @@ TEST(OuterStateStep, InPartsIsTheSameAsAtOnce) {
        {OuterOptimizerOptions{.kind = "sgd", .momentum = 0}, OuterOptimizerOptions{},
         OuterOptimizerOptions{.kind = "adam"}}) {
     const auto optimizer = make_outer_optimizer(options);
-    OuterState state({anchor.size()}, *optimizer);
+    OuterState state(std::vector<std::size_t>{anchor.size()}, *optimizer);
     state.begin(0, anchor);
     for (int k = 0; k < 3; ++k) {
       const StateHash whole = state.prepare(0, mean);
@@ -84,6 +86,65 @@ TEST_F(OuterStateTest, WhatWasFetchedGoesOnLikeTheOriginal) {
   other.set_outer_step(1);
   const std::vector<float> next = {1, 2};
   EXPECT_EQ(other.prepare(1, next), state_.prepare(1, next));
+}
+
+// Ranks with a part each make the state that one rank makes, and its hash.
+TEST(OuterStateParts, AddUpToTheWhole) {
+  constexpr std::int64_t kElements = 3 * 4096 + 17;
+  constexpr std::int64_t kCut = 2 * 4096;
+  std::vector<float> anchor(kElements), mean(kElements);
+  for (std::size_t i = 0; i < anchor.size(); ++i) {
+    anchor[i] = static_cast<float>(i) * 0.37F;
+    mean[i] = 5.0F - static_cast<float>(i % 11);
+  }
+  const auto optimizer = make_outer_optimizer({.kind = "adam"});
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    return std::vector<StatePart>{StatePart(kElements, {begin, end}, 3)};
+  };
+  OuterState whole(part(0, kElements), *optimizer);
+  OuterState first(part(0, kCut), *optimizer), second(part(kCut, kElements), *optimizer);
+  const std::span<const float> all(anchor), means(mean);
+  whole.begin(0, all);
+  const StateHash hash = whole.current(0)->hash;
+  StateHash sum;
+  const auto add = [&](const StateHash& own) {
+    sum = sum + own;
+    return hash;
+  };
+  first.begin(0, all.first(kCut), add);
+  second.begin(0, all.subspan(kCut), add);
+  EXPECT_EQ(sum, hash);
+
+  const StateHash next = whole.prepare(0, mean);
+  const auto step = first.begin_step(0), other = second.begin_step(0);
+  step->add(0, means.first(kCut));
+  other->add(0, means.subspan(kCut));
+  EXPECT_EQ(first.prepare(*step) + second.prepare(*other), next);
+  EXPECT_FALSE(first.swap(0, 0, next)) << "not all ranks have prepared";
+  for (OuterState* state : {&first, &second}) {
+    state->seal(next);
+    ASSERT_TRUE(state->swap(0, 0, next));
+    EXPECT_EQ(state->current(0)->hash, next);
+  }
+  ASSERT_TRUE(whole.swap(0, 0, next));
+
+  // As it is sent: chunk by chunk, and back.
+  const StatePart everything = whole.part(0);
+  std::vector<std::byte> sent(everything.bytes());
+  everything.read(whole.current(0)->values, 0, sent);
+  EXPECT_EQ(hash_of(sent), next);
+  for (const OuterState* state : {&first, &second}) {
+    const StatePart& own = state->part(0);
+    std::vector<float> values(own.size());
+    for (std::uint64_t c = own.first_chunk(); c < own.end_chunk(); ++c) {
+      const std::uint64_t offset = c * own.chunk_bytes();
+      own.write(values, offset,
+                std::span(sent).subspan(
+                    offset, std::min<std::uint64_t>(own.chunk_bytes(), sent.size() - offset)));
+    }
+    EXPECT_EQ(values, state->current(0)->values);
+  }
+  EXPECT_EQ(first.part(0).end_chunk(), second.part(0).first_chunk());
 }
 
 }  // namespace

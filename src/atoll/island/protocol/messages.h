@@ -14,11 +14,12 @@ namespace atl::island {
 
 /// Limits of what a message may hold.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{2} << 20;
-inline constexpr int kMaxRanges = 10'000;     ///< in one list
-inline constexpr int kMaxIslands = 4096;      ///< in one list
-inline constexpr int kMaxFragments = 4096;    ///< of a model
-inline constexpr std::size_t kMaxName = 128;  ///< bytes, of an island's name
-inline constexpr std::size_t kMaxText = 256;  ///< bytes, of an address or a part of an identity
+inline constexpr int kMaxRanges = 10'000;          ///< in one list
+inline constexpr int kMaxIslands = 4096;           ///< in one list
+inline constexpr int kMaxFragments = 4096;         ///< of a model
+inline constexpr std::size_t kMaxName = 128;       ///< bytes, of an island's name
+inline constexpr std::size_t kMaxText = 256;       ///< bytes, of a part of an identity and the like
+inline constexpr std::size_t kMaxAddress = 16384;  ///< bytes, of the addresses of an island's ranks
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 50;  ///< those of all can be added
 inline constexpr std::size_t kSecretSize = 32;      ///< hexadecimal digits, of an access token
 inline constexpr std::size_t kMaxSettings = 65536;  ///< bytes, of RunIdentity::settings

@@ -53,8 +53,8 @@ Fault text_fault(const std::string& owner, const std::string& field, const std::
     return text.size() <= kMaxReason ? "" : fmt::format(" has {} bytes", text.size());
   }
   const bool is_settings = owner == "Identity" && field == "settings";
-  if (text.size() > (is_settings ? kMaxSettings : kMaxText))
-    return fmt::format(" has {} bytes", text.size());
+  const std::size_t most = is_settings ? kMaxSettings : field == "address" ? kMaxAddress : kMaxText;
+  if (text.size() > most) return fmt::format(" has {} bytes", text.size());
   if (field == "name" && !is_island_name(text)) {
     return fmt::format(" is \"{}\": 1 to {} letters, digits, dots, dashes and underscores",
                        text.substr(0, kMaxName), kMaxName);

@@ -25,7 +25,8 @@ using Seconds = double;
 using IslandId = std::uint32_t;
 inline constexpr IslandId kNobody = 0;
 
-/// XXH3-128 of a fragment's outer state: its anchor and what the outer optimizer keeps.
+/// Of a fragment's outer state: its anchor and what the outer optimizer keeps. The sum of the
+/// XXH3-128 of its chunks (outer/state_part.h).
 struct StateHash {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -53,7 +54,7 @@ struct Stamp {
 };
 
 /// RunIdentity::version of this program; it changes with the meaning of messages.
-inline constexpr const char* kProtocolVersion = "7";
+inline constexpr const char* kProtocolVersion = "8";
 
 /// What must be the same for islands to train one model; each a text that errors can show.
 struct RunIdentity {
@@ -120,7 +121,8 @@ struct Join {
   std::string name;
   RunIdentity identity;
   RunPlan plan;
-  /// HOST:PORT where other islands fetch from it; empty: it only calls out.
+  /// HOST:PORT where other islands fetch from it, of each of its ranks that exchange a part, with
+  /// commas between them; empty: it only calls out.
   std::string address;
   /// Outer steps that its state is the result of; -1: it has none. Then, of each fragment.
   std::int64_t outer_step = -1;

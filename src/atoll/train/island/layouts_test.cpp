@@ -65,6 +65,34 @@ class IslandLayouts : public RanksFixture {
     return whole(last);
   }
 
+  // A rank dies at that step.
+  void train_until(const std::string& name, int ranks, const std::vector<std::string>& all,
+                   std::int64_t step) {
+    class Death final : public metrics::Sink {
+     public:
+      explicit Death(std::int64_t step) : step_(step) {}
+      void write(const metrics::Record& record) override {
+        if (record.step == step_) throw std::runtime_error("killed");
+      }
+      void flush() override {}
+
+     private:
+      std::int64_t step_;
+    };
+    TrainConfig config;
+    Settings settings = make_settings(config);
+    configure_ranks(config, settings, name, all);
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const Captured captured;
+    comm::run_threads(ranks, {.timeout_s = 60}, [&](comm::World& world) {
+      Trainer trainer(config, settings, world);
+      Death death(step);
+      if (world.rank() == 0) trainer.add_sink(death);
+      trainer.run();
+    });
+  }
+
  private:
   std::map<std::string, std::unique_ptr<island::CoordinatorService>> coordinators_;
 };
@@ -116,6 +144,23 @@ TEST_F(IslandLayouts, SharedExpertsGiveNearlyTheSame) {
     ASSERT_EQ(losses.size(), wanted.size());
     const double tolerance = kind.name == "bf16" ? 0.05 : 2e-4;
     for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], tolerance);
+  }
+}
+
+// What each rank has of the outer state, and of what a codec left unsaid, is in checkpoints that
+// other numbers of ranks go on from.
+TEST_F(IslandLayouts, ACheckpointGoesOnWithAnotherNumberOfRanks) {
+  const Kind kind = {"topk", {"--outer.codec=topk", "--train.exact=true", "--checkpoint.every=5"}};
+  const auto of = [&](const std::string& run) {
+    return settings(run, 1, kind, {"--island.name=lyon", "--dp.zero=2"});
+  };
+  const Ended expected = train_ranks("whole", 1, of("whole"));
+  for (const auto& [before, after] : {std::pair(3, 1), std::pair(2, 4), std::pair(1, 3)}) {
+    const std::string run = fmt::format("{}-{}", before, after);
+    EXPECT_ANY_THROW(train_until(run, before, of(run), 6));
+    const Ended ended = train_ranks(run, after, of(run));
+    EXPECT_EQ(ended.outcome.step, 8) << run;
+    EXPECT_TRUE(ended.values == expected.values) << run;
   }
 }
 

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <string_view>
 
-#include "atoll/island/outer/memory.h"
+#include "atoll/island/client/shard.h"
 
 namespace atl::train {
 
@@ -85,18 +86,35 @@ island::PolicyPlan policy_plan(const OuterSettings& outer, double parameters) {
           .fragments = P};
 }
 
-std::string describe_outer_memory(const OuterSettings& outer, const parallel::FlatLayout& layout) {
+std::vector<island::OuterMemoryPart> outer_memory_of_rank(const OuterSettings& outer,
+                                                          const parallel::FlatLayout& layout,
+                                                          int num_ranks) {
   const island::OuterOptions options = outer_options(outer);
-  std::vector<std::int64_t> elements;
-  for (const island::Fragment& fragment : fragments_of(layout, options.fragments)) {
-    elements.push_back(fragment.elements());
+  const int vectors = 1 + island::make_outer_optimizer(options.optimizer)->num_state_vectors();
+  const std::vector<island::Fragment> fragments = fragments_of(layout, options.fragments);
+  std::vector<std::int64_t> most;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    std::vector<std::int64_t> elements;
+    for (const island::Fragment& fragment : fragments) {
+      elements.push_back(
+          island::shard_range(fragment.elements(), vectors, {rank, num_ranks}).size());
+    }
+    const auto sum = [](const std::vector<std::int64_t>& all) {
+      return std::accumulate(all.begin(), all.end(), std::int64_t{0});
+    };
+    if (most.empty() || sum(elements) > sum(most)) most = std::move(elements);
   }
+  return island::outer_memory(options, most);
+}
+
+std::string describe_outer_memory(const OuterSettings& outer, const parallel::FlatLayout& layout,
+                                  int num_ranks) {
   const auto line = [](const std::string& name, std::size_t bytes) {
     return fmt::format("  {:<24} {:>10.2f} MiB\n", name, static_cast<double>(bytes) / (1 << 20));
   };
   std::string text;
   std::size_t sum = 0;
-  for (const auto& [what, bytes] : island::outer_memory(options, elements)) {
+  for (const auto& [what, bytes] : outer_memory_of_rank(outer, layout, num_ranks)) {
     text += line(what, bytes);
     sum += bytes;
   }

@@ -5,6 +5,7 @@
 
 #include "atoll/island/outer/algorithm.h"
 #include "atoll/island/outer/fragments.h"
+#include "atoll/island/outer/memory.h"
 #include "atoll/island/protocol/protocol.h"
 #include "atoll/parallel/flat_layout.h"
 #include "atoll/train/config.h"
@@ -21,7 +22,14 @@ island::PolicyPlan policy_plan(const OuterSettings& outer, double parameters);
 /// All that is trained, in so many fragments of whole layers.
 std::vector<island::Fragment> fragments_of(const parallel::FlatLayout& layout, int num_fragments);
 
-/// A table for people of what the lead rank of an island holds beside its training, and the sum.
-std::string describe_outer_memory(const OuterSettings& outer, const parallel::FlatLayout& layout);
+/// What a rank of an island holds at most beside its training: that of `num_ranks` with parts of
+/// the outer state which has most.
+std::vector<island::OuterMemoryPart> outer_memory_of_rank(const OuterSettings& outer,
+                                                          const parallel::FlatLayout& layout,
+                                                          int num_ranks);
+
+/// That as a table for people, and the sum.
+std::string describe_outer_memory(const OuterSettings& outer, const parallel::FlatLayout& layout,
+                                  int num_ranks);
 
 }  // namespace atl::train

@@ -41,10 +41,17 @@ void store_in(const std::vector<HeldPiece>& pieces, std::int64_t begin, const Te
 }  // namespace
 
 IslandParams::IslandParams(const std::vector<island::Fragment>& fragments, TrainState& state,
-                           Ranks& ranks)
-    : state_(&state), ranks_(&ranks), held_(fragments.size()) {
+                           Ranks& ranks, const Shares& shares)
+    : shares_(shares), state_(&state), ranks_(&ranks), held_(fragments.size()) {
+  ATOLL_CHECK(shares.num_ranks == 1 || shares.num_ranks == ranks.size(), "parts of {} ranks of {}",
+              shares.num_ranks, ranks.size());
   for (const island::Fragment& fragment : fragments) ranges_.push_back(fragment.ranges);
-  if (!state.has_whole_model()) parts_ = make_parts();
+  if (!state.has_whole_model() || shares.num_ranks > 1) parts_ = make_parts();
+}
+
+parallel::ElementRange IslandParams::part_of(int f, int rank) const {
+  if (rank >= shares_.num_ranks) return {0, 0};
+  return island::shard_range(whole_elements(f), shares_.state_vectors, {rank, shares_.num_ranks});
 }
 
 // What ranks hold does not change between steps, so they tell each other once.
@@ -90,26 +97,34 @@ std::vector<HeldPiece> IslandParams::masters() const {
   return in_whole(pieces);
 }
 
-void IslandParams::gather_parts(int f, const Tensor& packed) {
+// A part lies wherever the layout has put it: each rank that has one receives it in turn.
+void IslandParams::gather_parts(int f) {
   const std::vector<HeldPiece> held =
       has_masters() ? masters() : in_whole(parallel::held_pieces(state_->store(), nullptr));
-  parallel::read_ranges(&ranks_->group(), parts_->gives, held, ranges(f), /*reader=*/0, packed);
+  const Tensor packed = has_part() ? make_room(f) : Tensor();
+  for (int reader = 0; reader < shares_.num_ranks; ++reader) {
+    const parallel::ElementRange part = part_of(f, reader);
+    if (part.size() == 0) continue;
+    parallel::read_ranges(&ranks_->group(), parts_->gives, held,
+                          parallel::slice(ranges(f), part.begin, part.end), reader,
+                          reader == ranks_->rank() ? packed : Tensor());
+  }
+}
+
+Tensor IslandParams::make_room(int f) {
+  std::vector<float>& values = hold(f).values;
+  return {values.data(), {Dtype::kF32, {static_cast<std::int64_t>(values.size())}}};
 }
 
 void IslandParams::gather(int f) {
   const parallel::DataParallelOptions& shared = state_->options().data_parallel;
   // The first copy of the model has all, and the lead is in it.
   if (!parts_ && !ranks_->is_alone() && ranks_->rank() >= shared.num_ranks) return;
-  Tensor packed;
-  if (ranks_->is_lead()) {
-    std::vector<float>& values = hold(f).values;
-    packed = {values.data(), {Dtype::kF32, {static_cast<std::int64_t>(values.size())}}};
-  }
   parallel::ParamStore& store = state_->store();
   if (parts_) {
-    gather_parts(f, packed);
+    gather_parts(f);
   } else if (!has_masters()) {
-    store.read_whole(ranges(f), /*reader=*/0, packed);
+    store.read_whole(ranges(f), /*reader=*/0, has_part() ? make_room(f) : Tensor());
   } else {
     RangesByRank holders = {{{0, store.flat().shape.num_elements()}}};  // or each its part
     if (shared.zero != parallel::Zero::kNone) {
@@ -119,9 +134,10 @@ void IslandParams::gather(int f) {
       }
     }
     comm::Group* group = ranks_->is_alone() ? nullptr : &ranks_->shard();
-    parallel::read_ranges(group, holders, masters(), ranges(f), /*reader=*/0, packed);
+    parallel::read_ranges(group, holders, masters(), ranges(f), /*reader=*/0,
+                          has_part() ? make_room(f) : Tensor());
   }
-  if (ranks_->is_lead()) hold(f).is_here = true;
+  if (has_part()) hold(f).is_here = true;
 }
 
 // What each rank of the island holds, its neighbour's part included where it keeps a copy of that.
@@ -158,14 +174,18 @@ void IslandParams::scatter(int f) {
     }
   }
   std::span<float> packed;
-  if (ranks_->is_lead()) packed = values(f);
+  if (has_part()) packed = values(f);
   comm::Group* group = ranks_->is_alone() ? nullptr : &ranks_->group();
-  parallel::write_ranges(group, wants(), ranges(f), /*writer=*/0, packed,
-                         [&](std::int64_t begin, const Tensor& part) {
-                           for (const std::vector<HeldPiece>& pieces : vectors)
-                             store_in(pieces, begin, part);
-                         });
-  if (ranks_->is_lead()) hold(f).is_changed = false;
+  const RangesByRank wanted = wants();
+  for (int writer = 0; writer < shares_.num_ranks; ++writer) {
+    const parallel::ElementRange part = part_of(f, writer);
+    parallel::write_ranges(group, wanted, parallel::slice(ranges(f), part.begin, part.end), writer,
+                           packed, [&](std::int64_t begin, const Tensor& values) {
+                             for (const std::vector<HeldPiece>& pieces : vectors)
+                               store_in(pieces, begin, values);
+                           });
+  }
+  if (has_part()) hold(f).is_changed = false;
 }
 
 // One fragment is kept, and those that are still to be written: its memory is that of the last.

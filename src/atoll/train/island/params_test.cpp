@@ -151,6 +151,69 @@ TEST(IslandParams, MoveOneFragmentAndNoMore) {
   }
 }
 
+// The same where each rank has a part of the fragment, whatever it trains.
+void read_and_write_parts(const Kind& kind, comm::World& world) {
+  const TrainConfig config = config_of(kind);
+  Ranks ranks(world, config);
+  testing::Bench bench(options_of(kind, kRanks, world.rank()), 1);
+  TrainState& state = bench.state;
+  state.connect(ranks.group(), ranks.shard(), ranks.replicate());
+  std::vector<float> expected = initial_values(kind);
+  IslandParams params(fragments_of(state.store().layout(), kFragments), state, ranks, {kRanks, 2});
+  std::vector<std::int64_t> places;  // in the flat vector, of each element of the fragment
+  for (const parallel::ElementRange& range : params.ranges(1)) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) places.push_back(i);
+  }
+  const parallel::ElementRange own = params.own_part(1);
+  EXPECT_LT(own.size(), params.whole_elements(1));
+
+  params.gather(1);
+  ASSERT_TRUE(params.has(1));
+  ASSERT_EQ(std::ssize(params.values(1)), own.size());
+  for (std::int64_t i = own.begin; i < own.end; ++i) {
+    float& value = params.values(1)[static_cast<std::size_t>(i - own.begin)];
+    const std::int64_t place = places[static_cast<std::size_t>(i)];
+    ASSERT_EQ(value, expected[static_cast<std::size_t>(place)]) << i;
+    value = 3 * value + 1;
+  }
+  params.mark_changed(1);
+  params.scatter(1);
+  EXPECT_TRUE(params.changed().empty());
+  for (const std::int64_t place : places) {
+    float& value = expected[static_cast<std::size_t>(place)];
+    value = 3 * value + 1;
+  }
+  expect_held(state, expected);
+}
+
+TEST(IslandParams, ComeToEachRankInParts) {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
+    for (int zero = 0; zero <= 3; ++zero) {
+      SCOPED_TRACE(fmt::format("ZeRO {}, {}", zero, dtype_name(dtype)));
+      comm::run_threads(kRanks, {.timeout_s = 60}, [&](comm::World& world) {
+        read_and_write_parts({zero, dtype, false}, world);
+      });
+    }
+  }
+}
+
+TEST(OuterMemory, OfARankIsItsPart) {
+  testing::Bench bench(options_of({}, 1, 0), 1);
+  const parallel::FlatLayout& layout = bench.state.whole_layout();
+  const auto bytes = [&](const std::string& codec, int ranks) {
+    OuterSettings outer;
+    outer.codec = codec;
+    std::size_t sum = 0;
+    for (const auto& part : outer_memory_of_rank(outer, layout, ranks)) sum += part.bytes;
+    return sum;
+  };
+  for (const char* codec : {"f32", "int8"}) {
+    // A piece more than an even part, of what the test's model has some dozens of.
+    EXPECT_LT(bytes(codec, 4), bytes(codec, 1) * 30 / 100) << codec;
+    EXPECT_GE(bytes(codec, 4), bytes(codec, 1) / 4 - 64) << codec;
+  }
+}
+
 TEST(IslandParams, TheLeadHasOneFragmentAtATime) {
   const TrainConfig config = config_of({});
   comm::run_threads(1, {}, [&](comm::World& world) {

@@ -27,40 +27,53 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::optional<fs::path> unless_empty(const std::string& path) {
+  return path.empty() ? std::nullopt : std::optional<fs::path>(path);
+}
+
+}  // namespace
+
+namespace {
+
+IslandParams::Shares shares_of(const island::OuterOptions& options, const Ranks& ranks,
+                               OuterHolders holders) {
+  return {
+      .num_ranks = holders == OuterHolders::kAllRanks ? ranks.size() : 1,
+      .state_vectors = 1 + island::make_outer_optimizer(options.optimizer)->num_state_vectors()};
+}
+
 }  // namespace
 
 IslandRounds::IslandRounds(const TrainConfig& config, const island::RunIdentity& identity,
-                           TrainState& state, Ranks& ranks)
+                           TrainState& state, Ranks& ranks, OuterHolders holders)
     : config_(config),
       identity_(identity),
       state_(&state),
       ranks_(&ranks),
       options_(outer_options(config.outer)),
-      params_(fragments_of(state.whole_layout(), options_.fragments), state, ranks),
+      params_(fragments_of(state.whole_layout(), options_.fragments), state, ranks,
+              shares_of(options_, ranks, holders)),
       clock_(std::max<std::int64_t>(1, config.outer.islands)) {
   const std::string why = island::policy_fault(policy_plan(config.outer, largest_fragment()),
                                                static_cast<int>(config.outer.islands));
   if (!why.empty()) throw user_error("outer.policy {}: {}", config.outer.policy, why);
+  if (params_.has_part()) part_.emplace(options_, params_);
   if (!ranks.is_lead()) return;
-  optimizer_ = island::make_outer_optimizer(options_.optimizer);
-  algorithm_ = island::make_outer_algorithm(options_, *optimizer_);
-  tracker_.emplace(algorithm_->timing());
-  pace_ = IslandPace(algorithm_->interval());
-  std::vector<std::size_t> elements;
-  for (int f = 0; f < params_.num_fragments(); ++f) {
-    elements.push_back(params_.elements(f));
-    kept_.emplace_back(elements.back() * static_cast<std::size_t>(algorithm_->num_kept_vectors()));
-  }
-  outer_ = std::make_unique<island::OuterState>(elements, *optimizer_);
-  base_.resize(elements.size());
+  tracker_.emplace(part_->algorithm().timing());
+  pace_ = IslandPace(part_->algorithm().interval());
 }
 
-IslandRounds::~IslandRounds() = default;
+// The clients before the way between them.
+IslandRounds::~IslandRounds() {
+  client_.reset();
+  if (link_) link_->stop();
+  rank_client_.reset();
+}
 
 // ---- beginning ----
 
 void IslandRounds::begin(const fs::path& checkpoint) {
-  if (!ranks_->is_lead()) {
+  if (!part_) {
     follow();
     return;
   }
@@ -68,61 +81,57 @@ void IslandRounds::begin(const fs::path& checkpoint) {
   if (!checkpoint.empty() && is_in(checkpoint)) {
     work = load(checkpoint);
   } else {
-    for (int f = 0; f < outer_->num_fragments(); ++f) {
-      const std::span<float> packed = read(f);  // and stays so: the anchor is what the ranks have
-      outer_->begin(f, packed);
-      base_[static_cast<std::size_t>(f)] = outer_->current(f);
-      algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed));
+    for (int f = 0; f < part_->num_fragments(); ++f) {
+      if (shares_state()) {
+        params_.gather(f);
+      } else {
+        read(f);  // and stays so: the anchor is what the ranks have
+      }
+      part_->start(f, [this](const island::StateHash& own) { return sum_of_ranks(own); });
     }
   }
+  make_exchange();
+  if (ranks_->is_lead()) make_client(std::move(work));
+}
+
+void IslandRounds::make_client(island::RoundTracker::Work work) {
   const OuterSettings& outer = config_.outer;
   const std::int64_t islands = std::max<std::int64_t>(1, outer.islands);
-  const island::ClientOptions options = {
-      .name = config_.island.name,
-      .coordinator = config_.island.coordinator,
-      .listen = config_.island.listen,
-      .advertise = config_.island.advertise,
-      .identity = config_.island.identity.empty()
-                      ? std::nullopt
-                      : std::optional<fs::path>(config_.island.identity),
-      .secret = config_.island.secret.empty() ? std::nullopt
-                                              : std::optional<fs::path>(config_.island.secret),
-      .kept_list = fs::path(config_.run.dir) / "revoked.pem",
-      .run = identity_,
-      .plan = {.num_fragments = outer_->num_fragments(),
-               .inner_steps = algorithm_->interval(),
-               .total_batches = config_.train.steps * islands,
-               .min_islands = static_cast<int>(islands),
-               .quorum = static_cast<int>(outer.quorum),
-               .grace_seconds = outer.grace_s,
-               .is_private = outer.data == "private",
-               .policy = policy_plan(outer, largest_fragment()),
-               .is_async = outer.algorithm == "async"},
-      .codec = options_.codec,
-      .codec_errors = std::move(codec_errors_)};
+  const island::ClientOptions options = {.name = config_.island.name,
+                                         .coordinator = config_.island.coordinator,
+                                         .address = address_,
+                                         .identity = unless_empty(config_.island.identity),
+                                         .secret = unless_empty(config_.island.secret),
+                                         .run = identity_,
+                                         .plan = {.num_fragments = part_->num_fragments(),
+                                                  .inner_steps = part_->algorithm().interval(),
+                                                  .total_batches = config_.train.steps * islands,
+                                                  .min_islands = static_cast<int>(islands),
+                                                  .quorum = static_cast<int>(outer.quorum),
+                                                  .grace_seconds = outer.grace_s,
+                                                  .is_private = outer.data == "private",
+                                                  .policy = policy_plan(outer, largest_fragment()),
+                                                  .is_async = outer.algorithm == "async"}};
   const std::vector<BatchRange> holds = work.holds();
-  tracker_->begin(outer_->outer_step(), std::move(work));
-  client_ = std::make_unique<island::Client>(options, *outer_, holds, !holds.empty());
-  tell({.command = Command::kEnd});
+  tracker_->begin(part_->outer().outer_step(), std::move(work));
+  client_ = std::make_unique<island::Client>(options, part_->outer(), *exchange_, link_.get(),
+                                             holds, !holds.empty());
+  if (!shares_state()) tell({.command = Command::kEnd});
 }
 
 double IslandRounds::largest_fragment() const {
-  std::size_t largest = 0;
+  std::int64_t largest = 0;
   for (int f = 0; f < params_.num_fragments(); ++f) {
-    largest = std::max(largest, params_.elements(f));
+    largest = std::max(largest, params_.whole_elements(f));
   }
   return static_cast<double>(largest);
 }
 
 // The parameters of a fragment become its anchor, and nothing is under way.
 void IslandRounds::reset(int f) {
-  base_[static_cast<std::size_t>(f)] = outer_->current(f);
-  algorithm_->reset(base_[static_cast<std::size_t>(f)]->anchor(), own(f, params_.overwrite(f)));
-  params_.mark_changed(f);
-}
-
-island::OwnFragment IslandRounds::own(int f, std::span<float> packed) {
-  return {packed, kept_[static_cast<std::size_t>(f)]};
+  const auto now = part_->outer().current(f);
+  tell_parts({.command = Command::kReset, .fragment = f, .hash = now->hash});
+  part_->reset(f, now);
 }
 
 // ---- between steps ----
@@ -234,7 +243,7 @@ void IslandRounds::begin_round() {
 
 // All islands end with the same model, whatever they had of their own.
 void IslandRounds::finish() {
-  for (int f = 0; f < outer_->num_fragments(); ++f) {
+  for (int f = 0; f < part_->num_fragments(); ++f) {
     reset(f);
     write_parameters();  // so that there is never more than one fragment here
   }
@@ -272,11 +281,11 @@ void IslandRounds::absorb_change() {
 // The outer state was fetched from others. Fragments come one by one, so that there is never more
 // than one here.
 void IslandRounds::adopt(bool drops_work) {
-  for (int f = 0; f < outer_->num_fragments(); ++f) {
-    const auto now = outer_->current(f);
+  for (int f = 0; f < part_->num_fragments(); ++f) {
+    const auto now = part_->outer().current(f);
     if (drops_work) {
       reset(f);
-    } else if (now != base_[static_cast<std::size_t>(f)]) {
+    } else if (now != part_->base(f)) {
       rebase(f, now, tracker_->fragment_in_flight() == f);
     }
     write_parameters();
@@ -287,13 +296,10 @@ void IslandRounds::adopt(bool drops_work) {
 void IslandRounds::apply() {
   const int f = committed_->fragment;
   island::trace("outer step {}: is committed", committed_->outer_step + 1);
-  const island::OuterParamUse& use = algorithm_->param_use();
-  if (use.apply_changes) {
-    const std::span<float> packed = use.apply_reads ? read(f) : params_.overwrite(f);
-    algorithm_->apply(committed_->state->anchor(), own(f, packed));
-    params_.mark_changed(f);
-  }
-  base_[static_cast<std::size_t>(f)] = committed_->state;
+  const island::OuterParamUse& use = part_->algorithm().param_use();
+  if (use.apply_changes && use.apply_reads) read(f);
+  tell_parts({.command = Command::kApply, .fragment = f, .hash = committed_->state->hash});
+  part_->apply(f, committed_->state);
   tracker_->applied();
   island::trace("outer step {}: is taken over", committed_->outer_step + 1);
   committed_.reset();
@@ -301,20 +307,17 @@ void IslandRounds::apply() {
 
 // Nobody will commit what was handed in: it is in the next one again.
 void IslandRounds::take_back(int f) {
-  rebase(f, base_[static_cast<std::size_t>(f)], /*takes_back=*/true);
+  rebase(f, part_->base(f), /*takes_back=*/true);
   tracker_->taken_back();
 }
 
 // The anchor of a fragment has moved without what this island has trained.
 void IslandRounds::rebase(int f, const std::shared_ptr<const island::FragmentState>& now,
                           bool takes_back) {
-  const std::span<float> packed = read(f);
-  const std::span<const float> delta =
-      takes_back ? std::span<const float>(*own_delta_) : std::span<const float>();
-  std::shared_ptr<const island::FragmentState>& base = base_[static_cast<std::size_t>(f)];
-  algorithm_->rebase(base->anchor(), now->anchor(), delta, share_, own(f, packed));
-  params_.mark_changed(f);
-  base = now;
+  read(f);
+  tell_parts(
+      {.command = Command::kRebase, .fragment = f, .takes_back = takes_back, .hash = now->hash});
+  part_->rebase(f, now, takes_back);
 }
 
 void IslandRounds::hand_in() {
@@ -322,21 +325,16 @@ void IslandRounds::hand_in() {
   const std::int64_t outer_step = due.outer_step;
   const int f = due.fragment;
   island::trace("outer step {}: the round is trained", outer_step + 1);
-  const std::span<float> packed = read(f);
-  // The client may still have the one before.
-  if (!own_delta_ || own_delta_.use_count() > 1) {
-    own_delta_ = std::make_shared<std::vector<float>>();
-  }
-  own_delta_->resize(packed.size());
-  share_ = 1.0 / client_->num_active();
-  algorithm_->begin(base_[static_cast<std::size_t>(f)]->anchor(), own(f, packed), share_,
-                    *own_delta_);
-  if (algorithm_->param_use().begin_changes) params_.mark_changed(f);
+  read(f);
+  const double share = 1.0 / client_->num_active();
+  tell_parts(
+      {.command = Command::kHandIn, .fragment = f, .outer_step = outer_step, .share = share});
+  const std::shared_ptr<const std::vector<float>> delta = part_->hand_in(f, share);
   const island::RoundTracker::Work& work = tracker_->work();
   client_->hand_in({.outer_step = outer_step,
                     .fragment = f,
-                    .delta = own_delta_,
-                    .base_hash = base_[static_cast<std::size_t>(f)]->hash,
+                    .delta = delta,
+                    .base_hash = part_->base(f)->hash,
                     .tokens = work.tokens,
                     .consumed = work.trained,
                     .loss = work.tokens > 0 ? work.loss_sum / static_cast<double>(work.tokens) : 0,
@@ -347,8 +345,8 @@ void IslandRounds::hand_in() {
 }
 
 void IslandRounds::stepped(const StepResult& result, double seconds, double lr) {
+  if (part_) params_.forget();
   if (!ranks_->is_lead()) return;
-  params_.forget();
   tracker_->trained(1, result.targets,
                     result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
   ++steps_taken_;

@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/island/client/client.h"
+#include "atoll/island/client/rank_client.h"
+#include "atoll/island/client/rank_exchange.h"
 #include "atoll/island/client/round_tracker.h"
 #include "atoll/island/outer/algorithm.h"
 #include "atoll/island/outer/fragments.h"
@@ -23,24 +24,34 @@
 #include "atoll/train/island/clock.h"
 #include "atoll/train/island/pace.h"
 #include "atoll/train/island/params.h"
+#include "atoll/train/island/part.h"
+#include "atoll/train/island/rank_link.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/state.h"
 #include "atoll/train/step.h"
 
 namespace atl::train {
 
+class SavedShares;
+
+/// Which ranks of an island have parts of the outer state and exchange them.
+enum class OuterHolders : std::uint8_t {
+  kAllRanks,  ///< each its part; a rank that is lost takes its part with it
+  kLead,      ///< the lead alone has all: any other rank may be lost, and others may join
+};
+
 /// The outer side of an island's training: which batches it trains on, when it exchanges what with
 /// the other islands, and what becomes of its parameters. The lead rank talks to the coordinator;
 /// the others are told.
 ///
-/// A call that throws comm::PeerError, because a rank is lost, has done nothing or all of it here:
-/// after regrouped() it is made again.
+/// A call that throws comm::PeerError, because a rank is lost, has done nothing or all of it here
+/// where the lead alone has the outer state: after regrouped() it is made again.
 class IslandRounds {
  public:
   /// All must outlive this, but for what regrouped() replaces. `identity` is what islands must have
   /// in common.
   IslandRounds(const TrainConfig& config, const island::RunIdentity& identity, TrainState& state,
-               Ranks& ranks);
+               Ranks& ranks, OuterHolders holders);
   ~IslandRounds();
 
   /// Joins the run with what there is: a new model (`checkpoint` empty), or what saved() put into a
@@ -78,7 +89,8 @@ class IslandRounds {
   /// Ends this island's part in it; what it did not hand in returns to the others. Of the lead.
   void leave(const std::string& why);
 
-  /// What a checkpoint must have beside the training state. Of the lead; empty on other ranks.
+  /// What a checkpoint must have beside the training state: of each rank its part. Every rank must
+  /// call it.
   ExtraPart saved() const;
   /// Outer steps since the last call: for the log, and as lines for people.
   struct Report {
@@ -88,7 +100,19 @@ class IslandRounds {
   std::vector<Report> take_reports();
 
  private:
-  enum class Command : std::int64_t { kTrain, kRead, kWrite, kWait, kRegroup, kEnd };
+  enum class Command : std::int64_t {
+    kTrain,
+    kRead,
+    kWrite,
+    kWait,
+    kRegroup,
+    kEnd,
+    // To a rank with a part of the outer state: see IslandPart.
+    kReset,
+    kHandIn,
+    kApply,
+    kRebase,
+  };
   // What the lead tells the other ranks to do next.
   struct Order {
     Command command = Command::kEnd;
@@ -96,15 +120,24 @@ class IslandRounds {
     std::int64_t schedule_step = 0;
     std::int64_t steps_left = 0;
     std::int64_t is_over = 0;
-    std::int64_t fragment = 0;  // to read or to write
+    std::int64_t fragment = 0;
+    std::int64_t outer_step = 0;
+    double share = 0;
+    std::int64_t takes_back = 0;
+    island::StateHash hash = {};  // of the state of the fragment
   };
 
   void tell(Order order);
   Order hear();
   Next follow();
-  std::span<float> read(int f);
+  void read(int f);
   void write_parameters();
-  island::OwnFragment own(int f, std::span<float> packed);
+  bool shares_state() const { return params_.num_shares() > 1; }
+  void tell_parts(const Order& order);
+  void follow_with_part(const Order& order);
+  island::StateHash sum_of_ranks(const island::StateHash& own) const;
+  void make_exchange();
+  void make_client(island::RoundTracker::Work work);
   void reset(int f);
   double largest_fragment() const;
   Next::What prepare(const Asks& asks);
@@ -121,12 +154,10 @@ class IslandRounds {
   void rebase(int f, const std::shared_ptr<const island::FragmentState>& now, bool takes_back);
   void hand_in();
   void report(const island::OuterChange& change);
-  std::vector<float> kept_without_hand_in(int f) const;
-  std::int64_t base_outer_step() const;
+  std::string saved_text() const;
   static bool is_in(const std::filesystem::path& checkpoint);
   island::RoundTracker::Work load(const std::filesystem::path& checkpoint);
-  static void copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
-                          std::span<float> out);
+  void load_fragment(const SavedShares& saved, int f, std::int64_t outer_step);
 
   const TrainConfig& config_;
   island::RunIdentity identity_;
@@ -134,28 +165,25 @@ class IslandRounds {
   Ranks* ranks_;
   island::OuterOptions options_;
   std::chrono::steady_clock::time_point began_at_ = std::chrono::steady_clock::now();
-  // On the lead the truth between two steps: what is asked for is read once, changed here alone,
-  // and written before anybody trains on. So a rank that is lost meanwhile costs no more than
-  // reading or writing it again.
+  // On ranks with a part the truth between two steps: what is asked for is read once, changed here
+  // alone, and written before anybody trains on. So a rank that is lost meanwhile costs no more
+  // than reading or writing it again.
   IslandParams params_;
   bool is_over_ = false;
 
-  // All that follows is the lead's.
-  std::unique_ptr<island::OuterOptimizer> optimizer_;
-  std::unique_ptr<island::OuterAlgorithm> algorithm_;
-  std::unique_ptr<island::OuterState> outer_;
-  std::unique_ptr<island::Client> client_;
-  // By fragment: the anchor that the parameters grew from, and what the algorithm keeps.
-  std::vector<std::shared_ptr<const island::FragmentState>> base_;
-  std::vector<std::vector<float>> kept_;
-
+  // On ranks that have a part of the outer state.
+  std::optional<IslandPart> part_;
   std::vector<std::vector<float>> codec_errors_;  // of a checkpoint, until they are handed on
+  std::unique_ptr<island::RankExchange> exchange_;
+  std::string address_;  // where others fetch from its ranks
+  // Where several ranks have, the way between them. Clients use it, and end before it does.
+  std::unique_ptr<RankLink> link_;
+  std::unique_ptr<island::RankClient> rank_client_;  // of a rank that does not lead
 
+  // All that follows is the lead's.
+  std::unique_ptr<island::Client> client_;
   std::optional<island::RoundTracker> tracker_;  // what is due; what follows is what it speaks of
   IslandClock clock_;
-  // What was handed in last, and the weight that it was said to have.
-  std::shared_ptr<std::vector<float>> own_delta_;
-  double share_ = 1;
   std::optional<island::OuterChange> committed_;  // its answer, to be applied when it is due
   std::optional<island::OuterChange> change_;     // that is being absorbed
 

@@ -8,6 +8,7 @@
 #include "atoll/base/file.h"
 #include "atoll/base/json.h"
 #include "atoll/base/paths.h"
+#include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/train/island/rounds.h"
 
@@ -19,9 +20,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr const char* kStateFile = "outer.safetensors";
 constexpr const char* kTextFile = "island.json";
-constexpr int kVersion = 2;
+// 2: one rank had all of the outer state.
+constexpr int kVersion = 3, kOldest = 2;
 
 ordered_json to_json(const std::vector<BatchRange>& ranges) {
   ordered_json json = ordered_json::array();
@@ -71,50 +72,110 @@ ckpt::TensorSource source_of(const std::string& name, std::span<const float> val
           }};
 }
 
+std::string file_name(const island::ShardPlace& place) {
+  if (place.num_ranks == 1) return "outer.safetensors";
+  return ckpt::shard_name("outer", static_cast<std::size_t>(place.rank),
+                          static_cast<std::size_t>(place.num_ranks));
+}
+
 }  // namespace
+
+/// The outer state in a checkpoint, which some ranks, each in a file of its own, have written.
+class SavedShares {
+ public:
+  SavedShares(const fs::path& checkpoint, int num_ranks) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      files_.emplace_back(checkpoint / file_name({rank, num_ranks}));
+    }
+  }
+
+  bool has(const std::string& name) const {
+    return std::any_of(files_.begin(), files_.end(),
+                       [&](const auto& file) { return has(file, name); });
+  }
+
+  /// Fills `out` with what `part` has of each of so many vectors.
+  void read(const std::string& name, const island::StatePart& part, int vectors,
+            std::span<float> out) const {
+    const int num_ranks = static_cast<int>(files_.size());
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const parallel::ElementRange theirs =
+          island::shard_range(part.elements(), part.vectors(), {rank, num_ranks});
+      const std::int64_t begin = std::max(theirs.begin, part.own().begin);
+      const std::int64_t end = std::min(theirs.end, part.own().end);
+      if (begin >= end) continue;
+      const std::span<const std::byte> bytes =
+          bytes_of(files_[static_cast<std::size_t>(rank)], name,
+                   static_cast<std::size_t>(theirs.size() * vectors) * sizeof(float));
+      for (int v = 0; v < vectors; ++v) {
+        const std::int64_t from = v * theirs.size() + begin - theirs.begin;
+        const std::int64_t to = v * part.own().size() + begin - part.own().begin;
+        std::memcpy(out.data() + to, bytes.data() + from * static_cast<std::int64_t>(sizeof(float)),
+                    static_cast<std::size_t>(end - begin) * sizeof(float));
+      }
+    }
+  }
+
+ private:
+  static bool has(const ckpt::SafetensorsFile& file, const std::string& name) {
+    const auto& entries = file.entries();
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const auto& entry) { return entry.name == name; });
+  }
+
+  static std::span<const std::byte> bytes_of(const ckpt::SafetensorsFile& file,
+                                             const std::string& name, std::size_t expected) {
+    const std::span<const std::byte> bytes = file.bytes(name);
+    if (bytes.size() == expected) return bytes;
+    throw user_error(
+        "{} has {} bytes of {} and this run has {}; give back the outer.* settings it was made "
+        "with, or choose another run.dir",
+        file.path().string(), bytes.size(), name, expected);
+  }
+
+  std::vector<ckpt::SafetensorsFile> files_;  // by rank
+};
 
 ExtraPart IslandRounds::saved() const {
   ExtraPart part;
-  if (!ranks_->is_lead()) return part;
-  part.file = kStateFile;
-  const island::RoundTracker::Work& work = tracker_->work();
-  ordered_json steps = ordered_json::array();
-  for (int f = 0; f < outer_->num_fragments(); ++f) {
-    const auto at = static_cast<std::size_t>(f);
-    const auto& state = base_[at];
+  if (!part_) return part;
+  // What the lead knows.
+  std::int64_t in_flight = ranks_->is_lead() ? tracker_->fragment_in_flight() : -1;
+  if (shares_state()) ranks_->group().broadcast({&in_flight, {Dtype::kI64, {1}}}, 0);
+  for (int f = 0; f < part_->num_fragments(); ++f) {
+    const auto& state = part_->base(f);
+    if (state->elements == 0) continue;
     part.sources.push_back(source_of(anchor_name(f), state->values, state));
-    steps.push_back(state->outer_step);
-    for (auto& [name, values] : {std::pair(kept_name(f), kept_without_hand_in(f)),
-                                 std::pair(error_name(f), client_->codec_error(f))}) {
+    for (auto& [name, values] :
+         {std::pair(kept_name(f), part_->kept_without_hand_in(f, static_cast<int>(in_flight))),
+          std::pair(error_name(f), exchange_->codec_error(f))}) {
       if (values.empty()) continue;
       const auto copy = std::make_shared<const std::vector<float>>(values);
       part.sources.push_back(source_of(name, *copy, copy));
     }
   }
-  const ordered_json json = {{"format", "atoll island state"},  {"version", kVersion},
-                             {"name", config_.island.name},     {"outer_step", base_outer_step()},
-                             {"fragment_steps", steps},         {"trained", to_json(work.trained)},
-                             {"left", to_json(work.left)},      {"tokens", work.tokens},
-                             {"loss_sum", work.loss_sum},       {"steps_taken", steps_taken_},
-                             {"clock", to_json(clock_.state())}};
-  part.texts.emplace_back(kTextFile, json.dump(2) + "\n");
+  part.file = file_name(exchange_->place());
+  if (ranks_->is_lead()) part.texts.emplace_back(kTextFile, saved_text());
   return part;
 }
 
-// What was handed in is not in a checkpoint, so what is there must be as if it was dropped.
-std::vector<float> IslandRounds::kept_without_hand_in(int f) const {
-  std::vector<float> kept = kept_[static_cast<std::size_t>(f)];
-  if (kept.empty() || tracker_->fragment_in_flight() != f) return kept;
-  const std::span<const float> anchor = base_[static_cast<std::size_t>(f)]->anchor();
-  std::vector<float> packed(outer_->elements(f));
-  algorithm_->rebase(anchor, anchor, *own_delta_, share_, {packed, kept});
-  return kept;
-}
-
-std::int64_t IslandRounds::base_outer_step() const {
-  std::int64_t newest = 0;
-  for (const auto& state : base_) newest = std::max(newest, state->outer_step);
-  return newest;
+std::string IslandRounds::saved_text() const {
+  const island::RoundTracker::Work& work = tracker_->work();
+  ordered_json steps = ordered_json::array();
+  for (int f = 0; f < part_->num_fragments(); ++f) steps.push_back(part_->base(f)->outer_step);
+  const ordered_json json = {{"format", "atoll island state"},
+                             {"version", kVersion},
+                             {"name", config_.island.name},
+                             {"ranks", params_.num_shares()},
+                             {"outer_step", part_->base_outer_step()},
+                             {"fragment_steps", steps},
+                             {"trained", to_json(work.trained)},
+                             {"left", to_json(work.left)},
+                             {"tokens", work.tokens},
+                             {"loss_sum", work.loss_sum},
+                             {"steps_taken", steps_taken_},
+                             {"clock", to_json(clock_.state())}};
+  return json.dump(2) + "\n";
 }
 
 bool IslandRounds::is_in(const fs::path& checkpoint) {
@@ -125,26 +186,17 @@ island::RoundTracker::Work IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
   try {
     const ordered_json json = parse_ordered_json(read_file(path), path.string());
-    if (json.at("version") != kVersion) {
+    const int version = json.at("version").get<int>();
+    if (version < kOldest || version > kVersion) {
       throw user_error("{} is of version {}, and this atoll reads version {}", path.string(),
                        json.at("version").dump(), kVersion);
     }
-    const ckpt::SafetensorsFile file(checkpoint / kStateFile);
-    for (int f = 0; f < outer_->num_fragments(); ++f) {
-      const auto at = static_cast<std::size_t>(f);
-      std::vector<float> values(outer_->values_size(f));
-      copy_floats(file, anchor_name(f), values);
-      outer_->replace(f, json.at("fragment_steps").at(at).get<std::int64_t>(), std::move(values));
-      base_[at] = outer_->current(f);
-      if (!kept_[at].empty()) copy_floats(file, kept_name(f), kept_[at]);
-      const auto& entries = file.entries();
-      const bool has_error = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
-        return entry.name == error_name(f);
-      });
-      codec_errors_.emplace_back(has_error ? outer_->elements(f) : 0);
-      if (has_error) copy_floats(file, error_name(f), codec_errors_.back());
+    const SavedShares saved(checkpoint, json.value("ranks", 1));
+    for (int f = 0; f < part_->num_fragments(); ++f) {
+      load_fragment(saved, f,
+                    json.at("fragment_steps").at(static_cast<std::size_t>(f)).get<std::int64_t>());
     }
-    outer_->set_outer_step(json.at("outer_step").get<std::int64_t>());
+    part_->outer().set_outer_step(json.at("outer_step").get<std::int64_t>());
     steps_taken_ = json.at("steps_taken").get<std::int64_t>();
     clock_.restore(clock_from(json.at("clock")));
     return {.trained = ranges_from(json.at("trained")),
@@ -156,16 +208,18 @@ island::RoundTracker::Work IslandRounds::load(const fs::path& checkpoint) {
   }
 }
 
-void IslandRounds::copy_floats(const ckpt::SafetensorsFile& file, const std::string& name,
-                               std::span<float> out) {
-  const std::span<const std::byte> bytes = file.bytes(name);
-  if (bytes.size() != out.size_bytes()) {
-    throw user_error(
-        "{} has {} bytes of {} and this run has {}; give back the outer.* settings it was made "
-        "with, or choose another run.dir",
-        file.path().string(), bytes.size(), name, out.size_bytes());
-  }
-  std::memcpy(out.data(), bytes.data(), bytes.size());
+void IslandRounds::load_fragment(const SavedShares& saved, int f, std::int64_t outer_step) {
+  const island::StatePart& part = part_->outer().part(f);
+  std::vector<float> values(part.size());
+  saved.read(anchor_name(f), part, part.vectors(), values);
+  part_->load(f, outer_step, std::move(values),
+              [this](const island::StateHash& own) { return sum_of_ranks(own); });
+  const int kept_vectors = part_->algorithm().num_kept_vectors();
+  if (kept_vectors > 0) saved.read(kept_name(f), part, kept_vectors, part_->kept(f));
+  const bool has_error = saved.has(error_name(f));
+  std::vector<float>& error =
+      codec_errors_.emplace_back(has_error ? part_->outer().elements(f) : 0);
+  if (has_error) saved.read(error_name(f), part, 1, error);
 }
 
 }  // namespace atl::train
