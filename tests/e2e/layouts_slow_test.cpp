@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "islands_fixture.h"
@@ -114,6 +115,86 @@ TEST_F(Layouts, WhatIsLeftGoesOnInTheLargestLayoutThatFits) {
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_THAT(finished.err, HasSubstr("from the newest checkpoint with 2 ranks (restart 1 of 5)"));
   EXPECT_FALSE(weights("run", 60).empty());
+}
+
+// Ranks whose state is in copies, in every way that there is to keep them.
+const std::vector<Layout> kCopied = {
+    {"shared", 2, {"--parallel.tp=2"}},
+    {"staged", 2, {"--parallel.pp=2", "--parallel.schedule=zb-h1"}},
+    {"both", 4, {"--parallel.tp=2", "--parallel.pp=2", "--train.dtype=bf16"}},
+    {"sharded", 4, {"--parallel.pp=2", "--dp.zero=3"}},
+    {"sharded_products", 4, {"--parallel.tp=2", "--dp.zero=1", "--optim.kind=muon"}},
+    {"same", 4, {"--parallel.tp=2"}},
+    {"sequences", 2, {"--parallel.cp=2", "--train.dropout=0", "--dp.zero=2"}}};
+
+class Copies : public Layouts {
+ protected:
+  std::vector<std::string> copied(const Layout& layout, const std::string& name, int most,
+                                  int checkpoint_every) const {
+    std::vector<std::string> words = launched(layout, name, 60, most);
+    std::replace(words.begin(), words.end(), std::string("--checkpoint.every=10"),
+                 fmt::format("--checkpoint.every={}", checkpoint_every));
+    words.emplace_back("--launch.replicate=true");
+    return words;
+  }
+  /// The process of a run that was started as this member, with rank `number`; 0: there is none.
+  pid_t member(const std::string& name, int number) const {
+    const std::string run = path(name) + " ", flag = fmt::format("--member={} ", number);
+    for (const pid_t pid : processes()) {
+      const std::string words = command_line(pid) + " ";
+      if (words.find(run) != words.npos && words.find(flag) != words.npos) return pid;
+    }
+    return 0;
+  }
+};
+
+// There is no checkpoint that it could go on from instead.
+TEST_F(Copies, AKilledRankCostsNeitherBitNorStep) {
+  std::mt19937 random(12);
+  for (const Layout& layout : kCopied) {
+    SCOPED_TRACE(layout.name);
+    const std::string expected = layout.name + "-whole", name = layout.name + "-killed";
+    ASSERT_EQ(atoll(with_ranks(layout, expected, 60, "threads")).exit_code, 0);
+    Program agent(copied(layout, name, layout.ranks, 1000));
+    EXPECT_TRUE(took(name, 25));
+    const pid_t victim = member(name, static_cast<int>(random() % unsigned(layout.ranks)));
+    ASSERT_NE(victim, 0);
+    ::kill(victim, SIGKILL);
+    const Finished finished = agent.wait();
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_THAT(finished.err, AllOf(HasSubstr("had of step "), HasSubstr(" is saved as ")));
+    EXPECT_EQ(weights(name, 60), weights(expected, 60));
+    EXPECT_THAT(processes(), IsEmpty());
+  }
+}
+
+TEST_F(Copies, TheLargestLayoutThatIsLeftGoesOnFromThem) {
+  Program agent(copied({"", 2, {"--parallel.tp=2"}}, "run", 4, 1000));
+  EXPECT_TRUE(took("run", 25));
+  const pid_t victim = member("run", 3);
+  ASSERT_NE(victim, 0);
+  ::kill(victim, SIGKILL);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("what 3 ranks of 4 had"),
+                                  HasSubstr("with 2 ranks (restart 1 of 5)")));
+  EXPECT_FALSE(weights("run", 60).empty());
+}
+
+// Rank 1 keeps the copy of rank 2.
+TEST_F(Copies, WithoutOneOfThemItGoesOnFromTheNewestCheckpoint) {
+  const Layout layout = {"", 4, {"--parallel.tp=2", "--parallel.pp=2"}};
+  ASSERT_EQ(atoll(with_ranks(layout, "whole", 60, "threads")).exit_code, 0);
+  Program agent(copied(layout, "run", 4, 10));
+  EXPECT_TRUE(took("run", 25));
+  const pid_t first = member("run", 1), second = member("run", 2);
+  ASSERT_TRUE(first != 0 && second != 0);
+  ::kill(first, SIGKILL);
+  ::kill(second, SIGKILL);
+  const Finished finished = agent.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("cannot be put together"));
+  EXPECT_EQ(weights("run", 60), weights("whole", 60));
 }
 
 // One island has two data-parallel pairs that share products, the other a pipeline. A rank of each

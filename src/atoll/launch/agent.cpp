@@ -21,15 +21,13 @@ std::string count_ranks(int num_ranks) {
 }
 
 // Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
-// checkpoint only, as are the stages, experts and parts of products that a rank alone has. State in
-// a file is too large for the copy in memory that it would pass through. What a lost rank still
-// owed is in the checkpoint too.
-bool regroups_in_place(const LaunchOptions& options, const train::TrainConfig& config) {
-  const train::ParallelSettings& parallel = config.parallel;
-  const bool has_whole_model =
-      parallel.tp == 1 && parallel.pp == 1 && parallel.cp == 1 && parallel.ep == 1;
-  return options.backend != "mpi" && has_whole_model && config.offload.optimizer == "none" &&
-         !train::is_compressed(config) && (config.launch.replicate || config.dp.zero == 0);
+// checkpoint only, as are, without copies, the stages, experts and parts of products that a rank
+// alone has. State in a file is too large for the copy in memory that it would pass through. What a
+// lost rank still owed is in the checkpoint too.
+bool outlive_others(const LaunchOptions& options, const train::TrainConfig& config) {
+  const bool has_whole_state = !config.parallel.has_parts() && config.dp.zero == 0;
+  return options.backend != "mpi" && config.offload.optimizer == "none" &&
+         !train::is_compressed(config) && (config.launch.replicate || has_whole_state);
 }
 
 }  // namespace
@@ -54,7 +52,7 @@ Agent::Agent(const LaunchOptions& options, const train::TrainConfig& config,
       slots_(hosts, options.limits, /*may_wait=*/!options.rendezvous.empty()),
       generations_(generations),
       hosts_(hosts) {
-  if (regroups_in_place(options, config)) rank_list_.emplace(generations.rendezvous());
+  if (outlive_others(options, config)) rank_list_.emplace(generations.rendezvous());
   if (!options.rendezvous.empty()) open_agent_server(std::move(agreement));
 }
 
@@ -176,15 +174,21 @@ GroupEnd Agent::run_group_of(const std::vector<std::string>& hosts, SignalFd& si
 GroupEnd Agent::run_in_place(const std::vector<std::string>& hosts, SignalFd& signals) {
   rank_list_->begin(hosts);
   dismissed_.clear();
-  has_lost_ = false;
+  has_lost_ = is_saving_ = false;
   std::vector<RankProcess> processes;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     processes.push_back(process_on(hosts[rank], {.number = static_cast<int>(rank),
                                                  .generation = rank_list_->generation(),
                                                  .backend = options_.backend}));
   }
-  const GroupOptions watch = {
-      .wants_to_stop = [this] { return must_stop_; }, .policy = this, .ask_every = kAskEvery};
+  const bool stays = !config_.parallel.has_parts();
+  const GroupOptions watch = {.wants_to_stop =
+                                  [this, stays] {
+                                    if (stays) return must_stop_;
+                                    return !is_saving_ && wants_to_grow();
+                                  },
+                              .policy = this,
+                              .ask_every = kAskEvery};
   GroupEnd end = run_group(processes, watch, signals);
   for (RankEnd& rank : end.ranks) rank.rank = rank_list_->rank_of(rank.rank);
   return end;
@@ -211,14 +215,22 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
     const bool is_lost = !outcome.lost.empty();
     const int left = rank_list_->num_ranks() - 1;
     const int more = is_new_loss(step) ? 1 : 0;
-    if (!is_lost || !can_lose(known.rank) || step < 0 || left < options_.limits.min_ranks ||
-        !fits(left) || restarts_ + more > options_.limits.max_restarts) {
+    // Ranks that have parts of the model only save what they have, before all start again.
+    const bool stays = !config_.parallel.has_parts();
+    const bool is_enough = stays ? left >= options_.limits.min_ranks && fits(left) : left > 0;
+    if (!is_lost || !can_lose(known.rank) || step < 0 || !is_enough ||
+        restarts_ + more > options_.limits.max_restarts) {
       rank_list_->dissolve();
       return false;
     }
     restarts_ += more;
     lost_at_step_ = step;
-    announce(outcome, "in place", left);
+    is_saving_ = !stays;
+    if (stays) announce(outcome, "in place", left);
+    if (!stays) {
+      log::warning("{}; {} what there is of the last step in memory", outcome.cause,
+                   left == 1 ? "the other saves" : fmt::format("the other {} save", left));
+    }
   }
   slots_.drop(rank_list_->place_of(end.rank), !outcome.gone.empty());
   rank_list_->remove(end.rank);
@@ -231,7 +243,7 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
 std::vector<RankProcess> Agent::joining(std::int64_t step) {
   rank_list_->admit();
   poll_agent_server();
-  if (step < 0) return {};
+  if (step < 0 || config_.parallel.has_parts()) return {};  // those start again with more
   let_go();
   if (takes_newcomers()) return grow(room());
   if (std::exchange(has_lost_, false)) return grow(std::min(room(), slots_.num_spare()));

@@ -99,6 +99,7 @@ class Agent final : private ElasticPolicy {
   std::vector<std::string> new_agents_;        // agents that have come and were not looked at
   std::set<int> dismissed_;                    // processes of this group whose agent leaves
   bool has_lost_ = false;                      // a rank, for which a spare one may be there
+  bool is_saving_ = false;  // ranks that have parts of the model save what they have
   bool must_stop_ = false;  // an agent leaves, and the others have to start again
 };
 

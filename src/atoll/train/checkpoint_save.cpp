@@ -97,9 +97,26 @@ CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
     parts_size_ = parts->size();
     parts_rank_ = parts->rank();
   }
-  collect(state);
+  collect_and_begin(
+      {.layout = state.store().layout(),
+       .pieces = [&] { return parallel::held_pieces(state.store(), &state.optimizer()); },
+       .sharing = group_ == nullptr ? nullptr : unless_alone(state.shard_group()),
+       .is_first_copy = is_first_copy(state),
+       .state = &state});
+}
+
+CheckpointSave::CheckpointSave(const parallel::FlatLayout& whole,
+                               std::vector<optim::StateTensor> pieces, comm::Group& group,
+                               const Options& options)
+    : options_(options), group_(unless_alone(&group)), pipeline_(nullptr) {
+  collect_and_begin(
+      {.layout = whole, .pieces = [&] { return std::move(pieces); }, .sharing = group_});
+}
+
+void CheckpointSave::collect_and_begin(const Origin& origin) {
+  collect(origin);
   if (!is_lead()) options_.texts.clear();
-  if (whole_) plan_files(state);
+  if (whole_) plan_files(origin);
   if (!options_.extra.file.empty()) {
     files_.push_back({options_.extra.file, std::move(options_.extra.sources), {}});
   }
@@ -121,13 +138,13 @@ void CheckpointSave::agree(const std::function<void()>& action) {
   group_->world().agree(action);
 }
 
-void CheckpointSave::collect(TrainState& state) {
-  const parallel::FlatLayout& layout = state.store().layout();
-  if (is_first_copy(state)) {
-    comm::Group* writing = group_ == nullptr ? nullptr : unless_alone(state.shard_group());
+void CheckpointSave::collect(const Origin& origin) {
+  const parallel::FlatLayout& layout = origin.layout;
+  comm::Group* writing = origin.sharing;
+  if (origin.is_first_copy) {
     // Of the ranks that have parts, some data-parallel rank's, each is a writer.
     takers_ = parallel::share_out(layout, (writing == nullptr ? 1 : writing->size()) * parts_size_);
-    whole_.emplace(layout, parallel::held_pieces(state.store(), &state.optimizer()), writing);
+    whole_.emplace(layout, origin.pieces(), writing);
   }
   const bool one_file = !options_.adapter_file.empty();  // of values
   std::string directory;
@@ -155,14 +172,13 @@ void CheckpointSave::collect(TrainState& state) {
     for (std::size_t i = 0; i < takers_.size(); ++i) {
       taker[layout.trained()[i]] = takers_[i] % parts_size_;
     }
-    assembled_.emplace(whole_->tensors(), *state.parts_group(),
+    assembled_.emplace(whole_->tensors(), *origin.state->parts_group(),
                        [&](const parallel::WholeTensor& part) {
                          return part.name.empty() && one_file ? 0 : taker.at(part.param);
                        });
   }
-  const bool has_values =
-      parts_rank_ == 0 && (group_ == nullptr || state.shard_group()->rank() == 0);
-  if (one_file && pipeline_ != nullptr && has_values) collect_adapter(state);
+  const bool has_values = parts_rank_ == 0 && (writing == nullptr || writing->rank() == 0);
+  if (one_file && pipeline_ != nullptr && has_values) collect_adapter(*origin.state);
 }
 
 // One rank writes the file that PEFT wants, so that the others of its pipeline send it theirs.
@@ -200,8 +216,8 @@ void CheckpointSave::number_files(const parallel::FlatLayout& layout) {
   contents_ = parallel::gather_text(pipeline_ == nullptr ? nullptr : &pipeline_->group(), contents);
 }
 
-void CheckpointSave::plan_files(TrainState& state) {
-  const int shard = group_ == nullptr ? 0 : state.shard_group()->rank();
+void CheckpointSave::plan_files(const Origin& origin) {
+  const int shard = origin.sharing == nullptr ? 0 : origin.sharing->rank();
   const int writer = shard * parts_size_ + parts_rank_;
   const bool writes = writer < static_cast<int>(num_writers(takers_));
   const std::size_t file = first_file_ + static_cast<std::size_t>(writer);

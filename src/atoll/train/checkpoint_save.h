@@ -52,6 +52,10 @@ class CheckpointSave {
   /// Collects what this rank writes. Every rank must make one, at the same step. Throws on all
   /// ranks what goes wrong on one.
   CheckpointSave(TrainState& state, const Options& options);
+  /// The same of pieces of the whole model's state (named as optim::StateTensor is; "": values),
+  /// which the ranks of the group hold together, each element once.
+  CheckpointSave(const parallel::FlatLayout& whole, std::vector<optim::StateTensor> pieces,
+                 comm::Group& group, const Options& options);
   /// Ends what was not committed: nothing of it stays.
   ~CheckpointSave();
   CheckpointSave(const CheckpointSave&) = delete;
@@ -72,12 +76,22 @@ class CheckpointSave {
     ckpt::Metadata metadata;
   };
 
+  // Where the tensors come from.
+  struct Origin {
+    const parallel::FlatLayout& layout;
+    std::function<std::vector<optim::StateTensor>()> pieces;
+    comm::Group* sharing = nullptr;  // the ranks that hold parts of the same copy; null: one does
+    bool is_first_copy = true;
+    TrainState* state = nullptr;  // null: pieces of the whole model
+  };
+
   bool is_lead() const { return group_ == nullptr || group_->rank() == 0; }
   void agree(const std::function<void()>& action);
-  void collect(TrainState& state);
+  void collect_and_begin(const Origin& origin);
+  void collect(const Origin& origin);
   void number_files(const parallel::FlatLayout& layout);
   void collect_adapter(TrainState& state);
-  void plan_files(TrainState& state);
+  void plan_files(const Origin& origin);
   void write();
   void finish();
 

@@ -96,10 +96,12 @@ Position parse_position(const std::string& text, const std::string& origin) {
 
 }  // namespace
 
-std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& state,
-                                           const Position& position, const CarriedFiles& carried,
-                                           const fs::path& base, CheckpointSave::Mode mode,
-                                           ExtraPart extra) {
+namespace {
+
+CheckpointSave::Options save_options(const fs::path& root, TrainState& state,
+                                     const Position& position, const CarriedFiles& carried,
+                                     const fs::path& base, CheckpointSave::Mode mode,
+                                     ExtraPart extra) {
   CheckpointSave::Options options = {.root = root, .step = position.step, .mode = mode};
   options.texts.emplace_back("config.json", config_of(state));
   options.texts.insert(options.texts.end(), carried.begin(), carried.end());
@@ -121,7 +123,25 @@ std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& sta
   }
   for (auto& text : extra.texts) options.texts.push_back(std::move(text));
   options.extra = std::move(extra);
-  return std::make_unique<CheckpointSave>(state, options);
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<CheckpointSave> begin_save(const fs::path& root, TrainState& state,
+                                           const Position& position, const CarriedFiles& carried,
+                                           const fs::path& base, CheckpointSave::Mode mode,
+                                           ExtraPart extra) {
+  return std::make_unique<CheckpointSave>(
+      state, save_options(root, state, position, carried, base, mode, std::move(extra)));
+}
+
+fs::path save_pieces(const fs::path& root, TrainState& state, const Position& position,
+                     const CarriedFiles& carried, const fs::path& base,
+                     std::vector<optim::StateTensor> pieces, comm::Group& group) {
+  const CheckpointSave::Options options =
+      save_options(root, state, position, carried, base, CheckpointSave::Mode::kNow, {});
+  return CheckpointSave(state.whole_layout(), std::move(pieces), group, options).commit();
 }
 
 fs::path save_checkpoint(const fs::path& root, TrainState& state, const Position& position,

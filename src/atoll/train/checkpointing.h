@@ -49,6 +49,13 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, TrainSt
                                       const Position& position, const CarriedFiles& carried,
                                       const std::filesystem::path& base = {});
 
+/// The same of a state that is in pieces on the ranks of `group`: see CheckpointSave. `state` says
+/// of which model; what it holds is not looked at.
+std::filesystem::path save_pieces(const std::filesystem::path& root, TrainState& state,
+                                  const Position& position, const CarriedFiles& carried,
+                                  const std::filesystem::path& base,
+                                  std::vector<optim::StateTensor> pieces, comm::Group& group);
+
 /// How far the run of a checkpoint was.
 Position read_position(const std::filesystem::path& checkpoint);
 

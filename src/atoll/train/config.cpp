@@ -286,7 +286,12 @@ void add_ranks(Settings& settings, TrainConfig& c) {
   settings.add("launch.replicate", &c.launch.replicate,
                "Each rank keeps a copy of the next one's share of the training state, so that the "
                "others can go on at once without it; costs that memory, and one transfer of the "
-               "reduced gradients a step.");
+               "reduced gradients a step. Where ranks have parts of the model "
+               "(parallel.*) each keeps its own state and another rank's of two steps, "
+               "and the ranks start again from them: docs/layouts.md.");
+  settings.add("launch.replicate_every", &c.launch.replicate_every,
+               "Where ranks have parts of the model: steps from one copy to the next.",
+               at_least(1));
 }
 
 void add_islands(Settings& settings, TrainConfig& c) {

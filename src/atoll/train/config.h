@@ -122,6 +122,9 @@ struct ParallelSettings {
   std::int64_t ep = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 0;
+
+  /// Whether ranks have parts of the model, or of sequences.
+  bool has_parts() const { return tp > 1 || pp > 1 || cp > 1 || ep > 1; }
 };
 
 /// comm.*
@@ -187,6 +190,7 @@ struct LogSettings {
 /// launch.*
 struct LaunchSettings {
   bool replicate = false;
+  std::int64_t replicate_every = 1;
 };
 
 /// sync.*: how the replicas of one island are kept together, where parameters are on servers.

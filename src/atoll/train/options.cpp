@@ -304,7 +304,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
     options.pipeline =
         pipeline_options(config, data_ranks, rank / tensor_size / expert_size % pipeline_size);
   }
-  options.replicate = config.launch.replicate;
+  options.replicate = config.launch.replicate && !config.parallel.has_parts();
   options.folds_owed = config.dp.compress_owed == "fold";
   options.offload = offload_options(config, num_ranks);
   return options;

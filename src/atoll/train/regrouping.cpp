@@ -40,6 +40,14 @@ std::vector<Hello> Regrouping::enter_next(Hello mine) {
   }
 }
 
+comm::World& Regrouping::enter_with_those_left() {
+  ranks_.reset();
+  own_world_.reset();
+  own_world_ = membership_->next();
+  world_ = own_world_.get();
+  return *world_;
+}
+
 std::vector<Hello> Regrouping::meet(const Hello& mine) {
   world_->agree([&] { ranks_.emplace(*world_, config_); });
   constexpr std::int64_t kWidth = sizeof(Hello) / sizeof(double);

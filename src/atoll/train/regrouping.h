@@ -44,6 +44,9 @@ class Regrouping {
   /// Enters the next world, trying again as often as a rank is lost before all have met. `mine`
   /// says what this rank holds; its old rank and size are filled in.
   std::vector<Hello> enter_next(Hello mine);
+  /// Enters the next world as it is, for what those who are left still have to do together: they
+  /// make no layout, and there are no ranks() any more. Throws Error(kPeer) when they do not meet.
+  comm::World& enter_with_those_left();
 
   /// The ranks now.
   Ranks& ranks() { return *ranks_; }

@@ -9,6 +9,10 @@ std::optional<ckpt::CheckpointInfo> Saver::find_newest(ThreadPool& threads) cons
   return ckpt::newest_verified(root_, &threads);
 }
 
+std::filesystem::path Saver::path_of(std::int64_t step) const {
+  return root_ / ckpt::checkpoint_name(step);
+}
+
 void Saver::go_on_from(std::int64_t step) {
   saved_step_ = step;
   if (step >= 0) last_checkpoint_ = root_ / ckpt::checkpoint_name(step);

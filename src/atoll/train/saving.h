@@ -38,6 +38,8 @@ class Saver {
   std::optional<ckpt::CheckpointInfo> find_newest(ThreadPool& threads) const;
   /// The one of this step, which another rank has verified.
   ckpt::CheckpointInfo at(std::int64_t step) const { return ckpt::checkpoint_at(root_, step); }
+  /// Where the one of this step is, or would be.
+  std::filesystem::path path_of(std::int64_t step) const;
   /// The run goes on from the checkpoint of this step, or from ranks that wrote it; -1: from none.
   void go_on_from(std::int64_t step);
   /// Puts checkpoints aside that are newer than that. Of the lead.

@@ -38,9 +38,8 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
 
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : config_(config), settings_(settings), regrouping_(config, membership) {
-  ATOLL_CHECK(config.parallel.tp == 1 && config.parallel.pp == 1 && config.parallel.cp == 1 &&
-                  config.parallel.ep == 1,
-              "ranks that come and go cannot share a model's work yet");
+  ATOLL_CHECK(!config.parallel.has_parts() || config.launch.replicate,
+              "without copies, ranks that come and go cannot have parts of a model");
   if (membership.joins()) corpus_.emplace(prepare_corpus(corpus_options(config)));
   prepare();
 }
@@ -73,6 +72,9 @@ void Trainer::prepare() {
   });
   begin_or_resume();
   model_->synchronise_replica(ranks());
+  if (regrouping_.is_possible() && config_.parallel.has_parts()) {
+    copies_.emplace(state(), ranks());
+  }
   ranks().world().agree([&] {
     if (is_lead()) reporter_.open(config_.run.dir, position_.step, settings_);
   });

@@ -19,6 +19,7 @@
 #include "atoll/train/run_model.h"
 #include "atoll/train/saving.h"
 #include "atoll/train/server_sync.h"
+#include "atoll/train/state_copies.h"
 #include "atoll/train/stop_request.h"
 #include "atoll/train/trace_window.h"
 
@@ -109,6 +110,10 @@ class Trainer {
   void end_with_servers(TrainOutcome& outcome);
   // With other ranks: trainer_regroup.cpp.
   void regroup(const std::string& why);
+  void leave(const std::string& why);
+  [[noreturn]] void save_copies(const std::string& why);
+  std::string write_copies(comm::World& left);
+  void copy_state();
   void take_over(const std::vector<Hello>& hellos);
   void agree_on_step(const std::vector<Hello>& hellos);
   void share_position(int holder);
@@ -129,6 +134,7 @@ class Trainer {
   std::unique_ptr<ckpt::RunLock> lock_;  // of the lead
   std::optional<PreparedCorpus> corpus_;
   std::optional<RunModel> model_;
+  std::optional<StateCopies> copies_;  // where ranks that are lost may have parts of the model
   std::optional<Batches> batches_;
   std::optional<IslandRounds> rounds_;   // nothing: the run has no islands
   std::unique_ptr<ServerSync> servers_;  // null: ranks add up gradients among themselves

@@ -2,20 +2,102 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/train/redistribution.h"
 #include "atoll/train/trainer.h"
 
 namespace atl::train {
 
-void Trainer::regroup(const std::string& why) {
-  const int before = ranks().size();
-  // Those who still wait for this rank learn that it has left; then nothing of the old world runs.
+// Those who still wait for this rank learn that it has left; then nothing of the old world runs.
+void Trainer::leave(const std::string& why) {
   regrouping_.leave(why);
   state().store().abandon();
   saver_.abandon();
   batches_->stop();
   trace_.abandon();
+}
+
+void Trainer::copy_state() {
+  if (!copies_) return;
+  const bool is_due = position_.step % config_.launch.replicate_every == 0;
+  if (is_due || copies_->newest() < 0) copies_->take(position_);
+}
+
+// Where ranks have parts of the model, those that are left make no layout: they save what all of
+// them had, and whoever started them starts as many as fit.
+void Trainer::save_copies(const std::string& why) {
+  leave(why);
+  std::string saved;
+  try {
+    saved = write_copies(regrouping_.enter_with_those_left());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kPeer) throw;
+    throw make_error(
+        ErrorKind::kPeer,
+        "{}; the copies in memory cannot be put together ({}), so that what came after "
+        "the newest checkpoint is lost",
+        why, error.what());
+  }
+  throw make_error(ErrorKind::kPeer, "{}; {}", why, saved);
+}
+
+namespace {
+
+// What a rank that is left tells the others.
+struct CopyFacts {
+  double old_rank = -1;
+  double newest = -1;
+};
+
+std::vector<CopyFacts> gather(comm::World& left, const CopyFacts& mine) {
+  std::vector<CopyFacts> all(static_cast<std::size_t>(left.size()));
+  all[static_cast<std::size_t>(left.rank())] = mine;
+  constexpr std::int64_t kWidth = sizeof(CopyFacts) / sizeof(double);
+  const std::int64_t count = kWidth * left.size();
+  left.all().all_gather({all.data(), {Dtype::kF64, {count}}}, left.all().even_parts(count, kWidth));
+  return all;
+}
+
+}  // namespace
+
+// Returns what was done, as a message says it.
+std::string Trainer::write_copies(comm::World& left) {
+  const std::vector<CopyFacts> facts =
+      gather(left, {.old_rank = static_cast<double>(copies_->rank()),
+                    .newest = static_cast<double>(copies_->newest())});
+  auto step = static_cast<std::int64_t>(facts.front().newest);
+  bool other_is_left = false;
+  for (const CopyFacts& fact : facts) {
+    step = std::min(step, static_cast<std::int64_t>(fact.newest));
+    other_is_left |= static_cast<int>(fact.old_rank) == copies_->other();
+  }
+  left.agree([&] {
+    if (copies_->has(step)) return;
+    throw make_error(ErrorKind::kPeer, "no copies were made yet");
+  });
+  const std::vector<optim::StateTensor> given =
+      given_once(left.all(), state().whole_layout(), copies_->pieces(step, !other_is_left));
+  const std::filesystem::path path = saver_.path_of(step);
+  std::int64_t is_there = 0;
+  left.agree([&] {
+    if (left.rank() > 0) return;
+    if (!lock_) lock_ = std::make_unique<ckpt::RunLock>(config_.run.dir);
+    is_there = path_exists(path) ? 1 : 0;
+  });
+  left.all().broadcast({&is_there, {Dtype::kI64, {1}}}, 0);
+  if (is_there == 0) {
+    save_pieces(path.parent_path(), state(), copies_->position(step), model_->carried(),
+                model_->base(), given, left.all());
+  }
+  return fmt::format("what {} of {} had of step {} is saved as {}", counted(left.size(), "rank"),
+                     copies_->num_ranks(), step, path.string());
+}
+
+void Trainer::regroup(const std::string& why) {
+  if (copies_) save_copies(why);
+  const int before = ranks().size();
+  leave(why);
   try {
     take_over(regrouping_.enter_next(
         {.has_state = 1,

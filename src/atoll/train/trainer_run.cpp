@@ -46,6 +46,7 @@ TrainOutcome Trainer::loop() {
       const Clock::time_point pause = Clock::now();
       trace_.update(ranks(), state(), position_.step - first_step_);
       after_step();
+      copy_state();
       reporter_.leave_out(Clock::now() - pause);
       if (is_over()) {
         end(outcome);

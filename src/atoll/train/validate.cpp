@@ -339,7 +339,6 @@ void validate_pipeline(const TrainConfig& config, const Settings& s) {
   };
   refuse(config.train.exact, "train.exact", "leave it out");
   refuse(config.dp.balance, "dp.balance", "leave it out");
-  refuse(config.launch.replicate, "launch.replicate", "leave it out");
 }
 
 // What ranks that have parts of sequences cannot do yet, by the setting that asks for it.
@@ -352,7 +351,6 @@ void validate_context(const TrainConfig& config, const Settings& s) {
   };
   refuse(config.train.exact, "train.exact", "leave it out");
   refuse(config.dp.balance, "dp.balance", "leave it out");
-  refuse(config.launch.replicate, "launch.replicate", "leave it out");
   if (config.train.context % config.parallel.cp != 0) {
     // Twice that serves a ring, too.
     const std::int64_t step = std::lcm(2, config.parallel.tp) * config.parallel.cp;
@@ -377,7 +375,6 @@ void validate_expert_parallel(const TrainConfig& config, const Settings& s) {
   refuse(config.train.exact, "train.exact", "leave it out");
   refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");
-  refuse(config.launch.replicate, "launch.replicate", "leave it out");
 }
 
 // What ranks that share each product cannot do yet, by the setting that asks for it.
@@ -393,12 +390,33 @@ void validate_parallel(const TrainConfig& config, const Settings& s) {
          "optim.masters",
          "parts of muon's matrices are rounded by nothing but their masters: take f32");
   refuse(config.dp.balance, "dp.balance", "leave it out");
-  refuse(config.launch.replicate, "launch.replicate", "leave it out");
   if (config.train.context % (config.parallel.tp * config.parallel.cp) != 0) {
     throw user_error("{} must be a multiple of {}{}: the ranks share the rows of a sequence evenly",
                      named(s, "train.context"), named(s, "parallel.tp"),
                      config.parallel.cp > 1 ? " times " + named(s, "parallel.cp") : "");
   }
+}
+
+// Copies of a state that ranks have in parts.
+void validate_copies(const TrainConfig& config, const Settings& s) {
+  if (!config.parallel.has_parts()) {
+    if (s.find("launch.replicate_every").is_default()) return;
+    throw user_error(
+        "{} is for ranks that have parts of the model (parallel.tp, pp, cp or ep), and copies of "
+        "whole ones follow every step; leave it out",
+        named(s, "launch.replicate_every"));
+  }
+  if (!config.launch.replicate) {
+    if (s.find("launch.replicate_every").is_default()) return;
+    throw user_error("{} without launch.replicate does nothing; give that too",
+                     named(s, "launch.replicate_every"));
+  }
+  if (config.island.coordinator.empty()) return;
+  throw user_error(
+      "{} does not go together with {} and ranks that have parts of the model yet: what an island "
+      "exchanges is in no copy; leave it out, and a lost rank costs the steps since the newest "
+      "checkpoint",
+      named(s, "launch.replicate"), named(s, "island.coordinator"));
 }
 
 void validate_schedule(const TrainConfig& config, const Settings& s) {
@@ -446,6 +464,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_pipeline(config, settings);
   validate_context(config, settings);
   validate_expert_parallel(config, settings);
+  validate_copies(config, settings);
   validate_offload(config, settings);
   validate_compress(config, settings);
   validate_servers(config, settings);
