@@ -58,6 +58,19 @@ TEST_F(SameBits, HaveZeroStagesOfPipelines) {
   }
 }
 
+// Of each micro-batch the parts of its sequences, and then of the next: however many ranks have
+// micro-batches, and where some have one fewer.
+TEST_F(SameBits, HaveDataParallelRanksBesideSharedSequencesWithExactSums) {
+  const auto exact = [](int zero) {
+    return with({"--parallel.cp=2", "--train.exact=true", fmt::format("--dp.zero={}", zero)}, true);
+  };
+  const Ended expected = train_ranks("one", 2, exact(0));
+  for (const auto& [ranks, zero] : {std::pair(4, 0), {6, 1}, {6, 3}, {8, 2}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, ZeRO {}", ranks, zero));
+    expect_same(train_ranks(fmt::format("exact{}-{}", ranks, zero), ranks, exact(zero)), expected);
+  }
+}
+
 TEST_F(SameBits, HasARunThatWasStoppedInItsLayout) {
   const Ended expected = train_ranks("whole", 8, with(layout(2, 2, 2), true));
   EXPECT_EQ(train_ranks("parts", 8, with(layout(2, 2, 2), true), 3).outcome.step, 3);
@@ -157,7 +170,6 @@ TEST_F(HybridRun, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(fails(6, {"--parallel.cp=3", "--parallel.tp=2", "--train.context=9"}),
               HasSubstr("multiple of"));
   EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.context=31"}), HasSubstr("multiple of"));
-  EXPECT_THAT(fails(2, {"--parallel.cp=2", "--train.exact=true"}), HasSubstr("train.exact"));
 }
 
 }  // namespace

@@ -45,6 +45,18 @@ void read_losses(Stream& stream, const Tensor& losses, std::span<const std::int6
   }
 }
 
+// Those that share parameters, of data-parallel ranks: each stands for the parts of its sequences.
+std::vector<int> with_parts(const std::vector<int>& data_ranks, const comm::Group* context) {
+  if (context == nullptr) return data_ranks;
+  std::vector<int> ranks;
+  for (const int rank : data_ranks) {
+    for (int part = 0; part < context->size(); ++part) {
+      ranks.push_back(rank * context->size() + part);
+    }
+  }
+  return ranks;
+}
+
 }  // namespace
 
 MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
@@ -56,7 +68,8 @@ MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions
   std::vector<std::int64_t> first_samples;
   Micro micro;
   for (std::int64_t round = 0; round < plan.rounds(); ++round) {
-    const std::vector<int> contributors = plan.contributors(round);
+    const std::vector<int> contributors =
+        with_parts(plan.contributors(round), state.context_group());
     state.store().begin_round({round, round + 1 == plan.rounds(), contributors});
     if (round >= plan.share(rank)) {
       state.runner().idle(run, /*training=*/true);

@@ -349,7 +349,6 @@ void validate_context(const TrainConfig& config, const Settings& s) {
     throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.cp"),
                      named(s, key), remedy);
   };
-  refuse(config.train.exact, "train.exact", "leave it out");
   refuse(config.dp.balance, "dp.balance", "leave it out");
   if (config.train.context % config.parallel.cp != 0) {
     // Twice that serves a ring, too.
