@@ -20,8 +20,8 @@ inline constexpr std::uint32_t kProtocolVersion = 2;
 /// When a worker may go on, and what a push does.
 enum class Consistency : std::uint8_t {
   kBsp,    ///< an update is made of the pushes of all lanes, in lane order; pulls wait for it
-  kSsp,    ///< each push is an update; a pull waits while a lane is more than s steps behind
-  kAsync,  ///< each push is an update; pulls wait for nothing but own pushes
+  kSsp,    ///< a round of pushes is an update; pulls wait while a lane is more than s steps behind
+  kAsync,  ///< a round of pushes is an update; pulls wait for nothing but own pushes
   kEasgd,  ///< a push is added to the values
 };
 
@@ -138,7 +138,7 @@ struct Push {
   std::int64_t lane = 0;
   bool is_skipped = false;  ///< its gradient is not finite: it counts, and changes nothing
   double lr = 0;            ///< ssp and async
-  double scale = 1;         ///< what multiplies the gradient, there: clipping, and the lane's share
+  double scale = 1;         ///< what multiplies the gradient, there: clipping
   double loss = 0;          ///< bsp: the sum of the lane's losses
   std::string data;         ///< gradients in the compute dtype; easgd: what to add
 };

@@ -13,21 +13,6 @@ namespace atl::param_server {
 
 namespace {
 
-// With a push of 1/n of a batch as an update of its own there are n times as many: moments that
-// remember as many tokens as before forget n times as slowly.
-optim::OptimizerOptions options_of(const RunSpec& spec) {
-  optim::OptimizerOptions options = spec.optimizer;
-  const bool each_push =
-      spec.consistency == Consistency::kSsp || spec.consistency == Consistency::kAsync;
-  if (!each_push || spec.num_lanes == 1) return options;
-  for (const char* name : {"beta1", "beta2", "momentum"}) {
-    const auto at = options.values.find(name);
-    if (at == options.values.end()) continue;
-    at->second = std::pow(std::get<double>(at->second), 1.0 / static_cast<double>(spec.num_lanes));
-  }
-  return options;
-}
-
 std::string bytes_of(const Tensor& tensor) {
   const HostRead read(tensor);
   return {reinterpret_cast<const char*>(read.bytes().data()), read.bytes().size()};
@@ -56,7 +41,7 @@ SliceState::SliceState(const SliceContext& context, std::uint32_t number)
       plan.request_forever("gradients", "gradients", own.in_compute_dtype().bytes());
   if (spec.consistency != Consistency::kEasgd) {
     optimizer_ =
-        optim::make_optimizer(options_of(spec), {spec.dtype, {spec.num_elements}}, slice().ranges);
+        optim::make_optimizer(spec.optimizer, {spec.dtype, {spec.num_elements}}, slice().ranges);
     optimizer_->request(plan);
   }
   plan.place();
@@ -78,6 +63,9 @@ void SliceState::load(const Load& load) {
   summed_ = 0;
   waiting_.clear();
   sum_.reset();
+  gathered_ = skipped_ = 0;
+  gathered_lr_ = 0;
+  visible_.clear();
   pulled_.clear();
   is_loaded_ = true;
 }
@@ -95,17 +83,73 @@ SliceState::Outcome SliceState::push(const Push& push) {
   const auto lane = static_cast<std::size_t>(push.lane);
   if (is_bsp()) {
     add_contribution(push.lane, push);
+  } else if (updates_by_round()) {
+    gather(push);
   } else if (!push.is_skipped) {
-    if (context_.spec->consistency == Consistency::kEasgd) {
-      add(push.data);
-    } else {
-      write_bytes(gradients_, push.data, "a push");
-      compensate(push.lane, push.scale);
-      apply(++updates_, push.lr, push.scale);
-    }
+    add(push.data);
   }
   ++next_[lane];
+  if (updates_by_round()) end_round();
+  visible_.clear();
   return outcome;
+}
+
+bool SliceState::updates_by_round() const {
+  const Consistency consistency = context_.spec->consistency;
+  return consistency == Consistency::kSsp || consistency == Consistency::kAsync;
+}
+
+// ssp and async: as many pushes as there are lanes, whoever they are of, are a round, which is one
+// update. An update of each push would be n steps of momentum for one batch, and a second moment of
+// gradients that have n times the variance.
+void SliceState::gather(const Push& push) {
+  std::string data = push.data;
+  if (!push.is_skipped && data.size() != gradients_.bytes()) {
+    throw damaged_error("a push of {} bytes for a slice of {}", data.size(), gradients_.bytes());
+  }
+  if (!push.is_skipped) compensate(push.lane, data);
+  if (gathered_ == 0) {
+    write_on_host<std::byte>(gradients_, [](auto to) { std::memset(to.data(), 0, to.size()); });
+    gathered_lr_ = 0;
+    skipped_ = 0;
+  }
+  ++gathered_;
+  if (push.is_skipped) {
+    ++skipped_;
+    return;
+  }
+  gathered_lr_ += push.lr;
+  const auto scale = static_cast<float>(push.scale);
+  update_on_host<float>(gradients_, [&](std::span<float> sum) {
+    const auto* x = reinterpret_cast<const float*>(data.data());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += scale * x[i];
+  });
+}
+
+// Where all lanes have come as far, as they have for a checkpoint, nothing is left of a round.
+void SliceState::end_round() {
+  const bool is_full = gathered_ == context_.spec->num_lanes;
+  const bool are_even = slowest() == *std::max_element(next_.begin(), next_.end());
+  if (gathered_ == 0 || !(is_full || are_even)) return;
+  const auto count = static_cast<double>(gathered_ - skipped_);
+  if (count > 0) apply(++updates_, gathered_lr_ / count, 1);
+  gathered_ = 0;
+}
+
+// The values that a pull is given have all pushes: those of a round that has not ended as a step of
+// the part of it that they are, on a copy of the optimizer's state.
+const std::string& SliceState::visible() {
+  if (!visible_.empty()) return visible_;
+  const auto count = static_cast<double>(gathered_ - skipped_);
+  if (!updates_by_round() || gathered_ == 0 || count == 0) return visible_ = bytes_of(values_);
+  const std::string values = bytes_of(values_);
+  const std::vector<std::string> dense = read_dense();
+  const double lanes = static_cast<double>(context_.spec->num_lanes);
+  apply(updates_ + 1, gathered_lr_ / lanes, lanes / count);
+  visible_ = bytes_of(values_);
+  write_bytes(values_, values, "values");
+  write_dense(dense);
+  return visible_;
 }
 
 // Sums run in lane order, whenever the lanes come.
@@ -160,6 +204,7 @@ void SliceState::update(std::int64_t step, const Update& update) {
   ATOLL_CHECK(can_update(step), "step {} at version {}", step, version_);
   if (!update.is_skipped) apply(step + 1, update.lr, update.scale);
   if (!update.is_skipped) updates_ = step + 1;
+  visible_.clear();
   ++version_;
   summed_ = 0;
 }
@@ -177,24 +222,21 @@ void SliceState::apply(std::int64_t step_number, double lr, double scale) {
 // g += lambda g*g*(w - w_pulled), of the gradient that the optimizer takes, before its moments;
 // lambda is taken relative to the root of the mean square of the slice's gradient, as the paper's
 // adaptive one is for each element.
-void SliceState::compensate(std::int64_t lane, double scale) {
+void SliceState::compensate(std::int64_t lane, std::string& data) {
   const double lambda = context_.spec->compensation;
   const auto at = static_cast<std::size_t>(lane);
   if (lambda == 0 || at >= pulled_.size() || pulled_[at].empty()) return;
-  const HostRead now(values_);
-  const std::span<const float> values = now.elements<float>();
+  const std::string now = visible();
+  const auto* values = reinterpret_cast<const float*>(now.data());
   const auto* before = reinterpret_cast<const float*>(pulled_[at].data());
-  update_on_host<float>(gradients_, [&](std::span<float> g) {
-    double squares = 0;
-    for (const float x : g) squares += static_cast<double>(x) * x;
-    const double rms = scale * std::sqrt(squares / static_cast<double>(g.size()));
-    if (!(rms > 0)) return;
-    // Of scaled gradients; the optimizer scales what comes out.
-    const auto factor = static_cast<float>(lambda / rms * scale);
-    for (std::size_t i = 0; i < g.size(); ++i) {
-      g[i] += factor * g[i] * g[i] * (values[i] - before[i]);
-    }
-  });
+  auto* g = reinterpret_cast<float*>(data.data());
+  const std::size_t count = data.size() / sizeof(float);
+  double squares = 0;
+  for (std::size_t i = 0; i < count; ++i) squares += static_cast<double>(g[i]) * g[i];
+  const double rms = std::sqrt(squares / static_cast<double>(count));
+  if (!(rms > 0)) return;
+  const auto factor = static_cast<float>(lambda / rms);
+  for (std::size_t i = 0; i < count; ++i) g[i] += factor * g[i] * g[i] * (values[i] - before[i]);
 }
 
 void SliceState::add(const std::string& data) {
@@ -221,18 +263,18 @@ bool SliceState::can_answer(const Pull& pull) const {
   return false;
 }
 
-Values SliceState::values(const Pull& pull) const {
+Values SliceState::values(const Pull& pull) {
   return {.slice = number_,
           .step = pull.step,
           .lane = pull.lane,
           .slowest = is_bsp() ? version_ : slowest(),
           .next = next(pull.lane),
-          .data = bytes_of(values_)};
+          .data = visible()};
 }
 
 void SliceState::mark_pulled(std::int64_t lane) {
   pulled_.resize(next_.size());
-  pulled_[static_cast<std::size_t>(lane)] = bytes_of(values_);
+  pulled_[static_cast<std::size_t>(lane)] = visible();
 }
 
 State SliceState::state() const {
@@ -282,13 +324,14 @@ std::string SliceState::encode() const {
   Writer writer;
   writer(number_);
   writer(bytes_of(values_));
-  writer(summed_ > 0 || has_sum(version_) ? bytes_of(gradients_) : std::string());
+  writer(summed_ > 0 || has_sum(version_) || gathered_ > 0 ? bytes_of(gradients_) : std::string());
   writer(read_dense());
   writer(next_), writer(updates_), writer(version_), writer(summed_), writer(losses_);
   writer(static_cast<std::uint64_t>(waiting_.size()));
   for (const auto& [lane, data] : waiting_) writer(lane), writer(data);
   writer(sum_.has_value());
   if (sum_) writer(sum_->step), writer(sum_->squares), writer(sum_->losses);
+  writer(gathered_), writer(skipped_), writer(gathered_lr_);
   writer(pulled_);
   return writer.take();
 }
@@ -326,8 +369,10 @@ void SliceState::decode(const std::string& bytes) {
     sum_.emplace(Sum{.slice = number_, .step = 0, .squares = {}, .losses = {}});
     reader(sum_->step), reader(sum_->squares), reader(sum_->losses);
   }
+  reader(gathered_), reader(skipped_), reader(gathered_lr_);
   reader(pulled_);
   reader.end();
+  visible_.clear();
   is_loaded_ = true;
 }
 
@@ -336,6 +381,7 @@ std::int64_t SliceState::skip_lost(std::int64_t lane, std::int64_t step) {
   if (!is_restored_ || step <= at) return 0;
   const std::int64_t lost = step - at;
   at = step;
+  visible_.clear();
   if (is_bsp()) advance_to(step);
   return lost;
 }

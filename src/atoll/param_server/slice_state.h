@@ -55,7 +55,7 @@ class SliceState {
 
   /// Whether values that are good for `pull` are there.
   bool can_answer(const Pull& pull) const;
-  Values values(const Pull& pull) const;
+  Values values(const Pull& pull);
   /// Delay compensation: the lane computes with the present values from now on.
   void mark_pulled(std::int64_t lane);
   State state() const;
@@ -82,11 +82,15 @@ class SliceState {
   bool is_bsp() const { return context_.spec->consistency == Consistency::kBsp; }
   const Slice& slice() const { return context_.spec->slices[number_]; }
   Tensor gradient_of(const std::string& data);
+  bool updates_by_round() const;
   void add_contribution(std::int64_t lane, const Push& push);
+  void gather(const Push& push);
+  void end_round();
+  const std::string& visible();
   void advance_to(std::int64_t version);
   void finish_sum();
   void apply(std::int64_t step_number, double lr, double scale);
-  void compensate(std::int64_t lane, double scale);
+  void compensate(std::int64_t lane, std::string& data);
   void add(const std::string& data);
   void write_dense(const std::vector<std::string>& dense);
   std::vector<std::string> read_dense() const;
@@ -96,8 +100,10 @@ class SliceState {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> arena_;
   Buffer scratch_;
-  Tensor values_;     // (count), in the run's dtype
-  Tensor gradients_;  // (count), in its compute dtype: the sum of lanes 0 to summed_ - 1
+  Tensor values_;  // (count), in the run's dtype
+  // (count), in its compute dtype. bsp: the sum of lanes 0 to summed_ - 1; ssp and async: of the
+  // round's pushes.
+  Tensor gradients_;
   bool is_loaded_ = false;
   bool is_restored_ = false;
 
@@ -109,6 +115,12 @@ class SliceState {
   std::map<std::int64_t, std::string> waiting_;  // contributions of later lanes
   std::vector<double> losses_;
   std::optional<Sum> sum_;  // the last one
+  // ssp and async: the pushes that are not in the optimizer's state yet, and the sum of their
+  // learning rates.
+  std::int64_t gathered_ = 0;
+  std::int64_t skipped_ = 0;  // of these
+  double gathered_lr_ = 0;
+  std::string visible_;  // values with these pushes; empty: not made
   // Delay compensation: the values that each lane has pulled.
   std::vector<std::string> pulled_;
 };

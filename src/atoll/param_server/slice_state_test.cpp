@@ -44,6 +44,14 @@ class SliceStates : public testing::Test {
             .loss = g,
             .data = bytes({g, g, g, g})};
   }
+  // Of what a pull is given.
+  static float seen(SliceState& state) {
+    float first = 0;
+    const std::string values = state.values({.slice = 0, .step = 0, .lane = 0}).data;
+    std::memcpy(&first, values.data(), sizeof(first));
+    return first;
+  }
+  // Of what a checkpoint is given.
   static float value(const SliceState& state) {
     float first = 0;
     const std::string values = state.state().values;
@@ -129,7 +137,62 @@ TEST_F(SliceStates, DelayIsCompensatedByWhatTheValuesHaveMoved) {
   state.push(push(0, 0, -2));  // values become 2
   state.push(push(1, 0, 4));
   // g + lambda / rms * g * g * (2 - 0) with rms = |g| = 4: 4 + 0.5 / 4 * 16 * 2 = 8.
-  EXPECT_EQ(value(state), 2 - 8);
+  EXPECT_NEAR(seen(state), 2 - 8, 1e-5);
+}
+
+// AdamW moves each element by about lr, whatever the gradient: an update of each push would move it
+// three times as far.
+TEST_F(SliceStates, ARoundOfPushesIsOneUpdate) {
+  spec_.optimizer.kind = "adamw";
+  spec_.optimizer.values = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.0}};
+  RunSpec summing = spec_, counting = spec_;
+  summing.consistency = Consistency::kBsp;
+  counting.consistency = Consistency::kSsp;
+  const auto loaded = [&](const RunSpec& spec) {
+    SliceState state({&spec, stream_.get()}, 0);
+    state.load({.slice = 0,
+                .step = 0,
+                .updates = 0,
+                .values = bytes({0, 0, 0, 0}),
+                .state = {bytes({0, 0, 0, 0}), bytes({0, 0, 0, 0})}});
+    return state;
+  };
+  SliceState summed = loaded(summing);
+  SliceState each = loaded(counting);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    for (std::int64_t lane = 0; lane < 3; ++lane) {
+      const float g = static_cast<float>(1 + lane + 2 * step);
+      summed.push(push(lane, step, g));
+      each.push(push(lane, step, g));
+      // A part of a round is seen as a part of its step.
+      const float moved = -seen(each) - static_cast<float>(step);
+      if (step == 0) EXPECT_NEAR(moved, static_cast<float>(lane + 1) / 3, 1e-5);
+    }
+    summed.update(step, {.is_given = true, .lr = 1, .scale = 1});
+    EXPECT_EQ(value(each), value(summed)) << step;
+    EXPECT_EQ(each.state().state, summed.state().state) << step;
+  }
+}
+
+// One lane is ahead: what it has pushed is seen, and in the optimizer's state once there are three
+// pushes, or all lanes are as far.
+TEST_F(SliceStates, WhoeverPushesIsOfTheRound) {
+  spec_.staleness = 3;
+  SliceState state = make(Consistency::kSsp);
+  state.push(push(0, 0, 1));
+  state.push(push(0, 1, 1));
+  EXPECT_EQ(value(state), 0);
+  EXPECT_EQ(seen(state), -2);
+  SliceState copy = make(Consistency::kSsp);
+  copy.decode(state.encode());
+  for (SliceState* one : {&state, &copy}) {
+    one->push(push(1, 0, 4));
+    EXPECT_EQ(value(*one), -6);
+    one->push(push(2, 0, 1));
+    EXPECT_EQ(value(*one), -6);
+    EXPECT_EQ(seen(*one), -7);
+  }
+  EXPECT_EQ(state.encode(), copy.encode());
 }
 
 TEST_F(SliceStates, WhatADiskDidNotHaveIsCountedAsLost) {

@@ -63,7 +63,8 @@ void add_sync(Settings& settings, SyncSettings& s) {
                one_of({"allreduce", "ps"}));
   settings.add("sync.consistency", &s.consistency,
                "ps: bsp makes one update of all workers' pushes, the same bits as all-reduce. ssp: "
-               "each push is an update, and no worker computes with values that lack more than "
+               "as many pushes as there are workers are an update, whoever made them, and no "
+               "worker computes with values that lack more than "
                "sync.staleness steps of another. async: without that bound. easgd: workers train "
                "models of their own, which are drawn to an average on the servers.",
                one_of({"bsp", "ssp", "async", "easgd"}));

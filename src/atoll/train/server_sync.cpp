@@ -138,12 +138,10 @@ param_server::Load ServerSync::state_of(std::uint32_t slice) const {
   const param_server::Slice& part = spec_.slices[slice];
   const std::vector<std::string> names = param_server::state_names(spec_.optimizer, spec_.dtype);
   const auto bytes = static_cast<std::size_t>(part.count) * sizeof(float);
-  const bool each_push =
-      spec_.consistency == Consistency::kSsp || spec_.consistency == Consistency::kAsync;
   param_server::Load load = {
       .slice = slice,
       .step = first_step_,
-      .updates = each_push ? first_step_ * spec_.num_lanes : first_step_,
+      .updates = first_step_,
       .values = bytes_of(values_of(slice)),
       .state = std::vector<std::string>(names.size(), std::string(bytes, '\0'))};
   for (const optim::StateTensor& piece : state().optimizer().state()) {
@@ -308,14 +306,13 @@ void ServerSync::update_own(const LaneAt& at, double norm) {
       state().store().values(), state().store().grads());
 }
 
-// Where a push is an update of its own, it is of as much weight as it is of the batch.
+// A lane's gradient is a part of the batch's; clipping goes by its norm as that of a whole one.
 param_server::PushArgs ServerSync::push_args(const LaneAt& at) const {
   if (is_bsp()) return {.loss = lane_loss_};
   if (spec_.consistency == Consistency::kEasgd) return {};
-  const double share = share_of(at.lane);
   return {.is_skipped = !std::isfinite(lane_norm_),
-          .lr = parts_.schedule.learning_rate(at.step) * share,
-          .scale = optim::clip_scale(lane_norm_, parts_.config.optim.clip) / share,
+          .lr = parts_.schedule.learning_rate(at.step),
+          .scale = optim::clip_scale(lane_norm_, parts_.config.optim.clip),
           .loss = lane_loss_};
 }
 
