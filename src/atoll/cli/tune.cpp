@@ -15,7 +15,9 @@
 #include "atoll/cli/watch_beside.h"
 #include "atoll/launch/rank_processes.h"
 #include "atoll/train/interrupt.h"
+#include "atoll/train/recipe.h"
 #include "atoll/train/room.h"
+#include "atoll/tune/coordinate_check.h"
 #include "atoll/tune/report.h"
 #include "atoll/tune/run_study.h"
 
@@ -35,6 +37,9 @@ struct Options {
   std::string write;
   std::string out;
   WatchFlags watch;
+  std::string recipe;  // of the coordinate check
+  tune::CoordinateOptions coordinates;
+  double limit = 0.05;
 };
 
 // A study that is only looked at.
@@ -161,6 +166,31 @@ int plot(const Options& options) {
   return 0;
 }
 
+int check_coordinates(const Options& options, const Invocation& invocation) {
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  std::vector<tune::CoordinateCheck> checks;
+  for (const char* parametrisation : {"mup", "standard"}) {
+    checks.push_back(
+        tune::check_coordinates(recipe.config(), parametrisation, options.coordinates));
+    fmt::print("{}\n", tune::describe(checks.back()));
+    std::fflush(stdout);
+  }
+  if (!options.out.empty()) {
+    const fs::path out = options.out;
+    std::error_code failure;
+    fs::create_directories(out, failure);
+    if (failure) throw io_error("cannot make", out, failure.value());
+    write_file(out / "coordcheck.csv", tune::to_csv(checks));
+    write_file(out / "coordcheck.svg", tune::to_svg(checks));
+    fmt::print("{}\n{}\n", (out / "coordcheck.csv").string(), (out / "coordcheck.svg").string());
+  }
+  const double slope = checks.front().largest_slope();
+  const bool holds = slope <= options.limit;
+  fmt::print("largest slope: mup {:.3f}, standard {:.3f}; mup's {} the limit of {}\n", slope,
+             checks.back().largest_slope(), holds ? "keeps" : "is above", options.limit);
+  return holds ? 0 : 1;
+}
+
 CLI::App* add_part(CLI::App& app, const char* name, const char* summary, Options& options) {
   CLI::App* part = app.add_subcommand(name, summary);
   part->add_option("directory", options.directory, "Of a study (study.dir)")->required();
@@ -191,13 +221,32 @@ Action add(CLI::App& app) {
       app, "plot", "Draw importance, settings, learning curves and the family of a population.",
       *options);
   plot_part->add_option("--out", options->out, "directory of the SVG files; else plots/ in it");
+  CLI::App* const check_part = app.add_subcommand(
+      "coordcheck",
+      "Check that what training changes in activations does not grow with width under muP.");
+  check_part->add_option("recipe", options->recipe, "TOML file of a run")->required();
+  check_part
+      ->add_option("--widths", options->coordinates.widths, "hidden sizes, with commas between")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  check_part->add_option("--steps", options->coordinates.steps, "steps of training at each width")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  check_part->add_option("--seeds", options->coordinates.seeds, "seeds that are averaged over")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  check_part->add_option("--limit", options->limit, "slope of muP above which it fails")
+      ->capture_default_str();
+  check_part->add_option("--out", options->out, "directory of the table and the picture");
   return [=](const Invocation& invocation) {
+    if (check_part->parsed()) return check_coordinates(*options, invocation);
     const bool trains = resume_part->parsed() ||
                         (!show_part->parsed() && !best_part->parsed() && !plot_part->parsed());
     if (!trains && !invocation.overrides.empty()) {
       throw user_error(
-          "only `atoll tune STUDY` and `atoll tune resume` take settings, and {} is "
-          "one",
+          "only `atoll tune STUDY`, `atoll tune resume` and `atoll tune coordcheck` take settings, "
+          "and {} is one",
           invocation.overrides.front());
     }
     if (resume_part->parsed()) return resume(*options, invocation);
@@ -219,7 +268,8 @@ Command tune_command() {
               "  atoll tune resume studies/first\n"
               "  atoll tune show studies/first --every 5\n"
               "  atoll tune best studies/first --write tuned.toml\n"
-              "  atoll tune plot studies/first",
+              "  atoll tune plot studies/first\n"
+              "  atoll tune coordcheck recipes/kjv-demo.toml --widths=64,128,256 --out=coordcheck",
           .stray = "one study file is all that it takes",
           .takes_overrides = true,
           .add = add,

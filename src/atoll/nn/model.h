@@ -112,6 +112,10 @@ struct BuildOptions {
   /// Positions that will be used: the rows of the rotation table. 0: config.max_positions.
   std::int64_t max_positions = 0;
   RecomputeMode recompute = RecomputeMode::kNone;
+  /// Sizes of the model that initial values and learning rates were chosen for, where these scale
+  /// with width (muP, see nn/models/parametrisation.h); 0: they do not.
+  std::int64_t mup_base_width = 0;
+  std::int64_t mup_base_head_dim = 0;
   double dropout = 0;  ///< on the embedding and on both residual branches
   ExpertOptions experts = {};
   /// Ranks that share each product, and this one among them: the model then has the parameters of

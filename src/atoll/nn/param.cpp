@@ -42,6 +42,15 @@ std::vector<FileTensor> files_of(const Param& whole, const Slice& slice) {
   return files;
 }
 
+// How many rows of a slice lie before row `end` of the whole. They are the slice's first.
+std::int64_t rows_before(const Slice& slice, std::int64_t end) {
+  std::int64_t count = 0;
+  for (const Slice::Rows& stretch : slice.rows) {
+    count += std::clamp<std::int64_t>(end - stretch.begin, 0, stretch.count);
+  }
+  return count;
+}
+
 // Calls fn(byte of the whole, byte of the part, number of bytes) for each contiguous piece.
 template <typename Fn>
 void for_pieces(const Slice& slice, const Tensor& whole, const Tensor& part, Fn&& fn) {
@@ -74,6 +83,7 @@ Param cut_param(Param whole, std::vector<Slice> slices, int rank) {
   part.files = files_of(whole, mine);
   const bool is_vector = whole.spec.shape.rank() == 1;
   part.spec.shape = is_vector ? Shape{mine.num_rows()} : Shape{mine.num_rows(), mine.num_columns};
+  part.query_rows = rows_before(mine, whole.query_rows);
   part.cut = std::make_shared<const Cut>(Cut{std::move(whole), std::move(slices), rank});
   return part;
 }

@@ -17,6 +17,7 @@ struct Init {
   enum class Kind { kZero, kOne, kNormal };
   Kind kind = Kind::kZero;
   double stddev = 0;  ///< for kNormal
+  double scale = 1;   ///< multiplies what the kind gives
 
   static Init zero() { return {Kind::kZero, 0}; }
   static Init one() { return {Kind::kOne, 0}; }
@@ -45,8 +46,12 @@ struct Param {
   bool is_embedding = false;  ///< a token embedding or the head: Muon leaves these to AdamW
   bool is_position = false;   ///< a position embedding, which FLOP counts leave out
   bool is_router = false;     ///< chooses experts: generation keeps it in f32
-  bool as_bf16 = false;       ///< generation alone: `value` is in bf16 whatever `spec` says
-  bool as_int8 = false;       ///< generation alone: `int8` is there in place of `value`
+  double lr_scale = 1;        ///< multiplies the learning rate, not weight decay
+  /// The first rows, of queries, whose initial values and learning rate `query_scale` multiplies.
+  std::int64_t query_rows = 0;
+  double query_scale = 1;
+  bool as_bf16 = false;  ///< generation alone: `value` is in bf16 whatever `spec` says
+  bool as_int8 = false;  ///< generation alone: `int8` is there in place of `value`
   std::vector<FileTensor> files;
   /// Which part of a whole parameter this is; null: all of it. `files` then name rows of the part.
   std::shared_ptr<const Cut> cut;

@@ -22,11 +22,12 @@ class AdamW final : public FlatOptimizer {
   void update(Run& run, const StepArgs& args, Tensor values, Tensor grads) override {
     check(args, values, grads);
     ops::AdamWStep call = constants_;
-    call.lr = args.lr;
     call.step = args.step;
     call.grad_scale = args.grad_scale;
     for (const ParamRange& range : ranges()) {
-      call.weight_decay = range.decay ? weight_decay_ : 0.0;
+      // What decays does so by args.lr: the op multiplies both by its rate.
+      call.lr = args.lr * range.lr_scale;
+      call.weight_decay = range.decay ? weight_decay_ / range.lr_scale : 0.0;
       ops::adamw(run, call, target_of(run, args, values, range), grads_of(grads, range),
                  state_of(m_, range), state_of(v_, range));
     }
@@ -51,6 +52,7 @@ OptimizerKind adamw_optimizer() {
           .doc = "adamw",
           .options = {beta1_option(), beta2_option(), eps_option(), weight_decay_option()},
           .state_vectors = {"exp_avg", "exp_avg_sq"},
+          .scales_rates = true,
           .make = make};
 }
 

@@ -19,10 +19,11 @@ class Lion final : public FlatOptimizer {
   void update(Run& run, const StepArgs& args, Tensor values, Tensor grads) override {
     check(args, values, grads);
     ops::LionStep call = constants_;
-    call.lr = args.lr;
     call.grad_scale = args.grad_scale;
     for (const ParamRange& range : ranges()) {
-      call.weight_decay = range.decay ? weight_decay_ : 0.0;
+      // What decays does so by args.lr: the op multiplies both by its rate.
+      call.lr = args.lr * range.lr_scale;
+      call.weight_decay = range.decay ? weight_decay_ / range.lr_scale : 0.0;
       ops::lion(run, call, target_of(run, args, values, range), grads_of(grads, range),
                 state_of(m_, range));
     }
@@ -46,6 +47,7 @@ OptimizerKind lion_optimizer() {
           .doc = "lion",
           .options = {beta1_option(), beta2_option(), weight_decay_option()},
           .state_vectors = {"exp_avg"},
+          .scales_rates = true,
           .make = make};
 }
 

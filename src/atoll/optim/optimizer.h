@@ -23,6 +23,7 @@ struct ParamRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;  ///< padding included
   bool decay = false;      ///< Does weight decay apply?
+  double lr_scale = 1;     ///< multiplies the learning rate of updates, not that of weight decay
   /// A hidden weight matrix, which Muon orthogonalises: the first rows * cols elements. Other
   /// optimizers look at elements alone.
   bool matrix = false;

@@ -28,6 +28,9 @@ struct OptimizerKind {
   /// Whether an update reads a hidden matrix as a whole. Ranks that share state then have each
   /// matrix on one of them.
   bool whole_matrices = false;
+  /// Whether it heeds ParamRange::lr_scale, and its updates do not grow with gradients: what muP's
+  /// learning rates are for.
+  bool scales_rates = false;
   /// Refuses options that do not go together, with an Error(kUser) that says what to do; null where
   /// all do. Each value alone has been checked. `named` is for the message.
   void (*check)(const OptimizerOptions& options, const NameOption& named) = nullptr;

@@ -20,7 +20,8 @@ std::vector<ParamRange> joined(std::span<const ParamRange> ranges, bool across_d
   for (const ParamRange& range : ranges) {
     ParamRange* last = result.empty() ? nullptr : &result.back();
     const auto alike = [&] {
-      return last->decay == range.decay && last->in_draws() + last->count == range.in_draws();
+      return last->decay == range.decay && last->lr_scale == range.lr_scale &&
+             last->in_draws() + last->count == range.in_draws();
     };
     if (last != nullptr && touch(*last, range) && (across_decay || alike())) {
       last->count += range.count;
@@ -28,6 +29,7 @@ std::vector<ParamRange> joined(std::span<const ParamRange> ranges, bool across_d
       result.push_back({.begin = range.begin,
                         .count = range.count,
                         .decay = range.decay,
+                        .lr_scale = range.lr_scale,
                         .value_begin = range.value_begin,
                         .grad_begin = range.grad_begin,
                         .draw_begin = range.draw_begin});

@@ -9,8 +9,8 @@
 namespace atl::optim {
 
 /// `ranges` with neighbours joined where they touch: all, or unless `across_decay` those that an
-/// update treats as one, with the same decay and draws in a row. The result's ranges are no
-/// matrices.
+/// update treats as one, with the same decay, learning rate and draws in a row. The result's ranges
+/// are no matrices.
 std::vector<ParamRange> joined(std::span<const ParamRange> ranges, bool across_decay);
 
 /// One number of optimizer state for each element of some ranges, and memory for no other.

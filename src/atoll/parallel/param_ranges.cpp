@@ -32,9 +32,26 @@ void set_counted(const nn::Param& param, std::int64_t begin, std::span<optim::Pa
   }
 }
 
+// Queries have a learning rate of their own. A file tensor may hold them together with keys and
+// values, as GPT-2's does, so that these are no matrices: no optimizer that reads matrices as a
+// whole has such rates.
+void append_queries(const nn::Param& param, optim::ParamRange all,
+                    std::vector<optim::ParamRange>& ranges) {
+  const Shape& shape = param.spec.shape;
+  optim::ParamRange queries = all;
+  queries.count = param.query_rows * (shape.num_elements() / shape.dim(0));
+  queries.lr_scale *= param.query_scale;
+  all.begin += queries.count;
+  all.count -= queries.count;
+  ranges.push_back(queries);
+  if (all.count > 0) ranges.push_back(all);
+}
+
 void append(const nn::Param& param, std::int64_t begin, std::int64_t count,
             std::vector<optim::ParamRange>& ranges) {
-  optim::ParamRange range = {.begin = begin, .count = count, .decay = param.decay};
+  optim::ParamRange range = {
+      .begin = begin, .count = count, .decay = param.decay, .lr_scale = param.lr_scale};
+  if (param.query_rows > 0) return append_queries(param, range, ranges);
   if (!is_hidden_matrix(param)) {
     ranges.push_back(range);
     return;

@@ -27,6 +27,9 @@ void draw(Run& run, const nn::Param& param, std::span<T> to, std::uint64_t seed,
     }
   };
   const RngStream stream(seed, RngPurpose::kInit, number);
+  const auto stddev = static_cast<Compute>(param.init.stddev * param.init.scale);
+  const auto of_queries = static_cast<Compute>(param.query_scale);
+  const std::int64_t queries = param.query_rows * (count / param.spec.shape.dim(0));
   constexpr std::int64_t kGrain = 1 << 14;
   run.threads().run_chunked(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -35,10 +38,10 @@ void draw(Run& run, const nn::Param& param, std::span<T> to, std::uint64_t seed,
           store(0, values[i]);
           break;
         case nn::Init::Kind::kOne:
-          store(1, values[i]);
+          store(static_cast<Compute>(param.init.scale), values[i]);
           break;
         case nn::Init::Kind::kNormal:
-          store(static_cast<Compute>(param.init.stddev) *
+          store((i < queries ? stddev * of_queries : stddev) *
                     stream.normal(static_cast<std::uint64_t>(i)),
                 values[i]);
           break;

@@ -12,7 +12,7 @@ namespace {
 
 template <typename Archive>
 void fields(Archive& a, ParamRange& r) {
-  a(r.begin), a(r.count), a(r.decay), a(r.matrix), a(r.rows), a(r.cols);
+  a(r.begin), a(r.count), a(r.decay), a(r.lr_scale), a(r.matrix), a(r.rows), a(r.cols);
   a(r.value_begin), a(r.grad_begin), a(r.counted);
 }
 

@@ -6,6 +6,7 @@
 #include "atoll/train/config_compress.h"
 #include "atoll/train/config_elsewhere.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/config_mup.h"
 #include "atoll/train/config_offload.h"
 #include "atoll/train/config_server.h"
 
@@ -77,6 +78,7 @@ void add_model(Settings& settings, TrainConfig& c) {
   settings.add("model.initializer_range", &m.initializer_range,
                "Standard deviation of initial weights.", above(0));
   add_expert_shape(settings, m);
+  add_parametrisation(settings, m);
 }
 
 void add_data(Settings& settings, TrainConfig& c) {

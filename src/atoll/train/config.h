@@ -48,6 +48,9 @@ struct ModelSettings {
   std::int64_t num_experts_per_tok = 0;
   std::int64_t moe_intermediate_size = 0;
   bool norm_topk_prob = true;
+  std::string parametrisation = "standard";
+  std::int64_t mup_base_width = 0;
+  std::int64_t mup_base_head_dim = 0;
 
   /// True when the shape stands in the settings, not in an existing config.json.
   bool is_inline() const { return from.empty() && config.empty(); }

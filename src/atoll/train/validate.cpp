@@ -10,6 +10,7 @@
 #include "atoll/train/config.h"
 #include "atoll/train/config_compress.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/config_mup.h"
 #include "atoll/train/config_offload.h"
 #include "atoll/train/config_server.h"
 #include "atoll/train/island/outer_options.h"
@@ -105,7 +106,7 @@ void validate_model_source(const ModelSettings& model, const Settings& s) {
   const char* source = model.from.empty() ? "model.config" : "model.from";
   for (const Setting& setting : s.all()) {
     if (!setting.key.starts_with("model.") || setting.key == "model.from" ||
-        setting.key == "model.config") {
+        setting.key == "model.config" || is_of_parametrisation(setting.key)) {
       continue;
     }
     refuse_beside(s, setting.key.c_str(), source, "its config.json says what the model is");
@@ -451,6 +452,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_data(config.data, config.model, settings);
   validate_evaluation(config, settings);
   validate_model_source(config.model, settings);
+  validate_parametrisation(config, settings);
   if (config.model.is_inline()) validate_shape(config, settings);
   validate_batch(config.train, settings);
   validate_schedule(config, settings);

@@ -22,6 +22,7 @@ enum class DrawFor : std::uint32_t {
   kExplore = 9,
   kWeights = 10,
   kImportance = 11,
+  kBandit = 12,
 };
 
 /// Draws in order, of a stream that (seed, purpose, number) names; the same every time.

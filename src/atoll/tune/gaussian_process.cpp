@@ -252,6 +252,17 @@ void GaussianProcess::fantasise(const std::vector<Units>& points, int count, std
   solve();
 }
 
+void GaussianProcess::expect(const std::vector<Units>& points) {
+  if (points.empty()) return;
+  std::vector<double> means, variances;
+  predict(points, means, variances);
+  for (std::vector<double>& values : values_) {
+    values.insert(values.end(), means.begin(), means.end());
+  }
+  points_.insert(points_.end(), points.begin(), points.end());
+  solve();
+}
+
 LogImprovement log_improvement_of(double z) {
   constexpr double kFar = -5;  // h is a 26th of φ there, so the sum below has lost one digit
   if (z > kFar) {

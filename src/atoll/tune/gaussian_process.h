@@ -47,6 +47,9 @@ class GaussianProcess {
   /// Adds points that are under way, of which several fantasies are drawn from the posterior: the
   /// variance shrinks there, and the mean becomes one of `count`.
   void fantasise(const std::vector<Units>& points, int count, std::uint64_t seed);
+  /// Adds points that are under way as if their values were the means: the variance shrinks there,
+  /// and no mean changes.
+  void expect(const std::vector<Units>& points);
 
   /// The log of the expected improvement on the least value, averaged over fantasies (Ament et al.
   /// 2023, arXiv:2310.20708), at points (m).

@@ -90,6 +90,11 @@ Settings make_study_settings(StudySettings& s) {
   settings.add("pbt.resample", &s.resample,
                "Chance that a setting is drawn anew; otherwise it is multiplied by 1.2 or 0.8.",
                between(0, 1));
+  settings.add("pbt.explore", &s.explore,
+               "How a member that takes over gets other settings. perturb: pbt.resample. pb2: a "
+               "Gaussian process of what each interval changed says where the next may change most "
+               "(PB2); by chance until it has seen two intervals.",
+               one_of({"perturb", "pb2"}));
   settings.group("task", "The objective task.");
   settings.add("task.file", &s.task, "JSONL file as of `atoll eval --task`.");
   settings.add("task.limit", &s.task_limit, "Only the first items; 0: all.", between(0, 1e9));

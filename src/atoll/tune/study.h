@@ -40,6 +40,7 @@ struct StudySettings {
   std::int64_t interval = 0;
   double quantile = 0.25;
   double resample = 0.25;
+  std::string explore = "perturb";
 
   std::string task;
   std::int64_t task_limit = 0;

@@ -6,6 +6,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/tune/draws.h"
+#include "atoll/tune/pb2.h"
 #include "atoll/tune/registry.h"
 #include "atoll/tune/schedulers.h"
 
@@ -27,6 +28,7 @@ Problem problem_of(const Study& study) {
                     .quantile = s.quantile},
           .startup = static_cast<int>(s.startup),
           .resample = s.resample,
+          .explore = s.explore,
           .trials = s.trials,
           .tokens = s.tokens};
 }
@@ -108,6 +110,10 @@ std::optional<Job> Tuner::next(bool is_spent) {
 std::vector<Event> Tuner::events_of(const std::vector<Move>& moves) {
   std::vector<Event> events;
   auto number = static_cast<int>(history_.trials().size());
+  std::vector<Units> together;  // what members train with until they are compared again
+  for (const Move& move : moves) {
+    if (move.kind == Move::Kind::kGoOn) together.push_back(history_.trial(move.trial).units);
+  }
   for (const Move& move : moves) {
     switch (move.kind) {
       case Move::Kind::kNew:
@@ -124,17 +130,23 @@ std::vector<Event> Tuner::events_of(const std::vector<Move>& moves) {
                           .why = move.why});
         break;
       case Move::Kind::kFork:
-        events.push_back(fork(move, number++));
+        events.push_back(fork(move, number++, together));
+        together.push_back(events.back().units);
         break;
     }
   }
   return events;
 }
 
-Event Tuner::fork(const Move& move, int number) const {
+Event Tuner::fork(const Move& move, int number, const std::vector<Units>& together) const {
   const Trial& donor = history_.trial(move.trial);
-  const Units units = explore(problem_.space, donor.units, problem_.resample, problem_.rules.seed,
-                              static_cast<std::uint64_t>(number));
+  const auto draws = static_cast<std::uint64_t>(number);
+  const Rules& rules = problem_.rules;
+  const Units units =
+      problem_.explore == "pb2"
+          ? explore_by_bandit(problem_.space, schedule_view(false), rules, problem_.resample,
+                              {donor, move.from, draws, together})
+          : explore(problem_.space, donor.units, problem_.resample, rules.seed, draws);
   return {.kind = Event::Kind::kSuggest,
           .trial = number,
           .step = move.step,

@@ -25,9 +25,10 @@ struct Problem {
   std::string scheduler = "none";
   Rules rules;
   int startup = 10;
-  double resample = 0.25;   ///< pbt
-  std::int64_t trials = 0;  ///< 0: no end
-  std::int64_t tokens = 0;  ///< 0: no end
+  double resample = 0.25;           ///< pbt
+  std::string explore = "perturb";  ///< pbt: "perturb" or "pb2"
+  std::int64_t trials = 0;          ///< 0: no end
+  std::int64_t tokens = 0;          ///< 0: no end
 };
 Problem problem_of(const Study& study);
 
@@ -70,7 +71,7 @@ class Tuner {
   bool is_spent() const;
   std::vector<Event> events_of(const std::vector<Move>& moves);
   std::optional<Event> suggest(const Move& move);
-  Event fork(const Move& move, int number) const;
+  Event fork(const Move& move, int number, const std::vector<Units>& together) const;
   std::vector<double> scalar_costs(const std::vector<const Measurement*>& measured) const;
 
   Problem problem_;

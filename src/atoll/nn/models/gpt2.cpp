@@ -8,6 +8,7 @@
 #include "atoll/nn/mlp.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/family.h"
+#include "atoll/nn/models/parametrisation.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/norm.h"
@@ -92,12 +93,19 @@ std::string to_json(const ModelConfig& config) {
   return json.dump(2) + "\n";
 }
 
-std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
-                                 const std::string& name) {
+struct NormParams {
+  Param scale, shift;
+};
+NormParams norm_params(const ModelConfig& config, Dtype dtype, const std::string& name) {
   const Spec spec = {dtype, {config.hidden_size}};
-  return std::make_unique<LayerNorm>(
-      config.norm_eps, split.all(make_param(name + ".weight", spec, Init::one(), /*decay=*/false)),
-      split.all(make_param(name + ".bias", spec, Init::zero(), /*decay=*/false)));
+  return {make_param(name + ".weight", spec, Init::one(), /*decay=*/false),
+          make_param(name + ".bias", spec, Init::zero(), /*decay=*/false)};
+}
+
+std::unique_ptr<Layer> make_norm(const ModelConfig& config, const TensorSplit& split,
+                                 NormParams params) {
+  return std::make_unique<LayerNorm>(config.norm_eps, split.all(std::move(params.scale)),
+                                     split.all(std::move(params.shift)));
 }
 
 std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions& options,
@@ -107,6 +115,7 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
   const std::int64_t width = config.hidden_size;
   const double stddev = config.initializer_range;
   const double residual_stddev = stddev / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  const Parametrisation sizes(config, options);
   const auto conv1d = [&](const char* name, std::int64_t in, std::int64_t out, double spread) {
     return make_linear_params(dtype, {{at + name, out}}, in, spread, /*bias=*/true,
                               /*transposed=*/true);
@@ -117,21 +126,24 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
       SelfAttention::Options{.heads = split.heads(),
                              .scale = 1.0 / std::sqrt(static_cast<double>(config.heads.head_dim)),
                              .index = index},
-      split.qkv(conv1d("attn.c_attn", width, 3 * width, stddev)),
-      split.heads_out(conv1d("attn.c_proj", width, width, residual_stddev), attention_bias),
+      split.qkv(sizes.query_key_value(conv1d("attn.c_attn", width, 3 * width, stddev))),
+      split.heads_out(sizes.hidden(conv1d("attn.c_proj", width, width, residual_stddev)),
+                      attention_bias),
       Param{}, Param{}, split.attention_core());
   Param mlp_bias;
   auto mlp = std::make_unique<GeluMlp>(
       config.activation == "gelu" ? ops::Gelu::kErf : ops::Gelu::kTanh,
-      split.mlp_in(conv1d("mlp.c_fc", width, config.intermediate_size, stddev), /*num_parts=*/1),
-      split.mlp_out(conv1d("mlp.c_proj", config.intermediate_size, width, residual_stddev),
-                    mlp_bias));
+      split.mlp_in(sizes.hidden(conv1d("mlp.c_fc", width, config.intermediate_size, stddev)),
+                   /*num_parts=*/1),
+      split.mlp_out(
+          sizes.hidden(conv1d("mlp.c_proj", config.intermediate_size, width, residual_stddev)),
+          mlp_bias));
 
   std::vector<std::unique_ptr<Layer>> block;
-  block.push_back(make_residual(make_norm(config, dtype, split, at + "ln_1"),
+  block.push_back(make_residual(make_norm(config, split, norm_params(config, dtype, at + "ln_1")),
                                 split.branch(std::move(attention), std::move(attention_bias)),
                                 options, 2 * index + 1));
-  block.push_back(make_residual(make_norm(config, dtype, split, at + "ln_2"),
+  block.push_back(make_residual(make_norm(config, split, norm_params(config, dtype, at + "ln_2")),
                                 split.branch(std::move(mlp), std::move(mlp_bias)), options,
                                 2 * index + 2));
   return std::make_unique<Sequential>(std::move(block));
@@ -153,7 +165,11 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
   for (int i = 0; i < config.num_layers; ++i) {
     blocks.push_back(make_block(config, options, split, i));
   }
-  auto norm = make_norm(config, dtype, split, "transformer.ln_f");
+  NormParams last = norm_params(config, dtype, "transformer.ln_f");
+  const Parametrisation sizes(config, options);
+  auto norm =
+      make_norm(config, split,
+                {sizes.final_norm(std::move(last.scale)), sizes.final_norm(std::move(last.shift))});
   return assemble(config, options, {}, split, std::move(ends), std::move(blocks), std::move(norm));
 }
 

@@ -7,6 +7,7 @@
 #include "atoll/nn/mlp.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/expert_parts.h"
+#include "atoll/nn/models/parametrisation.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/rope.h"
 #include "atoll/nn/models/tensor_split.h"
@@ -111,11 +112,14 @@ void read_windows_by_layer(ConfigReader& reader, ModelConfig& config) {
 
 namespace {
 
+Param norm_scale(const ModelConfig& config, Dtype dtype, std::string name) {
+  return make_param(std::move(name), {dtype, {config.hidden_size}}, Init::one(), /*decay=*/false);
+}
+
 std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
                                  std::string name) {
-  Param scale =
-      make_param(std::move(name), {dtype, {config.hidden_size}}, Init::one(), /*decay=*/false);
-  return std::make_unique<RmsNorm>(config.norm_eps, split.all(std::move(scale)));
+  return std::make_unique<RmsNorm>(config.norm_eps,
+                                   split.all(norm_scale(config, dtype, std::move(name))));
 }
 
 // The branches' last products start smaller, so that the residual stream's variance does not grow
@@ -125,25 +129,30 @@ double residual_stddev(const ModelConfig& config) {
 }
 
 std::unique_ptr<Layer> make_attention(const ModelConfig& config, Dtype dtype,
-                                      const TensorSplit& split, const Constant* rope_table,
-                                      const std::string& at, int index) {
+                                      const TensorSplit& split, const Parametrisation& sizes,
+                                      const Constant* rope_table, const std::string& at,
+                                      int index) {
   const ops::HeadLayout& heads = config.heads;
   Param out_bias;
-  Linear qkv = split.qkv(make_linear_params(dtype,
-                                            {{at + "q_proj", heads.query_width()},
-                                             {at + "k_proj", heads.kv_width()},
-                                             {at + "v_proj", heads.kv_width()}},
-                                            config.hidden_size, config.initializer_range,
-                                            config.attention_bias || config.qkv_bias));
-  Linear out = split.heads_out(
-      make_linear_params(dtype, {{at + "o_proj", config.hidden_size}}, heads.query_width(),
-                         residual_stddev(config), config.attention_bias),
-      out_bias);
+  Linear qkv = split.qkv(sizes.query_key_value(make_linear_params(
+      dtype,
+      {{at + "q_proj", heads.query_width()},
+       {at + "k_proj", heads.kv_width()},
+       {at + "v_proj", heads.kv_width()}},
+      config.hidden_size, config.initializer_range, config.attention_bias || config.qkv_bias)));
+  Linear out =
+      split.heads_out(sizes.hidden(make_linear_params(dtype, {{at + "o_proj", config.hidden_size}},
+                                                      heads.query_width(), residual_stddev(config),
+                                                      config.attention_bias)),
+                      out_bias);
   const auto head_norm = [&](const char* name) {
-    return config.qk_norm ? split.all(make_param(at + name, {dtype, {heads.head_dim}}, Init::one(),
-                                                 /*decay=*/false))
-                          : Param{};
+    return make_param(at + name, {dtype, {heads.head_dim}}, Init::one(), /*decay=*/false);
   };
+  Param q_norm, k_norm;
+  if (config.qk_norm) {
+    q_norm = split.all(sizes.query_norm(head_norm("q_norm.weight")));
+    k_norm = split.all(head_norm("k_norm.weight"));
+  }
   const SelfAttention::Options options = {
       .heads = split.heads(),
       .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim)),
@@ -151,25 +160,26 @@ std::unique_ptr<Layer> make_attention(const ModelConfig& config, Dtype dtype,
       .index = index,
       .window = config.window(index),
       .qk_norm_eps = config.norm_eps};
-  return split.branch(std::make_unique<SelfAttention>(
-                          options, std::move(qkv), std::move(out), head_norm("q_norm.weight"),
-                          head_norm("k_norm.weight"), split.attention_core()),
-                      std::move(out_bias));
+  return split.branch(
+      std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out), std::move(q_norm),
+                                      std::move(k_norm), split.attention_core()),
+      std::move(out_bias));
 }
 
 std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
-                                const std::string& at) {
+                                const Parametrisation& sizes, const std::string& at) {
   Param out_bias;
-  Linear gate_up = split.mlp_in(
-      make_linear_params(dtype,
-                         {{at + "gate_proj", config.intermediate_size},
-                          {at + "up_proj", config.intermediate_size}},
-                         config.hidden_size, config.initializer_range, config.mlp_bias),
-      /*num_parts=*/2);
-  Linear down = split.mlp_out(
-      make_linear_params(dtype, {{at + "down_proj", config.hidden_size}}, config.intermediate_size,
-                         residual_stddev(config), config.mlp_bias),
-      out_bias);
+  Linear gate_up = split.mlp_in(sizes.hidden(make_linear_params(
+                                    dtype,
+                                    {{at + "gate_proj", config.intermediate_size},
+                                     {at + "up_proj", config.intermediate_size}},
+                                    config.hidden_size, config.initializer_range, config.mlp_bias)),
+                                /*num_parts=*/2);
+  Linear down =
+      split.mlp_out(sizes.hidden(make_linear_params(dtype, {{at + "down_proj", config.hidden_size}},
+                                                    config.intermediate_size,
+                                                    residual_stddev(config), config.mlp_bias)),
+                    out_bias);
   return split.branch(std::make_unique<SwigluMlp>(std::move(gate_up), std::move(down)),
                       std::move(out_bias));
 }
@@ -180,13 +190,14 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
                                   const ExpertNames& names, ExpertLoad* load) {
   const std::string at = fmt::format("model.layers.{}.", index);
   const Dtype dtype = options.dtype;
+  const Parametrisation sizes(config, options);
   std::vector<std::unique_ptr<Layer>> block;
-  block.push_back(
-      make_residual(make_norm(config, dtype, split, at + "input_layernorm.weight"),
-                    make_attention(config, dtype, split, rope_table, at + "self_attn.", index),
-                    options, 2 * index + 1));
+  block.push_back(make_residual(
+      make_norm(config, dtype, split, at + "input_layernorm.weight"),
+      make_attention(config, dtype, split, sizes, rope_table, at + "self_attn.", index), options,
+      2 * index + 1));
   auto mlp = load == nullptr
-                 ? make_mlp(config, dtype, split, at + "mlp.")
+                 ? make_mlp(config, dtype, split, sizes, at + "mlp.")
                  : make_experts(config, options, split, names, at, residual_stddev(config), load);
   block.push_back(
       make_residual(make_norm(config, dtype, split, at + "post_attention_layernorm.weight"),
@@ -225,7 +236,9 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
     blocks.push_back(make_block(config, options, split, constants.front().get(), i, names,
                                 has_experts ? loads.back().get() : nullptr));
   }
-  auto norm = make_norm(config, dtype, split, "model.norm.weight");
+  auto norm = std::make_unique<RmsNorm>(
+      config.norm_eps, split.all(Parametrisation(config, options)
+                                     .final_norm(norm_scale(config, dtype, "model.norm.weight"))));
   auto model = assemble(config, options, std::move(constants), split, std::move(ends),
                         std::move(blocks), std::move(norm));
   model->expert_loads = std::move(loads);
