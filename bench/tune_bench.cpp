@@ -1,6 +1,7 @@
 // How good atoll's searchers are on functions whose minima are known, and what a suggestion costs.
 //   tune_bench regret --searcher gp --function branin --trials 30 --seeds 50 --workers 1
 //   tune_bench time --searcher gp --dimensions 8 --trials 100
+//   tune_bench starts --dimensions 2 --seed 7 --count 10
 
 #include <fmt/format.h>
 
@@ -35,6 +36,15 @@ void regrets(const std::string& searcher, const std::string& function, int trial
   }
 }
 
+// The points that searchers with a model begin with, a line each.
+void starts(int dimensions, std::uint64_t seed, int count) {
+  const QuasiRandom points(seed, static_cast<std::size_t>(dimensions));
+  for (int i = 0; i < count; ++i) {
+    for (const double x : points.point(static_cast<std::uint64_t>(i))) fmt::print("{:.17g} ", x);
+    fmt::print("\n");
+  }
+}
+
 // Seconds of a suggestion beside so many results.
 void suggestions(const std::string& name, int dimensions, int trials, int repeats) {
   using Clock = std::chrono::steady_clock;
@@ -65,7 +75,8 @@ int main(int argc, char** argv) {
   CLI::App app("searchers of atoll tune");
   app.require_subcommand(1);
   std::string searcher = "gp", function = "branin";
-  int trials = 30, seeds = 50, first = 0, workers = 1, dimensions = 8, repeats = 11;
+  int trials = 30, seeds = 50, first = 0, workers = 1, dimensions = 8, repeats = 11, count = 10;
+  std::uint64_t seed = 0;
   CLI::App* regret = app.add_subcommand("regret", "the least regret, a line a seed");
   CLI::App* time = app.add_subcommand("time", "seconds of suggestions, a line each");
   for (CLI::App* part : {regret, time}) {
@@ -78,7 +89,12 @@ int main(int argc, char** argv) {
   regret->add_option("--workers", workers);
   time->add_option("--dimensions", dimensions);
   time->add_option("--repeats", repeats);
+  CLI::App* start = app.add_subcommand("starts", "the points that searches begin with");
+  start->add_option("--dimensions", dimensions);
+  start->add_option("--seed", seed);
+  start->add_option("--count", count);
   CLI11_PARSE(app, argc, argv);
   if (regret->parsed()) regrets(searcher, function, trials, seeds, first, workers);
+  if (start->parsed()) starts(dimensions, seed, count);
   if (time->parsed()) suggestions(searcher, dimensions, trials, repeats);
 }
