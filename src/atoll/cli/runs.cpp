@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
@@ -15,6 +17,7 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/runs_curves.h"
 #include "atoll/island/ledger/audit.h"
 #include "atoll/island/ledger/audit_history.h"
 #include "atoll/island/policy/policy.h"
@@ -216,13 +219,14 @@ ordered_json to_json(const AuditReport& report) {
 
 struct Options {
   std::string action;
-  std::string directory;
+  std::vector<std::string> paths;
   bool outer_steps = false;
   bool json = false;
+  RunsOptions curves;
 };
 
-int show(const Options& options) {
-  const fs::path path = find_ledger(options.directory);
+int show(const std::string& directory, const Options& options) {
+  const fs::path path = find_ledger(directory);
   const island::LedgerContent ledger = island::read_ledger(path);
   if (options.json) {
     fmt::print("{}\n", run_json(ledger, options.outer_steps));
@@ -232,30 +236,83 @@ int show(const Options& options) {
   return island::audit(ledger.records).is_proved() ? 0 : 1;
 }
 
-int explain(const Options& options) {
-  const island::LedgerContent ledger = island::read_ledger(find_ledger(options.directory));
+int explain(const std::string& directory) {
+  const island::LedgerContent ledger = island::read_ledger(find_ledger(directory));
   fmt::print("{}", explain_run(ledger));
   return 0;
 }
 
+// Flags of another action are refused: nobody should think that they did something.
+void check_flags(const Options& options, const CLI::App& app) {
+  const std::map<std::string, std::set<std::string>> takers = {
+      {"--outer-steps", {"show"}},
+      {"--json", {"show", "list", "compare"}},
+      {"--sort", {"list"}},
+      {"--metric", {"compare", "plot"}},
+      {"--rows", {"compare", "plot"}},
+      {"--x", {"plot"}},
+      {"--smooth", {"plot"}},
+      {"--log", {"plot"}},
+      {"--svg", {"plot"}},
+      {"--format", {"export"}},
+      {"--out", {"export"}},
+  };
+  for (const auto& [flag, actions] : takers) {
+    if (app.count(flag) == 0 || actions.count(options.action) > 0) continue;
+    throw user_error("{} belongs to `atoll runs {}`", flag,
+                     fmt::format("{}", fmt::join(actions, "`, `atoll runs ")));
+  }
+}
+
+const std::string& the_only_path(const Options& options) {
+  if (options.paths.size() == 1) return options.paths.front();
+  throw user_error("`atoll runs {}` takes one directory: of a run with islands or its coordinator",
+                   options.action);
+}
+
+int run_action(const Options& options) {
+  if (options.action == "show") return show(the_only_path(options), options);
+  if (options.action == "explain") return explain(the_only_path(options));
+  RunsOptions curves = options.curves;
+  curves.json = options.json;
+  if (options.action == "list") return list_runs(options.paths, curves);
+  if (options.action == "compare") return compare_runs(options.paths, curves);
+  if (options.action == "export") return export_runs(options.paths, curves);
+  return plot_runs(options.paths, curves);
+}
+
 Action add(CLI::App& app) {
   auto options = std::make_shared<Options>();  // lives as long as the parser and the action
-  app.add_option("action", options->action,
-                 "show: what was done. explain: why its policy changed what")
+  app.add_option(
+         "action", options->action,
+         "list: runs below a directory. compare: settings that differ, curves side by side. "
+         "plot: curves. export: for other programs. show: what islands did. explain: why their "
+         "policy changed what")
       ->required()
-      ->check(CLI::IsMember(std::vector<std::string>{"show", "explain"}));
-  app.add_option("directory", options->directory,
-                 "Of a run with islands or of its coordinator; or a ledger")
-      ->required();
+      ->check(CLI::IsMember(
+          std::vector<std::string>{"list", "compare", "plot", "export", "show", "explain"}));
+  app.add_option(
+      "directory", options->paths,
+      "Of runs; show and explain: of a run with islands or its coordinator; or a ledger");
   app.add_flag("--outer-steps", options->outer_steps,
                "Every attempt at an outer step, and who contributed what");
   app.add_flag("--json", options->json, "JSON instead of tables");
-  return [options](const Invocation&) {
-    if (options->action == "show") return show(*options);
-    if (options->outer_steps || options->json) {
-      throw user_error("--outer-steps and --json belong to `atoll runs show`");
-    }
-    return explain(*options);
+  RunsOptions& curves = options->curves;
+  app.add_option("--sort", curves.sort, "time, name, step, loss or held_out")
+      ->capture_default_str();
+  app.add_option("--metric", curves.metrics, "Of metrics.jsonl; plot: one, compare: any number");
+  app.add_option("--rows", curves.rows, "Lines of a curve");
+  app.add_option("--x", curves.x, "step, tokens or hours")->capture_default_str();
+  app.add_option("--smooth", curves.smooth, "Part of the value before that stays, 0 to below 1");
+  app.add_flag("--log", curves.log_y, "Logarithms of values");
+  app.add_option("--svg", curves.svg, "File to draw the curves into, instead of text");
+  app.add_option("--format", curves.format,
+                 "csv, wandb (an offline run for `wandb sync`), trackio, or html (one page)")
+      ->check(CLI::IsMember(std::vector<std::string>{"csv", "wandb", "trackio", "html"}));
+  app.add_option("--out", curves.out, "File of csv and html, directory of wandb and trackio");
+  return [options, &app](const Invocation&) {
+    check_flags(*options, app);
+    return run_action(*options);
   };
 }
 
@@ -379,8 +436,12 @@ std::string run_json(const island::LedgerContent& ledger, bool outer_steps) {
 
 Command runs_command() {
   return {.name = "runs",
-          .summary = "Show what a run of islands has done, and audit it.",
+          .summary = "List, compare and plot runs; show what islands did, and audit it.",
           .example =
+              "  atoll runs list runs\n"
+              "  atoll runs compare runs/kjv-demo runs/short\n"
+              "  atoll runs plot runs/kjv-demo runs/short --metric held_out_loss\n"
+              "  atoll runs export runs/kjv-demo --format html --out kjv.html\n"
               "  atoll runs show runs/kjv-islands\n"
               "  atoll runs show runs/kjv-islands --outer-steps --json\n"
               "  atoll runs explain runs/kjv-islands",
