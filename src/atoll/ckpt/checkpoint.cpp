@@ -191,13 +191,17 @@ void set_aside_newer(const fs::path& root, std::int64_t step) {
   sync_directory(root);
 }
 
-int prune_checkpoints(const fs::path& root, int keep, bool is_verified) {
+int prune_checkpoints(const fs::path& root, int keep, bool is_verified,
+                      const std::set<std::int64_t>& spared) {
   ATOLL_CHECK(keep >= 1, "keep {}", keep);
   const std::vector<std::int64_t> steps = checkpoint_steps(root);
   if (steps.size() <= static_cast<std::size_t>(keep)) return 0;
   if (!is_verified) verify_checkpoint(root / checkpoint_name(steps.back()));
   const auto num_old = static_cast<int>(steps.size()) - keep;
+  int num_removed = 0;
   for (int i = 0; i < num_old; ++i) {
+    if (spared.count(steps[i]) > 0) continue;
+    ++num_removed;
     // Renamed first: a crash while its files go must not leave half a checkpoint under its name.
     const fs::path doomed = root / stale_name(kTemporaryPrefix, steps[i]);
     fs::remove_all(doomed);
@@ -207,7 +211,7 @@ int prune_checkpoints(const fs::path& root, int keep, bool is_verified) {
     if (error) log::warning("cannot remove {}: {}", doomed.string(), error.message());
   }
   sync_directory(root);
-  return num_old;
+  return num_removed;
 }
 
 void clean_stale(const fs::path& root) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,10 +116,11 @@ std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& root);
 /// set aside before under the same name is replaced.
 void set_aside_newer(const std::filesystem::path& root, std::int64_t step);
 
-/// Removes all but the newest `keep` >= 1 checkpoints, after the newest verified; returns how many.
-/// Throws Error(kDamaged), having removed nothing, when the newest does not verify. `is_verified`:
-/// whoever wrote the newest has read it back.
-int prune_checkpoints(const std::filesystem::path& root, int keep, bool is_verified = false);
+/// Removes all but the newest `keep` >= 1 checkpoints and those of `spared` steps, after the newest
+/// verified; returns how many. Throws Error(kDamaged), having removed nothing, when the newest does
+/// not verify. `is_verified`: whoever wrote the newest has read it back.
+int prune_checkpoints(const std::filesystem::path& root, int keep, bool is_verified = false,
+                      const std::set<std::int64_t>& spared = {});
 
 /// Removes what processes that are no more left half written under `root`, and puts a checkpoint
 /// back that one of them had moved aside. For a process that starts and holds the run's lock.

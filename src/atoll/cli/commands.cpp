@@ -22,6 +22,7 @@ const std::vector<Command>& commands() {
       certs_command(),
       runs_command(),
       watch_command(),
+      trace_command(),
       bench_command(),
       config_reference_command(),
       completions_command(),

@@ -26,6 +26,7 @@ Command doctor_command();
 Command certs_command();
 Command runs_command();
 Command watch_command();
+Command trace_command();
 Command bench_command();
 Command config_reference_command();
 

@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/run_watch.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/island/coordinator/service.h"
 #include "atoll/launch/process_group.h"
@@ -21,6 +22,8 @@ struct Options {
   std::string identity;
   std::string secret;
   WatchFlags watch;
+  std::string webhook;
+  bool no_alerts = false;
 };
 
 std::optional<std::filesystem::path> path_of(const std::string& text) {
@@ -33,12 +36,18 @@ int run(const Options& options) {
   if (fs::exists(options.dir) && !fs::is_directory(options.dir)) {
     throw user_error("--dir {} is a file; give a directory, which is made if missing", options.dir);
   }
+  if (options.no_alerts && !options.webhook.empty()) {
+    throw user_error("--webhook is where alerts go, and --no-alerts says none; leave one out");
+  }
   launch::SignalFd signals;  // before any thread is made
   const WatchBeside watch(options.watch, {options.dir});
+  std::function<void(std::int64_t, const std::string&)> alerts;
+  if (!options.no_alerts) alerts = island_alerts(options.dir, options.dir, options.webhook);
   island::CoordinatorService service({.dir = options.dir,
                                       .listen = options.listen,
                                       .identity = path_of(options.identity),
-                                      .secret = path_of(options.secret)});
+                                      .secret = path_of(options.secret),
+                                      .on_island_lost = alerts});
   log::info("coordinator at {}; its ledger is in {}", service.address(), options.dir);
   if (options.identity.empty() && options.secret.empty()) {
     log::info("every user of this machine can take part; --secret=FILE keeps others out");
@@ -71,6 +80,9 @@ Action add(CLI::App& app) {
                  "File with a secret that islands of this machine must know (island.secret), made "
                  "if missing; instead of --identity");
   add_watch_flags(app, options->watch);
+  app.add_option("--webhook", options->webhook,
+                 "http:// or https:// address that alerts are posted to: docs/alerts.md");
+  app.add_flag("--no-alerts", options->no_alerts, "Says nothing in alerts.jsonl of lost islands");
   return [options](const Invocation&) { return run(*options); };
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "atoll/cli/commands.h"
+#include "atoll/cli/run_watch.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/launch/agent.h"
 #include "atoll/launch/generation.h"
@@ -155,6 +156,9 @@ int run(launch::LaunchOptions options, const WatchFlags& watch_flags,
   const WatchBeside watch(watch_flags, {recipe.config().run.dir});
   const std::vector<launch::Host> hosts = launch::read_hosts(options);
   if (options.limits.max_ranks == 0) options.limits.max_ranks = count_slots(hosts);
+  options.on_lost = [&](std::int64_t step, const std::string& cause) {
+    tell_rank_lost(recipe.config(), step, cause, "dmesg --ctime | tail -n 20");
+  };
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const launch::Host& host) { return !host.name.empty(); });
   launch::SignalFd signals;  // before any thread is made

@@ -8,6 +8,8 @@
 #include "atoll/base/resident.h"
 #include "atoll/cli/auto_layout.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/run_watch.h"
+#include "atoll/cli/samples.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/comm/flight_record.h"
 #include "atoll/launch/generation.h"
@@ -24,6 +26,8 @@
 
 namespace atl::cli {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 struct Options {
@@ -36,16 +40,27 @@ struct Options {
   WatchFlags watch;
 };
 
+// What a rank trains with.
+struct Call {
+  const train::Recipe& recipe;
+  const Options& options;
+  const std::vector<std::string>& overrides;
+};
+
 // Trains to the end, or to a signal; returns the exit code.
-int run_trainer(const train::Recipe& recipe, train::Trainer& trainer,
+int run_trainer(const train::Recipe& recipe, train::Trainer& trainer, RunWatch& watch,
                 launch::RankReporter& reporter, int num_ranks) {
   std::optional<PredictionCheck> prediction;
   if (const auto choice = choice_of(recipe.config(), num_ranks); choice && trainer.is_lead()) {
     trainer.add_sink(prediction.emplace(*choice));
   }
+  trainer.on_samples([&recipe](std::int64_t step, const fs::path& checkpoint) {
+    write_samples(recipe.config(), step, checkpoint);
+  });
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
   const auto lead = [&] {
+    watch.begin(trainer);
     if (!recipe.config().log.tensorboard) return;
     const std::int64_t first = trainer.first_step();
     tensorboard =
@@ -87,19 +102,29 @@ void refuse_outer_alone(const train::Recipe& recipe) {
   }
 }
 
-int train_with(const train::Recipe& recipe, comm::World& world, launch::RankReporter& reporter) {
+int train_with(const Call& call, comm::World& world, launch::RankReporter& reporter) {
+  const train::Recipe& recipe = call.recipe;
   refuse_outer_alone(recipe);
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = launch::fair_threads(world);
+  RunWatch watch(recipe,
+                 resume_command(call.options.recipe, call.overrides, world.size(), "optim.lr"));
   train::Trainer trainer(config, recipe.settings(), world);
-  return run_trainer(recipe, trainer, reporter, world.size());
+  return run_trainer(recipe, trainer, watch, reporter, world.size());
 }
 
 // Trains as one rank of `world`; returns the exit code.
-int train_rank(const train::Recipe& recipe, comm::World& world, launch::RankReporter& reporter) {
+int train_rank(const Call& call, comm::World& world, launch::RankReporter& reporter) {
+  const train::Recipe& recipe = call.recipe;
   try {
-    return train_with(recipe, world, reporter);
+    return train_with(call, world, reporter);
   } catch (const comm::PeerError& error) {
+    // Where something has started the ranks, that tells.
+    const int teller = error.rank() == 0 ? 1 : 0;
+    if (world.rank() == teller && !reporter.enabled()) {
+      tell_rank_lost(recipe.config(), 0, error.what(),
+                     resume_command(call.options.recipe, call.overrides, world.size()));
+    }
     throw comm::with_flight_record(error, world, recipe.config().run.dir);
   }
 }
@@ -109,11 +134,11 @@ comm::WorldOptions world_options(const train::TrainConfig& config) {
           .algorithm = comm::algorithm_named(config.comm.algorithm)};
 }
 
-int run_threads(const train::Recipe& recipe, int num_ranks) {
+int run_threads(const Call& call, int num_ranks) {
   int code = 0;
-  comm::run_threads(num_ranks, world_options(recipe.config()), [&](comm::World& world) {
+  comm::run_threads(num_ranks, world_options(call.recipe.config()), [&](comm::World& world) {
     launch::RankReporter nobody(-1, world.rank());
-    const int mine = train_rank(recipe, world, nobody);
+    const int mine = train_rank(call, world, nobody);
     if (world.rank() == 0) code = mine;
   });
   return code;
@@ -140,7 +165,13 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
                                       [](const std::string& host) { return !host.empty(); });
   launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
                                   plan.rendezvous, has_remote);
-  return launch::finish(launch::outcome_of(generations.run(hosts, {}, signals)));
+  const launch::GroupEnd end = generations.run(hosts, {}, signals);
+  const launch::GroupOutcome outcome = launch::outcome_of(end);
+  if (!outcome.lost.empty() && end.stop_signal == 0) {
+    tell_rank_lost(recipe.config(), end.step, outcome.cause,
+                   resume_command(options.recipe, invocation.overrides, plan.ranks));
+  }
+  return launch::finish(outcome);
 }
 
 int run_as_member(const launch::RankPlan& plan, const Options& options,
@@ -153,15 +184,15 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
   } catch (const Error& error) {
     mistake = error;
   }
-  return launch::run_rank(plan, options.member,
-                          recipe ? world_options(recipe->config()) : comm::WorldOptions(),
-                          [&](comm::World& world, launch::RankReporter& reporter) {
-                            world.agree([&] {
-                              if (mistake) throw Error(*mistake);
-                            });
-                            launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
-                            return train_rank(*recipe, world, reporter);
-                          });
+  return launch::run_rank(
+      plan, options.member, recipe ? world_options(recipe->config()) : comm::WorldOptions(),
+      [&](comm::World& world, launch::RankReporter& reporter) {
+        world.agree([&] {
+          if (mistake) throw Error(*mistake);
+        });
+        launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
+        return train_rank({*recipe, options, invocation.overrides}, world, reporter);
+      });
 }
 
 // A rank under `atoll launch` that goes on when it loses others.
@@ -181,8 +212,9 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
              .backend = options.ranks.backend,
              .agreement = launch::agreement_lines(ATOLL_VERSION, recipe.settings())},
             world_options(recipe.config()));
+        RunWatch watch(recipe, resume_command(options.recipe, invocation.overrides, 0, "optim.lr"));
         train::Trainer trainer(recipe.config(), recipe.settings(), membership);
-        return run_trainer(recipe, trainer, reporter, 0);
+        return run_trainer(recipe, trainer, watch, reporter, 0);
       });
 }
 
@@ -205,10 +237,17 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
         "out",
         axis, size);
   }
+  const train::TrainConfig& config = recipe.config();
+  const fs::path dir = config.run.dir;
+  std::function<void(std::int64_t, const std::string&)> lost;
+  if (alerts_off(config.alerts).count(metrics::AlertKind::kIslandLost) == 0) {
+    lost = island_alerts(dir, dir, config.alerts.webhook);
+  }
   return launch::run_islands({.recipe = options.recipe,
                               .overrides = invocation.overrides,
                               .num_islands = *options.islands,
-                              .max_restarts = options.island_restarts});
+                              .max_restarts = options.island_restarts,
+                              .on_island_lost = lost});
 }
 
 // A run with parameter servers whose workers and servers -n starts here.
@@ -254,9 +293,10 @@ int run(const Options& options, const Invocation& invocation) {
   const int ranks = plan.role == launch::Role::kThreads ? plan.ranks : 1;
   const train::Recipe recipe(options.recipe,
                              with_layout(options.recipe, invocation.overrides, ranks));
-  if (plan.role == launch::Role::kThreads) return run_threads(recipe, plan.ranks);
+  const Call call = {recipe, options, invocation.overrides};
+  if (plan.role == launch::Role::kThreads) return run_threads(call, plan.ranks);
   launch::RankReporter nobody(-1, 0);
-  return train_rank(recipe, *comm::open_self(), nobody);
+  return train_rank(call, *comm::open_self(), nobody);
 }
 
 // An option for those who start ranks, not for people.

@@ -87,6 +87,9 @@ int Agent::run_all(SignalFd& signals) {
     lost_at_step_ = -1;
     const GroupEnd end = run_group_of(hosts, signals);
     GroupOutcome outcome = outcome_of(end);
+    if (options_.on_lost && !outcome.lost.empty() && end.stop_signal == 0) {
+      options_.on_lost(end.step, outcome.cause);
+    }
     before.reset();
     // The group ends because nobody holds the lost state; that loss was counted when it happened.
     const int more = is_new_loss(end.step) ? 1 : 0;

@@ -3,6 +3,8 @@
 // What `atoll launch` does: it starts ranks, and goes on with those that are left when some die.
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -30,6 +32,8 @@ struct LaunchOptions {
   double regrow_after_s = 0;
   std::string join;  ///< the address of a launch to offer ranks to; empty: this is one itself
   std::string name;  ///< what that one calls this machine; empty: as it calls itself
+  /// Told when ranks have died and all others ended, with the last step and why; may be empty.
+  std::function<void(std::int64_t step, const std::string& cause)> on_lost = {};
 };
 
 /// The hosts of the hostfile, or this machine. This one's name is empty.

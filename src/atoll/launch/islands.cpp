@@ -45,8 +45,10 @@ int run_islands(const IslandsPlan& plan) {
   const fs::path dir = recipe.config().run.dir;
   // A file, by which the run's processes know each other.
   const fs::path secret = dir / "coordinator" / "secret";
-  island::CoordinatorService coordinator(
-      {.dir = dir / "coordinator", .listen = "127.0.0.1:0", .secret = secret});
+  island::CoordinatorService coordinator({.dir = dir / "coordinator",
+                                          .listen = "127.0.0.1:0",
+                                          .secret = secret,
+                                          .on_island_lost = plan.on_island_lost});
   for (int i = 1; i <= plan.num_islands; ++i) {
     const std::string name = fmt::format("island-{}", i);
     children.add({.name = name,

@@ -2,6 +2,8 @@
 
 // A run of several islands on this machine: a coordinator in this process, and each island a child.
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@ struct IslandsPlan {
   std::vector<std::string> overrides;
   int num_islands = 0;
   int max_restarts = 3;  ///< of each island; it goes on from its own checkpoint
+  /// See island::ServiceOptions.
+  std::function<void(std::int64_t outer_step, const std::string& why)> on_island_lost = {};
 };
 
 /// Starts them, starts again those that die, passes SIGINT and SIGTERM on, and returns the exit

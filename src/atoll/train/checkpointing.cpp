@@ -1,5 +1,6 @@
 #include "atoll/train/checkpointing.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/file.h"
@@ -43,6 +44,29 @@ std::vector<fs::path> optimizer_files(const ckpt::CheckpointInfo& checkpoint) {
                    checkpoint.path.string());
 }
 
+// JSON has no infinity: a lowest loss that is not there yet is left out.
+ordered_json to_json(const HeldOutHistory& history) {
+  ordered_json json = {{"last_step", history.last_step}, {"since_lowest", history.since_lowest}};
+  if (std::isfinite(history.lowest)) json["lowest"] = history.lowest;
+  json["best"] = ordered_json::array();
+  for (const HeldOutHistory::Best& one : history.best) {
+    json["best"].push_back({{"step", one.step}, {"loss", one.loss}});
+  }
+  return json;
+}
+
+HeldOutHistory held_out_from(const ordered_json& json) {
+  HeldOutHistory history;
+  history.last_step = json.at("last_step").get<std::int64_t>();
+  history.since_lowest = json.at("since_lowest").get<std::int64_t>();
+  if (json.contains("lowest")) history.lowest = json.at("lowest").get<double>();
+  for (const ordered_json& one : json.at("best")) {
+    if (std::ssize(history.best) == HeldOutHistory::kMost) break;
+    history.best.push_back({one.at("step").get<std::int64_t>(), one.at("loss").get<double>()});
+  }
+  return history;
+}
+
 std::string to_json(const Position& position) {
   ordered_json json = {{"format", "atoll trainer state"},
                        {"version", 1},
@@ -59,6 +83,7 @@ std::string to_json(const Position& position) {
                     {"frozen_at", owed.second_updates},
                     {"steps", owed.steps}};
   }
+  if (position.held_out.last_step >= 0) json["held_out"] = to_json(position.held_out);
   json["settings"] = ordered_json::object();
   for (const auto& [key, value] : position.settings) json["settings"][key] = value;
   return json.dump(2) + "\n";
@@ -85,6 +110,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
                        owed.at("frozen_at").get<std::int64_t>(),
                        owed.value("steps", std::int64_t{1})};
     }
+    if (json.contains("held_out")) position.held_out = held_out_from(json.at("held_out"));
     for (const auto& [key, value] : json.at("settings").items()) {
       position.settings.emplace_back(key, value.get<std::string>());
     }

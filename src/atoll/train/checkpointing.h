@@ -13,6 +13,7 @@
 #include "atoll/model_dir/model_source.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/checkpoint_save.h"
+#include "atoll/train/held_out_history.h"
 #include "atoll/train/owed_state.h"
 #include "atoll/train/state.h"
 
@@ -23,11 +24,12 @@ struct Position {
   std::int64_t step = 0;    ///< optimizer steps taken; of an island, its own
   std::int64_t tokens = 0;  ///< trained on
   std::string corpus_hash;
-  std::string base_hash;        ///< of the weights that LoRA leaves as they are; empty: no LoRA
-  std::string bf16;             ///< ops::Bf16Arithmetic of its products; empty: it has none
-  std::int64_t line_steps = 0;  ///< taken since the last step line
-  double line_loss = 0;         ///< the sum of their losses
-  OwedState owed = {};          ///< as the ranks that wrote it had it; begin_save() fills it in
+  std::string base_hash;         ///< of the weights that LoRA leaves as they are; empty: no LoRA
+  std::string bf16;              ///< ops::Bf16Arithmetic of its products; empty: it has none
+  std::int64_t line_steps = 0;   ///< taken since the last step line
+  double line_loss = 0;          ///< the sum of their losses
+  HeldOutHistory held_out = {};  ///< what evaluations have shown
+  OwedState owed = {};           ///< as the ranks that wrote it had it; begin_save() fills it in
   /// The run's settings, (key, TOML value), as they were.
   std::vector<std::pair<std::string, std::string>> settings;
 };

@@ -9,6 +9,7 @@
 #include "atoll/train/config_mup.h"
 #include "atoll/train/config_offload.h"
 #include "atoll/train/config_server.h"
+#include "atoll/train/held_out_history.h"
 
 namespace atl::train {
 
@@ -197,6 +198,16 @@ void add_train(Settings& settings, TrainConfig& c) {
   settings.add("train.on_nonfinite", &t.on_nonfinite,
                "What to do when loss or gradient is NaN or infinite: stop, or skip the step.",
                one_of({"stop", "skip"}));
+  settings
+      .add("train.early_stop", &t.early_stop,
+           "Evaluations (eval.every) in a row without a lower held-out loss after which the run "
+           "ends, with a checkpoint; 0: never.",
+           at_least(0))
+      .with_scope(Scope::kIsland);
+  settings
+      .add("train.early_stop_delta", &t.early_stop_delta,
+           "By how much the loss must be lower to count, in nats a token.", at_least(0))
+      .with_scope(Scope::kIsland);
   settings.add(
       "train.exact", &t.exact,
       "Sum gradients over the micro-batches of a step one after the other, each as soon as "
@@ -442,11 +453,26 @@ void add_reporting(Settings& settings, TrainConfig& c) {
   settings.add("eval.max_tokens", &c.eval.max_tokens,
                "Held-out tokens of an evaluation, rounded up to whole sequences; 0: all.",
                at_least(0));
+  settings.add(
+      "eval.samples", &c.eval.samples,
+      "Texts that the model writes after each evaluation, to standard output and to "
+      "samples.jsonl: as many for each of eval.prompts; 0: none. A checkpoint is written for "
+      "them.",
+      between(0, 1000));
+  settings.add("eval.prompts", &c.eval.prompts,
+               "What these texts begin with; none: nothing, the model begins a new text.");
+  settings.add("eval.sample_tokens", &c.eval.sample_tokens, "Tokens that each of them has at most.",
+               between(1, 1 << 20));
   settings.group("checkpoint", "What a stopped run goes on from.", Scope::kIsland);
   settings.add("checkpoint.every", &c.checkpoint.every,
                "Steps between checkpoints; 0: only at the end and when interrupted.", at_least(0));
   settings.add("checkpoint.keep", &c.checkpoint.keep, "Newest checkpoints that are kept.",
                at_least(1));
+  settings.add(
+      "checkpoint.keep_best", &c.checkpoint.keep_best,
+      "Checkpoints of the lowest held-out losses that are kept beside the newest: written at "
+      "evaluations (eval.every) that are among them; 0: none.",
+      between(0, static_cast<double>(HeldOutHistory::kMost)));
   settings.add("checkpoint.async", &c.checkpoint.async,
                "Write checkpoints beside the steps that follow, from a copy in memory of what each "
                "rank writes; the same files.");
@@ -463,6 +489,17 @@ void add_reporting(Settings& settings, TrainConfig& c) {
                "Steps of this start that are taken before the trace begins.", at_least(0));
   settings.add("log.trace_steps", &c.log.trace_steps,
                "Steps in the trace, with evaluations and checkpoints between them.", at_least(1));
+  settings.group(
+      "alerts",
+      "What is said when something is wrong with the run: docs/alerts.md. All alerts are on "
+      "by default.",
+      Scope::kHost);
+  settings.add(
+      "alerts.off", &c.alerts.off,
+      "Kinds of alerts that are not told: nonfinite, spike, divergence, stall, throughput, "
+      "straggler, rank_lost, island_lost, checkpoint_late, disk_low; or all.");
+  settings.add("alerts.webhook", &c.alerts.webhook,
+               "http:// or https:// address that each alert is posted to, as JSON; empty: none.");
 }
 
 std::int64_t default_intermediate_size(const ModelSettings& model) {

@@ -86,6 +86,8 @@ struct LoopSettings {
   double dropout = 0;
   std::string on_nonfinite = "stop";
   bool exact = false;
+  std::int64_t early_stop = 0;
+  double early_stop_delta = 0;
 
   /// The step after which this start of the run ends: stop_after where that is given and earlier.
   std::int64_t last_step() const {
@@ -163,12 +165,16 @@ struct LoraSettings {
 struct EvalSettings {
   std::int64_t every = 0;
   std::int64_t max_tokens = 0;
+  std::int64_t samples = 0;
+  std::vector<std::string> prompts;
+  std::int64_t sample_tokens = 64;
 };
 
 /// checkpoint.*
 struct CheckpointSettings {
   std::int64_t every = 0;
   std::int64_t keep = 2;
+  std::int64_t keep_best = 0;
   bool async = false;
 };
 
@@ -188,6 +194,12 @@ struct LogSettings {
   std::string trace;
   std::int64_t trace_after = 0;
   std::int64_t trace_steps = 50;
+};
+
+/// alerts.*
+struct AlertSettings {
+  std::vector<std::string> off;
+  std::string webhook;
 };
 
 /// launch.*
@@ -269,6 +281,7 @@ struct TrainConfig {
   CheckpointSettings checkpoint;
   OffloadSettings offload;
   LogSettings log;
+  AlertSettings alerts;
 };
 
 /// Registers every key of `config`, which must outlive the result and stay where it is.

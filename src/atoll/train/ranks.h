@@ -20,6 +20,7 @@ struct RankFacts {
   double compute_seconds = 0;  ///< in forward and backward of one micro-batch, mean
   double change_wanted = 0;    ///< 1: other ranks are wanted (Membership), said by the lead
   double has_saved = 0;        ///< not 0: its part of a checkpoint is written
+  double trace_steps = 0;      ///< a trace of so many steps is asked for, said by the lead
 };
 
 /// The ranks of a run: the mesh with its groups that its settings ask for, and which micro-batches

@@ -36,6 +36,7 @@ void Saver::begin(const Ranks& ranks, Source source, CheckpointSave::Mode mode,
                   metrics::Timeline* timeline) {
   const metrics::ScopedSpan span(timeline, "begin save", "checkpoint");
   finish(ranks, timeline);  // one at a time
+  if (observer_ != nullptr) observer_->checkpoint_begun(source.position.step);
   under_way_ = begin_save(root_, source.state, source.position, source.carried, source.base, mode,
                           std::move(source.extra));
 }
@@ -46,9 +47,14 @@ void Saver::finish(const Ranks& ranks, metrics::Timeline* timeline) {
   const std::unique_ptr<CheckpointSave> save = std::move(under_way_);
   last_checkpoint_ = save->commit();
   saved_step_ = save->step();
+  if (observer_ != nullptr) observer_->checkpoint_saved(last_checkpoint_);
+  prune(ranks);
+}
+
+void Saver::prune(const Ranks& ranks) const {
   ranks.world().agree([&] {
     if (!ranks.is_lead()) return;
-    ckpt::prune_checkpoints(root_, static_cast<int>(settings_.keep), /*is_verified=*/true);
+    ckpt::prune_checkpoints(root_, static_cast<int>(settings_.keep), /*is_verified=*/true, spared_);
   });
 }
 

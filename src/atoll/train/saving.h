@@ -6,8 +6,11 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "atoll/ckpt/checkpoint.h"
+#include "atoll/metrics/observer.h"
 #include "atoll/metrics/timeline.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config.h"
@@ -23,6 +26,9 @@ class Saver {
   explicit Saver(const TrainConfig& config)
       : root_(std::filesystem::path(config.run.dir) / "checkpoints"),
         settings_(config.checkpoint) {}
+
+  /// Who is told of checkpoints on this rank; must outlive this.
+  void observe(metrics::Observer& observer) { observer_ = &observer; }
 
   /// What a checkpoint is made of; all but `extra` must outlive the call alone.
   struct Source {
@@ -67,6 +73,10 @@ class Saver {
   std::int64_t saved_step() const { return saved_step_; }
   /// Its path; empty: there is none.
   const std::filesystem::path& last_checkpoint() const { return last_checkpoint_; }
+  /// The checkpoints of these steps stay whatever checkpoint.keep says, from the next pruning on.
+  void spare(std::set<std::int64_t> steps) { spared_ = std::move(steps); }
+  /// Removes what checkpoint.keep does not keep. Every rank must call it.
+  void prune(const Ranks& ranks) const;
   /// Whether a checkpoint of this step is the last in place, or under way.
   bool has(std::int64_t step) const;
 
@@ -76,10 +86,12 @@ class Saver {
 
   std::filesystem::path root_;
   const CheckpointSettings& settings_;
+  metrics::Observer* observer_ = nullptr;
   std::unique_ptr<CheckpointSave> under_way_;  // not in place yet
   bool all_have_written_ = false;              // their parts of it, after the last step
   std::int64_t saved_step_ = -1;
   std::filesystem::path last_checkpoint_;
+  std::set<std::int64_t> spared_;
 };
 
 }  // namespace atl::train

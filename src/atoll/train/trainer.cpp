@@ -9,6 +9,7 @@
 #include "atoll/train/island/run_identity.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
+#include "atoll/train/trace_request.h"
 
 namespace atl::train {
 
@@ -45,6 +46,19 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership
 }
 
 Trainer::~Trainer() = default;
+
+std::uint64_t Trainer::checkpoint_bytes() const {
+  const nn::ParameterCount count = nn::count_parameters(state().model());
+  constexpr std::int64_t kTrained = 12, kFrozen = 4;
+  const std::int64_t trained = count.total - count.frozen;
+  const std::int64_t frozen = config_.lora.rank > 0 ? 0 : count.frozen;
+  return static_cast<std::uint64_t>(kTrained * trained + kFrozen * frozen);
+}
+
+void Trainer::observe(metrics::Observer& observer) {
+  observer_ = &observer;
+  saver_.observe(observer);
+}
 
 void Trainer::prepare() {
   require_chosen_layout(
@@ -90,6 +104,7 @@ void Trainer::prepare_data() {
     if (!corpus_) check_before_tokens(config_, ranks().world());
     make_run_directory(config_.run.dir);
     lock_ = std::make_unique<ckpt::RunLock>(config_.run.dir);
+    take_back_request(config_.run.dir);  // nobody waits for it since the last start
     sweep_unfinished(config_.run.dir, [](std::string_view name) {
       return name == "settings.toml" || name == "metrics.jsonl" || name.starts_with("flight-rank");
     });
@@ -148,6 +163,7 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
   const std::string bf16 = position_.bf16;
   position_ = model_->load(newest);
   position_.bf16 = bf16;  // which device.bf16 may have changed
+  saver_.spare(position_.held_out.best_steps());
   saver_.go_on_from(position_.step);
   if (position_.step > config_.train.steps && config_.island.coordinator.empty()) {
     throw user_error(

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "atoll/ckpt/run_lock.h"
+#include "atoll/metrics/observer.h"
 #include "atoll/optim/schedule.h"
 #include "atoll/train/batches.h"
 #include "atoll/train/island/rounds.h"
@@ -56,6 +57,9 @@ class Trainer {
   /// Where metrics go beside metrics.jsonl, on the rank that leads. The sink must outlive the
   /// trainer.
   void add_sink(metrics::Sink& sink) { reporter_.add_sink(sink); }
+  /// Who is told what happens from here on, on the rank that leads. The observer must outlive the
+  /// trainer.
+  void observe(metrics::Observer& observer);
   /// Called when this rank becomes the one that leads, because those before it were lost; adds the
   /// sinks that the lead has.
   void on_lead(std::function<void()> action) { on_lead_ = std::move(action); }
@@ -63,6 +67,14 @@ class Trainer {
   bool is_lead() const { return regrouping_.ranks().is_lead(); }
   /// `tell` is called on this rank after each step, with the steps taken so far.
   void on_step(std::function<void(std::int64_t step)> tell) { tell_step_ = std::move(tell); }
+  /// With eval.samples, `make` is called on the rank that leads after each evaluation, with the
+  /// steps taken so far and their checkpoint; the other ranks wait meanwhile.
+  void on_samples(
+      std::function<void(std::int64_t step, const std::filesystem::path& checkpoint)> make) {
+    make_samples_ = std::move(make);
+  }
+  /// What a checkpoint takes on disk, about: f32 values and two moments of what is trained.
+  std::uint64_t checkpoint_bytes() const;
   /// The step that run() begins with: 0, or a checkpoint's.
   std::int64_t first_step() const { return position_.step; }
 
@@ -88,6 +100,11 @@ class Trainer {
   TrainOutcome loop();
   void end(TrainOutcome& outcome);
   bool is_over() const;
+  bool stops_early() const;
+  std::optional<Evaluation> evaluate_last();
+  void judge(const Evaluation& held_out);
+  void sample();
+  void tell_best() const;
   // Whether there is a next step: an island may have to wait for others, and its run may be over.
   bool take_next();
   void take_one_step();
@@ -95,6 +112,8 @@ class Trainer {
   void report_step(const StepResult& result, double lr);
   void account(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
+  std::int64_t asked_trace_steps();
+  void tell_observer(const StepResult& result, std::int64_t step);
   void share_facts(const StepResult& result, double step_seconds);
   void compare_replicas();
   bool is_due(std::int64_t every) const;
@@ -130,6 +149,8 @@ class Trainer {
   Reporter reporter_{config_};
   std::function<void(std::int64_t)> tell_step_;
   std::function<void()> on_lead_;
+  std::function<void(std::int64_t, const std::filesystem::path&)> make_samples_;
+  metrics::Observer* observer_ = nullptr;
 
   std::unique_ptr<ckpt::RunLock> lock_;  // of the lead
   std::optional<PreparedCorpus> corpus_;
@@ -148,12 +169,16 @@ class Trainer {
   std::int64_t steps_left_ = 0;     // until the run ends, if islands stay as fast as they are
   StepProgress progress_;           // of the step that is under way
   Clock::time_point step_began_;
-  double step_seconds_ = 0;   // of the last one that nothing broke off
-  double waited_before_ = 0;  // seconds, until the last step's facts
+  double step_seconds_ = 0;           // of the last one that nothing broke off
+  double waited_before_ = 0;          // seconds, until the last step's facts
+  std::vector<double> rank_seconds_;  // a micro-batch of the last step, on each rank of several
   std::int64_t evaluated_step_ = -1;
   std::int64_t together_step_ = 0;  // the last before the present one after which all ranks agreed
+  std::optional<Evaluation> last_held_out_;  // of evaluated_step_
   std::int64_t skipped_in_a_row_ = 0;
   bool change_wanted_ = false;
+  Clock::time_point look_for_request_at_;
+  std::filesystem::path asked_trace_;  // of the lead: the file of the last request
 
   // Last, because what they have under way reads the state.
   Saver saver_{config_};

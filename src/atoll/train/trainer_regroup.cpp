@@ -97,6 +97,7 @@ std::string Trainer::write_copies(comm::World& left) {
 void Trainer::regroup(const std::string& why) {
   if (copies_) save_copies(why);
   const int before = ranks().size();
+  std::optional<metrics::ScopedPause> pause(std::in_place, observer_, metrics::Pause::kRegroup);
   leave(why);
   try {
     take_over(regrouping_.enter_next(
@@ -110,9 +111,13 @@ void Trainer::regroup(const std::string& why) {
                      why.empty() ? "" : "; ", error.what());
   }
   change_wanted_ = false;
+  pause.reset();
   const double took = regrouping_.seconds();
   if (!is_lead()) return;
   const int now = ranks().size();
+  if (observer_ != nullptr && !why.empty()) {
+    observer_->ranks_lost(position_.step, before, now, why);
+  }
   log::warning("{}; {} on from step {} after {:.2f} s",
                why.empty()
                    ? fmt::format("{} {} {}", counted(before, "rank"), before == 1 ? "was" : "were",
@@ -176,6 +181,11 @@ void Trainer::share_position(int holder) {
       static_cast<double>(skipped_in_a_row_),    static_cast<double>(first_step_)};
   ranks().group().broadcast(
       {facts.data(), {Dtype::kF64, {static_cast<std::int64_t>(facts.size())}}}, holder);
+  std::vector<double> held_out = position_.held_out.to_numbers();
+  ranks().group().broadcast(
+      {held_out.data(), {Dtype::kF64, {static_cast<std::int64_t>(held_out.size())}}}, holder);
+  position_.held_out = HeldOutHistory::from_numbers(held_out);
+  saver_.spare(position_.held_out.best_steps());
   position_.step = static_cast<std::int64_t>(facts[0]);
   position_.tokens = static_cast<std::int64_t>(facts[1]);
   position_.line_steps = static_cast<std::int64_t>(facts[2]);

@@ -4,7 +4,10 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/train/nonfinite.h"
+#include "atoll/train/trace_request.h"
 #include "atoll/train/trainer.h"
 
 namespace atl::train {
@@ -81,26 +84,88 @@ void Trainer::end(TrainOutcome& outcome) {
   outcome.signal = stop_->agreed(ranks());
   if (rounds_ && outcome.signal != 0) rounds_->leave("it was stopped");
   if (corpus_->has_held_out() && outcome.signal == 0) {
-    const fs::path log = fs::path(config_.run.dir) / "metrics.jsonl";
-    outcome.held_out = evaluate(has_evaluation(log, position_.step));
+    outcome.held_out = evaluate_last();
     if (!outcome.held_out) outcome.signal = stop_->agreed(ranks());
+    if (outcome.held_out && config_.checkpoint.keep_best > 0) saver_.prune(ranks());
   }
+  if (outcome.signal == 0) tell_best();
   trace_.end(ranks(), position_.step - first_step_);
 }
 
 bool Trainer::is_over() const {
   if (!state().is_together()) return false;  // it is soon, and a checkpoint needs it
   if (stop_->agreed(ranks()) != 0) return true;
+  if (stops_early()) return true;
   return rounds_ ? rounds_->is_over() : position_.step >= config_.train.last_step();
+}
+
+bool Trainer::stops_early() const {
+  return config_.train.early_stop > 0 &&
+         position_.held_out.since_lowest >= config_.train.early_stop;
+}
+
+// All ranks have the same loss, so all judge alike.
+void Trainer::judge(const Evaluation& held_out) {
+  position_.held_out.take(position_.step, held_out.loss, config_.checkpoint.keep_best,
+                          config_.train.early_stop_delta);
+  saver_.spare(position_.held_out.best_steps());
+}
+
+// A run that had ended says it again, and records nothing twice.
+std::optional<Evaluation> Trainer::evaluate_last() {
+  if (evaluated_step_ == position_.step) return last_held_out_;
+  std::int64_t is_repeated = 0;
+  if (is_lead()) {
+    const fs::path log = fs::path(config_.run.dir) / "metrics.jsonl";
+    is_repeated = has_evaluation(log, position_.step) ? 1 : 0;
+  }
+  if (!ranks().is_alone()) {
+    ranks().group().broadcast({&is_repeated, {Dtype::kI64, {1}}}, 0);
+  }
+  const std::optional<Evaluation> held_out = evaluate(is_repeated != 0);
+  if (held_out && is_repeated == 0) sample();
+  return held_out;
+}
+
+// From a checkpoint, which has the whole model whatever layout its ranks have.
+void Trainer::sample() {
+  if (config_.eval.samples == 0 || stop_->agreed(ranks()) != 0) return;
+  saver_.finish(ranks(), trace_.timeline());
+  if (saver_.saved_step() != position_.step) saver_.save(ranks(), to_save(), trace_.timeline());
+  const metrics::ScopedSpan span(trace_.timeline(), "samples", "evaluation");
+  const metrics::ScopedPause pause(observer_, metrics::Pause::kEvaluation);
+  // All learn what goes wrong, and none waits for a rank that has gone.
+  ranks().world().agree([&] {
+    if (!is_lead() || !make_samples_) return;
+    reporter_.clear_bar();
+    make_samples_(position_.step, saver_.last_checkpoint());
+  });
+}
+
+void Trainer::tell_best() const {
+  if (!is_lead()) return;
+  const HeldOutHistory& history = position_.held_out;
+  if (stops_early()) {
+    log::info("stopped early: the held-out loss was not below {:.4f} in {}", history.lowest,
+              counted(history.since_lowest, "evaluation"));
+  }
+  for (const HeldOutHistory::Best& one : history.best) {
+    if (!path_exists(saver_.path_of(one.step))) continue;
+    log::info("the best held-out loss so far, {:.4f}, is that of step {}, in {}", one.loss,
+              one.step, saver_.path_of(one.step).string());
+    break;
+  }
 }
 
 bool Trainer::take_next() {
   schedule_step_ = position_.step;
   steps_left_ = config_.train.last_step() - position_.step;
   if (!rounds_) return true;
-  const IslandRounds::Next next =
-      rounds_->next({.stop = [&] { return stop_->here() != 0; },
-                     .wants_change = [&] { return regrouping_.is_wanted(); }});
+  const IslandRounds::Next next = [&] {
+    const metrics::ScopedPause pause(observer_, metrics::Pause::kIslands);
+    return rounds_->next({.stop = [&] { return stop_->here() != 0; },
+                          .wants_change = [&] { return regrouping_.is_wanted(); }});
+  }();
   for (IslandRounds::Report& done : rounds_->take_reports()) {
     done.record.step = position_.step;
     reporter_.tell(done.record, done.line);
@@ -129,7 +194,9 @@ void Trainer::take_one_step() {
     share_facts(result, seconds(Clock::now() - step_began_));
   } else {
     saver_.all_have_written(saver_.has_written());
+    if (const std::int64_t steps = asked_trace_steps()) trace_.request(steps, asked_trace_);
   }
+  if (result.taken()) tell_observer(result, position_.step);
   const bool last = steps_left_ <= 0;
   if (!ranks().is_alone() && config_.comm.check_every > 0 &&
       (last || is_due(config_.comm.check_every)) && state().is_together()) {
@@ -189,7 +256,19 @@ void Trainer::account(const StepResult& result) {
   if (tell_step_) tell_step_(position_.step);
 }
 
+void Trainer::tell_observer(const StepResult& result, std::int64_t step) {
+  if (observer_ == nullptr) return;
+  observer_->stepped({.step = step,
+                      .time_s = seconds(Clock::now().time_since_epoch()),
+                      .seconds = step_seconds_,
+                      .loss = result.loss,
+                      .grad_norm = result.grad_norm,
+                      .tokens = result.targets,
+                      .rank_seconds = rank_seconds_});
+}
+
 void Trainer::handle_nonfinite(const StepResult& result) {
+  tell_observer(result, position_.step + 1);
   // Where in the text they are takes a line each: that is for the log.
   const NonfiniteSamples samples = name_nonfinite(batches_->samples(), result);
   const std::int64_t step = position_.step + 1;
@@ -222,6 +301,18 @@ void Trainer::handle_nonfinite(const StepResult& result) {
                    where);
 }
 
+// How many steps somebody wants a trace of, of the lead; 0: nobody has asked since.
+std::int64_t Trainer::asked_trace_steps() {
+  constexpr std::chrono::milliseconds kLookEvery{100};
+  const Clock::time_point now = Clock::now();
+  if (!is_lead() || trace_.has_request() || now < look_for_request_at_) return 0;
+  look_for_request_at_ = now + kLookEvery;
+  const std::optional<TraceRequest> request = take_trace_request(config_.run.dir);
+  if (!request) return 0;
+  asked_trace_ = trace_path(config_.run.dir, request->id);
+  return request->steps;
+}
+
 // Tells the others how the step went here, and hears how it went there.
 void Trainer::share_facts(const StepResult& result, double step_seconds) {
   const double waited = state().store().waited_seconds() + state().runner().waited_seconds();
@@ -230,12 +321,18 @@ void Trainer::share_facts(const StepResult& result, double step_seconds) {
                           .waited_seconds = waited - waited_before_,
                           .compute_seconds = result.compute_seconds,
                           .change_wanted = is_lead() && regrouping_.is_wanted() ? 1.0 : 0.0,
-                          .has_saved = saver_.has_written() ? 1.0 : 0.0};
+                          .has_saved = saver_.has_written() ? 1.0 : 0.0,
+                          .trace_steps = static_cast<double>(asked_trace_steps())};
   waited_before_ = waited;
   const std::vector<RankFacts> facts = ranks().gather(mine);
   stop_->hear(facts);
   reporter_.heard(facts, step_seconds);
+  rank_seconds_.clear();
+  for (const RankFacts& fact : facts) rank_seconds_.push_back(fact.compute_seconds);
   change_wanted_ = facts.front().change_wanted != 0;
+  if (facts.front().trace_steps > 0) {
+    trace_.request(static_cast<std::int64_t>(facts.front().trace_steps), asked_trace_);
+  }
   bool all_have_written = true;
   for (const RankFacts& fact : facts) all_have_written &= fact.has_saved != 0;
   saver_.all_have_written(all_have_written);
@@ -269,20 +366,24 @@ void Trainer::after_step() {
   if (step >= config_.train.last_step() && !rounds_) return;  // the end has its own
   if (is_due(config_.eval.every) && corpus_->has_held_out() && evaluated_step_ != step &&
       stop_->agreed(ranks()) == 0 && step > first_step_) {
-    evaluate(/*is_repeated=*/false);
+    last_held_out_ = evaluate(/*is_repeated=*/false);
     evaluated_step_ = step;
+    sample();
   }
+  const bool is_best = config_.checkpoint.keep_best > 0 && position_.held_out.is_best(step);
   saver_.finish_if_written(ranks(), trace_.timeline());
-  if (!is_due(config_.checkpoint.every) || saver_.has(step)) return;
+  if (!(is_best || is_due(config_.checkpoint.every)) || saver_.has(step)) return;
   saver_.save_in_passing(ranks(), to_save(), trace_.timeline());
 }
 
 std::optional<Evaluation> Trainer::evaluate(bool is_repeated) {
   const metrics::ScopedSpan span(trace_.timeline(), "evaluate", "evaluation");
+  const metrics::ScopedPause pause(observer_, metrics::Pause::kEvaluation);
   const std::optional<HeldOut> held_out =
       evaluate_held_out(config_, *corpus_, *model_, [this] { return stop_->agree(ranks()) != 0; });
   if (!held_out) return std::nullopt;
   reporter_.evaluated(position_.step, *held_out, is_repeated);
+  judge(held_out->whole);
   return held_out->whole;
 }
 

@@ -80,6 +80,9 @@ void Trainer::account_with_servers(const ServerSync::Turn& turn) {
   account(turn.result);
   position_.tokens += (turn.step - 1 - before) * turn.result.targets;
   report_step(turn.result, lr);
+  step_seconds_ = std::chrono::duration<double>(Clock::now() - step_began_).count();
+  if (turn.result.taken()) tell_observer(turn.result, position_.step);
+  if (const std::int64_t steps = asked_trace_steps()) trace_.request(steps, asked_trace_);
   const std::string& kind = config_.sync.consistency;
   if (kind == "ssp" || kind == "async") {
     reporter_.record({.step = position_.step, .values = {{"staleness", turn.staleness}}});

@@ -7,6 +7,7 @@
 #include "atoll/compress/codec.h"
 #include "atoll/island/client/shard.h"
 #include "atoll/island/policy/policy.h"
+#include "atoll/metrics/alert.h"
 #include "atoll/train/config.h"
 #include "atoll/train/config_compress.h"
 #include "atoll/train/config_experts.h"
@@ -440,6 +441,53 @@ void validate_schedule(const TrainConfig& config, const Settings& s) {
   }
 }
 
+// What acts on evaluations needs them, and one place that decides.
+void validate_best(const TrainConfig& config, const Settings& s) {
+  for (const char* key : {"eval.samples", "checkpoint.keep_best", "train.early_stop"}) {
+    const bool is_wanted = std::get<std::int64_t>(s.find(key).value()) > 0;
+    if (!is_wanted) continue;
+    if (config.eval.every == 0 && std::string_view(key) != "eval.samples") {
+      throw user_error("{} goes by evaluations, and {}; set eval.every", named(s, key),
+                       named(s, "eval.every"));
+    }
+    if (config.sync.mode == "ps") {
+      throw user_error(
+          "{}: with {} the servers have the model, and decide when it is saved and when the run "
+          "ends; leave one of them out",
+          named(s, key), named(s, "sync.mode"));
+    }
+  }
+  if (config.train.early_stop > 0 && !config.island.coordinator.empty()) {
+    throw user_error(
+        "{}: islands end together, when the coordinator's batches are used up, and none by itself; "
+        "leave it out, or {}",
+        named(s, "train.early_stop"), named(s, "island.coordinator"));
+  }
+  for (const char* key : {"eval.prompts", "eval.sample_tokens"}) {
+    if (config.eval.samples > 0 || !given(s, key)) continue;
+    throw user_error("{} says nothing without eval.samples, which is 0; set it", named(s, key));
+  }
+  if (config.train.early_stop_delta > 0 && config.train.early_stop == 0) {
+    throw user_error("{} says nothing without train.early_stop, which is 0; set it",
+                     named(s, "train.early_stop_delta"));
+  }
+}
+
+void validate_alerts(const AlertSettings& alerts, const Settings& s) {
+  for (const std::string& kind : alerts.off) {
+    if (kind == "all") continue;
+    try {
+      metrics::alert_kind(kind);
+    } catch (const Error& error) {
+      throw user_error("{}: {}; or all", named(s, "alerts.off"), error.what());
+    }
+  }
+  const std::string& url = alerts.webhook;
+  if (url.empty() || url.starts_with("http://") || url.starts_with("https://")) return;
+  throw user_error("{} must be an address that begins with http:// or https://",
+                   named(s, "alerts.webhook"));
+}
+
 }  // namespace
 
 void validate(const TrainConfig& config, const Settings& settings) {
@@ -469,6 +517,8 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_offload(config, settings);
   validate_compress(config, settings);
   validate_servers(config, settings);
+  validate_best(config, settings);
+  validate_alerts(config.alerts, settings);
 }
 
 }  // namespace atl::train

@@ -231,6 +231,7 @@ void Study::check_recipe() {
   };
   refuse("run.dir", "every trial has a directory of its own; leave it out");
   refuse("train.stop_after", "the scheduler decides that; leave it out");
+  refuse("train.early_stop", "the scheduler decides that; leave it out");
   if (!config.island.coordinator.empty()) {
     throw user_error(
         "island.coordinator is set, and trials on islands are not built yet: a trial "
@@ -253,6 +254,13 @@ void Study::check_recipe() {
   if (config.train.stop_after > 0) {
     throw user_error("train.stop_after is set, and the scheduler decides that; leave it out of {}",
                      settings_.recipe);
+  }
+  if (config.train.early_stop > 0) {
+    throw user_error(
+        "train.early_stop is set, and the scheduler decides which trial ends early; leave it out "
+        "of "
+        "{}, or set scheduler = \"median\"",
+        settings_.recipe);
   }
 }
 

@@ -84,6 +84,7 @@ struct CloseConnection {
 struct Notice {
   std::string text;
   bool is_warning = false;
+  bool is_lost_island = false;  ///< an island is gone or silent
 };
 
 /// One of these.
@@ -200,6 +201,7 @@ class Coordinator {
   void broadcast(ToIsland body);
   void append(LogBody body);
   void notice(std::string text, bool is_warning = true);
+  void tell_suspected(const Island& island, const std::string& why);
 
   CoordinatorOptions options_;
   std::uint64_t fence_;

@@ -293,6 +293,13 @@ void Coordinator::suspect(Island& island, const std::string& why) {
   view_changed_ = true;
 }
 
+void Coordinator::tell_suspected(const Island& island, const std::string& why) {
+  if (is_finished()) return;
+  actions_.push_back(Notice{.text = fmt::format("{} is suspected: {}", island.name, why),
+                            .is_warning = true,
+                            .is_lost_island = true});
+}
+
 void Coordinator::lose_connection(Island& island, const std::string& why) {
   if (island.was_told_of_end) {
     members_.connect(island, kNoConnection);
@@ -300,7 +307,7 @@ void Coordinator::lose_connection(Island& island, const std::string& why) {
   }
   const bool was_in = island.state() == IslandState::kActive;
   if (was_in) suspect(island, why);
-  if (was_in && !is_finished()) notice(fmt::format("{} is suspected: {}", island.name, why));
+  if (was_in) tell_suspected(island, why);
   members_.connect(island, kNoConnection);
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
@@ -338,7 +345,7 @@ void Coordinator::watch(Island& island) {
       const std::string why =
           fmt::format("silent for {:.1f} s", now_ - island.detector->last_heard());
       suspect(island, why);
-      if (!is_finished()) notice(fmt::format("{} is suspected: {}", island.name, why));
+      tell_suspected(island, why);
     }
     return;
   }

@@ -134,7 +134,9 @@ using Arrival = Inbox::Arrival;
 
 struct CoordinatorService::State : wire::SessionHandler {
   explicit State(const ServiceOptions& options)
-      : dir(options.dir), failure_detector(options.failure_detector) {
+      : dir(options.dir),
+        failure_detector(options.failure_detector),
+        on_island_lost(options.on_island_lost) {
     std::error_code error;
     fs::create_directories(dir, error);
     if (error) throw io_error("cannot create", dir, error.value());
@@ -412,6 +414,9 @@ struct CoordinatorService::State : wire::SessionHandler {
     server->close(gone.connection, gone.why);
   }
   void perform(const Notice& notice) {
+    if (notice.is_lost_island && on_island_lost) {
+      on_island_lost(most_outer_steps, notice.text);
+    }
     if (notice.is_warning) {
       log::warning("{}", notice.text);
     } else {
@@ -429,6 +434,7 @@ struct CoordinatorService::State : wire::SessionHandler {
 
   fs::path dir;
   FailureDetectorLimits failure_detector;
+  std::function<void(std::int64_t, const std::string&)> on_island_lost;
   Clock::time_point start = Clock::now();
   Inbox inbox;
   Roster roster;

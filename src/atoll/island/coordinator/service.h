@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +20,9 @@ struct ServiceOptions {
   /// A file with the secret that islands must know, made if it is missing; see wire::Secret.
   std::optional<std::filesystem::path> secret = {};
   FailureDetectorLimits failure_detector = {};  ///< of islands that are silent
+  /// Told when an island is gone or silent, with the outer steps so far and why; on a thread of the
+  /// service. May be empty.
+  std::function<void(std::int64_t outer_step, const std::string& why)> on_island_lost = {};
 };
 
 /// A run's coordinator: the state machine (coordinator.h) over its ledger, with the islands'

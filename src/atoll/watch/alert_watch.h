@@ -1,0 +1,73 @@
+#pragma once
+
+// Watches a run while it trains, and tells what is wrong: on the terminal, in alerts.jsonl, and to
+// a webhook.
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "atoll/base/append_file.h"
+#include "atoll/metrics/alert.h"
+#include "atoll/metrics/observer.h"
+#include "atoll/watch/alert_rules.h"
+#include "atoll/watch/webhook.h"
+
+namespace atl::watch {
+
+/// Where alerts go. Safe to use from several threads.
+class AlertOutlet {
+ public:
+  /// `webhook`: empty: none. Throws Error(kUser) for an address that is none. The file is made by
+  /// the first alert.
+  AlertOutlet(std::filesystem::path run_dir, const std::string& webhook);
+
+  /// Stamps the alert with the time and tells it. Never throws: a disk that is full is told in the
+  /// log.
+  void tell(Alert alert);
+
+ private:
+  std::filesystem::path run_dir_;
+  std::mutex mutex_;
+  std::optional<AppendFile> file_;
+  bool has_failed_ = false;
+  std::unique_ptr<Webhook> webhook_;  // null: none
+};
+
+/// The rules with a clock: an observer of the trainer, which waits for nothing here but a lock that
+/// is held while a rule computes.
+class AlertWatch : public metrics::Observer {
+ public:
+  AlertWatch(AlertContext context, std::set<AlertKind> off, const std::string& webhook);
+  /// Tells what is still to tell.
+  ~AlertWatch() override;
+
+  void stepped(const metrics::StepFacts& facts) override;
+  void paused(metrics::Pause what) override;
+  void resumed() override;
+  void checkpoint_begun(std::int64_t step) override;
+  void checkpoint_saved(const std::filesystem::path& path) override;
+  void ranks_lost(std::int64_t step, int before, int now, const std::string& why) override;
+
+ private:
+  void look_after();
+  void tell_waiting(std::unique_lock<std::mutex>& lock);
+  void add(std::vector<Alert> alerts);
+
+  std::filesystem::path run_dir_;
+  AlertOutlet outlet_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  AlertRules rules_;
+  std::vector<Alert> waiting_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace atl::watch

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace atl::watch {
+
+/// Posts JSON texts to one address, on a thread of its own, which the first one starts: whoever
+/// blocks signals for the threads to come may do so after this is made. What is posted waits in a
+/// queue of at most kMostWaiting; further texts are dropped, and how many is told in the log, as is
+/// what goes wrong.
+class Webhook {
+ public:
+  static constexpr std::size_t kMostWaiting = 32;
+  /// How long one post may take, and the destructor for all that are left.
+  static constexpr std::chrono::seconds kTimeout{5};
+
+  /// `url`: http:// or https://. Throws Error(kUser) for anything else.
+  explicit Webhook(std::string url);
+  ~Webhook();
+  Webhook(const Webhook&) = delete;
+  Webhook& operator=(const Webhook&) = delete;
+
+  /// Returns at once.
+  void post(std::string json);
+
+ private:
+  void send_all();
+  void send(const std::string& json);
+  static int wants_to_abort(void* webhook, long long, long long, long long, long long);
+
+  std::string url_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> waiting_;
+  std::int64_t dropped_ = 0;
+  bool ends_ = false;
+  std::chrono::steady_clock::time_point ends_at_ = std::chrono::steady_clock::time_point::max();
+  std::string last_failure_;
+  std::thread thread_;
+};
+
+/// Throws Error(kUser) that names `what` where `url` is not http:// or https:// with a host.
+void check_webhook(const std::string& url, const std::string& what);
+
+}  // namespace atl::watch
