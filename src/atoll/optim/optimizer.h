@@ -23,12 +23,12 @@ struct ParamRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;  ///< padding included
   bool decay = false;      ///< Does weight decay apply?
-  double lr_scale = 1;     ///< multiplies the learning rate of updates, not that of weight decay
   /// A hidden weight matrix, which Muon orthogonalises: the first rows * cols elements. Other
   /// optimizers look at elements alone.
   bool matrix = false;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  double lr_scale = 1;  ///< multiplies the learning rate of updates, not that of weight decay
   /// Where these elements begin in the values and in the gradients that update() is given, when
   /// these are a rank's share of the flat vector; -1: at `begin`, they are the whole vector.
   std::int64_t value_begin = -1;
