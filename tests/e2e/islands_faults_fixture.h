@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -52,6 +54,19 @@ class IslandFaults : public Islands {
       const std::vector<double> members = values(run, "outer_members");
       return members.size() > after + 1 && members.back() == islands;
     });
+  }
+  /// Waits until `run` has had a part in an outer step after so many.
+  bool contributed(const std::string& run, std::size_t after) const {
+    return soon([&] {
+      const std::vector<double> own = values(run, "outer_contributed");
+      return own.size() > after &&
+             std::find(own.begin() + static_cast<std::ptrdiff_t>(after), own.end(), 1) != own.end();
+    });
+  }
+  /// Those that there are ascend: none was seen twice. One that was away may have missed some.
+  void expect_outer_steps_once(const std::string& run) const {
+    const std::vector<double> seen = values(run, "outer_step");
+    EXPECT_TRUE(std::adjacent_find(seen.begin(), seen.end(), std::greater_equal<>()) == seen.end());
   }
   /// 1, 2, ... as many as there are: none was lost or seen twice.
   void expect_every_outer_step(const std::string& run) const {

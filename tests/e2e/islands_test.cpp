@@ -72,6 +72,29 @@ TEST_F(Islands, AsynchronousOnesEndWithOneModel) {
   }
 }
 
+// Pairs average what they have, and all do at the end; three are one exchange.
+TEST_F(Islands, GossipingOnesEndWithOneModel) {
+  grace_s_ = "30";  // all are to be in every outer step, however busy the machine is
+  for (const int islands : {3, 4}) {
+    const std::string run = fmt::format("run-{}", islands);
+    const Finished finished = atoll(islanded(run, islands, 40, {"--outer.algorithm=gossip"}));
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    for (int i = 2; i <= islands; ++i) EXPECT_EQ(model(within(run, 1)), model(within(run, i)));
+    const std::vector<double> members = values(within(run, 1), "outer_members");
+    ASSERT_GE(members.size(), 5U);
+    EXPECT_EQ(members.front(), islands == 4 ? 2 : 3);
+    EXPECT_EQ(members.back(), islands);
+    EXPECT_GT(values(within(run, 1), "outer_spread").at(1), 0) << "they have states of their own";
+    const Finished shown = atoll({"runs", "show", path(run), "--outer-steps"});
+    EXPECT_EQ(shown.exit_code, 0) << shown.out;
+    EXPECT_THAT(shown.out, HasSubstr(islands == 4 ? "50.0% /2" : "33.3% /1"));
+  }
+  const Finished coarse =
+      atoll(islanded("other", 2, 40, {"--outer.algorithm=gossip", "--outer.codec=int8"}));
+  EXPECT_EQ(coarse.exit_code, 2);
+  EXPECT_THAT(coarse.err, HasSubstr("it needs outer.codec f32"));
+}
+
 // The budget makes the codec coarser; the ledger says why, and its audit asks the policy again.
 TEST_F(Islands, APolicyChangesWhatIsExchangedAndTheLedgerSaysWhy) {
   grace_s_ = "30";  // all are to be in every outer step, however busy the machine is

@@ -45,7 +45,8 @@ std::string islands_table(const plan::Row& layout, const train::OuterSettings& o
     }
   }
   train::OuterSettings settings = outer;
-  if (settings.policy == "fixed" && settings.algorithm != "async") settings.policy = "auto";
+  if (settings.policy == "fixed" && settings.algorithm != "async" && settings.algorithm != "gossip")
+    settings.policy = "auto";
   if (settings.policy == "fixed") return text;
   const island::SimulationReport report =
       island::simulate(simulation_of(settings, {.islands = islands,

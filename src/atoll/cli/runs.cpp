@@ -86,6 +86,7 @@ std::string describe_progress(const History& history) {
   const OuterAttempt* last = nullptr;
   for (const OuterAttempt& attempt : history.attempts) {
     if (attempt.outcome != OuterAttempt::Outcome::kCommitted) continue;
+    if (attempt.tokens() == 0) continue;  // the mean of all states
     if (first == nullptr) first = &attempt;
     last = &attempt;
     tokens += attempt.tokens();
@@ -139,7 +140,8 @@ std::string describe_outer_steps(const History& history) {
       const auto member = history.islands.find(x.participant.island);
       const std::string name = member == history.islands.end() ? "?" : member->second.name;
       text += fmt::format("        {:<20}  {:>8}  {:>12}  {:>8}  {}\n", fit(name, kNameColumns),
-                          fmt::format("{:.1f}%", 100 * x.participant.weight),
+                          fmt::format("{:.1f}%{}", 100 * x.participant.weight,
+                                      x.exchange > 0 ? fmt::format(" /{}", x.exchange) : ""),
                           format_count(x.participant.tokens), format_loss(x.loss),
                           fit_batches(x.consumed));
     }

@@ -163,6 +163,8 @@ island::SimulationOptions simulation_of(const train::OuterSettings& outer,
                     .grace_seconds = outer.grace_s};
   simulated.plan.is_async = outer.algorithm == "async";
   if (simulated.plan.is_async) simulated.overlap = interval;
+  simulated.plan.is_gossip = outer.algorithm == "gossip";
+  if (simulated.plan.is_gossip) simulated.bytes_per_parameter *= 2;  // anchor and momentum
   if (outer.policy != "fixed") {
     simulated.plan.policy =
         train::policy_plan(outer, run.parameters / static_cast<double>(outer.fragments));

@@ -341,8 +341,9 @@ void add_islands(Settings& settings, TrainConfig& c) {
       "outer.algorithm", &o.algorithm,
       "diloco: all parameters every outer.inner_steps. streaming: by fragments, one after "
       "the other. eager: as diloco, and training goes on for a whole round meanwhile. async: "
-      "islands come one by one, and none waits for others.",
-      one_of({"diloco", "streaming", "eager", "async"}));
+      "islands come one by one, and none waits for others. gossip: pairs of islands average what "
+      "they have, and all do at the end.",
+      one_of({"diloco", "streaming", "eager", "async", "gossip"}));
   settings.add("outer.async_momentum", &o.async_momentum,
                "async: delayed: a step of the momentum for as many arrivals as there are islands. "
                "naive: one for each arrival, for comparison.",

@@ -285,6 +285,26 @@ void validate_outer(const OuterSettings& outer, const Settings& s) {
           named(s, "outer.algorithm"), named(s, "outer.policy"));
     }
   }
+  if (outer.algorithm == "gossip") {
+    if (outer.codec != "f32") {
+      throw user_error(
+          "{} and {}: gossip exchanges parameters, and not their changes, which a codec may round; "
+          "it needs outer.codec f32",
+          named(s, "outer.algorithm"), named(s, "outer.codec"));
+    }
+    if (outer.optimizer == "adam") {
+      throw user_error(
+          "{} and {}: gossip needs sgd or nesterov, whose steps are sums of the "
+          "islands'",
+          named(s, "outer.algorithm"), named(s, "outer.optimizer"));
+    }
+    if (outer.policy != "fixed") {
+      throw user_error(
+          "{} and {}: policies choose for islands that exchange together; with gossip only "
+          "outer.policy fixed is built",
+          named(s, "outer.algorithm"), named(s, "outer.policy"));
+    }
+  }
   only_with(s, {"outer.async_momentum"}, "outer.algorithm", outer.algorithm == "async",
             "outer.algorithm async");
   validate_policy(outer, s);

@@ -116,6 +116,13 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
   if (cancel.stop_requested()) return;
   trace("outer step {}: begins to reduce", start.stamp.outer_step + 1);
   state_fetch.take();  // the island is up to date: pieces of an older fetch are not needed
+  const int fragment = start.reduce.fragment;
+  if (options.plan.is_gossip && start.reduce.participants.empty()) {  // the state stays as it is
+    const auto same = outer.begin_mean_of_states(fragment);
+    same->add(0, outer.current(fragment)->values);
+    post(ReduceDone{start.stamp, outer.prepare(*same)});
+    return;
+  }
   IslandId self = kNobody;
   Contacts known;
   {
@@ -163,7 +170,8 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
   outer.seal(hash);
   order({.what = RankOrder::What::kSeal, .hash = hash});
   measured.exchange_seconds = seconds_since(begun_at);
-  measured.mean_norm = norm_of(squares);
+  measured.mean_norm = options.plan.is_gossip ? 0 : norm_of(squares);
+  spread = own.spread;
   measured.links = together(results);
   trace("outer step {}: prepared", start.stamp.outer_step + 1);
   post(ReduceDone{start.stamp, hash});
@@ -187,7 +195,8 @@ void Client::State::perform(const Swap& swap) {
                         .contributed = swap.was_mine,
                         .state = outer.current(swap.fragment),
                         .num_participants = static_cast<int>(swap.participants.size()),
-                        .exchange_seconds = seconds_since(reduce_began)};
+                        .exchange_seconds = seconds_since(reduce_began),
+                        .spread = swap.was_mine ? spread.load() : 0};
   for (const Participant& participant : swap.participants) change.tokens += participant.tokens;
   push(std::move(change));
 }

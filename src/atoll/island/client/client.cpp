@@ -220,8 +220,12 @@ void Client::State::offer(const Contribution& contribution, std::uint64_t adopte
                                       .fragment = contribution.fragment,
                                       .codec = codec_name},
                                      /*wants_answers=*/true);
+  using Offers = RankExchange::Offers;
+  const Offers offers = !options.plan.is_gossip         ? Offers::kPseudoGradient
+                        : contribution.consumed.empty() ? Offers::kState
+                                                        : Offers::kNextState;
   std::vector<double> squares = exchange.offer(contribution.outer_step, contribution.fragment,
-                                               codec_name, contribution.delta);
+                                               codec_name, contribution.delta, offers);
   for (const RankAnswer& answer : answers(number)) {
     squares.insert(squares.end(), answer.squares.begin(), answer.squares.end());
   }

@@ -55,8 +55,10 @@ struct OuterChange {
   bool contributed = false;     ///< this island's pseudo-gradient is in it
   std::shared_ptr<const FragmentState> state;  ///< of the fragment now; null for kReplaced
   int num_participants = 0;
-  std::int64_t tokens = 0;       ///< of all of them
-  double exchange_seconds = 0;   ///< from the coordinator's call to the commit
+  std::int64_t tokens = 0;      ///< of all of them
+  double exchange_seconds = 0;  ///< from the coordinator's call to the commit
+  /// With gossip: how far its anchor was from its partners', relative; else 0.
+  double spread = 0;
   std::uint64_t sent_bytes = 0;  ///< payload, by this island, since the change before
   std::uint64_t received_bytes = 0;
 };

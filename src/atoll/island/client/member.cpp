@@ -229,7 +229,10 @@ void Member::hear(const Stamp& stamp, const Resync& resync) {
 // Swaps to the prepared result if that is the target; whether it was.
 bool Member::swap_to(const Target& target) {
   const std::vector<StateHash> next = next_hashes();
-  return target.outer_step == outer_step_ + 1 && !next.empty() && next == target.hashes;
+  if (next.empty() || next != target.hashes) return false;
+  // With gossip others may have made outer steps since, which do not change this state.
+  return options_.plan.is_gossip ? target.outer_step > outer_step_
+                                 : target.outer_step == outer_step_ + 1;
 }
 
 StateHash Member::prepared() const {
@@ -258,7 +261,9 @@ void Member::reach(Target target) {
   }
   target_ = std::move(target);
   is_fetching_ = false;
-  if (target_->sources.empty() || target_->hashes.empty()) return;  // Resync will name some
+  const bool has_all = !hashes_.empty() && target_->hashes == hashes_;
+  // Resync will name some.
+  if ((target_->sources.empty() && !has_all) || target_->hashes.empty()) return;
   is_fetching_ = true;
   stop_reduce();
   shadow_.reset();

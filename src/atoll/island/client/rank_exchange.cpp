@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "atoll/base/check.h"
 #include "atoll/base/log.h"
 #include "atoll/island/protocol/trace.h"
 #include "atoll/wire/identity.h"
@@ -65,13 +66,27 @@ RankExchange::~RankExchange() {
 
 std::vector<double> RankExchange::offer(std::int64_t outer_step, int fragment,
                                         const std::string& codec,
-                                        std::shared_ptr<const std::vector<float>> delta) {
+                                        std::shared_ptr<const std::vector<float>> delta,
+                                        Offers offers) {
   const StatePart& part = state_.part(fragment);
   std::vector<double> squares = squares_of(part.elements(), *delta);
   offered_.reset();
+  offered_state_.reset();
   if (!std::isfinite(norm_of(squares))) return squares;
-  const auto encoded =
-      std::make_shared<EncodedDelta>(room_for(codecs_.of(codec), part.elements(), part.own()));
+  std::shared_ptr<EncodedDelta> encoded;
+  if (offers == Offers::kPseudoGradient) {
+    encoded =
+        std::make_shared<EncodedDelta>(room_for(codecs_.of(codec), part.elements(), part.own()));
+  } else {
+    ATOLL_CHECK(part.is_whole(), "rank {} of {} exchanges states", options_.place.rank,
+                options_.place.num_ranks);
+    const bool as_it_is = offers == Offers::kState;
+    delta = std::make_shared<const std::vector<float>>(
+        state_.values_after(fragment, as_it_is ? std::span<const float>() : *delta));
+    offered_state_ = delta;
+    const auto size = static_cast<std::int64_t>(delta->size());
+    encoded = std::make_shared<EncodedDelta>(room_for(codecs_.of(codec), size));
+  }
   exchange_->offer(outer_step, encoded);
   offered_ = {static_cast<std::size_t>(fragment), codec, std::move(delta), encoded};
   return squares;
@@ -106,20 +121,41 @@ RankExchange::Reduced RankExchange::reduce(const Stamp& stamp, const Reduce& red
                                            const Contacts& contacts,
                                            const std::stop_token& cancel) {
   const StatePart& part = state_.part(reduce.fragment);
-  mean_.resize(static_cast<std::size_t>(part.own().size()));
-  const std::unique_ptr<OuterState::Step> step = state_.begin_step(
-      reduce.fragment, {.lr = reduce.schedule.outer_lr,
-                        .arrivals = reduce.arrivals,
-                        .contributions = static_cast<std::int64_t>(reduce.participants.size())});
+  const bool is_of_states = offered_state_ != nullptr;
+  const std::int64_t elements =
+      is_of_states ? static_cast<std::int64_t>(part.size()) : part.elements();
+  mean_.resize(is_of_states ? part.size() : static_cast<std::size_t>(part.own().size()));
+  const std::unique_ptr<OuterState::Step> step =
+      is_of_states ? state_.begin_mean_of_states(reduce.fragment)
+                   : state_.begin_step(
+                         reduce.fragment,
+                         {.lr = reduce.schedule.outer_lr,
+                          .arrivals = reduce.arrivals,
+                          .contributions = static_cast<std::int64_t>(reduce.participants.size())});
   Reduced reduced;
   reduced.exchange = exchange_->reduce(
-      stamp, reduce, self, contacts, part.elements(), mean_, cancel,
+      stamp, reduce, self, contacts, elements, mean_, cancel,
       [&](std::size_t first, std::span<const float> mean) { step->add(first, mean); });
   trace("outer step {}: has the mean", stamp.outer_step + 1);
   if (cancel.stop_requested() || !reduced.exchange.is_done) return reduced;
   reduced.hash = state_.prepare(*step);
-  reduced.squares = squares_of(part.elements(), mean_);
+  if (is_of_states) {
+    reduced.spread = spread_of(static_cast<std::size_t>(part.elements()));
+  } else {
+    reduced.squares = squares_of(part.elements(), mean_);
+  }
   return reduced;
+}
+
+double RankExchange::spread_of(std::size_t elements) const {
+  double apart = 0, whole = 0;
+  for (std::size_t i = 0; i < elements; ++i) {
+    const double mean = mean_[i];
+    const double difference = (*offered_state_)[i] - mean;
+    apart += difference * difference;
+    whole += mean * mean;
+  }
+  return whole > 0 ? std::sqrt(apart / whole) : 0;
 }
 
 void RankExchange::accept(int fragment) {

@@ -59,10 +59,17 @@ class RankExchange {
   OuterCodecs& codecs() { return codecs_; }
   const OuterState& state() const { return state_; }
 
+  /// What others may ask for.
+  enum class Offers {
+    kPseudoGradient,
+    kState,      ///< with gossip: the state as it is
+    kNextState,  ///< with gossip: what an outer step of this island alone makes of it
+  };
   /// squares_of() the rank's part of a pseudo-gradient. Where they are finite, others may ask for
-  /// it from now on, and encode() must follow.
+  /// it, or for what `offers` says, from now on, and encode() must follow.
   std::vector<double> offer(std::int64_t outer_step, int fragment, const std::string& codec,
-                            std::shared_ptr<const std::vector<float>> delta);
+                            std::shared_ptr<const std::vector<float>> delta,
+                            Offers offers = Offers::kPseudoGradient);
   /// Encodes what was offered last. Returns bytes of f32 encoded a second.
   double encode();
 
@@ -70,7 +77,8 @@ class RankExchange {
   struct Reduced {
     ExchangeResult exchange;
     StateHash hash;               ///< what this rank's part adds to that of the result
-    std::vector<double> squares;  ///< of its part of the mean
+    std::vector<double> squares;  ///< of its part of the mean; empty where states are exchanged
+    double spread = 0;  ///< there: how far the offered anchor was from the mean's, relative to that
   };
   /// Makes the rank's part of the mean, and of the outer step beside the state, piece by piece
   /// while the rest arrives.
@@ -102,6 +110,7 @@ class RankExchange {
   std::uint64_t received_bytes() const { return exchange_->traffic().received_bytes; }
 
  private:
+  double spread_of(std::size_t elements) const;
   void upload_one(const FragmentState& state, const StatePart& part, const std::stop_token& cancel);
 
   RankExchangeOptions options_;
@@ -129,6 +138,8 @@ class RankExchange {
   std::vector<std::vector<float>> error_, error_next_;
   mutable std::mutex mutex_;
   std::vector<float> mean_;
+  // Null where pseudo-gradients are exchanged.
+  std::shared_ptr<const std::vector<float>> offered_state_;
 
   // State that is being put to the coordinator: what of each fragment is there, by its key. Of a
   // fragment that was interrupted, on the connection of that number; the thread's while it runs.

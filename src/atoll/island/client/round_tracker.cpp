@@ -124,7 +124,7 @@ void RoundTracker::begun() {
   work_.left = std::move(leases_.front().ranges);
   leases_.pop_front();
   // Without batches: what there is, is to be handed in again.
-  in_round_ = !work_.left.empty() || !work_.trained.empty();
+  in_round_ = !work_.left.empty() || !work_.trained.empty() || timing_.ends_with_mean;
 }
 
 void RoundTracker::handed_in() {

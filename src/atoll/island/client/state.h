@@ -3,6 +3,7 @@
 // The inside of an island's client: one thread runs the state machine (Member) and alone talks to
 // the coordinator; a worker thread reduces and fetches.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -98,6 +99,8 @@ struct Client::State {
   std::chrono::steady_clock::time_point reduce_began;
   std::uint64_t sent_before = 0, received_before = 0;
 
+  // With gossip: of the last mean, see OuterChange.
+  std::atomic<double> spread = 0;
   // The worker's: what was measured, and state that is being fetched.
   Measurements measured;  // but for what a contribution says
   StateFetch state_fetch;

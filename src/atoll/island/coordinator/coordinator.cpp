@@ -98,7 +98,12 @@ void Coordinator::on(const ClockTicked&) {
     it = unjoined_.erase(it);
   }
   for (Island& island : members_.all()) watch(island);
-  if (reducing_ && now_ - reducing_->since > options_.reduce_timeout) {
+  if (reducing_ && now_ - reducing_->since > options_.reduce_timeout &&
+      !reducing_->exchanges.empty()) {
+    for (PartnerExchange& exchange : reducing_->exchanges) {
+      break_exchange(exchange, fmt::format("not done within {:.0f} s", options_.reduce_timeout));
+    }
+  } else if (reducing_ && now_ - reducing_->since > options_.reduce_timeout) {
     const std::vector<Participant> participants = reducing_->participants;
     const bool some_are_done = reducing_->num_prepared > 0;
     abandon(fmt::format("not done within {:.0f} s", options_.reduce_timeout));
@@ -162,13 +167,19 @@ void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
   if (island.state() != IslandState::kSyncing || synced.answers != island.sync_request) return;
   if (synced.outer_step < state_.outer_step()) {
     island.claim(synced.outer_step, synced.hashes);
+    // It has the state that it was told to get, and others have made outer steps since.
+    const bool is_own = synced.hashes.front() == island.wanted &&
+                        state_.newest_result(island.id).outer_step < synced.outer_step;
+    island.own_state = is_own ? island.wanted : StateHash{};
     keep_only(island, synced.holds);
     return resync(island, "the run went on meanwhile", false);
   }
-  if (synced.outer_step > state_.outer_step() || !state_.fits(synced.outer_step, synced.hashes)) {
+  if (const std::string fault = fault_of_synced(island, synced); !fault.empty()) {
     island.claim(-1);
-    return strike(island, "the state that it fetched has another hash than the run's");
+    island.own_state = {};
+    return strike(island, fault);
   }
+  island.own_state = synced.hashes.front();
   island.claim(synced.outer_step, synced.hashes);
   if (!state_.leases().holds(island.id, synced.holds)) {
     return resync(island, "it holds batches that are not its own", true);
@@ -185,16 +196,19 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
     return resync(island, "it trained on batches that are not its own", true);
   }
   if (stamp.outer_step > state_.outer_step()) {
+    island.own_state = {};
     return resync(island, "it has outer steps that the run has not", true);
   }
   if (stamp.outer_step < state_.outer_step()) {
     island.ready = ready;  // shows whether its leases have more batches than it has handed in
     return drop_late(island, fmt::format("outer step {} is over", stamp.outer_step));
   }
-  const auto hashes = state_.hashes(state_.outer_step());
+  const auto hashes = options_.plan.is_gossip ? std::vector<StateHash>{island.own_state}
+                                              : state_.hashes(state_.outer_step());
   const auto fragment = static_cast<std::size_t>(state_.fragment_of(state_.outer_step()));
   if (hashes.empty() || hashes[fragment] != ready.base_hash) {
     island.claim(-1);
+    island.own_state = {};
     return strike(island, "its pseudo-gradient is against another state than the run's");
   }
   const std::string& codec = state_.policy().schedule().codec;
@@ -208,7 +222,8 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
   if (const std::string why = size_fault(ready, fragment); !why.empty()) {
     return strike(island, why);
   }
-  if (ready.tokens <= 0 || ready.consumed.empty()) return drop_late(island, "nothing was trained");
+  const bool is_empty = ready.tokens <= 0 || ready.consumed.empty();
+  if (is_empty && !is_averaging()) return drop_late(island, "nothing was trained");
   island.ready = ready;
   members_.set_phase(island, Phase::kReady);
 }
@@ -230,6 +245,7 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Prepared& pr
   if (!is_of_attempt || island.prepared) return;
   island.prepared = prepared.hash;
   if (takes_part(island.id)) ++reducing_->num_prepared;
+  if (!reducing_->exchanges.empty()) prepared_exchange(island);
 }
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed& failed) {
@@ -239,9 +255,12 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed
     return resync(island, "it could not fetch the state: " + failed.why, false);
   }
   if (stamp.outer_step > state_.outer_step()) {
+    island.own_state = {};
     return resync(island, "it has outer steps that the run has not", true);
   }
   if (stamp.outer_step < state_.outer_step()) {  // it asks: others committed what it has not
+    const bool lacks_its_own = state_.newest_result(island.id).outer_step >= stamp.outer_step;
+    if (lacks_its_own || state_.is_averaged()) island.own_state = {};
     return resync(island, "it has not got what was committed", false);
   }
   const bool is_of_attempt = reducing_ && stamp.attempt == attempt_ && takes_part(island.id);
@@ -253,7 +272,11 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const ReduceFailed
   const bool was_star = reducing_->is_star;
   notice(fmt::format("{} could not reduce outer step {}: {}", island.name, stamp.outer_step,
                      failed.why));
-  abandon(failed.why);
+  if (PartnerExchange* exchange = exchange_of(island.id)) {
+    break_exchange(*exchange, failed.why);
+  } else {
+    abandon(failed.why);
+  }
   // All of them are alive, or would be suspects: the link between two of them is not.
   if (!missing.empty() && !was_star) {
     mesh_is_broken_ = true;

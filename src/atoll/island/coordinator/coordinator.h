@@ -12,6 +12,7 @@
 #include "atoll/island/coordinator/island_table.h"
 #include "atoll/island/coordinator/state.h"
 #include "atoll/island/protocol/protocol.h"
+#include "atoll/island/protocol/range_set.h"
 
 namespace atl::island {
 
@@ -109,13 +110,28 @@ class Coordinator {
   const IslandTable& members() const { return members_; }
   const RunPlan& plan() const { return options_.plan; }
   /// Whether all batches are committed.
-  bool is_finished() const { return state_.leases().is_done(); }
+  bool is_finished() const {
+    return state_.leases().is_done() && (!options_.plan.is_gossip || state_.is_averaged());
+  }
   /// Whether the run is finished, and no island is left that may still have to be told.
   bool is_over() const;
   /// Why the run cannot go on until a person has looked, or "".
   const std::string& halted() const { return halted_; }
 
  private:
+  // With gossip: one of the exchanges of an attempt.
+  struct PartnerExchange {
+    std::vector<Participant> participants;
+    std::optional<StateHash> result;  // all of them have it
+    bool is_broken = false;
+  };
+  // What state an island is to have, and who has that.
+  struct WantedState {
+    std::vector<StateHash> hashes;  // empty: not known
+    std::vector<Source> sources;
+    bool is_there = false;     // it has that already
+    bool contributed = false;  // to the outer step that leads to it from the one before
+  };
   // An attempt at the outer step.
   struct Attempt {
     std::vector<Participant> participants;
@@ -123,6 +139,7 @@ class Coordinator {
     Seconds since = 0;
     bool is_star = false;
     LogReduce record = {};
+    std::vector<PartnerExchange> exchanges = {};  // with gossip, but for the last mean
   };
 
   // coordinator.cpp: events.
@@ -156,7 +173,9 @@ class Coordinator {
   void watch(Island& island);
   void find_newest_state();
   void tell_sources();
-  std::vector<Source> sources(IslandId except);
+  std::vector<Source> sources(IslandId except, const StateHash& hash = {});
+  WantedState wanted_state(Island& island, const StateHash& prepared = {});
+  void offer_newest(const Island& best);
   void ask_for_state(Island& island, const std::vector<Source>& sources);
   void lose_putter(IslandId putter);
   void announce_view();
@@ -195,7 +214,21 @@ class Coordinator {
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
 
-  Reduce reduce_message() const;
+  // gossip.cpp: outer steps of pairs, each island with a state of its own.
+  bool is_averaging() const;
+  bool is_own_state(IslandId island, std::int64_t outer_step, const StateHash& hash) const;
+  void begin_exchanges(LogReduce& record);
+  PartnerExchange* exchange_of(IslandId island);
+  const PartnerExchange* exchange_of(IslandId island) const;
+  void prepared_exchange(Island& island);
+  void disagree(const PartnerExchange& exchange);
+  void break_exchange(PartnerExchange& exchange, const std::string& why);
+  void undo_exchange(IslandId island, const RangeSet& back);
+  bool settle_exchanges();
+  void commit_exchanges();
+  std::string fault_of_synced(const Island& island, const Synced& synced) const;
+
+  Reduce reduce_message(const Island& island) const;
   Stamp stamp();
   void send(const Island& island, ToIsland body);
   void broadcast(ToIsland body);

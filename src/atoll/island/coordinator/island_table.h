@@ -75,6 +75,10 @@ struct Island {
   int missed = 0;                     ///< outer steps since its last contribution
   std::optional<Ready> ready;         ///< of the outer step under way
   std::optional<StateHash> prepared;  ///< of the attempt under way
+  // With gossip:
+  StateHash own_state;    ///< that it has, or is about to have; zero: not known
+  StateHash wanted;       ///< while syncing: that it was told to get
+  int disagreements = 0;  ///< with its partners on the result, in a row
 
   /// Notes which state it has, as far as is known.
   void claim(std::int64_t outer_step, std::vector<StateHash> hashes = {}) {

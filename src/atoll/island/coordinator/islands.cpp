@@ -138,7 +138,14 @@ void Coordinator::welcome(Island& island, const Join& join) {
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
   island.prepared.reset();
-  const bool fits = state_.fits(join.outer_step, join.hashes);
+  const bool is_gossip = options_.plan.is_gossip;
+  island.own_state = {};
+  if (is_gossip && join.outer_step >= 0 &&
+      is_own_state(island.id, join.outer_step, join.hashes.front())) {
+    island.own_state = join.hashes.front();
+  }
+  const bool fits =
+      is_gossip ? island.own_state != StateHash{} : state_.fits(join.outer_step, join.hashes);
   const std::int64_t behind = state_.outer_step() - join.outer_step;
   const bool is_current = fits && behind == 0;
   const bool is_clean = state_.leases().holds(island.id, join.holds);
@@ -150,11 +157,11 @@ void Coordinator::welcome(Island& island, const Join& join) {
   // island that is behind may have begun with another model.
   const bool has_leases = state_.contributed(island.id) && !kept.empty();
   const bool has_result = join.prepared != StateHash{} && join.prepared == state_.newest_hash();
-  const bool made_it = fits && behind == 1 && (has_leases || has_result);
+  const bool made_it = !is_gossip && fits && behind == 1 && (has_leases || has_result);
   if (is_current || made_it) state_.learn(join.hashes);
   Welcome welcome = {.island = island.id,
                      .outer_step = state_.outer_step(),
-                     .hashes = state_.hashes(state_.outer_step()),
+                     .hashes = is_gossip ? join.hashes : state_.hashes(state_.outer_step()),
                      .must_sync = !is_current || !is_clean,
                      .sources = {},
                      .holds = kept,
@@ -171,10 +178,13 @@ void Coordinator::welcome(Island& island, const Join& join) {
   // An island that is one outer step behind usually has the prepared result; fetching takes longer.
   if (join.outer_step + 1 < state_.outer_step()) members_.set_suspect(island, false, false);
   island.claim(join.outer_step, join.hashes);
-  welcome.sources = sources(island.id);
+  WantedState wanted = wanted_state(island, join.prepared);
+  welcome.sources = std::move(wanted.sources);
+  welcome.hashes = std::move(wanted.hashes);
+  welcome.contributed = wanted.contributed;
   // Where only its batches are wrong, its own state is the run's.
-  island.has_source = !welcome.sources.empty() || is_current;
-  if (!is_current) ask_for_state(island, welcome.sources);
+  island.has_source = !welcome.sources.empty() || is_current || wanted.is_there;
+  if (!is_current && !wanted.is_there) ask_for_state(island, welcome.sources);
   send_names(island, welcome.sources);
   send(island, std::move(welcome));
   island.sync_request = sequence_;
@@ -193,7 +203,7 @@ void Coordinator::activate(Island& island) {
   if (!has_begun_) return;
   if (reducing_) {
     send_names(island, reducing_->participants);
-    send(island, reduce_message());
+    send(island, reduce_message(island));
   }
   // An island that comes long after the round began does not keep the others waiting.
   const bool is_in_time = now_ - step_began_ < kInTime;
@@ -211,13 +221,15 @@ void Coordinator::tell_sources() {
 }
 
 // An island without an address is a source only when no other can be reached.
-std::vector<Source> Coordinator::sources(IslandId except) {
+// With gossip: of those that have this state.
+std::vector<Source> Coordinator::sources(IslandId except, const StateHash& hash) {
   std::vector<Source> some;
   std::optional<Source> unreachable;
   const std::size_t count = members_.size();
   for (std::size_t i = 0; i < count && some.size() < kMaxSources; ++i) {
     const Island& island = members_.all()[(next_source_ + i) % count];
     if (island.state() != IslandState::kActive || island.id == except) continue;
+    if (options_.plan.is_gossip && island.own_state != hash) continue;
     const Source source = {.island = island.id, .address = island.address};
     if (!island.address.empty()) {
       some.push_back(source);
@@ -233,7 +245,9 @@ std::vector<Source> Coordinator::sources(IslandId except) {
 // Tells a source without an address to put its state to the coordinator, before others hear of it.
 void Coordinator::ask_for_state(Island& island, const std::vector<Source>& sources) {
   island.putter = kNobody;
-  const std::vector<StateHash> hashes = state_.hashes(state_.outer_step());
+  const std::vector<StateHash> hashes = options_.plan.is_gossip
+                                            ? std::vector<StateHash>{island.wanted}
+                                            : state_.hashes(state_.outer_step());
   if (sources.empty() || !sources.front().address.empty() || hashes.empty()) return;
   island.putter = sources.front().island;
   send(members_[island.putter], PutState{.hashes = hashes});
@@ -261,17 +275,17 @@ void Coordinator::resync(Island& island, const std::string& why, bool drops_work
   members_.set_phase(island, Phase::kIdle);
   island.ready.reset();
   view_changed_ = true;
-  std::vector<Source> some = sources(island.id);
-  island.has_source = !some.empty();
-  ask_for_state(island, some);
-  send_names(island, some);
+  WantedState wanted = wanted_state(island);
+  island.has_source = !wanted.sources.empty() || wanted.is_there;
+  if (!wanted.is_there) ask_for_state(island, wanted.sources);
+  send_names(island, wanted.sources);
   send(island, Resync{.outer_step = state_.outer_step(),
-                      .hashes = state_.hashes(state_.outer_step()),
-                      .sources = std::move(some),
+                      .hashes = std::move(wanted.hashes),
+                      .sources = std::move(wanted.sources),
                       .drops_work = drops_work,
                       .why = why,
                       .schedule = state_.policy().schedule(),
-                      .contributed = state_.contributed(island.id)});
+                      .contributed = wanted.contributed});
   island.sync_request = sequence_;
 }
 
@@ -395,7 +409,11 @@ void Coordinator::find_newest_state() {
     if (island.state() != IslandState::kSyncing || island.claimed_step < 0) continue;
     // Its state belongs to a void outer step, or is not known.
     if (island.claimed_step > state_.outer_step() || island.detector->is_silent(now_)) continue;
-    const bool fits = island.claimed.empty() || state_.fits(island.claimed_step, island.claimed);
+    const bool fits =
+        options_.plan.is_gossip
+            ? !island.claimed.empty() &&
+                  state_.was_a_state(island.claimed_step, island.claimed.front())
+            : island.claimed.empty() || state_.fits(island.claimed_step, island.claimed);
     if (fits && (best == nullptr || island.claimed_step > best->claimed_step)) best = &island;
   }
   if (best == nullptr) {
@@ -416,6 +434,7 @@ void Coordinator::find_newest_state() {
   ++view_;
   if (!best->claimed.empty()) state_.learn(best->claimed);
   const Source source = {.island = best->id, .address = best->address};
+  if (options_.plan.is_gossip) return offer_newest(*best);
   const bool is_known = !state_.hashes(state_.outer_step()).empty();
   for (Island& island : members_.all()) {
     if (island.state() != IslandState::kSyncing) continue;

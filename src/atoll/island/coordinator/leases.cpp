@@ -149,8 +149,9 @@ void Coordinator::grant(const std::vector<IslandId>& islands, Phase phase) {
     LogLease lease = state_.grant(island.id, counts[i]);
     const std::int64_t granted = num_batches(lease.ranges);
     // It has trained batches that no outer step has committed: an empty lease asks for them.
+    // Or its state is wanted for the last mean.
     const bool must_hand_in = granted == 0 && island.phase() == Phase::kIdle &&
-                              !state_.leases().held_by(island.id).empty();
+                              (is_averaging() || !state_.leases().held_by(island.id).empty());
     if (granted == 0 && !must_hand_in) continue;
     if (island.phase() == Phase::kIdle) members_.set_phase(island, phase);
     Lease message = {.ranges = lease.ranges,
@@ -169,6 +170,7 @@ void Coordinator::keep_only(Island& island, std::span<const BatchRange> holds) {
   for (const BatchRange& range : state_.leases().held_by(island.id)) back.add(range);
   if (kept) back.remove(*kept);
   if (back.empty()) return;
+  undo_exchange(island.id, back);
   append(LogReturn{.island = island.id, .ranges = back.ranges()});
   if (has_begun_ && !is_finished()) grant_idle(Phase::kEarly);
 }

@@ -29,7 +29,10 @@ int Coordinator::quorum() const {
   const int in_round = members_.count(Phase::kReady) + members_.count(Phase::kTraining) +
                        members_.count(Phase::kEarly) + members_.num_counting_suspects();
   if (options_.plan.is_async) return 1;
-  if (options_.plan.quorum <= 0) return std::max(1, (in_round + 1) / 2);
+  if (is_averaging()) return std::max(1, in_round);
+  // Who exchanges with nobody keeps for itself what it has trained.
+  const int least = options_.plan.is_gossip ? std::min(2, in_round) : 1;
+  if (options_.plan.quorum <= 0) return std::max({1, least, (in_round + 1) / 2});
   if (state_.leases().num_free() > 0) return options_.plan.quorum;
   return std::min(options_.plan.quorum, std::max(1, in_round));
 }
@@ -40,8 +43,9 @@ void Coordinator::advance() {
   if (!has_begun_) begin_run();
   if (reducing_) {
     const auto count = static_cast<int>(reducing_->participants.size());
-    if (reducing_->num_prepared < count) return;
-    judge();
+    const bool are_exchanges = !reducing_->exchanges.empty();
+    if (are_exchanges ? !settle_exchanges() : reducing_->num_prepared < count) return;
+    if (!are_exchanges) judge();
     if (reducing_ || !halted_.empty() || is_finished()) return;
   }
   const int ready = members_.count(Phase::kReady);
@@ -115,7 +119,8 @@ std::vector<LogContribution> Coordinator::contributions(
   for (const IslandId id : admitted) {
     const Island& island = members_.all()[id - 1];
     const Ready& ready = *island.ready;
-    const bool weighs_tokens = options_.weighs_tokens && !options_.plan.is_async;
+    const bool weighs_tokens =
+        options_.weighs_tokens && !options_.plan.is_async && !options_.plan.is_gossip;
     const double amount = weighs_tokens ? static_cast<double>(ready.tokens) : 1;
     const double weight = amount * std::pow(options_.late_weight, island.missed);
     sum += weight;
@@ -148,6 +153,7 @@ void Coordinator::begin_attempt() {
                       .attempt = attempt_,
                       .fragment = fragment,
                       .contributions = contributions(admitted)};
+  if (options_.plan.is_gossip && !is_averaging()) begin_exchanges(record);
   std::vector<IslandId> without_lease;
   for (const LogContribution& contribution : record.contributions) {
     attempt.participants.push_back(contribution.participant);
@@ -158,19 +164,36 @@ void Coordinator::begin_attempt() {
   // long this exchange took.
   const RoundSchedule expected = state_.policy().decide(record).next;
   attempt.record = record;
+  for (const LogContribution& one : record.contributions) {
+    if (one.exchange == 0) continue;
+    attempt.exchanges.resize(
+        std::max(attempt.exchanges.size(), static_cast<std::size_t>(one.exchange)));
+    attempt.exchanges[static_cast<std::size_t>(one.exchange) - 1].participants.push_back(
+        one.participant);
+  }
   append(std::move(record));
   reducing_ = std::move(attempt);
   // Leases are sent first: on a slow link they would queue behind the exchange that Reduce starts.
   find_fastest();
   begin_round(state_.outer_step() + 1, expected);
   grant(without_lease, Phase::kTraining);
-  broadcast(reduce_message());
+  if (reducing_->exchanges.empty()) return broadcast(reduce_message(members_.all().front()));
+  for (const ConnectionId to : members_.listeners()) {
+    const Island& island = *members_.of_connection(to);
+    send(island, reduce_message(island));
+  }
 }
 
 // Of the attempt under way.
-Reduce Coordinator::reduce_message() const {
+Reduce Coordinator::reduce_message(const Island& island) const {
+  std::vector<Participant> participants = reducing_->participants;
+  if (!reducing_->exchanges.empty()) {
+    const PartnerExchange* exchange = exchange_of(island.id);
+    const bool takes_part = exchange != nullptr && !exchange->is_broken;
+    participants = takes_part ? exchange->participants : std::vector<Participant>();
+  }
   return {.fragment = state_.fragment_of(state_.outer_step()),
-          .participants = reducing_->participants,
+          .participants = std::move(participants),
           .is_star = reducing_->is_star,
           .schedule = state_.policy().schedule(),
           .arrivals = state_.arrivals()};
@@ -239,6 +262,9 @@ void Coordinator::commit(const StateHash& hash) {
   const bool is_last = is_finished();
   for (Island& island : members_.all()) {
     ++island.missed;
+    const bool hears =
+        island.state() == IslandState::kActive || island.state() == IslandState::kSuspect;
+    island.own_state = hears ? hash : StateHash{};
     // An island that still fetches keeps its sources waiting: they must not leave before it is
     // done.
     if (is_last) island.is_behind = island.prepared != hash;
@@ -293,7 +319,9 @@ void Coordinator::exclude(Island& island) {
 }
 
 void Coordinator::leave_attempt(Island& island, const std::string& why) {
-  if (reducing_ && takes_part(island.id)) abandon(why);
+  if (!reducing_ || !takes_part(island.id)) return;
+  if (PartnerExchange* exchange = exchange_of(island.id)) return break_exchange(*exchange, why);
+  abandon(why);
 }
 
 void Coordinator::finish() {

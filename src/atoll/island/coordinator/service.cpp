@@ -107,7 +107,8 @@ std::string to_json(const RunFile& run) {
                                {"is_private", run.plan.is_private},
                                {"state_sizes", run.plan.state_sizes},
                                {"policy", to_json(run.plan.policy)},
-                               {"is_async", run.plan.is_async}}}};
+                               {"is_async", run.plan.is_async},
+                               {"is_gossip", run.plan.is_gossip}}}};
   return json.dump(2) + "\n";
 }
 
@@ -122,7 +123,7 @@ RunFile parse_run(const fs::path& path) {
              plan.at("min_islands"), plan.at("quorum"), plan.at("grace_seconds"),
              plan.at("is_private"), plan.value("state_sizes", std::vector<std::uint64_t>()),
              plan.contains("policy") ? policy_from(plan.at("policy")) : PolicyPlan{},
-             plan.value("is_async", false)}};
+             plan.value("is_async", false), plan.value("is_gossip", false)}};
   } catch (const ordered_json::exception& error) {
     throw damaged_error("{} does not say what the run is: {}", path.string(), json_reason(error));
   }

@@ -74,17 +74,26 @@ void RunState::apply_commit(const LogCommit& commit) {
           "a commit without its reduce, of outer step", commit.outer_step);
   RangeSet consumed;
   newest_participants_.clear();
-  for (const LogContribution& contribution : reduce_->contributions) {
+  const bool has_results = !commit.results.empty();
+  require(!has_results || commit.results.size() == reduce_->contributions.size(),
+          "a commit without the results of all its exchanges, of outer step", commit.outer_step);
+  std::map<IslandId, StateHash> results;
+  for (std::size_t i = 0; i < reduce_->contributions.size(); ++i) {
+    const LogContribution& contribution = reduce_->contributions[i];
+    if (has_results && commit.results[i] == StateHash{}) continue;
+    if (has_results) results[contribution.participant.island] = commit.results[i];
     newest_participants_.insert(contribution.participant.island);
     require(leases_.consume(contribution.participant.island, contribution.consumed),
             "batches committed that were not leased, in outer step", commit.outer_step);
     for (const BatchRange& range : contribution.consumed) consumed.add(range);
   }
   policy_.committed(*reduce_, commit);
-  const auto num_contributions = static_cast<std::int64_t>(reduce_->contributions.size());
+  const auto num_contributions = static_cast<std::int64_t>(newest_participants_.size());
   arrivals_ += num_contributions;
-  commits_.push_back(
-      {.hash = commit.hash, .consumed = consumed.ranges(), .num_contributions = num_contributions});
+  commits_.push_back({.hash = commit.hash,
+                      .consumed = consumed.ranges(),
+                      .num_contributions = num_contributions,
+                      .results = std::move(results)});
   reduce_.reset();
 }
 
@@ -128,6 +137,36 @@ bool RunState::fits(std::int64_t outer_step, std::span<const StateHash> hashes) 
     if (hash && *hash != hashes[static_cast<std::size_t>(f)]) return false;
   }
   return true;
+}
+
+RunState::Result RunState::newest_result(IslandId island) const {
+  for (std::int64_t k = outer_step() - 1; k >= 0; --k) {
+    const auto& results = commits_[static_cast<std::size_t>(k)].results;
+    const auto found = results.find(island);
+    if (found != results.end()) return {.outer_step = k, .hash = found->second};
+  }
+  return {};
+}
+
+StateHash RunState::some_result() const {
+  if (is_averaged()) return commits_.back().hash;
+  for (auto commit = commits_.rbegin(); commit != commits_.rend(); ++commit) {
+    if (!commit->results.empty()) return commit->results.begin()->second;
+  }
+  return first_hashes_.front().value_or(StateHash{});
+}
+
+bool RunState::was_a_state(std::int64_t outer_step, const StateHash& hash) const {
+  if (outer_step < 0 || outer_step > this->outer_step()) return false;
+  if (outer_step == this->outer_step() && is_averaged()) return hash == commits_.back().hash;
+  for (std::int64_t k = outer_step - 1; k >= 0; --k) {
+    for (const auto& [island, result] : commits_[static_cast<std::size_t>(k)].results) {
+      if (result == hash) return true;
+    }
+  }
+  // The beginning is in no log. It is believed of who has made no outer step since, as elsewhere.
+  if (!first_hashes_.front()) return outer_step == 0;
+  return *first_hashes_.front() == hash;
 }
 
 void RunState::learn(std::span<const StateHash> hashes) {

@@ -52,6 +52,24 @@ class RunState {
   std::vector<StateHash> hashes(std::int64_t outer_step) const;
   /// Whether a state said to be that of `outer_step` can be; what is not known, fits.
   bool fits(std::int64_t outer_step, std::span<const StateHash> hashes) const;
+  // Where islands gossip, each has a state of its own: one that its newest exchange ended with, or
+  // that it took from another island.
+  struct Result {
+    std::int64_t outer_step = -1;  ///< whose exchange ended with it; -1: there was none
+    StateHash hash;
+  };
+  /// The newest of an island's exchanges that stand.
+  Result newest_result(IslandId island) const;
+  /// Of any exchange of the newest outer step that had one; of the beginning before.
+  StateHash some_result() const;
+  /// Whether an island can have had this state when so many outer steps were committed; what is not
+  /// known, fits.
+  bool was_a_state(std::int64_t outer_step, const StateHash& hash) const;
+  /// Whether the newest outer step has made the mean of all states, and all have the same.
+  bool is_averaged() const {
+    return !commits_.empty() && commits_.back().consumed.empty() && commits_.back().results.empty();
+  }
+
   /// Of the newest outer step that was committed; zero before the first.
   StateHash newest_hash() const { return commits_.empty() ? StateHash{} : commits_.back().hash; }
   /// Believes a state that fits, as far as the log does not say.
@@ -68,6 +86,7 @@ class RunState {
     StateHash hash;
     std::vector<BatchRange> consumed;
     std::int64_t num_contributions = 0;
+    std::map<IslandId, StateHash> results;  // with gossip
   };
 
   void apply_commit(const LogCommit& commit);

@@ -10,6 +10,7 @@
 
 #include "atoll/island/ledger/lease_table.h"
 #include "atoll/island/policy/policy.h"
+#include "atoll/island/protocol/partners.h"
 
 namespace atl::island {
 
@@ -95,6 +96,7 @@ class Auditor {
       return;
     }
     if (x.hash == StateHash{}) find("outer step {} is committed without a hash", x.outer_step);
+    keep_done(x);
     for (const LogContribution& contribution : newest_->contributions) {
       const IslandId island = contribution.participant.island;
       if (table_.consume(island, contribution.consumed)) continue;
@@ -125,7 +127,11 @@ class Auditor {
     newest_.reset();
   }
 
-  void operator()(const LogFinished&) { finished_ = true; }
+  void operator()(const LogFinished&) {
+    finished_ = true;
+    const bool is_averaged = !commits_.empty() && is_mean(commits_.back());
+    if (has_exchanges_ && !is_averaged) find("the run is finished without the mean of all states");
+  }
 
   void operator()(const LogPolicy& x) {
     if (committed() > 0) find("the policy is said after {} outer steps", committed());
@@ -172,8 +178,53 @@ class Auditor {
     policy_.committed(*newest_, x);
   }
 
+  // With gossip: the outer step that makes the mean of all states, and brings nothing of its own.
+  static bool is_mean(const LogReduce& x) {
+    return std::all_of(x.contributions.begin(), x.contributions.end(),
+                       [](const auto& one) { return one.exchange == 0 && one.consumed.empty(); });
+  }
+
+  // With gossip: partners are who they must be, and have the same result; what an exchange that
+  // came to nothing would have brought is not in the outer step.
+  void keep_done(const LogCommit& x) {
+    std::vector<LogContribution>& all = newest_->contributions;
+    const bool has_exchanges =
+        std::any_of(all.begin(), all.end(), [](const auto& one) { return one.exchange != 0; });
+    if (x.results.size() != (has_exchanges ? all.size() : 0)) {
+      find("outer step {} is committed with {} results of {} contributions", x.outer_step,
+           x.results.size(), all.size());
+      return;
+    }
+    has_exchanges_ |= has_exchanges;
+    std::map<int, StateHash> results;
+    std::vector<LogContribution> done;
+    for (std::size_t i = 0; i < x.results.size(); ++i) {
+      const StateHash& result = results.emplace(all[i].exchange, x.results[i]).first->second;
+      if (result != x.results[i]) {
+        find("outer step {}: partners of exchange {} have different results", x.outer_step,
+             all[i].exchange);
+      }
+      if (x.results[i] != StateHash{}) done.push_back(all[i]);
+    }
+    if (!has_exchanges) return;
+    if (done.empty()) find("outer step {} is committed without any exchange", x.outer_step);
+    all = std::move(done);
+  }
+
+  // Of an attempt with exchanges: who exchanges with whom follows from the outer step.
+  void check_partners(const LogReduce& x) {
+    std::vector<IslandId> ready;
+    std::vector<int> exchanges;
+    for (const LogContribution& one : x.contributions) {
+      ready.push_back(one.participant.island);
+      exchanges.push_back(one.exchange);
+    }
+    if (exchanges == exchanges_of(std::max<std::int64_t>(0, x.outer_step), ready)) return;
+    find("outer step {} has other partners than the rule of partners gives", x.outer_step);
+  }
+
   void check_contributions(const LogReduce& x) {
-    double weights = 0;
+    std::map<int, std::pair<double, int>> weights;  // by exchange: their sum, and how many
     IslandId before = kNobody;
     for (const LogContribution& contribution : x.contributions) {
       const Participant& participant = contribution.participant;
@@ -182,7 +233,9 @@ class Auditor {
         find("island {} comes after island {} in a sum", participant.island, before);
       }
       before = participant.island;
-      weights += participant.weight;
+      auto& [sum, count] = weights[contribution.exchange];
+      sum += participant.weight;
+      ++count;
       if (!(participant.weight >= 0)) {
         find("island {} has weight {}", participant.island, participant.weight);
       }
@@ -190,11 +243,13 @@ class Auditor {
       find("island {} contributes batches that it does not hold: {}", participant.island,
            text(contribution.consumed));
     }
+    if (weights.size() > 1 || !weights.contains(0)) check_partners(x);
     // Each weight is rounded to half an ulp of at most 1, and so is each sum.
-    const auto n = static_cast<double>(x.contributions.size());
-    if (!(std::abs(weights - 1) <= n * std::numeric_limits<double>::epsilon())) {
+    for (const auto& [exchange, total] : weights) {
+      const double bound = total.second * std::numeric_limits<double>::epsilon();
+      if (std::abs(total.first - 1) <= bound) continue;
       find("the weights of attempt {} at outer step {} add up to {}", x.attempt, x.outer_step,
-           weights);
+           total.first);
     }
   }
 
@@ -227,6 +282,7 @@ class Auditor {
   LeaseTable table_{kEndless};
   std::optional<LogReduce> newest_;
   std::vector<LogReduce> commits_;  // that stand, by outer step
+  bool has_exchanges_ = false;      // islands gossip
   PolicyHistory policy_;
 };
 

@@ -47,6 +47,13 @@ class HistoryBuilder {
     attempt.ended = now_;
     attempt.hash = x.hash;
     attempt.commit = x;
+    // Of exchanges that came to nothing nothing is in the outer step.
+    std::vector<LogContribution> done;
+    for (std::size_t i = 0; i < attempt.reduce.contributions.size(); ++i) {
+      const bool is_in = i >= x.results.size() || x.results[i] != StateHash{};
+      if (is_in) done.push_back(std::move(attempt.reduce.contributions[i]));
+    }
+    attempt.reduce.contributions = std::move(done);
     ++history_.num_committed;
     count(attempt, 1);
   }

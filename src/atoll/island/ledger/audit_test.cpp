@@ -67,6 +67,69 @@ TEST(Audit, AFineLogIsProved) {
   EXPECT_EQ(report.high_water, 32);
 }
 
+LogContribution gossiped(IslandId island, int exchange, Ranges consumed) {
+  LogContribution one = contribution(island, .5, std::move(consumed));
+  one.exchange = exchange;
+  return one;
+}
+
+// Four islands; the exchange of 2 and 4 comes to nothing; then the mean of all.
+std::vector<LogBody> gossip_log() {
+  std::vector<LogBody> log = {LogStarted{1}};
+  for (IslandId i = 1; i <= 4; ++i) log.push_back(LogIsland{i, "i" + std::to_string(i), ""});
+  for (IslandId i = 1; i <= 4; ++i) log.push_back(LogLease{i, {{10 * i - 10, 10 * i}}});
+  log.push_back(LogReduce{1,
+                          1,
+                          0,
+                          {gossiped(1, 1, {{0, 10}}), gossiped(2, 2, {{10, 20}}),
+                           gossiped(3, 1, {{20, 30}}), gossiped(4, 2, {{30, 40}})}});
+  return log;
+}
+
+TEST(Audit, ExchangesOfPartnersAreInByThemselves) {
+  std::vector<LogBody> log = gossip_log();
+  std::get<LogReduce>(log.back()).outer_step = 0;
+  auto& reduce = std::get<LogReduce>(log.back());
+  // In outer step 0 neighbours are partners.
+  for (const int i : {0, 1, 2, 3})
+    reduce.contributions[static_cast<std::size_t>(i)].exchange = 1 + i / 2;
+  log.push_back(LogCommit{
+      .outer_step = 0, .attempt = 1, .hash = {7, 7}, .results = {{5, 5}, {5, 5}, {}, {}}});
+  log.push_back(LogReduce{1, 1, 0, {gossiped(3, 1, {{20, 30}}), gossiped(4, 1, {{30, 40}})}});
+  log.push_back(
+      LogCommit{.outer_step = 1, .attempt = 1, .hash = {8, 8}, .results = {{6, 6}, {6, 6}}});
+  const std::vector<LogBody> unfinished = log;
+  log.push_back(LogReduce{2,
+                          1,
+                          0,
+                          {contribution(1, .25, {}), contribution(2, .25, {}),
+                           contribution(3, .25, {}), contribution(4, .25, {})}});
+  log.push_back(LogCommit{2, 1, {9, 9}});
+  log.push_back(LogFinished{});
+  const AuditReport report = audit_of(log);
+  EXPECT_THAT(report.findings, IsEmpty());
+  EXPECT_EQ(report.consumed, 40);
+  EXPECT_EQ(report.leased, 0);
+  log = unfinished;
+  log.push_back(LogFinished{});
+  EXPECT_THAT(audit_of(log).findings, ElementsAre(HasSubstr("without the mean of all states")));
+}
+
+TEST(Audit, FindsPartnersThatAreNotAndResultsThatDiffer) {
+  std::vector<LogBody> log = gossip_log();
+  std::get<LogReduce>(log.back()).outer_step = 0;
+  log.push_back(LogCommit{
+      .outer_step = 0, .attempt = 1, .hash = {7, 7}, .results = {{5, 5}, {6, 6}, {4, 4}, {6, 6}}});
+  EXPECT_THAT(audit_of(log).findings,
+              ElementsAre(HasSubstr("has other partners than the rule of partners gives"),
+                          HasSubstr("partners of exchange 1 have different results")));
+  log = gossip_log();
+  std::get<LogReduce>(log.back()).outer_step = 0;
+  log.push_back(LogCommit{.outer_step = 0, .attempt = 1, .hash = {7, 7}});
+  EXPECT_THAT(audit_of(log).findings,
+              ::testing::Contains(HasSubstr("with 0 results of 4 contributions")));
+}
+
 TEST(Audit, VoidBatchesAreFreeForOthers) {
   std::vector<LogBody> log = fine_log();
   log.push_back(LogVoid{1, "lost"});

@@ -71,6 +71,7 @@ struct Content {
     out.real(x.loss);
     out.real(x.norm);
     (*this)(x.measured);
+    out.number(std::int64_t{x.exchange});
   }
   void operator()(const LogCommit& x) const {
     out.number(x.outer_step);
@@ -81,6 +82,8 @@ struct Content {
     out.number(std::uint64_t{x.next.has_value()});
     if (x.next) (*this)(*x.next);
     out.text(x.why);
+    out.number(std::uint64_t{x.results.size()});
+    for (const StateHash& hash : x.results) out.hash(hash.high, hash.low);
   }
   void operator()(const LogVoid& x) const {
     out.number(x.first_outer_step);

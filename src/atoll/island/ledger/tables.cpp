@@ -12,7 +12,7 @@ namespace atl::island {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x41544F4C;  // "ATOL"
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr std::uint64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint64_t kMaxUint32 = std::numeric_limits<std::uint32_t>::max();
@@ -47,6 +47,7 @@ CREATE TABLE contributions (
   address TEXT NOT NULL, weight REAL NOT NULL, tokens INTEGER NOT NULL, loss REAL NOT NULL,
   norm REAL NOT NULL, step_seconds REAL NOT NULL, learning_rate REAL NOT NULL,
   exchange_seconds REAL NOT NULL, codec_bytes_per_second REAL NOT NULL, mean_norm REAL NOT NULL,
+  exchange INTEGER NOT NULL,
   PRIMARY KEY (record, part)) STRICT, WITHOUT ROWID;
 CREATE TABLE links (
   record INTEGER NOT NULL REFERENCES reduces, part INTEGER NOT NULL, item INTEGER NOT NULL,
@@ -60,6 +61,9 @@ CREATE TABLE commits (
   record INTEGER PRIMARY KEY REFERENCES records, outer_step INTEGER NOT NULL,
   attempt INTEGER NOT NULL, hash TEXT NOT NULL, exchange_seconds REAL NOT NULL,
   round_seconds REAL NOT NULL, why TEXT NOT NULL) STRICT;
+CREATE TABLE results (
+  record INTEGER NOT NULL REFERENCES commits, part INTEGER NOT NULL, hash TEXT NOT NULL,
+  PRIMARY KEY (record, part)) STRICT, WITHOUT ROWID;
 CREATE TABLE schedules (
   record INTEGER PRIMARY KEY REFERENCES records, inner_steps INTEGER NOT NULL,
   overlap INTEGER NOT NULL, codec TEXT NOT NULL, outer_lr REAL NOT NULL,
@@ -79,7 +83,8 @@ CREATE VIEW members AS
 CREATE VIEW committed AS
   SELECT outer_step, attempt, hash, datetime(unix_seconds, 'unixepoch') AS time,
     (SELECT max(reduces.record) FROM reduces WHERE reduces.outer_step = commits.outer_step
-       AND reduces.attempt = commits.attempt AND reduces.record < commits.record) AS reduce
+       AND reduces.attempt = commits.attempt AND reduces.record < commits.record) AS reduce,
+    commits.record AS record
   FROM commits JOIN records USING (record)
   WHERE NOT EXISTS (SELECT 1 FROM voids WHERE voids.record > commits.record
                       AND voids.first_outer_step <= commits.outer_step);
@@ -87,9 +92,11 @@ CREATE VIEW trained AS
   SELECT outer_step, contributions.island, name, tokens, loss, first_batch, end_batch
   FROM committed
     JOIN contributions ON contributions.record = committed.reduce
+    LEFT JOIN results ON results.record = committed.record AND results.part = contributions.part
     LEFT JOIN members ON members.island = contributions.island
     LEFT JOIN ranges ON ranges.record = contributions.record
-      AND ranges.part = contributions.part;
+      AND ranges.part = contributions.part
+  WHERE results.hash IS NULL OR results.hash != '00000000000000000000000000000000';
 )sql";
 
 std::string to_hex(StateHash hash) {
@@ -130,6 +137,10 @@ class Inserter {
                   {record_, x.outer_step, std::int64_t{x.attempt}, to_hex(x.hash),
                    x.exchange_seconds, x.round_seconds, x.why});
     if (x.next) schedule(*x.next);
+    std::int64_t part = 0;
+    for (const StateHash& hash : x.results) {
+      database_.run("INSERT INTO results VALUES (?, ?, ?)", {record_, part++, to_hex(hash)});
+    }
   }
   void operator()(const LogVoid& x) {
     database_.run("INSERT INTO voids VALUES (?, ?, ?)", {record_, x.first_outer_step, x.why});
@@ -156,10 +167,11 @@ class Inserter {
                 "island {}: weight {}, loss {}, norm {}, {} tokens", x.participant.island,
                 x.participant.weight, x.loss, x.norm, x.participant.tokens);
     const Measurements& m = x.measured;
-    database_.run("INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    database_.run("INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   {record_, part, std::int64_t{x.participant.island}, x.participant.address,
                    x.participant.weight, x.participant.tokens, x.loss, x.norm, m.step_seconds,
-                   m.learning_rate, m.exchange_seconds, m.codec_bytes_per_second, m.mean_norm});
+                   m.learning_rate, m.exchange_seconds, m.codec_bytes_per_second, m.mean_norm,
+                   std::int64_t{x.exchange}});
     ranges(part, x.consumed);
     std::int64_t item = 0;
     for (const LinkMeasurement& link : m.links) {
@@ -247,7 +259,8 @@ class Reader {
          });
     database_.query(
         "SELECT island, address, weight, tokens, loss, norm, step_seconds, learning_rate, "
-        "exchange_seconds, codec_bytes_per_second, mean_norm FROM contributions WHERE record = ? "
+        "exchange_seconds, codec_bytes_per_second, mean_norm, exchange FROM contributions "
+        "WHERE record = ? "
         "ORDER BY part",
         {record_}, [&](const SqlRow& row) {
           LogContribution& c = x.contributions.emplace_back();
@@ -262,6 +275,7 @@ class Reader {
                         .exchange_seconds = row.real(8),
                         .codec_bytes_per_second = row.real(9),
                         .mean_norm = row.real(10)};
+          c.exchange = static_cast<int>(row.natural(11, kMaxInt32));
         });
     std::int64_t part = 0;
     for (LogContribution& contribution : x.contributions) {
@@ -284,6 +298,8 @@ class Reader {
           x.why = row.text(5);
         });
     x.next = schedule();
+    database_.query("SELECT hash FROM results WHERE record = ? ORDER BY part", {record_},
+                    [&](const SqlRow& row) { x.results.push_back(state_hash(row.text(0))); });
     return x;
   }
   // Not there: none was written.

@@ -11,7 +11,9 @@ namespace {
 
 Error unknown_algorithm(const std::string& name) {
   return user_error(
-      "there is no algorithm '{}' between islands: choose diloco, streaming, eager or async", name);
+      "there is no algorithm '{}' between islands: choose diloco, streaming, eager, async or "
+      "gossip",
+      name);
 }
 
 // The scaling laws tuned it for 1, 2, 4 and 8 islands; in between the smaller number's is taken.
@@ -48,7 +50,7 @@ OuterOptions default_outer_options(int num_islands, const std::string& algorithm
   } else if (algorithm == "async") {
     options.optimizer.kind = "delayed_nesterov";
     options.optimizer.islands = std::max(1, num_islands);
-  } else if (algorithm != "diloco" && algorithm != "eager") {
+  } else if (algorithm != "diloco" && algorithm != "eager" && algorithm != "gossip") {
     throw unknown_algorithm(algorithm);
   }
   return options;
@@ -75,6 +77,7 @@ std::unique_ptr<OuterAlgorithm> make_outer_algorithm(const OuterOptions& options
   if (options.algorithm == "streaming") return make_streaming(options);
   if (options.algorithm == "eager") return make_eager(options, optimizer);
   if (options.algorithm == "async") return make_async(options);
+  if (options.algorithm == "gossip") return make_gossip(options);
   throw unknown_algorithm(options.algorithm);
 }
 

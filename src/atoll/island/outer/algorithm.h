@@ -25,7 +25,7 @@ namespace atl::island {
 
 /// The settings of a run that islands must share. See default_outer_options().
 struct OuterOptions {
-  std::string algorithm = "diloco";  ///< "diloco", "streaming", "eager" or "async"
+  std::string algorithm = "diloco";  ///< "diloco", "streaming", "eager", "async" or "gossip"
   std::int64_t inner_steps = 30;     ///< H: between two outer steps of one parameter
   int fragments = 1;                 ///< P; other than 1 only in streaming; divides inner_steps
   std::int64_t overlap = 0;          ///< τ, streaming: inner steps while a fragment is exchanged
@@ -54,6 +54,8 @@ struct OuterTiming {
   int num_fragments = 1;
   std::int64_t interval = 1;     ///< inner steps between two outer steps: H / P
   std::int64_t apply_after = 0;  ///< inner steps between an outer step's begin and its end
+  /// A lease without batches asks for the island's state, also where it has trained nothing.
+  bool ends_with_mean = false;
 };
 
 /// What an algorithm has to do with an island's own parameters, which are costly to get and to put

@@ -356,7 +356,7 @@ TEST(OuterAlgorithm, DefaultsAreThePapers) {
   EXPECT_EQ(sparse.optimizer.momentum, 0);
   EXPECT_EQ(default_outer_options(4, "streaming", 12).fragments, 3);  // 4 do not divide 30
   EXPECT_EQ(default_outer_options(4, "streaming", 2).fragments, 1);
-  for (const char* algorithm : {"diloco", "streaming", "eager"}) {
+  for (const char* algorithm : {"diloco", "streaming", "eager", "gossip"}) {
     for (const int num_layers : {0, 6, 24, 100}) {
       const OuterOptions chosen = default_outer_options(3, algorithm, num_layers);
       const auto optimizer = make_outer_optimizer(chosen.optimizer);
@@ -425,10 +425,12 @@ TEST(OuterAlgorithm, WhatCannotBeHonouredIsAnError) {
     change(wrong);
     return wrong;
   };
-  EXPECT_THAT(message(with("gossip", [](auto&) {})),
-              HasSubstr("diloco, streaming, eager or async"));
+  EXPECT_THAT(message(with("rumour", [](auto&) {})),
+              HasSubstr("diloco, streaming, eager, async or gossip"));
+  EXPECT_THAT(message(with("gossip", [](auto& o) { o.codec = "int8"; })),
+              HasSubstr("needs the codec f32"));
   EXPECT_THAT(message(with("diloco", [](auto& o) { o.inner_steps = 0; })), HasSubstr("at least 1"));
-  for (const char* algorithm : {"diloco", "eager"}) {
+  for (const char* algorithm : {"diloco", "eager", "gossip"}) {
     for (const auto& change : std::vector<std::function<void(OuterOptions&)>>{
              [](auto& o) { o.fragments = 2; }, [](auto& o) { o.overlap = 1; },
              [](auto& o) { o.merge = 0.5; }}) {
@@ -442,7 +444,7 @@ TEST(OuterAlgorithm, WhatCannotBeHonouredIsAnError) {
   EXPECT_THAT(message(with("streaming", [](auto& o) { o.merge = 1; })), HasSubstr("below 1"));
   EXPECT_THAT(message(with("eager", [](auto& o) { o.optimizer = {.kind = "adam"}; })),
               HasSubstr("sgd or nesterov"));
-  EXPECT_THROW(default_outer_options(2, "gossip"), Error);
+  EXPECT_THROW(default_outer_options(2, "rumour"), Error);
 }
 
 }  // namespace

@@ -20,5 +20,6 @@ std::unique_ptr<OuterAlgorithm> make_eager(const OuterOptions& options,
 
 /// Asynchronous local SGD (arXiv 2401.09135): islands come one by one, and none waits.
 std::unique_ptr<OuterAlgorithm> make_async(const OuterOptions& options);
+std::unique_ptr<OuterAlgorithm> make_gossip(const OuterOptions& options);
 
 }  // namespace atl::island

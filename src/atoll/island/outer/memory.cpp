@@ -20,8 +20,10 @@ std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
   const std::size_t floats = sizeof(float) * static_cast<std::size_t>(largest);
   const auto state_vectors = static_cast<std::size_t>(1 + optimizer->num_state_vectors());
   const auto kept_vectors = static_cast<std::size_t>(algorithm->num_kept_vectors());
-  const std::size_t delta = codec->max_bytes(largest);
-  const std::size_t sums = sum_codec->max_bytes(largest);
+  // With gossip whole states are exchanged.
+  const std::size_t exchanged = options.algorithm == "gossip" ? state_vectors : 1;
+  const std::size_t delta = exchanged * codec->max_bytes(largest);
+  const std::size_t sums = exchanged * sum_codec->max_bytes(largest);
   // The mean and the new state; where inner steps go on meanwhile, also the parameters that they
   // started from.
   const std::size_t states = algorithm->apply_after() > 0 ? 2 * state_vectors : state_vectors;
@@ -31,6 +33,7 @@ std::vector<OuterMemoryPart> outer_memory(const OuterOptions& options,
       {"next outer step", floats * (states + 1)},
       {"pseudo-gradient", floats},
       {"exchange", delta + sums + std::max(delta, sums)}};
+  if (exchanged > 1) parts.push_back({"state, as exchanged", 2 * exchanged * floats});
   if (kept_vectors > 0) parts.push_back({"own state", sizeof(float) * all * kept_vectors});
   if (codec->wants_error()) parts.push_back({"error feedback", 2 * sizeof(float) * all});
   return parts;

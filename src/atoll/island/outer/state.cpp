@@ -114,9 +114,14 @@ OuterState::Step::Step(const OuterOptimizer& optimizer, int fragment, const Oute
       to_(std::move(to)) {}
 
 void OuterState::Step::add(std::size_t begin, std::span<const float> mean) {
-  const std::size_t n = from_->elements;
+  const std::size_t n = num_to_add();
   const std::size_t count = mean.size();
   ATOLL_CHECK(begin <= n && count <= n - begin, "elements {} to {} of {}", begin, begin + count, n);
+  if (is_of_states_) {
+    std::copy(mean.begin(), mean.end(), to_->values.begin() + static_cast<std::ptrdiff_t>(begin));
+    num_added_ += count;
+    return;
+  }
   // The optimizer's vectors lie one behind the other, and so must their parts.
   const auto num_vectors = static_cast<std::size_t>(optimizer_.num_state_vectors());
   std::vector<float> state(num_vectors * count);
@@ -144,8 +149,21 @@ std::unique_ptr<OuterState::Step> OuterState::begin_step(int fragment, OuterStep
       new Step(optimizer_, fragment, info, std::move(from), make(fragment, step + 1)));
 }
 
+std::unique_ptr<OuterState::Step> OuterState::begin_mean_of_states(int fragment) const {
+  std::unique_ptr<Step> step = begin_step(fragment);
+  step->is_of_states_ = true;
+  return step;
+}
+
+std::vector<float> OuterState::values_after(int fragment, std::span<const float> delta) const {
+  if (delta.empty()) return current(fragment)->values;
+  const std::unique_ptr<Step> step = begin_step(fragment);
+  step->add(0, delta);
+  return std::move(step->to_->values);
+}
+
 StateHash OuterState::prepare(const Step& step) {
-  ATOLL_CHECK_EQ(step.num_added_.load(), step.from_->elements);
+  ATOLL_CHECK_EQ(step.num_added_.load(), step.num_to_add());
   const StatePart& own = part(step.fragment_);
   const StateHash hash = own.hash(step.to_->values);
   {

@@ -14,9 +14,9 @@
 
 namespace atl::island {
 
-/// What all islands hold alike of one fragment after some outer step, or a rank's part of that.
-/// Never changed once it is the state, so that it can be read, sent and saved while the next one is
-/// on its way.
+/// What all islands hold alike of one fragment after some outer step (with gossip, what this island
+/// holds), or a rank's part of that. Never changed once it is the state, so that it can be read,
+/// sent and saved while the next one is on its way.
 struct FragmentState {
   std::int64_t outer_step = 0;  ///< this many outer steps of the run are in it
   std::vector<float> values;    ///< the anchor, then the outer optimizer's vectors, each as long
@@ -75,6 +75,7 @@ class OuterState {
     friend class OuterState;
     Step(const OuterOptimizer& optimizer, int fragment, const OuterStepInfo& info,
          std::shared_ptr<const FragmentState> from, std::shared_ptr<FragmentState> to);
+    std::size_t num_to_add() const { return is_of_states_ ? to_->values.size() : from_->elements; }
 
     const OuterOptimizer& optimizer_;
     int fragment_;
@@ -82,10 +83,17 @@ class OuterState {
     std::shared_ptr<const FragmentState> from_;
     std::shared_ptr<FragmentState> to_;
     std::atomic<std::size_t> num_added_{0};
+    bool is_of_states_ = false;
   };
   /// Begins one; any number may be begun, for attempts that come to nothing.
   /// `info.k` is filled in.
   std::unique_ptr<Step> begin_step(int fragment, OuterStepInfo info = {}) const;
+  /// With gossip: the mean that is added is that of whole states, FragmentState::values, and is the
+  /// result.
+  std::unique_ptr<Step> begin_mean_of_states(int fragment) const;
+  /// With gossip: FragmentState::values as they would be after an outer step of this island alone,
+  /// which partners exchange. An empty `delta`: as they are.
+  std::vector<float> values_after(int fragment, std::span<const float> delta) const;
   /// Keeps the result of the step beside the present state, instead of an earlier one. Returns its
   /// hash, or what this rank's part adds to it: then the earlier one stays until seal().
   StateHash prepare(const Step& step);

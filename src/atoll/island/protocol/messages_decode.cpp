@@ -72,7 +72,8 @@ RunPlan get(const proto::Plan& x) {
           .is_private = x.is_private(),
           .state_sizes = std::move(state_sizes),
           .policy = get(x.policy()),
-          .is_async = x.is_async()};
+          .is_async = x.is_async(),
+          .is_gossip = x.is_gossip()};
 }
 
 Source get(const proto::Source& x) {

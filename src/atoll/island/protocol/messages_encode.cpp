@@ -75,6 +75,7 @@ void put(const RunPlan& x, proto::Plan* to) {
   for (const std::uint64_t bytes : x.state_sizes) to->add_state_sizes()->set_bytes(bytes);
   put(x.policy, to->mutable_policy());
   to->set_is_async(x.is_async);
+  to->set_is_gossip(x.is_gossip);
 }
 
 void put(const Source& x, proto::Source* to) {

@@ -156,7 +156,8 @@ inline RunPlan any_plan() {
           .is_private = *rc::gen::arbitrary<bool>(),
           .state_sizes = any_list([] { return *rc::gen::arbitrary<std::uint64_t>(); }),
           .policy = any_policy(),
-          .is_async = *rc::gen::arbitrary<bool>()};
+          .is_async = *rc::gen::arbitrary<bool>(),
+          .is_gossip = *rc::gen::arbitrary<bool>()};
 }
 
 /// The body of a message from an island, of any kind.
@@ -236,8 +237,9 @@ inline LogBody any_log_body() {
   const auto ranges = [] { return any_list(any_range); };
   const auto attempt = [] { return *rc::gen::arbitrary<std::uint32_t>(); };
   const auto contribution = [&] {
-    return LogContribution{any_participant(), ranges(), -any_real(), any_real(),
-                           any_measurements()};
+    return LogContribution{any_participant(),  ranges(),
+                           -any_real(),        any_real(),
+                           any_measurements(), static_cast<int>(any_natural(4096))};
   };
   switch (*rc::gen::inRange<std::size_t>(1, std::variant_size_v<LogBody>)) {
     case 1:
@@ -255,7 +257,7 @@ inline LogBody any_log_body() {
           any_natural(), attempt(),
           any_hash(),    any_real(),
           any_real(),    *rc::gen::arbitrary<bool>() ? std::optional(any_schedule()) : std::nullopt,
-          any_bytes()};
+          any_bytes(),   any_list(any_hash)};
     case 6:
       return LogVoid{any_natural(), any_bytes()};
     case 7:

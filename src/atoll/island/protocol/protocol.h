@@ -111,6 +111,9 @@ struct RunPlan {
   /// Outer steps are made as islands are ready: nobody is waited for, all contributors count alike,
   /// and a pseudo-gradient that missed one is in the next.
   bool is_async = false;
+  /// Each island keeps a state of its own. In an outer step pairs of islands average their states
+  /// (partners.h); at the end of the run all of them do, once.
+  bool is_gossip = false;
   auto operator<=>(const RunPlan&) const = default;
 };
 
@@ -258,7 +261,8 @@ struct Participant {
   auto operator<=>(const Participant&) const = default;
 };
 /// Fetch these pseudo-gradients, sum them in this order, and make the outer step beside the state.
-/// Islands that contribute nothing get it too.
+/// Islands that contribute nothing get it too. With gossip the participants are this island's
+/// partners and it; none: its state stays as it is.
 struct Reduce {
   int fragment = 0;
   std::vector<Participant> participants;  ///< by island, ascending
@@ -370,6 +374,8 @@ struct LogContribution {
   double loss = 0;
   double norm = 0;
   Measurements measured = {};
+  /// With gossip: which of the outer step's exchanges it is in, from 1. 0: all are in one.
+  int exchange = 0;
   bool operator==(const LogContribution&) const = default;
 };
 /// An attempt at an outer step begins.
@@ -390,6 +396,9 @@ struct LogCommit {
   /// What the policy says of the outer step after it; none where the policy is "fixed".
   std::optional<RoundSchedule> next = {};
   std::string why = {};  ///< that differs from the one before; empty: it does not
+  /// With gossip: of each contribution, the state that its exchange ended with; zero: the exchange
+  /// came to nothing, and the contribution is not in. Empty: all contributions are in one exchange.
+  std::vector<StateHash> results = {};
   bool operator==(const LogCommit&) const = default;
 };
 /// Commits from this outer step on are void: no island has their state any more.

@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/hash.h"
+#include "atoll/island/protocol/partners.h"
 
 namespace atl::island {
 
@@ -110,8 +111,13 @@ void SimulationAudit::commit(const LogCommit& commit, Seconds now) {
   const StateHash base = fragment_hash(fragment, commit.outer_step);
   std::vector<Participant> participants;
   std::vector<StateHash> deltas;
-  for (const LogContribution& contribution : reduce_->contributions) {
+  const bool has_exchanges = !commit.results.empty();
+  if (plan_.is_gossip) check_exchanges(commit, now);
+  for (std::size_t i = 0; i < reduce_->contributions.size(); ++i) {
+    const LogContribution& contribution = reduce_->contributions[i];
     const IslandId island = contribution.participant.island;
+    if (has_exchanges && commit.results[i] == StateHash{}) continue;
+    if (has_exchanges) seen.results[island] = commit.results[i];
     seen.participants.insert(island);
     participants.push_back(contribution.participant);
     deltas.push_back(simulated_delta(island, base, contribution.consumed));
@@ -130,7 +136,8 @@ void SimulationAudit::commit(const LogCommit& commit, Seconds now) {
       seen.consumed.push_back(range);
     }
   }
-  if (is_exact_ && simulated_outer_step(base, participants, deltas) != commit.hash) {
+  if (is_exact_ && !plan_.is_gossip &&
+      simulated_outer_step(base, participants, deltas) != commit.hash) {
     violation(fmt::format("outer step {} is not what its contributions give", commit.outer_step),
               now);
   }
@@ -140,6 +147,54 @@ void SimulationAudit::commit(const LogCommit& commit, Seconds now) {
   longest_pause_ = std::max(longest_pause_, now - last_commit_);
   last_commit_ = now;
   reduce_.reset();
+}
+
+// Partners are who they must be, and each exchange gives what its islands handed in, on states that
+// stand; no batch is in two.
+void SimulationAudit::check_exchanges(const LogCommit& commit, Seconds now) {
+  const auto& all = reduce_->contributions;
+  std::map<int, std::vector<Participant>> participants;
+  std::map<int, std::vector<StateHash>> deltas;
+  std::vector<IslandId> ready;
+  std::vector<int> exchanges;
+  for (const LogContribution& one : all) {
+    const IslandId island = one.participant.island;
+    const StateHash base = bases_[island][commit.outer_step];
+    if (!was_a_state(base)) {
+      violation(
+          fmt::format("island {} hands in what it trained on a state that does not stand", island),
+          now);
+    }
+    participants[one.exchange].push_back(one.participant);
+    deltas[one.exchange].push_back(simulated_delta(island, base, one.consumed));
+    ready.push_back(island);
+    exchanges.push_back(one.exchange);
+  }
+  const bool is_mean = commit.results.empty();
+  if (!is_mean && exchanges != exchanges_of(commit.outer_step, ready)) {
+    violation(fmt::format("outer step {} has other partners than it must", commit.outer_step), now);
+  }
+  if (is_mean && consumed_.num_batches() != plan_.total_batches) {
+    violation("the mean of all states before the end of the run", now);
+  }
+  for (std::size_t i = 0; is_exact_ && i < all.size(); ++i) {
+    const StateHash result = is_mean ? commit.hash : commit.results[i];
+    const int exchange = all[i].exchange;
+    const bool is_right =
+        result == StateHash{} ||
+        result == simulated_outer_step({}, participants[exchange], deltas[exchange]);
+    if (is_right) continue;
+    violation(fmt::format("outer step {} is not what its contributions give", commit.outer_step),
+              now);
+  }
+}
+
+bool SimulationAudit::was_a_state(const StateHash& hash) const {
+  if (hash == simulated_first_state(0)) return true;
+  return std::any_of(commits_.rbegin(), commits_.rend(), [&](const CommitSeen& seen) {
+    return std::any_of(seen.results.begin(), seen.results.end(),
+                       [&](const auto& result) { return result.second == hash; });
+  });
 }
 
 // Within its bounds whatever islands claim, and what the policy says when it is asked again.
@@ -181,9 +236,14 @@ void SimulationAudit::unmake(const LogVoid& voided, Seconds now) {
 
 void SimulationAudit::swapped(IslandId island, std::int64_t outer_step, const StateHash& hash,
                               bool was_mine, Seconds now) {
+  const auto result_of = [&](const CommitSeen& seen) {
+    const auto found = seen.results.find(island);
+    return found != seen.results.end() ? found->second : seen.hash;
+  };
   // An island that missed a void may still take a state that was committed before it.
   for (const CommitSeen& seen : voided_[outer_step]) {
-    if (seen.hash == hash && was_mine == seen.participants.contains(island)) return;
+    if (result_of(seen) == hash && was_mine == seen.participants.contains(island)) return;
+    if (plan_.is_gossip && !was_mine) return;
   }
   if (outer_step >= this->outer_step()) {
     return violation(
@@ -191,7 +251,9 @@ void SimulationAudit::swapped(IslandId island, std::int64_t outer_step, const St
         now);
   }
   const CommitSeen& seen = commits_[static_cast<std::size_t>(outer_step)];
-  if (seen.hash != hash) {
+  // Who was in no exchange keeps what it had.
+  const bool is_kept = plan_.is_gossip && !was_mine && !seen.results.empty() && was_a_state(hash);
+  if (result_of(seen) != hash && !is_kept) {
     violation(
         fmt::format("island {} took another outer step {} than was committed", island, outer_step),
         now);
@@ -204,7 +266,10 @@ void SimulationAudit::swapped(IslandId island, std::int64_t outer_step, const St
 
 void SimulationAudit::ended(IslandId island, std::int64_t outer_step,
                             const std::vector<StateHash>& hashes, Seconds now) {
-  if (outer_step != this->outer_step() || hashes != this->hashes()) {
+  const std::vector<StateHash> last = plan_.is_gossip && !commits_.empty()
+                                          ? std::vector<StateHash>{commits_.back().hash}
+                                          : this->hashes();
+  if (outer_step != this->outer_step() || hashes != last) {
     violation(fmt::format("island {} ended with the state of outer step {}, not that of {}", island,
                           outer_step, this->outer_step()),
               now);

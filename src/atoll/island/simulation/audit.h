@@ -38,6 +38,10 @@ class SimulationAudit {
              Seconds now);
   /// Nothing more happens; all batches must be committed.
   void finish(bool is_finished, Seconds now);
+  /// With gossip: an island hands this in, which it has trained on that state.
+  void offered(IslandId island, std::int64_t outer_step, const StateHash& base) {
+    bases_[island][outer_step] = base;
+  }
   /// Results are made wrong on purpose: the log may hold what did not come of its contributions.
   void expect_wrong_results() { is_exact_ = false; }
   void violation(std::string text, Seconds now);
@@ -56,9 +60,12 @@ class SimulationAudit {
     StateHash hash;
     std::set<IslandId> participants;
     std::vector<BatchRange> consumed;
+    std::map<IslandId, StateHash> results;  // with gossip
   };
 
   void commit(const LogCommit& commit, Seconds now);
+  void check_exchanges(const LogCommit& commit, Seconds now);
+  bool was_a_state(const StateHash& hash) const;
   void unmake(const LogVoid& voided, Seconds now);
   void check_schedule(const LogCommit& commit, Seconds now);
   StateHash fragment_hash(int fragment, std::int64_t outer_step) const;
@@ -71,6 +78,7 @@ class SimulationAudit {
   std::map<IslandId, RangeSet> leased_;
   RangeSet all_leased_;
   RangeSet consumed_;
+  std::map<IslandId, std::map<std::int64_t, StateHash>> bases_;  // with gossip: by outer step
   std::uint64_t fence_ = 0;
   bool is_exact_ = true;
   std::int64_t num_commits_ = 0;

@@ -17,7 +17,8 @@ constexpr Seconds kUnreachableAfter = 1;
 constexpr std::int64_t kTokensOfBatch = 1024;
 
 OuterTiming timing_of(const SimulationOptions& options) {
-  return {options.plan.num_fragments, options.plan.inner_steps, options.overlap};
+  return {options.plan.num_fragments, options.plan.inner_steps, options.overlap,
+          options.plan.is_gossip};
 }
 
 }  // namespace
@@ -130,7 +131,9 @@ void SimulatedIsland::handle(const MemberEvent& event) {
   if (!is_up()) return;
   MemberEvent now = event;
   now.now = world_.now();
-  for (const MemberAction& action : member_->handle(now)) {
+  const std::vector<MemberAction> actions = member_->handle(now);
+  if (member_->id() != kNobody) id_ = member_->id();
+  for (const MemberAction& action : actions) {
     std::visit([this](const auto& what) { perform(what); }, action);
   }
 }
@@ -152,6 +155,9 @@ void SimulatedIsland::perform(const StartReduce& action) {
       options.parameters / options.plan.num_fragments * options.bytes_per_parameter;
   const auto count = static_cast<double>(action.reduce.participants.size());
   const std::string& codec = action.reduce.schedule.codec;
+  if (action.reduce.participants.empty()) {  // with gossip: its state stays as it is
+    return handle({0, ReduceDone{action.stamp, member_->hashes().front()}});
+  }
   const double moved = codec.empty() || action.reduce.is_star
                            ? bytes * (action.reduce.is_star ? count : 2 * (count - 1) / count)
                            : exchange_bytes(codec, options.parameters / options.plan.num_fragments,
@@ -205,7 +211,9 @@ void SimulatedIsland::end_reduce(const Stamp& stamp, const Reduce& reduce) {
   }
   if (member_->outer_step() != stamp.outer_step) return;  // it was stopped meanwhile
   const StateHash base = member_->hashes()[static_cast<std::size_t>(reduce.fragment)];
-  StateHash hash = simulated_outer_step(base, reduce.participants, deltas);
+  // With gossip the states are in what was handed in.
+  StateHash hash = simulated_outer_step(world_.options().plan.is_gossip ? StateHash{} : base,
+                                        reduce.participants, deltas);
   if (num_flips_ > 0) {
     --num_flips_;
     world_.audit().expect_wrong_results();
@@ -229,6 +237,11 @@ void SimulatedIsland::perform(const Swap& action) {
 void SimulatedIsland::perform(const FetchState& action) {
   const double bytes = world_.options().parameters * 8;  // anchor and momentum, f32
   const std::uint64_t number = ++num_fetches_;
+  if (action.hashes == member_->hashes()) {  // only the outer step is another
+    return post(0, [this, action, number] {
+      if (number == num_fetches_) handle({0, StateFetched{action.outer_step, action.hashes}});
+    });
+  }
   const Seconds takes = world_.transfer(bytes, {index_});
   world_.occupy(index_, takes);
   fetches_from_.clear();
@@ -248,7 +261,9 @@ void SimulatedIsland::end_fetch(const FetchState& action, std::uint64_t number) 
     const SimulatedIsland* other = world_.island_of(source.island);
     if (other == nullptr || !world_.reaches(index_, source.island, false)) continue;
     const Member& member = other->member();
-    if (member.outer_step() != action.outer_step || member.hashes() != action.hashes) continue;
+    const bool is_at_it =
+        world_.options().plan.is_gossip || member.outer_step() == action.outer_step;
+    if (!is_at_it || member.hashes() != action.hashes) continue;
     world_.count_bytes(world_.options().parameters * 8);
     return handle({0, StateFetched{action.outer_step, action.hashes}});
   }
@@ -375,6 +390,7 @@ void SimulatedIsland::hand_in(const RoundTracker::Decision& due) {
   deltas_[due.outer_step] = {base, work.trained};
   deltas_.erase(deltas_.begin(), deltas_.lower_bound(due.outer_step - 1));
   tracker_.handed_in();
+  world_.audit().offered(id_, due.outer_step, base);
   handle({0, RoundDone{num_adopted_, due.outer_step, ready}});
 }
 

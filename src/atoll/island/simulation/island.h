@@ -104,6 +104,7 @@ class SimulatedIsland {
   std::vector<IslandId> fetches_from_;
   Seconds fetches_until_ = 0;
   std::string name_;
+  IslandId id_ = kNobody;  // as it was told the last time, by whichever coordinator
   double speed_;
   std::optional<Member> member_;
   std::uint64_t life_ = 0;

@@ -37,6 +37,12 @@ void choose_algorithm(SimulationOptions& options, Dice& dice) {
     options.overlap = plan.inner_steps;
     return;
   }
+  if (dice.one_in(4)) {
+    plan.is_gossip = true;
+    plan.num_fragments = 1;
+    options.overlap = 0;
+    return;
+  }
   constexpr const char* kPolicies[] = {"fixed", "fixed", "qsr", "adacomm", "budget", "auto"};
   PolicyPlan& policy = plan.policy;
   policy.policy = kPolicies[dice.between(0, 5)];

@@ -55,7 +55,9 @@ SimulatedIsland* Simulator::island_of(IslandId id) const {
 std::shared_ptr<const Reduce> Simulator::share(const Stamp& stamp, const Reduce& reduce) {
   Stamp key = stamp;
   key.sequence = 0;  // an island that comes later is told again
-  if (!shared_ || shared_stamp_ != key) {
+  const bool is_same =
+      shared_ && shared_stamp_ == key && *shared_ == reduce;  // not of others' pairs
+  if (!is_same) {
     shared_ = std::make_shared<const Reduce>(reduce);
     shared_stamp_ = key;
   }

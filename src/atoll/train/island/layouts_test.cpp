@@ -24,6 +24,7 @@ const std::vector<Kind> kKinds = {{"diloco", {}},
                                    {"--outer.algorithm=streaming", "--outer.fragments=2",
                                     "--outer.overlap=1", "--outer.merge=0.5"}},
                                   {"eager", {"--outer.algorithm=eager"}},
+                                  {"gossip", {"--outer.algorithm=gossip"}},
                                   {"int8", {"--outer.codec=int8"}},
                                   {"bf16", {"--train.dtype=bf16"}}};
 

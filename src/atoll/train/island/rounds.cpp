@@ -37,8 +37,10 @@ namespace {
 
 IslandParams::Shares shares_of(const island::OuterOptions& options, const Ranks& ranks,
                                OuterHolders holders) {
+  // With gossip whole states are exchanged, which one rank has.
+  const bool in_parts = holders == OuterHolders::kAllRanks && options.algorithm != "gossip";
   return {
-      .num_ranks = holders == OuterHolders::kAllRanks ? ranks.size() : 1,
+      .num_ranks = in_parts ? ranks.size() : 1,
       .state_vectors = 1 + island::make_outer_optimizer(options.optimizer)->num_state_vectors()};
 }
 
@@ -111,7 +113,8 @@ void IslandRounds::make_client(island::RoundTracker::Work work) {
                                                   .grace_seconds = outer.grace_s,
                                                   .is_private = outer.data == "private",
                                                   .policy = policy_plan(outer, largest_fragment()),
-                                                  .is_async = outer.algorithm == "async"}};
+                                                  .is_async = outer.algorithm == "async",
+                                                  .is_gossip = outer.algorithm == "gossip"}};
   const std::vector<BatchRange> holds = work.holds();
   tracker_->begin(part_->outer().outer_step(), std::move(work));
   client_ = std::make_unique<island::Client>(options, part_->outer(), *exchange_, link_.get(),
@@ -385,6 +388,7 @@ void IslandRounds::report(const OuterChange& change) {
   record.add("outer_exposed_s", exposed_seconds_);
   record.add("outer_utilisation", utilisation);
   record.add("outer_bytes_saved", saved);
+  if (config_.outer.algorithm == "gossip") record.add("outer_spread", change.spread);
   report.line = fmt::format(
       "outer step {}: {}{}, {:.2f} MB sent, {:.2f} s exchange, {:.2f} s waited, "
       "{:.1f}% training{}",
