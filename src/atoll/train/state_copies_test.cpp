@@ -36,7 +36,7 @@ struct Given {
 TrainConfig config_of(const Layout& layout) {
   TrainConfig config;
   config.train.context = 16;
-  config.train.batch_size = 4;
+  config.train.batch_size = 12;
   config.train.micro_batch = 1;
   config.parallel.tp = layout.tp;
   config.parallel.pp = layout.pp;
