@@ -185,8 +185,6 @@ TEST_F(ExpertParallelRun, WhatDoesNotGoTogetherIsRefusedByName) {
   EXPECT_THAT(refusal(4, {"--parallel.ep=2", "--parallel.cp=2"}), HasSubstr("parallel.cp"));
   EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--train.exact=true"}), HasSubstr("train.exact"));
   EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--dp.balance=true"}), HasSubstr("dp.balance"));
-  EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--launch.replicate=true"}),
-              HasSubstr("launch.replicate"));
   EXPECT_THAT(refusal(3, {"--parallel.ep=2"}),
               AllOf(HasSubstr("parallel.ep = 2"), HasSubstr("multiple of 2")));
   EXPECT_THAT(refusal(3, {"--parallel.ep=3", "--train.batch_size=9"}),
