@@ -56,6 +56,12 @@ TEST_F(Alerts, AWebhookThatRefusesIsToldOnceAndWithoutItsKey) {
   ASSERT_NE(at, std::string::npos) << finished.err;
   EXPECT_EQ(finished.err.find(words, at + 1), std::string::npos) << finished.err;
   EXPECT_THAT(finished.err, AllOf(HasSubstr("it answered 500"), Not(HasSubstr("user:key"))));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_.path / "run")) {
+    if (!entry.is_regular_file()) continue;
+    EXPECT_THAT(read_file(entry.path()), Not(HasSubstr("user:key"))) << entry.path();
+  }
+  EXPECT_THAT(read_file(root_.path / "run/settings.toml"),
+              HasSubstr("webhook = \"http://127.0.0.1:"));
 }
 
 TEST_F(Alerts, MistakesAreToldBeforeTheRun) {

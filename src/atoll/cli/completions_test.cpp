@@ -81,7 +81,7 @@ TEST_F(Completions, BashHasEachCommandOptionAndSetting) {
 }
 
 TEST_F(Completions, BashKnowsWordsAndValues) {
-  EXPECT_THAT(bash("atoll tr"), ElementsAre("train"));
+  EXPECT_THAT(bash("atoll trai"), ElementsAre("train"));
   EXPECT_THAT(bash("atoll help ex"), ElementsAre("export"));
   EXPECT_THAT(bash("atoll certs re"), ElementsAre("revoke"));
   EXPECT_THAT(bash("atoll bench st"), ElementsAre("step"));

@@ -14,8 +14,8 @@
 
 namespace atl::cli {
 
-/// The command line that goes on with a run of `num_ranks` ranks, as a shell takes it; but for the
-/// setting `without`, which the caller adds.
+/// The command line that goes on with a run of `num_ranks` ranks, as a shell takes it; without
+/// alerts.webhook, which may hold a key, and without the setting `without`, which the caller adds.
 std::string resume_command(const std::string& recipe, const std::vector<std::string>& overrides,
                            int num_ranks, const std::string& without = "");
 

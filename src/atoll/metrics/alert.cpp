@@ -97,6 +97,14 @@ std::string to_line(const Alert& alert) {
   return line;
 }
 
+std::string host_of_url(const std::string& url) {
+  const std::size_t begin = url.find("://") + 3;
+  const std::size_t end = std::min(url.find_first_of("/?#", begin), url.size());
+  const std::size_t at = url.rfind('@', end);
+  const std::size_t host = at != url.npos && at > begin ? at + 1 : begin;
+  return url.substr(host, end - host);
+}
+
 std::string shell_word(const std::string& word) {
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 ||

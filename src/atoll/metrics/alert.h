@@ -59,6 +59,8 @@ std::vector<Alert> read_alerts(const std::filesystem::path& run_dir);
 
 /// "alert [spike] step 120: ... Run: ...", without what could move a terminal's cursor.
 std::string to_line(const Alert& alert);
+/// HOST:PORT of an http:// or https:// address, without user, key and path: what may be told of it.
+std::string host_of_url(const std::string& url);
 /// `word` as a shell takes it for one word: in quotes where that is needed.
 std::string shell_word(const std::string& word);
 

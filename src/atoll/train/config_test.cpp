@@ -51,16 +51,17 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
   of_run.erase(std::unique(of_run.begin(), of_run.end()), of_run.end());
   EXPECT_THAT(of_host, ElementsAre("device.threads", "device.bf16", "data.cache_dir", "offload.dir",
                                    "sync.worker", "sync.addresses", "sync.identity", "sync.secret",
-                                   "sync.disk_s"));
+                                   "sync.disk_s", "alerts.off", "alerts.webhook"));
   EXPECT_THAT(of_run,
               ElementsAre("run", "model", "train", "moe", "optim", "lora", "sync", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
   EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
   EXPECT_THAT(fixed,
-              ElementsAre("run.seed", "data.weights", "data.packing", "train.batch_size",
-                          "train.micro_batch", "train.context", "train.dtype", "train.dropout",
-                          "moe.capacity_factor", "optim.kind", "optim.masters", "lora.rank",
-                          "lora.alpha", "lora.targets", "lora.rank_stabilized"));
+              ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
+                          "model.mup_base_head_dim", "data.weights", "data.packing",
+                          "train.batch_size", "train.micro_batch", "train.context", "train.dtype",
+                          "train.dropout", "moe.capacity_factor", "optim.kind", "optim.masters",
+                          "lora.rank", "lora.alpha", "lora.targets", "lora.rank_stabilized"));
 }
 
 TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {

@@ -7,6 +7,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
 #include "atoll/metrics/jsonl_sink.h"
+#include "atoll/train/written_settings.h"
 
 namespace atl::train {
 
@@ -46,7 +47,7 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
 
 void Reporter::open(const fs::path& dir, std::int64_t step, const Settings& settings) {
   jsonl_ = std::make_unique<metrics::JsonlSink>(dir / "metrics.jsonl", step == 0 ? -1 : step);
-  write_file(dir / "settings.toml", settings.to_toml());
+  write_file(dir / "settings.toml", written_toml(settings));
 }
 
 void Reporter::begin(bool shows_bar) {

@@ -10,6 +10,7 @@
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
 #include "atoll/train/trace_request.h"
+#include "atoll/train/written_settings.h"
 
 namespace atl::train {
 
@@ -176,7 +177,7 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
 void Trainer::describe_position() {
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state());
-  position_.settings = settings_.key_values();
+  position_.settings = written_key_values(settings_);
 }
 
 void Trainer::agree_on_bf16(const std::string& before, int decider) {

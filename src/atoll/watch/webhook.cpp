@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/metrics/alert.h"
 
 namespace atl::watch {
 
@@ -24,20 +25,11 @@ std::size_t ignore(char*, std::size_t size, std::size_t count, void*) {
   return size * count;
 }
 
-// An address may hold a password or a key: what is told of it ends with the host.
-std::string place_of(const std::string& url) {
-  const std::size_t begin = url.find("://") + 3;
-  const std::size_t end = std::min(url.find_first_of("/?#", begin), url.size());
-  const std::size_t at = url.rfind('@', end);
-  const std::size_t host = at != url.npos && at > begin ? at + 1 : begin;
-  return url.substr(host, end - host);
-}
-
 }  // namespace
 
 void check_webhook(const std::string& url, const std::string& what) {
   const bool has_scheme = url.starts_with("http://") || url.starts_with("https://");
-  if (has_scheme && !place_of(url).empty()) return;
+  if (has_scheme && !metrics::host_of_url(url).empty()) return;
   throw user_error("{} is '{}', and must be http://HOST/... or https://HOST/...", what, url);
 }
 
@@ -83,14 +75,16 @@ void Webhook::send_all() {
       changed_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
       if (waiting_.empty() || std::chrono::steady_clock::now() > ends_at_) {
         dropped = dropped_ + static_cast<std::int64_t>(waiting_.size());
-        if (dropped > 0) log::warning("{} alerts did not go to {}", dropped, place_of(url_));
+        if (dropped > 0)
+          log::warning("{} alerts did not go to {}", dropped, metrics::host_of_url(url_));
         return;
       }
       next = std::move(waiting_.front());
       waiting_.pop_front();
       dropped = std::exchange(dropped_, 0);
     }
-    if (dropped > 0) log::warning("{} alerts did not go to {}", dropped, place_of(url_));
+    if (dropped > 0)
+      log::warning("{} alerts did not go to {}", dropped, metrics::host_of_url(url_));
     send(next);
   }
 }
@@ -134,8 +128,8 @@ void Webhook::send(const std::string& json) {
     failure = "it answered " + std::to_string(status);
   }
   if (!failure.empty() && failure != last_failure_) {
-    log::warning("an alert did not go to {}: {}; alerts.webhook says where to", place_of(url_),
-                 failure);
+    log::warning("an alert did not go to {}: {}; alerts.webhook says where to",
+                 metrics::host_of_url(url_), failure);
   }
   last_failure_ = failure;
 }
