@@ -58,13 +58,16 @@ class RecentValues {
 
 /// The loss of one step far above those before it: beyond the median by more than 8 standard
 /// deviations, as the median deviation has them, by a tenth of it, and by 1.5 times as much as any
-/// of the last 32.
+/// of the last 32. In the first 16 steps: more than twice the largest, and 2 nats.
 class SpikeRule {
  public:
   /// What there is to say of the next step's loss; empty: nothing.
   std::string step(double loss);
 
  private:
+  // The largest loss that is none; nothing: any may be.
+  std::optional<double> most() const;
+
   RecentValues before_{32};
   std::int64_t quiet_ = 0;  // steps until it speaks again
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "atoll/base/quantity.h"
 #include "atoll/watch/alert_rules.h"
 
 #include <fmt/format.h>
@@ -12,8 +13,11 @@ namespace atl::watch {
 
 namespace {
 
-// Before that the loss of a new model falls, and its noise is not known.
+// Before that the loss of a new model falls, and its noise is not known: only a loss that explodes
+// is told of.
 constexpr std::size_t kFewestLosses = 16;
+constexpr std::size_t kFewestFirst = 1;
+constexpr double kFirstTimes = 2, kFirstNats = 2;
 constexpr double kSpikeDeviations = 8;
 constexpr double kSpikePart = 0.1;
 constexpr double kBeyondLargest = 1.5;
@@ -76,21 +80,26 @@ double RecentValues::standard_deviation() const {
   return std::sqrt(sum / static_cast<double>(values_.size() - 1));
 }
 
+std::optional<double> SpikeRule::most() const {
+  const double largest = before_.largest();
+  if (before_.size() < kFewestFirst) return std::nullopt;
+  if (before_.size() < kFewestLosses) return kFirstTimes * largest + kFirstNats;
+  const double usual = before_.median();
+  return usual + std::max({kSpikeDeviations * kNormal * before_.median_deviation(),
+                           kSpikePart * std::abs(usual), kBeyondLargest * (largest - usual)});
+}
+
 std::string SpikeRule::step(double loss) {
   std::string text;
   quiet_ = std::max<std::int64_t>(0, quiet_ - 1);
-  if (before_.size() >= kFewestLosses) {
-    const double usual = before_.median();
-    const double noise = kNormal * before_.median_deviation();
-    const double most = usual + std::max({kSpikeDeviations * noise, kSpikePart * std::abs(usual),
-                                          kBeyondLargest * (before_.largest() - usual)});
-    if (loss > most) {
-      if (quiet_ == 0) {
-        text = fmt::format("the loss is {:.4f}, and was {:.4f} (median of {} steps, noise {:.4f})",
-                           loss, usual, before_.size(), noise);
-      }
-      quiet_ = kQuietSteps;
+  const std::optional<double> limit = most();
+  if (limit && loss > *limit) {
+    if (quiet_ == 0) {
+      text = fmt::format("the loss is {:.4f}, and was {:.4f} (median of {}, noise {:.4f})", loss,
+                         before_.median(), counted(std::ssize(before_.values()), "step"),
+                         kNormal * before_.median_deviation());
     }
+    quiet_ = kQuietSteps;
   }
   // A spike is noise to the next ones too, so that a loss that stays there is told of once.
   before_.add(loss);

@@ -126,6 +126,16 @@ TEST_F(Rules, TellOfASpikeInItsStep) {
   EXPECT_EQ(told_.size(), 2u) << "a second spike is told of again";
 }
 
+TEST_F(Rules, TellOfALossThatExplodesFromTheFirstSteps) {
+  steps(5, 0.5, 6);
+  step(0.5, 10);
+  EXPECT_THAT(kinds(), IsEmpty());
+  EXPECT_EQ(step(0.5, 22).size(), 1u);
+  EXPECT_EQ(told_[0].kind, AlertKind::kSpike);
+  steps(20, 0.5, 30);
+  EXPECT_EQ(told_.size(), 1u) << "once";
+}
+
 TEST_F(Rules, TellOfNoSpikeInANoisyLoss) {
   for (int i = 0; i < 500; ++i) step(0.5, 3 + 0.4 * noise() * noise() * noise());
   EXPECT_THAT(kinds(), IsEmpty());
