@@ -21,7 +21,7 @@ KINDS = (("diloco", 10), ("gossip", 10), ("diloco", 15), ("gossip", 20))
 
 
 def measure(args, algorithm, inner_steps, seed):
-    """One run: loss, MB that an island sent, and how far partners were apart at first and last."""
+    """One run: loss, MB that an island sent, and how far partners were apart at the second outer step and the last."""
     work = args.work / f"{algorithm}-{inner_steps}-{seed}"
     shutil.rmtree(work, ignore_errors=True)
     names = [f"island-{number}" for number in range(1, args.islands + 1)]
@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--steps", type=int, default=240, help="of an island")
     parser.add_argument("settings", nargs="*", help="of all islands, after --")
     args = parser.parse_args()
-    print("| run | seed | outer steps | MB an island sent | partners apart, first and last | "
+    print("| run | seed | outer steps | MB an island sent | partners apart, second and last | "
           "held-out loss |\n|---|---|---|---|---|---|", flush=True)
     losses = {kind: [] for kind in KINDS}
     for seed in args.seeds:

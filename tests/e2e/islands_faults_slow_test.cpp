@@ -315,6 +315,7 @@ struct Communication {
 
 class KilledAtRandom : public IslandFaults, public ::testing::WithParamInterface<Communication> {
  protected:
+  KilledAtRandom() { grace_s_ = GetParam().waits ? "1" : "0"; }
   bool takes_part(const std::string& run, std::size_t after, int islands) const {
     return GetParam().waits ? all_took_part(run, after, islands) : contributed(run, after);
   }
@@ -391,7 +392,7 @@ INSTANTIATE_TEST_SUITE_P(
     Islands, KilledAtRandom,
     ::testing::Values(
         Communication{"diloco", {}}, Communication{"gossip", {"--outer.algorithm=gossip"}, 3},
-        Communication{"async", {"--outer.algorithm=async", "--outer.grace_s=0"}, 2, false},
+        Communication{"async", {"--outer.algorithm=async"}, 2, false},
         Communication{"qsr", {"--outer.policy=qsr", "--outer.max_inner_steps=40"}},
         Communication{"adacomm", {"--outer.policy=adacomm", "--outer.max_inner_steps=40"}},
         Communication{

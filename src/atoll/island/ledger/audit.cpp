@@ -243,6 +243,7 @@ class Auditor {
       find("island {} contributes batches that it does not hold: {}", participant.island,
            text(contribution.consumed));
     }
+    if (x.contributions.empty()) weights[0] = {0, 1};
     if (weights.size() > 1 || !weights.contains(0)) check_partners(x);
     // Each weight is rounded to half an ulp of at most 1, and so is each sum.
     for (const auto& [exchange, total] : weights) {

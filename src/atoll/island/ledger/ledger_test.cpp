@@ -165,8 +165,8 @@ TEST(Ledger, WhatIsNoLedgerIsLeftAlone) {
   EXPECT_THAT(open(), AllOf(StartsWith("user: "), HasSubstr("no ledger of atoll")));
   fs::remove(directory.ledger());
   fill(directory.ledger(), 1);
-  run_sql(directory.ledger(), "PRAGMA user_version = 3");
-  EXPECT_THAT(read(), AllOf(StartsWith("user: "), HasSubstr("of version 3")));
+  run_sql(directory.ledger(), "PRAGMA user_version = 4");
+  EXPECT_THAT(read(), AllOf(StartsWith("user: "), HasSubstr("of version 4")));
 }
 
 TEST(Ledger, WhatCannotBeStoredIsABug) {
