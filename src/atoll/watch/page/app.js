@@ -66,7 +66,6 @@ class App {
     const known = this.runs.get(run.id);
     if (known && known.generation !== run.generation) this.store.forget(run.id);
     this.runs.set(run.id, run);
-    if (!this.colors.has(run.id)) this.colors.set(run.id, kColors[this.colors.size % kColors.length]);
   }
 
   connect() {
@@ -128,10 +127,23 @@ class App {
       for (const run of newest.slice(0, newest[0].state === "running" ? Math.max(1, newest.filter((r) => r.state === "running").slice(0, 5).length) : 1)) this.chosen.add(run.id);
     }
     this.hasChosen ||= this.runs.size > 0;
+    this.giveColors();
     const runs = this.listed();
     list.replaceChildren(...runs.map((run) => this.runItem(run)));
     document.getElementById("count").textContent = `${this.chosen.size} chosen of ${this.runs.size}`;
     if (focused) for (const item of list.children) if (item.dataset.id === focused) item.focus();
+  }
+
+  // A run keeps its colour while it is chosen; one that is chosen takes the colour that fewest have.
+  giveColors() {
+    for (const id of [...this.colors.keys()]) if (!this.chosen.has(id)) this.colors.delete(id);
+    const uses = kColors.map((color) => [...this.colors.values()].filter((one) => one === color).length);
+    for (const id of this.chosen) {
+      if (this.colors.has(id)) continue;
+      const at = uses.indexOf(Math.min(...uses));
+      ++uses[at];
+      this.colors.set(id, kColors[at]);
+    }
   }
 
   runItem(run) {
