@@ -166,7 +166,9 @@ TEST_F(SliceStates, ARoundOfPushesIsOneUpdate) {
       each.push(push(lane, step, g));
       // A part of a round is seen as a part of its step.
       const float moved = -seen(each) - static_cast<float>(step);
-      if (step == 0) EXPECT_NEAR(moved, static_cast<float>(lane + 1) / 3, 1e-5);
+      if (step == 0) {
+        EXPECT_NEAR(moved, static_cast<float>(lane + 1) / 3, 1e-5);
+      }
     }
     summed.update(step, {.is_given = true, .lr = 1, .scale = 1});
     EXPECT_EQ(value(each), value(summed)) << step;

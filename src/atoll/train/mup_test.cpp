@@ -107,8 +107,12 @@ TEST(Mup, ScalesANormOfQueriesInPlaceOfThem) {
   testing::Bench standard(options_of("qwen3", false)), mup(options_of("qwen3", true));
   const Values expected = values_of(standard.state);
   for (const auto& [name, values] : values_of(mup.state)) {
-    if (name.ends_with("q_norm.weight")) EXPECT_NEAR(values[0], kQueries, 1e-6);
-    if (name.ends_with("k_norm.weight")) EXPECT_EQ(values[0], 1);
+    if (name.ends_with("q_norm.weight")) {
+      EXPECT_NEAR(values[0], kQueries, 1e-6);
+    }
+    if (name.ends_with("k_norm.weight")) {
+      EXPECT_EQ(values[0], 1);
+    }
     if (name.find("q_proj") == name.npos) continue;
     EXPECT_NEAR(values[0], expected.at(name)[0] / std::sqrt(kWidth), 1e-6);
   }

@@ -30,7 +30,9 @@ TEST(ShardRange, CutsEachFragmentBetweenPiecesAndBlocks) {
           (void)StatePart(elements, range, vectors);  // checks that it is cut between blocks
           at = range.end;
           // Where there are pieces enough, nobody has much more than its share.
-          if (elements > 1 << 25) EXPECT_LE(range.size(), elements / ranks + piece_size(elements));
+          if (elements > 1 << 25) {
+            EXPECT_LE(range.size(), elements / ranks + piece_size(elements));
+          }
         }
         EXPECT_EQ(at, elements);
       }
