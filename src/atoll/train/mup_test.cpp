@@ -167,7 +167,7 @@ TEST_F(MupRun, HasTheLossOfOneRankInEveryLayout) {
   for (const std::string family : {"llama", "gpt2"}) {
     const auto run = [&](const std::string& name, int ranks, std::vector<std::string> more) {
       more.insert(more.end(), {"--model.family=" + family, "--model.num_key_value_heads"});
-      return train_ranks(family + name, ranks, with(std::move(more)));
+      return train_ranks(family + name, ranks, with(more));
     };
     const Ended expected = run("one", 1, {});
     expect_near(run("tp", 2, {"--parallel.tp=2"}), expected);
@@ -199,7 +199,7 @@ TEST_F(MupRun, IsThatOfAnOffloadedOptimizer) {
 
 TEST_F(MupRun, IsRefusedBesideWhatHasNoRule) {
   const auto fails = [&](std::vector<std::string> more) {
-    return error_of([&] { train("bad", with(std::move(more))); }, ErrorKind::kUser);
+    return error_of([&] { train("bad", with(more)); }, ErrorKind::kUser);
   };
   EXPECT_THAT(fails({"--optim.kind=muon"}), AllOf(HasSubstr("optim.kind"), HasSubstr("adamw")));
   EXPECT_THAT(fails({"--optim.kind=sgd"}), HasSubstr("optim.kind"));

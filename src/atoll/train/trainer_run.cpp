@@ -232,7 +232,7 @@ StepResult Trainer::step() {
                                .group = ranks().is_alone() ? nullptr : &ranks().data(),
                                .progress = regrouping_.is_possible() ? &progress_ : nullptr,
                                .timeline = trace_.timeline()};
-  const StepResult result =
+  StepResult result =
       take_step(state(), model_->stream(), options, [this] { return batches_->next(); });
   if (!result.taken()) handle_nonfinite(result);
   step_seconds_ = seconds(Clock::now() - step_began_);
