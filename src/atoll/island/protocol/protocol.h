@@ -30,7 +30,8 @@ inline constexpr IslandId kNobody = 0;
 struct StateHash {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
-  auto operator<=>(const StateHash&) const = default;
+  // clang-tidy takes what a defaulted comparison calls for a null pointer.
+  auto operator<=>(const StateHash&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Global batches [begin, end) of the run's order: batch b is what data::Sampler gives as step b.
