@@ -2,6 +2,10 @@
 """Kills tuner and trials of a study at random moments, again and again, and compares it with one that was left alone.
 
     python3 bench/tune_kills.py build/release/bin/atoll --kills 200 --work /tmp/kills
+    python3 bench/tune_kills.py build/release/bin/atoll --kills 200 --work /tmp/kills --workers 2
+
+With --workers the tuner trains nothing itself: so many workers, each with a directory of its own, are leased the trials, and are killed and stopped
+for a while, too. Population Based Training then gives the same study as one machine, for it compares at equal steps; asha has one worker.
 
 Exits with 1 when a trial is lost, is there twice, is left over as a process, or when a suggestion or a value is another.
 """
@@ -13,6 +17,7 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -75,6 +80,47 @@ def trials_alive(work):
     return alive
 
 
+class Workers:
+    """Those of a tuner at `port`, each started again when it was killed."""
+
+    def __init__(self, atoll, port, count):
+        self.words = [atoll, "tune", "work", f"127.0.0.1:{port}", "--threads=1", "--patience=120"]
+        self.running = {}
+        for number in range(count):
+            shutil.rmtree(f"worker-{number}", ignore_errors=True)
+            self.start(number)
+
+    def start(self, number):
+        with open(f"worker-{number}.log", "a", encoding="utf-8") as log:
+            words = [*self.words, f"--dir=worker-{number}", f"--name=worker-{number}"]
+            self.running[number] = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def disturb(self, draw, number, what):
+        """Kills or stops one: without its parent a trial ends, of one that is stopped it goes on."""
+        if what == "worker":
+            self.running[number].kill()
+            self.running[number].wait()
+            self.start(number)
+        else:
+            self.running[number].send_signal(signal.SIGSTOP)
+            time.sleep(draw.uniform(0, 4))
+            self.running[number].send_signal(signal.SIGCONT)
+
+    def end(self):
+        for process in self.running.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:  # it was started when the study was over
+                process.terminate()
+                process.wait()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("atoll")
@@ -82,6 +128,7 @@ def main():
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0, help="0: trials are processes of the tuner")
     parser.add_argument("--work", required=True)
     arguments = parser.parse_args()
     atoll = str(pathlib.Path(arguments.atoll).resolve())
@@ -96,6 +143,8 @@ def main():
         subprocess.run(words, check=True, capture_output=True)
     pathlib.Path("recipe.toml").write_text(RECIPE.format(steps=arguments.steps))
     kills = {"tuner": 0, "trial": 0, "both": 0}
+    if arguments.workers:
+        kills |= {"worker": 0, "stopped": 0}
     rounds = 0
     while sum(kills.values()) < arguments.kills:
         scheduler = ("asha", "pbt")[rounds % 2]
@@ -109,14 +158,25 @@ def main():
         wanted, starts = essence(atoll, whole)
         name = f"{scheduler}-killed"
         shutil.rmtree(name, ignore_errors=True)
+        command = [atoll, "tune", str(study), f"--study.dir={name}"]
+        workers = None
+        if arguments.workers:
+            port = free_port()
+            workers = Workers(atoll, port, arguments.workers if scheduler == "pbt" else 1)
+            command += ["--study.workers=0", f"--study.listen=127.0.0.1:{port}", "--study.lease_s=2"]
         while True:
-            tuner = subprocess.Popen(
-                [atoll, "tune", str(study), f"--study.dir={name}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
+            tuner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             what = draw.choice(list(kills))
             try:
                 tuner.wait(draw.expovariate(1 / 1.5))
             except subprocess.TimeoutExpired:
+                if what in ("worker", "stopped"):
+                    workers.disturb(draw, draw.choice(list(workers.running)), what)
+                    kills[what] += 1
+                    try:
+                        tuner.wait(draw.expovariate(1 / 3.0))
+                    except subprocess.TimeoutExpired:
+                        pass
                 if what == "trial":
                     for pid in trials_alive(work)[:1]:
                         os.kill(pid, signal.SIGKILL)
@@ -138,6 +198,8 @@ def main():
                 raise SystemExit(f"{scheduler}: the tuner ended with {tuner.returncode}: {error}")
             if tuner.returncode == 0:
                 break
+        if workers:
+            workers.end()
         time.sleep(0.2)
         left = trials_alive(work)
         if left:

@@ -39,6 +39,9 @@ class Tune : public Train {
     return nlohmann::json::parse(finished.out);
   }
   nlohmann::json shown() const { return shown(dir()); }
+  nlohmann::json trials_of(const std::string& directory) const {
+    return shown(directory)["trials"];
+  }
   /// Of each trial what no restart may change: settings, forks, values.
   static nlohmann::json essence(const nlohmann::json& study) {
     nlohmann::json all = nlohmann::json::array();

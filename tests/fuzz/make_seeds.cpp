@@ -20,6 +20,7 @@
 #include "atoll/model_dir/export.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/param_server/messages.h"
+#include "atoll/tune/lease_messages.h"
 
 namespace atl {
 namespace {
@@ -338,6 +339,26 @@ void write_server_messages(const fs::path& to) {
   }
 }
 
+void write_lease_messages(const fs::path& to) {
+  using namespace tune;
+  const FileEntry file = {.path = "run/metrics.jsonl", .bytes = 7, .hash = std::string(32, 'a')};
+  const LeaseMessage messages[] = {Hello{.version = "1", .name = "lyon", .instance = "17"},
+                                   Ready{{{7, 2}}},
+                                   Ended{{7, 2}, 0, "", {file}},
+                                   Delivered{{7, 2}},
+                                   Leaving(),
+                                   Welcome{"", "", "", {{"data.text", "a", false, {file}}}, {file}},
+                                   Lease{{7, 2}, 4, 2, {{"optim.lr", "0.1"}}, {file}},
+                                   Want{{7, 2}, {0}},
+                                   Settled{{7, 2}, ""},
+                                   tune::Refused{"no"},
+                                   Over()};
+  static_assert(std::size(messages) == std::variant_size_v<LeaseMessage>);
+  for (const LeaseMessage& message : messages) {
+    write_file(to / fmt::format("message_{}", message.index()), encode(message));
+  }
+}
+
 void copy_all(const fs::path& from, const char* name, const fs::path& to) {
   for (const auto& directory : fs::directory_iterator(from)) {
     if (!fs::exists(directory.path() / name)) continue;
@@ -355,6 +376,7 @@ void make_seeds(const fs::path& root) {
   write_token_bins(folder(root, "token_bin"));
   write_island_messages(folder(root, "island_messages"));
   write_server_messages(folder(root, "server_messages"));
+  write_lease_messages(folder(root, "lease_messages"));
   copy_all(kSource / "tests/golden/families", "config.json", folder(root, "config_json"));
   copy_all(kSource / "tests/golden/lora", "adapter_config.json", folder(root, "adapter_config"));
   for (const auto& recipe : fs::directory_iterator(kSource / "recipes")) {

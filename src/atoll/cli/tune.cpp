@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "atoll/base/error.h"
@@ -13,11 +14,13 @@
 #include "atoll/base/terminal.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/watch_beside.h"
+#include "atoll/launch/agent.h"
 #include "atoll/launch/rank_processes.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/recipe.h"
 #include "atoll/train/room.h"
 #include "atoll/tune/coordinate_check.h"
+#include "atoll/tune/lease_worker.h"
 #include "atoll/tune/report.h"
 #include "atoll/tune/run_study.h"
 
@@ -40,6 +43,9 @@ struct Options {
   std::string recipe;  // of the coordinate check
   tune::CoordinateOptions coordinates;
   double limit = 0.05;
+  tune::WorkOptions work;
+  std::string identity;
+  std::string secret;
 };
 
 // A study that is only looked at.
@@ -191,6 +197,44 @@ int check_coordinates(const Options& options, const Invocation& invocation) {
   return holds ? 0 : 1;
 }
 
+std::optional<fs::path> path_of(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+int work(const Options& options) {
+  tune::WorkOptions work = options.work;
+  work.identity = path_of(options.identity);
+  work.secret = path_of(options.secret);
+  if (work.name.empty()) work.name = launch::this_host();
+  work.program = launch::this_program();
+  work.version = ATOLL_VERSION;
+  const int signal = tune::work(work);
+  return signal == 0 ? 0 : 128 + signal;
+}
+
+void add_work_options(CLI::App& part, Options& options) {
+  tune::WorkOptions& work = options.work;
+  part.add_option("address", work.address, "HOST:PORT of the tuner (study.listen)")->required();
+  part.add_option("--dir", work.dir, "Where it keeps what its trials write; made if missing")
+      ->required();
+  part.add_option("--slots", work.slots, "Trials at once")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  part.add_option("--threads", work.threads, "CPU threads of each; 0: its share")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  part.add_option("--name", work.name, "What the tuner is to call it (this machine's name)");
+  part.add_option("--patience", work.patience_s, "Seconds without the tuner until it gives up")
+      ->check(CLI::Range(0.1, 1e9))
+      ->capture_default_str();
+  part.add_option("--identity", options.identity,
+                  "Directory with its certificate (atoll certs issue); needed unless the tuner is "
+                  "on this machine");
+  part.add_option("--secret", options.secret,
+                  "The file that study.secret names; instead of --identity");
+}
+
 CLI::App* add_part(CLI::App& app, const char* name, const char* summary, Options& options) {
   CLI::App* part = app.add_subcommand(name, summary);
   part->add_option("directory", options.directory, "Of a study (study.dir)")->required();
@@ -221,6 +265,9 @@ Action add(CLI::App& app) {
       app, "plot", "Draw importance, settings, learning curves and the family of a population.",
       *options);
   plot_part->add_option("--out", options->out, "directory of the SVG files; else plots/ in it");
+  CLI::App* const work_part = app.add_subcommand(
+      "work", "Train trials that a study on another machine leases to this one.");
+  add_work_options(*work_part, *options);
   CLI::App* const check_part = app.add_subcommand(
       "coordcheck",
       "Check that what training changes in activations does not grow with width under muP.");
@@ -241,8 +288,8 @@ Action add(CLI::App& app) {
   check_part->add_option("--out", options->out, "directory of the table and the picture");
   return [=](const Invocation& invocation) {
     if (check_part->parsed()) return check_coordinates(*options, invocation);
-    const bool trains = resume_part->parsed() ||
-                        (!show_part->parsed() && !best_part->parsed() && !plot_part->parsed());
+    const bool trains = resume_part->parsed() || (!show_part->parsed() && !best_part->parsed() &&
+                                                  !plot_part->parsed() && !work_part->parsed());
     if (!trains && !invocation.overrides.empty()) {
       throw user_error(
           "only `atoll tune STUDY`, `atoll tune resume` and `atoll tune coordcheck` take settings, "
@@ -250,6 +297,7 @@ Action add(CLI::App& app) {
           invocation.overrides.front());
     }
     if (resume_part->parsed()) return resume(*options, invocation);
+    if (work_part->parsed()) return work(*options);
     if (show_part->parsed()) return show(*options);
     if (best_part->parsed()) return best(*options);
     if (plot_part->parsed()) return plot(*options);
@@ -266,6 +314,7 @@ Command tune_command() {
               "  atoll tune study.toml\n"
               "  atoll tune study.toml --budget.trials=40 --study.workers=2\n"
               "  atoll tune resume studies/first\n"
+              "  atoll tune work alpha:7420 --dir=work --identity=identities/beta\n"
               "  atoll tune show studies/first --every 5\n"
               "  atoll tune best studies/first --write tuned.toml\n"
               "  atoll tune plot studies/first\n"

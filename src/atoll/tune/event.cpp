@@ -37,8 +37,12 @@ ordered_json body_of(const Event& e) {
       return json;
     }
     case Event::Kind::kGoOn:
-    case Event::Kind::kStart:
       return {{"step", e.step}};
+    case Event::Kind::kStart: {
+      ordered_json json = {{"step", e.step}};
+      if (!e.worker.empty()) json["worker"] = e.worker;
+      return json;
+    }
     case Event::Kind::kResult: {
       ordered_json values = ordered_json::array();
       for (const double value : e.values) {
@@ -71,6 +75,7 @@ void read_body(const ordered_json& json, Event& e) {
     e.tokens = json.at("tokens");
     e.seconds = json.at("seconds");
   }
+  if (e.kind == Event::Kind::kStart) e.worker = json.value("worker", "");
   if (e.kind != Event::Kind::kSuggest) return;
   e.units = json.at("units").get<Units>();
   for (const auto& [key, value] : json.at("settings").items()) {

@@ -39,6 +39,8 @@ struct Event {
 
   End end = End::kNone;
   std::string why;
+
+  std::string worker;  ///< kStart: whom it is leased to; "": a process of this machine
 };
 
 /// "suggest", ...

@@ -45,12 +45,14 @@ void History::apply(const Event& event) {
       break;
     case Event::Kind::kStart:
       ++trial.starts;
+      trial.worker = event.worker;
       break;
     case Event::Kind::kResult:
       if (event.step <= trial.reached()) {
         throw damaged_error("a result of trial {} at step {}, after one at {}", event.trial,
                             event.step, trial.reached());
       }
+      trial.worker.clear();
       trial.measured.push_back({event.step, event.values, event.tokens, event.seconds});
       results_.emplace_back(event.trial, event.step);
       tokens_ += event.tokens;

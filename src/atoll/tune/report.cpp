@@ -25,7 +25,7 @@ std::string row(const char* name, const std::string& value) {
 
 // Of what a run that is under way has written so far.
 std::int64_t step_now(const StudyReport& report, const Trial& trial) {
-  const fs::path path = run_dir(report.study, trial.number, trial.target) / "metrics.jsonl";
+  const fs::path path = log_dir(report.study, trial.number, trial.target) / "metrics.jsonl";
   std::int64_t step = trial.reached();
   if (!path_exists(path)) return step;
   for (const metrics::Record& record : metrics::read_jsonl(path)) {
@@ -104,7 +104,7 @@ std::vector<std::pair<std::int64_t, double>> learning_curve(const StudyReport& r
   for (const Measurement& m : trial.measured) points[m.step] = m.values.front();
   // Evaluations between rungs are on the same curve only where the run is one.
   const std::string& name = report.study.objectives().front().name;
-  const fs::path path = run_dir(report.study, trial.number, trial.target) / "metrics.jsonl";
+  const fs::path path = log_dir(report.study, trial.number, trial.target) / "metrics.jsonl";
   if (report.study.continues() && path_exists(path)) {
     for (const metrics::Record& record : metrics::read_jsonl(path)) {
       for (const auto& [key, value] : record.values) {

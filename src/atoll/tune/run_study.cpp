@@ -1,7 +1,6 @@
 #include "atoll/tune/run_study.h"
 
 #include <poll.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,18 +8,17 @@
 #include <map>
 #include <optional>
 
-#include "atoll/base/append_file.h"
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
-#include "atoll/base/process.h"
 #include "atoll/base/quantity.h"
 #include "atoll/base/thread_pool.h"
-#include "atoll/ckpt/run_lock.h"
 #include "atoll/train/corpus.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
+#include "atoll/tune/lease_server.h"
+#include "atoll/tune/trial_process.h"
 #include "atoll/tune/trial_run.h"
 #include "atoll/tune/tuner.h"
 
@@ -35,99 +33,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kPollMs = 200;        // a signal that comes just before poll() waits so long
 constexpr int kMaxAttempts = 3;     // of a trial that dies without a word on its settings
 constexpr int kRefusalsToStop = 3;  // before any result: the study itself is wrong
-constexpr std::chrono::seconds kLockWait{60};
-
-// Whether another process is still in the run: one that a killed tuner had started is killed with
-// it, and may take a moment to be gone.
-bool is_free(const fs::path& run) {
-  try {
-    const ckpt::RunLock lock(run);
-    return true;
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kUser) return false;
-    throw;
-  }
-}
-
-// A job with a worker: `atoll train`, and `atoll eval` after it where there is a task.
-class Worker {
- public:
-  Worker(const Study& study, const Trial& trial, Job job, std::string program, std::int64_t threads)
-      : study_(study), trial_(trial), job_(job), program_(std::move(program)), threads_(threads) {
-    prepare_run(study_, trial_, job_.step);
-    log_.emplace(trial_dir(study_, trial_.number) / "log.txt");
-    wait_until_ = Clock::now() + kLockWait;
-    begin();
-  }
-
-  const Job& job() const { return job_; }
-  const std::string& last_line() const { return last_line_; }
-
-  void watch(std::vector<pollfd>& polls) const {
-    if (!child_) return;
-    polls.push_back({child_->pid_fd(), POLLIN, 0});
-    if (child_->errors().open()) polls.push_back({child_->errors().get(), POLLIN, 0});
-  }
-  void signal(int number) {
-    stopping_ = true;
-    if (child_) child_->signal(number);
-  }
-
-  // Its exit code when all is done; nothing while it runs.
-  std::optional<int> step() {
-    if (!child_) {
-      if (stopping_) return 128 + SIGTERM;
-      begin();
-      return std::nullopt;
-    }
-    const auto take = [this](std::string_view line) {
-      log_->append(std::string(line) + "\n");
-      if (!line.empty()) last_line_ = line;
-    };
-    reader_.read(child_->errors(), take);
-    int status = 0;
-    if (!child_->reap(status)) return std::nullopt;
-    reader_.read(child_->errors(), take);
-    reader_.finish(take);
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code != 0 || is_answering_ || study_.settings().task.empty()) return code;
-    if (stopping_) return 128 + SIGTERM;
-    is_answering_ = true;
-    answer();
-    return std::nullopt;
-  }
-
- private:
-  void begin() {
-    const fs::path run = run_dir(study_, trial_.number, job_.step);
-    if (!is_free(run)) {
-      if (Clock::now() < wait_until_) return;
-      throw user_error("{} is in use by another process; stop that one first", run.string());
-    }
-    start(train_arguments(study_, trial_, job_.step, program_, threads_));
-  }
-  void answer() {
-    std::error_code ignored;  // what a process left that was killed
-    fs::remove(task_results(study_, trial_.number, job_.step), ignored);
-    start(task_arguments(study_, trial_, job_.step, program_, threads_));
-  }
-  void start(std::vector<std::string> argv) {
-    child_.emplace(ChildOptions{.argv = std::move(argv)});
-  }
-
-  const Study& study_;
-  Trial trial_;  // as it was when the job began
-  Job job_;
-  std::string program_;
-  std::int64_t threads_;
-  std::optional<AppendFile> log_;
-  std::optional<Child> child_;
-  LineReader reader_;
-  std::string last_line_;
-  bool is_answering_ = false;
-  bool stopping_ = false;
-  Clock::time_point wait_until_;
-};
 
 // Tokens, once for all trials, where no trial has others.
 void prepare_data(const Study& study) {
@@ -154,7 +59,8 @@ class Runner {
     const auto& device = study.recipe().config().device;
     threads_ = device.threads > 0
                    ? device.threads
-                   : std::max<std::int64_t>(1, available_cpus() / study.settings().workers);
+                   : available_cpus() / std::max<std::int64_t>(1, study.settings().workers);
+    threads_ = std::max<std::int64_t>(1, threads_);
   }
 
   StudyOutcome run() {
@@ -163,13 +69,16 @@ class Runner {
                  counted(std::ssize(tuner_->history().trials()), "trial"), study_.dir().string());
     }
     prepare_data(study_);
-    for (;;) {
+    if (!study_.settings().listen.empty()) listen();
+    while (!is_over_) {
       if (interrupt_.signal() != 0 && !stopping_) stop();
       if (!stopping_) hand_out();
-      if (workers_.empty()) break;
+      if (stopping_ && processes_.empty()) break;
+      if (is_over_) break;
       wait();
       look_after();
     }
+    if (leases_ && is_over_) leases_->finish();
     return {interrupt_.signal(), static_cast<int>(tuner_->history().trials().size())};
   }
 
@@ -183,7 +92,24 @@ class Runner {
 
   void stop() {
     stopping_ = true;
-    for (auto& [trial, worker] : workers_) worker->signal(SIGTERM);
+    for (auto& [trial, process] : processes_) process->signal(SIGTERM);
+  }
+
+  void listen() {
+    leases_.emplace(study_);
+    for (const Trial& trial : tuner_->history().trials()) {
+      if (!trial.is_due() || trial.worker.empty()) continue;
+      tuner_->hold(trial.number);
+      leases_->expect(trial);
+    }
+    log::info("workers may call {}: atoll tune work {} --dir=DIR{}", leases_->address(),
+              leases_->address(),
+              !study_.settings().identity.empty() ? " --identity=DIR"
+              : !study_.settings().secret.empty() ? " --secret=FILE"
+                                                  : "");
+    if (study_.settings().identity.empty() && study_.settings().secret.empty()) {
+      log::info("every user of this machine can take part; study.secret keeps others out");
+    }
   }
 
   bool is_spent() const {
@@ -192,39 +118,63 @@ class Runner {
     return hours > 0 && seconds_before_ + now.count() >= 3600 * hours;
   }
 
+  // Gives every free place a trial. The study is over when there is none for one, and none is under
+  // way.
   void hand_out() {
-    while (workers_.size() < static_cast<std::size_t>(study_.settings().workers)) {
-      const std::optional<Job> job = tuner_->next(is_spent());
+    while (processes_.size() < static_cast<std::size_t>(study_.settings().workers)) {
+      const std::optional<Job> job = next({});
       if (!job) return;
-      workers_.emplace(job->trial,
-                       std::make_unique<Worker>(study_, tuner_->history().trial(job->trial), *job,
-                                                program_, threads_));
+      processes_.emplace(job->trial,
+                         std::make_unique<TrialProcess>(study_, tuner_->history().trial(job->trial),
+                                                        job->step, program_, threads_));
     }
+    while (leases_) {
+      const std::optional<std::string> worker = leases_->free_worker();
+      if (!worker) return;
+      const std::optional<Job> job = next(*worker);
+      if (!job) return;
+      leases_->lease(*worker, tuner_->history().trial(job->trial), *job);
+    }
+  }
+
+  std::optional<Job> next(const std::string& worker) {
+    std::optional<Job> job = tuner_->next(is_spent(), worker);
+    is_over_ = !job && !tuner_->is_waiting();
+    return job;
   }
 
   void wait() {
     std::vector<pollfd> polls;
-    for (const auto& [trial, worker] : workers_) worker->watch(polls);
+    for (const auto& [trial, process] : processes_) process->watch(polls);
+    if (leases_) polls.push_back({leases_->wake_fd(), POLLIN, 0});
     ::poll(polls.data(), polls.size(), kPollMs);
   }
 
   void look_after() {
-    for (auto at = workers_.begin(); at != workers_.end();) {
+    for (auto at = processes_.begin(); at != processes_.end();) {
       const std::optional<int> code = at->second->step();
       if (!code) {
         ++at;
         continue;
       }
-      const std::unique_ptr<Worker> worker = std::move(at->second);
-      at = workers_.erase(at);
-      ended(*worker, *code);
+      const std::unique_ptr<TrialProcess> process = std::move(at->second);
+      at = processes_.erase(at);
+      ended({process->trial(), process->target()}, *code, process->last_line());
+    }
+    if (!leases_) return;
+    for (const LeaseServer::Outcome& outcome : leases_->step()) {
+      if (outcome.code) {
+        ended(outcome.job, *outcome.code, outcome.line);
+        continue;
+      }
+      log::warning("trial {} is due again: {}", outcome.job.trial, outcome.line);
+      tuner_->give_back(outcome.job.trial);
     }
   }
 
-  void ended(const Worker& worker, int code) {
-    const Job job = worker.job();
+  void ended(const Job& job, int code, const std::string& line) {
     const Trial& trial = tuner_->history().trial(job.trial);
-    const std::string reason = plain(worker.last_line());
+    const std::string reason = plain(line);
     if (code == 0) {
       tuner_->result(job.trial, measure(study_, trial, job.step));
       attempts_.erase(job.trial);
@@ -302,10 +252,12 @@ class Runner {
   StudyStore store_;
   std::optional<Tuner> tuner_;
   train::InterruptGuard interrupt_;
-  std::map<int, std::unique_ptr<Worker>> workers_;
+  std::map<int, std::unique_ptr<TrialProcess>> processes_;  // by trial
+  std::optional<LeaseServer> leases_;
   std::map<int, int> attempts_;
   std::int64_t threads_ = 1;
   bool stopping_ = false;
+  bool is_over_ = false;
   double seconds_before_ = 0;
   Clock::time_point began_ = Clock::now();
 };

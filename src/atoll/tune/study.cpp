@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "atoll/base/error.h"
 #include "atoll/base/paths.h"
@@ -33,9 +34,33 @@ Settings make_study_settings(StudySettings& s) {
                "Directory of the store and of the trials' runs; made if missing.");
   settings.add("study.seed", &s.seed, "Decides what is suggested, and every draw of PBT.",
                between(0, 0x1p53));
-  settings.add("study.workers", &s.workers,
-               "Trials that are trained at once, each a process; CPU threads are shared out.",
+  settings.add(
+      "study.workers", &s.workers,
+      "Trials that are trained at once on this machine; CPU threads are shared out. 0: none, "
+      "with study.listen.",
+      between(0, 1024));
+  settings.add("study.ranks", &s.ranks,
+               "Ranks of each trial, as threads of one process: `atoll train -n`.",
                between(1, 1024));
+  settings.add(
+      "study.islands", &s.islands,
+      "Islands of each trial, each a process: `atoll train --islands`. Then outer.* can be "
+      "in the space.",
+      between(1, 1024));
+  settings.add(
+      "study.listen", &s.listen,
+      "HOST:PORT at which workers on other machines (`atoll tune work`) are leased trials; "
+      "empty: there are none.");
+  settings.add("study.identity", &s.identity,
+               "Directory with the tuner's certificate (atoll certs issue); needed unless HOST of "
+               "study.listen is this machine.");
+  settings.add(
+      "study.secret", &s.secret,
+      "File with a secret that workers of this machine must know, made if missing; instead "
+      "of study.identity.");
+  settings.add("study.lease_s", &s.lease_s,
+               "Seconds after which the trials of a worker that is gone are leased to others.",
+               between(0.1, 86400));
   settings.add("study.searcher", &s.searcher, "What suggests the next trial.",
                Choices{searcher_names()});
   settings.add("study.scheduler", &s.scheduler, "What decides which trial goes on.",
@@ -234,23 +259,23 @@ void Study::check_recipe() {
   refuse("train.early_stop", "the scheduler decides that; leave it out");
   if (!config.island.coordinator.empty()) {
     throw user_error(
-        "island.coordinator is set, and trials on islands are not built yet: a trial "
-        "is one process of this machine; leave it out of {}",
+        "island.coordinator is set, and each trial has a coordinator of its own; leave it out of "
+        "{}, and say how many islands a trial has with study.islands",
         settings_.recipe);
   }
   for (const Dimension& d : space_.dimensions()) {
-    if (d.key.starts_with("outer.") || d.key.starts_with("island.")) {
-      throw user_error("{}: space.{}: trials on islands are not built yet; leave it out", origin_,
+    if (d.key.starts_with("island.") || d.key == "outer.islands") {
+      throw user_error("{}: space.{}: that is the same for all trials; leave it out", origin_,
                        d.key);
     }
+    if (d.key.starts_with("outer.") && settings_.islands == 1) {
+      throw user_error(
+          "{}: space.{}: a trial of one island has no outer steps; say how many it has with "
+          "study.islands",
+          origin_, d.key);
+    }
   }
-  if (config.parallel.tp * config.parallel.pp * config.parallel.cp * config.parallel.ep != 1 ||
-      config.parallel.layout != "manual") {
-    throw user_error(
-        "parallel.* is set, and trials of several ranks are not built yet: a trial is "
-        "one process of this machine; leave it out of {}",
-        settings_.recipe);
-  }
+  check_ranks();
   if (config.train.stop_after > 0) {
     throw user_error("train.stop_after is set, and the scheduler decides that; leave it out of {}",
                      settings_.recipe);
@@ -261,6 +286,52 @@ void Study::check_recipe() {
         "of "
         "{}, or set scheduler = \"median\"",
         settings_.recipe);
+  }
+}
+
+void Study::check_ranks() {
+  const train::TrainConfig& config = recipe_->config();
+  const StudySettings& s = settings_;
+  const std::int64_t shape =
+      config.parallel.tp * config.parallel.pp * config.parallel.cp * config.parallel.ep;
+  if (s.ranks == 1 && (shape != 1 || config.parallel.layout != "manual")) {
+    throw user_error("parallel.* is set, and a trial has one rank; say how many with study.ranks");
+  }
+  if (s.ranks > 1 && s.islands > 1) {
+    throw user_error(
+        "{}: study.ranks is {} and study.islands {}: islands of a trial have one rank each; leave "
+        "one of the two out",
+        origin_, s.ranks, s.islands);
+  }
+  if (s.islands > 1 && (s.scheduler == "median" || s.scheduler == "pbt")) {
+    throw user_error(
+        "{}: {} stops and changes runs under way, and one of several islands only ends as a whole; "
+        "take study.scheduler none, asha or hyperband",
+        origin_, s.scheduler);
+  }
+  const bool wants_task = !s.task.empty();
+  if (s.islands > 1 && (wants_task || s.target_loss > 0)) {
+    throw user_error(
+        "{}: study.islands is {}, and {} is of one island; make held_out_loss or loss the "
+        "objective",
+        origin_, s.islands, wants_task ? "task.file" : "study.target_loss");
+  }
+  if (s.workers == 0 && s.listen.empty()) {
+    throw user_error(
+        "{}: study.workers is 0, and nobody else trains; say with study.listen where workers on "
+        "other machines may call, or set it to at least 1",
+        origin_);
+  }
+  if (!s.identity.empty() && !s.secret.empty()) {
+    throw user_error(
+        "{}: study.identity and study.secret are both set; a certificate needs no secret beside "
+        "it, "
+        "so leave one of the two out",
+        origin_);
+  }
+  if (s.listen.empty() && (!s.identity.empty() || !s.secret.empty())) {
+    throw user_error("{}: {} is for study.listen, which is not set", origin_,
+                     s.identity.empty() ? "study.secret" : "study.identity");
   }
 }
 
@@ -288,8 +359,15 @@ void Study::check_scheduler() {
   const std::int64_t steps = max_steps();
   const std::string& schedule = recipe_->config().optim.schedule;
   const bool decays = schedule == "cosine" || schedule == "linear";
-  continues_ = s.decay == "run" || (s.decay == "auto" && !decays) || s.scheduler == "none" ||
-               s.scheduler == "median" || s.scheduler == "pbt";
+  // A run of islands ends as a whole, so a longer one begins anew.
+  if (s.islands > 1 && s.decay == "run" && s.scheduler != "none") {
+    throw user_error(
+        "{}: rungs.decay = \"run\" goes on from a checkpoint, and a run of several islands ends as "
+        "a whole; take rungs.decay = \"rung\"",
+        origin_);
+  }
+  continues_ = s.decay == "run" || (s.decay == "auto" && !decays && s.islands == 1) ||
+               s.scheduler == "none" || s.scheduler == "median" || s.scheduler == "pbt";
   if (s.decay == "rung" && continues_) {
     throw user_error(
         "{}: rungs.decay = \"rung\" is for asha and hyperband, and study.scheduler is "
@@ -357,8 +435,13 @@ std::string Study::identity() const {
   std::string text = "format 1\n";
   for (const auto& [key, value] : registry_.key_values()) {
     // What may change between two starts: how much, where and how fast, not what.
-    if (key == "study.workers" || key == "study.dir" || key == "study.keep") continue;
-    if (key == "study.recipe" || key.starts_with("budget.")) continue;
+    static const std::set<std::string> kFree = {"study.workers", "study.dir",    "study.keep",
+                                                "study.recipe",  "study.listen", "study.identity",
+                                                "study.secret",  "study.lease_s"};
+    if (kFree.contains(key)) continue;
+    if (key.starts_with("budget.")) continue;
+    // Stores of programs that did not have these settings are of one rank.
+    if ((key == "study.ranks" || key == "study.islands") && value == "1") continue;
     text += fmt::format("{} {}\n", key, value);
   }
   std::string space = space_.describe();

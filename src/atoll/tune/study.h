@@ -20,6 +20,12 @@ struct StudySettings {
   std::string dir;
   std::int64_t seed = 1;
   std::int64_t workers = 1;
+  std::int64_t ranks = 1;
+  std::int64_t islands = 1;
+  std::string listen;
+  std::string identity;
+  std::string secret;
+  double lease_s = 30;
   std::string searcher = "gp";
   std::string scheduler = "none";
   std::vector<std::string> objective = {"held_out_loss"};
@@ -89,6 +95,7 @@ class Study {
   void check_budget();
   void check_scheduler();
   void check_recipe();
+  void check_ranks();
 
   std::string origin_;
   StudySettings settings_;

@@ -93,9 +93,9 @@ TEST_F(StudyFile, RefusesWhatMakesNoStudy) {
   EXPECT_THAT(refusal("", "run.dir = [\"a\", \"b\"]\n" + end),
               HasSubstr("every trial has a directory of its own"));
   EXPECT_THAT(refusal("", "outer.inner_steps = [10, 20]\n" + end),
-              HasSubstr("trials on islands are not built yet"));
+              HasSubstr("a trial of one island has no outer steps"));
   EXPECT_THAT(refusal("", end, {"--parallel.tp=2"}),
-              HasSubstr("trials of several ranks are not built yet"));
+              HasSubstr("a trial has one rank; say how many with study.ranks"));
   EXPECT_THAT(refusal("", end, {"--run.dir=x"}), HasSubstr("say --study.dir"));
   EXPECT_THAT(refusal("scheduler = \"asha\"", "train.steps = [10, 20]\n" + end),
               HasSubstr("asha compares trials at equal steps"));

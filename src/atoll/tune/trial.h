@@ -42,6 +42,7 @@ struct Trial {
   std::int64_t fork_step = 0;  ///< that checkpoint's
   std::int64_t target = 0;     ///< the step that it is to reach
   int starts = 0;              ///< of its process
+  std::string worker;          ///< that it was leased to and has not given it back; "": none
   std::vector<Measurement> measured;
   End end = End::kNone;
   std::string why;

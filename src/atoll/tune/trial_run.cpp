@@ -67,11 +67,22 @@ bool is_rung_run(const Study& study) {
   return !study.continues();
 }
 
+bool has_islands(const Study& study) {
+  return study.settings().islands > 1;
+}
+
+// Below the run's directory.
+fs::path island_path(std::int64_t island) {
+  return fs::path("islands") / fmt::format("island-{}", island);
+}
+
 // The records that the run has written, up to `step`.
 std::vector<metrics::Record> records_of(const Study& study, const Trial& trial, std::int64_t step) {
-  const fs::path path = run_dir(study, trial.number, step) / "metrics.jsonl";
+  const fs::path path = log_dir(study, trial.number, step) / "metrics.jsonl";
   if (!path_exists(path)) return {};
   std::vector<metrics::Record> records = metrics::read_jsonl(path);
+  // An island takes more steps where another is slower. Its run has ended: all of it counts.
+  if (has_islands(study)) return records;
   std::erase_if(records, [&](const metrics::Record& record) { return record.step > step; });
   return records;
 }
@@ -161,7 +172,7 @@ struct TrialConfig {
 
 void check_settings(const Study& study, const Trial& trial, std::int64_t step,
                     const std::vector<metrics::Record>& records) {
-  const fs::path path = run_dir(study, trial.number, step) / "settings.toml";
+  const fs::path path = log_dir(study, trial.number, step) / "settings.toml";
   TrialConfig trained;
   trained.settings.load_toml(path);
   for (const auto& [key, value] : trial.settings) {
@@ -173,6 +184,7 @@ void check_settings(const Study& study, const Trial& trial, std::int64_t step,
     throw make_error(ErrorKind::kInternal, "trial {} was to train with {} = {}, and {} says {}",
                      trial.number, key, value, path.string(), is);
   }
+  if (has_islands(study)) return;  // what all have done decides on its learning rate
   const train::TrainConfig& config = trained.config;
   const optim::Schedule schedule = {.kind = optim::schedule_kind(config.optim.schedule),
                                     .peak = config.optim.lr,
@@ -198,6 +210,11 @@ fs::path trial_dir(const Study& study, int trial) {
 fs::path run_dir(const Study& study, int trial, std::int64_t step) {
   const fs::path dir = trial_dir(study, trial);
   return dir / (is_rung_run(study) ? fmt::format("run-{:08}", step) : "run");
+}
+
+fs::path log_dir(const Study& study, int trial, std::int64_t step, std::int64_t island) {
+  const fs::path run = run_dir(study, trial, step);
+  return has_islands(study) ? run / island_path(island) : run;
 }
 
 fs::path checkpoint_dir(const Study& study, int trial, std::int64_t step) {
@@ -231,6 +248,11 @@ std::vector<std::string> train_arguments(const Study& study, const Trial& trial,
                                          const std::string& program, std::int64_t threads) {
   std::vector<std::string> argv = {program, "train", (study.dir() / "recipe.toml").string(),
                                    "--run.dir=" + run_dir(study, trial.number, step).string()};
+  const StudySettings& settings = study.settings();
+  if (settings.ranks > 1) argv.insert(argv.end(), {"-n", std::to_string(settings.ranks)});
+  if (settings.islands > 1) {
+    argv.insert(argv.end(), {"--islands", std::to_string(settings.islands)});
+  }
   bool has_steps = false;
   for (const auto& [key, value] : trial.settings) {
     argv.push_back(fmt::format("--{}={}", key, argument_of(value)));
@@ -241,7 +263,11 @@ std::vector<std::string> train_arguments(const Study& study, const Trial& trial,
   } else if (!has_steps) {
     argv.push_back(fmt::format("--train.steps={}", step));
   }
-  if (threads > 0) argv.push_back(fmt::format("--device.threads={}", threads));
+  // Each rank and each island has its part of the trial's threads.
+  const std::int64_t share = settings.ranks * settings.islands;
+  if (threads > 0) {
+    argv.push_back(fmt::format("--device.threads={}", std::max<std::int64_t>(1, threads / share)));
+  }
   argv.emplace_back("--log.tensorboard=false");
   return argv;
 }
@@ -284,16 +310,23 @@ Measurement measure(const Study& study, const Trial& trial, std::int64_t step) {
     before = static_cast<double>(from * config.train.batch_size * config.train.context);
   }
   m.tokens = static_cast<std::int64_t>(std::max(0.0, after - before));
+  if (has_islands(study)) {
+    const train::TrainConfig& config = study.recipe().config();
+    m.tokens = step * config.train.batch_size * config.train.context * study.settings().islands;
+  }
   m.seconds = clock.seconds();
   return m;
 }
 
 std::string divergence(const Study& study, const Trial& trial, std::int64_t step) {
-  const fs::path path = run_dir(study, trial.number, step) / "metrics.jsonl";
-  if (!path_exists(path)) return "";
-  const std::vector<metrics::Record> records = metrics::read_jsonl(path);
-  if (records.empty() || !number_in(records.back(), "nonfinite")) return "";
-  return fmt::format("the loss or gradient of step {} is not finite", records.back().step);
+  for (std::int64_t island = 1; island <= study.settings().islands; ++island) {
+    const fs::path path = log_dir(study, trial.number, step, island) / "metrics.jsonl";
+    if (!path_exists(path)) continue;
+    const std::vector<metrics::Record> records = metrics::read_jsonl(path);
+    if (records.empty() || !number_in(records.back(), "nonfinite")) continue;
+    return fmt::format("the loss or gradient of step {} is not finite", records.back().step);
+  }
+  return "";
 }
 
 void remove_checkpoints(const Study& study, const std::vector<Trial>& trials,
@@ -310,7 +343,11 @@ void remove_checkpoints(const Study& study, const std::vector<Trial>& trials,
     if (!path_exists(dir)) continue;
     for (const fs::directory_entry& run : fs::directory_iterator(dir)) {
       std::error_code ignored;  // the next call finds what stays
-      if (run.is_directory()) fs::remove_all(run.path() / "checkpoints", ignored);
+      if (!run.is_directory()) continue;
+      fs::remove_all(run.path() / "checkpoints", ignored);
+      for (std::int64_t island = 1; island <= study.settings().islands; ++island) {
+        fs::remove_all(run.path() / island_path(island) / "checkpoints", ignored);
+      }
     }
   }
 }

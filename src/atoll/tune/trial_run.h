@@ -17,6 +17,9 @@ std::filesystem::path trial_dir(const Study& study, int trial);
 /// The run's directory in there of the steps up to `step`: one for all where trials go on from
 /// their checkpoints, else one a rung.
 std::filesystem::path run_dir(const Study& study, int trial, std::int64_t step);
+/// Where that run's metrics and settings are: of several islands, those of one.
+std::filesystem::path log_dir(const Study& study, int trial, std::int64_t step,
+                              std::int64_t island = 1);
 /// A checkpoint of that run.
 std::filesystem::path checkpoint_dir(const Study& study, int trial, std::int64_t step);
 

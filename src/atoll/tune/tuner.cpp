@@ -57,11 +57,11 @@ void Tuner::record(std::vector<Event> events) {
   }
 }
 
-std::optional<Job> Tuner::take_due() {
+std::optional<Job> Tuner::take_due(const std::string& worker) {
   for (const Trial& trial : history_.trials()) {
     if (!trial.is_due() || running_.contains(trial.number)) continue;
     const Job job = {trial.number, trial.target};
-    record({{.kind = Event::Kind::kStart, .trial = job.trial, .step = job.step}});
+    record({{.kind = Event::Kind::kStart, .trial = job.trial, .step = job.step, .worker = worker}});
     running_.insert(job.trial);
     return job;
   }
@@ -90,8 +90,8 @@ ScheduleView Tuner::schedule_view(bool is_spent) const {
           }};
 }
 
-std::optional<Job> Tuner::next(bool is_spent) {
-  if (std::optional<Job> job = take_due()) return job;
+std::optional<Job> Tuner::next(bool is_spent, const std::string& worker) {
+  if (std::optional<Job> job = take_due(worker)) return job;
   const bool spent = is_spent || this->is_spent();
   if (spent) return std::nullopt;
   // Twice where the space turns out to be exhausted: what is left is to promote.
@@ -100,7 +100,7 @@ std::optional<Job> Tuner::next(bool is_spent) {
     const std::vector<Event> events = events_of(scheduler_->next(schedule_view(spent)));
     if (!events.empty()) {
       record(events);
-      return take_due();
+      return take_due(worker);
     }
     if (had_room == has_room(spent)) break;
   }

@@ -51,8 +51,12 @@ class Tuner {
   const Problem& problem() const { return problem_; }
 
   /// What a free worker is to do; nothing when it must wait for others, or all is done. First what
-  /// was under way when a tuner was killed. `is_spent`: begin nothing new.
-  std::optional<Job> next(bool is_spent = false);
+  /// was under way when a tuner was killed. `is_spent`: begin nothing new. `worker`: whom it is
+  /// leased to, as in Event.
+  std::optional<Job> next(bool is_spent = false, const std::string& worker = {});
+  /// A worker on another machine still has that trial, or may have: it is not due until
+  /// give_back().
+  void hold(int trial) { running_.insert(trial); }
   /// A worker has given a job up, and nothing became of it: it is due again.
   void give_back(int trial) { running_.erase(trial); }
   /// What came of a job: values at its step.
@@ -64,7 +68,7 @@ class Tuner {
 
  private:
   void record(std::vector<Event> events);
-  std::optional<Job> take_due();
+  std::optional<Job> take_due(const std::string& worker);
   ScheduleView schedule_view(bool is_spent) const;
   SearchView search_view() const;
   bool has_room(bool is_spent) const;
