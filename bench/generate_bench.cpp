@@ -1,5 +1,5 @@
-// What rounding the weights to bf16 and int8 does to the loss of a model on a text; how fast they
-// are then is what `atoll bench generate` measures.
+// What rounding the weights to bf16 and int8, and activations to int8, does to the loss of a model
+// on a text; how fast they are then is what `atoll bench generate` measures.
 //
 //   generate_bench --model runs/kjv-demo --text kjv.txt
 
@@ -11,10 +11,12 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "atoll/base/file.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/ops/int8_arithmetic.h"
 #include "atoll/serve/inference_engine.h"
 
 namespace atl {
@@ -63,8 +65,11 @@ void measure_loss(const Options& options) {
   const std::int64_t length =
       std::min({config.max_positions, std::int64_t{256}, std::ssize(tokens)});
   double exact = 0;
-  for (const char* name : {"f32", "bf16", "int8"}) {
-    const auto engine = make_engine(*device, path, length, serve::parse_weights(name));
+  for (const char* name : {"f32", "bf16", "int8", "w8a8"}) {
+    const bool rounds = std::string_view(name) == "w8a8";
+    ops::set_int8_arithmetic(rounds ? ops::Int8Arithmetic::kAuto : ops::Int8Arithmetic::kF32);
+    const auto engine =
+        make_engine(*device, path, length, serve::parse_weights(rounds ? "int8" : name));
     const double loss = loss_of(*engine, tokens, length, options.windows);
     if (exact == 0) exact = loss;  // f32 comes first
     fmt::print("{}: loss {:.6f} on {} windows of {} tokens ({:+.6f})\n", name, loss,
@@ -77,7 +82,7 @@ void measure_loss(const Options& options) {
 
 int main(int argc, char** argv) {
   atl::Options options;
-  CLI::App app{"The loss of f32, bf16 and int8 weights."};
+  CLI::App app{"The loss of f32, bf16 and int8 weights, and of int8 activations."};
   app.add_option("--model", options.model, "model directory")->required();
   app.add_option("--text", options.text, "what the loss is of")->required();
   app.add_option("--threads", options.threads)->capture_default_str();

@@ -14,6 +14,7 @@
 #include "atoll/cli/commands.h"
 #include "atoll/cli/eval_task.h"
 #include "atoll/cli/shared_model.h"
+#include "atoll/cli/weights.h"
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/model_dir/model_source.h"
@@ -37,7 +38,7 @@ struct Options {
   std::string packing;  // empty: the run's
   std::string chat_template;
   std::vector<std::string> fields;
-  std::string weights = "f32";
+  WeightsArguments weights;
   std::optional<std::int64_t> context;  // nothing: the run's; 0: all the model's positions
   std::int64_t micro_batch = 8;
   std::int64_t max_tokens = 0;
@@ -155,12 +156,22 @@ void open_text(const Options& options, Text& text) {
   }
 }
 
+// A text is computed in f32, with weights that are rounded before.
+serve::Weights weights_of_text(const WeightsArguments& weights) {
+  if (weights.weights != "w8a8") return take_weights(weights);
+  throw user_error(
+      "--weights=w8a8 rounds activations, and a text is computed without that; take "
+      "--weights=int8, or measure a file of questions with --task");
+}
+
 int evaluate_text(const Options& options, comm::World& world, const train::TrainConfig& given) {
   Text text;
   train::TrainConfig config;
   std::unique_ptr<Device> device;
   std::optional<train::TrainState> state;
+  serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
+    weights = weights_of_text(options.weights);
     text.path = model_dir::find_model(options.model);
     text.tokenizer.emplace(model_dir::load_tokenizer(text.path));
     const nn::ModelConfig model = model_dir::read_model_config(text.path);
@@ -183,7 +194,7 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
   world.agree([&] {
     state->allocate(*device);
     model_dir::load_parameters(text.path, state->model(), state->store(), device->threads());
-    serve::round_in_place(*device, state->store(), serve::parse_weights(options.weights));
+    serve::round_in_place(*device, state->store(), weights);
     open_text(options, text);
   });
   const train::ModelGroups groups = train::connect_ranks(*state, ranks);
@@ -250,11 +261,7 @@ Action add(CLI::App& app) {
   app.add_option("--field", options->fields,
                  "FIELD=KEY, such as prompt=question: what a key of JSONL is called; several times")
       ->allow_extra_args(false);
-  app.add_option("--weights", options->weights,
-                 "f32, or bf16 or int8 as `atoll generate --weights` rounds to; a task also takes "
-                 "their memory, a text is computed in f32")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
-      ->capture_default_str();
+  add_weights(app, options->weights);
   app.add_option("--context", options->context,
                  "positions to use (of a text: tokens in a window); 0: all the model's, as by "
                  "default where no run says")

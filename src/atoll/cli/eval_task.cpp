@@ -259,7 +259,9 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
   const bool leads = world.rank() == 0;
   Ready ready;
   serve::ModelLayout layout;
+  serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
+    weights = take_weights(arguments.weights);
     layout = model_layout(config.parallel, world.size());
     if (leads) return prepare(arguments, ready);
     ready.path = model_dir::find_model(arguments.model);
@@ -267,7 +269,7 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
   });
   SharedEngine shared(world, layout, ready.path, ready.config,
                       {.max_tokens = number_of_first(world, ready.longest),
-                       .weights = serve::parse_weights(arguments.weights),
+                       .weights = weights,
                        .threads = arguments.threads});
   if (!leads) return shared.follow();
   const int code = answer_all(arguments, ready, shared.engine());

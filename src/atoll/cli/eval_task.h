@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/cli/weights.h"
 #include "atoll/comm/world.h"
 #include "atoll/data/fields.h"
 #include "atoll/train/config.h"
@@ -23,9 +24,9 @@ struct TaskArguments {
   std::int64_t limit = 0;       ///< items; 0: all
   bool chat = false;
   bool truncate_left = false;
-  bool skip_long = false;       ///< leaves out items that are too long, and counts them
-  std::string weights = "f32";  ///< how they are kept: f32, bf16 or int8
-  data::Fields fields = {};     ///< what the keys of the file are called
+  bool skip_long = false;    ///< leaves out items that are too long, and counts them
+  WeightsArguments weights;  ///< how they are kept, and what multiplies with them
+  data::Fields fields = {};  ///< what the keys of the file are called
   int threads = 0;
 };
 

@@ -18,6 +18,7 @@
 #include "atoll/base/text_encoding.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/shared_engine.h"
+#include "atoll/cli/weights.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/inference_engine.h"
@@ -43,7 +44,7 @@ struct Options {
   bool greedy = false;
   bool no_prompt = false;
   bool stats = false;
-  std::string weights = "f32";
+  WeightsArguments weights;
   int threads = 0;
 };
 
@@ -192,13 +193,15 @@ int run_rank(const Options& options, comm::World& world, const train::TrainConfi
   const bool leads = world.rank() == 0;
   serve::ModelLayout layout;
   std::optional<Task> task;
+  serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
+    weights = take_weights(options.weights);
     layout = model_layout(config.parallel, world.size());
     task.emplace(read_task(options, leads));
   });
   SharedEngine shared(world, layout, task->path, task->config,
                       {.max_tokens = number_of_first(world, task->max_tokens),
-                       .weights = serve::parse_weights(options.weights),
+                       .weights = weights,
                        .threads = options.threads});
   serve::InferenceEngine& engine = shared.engine();
   if (!leads) return shared.follow();
@@ -253,12 +256,7 @@ Action add(CLI::App& app) {
   app.add_flag("--no-prompt", options->no_prompt, "print only what is new");
   app.add_flag("--stats", options->stats,
                "say how fast it was, and how many bytes of weights a token reads");
-  app.add_option(
-         "--weights", options->weights,
-         "f32; bf16: half the memory and faster, exact for a model that is stored so; int8: "
-         "rounded to 8 bits, a quarter and faster still")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
-      ->capture_default_str();
+  add_weights(app, options->weights);
   app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   const auto ranks = std::make_shared<RankArguments>();
   add_rank_arguments(app, *ranks);

@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/ops/cpu/int8.h"
+#include "atoll/ops/cpu/int8_rounded.h"
 #include "atoll/ops/implementations.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/ops/ref/int8.h"
@@ -74,6 +75,31 @@ constexpr Implementation<Args> kMatmulInt8[] = {
     {"few_rows", few_rows},
     {"widened", widened},
     {"ref", reference},
+};
+
+template <Int8Arithmetic kArithmetic>
+Declined rounded(Run& run, const Args& args) {
+  if (kArithmetic > int8_arithmetic(args.rows())) return "not chosen";
+  Declined reason = kServed;
+  const Declined host = serve_host(run, [&] {
+    reason = cpu::int8_rounded(run, kArithmetic, args.x, args.w, args.y, args.bias);
+  });
+  return host != kServed ? host : reason;
+}
+
+Declined rounded_reference(Run& run, const Args& args) {
+  return serve_host(run, [&] {
+    ref::matmul_rounded<float>(run.threads(), args.rows(), args.x.data<float>(), args.w,
+                               args.bias.defined() ? args.bias.data<float>() : nullptr,
+                               args.y.data<float>());
+  });
+}
+
+constexpr Implementation<Args> kMatmulRounded[] = {
+    {"amx", rounded<Int8Arithmetic::kAmx>},
+    {"vnni", rounded<Int8Arithmetic::kVnni>},
+    {"vector", rounded<Int8Arithmetic::kVector>},
+    {"ref", rounded_reference},
 };
 
 // Rounds one group; false when an element is not finite. Adds to the sums of squares.
@@ -153,12 +179,18 @@ void matmul_int8(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor bias)
   check_size("matmul_int8", Dtype::kF32, args.rows() * n, {y});
   if (bias.defined()) check_size("matmul_int8", Dtype::kF32, n, {bias});
   if (args.rows() == 0 || n == 0) return;
-  dispatch<Args>("matmul_int8", kMatmulInt8, run, args);
+  if (int8_arithmetic(args.rows()) != Int8Arithmetic::kF32) {
+    dispatch<Args>("matmul_int8", kMatmulRounded, run, args);
+  } else {
+    dispatch<Args>("matmul_int8", kMatmulInt8, run, args);
+  }
 }
 
 std::size_t matmul_int8_scratch_bytes(const Spec& x, const Shape& w) {
   const std::int64_t m = x.shape.num_rows();
-  if (m <= cpu::kInt8FewRows) return 0;
+  // Whatever int8_arithmetic() says: a plan outlives the choice.
+  const std::size_t rounded = cpu::int8_rounded_scratch_bytes(m, w.dim(1));
+  if (m <= cpu::kInt8FewRows) return rounded;
   const std::int64_t rows = widened_rows(w);
   const Spec weights = {Dtype::kF32, {rows, w.dim(1)}};
   const Spec flat = {Dtype::kF32, {m, w.dim(1)}};
@@ -168,7 +200,8 @@ std::size_t matmul_int8_scratch_bytes(const Spec& x, const Shape& w) {
     products = std::max(
         products, matmul_scratch_bytes(Transpose::kNT, flat, {Dtype::kF32, {rest, w.dim(1)}}));
   }
-  return align_up(weights.bytes()) + align_up(Spec{Dtype::kF32, {m, rows}}.bytes()) + products;
+  return std::max(rounded, align_up(weights.bytes()) +
+                               align_up(Spec{Dtype::kF32, {m, rows}}.bytes()) + products);
 }
 
 void embedding_int8(Run& run, Tensor tokens, const Int8Matrix& table, Tensor y) {

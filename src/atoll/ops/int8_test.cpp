@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "atoll/base/error.h"
+#include "atoll/ops/int8_arithmetic.h"
 #include "atoll/ops/ref/int8.h"
 #include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
@@ -157,6 +158,165 @@ TEST(MatmulInt8, TakesTheScratchItSaysAndNoMore) {
   ref::matmul_int8<float>(run.run.threads(), 20, x.values.data(), w.matrix, nullptr,
                           expected.values.data());
   EXPECT_LT(max_abs_difference(y, expected), tolerance(700));
+}
+
+// The ways to multiply that this machine has.
+std::vector<Int8Arithmetic> arithmetics() {
+  std::vector<Int8Arithmetic> found;
+  for (const auto one : {Int8Arithmetic::kVector, Int8Arithmetic::kVnni, Int8Arithmetic::kAmx}) {
+    if (has_int8_arithmetic(one)) found.push_back(one);
+  }
+  return found;
+}
+
+class RoundedProducts : public test::EachTarget {
+ protected:
+  void TearDown() override {
+    set_int8_arithmetic(Int8Arithmetic::kF32);
+    test::EachTarget::TearDown();
+  }
+};
+
+TEST_P(RoundedProducts, HaveTheBitsOfTheReferenceInEachArithmetic) {
+  TestRun run;
+  for (const std::int64_t k : {1, 63, 64, 65, 200, 1100}) {
+    for (const std::int64_t n : {1, 15, 16, 17, 300}) {
+      OwnedInt8 w({n, k});
+      round_to_int8(run, random_tensor<float>({n, k}, 2).view(), w.matrix);
+      for (const std::int64_t m : {1, 2, 5, 16, 17, 70}) {
+        auto x = random_tensor<float>({m, k}, 3);
+        for (std::int64_t i = 0; i < std::min<std::int64_t>(k, 64); ++i) x[i] = 0;  // a group
+        auto bias = random_tensor<float>({n}, 4);
+        OwnedTensor<float> expected({m, n});
+        ref::matmul_rounded<float>(run.run.threads(), m, x.values.data(), w.matrix,
+                                   bias.values.data(), expected.values.data());
+        for (const Int8Arithmetic arithmetic : arithmetics()) {
+          set_int8_arithmetic(arithmetic);
+          OwnedTensor<float> y({m, n}, 77.0F);
+          matmul_int8(run, x, w.matrix, y, bias);
+          EXPECT_EQ(y, expected) << int8_arithmetic_name(arithmetic) << " " << m << " " << n << " "
+                                 << k;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RoundedProducts,
+                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), test::target_name);
+
+class RoundedProduct : public ::testing::Test {
+ protected:
+  void TearDown() override { set_int8_arithmetic(Int8Arithmetic::kF32); }
+};
+
+TEST_F(RoundedProduct, IsWithinHalfAStepOfEachActivation) {
+  TestRun run;
+  const std::int64_t m = 6, n = 40, k = 300;
+  OwnedInt8 w({n, k});
+  round_to_int8(run, random_tensor<float>({n, k}, 2).view(), w.matrix);
+  auto x = random_tensor<float>({m, k}, 3);
+  for (std::int64_t i = 0; i < x.size(); ++i) x[i] *= i % 7 == 0 ? 50.0F : 0.01F;
+  OwnedTensor<double> exact({m, n});
+  ref::matmul_int8<double>(run.run.threads(), m, x.as<double>().values.data(), w.matrix, nullptr,
+                           exact.values.data());
+  OwnedTensor<float> y({m, n});
+  set_int8_arithmetic(Int8Arithmetic::kAuto);
+  matmul_int8(run, x, w.matrix, y);
+  double largest = 0;
+  for (std::int64_t i = 0; i < m; ++i) {
+    const ref::RoundedRow row = ref::rounded_row(x.values.data() + i * k, k);
+    for (std::int64_t j = 0; j < n; ++j) {
+      double bound = 0, size = 0;
+      for (std::int64_t c = 0; c < k; ++c) {
+        const double weight = std::abs(ref::int8_element(w.matrix, j, c));
+        bound += weight * 0.5 * row.scales[static_cast<std::size_t>(c / kInt8Group)];
+        size += weight * std::abs(x[i * k + c]);
+      }
+      // And what f32 rounds: scale, factor and their product with x; of each group two products;
+      // the sum of five groups.
+      bound += (bound + size) * (4 + 2 + 5) * 0x1p-24;
+      EXPECT_LE(std::abs(y[i * n + j] - exact[i * n + j]), bound) << i << ", " << j;
+      largest = std::max(largest, std::abs(y[i * n + j] - exact[i * n + j]) / bound);
+    }
+  }
+  EXPECT_GT(largest, 0.01);  // errors of random signs, but activations are rounded
+}
+
+TEST_F(RoundedProduct, ARowsBitsDependOnThatRowAlone) {
+  const std::int64_t n = 1030, k = 700;  // many tasks, the last of them shorter
+  TestRun first(1);
+  OwnedInt8 w({n, k});
+  round_to_int8(first, random_tensor<float>({n, k}, 2).view(), w.matrix);
+  auto x = random_tensor<float>({70, k}, 3);
+  for (const Int8Arithmetic arithmetic : arithmetics()) {
+    set_int8_arithmetic(arithmetic);
+    OwnedTensor<float> together({70, n});
+    matmul_int8(first, x, w.matrix, together);
+    for (const int threads : {1, 3}) {
+      TestRun run(threads);
+      for (const std::int64_t row : {0, 15, 16, 69}) {
+        OwnedTensor<float> alone({1, n});
+        matmul_int8(run, x.view().rows(row, row + 1), w.matrix, alone);
+        EXPECT_TRUE(
+            std::equal(alone.values.begin(), alone.values.end(), together.values.begin() + row * n))
+            << int8_arithmetic_name(arithmetic) << " " << threads << " " << row;
+      }
+    }
+  }
+}
+
+TEST_F(RoundedProduct, OfWhatIsNotFiniteIsNotANumber) {
+  TestRun run;
+  OwnedInt8 w({20, 130});
+  round_to_int8(run, random_tensor<float>({20, 130}, 2).view(), w.matrix);
+  for (const Int8Arithmetic arithmetic : arithmetics()) {
+    set_int8_arithmetic(arithmetic);
+    for (const float bad : {std::nanf(""), -std::nanf(""), INFINITY, -INFINITY}) {
+      auto x = random_tensor<float>({3, 130}, 3);
+      x[130 + 129] = bad;
+      OwnedTensor<float> y({3, 20});
+      matmul_int8(run, x, w.matrix, y);
+      for (std::int64_t i = 0; i < y.size(); ++i) {
+        EXPECT_EQ(std::isnan(y[i]), i / 20 == 1) << int8_arithmetic_name(arithmetic) << " " << i;
+      }
+    }
+  }
+}
+
+TEST_F(RoundedProduct, TakesTheScratchItSaysAndNoMore) {
+  const Shape shape = {50, 700};
+  // Few rows: more take more when activations are not rounded.
+  TestRun run(2, matmul_int8_scratch_bytes({Dtype::kF32, {8, 700}}, shape));
+  OwnedInt8 w(shape);
+  round_to_int8(run, random_tensor<float>(shape, 2).view(), w.matrix);
+  auto x = random_tensor<float>({8, 700}, 3);
+  for (const Int8Arithmetic arithmetic : arithmetics()) {
+    set_int8_arithmetic(arithmetic);
+    OwnedTensor<float> y({8, 50});
+    matmul_int8(run, x, w.matrix, y);
+    EXPECT_NE(y[0], 0);
+  }
+}
+
+TEST_F(RoundedProduct, IsTheFastestThatTheCpuHasWhereNoneIsForced) {
+  EXPECT_EQ(int8_arithmetic(16), Int8Arithmetic::kF32);
+  for (const auto one : {Int8Arithmetic::kF32, Int8Arithmetic::kVector, Int8Arithmetic::kVnni,
+                         Int8Arithmetic::kAmx, Int8Arithmetic::kAuto}) {
+    EXPECT_EQ(int8_arithmetic_named(int8_arithmetic_name(one)), one);
+    if (!has_int8_arithmetic(one)) {
+      EXPECT_THROW(set_int8_arithmetic(one), Error);
+      continue;
+    }
+    set_int8_arithmetic(one);
+    if (one == Int8Arithmetic::kAuto) continue;
+    EXPECT_EQ(int8_arithmetic(1), one);
+    EXPECT_EQ(int8_arithmetic(16), one);
+  }
+  EXPECT_EQ(int8_arithmetic(16), arithmetics().back());
+  EXPECT_EQ(int8_arithmetic(1), has_int8_arithmetic(Int8Arithmetic::kVnni)
+                                    ? Int8Arithmetic::kVnni
+                                    : Int8Arithmetic::kVector);
 }
 
 TEST(EmbeddingInt8, GivesTheRowsOfTheTokens) {

@@ -14,6 +14,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/rng.h"
+#include "atoll/ops/int8_arithmetic.h"
 #include "atoll/ops/ref/int8.h"
 #include "atoll/ops/testing.h"
 #include "atoll/parallel/store_single.h"
@@ -451,6 +452,29 @@ TEST_P(EngineTest, Int8WeightsAreTheOnlyCopy) {
   }
   // A byte and a sixteenth for four, in rows of at least one group; here rows are shorter.
   EXPECT_LT(rounded.engine.bytes_per_token(), 0.5 * wide.engine.bytes_per_token());
+}
+
+TEST_P(EngineTest, RoundedActivationsHaveTheSameBitsInEachArithmetic) {
+  using ops::Int8Arithmetic;
+  const std::span<const std::int32_t> tokens = std::span(tokens_.values).first(75);
+  Generator generator(config(), kPositions, 2, Weights::kInt8);
+  const std::vector<double> exact = generator.engine.score(tokens);
+  std::optional<std::vector<double>> first;
+  for (const auto arithmetic : {Int8Arithmetic::kVector, Int8Arithmetic::kVnni,
+                                Int8Arithmetic::kAmx, Int8Arithmetic::kAuto}) {
+    if (!ops::has_int8_arithmetic(arithmetic)) continue;
+    ops::set_int8_arithmetic(arithmetic);
+    generator.engine.reset();
+    const std::vector<double> scores = generator.engine.score(tokens);
+    ops::set_int8_arithmetic(Int8Arithmetic::kF32);
+    if (!first) first = scores;
+    EXPECT_EQ(scores, *first) << ops::int8_arithmetic_name(arithmetic);
+  }
+  // Products are rounded to a part in 254 of the largest activation, some tens of them in a row.
+  double difference = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) difference += std::abs(exact[i] - (*first)[i]);
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(difference / static_cast<double>(exact.size()), 0.05);
 }
 
 TEST(RoundedStore, NamesTheParameterThatIsNotFinite) {

@@ -13,7 +13,9 @@
 #include "atoll/cli/bench/models.h"
 #include "atoll/cli/bench/table.h"
 #include "atoll/cli/bench/timing.h"
+#include "atoll/cli/weights.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/ops/peak.h"
 #include "atoll/ops/read_bandwidth.h"
 #include "atoll/serve/inference_engine.h"
 
@@ -23,9 +25,11 @@ namespace {
 
 struct Options {
   std::string model = kBenchModel;
-  std::vector<std::string> weights = {"f32", "bf16", "int8"};
+  std::vector<std::string> weights = {"f32", "bf16", "int8", "w8a8"};
   std::int64_t tokens = 64;
   std::int64_t prompt = 8;
+  std::int64_t long_prompt = -1;  // 256, or as many as the model has positions
+  std::string int8 = "auto";
   int rounds = 5;
   int threads = 0;
   bool json = false;
@@ -35,9 +39,11 @@ struct Options {
 struct Row {
   std::string name;
   std::unique_ptr<serve::InferenceEngine> engine = nullptr;
-  std::vector<double> seconds = {};    // a token
-  std::vector<double> bandwidth = {};  // of reading as many bytes as a token does
-  std::vector<double> share = {};      // of that bandwidth, round by round
+  std::vector<double> seconds = {};       // a token
+  std::vector<double> bandwidth = {};     // of reading as many bytes as a token does
+  std::vector<double> share = {};         // of that bandwidth, round by round
+  std::vector<double> prompt = {};        // seconds of the long prompt
+  std::vector<double> prompt_share = {};  // of the multiply-adds that this takes in f32
 };
 
 // Empty: random weights.
@@ -83,14 +89,31 @@ double seconds_per_token(serve::InferenceEngine& engine, const Options& options)
   return taken.count() / static_cast<double>(options.tokens);
 }
 
+double seconds_of_prompt(serve::InferenceEngine& engine, const Options& options) {
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(options.long_prompt), 11);
+  engine.reset();
+  return seconds_of([&] { engine.append(prompt); });
+}
+
+// Multiply-adds of the long prompt: a third of a training step's, as if all logits were made.
+double flops_of_prompt(serve::InferenceEngine& engine, const Options& options) {
+  return static_cast<double>(options.long_prompt) / 3 *
+         nn::flops_per_token(engine.model(), options.long_prompt);
+}
+
 // All in turn, so that each meets the same machine; the first round warms up.
 void measure(const Options& options, Run& run, std::vector<Row>& rows) {
   for (int round = 0; round <= options.rounds; ++round) {
     for (Row& row : rows) {
+      take_weights({.weights = row.name, .int8 = row.name == "w8a8" ? options.int8 : ""});
       const std::size_t bytes = row.engine->bytes_per_token();
       const double bandwidth = ops::measure_read_bandwidth(run, bytes);
       const double seconds = seconds_per_token(*row.engine, options);
+      const double flops = options.long_prompt > 0 ? ops::measure_peak_flops(run) : 0;
+      const double prompt = options.long_prompt > 0 ? seconds_of_prompt(*row.engine, options) : 0;
       if (round == 0) continue;
+      row.prompt.push_back(prompt);
+      row.prompt_share.push_back(flops_of_prompt(*row.engine, options) / prompt / flops);
       row.bandwidth.push_back(bandwidth);
       row.seconds.push_back(seconds);
       row.share.push_back(static_cast<double>(bytes) / seconds / bandwidth);
@@ -98,7 +121,7 @@ void measure(const Options& options, Run& run, std::vector<Row>& rows) {
   }
 }
 
-std::vector<Figure> figures_of(const std::vector<Row>& rows) {
+std::vector<Figure> figures_of(const Options& options, const std::vector<Row>& rows) {
   std::vector<Figure> figures;
   for (const Row& row : rows) {
     const double seconds = median(row.seconds);
@@ -116,28 +139,48 @@ std::vector<Figure> figures_of(const std::vector<Row>& rows) {
                        .share = median(row.share),
                        .note = note});
   }
+  for (const Row& row : rows) {
+    if (median(row.prompt) == 0) break;
+    const double tokens = static_cast<double>(options.long_prompt) / median(row.prompt);
+    std::string note = counted(options.long_prompt, "token");
+    if (&row != &rows.front()) {
+      note += fmt::format(", {:.2f} times {}", median(rows.front().prompt) / median(row.prompt),
+                          rows.front().name);
+    }
+    figures.push_back({.what = row.name + " weights, prompt",
+                       .value = tokens,
+                       .unit = "tok/s",
+                       .limit = tokens / median(row.prompt_share),
+                       .limit_is = "multiply-adds of f32",
+                       .share = median(row.prompt_share),
+                       .note = note});
+  }
   return figures;
 }
 
-int run_generate(const Options& options) {
+int run_generate(Options options) {
   const std::filesystem::path directory = directory_of(options);
   const nn::ModelConfig config = directory.empty() ? bench_model_config(options.model)
                                                    : model_dir::read_model_config(directory);
-  const std::int64_t positions = options.prompt + options.tokens + 2;
+  if (options.long_prompt < 0) {
+    options.long_prompt = std::min<std::int64_t>(256, config.max_positions);
+  }
+  const std::int64_t positions = std::max(options.prompt + options.tokens + 2, options.long_prompt);
   if (positions > config.max_positions) {
-    throw user_error("--prompt={} and --tokens={} need {} positions, and the model has {}",
-                     options.prompt, options.tokens, positions, config.max_positions);
+    throw user_error(
+        "--prompt={} and --tokens={}, or --long-prompt={}, need {} positions, and the model has {}",
+        options.prompt, options.tokens, options.long_prompt, positions, config.max_positions);
   }
   const auto device = open_device({.threads = options.threads});
   const auto stream = device->open_stream();
   Run run = {.stream = stream.get()};
   std::vector<Row> rows;
   for (const std::string& name : options.weights) {
-    rows.push_back(
-        {name, make_engine(*device, config, directory, positions, serve::parse_weights(name))});
+    rows.push_back({name, make_engine(*device, config, directory, positions,
+                                      take_weights({.weights = name}))});
   }
   measure(options, run, rows);
-  const std::vector<Figure> figures = figures_of(rows);
+  const std::vector<Figure> figures = figures_of(options, rows);
   if (options.json) {
     fmt::print("{}\n", figures_to_json(figures));
     return 0;
@@ -154,15 +197,23 @@ Action add(CLI::App& app) {
   app.add_option("--model", options->model,
                  bench_model_names() + " with random weights, or a model's directory")
       ->capture_default_str();
-  app.add_option("--weights", options->weights, "f32, bf16, int8, or several with commas: in turn")
+  app.add_option("--weights", options->weights,
+                 "f32, bf16, int8, w8a8, or several with commas: in turn")
       ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->check(CLI::IsMember({"f32", "bf16", "int8", "w8a8"}))
       ->capture_default_str();
   app.add_option("--tokens", options->tokens, "new tokens of a round")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--prompt", options->prompt, "tokens before them")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--long-prompt", options->long_prompt,
+                 "tokens of a prompt that is timed by itself; 0: none; default: 256, or as many as "
+                 "the model has positions")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--int8", options->int8, "auto, vector, vnni or amx: what multiplies for w8a8")
+      ->check(CLI::IsMember({"auto", "vector", "vnni", "amx"}))
       ->capture_default_str();
   app.add_option("--rounds", options->rounds, "of each, of which the median counts")
       ->check(CLI::Range(1, 1000))
@@ -176,7 +227,7 @@ Action add(CLI::App& app) {
 
 Benchmark bench_generate() {
   return {.name = "generate",
-          .summary = "tokens of one sequence, against reading the weights' bytes",
+          .summary = "tokens of one sequence against reading the weights' bytes, and a prompt",
           .add = add};
 }
 

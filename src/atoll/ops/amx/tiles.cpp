@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "atoll/ops/amx/transpose.h"
 #include "atoll/simd/amx/tiles.h"
 
 namespace atl::ops::cpu {
@@ -233,31 +234,6 @@ ATOLL_AMX inline void multiply_block(const AmxProduct& p, int64_t row, int64_t c
   }
   if (!p.is_last) return store_tiles(partial);
   finish(p, row, col, room);
-}
-
-/// A square of 16 x 16 pairs, turned: row i of the result is column i.
-ATOLL_AMX inline void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    const __m512i b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    const __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]);
-    const __m512i d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-    t[i] = _mm512_unpacklo_epi64(a, c);      // columns 0, 4, 8, 12 of rows i to i + 3
-    t[i + 1] = _mm512_unpackhi_epi64(a, c);  // 1, 5, ...
-    t[i + 2] = _mm512_unpacklo_epi64(b, d);
-    t[i + 3] = _mm512_unpackhi_epi64(b, d);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88);  // columns i, i + 8
-    const __m512i b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);  // i + 4, i + 12
-    const __m512i c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
-    r[i] = _mm512_shuffle_i32x4(a, c, 0x88);
-    r[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    r[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
-  }
 }
 
 /// 16 rows of up to 32 terms become 16 rows of pairs, at `to`.

@@ -19,8 +19,7 @@ bool cpu_has_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBits) != kAmxBits) return false;
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kAvx512Bf16Bit) == 0) return false;
-  return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-         __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
+  return __builtin_cpu_supports("avx512dq") != 0 && has_vnni();
 }
 
 }  // namespace
@@ -29,6 +28,11 @@ bool has_amx() {
   static const bool has =
       cpu_has_tiles() && ::syscall(SYS_arch_prctl, kRequestState, kTileData) == 0;
   return has;
+}
+
+bool has_vnni() {
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+         __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
 }
 
 }  // namespace atl::simd

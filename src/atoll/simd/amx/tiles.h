@@ -12,6 +12,9 @@
       target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,amx-tile," \
              "amx-bf16,amx-int8")))
 
+/// The same for one that uses AVX-512 with VNNI; ask simd::has_vnni() first.
+#define ATOLL_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+
 namespace atl::simd {
 
 /// Rows, and bytes of a row, of a whole tile.

@@ -6,4 +6,8 @@ bool has_amx() {
   return false;
 }
 
+bool has_vnni() {
+  return false;
+}
+
 }  // namespace atl::simd
