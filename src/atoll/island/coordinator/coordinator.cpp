@@ -211,6 +211,8 @@ void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready
     island.own_state = {};
     return strike(island, "its pseudo-gradient is against another state than the run's");
   }
+  // It says nothing of its hash when it asks for a result that is lost.
+  if (options_.plan.is_gossip) island.claim(stamp.outer_step, {ready.base_hash});
   const std::string& codec = state_.policy().schedule().codec;
   if (!state_.policy().is_fixed() && ready.codec != codec) {
     return resync(island,

@@ -324,6 +324,23 @@ TEST(Coordinator, WhoComesIntoALongerRoundEndsWithTheOthers) {
   EXPECT_EQ(harness.coordinator->members().all()[2].overtaken, 0) << "the next time is another one";
 }
 
+// It never was ready: it was stopped while the other one made an outer step and left.
+TEST(Coordinator, TheStateThatAnIslandJoinedWithIsTheNewestWhenAllOthersHaveLeft) {
+  CoordinatorHarness harness;
+  harness.come(1);
+  harness.come(2);
+  harness.say(2, harness.ready({{4, 8}}));
+  harness.wait(2, {1, 2});
+  harness.say(2, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  ASSERT_EQ(harness.coordinator->state().outer_step(), 1);
+  harness.say(1, ReduceFailed{.unreachable = {}, .why = "it has no result of that outer step"});
+  harness.say(2, Leave{.why = "it was asked to"}, {.outer_step = 1});
+  harness.wait(harness.options.void_after + 1, {1});
+  EXPECT_EQ(harness.coordinator->state().outer_step(), 0);
+  EXPECT_EQ(harness.body<Resync>(1).outer_step, 0);
+  EXPECT_THAT(harness.body<Resync>(1).hashes, ElementsAre(kFirst));
+}
+
 TEST(Coordinator, AConnectionThatNeverJoinsIsClosed) {
   CoordinatorHarness harness;
   harness.open(5);

@@ -168,5 +168,60 @@ TEST(Gossip, WhoDisagreesWithEveryPartnerIsTurnedOut) {
   EXPECT_EQ(run.coordinator->halted(), "");
 }
 
+// Nobody has a result that the log names, and what the run began with is in no log.
+TEST(Gossip, AfterARestartTheRunGoesOnWithTheStateOfTheBeginning) {
+  GossipHarness run;
+  for (const ConnectionId id : {1, 2}) run.prepare(id, kOne);
+  run.close(3);
+  ASSERT_EQ(run.coordinator->state().outer_step(), 1);
+  run.restart();
+  run.heard.clear();
+  for (const ConnectionId id : {3, 4}) {
+    run.open(10 + id);
+    Join join = run.join(fmt::format("i{}", id));
+    join.outer_step = 1;
+    run.say(10 + id, join);
+  }
+  run.wait(run.options.void_after + 1, {13, 14});
+  EXPECT_EQ(run.coordinator->state().outer_step(), 1) << "there is nothing to make void";
+  ASSERT_NE(run.newest<Resync>(13), nullptr);
+  EXPECT_EQ(run.body<Resync>(13).hashes, (std::vector<StateHash>{kFirst}));
+  run.say(13, Synced{.outer_step = 1,
+                     .hashes = {kFirst},
+                     .holds = {},
+                     .answers = run.newest<Resync>(13)->stamp.sequence});
+  EXPECT_EQ(run.coordinator->members()[3].state(), IslandState::kActive);
+  EXPECT_EQ(run.body<Resync>(14).hashes, (std::vector<StateHash>{kFirst}));
+}
+
+TEST(Gossip, AResultIsNotTheBeginningAlsoWhenItIsVoid) {
+  RunState state(/*num_fragments=*/1, /*total_batches=*/100);
+  state.apply(LogLease{.island = 1, .ranges = {{0, 4}}});
+  LogContribution one;
+  one.participant.island = 1;
+  one.consumed = {{0, 4}};
+  one.exchange = 1;
+  state.apply(LogReduce{.outer_step = 0, .attempt = 1, .contributions = {one}});
+  state.apply(LogCommit{.outer_step = 0, .attempt = 1, .hash = kOther, .results = {kOne}});
+  EXPECT_FALSE(state.may_be_first(kOne));
+  EXPECT_TRUE(state.may_be_first(kFirst));
+  state.apply(LogVoid{.first_outer_step = 0, .why = ""});
+  EXPECT_FALSE(state.may_be_first(kOne));
+  state.learn_first(kFirst);
+  EXPECT_FALSE(state.may_be_first(kOther)) << "it is known";
+}
+
+// It was ready with a state whose hash the coordinator has heard, and has lost what was made of it.
+TEST(Gossip, WhoHasLostItsResultAndIsAloneGoesOnWithWhatItHandedItInOn) {
+  GossipHarness run;
+  for (const ConnectionId id : {1, 2}) run.prepare(id, kOne);
+  for (const ConnectionId id : {3, 4}) run.prepare(id, kOther);
+  for (const ConnectionId id : {2, 3, 4}) run.close(id);
+  run.say(1, ReduceFailed{.unreachable = {}, .why = "its result has another hash"});
+  run.wait(run.options.void_after + 1, {1});
+  EXPECT_EQ(run.coordinator->state().outer_step(), 0);
+  EXPECT_EQ(run.body<Resync>(1).hashes, (std::vector<StateHash>{kFirst}));
+}
+
 }  // namespace
 }  // namespace atl::island

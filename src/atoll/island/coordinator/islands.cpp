@@ -159,6 +159,10 @@ void Coordinator::welcome(Island& island, const Join& join) {
   const bool has_result = join.prepared != StateHash{} && join.prepared == state_.newest_hash();
   const bool made_it = !is_gossip && fits && behind == 1 && (has_leases || has_result);
   if (is_current || made_it) state_.learn(join.hashes);
+  island.claim(join.outer_step, join.hashes);
+  // Told by Welcome that it was committed, it makes the result its state; until it says so nothing
+  // may become void that it has.
+  if (made_it && has_result) island.claim(state_.outer_step(), state_.hashes(state_.outer_step()));
   Welcome welcome = {.island = island.id,
                      .outer_step = state_.outer_step(),
                      .hashes = is_gossip ? join.hashes : state_.hashes(state_.outer_step()),
@@ -177,11 +181,11 @@ void Coordinator::welcome(Island& island, const Join& join) {
   members_.set_state(island, IslandState::kSyncing);
   // An island that is one outer step behind usually has the prepared result; fetching takes longer.
   if (join.outer_step + 1 < state_.outer_step()) members_.set_suspect(island, false, false);
-  island.claim(join.outer_step, join.hashes);
   WantedState wanted = wanted_state(island, join.prepared);
   welcome.sources = std::move(wanted.sources);
   welcome.hashes = std::move(wanted.hashes);
   welcome.contributed = wanted.contributed;
+  if (is_gossip && wanted.is_there) island.claim(state_.outer_step(), welcome.hashes);
   // Where only its batches are wrong, its own state is the run's.
   island.has_source = !welcome.sources.empty() || is_current || wanted.is_there;
   if (!is_current && !wanted.is_there) ask_for_state(island, welcome.sources);
@@ -412,7 +416,8 @@ void Coordinator::find_newest_state() {
     const bool fits =
         options_.plan.is_gossip
             ? !island.claimed.empty() &&
-                  state_.was_a_state(island.claimed_step, island.claimed.front())
+                  (state_.was_a_state(island.claimed_step, island.claimed.front()) ||
+                   state_.may_be_first(island.claimed.front()))
             : island.claimed.empty() || state_.fits(island.claimed_step, island.claimed);
     if (fits && (best == nullptr || island.claimed_step > best->claimed_step)) best = &island;
   }
@@ -433,6 +438,9 @@ void Coordinator::find_newest_state() {
   }
   ++view_;
   if (!best->claimed.empty()) state_.learn(best->claimed);
+  if (options_.plan.is_gossip && state_.may_be_first(best->claimed.front())) {
+    state_.learn_first(best->claimed.front());
+  }
   const Source source = {.island = best->id, .address = best->address};
   if (options_.plan.is_gossip) return offer_newest(*best);
   const bool is_known = !state_.hashes(state_.outer_step()).empty();

@@ -130,5 +130,58 @@ TEST(CoordinatorRestart, OneThatBeganWithSomethingElseIsNotBelieved) {
   EXPECT_EQ(harness.coordinator->members().count(IslandState::kActive), 1);
 }
 
+bool is_void(const CoordinatorHarness& harness, std::int64_t outer_step) {
+  for (const LogRecord& record : harness.log) {
+    const auto* voided = std::get_if<LogVoid>(&record.body);
+    if (voided != nullptr && voided->first_outer_step <= outer_step) return true;
+  }
+  return false;
+}
+
+// It comes when the others' time to come back is nearly over, and has not answered Welcome yet.
+TEST(CoordinatorRestart, NothingIsVoidWhoseResultAnIslandCameWith) {
+  for (const bool has_result : {true, false}) {
+    CoordinatorHarness harness = at_reduce();
+    for (const ConnectionId island : {1, 2}) {
+      harness.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+    }
+    harness.restart();
+    harness.come(2, {{4, 8}, {12, 16}});
+    harness.wait(harness.options.void_after - 0.5, {2});
+    Join join = harness.join("i1", {{0, 4}, {8, 12}});
+    if (has_result) join.prepared = kSecond;
+    harness.open(1);
+    harness.say(1, join);
+    harness.wait(1, {1, 2});
+    EXPECT_EQ(is_void(harness, 0), !has_result);
+    EXPECT_EQ(harness.body<Resync>(1).outer_step, has_result ? 1 : 0);
+  }
+}
+
+// It has the result of the one before, and must know that its part is in it.
+TEST(CoordinatorRestart, AfterAVoidItIsKnownWhoIsInTheNewestOuterStepThatStands) {
+  CoordinatorHarness harness = at_reduce();
+  for (const ConnectionId island : {1, 2}) {
+    harness.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  }
+  Ready ready = harness.ready({{8, 12}});
+  ready.base_hash = kSecond;
+  harness.say(1, ready, {.outer_step = 1});
+  harness.close(2);
+  harness.wait(5, {1});
+  harness.say(1, Prepared{kOther}, {.outer_step = 1, .attempt = 1});
+  ASSERT_EQ(harness.coordinator->state().outer_step(), 2);
+  harness.close(1);
+  come(harness, 3, 1, {kSecond});
+  harness.wait(harness.options.void_after + 1, {3});
+  ASSERT_TRUE(is_void(harness, 1));
+  ASSERT_FALSE(is_void(harness, 0));
+  Join join = harness.join("i2", {{4, 8}, {12, 16}});
+  join.prepared = kSecond;
+  harness.open(2);
+  harness.say(2, join);
+  EXPECT_TRUE(harness.body<Welcome>(2).contributed);
+}
+
 }  // namespace
 }  // namespace atl::island

@@ -88,11 +88,10 @@ void RunState::apply_commit(const LogCommit& commit) {
     for (const BatchRange& range : contribution.consumed) consumed.add(range);
   }
   policy_.committed(*reduce_, commit);
-  const auto num_contributions = static_cast<std::int64_t>(newest_participants_.size());
-  arrivals_ += num_contributions;
+  arrivals_ += static_cast<std::int64_t>(newest_participants_.size());
   commits_.push_back({.hash = commit.hash,
                       .consumed = consumed.ranges(),
-                      .num_contributions = num_contributions,
+                      .participants = {newest_participants_.begin(), newest_participants_.end()},
                       .results = std::move(results)});
   reduce_.reset();
 }
@@ -103,11 +102,16 @@ void RunState::apply_void(const LogVoid& voided) {
   while (outer_step() > voided.first_outer_step) {
     require(leases_.unconsume(commits_.back().consumed),
             "a void of batches not consumed, outer step", outer_step() - 1);
-    arrivals_ -= commits_.back().num_contributions;
+    arrivals_ -= static_cast<std::int64_t>(commits_.back().participants.size());
     policy_.forget_newest();
+    for (const auto& [island, result] : commits_.back().results) void_results_.insert(result);
     commits_.pop_back();
   }
   newest_participants_.clear();
+  if (!commits_.empty()) {
+    const std::vector<IslandId>& all = commits_.back().participants;
+    newest_participants_.insert(all.begin(), all.end());
+  }
   reduce_.reset();
 }
 
@@ -167,6 +171,14 @@ bool RunState::was_a_state(std::int64_t outer_step, const StateHash& hash) const
   // The beginning is in no log. It is believed of who has made no outer step since, as elsewhere.
   if (!first_hashes_.front()) return outer_step == 0;
   return *first_hashes_.front() == hash;
+}
+
+bool RunState::may_be_first(const StateHash& hash) const {
+  if (first_hashes_.front() || void_results_.contains(hash)) return false;
+  return std::none_of(commits_.begin(), commits_.end(), [&](const CommitRecord& commit) {
+    return std::any_of(commit.results.begin(), commit.results.end(),
+                       [&](const auto& result) { return result.second == hash; });
+  });
 }
 
 void RunState::learn(std::span<const StateHash> hashes) {

@@ -72,6 +72,11 @@ class RunState {
 
   /// Of the newest outer step that was committed; zero before the first.
   StateHash newest_hash() const { return commits_.empty() ? StateHash{} : commits_.back().hash; }
+  /// With gossip: whether this can be nothing but the state of the beginning, which some islands
+  /// may have for long and which is not known: no exchange, void ones included, ended with it.
+  bool may_be_first(const StateHash& hash) const;
+  /// Believes that it is.
+  void learn_first(const StateHash& hash) { first_hashes_.front() = hash; }
   /// Believes a state that fits, as far as the log does not say.
   void learn(std::span<const StateHash> hashes);
   /// Forgets what it learned of outer step 0.
@@ -85,7 +90,7 @@ class RunState {
   struct CommitRecord {
     StateHash hash;
     std::vector<BatchRange> consumed;
-    std::int64_t num_contributions = 0;
+    std::vector<IslandId> participants;
     std::map<IslandId, StateHash> results;  // with gossip
   };
 
@@ -101,7 +106,8 @@ class RunState {
   bool is_policy_logged_ = false;
   bool was_finished_ = false;
   std::set<IslandId> newest_participants_;
-  std::optional<LogReduce> reduce_;  // of the outer step under way
+  std::set<StateHash> void_results_;  // with gossip
+  std::optional<LogReduce> reduce_;   // of the outer step under way
   std::set<IslandId> here_;
   std::map<IslandId, LogIsland> islands_;
   std::map<std::string, IslandId> ids_;

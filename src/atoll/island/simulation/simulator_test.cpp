@@ -67,6 +67,18 @@ TEST(Simulator, RandomSchedulesKeepEveryPromise) {
   }
 }
 
+// Of schedules that failed once.
+void expect_promises_kept(const std::vector<std::uint64_t>& seeds) {
+  for (const std::uint64_t seed : seeds) {
+    SimulationOptions options = random_simulation(seed);
+    if (number("ATOLL_TRACE", 0) != 0) {
+      options.trace = [](const std::string& line) { fmt::print("{}\n", line); };
+    }
+    const SimulationReport report = simulate(options, seed);
+    EXPECT_TRUE(report.violations.empty()) << words(report);
+  }
+}
+
 // An island fetched state that it was not asked for any more, and handed in as the round before had
 // it.
 TEST(Simulator, WhoFetchesLateHasTheScheduleOfWhatItFetched) {
@@ -86,6 +98,28 @@ TEST(Simulator, WhatIslandsHaveIsNotVoidAfterACommitThatNobodyHeardOf) {
     const SimulationReport report = simulate(options, seed);
     EXPECT_TRUE(report.violations.empty()) << words(report);
   }
+}
+
+// One came back with the result of the newest outer step beside its state, when the time that the
+// others had was nearly over.
+TEST(Simulator, NothingIsVoidWhoseResultAnIslandCameWith) {
+  expect_promises_kept({65941});
+}
+
+// An island joined, was stopped, and had handed in nothing when the only other one left for good.
+TEST(Simulator, TheStateThatAnIslandJoinedWithIsTheNewestWhenAllOthersHaveLeft) {
+  expect_promises_kept({156510, 290040});
+}
+
+// Gossiping islands had what they began with when their coordinator was killed; what else had been
+// committed was lost.
+TEST(Simulator, GossipGoesOnWithTheStateOfTheBeginningAfterARestart) {
+  expect_promises_kept({64328});
+}
+
+// The newest outer step was void, and one came back that had the result of the one before it.
+TEST(Simulator, AfterAVoidItIsKnownWhoIsInTheNewestOuterStepThatStands) {
+  expect_promises_kept({383919});
 }
 
 // All are lost, what they committed is void, and the one that has the state of outer step 0, whose
