@@ -30,6 +30,7 @@ constexpr Case kCases[] = {
     {Transpose::kTN, 257, 385, 40},  {Transpose::kTN, 385, 257, 790},
     {Transpose::kNT, 40, 50, 2100},  {Transpose::kNN, 40, 50, 8225},
     {Transpose::kTN, 40, 50, 3000},  {Transpose::kTN, 50, 40, 3000},
+    {Transpose::kTN, 600, 300, 800}, {Transpose::kTN, 300, 600, 800},
     {Transpose::kNT, 1100, 900, 70}, {Transpose::kNN, 1100, 300, 768},
 };
 

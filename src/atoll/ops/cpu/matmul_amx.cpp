@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t kMaxStretch = 384;
 constexpr std::int64_t kMaxRows = 128;
 constexpr std::int64_t kMaxCols = 256;
+// Rows of a that a task packs, of one term.
+constexpr std::int64_t kMaxPackedRows = 256;
 // Where sums are so long that operands come from memory, c is cut less often.
 constexpr std::int64_t kLongSum = 8192;
 constexpr std::int64_t kMaxLongCols = 384;
@@ -43,6 +45,7 @@ struct Room {
 };
 
 static_assert(2 * kMaxRows <= kMaxCols, "rows of two terms must fit a panel");
+static_assert(kMaxPackedRows <= kMaxCols, "packed rows must fit a panel");
 static_assert(sizeof(Room) <= 2048 << 10, "ops/matmul.h says how much a thread keeps");
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -184,13 +187,13 @@ class Cut {
           part.b_columns = b_columns;
           part.a = tiles != nullptr ? packed_a(tiles, all_steps(), row, at)
                                     : placed_a(room, row, part.rows, at);
-          if (tiles == nullptr) {
-            const bool same_rows = at + stretch_ < end_k;
-            const std::int64_t next = same_rows ? row : row + kMaxRows;
-            if (next < rows.end) {
-              part.ahead[0] = rows_ahead({next, std::min(next + kMaxRows, rows.end)},
-                                         same_rows ? at + stretch_ : k);
-            }
+          const bool same_rows = at + stretch_ < end_k;
+          const std::int64_t next = same_rows ? row : row + kMaxRows;
+          if (next < rows.end) {
+            const Range wanted = {next, std::min(next + kMaxRows, rows.end)};
+            const std::int64_t from = same_rows ? at + stretch_ : k;
+            part.ahead[0] = tiles == nullptr ? rows_ahead(wanted, from)
+                                             : tiles_ahead(tiles, terms_, wanted, from);
           }
           if (at + stretch_ >= end_k && row + kMaxRows < rows.end) {
             part.ahead[1] =
@@ -204,7 +207,9 @@ class Cut {
 
   /// Tasks of rows, whose threads pack a. `tiles`: b, packed.
   void by_rows(const Bf16* tiles) {
-    const std::int64_t rows = part_for(shape_.m, kMaxRows, threads());
+    // Each task reads all of b, which comes from the last cache: the more rows, the less often.
+    const std::int64_t most = p_.two_terms ? kMaxRows : kMaxPackedRows;
+    const std::int64_t rows = part_for(shape_.m, most, threads());
     run_.threads().run(ceil_div(shape_.m, rows), [&](std::int64_t task) {
       const std::int64_t row = task * rows;
       row_task(tiles, {row, std::min(shape_.m, row + rows)});
@@ -237,6 +242,12 @@ class Cut {
           part.b = tiles + col / kAmxRows * b_columns + at * kAmxRows;
           part.b_columns = b_columns;
           part.a = packed_a(room.panel, steps, 0, at - k);
+          const bool same_cols = at + stretch_ < end_k;
+          const std::int64_t next = same_cols ? col : cols.end;
+          if (next < shape_.n) {
+            part.ahead[0] = tiles_ahead(tiles, 1, {next, std::min(shape_.n, next + kMaxCols)},
+                                        same_cols ? at + stretch_ : k);
+          }
           if (at + stretch_ >= end_k && cols.end < shape_.n) {
             part.ahead[1] = sums_ahead(rows, {cols.end, std::min(shape_.n, cols.end + kMaxCols)});
           }
@@ -298,6 +309,16 @@ class Cut {
   AmxAhead rows_ahead(Range rows, std::int64_t k) const {
     return {p_.a + rows.begin * p_.lda + k * terms_, p_.lda * std::int64_t{sizeof(Bf16)},
             std::min(stretch_, shape_.k - k) * terms_ * std::int64_t{sizeof(Bf16)}, rows.size()};
+  }
+
+  /// A stretch of packed rows or columns, whose tiles follow each other over all k.
+  AmxAhead tiles_ahead(const Bf16* tiles, std::int64_t terms, Range range, std::int64_t k) const {
+    const std::int64_t tile = all_steps() * kAmxTile * terms;
+    const std::int64_t steps = amx_steps(std::min(stretch_, shape_.k - k));
+    return {tiles + range.begin / kAmxRows * tile + k * kAmxRows * terms,
+            tile * std::int64_t{sizeof(Bf16)},
+            steps * kAmxTile * terms * std::int64_t{sizeof(Bf16)},
+            (range.size() + kAmxRows - 1) / kAmxRows};
   }
 
   /// What is summed in c itself.
