@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "atoll/param_server/transport.h"
 #include "train_fixture.h"
 
 namespace atl::e2e {
@@ -12,6 +13,10 @@ namespace atl::e2e {
 /// Runs with parameter servers, of four micro-batches a step.
 class Servers : public Train {
  protected:
+  /// What processes are started with to speak over `transport`.
+  static std::string transport_setting(param_server::Transport transport) {
+    return fmt::format("--sync.transport={}", param_server::name_of(transport));
+  }
   /// `atoll train` with so many workers and servers here, into the run called `name`.
   std::vector<std::string> served(const std::string& name, int workers, int servers,
                                   const std::vector<std::string>& more = {}) const {

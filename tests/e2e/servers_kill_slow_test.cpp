@@ -62,7 +62,7 @@ std::string filled(float value) {
 
 // In a process of its own. Writes "step seconds" lines to `log`, and the final sums to `result`.
 [[noreturn]] void work(const ps::RunSpec& spec, std::int64_t number, const std::string& scheduler,
-                       const std::string& secret, const fs::path& log, const fs::path& result) {
+                       const ps::LinkOptions& link, const fs::path& log, const fs::path& result) {
   try {
     ps::Worker worker(number, spec.identity);
     if (number == 0) worker.offer(spec);
@@ -88,7 +88,7 @@ std::string filled(float value) {
       sums[state.slice] = value;
     };
     ps::WorkerLoop loop(worker, {.consistency = spec.consistency, .num_slices = kSlices}, hooks);
-    ps::WorkerConnection connection(worker, scheduler, {.identity = {}, .secret = secret}, 60);
+    ps::WorkerConnection connection(worker, scheduler, link, 60);
     using What = ps::WorkerLoop::Job::What;
     for (;;) {
       const ps::WorkerLoop::Job job = loop.next();
@@ -114,17 +114,30 @@ std::string filled(float value) {
   }
 }
 
-class ServerKills : public Servers, public ::testing::WithParamInterface<ps::Consistency> {
+using Case = std::pair<ps::Consistency, ps::Transport>;
+
+class ServerKills : public Servers, public ::testing::WithParamInterface<Case> {
  protected:
+  ps::LinkOptions link() const {
+    ps::LinkOptions link = {.transport = GetParam().second, .identity = {}, .secret = {}};
+    if (link.transport == ps::Transport::kGrpc) link.secret = path("secret");
+    return link;
+  }
+  // `atoll server` with what every process of this run is started with.
+  std::vector<std::string> server(const std::vector<std::string>& more) const {
+    std::vector<std::string> all = {
+        "server", fmt::format("--transport={}", ps::name_of(link().transport)), "--threads=1"};
+    if (link().secret) all.push_back("--secret=" + path("secret"));
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
   void start_server(std::size_t i) {
-    servers_[i] = std::make_unique<Program>(std::vector<std::string>{
-        "server", "--join=" + scheduler_address_, "--secret=" + path("secret"), "--threads=1"});
+    servers_[i] = std::make_unique<Program>(server({"--join=" + scheduler_address_}));
   }
   void start_worker(std::size_t i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      work(spec_, static_cast<std::int64_t>(i), scheduler_address_, path("secret"), log(i),
-           path("result"));
+      work(spec_, static_cast<std::int64_t>(i), scheduler_address_, link(), log(i), path("result"));
     }
     workers_[i] = child;
   }
@@ -176,8 +189,8 @@ class ServerKills : public Servers, public ::testing::WithParamInterface<ps::Con
 TEST_P(ServerKills, LoseNoPushAndDoubleNone) {
   const char* wish = std::getenv("ATOLL_KILL_POINTS");
   const int kills = wish == nullptr ? 6 : std::atoi(wish);
-  spec_ = spec_of(GetParam(), 40 * (kills + 1));
-  Program scheduler({"server", "--scheduler-only", "--secret=" + path("secret")});
+  spec_ = spec_of(GetParam().first, 40 * (kills + 1));
+  Program scheduler(server({"--scheduler-only"}));
   const std::string mark = "scheduler at ";
   ASSERT_TRUE(soon([&] { return scheduler.errors().find(mark) != std::string::npos; }));
   const std::string said = scheduler.errors();
@@ -223,12 +236,18 @@ TEST_P(ServerKills, LoseNoPushAndDoubleNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, ServerKills,
-                         ::testing::Values(ps::Consistency::kBsp, ps::Consistency::kSsp,
-                                           ps::Consistency::kAsync),
+                         ::testing::Values(Case{ps::Consistency::kBsp, ps::Transport::kGrpc},
+                                           Case{ps::Consistency::kSsp, ps::Transport::kGrpc},
+                                           Case{ps::Consistency::kAsync, ps::Transport::kGrpc},
+                                           Case{ps::Consistency::kBsp, ps::Transport::kTcp},
+                                           Case{ps::Consistency::kSsp, ps::Transport::kTcp},
+                                           Case{ps::Consistency::kAsync, ps::Transport::kTcp}),
                          [](const auto& info) {
-                           return info.param == ps::Consistency::kBsp   ? "bsp"
-                                  : info.param == ps::Consistency::kSsp ? "ssp"
-                                                                        : "async";
+                           const std::string consistency =
+                               info.param.first == ps::Consistency::kBsp   ? "bsp"
+                               : info.param.first == ps::Consistency::kSsp ? "ssp"
+                                                                           : "async";
+                           return consistency + "_" + ps::name_of(info.param.second);
                          });
 
 }  // namespace

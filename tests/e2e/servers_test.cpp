@@ -12,16 +12,24 @@ using e2e::atoll;
 using e2e::error_line;
 using e2e::Finished;
 using e2e::Servers;
+using param_server::Transport;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST_F(Servers, OfOneUpdateAStepGiveTheBitsOfAllReduce) {
+class ServersOver : public Servers, public ::testing::WithParamInterface<Transport> {};
+
+INSTANTIATE_TEST_SUITE_P(Transport, ServersOver,
+                         ::testing::Values(Transport::kGrpc, Transport::kTcp),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST_P(ServersOver, OneUpdateAStepGiveTheBitsOfAllReduce) {
+  const std::string over = transport_setting(GetParam());
   run(alone("alone", {"--train.steps=12", "--train.exact=true"}));
-  run(served("one", 1, 1, {"--train.steps=12", "--train.exact=true"}));
+  run(served("one", 1, 1, {"--train.steps=12", "--train.exact=true", over}));
   EXPECT_EQ(tensors("one", 12), tensors("alone", 12));
   run(served("many", 3, 3,
              {"--train.steps=12", "--train.exact=true", "--sync.consistency=ssp",
-              "--sync.staleness=0", "--sync.replicas=2"}));
+              "--sync.staleness=0", "--sync.replicas=2", over}));
   EXPECT_EQ(tensors("many", 12), tensors("alone", 12));
 }
 
@@ -43,11 +51,13 @@ TEST_F(Servers, GoOnFromACheckpointOfAllReduceAndBack) {
   EXPECT_EQ(tensors("both", 12), tensors("alone", 12));
 }
 
-TEST_F(Servers, OfEveryConsistencyTrainToTheEnd) {
+TEST_P(ServersOver, EveryConsistencyTrainToTheEnd) {
   for (const std::string consistency : {"ssp", "async", "easgd"}) {
     const std::string name = "run-" + consistency;
     const Finished finished =
-        atoll(served(name, 2, 2, {"--sync.consistency=" + consistency, "--checkpoint.every=20"}));
+        atoll(served(name, 2, 2,
+                     {"--sync.consistency=" + consistency, "--checkpoint.every=20",
+                      transport_setting(GetParam())}));
     ASSERT_EQ(finished.exit_code, 0) << finished.err;
     EXPECT_TRUE(std::filesystem::exists(checkpoint(name, 20))) << name;
     EXPECT_TRUE(std::filesystem::exists(checkpoint(name, 40))) << name;
@@ -70,14 +80,22 @@ TEST_F(Servers, RefuseWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({"--sync.replicas=2"}), HasSubstr("sync.servers"));
   EXPECT_THAT(refusal({"--train.exact=true", "--sync.consistency=async"}),
               HasSubstr("train.exact"));
+  EXPECT_THAT(refusal({"--sync.transport=tcp", "--sync.identity=me"}),
+              AllOf(HasSubstr("sync.transport = tcp has no TLS"), HasSubstr("sync.identity (me)")));
+  EXPECT_THAT(refusal({"--sync.transport=tcp", "--sync.secret=file"}),
+              AllOf(HasSubstr("no authentication"), HasSubstr("sync.secret (file)")));
+  EXPECT_THAT(refusal({"--sync.transport=udp"}), HasSubstr("sync.transport"));
+  EXPECT_THAT(error_line(atoll({"server", "--transport=tcp", "--identity=me"})),
+              AllOf(HasSubstr("--transport = tcp has no TLS"), HasSubstr("--identity (me)")));
   EXPECT_THAT(error_line(atoll(command("refused", {"--sync.mode=ps"}))),
               HasSubstr("sync.addresses"));
   EXPECT_THAT(error_line(atoll(command("refused", {"--sync.servers=2"}))), HasSubstr("sync.mode"));
 }
 
-TEST_F(Servers, ThatAreNotThereAreToldOf) {
-  const Finished finished = atoll(
-      command("away", {"--sync.mode=ps", "--sync.addresses=127.0.0.1:1", "--comm.timeout_s=1"}));
+TEST_P(ServersOver, NothingThatListensAreToldOf) {
+  const Finished finished =
+      atoll(command("away", {"--sync.mode=ps", "--sync.addresses=127.0.0.1:1", "--comm.timeout_s=1",
+                             transport_setting(GetParam())}));
   EXPECT_EQ(finished.exit_code, 1);
   EXPECT_THAT(finished.err,
               AllOf(HasSubstr("error: the scheduler of the parameter servers at 127.0.0.1:1"),

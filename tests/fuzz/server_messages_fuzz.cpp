@@ -1,7 +1,13 @@
-// What a parameter server, its workers and its scheduler are sent by each other.
+// What a parameter server, its workers and its scheduler are sent by each other: messages, and the
+// frames in which they travel over tcp.
+
+#include <sys/socket.h>
+
+#include <algorithm>
 
 #include "atoll/param_server/messages.h"
 #include "atoll/param_server/scheduler.h"
+#include "atoll/param_server/tcp_link.h"
 #include "fuzz.h"
 
 namespace {
@@ -38,6 +44,31 @@ Scheduler begun() {
   return scheduler;
 }
 
+// The bytes come on a connection, before and after a greeting that is right. A peer that says what
+// cannot be is refused.
+void feed_link(std::string_view bytes, bool is_greeted) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) std::abort();
+  const TcpLink::Clock::time_point now = TcpLink::Clock::now();
+  TcpLink link(atl::comm::rendezvous::Socket(pair[0]), now);
+  {
+    const atl::comm::rendezvous::Socket other(pair[1]);
+    TcpLink greeting(atl::comm::rendezvous::Socket(::dup(pair[1])), now);
+    std::vector<std::string> nothing;
+    if (is_greeted) greeting.move(now, nothing);
+    bytes = bytes.substr(0, 32 << 10);  // less than the system keeps
+    ::send(other.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  std::vector<std::string> messages;
+  atl::fuzz::expect_result_or_refusal([&] {
+    while (!link.goodbye()) link.move(now, messages);
+  });
+  const bool is_whole = std::all_of(messages.begin(), messages.end(), [](const std::string& text) {
+    return text.size() <= kMaxFrame;
+  });
+  if (!is_whole) std::abort();
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -54,5 +85,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     scheduler.ticked(1);
     scheduler.closed(session);
   }
+  feed_link(bytes, /*is_greeted=*/false);
+  feed_link(bytes, /*is_greeted=*/true);
   return 0;
 }

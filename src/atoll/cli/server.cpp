@@ -20,6 +20,7 @@ struct Options {
   std::string advertise;
   std::string join;
   std::string dir;
+  std::string transport = "grpc";
   std::string identity;
   std::string secret;
   double disk_seconds = 1;
@@ -41,7 +42,10 @@ int run(const Options& options) {
   param_server::ListenOptions listen = {
       .listen = options.listen,
       .advertise = options.advertise,
-      .credentials = {.identity = path_of(options.identity), .secret = path_of(options.secret)}};
+      .link = {.transport = param_server::parse_transport(options.transport, "--transport"),
+               .identity = path_of(options.identity),
+               .secret = path_of(options.secret)}};
+  param_server::check_link(listen.link, "--transport", "--identity", "--secret");
   std::optional<param_server::SchedulerService> scheduler;
   std::optional<param_server::ServerService> server;
   std::string join = options.join;
@@ -89,9 +93,13 @@ Action add(CLI::App& app) {
                  "killed; not needed with sync.replicas = 2");
   app.add_option("--disk-seconds", options->disk_seconds, "Between two writes to --dir")
       ->capture_default_str();
+  app.add_option("--transport", options->transport,
+                 "grpc, with TLS or a secret; or tcp, faster, where everybody who reaches the port "
+                 "is trusted. As sync.transport of the workers")
+      ->capture_default_str();
   app.add_option("--identity", options->identity,
-                 "Directory with its certificate (atoll certs issue); needed unless HOST is this "
-                 "machine");
+                 "Directory with its certificate (atoll certs issue); needed over grpc unless HOST "
+                 "is this machine");
   app.add_option("--secret", options->secret,
                  "File with a secret that workers of this machine must know (sync.secret), made if "
                  "missing; instead of --identity");

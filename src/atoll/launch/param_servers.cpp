@@ -9,6 +9,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/launch/children.h"
 #include "atoll/param_server/service.h"
+#include "atoll/train/config_server.h"
 #include "atoll/train/recipe.h"
 
 namespace atl::launch {
@@ -26,7 +27,7 @@ std::vector<std::string> with_workers(const ServersPlan& plan) {
 // The command line of one worker; the first one has the run's directory.
 std::vector<std::string> worker_words(const ServersPlan& plan, const train::TrainConfig& config,
                                       int number, const std::string& scheduler,
-                                      const fs::path& secret) {
+                                      const param_server::LinkOptions& link) {
   std::vector<std::string> argv =
       train_words(plan.recipe, plan.overrides, {"run.dir", "sync.workers", "device.threads"});
   const auto set = [&](const std::string& key, const std::string& value) {
@@ -38,7 +39,7 @@ std::vector<std::string> worker_words(const ServersPlan& plan, const train::Trai
   set("sync.workers", std::to_string(plan.num_workers));
   set("sync.worker", std::to_string(number));
   set("sync.addresses", scheduler);
-  set("sync.secret", secret.string());
+  if (link.secret) set("sync.secret", link.secret->string());
   const std::int64_t threads = config.device.threads;
   set("device.threads",
       std::to_string(threads > 0 ? threads : std::max(1, available_cpus() / plan.num_workers)));
@@ -46,10 +47,12 @@ std::vector<std::string> worker_words(const ServersPlan& plan, const train::Trai
 }
 
 std::vector<std::string> server_words(const train::TrainConfig& config, int number,
-                                      const std::string& scheduler, const fs::path& secret,
-                                      const fs::path& disk) {
-  std::vector<std::string> argv = {this_program(), "server", "--join=" + scheduler,
-                                   "--secret=" + secret.string(), "--threads=1"};
+                                      const std::string& scheduler,
+                                      const param_server::LinkOptions& link, const fs::path& disk) {
+  std::vector<std::string> argv = {
+      this_program(), "server", "--join=" + scheduler,
+      fmt::format("--transport={}", param_server::name_of(link.transport)), "--threads=1"};
+  if (link.secret) argv.push_back("--secret=" + link.secret->string());
   // With copies on other servers nothing needs to be on a disk.
   if (config.sync.replicas == 1) {
     argv.push_back(fmt::format("--dir={}", (disk / fmt::format("server-{}", number)).string()));
@@ -73,26 +76,28 @@ int run_param_servers(const ServersPlan& plan) {
     throw user_error("cannot make {}: {}; give run.dir a place you may write to", servers.string(),
                      error.message());
   }
-  const fs::path secret = servers / "secret";
-  param_server::SchedulerService scheduler({.listen = "127.0.0.1:0",
-                                            .advertise = "",
-                                            .credentials = {.identity = {}, .secret = secret}});
+  param_server::LinkOptions link = train::link_of(config.sync);
+  // Over tcp nobody is authenticated; on this machine that is said where the setting is explained.
+  if (link.transport == param_server::Transport::kGrpc) link.secret = servers / "secret";
+  param_server::SchedulerService scheduler(
+      {.listen = "127.0.0.1:0", .advertise = "", .link = link});
   for (int i = 0; i < plan.num_workers; ++i) {
     children.add({.name = fmt::format("worker-{}", i),
-                  .argv = worker_words(plan, config, i, scheduler.address(), secret),
+                  .argv = worker_words(plan, config, i, scheduler.address(), link),
                   .shows_output = i == 0});
   }
   for (int i = 1; i <= config.sync.servers; ++i) {
     children.add({.name = fmt::format("server-{}", i),
-                  .argv = server_words(config, i, scheduler.address(), secret, servers),
+                  .argv = server_words(config, i, scheduler.address(), link, servers),
                   .shows_output = false,
                   .is_server = true});
   }
   log::info(
       "{} and {} on this machine; the scheduler is at {}, and more may join: `atoll server "
-      "--join={} --secret={}`",
+      "--join={} {}`",
       counted(plan.num_workers, "worker"), counted(config.sync.servers, "server"),
-      scheduler.address(), scheduler.address(), secret.string());
+      scheduler.address(), scheduler.address(),
+      link.secret ? "--secret=" + link.secret->string() : "--transport=tcp");
   const int code = children.run([&] { return scheduler.failure(); });
   scheduler.stop();
   return code;

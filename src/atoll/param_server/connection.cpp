@@ -12,10 +12,8 @@ constexpr std::chrono::milliseconds kRetryEvery{50};
 }  // namespace
 
 WorkerConnection::WorkerConnection(Worker& worker, const std::string& scheduler,
-                                   const Credentials& credentials, double timeout_seconds)
-    : worker_(worker),
-      timeout_seconds_(timeout_seconds),
-      links_(mailbox_, scheduler, credentials) {}
+                                   const LinkOptions& options, double timeout_seconds)
+    : worker_(worker), timeout_seconds_(timeout_seconds), links_(mailbox_, scheduler, options) {}
 
 void WorkerConnection::pump(std::chrono::milliseconds wait) {
   send();

@@ -13,7 +13,7 @@ class WorkerConnection {
  public:
   /// Begins to connect. `worker` must outlive this. `timeout_seconds`: how long the scheduler may
   /// be away.
-  WorkerConnection(Worker& worker, const std::string& scheduler, const Credentials& credentials,
+  WorkerConnection(Worker& worker, const std::string& scheduler, const LinkOptions& options,
                    double timeout_seconds);
 
   /// Sends what the worker wants to, waits for at most `wait`, and gives it what has come. Throws

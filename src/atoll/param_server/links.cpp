@@ -6,15 +6,12 @@ namespace atl::param_server {
 
 namespace {
 
-constexpr std::size_t kQueueBytes = std::size_t{256} << 20;
 constexpr int kFarewellMs = 2000;
 
 }  // namespace
 
-Links::Links(Mailbox& mailbox, std::string scheduler, Credentials credentials)
-    : mailbox_(mailbox),
-      scheduler_address_(std::move(scheduler)),
-      credentials_(std::move(credentials)) {
+Links::Links(Mailbox& mailbox, std::string scheduler, LinkOptions options)
+    : mailbox_(mailbox), scheduler_address_(std::move(scheduler)), options_(std::move(options)) {
   open(scheduler_, scheduler_address_, Mailbox::Letter::From::kScheduler, 0);
 }
 
@@ -28,14 +25,8 @@ void Links::open(Link& link, const std::string& address, Mailbox::Letter::From f
     mailbox_.put(
         {.kind = kind, .from = from, .id = id, .text = std::move(text), .is_final = is_final});
   };
-  link.session = std::make_unique<wire::Session>(
-      wire::SessionOptions{.address = address,
-                           .identity = credentials_.identity,
-                           .secret = credentials_.secret,
-                           .max_frame_bytes = kMaxFrame,
-                           .max_queue_bytes = kQueueBytes,
-                           .max_backoff_ms = 500,
-                           .keepalive = {.interval_ms = 2000, .timeout_ms = 3000}},
+  link.connection = open_connection(
+      address, options_,
       wire::Session::Events{
           .connected = [put] { put(Kind::kOpened, ""); },
           .received = [put](std::string frame) { put(Kind::kReceived, std::move(frame)); },
@@ -58,7 +49,11 @@ void Links::follow(const std::vector<ServerEntry>& servers, const std::string& o
 void Links::send(Link& link, std::string frame) {
   if (!link.is_connected) return;
   link.kept.push_back(std::move(frame));
-  while (!link.kept.empty() && link.session->send(link.kept.front())) link.kept.pop_front();
+  send_kept(link);
+}
+
+void Links::send_kept(Link& link) {
+  while (!link.kept.empty() && link.connection->send(link.kept.front())) link.kept.pop_front();
 }
 
 void Links::to_server(ServerId server, const Message& message) {
@@ -67,11 +62,8 @@ void Links::to_server(ServerId server, const Message& message) {
 }
 
 void Links::flush() {
-  const auto flush_one = [](Link& link) {
-    while (!link.kept.empty() && link.session->send(link.kept.front())) link.kept.pop_front();
-  };
-  flush_one(scheduler_);
-  for (auto& [id, link] : servers_) flush_one(link);
+  send_kept(scheduler_);
+  for (auto& [id, link] : servers_) send_kept(link);
 }
 
 bool Links::note(const Mailbox::Letter& letter) {
@@ -88,7 +80,7 @@ bool Links::note(const Mailbox::Letter& letter) {
 }
 
 void Links::finish() {
-  scheduler_.session->finish(kFarewellMs);
+  scheduler_.connection->finish(kFarewellMs);
 }
 
 }  // namespace atl::param_server

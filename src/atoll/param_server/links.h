@@ -1,31 +1,23 @@
 #pragma once
 
 #include <deque>
-#include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "atoll/param_server/mailbox.h"
 #include "atoll/param_server/messages.h"
-#include "atoll/wire/session.h"
+#include "atoll/param_server/transport.h"
 
 namespace atl::param_server {
-
-/// How the processes of a run know each other: see wire::SessionOptions.
-struct Credentials {
-  std::optional<std::filesystem::path> identity;
-  std::optional<std::filesystem::path> secret;
-};
 
 /// The connections that a worker or a server opens: one to the scheduler, one to each server of the
 /// view. Each is made again when it breaks. What comes goes into `mailbox`.
 class Links {
  public:
-  /// `mailbox` must outlive this. Throws what wire::Session throws.
-  Links(Mailbox& mailbox, std::string scheduler, Credentials credentials);
+  /// `mailbox` must outlive this. Throws what open_connection() throws.
+  Links(Mailbox& mailbox, std::string scheduler, LinkOptions options);
   ~Links();
 
   /// Opens links to servers that are new, and drops those to others. `own_address` is left out.
@@ -44,17 +36,18 @@ class Links {
 
  private:
   struct Link {
-    std::unique_ptr<wire::Session> session;
+    std::unique_ptr<Connection> connection;
     std::deque<std::string> kept;
     bool is_connected = false;
     std::string address;
   };
   void open(Link& link, const std::string& address, Mailbox::Letter::From from, std::uint64_t id);
   static void send(Link& link, std::string frame);
+  static void send_kept(Link& link);
 
   Mailbox& mailbox_;
   std::string scheduler_address_;
-  Credentials credentials_;
+  LinkOptions options_;
   Link scheduler_;
   std::map<ServerId, Link> servers_;
 };

@@ -6,12 +6,9 @@
 #include <thread>
 
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
 #include "atoll/param_server/disk.h"
 #include "atoll/param_server/scheduler.h"
 #include "atoll/param_server/server.h"
-#include "atoll/wire/secret.h"
-#include "atoll/wire/server.h"
 
 namespace atl::param_server {
 
@@ -21,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 using Letter = Mailbox::Letter;
 
 constexpr std::chrono::milliseconds kTick{50};
-constexpr std::size_t kQueueBytes = std::size_t{1} << 30;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -46,7 +42,7 @@ class Process : public wire::SessionHandler {
                   .text = why});
   }
 
-  std::string address() const { return server_->address(); }
+  std::string address() const { return listener_->address(); }
   bool is_finished() const { return is_finished_; }
   std::optional<Error> failure() const {
     const std::lock_guard lock(mutex_);
@@ -55,24 +51,12 @@ class Process : public wire::SessionHandler {
   void stop() {
     mailbox_.stop();
     if (thread_.joinable()) thread_.join();
-    if (server_) server_->stop();
+    if (listener_) listener_->stop();
   }
 
  protected:
   void listen(const ListenOptions& options) {
-    const Credentials& credentials = options.credentials;
-    if (credentials.secret && !path_exists(*credentials.secret)) {
-      wire::Secret::make(*credentials.secret);
-    }
-    server_ = std::make_unique<wire::Server>(
-        wire::ServerOptions{.listen = options.listen,
-                            .identity = credentials.identity,
-                            .secret = credentials.secret,
-                            .max_frame_bytes = kMaxFrame,
-                            .max_sessions_per_peer = 4096,
-                            .max_queue_bytes = kQueueBytes,
-                            .keepalive = {.interval_ms = 2000, .timeout_ms = 3000}},
-        this, nullptr);
+    listener_ = open_listener(options.listen, options.link, *this);
   }
   void run(const std::function<void(const Letter&)>& take, const std::function<void()>& after) {
     thread_ = std::thread([this, take, after] {
@@ -99,12 +83,12 @@ class Process : public wire::SessionHandler {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDamaged) throw;
       log::warning("a connection was closed: {}", error.what());
-      server_->close(session, error.what());
+      listener_->close(session, error.what());
     }
   }
 
   Mailbox mailbox_;
-  std::unique_ptr<wire::Server> server_;
+  std::unique_ptr<Listener> listener_;
   std::atomic<bool> is_finished_ = false;
   Clock::time_point start_ = Clock::now();
 
@@ -131,8 +115,8 @@ struct SchedulerService::State final : Process {
   void after() {
     scheduler.ticked(seconds_since(start_));
     for (Scheduler::Send& out : scheduler.take_sends()) {
-      server_->send(out.to, encode(out.message));
-      if (out.closes) server_->close(out.to, "refused");
+      listener_->send(out.to, encode(out.message));
+      if (out.closes) listener_->close(out.to, "refused");
     }
     for (const std::string& notice : scheduler.take_notices()) log::info("{}", notice);
     if (scheduler.is_over()) is_finished_ = true;
@@ -164,14 +148,15 @@ struct ServerService::State final : Process {
         device(open_device({.threads = threads})),
         stream(device->open_stream()) {
     listen(options);
-    const std::string address = options.advertise.empty() ? server_->address() : options.advertise;
+    const std::string address =
+        options.advertise.empty() ? listener_->address() : options.advertise;
     server.emplace(*stream, address);
     own_address = address;
     if (const std::optional<StoredSlices> stored = read_slices(disk.dir)) {
       server->restore(stored->spec, stored->slices);
       log::info("{} read from {}", stored->slices.size(), disk.dir.string());
     }
-    links.emplace(mailbox_, scheduler, options.credentials);
+    links.emplace(mailbox_, scheduler, options.link);
     run([this](const Letter& letter) { take(letter); }, [this] { after(); });
   }
   ~State() override { stop(); }
@@ -211,7 +196,7 @@ struct ServerService::State final : Process {
           links->to_scheduler(out.message);
           break;
         case ServerTarget::Kind::kSession:
-          server_->send(out.to.id, encode(out.message));
+          listener_->send(out.to.id, encode(out.message));
           break;
         case ServerTarget::Kind::kServer:
           links->to_server(static_cast<ServerId>(out.to.id), out.message);

@@ -14,13 +14,13 @@ namespace atl::param_server {
 struct ListenOptions {
   std::string listen = "127.0.0.1:0";  ///< HOST:PORT; port 0 picks one
   std::string advertise;               ///< under which others reach it; empty: the same
-  Credentials credentials;
+  LinkOptions link;
 };
 
 /// A run's scheduler (scheduler.h) with its connections, on a thread of its own.
 class SchedulerService {
  public:
-  /// Listens when it returns. Throws what wire::Server throws; makes a secret that is missing.
+  /// Listens when it returns. Throws what open_listener() throws; makes a secret that is missing.
   explicit SchedulerService(const ListenOptions& options);
   ~SchedulerService();
   std::string address() const;

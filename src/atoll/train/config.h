@@ -221,6 +221,7 @@ struct SyncSettings {
   std::int64_t workers = 1;
   std::int64_t worker = 0;
   std::string addresses;
+  std::string transport = "grpc";
   std::string identity;
   std::string secret;
   double disk_s = 1;

@@ -1,5 +1,8 @@
 #include "atoll/train/config_server.h"
 
+#include <filesystem>
+#include <optional>
+
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/optim/registry.h"
@@ -23,7 +26,7 @@ bool given(const Settings& settings, const char* key) {
 constexpr const char* kOfServers[] = {
     "sync.consistency", "sync.staleness", "sync.compensation", "sync.elasticity", "sync.period",
     "sync.servers",     "sync.replicas",  "sync.workers",      "sync.worker",     "sync.addresses",
-    "sync.identity",    "sync.secret",    "sync.disk_s"};
+    "sync.transport",   "sync.identity",  "sync.secret",       "sync.disk_s"};
 
 void only_of(const Settings& s, const char* key, bool chosen, const char* consistency) {
   if (chosen || !given(s, key)) return;
@@ -106,6 +109,13 @@ void add_sync(Settings& settings, SyncSettings& s) {
            "the servers. Empty: -n starts all of them here.")
       .with_scope(Scope::kHost);
   settings
+      .add("sync.transport", &s.transport,
+           "How workers, servers and scheduler speak with each other. grpc: with TLS, or on one "
+           "machine with a secret. tcp: frames of the TCP engine of an island, faster, where "
+           "everybody who reaches their ports is trusted. The same for all processes of a run.",
+           one_of({"grpc", "tcp"}))
+      .with_scope(Scope::kHost);
+  settings
       .add("sync.identity", &s.identity,
            "Directory with this worker's certificate (atoll certs issue); needed where servers "
            "are not on this host.")
@@ -156,6 +166,7 @@ void validate_servers(const TrainConfig& config, const Settings& s) {
   refuse(optim::find_optimizer(config.optim.kind).whole_matrices, "optim.kind",
          "its updates read whole matrices, and servers have parts: take adamw");
   validate_consistency(config, s);
+  param_server::check_link(link_of(config.sync), "sync.transport", "sync.identity", "sync.secret");
   if (!config.sync.addresses.empty()) {
     wire::parse_address(config.sync.addresses, "sync.addresses");
   }
@@ -171,6 +182,16 @@ void validate_servers(const TrainConfig& config, const Settings& s) {
     throw user_error("{} are more than {}; start as many servers as copies at least",
                      named(s, "sync.replicas"), named(s, "sync.servers"));
   }
+}
+
+param_server::LinkOptions link_of(const SyncSettings& sync) {
+  const auto path_of = [](const std::string& text) -> std::optional<std::filesystem::path> {
+    if (text.empty()) return std::nullopt;
+    return text;
+  };
+  return {.transport = param_server::parse_transport(sync.transport, "sync.transport"),
+          .identity = path_of(sync.identity),
+          .secret = path_of(sync.secret)};
 }
 
 Consistency consistency_of(const SyncSettings& sync) {

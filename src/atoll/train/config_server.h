@@ -1,6 +1,7 @@
 #pragma once
 
 #include "atoll/param_server/messages.h"
+#include "atoll/param_server/transport.h"
 #include "atoll/train/config.h"
 
 namespace atl::train {
@@ -11,6 +12,9 @@ void add_sync(Settings& settings, SyncSettings& sync);
 /// Throws Error(kUser) naming both settings where parameter servers do not go together with
 /// another setting.
 void validate_servers(const TrainConfig& config, const Settings& settings);
+
+/// How a worker of this run reaches and knows servers and scheduler.
+param_server::LinkOptions link_of(const SyncSettings& sync);
 
 /// What sync.consistency means; ssp with no staleness is bsp.
 param_server::Consistency consistency_of(const SyncSettings& sync);

@@ -15,17 +15,11 @@ namespace atl::train {
 
 namespace {
 
-namespace fs = std::filesystem;
 using param_server::Consistency;
 using param_server::LaneAt;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWait{50};
-
-std::optional<fs::path> path_of(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  return fs::path(text);
-}
 
 std::string bytes_of(const Tensor& tensor) {
   const HostRead read(tensor);
@@ -66,9 +60,7 @@ ServerSync::ServerSync(const Parts& parts, std::string identity, std::int64_t st
              .period = parts.config.sync.period},
             hooks()),
       own_updates_(step),
-      connection_(worker_, parts.config.sync.addresses,
-                  {.identity = path_of(parts.config.sync.identity),
-                   .secret = path_of(parts.config.sync.secret)},
+      connection_(worker_, parts.config.sync.addresses, link_of(parts.config.sync),
                   parts.config.comm.timeout_s) {
   spec_.identity = std::move(identity);
   if (parts.config.sync.worker == 0) worker_.offer(spec_);
