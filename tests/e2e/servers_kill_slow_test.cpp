@@ -180,7 +180,45 @@ class ServerKills : public Servers, public ::testing::WithParamInterface<Case> {
     });
   }
 
+  // Starts it, or starts it again, with what it knew; it listens where it did.
+  void start_scheduler() {
+    scheduler_ = std::make_unique<Program>(server({"--scheduler-only", "--dir=" + path("state")}));
+    const std::string mark = "scheduler at ";
+    ASSERT_TRUE(soon([&] { return scheduler_->errors().find(mark) != std::string::npos; }));
+    const std::string said = scheduler_->errors();
+    const auto begin = said.find(mark) + mark.size();
+    const std::string address = said.substr(begin, said.find('\n', begin) - begin);
+    if (!scheduler_address_.empty()) {
+      EXPECT_EQ(address, scheduler_address_);
+    }
+    scheduler_address_ = address;
+  }
+  void kill_scheduler() {
+    scheduler_->send(SIGKILL);
+    scheduler_->wait();
+    ASSERT_NO_FATAL_FAILURE(start_scheduler());
+  }
+  // All workers end well, and the sums are those of each push once.
+  void expect_sums() {
+    for (const pid_t worker : workers_) {
+      int status = -1;
+      ::waitpid(worker, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+    for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
+      float wanted = 0;
+      for (std::int64_t step = 0; step < spec_.num_steps; ++step) {
+        for (std::int64_t lane = 0; lane < kLanes; ++lane) wanted -= gradient_of(lane, step, slice);
+      }
+      EXPECT_NE(read_file(path("result")).find(fmt::format("{} {}\n", slice, wanted)),
+                std::string::npos)
+          << slice << " " << wanted << "\n"
+          << read_file(path("result"));
+    }
+  }
+
   ps::RunSpec spec_;
+  std::unique_ptr<Program> scheduler_;
   std::string scheduler_address_;
   std::vector<std::unique_ptr<Program>> servers_{3};
   std::vector<pid_t> workers_{0, 0, 0};
@@ -190,12 +228,8 @@ TEST_P(ServerKills, LoseNoPushAndDoubleNone) {
   const char* wish = std::getenv("ATOLL_KILL_POINTS");
   const int kills = wish == nullptr ? 6 : std::atoi(wish);
   spec_ = spec_of(GetParam().first, 40 * (kills + 1));
-  Program scheduler(server({"--scheduler-only"}));
-  const std::string mark = "scheduler at ";
-  ASSERT_TRUE(soon([&] { return scheduler.errors().find(mark) != std::string::npos; }));
-  const std::string said = scheduler.errors();
-  const auto begin = said.find(mark) + mark.size();
-  scheduler_address_ = said.substr(begin, said.find('\n', begin) - begin);
+  ASSERT_NO_FATAL_FAILURE(start_scheduler());
+  const Program& scheduler = *scheduler_;
   for (std::size_t i = 0; i < 3; ++i) start_server(i);
   for (std::size_t i = 0; i < 3; ++i) start_worker(i);
   const RngStream random(5, RngPurpose::kSynthetic);
@@ -217,21 +251,37 @@ TEST_P(ServerKills, LoseNoPushAndDoubleNone) {
     ASSERT_TRUE(soon([&] { return furthest() >= before + 2; })) << scheduler.errors();
     longest = std::max(longest, std::chrono::duration<double>(Clock::now() - start).count());
   }
-  for (const pid_t worker : workers_) {
-    int status = -1;
-    ::waitpid(worker, &status, 0);
-    EXPECT_EQ(status, 0);
+  expect_sums();
+  if (wish != nullptr) fmt::print("{} kills, the longest pause {:.2f} s\n", kills, longest);
+}
+
+// Lanes meet for a checkpoint every few steps, which nobody passes without the scheduler.
+TEST_P(ServerKills, OfTheSchedulerLoseNoPushAndDoubleNone) {
+  const char* wish = std::getenv("ATOLL_KILL_POINTS");
+  const int kills = wish == nullptr ? 4 : std::atoi(wish);
+  spec_ = spec_of(GetParam().first, 40 * (kills + 1));
+  spec_.fence_every = 5;
+  ASSERT_NO_FATAL_FAILURE(start_scheduler());
+  for (std::size_t i = 0; i < 3; ++i) start_server(i);
+  for (std::size_t i = 0; i < 3; ++i) start_worker(i);
+  const RngStream random(6, RngPurpose::kSynthetic);
+  std::uint64_t draws = 0;
+  double longest = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    const std::int64_t from = furthest();
+    const auto wait = static_cast<std::int64_t>(random.word(draws++) % 12);
+    ASSERT_TRUE(soon([&] { return furthest() >= from + 1 + wait; })) << scheduler_->errors();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.word(draws++) % 20'000));
+    const std::int64_t before = furthest();
+    const Clock::time_point start = Clock::now();
+    if (random.word(draws++) % 3 == 0) kill_worker(random.word(draws++) % 3);
+    ASSERT_NO_FATAL_FAILURE(kill_scheduler());
+    ASSERT_TRUE(soon([&] { return furthest() >= before + 6; })) << scheduler_->errors();
+    longest = std::max(longest, std::chrono::duration<double>(Clock::now() - start).count());
   }
-  for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
-    float wanted = 0;
-    for (std::int64_t step = 0; step < spec_.num_steps; ++step) {
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) wanted -= gradient_of(lane, step, slice);
-    }
-    EXPECT_NE(read_file(path("result")).find(fmt::format("{} {}\n", slice, wanted)),
-              std::string::npos)
-        << slice << " " << wanted << "\n"
-        << read_file(path("result"));
-  }
+  expect_sums();
+  EXPECT_EQ(scheduler_->wait().exit_code, 0);
+  EXPECT_FALSE(fs::exists(path("state/scheduler/scheduler")));  // the next run begins with nothing
   if (wish != nullptr) fmt::print("{} kills, the longest pause {:.2f} s\n", kills, longest);
 }
 

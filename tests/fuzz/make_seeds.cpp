@@ -15,6 +15,7 @@
 #include "atoll/ckpt/gguf/writer.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/safetensors/writer.h"
+#include "atoll/comm/tcp/frame_stream.h"
 #include "atoll/data/shard.h"
 #include "atoll/island/protocol/messages.h"
 #include "atoll/model_dir/export.h"
@@ -337,6 +338,26 @@ void write_server_messages(const fs::path& to) {
   for (const Message& message : messages) {
     write_file(to / fmt::format("message_{}", message.index()), encode(message));
   }
+  // Two messages and the end, as frames over tcp; and what a scheduler of them would write.
+  std::string frames;
+  const auto frame = [&](std::uint32_t kind, const std::string& body) {
+    const comm::tcp::Frame head = {
+        .magic = 0x314c5441, .kind = comm::tcp::MessageKind{kind}, .bytes = body.size()};
+    frames.append(reinterpret_cast<const char*>(&head), sizeof(head)).append(body);
+  };
+  frame(2, encode(push));
+  frame(2, encode(Done{at}));
+  frame(5, "it is done");
+  write_file(to / "frames", frames);
+  SchedulerState state_of_scheduler;
+  state_of_scheduler.has_spec = state_of_scheduler.is_loaded = true;
+  state_of_scheduler.spec = spec;
+  state_of_scheduler.view = view;
+  state_of_scheduler.view.chains = {{1, 2}};
+  state_of_scheduler.view.joining = {kNobody};
+  state_of_scheduler.workers = {{.number = 0, .identity = "abc"}};
+  state_of_scheduler.lanes = {{.owner = 0, .next = 3}};
+  write_file(to / "scheduler", encode(state_of_scheduler));
 }
 
 void write_lease_messages(const fs::path& to) {

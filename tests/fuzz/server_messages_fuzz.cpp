@@ -1,5 +1,5 @@
 // What a parameter server, its workers and its scheduler are sent by each other: messages, and the
-// frames in which they travel over tcp.
+// frames in which they travel over tcp; and what a scheduler has written.
 
 #include <sys/socket.h>
 
@@ -77,6 +77,15 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string again = encode(decode(bytes));
     // What is taken must be what its encoding says: nothing of it may be lost on the way.
     if (encode(decode(again)) != again) std::abort();
+  });
+  // What a scheduler finds on its disk.
+  atl::fuzz::expect_result_or_refusal([&] {
+    const std::string again = encode(decode_scheduler(bytes));
+    if (encode(decode_scheduler(again)) != again) std::abort();
+    Scheduler scheduler;
+    scheduler.restore(decode_scheduler(bytes));
+    scheduler.ticked(1);
+    scheduler.ticked(100);
   });
   // A session that says what cannot be is refused, and the run goes on.
   for (const SessionId session : {1, 2, 3}) {

@@ -50,7 +50,10 @@ int run(const Options& options) {
   std::optional<param_server::ServerService> server;
   std::string join = options.join;
   if (join.empty()) {
-    scheduler.emplace(listen);
+    // The slices of this process's server lie beside it.
+    const std::filesystem::path dir =
+        options.dir.empty() ? "" : std::filesystem::path(options.dir) / "scheduler";
+    scheduler.emplace(listen, dir);
     join = scheduler->address();
     log::info("scheduler at {}", join);
     listen.listen = listen.listen.substr(0, listen.listen.rfind(':')) + ":0";
@@ -89,8 +92,8 @@ Action add(CLI::App& app) {
   app.add_option("--join", options->join,
                  "HOST:PORT of the run's scheduler; without it, this process is the scheduler too");
   app.add_option("--dir", options->dir,
-                 "Where its parameters are kept on disk, so that it can come back when it is "
-                 "killed; not needed with sync.replicas = 2");
+                 "Where its parameters, and what the scheduler knows, are kept on disk, so that it "
+                 "can come back when it is killed; servers do not need it with sync.replicas = 2");
   app.add_option("--disk-seconds", options->disk_seconds, "Between two writes to --dir")
       ->capture_default_str();
   app.add_option("--transport", options->transport,

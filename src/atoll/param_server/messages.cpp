@@ -1,5 +1,7 @@
 #include "atoll/param_server/messages.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "atoll/base/check.h"
@@ -95,12 +97,16 @@ void fields(Archive& a, LaneAt& m) {
   a(m.lane), a(m.step);
 }
 template <typename Archive>
+void fields(Archive& a, Term& m) {
+  a(m.run), a(m.epoch);
+}
+template <typename Archive>
 void fields(Archive& a, WorkerHello& m) {
-  a(m.version), a(m.identity), a(m.worker);
+  a(m.version), a(m.identity), a(m.worker), a(m.lanes);
 }
 template <typename Archive>
 void fields(Archive& a, ServerHello& m) {
-  a(m.version), a(m.address), a(m.identity), a(m.slices);
+  a(m.version), a(m.address), a(m.identity), a(m.slices), a(m.term), a(m.server), a(m.is_restored);
 }
 template <typename Archive>
 void fields(Archive& a, Offer& m) {
@@ -108,7 +114,7 @@ void fields(Archive& a, Offer& m) {
 }
 template <typename Archive>
 void fields(Archive& a, Welcome& m) {
-  a(m.server), a(m.shall_load), a(m.step);
+  a(m.term), a(m.server), a(m.shall_load), a(m.step);
 }
 template <typename Archive>
 void fields(Archive& a, Refused& m) {
@@ -209,6 +215,26 @@ void fields(Archive& a, Replicated& m) {
   a(m.slice), a(m.view), a(m.sequence);
 }
 
+template <typename Archive>
+void fields(Archive& a, SchedulerState::KnownWorker& m) {
+  a(m.number), a(m.identity);
+}
+template <typename Archive>
+void fields(Archive& a, SchedulerState::KnownLane& m) {
+  a(m.owner), a(m.next), a(m.is_releasing);
+}
+template <typename Archive>
+void fields(Archive& a, SchedulerState::Leaving& m) {
+  a(m.slice), a(m.server);
+}
+template <typename Archive>
+void fields(Archive& a, SchedulerState& m) {
+  a(m.term), a(m.has_spec);
+  if (m.has_spec) a(m.spec);
+  a(m.view), a(m.last_server), a(m.workers), a(m.lanes), a(m.leaving), a(m.until);
+  a(m.is_loaded), a(m.is_begun), a(m.is_saving), a(m.stops), a(m.is_over), a(m.end_why);
+}
+
 namespace {
 
 template <std::size_t I = 0>
@@ -286,6 +312,46 @@ void check_spec(const RunSpec& spec) {
   if (begin != spec.num_elements || spec.slices.empty()) {
     throw damaged_error("slices of {} elements, and there are {}", begin, spec.num_elements);
   }
+}
+
+namespace {
+
+bool knows_its_servers(const View& view) {
+  std::set<ServerId> known = {kNobody};
+  for (const ServerEntry& server : view.servers) known.insert(server.id);
+  const auto is_known = [&](ServerId id) { return known.contains(id); };
+  return std::all_of(view.joining.begin(), view.joining.end(), is_known) &&
+         std::all_of(view.chains.begin(), view.chains.end(), [&](const auto& chain) {
+           return std::all_of(chain.begin(), chain.end(), is_known) &&
+                  std::count(chain.begin(), chain.end(), kNobody) == 0;
+         });
+}
+
+}  // namespace
+
+std::string encode(const SchedulerState& state) {
+  Writer writer;
+  writer(state);
+  return writer.take();
+}
+
+SchedulerState decode_scheduler(std::string_view bytes) {
+  Reader reader(bytes);
+  SchedulerState state;
+  reader(state);
+  reader.end();
+  if (!state.has_spec) return state;
+  check_spec(state.spec);
+  const bool has_parts = state.view.chains.size() == state.spec.slices.size() &&
+                         state.view.joining.size() == state.spec.slices.size() &&
+                         std::ssize(state.lanes) == state.spec.num_lanes;
+  if (!has_parts) throw damaged_error("a scheduler of other slices or lanes than its run");
+  const auto is_step = [&](std::int64_t step) { return step >= 0 && step <= state.spec.num_steps; };
+  bool is_sound = is_step(state.until);
+  for (const SchedulerState::KnownLane& lane : state.lanes) is_sound &= is_step(lane.next);
+  if (state.is_loaded) is_sound &= knows_its_servers(state.view);
+  if (!is_sound) throw damaged_error("a scheduler of steps or servers that there are not");
+  return state;
 }
 
 std::vector<std::string> state_names(const optim::OptimizerOptions& options, Dtype dtype) {

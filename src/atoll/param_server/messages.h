@@ -15,7 +15,7 @@
 namespace atl::param_server {
 
 /// Both sides of a connection must speak the same.
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 /// When a worker may go on, and what a push does.
 enum class Consistency : std::uint8_t {
@@ -73,12 +73,20 @@ struct LaneAt {
   std::int64_t step = 0;  ///< the next one
 };
 
+/// Which scheduler speaks. A scheduler that goes on from its disk has the run of the one before,
+/// and a higher epoch: whoever has heard of that one takes nothing from an older one any more.
+struct Term {
+  std::uint64_t run = 0;    ///< at random, of each start of a run; 0: none was heard of
+  std::uint64_t epoch = 0;  ///< from 1
+};
+
 // To the scheduler, and from it.
 /// A worker says who it is, first on each connection.
 struct WorkerHello {
   std::uint32_t version = kProtocolVersion;
   std::string identity;
-  std::int64_t worker = 0;  ///< number of the worker; 0 leads
+  std::int64_t worker = 0;    ///< number of the worker; 0 leads
+  std::vector<LaneAt> lanes;  ///< that it has, and how far it has come
 };
 /// A server does.
 struct ServerHello {
@@ -86,6 +94,9 @@ struct ServerHello {
   std::string address;
   std::string identity;               ///< of the run whose slices it has; "" none
   std::vector<std::uint32_t> slices;  ///< that it has, from its disk or because only its link broke
+  Term term;                          ///< of the scheduler that called it `server`
+  ServerId server = kNobody;          ///< what it was called; kNobody: it is new
+  bool is_restored = false;           ///< it has started again since, with what its disk had
 };
 /// What the run is.
 struct Offer {
@@ -93,6 +104,7 @@ struct Offer {
 };
 /// The scheduler has taken a server, or lets a worker begin.
 struct Welcome {
+  Term term;
   ServerId server = kNobody;  ///< what a server is called from now on
   bool shall_load = false;    ///< the lead shall give all slices their state
   std::int64_t step = 0;      ///< that a worker's clock begins with
@@ -234,6 +246,37 @@ using Message =
 
 /// A frame holds one message. Slices are small enough for that (kMaxSliceElements).
 inline constexpr std::size_t kMaxFrame = std::size_t{64} << 20;
+
+/// What a scheduler must not forget, for its disk.
+struct SchedulerState {
+  struct KnownWorker {
+    std::int64_t number = 0;
+    std::string identity;
+  };
+  struct KnownLane {
+    std::int64_t owner = -1;  ///< number of the worker; -1: nobody has it
+    std::int64_t next = 0;
+    bool is_releasing = false;
+  };
+  struct Leaving {
+    std::uint32_t slice = 0;
+    ServerId server = kNobody;
+  };
+  Term term;
+  bool has_spec = false;
+  RunSpec spec;
+  View view;  ///< with the servers
+  ServerId last_server = kNobody;
+  std::vector<KnownWorker> workers;
+  std::vector<KnownLane> lanes;
+  std::vector<Leaving> leaving;
+  std::int64_t until = 0;
+  bool is_loaded = false, is_begun = false, is_saving = false, stops = false, is_over = false;
+  std::string end_why;
+};
+std::string encode(const SchedulerState& state);
+/// Throws Error(kDamaged) for bytes that are none, or of what no run is.
+SchedulerState decode_scheduler(std::string_view bytes);
 
 /// The bytes of a message.
 std::string encode(const Message& message);

@@ -24,6 +24,9 @@ void Scheduler::take(SessionId /*session*/, const T& /*other*/) {
 }
 
 void Scheduler::received(SessionId session, const Message& message) {
+  const bool is_clock = std::holds_alternative<Done>(message);
+  is_changed_ = is_changed_ || !is_clock;
+  is_moved_ = is_moved_ || is_clock;
   std::visit([&](const auto& body) { take(session, body); }, message);
 }
 
@@ -58,13 +61,14 @@ void Scheduler::take(SessionId session, const WorkerHello& hello) {
                                        hello.version, kProtocolVersion));
   }
   for (const auto& [other, worker] : workers_) {
-    if (worker.number != hello.worker || other == session) continue;
+    if (worker.number != hello.worker || other == session || is_absent(other)) continue;
     return refuse(session, fmt::format("there is a worker {} already; give each worker another "
                                        "sync.worker",
                                        hello.worker));
   }
   if (servers_.contains(session)) throw damaged_error("a server says that it is a worker");
   if (spec_ && spec_->identity != hello.identity) return refuse_other_run(session, hello.worker);
+  const bool is_back = comes_back(session, hello);
   workers_[session] = {.number = hello.worker, .identity = hello.identity};
   if (is_over_) return send(session, End{end_why_});
   std::int64_t step = spec_ ? spec_->first_step : 0;
@@ -74,12 +78,15 @@ void Scheduler::take(SessionId session, const WorkerHello& hello) {
            })->next;
   }
   if (is_begun_) {
-    send(session, Welcome{.server = kNobody, .shall_load = false, .step = step});
+    send(session, Welcome{.term = term_, .server = kNobody, .shall_load = false, .step = step});
     send(session, view_);
-    notices_.push_back(fmt::format("worker {} has joined at step {}", hello.worker, step));
+    notices_.push_back(is_back
+                           ? fmt::format("worker {} is back", hello.worker)
+                           : fmt::format("worker {} has joined at step {}", hello.worker, step));
     share_lanes();
     assign(session);
     if (is_saving_ && hello.worker == 0) send(session, Save{until_});
+    meet_at_fence();
     return;
   }
   begin_if_all_are_here();
@@ -114,19 +121,29 @@ void Scheduler::take(SessionId session, const ServerHello& hello) {
                                        "the others {}: start all of them with the same atoll",
                                        hello.address, hello.version, kProtocolVersion));
   }
+  if (hello.term.run == term_.run && hello.term.epoch > term_.epoch) {
+    return refuse(session, fmt::format("the server at {} has heard of a newer scheduler (epoch {}, "
+                                       "and this is {}): two of them run; end this one",
+                                       hello.address, hello.term.epoch, term_.epoch));
+  }
   if (spec_ && !hello.identity.empty() && hello.identity != spec_->identity) {
     return refuse(session, fmt::format("the server at {} has slices of another run; give it "
                                        "another --dir",
                                        hello.address));
   }
   for (const auto& [other, server] : servers_) {
-    if (server.address != hello.address || other == session) continue;
+    if (server.address != hello.address || other == session || is_absent(other)) continue;
     return refuse(session, fmt::format("there is a server at {} already", hello.address));
   }
   if (workers_.contains(session)) throw damaged_error("a worker says that it is a server");
+  if (is_over_) {
+    comes_back(session, hello);
+    return send(session, End{end_why_});
+  }
+  if (comes_back(session, hello)) return;
   Server& server = servers_[session];
   server = {.id = ++last_server_, .address = hello.address, .slices = hello.slices};
-  send(session, Welcome{.server = server.id});
+  send(session, Welcome{.term = term_, .server = server.id});
   if (spec_) send(session, Offer{*spec_});
   if (!is_placed_) return begin_if_all_are_here();
   notices_.push_back(fmt::format("the server at {} has joined", hello.address));
@@ -158,7 +175,8 @@ void Scheduler::begin_if_all_are_here() {
     is_placed_ = true;
     publish_view();
     placed_view_ = view_.number;
-    send(lead(), Welcome{.server = kNobody, .shall_load = true, .step = spec_->first_step});
+    send(lead(),
+         Welcome{.term = term_, .server = kNobody, .shall_load = true, .step = spec_->first_step});
   }
   if (!is_loaded_ || is_begun_) return;
   if (static_cast<std::int64_t>(workers_.size()) < spec_->num_workers) return;
@@ -168,7 +186,8 @@ void Scheduler::begin_if_all_are_here() {
                                  counted(static_cast<std::int64_t>(workers_.size()), "worker"),
                                  spec_->first_step));
   for (const auto& [session, worker] : workers_) {
-    send(session, Welcome{.server = kNobody, .shall_load = false, .step = spec_->first_step});
+    send(session,
+         Welcome{.term = term_, .server = kNobody, .shall_load = false, .step = spec_->first_step});
     send(session, view_);
   }
   share_lanes();
@@ -185,7 +204,7 @@ void Scheduler::take(SessionId session, const Loaded& loaded) {
 }
 
 void Scheduler::publish_view() {
-  ++view_.number;
+  number_view();
   view_.servers.clear();
   for (const auto& [session, server] : servers_) {
     view_.servers.push_back({server.id, server.address});
@@ -195,6 +214,7 @@ void Scheduler::publish_view() {
 }
 
 void Scheduler::closed(SessionId session) {
+  is_changed_ = true;
   if (const auto at = servers_.find(session); at != servers_.end()) {
     const Server server = at->second;
     servers_.erase(at);
@@ -407,12 +427,13 @@ void Scheduler::meet_at_fence() {
     is_met = is_met && lane.next >= until_;
   }
   if (furthest > until_) {  // a worker had begun a step before it heard
+    is_changed_ = true;
     until_ = furthest;
     assign_all();
     return meet_at_fence();
   }
   if (!is_met) return;
-  is_saving_ = true;
+  is_changed_ = is_saving_ = true;
   waits_since_ = now_;
   if (const SessionId leads = lead(); leads != 0) send(leads, Save{until_});
 }
@@ -423,6 +444,7 @@ void Scheduler::take(SessionId session, const Saved& saved) {
 }
 
 void Scheduler::go_on_from_fence() {
+  is_changed_ = true;
   is_saving_ = false;
   waits_since_.reset();
   if (stops_ || until_ >= spec_->num_steps) return end("");
@@ -433,7 +455,7 @@ void Scheduler::go_on_from_fence() {
 }
 
 void Scheduler::end(const std::string& why) {
-  is_over_ = true;
+  is_changed_ = is_over_ = true;
   end_why_ = why;
   for (const auto& [session, worker] : workers_) send(session, End{why});
   for (const auto& [session, server] : servers_) send(session, End{why});
@@ -441,6 +463,7 @@ void Scheduler::end(const std::string& why) {
 
 void Scheduler::ticked(double now) {
   now_ = now;
+  give_up_absent();
   if (!is_begun_ || is_over_) return;
   if (is_saving_) {
     if (lead() != 0) {

@@ -19,6 +19,7 @@ using SessionId = std::uint64_t;
 struct Patience {
   double lead_seconds = 60;    ///< for the lead, when a checkpoint is due
   double server_seconds = 60;  ///< for a server that has the only copy of a slice
+  double return_seconds = 5;   ///< for those who knew the scheduler that was here before
 };
 
 /// Decides who takes part: which servers have which slices, and which workers have which lanes. A
@@ -30,7 +31,21 @@ struct Patience {
 /// (step, lane), and each sample, counts exactly once.
 class Scheduler {
  public:
-  explicit Scheduler(const Patience& patience = {}) : patience_(patience) {}
+  /// `run`: see Term; at random.
+  explicit Scheduler(const Patience& patience = {}, std::uint64_t run = 1)
+      : patience_(patience), term_{.run = run, .epoch = 1} {}
+
+  /// What must be on disk before what take_sends() gives is sent, whenever take_changed() says so.
+  /// Then a scheduler that is killed at any moment, and whose state is given to restore(), has
+  /// forgotten nothing that anybody was told.
+  SchedulerState state() const;
+  bool take_changed() { return std::exchange(is_changed_, false); }
+  /// Lanes have come further since the last call, and nothing else has changed. Who has a lane
+  /// knows how far it is, so this may be written later.
+  bool take_moved() { return std::exchange(is_moved_, false); }
+  /// Goes on from what was written, before anything else is called. Servers and workers that were
+  /// there count as there until they come, or have not come for Patience::return_seconds.
+  void restore(const SchedulerState& state);
 
   struct Send {
     SessionId to = 0;
@@ -51,6 +66,7 @@ class Scheduler {
 
   /// Whether the run has ended and all workers know.
   bool is_over() const { return is_over_ && workers_.empty(); }
+  const Term& term() const { return term_; }
   const View& view() const { return view_; }
   const std::optional<RunSpec>& spec() const { return spec_; }
   std::size_t num_workers() const { return workers_.size(); }
@@ -84,7 +100,18 @@ class Scheduler {
   void take(SessionId session, const T& other);
   Lane& lane_of(const LaneAt& at);
 
-  void send(SessionId to, Message message) { sends_.push_back({to, std::move(message)}); }
+  // Those who knew the scheduler before this one, and have not come yet, have sessions that nobody
+  // is at.
+  static constexpr SessionId kAbsent = SessionId{1} << 63;
+  static bool is_absent(SessionId session) { return (session & kAbsent) != 0; }
+  bool comes_back(SessionId session, const ServerHello& hello);
+  bool comes_back(SessionId session, const WorkerHello& hello);
+  void give_up_absent();
+  void number_view();
+
+  void send(SessionId to, Message message) {
+    if (!is_absent(to)) sends_.push_back({to, std::move(message)});
+  }
   void refuse(SessionId session, const std::string& why);
   void refuse_other_run(SessionId session, std::int64_t worker);
   void begin_if_all_are_here();
@@ -106,6 +133,10 @@ class Scheduler {
   std::int64_t lost_slices() const;
 
   Patience patience_;
+  Term term_;
+  bool is_changed_ = true;
+  bool is_moved_ = false;
+  std::optional<double> absent_since_;
   std::vector<Send> sends_;
   std::vector<std::string> notices_;
   std::optional<RunSpec> spec_;

@@ -26,7 +26,10 @@ ServerHello Server::hello() const {
   ServerHello hello{.version = kProtocolVersion,
                     .address = address_,
                     .identity = spec_ ? spec_->identity : "",
-                    .slices = {}};
+                    .slices = {},
+                    .term = term_,
+                    .server = id_,
+                    .is_restored = is_restored_};
   for (const auto& [slice, entry] : entries_) {
     if (entry.state && entry.state->is_loaded()) hello.slices.push_back(slice);
   }
@@ -44,7 +47,7 @@ void Server::received(SessionId session, const Message& message) {
 
 void Server::received_from_scheduler(const Message& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
-    id_ = welcome->server;
+    take(*welcome);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
     check_spec(offer->spec);
     if (!spec_) spec_ = offer->spec;
@@ -56,6 +59,40 @@ void Server::received_from_scheduler(const Message& message) {
     is_over_ = true;
   } else {
     throw damaged_error("a message that a scheduler does not send");
+  }
+}
+
+void Server::take(const Welcome& welcome) {
+  if (welcome.term.run == term_.run && welcome.term.epoch < term_.epoch) {
+    refusal_ = fmt::format(
+        "the scheduler is of epoch {}, and one of epoch {} was there before: two of them run; end "
+        "the older one, and start this server again",
+        welcome.term.epoch, term_.epoch);
+    return;
+  }
+  if (term_.run != 0 && welcome.term.run != term_.run && !is_restored_) forget_run();
+  term_ = welcome.term;
+  id_ = welcome.server;
+  is_restored_ = false;
+  tell_ready();
+}
+
+// A scheduler that knows nothing of the run begins another: its views count anew, and the lead
+// gives all slices their state.
+void Server::forget_run() {
+  spec_.reset();
+  view_ = {};
+  entries_.clear();
+  early_.clear();
+}
+
+// The scheduler may not have heard that a copy is complete.
+void Server::tell_ready() {
+  for (const auto& [slice, entry] : entries_) {
+    if (!entry.is_head || slice >= view_.joining.size()) continue;
+    const auto follower = entry.followers.find(view_.joining[slice]);
+    if (follower == entry.followers.end() || !follower->second.is_waited_for) continue;
+    sends_.push_back({{ServerTarget::Kind::kScheduler, 0}, Ready{slice, follower->first}});
   }
 }
 
@@ -409,6 +446,12 @@ void Server::restore(const RunSpec& spec,
     entry.state->decode(bytes);
     entry.state->set_restored();
   }
+}
+
+void Server::restore_name(const Term& term, ServerId id) {
+  term_ = term;
+  id_ = id;
+  is_restored_ = true;
 }
 
 const SliceState* Server::slice(std::uint32_t number) const {

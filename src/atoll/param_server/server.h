@@ -62,6 +62,10 @@ class Server {
   /// What was on the disk, of the run `spec`; before the first connection.
   void restore(const RunSpec& spec,
                const std::vector<std::pair<std::uint32_t, std::string>>& slices);
+  /// The same: what it was called when that was written, and by whom.
+  void restore_name(const Term& term, ServerId id);
+  const Term& term() const { return term_; }
+  ServerId id() const { return id_; }
 
   const std::optional<RunSpec>& spec() const { return spec_; }
   const std::vector<ServerEntry>& servers() const { return view_.servers; }
@@ -102,6 +106,9 @@ class Server {
     bool is_changed = false;
   };
 
+  void take(const Welcome& welcome);
+  void forget_run();
+  void tell_ready();
   void take(const View& view);
   void take_role(std::uint32_t slice, Entry& entry, bool is_new);
   void take(SessionId session, const Push& push);
@@ -132,7 +139,9 @@ class Server {
 
   Stream& stream_;
   std::string address_;
+  Term term_;  // of the newest scheduler
   ServerId id_ = kNobody;
+  bool is_restored_ = false;  // it is not `id_`, but has what that one had written
   std::optional<RunSpec> spec_;
   View view_;
   std::map<std::uint32_t, Entry> entries_;

@@ -3,12 +3,15 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "atoll/base/log.h"
 #include "atoll/param_server/disk.h"
 #include "atoll/param_server/scheduler.h"
+#include "atoll/param_server/scheduler_store.h"
 #include "atoll/param_server/server.h"
+#include "atoll/wire/address.h"
 
 namespace atl::param_server {
 
@@ -18,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 using Letter = Mailbox::Letter;
 
 constexpr std::chrono::milliseconds kTick{50};
+// How far lanes have come is known to who has them too, so it may be a little old.
+constexpr double kClocksEverySeconds = 1;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -101,8 +106,11 @@ class Process : public wire::SessionHandler {
 }  // namespace
 
 struct SchedulerService::State final : Process {
-  explicit State(const ListenOptions& options) {
+  State(ListenOptions options, const std::filesystem::path& dir) : scheduler({}, make_run()) {
+    if (!dir.empty()) store.emplace(dir);
+    if (store && store->found()) go_on(options);
     listen(options);
+    write();
     run([this](const Letter& letter) { take(letter); }, [this] { after(); });
   }
   ~State() override { stop(); }
@@ -112,21 +120,52 @@ struct SchedulerService::State final : Process {
     if (letter.kind != Letter::Kind::kReceived) return;
     guarded(letter.id, [&] { scheduler.received(letter.id, decode(letter.text)); });
   }
+  static std::uint64_t make_run() {
+    std::random_device random;
+    return (std::uint64_t{random()} << 32 | random()) | 1;
+  }
+  void go_on(ListenOptions& options) {
+    scheduler.restore(*store->found());
+    wire::HostPort at = wire::parse_address(options.listen, "the address to listen at");
+    if (at.port == 0) at.port = wire::parse_address(store->address(), "the address").port;
+    options.listen = wire::to_string(at);
+    log::info("the scheduler goes on from {}, in epoch {}", store->address(),
+              scheduler.term().epoch);
+  }
+  void write() {
+    if (!store) return;
+    store->write(scheduler.state(), address());
+    written = Clock::now();
+  }
+
   void after() {
     scheduler.ticked(seconds_since(start_));
+    // What others are told is on the disk before.
+    const bool is_due = scheduler.take_changed();
+    const bool is_moved = is_moved_ = scheduler.take_moved() || is_moved_;
+    if (is_due || (is_moved && seconds_since(written) >= kClocksEverySeconds)) {
+      write();
+      is_moved_ = false;
+    }
     for (Scheduler::Send& out : scheduler.take_sends()) {
       listener_->send(out.to, encode(out.message));
       if (out.closes) listener_->close(out.to, "refused");
     }
     for (const std::string& notice : scheduler.take_notices()) log::info("{}", notice);
-    if (scheduler.is_over()) is_finished_ = true;
+    if (!scheduler.is_over() || is_finished_) return;
+    if (store) store->remove();
+    store.reset();
+    is_finished_ = true;
   }
 
   Scheduler scheduler;
+  std::optional<SchedulerStore> store;
+  bool is_moved_ = false;  // clocks that are not written
+  Clock::time_point written = Clock::now();
 };
 
-SchedulerService::SchedulerService(const ListenOptions& options)
-    : state_(std::make_unique<State>(options)) {}
+SchedulerService::SchedulerService(const ListenOptions& options, const std::filesystem::path& dir)
+    : state_(std::make_unique<State>(options, dir)) {}
 SchedulerService::~SchedulerService() = default;
 std::string SchedulerService::address() const {
   return state_->address();
@@ -154,6 +193,9 @@ struct ServerService::State final : Process {
     own_address = address;
     if (const std::optional<StoredSlices> stored = read_slices(disk.dir)) {
       server->restore(stored->spec, stored->slices);
+      server->restore_name(stored->term, stored->server);
+      named = stored->term;
+      named_as = stored->server;
       log::info("{} read from {}", stored->slices.size(), disk.dir.string());
     }
     links.emplace(mailbox_, scheduler, options.link);
@@ -214,10 +256,21 @@ struct ServerService::State final : Process {
       write_slices(disk.dir, *server->spec(), server->take_changed());
       written = Clock::now();
     }
+    write_own_name();
     if (server->is_over()) is_finished_ = true;
+  }
+  void write_own_name() {
+    const bool is_known = named.run == server->term().run && named.epoch == server->term().epoch &&
+                          named_as == server->id();
+    if (disk.dir.empty() || is_known) return;
+    write_name(disk.dir, server->term(), server->id());
+    named = server->term();
+    named_as = server->id();
   }
 
   DiskOptions disk;
+  Term named;  // on disk
+  ServerId named_as = kNobody;
   Clock::time_point written = Clock::now();
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;

@@ -20,8 +20,11 @@ struct ListenOptions {
 /// A run's scheduler (scheduler.h) with its connections, on a thread of its own.
 class SchedulerService {
  public:
-  /// Listens when it returns. Throws what open_listener() throws; makes a secret that is missing.
-  explicit SchedulerService(const ListenOptions& options);
+  /// Listens when it returns; makes a secret that is missing. `dir`: where it keeps what it must
+  /// not forget, so that another one on that directory goes on where this one was killed; empty:
+  /// nowhere. With port 0 that one listens at the port of this one. Throws what open_listener() and
+  /// SchedulerStore throw.
+  explicit SchedulerService(const ListenOptions& options, const std::filesystem::path& dir = {});
   ~SchedulerService();
   std::string address() const;
   /// Whether the run has ended and all workers have left.

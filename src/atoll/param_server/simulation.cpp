@@ -22,6 +22,7 @@ namespace {
 constexpr std::int64_t kElements = 4;  // of a slice
 constexpr double kTickSeconds = 0.25;
 constexpr double kRetrySeconds = 0.05;
+constexpr double kReconnectSeconds = 0.1;
 constexpr double kMostSeconds = 10'000;
 
 // A gradient of small whole numbers, so that sums are exact in any order.
@@ -118,8 +119,11 @@ class Simulation {
   }
   // What happens to an actor waits until it thaws.
   void on(const ActorPtr& actor, double time, std::function<void()> what);
+  void start_scheduler();
   void start_server();
   void start_worker(int number);
+  void reach_scheduler(const ActorPtr& actor);
+  void kill_scheduler();
   LinkPtr open(const ActorPtr& from, const ActorPtr& to, std::function<void()> opened);
   void send(const LinkPtr& link, bool forth, const Message& message);
   void deliver(const LinkPtr& link, bool forth, const Message& message);
@@ -152,6 +156,7 @@ class Simulation {
   std::uint64_t num_events_ = 0;
   double now_ = 0;
   ActorPtr scheduler_;
+  std::string disk_;  // of the scheduler; "" nothing
   std::vector<ActorPtr> servers_;
   std::vector<ActorPtr> workers_;
   SessionId last_session_ = 0;
@@ -169,15 +174,48 @@ void Simulation::on(const ActorPtr& actor, double time, std::function<void()> wh
   });
 }
 
+void Simulation::start_scheduler() {
+  scheduler_ = std::make_shared<Actor>();
+  scheduler_->kind = Actor::Kind::kScheduler;
+  scheduler_->scheduler = std::make_unique<Scheduler>();
+  if (!disk_.empty()) scheduler_->scheduler->restore(decode_scheduler(disk_));
+  flush_scheduler();
+}
+
+// Connects to the scheduler, once there is one.
+void Simulation::reach_scheduler(const ActorPtr& actor) {
+  if (!scheduler_->is_alive) {
+    on(actor, now_ + kReconnectSeconds, [this, actor] { reach_scheduler(actor); });
+    return;
+  }
+  actor->to_scheduler = open(actor, scheduler_, [this, actor] {
+    if (actor->worker) return actor->worker->connected_to_scheduler();
+    send(actor->to_scheduler, true, actor->server->hello());
+  });
+}
+
+// Nothing of what is on its way comes any more, in either direction.
+void Simulation::kill_scheduler() {
+  if (!scheduler_->is_alive) return;
+  scheduler_->is_alive = false;
+  for (const auto& [session, link] : scheduler_->sessions) {
+    link->is_open = false;
+    const ActorPtr side = link->from.lock();
+    if (!side || !side->is_alive || side->to_scheduler != link) continue;
+    on(side, now_ + latency(), [this, side, link = link] {
+      if (side->to_scheduler == link) reach_scheduler(side);
+    });
+  }
+  at(now_ + options_.restart_seconds * uniform(), [this] { start_scheduler(); });
+}
+
 void Simulation::start_server() {
   const auto actor = std::make_shared<Actor>();
   actor->kind = Actor::Kind::kServer;
   actor->number = ++num_started_servers_;
   actor->server = std::make_unique<Server>(*stream_, std::to_string(actor->number));
   servers_.push_back(actor);
-  actor->to_scheduler = open(actor, scheduler_, [this, actor] {
-    send(actor->to_scheduler, true, actor->server->hello());
-  });
+  reach_scheduler(actor);
 }
 
 void Simulation::start_worker(int number) {
@@ -193,8 +231,7 @@ void Simulation::start_worker(int number) {
                                                                .period = options_.period},
                                              hooks(actor));
   workers_.push_back(actor);
-  actor->to_scheduler =
-      open(actor, scheduler_, [actor] { actor->worker->connected_to_scheduler(); });
+  reach_scheduler(actor);
 }
 
 WorkerHooks Simulation::hooks(const ActorPtr& owner) {
@@ -302,10 +339,7 @@ void Simulation::break_link(const LinkPtr& link, double notice_seconds) {
       std::erase_if(side->to_servers, [&](const auto& entry) { return entry.second == link; });
       if (link != side->to_scheduler) return;
       // Only its link: it comes again.
-      side->to_scheduler = open(side, scheduler_, [this, side] {
-        if (side->worker) return side->worker->connected_to_scheduler();
-        send(side->to_scheduler, true, side->server->hello());
-      });
+      reach_scheduler(side);
     });
   }
 }
@@ -330,6 +364,7 @@ void Simulation::step(const ActorPtr& actor) {
 }
 
 void Simulation::flush_scheduler() {
+  if (scheduler_->scheduler->take_changed()) disk_ = encode(scheduler_->scheduler->state());
   for (Scheduler::Send& out : scheduler_->scheduler->take_sends()) {
     const auto at = scheduler_->sessions.find(out.to);
     if (at == scheduler_->sessions.end()) continue;
@@ -429,6 +464,7 @@ Simulation::ActorPtr Simulation::some_worker() {
 
 // Kills one whose slices all have another copy, if there is one.
 void Simulation::kill_some_server() {
+  if (!scheduler_->is_alive) return;
   const View& view = scheduler_->scheduler->view();
   for (int attempt = 0; attempt < 8; ++attempt) {
     const auto which = static_cast<std::size_t>(uniform() * static_cast<double>(servers_.size()));
@@ -489,12 +525,18 @@ void Simulation::plan_faults() {
   for (int i = 0; i < options_.server_joins; ++i) {
     at(some_time(), [this] { start_server(); });
   }
+  for (int i = 0; i < options_.scheduler_kills; ++i) {
+    at(some_time(), [this] { kill_scheduler(); });
+  }
 }
 
 void Simulation::tick() {
-  scheduler_->scheduler->ticked(now_);
-  flush_scheduler();
-  if (!scheduler_->scheduler->is_over()) at(now_ + kTickSeconds, [this] { tick(); });
+  if (scheduler_->is_alive) {
+    scheduler_->scheduler->ticked(now_);
+    flush_scheduler();
+    if (scheduler_->scheduler->is_over()) return;
+  }
+  at(now_ + kTickSeconds, [this] { tick(); });
 }
 
 // Every push has counted once: the sum says it, element by element.
@@ -520,9 +562,7 @@ void Simulation::check_end() {
 }
 
 SimulationResult Simulation::run() {
-  scheduler_ = std::make_shared<Actor>();
-  scheduler_->kind = Actor::Kind::kScheduler;
-  scheduler_->scheduler = std::make_unique<Scheduler>();
+  start_scheduler();
   for (int i = 0; i < options_.num_servers; ++i) start_server();
   for (int i = 0; i < options_.num_workers; ++i) start_worker(i);
   plan_faults();
@@ -537,7 +577,7 @@ SimulationResult Simulation::run() {
     at(now_ + kRetrySeconds, retry);
   };
   at(kRetrySeconds, retry);
-  while (!scheduler_->scheduler->is_over()) {
+  while (!scheduler_->is_alive || !scheduler_->scheduler->is_over()) {
     ATOLL_CHECK(!events_.empty() && events_.top().time < kMostSeconds,
                 "seed {}: the run does not end", options_.seed);
     Event event = events_.top();

@@ -30,6 +30,8 @@ struct SimulationOptions {
   int worker_stops = 0;  ///< frozen for a while; the scheduler takes the longer ones for dead
   int worker_joins = 0;
   int server_joins = 0;
+  /// Each is started again with what it had written, and what was on its way to or from it is lost.
+  int scheduler_kills = 0;
 
   // Seconds.
   double latency = 0.001;    ///< of a message, on average

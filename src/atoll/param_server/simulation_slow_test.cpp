@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "atoll/base/rng.h"
 #include "atoll/param_server/simulation.h"
 
@@ -37,6 +40,33 @@ TEST(SimulationSchedules, KeepEveryPromise) {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     const SimulationResult result = simulate(schedule(seed));
     ASSERT_TRUE(result.violations.empty()) << "seed " << seed << ": " << result.violations.front();
+  }
+}
+
+// The same, and the scheduler is killed and goes on with what it had written.
+TEST(SimulationSchedules, KeepEveryPromiseThoughTheSchedulerIsKilled) {
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    SimulationOptions options = schedule(seed);
+    options.scheduler_kills = 1 + static_cast<int>(seed % 3);
+    const SimulationResult result = simulate(options);
+    ASSERT_TRUE(result.violations.empty()) << "seed " << seed << ": " << result.violations.front();
+  }
+}
+
+// By hand: ATOLL_SIMULATION_SEEDS=FIRST-LAST.
+TEST(SimulationSchedules, OfAskedSeedsKeepEveryPromise) {
+  const char* wish = std::getenv("ATOLL_SIMULATION_SEEDS");
+  if (wish == nullptr) GTEST_SKIP() << "no seeds were asked for";
+  std::uint64_t first = 0, last = 0;
+  ASSERT_EQ(std::sscanf(wish, "%lu-%lu", &first, &last), 2);
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    SimulationOptions options = schedule(seed);
+    for (options.scheduler_kills = 0; options.scheduler_kills < 4; options.scheduler_kills += 2) {
+      const SimulationResult result = simulate(options);
+      EXPECT_TRUE(result.violations.empty())
+          << "seed " << seed << ", " << options.scheduler_kills
+          << " kills of the scheduler: " << result.violations.front();
+    }
   }
 }
 

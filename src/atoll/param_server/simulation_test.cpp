@@ -53,5 +53,22 @@ TEST_P(EachConsistency, CountsEachPushOnceThoughWorkersAndServersAreKilled) {
   }
 }
 
+TEST_P(EachConsistency, CountsEachPushOnceThoughTheSchedulerIsKilled) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    expect_promises({.seed = seed,
+                     .consistency = GetParam(),
+                     .staleness = static_cast<std::int64_t>(seed % 4),
+                     .num_workers = 1 + static_cast<int>(seed % 3),
+                     .num_lanes = 3,
+                     .num_servers = 2 + static_cast<int>(seed % 2),
+                     .replicas = 2,
+                     .fence_every = seed % 3 == 0 ? 4 : 0,
+                     .worker_kills = static_cast<int>(seed / 2 % 2),
+                     .server_kills = static_cast<int>(seed / 4 % 2),
+                     .worker_joins = static_cast<int>(seed / 8 % 2),
+                     .scheduler_kills = 1 + static_cast<int>(seed % 3)});
+  }
+}
+
 }  // namespace
 }  // namespace atl::param_server

@@ -28,7 +28,10 @@ Worker::Worker(std::int64_t number, std::string identity)
     : number_(number), identity_(std::move(identity)) {}
 
 WorkerHello Worker::hello() const {
-  return {.version = kProtocolVersion, .identity = identity_, .worker = number_};
+  WorkerHello hello{
+      .version = kProtocolVersion, .identity = identity_, .worker = number_, .lanes = {}};
+  for (const auto& [lane, step] : lanes_) hello.lanes.push_back({lane, step});
+  return hello;
 }
 
 void Worker::offer(RunSpec spec) {
@@ -36,23 +39,25 @@ void Worker::offer(RunSpec spec) {
 }
 
 void Worker::connected_to_scheduler() {
-  // Whoever had the lanes meanwhile, the scheduler says which are this worker's now.
-  lanes_.clear();
+  // It goes on with its lanes until it hears which are its own now: pushes that another worker
+  // makes too count once.
   shall_load_ = false;
   save_.reset();
   tell(hello());
   if (spec_) tell(Offer{*spec_});
+  if (has_asked_to_stop_) tell(StopRun{});
 }
 
 void Worker::received_from_scheduler(const Message& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
-    shall_load_ = shall_load_ || welcome->shall_load;
-    if (!welcome->shall_load && !begun_) begun_ = welcome->step;
+    take(*welcome);
   } else if (const auto* view = std::get_if<View>(&message)) {
     take(*view);
   } else if (const auto* assign = std::get_if<Assign>(&message)) {
     take(*assign);
   } else if (const auto* save = std::get_if<Save>(&message)) {
+    // The scheduler may not have heard that it is saved.
+    if (save->step == saved_) return tell(Saved{saved_});
     save_ = save->step;
   } else if (const auto* end = std::get_if<End>(&message)) {
     ended_ = end->why;
@@ -61,6 +66,27 @@ void Worker::received_from_scheduler(const Message& message) {
   } else {
     throw damaged_error("a message that a scheduler does not send");
   }
+}
+
+// A scheduler that knows nothing of what this worker has begun would begin it once more.
+void Worker::take(const Welcome& welcome) {
+  if (begun_ && welcome.term.run != term_.run) {
+    refusal_ =
+        "the scheduler of the parameter servers has started again and knows nothing of this run; "
+        "start the run again, and it goes on from its last checkpoint (with --dir `atoll server` "
+        "would have remembered)";
+    return;
+  }
+  if (begun_ && welcome.term.epoch < term_.epoch) {
+    refusal_ = fmt::format(
+        "the scheduler of the parameter servers is of epoch {}, and one of epoch {} was there "
+        "before: two of them run; end the older one, and start this worker again",
+        welcome.term.epoch, term_.epoch);
+    return;
+  }
+  term_ = welcome.term;
+  shall_load_ = shall_load_ || welcome.shall_load;
+  if (!welcome.shall_load && !begun_) begun_ = welcome.step;
 }
 
 ServerId Worker::head_of(std::uint32_t slice) const {
@@ -87,6 +113,8 @@ void Worker::take(const Assign& assign) {
   for (const LaneAt& at : assign.lanes) {
     const auto own = lanes_.find(at.lane);
     lanes[at.lane] = own == lanes_.end() ? at.step : std::max(own->second, at.step);
+    // What it had done while there was no scheduler.
+    if (lanes[at.lane] > at.step) tell(Done{{at.lane, lanes[at.lane]}});
   }
   for (const auto& [lane, step] : lanes_) {
     if (!lanes.contains(lane)) tell(Released{{lane, step}});
@@ -122,10 +150,12 @@ void Worker::loaded() {
 
 void Worker::saved(std::int64_t step) {
   save_.reset();
+  saved_ = step;
   tell(Saved{step});
 }
 
 void Worker::ask_to_stop() {
+  has_asked_to_stop_ = true;
   tell(StopRun{});
 }
 

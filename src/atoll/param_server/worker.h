@@ -81,6 +81,7 @@ class Worker {
   enum class Progress : std::uint8_t { kWaiting, kSent, kRefused, kDone };
 
   ServerId head_of(std::uint32_t slice) const;
+  void take(const Welcome& welcome);
   void take(const View& view);
   void take(const Assign& assign);
   void ask();
@@ -93,6 +94,9 @@ class Worker {
   View view_;
   std::map<std::int64_t, std::int64_t> lanes_;
   std::int64_t until_ = 0;
+  Term term_;  // of the newest scheduler that has let it begin
+  bool has_asked_to_stop_ = false;
+  std::int64_t saved_ = -1;  // the last step of which it said so
   bool shall_load_ = false;
   std::uint64_t loading_view_ = 0;  // that it knew when it last began to give the state
   std::optional<std::int64_t> begun_;
