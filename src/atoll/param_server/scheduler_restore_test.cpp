@@ -242,6 +242,26 @@ TEST_F(RestoredSchedulers, ThatKnowNothingAreToldFromThoseThatDo) {
   EXPECT_FALSE(worker.take_shall_load());
 }
 
+// What a worker tells while no scheduler is there is lost. The next one may give it the lane from
+// where that one knew it to be.
+TEST_F(RestoredSchedulers, HearOfWhatAWorkerHadDoneWithoutThem) {
+  Worker worker(0, "run");
+  worker.received_from_scheduler(Welcome{.term = first_.term()});
+  worker.received_from_scheduler(Assign{.lanes = {{0, 0}}, .until = 4});
+  worker.done(0, 4);
+  worker.take_sends();
+  worker.connected_to_scheduler();
+  worker.received_from_scheduler(Assign{.lanes = {{0, 1}}, .until = 4});
+  const std::vector<Worker::Send> sends = worker.take_sends();
+  ASSERT_EQ(sends.size(), 2u);
+  const auto* hello = std::get_if<WorkerHello>(&sends[0].message);
+  const auto* done = std::get_if<Done>(&sends[1].message);
+  ASSERT_TRUE(hello != nullptr && done != nullptr);
+  ASSERT_EQ(hello->lanes.size(), 1u);
+  EXPECT_EQ(hello->lanes[0].step, 4);
+  EXPECT_EQ(done->at.step, 4);
+}
+
 TEST_F(RestoredSchedulers, SayWhatMustBeWrittenBeforeItIsSent) {
   begin(first_);
   EXPECT_TRUE(first_.take_changed());
