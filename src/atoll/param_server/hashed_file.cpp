@@ -24,7 +24,7 @@ void write_hashed(const fs::path& path, const std::string& content) {
 
 std::string read_hashed(const fs::path& path) {
   const std::string text = read_file(path);
-  const std::string content = text.size() < kHashDigits ? "" : text.substr(kHashDigits);
+  std::string content = text.size() < kHashDigits ? "" : text.substr(kHashDigits);
   if (text.size() < kHashDigits ||
       text.substr(0, kHashDigits) != to_hex(hash_bytes(content.data(), content.size()))) {
     throw damaged_error("{} is damaged; remove {}, and the run goes on from its last checkpoint",
