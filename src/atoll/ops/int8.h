@@ -1,7 +1,7 @@
 #pragma once
 
 // Weights for generation in a quarter of their bytes: int8 with one f32 factor for each group of
-// neighbours in a row. Arithmetic is f32; only reading is cheaper, and that is what a token costs.
+// neighbours in a row. Reading is cheaper, and that is what a token costs; arithmetic is f32.
 
 #include "atoll/ops/run.h"
 
@@ -34,8 +34,8 @@ struct RoundingError {
 RoundingError round_to_int8(Run& run, Tensor x, const Int8Matrix& out);
 
 /// y = x W^T [+ bias].  x: f32 (..., K)  W: (N, K)  y: f32 (..., N)  bias: f32 (N), or undefined.
-/// Sums run in f32, in an order that depends on the shapes alone. Needs
-/// matmul_int8_scratch_bytes of scratch.
+/// Sums run in f32, in an order that depends on the shapes alone; or what int8_arithmetic.h says
+/// that this process does. Needs matmul_int8_scratch_bytes of scratch.
 void matmul_int8(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor bias = {});
 std::size_t matmul_int8_scratch_bytes(const Spec& x, const Shape& w);
 
