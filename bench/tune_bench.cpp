@@ -1,6 +1,7 @@
 // How good atoll's searchers are on functions whose minima are known, and what a suggestion costs.
 //   tune_bench regret --searcher gp --function branin --trials 30 --seeds 50 --workers 1
 //   tune_bench time --searcher gp --dimensions 8 --trials 100
+//   tune_bench surface --searcher gp --seeds 200 [--diverging]
 //   tune_bench starts --dimensions 2 --seed 7 --count 10
 
 #include <fmt/format.h>
@@ -8,11 +9,12 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "atoll/tune/draws.h"
 #include "atoll/tune/registry.h"
-#include "atoll/tune/testing.h"
+#include "atoll/tune/surface.h"
 
 namespace {
 
@@ -33,6 +35,21 @@ void regrets(const std::string& searcher, const std::string& function, int trial
         space, searcher, static_cast<std::uint64_t>(seed), trials,
         function == "branin" ? testing::branin_regret : testing::hartmann6_regret, workers);
     fmt::print("{}\n", regret);
+  }
+}
+
+// Trials until within half a percent of the recorded surface's best, a line a seed. `diverges`:
+// 30% of the points, with large learning rates, do.
+void trials_on_surface(const std::string& searcher, int seeds, int first, bool diverges) {
+  const testing::Surface surface;
+  for (int seed = first; seed < first + seeds; ++seed) {
+    const int trials = surface.trials_to(
+        0.005, searcher, static_cast<std::uint64_t>(seed), [&](const Units& units) {
+          return diverges && testing::diverges_on_surface(surface, units)
+                     ? std::numeric_limits<double>::quiet_NaN()
+                     : surface.loss(units);
+        });
+    fmt::print("{}\n", trials);
   }
 }
 
@@ -79,13 +96,18 @@ int main(int argc, char** argv) {
   std::uint64_t seed = 0;
   CLI::App* regret = app.add_subcommand("regret", "the least regret, a line a seed");
   CLI::App* time = app.add_subcommand("time", "seconds of suggestions, a line each");
-  for (CLI::App* part : {regret, time}) {
+  CLI::App* surface = app.add_subcommand("surface", "trials to the recorded best, a line a seed");
+  bool diverges = false;
+  surface->add_flag("--diverging", diverges, "30% of the points diverge");
+  for (CLI::App* part : {regret, time, surface}) {
     part->add_option("--searcher", searcher)->check(CLI::IsMember(searcher_names()));
-    part->add_option("--trials", trials);
+  }
+  for (CLI::App* part : {regret, time}) part->add_option("--trials", trials);
+  for (CLI::App* part : {regret, surface}) {
+    part->add_option("--seeds", seeds);
+    part->add_option("--first", first);
   }
   regret->add_option("--function", function)->check(CLI::IsMember({"branin", "hartmann6"}));
-  regret->add_option("--seeds", seeds);
-  regret->add_option("--first", first);
   regret->add_option("--workers", workers);
   time->add_option("--dimensions", dimensions);
   time->add_option("--repeats", repeats);
@@ -95,6 +117,7 @@ int main(int argc, char** argv) {
   start->add_option("--count", count);
   CLI11_PARSE(app, argc, argv);
   if (regret->parsed()) regrets(searcher, function, trials, seeds, first, workers);
+  if (surface->parsed()) trials_on_surface(searcher, seeds, first, diverges);
   if (start->parsed()) starts(dimensions, seed, count);
   if (time->parsed()) suggestions(searcher, dimensions, trials, repeats);
 }

@@ -152,6 +152,44 @@ TEST_F(Tune, AForkTrainsWithTheSettingsThatItWasGiven) {
   EXPECT_THAT(plot.out, HasSubstr("family.svg"));
 }
 
+TEST_F(Tune, WhatIsKnownIsTriedFirst) {
+  ASSERT_EQ(tune({"--study.dir=" + path("earlier")}).exit_code, 0);
+  const json earlier = shown(path("earlier"));
+  const json* best = nullptr;
+  for (const json& trial : earlier["trials"]) {
+    const auto value = [](const json& one) {
+      return one["measured"].back()["values"][0].get<double>();
+    };
+    if (best == nullptr || value(trial) < value(*best)) best = &trial;
+  }
+  write_study(fmt::format("prior = [\"recipe\", \"step-law\", \"{}\"]", path("earlier")),
+              "optim.lr = {low = 1e-3, high = 3e-2, scale = \"log\"}\n"
+              "train.batch_size = [2, 4, 8]\n",
+              "[budget]\ntrials = 6\n");
+  Program program(command({"--study.dir=" + path("later")}));
+  ASSERT_TRUE(soon([&] { return fs::exists(root_.path / "later" / "starts.json"); }));
+  program.send(SIGKILL);
+  program.wait();
+  // What is tried does not hang on what has become of the earlier study.
+  fs::remove_all(path("earlier"));
+  const Finished tuned = tune({"--study.dir=" + path("later")});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const json trials = shown(path("later"))["trials"];
+  ASSERT_EQ(trials.size(), 6u);
+  EXPECT_EQ(trials[0]["settings"]["optim.lr"], "0.01");
+  EXPECT_EQ(trials[0]["settings"]["train.batch_size"], "4");
+  EXPECT_EQ(trials[2]["settings"]["optim.lr"], (*best)["settings"]["optim.lr"]);
+
+  for (const auto& [prior, words] : {std::pair("nothing", "is neither recipe, step-law nor"),
+                                     std::pair("step-law", "the space has neither")}) {
+    write_study(fmt::format("prior = [\"{}\"]", prior), "train.dropout = {low = 0.0, high = 0.3}\n",
+                "[budget]\ntrials = 2\n");
+    const Finished refused = tune({"--study.dir=" + path("refused-" + std::string(prior))});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr(words));
+  }
+}
+
 TEST_F(Tune, FailuresOfTrialsAreResultsOrEndTheStudyInOneLine) {
   // Heads that do not divide the width are refused; a learning rate of 1e30 diverges.
   write_study("searcher = \"grid\"",

@@ -18,6 +18,7 @@
 #include "atoll/train/interrupt.h"
 #include "atoll/train/options.h"
 #include "atoll/tune/lease_server.h"
+#include "atoll/tune/starts.h"
 #include "atoll/tune/trial_process.h"
 #include "atoll/tune/trial_run.h"
 #include "atoll/tune/tuner.h"
@@ -49,7 +50,11 @@ class Runner {
       : study_(study), program_(std::move(program)), store_(study.dir(), content(study)) {
     std::vector<Event> past;
     for (const LoggedEvent& logged : store_.past()) past.push_back(logged.event);
-    tuner_.emplace(problem_of(study), past,
+    Problem problem = problem_of(study);
+    for (const Start& start : stored_starts(study, study.dir() / "starts.json")) {
+      problem.starts.push_back(start.units);
+    }
+    tuner_.emplace(std::move(problem), past,
                    [this](std::span<const Event> events) { store_.append(events); });
     seconds_before_ = seconds_at_work(store_.past());
     const Event opened = {.kind = Event::Kind::kOpen};

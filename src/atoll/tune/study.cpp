@@ -77,6 +77,9 @@ Settings make_study_settings(StudySettings& s) {
   settings.add("study.startup", &s.startup,
                "tpe and gp: quasi-random trials before the model of results is used.",
                between(2, 1000));
+  settings.add("study.prior", &s.prior,
+               "What is tried first: recipe (its own settings), step-law (learning rate and batch "
+               "size by model and tokens), or directories of earlier studies (their best three).");
   settings.add("study.keep", &s.keep,
                "Whose checkpoints stay when a trial is over: those of the best, or all.",
                one_of({"best", "all"}));
@@ -337,6 +340,9 @@ void Study::check_ranks() {
 
 void Study::check_budget() {
   const bool is_grid = settings_.searcher == "grid";
+  if (is_grid && !settings_.prior.empty()) {
+    throw user_error("{}: grid tries every point in its own order; leave study.prior out", origin_);
+  }
   if (is_grid) {
     for (const Dimension& d : space_.dimensions()) {
       if (d.num_values() > 0) continue;
@@ -442,6 +448,7 @@ std::string Study::identity() const {
     if (key.starts_with("budget.")) continue;
     // Stores of programs that did not have these settings are of one rank.
     if ((key == "study.ranks" || key == "study.islands") && value == "1") continue;
+    if (key == "study.prior" && settings_.prior.empty()) continue;
     text += fmt::format("{} {}\n", key, value);
   }
   std::string space = space_.describe();

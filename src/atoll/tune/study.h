@@ -31,6 +31,7 @@ struct StudySettings {
   std::vector<std::string> objective = {"held_out_loss"};
   double target_loss = 0;
   std::int64_t startup = 10;
+  std::vector<std::string> prior;
   std::string keep = "best";
 
   std::int64_t trials = 0;

@@ -159,7 +159,10 @@ Event Tuner::fork(const Move& move, int number, const std::vector<Units>& togeth
 
 std::optional<Event> Tuner::suggest(const Move& move) {
   const SearchView view = search_view();
-  const Suggestion suggestion = searcher_->suggest(view);
+  const auto number = static_cast<std::size_t>(num_suggested_);
+  const Suggestion suggestion = number < problem_.starts.size()
+                                    ? Suggestion{problem_.starts[number], ""}
+                                    : searcher_->suggest(view);
   Units units = problem_.space.canonical(suggestion.units);
   const auto was_tried = [&] {
     return std::any_of(history_.trials().begin(), history_.trials().end(),

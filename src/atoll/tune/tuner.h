@@ -29,6 +29,7 @@ struct Problem {
   std::string explore = "perturb";  ///< pbt: "perturb" or "pb2"
   std::int64_t trials = 0;          ///< 0: no end
   std::int64_t tokens = 0;          ///< 0: no end
+  std::vector<Units> starts = {};   ///< that are tried before the searcher is asked
 };
 Problem problem_of(const Study& study);
 
