@@ -30,7 +30,10 @@ const std::vector<Layout> kLayouts = {
     {"staged", 2, {"--parallel.pp=2", "--parallel.schedule=zb-v"}},
     {"both", 4, {"--parallel.tp=2", "--parallel.pp=2"}},
     {"sharded", 4, {"--parallel.pp=2", "--dp.zero=3"}},
-    {"sequences", 2, {"--parallel.cp=2", "--train.dropout=0"}}};
+    {"sequences", 2, {"--parallel.cp=2", "--train.dropout=0"}},
+    {"experts",
+     4,
+     {"--parallel.ep=2", "--parallel.tp=2", "--model.family=mixtral", "--model.num_experts=4"}}};
 
 class Layouts : public e2e::Islands {
  protected:
@@ -125,7 +128,11 @@ const std::vector<Layout> kCopied = {
     {"sharded", 4, {"--parallel.pp=2", "--dp.zero=3"}},
     {"sharded_products", 4, {"--parallel.tp=2", "--dp.zero=1", "--optim.kind=muon"}},
     {"same", 4, {"--parallel.tp=2"}},
-    {"sequences", 2, {"--parallel.cp=2", "--train.dropout=0", "--dp.zero=2"}}};
+    {"sequences", 2, {"--parallel.cp=2", "--train.dropout=0", "--dp.zero=2"}},
+    {"experts",
+     4,
+     {"--parallel.ep=2", "--parallel.cp=2", "--model.family=mixtral", "--model.num_experts=4",
+      "--train.dropout=0"}}};
 
 class Copies : public Layouts {
  protected:

@@ -90,10 +90,13 @@ TEST_F(SharedModel, ExpertsAreShared) {
   const std::vector<std::string> text = {"eval", path("run"), "--micro-batch=1"};
   const std::string made = said(greedy), loss = said(text);
   for (const Layout& layout :
-       {Layout{"2", {"--parallel.ep=2"}}, Layout{"4", {"--parallel.ep=2", "--parallel.pp=2"}}}) {
+       {Layout{"2", {"--parallel.ep=2"}}, Layout{"4", {"--parallel.ep=2", "--parallel.pp=2"}},
+        Layout{"4", {"--parallel.ep=2", "--parallel.tp=2"}},
+        Layout{"8", {"--parallel.ep=2", "--parallel.tp=2", "--parallel.pp=2"}}}) {
     EXPECT_EQ(said(with(greedy, layout)), made);
     EXPECT_EQ(shares(said(with(text, layout))), shares(loss));
   }
+  EXPECT_EQ(shares(said(with(text, {"4", {"--parallel.ep=2", "--parallel.cp=2"}}))), shares(loss));
 }
 
 TEST_F(SharedModel, WhatCannotBeIsRefusedByName) {

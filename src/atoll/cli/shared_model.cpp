@@ -119,12 +119,6 @@ serve::ModelLayout model_layout(const train::ParallelSettings& parallel, int num
         "the nearest layout that works is --parallel.pp={}, which shares memory too",
         parallel.cp, parallel.cp * parallel.pp);
   }
-  if (parallel.ep > 1 && parallel.tp > 1) {
-    throw user_error(
-        "parallel.ep = {} does not go together with parallel.tp = {} yet; the nearest layout that "
-        "works is --parallel.ep={} --parallel.tp=1 --parallel.pp={}",
-        parallel.ep, parallel.tp, parallel.ep, parallel.pp * parallel.tp);
-  }
   const serve::ModelLayout layout = {static_cast<int>(parallel.tp), static_cast<int>(parallel.pp),
                                      static_cast<int>(parallel.ep)};
   if (layout.size() == num_ranks) return layout;

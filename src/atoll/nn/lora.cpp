@@ -143,27 +143,27 @@ Factors cut_factors(Factors whole, const Param& weight, const std::vector<LoraPa
       slices.push_back({{{0, whole.a.spec.shape.dim(0)}}, slice.column_begin, slice.num_columns});
     }
     whole.a = cut_param(std::move(whole.a), std::move(slices), cut.rank);
-    whole.b.shared_by = axis;
+    whole.b.shared_by = {{axis, 0}};
     return whole;
   }
   for (const Slice& slice : cut.slices) {
     slices.push_back({adapted_rows(slice, parts), 0, whole.b.spec.shape.dim(1)});
   }
   whole.b = cut_param(std::move(whole.b), std::move(slices), cut.rank);
-  whole.a.shared_by = axis;
+  whole.a.shared_by = {{axis, 0}};
   // Rows that other ranks have too, of key-value heads.
-  if (weight.shared_by == nullptr) return whole;
+  if (weight.shared_by.empty()) return whole;
+  const Sharing copies = weight.shared_by.front();
   std::int64_t own = 0;
   for (const FileTensor& file : weight.files) {
-    if (file.row_begin >= weight.shared_row) continue;
+    if (file.row_begin >= copies.row) continue;
     const bool is_adapted =
         std::any_of(whole.b.files.begin(), whole.b.files.end(),
                     [&](const FileTensor& b) { return b.name == b_name(file); });
     if (is_adapted) own += file.rows;
   }
   if (own == whole.b.spec.shape.dim(0)) return whole;
-  whole.b.shared_by = weight.shared_by;
-  whole.b.shared_row = own;
+  whole.b.shared_by = {{copies.axis, own}};
   return whole;
 }
 

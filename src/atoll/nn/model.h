@@ -128,7 +128,8 @@ struct BuildOptions {
   int context_rank = 0;
   ContextAttention context_attention = ContextAttention::kAuto;  ///< a Model's own is never kAuto
   /// Ranks that have some of the experts of each block, and this one among them: the model then has
-  /// this rank's experts and all else, and its layers need Model::expert connected.
+  /// this rank's experts and all else, and its layers need Model::expert connected. With
+  /// tensor_size it has a share of the products of each of these experts.
   int expert_size = 1;
   int expert_rank = 0;
 
@@ -163,6 +164,9 @@ struct Model {
   std::unique_ptr<Axis> kv_copies;  ///< of these, the ranks that have the same key-value heads
   std::unique_ptr<Axis> context;    ///< the ranks that have a part of each sequence
   std::unique_ptr<Axis> expert;     ///< the ranks that have some of the experts each
+  /// The ranks of `tensor` and `expert` together, those of `tensor` neighbours: what parameters are
+  /// cut among.
+  std::unique_ptr<Axis> parts;
   std::vector<std::unique_ptr<Constant>> constants;
   /// What the routers of blocks with experts have done, by block; empty where there are none.
   std::vector<std::unique_ptr<ExpertLoad>> expert_loads;

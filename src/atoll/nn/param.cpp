@@ -14,8 +14,21 @@ std::int64_t Slice::num_rows() const {
   return sum;
 }
 
+int Cut::first_with_slice_of(int of) const {
+  const auto mine = slices.begin() + of;
+  return static_cast<int>(std::find(slices.begin(), mine, *mine) - slices.begin());
+}
+
 const Param& whole_param(const Param& param) {
   return param.cut ? param.cut->whole : param;
+}
+
+std::int64_t counted_rows(const Param& param) {
+  std::int64_t rows = param.spec.shape.dim(0);
+  for (const Sharing& sharing : param.shared_by) {
+    if (sharing.axis->rank > 0) rows = std::min(rows, sharing.row);
+  }
+  return rows;
 }
 
 namespace {
@@ -77,14 +90,16 @@ void for_pieces(const Slice& slice, const Tensor& whole, const Tensor& part, Fn&
 
 }  // namespace
 
-Param cut_param(Param whole, std::vector<Slice> slices, int rank) {
+Param cut_param(Param whole, std::vector<Slice> slices, int rank, int neighbours) {
   const Slice& mine = slices[static_cast<std::size_t>(rank)];
   Param part = whole;
   part.files = files_of(whole, mine);
   const bool is_vector = whole.spec.shape.rank() == 1;
   part.spec.shape = is_vector ? Shape{mine.num_rows()} : Shape{mine.num_rows(), mine.num_columns};
   part.query_rows = rows_before(mine, whole.query_rows);
-  part.cut = std::make_shared<const Cut>(Cut{std::move(whole), std::move(slices), rank});
+  if (neighbours == 0) neighbours = static_cast<int>(std::ssize(slices));
+  part.cut =
+      std::make_shared<const Cut>(Cut{std::move(whole), std::move(slices), rank, neighbours});
   return part;
 }
 

@@ -35,6 +35,15 @@ struct FileTensor {
 
 struct Cut;
 
+/// Ranks that all hold the rows of a Param from `row` on, each with a part of their gradient: the
+/// sum counts.
+struct Sharing {
+  const Axis* axis = nullptr;
+  std::int64_t row = 0;
+
+  bool operator==(const Sharing&) const = default;
+};
+
 /// One trainable tensor: its spec, how it starts, where files keep it. Owned by a Layer; its memory
 /// belongs to a ParamStore, which sets `value` and `grad` before the first pass.
 struct Param {
@@ -55,10 +64,9 @@ struct Param {
   std::vector<FileTensor> files;
   /// Which part of a whole parameter this is; null: all of it. `files` then name rows of the part.
   std::shared_ptr<const Cut> cut;
-  /// Ranks that all hold the rows from `shared_row` on, each with a part of their gradient: the sum
-  /// counts. Null: this rank's gradient is all of it.
-  const Axis* shared_by = nullptr;
-  std::int64_t shared_row = 0;
+  /// Along each axis, the ranks that hold the same; gradients are summed along one after the other.
+  /// Empty: this rank's gradient is all of it.
+  std::vector<Sharing> shared_by;
   /// The share of the tokens that its rows meet on average: top_k / num_experts of experts' rows.
   /// Of a part: how many they meet, of all ranks, over this rank's tokens.
   double share_of_tokens = 1;
@@ -76,25 +84,36 @@ struct Slice {
   struct Rows {
     std::int64_t begin = 0;  ///< of the whole
     std::int64_t count = 0;
+
+    bool operator==(const Rows&) const = default;
   };
   std::vector<Rows> rows;  ///< one after the other in the part
   std::int64_t column_begin = 0;
   std::int64_t num_columns = 0;
 
   std::int64_t num_rows() const;
+  bool operator==(const Slice&) const = default;
 };
 
 /// How a whole parameter is cut into the parts that ranks hold.
 struct Cut {
   Param whole;                ///< without memory
-  std::vector<Slice> slices;  ///< of each rank of the axis; some may hold the same rows
+  std::vector<Slice> slices;  ///< of each rank of Model::parts; some may hold the same rows
   int rank = 0;               ///< this one
+  /// So many neighbours, from a multiple of it on, have all of each matrix of which one has a part.
+  int neighbours = 1;
+
+  /// The first rank that holds what `of` holds.
+  int first_with_slice_of(int of) const;
 };
 
 /// The parameter as files know it: `param`, or what it is a part of.
 const Param& whole_param(const Param& param);
-/// The part of `whole` that a slice is, with files of their own rows.
-Param cut_param(Param whole, std::vector<Slice> slices, int rank);
+/// How many of its rows, the first, this rank counts, as the first of those that hold them.
+std::int64_t counted_rows(const Param& param);
+/// The part of `whole` that a slice is, with files of their own rows. See Cut; `neighbours` of 0
+/// are all.
+Param cut_param(Param whole, std::vector<Slice> slices, int rank, int neighbours = 0);
 /// Copies a slice of `whole` into `part`, or back. Dtypes are the same, shapes fit the slice.
 void copy_slice(const Slice& slice, const Tensor& whole, const Tensor& part);
 void copy_slice_back(const Slice& slice, const Tensor& part, const Tensor& whole);

@@ -66,6 +66,31 @@ TEST(Cut, AVectorHasOneColumn) {
   EXPECT_THAT(mine.values, ElementsAre(2, 3, 4));
 }
 
+// Two ranks share rows, twice over: rank 2 holds what rank 0 holds.
+TEST(Cut, KnowsTheFirstRankThatHoldsTheSame) {
+  const std::vector<Slice> two = {{{{0, 1}}, 0, 3}, {{{1, 1}}, 0, 3}};
+  std::vector<Slice> slices = two;
+  slices.insert(slices.end(), two.begin(), two.end());
+  const Param part = cut_param(whole_param_of({2, 3}, {{"w", 0, 2}}), slices, 3, 2);
+  EXPECT_EQ(part.cut->neighbours, 2);
+  EXPECT_EQ(part.cut->first_with_slice_of(0), 0);
+  EXPECT_EQ(part.cut->first_with_slice_of(2), 0);
+  EXPECT_EQ(part.cut->first_with_slice_of(3), 1);
+}
+
+// Of several axes along which others hold rows, the first rank along all of them counts these.
+TEST(Param, CountsTheRowsThatItIsTheFirstToHold) {
+  const Axis first = {2, 0}, second = {2, 1};
+  Param param = whole_param_of({6, 3}, {{"w", 0, 6}});
+  EXPECT_EQ(counted_rows(param), 6);
+  param.shared_by = {{&first, 0}};
+  EXPECT_EQ(counted_rows(param), 6);
+  param.shared_by = {{&first, 0}, {&second, 4}};
+  EXPECT_EQ(counted_rows(param), 4);
+  param.shared_by = {{&second, 4}, {&second, 0}};
+  EXPECT_EQ(counted_rows(param), 0);
+}
+
 TEST(Cut, ASliceThatDoesNotFitIsRefused) {
   auto whole = numbers({3, 5});
   OwnedTensor<float> part({3, 2});

@@ -11,8 +11,8 @@
 
 namespace atl::parallel {
 
-/// Whole parameters, or their parts of optimizer state, put together from what the ranks of a
-/// tensor axis hold of them.
+/// Whole parameters, or their parts of optimizer state, put together from what the ranks that
+/// have parts of them hold.
 class Assembled {
  public:
   /// `parts` are the same tensors on all ranks of `group`, each this rank's part; `taker` says

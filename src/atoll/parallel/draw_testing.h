@@ -106,10 +106,7 @@ inline Layout draw_layout(Draw& draw) {
     layout.shard = static_cast<int>(draw.between(1, 4));
     layout.replicas = static_cast<int>(draw.between(1, 2));
     layout.context = static_cast<int>(draw.between(1, 3));
-    layout.expert = 1;
-    if (draw.between(0, 3) != 0) continue;
-    layout.tensor = layout.context = 1;  // which shared experts do not go together with
-    layout.expert = static_cast<int>(draw.between(1, 4));
+    layout.expert = draw.between(0, 2) == 0 ? static_cast<int>(draw.between(1, 4)) : 1;
   } while (layout.ranks() > kMostRanks || layout.ranks() == 1);
   layout.attention = draw.one_of({nn::ContextAttention::kUlysses, kRing});
   layout.zero = static_cast<Zero>(draw.between(layout.replicas > 1 ? 1 : 0, 3));

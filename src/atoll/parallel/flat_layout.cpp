@@ -38,7 +38,10 @@ std::int64_t padded_elements(const nn::Param& param) {
 // which must reduce what they share at the same stages.
 std::int64_t even_elements(const nn::Param& param) {
   if (!param.cut) return padded_elements(param);
-  const auto parts = static_cast<std::int64_t>(param.cut->slices.size());
+  std::int64_t parts = 0;  // that differ
+  for (int r = 0; r < static_cast<int>(std::ssize(param.cut->slices)); ++r) {
+    if (param.cut->first_with_slice_of(r) == r) ++parts;
+  }
   return (param.cut->whole.spec.shape.num_elements() + parts - 1) / parts;
 }
 
@@ -96,7 +99,9 @@ void FlatLayout::note_parts(std::size_t param, std::size_t first_range) {
     first_counts_.push_back(range.count);
     if (!of.cut) continue;
     if (!range.matrix) {
-      const nn::Slice& first = of.cut->slices.front();
+      const nn::Cut& cut = *of.cut;
+      const nn::Slice& first =
+          cut.slices[static_cast<std::size_t>(cut.rank - cut.rank % cut.neighbours)];
       first_counts_.back() = first.num_rows() * first.num_columns;
     } else if (auto parts = matrix_parts(of, i - first_range)) {
       first_counts_.back() = parts->of_ranks.front().num_elements();

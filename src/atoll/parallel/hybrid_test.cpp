@@ -171,6 +171,69 @@ TEST(Hybrid, RanksShareTheSequencesOfModelsWithExperts) {
   }
 }
 
+// A rank has a share of some experts. With four ranks to a product, two have the same keys.
+TEST(Hybrid, RanksShareExpertsAndTheirProducts) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    for (const double capacity : {0.0, 0.8}) {
+      Task task = {.model = small_model(family, 4, 2), .build = {.experts = kExperts}};
+      task.model.experts.intermediate_size = 7;
+      task.micro_batches = 8;
+      task.build.experts.capacity_factor = capacity;
+      const Outcome expected = train(task, {});
+      for (const Layout& layout :
+           {Layout{.tensor = 2, .expert = 2}, Layout{.tensor = 4, .expert = 2},
+            Layout{.tensor = 2, .expert = 4},
+            Layout{.tensor = 2, .shard = 2, .expert = 2, .zero = Zero::kParameters},
+            Layout{.tensor = 2, .replicas = 2, .expert = 2, .zero = Zero::kOptimizer},
+            Layout{.tensor = 2, .pipeline = 2, .expert = 2, .schedule = "zb-h1"}}) {
+        SCOPED_TRACE(fmt::format("{} {}, capacity {}", family, layout.name(), capacity));
+        expect_close(train(task, layout), expected);
+      }
+      task.build.recompute = nn::RecomputeMode::kFull;
+      expect_close(train(task, {.tensor = 2, .expert = 2}), expected);
+    }
+  }
+}
+
+TEST(Hybrid, RanksShareExpertsAndSequences) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    const Task task = {.model = small_model(family, 4, 4),
+                       .build = {.experts = kExperts},
+                       .length = 12,
+                       .micro_batches = 8,
+                       .documents = true};
+    const Outcome expected = train(task, {});
+    for (const Layout& layout :
+         {Layout{.context = 2, .expert = 2}, Layout{.context = 2, .attention = kRing, .expert = 4},
+          Layout{.shard = 2, .context = 2, .expert = 2, .zero = Zero::kParameters},
+          Layout{.replicas = 2, .context = 2, .expert = 2, .zero = Zero::kGradients},
+          Layout{.pipeline = 2, .context = 2, .expert = 2, .schedule = "zb-v"},
+          Layout{.tensor = 2, .context = 2, .attention = kRing, .expert = 2},
+          Layout{.tensor = 2, .context = 2, .expert = 2, .zero = Zero::kParameters}}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
+      expect_close(train(task, layout), expected);
+    }
+  }
+}
+
+TEST(Hybrid, SharedExpertsAndProductsHaveTheSameBitsInEveryZeroStageAndPipeline) {
+  Task task = {.model = small_model("qwen3_moe", 4, 2), .build = {.experts = kExperts}};
+  task.model.tie_embeddings = false;
+  task.micro_batches = 8;
+  const Outcome expected = train(task, {.tensor = 2, .shard = 2, .expert = 2});
+  const Outcome alone = train(task, {.tensor = 2, .expert = 2});
+  for (const int zero : {1, 2, 3}) {
+    const auto stage = static_cast<Zero>(zero);
+    expect_bits(train(task, {.tensor = 2, .shard = 2, .expert = 2, .zero = stage}), expected);
+  }
+  for (const char* schedule : {"1f1b", "zb-v"}) {
+    expect_bits(train(task, {.tensor = 2, .pipeline = 2, .expert = 2, .schedule = schedule}),
+                alone);
+  }
+  task.build.recompute = nn::RecomputeMode::kFull;
+  expect_bits(train(task, {.tensor = 2, .shard = 2, .expert = 2}), expected);
+}
+
 TEST(Hybrid, SharedExpertsHaveTheSameBitsInEveryZeroStageAndPipeline) {
   Task task = {.model = small_model("qwen3_moe", 4, 2), .build = {.experts = kExperts}};
   task.model.tie_embeddings = false;

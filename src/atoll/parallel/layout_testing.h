@@ -189,8 +189,8 @@ class LayoutRank {
         std::vector<comm::Axis>{{"replicate", layout_.replicas, "dp"},
                                 {"shard", layout_.shard * layout_.context, "dp"},
                                 {.name = "pp", .size = layout_.pipeline, .point_to_point = true},
-                                {"tp", layout_.tensor},
-                                {"ep", layout_.expert}});
+                                {"ep", layout_.expert},
+                                {"tp", layout_.tensor}});
     tensor_rank_ = mesh_->coordinate("tp");
     pipeline_rank_ = mesh_->coordinate("pp");
     shard_rank_ = mesh_->coordinate("shard");
@@ -214,8 +214,16 @@ class LayoutRank {
       kv.group = kv_copies_.get();
     }
     if (layout_.expert > 1) model_->expert->group = &mesh_->group("ep");
+    model_->parts->group = &mesh_->group(layout_.tensor > 1 ? "tp" : "ep");
+    if (layout_.tensor > 1 && layout_.expert > 1) {
+      const int parts = layout_.tensor * layout_.expert;
+      std::vector<int> members;
+      for (int r = 0; r < parts; ++r) members.push_back(world.rank() / parts * parts + r);
+      parts_ = world.group(members, "parts", world.channel("parts", members));
+      model_->parts->group = parts_.get();
+    }
     if (layout_.context > 1) {
-      const int of_one_model = layout_.tensor * layout_.pipeline;
+      const int of_one_model = layout_.tensor * layout_.expert * layout_.pipeline;
       std::vector<int> members;
       for (int r = 0; r < layout_.context; ++r) {
         members.push_back(world.rank() + (r - context_rank_) * of_one_model);
@@ -296,7 +304,7 @@ class LayoutRank {
   int tensor_rank_ = 0, pipeline_rank_ = 0, data_rank_ = 0, shard_rank_ = 0, context_rank_ = 0;
   int expert_rank_ = 0;
   std::unique_ptr<comm::Mesh> mesh_;
-  std::unique_ptr<comm::Group> kv_copies_, ends_, context_;
+  std::unique_ptr<comm::Group> kv_copies_, ends_, context_, parts_;
   std::vector<std::unique_ptr<ContextShare>> shares_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<PipelinePart> part_;

@@ -107,6 +107,11 @@ std::vector<Case> cases() {
   add("Experts", experts, {.expert = 2});
   add("ExpertsOfCopies", experts, {.shard = 2, .expert = 2, .zero = Zero::kParameters});
   add("ExpertsOfSequences", experts, {.context = 2, .attention = kRing});
+  Task copied = task_of("qwen3_moe", 4, 2, true);
+  copied.build.experts = kExperts;
+  add("ExpertsOfProducts", copied, {.tensor = 4, .expert = 2});
+  add("ExpertsOfProductsAndSequences", experts,
+      {.tensor = 2, .context = 2, .attention = kRing, .expert = 2});
   add("Stages", task_of("llama", 2, 2, false), {.pipeline = 2});
   add("TiedStages", task_of("llama", 2, 2, true), {.pipeline = 2, .schedule = "zb-h1"});
   add("TiedStagesOfProducts", task_of("llama", 4, 2, true),

@@ -24,9 +24,10 @@ bool parts_tile(const nn::Param& param) {
 
 // Of several ranks that have the same rows, the first counts them.
 void set_counted(const nn::Param& param, std::int64_t begin, std::span<optim::ParamRange> ranges) {
-  if (param.shared_by == nullptr || param.shared_by->rank == 0) return;
   const Shape& shape = param.spec.shape;
-  const std::int64_t end = begin + param.shared_row * (shape.num_elements() / shape.dim(0));
+  const std::int64_t rows = nn::counted_rows(param);
+  if (rows == shape.dim(0)) return;
+  const std::int64_t end = begin + rows * (shape.num_elements() / shape.dim(0));
   for (optim::ParamRange& range : ranges) {
     range.counted = std::clamp<std::int64_t>(end - range.begin, 0, range.count);
   }
@@ -85,7 +86,11 @@ std::optional<optim::MatrixParts> matrix_parts(const nn::Param& param, std::size
       [&](const nn::FileTensor& tensor) { return tensor.name == param.files[file].name; });
   ATOLL_CHECK(of_whole != whole.files.end(), "{} has no {}", whole.name, param.files[file].name);
   optim::MatrixParts parts = {.rows = of_whole->rows, .cols = whole.spec.shape.dim(1)};
-  for (const nn::Slice& slice : param.cut->slices) {
+  const nn::Cut& cut = *param.cut;
+  const auto neighbours = static_cast<std::size_t>(cut.neighbours);
+  const std::size_t place = static_cast<std::size_t>(cut.rank) % neighbours;
+  const std::size_t first = static_cast<std::size_t>(cut.rank) - place;
+  for (const nn::Slice& slice : std::span(cut.slices).subspan(first, neighbours)) {
     optim::MatrixParts::Part part = {{}, slice.column_begin, slice.num_columns};
     for (const nn::Slice::Rows& stretch : slice.rows) {
       const std::int64_t begin = std::max(stretch.begin - of_whole->row_begin, std::int64_t{0});
@@ -95,7 +100,7 @@ std::optional<optim::MatrixParts> matrix_parts(const nn::Param& param, std::size
     }
     parts.of_ranks.push_back(std::move(part));
   }
-  const auto& mine = parts.of_ranks[static_cast<std::size_t>(param.cut->rank)];
+  const auto& mine = parts.of_ranks[place];
   if (mine.num_elements() == parts.rows * parts.cols) return std::nullopt;
   return parts;
 }

@@ -73,6 +73,7 @@ ParamStore::ParamStore(nn::Model& model, bool training, const LayoutOptions& lay
       tensor_(model.tensor.get()),
       context_(model.context.get()),
       expert_(model.expert.get()),
+      parts_(model.parts.get()),
       training_(training),
       ranges_(layout_.ranges().begin(), layout_.ranges().end()),
       norm_(ranges_) {}
@@ -178,15 +179,13 @@ double ParamStore::grad_norm(Run& run) {
 }
 
 double ParamStore::norm_of(double mine) {
-  // Parameters are cut along one of the two: the model's builder sees to that.
-  const nn::Axis* cut = expert_ != nullptr && expert_->size > 1 ? expert_ : tensor_;
-  if (cut == nullptr || cut->size == 1) return std::sqrt(mine);
-  ATOLL_CHECK(cut->group != nullptr, "not connected");
+  if (parts_ == nullptr || parts_->size == 1) return std::sqrt(mine);
+  ATOLL_CHECK(parts_->group != nullptr, "not connected");
   const Waiting waiting(waited_seconds_);
-  std::vector<double> all(static_cast<std::size_t>(cut->size));
-  all[static_cast<std::size_t>(cut->rank)] = mine;
-  cut->group->all_gather({all.data(), {Dtype::kF64, {cut->size}}},
-                         cut->group->even_parts(cut->size));
+  std::vector<double> all(static_cast<std::size_t>(parts_->size));
+  all[static_cast<std::size_t>(parts_->rank)] = mine;
+  parts_->group->all_gather({all.data(), {Dtype::kF64, {parts_->size}}},
+                            parts_->group->even_parts(parts_->size));
   double sum = 0;
   for (const double part : all) sum += part;
   return std::sqrt(sum);
@@ -194,20 +193,41 @@ double ParamStore::norm_of(double mine) {
 
 void ParamStore::sum_shared(std::size_t first, std::size_t end, const Tensor& flat,
                             std::int64_t begin) {
+  std::vector<const nn::Axis*> axes;
+  for (std::size_t i = first; i < end; ++i) {
+    for (const nn::Sharing& sharing : trained()[i]->shared_by) {
+      if (std::find(axes.begin(), axes.end(), sharing.axis) == axes.end()) {
+        axes.push_back(sharing.axis);
+      }
+    }
+  }
+  // In one order whatever else is in the bucket: it decides bits.
+  std::stable_partition(axes.begin(), axes.end(),
+                        [&](const nn::Axis* axis) { return axis != expert_; });
+  for (const nn::Axis* axis : axes) sum_along(*axis, first, end, flat, begin);
+}
+
+void ParamStore::sum_along(const nn::Axis& axis, std::size_t first, std::size_t end,
+                           const Tensor& flat, std::int64_t begin) {
+  // The first row that others have too; -1: none.
+  const auto first_row = [&](const nn::Param& param) -> std::int64_t {
+    for (const nn::Sharing& sharing : param.shared_by) {
+      if (sharing.axis == &axis) return sharing.row;
+    }
+    return -1;
+  };
   for (std::size_t i = first; i < end; ++i) {
     const nn::Param& param = *trained()[i];
-    if (param.shared_by == nullptr) continue;
-    ATOLL_CHECK(param.shared_by->group != nullptr, "{}: its ranks are not connected", param.name);
+    const std::int64_t row = first_row(param);
+    if (row < 0) continue;
+    ATOLL_CHECK(axis.group != nullptr, "{}: its ranks are not connected", param.name);
     const Shape& shape = param.spec.shape;
-    const std::int64_t from = offset(i) + param.shared_row * (shape.num_elements() / shape.dim(0));
+    const std::int64_t from = offset(i) + row * (shape.num_elements() / shape.dim(0));
     // With those that lie behind it, and the zeros between them.
-    const auto follows = [&](const nn::Param& next) {
-      return next.shared_by == param.shared_by && next.shared_row == 0;
-    };
-    while (i + 1 < end && follows(*trained()[i + 1])) ++i;
+    while (i + 1 < end && first_row(*trained()[i + 1]) == 0) ++i;
     const std::int64_t to = offset(i) + trained()[i]->spec.shape.num_elements();
     const Waiting waiting(waited_seconds_);
-    param.shared_by->group->all_reduce(flat.rows(from - begin, to - begin));
+    axis.group->all_reduce(flat.rows(from - begin, to - begin));
   }
 }
 

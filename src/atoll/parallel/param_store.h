@@ -110,13 +110,13 @@ class ParamStore {
     finish_late_ = std::move(finish);
   }
   /// The Euclidean norm of the whole gradient: the same bits however data-parallel ranks share it.
-  /// Infinite or NaN when an element is. Every rank of the shard group, and of the axis along which
-  /// the model's parameters are cut, must call it.
+  /// Infinite or NaN when an element is. Every rank of the shard group, and of Model::parts, must
+  /// call it.
   double grad_norm(Run& run);
   /// The same in two steps, where ranks have other stages: the sums of squares of all blocks
   /// (norm_blocks of layout().ranges()), in order; every rank of the shard group must call it. And
-  /// the norm, when `squares` is the sum of all blocks of this rank's place on the axis along which
-  /// parameters are cut; every rank of that must call it.
+  /// the norm, when `squares` is the sum of all blocks of this rank's place in Model::parts; every
+  /// rank of that must call it.
   virtual std::vector<double> squares_of_blocks(Run& run);
   double norm_of(double squares);
   /// Ends what begin_round to publish left under way when a step fails.
@@ -151,6 +151,8 @@ class ParamStore {
   /// trained()[end - 1], which `flat` has from element `begin` on. For a store to call once these
   /// are complete on this rank.
   void sum_shared(std::size_t first, std::size_t end, const Tensor& flat, std::int64_t begin);
+  void sum_along(const nn::Axis& axis, std::size_t first, std::size_t end, const Tensor& flat,
+                 std::int64_t begin);
   /// See finish_late.
   bool is_late(const nn::Param* param) const;
   void finish_late() {
@@ -164,6 +166,7 @@ class ParamStore {
   const nn::Axis* tensor_;
   const nn::Axis* context_;
   const nn::Axis* expert_;
+  const nn::Axis* parts_;
   bool training_;
   std::vector<optim::ParamRange> ranges_;
   GradNorm norm_;

@@ -1,5 +1,5 @@
-// What ranks that share products or sequences send, against the formulas of docs/tensor-parallel.md
-// and docs/context-parallel.md.
+// What ranks that share products, sequences or experts send, against the formulas of
+// docs/tensor-parallel.md, docs/context-parallel.md and docs/expert-parallel.md.
 
 #include <gtest/gtest.h>
 
@@ -51,6 +51,30 @@ TEST(Traffic, OfSharedProductsIsTheFormula) {
                               elements_sent(task_of(2), layout, "tensor_parallel.cpp");
     // Forward 4 B T C, backward 6, and the forward of the evaluation; (t - 1)/t of it by each rank.
     EXPECT_EQ(of_a_block, 2 * (4 + 6 + 4) * activations(task_of(1)) * (t - 1)) << t;
+  }
+}
+
+// Every token goes through every expert, so that how many rows move does not depend on the router.
+TEST(Traffic, OfSharedExpertsIsTheFormula) {
+  for (const Layout& layout :
+       {Layout{.expert = 2}, Layout{.expert = 4}, Layout{.tensor = 2, .expert = 2},
+        Layout{.context = 2, .expert = 2}, Layout{.tensor = 2, .context = 2, .expert = 2}}) {
+    Task task = task_of(3);
+    task.model = small_model("mixtral", 4, 4);
+    task.model.experts.top_k = task.model.experts.num_experts;
+    const auto experts = static_cast<double>(task.model.experts.num_experts);
+    const int e = layout.expert, t = layout.tensor;
+    const auto tokens = static_cast<double>(task.micro_batches * task.batch * task.length);
+    // Of each token and choice: a row there and back forward and in B and as in W twice there; a
+    // number there and back in B; and what the evaluation after the step sends as the step does.
+    const double rows = (2 + 2 + 2 + 2) * static_cast<double>(task.model.hidden_size) + 2;
+    // Each rank of a product sends the same.
+    const double moved = t * tokens * experts * (e - 1) / e * rows;
+    // How many: (e, E + 1) numbers of half an element, in the step's forward and the evaluation's.
+    const double passes = 2.0 * static_cast<double>(task.micro_batches) * layout.context * t;
+    const double counts = passes * (e - 1) * (experts + 1) / 2;
+    EXPECT_EQ(elements_sent(task, layout, "expert_parallel.cpp"), 2 * 3 * (moved + counts))
+        << layout.name();
   }
 }
 

@@ -31,14 +31,12 @@ class RunWriter {
   }
 
  private:
-  // Elements of the whole parameter, which come next in the part. Those from shared_row on are on
-  // other ranks of the axis too.
+  // Elements of the whole parameter, which come next in the part. Behind those that this rank
+  // counts are some that other ranks count.
   void add(std::int64_t begin, std::int64_t count) {
-    const bool is_copy = param_.shared_by != nullptr && param_.shared_by->rank > 0;
     const Shape& shape = param_.spec.shape;
-    const std::int64_t shared =
-        is_copy ? param_.shared_row * (shape.num_elements() / shape.dim(0)) : shape.num_elements();
-    const std::int64_t own = std::clamp<std::int64_t>(shared - done_, 0, count);
+    const std::int64_t counted = nn::counted_rows(param_) * (shape.num_elements() / shape.dim(0));
+    const std::int64_t own = std::clamp<std::int64_t>(counted - done_, 0, count);
     append(begin, own, counts_);
     append(begin + own, count - own, false);
   }

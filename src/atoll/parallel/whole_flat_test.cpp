@@ -76,6 +76,8 @@ TEST(DrawnByWhole, EachElementDrawsByItsPlaceInTheWholeModel) {
   for (const Part& part : {Part{.tensor = 2, .tensor_rank = 1}, Part{.tensor = 4, .tensor_rank = 2},
                            Part{.stages = 3, .stage = 1}, Part{.stages = 2, .stage = 1},
                            Part{.expert = 2, .expert_rank = 1},
+                           Part{.tensor = 2, .tensor_rank = 1, .expert = 2, .expert_rank = 1},
+                           Part{.tensor = 2, .expert = 4, .expert_rank = 3},
                            Part{.tensor = 2, .tensor_rank = 1, .stages = 2, .stage = 1}}) {
     SCOPED_TRACE(fmt::format("tp {} ep {} pp {}", part.tensor, part.expert, part.stages));
     const auto model = build(part);
@@ -104,6 +106,46 @@ TEST(DrawnByWhole, EachElementDrawsByItsPlaceInTheWholeModel) {
       }
       EXPECT_TRUE(drawn == expected);
     }
+  }
+}
+
+// Each element of the whole model is counted by one of the ranks that have parts of it.
+TEST(RunsInWhole, CountEachElementOnce) {
+  for (const Part& all : {Part{.tensor = 4}, Part{.expert = 4}, Part{.tensor = 2, .expert = 2},
+                          Part{.tensor = 4, .expert = 2}}) {
+    SCOPED_TRACE(fmt::format("tp {} ep {}", all.tensor, all.expert));
+    const auto whole_model = nn::build_model(uneven_model(all), {});
+    const FlatLayout whole(*whole_model, {});
+    std::vector<int> counted(static_cast<std::size_t>(whole.flat().shape.num_elements()));
+    std::int64_t in_norm = 0, elements = 0;
+    for (int e = 0; e < all.expert; ++e) {
+      for (int t = 0; t < all.tensor; ++t) {
+        Part part = all;
+        part.tensor_rank = t;
+        part.expert_rank = e;
+        const auto model = build(part);
+        const FlatLayout layout(*model, {});
+        for (const FlatRun& run :
+             runs_in_whole(layout, whole, [](const nn::Param&) { return true; })) {
+          for (std::int64_t i = 0; run.counts && i < run.count; ++i) {
+            ++counted[static_cast<std::size_t>(run.begin + i)];
+          }
+        }
+        for (const nn::Param* param : layout.trained()) {
+          const Shape& shape = param->spec.shape;
+          in_norm += nn::counted_rows(*param) * (shape.num_elements() / shape.dim(0));
+        }
+      }
+    }
+    for (std::size_t i = 0; i < whole.trained().size(); ++i) {
+      const std::int64_t count = whole.trained()[i]->spec.shape.num_elements();
+      elements += count;
+      for (std::int64_t n = 0; n < count; ++n) {
+        ASSERT_EQ(counted[static_cast<std::size_t>(whole.offset(i) + n)], 1)
+            << whole.trained()[i]->name << " " << n;
+      }
+    }
+    EXPECT_EQ(in_norm, elements);
   }
 }
 

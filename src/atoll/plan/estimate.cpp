@@ -65,7 +65,7 @@ struct Passes {
 void add_context(const Figures& figures, const Layout& layout, const StageModel& model,
                  Passes& passes) {
   if (layout.context == 1) return;
-  const Way way(figures, layout.context, layout.tensor * layout.stages);
+  const Way way(figures, layout.context, layout.tensor * layout.experts * layout.stages);
   const std::vector<ContextBytes> sent = model.context_bytes(layout.micro_batch);
   for (std::size_t i = 0; i < passes.stages.size(); ++i) {
     if (sent[i].forward == 0) continue;
@@ -82,7 +82,7 @@ void add_context(const Figures& figures, const Layout& layout, const StageModel&
 void add_experts(const Figures& figures, const Layout& layout, const StageModel& model,
                  Passes& passes) {
   if (layout.experts == 1) return;
-  const Way way(figures, layout.experts, 1);
+  const Way way(figures, layout.experts, layout.tensor);
   const std::vector<ExpertBytes> sent = model.expert_bytes(layout.micro_batch);
   for (std::size_t i = 0; i < passes.stages.size(); ++i) {
     if (sent[i].forward == 0) continue;
@@ -273,7 +273,7 @@ class Estimator {
   // What ranks with other experts all have, before data-parallel ranks sum it; no pass hides it.
   void sum_beside_experts() {
     if (layout_.experts == 1) return;
-    const Way way(figures_, layout_.experts, 1);
+    const Way way(figures_, layout_.experts, layout_.tensor);
     const double bytes = 4 * model_.elements_beside_experts() / layout_.stages;
     result_.reduce_seconds += way.reduce(bytes) + way.gather(bytes);
     result_.sent.experts += 2 * way.sent(bytes);

@@ -138,7 +138,6 @@ std::vector<Layout> all_layouts(const train::TrainConfig& config, const Given& g
         if (given.context && context != now.context) continue;
         const std::int64_t left = ranks / tensor / stages / context;
         for (const std::int64_t experts : divisors(left)) {
-          // Beside shared products and sequences they are refused later, with the reason.
           const bool is_possible = experts == 1 || (num_experts > 0 && num_experts % experts == 0);
           if (given.experts ? experts != now.experts : !is_possible) continue;
           Layout at;

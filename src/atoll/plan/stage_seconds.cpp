@@ -13,16 +13,20 @@ namespace {
 /// Counts what each stage shows that no stage before it has.
 class Counter final : public nn::ParamVisitor {
  public:
+  explicit Counter(const nn::Axis* expert) : expert_(expert) {}
   void param(nn::Param& param) override {
     if (param.frozen || !seen_.insert(&param).second) return;
     const auto size = static_cast<double>(param.spec.shape.num_elements());
     elements += size;
-    if (!param.cut) whole += size;
+    for (const nn::Sharing& sharing : param.shared_by) {
+      if (sharing.axis == expert_) beside_experts += size;
+    }
   }
   double elements = 0;
-  double whole = 0;  // of these, in parameters that are no part of one
+  double beside_experts = 0;  // of these, that all ranks which share experts have
 
  private:
+  const nn::Axis* expert_;
   std::set<const nn::Param*> seen_;
 };
 
@@ -64,13 +68,13 @@ class OpSeconds {
 StageModel::StageModel(const nn::ModelConfig& config, const nn::BuildOptions& build,
                        std::int64_t context)
     : model_(nn::build_model(config, build)), context_(context) {
-  Counter counter;
+  Counter counter(model_->expert.get());
   for (const auto& stage : model_->stages) {
     const double before = counter.elements;
     stage->visit(counter);
     elements_.push_back(counter.elements - before);
   }
-  if (build.expert_size > 1) elements_beside_experts_ = counter.whole;
+  elements_beside_experts_ = counter.beside_experts;
 }
 
 bool StageModel::is_block(std::size_t stage) const {

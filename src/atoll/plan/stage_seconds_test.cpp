@@ -85,6 +85,36 @@ TEST(StageSeconds, BytesAroundExpertsAreTheFormula) {
   EXPECT_DOUBLE_EQ(weight, forward);
 }
 
+// A rank that shares products too has rows as wide, and all choices of its part of the sequences.
+TEST(StageSeconds, BytesAroundExpertsAreTheFormulaBesideOtherAxes) {
+  for (const auto& [axis, parts] : {std::pair("--parallel.tp=2", 1), {"--parallel.cp=2", 2}}) {
+    const std::vector<std::string> recipe = small_recipe(
+        {"--model.family=mixtral", "--model.num_experts=4", "--model.num_experts_per_tok=2",
+         "--parallel.ep=2", "--train.micro_batch=1", axis});
+    const StageModel model = model_of(train::load_recipe("", recipe), 4);
+    double forward = 0;
+    for (const ExpertBytes& stage : model.expert_bytes(3)) forward += stage.forward;
+    const double kLayers = 3, kChoices = 3 * 16 * 2, kWidth = 32;
+    EXPECT_DOUBLE_EQ(forward, kLayers * 2 * 0.5 * kChoices / parts * kWidth * 4) << axis;
+  }
+}
+
+// What no expert is, all ranks that share experts sum: with shared products, a part of it.
+TEST(StageSeconds, CountsWhatRanksThatShareExpertsHaveAlike) {
+  const auto beside = [](const std::vector<std::string>& layout, int ranks) {
+    std::vector<std::string> all = {"--model.family=mixtral", "--model.num_experts=4",
+                                    "--train.micro_batch=1"};
+    all.insert(all.end(), layout.begin(), layout.end());
+    return model_of(train::load_recipe("", small_recipe(all)), ranks).elements_beside_experts();
+  };
+  EXPECT_EQ(beside({}, 1), 0);
+  EXPECT_EQ(beside({"--parallel.tp=2"}, 2), 0);
+  const double whole = beside({"--parallel.ep=2"}, 2);
+  const double part = beside({"--parallel.ep=2", "--parallel.tp=2"}, 4);
+  EXPECT_GT(part, whole / 2);  // norms and routers are whole
+  EXPECT_LT(part, 0.6 * whole);
+}
+
 // Rows of two chosen experts of four, each of the width of the plain MLP: about twice its products.
 TEST(StageSeconds, ExpertsTakeTheTimeOfThoseThatATokenGoesThrough) {
   const auto with = [](const std::string& chosen) {

@@ -2,12 +2,12 @@
 
 namespace atl::serve {
 
-// Ranks that share products, or experts, talk most, so they are neighbours.
+// Ranks that share products talk most, so they are neighbours; next come those that share experts.
 ModelRanks::ModelRanks(comm::World& world, const ModelLayout& layout)
     : world_(world),
       layout_(layout),
       mesh_(world, {{.name = "pp", .size = layout.pipeline, .point_to_point = true},
-                    {"tp", layout.tensor},
-                    {"ep", layout.experts}}) {}
+                    {"ep", layout.experts},
+                    {"tp", layout.tensor}}) {}
 
 }  // namespace atl::serve

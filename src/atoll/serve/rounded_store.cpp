@@ -53,7 +53,7 @@ void refuse_cut_groups(const nn::Param& param) {
     throw user_error(
         "--weights=int8 rounds {} in groups of {} columns, and parallel.tp = {} cuts it at column "
         "{}; take --weights=bf16, or share the model with parallel.pp",
-        nn::whole_param(param).name, ops::kInt8Group, param.cut->slices.size(), slice.column_begin);
+        nn::whole_param(param).name, ops::kInt8Group, param.cut->neighbours, slice.column_begin);
   }
 }
 

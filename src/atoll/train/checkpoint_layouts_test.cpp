@@ -50,7 +50,13 @@ const std::vector<Layout> kLayouts = {{1, 0},
                                       {1, 0, 1, 1, 1, 1, 4},
                                       {2, 3, 1, 1, 1, 1, 2},
                                       {1, 1, 2, 1, 1, 1, 2},
-                                      {1, 2, 1, 1, 2, 1, 2}};
+                                      {1, 2, 1, 1, 2, 1, 2},
+                                      {1, 0, 1, 2, 1, 1, 2},
+                                      {2, 3, 1, 2, 1, 1, 2},
+                                      {1, 0, 1, 4, 1, 1, 2},
+                                      {1, 1, 1, 1, 1, 2, 2},
+                                      {1, 2, 1, 2, 2, 1, 2},
+                                      {1, 3, 1, 2, 1, 2, 2}};
 
 const Variant kLora = {"lora", "gpt2", "adamw", Dtype::kF32, "f32", true};
 
@@ -143,7 +149,7 @@ TEST_P(Layouts, EachReadsWhatEachWrote) {
 TEST_P(Layouts, WrittenBesideTheStepsIsTheSame) {
   for (const Layout& layout :
        {Layout{1, 0}, Layout{3, 0}, Layout{3, 3}, Layout{2, 1, 2}, Layout{2, 3, 1, 2},
-        Layout{1, 2, 1, 1, 2, 2}, Layout{2, 1, 1, 1, 1, 1, 2}}) {
+        Layout{1, 2, 1, 1, 2, 2}, Layout{2, 1, 1, 1, 1, 1, 2}, Layout{1, 0, 1, 2, 1, 1, 2}}) {
     if (!fits(GetParam(), layout)) continue;
     fs::path now, beside;
     on_ranks(layout, [&](RankOf& rank, bool lead) {

@@ -64,15 +64,15 @@ struct Variant {
 
 /// Whether such a layout trains such a model: see validate().
 inline bool fits(const Variant& variant, const Layout& layout) {
-  if (layout.tensor > 1 && (optim::find_optimizer(variant.kind).whole_matrices ||
-                            variant.masters == "stochastic" || variant.has_experts())) {
+  if (layout.tensor > 1 &&
+      (optim::find_optimizer(variant.kind).whole_matrices || variant.masters == "stochastic")) {
     return false;
   }
   if (layout.stages > 1 && variant.masters == "stochastic") return false;
   if (layout.expert > 1 && (!variant.has_experts() || variant.masters == "stochastic")) {
     return false;
   }
-  return layout.context == 1 || !variant.has_experts();
+  return true;
 }
 
 /// Matrices of more than parallel::kBlockElements, so that ranks hold parts of them.
@@ -103,6 +103,8 @@ inline TrainConfig config_of(const Variant& variant, const Layout& layout) {
   config.parallel.tp = layout.tensor;
   config.parallel.pp = layout.stages;
   config.parallel.cp = layout.context;
+  // Of the heads that each rank has then, a context axis cannot have parts too.
+  if (layout.tensor > 1) config.parallel.cp_attention = "ring";
   config.parallel.ep = layout.expert;
   config.optim.kind = variant.kind;
   config.optim.masters = variant.masters;

@@ -15,6 +15,7 @@ ModelGroups connect_ranks(TrainState& state, Ranks& ranks) {
   if (ranks.experts() != nullptr) {
     state.connect_experts(ranks.group(), ranks.sharing(), *ranks.experts());
   }
+  if (ranks.parts() != nullptr) state.connect_parts(*ranks.parts());
   if (const parallel::PipelinePart* pipeline = state.pipeline()) {
     if (pipeline->is_tied()) groups.pipeline_ends = ranks.pipeline_ends();
     state.connect_pipeline(ranks.group(), ranks.pipeline(), groups.pipeline_ends.get());

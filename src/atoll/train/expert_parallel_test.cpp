@@ -1,6 +1,8 @@
 // Runs whose ranks share the experts of a model: they have the losses of one rank, go on in any
 // layout, evaluate whatever the number of batches, and refuse what does not go together.
 
+#include <sstream>
+
 #include "atoll/train/evaluate.h"
 #include "atoll/train/options.h"
 #include "atoll/train/ranks_testing.h"
@@ -57,6 +59,27 @@ TEST_F(ExpertParallelRun, HasTheLossesOfOneRank) {
     expect_close(run(4, {"--parallel.ep=2", "--dp.zero=3"}), expected);
     expect_close(run(4, {"--parallel.ep=2", "--parallel.pp=2", "--parallel.schedule=zb-h1"}),
                  expected);
+    expect_close(run(4, {"--parallel.ep=2", "--parallel.tp=2"}), expected);
+    expect_close(run(8, {"--parallel.ep=2", "--parallel.tp=2", "--parallel.pp=2"}), expected);
+    expect_close(run(8, {"--parallel.ep=2", "--parallel.tp=2", "--dp.zero=3"}), expected);
+  }
+}
+
+// Beside parts of sequences, which a capacity does not go together with.
+TEST_F(ExpertParallelRun, HasTheLossesOfOneRankWithSharedSequences) {
+  const Ended expected = train_ranks("one", 1, with({}));
+  int number = 0;
+  for (const std::vector<std::string>& layout :
+       {std::vector<std::string>{"--parallel.cp=2"},
+        {"--parallel.cp=2", "--parallel.cp_attention=ring", "--parallel.pp=2"},
+        {"--parallel.cp=2", "--parallel.tp=2"},
+        {"--parallel.cp=2", "--dp.zero=2"},
+        {"--parallel.cp=2", "--dp.zero=1", "--dp.shard=1"}}) {
+    std::vector<std::string> all = layout;
+    all.push_back("--parallel.ep=2");
+    expect_close(train_ranks(fmt::format("run{}", number), number == 0 ? 4 : 8, with(all)),
+                 expected);
+    ++number;
   }
 }
 
@@ -78,11 +101,35 @@ TEST_F(ExpertParallelRun, StagesZeroAndRecomputeChangeNoBit) {
       expected);
 }
 
+// What ranks hold alike they hold bit for bit, along either axis: comm.check_every compares it.
+TEST_F(ExpertParallelRun, ZeroAndStagesChangeNoBitBesideSharedProductsAndSequences) {
+  for (const char* other : {"--parallel.tp=2", "--parallel.cp=2"}) {
+    const auto of = [&](std::vector<std::string> more) {
+      more.insert(more.end(), {"--model.tie_word_embeddings=false", "--comm.check_every=1",
+                               "--parallel.ep=2", other});
+      return with(std::move(more));
+    };
+    const std::string name(other + 11, 2);
+    const Ended expected = train_ranks(name, 8, of({}));
+    for (const char* zero : {"1", "3"}) {
+      expect_same(train_ranks(name + zero, 8, of({"--dp.zero=" + std::string(zero)})), expected);
+    }
+    const Ended four = train_ranks(name + "four", 4, of({}));
+    expect_same(train_ranks(name + "staged", 8, of({"--parallel.pp=2"})), four);
+  }
+}
+
 TEST_F(ExpertParallelRun, StoppedGoesOnInItsLayoutWithTheSameBits) {
-  const std::vector<std::string> layout = with({"--parallel.ep=2", "--dp.zero=2"});
-  const Ended expected = train_ranks("whole", 4, layout);
-  EXPECT_EQ(train_ranks("parts", 4, layout, 3).outcome.step, 3);
-  EXPECT_TRUE(train_ranks("parts", 4, layout).values == expected.values);
+  int number = 0;
+  for (const char* other : {"--dp.zero=2", "--parallel.tp=2", "--parallel.cp=2"}) {
+    const std::string whole = fmt::format("whole{}", number),
+                      parts = fmt::format("parts{}", number);
+    ++number;
+    const std::vector<std::string> layout = with({"--parallel.ep=2", other});
+    const Ended expected = train_ranks(whole, 4, layout);
+    EXPECT_EQ(train_ranks(parts, 4, layout, 3).outcome.step, 3);
+    EXPECT_TRUE(train_ranks(parts, 4, layout).values == expected.values) << other;
+  }
 }
 
 TEST_F(ExpertParallelRun, StoppedGoesOnInAnyLayout) {
@@ -94,12 +141,13 @@ TEST_F(ExpertParallelRun, StoppedGoesOnInAnyLayout) {
     };
     const std::string one = std::string(kind) + "-one", parts = std::string(kind) + "-parts";
     const Ended expected = train_ranks(one, 1, of({}));
-    EXPECT_EQ(train_ranks(parts, 4, of({"--parallel.ep=2"}), 1).outcome.step, 1);
-    EXPECT_EQ(train_ranks(parts, 4, of({"--parallel.ep=4"}), 2).outcome.step, 2);
-    EXPECT_EQ(train_ranks(parts, 2, of({"--dp.zero=3"}), 4).outcome.step, 4);
-    EXPECT_EQ(train_ranks(parts, 8, of({"--parallel.ep=2", "--parallel.pp=2", "--dp.zero=1"}), 5)
-                  .outcome.step,
-              5);
+    const auto up_to = [&](std::int64_t step, int ranks, std::vector<std::string> layout) {
+      EXPECT_EQ(train_ranks(parts, ranks, of(std::move(layout)), step).outcome.step, step);
+    };
+    up_to(1, 8, {"--parallel.ep=2", "--parallel.tp=2", "--dp.zero=1"});
+    up_to(2, 4, {"--parallel.ep=4"});
+    up_to(4, 4, {"--parallel.ep=2", "--parallel.cp=2"});
+    up_to(5, 8, {"--parallel.ep=2", "--parallel.pp=2", "--dp.zero=1"});
     expect_close(train_ranks(parts, 1, of({})), expected);
   }
 }
@@ -134,12 +182,15 @@ TEST_F(ExpertParallelRun, EvaluatesAnyNumberOfBatches) {
                                              "--eval.max_tokens=" + std::string(tokens)};
     const auto of = [&](const std::string& layout) {
       std::vector<std::string> all = common;
-      if (!layout.empty()) all.push_back(layout);
+      std::istringstream words(layout);
+      for (std::string word; words >> word;) all.push_back(word);
       return with(std::move(all));
     };
     const Ended expected = train_ranks(name, 1, of(""));
     expect_close(train_ranks(name + "-2x2", 4, of("--parallel.ep=2")), expected);
     expect_close(train_ranks(name + "-4", 4, of("--parallel.ep=4")), expected);
+    expect_close(train_ranks(name + "-tp", 8, of("--parallel.ep=2 --parallel.tp=2")), expected);
+    expect_close(train_ranks(name + "-cp", 8, of("--parallel.ep=2 --parallel.cp=2")), expected);
   }
 }
 
@@ -172,6 +223,10 @@ TEST_F(ExpertParallelRun, PlansForAnEvenShareOfTheExperts) {
   // Two blocks of four experts of three 32 x 16 matrices: half of them.
   EXPECT_EQ(whole.second - first.second, 2 * 2 * 3 * 32 * 16);
   EXPECT_EQ(planned({"--parallel.ep=2"}, 2, 1), first);
+  // And half of each of these.
+  const auto half = planned({"--parallel.tp=2"}, 2, 0);
+  const auto quarter = planned({"--parallel.ep=2", "--parallel.tp=2"}, 4, 0);
+  EXPECT_EQ(half.second - quarter.second, 2 * 2 * 3 * 32 * 16 / 2);
   // A capacity bounds what is planned, for evaluations too, which take all.
   const std::vector<std::string> tight = {"--parallel.ep=2", "--moe.capacity_factor=1"};
   EXPECT_LT(planned(tight, 2, 0).first, first.first);
@@ -181,8 +236,8 @@ TEST_F(ExpertParallelRun, WhatDoesNotGoTogetherIsRefusedByName) {
   const auto refusal = [&](int ranks, const std::vector<std::string>& overrides) {
     return error_of([&] { train_ranks("refused", ranks, with(overrides)); }, ErrorKind::kUser);
   };
-  EXPECT_THAT(refusal(4, {"--parallel.ep=2", "--parallel.tp=2"}), HasSubstr("parallel.tp"));
-  EXPECT_THAT(refusal(4, {"--parallel.ep=2", "--parallel.cp=2"}), HasSubstr("parallel.cp"));
+  EXPECT_THAT(refusal(4, {"--parallel.ep=2", "--parallel.cp=2", "--moe.capacity_factor=1"}),
+              AllOf(HasSubstr("parallel.cp = 2"), HasSubstr("moe.capacity_factor")));
   EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--train.exact=true"}), HasSubstr("train.exact"));
   EXPECT_THAT(refusal(2, {"--parallel.ep=2", "--dp.balance=true"}), HasSubstr("dp.balance"));
   EXPECT_THAT(refusal(3, {"--parallel.ep=2"}),

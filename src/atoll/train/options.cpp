@@ -169,12 +169,27 @@ int data_parallel_ranks(const TrainConfig& config, int num_ranks) {
 
 namespace {
 
-// The number of a rank's micro-batches: neighbours that share experts have other ones, and the
-// stages of a pipeline the same.
-int data_place(const TrainConfig& config, int rank) {
-  const auto experts = static_cast<int>(config.parallel.ep);
-  const auto of_one_model = static_cast<int>(config.parallel.tp * config.parallel.pp) * experts;
-  return rank / of_one_model * experts + rank % experts;
+// Where a rank is, from the axis whose neighbours are neighbours outwards: see axes_of in
+// train/ranks.cpp.
+struct Place {
+  int tensor, expert, stage;
+  int context;  // the part of the sequences
+  int sharing;  // among those that have the same part of the model and of the sequences
+};
+
+Place place_of(const TrainConfig& config, int rank) {
+  Place place = {};
+  const auto take = [&](std::int64_t size) {
+    const auto at = static_cast<int>(rank % size);
+    rank /= static_cast<int>(size);
+    return at;
+  };
+  place.tensor = take(config.parallel.tp);
+  place.expert = take(config.parallel.ep);
+  place.stage = take(config.parallel.pp);
+  place.context = take(config.parallel.cp);
+  place.sharing = rank;
+  return place;
 }
 
 }  // namespace
@@ -182,12 +197,13 @@ int data_place(const TrainConfig& config, int rank) {
 parallel::DataParallelOptions sharing_options(const TrainConfig& config, int num_ranks, int rank) {
   const int data_ranks = data_parallel_ranks(config, num_ranks);
   const auto context = static_cast<int>(config.parallel.cp);
-  const int place = data_place(config, rank);
+  const auto experts = static_cast<int>(config.parallel.ep);
+  const Place place = place_of(config, rank);
   parallel::DataParallelOptions options =
-      data_parallel_options(config, data_ranks, place / context);
+      data_parallel_options(config, data_ranks, place.sharing * experts + place.expert);
   // Each adds a part of every gradient, as a data-parallel rank does.
   options.num_ranks *= context;
-  options.rank = options.rank * context + place % context;
+  options.rank = options.rank * context + place.context;
   if (config.parallel.pp > 1) options.rounds = 1;  // of all micro-batches
   options.compression = compression_options(config, options.num_ranks * options.replicas);
   return options;
@@ -248,6 +264,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   const auto tensor_size = static_cast<int>(config.parallel.tp);
   const auto pipeline_size = static_cast<int>(config.parallel.pp);
   const auto expert_size = static_cast<int>(config.parallel.ep);
+  const Place place = place_of(config, rank);
   if (!config.model.from.empty()) {
     const fs::path directory = model_dir::find_model(config.model.from);
     if (config.parallel.tp > 1 && model_dir::holds_adapter(directory)) {
@@ -273,21 +290,20 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
     throw user_error("train.context is {} and the model has {} positions; lower train.context",
                      config.train.context, options.model.max_positions);
   }
-  options.build = {
-      .dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
-      .max_positions = config.train.context,
-      .recompute = recompute_mode(config.train.recompute),
-      .mup_base_width = config.model.mup_base_width,
-      .mup_base_head_dim = config.model.mup_base_head_dim,
-      .dropout = config.train.dropout,
-      .experts = expert_options(config.moe, options.model),
-      .tensor_size = tensor_size,
-      .tensor_rank = rank % tensor_size,
-      .context_size = static_cast<int>(config.parallel.cp),
-      .context_rank = rank / tensor_size / pipeline_size % static_cast<int>(config.parallel.cp),
-      .context_attention = context_attention(config.parallel.cp_attention),
-      .expert_size = expert_size,
-      .expert_rank = rank % expert_size};
+  options.build = {.dtype = config.train.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32,
+                   .max_positions = config.train.context,
+                   .recompute = recompute_mode(config.train.recompute),
+                   .mup_base_width = config.model.mup_base_width,
+                   .mup_base_head_dim = config.model.mup_base_head_dim,
+                   .dropout = config.train.dropout,
+                   .experts = expert_options(config.moe, options.model),
+                   .tensor_size = tensor_size,
+                   .tensor_rank = place.tensor,
+                   .context_size = static_cast<int>(config.parallel.cp),
+                   .context_rank = place.context,
+                   .context_attention = context_attention(config.parallel.cp_attention),
+                   .expert_size = expert_size,
+                   .expert_rank = place.expert};
   options.build = nn::with_context_attention(options.model, options.build);
   check_sequence_length(config, options.build);
   options.optimizer = optimizer_options(config.optim);
@@ -303,8 +319,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   // Servers add up what lanes push; a worker has the gradient of one at a time.
   if (config.sync.mode == "ps") options.data_parallel = {};
   if (pipeline_size > 1) {
-    options.pipeline =
-        pipeline_options(config, data_ranks, rank / tensor_size / expert_size % pipeline_size);
+    options.pipeline = pipeline_options(config, data_ranks, place.stage);
   }
   options.replicate = config.launch.replicate && !config.parallel.has_parts();
   options.folds_owed = config.dp.compress_owed == "fold";

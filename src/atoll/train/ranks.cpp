@@ -1,6 +1,7 @@
 #include "atoll/train/ranks.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "atoll/train/options.h"
 
@@ -20,12 +21,12 @@ std::vector<comm::Axis> axes_of(const comm::World& world, const TrainConfig& con
   const auto expert = static_cast<int>(config.parallel.ep);
   const parallel::DataParallelOptions options = sharing_options(config, world.size(), world.rank());
   // One order of calls: copies reduce what the shards of each have just reduced. Ranks that share
-  // products, or experts, talk most, so they are neighbours.
+  // products talk most, so they are neighbours; next come those that share experts.
   return {{"replicate", options.replicas, "dp"},
           {"shard", options.num_ranks, "dp"},
           {.name = "pp", .size = pipeline, .point_to_point = true},
-          {"tp", tensor},
-          {"ep", expert}};
+          {"ep", expert},
+          {"tp", tensor}};
 }
 
 // Seconds until the slowest rank is done.
@@ -66,9 +67,10 @@ Ranks::Ranks(comm::World& world, const TrainConfig& config)
       balances_(config.dp.balance && world.size() > 1),
       micro_batch_seconds_(static_cast<std::size_t>(world.size()), 0) {
   const auto stages = static_cast<int>(config.parallel.pp);
-  const int of_one_model = tensor_size_ * stages * expert_size_;
-  const auto parts = static_cast<int>(config.parallel.cp);
-  if (of_one_model * parts == 1) return;
+  const int parts = tensor_size_ * expert_size_;
+  const int of_one_model = parts * stages;
+  const auto contexts = static_cast<int>(config.parallel.cp);
+  if (of_one_model * contexts == 1) return;
   const auto every = [&](int first, int step, int end) {
     std::vector<int> members;
     for (int r = first; r < end; r += step) members.push_back(r);
@@ -77,23 +79,32 @@ Ranks::Ranks(comm::World& world, const TrainConfig& config)
   const int me = world.rank();
   const std::vector<int> sharing = every(me % of_one_model, of_one_model, world.size());
   comm::Channel& channel = world.channel("dp", sharing);
-  if (expert_size_ > 1) {
-    sharing_ = world.group(sharing, "sharing", channel);
-    if (stages == 1) return;  // all ranks have other micro-batches
-    std::vector<int> members;
-    for (int r = 0; r < world.size(); ++r) {
-      if (r / expert_size_ % stages == me / expert_size_ % stages) members.push_back(r);
-    }
-    data_ = world.group(members, "data", world.channel("data", members));
+  if (expert_size_ > 1 || contexts > 1) sharing_ = world.group(sharing, "sharing", channel);
+  if (contexts > 1) {
+    const int first = me / (of_one_model * contexts) * of_one_model * contexts + me % of_one_model;
+    const std::vector<int> context = every(first, of_one_model, first + of_one_model * contexts);
+    context_ = world.group(context, "cp", world.channel("cp", context));
+  }
+  if (expert_size_ == 1) {
+    data_ =
+        world.group(every(me % (of_one_model * contexts), of_one_model * contexts, world.size()),
+                    "dp", channel);
     return;
   }
-  data_ = world.group(every(me % (of_one_model * parts), of_one_model * parts, world.size()), "dp",
-                      channel);
-  if (parts == 1) return;
-  sharing_ = world.group(sharing, "sharing", channel);
-  const int first = me / (of_one_model * parts) * of_one_model * parts + me % of_one_model;
-  const std::vector<int> context = every(first, of_one_model, first + of_one_model * parts);
-  context_ = world.group(context, "cp", world.channel("cp", context));
+  if (tensor_size_ > 1) {
+    const int first = me / parts * parts;
+    const std::vector<int> members = every(first, 1, first + parts);
+    parts_ = world.group(members, "parts", world.channel("parts", members));
+  }
+  if (tensor_size_ * stages * contexts == 1) return;  // all ranks have other micro-batches
+  std::vector<int> members;
+  const auto place = [&](int r) {
+    return std::tuple(r % tensor_size_, r / parts % stages, r / of_one_model % contexts);
+  };
+  for (int r = 0; r < world.size(); ++r) {
+    if (place(r) == place(me)) members.push_back(r);
+  }
+  data_ = world.group(members, "data", world.channel("data", members));
 }
 
 std::unique_ptr<comm::Group> Ranks::pipeline_ends() {

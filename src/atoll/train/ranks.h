@@ -37,14 +37,20 @@ class Ranks {
   /// it has.
   comm::Group& data() const { return data_ ? *data_ : world_.all(); }
   int data_rank() const { return data().rank(); }
-  /// Those that have the same part of the model: the data-parallel ranks of each part of the
-  /// sequences, or those of them that have the same experts.
+  /// Those that have the same part of the model: the data-parallel ranks of all parts of the
+  /// sequences, and of these where experts are shared those that have the same.
   comm::Group& sharing() const { return sharing_ ? *sharing_ : data(); }
   /// Those that have the other parts of this one's sequences; null: it has all.
   comm::Group* context() const { return context_.get(); }
-  /// Those that have the other experts, this one's neighbours among the data-parallel ranks; null:
-  /// it has all.
+  /// Those that have the other experts and this one's part of the products, its neighbours among
+  /// the data-parallel ranks; null: it has all.
   comm::Group* experts() { return expert_size_ > 1 ? &mesh_.group("ep") : nullptr; }
+  /// Those that have the other parts of this one's parameters: those that share products or experts
+  /// with it; null: it has whole ones.
+  comm::Group* parts() {
+    if (parts_) return parts_.get();
+    return tensor_size_ > 1 ? &tensor() : experts();
+  }
   /// Those that share each product with this one.
   comm::Group& tensor() { return mesh_.group("tp"); }
   int tensor_size() const { return tensor_size_; }
@@ -79,8 +85,8 @@ class Ranks {
   comm::World& world_;
   comm::Mesh mesh_;
   int tensor_size_, expert_size_;
-  std::unique_ptr<comm::Group> data_;               // null: all ranks
-  std::unique_ptr<comm::Group> sharing_, context_;  // null: see above
+  std::unique_ptr<comm::Group> data_;                       // null: all ranks
+  std::unique_ptr<comm::Group> sharing_, context_, parts_;  // null: see above
   parallel::MicroBatchPlan plan_;
   bool balances_;
   std::vector<double> micro_batch_seconds_;  // of each rank, smoothed

@@ -59,10 +59,11 @@ TEST(ReplicasOfParts, ABitOfWhatAllHoldIsFoundOnEveryRank) {
     const auto alone = world.group({world.rank()}, "kv");
     bench.state.connect(mesh.group("dp"), mesh.group("dp"), nullptr);
     bench.state.connect_tensor(world.all(), mesh.group("tp"), *alone);
+    bench.state.connect_parts(mesh.group("tp"));
     EXPECT_TRUE(replicas_that_differ(bench.state).empty());
     // The same change on both data-parallel ranks: they agree, and ranks 0 and 1 do not.
     for (const nn::Param* param : bench.state.store().trained()) {
-      if (param->shared_by == nullptr) continue;
+      if (param->shared_by.empty()) continue;
       auto* bytes = static_cast<unsigned char*>(param->value.raw());
       if (world.rank() % 2 == 1) bytes[5] ^= 1;
       EXPECT_EQ(replicas_that_differ(bench.state), (std::vector<int>{0, 1})) << param->name;

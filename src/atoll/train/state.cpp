@@ -206,7 +206,7 @@ bool TrainState::begin_step(std::int64_t steps_taken) {
 void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies) {
   all_ = &all;
   if (tensor.size() == 1) return;
-  parts_group_ = &tensor;
+  tensor_group_ = &tensor;
   model_->tensor->group = &tensor;
   model_->kv_copies->group = &kv_copies;
 }
@@ -221,8 +221,12 @@ void TrainState::connect_context(comm::Group& all, comm::Group& sharing, comm::G
 void TrainState::connect_experts(comm::Group& all, comm::Group& sharing, comm::Group& experts) {
   all_ = &all;
   sharing_ = &sharing;
-  parts_group_ = &experts;
   model_->expert->group = &experts;
+}
+
+void TrainState::connect_parts(comm::Group& parts) {
+  parts_group_ = &parts;
+  model_->parts->group = &parts;
 }
 
 void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends) {
@@ -279,9 +283,11 @@ std::vector<int> first_that_differs(comm::Group& group, const Hash128& hash, int
 Hash128 hash_of_shared(TrainState& state, const nn::Axis& axis) {
   Hasher hasher;
   for (const nn::Param* param : state.store().trained()) {
-    if (param->shared_by != &axis) continue;
-    const HostRead read(param->value.rows(param->shared_row, param->value.dim(0)));
-    hasher.update(read.bytes().data(), read.bytes().size());
+    for (const nn::Sharing& sharing : param->shared_by) {
+      if (sharing.axis != &axis) continue;
+      const HostRead read(param->value.rows(sharing.row, param->value.dim(0)));
+      hasher.update(read.bytes().data(), read.bytes().size());
+    }
   }
   return hasher.digest();
 }

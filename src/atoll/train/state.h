@@ -106,6 +106,9 @@ class TrainState {
   /// All ranks of the run; those that have the same part of the model; and those that have the
   /// other experts. Only where ranks share experts.
   void connect_experts(comm::Group& all, comm::Group& sharing, comm::Group& experts);
+  /// Those that have the other parts of this one's parameters, of products or of experts or of
+  /// both. Only where ranks share either.
+  void connect_parts(comm::Group& parts);
   /// This rank's part of a micro-batch: all of it, or of each sequence what is its own. Valid until
   /// the next call.
   Batch own_part(const Batch& batch) const {
@@ -143,6 +146,8 @@ class TrainState {
   /// Those that have the other parts of this rank's parameters, of products or of experts; null: it
   /// has them whole.
   comm::Group* parts_group() const { return parts_group_; }
+  /// Those of them that share each product with this one; null: it has whole ones.
+  comm::Group* tensor_group() const { return tensor_group_; }
   comm::Group* shard_group() const { return shard_group_; }
   comm::Group* replicate_group() const { return replicate_group_; }
 
@@ -176,6 +181,7 @@ class TrainState {
   comm::Group* sharing_ = nullptr;
   comm::Group* context_group_ = nullptr;
   comm::Group* parts_group_ = nullptr;
+  comm::Group* tensor_group_ = nullptr;
   comm::Group* shard_group_ = nullptr;
   comm::Group* replicate_group_ = nullptr;
   int optimizer_scratch_request_ = -1;

@@ -22,6 +22,8 @@ struct Layout {
   int tp = 1, pp = 1, zero = 0;
   std::vector<int> lost;
   bool is_enough = true;  // what is left is all
+  int ep = 1;
+  bool has_experts = false;
 };
 
 class Copies : public ::testing::TestWithParam<Layout> {};
@@ -40,6 +42,12 @@ TrainConfig config_of(const Layout& layout) {
   config.train.micro_batch = 1;
   config.parallel.tp = layout.tp;
   config.parallel.pp = layout.pp;
+  config.parallel.ep = layout.ep;
+  if (layout.has_experts) {
+    config.model.family = "mixtral";
+    config.model.num_experts = 4;
+    config.model.intermediate_size = 33;
+  }
   config.dp.zero = layout.zero;
   config.model.hidden_size = 32;
   config.model.num_hidden_layers = 3;
@@ -94,7 +102,7 @@ void give(const Layout& layout, comm::World& world, Given& given) {
 
 TEST_P(Copies, HaveEachElementOnceWhoeverIsLost) {
   Given given, whole;
-  give({.name = "one"}, *comm::open_self(), whole);
+  give({.name = "one", .has_experts = GetParam().has_experts}, *comm::open_self(), whole);
   comm::run_threads(GetParam().ranks, {.timeout_s = 60},
                     [&](comm::World& world) { give(GetParam(), world, given); });
   if (!GetParam().is_enough) {
@@ -109,14 +117,14 @@ TEST_P(Copies, HaveEachElementOnceWhoeverIsLost) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Copies,
-    ::testing::Values(Layout{"products", 2, 2, 1, 0, {1}}, Layout{"stages", 3, 1, 3, 0, {0}},
-                      Layout{"both", 4, 2, 2, 0, {2}}, Layout{"none", 4, 2, 2, 0, {}},
-                      Layout{"two_apart", 4, 2, 2, 0, {0, 2}},
-                      Layout{"neighbours", 4, 2, 2, 0, {1, 2}, false},
-                      Layout{"same", 4, 2, 1, 0, {0, 3}},
-                      Layout{"all_of_a_part", 4, 2, 1, 0, {0, 2}, false},
-                      Layout{"zero1", 4, 2, 1, 1, {3}}, Layout{"zero3", 4, 1, 2, 3, {1, 0}},
-                      Layout{"zero3_stages", 6, 1, 2, 3, {5}}),
+    ::testing::Values(
+        Layout{"products", 2, 2, 1, 0, {1}}, Layout{"stages", 3, 1, 3, 0, {0}},
+        Layout{"both", 4, 2, 2, 0, {2}}, Layout{"none", 4, 2, 2, 0, {}},
+        Layout{"two_apart", 4, 2, 2, 0, {0, 2}}, Layout{"neighbours", 4, 2, 2, 0, {1, 2}, false},
+        Layout{"same", 4, 2, 1, 0, {0, 3}}, Layout{"all_of_a_part", 4, 2, 1, 0, {0, 2}, false},
+        Layout{"zero1", 4, 2, 1, 1, {3}}, Layout{"zero3", 4, 1, 2, 3, {1, 0}},
+        Layout{"zero3_stages", 6, 1, 2, 3, {5}}, Layout{"experts", 4, 2, 1, 0, {1}, true, 2, true},
+        Layout{"zero1_experts", 8, 2, 1, 1, {6}, true, 2, true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -253,7 +253,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   progress.args = {.lr = options.lr,
                    .grad_scale = optim::clip_scale(result.grad_norm, options.clip),
                    .step = options.step + 1,
-                   .parts = state.parts_group()};
+                   .parts = state.tensor_group()};
   progress.phase = StepProgress::Phase::kPrepared;
   // Who comes through here knows that all ranks came this far: whatever becomes of them, those that
   // are left can make the update.

@@ -391,8 +391,6 @@ void validate_expert_parallel(const TrainConfig& config, const Settings& s) {
     throw user_error("{} does not go together with {} yet; {}", named(s, "parallel.ep"),
                      named(s, key), remedy);
   };
-  refuse(config.parallel.tp > 1, "parallel.tp", "leave one of them out");
-  refuse(config.parallel.cp > 1, "parallel.cp", "leave one of them out");
   refuse(config.train.exact, "train.exact", "leave it out");
   refuse(config.lora.rank > 0, "lora.rank", "use data parallel with dp.zero for adapters");
   refuse(config.dp.balance, "dp.balance", "leave it out");

@@ -1,6 +1,7 @@
 #include "atoll/nn/models/tensor_split.h"
 
 #include <algorithm>
+#include <set>
 
 #include "atoll/nn/embedding.h"
 #include "atoll/nn/expert_parallel.h"
@@ -22,6 +23,17 @@ std::int64_t share_begin(std::int64_t n, int rank, int size) {
 Slice::Rows share(std::int64_t n, int rank, int size) {
   const std::int64_t begin = share_begin(n, rank, size);
   return {begin, share_begin(n, rank + 1, size) - begin};
+}
+
+// The rows of a slice that are some of `rows`, which lie together.
+Slice within(const Slice& slice, const Slice::Rows& rows) {
+  Slice part = {{}, slice.column_begin, slice.num_columns};
+  for (const Slice::Rows& stretch : slice.rows) {
+    const std::int64_t begin = std::max(stretch.begin, rows.begin);
+    const std::int64_t end = std::min(stretch.begin + stretch.count, rows.begin + rows.count);
+    if (begin < end) part.rows.push_back({begin, end - begin});
+  }
+  return part;
 }
 
 void check_split(const ModelConfig& config, int size) {
@@ -78,16 +90,26 @@ void check_experts(const ModelConfig& config, int size) {
       size, experts, experts);
 }
 
-// Marks what each rank of an axis has whole, with a part of its gradient.
-class WholeOnAll final : public ParamVisitor {
+// Marks what all ranks that share experts have alike, each with a part of its gradient.
+class AlikeOnAll final : public ParamVisitor {
  public:
-  explicit WholeOnAll(const Axis* axis) : axis_(axis) {}
+  AlikeOnAll(const Axis& expert, int tensor_size) : expert_(expert), tensor_size_(tensor_size) {}
   void param(Param& param) override {
-    if (!param.cut) param.shared_by = axis_;
+    if (has_others(param) || !seen_.insert(&param).second) return;
+    param.shared_by.push_back({&expert_, 0});
   }
 
  private:
-  const Axis* axis_;
+  // Whether a rank with other experts has another part of it.
+  bool has_others(const Param& param) const {
+    if (!param.cut) return false;
+    const std::vector<Slice>& slices = param.cut->slices;
+    return slices[0] != slices[static_cast<std::size_t>(tensor_size_)];
+  }
+
+  const Axis& expert_;
+  int tensor_size_;
+  std::set<const Param*> seen_;  // tied ones are shown twice
 };
 
 }  // namespace
@@ -103,6 +125,9 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
       kv_copies_(std::make_unique<Axis>()),
       context_(std::make_unique<Axis>(Axis{options.context_size, options.context_rank})),
       expert_(std::make_unique<Axis>(Axis{options.expert_size, options.expert_rank})),
+      parts_(std::make_unique<Axis>(
+          Axis{options.tensor_size * options.expert_size,
+               options.expert_rank * options.tensor_size + options.tensor_rank})),
       whole_heads_(config.heads),
       heads_(config.heads),
       has_ring_(options.context_attention == ContextAttention::kRing) {
@@ -131,21 +156,29 @@ std::unique_ptr<AttentionCore> TensorSplit::attention_core() const {
 }
 
 Param TensorSplit::all(Param param) const {
-  if (is_split() && !param.name.empty()) param.shared_by = axis_.get();
+  if (is_split() && !param.name.empty()) param.shared_by = {{axis_.get(), 0}};
   return param;
+}
+
+Param TensorSplit::cut(Param whole, const std::vector<Slice>& of_tensor_ranks) const {
+  std::vector<Slice> slices;
+  for (int e = 0; e < expert_->size; ++e) {
+    slices.insert(slices.end(), of_tensor_ranks.begin(), of_tensor_ranks.end());
+  }
+  return cut_param(std::move(whole), std::move(slices), parts_->rank, axis_->size);
 }
 
 Linear TensorSplit::rows(LinearParams params,
                          const std::vector<std::vector<Slice::Rows>>& of_ranks) const {
-  const auto cut = [&](Param whole) {
+  const auto cut_rows = [&](Param whole) {
     const std::int64_t columns = whole.spec.shape.rank() == 1 ? 1 : whole.spec.shape.dim(1);
     std::vector<Slice> slices;
     for (const auto& rows : of_ranks) slices.push_back({rows, 0, columns});
-    return cut_param(std::move(whole), std::move(slices), axis_->rank);
+    return cut(std::move(whole), slices);
   };
   Param bias = std::move(params.bias);
-  if (!bias.name.empty()) bias = cut(std::move(bias));
-  return Linear(cut(std::move(params.weight)), std::move(bias));
+  if (!bias.name.empty()) bias = cut_rows(std::move(bias));
+  return Linear(cut_rows(std::move(params.weight)), std::move(bias));
 }
 
 Linear TensorSplit::qkv(LinearParams params) const {
@@ -163,8 +196,7 @@ Linear TensorSplit::qkv(LinearParams params) const {
   Param* shared[] = {&params.weight, &params.bias};
   for (Param* param : shared) {
     if (copies == 1 || param->name.empty()) continue;
-    param->shared_by = kv_copies_.get();
-    param->shared_row = heads_.query_width();
+    param->shared_by = {{kv_copies_.get(), heads_.query_width()}};
   }
   return rows(std::move(params), of_ranks);
 }
@@ -191,13 +223,18 @@ Linear TensorSplit::mlp_in(LinearParams params, int num_parts) const {
 }
 
 // The same columns of all rows for each rank, of `width` columns.
-Param TensorSplit::cut_columns(Param whole, std::int64_t width) const {
+std::vector<Slice> TensorSplit::column_shares(const Param& whole, std::int64_t width) const {
   std::vector<Slice> slices;
   for (int r = 0; r < axis_->size; ++r) {
     const Slice::Rows mine = share(width, r, axis_->size);
     slices.push_back({{{0, whole.spec.shape.dim(0)}}, mine.begin, mine.count});
   }
-  return cut_param(std::move(whole), std::move(slices), axis_->rank);
+  return slices;
+}
+
+Param TensorSplit::cut_columns(Param whole, std::int64_t width) const {
+  const std::vector<Slice> slices = column_shares(whole, width);
+  return cut(std::move(whole), slices);
 }
 
 Linear TensorSplit::columns(LinearParams params, std::int64_t width, Param& bias) const {
@@ -226,30 +263,29 @@ std::unique_ptr<Layer> TensorSplit::branch(std::unique_ptr<Layer> inner, Param b
 }
 
 Param TensorSplit::experts_in(Param stacked) const {
-  if (!is_split()) return experts(std::move(stacked));
   const Shape shape = stacked.spec.shape;
   // Each file tensor is one expert's gate or up.
   std::vector<Slice> slices;
   for (const auto& rows : shares(shape.dim(0), std::ssize(stacked.files))) {
     slices.push_back({rows, 0, shape.dim(1)});
   }
-  return cut_param(std::move(stacked), std::move(slices), axis_->rank);
+  return experts(std::move(stacked), slices);
 }
 
 Param TensorSplit::experts_out(Param stacked) const {
-  if (!is_split()) return experts(std::move(stacked));
-  const std::int64_t width = stacked.spec.shape.dim(1);
-  return cut_columns(std::move(stacked), width);
+  const std::vector<Slice> slices = column_shares(stacked, stacked.spec.shape.dim(1));
+  return experts(std::move(stacked), slices);
 }
 
-Param TensorSplit::experts(Param stacked) const {
+Param TensorSplit::experts(Param stacked, const std::vector<Slice>& of_tensor_ranks) const {
   const int size = expert_->size;
-  if (size == 1) return stacked;
-  const Shape shape = stacked.spec.shape;
+  if (parts_->size == 1) return stacked;
   std::vector<Slice> slices;
-  for (int r = 0; r < size; ++r)
-    slices.push_back({{share(shape.dim(0), r, size)}, 0, shape.dim(1)});
-  Param part = cut_param(std::move(stacked), std::move(slices), expert_->rank);
+  for (int e = 0; e < size; ++e) {
+    const Slice::Rows own = share(stacked.spec.shape.dim(0), e, size);
+    for (const Slice& of_all : of_tensor_ranks) slices.push_back(within(of_all, own));
+  }
+  Param part = cut_param(std::move(stacked), std::move(slices), parts_->rank, axis_->size);
   part.share_of_tokens *= size;  // those of all ranks
   return part;
 }
@@ -272,20 +308,21 @@ TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
     return ends;
   }
   const std::int64_t total = table.spec.shape.dim(0);
-  const auto cut = [&](Param whole) {
+  const auto cut_rows = [&](Param whole) {
     std::vector<Slice> slices;
     for (int r = 0; r < axis_->size; ++r) {
       slices.push_back({{share(total, r, axis_->size)}, 0, whole.spec.shape.dim(1)});
     }
-    return cut_param(std::move(whole), std::move(slices), axis_->rank);
+    return cut(std::move(whole), slices);
   };
   const Slice::Rows mine = share(total, axis_->rank, axis_->size);
   const ops::VocabularyPart part = {mine.begin, mine.count, total};
-  auto embedding = std::make_unique<VocabularyEmbedding>(axis_.get(), part, cut(std::move(table)),
-                                                         all(std::move(positions)));
-  ends.head =
-      tied ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, &embedding->table())
-           : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, cut(std::move(weight)));
+  auto embedding = std::make_unique<VocabularyEmbedding>(
+      axis_.get(), part, cut_rows(std::move(table)), all(std::move(positions)));
+  ends.head = tied
+                  ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, &embedding->table())
+                  : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part,
+                                                             cut_rows(std::move(weight)));
   ends.embedding = std::move(embedding);
   return ends;
 }
@@ -295,8 +332,9 @@ void TensorSplit::hand_over(Model& model) {
   model.kv_copies = std::move(kv_copies_);
   model.context = std::move(context_);
   model.expert = std::move(expert_);
+  model.parts = std::move(parts_);
   if (model.expert->size == 1) return;
-  WholeOnAll mark(model.expert.get());
+  AlikeOnAll mark(*model.expert, model.tensor->size);
   model.visit(mark);
 }
 

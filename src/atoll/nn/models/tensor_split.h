@@ -62,17 +62,23 @@ class TensorSplit {
 
  private:
   bool is_split() const { return axis_->size > 1; }
+  /// Cuts a parameter among the ranks of all axes; `of_tensor_ranks`: what those that share
+  /// products hold of it, whichever experts they have.
+  Param cut(Param whole, const std::vector<Slice>& of_tensor_ranks) const;
   Linear rows(LinearParams params, const std::vector<std::vector<Slice::Rows>>& of_ranks) const;
   Linear columns(LinearParams params, std::int64_t width, Param& bias) const;
   std::vector<std::vector<Slice::Rows>> shares(std::int64_t rows, std::int64_t num_parts) const;
+  std::vector<Slice> column_shares(const Param& whole, std::int64_t width) const;
   Param cut_columns(Param whole, std::int64_t width) const;
-  /// This rank's experts, of a parameter that has the same number of rows for each.
-  Param experts(Param stacked) const;
+  /// Of a parameter that has the same number of rows for each expert: some experts for each rank
+  /// that shares them, and of these what `of_tensor_ranks` says of all.
+  Param experts(Param stacked, const std::vector<Slice>& of_tensor_ranks) const;
 
   std::unique_ptr<Axis> axis_;
   std::unique_ptr<Axis> kv_copies_;  // the ranks that have the same key-value heads
   std::unique_ptr<Axis> context_;
   std::unique_ptr<Axis> expert_;
+  std::unique_ptr<Axis> parts_;
   ops::HeadLayout whole_heads_;
   ops::HeadLayout heads_;
   bool has_ring_;  // where ranks have parts of sequences

@@ -138,13 +138,16 @@ TEST_F(IslandLayouts, SharedExpertsGiveNearlyTheSame) {
     kind.settings.insert(kind.settings.end(), experts.begin(), experts.end());
     const std::string one = kind.name + "-one", two = kind.name + "-two";
     const Ended expected = train_ranks(one, 1, settings(one, 1, kind, {"--island.name=lyon"}));
-    const Ended ended = train_ranks(
-        two, 4, settings(two, 1, kind, {"--island.name=lyon", "--parallel.ep=2", "--dp.zero=1"}));
-    const std::vector<double> losses = values_of(ended.records, "loss");
-    const std::vector<double> wanted = values_of(expected.records, "loss");
-    ASSERT_EQ(losses.size(), wanted.size());
-    const double tolerance = kind.name == "bf16" ? 0.05 : 2e-4;
-    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], tolerance);
+    for (const char* other : {"--dp.zero=1", "--parallel.tp=2", "--parallel.cp=2"}) {
+      const std::string name = two + std::string(other + 5, 6);
+      const Ended ended = train_ranks(
+          name, 4, settings(name, 1, kind, {"--island.name=lyon", "--parallel.ep=2", other}));
+      const std::vector<double> losses = values_of(ended.records, "loss");
+      const std::vector<double> wanted = values_of(expected.records, "loss");
+      ASSERT_EQ(losses.size(), wanted.size());
+      const double tolerance = kind.name == "bf16" ? 0.05 : 2e-4;
+      for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], tolerance);
+    }
   }
 }
 
