@@ -5,6 +5,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/metrics_page.h"
 #include "atoll/cli/run_watch.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/island/coordinator/service.h"
@@ -22,6 +23,7 @@ struct Options {
   std::string identity;
   std::string secret;
   WatchFlags watch;
+  MetricsFlags metrics;
   std::string webhook;
   bool no_alerts = false;
 };
@@ -48,6 +50,7 @@ int run(const Options& options) {
                                       .identity = path_of(options.identity),
                                       .secret = path_of(options.secret),
                                       .on_island_lost = alerts});
+  const auto metrics = serve_metrics(options.metrics, [&] { return to_page(service.status()); });
   log::info("coordinator at {}; its ledger is in {}", service.address(), options.dir);
   if (options.identity.empty() && options.secret.empty()) {
     log::info("every user of this machine can take part; --secret=FILE keeps others out");
@@ -80,6 +83,7 @@ Action add(CLI::App& app) {
                  "File with a secret that islands of this machine must know (island.secret), made "
                  "if missing; instead of --identity");
   add_watch_flags(app, options->watch);
+  add_metrics_flags(app, options->metrics);
   app.add_option("--webhook", options->webhook,
                  "http:// or https:// address that alerts are posted to: docs/alerts.md");
   app.add_flag("--no-alerts", options->no_alerts, "Says nothing in alerts.jsonl of lost islands");

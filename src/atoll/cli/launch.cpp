@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "atoll/cli/commands.h"
+#include "atoll/cli/metrics_page.h"
 #include "atoll/cli/run_watch.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/launch/agent.h"
@@ -142,18 +143,26 @@ void follow_scheduler(launch::LaunchOptions& options) {
   if (options.name.empty()) options.name = task->name;
 }
 
-int run(launch::LaunchOptions options, const WatchFlags& watch_flags,
-        const Invocation& invocation) {
+// What is shown of a launch.
+struct ShownFlags {
+  WatchFlags watch;
+  MetricsFlags metrics;
+};
+
+int run(launch::LaunchOptions options, const ShownFlags& shown, const Invocation& invocation) {
   follow_scheduler(options);
   if (!options.join.empty()) {
-    if (watch_flags.is_asked()) {
+    if (!shown.metrics.listen.empty()) {
+      throw user_error("--metrics-listen belongs to the launch that --join={} joins", options.join);
+    }
+    if (shown.watch.is_asked()) {
       throw user_error("--watch belongs to the launch that --join={} joins", options.join);
     }
     return run_join(options, invocation);
   }
   check(options);
   const train::Recipe recipe(options.recipe, invocation.overrides);
-  const WatchBeside watch(watch_flags, {recipe.config().run.dir});
+  const WatchBeside watch(shown.watch, {recipe.config().run.dir});
   const std::vector<launch::Host> hosts = launch::read_hosts(options);
   if (options.limits.max_ranks == 0) options.limits.max_ranks = count_slots(hosts);
   options.on_lost = [&](std::int64_t step, const std::string& cause) {
@@ -170,6 +179,7 @@ int run(launch::LaunchOptions options, const WatchFlags& watch_flags,
   launch::Agent agent(options, recipe.config(),
                       launch::agreement_lines(ATOLL_VERSION, recipe.settings()), hosts,
                       generations);
+  const auto metrics = serve_metrics(shown.metrics, [&] { return to_page(agent.status()); });
   if (is_in_directory) {
     comm::open_rendezvous(options.rendezvous, 0)
         ->set(launch::address_key(), generations.rendezvous());
@@ -201,11 +211,12 @@ Action add(CLI::App& app) {
                      "HOST:PORT of a launch that is under way, to offer it ranks of this machine");
   app.add_option("--name", options->name, "What it is to call this machine (its own name)");
   for (CLI::Option* option : own) join->excludes(option);
-  const auto watch = std::make_shared<WatchFlags>();  // lives as long as the parser and the action
-  add_watch_flags(app, *watch);
-  return [options, watch, max_ranks = own[1]](const Invocation& invocation) {
+  const auto shown = std::make_shared<ShownFlags>();  // lives as long as the parser and the action
+  add_watch_flags(app, shown->watch);
+  add_metrics_flags(app, shown->metrics);
+  return [options, shown, max_ranks = own[1]](const Invocation& invocation) {
     options->is_max_given = max_ranks->count() > 0;
-    return run(*options, *watch, invocation);
+    return run(*options, *shown, invocation);
   };
 }
 

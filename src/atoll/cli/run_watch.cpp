@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "atoll/base/error.h"
+#include "atoll/base/log.h"
 #include "atoll/metrics/alert.h"
 
 namespace atl::cli {
@@ -37,10 +39,44 @@ std::set<AlertKind> alerts_off(const train::AlertSettings& settings) {
   return off;
 }
 
-void RunWatch::begin(train::Trainer& trainer) {
+watch::PrometheusAddress metrics_address(const train::MetricsSettings& settings) {
+  return {.listen = settings.listen,
+          .token_file = settings.token_file,
+          .certificate = settings.certificate,
+          .key = settings.key};
+}
+
+void RunWatch::begin(train::Trainer& trainer, bool takes_over) {
+  try {
+    serve_metrics(trainer);
+  } catch (const Error& error) {
+    if (!takes_over) throw;
+    log::warning("metrics are not served any more: {}", error.what());
+  }
+  watch_for_alerts(trainer);
+  if (!observers_.is_empty()) trainer.observe(observers_);
+}
+
+void RunWatch::serve_metrics(train::Trainer& trainer) {
+  const watch::PrometheusAddress address = metrics_address(recipe_.config().metrics);
+  if (!address.is_asked()) {
+    watch::open_access(address);  // refuses what belongs to an address
+    return;
+  }
+  auto metrics = std::make_unique<watch::RunMetrics>();
+  server_ = std::make_unique<watch::PrometheusServer>(
+      address, [page = metrics.get()] { return page->page(); });
+  metrics_ = std::move(metrics);
+  observers_.add(*metrics_);
+  trainer.add_sink(*metrics_);
+}
+
+void RunWatch::watch_for_alerts(train::Trainer& trainer) {
   const train::TrainConfig& config = recipe_.config();
   std::set<AlertKind> off = alerts_off(config.alerts);
   if (off.size() == metrics::alert_names().size()) return;
+  std::function<void(const metrics::Alert&)> count;
+  if (metrics_) count = [page = metrics_.get()](const auto& alert) { page->alerted(alert); };
   const train::ParallelSettings& parallel = config.parallel;
   alerts_ = std::make_unique<watch::AlertWatch>(
       watch::AlertContext{.run_dir = config.run.dir,
@@ -49,8 +85,8 @@ void RunWatch::begin(train::Trainer& trainer) {
                           .pid = ::getpid(),
                           .ranks_are_equal = parallel.pp == 1 && parallel.ep == 1,
                           .checkpoint_bytes = trainer.checkpoint_bytes()},
-      std::move(off), config.alerts.webhook);
-  trainer.observe(*alerts_);
+      std::move(off), config.alerts.webhook, count);
+  observers_.add(*alerts_);
 }
 
 std::function<void(std::int64_t, const std::string&)> island_alerts(const std::string& dir,

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "atoll/metrics/observer.h"
 #include "atoll/train/recipe.h"
 #include "atoll/train/trainer.h"
 #include "atoll/watch/alert_watch.h"
+#include "atoll/watch/prometheus.h"
+#include "atoll/watch/prometheus_server.h"
 
 namespace atl::cli {
 
@@ -29,14 +32,25 @@ class RunWatch {
   RunWatch(const train::Recipe& recipe, std::string resume)
       : recipe_(recipe), resume_(std::move(resume)) {}
 
-  /// From here on; `trainer` must be destroyed before this.
-  void begin(train::Trainer& trainer);
+  /// From here on; `trainer` must be destroyed before this. Throws Error(kUser) for an address of
+  /// metrics.* that cannot be served at; with `takes_over`, when the rank that led is lost, it only
+  /// says so, for the run goes on.
+  void begin(train::Trainer& trainer, bool takes_over);
 
  private:
+  void watch_for_alerts(train::Trainer& trainer);
+  void serve_metrics(train::Trainer& trainer);
+
   const train::Recipe& recipe_;
   std::string resume_;
-  std::unique_ptr<watch::AlertWatch> alerts_;  // null: all are off
+  metrics::Observers observers_;
+  std::unique_ptr<watch::RunMetrics> metrics_;       // null: not served
+  std::unique_ptr<watch::PrometheusServer> server_;  // of metrics_
+  std::unique_ptr<watch::AlertWatch> alerts_;        // null: all are off; tells metrics_
 };
+
+/// The address that metrics.* give.
+watch::PrometheusAddress metrics_address(const train::MetricsSettings& settings);
 
 /// Tells of islands that a coordinator has lost, in `dir`, with the command that shows
 /// `ledger_dir`.

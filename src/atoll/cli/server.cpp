@@ -6,6 +6,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/metrics_page.h"
 #include "atoll/launch/process_group.h"
 #include "atoll/param_server/service.h"
 
@@ -26,6 +27,7 @@ struct Options {
   double disk_seconds = 1;
   int threads = 0;
   bool schedules_only = false;
+  MetricsFlags metrics;
 };
 
 std::optional<std::filesystem::path> path_of(const std::string& text) {
@@ -66,6 +68,10 @@ int run(const Options& options) {
         options.threads);
     log::info("server at {}", server->address());
   }
+  const auto metrics = serve_metrics(options.metrics, [&] {
+    return (scheduler ? to_page(scheduler->status()) : "") +
+           (server ? to_page(server->status()) : "");
+  });
   for (;;) {
     pollfd fd = {.fd = signals.fd(), .events = POLLIN};
     ::poll(&fd, 1, 100);
@@ -108,6 +114,7 @@ Action add(CLI::App& app) {
                  "missing; instead of --identity");
   app.add_option("--threads", options->threads, "CPU threads of updates; 0: all")
       ->capture_default_str();
+  add_metrics_flags(app, options->metrics);
   app.add_flag("--scheduler-only", options->schedules_only, "Order the run and hold no parameters");
   return [options](const Invocation&) { return run(*options); };
 }

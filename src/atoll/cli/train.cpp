@@ -8,6 +8,7 @@
 #include "atoll/base/resident.h"
 #include "atoll/cli/auto_layout.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/metrics_page.h"
 #include "atoll/cli/run_watch.h"
 #include "atoll/cli/samples.h"
 #include "atoll/cli/watch_beside.h"
@@ -59,16 +60,16 @@ int run_trainer(const train::Recipe& recipe, train::Trainer& trainer, RunWatch& 
   });
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
-  const auto lead = [&] {
-    watch.begin(trainer);
+  const auto lead = [&](bool takes_over) {
+    watch.begin(trainer, takes_over);
     if (!recipe.config().log.tensorboard) return;
     const std::int64_t first = trainer.first_step();
     tensorboard =
         std::make_unique<watch::TensorBoardSink>(recipe.config().run.dir, first == 0 ? -1 : first);
     trainer.add_sink(*tensorboard);
   };
-  if (trainer.is_lead()) lead();
-  trainer.on_lead(lead);
+  if (trainer.is_lead()) lead(/*takes_over=*/false);
+  trainer.on_lead([&lead] { lead(/*takes_over=*/true); });
   const train::TrainOutcome outcome = trainer.run();
   if (prediction && !prediction->text().empty()) log::info("{}", prediction->text());
   if (outcome.signal == 0) {
@@ -218,6 +219,17 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
       });
 }
 
+// Serves metrics of a process that orders a run, at metrics.listen; null: not asked for.
+template <typename Service>
+std::shared_ptr<void> serve_page_of(const Service& service,
+                                    const train::MetricsSettings& settings) {
+  const watch::PrometheusAddress address = metrics_address(settings);
+  watch::open_access(address);
+  if (!address.is_asked()) return nullptr;
+  return std::make_shared<watch::PrometheusServer>(
+      address, [&service] { return to_page(service.status()); });
+}
+
 int run_all_islands(const Options& options, const Invocation& invocation) {
   const launch::RankFlags& ranks = options.ranks;
   if (ranks.num_ranks || ranks.rank || !ranks.hostfile.empty() || !ranks.backend.empty()) {
@@ -247,7 +259,10 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
                               .overrides = invocation.overrides,
                               .num_islands = *options.islands,
                               .max_restarts = options.island_restarts,
-                              .on_island_lost = lost});
+                              .on_island_lost = lost,
+                              .serve = [&config](const island::CoordinatorService& coordinator) {
+                                return serve_page_of(coordinator, config.metrics);
+                              }});
 }
 
 // A run with parameter servers whose workers and servers -n starts here.
@@ -267,9 +282,13 @@ int run_servers(const Options& options, const Invocation& invocation) {
         "sync.addresses");
   }
   if (*ranks.num_ranks < 1) throw user_error("-n {}: at least 1", *ranks.num_ranks);
+  const train::Recipe recipe(options.recipe, invocation.overrides);
   return launch::run_param_servers({.recipe = options.recipe,
                                     .overrides = invocation.overrides,
-                                    .num_workers = static_cast<int>(*ranks.num_ranks)});
+                                    .num_workers = static_cast<int>(*ranks.num_ranks),
+                                    .serve = [&](const param_server::SchedulerService& scheduler) {
+                                      return serve_page_of(scheduler, recipe.config().metrics);
+                                    }});
 }
 
 // The directory that --watch shows.

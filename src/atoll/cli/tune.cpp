@@ -13,6 +13,7 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/terminal.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/metrics_page.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/launch/agent.h"
 #include "atoll/launch/rank_processes.h"
@@ -40,6 +41,7 @@ struct Options {
   std::string write;
   std::string out;
   WatchFlags watch;
+  MetricsFlags metrics;
   std::string recipe;  // of the coordinate check
   tune::CoordinateOptions coordinates;
   double limit = 0.05;
@@ -61,10 +63,18 @@ struct Opened {
   tune::History history;
 };
 
-int run_to_the_end(const tune::Study& study, const WatchFlags& flags) {
+int run_to_the_end(const tune::Study& study, const Options& options) {
   const std::string dir = study.dir().string();
-  const WatchBeside watch(flags, {dir});
-  const tune::StudyOutcome outcome = tune::run_study(study, launch::this_program());
+  const WatchBeside watch(options.watch, {dir});
+  SharedStatus<StudyStatus> status;
+  const auto metrics = serve_metrics(options.metrics, [&] { return to_page(status.get()); });
+  tune::StudyWatcher watcher;
+  if (metrics) {
+    watcher = [&](const tune::History& history, int num_running) {
+      status.set(status_of(study, history, num_running));
+    };
+  }
+  const tune::StudyOutcome outcome = tune::run_study(study, launch::this_program(), watcher);
   if (outcome.signal != 0) {
     fmt::print("stopped; `atoll tune resume {}` goes on\n", dir);
     return 128 + outcome.signal;
@@ -86,7 +96,7 @@ int start(const Options& options, const Invocation& invocation) {
                      options.study, options.study);
   }
   const tune::Study study(options.study, invocation.overrides);
-  return run_to_the_end(study, options.watch);
+  return run_to_the_end(study, options);
 }
 
 int resume(const Options& options, const Invocation& invocation) {
@@ -96,7 +106,7 @@ int resume(const Options& options, const Invocation& invocation) {
     throw user_error("the study was begun in {}, which its paths are relative to; go there first",
                      content.directory);
   }
-  return run_to_the_end(*tune::open_study(options.directory, invocation.overrides), options.watch);
+  return run_to_the_end(*tune::open_study(options.directory, invocation.overrides), options);
 }
 
 int show(const Options& options) {
@@ -249,6 +259,8 @@ Action add(CLI::App& app) {
       add_part(app, "resume", "Go on with a study that was stopped or killed.", *options);
   add_watch_flags(app, options->watch);
   add_watch_flags(*resume_part, options->watch);
+  add_metrics_flags(app, options->metrics);
+  add_metrics_flags(*resume_part, options->metrics);
   CLI::App* const show_part = add_part(app, "show", "Show a study's trials.", *options);
   show_part->add_option("--rows", options->rows, "trials to show; 0: all")
       ->check(CLI::Range(0, 1'000'000))

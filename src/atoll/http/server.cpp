@@ -1,5 +1,7 @@
 #include "atoll/http/server.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,6 +42,11 @@ void block_signals() {
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
 }
 
+void yield_to_others() {
+  const sched_param none{};
+  ::pthread_setschedparam(::pthread_self(), SCHED_IDLE, &none);
+}
+
 }  // namespace
 
 class Server::Loop {
@@ -56,6 +63,7 @@ class Server::Loop {
     watch(outboxes_->wake_fd(), kWake, EPOLLIN, EPOLL_CTL_ADD);
     thread_ = std::thread([this] {
       block_signals();
+      if (options_.yields) yield_to_others();
       run();
     });
   }

@@ -27,6 +27,9 @@ struct ServerOptions {
   std::chrono::milliseconds head_timeout{10'000};   ///< for a whole request, from its first byte
   std::chrono::milliseconds idle_timeout{60'000};   ///< for the next request's first byte
   std::chrono::milliseconds stall_timeout{30'000};  ///< for a client to take something
+  /// Its thread gets what no other thread of this machine wants (SCHED_IDLE), so that no client,
+  /// whatever it asks, takes time from the work of this process.
+  bool yields = false;
 };
 
 /// Answers a request, now or later. Called on the server's thread, which serves nobody else

@@ -67,6 +67,23 @@ int Agent::run(SignalFd& signals) {
   }
 }
 
+LaunchStatus Agent::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Agent::note_status(int num_ranks) {
+  const std::lock_guard lock(mutex_);
+  status_.ranks = num_ranks;
+  status_.places = slots_.num_there();
+  status_.restarts = restarts_;
+}
+
+void Agent::note_losses(int count) {
+  const std::lock_guard lock(mutex_);
+  status_.losses += count;
+}
+
 int Agent::run_all(SignalFd& signals) {
   std::optional<GroupOutcome> before;  // how the last group failed
   for (;;) {
@@ -85,8 +102,19 @@ int Agent::run_all(SignalFd& signals) {
     slots_.trim(num_ranks);
     if (before) announce(*before, "from the newest checkpoint", num_ranks);
     lost_at_step_ = -1;
+    lost_in_place_ = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      ++status_.groups;
+    }
+    note_status(num_ranks);
     const GroupEnd end = run_group_of(hosts, signals);
     GroupOutcome outcome = outcome_of(end);
+    if (outcome.kind == GroupOutcome::Kind::kFailed) {
+      const int lost = static_cast<int>(outcome.lost.size());
+      note_losses(std::max(0, lost - lost_in_place_));
+    }
+    note_status(0);
     if (options_.on_lost && !outcome.lost.empty() && end.stop_signal == 0) {
       options_.on_lost(end.step, outcome.cause);
     }
@@ -239,12 +267,15 @@ bool Agent::goes_on_without(const RankEnd& end, std::int64_t step) {
   rank_list_->remove(end.rank);
   has_lost_ = agent_server_ != nullptr;
   grows_at_ = Clock::now() + regrow_after();
+  ++lost_in_place_;
+  note_losses(1);
+  note_status(rank_list_->num_ranks());
   return true;
 }
 
 // Called while ranks train, so it must not wait.
 std::vector<RankProcess> Agent::joining(std::int64_t step) {
-  rank_list_->admit();
+  if (rank_list_->admit() > 0) note_status(rank_list_->num_ranks());
   poll_agent_server();
   if (step < 0 || config_.parallel.has_parts()) return {};  // those start again with more
   let_go();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -36,6 +37,15 @@ struct LaunchOptions {
   std::function<void(std::int64_t step, const std::string& cause)> on_lost = {};
 };
 
+/// Where a launch is, for those who look.
+struct LaunchStatus {
+  int ranks = 0;     ///< that run now
+  int places = 0;    ///< for ranks, on hosts that can be reached
+  int restarts = 0;  ///< that count for --max-restarts
+  int losses = 0;    ///< ranks that have died
+  int groups = 0;    ///< that were started
+};
+
 /// The hosts of the hostfile, or this machine. This one's name is empty.
 std::vector<Host> read_hosts(const LaunchOptions& options);
 
@@ -53,6 +63,9 @@ class Agent final : private ElasticPolicy {
 
   /// Returns the exit code. Throws as finish() does, and Error(kPeer) when too few ranks are left.
   int run(SignalFd& signals);
+
+  /// From any thread.
+  LaunchStatus status() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -74,6 +87,8 @@ class Agent final : private ElasticPolicy {
   RankProcess process_on(const std::string& host, const RankOrder& order);
   std::optional<RankProcess> process_of_agent(const std::string& host, const RankOrder& order);
   void announce(const GroupOutcome& outcome, const std::string& from, int num_ranks) const;
+  void note_status(int num_ranks);
+  void note_losses(int count);
   int give_up(GroupOutcome outcome) const;
   Clock::duration regrow_after() const;
   bool looks_for_room();
@@ -97,6 +112,7 @@ class Agent final : private ElasticPolicy {
   int restarts_ = 0;
   bool has_begun_ = false;
   std::int64_t lost_at_step_ = -1;  // of this group, the last time
+  int lost_in_place_ = 0;           // ranks that this group has gone on without
   Clock::time_point grows_at_;
   std::vector<Host> hosts_;                    // but for agents
   std::unique_ptr<AgentServer> agent_server_;  // null: nobody may join
@@ -105,6 +121,8 @@ class Agent final : private ElasticPolicy {
   bool has_lost_ = false;                      // a rank, for which a spare one may be there
   bool is_saving_ = false;  // ranks that have parts of the model save what they have
   bool must_stop_ = false;  // an agent leaves, and the others have to start again
+  mutable std::mutex mutex_;
+  LaunchStatus status_;  // under mutex_
 };
 
 }  // namespace atl::launch

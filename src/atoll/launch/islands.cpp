@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/base/machine.h"
 #include "atoll/base/quantity.h"
-#include "atoll/island/coordinator/service.h"
 #include "atoll/launch/children.h"
 #include "atoll/train/recipe.h"
+#include "atoll/wire/address.h"
 
 namespace atl::launch {
 
@@ -16,12 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string island_name(int number) {
+  return fmt::format("island-{}", number);
+}
+
 // The command line of one island.
-std::vector<std::string> words(const IslandsPlan& plan, const train::Recipe& recipe,
-                               const std::string& name, const std::string& coordinator,
-                               const fs::path& secret) {
+std::vector<std::string> words(const IslandsPlan& plan, const train::Recipe& recipe, int number,
+                               const std::string& coordinator, const fs::path& secret) {
   std::vector<std::string> argv =
-      train_words(plan.recipe, plan.overrides, {"run.dir", "outer.islands", "device.threads"});
+      train_words(plan.recipe, plan.overrides,
+                  {"run.dir", "outer.islands", "device.threads", "metrics.listen"});
+  const std::string name = island_name(number);
   const fs::path dir = recipe.config().run.dir;
   const auto set = [&](const std::string& key, const std::string& value) {
     argv.push_back(fmt::format("--{}={}", key, value));
@@ -30,6 +36,7 @@ std::vector<std::string> words(const IslandsPlan& plan, const train::Recipe& rec
   set("island.secret", secret.string());
   set("island.name", name);
   set("outer.islands", std::to_string(plan.num_islands));
+  set("metrics.listen", metrics_listen(recipe.config().metrics.listen, number));
   set("run.dir", (dir / "islands" / name).string());
   const std::int64_t threads = recipe.config().device.threads;
   set("device.threads",
@@ -38,6 +45,19 @@ std::vector<std::string> words(const IslandsPlan& plan, const train::Recipe& rec
 }
 
 }  // namespace
+
+std::string metrics_listen(const std::string& first, int number) {
+  if (first.empty()) return "";
+  wire::HostPort address = wire::parse_address(first, "metrics.listen");
+  if (address.port == 0) return first;
+  constexpr int kLastPort = 65535;
+  address.port += number;
+  if (address.port > kLastPort) {
+    throw user_error("metrics.listen {}: process {} would take port {}; begin lower", first, number,
+                     address.port);
+  }
+  return wire::to_string(address);
+}
 
 int run_islands(const IslandsPlan& plan) {
   Children children(plan.max_restarts);
@@ -49,10 +69,10 @@ int run_islands(const IslandsPlan& plan) {
                                           .listen = "127.0.0.1:0",
                                           .secret = secret,
                                           .on_island_lost = plan.on_island_lost});
+  const std::shared_ptr<void> served = plan.serve ? plan.serve(coordinator) : nullptr;
   for (int i = 1; i <= plan.num_islands; ++i) {
-    const std::string name = fmt::format("island-{}", i);
-    children.add({.name = name,
-                  .argv = words(plan, recipe, name, coordinator.address(), secret),
+    children.add({.name = island_name(i),
+                  .argv = words(plan, recipe, i, coordinator.address(), secret),
                   .shows_output = i == 1});
   }
   log::info(

@@ -8,7 +8,7 @@
 #include "atoll/base/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/launch/children.h"
-#include "atoll/param_server/service.h"
+#include "atoll/launch/islands.h"
 #include "atoll/train/config_server.h"
 #include "atoll/train/recipe.h"
 
@@ -28,8 +28,8 @@ std::vector<std::string> with_workers(const ServersPlan& plan) {
 std::vector<std::string> worker_words(const ServersPlan& plan, const train::TrainConfig& config,
                                       int number, const std::string& scheduler,
                                       const param_server::LinkOptions& link) {
-  std::vector<std::string> argv =
-      train_words(plan.recipe, plan.overrides, {"run.dir", "sync.workers", "device.threads"});
+  std::vector<std::string> argv = train_words(
+      plan.recipe, plan.overrides, {"run.dir", "sync.workers", "device.threads", "metrics.listen"});
   const auto set = [&](const std::string& key, const std::string& value) {
     argv.push_back(fmt::format("--{}={}", key, value));
   };
@@ -37,6 +37,7 @@ std::vector<std::string> worker_words(const ServersPlan& plan, const train::Trai
   set("run.dir",
       number == 0 ? dir.string() : (dir / "workers" / fmt::format("worker-{}", number)).string());
   set("sync.workers", std::to_string(plan.num_workers));
+  set("metrics.listen", metrics_listen(config.metrics.listen, 1 + number));
   set("sync.worker", std::to_string(number));
   set("sync.addresses", scheduler);
   if (link.secret) set("sync.secret", link.secret->string());
@@ -48,7 +49,8 @@ std::vector<std::string> worker_words(const ServersPlan& plan, const train::Trai
 
 std::vector<std::string> server_words(const train::TrainConfig& config, int number,
                                       const std::string& scheduler,
-                                      const param_server::LinkOptions& link, const fs::path& disk) {
+                                      const param_server::LinkOptions& link, const fs::path& disk,
+                                      int num_workers) {
   std::vector<std::string> argv = {
       this_program(), "server", "--join=" + scheduler,
       fmt::format("--transport={}", param_server::name_of(link.transport)), "--threads=1"};
@@ -57,6 +59,15 @@ std::vector<std::string> server_words(const train::TrainConfig& config, int numb
   if (config.sync.replicas == 1) {
     argv.push_back(fmt::format("--dir={}", (disk / fmt::format("server-{}", number)).string()));
     argv.push_back(fmt::format("--disk-seconds={}", config.sync.disk_s));
+  }
+  if (const train::MetricsSettings& metrics = config.metrics; !metrics.listen.empty()) {
+    argv.push_back("--metrics-listen=" + metrics_listen(metrics.listen, num_workers + number));
+    const auto add = [&](const char* option, const std::string& value) {
+      if (!value.empty()) argv.push_back(fmt::format("--metrics-{}={}", option, value));
+    };
+    add("token-file", metrics.token_file);
+    add("certificate", metrics.certificate);
+    add("key", metrics.key);
   }
   return argv;
 }
@@ -81,16 +92,18 @@ int run_param_servers(const ServersPlan& plan) {
   if (link.transport == param_server::Transport::kGrpc) link.secret = servers / "secret";
   param_server::SchedulerService scheduler(
       {.listen = "127.0.0.1:0", .advertise = "", .link = link});
+  const std::shared_ptr<void> served = plan.serve ? plan.serve(scheduler) : nullptr;
   for (int i = 0; i < plan.num_workers; ++i) {
     children.add({.name = fmt::format("worker-{}", i),
                   .argv = worker_words(plan, config, i, scheduler.address(), link),
                   .shows_output = i == 0});
   }
   for (int i = 1; i <= config.sync.servers; ++i) {
-    children.add({.name = fmt::format("server-{}", i),
-                  .argv = server_words(config, i, scheduler.address(), link, servers),
-                  .shows_output = false,
-                  .is_server = true});
+    children.add(
+        {.name = fmt::format("server-{}", i),
+         .argv = server_words(config, i, scheduler.address(), link, servers, plan.num_workers),
+         .shows_output = false,
+         .is_server = true});
   }
   log::info(
       "{} and {} on this machine; the scheduler is at {}, and more may join: `atoll server "

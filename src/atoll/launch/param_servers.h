@@ -3,8 +3,12 @@
 // A run with parameter servers on this machine: a scheduler in this process, and each worker and
 // each server a child.
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "atoll/param_server/service.h"
 
 namespace atl::launch {
 
@@ -14,6 +18,8 @@ struct ServersPlan {
   std::vector<std::string> overrides;
   int num_workers = 0;
   int max_restarts = 20;  ///< of each process
+  /// As IslandsPlan::serve, of the scheduler.
+  std::function<std::shared_ptr<void>(const param_server::SchedulerService&)> serve = {};
 };
 
 /// Starts them, starts again those that die, passes SIGINT and SIGTERM on, and returns the exit

@@ -21,6 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::array kKinds = {"nonfinite",       "spike",     "divergence", "stall",
                                "throughput",      "straggler", "rank_lost",  "island_lost",
                                "checkpoint_late", "disk_low"};
+static_assert(kKinds.size() == kNumAlertKinds);
 constexpr std::array kSeverities = {"info", "warning", "error"};
 
 }  // namespace

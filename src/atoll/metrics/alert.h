@@ -2,6 +2,7 @@
 
 // What an alert says, and its line in alerts.jsonl.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -23,6 +24,7 @@ enum class AlertKind : std::uint8_t {
   kCheckpointLate,  ///< a checkpoint takes much longer than those before it
   kDiskLow,         ///< no room for the next checkpoints
 };
+inline constexpr std::size_t kNumAlertKinds = 10;
 
 /// How bad it is.
 enum class Severity : std::uint8_t { kInfo, kWarning, kError };

@@ -46,6 +46,36 @@ class Observer {
   virtual void ranks_lost(std::int64_t step, int before, int now, const std::string& why) = 0;
 };
 
+/// Tells several what one is told, in their order.
+class Observers : public Observer {
+ public:
+  /// `observer` must outlive this.
+  void add(Observer& observer) { list_.push_back(&observer); }
+  bool is_empty() const { return list_.empty(); }
+
+  void stepped(const StepFacts& facts) override {
+    for (Observer* one : list_) one->stepped(facts);
+  }
+  void paused(Pause what) override {
+    for (Observer* one : list_) one->paused(what);
+  }
+  void resumed() override {
+    for (Observer* one : list_) one->resumed();
+  }
+  void checkpoint_begun(std::int64_t step) override {
+    for (Observer* one : list_) one->checkpoint_begun(step);
+  }
+  void checkpoint_saved(const std::filesystem::path& path) override {
+    for (Observer* one : list_) one->checkpoint_saved(path);
+  }
+  void ranks_lost(std::int64_t step, int before, int now, const std::string& why) override {
+    for (Observer* one : list_) one->ranks_lost(step, before, now, why);
+  }
+
+ private:
+  std::vector<Observer*> list_;
+};
+
 /// paused() from here to the end of the block; nothing where `observer` is null.
 class ScopedPause {
  public:

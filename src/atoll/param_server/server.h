@@ -71,6 +71,7 @@ class Server {
   const std::vector<ServerEntry>& servers() const { return view_.servers; }
   /// Null: this server has no such slice.
   const SliceState* slice(std::uint32_t number) const;
+  std::int64_t num_slices() const { return static_cast<std::int64_t>(entries_.size()); }
   std::int64_t num_bytes() const;  ///< of the values of its slices
   std::int64_t lost_pushes() const { return lost_pushes_; }
   bool is_over() const { return is_over_; }

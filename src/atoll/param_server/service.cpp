@@ -29,6 +29,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 // What both have: a server of sessions, a mailbox, and a thread that empties it.
+template <typename Status>
 class Process : public wire::SessionHandler {
  public:
   void opened(wire::SessionId session, const wire::Peer& /*peer*/) override {
@@ -52,6 +53,10 @@ class Process : public wire::SessionHandler {
   std::optional<Error> failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
+  }
+  Status status() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
   }
   void stop() {
     mailbox_.stop();
@@ -81,6 +86,11 @@ class Process : public wire::SessionHandler {
     const std::lock_guard lock(mutex_);
     failure_ = error;
   }
+  // Notes, on the thread of run(), what status() gives from now on.
+  void note(const Status& status) {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+  }
   // A session that says what cannot be ends, and nothing else does.
   void guarded(std::uint64_t session, const std::function<void()>& take) {
     try {
@@ -100,12 +110,13 @@ class Process : public wire::SessionHandler {
  private:
   mutable std::mutex mutex_;
   std::optional<Error> failure_;
+  Status status_;
   std::thread thread_;
 };
 
 }  // namespace
 
-struct SchedulerService::State final : Process {
+struct SchedulerService::State final : Process<SchedulerStatus> {
   State(ListenOptions options, const std::filesystem::path& dir) : scheduler({}, make_run()) {
     if (!dir.empty()) store.emplace(dir);
     if (store && store->found()) go_on(options);
@@ -152,6 +163,10 @@ struct SchedulerService::State final : Process {
       if (out.closes) listener_->close(out.to, "refused");
     }
     for (const std::string& notice : scheduler.take_notices()) log::info("{}", notice);
+    note({.workers = static_cast<std::int64_t>(scheduler.num_workers()),
+          .servers = std::ssize(scheduler.view().servers),
+          .views = static_cast<std::int64_t>(scheduler.view().number),
+          .has_begun = scheduler.spec().has_value()});
     if (!scheduler.is_over() || is_finished_) return;
     if (store) store->remove();
     store.reset();
@@ -173,6 +188,9 @@ std::string SchedulerService::address() const {
 bool SchedulerService::is_finished() const {
   return state_->is_finished();
 }
+SchedulerStatus SchedulerService::status() const {
+  return state_->status();
+}
 std::optional<Error> SchedulerService::failure() const {
   return state_->failure();
 }
@@ -180,7 +198,7 @@ void SchedulerService::stop() {
   state_->stop();
 }
 
-struct ServerService::State final : Process {
+struct ServerService::State final : Process<ServerStatus> {
   State(const ListenOptions& options, const std::string& scheduler, const DiskOptions& disk_options,
         int threads)
       : disk(disk_options),
@@ -207,7 +225,11 @@ struct ServerService::State final : Process {
     if (letter.from == Letter::From::kSession) {
       if (letter.kind == Letter::Kind::kClosed) return server->closed(letter.id);
       if (letter.kind != Letter::Kind::kReceived) return;
-      guarded(letter.id, [&] { server->received(letter.id, decode(letter.text)); });
+      guarded(letter.id, [&] {
+        const Message message = decode(letter.text);
+        count(message, letter.text.size());
+        server->received(letter.id, message);
+      });
       return send();
     }
     if (!links->note(letter)) return;
@@ -228,6 +250,15 @@ struct ServerService::State final : Process {
         if (letter.is_final) throw user_error("{}", letter.text);
     }
     send();
+  }
+
+  void count(const Message& message, std::size_t bytes) {
+    if (std::holds_alternative<Push>(message)) {
+      ++counts.pushes;
+      counts.pushed_bytes += static_cast<std::int64_t>(bytes);
+    } else if (std::holds_alternative<Pull>(message)) {
+      ++counts.pulls;
+    }
   }
 
   void send() {
@@ -258,6 +289,14 @@ struct ServerService::State final : Process {
     }
     write_own_name();
     if (server->is_over()) is_finished_ = true;
+    // Not after every message: the sums are over all slices.
+    if (!is_finished_ && Clock::now() - noted < kTick) return;
+    noted = Clock::now();
+    counts.slices = server->num_slices();
+    counts.parameter_bytes = server->num_bytes();
+    counts.lost_pushes = server->lost_pushes();
+    counts.servers = std::ssize(server->servers());
+    note(counts);
   }
   void write_own_name() {
     const bool is_known = named.run == server->term().run && named.epoch == server->term().epoch &&
@@ -271,6 +310,8 @@ struct ServerService::State final : Process {
   DiskOptions disk;
   Term named;  // on disk
   ServerId named_as = kNobody;
+  ServerStatus counts;
+  Clock::time_point noted = {};
   Clock::time_point written = Clock::now();
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;
@@ -288,6 +329,9 @@ std::string ServerService::address() const {
 }
 bool ServerService::is_finished() const {
   return state_->is_finished();
+}
+ServerStatus ServerService::status() const {
+  return state_->status();
 }
 std::optional<Error> ServerService::failure() const {
   return state_->failure();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,6 +18,25 @@ struct ListenOptions {
   LinkOptions link;
 };
 
+/// What a scheduler knows of its run, for those who look.
+struct SchedulerStatus {
+  std::int64_t workers = 0;  ///< that are connected
+  std::int64_t servers = 0;  ///< that have slices
+  std::int64_t views = 0;    ///< who has which slices has changed so often
+  bool has_begun = false;    ///< a worker has said what the run is
+};
+
+/// What a parameter server has done, for those who look.
+struct ServerStatus {
+  std::int64_t slices = 0;
+  std::int64_t parameter_bytes = 0;  ///< of the values of its slices
+  std::int64_t pushes = 0;           ///< that came
+  std::int64_t pushed_bytes = 0;
+  std::int64_t pulls = 0;
+  std::int64_t lost_pushes = 0;  ///< that were acknowledged, and went with a server
+  std::int64_t servers = 0;      ///< of the run, as it knows
+};
+
 /// A run's scheduler (scheduler.h) with its connections, on a thread of its own.
 class SchedulerService {
  public:
@@ -29,6 +49,8 @@ class SchedulerService {
   std::string address() const;
   /// Whether the run has ended and all workers have left.
   bool is_finished() const;
+  /// From any thread, as the others.
+  SchedulerStatus status() const;
   std::optional<Error> failure() const;
   void stop();
 
@@ -53,6 +75,8 @@ class ServerService {
   std::string address() const;
   /// Whether the run has ended.
   bool is_finished() const;
+  /// From any thread, as the others.
+  ServerStatus status() const;
   std::optional<Error> failure() const;
   void stop();
 

@@ -501,6 +501,16 @@ void add_reporting(Settings& settings, TrainConfig& c) {
       "straggler, rank_lost, island_lost, checkpoint_late, disk_low; or all.");
   settings.add("alerts.webhook", &c.alerts.webhook,
                "http:// or https:// address that each alert is posted to, as JSON; empty: none.");
+  settings.group("metrics", "Metrics as Prometheus reads them: docs/prometheus.md.", Scope::kHost);
+  settings.add("metrics.listen", &c.metrics.listen,
+               "HOST:PORT where the rank that leads serves them at /metrics; port 0: a free one, "
+               "which the log names; empty: nowhere. With train --islands N and with servers that "
+               "-n starts, each process takes the next port.");
+  settings.add("metrics.token_file", &c.metrics.token_file,
+               "File with a secret that Prometheus must show; needed unless HOST is this machine.");
+  settings.add("metrics.certificate", &c.metrics.certificate,
+               "PEM file to serve them by TLS with, and metrics.key.");
+  settings.add("metrics.key", &c.metrics.key, "PEM file with its key.");
 }
 
 std::int64_t default_intermediate_size(const ModelSettings& model) {

@@ -202,6 +202,14 @@ struct AlertSettings {
   std::string webhook;
 };
 
+/// metrics.*
+struct MetricsSettings {
+  std::string listen;
+  std::string token_file;
+  std::string certificate;
+  std::string key;
+};
+
 /// launch.*
 struct LaunchSettings {
   bool replicate = false;
@@ -283,6 +291,7 @@ struct TrainConfig {
   OffloadSettings offload;
   LogSettings log;
   AlertSettings alerts;
+  MetricsSettings metrics;
 };
 
 /// Registers every key of `config`, which must outlive the result and stay where it is.

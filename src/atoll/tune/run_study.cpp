@@ -7,6 +7,7 @@
 #include <csignal>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
@@ -46,16 +47,21 @@ void prepare_data(const Study& study) {
 
 class Runner {
  public:
-  Runner(const Study& study, std::string program)
-      : study_(study), program_(std::move(program)), store_(study.dir(), content(study)) {
+  Runner(const Study& study, std::string program, const StudyWatcher& watcher)
+      : study_(study),
+        program_(std::move(program)),
+        watcher_(watcher),
+        store_(study.dir(), content(study)) {
     std::vector<Event> past;
     for (const LoggedEvent& logged : store_.past()) past.push_back(logged.event);
     Problem problem = problem_of(study);
     for (const Start& start : stored_starts(study, study.dir() / "starts.json")) {
       problem.starts.push_back(start.units);
     }
-    tuner_.emplace(std::move(problem), past,
-                   [this](std::span<const Event> events) { store_.append(events); });
+    tuner_.emplace(std::move(problem), past, [this](std::span<const Event> events) {
+      store_.append(events);
+      has_changed_ = true;
+    });
     seconds_before_ = seconds_at_work(store_.past());
     const Event opened = {.kind = Event::Kind::kOpen};
     store_.append(std::span(&opened, 1));
@@ -78,6 +84,7 @@ class Runner {
     while (!is_over_) {
       if (interrupt_.signal() != 0 && !stopping_) stop();
       if (!stopping_) hand_out();
+      tell_watcher();
       if (stopping_ && processes_.empty()) break;
       if (is_over_) break;
       wait();
@@ -146,6 +153,11 @@ class Runner {
     std::optional<Job> job = tuner_->next(is_spent(), worker);
     is_over_ = !job && !tuner_->is_waiting();
     return job;
+  }
+
+  void tell_watcher() {
+    if (!std::exchange(has_changed_, false) || !watcher_) return;
+    watcher_(tuner_->history(), tuner_->num_running());
   }
 
   void wait() {
@@ -254,6 +266,8 @@ class Runner {
 
   const Study& study_;
   std::string program_;
+  const StudyWatcher& watcher_;
+  bool has_changed_ = true;  // since the watcher was told
   StudyStore store_;
   std::optional<Tuner> tuner_;
   train::InterruptGuard interrupt_;
@@ -277,8 +291,9 @@ std::string settings_text(const Trial& trial) {
   return text;
 }
 
-StudyOutcome run_study(const Study& study, const std::string& program) {
-  Runner runner(study, program);
+StudyOutcome run_study(const Study& study, const std::string& program,
+                       const StudyWatcher& watcher) {
+  Runner runner(study, program, watcher);
   const StudyOutcome outcome = runner.run();
   if (outcome.signal != 0) return outcome;
   const History history = history_of(read_study(study.dir()));

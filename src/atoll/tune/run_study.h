@@ -3,6 +3,7 @@
 // A study's trials as processes of this machine.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,11 +20,16 @@ struct StudyOutcome {
   int num_trials = 0;
 };
 
+/// Told of a study under way, whenever something has happened: what its events have come to, and
+/// how many trials train now.
+using StudyWatcher = std::function<void(const History& history, int num_running)>;
+
 /// Makes the study's directory and store, or goes on from what they hold, and trains trials until
 /// the study is over or a signal comes; `program` is this one. Trials end with this process,
 /// however it ends. Prints a line for each result. Throws Error: the store stays whole, and the
 /// same call goes on from it.
-StudyOutcome run_study(const Study& study, const std::string& program);
+StudyOutcome run_study(const Study& study, const std::string& program,
+                       const StudyWatcher& watcher = {});
 
 /// The study in a directory, as it was begun. `more`: settings of the study that are to be others
 /// now. Throws Error(kUser) when there is none.

@@ -279,6 +279,13 @@ void Study::check_recipe() {
     }
   }
   check_ranks();
+  const std::string& metrics = config.metrics.listen;
+  if (settings_.workers > 1 && !metrics.empty() && !metrics.ends_with(":0")) {
+    throw user_error(
+        "metrics.listen is {} in {}, and {} trials side by side cannot all listen there; give port "
+        "0, or leave it out and say `atoll tune --metrics-listen={}` for the study's own metrics",
+        metrics, settings_.recipe, settings_.workers, metrics);
+  }
   if (config.train.stop_after > 0) {
     throw user_error("train.stop_after is set, and the scheduler decides that; leave it out of {}",
                      settings_.recipe);

@@ -66,6 +66,8 @@ class Tuner {
   void failed(int trial, End how, const std::string& why);
   /// Whether trials are with workers.
   bool is_waiting() const { return !running_.empty(); }
+  /// How many trials are with workers.
+  int num_running() const { return static_cast<int>(running_.size()); }
 
  private:
   void record(std::vector<Event> events);

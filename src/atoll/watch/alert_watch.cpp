@@ -54,8 +54,9 @@ std::string to_post(const Alert& alert, const fs::path& run_dir) {
 
 }  // namespace
 
-AlertOutlet::AlertOutlet(fs::path run_dir, const std::string& webhook)
-    : run_dir_(std::move(run_dir)) {
+AlertOutlet::AlertOutlet(fs::path run_dir, const std::string& webhook,
+                         std::function<void(const Alert&)> on_told)
+    : run_dir_(std::move(run_dir)), on_told_(std::move(on_told)) {
   if (!webhook.empty()) webhook_ = std::make_unique<Webhook>(webhook);
 }
 
@@ -70,6 +71,7 @@ void AlertOutlet::tell(Alert alert) {
   } else {
     log::warning("{}", line);
   }
+  if (on_told_) on_told_(alert);
   if (webhook_) webhook_->post(to_post(alert, run_dir_));
   try {
     if (!file_) file_.emplace(run_dir_ / metrics::kAlertsFile);
@@ -81,9 +83,10 @@ void AlertOutlet::tell(Alert alert) {
   }
 }
 
-AlertWatch::AlertWatch(AlertContext context, std::set<AlertKind> off, const std::string& webhook)
+AlertWatch::AlertWatch(AlertContext context, std::set<AlertKind> off, const std::string& webhook,
+                       std::function<void(const Alert&)> on_told)
     : run_dir_(context.run_dir),
-      outlet_(run_dir_, webhook),
+      outlet_(run_dir_, webhook, std::move(on_told)),
       rules_(std::move(context), std::move(off)),
       thread_([this] { look_after(); }) {}
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,7 +27,9 @@ class AlertOutlet {
  public:
   /// `webhook`: empty: none. Throws Error(kUser) for an address that is none. The file is made by
   /// the first alert.
-  AlertOutlet(std::filesystem::path run_dir, const std::string& webhook);
+  /// `on_told`: told of each alert, too, on any thread; may be empty.
+  AlertOutlet(std::filesystem::path run_dir, const std::string& webhook,
+              std::function<void(const Alert&)> on_told = {});
 
   /// Stamps the alert with the time and tells it. Never throws: a disk that is full is told in the
   /// log.
@@ -38,13 +41,16 @@ class AlertOutlet {
   std::optional<AppendFile> file_;
   bool has_failed_ = false;
   std::unique_ptr<Webhook> webhook_;  // null: none
+  std::function<void(const Alert&)> on_told_;
 };
 
 /// The rules with a clock: an observer of the trainer, which waits for nothing here but a lock that
 /// is held while a rule computes.
 class AlertWatch : public metrics::Observer {
  public:
-  AlertWatch(AlertContext context, std::set<AlertKind> off, const std::string& webhook);
+  /// `on_told`: see AlertOutlet.
+  AlertWatch(AlertContext context, std::set<AlertKind> off, const std::string& webhook,
+             std::function<void(const Alert&)> on_told = {});
   /// Tells what is still to tell.
   ~AlertWatch() override;
 

@@ -1,10 +1,17 @@
 #include "atoll/watch/prometheus.h"
 
+#include <dirent.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace atl::watch {
 
@@ -33,9 +40,21 @@ constexpr std::array kRenamed = {
     Renamed{"lr", "atoll_learning_rate", 1, PrometheusType::kGauge, "Learning rate."},
     Renamed{"mfu", "atoll_model_flops_utilization", 1, PrometheusType::kGauge,
             "FLOP/s of the model over the measured peak, 0 to 1."},
+    Renamed{"expert_dropped_fraction", "atoll_expert_dropped_ratio", 1, PrometheusType::kGauge,
+            "Tokens that found no room at an expert, 0 to 1."},
+    Renamed{"outer_sent_bytes", "atoll_outer_sent_bytes", 1, PrometheusType::kGauge,
+            "Bytes that this island sent for the last outer step."},
+    Renamed{"outer_received_bytes", "atoll_outer_received_bytes", 1, PrometheusType::kGauge,
+            "Bytes that this island received for the last outer step."},
+    Renamed{"outer_exchange_s", "atoll_outer_exchange_seconds", 1, PrometheusType::kGauge,
+            "Time from the beginning of the last exchange between islands to its end."},
+    Renamed{"outer_exposed_s", "atoll_outer_exposed_seconds", 1, PrometheusType::kGauge,
+            "Time that training waited for the last exchange between islands."},
     Renamed{"bytes_sent", "atoll_step_sent_bytes", 1, PrometheusType::kGauge,
             "Bytes that a step sends, from the first rank to other data-parallel ranks."},
 };
+
+constexpr std::string_view kAsRecorded = "As metrics.jsonl has it, at the last record.";
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -69,15 +88,38 @@ const Renamed* renamed(const std::string& metric) {
   return found == kRenamed.end() ? nullptr : found;
 }
 
-// Of a metric without a line above: a last "_ms" is seconds, as all times are.
+// Of a metric without a line above: a last "_ms" or "_s" is seconds, as all times are.
 void add_other(PrometheusText& page, const std::string& metric, double value) {
-  constexpr std::string_view kMilliseconds = "_ms";
-  const bool is_ms = metric.ends_with(kMilliseconds);
-  const std::string base = is_ms ? metric.substr(0, metric.size() - kMilliseconds.size()) : metric;
-  const bool is_new =
-      page.family(prometheus_name(base) + (is_ms ? "_seconds" : ""), PrometheusType::kGauge,
-                  "As metrics.jsonl has it, at the last record.");
-  if (is_new) page.sample(is_ms ? 1e-3 * value : value);
+  struct Unit {
+    std::string_view suffix;
+    double seconds;
+  };
+  for (const Unit& unit : {Unit{"_ms", 1e-3}, Unit{"_s", 1.0}}) {
+    if (!metric.ends_with(unit.suffix) || metric.ends_with("_per_s")) continue;
+    const std::string base = metric.substr(0, metric.size() - unit.suffix.size());
+    if (page.family(prometheus_name(base) + "_seconds", PrometheusType::kGauge, kAsRecorded)) {
+      page.sample(unit.seconds * value);
+    }
+    return;
+  }
+  if (page.family(prometheus_name(metric), PrometheusType::kGauge, kAsRecorded)) page.sample(value);
+}
+
+// Of /proc: ticks since the system was started, and when that was.
+double process_start_s() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  // Behind the program's name, which may have blanks: the 20th word.
+  std::istringstream words(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  std::string word;
+  for (int i = 0; i < 20; ++i) words >> word;
+  const double ticks = std::strtod(word.c_str(), nullptr);
+  std::ifstream all("/proc/stat");
+  double booted_s = 0;
+  for (std::string line; std::getline(all, line);) {
+    if (line.starts_with("btime ")) booted_s = std::strtod(line.c_str() + 6, nullptr);
+  }
+  return booted_s + ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace
@@ -113,75 +155,125 @@ void PrometheusText::sample(double value, const Labels& labels) {
   text_ += " " + number(value) + "\n";
 }
 
+void add_process(PrometheusText& page) {
+  const auto add = [&](const char* name, PrometheusType type, const char* help, double value) {
+    if (page.family(name, type, help)) page.sample(value);
+  };
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds_of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  add("process_cpu_seconds_total", PrometheusType::kCounter,
+      "CPU time of this process, its own and the system's.",
+      seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime));
+  std::ifstream memory("/proc/self/statm");
+  double pages = 0, resident = 0;
+  if (memory >> pages >> resident) {
+    add("process_resident_memory_bytes", PrometheusType::kGauge, "Memory that is resident.",
+        resident * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+  }
+  if (DIR* const open = ::opendir("/proc/self/fd"); open != nullptr) {
+    int count = -3;  // ".", "..", and this directory itself
+    while (::readdir(open) != nullptr) ++count;
+    ::closedir(open);
+    add("process_open_fds", PrometheusType::kGauge, "Descriptors that are open.", count);
+  }
+  add("process_start_time_seconds", PrometheusType::kGauge,
+      "When this process began, in seconds since 1970.", process_start_s());
+}
+
+void RunMetrics::publish() {
+  published_.back() = numbers_;
+  published_.publish();
+}
+
 void RunMetrics::write(const metrics::Record& record) {
-  const std::lock_guard lock(mutex_);
   for (const auto& [name, value] : record.values) {
     if (std::holds_alternative<std::string>(value)) continue;
-    if (last_.size() >= kMostFamilies && last_.count(name) == 0) continue;
-    last_[name] = std::holds_alternative<double>(value)
-                      ? std::get<double>(value)
-                      : static_cast<double>(std::get<std::int64_t>(value));
+    const double number = std::holds_alternative<double>(value)
+                              ? std::get<double>(value)
+                              : static_cast<double>(std::get<std::int64_t>(value));
+    const auto known = places_.find(name);
+    if (known != places_.end()) {
+      numbers_.last[known->second].second = number;
+    } else if (places_.size() < kMostFamilies) {
+      places_.emplace(name, numbers_.last.size());
+      numbers_.last.emplace_back(name, number);
+    }
   }
+  publish();
 }
 
 void RunMetrics::stepped(const metrics::StepFacts& facts) {
-  const std::lock_guard lock(mutex_);
-  facts_ = facts;
-  ++steps_;
-  stepped_at_s_ = metrics::wall_time_now();
+  numbers_.facts = facts;
+  ++numbers_.steps;
+  if (!std::isfinite(facts.loss) || !std::isfinite(facts.grad_norm)) ++numbers_.skipped;
+  numbers_.steps_seconds += facts.seconds;
+  numbers_.tokens += facts.tokens;
+  numbers_.stepped_at_s = metrics::wall_time_now();
+  publish();
 }
 
 void RunMetrics::checkpoint_saved(const std::filesystem::path&) {
-  const std::lock_guard lock(mutex_);
-  ++checkpoints_;
+  ++numbers_.checkpoints;
+  publish();
 }
 
 void RunMetrics::ranks_lost(std::int64_t, int before, int now, const std::string&) {
-  const std::lock_guard lock(mutex_);
-  ranks_lost_ += before - now;
+  numbers_.ranks_lost += before - now;
+  publish();
 }
 
 void RunMetrics::alerted(const metrics::Alert& alert) {
-  const std::lock_guard lock(mutex_);
-  ++alerts_[alert.kind];
+  ++alerts_.at(static_cast<std::size_t>(alert.kind));
 }
 
 std::string RunMetrics::page() const {
   using Type = PrometheusType;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(reader_);
+  const Numbers& now = published_.newest();
   PrometheusText page;
   const auto add = [&](const char* name, Type type, const char* help, double value) {
     if (page.family(name, type, help)) page.sample(value);
   };
-  if (steps_ > 0) {
+  if (now.steps > 0) {
     add("atoll_run_step", Type::kGauge, "Steps that the run has taken.",
-        static_cast<double>(facts_.step));
+        static_cast<double>(now.facts.step));
     add("atoll_last_step_timestamp_seconds", Type::kGauge, "When the last step ended, since 1970.",
-        stepped_at_s_);
-    add("atoll_last_step_seconds", Type::kGauge, "Time of the last step.", facts_.seconds);
+        now.stepped_at_s);
+    add("atoll_last_step_seconds", Type::kGauge, "Time of the last step.", now.facts.seconds);
     add("atoll_last_step_loss", Type::kGauge, "Loss of the last step, in nats a token.",
-        facts_.loss);
+        now.facts.loss);
+    add("atoll_last_step_grad_norm", Type::kGauge,
+        "Norm of the last step's gradient, before it was clipped.", now.facts.grad_norm);
   }
   add("atoll_steps_total", Type::kCounter, "Steps that this process has taken.",
-      static_cast<double>(steps_));
+      static_cast<double>(now.steps));
+  add("atoll_steps_seconds_total", Type::kCounter, "Time of these steps together.",
+      now.steps_seconds);
+  add("atoll_steps_nonfinite_total", Type::kCounter, "Steps whose loss or gradient was not finite.",
+      static_cast<double>(now.skipped));
+  add("atoll_trained_tokens_total", Type::kCounter, "Tokens that this process has trained on.",
+      static_cast<double>(now.tokens));
   add("atoll_checkpoints_total", Type::kCounter, "Checkpoints that this process has written.",
-      static_cast<double>(checkpoints_));
+      static_cast<double>(now.checkpoints));
   add("atoll_ranks_lost_total", Type::kCounter, "Ranks that were lost while others went on.",
-      static_cast<double>(ranks_lost_));
-  if (!facts_.rank_seconds.empty()) {
+      static_cast<double>(now.ranks_lost));
+  if (!now.facts.rank_seconds.empty()) {
     page.family("atoll_rank_micro_batch_seconds", Type::kGauge,
                 "Forward and backward of a micro-batch on a rank, in the last step.");
-    const std::size_t count = std::min(facts_.rank_seconds.size(), kMostRanks);
+    const std::size_t count = std::min(now.facts.rank_seconds.size(), kMostRanks);
     for (std::size_t rank = 0; rank < count; ++rank) {
-      page.sample(facts_.rank_seconds[rank], {{"rank", std::to_string(rank)}});
+      page.sample(now.facts.rank_seconds[rank], {{"rank", std::to_string(rank)}});
     }
   }
   page.family("atoll_alerts_total", Type::kCounter, "Alerts that were told, by kind.");
-  for (const std::string& kind : metrics::alert_names()) {
-    const auto found = alerts_.find(metrics::alert_kind(kind));
-    page.sample(found == alerts_.end() ? 0 : static_cast<double>(found->second), {{"kind", kind}});
+  for (std::size_t kind = 0; kind < alerts_.size(); ++kind) {
+    page.sample(static_cast<double>(alerts_[kind]),
+                {{"kind", metrics::name_of(static_cast<metrics::AlertKind>(kind))}});
   }
-  for (const auto& [metric, value] : last_) {
+  for (const auto& [metric, value] : now.last) {
     if (const Renamed* known = renamed(metric)) {
       add(known->name, known->type, known->help, known->factor * value);
     } else {

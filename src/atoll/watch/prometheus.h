@@ -2,6 +2,8 @@
 
 // Metrics as Prometheus reads them (text exposition format, version 0.0.4).
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "atoll/base/triple_buffer.h"
 #include "atoll/metrics/alert.h"
 #include "atoll/metrics/observer.h"
 #include "atoll/metrics/sink.h"
@@ -46,10 +49,16 @@ std::string prometheus_name(std::string_view metric);
 /// The content type of a page.
 inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Families of this process by the names that Prometheus's own clients give them: CPU time, memory,
+/// when it began, and files that are open.
+void add_process(PrometheusText& page);
+
 /// The last values of a run's metrics as a page: those of metrics.jsonl under their own names, with
 /// units that Prometheus has (step_ms: atoll_step_seconds), what the last step was like on each
-/// rank, and alerts by kind. Labels are ranks and kinds: no text of the run. Any thread may ask for
-/// the page while one writes.
+/// rank, and alerts by kind. Labels are ranks and kinds: no text of the run.
+///
+/// What Sink and Observer have is for the one thread that trains, and never waits there. Any thread
+/// may ask for the page, and tell of alerts.
 class RunMetrics : public metrics::Sink, public metrics::Observer {
  public:
   /// Families of names that are not known before; further ones are left out.
@@ -71,14 +80,24 @@ class RunMetrics : public metrics::Sink, public metrics::Observer {
   std::string page() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, double> last_;  // by the names of metrics.jsonl
-  metrics::StepFacts facts_;
-  double stepped_at_s_ = 0;  // since 1970
-  std::int64_t steps_ = 0;   // of this process
-  std::int64_t checkpoints_ = 0;
-  std::int64_t ranks_lost_ = 0;
-  std::map<metrics::AlertKind, std::int64_t> alerts_;
+  struct Numbers {
+    std::vector<std::pair<std::string, double>> last;  // by the names of metrics.jsonl
+    metrics::StepFacts facts;
+    double stepped_at_s = 0;   // since 1970
+    double steps_seconds = 0;  // of all steps together
+    std::int64_t steps = 0;    // of this process
+    std::int64_t skipped = 0;  // that were not finite
+    std::int64_t tokens = 0;
+    std::int64_t checkpoints = 0;
+    std::int64_t ranks_lost = 0;
+  };
+  void publish();
+
+  Numbers numbers_;                            // of the thread that trains
+  std::map<std::string, std::size_t> places_;  // in numbers_.last
+  std::array<std::atomic<std::int64_t>, metrics::kNumAlertKinds> alerts_ = {};
+  mutable std::mutex reader_;  // one reads at a time
+  mutable TripleBuffer<Numbers> published_;
 };
 
 }  // namespace atl::watch

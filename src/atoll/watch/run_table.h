@@ -24,6 +24,7 @@ enum class RunState : std::uint8_t {
   kStopped,   ///< nobody has it, and its last step is in a checkpoint
   kLost,      ///< nobody has it, and steps that were taken are in no checkpoint
 };
+inline constexpr std::size_t kNumRunStates = 4;
 /// "running", ...
 const char* name_of(RunState state);
 
@@ -44,7 +45,9 @@ struct WatchedRun {
   std::string holder;  ///< who has it: "process 4711 on alpha"
   std::vector<std::pair<std::string, std::string>> settings;  ///< key, value as TOML
   std::vector<std::pair<std::int64_t, double>> checkpoints;  ///< step, Unix seconds; also past ones
-  SideLines alerts, notes;
+  SideLines alerts, notes, samples;
+  std::string ranks;  ///< ranks.json: what ranks did with their time; empty: none
+  double ranks_changed_s = 0;
   std::filesystem::path trace;  ///< of some steps (log.trace); empty: there is none
   double changed_s = 0;         ///< Unix seconds of the last change of its metrics
 };

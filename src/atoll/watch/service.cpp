@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
@@ -21,6 +22,7 @@
 #include "atoll/metrics/record.h"
 #include "atoll/watch/assets.h"
 #include "atoll/watch/json_text.h"
+#include "atoll/watch/prometheus.h"
 #include "atoll/watch/run_table.h"
 
 namespace atl::watch {
@@ -169,6 +171,7 @@ class Service::State {
   void answer(const Request& request, const Reply& reply) {
     {
       const std::lock_guard lock(mutex_);
+      ++requests_;
       asked_ = true;
     }
     if (table_is_stale()) changed_.notify_all();
@@ -262,12 +265,46 @@ class Service::State {
       if (request.path == "/api/note") return add_note(request);
       return Response::plain(404, "nothing is written there");
     }
+    if (request.path == "/metrics") return Response::of(kPrometheusType, metrics_page());
     if (request.path.starts_with("/api/")) return respond_api(request);
     const std::string path = request.path == "/" ? "/index.html" : request.path;
     for (const Asset& asset : assets()) {
       if (asset.path == path) return Response::of(asset.type, std::string(asset.text));
     }
     return Response::plain(404, "there is no such page");
+  }
+
+  // What Prometheus reads of this server; the numbers of runs are at the addresses of the runs.
+  std::string metrics_page() {
+    PrometheusText page;
+    std::array<int, kNumRunStates> states = {};
+    double records = 0, left_out = 0;
+    for (const WatchedRun& run : table_.runs()) {
+      ++states.at(static_cast<std::size_t>(run.state));
+      const RunLog::Summary summary = run.log->summary();
+      records += static_cast<double>(summary.num_records);
+      left_out += static_cast<double>(summary.bad_lines);
+    }
+    page.family("atoll_watch_runs", PrometheusType::kGauge, "Runs that are shown, by state.");
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      page.sample(states[i], {{"state", name_of(static_cast<RunState>(i))}});
+    }
+    const auto add = [&](const char* name, PrometheusType type, const char* help, double value) {
+      if (page.family(name, type, help)) page.sample(value);
+    };
+    add("atoll_watch_records", PrometheusType::kGauge, "Records of metrics.jsonl in these.",
+        records);
+    add("atoll_watch_damaged_lines", PrometheusType::kGauge, "Lines there that are no records.",
+        left_out);
+    {
+      const std::lock_guard lock(mutex_);
+      add("atoll_watch_pages", PrometheusType::kGauge, "Pages that are open.",
+          static_cast<double>(streams_.size()));
+      add("atoll_watch_requests_total", PrometheusType::kCounter, "Requests that came.",
+          static_cast<double>(requests_));
+    }
+    add_process(page);
+    return page.text();
   }
 
   WatchedRun run_of(const Request& request) const {
@@ -351,6 +388,7 @@ class Service::State {
   std::condition_variable changed_;
   bool ends_ = false;
   bool asked_ = false;
+  std::uint64_t requests_ = 0;
   std::vector<Reply> streams_;
   http::Server server_;  // after what its thread uses
   std::thread reader_;

@@ -15,6 +15,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/process.h"
+#include "atoll/http/testing.h"
 #include "atoll/watch/assets.h"
 
 namespace atl::watch {
@@ -45,22 +46,7 @@ class WatchService : public ::testing::Test {
   static std::string ask(const Service& service, const std::string& first_line,
                          const std::string& fields = "", const std::string& body = "",
                          const std::string& host = "localhost") {
-    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{.sin_family = AF_INET,
-                        .sin_port = htons(static_cast<std::uint16_t>(service.port()))};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    const std::string text = fmt::format(
-        "{} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{}{}\r\n{}", first_line, host, fields,
-        body.empty() ? "" : fmt::format("Content-Length: {}\r\n", body.size()), body);
-    EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(text.size()));
-    std::string answer;
-    char buffer[4096];
-    for (ssize_t count = 0; (count = ::recv(socket.get(), buffer, sizeof buffer, 0)) > 0;) {
-      answer.append(buffer, static_cast<std::size_t>(count));
-    }
-    return answer;
+    return http::ask(service.port(), first_line, fields, body, host);
   }
   // Asks until the answer has `part`; a hang is ended by ctest.
   static std::string ask_until(const Service& service, const std::string& first_line,

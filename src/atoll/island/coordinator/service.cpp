@@ -176,14 +176,44 @@ struct CoordinatorService::State : wire::SessionHandler {
     options.plan = run.plan;
     options.failure_detector = failure_detector;
     const std::vector<LogRecord> log = ledger->read();
-    for (const LogRecord& record : log) count(record.body);
+    for (const LogRecord& record : log) count(record.body, record.unix_seconds);
     coordinator.emplace(options, ledger->fence(), log);
   }
 
-  void count(const LogBody& body) {
-    if (const auto* commit = std::get_if<LogCommit>(&body)) {
+  void count(const LogBody& body, double unix_seconds) {
+    if (const auto* reduce = std::get_if<LogReduce>(&body)) {
+      ++counts.attempts;
+      counts.contributions = static_cast<int>(reduce->contributions.size());
+    } else if (const auto* voided = std::get_if<LogVoid>(&body)) {
+      counts.voids += standing - voided->first_outer_step;
+      standing = voided->first_outer_step;
+    } else if (const auto* commit = std::get_if<LogCommit>(&body)) {
       most_outer_steps = std::max(most_outer_steps, commit->outer_step + 1);
+      standing = commit->outer_step + 1;
+      ++counts.commits;
+      counts.committed_at_s = unix_seconds;
+      counts.exchange_seconds = commit->exchange_seconds;
+      counts.round_seconds = commit->round_seconds;
     }
+  }
+
+  // What status() gives from now on.
+  void note_status() {
+    CoordinatorStatus now = counts;
+    now.connections = std::ssize(names);
+    if (coordinator) {
+      const LeaseTable& leases = coordinator->state().leases();
+      now.has_begun = true;
+      now.outer_steps = coordinator->state().outer_step();
+      now.batches_consumed = leases.num_consumed();
+      now.batches_leased = leases.num_leased();
+      now.batches = leases.total_batches();
+      for (std::size_t i = 0; i < now.islands.size(); ++i) {
+        now.islands[i] = coordinator->members().count(static_cast<IslandState>(i));
+      }
+    }
+    const std::lock_guard lock(mutex);
+    status = now;
   }
 
   void loop() {
@@ -193,6 +223,7 @@ struct CoordinatorService::State : wire::SessionHandler {
         const Inbox::Arrivals batch = inbox.take(tick);
         if (inbox.is_stopping()) return;
         for (const Arrival& arrival : batch) take(arrival);
+        note_status();
         if (Clock::now() < tick) continue;
         tick = Clock::now() + kTick;
         if (coordinator) act({now(), BytesCame{blob_relay.heard()}});
@@ -380,7 +411,9 @@ struct CoordinatorService::State : wire::SessionHandler {
   // Several for the price of one: syncing the disk is what takes time.
   void log(std::span<const LogBody> bodies) {
     ledger->append(bodies);
-    for (const LogBody& body : bodies) count(body);
+    const double unix_seconds =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    for (const LogBody& body : bodies) count(body, unix_seconds);
     trace("logged {} records", bodies.size());
   }
 
@@ -415,6 +448,7 @@ struct CoordinatorService::State : wire::SessionHandler {
     server->close(gone.connection, gone.why);
   }
   void perform(const Notice& notice) {
+    if (notice.is_lost_island) ++counts.islands_lost;
     if (notice.is_lost_island && on_island_lost) {
       on_island_lost(most_outer_steps, notice.text);
     }
@@ -445,10 +479,13 @@ struct CoordinatorService::State : wire::SessionHandler {
   std::map<wire::SessionId, std::string> names;  // open sessions, by the certificates' names
   std::optional<Clock::time_point> finished_at;
   std::int64_t most_outer_steps = 0;  // that were ever committed, though some may be void now
+  std::int64_t standing = 0;          // outer steps that are committed and not void
+  CoordinatorStatus counts;           // what is counted from event to event
 
   mutable std::mutex mutex;  // guards what follows
   bool is_finished = false;
   std::optional<Error> failed;
+  CoordinatorStatus status;
 
   std::unique_ptr<wire::Server> server;
   std::thread thread;
@@ -466,6 +503,11 @@ std::string CoordinatorService::address() const {
 bool CoordinatorService::is_finished() const {
   const std::lock_guard lock(state_->mutex);
   return state_->is_finished;
+}
+
+CoordinatorStatus CoordinatorService::status() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->status;
 }
 
 std::optional<Error> CoordinatorService::failure() const {
