@@ -163,6 +163,91 @@ def cost(atoll, root, pairs):
     row("its own memory (RssAnon)", "10 MB", f"{max(memory):.1f} MiB")
 
 
+def metrics(atoll, root, pairs):
+    """A run that serves metrics, without anybody who asks and with four clients that ask as fast as they can; and what a page takes."""
+    import subprocess
+    import threading
+    import urllib.request
+
+    text = os.path.join(root, "text.txt")
+    with open(text, "w") as file:
+        file.write("the sea is wide and a ring of islands lies there .\n" * 3000)
+
+    def start(name, more):
+        run = [atoll, "train", f"--data.text={text}", "--data.vocab_size=300", f"--run.dir={root}/{name}", "--model.hidden_size=128", "--model.num_hidden_layers=4",
+               "--model.num_attention_heads=4", "--model.num_key_value_heads=4", "--train.context=128", "--train.batch_size=4", "--train.micro_batch=4", "--train.steps=400",
+               "--log.every=1", "--device.threads=1", *more]
+        return subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def step_ms(name):
+        lines = [json.loads(line) for line in open(f"{root}/{name}/metrics.jsonl")]
+        return statistics.median(line["step_ms"] for line in lines[20:] if "step_ms" in line)
+
+    def url_of(process):
+        for line in process.stderr:
+            if found := re.search(r"metrics for Prometheus at (\S+)", line):
+                threading.Thread(target=process.stderr.read, daemon=True).start()
+                return found.group(1)
+
+    ratios, asked = [], 0
+    for pair in range(pairs):
+        times = {}
+        for flooded in (False, True) if pair % 2 == 0 else (True, False):
+            name = f"metrics-{pair}-{flooded}"
+            process = start(name, ["--metrics.listen=127.0.0.1:0"] if flooded else [])
+            if not flooded:
+                process.communicate()
+            else:
+                # The client's own work is of another machine: it gets what nobody wants here.
+                client = subprocess.Popen([sys.executable, "-c", FLOOD, url_of(process)], stdout=subprocess.PIPE, text=True)
+                process.wait()
+                asked += int(client.communicate()[0] or 0)
+            times[flooded] = step_ms(name)
+        ratios.append(times[True] / times[False] - 1)
+    row(f"time of a step with four clients that ask all the time ({asked / pairs:.0f} answers a run) against without metrics, median of {pairs} pairs", "+0.5%",
+        f"{100 * statistics.median(ratios):+.2f}% ({', '.join(f'{100 * r:+.2f}' for r in sorted(ratios))})")
+    for ranks in (1, 64):
+        process = start(f"ranks-{ranks}", ["--metrics.listen=127.0.0.1:0", "--train.steps=100000", "--train.batch_size=64", "--train.micro_batch=1", "--model.hidden_size=32",
+                                           "--model.num_hidden_layers=1", "--model.num_attention_heads=2", "--model.num_key_value_heads=2", "--train.context=32",
+                                           *(["-n", str(ranks)] if ranks > 1 else [])])
+        url = url_of(process)
+        while ranks > 1 and b'rank="63"' not in urllib.request.urlopen(url).read():
+            time.sleep(.1)
+        taken, size = [], 0
+        for _ in range(50):
+            begun = time.monotonic()
+            size = len(urllib.request.urlopen(url).read())
+            taken.append(1000 * (time.monotonic() - begun))
+        process.kill()
+        process.wait()
+        taken.sort()
+        row(f"a page of {size / 1000:.1f} kB of {ranks} ranks, while they keep all cores busy: median and 95% of 50", "5 ms", f"{taken[25]:.1f}, {taken[47]:.1f} ms")
+
+
+FLOOD = """
+import os, socket, sys, threading, time, urllib.parse
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+where = urllib.parse.urlparse(sys.argv[1])
+counts = [0] * 4
+def ask(number):
+    while True:
+        try:
+            with socket.create_connection((where.hostname, where.port), timeout=5) as link:
+                while True:
+                    link.sendall(b"GET /metrics HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+                    if not link.recv(1 << 16): break
+                    counts[number] += 1
+        except ConnectionRefusedError:
+            return
+        except OSError:
+            pass
+threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sum(counts))
+"""
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("atoll")
@@ -170,7 +255,7 @@ def main():
     arguments.add_argument("--records", type=int, default=100_000)
     arguments.add_argument("--series", type=int, default=20)
     arguments.add_argument("--pairs", type=int, default=5)
-    arguments.add_argument("--only", choices=["page", "scale", "cost"])
+    arguments.add_argument("--only", choices=["page", "scale", "cost", "metrics"])
     options = arguments.parse_args()
     atoll = os.path.abspath(options.atoll)
     print("| what | asked | seen |\n|---|---:|---:|")
@@ -181,6 +266,8 @@ def main():
             scale(atoll, os.path.join(root, "scale"), options.runs, options.records, options.series)
         if options.only in (None, "cost"):
             cost(atoll, root, options.pairs)
+        if options.only in (None, "metrics"):
+            metrics(atoll, root, options.pairs)
 
 
 if __name__ == "__main__":

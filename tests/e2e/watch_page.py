@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The page of `atoll watch` in a real browser: watch_page.py ATOLL [PICTURES].
+"""The page of `atoll watch` in a real browser: watch_page.py ATOLL [PICTURES [MORE...]] [--ledgers DIR].
 
-Exits with 77 where there is no Chromium. PICTURES: a folder for pictures of the page, instead of the checks that kill."""
+Exits with 77 where there is no Chromium. PICTURES: a folder for pictures of the page, instead of the checks. DIR: has the ledgers that
+watch_slow_test.cpp makes, which are looked at too."""
 
 import json
 import os
@@ -115,12 +116,21 @@ def check_recorded(atoll, root):
         page.until("document.querySelector('#runs').innerText.includes('#odd')")
         choose(page, "ranks-256")
         look(page, "ranks", "document.querySelectorAll('.ranks span').length === 256 && document.querySelector('.ranks span.slow').textContent === '201'")
+        page.until("document.body.innerText.includes('for rank 201, which waits')")
+        choose(page, "straggler")
+        look(page, "ranks", "document.querySelectorAll('.ranks span').length === 8")
+        waits = page.run("[...document.querySelectorAll('.ranks span')].map((box) => parseInt(box.style.getPropertyValue('--waits')))")
+        expect(waits[5] == min(waits) < 5 and min(waits[:5]) > 20, f"who waits for whom: {waits}")
+        choose(page, "healthy")
+        look(page, "samples", "document.querySelectorAll('main .card').length === 4 && document.querySelector('main h2').textContent === 'step 2000'")
+        page.run("(() => { const s = document.querySelector('main select'); s.value = 'prompt'; s.dispatchEvent(new Event('change')); })()")
+        page.until("document.querySelectorAll('main .card').length === 2 && document.querySelector('main pre').innerText.startsWith('In the beginning was the word')")
         choose(page, "traced")
         look(page, "timeline", "document.body.innerText.includes('rank 5 computes')")
 
         # Every text of a run that is markup, on every view.
         page.run("atollPage.chosen = new Set([...atollPage.runs.keys()].filter((id) => id.includes('evil'))); atollPage.choiceChanged()")
-        for view in ("charts", "compare", "events", "ranks", "timeline", "charts"):
+        for view in ("charts", "compare", "events", "samples", "ranks", "timeline", "charts"):
             look(page, view, f"atollPage.viewName === '{view}' && !!document.getElementById('view').firstChild")
         drawn(page)
         expect(page.run("window.evil === undefined && !document.querySelector('main img, main script, aside img, aside script')"), "a text of a run became markup")
@@ -195,6 +205,133 @@ def check_live(atoll, root):
         page.until("document.getElementById('link').textContent === 'connection lost'")
 
 
+def check_ledgers(atoll, root):
+    """Islands: few, with links of which one is slow, and a thousand."""
+    with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch, browser.Page() as page:
+        page.open(watch.url)
+        page.until("globalThis.atollPage?.ledgers.length === 2")
+
+        def show(name):
+            look(page, "islands", "document.querySelector('main select')?.options.length === 2")
+            page.run(f"(() => {{ const s = document.querySelector('main select'); s.value = [...s.options].find((o) => o.value.endsWith('{name}')).value; s.dispatchEvent(new Event('change')); }})()")
+
+        show("few")
+        page.until("document.querySelectorAll('main svg circle').length === 6 && document.querySelector('main h2').textContent === 'Islands: 5'")
+        expect(page.run("[...document.querySelectorAll('main svg title')].filter((t) => t.textContent.includes('bit/s')).length") == 20, "a line for each link, each way")
+        expect(page.run("[...document.querySelectorAll('main svg title')].some((t) => t.textContent.includes('island-3') && t.textContent.includes('all wait for it'))"), "who waits for whom")
+        expect(page.run("document.querySelector('main td.differs').textContent") == "8Mbit/s, 120 ms", "the slowest link")
+        expect(page.run("document.querySelectorAll('main tbody').length === 2 && document.querySelectorAll('main tbody')[1].rows.length") == 12, "the outer steps")
+        show("many")
+        page.until("document.querySelectorAll('main svg rect').length === 1000")
+        page.until("document.body.innerText.includes('Slowest link of each island')")
+        expect(page.run("document.querySelectorAll('main tbody')[0].rows.length") == 50, "the slowest links")
+        page.size(390, 844)
+        page.until("document.documentElement.scrollWidth <= 390")
+        expect(not page.errors, f"the console says {page.errors}")
+
+
+def check_study(atoll, root):
+    """A population that `atoll tune` trains, with --watch beside it."""
+    text = os.path.join(root, "text.txt")
+    with open(text, "w") as file:
+        file.write("the sea is wide and a ring of islands lies there .\n" * 600)
+    with open(os.path.join(root, "recipe.toml"), "w") as file:
+        file.write(f"""[run]
+dir = "{root}/run"
+[model]
+hidden_size = 32
+num_hidden_layers = 1
+num_attention_heads = 2
+num_key_value_heads = 2
+[data]
+text = ["{text}"]
+vocab_size = 300
+[train]
+steps = 30
+batch_size = 4
+micro_batch = 4
+context = 32
+[optim]
+schedule = "constant"
+[device]
+threads = 1
+""")
+    with open(os.path.join(root, "study.toml"), "w") as file:
+        file.write(f"""[study]
+recipe = "{root}/recipe.toml"
+dir = "{root}/study"
+searcher = "random"
+scheduler = "pbt"
+[space]
+optim.lr = {{low = 1e-3, high = 3e-2, scale = "log"}}
+optim.weight_decay = {{low = 0.0, high = 0.2}}
+[pbt]
+population = 4
+interval = 10
+""")
+    with Watch([atoll, "tune", f"{root}/study.toml", "--watch-at=127.0.0.1:0"]) as tune, browser.Page() as page:
+        page.open(tune.url)
+        page.until("globalThis.atollPage?.studies.length === 1")
+        look(page, "study", "document.querySelectorAll('main tbody tr').length >= 4 && document.querySelectorAll('main polyline').length >= 4")
+        page.until("[...document.querySelectorAll('main h2')].some((h) => h.textContent === 'Who was forked from whom') && document.querySelector('main svg path')")
+        expect(not page.errors, f"the console says {page.errors}")
+        tune.process.wait()
+        page.until("document.getElementById('link').textContent === 'connection lost'")
+    with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch, browser.Page() as page:
+        page.open(watch.url)
+        page.until("globalThis.atollPage?.studies.length === 1")
+        look(page, "study", "document.querySelector('main svg path')")
+
+
+def check_beside(atoll, root):
+    """--watch beside launch and coordinator."""
+    text = os.path.join(root, "text.txt")
+    with open(text, "w") as file:
+        file.write("the sea is wide and a ring of islands lies there .\n" * 600)
+    settings = [f"--data.text={text}", "--data.vocab_size=300", "--model.hidden_size=32", "--model.num_hidden_layers=1", "--model.num_attention_heads=2",
+                "--model.num_key_value_heads=2", "--train.context=32", "--train.batch_size=4", "--train.micro_batch=2", "--train.steps=1000000", "--log.every=1",
+                "--device.threads=1"]
+    with Watch([atoll, "launch", *settings, f"--run.dir={root}/launched", "--min-ranks=2", "--max-ranks=2", "--backend=tcp", "--watch-at=127.0.0.1:0"]) as launch, browser.Page() as page:
+        page.open(launch.url)
+        page.until("globalThis.atollPage?.runs.size === 1 && document.querySelector('.chip.running')")
+        look(page, "ranks", "document.querySelectorAll('.ranks span').length === 2 && document.body.innerText.includes('who waits for whom')")
+        launch.process.send_signal(signal.SIGTERM)
+        launch.process.wait()
+        page.until("document.getElementById('link').textContent === 'connection lost'")
+    with Watch([atoll, "coordinator", "--dir", f"{root}/ledger", "--listen", "127.0.0.1:0", "--watch-at=127.0.0.1:0"], r"watch it at (http://\S+)") as coordinator, browser.Page() as page:
+        page.open(coordinator.url)
+        page.until("document.getElementById('link').textContent === 'live'")
+        found = None  # the ledger is made when the first island has joined, and the page is told
+        while found is None:
+            found = re.search(r"coordinator at (\S+);", "".join(coordinator.lines))
+        island = subprocess.Popen([atoll, "train", *settings, f"--run.dir={root}/island", f"--island.coordinator={found.group(1)}", "--island.name=alpha", "--outer.islands=1",
+                                   "--outer.inner_steps=5"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            page.until("globalThis.atollPage?.ledgers.length === 1")
+            look(page, "islands", "document.querySelectorAll('main tbody tr').length > 1 && document.body.innerText.includes('alpha')")
+        finally:
+            island.kill()
+            island.wait()
+
+
+def check_export(atoll, recorded, root):
+    """One page to mail around, opened from the disk: no request, no script, all texts as they are."""
+    runs = [os.path.join(recorded, name) for name in sorted(os.listdir(recorded))]
+    out = os.path.join(root, "runs.html")
+    subprocess.run([atoll, "runs", "export", *runs, "--format", "html", "--out", out], check=True, stdout=subprocess.DEVNULL)
+    with browser.Page() as page:
+        page.open("file://" + out)
+        page.until("document.readyState === 'complete' && document.querySelectorAll('svg').length > 4")
+        expect(page.run("[...document.querySelectorAll('svg')].every((svg) => svg.getBoundingClientRect().width > 300)"), "the curves are drawn")
+        expect(page.run("document.body.innerText.includes('rank 2 was lost') && document.body.innerText.includes('atoll launch recipe.toml')"), "the alert and its command")
+        expect(page.run("document.body.innerText.includes('In the beginning was the word')"), "the samples")
+        expect(page.run("window.evil === undefined && !document.querySelector('img, script')"), "a text of a run became markup")
+        expect(not page.errors, f"the console says {page.errors}")
+        expect(page.requests == ["file://" + out], f"it asks for {page.requests}")
+        page.size(390, 844)
+        page.until("document.documentElement.scrollWidth <= 390")
+
+
 def pictures(atoll, root, out):
     os.makedirs(out, exist_ok=True)
     with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch:
@@ -233,7 +370,11 @@ def main():
     if browser.find() is None:
         print("skipped: there is no Chromium; apt-get install chromium-headless-shell")
         sys.exit(77)
-    atoll = os.path.abspath(sys.argv[1])
+    atoll, ledgers = os.path.abspath(sys.argv[1]), None
+    if "--ledgers" in sys.argv:
+        at = sys.argv.index("--ledgers")
+        ledgers = sys.argv[at + 1]
+        del sys.argv[at:at + 2]
     with tempfile.TemporaryDirectory(prefix="atoll-watch-") as root:
         recorded = os.path.join(root, "runs")
         watch_runs.make(recorded)
@@ -245,6 +386,13 @@ def main():
         check_recorded(atoll, recorded)
         check_stream(atoll, os.path.join(root, "stream"))
         check_live(atoll, root)
+        for check in (check_study, check_beside):
+            folder = os.path.join(root, check.__name__)
+            os.makedirs(folder)
+            check(atoll, folder)
+        if ledgers:
+            check_ledgers(atoll, ledgers)
+        check_export(atoll, recorded, root)
         print("the page holds")
 
 

@@ -1,5 +1,6 @@
 """Runs as `atoll train` would have left them, for the tests of the page: healthy, with a straggler, with a lost rank, with steps
-that are not finite, of 256 ranks, and one whose every text is markup."""
+that are not finite, of 256 ranks, and one whose every text is markup. Ledgers of islands are made by watch_slow_test.cpp; a study is
+one that `atoll tune` has done."""
 
 import json
 import math
@@ -53,10 +54,30 @@ def ordinary(seed, count, begin=1.7635e9, every=10, pause_at=None, **more):
     return lines
 
 
+def rank_times(path, step, ranks, slowest, excess):
+    """ranks.json as the trainer leaves it: all ranks wait for the slowest."""
+    draw = random.Random(ranks)
+    compute = [20 * (1 + (excess if rank == slowest else .03 * draw.random())) for rank in range(ranks)]
+    waited = [2 * (max(compute) - own) + .6 for own in compute]
+    with open(os.path.join(path, "ranks.json"), "w") as file:
+        json.dump({"step": step, "time": 1.7635e9 + 60, "steps": 20, "step_ms": [2 * max(compute) + 3] * ranks, "compute_ms": compute, "waited_ms": waited}, file)
+
+
+def samples(path):
+    with open(os.path.join(path, "samples.jsonl"), "w") as file:
+        for step in (500, 1000, 1500, 2000):
+            for number, prompt in enumerate(("In the beginning", "And the sea")):
+                text = {500: " the the of and", 1000: " of the waters, and the", 1500: " God made the waters to stand", 2000: " was the word, and it was good"}[step]
+                file.write(json.dumps({"step": step, "time": 1.7635e9 + step / 20, "number": number, "prompt": prompt, "text": text}) + "\n")
+        file.write('{"step": 2500, "ti')
+
+
 def make(root):
-    write(root, "healthy", ordinary(1, 200), 2000, "[optim]\nlr = 0.0015\nwarmup_steps = 100\n", (1000, 2000))
+    path = write(root, "healthy", ordinary(1, 200), 2000, "[optim]\nlr = 0.0015\nwarmup_steps = 100\n", (1000, 2000))
+    samples(path)
     write(root, "restarted", ordinary(2, 180, pause_at=90), 2000, "[optim]\nlr = 0.003\nwarmup_steps = 100\n", (900, 1800))
-    write(root, "straggler", ordinary(3, 120, ranks=8, slowest=5, excess=.41), 2000, checkpoints=(1200,))
+    path = write(root, "straggler", ordinary(3, 120, ranks=8, slowest=5, excess=.41), 2000, checkpoints=(1200,))
+    rank_times(path, 1200, 8, 5, .41)
     lost = ordinary(4, 60, ranks=4)
     lost.append(line(600, 1.7635e9 + 40, regroup_ranks=3, regroup_seconds=.42))
     lost += [text for text in ordinary(5, 120, begin=1.7635e9 + 41, ranks=3) if json.loads(text)["step"] > 600]
@@ -71,12 +92,17 @@ def make(root):
         nan[i] = json.dumps(row) + "\n"
     nan.insert(41, line(410, 1.7635e9 + 20.6, nonfinite=1, nonfinite_samples="batch 410: sample 820 of text.txt at byte 1234"))
     write(root, "nan", nan, 2000, checkpoints=(400,))
-    write(root, "ranks-256", ordinary(7, 60, ranks=256, slowest=201, excess=.3), 600, checkpoints=(600,))
+    path = write(root, "ranks-256", ordinary(7, 60, ranks=256, slowest=201, excess=.3), 600, checkpoints=(600,))
+    rank_times(path, 600, 256, 201, .3)
     evil = ordinary(8, 20)
     evil.append(json.dumps({"step": 201, "time": 1.7635e9 + 30, EVIL: 1.5, "sample": EVIL}) + "\n")
     path = write(root, "evil" + EVIL.replace("/", ""), evil, 200, f"[data]\ntext = [{json.dumps(EVIL)}]\n")
     with open(os.path.join(path, "notes.jsonl"), "w") as file:
         file.write(json.dumps({"time": 1.7635e9, "text": EVIL + " #tag"}) + "\n")
+    with open(os.path.join(path, "samples.jsonl"), "w") as file:
+        file.write(json.dumps({"step": EVIL, "time": EVIL, "number": EVIL, "prompt": EVIL, "text": EVIL}) + "\n")
+    with open(os.path.join(path, "ranks.json"), "w") as file:
+        file.write(json.dumps({"step_ms": EVIL, "compute_ms": [EVIL], "waited_ms": {EVIL: EVIL}}))
     with open(os.path.join(path, "alerts.jsonl"), "w") as file:
         file.write(json.dumps({"time": EVIL, "step": EVIL, "kind": EVIL, "severity": EVIL, "message": EVIL, "command": EVIL}) + "\n")
     traced(root)

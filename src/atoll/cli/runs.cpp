@@ -172,6 +172,34 @@ ordered_json to_json(const std::vector<island::BatchRange>& ranges) {
   return json;
 }
 
+// The newest that each island has measured of each link to it. Of more than kMostIslands islands,
+// whose links nobody can look at together, the slowest of each.
+ordered_json links_of(const History& history) {
+  constexpr std::size_t kMostIslands = 64;
+  std::map<island::IslandId, std::vector<island::LinkMeasurement>> newest;
+  for (const OuterAttempt& attempt : history.attempts) {
+    for (const island::LogContribution& x : attempt.reduce.contributions) {
+      if (!x.measured.links.empty()) newest[x.participant.island] = x.measured.links;
+    }
+  }
+  ordered_json json = ordered_json::array();
+  for (auto& [id, links] : newest) {
+    if (newest.size() > kMostIslands) {
+      const auto slower = [](const auto& a, const auto& b) {
+        return a.bytes_per_second < b.bytes_per_second;
+      };
+      links = {*std::ranges::min_element(links, slower)};
+    }
+    for (const island::LinkMeasurement& link : links) {
+      json.push_back({{"from", link.island},
+                      {"to", id},
+                      {"bytes_per_second", link.bytes_per_second},
+                      {"round_trip_seconds", link.round_trip_seconds}});
+    }
+  }
+  return json;
+}
+
 ordered_json to_json(const OuterAttempt& attempt) {
   ordered_json members = ordered_json::array();
   for (const island::LogContribution& x : attempt.reduce.contributions) {
@@ -180,7 +208,9 @@ ordered_json to_json(const OuterAttempt& attempt) {
                        {"tokens", x.participant.tokens},
                        {"loss", x.loss},
                        {"norm", x.norm},
-                       {"batches", to_json(x.consumed)}});
+                       {"batches", to_json(x.consumed)},
+                       {"step_seconds", x.measured.step_seconds}});
+    if (x.exchange > 0) members.back()["exchange"] = x.exchange;
   }
   ordered_json json = {{"outer_step", attempt.reduce.outer_step},
                        {"attempt", attempt.reduce.attempt},
@@ -397,7 +427,7 @@ std::string explain_run(const island::LedgerContent& ledger) {
                                 counted(std::ssize(errors), "exchange"), at(0.5), at(0.95)));
 }
 
-std::string run_json(const island::LedgerContent& ledger, bool outer_steps) {
+std::string run_json(const island::LedgerContent& ledger, bool outer_steps, std::size_t most) {
   const History history = island::tell_history(ledger.records);
   const AuditReport report = island::audit(ledger.records);
   const island::RunIdentity& run = ledger.identity;
@@ -425,10 +455,12 @@ std::string run_json(const island::LedgerContent& ledger, bool outer_steps) {
                                {"outer_steps", island.outer_steps},
                                {"tokens", island.tokens}});
   }
+  json["links"] = links_of(history);
   if (outer_steps) {
     json["outer_steps"] = ordered_json::array();
-    for (const OuterAttempt& attempt : history.attempts) {
-      json["outer_steps"].push_back(to_json(attempt));
+    const std::size_t count = history.attempts.size();
+    for (std::size_t i = count - std::min(most, count); i < count; ++i) {
+      json["outer_steps"].push_back(to_json(history.attempts[i]));
     }
   }
   json["audit"] = to_json(report);

@@ -2,7 +2,9 @@
 
 // What `atoll runs` tells about a run of islands, from its coordinator's ledger.
 
+#include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "atoll/island/ledger/ledger.h"
@@ -20,7 +22,9 @@ std::string describe_run(const island::LedgerContent& ledger, bool outer_steps);
 /// Why the run's policy changed what, a line a change, and how well it predicted.
 std::string explain_run(const island::LedgerContent& ledger);
 
-/// What describe_run() says as JSON, with nothing rounded or cut.
-std::string run_json(const island::LedgerContent& ledger, bool outer_steps);
+/// What describe_run() says as JSON, with nothing rounded or cut; and what islands have measured of
+/// their links. Of attempts at outer steps at most the newest `most`.
+std::string run_json(const island::LedgerContent& ledger, bool outer_steps,
+                     std::size_t most = std::numeric_limits<std::size_t>::max());
 
 }  // namespace atl::cli

@@ -124,6 +124,27 @@ TEST(Runs, JsonHasAllOfIt) {
   EXPECT_FALSE(nlohmann::json::parse(run_json(ledger(), false)).contains("outer_steps"));
 }
 
+TEST(Runs, JsonHasTheNewestOfEachLink) {
+  island::LedgerContent content = ledger();
+  auto& reduce = std::get<island::LogReduce>(content.records[5].body);
+  reduce.contributions[0].measured.links = {{2, 1e6, .05}};
+  std::get<island::LogReduce>(content.records[6].body).contributions[0].measured = {
+      .step_seconds = .25, .links = {{2, 2e6, .04}}};
+  const auto json = nlohmann::json::parse(run_json(content, true, 2));
+  ASSERT_EQ(json.at("links").size(), 1U);
+  EXPECT_EQ(json.at("links").at(0),
+            (nlohmann::json{
+                {"from", 2}, {"to", 1}, {"bytes_per_second", 2e6}, {"round_trip_seconds", .04}}));
+  EXPECT_EQ(json.at("outer_steps").size(), 2U) << "the newest two attempts";
+  EXPECT_EQ(nlohmann::json::parse(run_json(content, true))
+                .at("outer_steps")
+                .at(1)
+                .at("members")
+                .at(0)
+                .at("step_seconds"),
+            .25);
+}
+
 TEST(Runs, TheLedgerIsFoundInTheRunAndInItsCoordinator) {
   const TemporaryDirectory directory;
   EXPECT_THAT(error_of([&] { find_ledger(directory.path()); }), HasSubstr("has no ledger.db"));

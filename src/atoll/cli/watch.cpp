@@ -1,11 +1,12 @@
+#include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "atoll/base/error.h"
@@ -20,9 +21,9 @@
 #include "atoll/launch/process_group.h"
 #include "atoll/tune/report.h"
 #include "atoll/tune/run_study.h"
+#include "atoll/watch/prometheus_server.h"
 #include "atoll/watch/service.h"
 #include "atoll/wire/address.h"
-#include "atoll/wire/secret_file.h"
 
 namespace atl::cli {
 
@@ -44,20 +45,7 @@ struct Options {
 
 std::string token_of(const Options& options) {
   if (options.token_file.empty()) return "";
-  std::string token = wire::read_secret(options.token_file);
-  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back())) != 0) {
-    token.pop_back();
-  }
-  const bool is_word = std::ranges::all_of(
-      token, [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
-  constexpr std::size_t kShortest = 16;
-  if (!is_word || token.size() < kShortest) {
-    throw user_error(
-        "--token-file {}: one word of at least {} letters, digits, '-' and '_' is wanted; "
-        "`openssl rand -hex 16` makes one",
-        options.token_file, kShortest);
-  }
-  return token;
+  return watch::read_token(options.token_file, "--token-file");
 }
 
 std::string study_json(const fs::path& dir) {
@@ -67,19 +55,53 @@ std::string study_json(const fs::path& dir) {
   return tune::to_json({*study, content, history});
 }
 
-std::string ledger_json(const fs::path& dir) {
-  return run_json(island::read_ledger(dir / island::kLedgerFile), /*outer_steps=*/true);
-}
+// Ledgers as JSON. A ledger is read and audited whole, which takes long when it is long: once,
+// until its files change. For one thread.
+class Ledgers {
+ public:
+  const std::string& json(const fs::path& dir) {
+    const std::string stamp = stamp_of(dir / island::kLedgerFile);
+    Entry& entry = entries_[dir.string()];
+    if (entry.json.empty() || entry.stamp != stamp) {
+      constexpr std::size_t kMostAttempts = 200;  // as many as the page lists
+      entry.json = run_json(island::read_ledger(dir / island::kLedgerFile), /*outer_steps=*/true,
+                            kMostAttempts);
+      entry.stamp = stamp;
+    }
+    return entry.json;
+  }
+
+ private:
+  struct Entry {
+    std::string stamp, json;
+  };
+  // Sizes and times of the database and its log.
+  static std::string stamp_of(const fs::path& path) {
+    std::string stamp;
+    for (const char* suffix : {"", "-wal"}) {
+      struct stat status {};
+      if (::stat((path.string() + suffix).c_str(), &status) != 0) continue;
+      stamp += fmt::format("{}/{}.{:09} ", status.st_size, status.st_mtim.tv_sec,
+                           status.st_mtim.tv_nsec);
+    }
+    return stamp;
+  }
+
+  std::map<std::string, Entry> entries_;
+};
 
 watch::ServiceOptions service_options(const Options& options) {
   const wire::HostPort address = wire::parse_address(options.listen, "the address to listen at");
-  watch::ServiceOptions service{.host = address.host,
-                                .port = address.port,
-                                .names = options.names,
-                                .token = token_of(options),
-                                .cache_bytes = static_cast<std::size_t>(options.memory_mib) << 20,
-                                .study_json = study_json,
-                                .ledger_json = ledger_json};
+  watch::ServiceOptions service{
+      .host = address.host,
+      .port = address.port,
+      .names = options.names,
+      .token = token_of(options),
+      .cache_bytes = static_cast<std::size_t>(options.memory_mib) << 20,
+      .study_json = study_json,
+      .ledger_json = [ledgers = std::make_shared<Ledgers>()](const fs::path& dir) {
+        return ledgers->json(dir);
+      }};
   for (const std::string& dir : options.dirs) {
     if (!options.is_beside && !directory_exists(dir)) {
       throw user_error("there is no directory {}; give runs, or a directory with runs in it", dir);

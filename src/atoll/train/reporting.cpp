@@ -48,6 +48,7 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
 void Reporter::open(const fs::path& dir, std::int64_t step, const Settings& settings) {
   jsonl_ = std::make_unique<metrics::JsonlSink>(dir / "metrics.jsonl", step == 0 ? -1 : step);
   write_file(dir / "settings.toml", written_toml(settings));
+  times_.emplace(dir);
 }
 
 void Reporter::begin(bool shows_bar) {
@@ -111,7 +112,8 @@ void Reporter::sent(std::uint64_t bytes) {
   sent_before_ = bytes;
 }
 
-void Reporter::heard(const std::vector<RankFacts>& facts, double seconds) {
+void Reporter::heard(std::int64_t step, const std::vector<RankFacts>& facts, double seconds) {
+  if (times_ && facts.size() > 1) times_->add(step, facts);
   const auto slower = [](const RankFacts& a, const RankFacts& b) {
     return a.compute_seconds < b.compute_seconds;
   };

@@ -16,6 +16,7 @@
 #include "atoll/train/corpus.h"
 #include "atoll/train/held_out.h"
 #include "atoll/train/progress.h"
+#include "atoll/train/rank_times.h"
 #include "atoll/train/ranks.h"
 #include "atoll/train/step.h"
 
@@ -72,8 +73,8 @@ class Reporter {
   void stepped(const StepResult& result, double lr, std::int64_t steps_left, Position& position);
   /// Accounts for what this rank has sent to other data-parallel ranks since its beginning.
   void sent(std::uint64_t bytes);
-  /// Accounts for what the ranks said of a step of `seconds`.
-  void heard(const std::vector<RankFacts>& facts, double seconds);
+  /// Accounts for what the ranks said of a step of `seconds`, of the `step` that were taken.
+  void heard(std::int64_t step, const std::vector<RankFacts>& facts, double seconds);
 
   /// Reports a held-out loss after `step` steps. Where `is_repeated`, the log has it already.
   void evaluated(std::int64_t step, const HeldOut& held_out, bool is_repeated);
@@ -109,6 +110,7 @@ class Reporter {
   Rates rates_;
   Interval interval_;
   std::optional<ExpertReport> experts_;
+  std::optional<RankTimes> times_;
   std::uint64_t sent_before_ = 0;
 };
 

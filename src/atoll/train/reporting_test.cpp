@@ -81,7 +81,8 @@ TEST_F(ReporterTest, RanksAreReportedWhereThereAreSeveral) {
   open();
   reporter_.set_rates({.num_ranks = 2, .flops_per_token = 10, .peak_flops = 1e9});
   step(1, 2);
-  reporter_.heard({{.waited_seconds = 0.5, .compute_seconds = 1},
+  reporter_.heard(1,
+                  {{.waited_seconds = 0.5, .compute_seconds = 1},
                    {.waited_seconds = 0.25, .compute_seconds = 3}},
                   1.0);
   reporter_.sent(1000);

@@ -326,7 +326,7 @@ void Trainer::share_facts(const StepResult& result, double step_seconds) {
   waited_before_ = waited;
   const std::vector<RankFacts> facts = ranks().gather(mine);
   stop_->hear(facts);
-  reporter_.heard(facts, step_seconds);
+  reporter_.heard(position_.step, facts, step_seconds);
   rank_seconds_.clear();
   for (const RankFacts& fact : facts) rank_seconds_.push_back(fact.compute_seconds);
   change_wanted_ = facts.front().change_wanted != 0;

@@ -84,6 +84,16 @@ ordered_json lines_json(const SideLines& side) {
   return list;
 }
 
+// A file that has one JSON object; null where it has not.
+ordered_json object_of(const std::string& text) {
+  try {
+    ordered_json object = parse_ordered_json(text, "a file");
+    return object.is_object() ? object : ordered_json();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 // What happened when: vertical lines of every chart.
 ordered_json marks_json(const WatchedRun& run, const RunLog::Summary& summary) {
   ordered_json marks = ordered_json::array();
@@ -135,6 +145,7 @@ ordered_json summary_of(const WatchedRun& run, const RunLog::Summary& log) {
           {"steps", total},
           {"trace", !run.trace.empty()},
           {"alerts", run.alerts.lines.size()},
+          {"samples", run.samples.lines.size()},
           {"notes", lines_json(run.notes)},
           {"series", series}};
 }
@@ -180,6 +191,8 @@ std::string detail_json(const WatchedRun& run) {
         {{"at", place_json(text.place)}, {"name", text.name}, {"text", text.text}});
   }
   json["alert_list"] = lines_json(run.alerts);
+  json["samples"] = lines_json(run.samples);
+  json["ranks"] = object_of(run.ranks);
   return text_of(json);
 }
 

@@ -24,8 +24,8 @@ std::filesystem::path export_wandb(const RunData& run, const std::filesystem::pa
 /// has; TRACKIO_DIR=directory shows it. Throws Error(kUser) when it has a run of this name.
 std::filesystem::path export_trackio(const RunData& run, const std::filesystem::path& directory);
 
-/// One page with the curves of all runs, their settings, alerts and what differs. It asks nothing
-/// of any host, and has no script.
+/// One page with the curves of all runs, their settings, alerts, notes, samples, and what differs.
+/// It asks nothing of any host, and has no script.
 std::string export_html(const std::vector<RunData>& runs);
 
 /// The CRC-32 of zlib (reflected, polynomial 0xedb88320).

@@ -1,9 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
+#include "atoll/base/error.h"
+#include "atoll/base/json.h"
 #include "atoll/base/quantity.h"
+#include "atoll/base/read_file.h"
 #include "atoll/watch/run_compare.h"
 #include "atoll/watch/run_export.h"
 #include "atoll/watch/run_list.h"
@@ -79,6 +85,56 @@ std::string alerts_of(const std::vector<RunData>& runs) {
   return text.empty() ? "" : "<h2>Alerts</h2>\n<table>\n" + text + "</table>\n";
 }
 
+// The objects of a file of lines beside the run, the last ones; what is no object is left out.
+std::vector<nlohmann::ordered_json> lines_of(const std::filesystem::path& path) {
+  constexpr std::uint64_t kMaxBytes = 16 << 20;
+  constexpr std::size_t kMost = 200;
+  std::vector<nlohmann::ordered_json> list;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return list;
+  std::istringstream lines(read_file(path, kMaxBytes));
+  for (std::string line; std::getline(lines, line);) {
+    if (lines.eof()) break;  // without its end
+    try {
+      nlohmann::ordered_json object = parse_ordered_json(line, path.string());
+      if (object.is_object()) list.push_back(std::move(object));
+    } catch (const Error&) {
+      continue;  // of another version, or damaged
+    }
+  }
+  if (list.size() > kMost) list.erase(list.begin(), list.end() - kMost);
+  return list;
+}
+
+std::string text_in(const nlohmann::ordered_json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return "";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+// What the model wrote at evaluations, and what people noted.
+std::string texts_of(const std::vector<RunData>& runs) {
+  std::string samples, notes;
+  for (const RunData& run : runs) {
+    for (const auto& one : lines_of(run.dir / "samples.jsonl")) {
+      samples +=
+          fmt::format("<tr><td>{}</td><td>{}</td><td><b>{}</b>{}</td></tr>\n",
+                      escape_markup(run.name), escape_markup(text_in(one, "step")),
+                      escape_markup(text_in(one, "prompt")), escape_markup(text_in(one, "text")));
+    }
+    for (const auto& one : lines_of(run.dir / "notes.jsonl")) {
+      notes += row({run.name, text_in(one, "text")});
+    }
+  }
+  std::string text;
+  if (!notes.empty()) text += "<h2>Notes</h2>\n<table>\n" + notes + "</table>\n";
+  if (!samples.empty()) {
+    text +=
+        "<h2>Samples</h2>\n<table>\n" + row({"run", "step", "text"}, "th") + samples + "</table>\n";
+  }
+  return text;
+}
+
 std::string settings_of(const std::vector<RunData>& runs) {
   std::vector<std::string> heads = {"setting"};
   for (const RunData& run : runs) heads.push_back(run.name);
@@ -109,7 +165,7 @@ std::string export_html(const std::vector<RunData>& runs) {
   for (const std::string& metric : curves_of(runs)) {
     text += plot_svg(runs, {.metric = metric});
   }
-  return text + settings_of(runs) + "</body></html>\n";
+  return text + texts_of(runs) + settings_of(runs) + "</body></html>\n";
 }
 
 }  // namespace atl::watch

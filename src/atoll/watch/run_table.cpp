@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/base/read_file.h"
@@ -134,6 +135,21 @@ bool refresh_checkpoints(WatchedRun& run) {
   return has_changed;
 }
 
+// What ranks did with their time lately (train/rank_times.h).
+bool refresh_ranks(WatchedRun& run) {
+  const fs::path path = run.dir / "ranks.json";
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return !std::exchange(run.ranks, "").empty();
+  if (!run.ranks.empty() && unix_seconds(status) == run.ranks_changed_s) return false;
+  run.ranks_changed_s = unix_seconds(status);
+  try {
+    run.ranks = read_file(path, kMaxSideBytes);
+  } catch (const Error&) {
+    return false;  // it is gone, or too long to be one of ours
+  }
+  return true;
+}
+
 // Where a run wrote the trace of some steps: log.trace, or trace.json in its directory.
 fs::path find_trace(const WatchedRun& run) {
   std::error_code error;
@@ -191,6 +207,8 @@ void RunTable::scan(const fs::path& dir, int depth) {
 bool RunTable::refresh(WatchedRun& run, const std::set<std::string>& locks) const {
   bool has_changed = refresh_lines(run.dir / "alerts.jsonl", run.alerts);
   has_changed |= refresh_lines(run.dir / "notes.jsonl", run.notes);
+  has_changed |= refresh_lines(run.dir / "samples.jsonl", run.samples);
+  has_changed |= refresh_ranks(run);
   has_changed |= refresh_checkpoints(run);
   const fs::path settings = run.dir / "settings.toml";
   struct stat status {};
@@ -229,10 +247,11 @@ std::set<std::string> RunTable::update() {
   const Clock::time_point begin = Clock::now();
   std::set<std::string> changed;
   if (begin - scanned_at_ >= kScanEvery) {
-    const std::size_t before = runs().size();
+    const auto count = [this] { return runs().size() + studies().size() + ledgers().size(); };
+    const std::size_t before = count();
     for (const fs::path& root : roots_) scan(root, 0);
     scanned_at_ = begin;
-    if (runs().size() != before) changed.insert("");
+    if (count() != before) changed.insert("");
   }
   const std::set<std::string> locks = locked_files();
   has_more_ = false;

@@ -4,14 +4,14 @@ import {el, ask} from "./dom.js";
 import {formatNumber} from "./chart.js";
 import {Store} from "./data.js";
 import {ChartsView} from "./charts_view.js";
-import {CompareView, EventsView, RanksView} from "./run_views.js";
+import {CompareView, EventsView, RanksView, SamplesView} from "./run_views.js";
 import {IslandsView, StudyView} from "./search_views.js";
 import {TimelineView} from "./timeline_view.js";
 
 const kColors = ["#0a84a5", "#d1495b", "#6a9a1f", "#8a5cc2", "#c98300", "#1f9e89", "#b5488f", "#5b7bd5", "#9b6a3c", "#5f6f78"];
 const kSorts = {changed: "last change", name: "name", state: "state", last: "loss: last", best: "loss: least", steps: "steps", tag: "tag"};
 const kViews = [["charts", "Charts", ChartsView], ["compare", "Settings", CompareView], ["events", "Events", EventsView],
-  ["ranks", "Ranks", RanksView], ["timeline", "Timeline", TimelineView], ["islands", "Islands", IslandsView], ["study", "Study", StudyView]];
+  ["samples", "Samples", SamplesView], ["ranks", "Ranks", RanksView], ["timeline", "Timeline", TimelineView], ["islands", "Islands", IslandsView], ["study", "Study", StudyView]];
 
 class App {
   constructor() {
@@ -188,7 +188,7 @@ class App {
 
   drawTabs() {
     document.getElementById("tabs").replaceChildren(...kViews
-      .filter(([key]) => (key !== "study" || this.studies.length) && (key !== "islands" || this.ledgers.length))
+      .filter(([key]) => (key !== "samples" || [...this.runs.values()].some((run) => run.samples)) && (key !== "study" || this.studies.length) && (key !== "islands" || this.ledgers.length))
       .map(([key, label]) => el("button", {role: "tab", "aria-selected": key === this.viewName, onclick: () => { location.hash = key; }}, label)));
   }
 
@@ -227,7 +227,7 @@ class App {
   }
 
   help() {
-    const keys = [["/", "search"], ["r", "to the runs; up and down, space chooses one more, Enter one alone"], ["1 … 7", "views"],
+    const keys = [["/", "search"], ["r", "to the runs; up and down, space chooses one more, Enter one alone"], ["1 … 8", "views"],
       ["x", "next x axis"], ["l, g", "logarithmic y, x"], ["s", "more smoothing, then none"], ["0, Esc", "whole range"],
       ["+ - ← →", "on a chart: closer, further, along; the pointer draws a range"], ["?", "this"]];
     const dialog = el("dialog", {}, el("table", {}, keys.map(([key, text]) => el("tr", {}, el("td", {}, el("kbd", {}, key)), el("td", {}, text)))),
@@ -238,4 +238,7 @@ class App {
   }
 }
 
-globalThis.atollPage = new App();
+// What is in the document is painted before any work is done.
+const start = () => { globalThis.atollPage = new App(); };
+if (document.hidden) start();
+else requestAnimationFrame(() => setTimeout(start));

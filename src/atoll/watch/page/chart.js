@@ -2,7 +2,7 @@
 // can be chosen with the pointer. Knows nothing of runs.
 
 const kLeft = 54, kBottom = 20, kTop = 6, kRight = 8;
-const dateFormat = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+let dateFormat = null;  // making one takes long
 
 export function formatNumber(v) {
   if (v === null || v === undefined || !isFinite(v)) return "–";
@@ -16,7 +16,7 @@ export function formatNumber(v) {
 const trim = (text) => text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
 
 export function formatX(v, axis) {
-  if (axis === "clock") return dateFormat.format(new Date(v * 1000));
+  if (axis === "clock") return (dateFormat ??= new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit"})).format(new Date(v * 1000));
   if (axis !== "wall" && axis !== "active") return formatNumber(v);
   if (Math.abs(v) < 120) return trim(v.toFixed(1)) + " s";
   const h = Math.floor(v / 3600), m = Math.floor(v / 60) % 60, s = Math.round(v % 60);

@@ -59,7 +59,7 @@ export class EventsView extends AskedView {
       el("div.card", {}, el("h2", {}, "Events"), events.length ? events.slice(0, 500).map((event) => el("div.event", {},
         el("span.when", {}, when(event.time)), el("div", {}, el(`span.chip.${event.severity}`, {}, event.kind), " ", event.text,
           event.command ? el("pre", {}, event.command) : null))) : empty("Nothing has happened beside steps.")),
-      texts.length ? el("div.card", {}, el("h2", {}, "Samples and texts"), texts.slice(0, 100).map((text) => el("div.event", {},
+      texts.length ? el("div.card", {}, el("h2", {}, "Texts"), texts.slice(0, 100).map((text) => el("div.event", {},
         el("span.when", {}, `step ${formatNumber(text.at[0])} ${text.name}`), el("pre", {}, text.text)))) : null);
   }
   drawForm(run) {
@@ -90,6 +90,48 @@ export class EventsView extends AskedView {
   }
 }
 
+// What the model wrote at evaluations (eval.samples), as it writes them: the newest step first, or one prompt over the steps.
+export class SamplesView extends AskedView {
+  constructor(app) {
+    super(app);
+    this.by = el("select", {"aria-label": "Order of samples", onchange: () => this.update()}, el("option", {value: "step"}, "by step"), el("option", {value: "prompt"}, "by prompt"));
+    this.filter = el("input", {type: "search", placeholder: "filter samples", "aria-label": "Filter samples", oninput: () => this.update()});
+    this.body = el("div");
+    this.root.append(el("div.bar", {}, this.by, this.filter), this.body);
+  }
+  async load() {
+    const runs = await details(this.app, 6), word = this.filter.value.toLowerCase(), isByPrompt = this.by.value === "prompt";
+    const samples = runs.flatMap((run) => run.samples.map((sample) => ({step: +sample.step || 0, number: +sample.number || 0, prompt: String(sample.prompt ?? ""), text: String(sample.text ?? ""), run: run.id})));
+    if (!samples.length) return fill(this.body, empty("The chosen runs have written no samples. Train with --eval.samples=1 to have some at every evaluation."));
+    const shown = samples.filter((sample) => (sample.prompt + sample.text).toLowerCase().includes(word));
+    const groups = new Map(), key = (sample) => isByPrompt ? sample.prompt : `step ${formatNumber(sample.step)}`;
+    shown.sort((a, b) => b.step - a.step || a.run.localeCompare(b.run) || a.number - b.number);
+    for (const sample of shown.slice(0, 500)) groups.set(key(sample), [...groups.get(key(sample)) ?? [], sample]);
+    fill(this.body, ...[...groups].map(([name, list]) => el("div.card", {}, el("h2", {}, name || "without a prompt"), list.map((sample) => el("div.event", {},
+      el("span.when", {}, [runs.length > 1 ? short(sample.run) : "", isByPrompt ? `step ${formatNumber(sample.step)}` : `sample ${sample.number + 1}`].filter(Boolean).join(", ")),
+      el("pre", {}, el("b", {}, sample.prompt), sample.text))))),
+      shown.length ? null : empty("No sample has that."));
+  }
+}
+
+const percent = (v) => `${(100 * v).toFixed(1)}%`;
+
+// ranks.json as {compute: ms of a micro-batch, waits: part of a step}, by rank; null where there is none of these ranks.
+function rankTimes(json, count) {
+  const lists = [json?.step_ms, json?.compute_ms, json?.waited_ms];
+  if (!lists.every((list) => Array.isArray(list) && list.length === count && list.every(isFinite))) return null;
+  const [step, compute, waited] = lists;
+  return {compute, waits: waited.map((ms, rank) => Math.min(1, Math.max(0, ms / Math.max(1e-9, step[rank]))))};
+}
+
+// All wait for the rank that waits least: its part of the step comes last.
+function waitsText({compute, waits}) {
+  const least = waits.indexOf(Math.min(...waits)), most = waits.indexOf(Math.max(...waits));
+  const mean = (waits.reduce((sum, v) => sum + v, 0) - waits[least]) / Math.max(1, waits.length - 1);
+  if (waits[most] < .02) return "nobody, for more than 2% of a step";
+  return `the others wait ${percent(mean)} of a step, most of all rank ${most} (${percent(waits[most])}), for rank ${least}, which waits ${percent(waits[least])} and computes ${formatNumber(compute[least])} ms for a micro-batch`;
+}
+
 export class RanksView extends AskedView {
   async load() {
     const runs = this.app.chosenRuns().slice(0, 12);
@@ -102,9 +144,18 @@ export class RanksView extends AskedView {
     const now = last("regroup_ranks") ?? last("ranks") ?? 1, most = Math.max(now, run.series.find((one) => one.name === "ranks")?.max ?? 1);
     const slowest = last("slowest_rank"), excess = last("slowest_rank_excess");
     const isSlow = (rank) => rank === slowest && excess > .15;
-    const boxes = Array.from({length: Math.min(most, 1024)}, (_, rank) => el("span" + (run.state === "lost" || rank >= now ? ".lost" : isSlow(rank) ? ".slow" : ""),
-      {title: rank >= now ? `rank ${rank} was lost` : isSlow(rank) ? `rank ${rank} is slowest, ${Math.round(excess * 100)}% over the fastest` : `rank ${rank}`}, rank));
+    const times = rankTimes(full.ranks, now);
+    const boxes = Array.from({length: Math.min(most, 1024)}, (_, rank) => {
+      const isLost = run.state === "lost" || rank >= now;
+      const box = el("span" + (isLost ? ".lost" : isSlow(rank) ? ".slow" : ""),
+        {title: [rank >= now ? `rank ${rank} was lost` : isSlow(rank) ? `rank ${rank} is slowest, ${Math.round(excess * 100)}% over the fastest` : `rank ${rank}`,
+          times && !isLost ? `computes ${formatNumber(times.compute[rank])} ms for a micro-batch, waits ${percent(times.waits[rank])} of a step` : ""].filter(Boolean).join("; ")}, rank);
+      // From the top as much as the rank waits for others.
+      if (times && !isLost) box.style.setProperty("--waits", `${Math.round(100 * times.waits[rank])}%`);
+      return box;
+    });
     const rows = [["state", `${run.state}${run.holder ? ", held by " + run.holder : ""}`], ["ranks", most > now ? `${now} of ${most}: ${most - now} lost` : now]];
+    if (times) rows.push(["who waits for whom", waitsText(times)]);
     if (slowest !== undefined) rows.push(["slowest", `rank ${slowest}, ${Math.round(excess * 1000) / 10}% over the fastest`]);
     for (const [name, label, text] of [["exposed_comm_fraction", "waits for others", (v) => `${(100 * v).toFixed(1)}% of a step`], ["bytes_sent", "sends a step", (v) => formatNumber(v) + "B"],
       ["data_fraction", "waits for data", (v) => `${(100 * v).toFixed(1)}%`], ["tokens_per_s", "tokens a second", formatNumber], ["mfu", "MFU", (v) => `${(100 * v).toFixed(1)}%`],

@@ -38,6 +38,7 @@ export class IslandsView extends DirectoryView {
     fill(this.body, 
       el("div.card", {}, el("h2", {}, `Islands: ${ledger.islands.length}`), this.map(ledger, committed),
         el("p.small", {}, `${ledger.committed} outer steps committed, ${ledger.abandoned} abandoned, ${ledger.void} void; ${ledger.finished ? "finished" : "not finished"}; audit ${ledger.audit.proved ? "proved" : "found: " + ledger.audit.findings.join("; ")}`)),
+      this.links(ledger, names),
       el("div.card", {}, el("h2", {}, "Outer steps"), table(["step", "fragment", "try", "when", "outcome", "tokens", "loss", "exchange", "round", "hash", "members"],
         steps.slice(-200).reverse().map((step) => {
           const tokens = step.members.reduce((sum, member) => sum + member.tokens, 0);
@@ -49,28 +50,87 @@ export class IslandsView extends DirectoryView {
         }))));
   }
 
+  // What an island computes in a round: inner steps by the time that each takes it.
+  roundSeconds(member) {
+    const batches = member.batches.reduce((sum, [from, to]) => sum + to - from, 0);
+    return batches * (member.step_seconds ?? 0);
+  }
+
+  // Who waits for whom in the newest outer step: the others for the island whose round takes longest.
+  waits(ledger, committed) {
+    const members = (committed.at(-1)?.members ?? []).map((member) => ({island: member.island, seconds: this.roundSeconds(member)})).filter((member) => member.seconds > 0);
+    if (members.length < 2 || (committed.at(-1)?.members ?? []).some((member) => member.exchange)) return null;  // pairs that gossip wait for each other alone
+    const slowest = members.reduce((a, b) => b.seconds > a.seconds ? b : a);
+    if (Math.min(...members.map((member) => member.seconds)) > .95 * slowest.seconds) return null;
+    return {slowest, of: new Map(members.map((member) => [member.island, slowest.seconds - member.seconds]))};
+  }
+
+  waitText(waits, id) {
+    if (!waits || !waits.of.has(id) || waits.slowest.seconds <= 0) return "";
+    if (id === waits.slowest.island) return "; all wait for it";
+    const wait = waits.of.get(id);
+    return wait > .05 * waits.slowest.seconds ? `; waits ${formatNumber(wait)} s a round` : "";
+  }
+
+  // A line between each two islands that have measured their link: the thicker, the faster; the slowest stands out.
+  drawLinks(svg, ledger, places) {
+    const links = (ledger.links ?? []).filter((link) => link.bytes_per_second > 0 && places.has(link.from) && places.has(link.to));
+    if (!links.length) return;
+    const rates = links.map((link) => Math.log(link.bytes_per_second)), low = Math.min(...rates), high = Math.max(...rates);
+    links.forEach((link, i) => {
+      const [x1, y1] = places.get(link.from), [x2, y2] = places.get(link.to);
+      const isSlowest = rates[i] === low && high > low + .2;
+      // Both ways, side by side.
+      const length = Math.hypot(x2 - x1, y2 - y1) || 1, dx = 3 * (y2 - y1) / length, dy = -3 * (x2 - x1) / length;
+      svg.append(el("line", {x1: x1 + dx, y1: y1 + dy, x2: x2 + dx, y2: y2 + dy, stroke: isSlowest ? "var(--warn)" : "var(--accent)", "stroke-opacity": isSlowest ? .9 : .35,
+        "stroke-width": high > low ? 1 + 3 * (rates[i] - low) / (high - low) : 1.5},
+        el("title", {}, `${formatNumber(8 * link.bytes_per_second)}bit/s, round trip ${formatNumber(1000 * link.round_trip_seconds)} ms`)));
+    });
+  }
+
+  links(ledger, names) {
+    const links = (ledger.links ?? []).filter((link) => link.bytes_per_second > 0), name = (id) => names.get(id) ?? id;
+    if (!links.length) return null;
+    const rate = (link) => `${formatNumber(8 * link.bytes_per_second)}bit/s`, trip = (link) => `${formatNumber(1000 * link.round_trip_seconds)} ms`;
+    const ids = [...new Set(links.flatMap((link) => [link.from, link.to]))].sort((a, b) => a - b);
+    const title = el("h2", {}, ids.length > 64 ? "Slowest link of each island" : "Links: rate and round trip");
+    if (ids.length > 12) {
+      const slow = links.slice().sort((a, b) => a.bytes_per_second - b.bytes_per_second).slice(0, 50);
+      return el("div.card", {}, title, table(["from", "to", "rate", "round trip"], slow.map((link) => [name(link.from), name(link.to), rate(link), trip(link)])));
+    }
+    const at = new Map(links.map((link) => [`${link.from} ${link.to}`, link])), least = Math.min(...links.map((link) => link.bytes_per_second));
+    return el("div.card", {}, title, table(["to \\ from", ...ids.map(name)], ids.map((to) => [name(to), ...ids.map((from) => {
+      const link = at.get(`${from} ${to}`);
+      return link ? el(link.bytes_per_second === least ? "td.differs" : "td", {}, `${rate(link)}, ${trip(link)}`) : "";
+    })])));
+  }
+
   map(ledger, committed) {
+    const waits = this.waits(ledger, committed);
     const islands = ledger.islands, last = new Set((committed.at(-1)?.members ?? []).map((member) => member.island));
     const isRing = islands.length <= 40, size = 320, columns = Math.ceil(Math.sqrt(islands.length * 2));
     const most = Math.max(1, ...islands.map((island) => island.tokens));
     const svg = el("svg", {viewBox: isRing ? `0 0 ${size * 1.7} ${size}` : `0 0 ${columns * 18 + 4} ${Math.ceil(islands.length / columns) * 18 + 4}`, width: "100%", role: "img", "aria-label": "map of islands"});
     svg.style.maxHeight = "360px";
+    const place = (i) => { const angle = 2 * Math.PI * i / islands.length - Math.PI / 2; return [size * .85 + Math.cos(angle) * size * .36, size / 2 + Math.sin(angle) * size * .36]; };
+    if (isRing) this.drawLinks(svg, ledger, new Map(islands.map((island, i) => [island.island, place(i)])));
     islands.forEach((island, i) => {
       const run = this.runOf(island.name), state = run?.state ?? (last.has(island.island) ? "running" : "stopped");
       const color = {running: "var(--good)", finished: "var(--accent)", lost: "var(--bad)", stopped: "var(--mark)"}[state];
-      const title = el("title", {}, `${island.name}: ${state}; ${island.outer_steps} outer steps, ${formatNumber(island.tokens)} tokens${island.address ? "; " + island.address : ""}`);
+      const title = el("title", {}, `${island.name}: ${state}; ${island.outer_steps} outer steps, ${formatNumber(island.tokens)} tokens${this.waitText(waits, island.island)}${island.address ? "; " + island.address : ""}`);
       if (!isRing) {
         svg.append(el("rect", {x: 4 + i % columns * 18, y: 4 + Math.floor(i / columns) * 18, width: 14, height: 14, rx: 3, fill: color, "fill-opacity": .35 + .65 * island.tokens / most}, title));
         return;
       }
-      const angle = 2 * Math.PI * i / islands.length - Math.PI / 2, x = size * .85 + Math.cos(angle) * size * .36, y = size / 2 + Math.sin(angle) * size * .36;
+      const angle = 2 * Math.PI * i / islands.length - Math.PI / 2, [x, y] = place(i);
       if (last.has(island.island)) svg.append(el("line", {x1: size * .85, y1: size / 2, x2: x, y2: y, stroke: "var(--line)", "stroke-width": 2}));
       svg.append(el("circle", {cx: x, cy: y, r: 7 + 13 * Math.sqrt(island.tokens / most), fill: color, "fill-opacity": .85}, title));
       if (islands.length <= 16) {
         const side = Math.cos(angle) > .3 ? "start" : Math.cos(angle) < -.3 ? "end" : "middle";
         const off = 26, ty = y + (side === "middle" ? (Math.sin(angle) > 0 ? 36 : -38) : 0);
         svg.append(el("text", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty, "text-anchor": side}, island.name),
-          el("text.faint", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty + 13, "text-anchor": side}, `${state}, ${island.outer_steps} steps`));
+          el("text.faint", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty + 13, "text-anchor": side}, `${state}, ${island.outer_steps} steps`),
+          el("text.faint", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty + 26, "text-anchor": side}, this.waitText(waits, island.island).slice(2)));
       }
     });
     if (isRing) svg.append(el("circle", {cx: size * .85, cy: size / 2, r: 5, fill: "var(--ink)"}, el("title", {}, "coordinator")));
