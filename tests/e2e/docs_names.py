@@ -83,7 +83,7 @@ class Names:
         command = words[0]
         if command not in self.commands:
             return f"there is no command {command}"
-        subcommand = words[1:2] if command in ("bench", "certs", "runs") else []
+        subcommand = words[1:2] if command in ("bench", "certs", "runs", "tune") else []
         known = self.said(command, "--help") + self.said(command, *subcommand, "--help")
         for word in words[1:]:
             option = word.split("=")[0]
