@@ -13,9 +13,10 @@ bytes and round trips. Runs that are there already are not made again, so it can
 import argparse
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
+
+import sync_table
 
 BATCH = 4
 MODEL = ["--model.hidden_size=96", "--model.num_hidden_layers=3", "--model.num_attention_heads=4",
@@ -77,24 +78,9 @@ def main():
         for name in options.only:
             results.setdefault(name, []).append(run(options, name, seed))
             print(f"{name}, seed {seed}: {results[name][-1]}", file=sys.stderr, flush=True)
-    base = results.get("plain, ZeRO 0")
-    print("| sent | held-out loss | over plain | MB a step | times fewer | "
-          + " | ".join(f"{name}: ms" for name, _, _ in LINKS) + " |")
-    print("|---|---|---|---|---|" + "---|" * len(LINKS))
-    for name, found in results.items():
-        loss = statistics.mean(one[0] for one in found)
-        sent = statistics.mean(one[1] for one in found)
-        over, fewer = "", ""
-        if base:
-            ratios = [one[0] / other[0] - 1 for one, other in zip(found, base)]
-            over = f"{100 * statistics.mean(ratios):+.2f}%"
-            if len(ratios) > 1:
-                over += f" ± {100 * statistics.stdev(ratios):.2f}"
-            fewer = f"{statistics.mean(one[1] for one in base) / sent:.2f}"
-        times = [f"{1e3 * (8 * sent / rate + WAYS[name][1] * rtt / 2):.1f}"
-                 for _, rate, rtt in LINKS]
-        print(f"| {name} | {loss:.4f} | {over} | {sent / 1e6:.3f} | {fewer} | "
-              + " | ".join(times) + " |")
+    sync_table.print_table(
+        results, "plain, ZeRO 0", "sent", "over plain", LINKS, "ms",
+        lambda way, sent, rate, trip: 1e3 * (8 * sent / rate + WAYS[way][1] * trip / 2))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ import argparse
 import json
 import math
 import pathlib
-import statistics
 import struct
 import subprocess
 import sys
+
+import sync_table
 
 BATCH, CONTEXT, SERVERS, PERIOD = 8, 128, 2, 10
 
@@ -124,28 +125,10 @@ def main():
         for way in options.only:
             found[way].append(run(options, way, seed))
             print(f"{way}, seed {seed}: {found[way][-1]}", file=sys.stderr, flush=True)
-    print_table(options, found)
-
-
-def print_table(options, found):
-    base = found.get("all-reduce")
-    print("| way | held-out loss | beside all-reduce | MB a step | times fewer | "
-          + " | ".join(f"{name}: s" for name, _, _ in LINKS) + " |")
-    print("|---|---|---|---|---|" + "---|" * len(LINKS))
-    for way, results in found.items():
-        loss = statistics.mean(one[0] for one in results)
-        sent = statistics.mean(one[1] for one in results)
-        over, fewer = "", ""
-        if base:
-            ratios = [one[0] / other[0] - 1 for one, other in zip(results, base)]
-            over = f"{100 * statistics.mean(ratios):+.2f}%"
-            if len(ratios) > 1:
-                over += f" ± {100 * statistics.stdev(ratios):.2f}"
-            fewer = f"{statistics.mean(one[1] for one in base) / sent:.2f}"
-        times = [f"{options.steps * compute(way, sent, rate, trip, options.workers):.1f}"
-                 for _, rate, trip in LINKS]
-        print(f"| {way} | {loss:.4f} | {over} | {sent / 1e6:.3f} | {fewer} | "
-              + " | ".join(times) + " |")
+    sync_table.print_table(
+        found, "all-reduce", "way", "beside all-reduce", LINKS, "s",
+        lambda way, sent, rate, trip:
+        options.steps * compute(way, sent, rate, trip, options.workers))
 
 
 if __name__ == "__main__":

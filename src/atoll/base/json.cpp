@@ -93,7 +93,36 @@ Json parse(std::string_view text, std::string_view origin, const JsonRules& rule
   }
 }
 
+// Of the library's kinds, so that one handler says in which file it was.
+template <typename Json>
+std::int64_t whole_number_of(const Json& value, std::int64_t least, std::int64_t most) {
+  constexpr int kNoWholeNumber = 302;  // as for a type that is not what was asked for
+  if (!value.is_number_integer()) {
+    throw Json::type_error::create(
+        kNoWholeNumber,
+        value.dump(-1, ' ', false, Json::error_handler_t::replace) + " is no whole number",
+        nullptr);
+  }
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool fits = !value.is_number_unsigned() || value.template get<std::uint64_t>() <= kMost;
+  const auto number = fits ? value.template get<std::int64_t>() : 0;
+  if (!fits || number < least || number > most) {
+    throw Json::type_error::create(
+        kNoWholeNumber, fmt::format("{} is not from {} to {}", value.dump(), least, most), nullptr);
+  }
+  return number;
+}
+
 }  // namespace
+
+std::int64_t whole_number(const nlohmann::json& value, std::int64_t least, std::int64_t most) {
+  return whole_number_of(value, least, most);
+}
+
+std::int64_t whole_number(const nlohmann::ordered_json& value, std::int64_t least,
+                          std::int64_t most) {
+  return whole_number_of(value, least, most);
+}
 
 std::string json_reason(const std::exception& error) {
   constexpr std::size_t kMaxShown = 300;  // the library quotes what it read last, however long

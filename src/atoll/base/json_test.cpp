@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace atl {
 namespace {
@@ -82,6 +84,36 @@ TEST(ParseJson, KeepsMessagesShort) {
   EXPECT_LT(refusal("[\"" + std::string(100'000, 'x')).size(), 500U);
   const std::string key = "\"" + std::string(100'000, 'k') + "\": 1";
   EXPECT_LT(refusal("{" + key + ", " + key + "}").size(), 500U);
+}
+
+TEST(WholeNumber, TakesNothingThatACastWouldChange) {
+  const auto text_of = [](const std::string& text, std::int64_t least, std::int64_t most) {
+    const nlohmann::json value = parse_json(text, "f");
+    try {
+      const std::int64_t ordered = whole_number(parse_ordered_json(text, "f"), least, most);
+      EXPECT_EQ(whole_number(value, least, most), ordered);
+      return std::to_string(ordered);
+    } catch (const nlohmann::json::exception& error) {
+      EXPECT_THROW(whole_number(value, least, most), nlohmann::json::exception);
+      return json_reason(error);
+    }
+  };
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(text_of("9223372036854775807", kLeast, kMost), "9223372036854775807");
+  EXPECT_EQ(text_of("-9223372036854775808", kLeast, kMost), "-9223372036854775808");
+  EXPECT_THAT(text_of("9223372036854775808", kLeast, kMost), HasSubstr("is not from"));
+  EXPECT_THAT(text_of("18446744073709551615", kLeast, kMost), HasSubstr("is not from"));
+  EXPECT_EQ(text_of("1", 1, 3), "1");
+  EXPECT_EQ(text_of("3", 1, 3), "3");
+  EXPECT_EQ(text_of("0", 1, 3), "0 is not from 1 to 3");
+  EXPECT_EQ(text_of("4", 1, 3), "4 is not from 1 to 3");
+  EXPECT_EQ(text_of("1e+122", kLeast, kMost), "1e+122 is no whole number");
+  EXPECT_EQ(text_of("2.5", 1, 3), "2.5 is no whole number");
+  EXPECT_EQ(text_of("\"2\"", 1, 3), "\"2\" is no whole number");
+  EXPECT_EQ(text_of("null", 1, 3), "null is no whole number");
+  EXPECT_EQ(whole_number<int>(parse_json("2147483647", "f")), 2147483647);
+  EXPECT_THROW(whole_number<int>(parse_json("2147483648", "f")), nlohmann::json::exception);
 }
 
 TEST(JsonReason, LeavesOutTheLibrarysNumber) {

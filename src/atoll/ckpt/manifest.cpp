@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
@@ -18,19 +19,21 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "atoll checkpoint";
 constexpr int kVersion = 1;
+constexpr std::int64_t kMaxBytes = std::numeric_limits<std::int64_t>::max();
 
 Manifest from_json(const Json& root, const std::string& origin) {
-  const auto version = root.at("version").get<std::int64_t>();
+  const auto version = whole_number(root.at("version"));
   if (root.at("format") == kFormat && version > kVersion) {
     throw user_error("{} is of version {}, this atoll knows {}; use a newer one", origin, version,
                      kVersion);
   }
   Manifest manifest;
-  root.at("step").get_to(manifest.step);
+  manifest.step = whole_number(root.at("step"));
   for (const Json& item : root.at("files")) {
-    manifest.files.push_back({item.at("name").get<std::string>(),
-                              item.at("bytes").get<std::uint64_t>(),
-                              item.at("xxh3_128").get<std::string>()});
+    manifest.files.push_back(
+        {item.at("name").get<std::string>(),
+         static_cast<std::uint64_t>(whole_number(item.at("bytes"), 0, kMaxBytes)),
+         item.at("xxh3_128").get<std::string>()});
   }
   return manifest;
 }

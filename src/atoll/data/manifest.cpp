@@ -29,8 +29,8 @@ std::vector<ShardEntry> shards_from_json(const Json& list) {
   for (const Json& item : list) {
     ShardEntry shard;
     item.at("file").get_to(shard.file);
-    item.at("tokens").get_to(shard.num_tokens);
-    item.at("documents").get_to(shard.num_documents);
+    shard.num_tokens = whole_number(item.at("tokens"));
+    shard.num_documents = whole_number(item.at("documents"));
     item.at("hash").get_to(shard.payload_hash);
     if (shard.file.empty() || shard.file.find('/') != std::string::npos) {
       throw std::invalid_argument("\"" + shard.file + "\" is not the name of a file in it");

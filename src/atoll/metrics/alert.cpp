@@ -58,7 +58,7 @@ Alert parse_alert(std::string_view line, const std::string& origin) {
     const Json root = parse_ordered_json(line, origin);
     Alert alert;
     root.at("time").get_to(alert.time_s);
-    root.at("step").get_to(alert.step);
+    alert.step = whole_number(root.at("step"));
     alert.kind = alert_kind(root.at("kind").get<std::string>());
     const auto severity = root.at("severity").get<std::string>();
     const auto* const at = std::find(kSeverities.begin(), kSeverities.end(), severity);

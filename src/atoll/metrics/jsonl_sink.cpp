@@ -76,7 +76,7 @@ Record parse_jsonl(std::string_view line, const std::string& origin) {
   try {
     const Json root = parse_ordered_json(line, origin);
     Record record;
-    root.at("step").get_to(record.step);
+    record.step = whole_number(root.at("step"));
     root.at("time").get_to(record.wall_time_s);
     for (const auto& [name, value] : root.items()) {
       if (name != "step" && name != "time") record.values.emplace_back(name, from_json(value));

@@ -57,12 +57,12 @@ ordered_json to_json(const HeldOutHistory& history) {
 
 HeldOutHistory held_out_from(const ordered_json& json) {
   HeldOutHistory history;
-  history.last_step = json.at("last_step").get<std::int64_t>();
-  history.since_lowest = json.at("since_lowest").get<std::int64_t>();
+  history.last_step = whole_number(json.at("last_step"));
+  history.since_lowest = whole_number(json.at("since_lowest"));
   if (json.contains("lowest")) history.lowest = json.at("lowest").get<double>();
   for (const ordered_json& one : json.at("best")) {
     if (std::ssize(history.best) == HeldOutHistory::kMost) break;
-    history.best.push_back({one.at("step").get<std::int64_t>(), one.at("loss").get<double>()});
+    history.best.push_back({whole_number(one.at("step")), one.at("loss").get<double>()});
   }
   return history;
 }
@@ -97,18 +97,17 @@ Position parse_position(const std::string& text, const std::string& origin) {
                        json.at("version").dump());
     }
     Position position;
-    position.step = json.at("step").get<std::int64_t>();
-    position.tokens = json.at("tokens").get<std::int64_t>();
+    position.step = whole_number(json.at("step"));
+    position.tokens = whole_number(json.at("tokens"));
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
     position.base_hash = json.value("base_hash", "");
     position.bf16 = json.value("bf16", "");
-    position.line_steps = json.at("line_steps").get<std::int64_t>();
+    position.line_steps = whole_number(json.at("line_steps"));
     position.line_loss = json.at("line_loss").get<double>();
     if (json.contains("owed")) {
       const ordered_json& owed = json.at("owed");
-      position.owed = {owed.at("codec").get<std::string>(), owed.at("ranks").get<int>(),
-                       owed.at("frozen_at").get<std::int64_t>(),
-                       owed.value("steps", std::int64_t{1})};
+      position.owed = {owed.at("codec").get<std::string>(), whole_number<int>(owed.at("ranks")),
+                       whole_number(owed.at("frozen_at")), owed.value("steps", std::int64_t{1})};
     }
     if (json.contains("held_out")) position.held_out = held_out_from(json.at("held_out"));
     for (const auto& [key, value] : json.at("settings").items()) {

@@ -57,7 +57,7 @@ bool take_back_request(const fs::path& run_dir) {
 TraceRequest parse_trace_request(const std::string& text, const std::string& origin) {
   try {
     const nlohmann::ordered_json root = parse_ordered_json(text, origin);
-    TraceRequest request = {root.at("id").get<std::string>(), root.at("steps").get<std::int64_t>()};
+    TraceRequest request = {root.at("id").get<std::string>(), whole_number(root.at("steps"))};
     if (!is_id(request.id) || request.steps < 1 || request.steps > kMostSteps) {
       throw damaged_error("{}: an id of letters and digits, and from 1 to {} steps", origin,
                           kMostSteps);

@@ -69,10 +69,10 @@ void read_body(const ordered_json& json, Event& e) {
     e.why = json.at("why");
     return;
   }
-  e.step = json.at("step");
+  e.step = whole_number(json.at("step"));
   if (e.kind == Event::Kind::kResult) {
     for (const ordered_json& value : json.at("values")) e.values.push_back(number_or_nan(value));
-    e.tokens = json.at("tokens");
+    e.tokens = whole_number(json.at("tokens"));
     e.seconds = json.at("seconds");
   }
   if (e.kind == Event::Kind::kStart) e.worker = json.value("worker", "");

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxName = 256;
 constexpr int kMaxSlots = 1024;
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 44;
+constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 44;
 constexpr std::size_t kHashDigits = 32;
 
 json json_of(const FileEntry& file) {
@@ -32,11 +32,11 @@ json json_of(const LeaseId& lease) {
 std::vector<FileEntry> files_of(const json& value) {
   std::vector<FileEntry> files;
   for (const json& one : value) {
-    FileEntry file = {.path = one.at(0).get<std::string>(),
-                      .bytes = one.at(1).get<std::uint64_t>(),
-                      .hash = one.at(2).get<std::string>()};
+    FileEntry file = {
+        .path = one.at(0).get<std::string>(),
+        .bytes = static_cast<std::uint64_t>(whole_number(one.at(1), 0, kMaxFileBytes)),
+        .hash = one.at(2).get<std::string>()};
     check_path(file.path);
-    if (file.bytes > kMaxFileBytes) throw damaged_error("a file of {} bytes", file.bytes);
     if (file.hash.size() != kHashDigits ||
         file.hash.find_first_not_of("0123456789abcdef") != std::string::npos) {
       throw damaged_error("\"{}\" is no hash", file.hash);
@@ -50,21 +50,11 @@ std::vector<FileEntry> files_of(const json& value) {
   return files;
 }
 int number_of(const json& value, int least, int most) {
-  if (!value.is_number_integer()) throw damaged_error("{} is no whole number", value.dump());
-  const bool is_too_large =
-      value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(most);
-  if (is_too_large || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
-    throw damaged_error("{} is not from {} to {}", value.dump(), least, most);
-  }
-  return value.get<int>();
+  return static_cast<int>(whole_number(value, least, most));
 }
 std::int64_t step_of(const json& value) {
   constexpr std::int64_t kMost = std::int64_t{1} << 53;
-  if (!value.is_number_integer() || value.get<std::int64_t>() < 0 ||
-      value.get<std::int64_t>() > kMost) {
-    throw damaged_error("{} is no step", value.dump());
-  }
-  return value.get<std::int64_t>();
+  return whole_number(value, 0, kMost);
 }
 LeaseId lease_of(const json& value) {
   constexpr int kMost = 1 << 30;

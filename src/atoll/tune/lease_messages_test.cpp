@@ -77,8 +77,9 @@ TEST(LeaseMessages, ThatCannotBeAreRefused) {
         << path;
   }
   EXPECT_THAT(refusal(ended(R"([["a",1,"xyz"]])")), HasSubstr("is no hash"));
-  EXPECT_THAT(refusal(ended(fmt::format(R"([["a",99999999999999999,"{}"]])", kHash))),
-              HasSubstr("a file of"));
+  for (const char* bytes : {"99999999999999999", "-1", "1.5", "1e+122"}) {
+    EXPECT_THAT(refusal(ended(fmt::format(R"([["a",{},"{}"]])", bytes, kHash))), HasSubstr(bytes));
+  }
   EXPECT_THAT(refusal(ended(fmt::format(R"([["b",1,"{0}"],["a",1,"{0}"]])", kHash))),
               HasSubstr("order"));
   EXPECT_EQ(refusal(ended(fmt::format(R"([["a",1,"{0}"],["b",1,"{0}"]])", kHash))), "taken");

@@ -33,7 +33,7 @@ ordered_json to_json(const std::vector<BatchRange>& ranges) {
 std::vector<BatchRange> ranges_from(const ordered_json& json) {
   std::vector<BatchRange> ranges;
   for (const auto& range : json) {
-    ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+    ranges.push_back({whole_number(range.at(0)), whole_number(range.at(1))});
   }
   return ranges;
 }
@@ -46,10 +46,10 @@ ordered_json to_json(const IslandClock::State& clock) {
 }
 
 IslandClock::State clock_from(const ordered_json& json) {
-  return {.round_begin = json.at("round_begin").get<std::int64_t>(),
-          .round_batches = json.at("round_batches").get<std::int64_t>(),
-          .round_steps = json.at("round_steps").get<std::int64_t>(),
-          .steps_taken = json.at("steps_taken").get<std::int64_t>()};
+  return {.round_begin = whole_number(json.at("round_begin")),
+          .round_batches = whole_number(json.at("round_batches")),
+          .round_steps = whole_number(json.at("round_steps")),
+          .steps_taken = whole_number(json.at("steps_taken"))};
 }
 
 std::string anchor_name(int fragment) {
@@ -186,7 +186,7 @@ island::RoundTracker::Work IslandRounds::load(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kTextFile;
   try {
     const ordered_json json = parse_ordered_json(read_file(path), path.string());
-    const int version = json.at("version").get<int>();
+    const int version = whole_number<int>(json.at("version"));
     if (version < kOldest || version > kVersion) {
       throw user_error("{} is of version {}, and this atoll reads version {}", path.string(),
                        json.at("version").dump(), kVersion);
@@ -194,14 +194,14 @@ island::RoundTracker::Work IslandRounds::load(const fs::path& checkpoint) {
     const SavedShares saved(checkpoint, json.value("ranks", 1));
     for (int f = 0; f < part_->num_fragments(); ++f) {
       load_fragment(saved, f,
-                    json.at("fragment_steps").at(static_cast<std::size_t>(f)).get<std::int64_t>());
+                    whole_number(json.at("fragment_steps").at(static_cast<std::size_t>(f))));
     }
-    part_->outer().set_outer_step(json.at("outer_step").get<std::int64_t>());
-    steps_taken_ = json.at("steps_taken").get<std::int64_t>();
+    part_->outer().set_outer_step(whole_number(json.at("outer_step")));
+    steps_taken_ = whole_number(json.at("steps_taken"));
     clock_.restore(clock_from(json.at("clock")));
     return {.trained = ranges_from(json.at("trained")),
             .left = ranges_from(json.at("left")),
-            .tokens = json.at("tokens").get<std::int64_t>(),
+            .tokens = whole_number(json.at("tokens")),
             .loss_sum = json.at("loss_sum").get<double>()};
   } catch (const ordered_json::exception& error) {
     throw damaged_error("{} is not the state of an island: {}", path.string(), json_reason(error));
