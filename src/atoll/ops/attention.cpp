@@ -60,6 +60,10 @@ constexpr AttentionImplementation kForward[] = {
          cpu::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
        });
      }},
+    {"cuda_mma",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_mma_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+     }},
     {"cuda",
      [](Run& run, const AttentionArgs& a) {
        return cuda::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
@@ -85,6 +89,11 @@ constexpr AttentionImplementation kBackward[] = {
                                  a.dqkv);
        });
      }},
+    {"cuda_mma",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_mma_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse,
+                                           a.dout, a.dqkv);
+     }},
     {"cuda",
      [](Run& run, const AttentionArgs& a) {
        return cuda::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
@@ -107,6 +116,16 @@ constexpr AttentionImplementation kCached[] = {
                                a.v_cache, a.out);
        });
      }},
+    {"cuda_mma",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_mma_cached(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv,
+                                         a.k_cache, a.v_cache, a.out);
+     }},
+    {"cuda",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_cached(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv,
+                                     a.k_cache, a.v_cache, a.out);
+     }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
@@ -121,12 +140,14 @@ void check_mask(const char* op, const AttentionMask& mask, const Tensor& qkv) {
   check_documents(op, mask.positions, qkv.shape().num_rows(), qkv.dim(1));
 }
 
-// A cache holds one document, so the position of each new row is its place in the cache.
+// A cache holds one document, so the position of each new row is its place in the cache. What a GPU
+// has is checked before it is copied there.
 void check_cached_positions(const char* op, const Tensor& positions, std::int64_t key_offset,
                             const Tensor& qkv) {
   if (!positions.defined()) return;
   const std::int64_t T = qkv.dim(1);
   check_size(op, Dtype::kI32, qkv.shape().num_rows(), {positions});
+  if (!is_readable(positions)) return;
   for (std::int64_t row = 0; row < positions.num_elements(); ++row) {
     const std::int32_t position = positions.data<std::int32_t>()[row];
     ATOLL_CHECK(position == key_offset + row % T, "{}: position {} at place {} of a cache", op,
@@ -135,7 +156,7 @@ void check_cached_positions(const char* op, const Tensor& positions, std::int64_
 }
 
 // Copies the new keys and values to rows [key_offset, key_offset + T) of the caches.
-void store_new_rows(Run& run, const AttentionArgs& a) {
+void store_on_host(Run& run, const AttentionArgs& a) {
   constexpr std::int64_t kRowsPerTask = 16;
   const std::int64_t T = a.qkv.dim(1);
   const std::size_t size = dtype_size(a.qkv.dtype());
@@ -156,6 +177,16 @@ void store_new_rows(Run& run, const AttentionArgs& a) {
         }
       });
 }
+
+// Copies move bytes, so one implementation serves every dtype of a host.
+constexpr AttentionImplementation kStore[] = {
+    {"cpu", [](Run& run,
+               const AttentionArgs& a) { return serve_host(run, [&] { store_on_host(run, a); }); }},
+    {"cuda",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::store_keys(run, a.heads, a.key_offset, a.qkv, a.k_cache, a.v_cache);
+     }},
+};
 
 }  // namespace
 
@@ -184,8 +215,9 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
 }
 
 std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
-  return std::max(cpu::attention_backward_scratch_bytes(heads, qkv),
-                  cpu::attention_cached_scratch_bytes(heads, qkv));
+  return std::max({cpu::attention_backward_scratch_bytes(heads, qkv),
+                   cpu::attention_cached_scratch_bytes(heads, qkv),
+                   cuda::attention_mma_scratch_bytes(heads, qkv)});
 }
 
 void attention_cached(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
@@ -209,7 +241,10 @@ void attention_cached(Run& run, const HeadLayout& heads, double scale, const Att
                               .key_offset = key_offset,
                               .k_cache = k_cache,
                               .v_cache = v_cache};
-  store_new_rows(run, args);
+  const double new_rows = static_cast<double>(qkv.spec().bytes()) *
+                          static_cast<double>(2 * heads.kv_width()) /
+                          static_cast<double>(heads.qkv_width());
+  dispatch<AttentionArgs>("attention_store", kStore, run, args, {.bytes = 2 * new_rows});
   dispatch<AttentionArgs>(kOp, kCached, run, args, cached_cost(args));
 }
 

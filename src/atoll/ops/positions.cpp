@@ -15,12 +15,11 @@ void check_position_spec(const char* op, const Tensor& positions, std::int64_t n
               positions.spec().to_string(), num_rows, rows_per_sequence);
 }
 
-// A GPU's are checked before they are copied there.
+}  // namespace
+
 bool is_readable(const Tensor& positions) {
   return positions.device() == nullptr || positions.device()->kind() == DeviceKind::kCpu;
 }
-
-}  // namespace
 
 void check_positions(const char* op, const Tensor& positions, std::int64_t num_rows,
                      std::int64_t rows_per_sequence, std::int64_t table_size) {

@@ -4,6 +4,9 @@
 
 namespace atl::ops {
 
+/// Whether the host can read them. What a GPU has is checked before it is copied there.
+bool is_readable(const Tensor& positions);
+
 /// Checks that every row has a position in a table of `table_size` rows.
 ///
 /// positions: i32 (B, T) with B * T = num_rows and T = rows_per_sequence, or undefined: row t of a

@@ -25,9 +25,19 @@
 //   shuffle_xor(value, mask)  shuffle(value, lane)  any_lane(bool)  ballot(bool)
 //   Global<T>: memory of the device.  Shared<T>: memory of the block, of shared_memory<T>(...).
 //     load(i), store(i, v); load<N>(i), store<N>(i, pack): N elements at once, aligned
-//   copy_async<N>(shared, i, global, j), commit_copies(), wait_copies<N>()
-//   mma_m16n8k16(d, a, b): one product of tensor cores, bf16 operands and f32 sums
+//   copy_async<N>(shared, i, global, j, is_there = true), commit_copies(), wait_copies<N>()
+//     16 or 4 bytes; zeroes where is_there is false. Nobody may touch the place until the thread
+//     that copies has waited, and a barrier has told the others.
+//   load_matrices(m, shared, i), load_matrices_transposed(m, shared, i): four matrices of 8 x 8
+//     16-bit elements; lane l gives the index of row l % 8 of matrix l / 8, and gets elements
+//     2 (l % 4) and one more of row l / 4 of each; transposed: rows 2 (l % 4) and one more of
+//     column l / 4
+//   mma_m16n8k16(d, a, b0, b1): one product of tensor cores, bf16 operands and f32 sums
+//   pack_bf16(low, high): two bf16 in a word, each the nearest
+//   exp2_approximate(x): 2^x to 2 units in the last place, in bits that GPUs choose; for where
+//     tensor cores choose bits anyway
 //   add_atomic(global, i, v), min_atomic(global, i, v): of integers alone, in no order
+//   ATOLL_UNROLL before a loop whose count is a constant
 // All threads of a warp come to each of the warp's operations together.
 
 #if defined(__CUDACC__)

@@ -9,6 +9,10 @@
 #define ATOLL_DEVICE __device__ __forceinline__
 // Before the first declaration of a function that a host header defines, and that kernels call too.
 #define ATOLL_HOST_AND_DEVICE __host__ __device__
+// Before a loop whose count is a constant: arrays that it indexes then stay in registers.
+#define ATOLL_UNROLL _Pragma("unroll")
+// Before one whose copies would take too many registers.
+#define ATOLL_NO_UNROLL _Pragma("unroll 1")
 
 namespace atl::cuda {
 
@@ -109,12 +113,23 @@ ATOLL_DEVICE Shared<T> shared_memory(int offset, int) {
   return {reinterpret_cast<T*>(atoll_shared_memory + offset)};
 }
 
+/// Copies N elements, 4 or 16 bytes, or writes zeroes where `is_there` is false.
 template <int N, typename T, typename From>
-ATOLL_DEVICE void copy_async(const Shared<T>& to, int i, const Global<From>& from, std::int64_t j) {
-  static_assert(N * sizeof(T) == 16, "an asynchronous copy moves 16 bytes");
+ATOLL_DEVICE void copy_async(const Shared<T>& to, int i, const Global<From>& from, std::int64_t j,
+                             bool is_there = true) {
+  constexpr int kBytes = N * static_cast<int>(sizeof(T));
+  static_assert(kBytes == 16 || kBytes == 4, "an asynchronous copy moves 16 or 4 bytes");
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.data + i));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from.data + j)
-               : "memory");
+  const int bytes = is_there ? kBytes : 0;
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from.data + j),
+                 "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from.data + j),
+                 "r"(bytes)
+                 : "memory");
+  }
 }
 ATOLL_DEVICE void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -124,13 +139,44 @@ ATOLL_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-ATOLL_DEVICE void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4],
-                               const std::uint32_t (&b)[2]) {
+template <typename T>
+ATOLL_DEVICE void load_matrices(std::uint32_t (&m)[4], const Shared<T>& from, int i) {
+  static_assert(sizeof(T) == 2, "matrices of 16-bit elements");
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(from.data + i));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(at)
+               : "memory");
+}
+template <typename T>
+ATOLL_DEVICE void load_matrices_transposed(std::uint32_t (&m)[4], const Shared<T>& from, int i) {
+  static_assert(sizeof(T) == 2, "matrices of 16-bit elements");
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(from.data + i));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(at)
+               : "memory");
+}
+
+ATOLL_DEVICE void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                               std::uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
       "{%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+ATOLL_DEVICE std::uint32_t pack_bf16(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+ATOLL_DEVICE float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 ATOLL_DEVICE std::uint32_t add_atomic(const Global<std::uint32_t>& at, std::int64_t i,

@@ -284,9 +284,10 @@ void Block::note_shared_write(const void* at, std::size_t bytes, Where where) {
   }
 }
 
-void Block::copy_later(void* to, const void* from, Where where) {
+void Block::copy_later(void* to, const void* from, std::size_t bytes, Where where) {
+  note_shared_write(to, bytes, where);
   Thread& self = threads_[static_cast<std::size_t>(thread_)];
-  self.copies.push_back({to, from, self.copy_group, where});
+  self.copies.push_back({to, from, bytes, self.copy_group, where});
 }
 
 void Block::commit_copies() {
@@ -298,8 +299,12 @@ void Block::wait_copies(int groups_left, Where where) {
   const auto is_due = [&](const Copy& copy) { return copy.group < self.copy_group - groups_left; };
   for (const Copy& copy : self.copies) {
     if (!is_due(copy)) continue;
-    note_shared_write(copy.to, 16, where);
-    std::memcpy(copy.to, copy.from, 16);
+    note_shared_write(copy.to, copy.bytes, where);
+    if (copy.from == nullptr) {
+      std::memset(copy.to, 0, copy.bytes);
+    } else {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
   }
   std::erase_if(self.copies, is_due);
 }

@@ -77,8 +77,9 @@ class Block {
   void note_read(std::size_t bytes) { traffic_.read += bytes; }
   void note_write(std::size_t bytes) { traffic_.written += bytes; }
 
-  /// Copies 16 bytes at the time at which the thread waits for them, and not before.
-  void copy_later(void* to, const void* from, Where where);
+  /// Copies (or, from null, zeroes) at the time at which the thread waits for it, and not before.
+  /// A GPU may do so at any time in between, so the place counts as written from now on.
+  void copy_later(void* to, const void* from, std::size_t bytes, Where where);
   void commit_copies();
   void wait_copies(int groups_left, Where where);
 
@@ -92,6 +93,7 @@ class Block {
   struct Copy {
     void* to;
     const void* from;
+    std::size_t bytes;
     int group;
     Where where;
   };

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,8 @@
 
 #define ATOLL_DEVICE inline
 #define ATOLL_HOST_AND_DEVICE inline
+#define ATOLL_UNROLL
+#define ATOLL_NO_UNROLL
 
 namespace atl::cuda {
 
@@ -175,12 +178,15 @@ Shared<T> shared_memory(int offset, int count, Where where = Where::current()) {
           count};
 }
 
+/// Copies N elements, 4 or 16 bytes, or writes zeroes where `is_there` is false.
 template <int N, typename T, typename From>
 void copy_async(const Shared<T>& to, int i, const Global<From>& from, std::int64_t j,
-                Where where = Where::current()) {
-  static_assert(N * sizeof(T) == 16, "an asynchronous copy moves 16 bytes");
-  Block::current().note_read(16);
-  Block::current().copy_later(to.at(i, N, where), from.at(j, N, where), where);
+                bool is_there = true, Where where = Where::current()) {
+  constexpr std::size_t kBytes = N * sizeof(T);
+  static_assert(kBytes == 16 || kBytes == 4, "an asynchronous copy moves 16 or 4 bytes");
+  if (is_there) Block::current().note_read(kBytes);
+  Block::current().copy_later(to.at(i, N, where), is_there ? from.at(j, N, where) : nullptr, kBytes,
+                              where);
 }
 inline void commit_copies() {
   Block::current().commit_copies();
@@ -190,37 +196,83 @@ void wait_copies(Where where = Where::current()) {
   Block::current().wait_copies(N, where);
 }
 
+/// Brings the row of 8 elements from index i on to a meeting of the warp.
+template <typename T>
+void post_row(const char* kind, const Shared<T>& from, int i, Where where) {
+  static_assert(sizeof(T) == 2, "matrices of 16-bit elements");
+  const T* row = from.at(i, 8, where);
+  Block::current().note_shared_read(row, 16, where);
+  Block::current().meet_warp(kind, row, 16, where);
+}
+template <typename T>
+void load_matrices(std::uint32_t (&m)[4], const Shared<T>& from, int i,
+                   Where where = Where::current()) {
+  post_row("load_matrices", from, i, where);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::memcpy(&m[matrix], Block::current().posted(8 * matrix + lane() / 4) + lane() % 4 * 4, 4);
+  }
+}
+template <typename T>
+void load_matrices_transposed(std::uint32_t (&m)[4], const Shared<T>& from, int i,
+                              Where where = Where::current()) {
+  post_row("load_matrices_transposed", from, i, where);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::uint16_t pair[2];
+    for (int e = 0; e < 2; ++e) {
+      const std::byte* row = Block::current().posted(8 * matrix + lane() % 4 * 2 + e);
+      std::memcpy(&pair[e], row + lane() / 4 * 2, 2);
+    }
+    m[matrix] = pair[0] | (std::uint32_t{pair[1]} << 16);
+  }
+}
+
 /// d += a b of a 16 x 16 by a 16 x 8 matrix of bf16, whose elements the lanes hold as the PTX
 /// manual says of mma.m16n8k16. Products and sums are f32, in the order of k; a GPU's differ in
 /// their last bits.
-inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                         Where where = Where::current()) {
+inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                         std::uint32_t b1, Where where = Where::current()) {
   struct Fragments {
     std::uint32_t a[4];
     std::uint32_t b[2];
   };
-  Fragments own;
-  std::memcpy(own.a, a, sizeof own.a);
-  std::memcpy(own.b, b, sizeof own.b);
+  const Fragments own = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
   Block::current().meet_warp("mma", &own, sizeof own, where);
   const auto element = [](std::uint32_t pair, int i) {
     return std::bit_cast<float>(i == 0 ? pair << 16 : pair & 0xffff0000U);
   };
   const int group = lane() / 4;
   const int column = lane() % 4 * 2;
+  Fragments rows[4], left[4], right[4];
+  for (int holder = 0; holder < 4; ++holder) {
+    rows[holder] = posted_by<Fragments>(group * 4 + holder);
+    left[holder] = posted_by<Fragments>(column * 4 + holder);
+    right[holder] = posted_by<Fragments>((column + 1) * 4 + holder);
+  }
   for (int k = 0; k < 16; ++k) {
     const int holder = k % 8 / 2;
-    const auto rows = posted_by<Fragments>(group * 4 + holder);
-    const auto left = posted_by<Fragments>(column * 4 + holder);
-    const auto right = posted_by<Fragments>((column + 1) * 4 + holder);
     const int upper = k / 8;  // the second half of k is in the later registers
-    const float top = element(rows.a[2 * upper], k % 2);
-    const float bottom = element(rows.a[2 * upper + 1], k % 2);
-    d[0] += top * element(left.b[upper], k % 2);
-    d[1] += top * element(right.b[upper], k % 2);
-    d[2] += bottom * element(left.b[upper], k % 2);
-    d[3] += bottom * element(right.b[upper], k % 2);
+    const float top = element(rows[holder].a[2 * upper], k % 2);
+    const float bottom = element(rows[holder].a[2 * upper + 1], k % 2);
+    d[0] += top * element(left[holder].b[upper], k % 2);
+    d[1] += top * element(right[holder].b[upper], k % 2);
+    d[2] += bottom * element(left[holder].b[upper], k % 2);
+    d[3] += bottom * element(right[holder].b[upper], k % 2);
   }
+}
+
+/// Two bf16 in a word, each the nearest, ties to even; NaN becomes 0x7fff.
+inline std::uint32_t pack_bf16(float low, float high) {
+  const auto nearest = [](float value) -> std::uint32_t {
+    if (value != value) return 0x7fff;
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  };
+  return nearest(low) | (nearest(high) << 16);
+}
+
+/// 2^x. A GPU's differs in its last bits, and flushes what is not normal to 0.
+inline float exp2_approximate(float x) {
+  return std::exp2(x);
 }
 
 inline std::uint32_t add_atomic(const Global<std::uint32_t>& at, std::int64_t i,

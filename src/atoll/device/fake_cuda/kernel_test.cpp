@@ -270,7 +270,7 @@ struct OneProduct {
       right[i] = pair(b.load((k + 8 * i) * 8 + row), b.load((k + 8 * i + 1) * 8 + row));
     }
     float sums[4] = {0, 0, 0, 0};
-    mma_m16n8k16(sums, left, right);
+    mma_m16n8k16(sums, left, right[0], right[1]);
     for (int i = 0; i < 4; ++i) d.store((row + i / 2 * 8) * 8 + k + i % 2, sums[i]);
   }
 };

@@ -1,26 +1,19 @@
 #include "atoll/ops/cuda/attention.h"
 
 #include "atoll/ops/cuda/attention.cuh"
-#include "atoll/ops/cuda/serve.h"
+#include "atoll/ops/cuda/attention_views.h"
 
 namespace atl::ops::cuda {
 
 namespace {
 
-AttentionSetup setup_of(const HeadLayout& heads, double scale, const AttentionMask& mask,
-                        const Tensor& qkv) {
-  return {input<std::int32_t>(mask.positions),
-          qkv.dim(1),
-          mask.window,
-          static_cast<int>(heads.num_heads),
-          static_cast<int>(heads.num_kv_heads),
-          static_cast<int>(heads.head_dim),
-          static_cast<float>(scale)};
-}
-
 template <typename Kernel>
 void launch_rows(Run& run, std::int64_t rows, const Kernel& kernel) {
   if (rows > 0) launch<AttentionKernels>(run, warp_a_row(rows, Kernel::kMaxThreads), kernel);
+}
+
+std::int64_t num_queries(const HeadLayout& heads, const Tensor& qkv) {
+  return qkv.dim(0) * qkv.dim(1) * heads.num_heads;
 }
 
 }  // namespace
@@ -29,9 +22,11 @@ Declined attention_forward(Run& run, const HeadLayout& heads, double scale,
                            const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
   if (heads.head_dim > AttentionSetup::kMaxHeadDim) return "head_dim above 256";
   return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
-    launch_rows(run, lse.num_elements(),
-                AttentionForward<T>{input<T>(qkv), output<T>(out), output<float>(lse),
-                                    setup_of(heads, scale, mask, qkv)});
+    const QkvViews<const T> from(qkv, heads);
+    const std::int64_t rows = num_queries(heads, qkv);
+    launch_rows(run, rows,
+                AttentionForward<T>{from.queries, from.keys, from.values, heads_of<T>(out, heads),
+                                    output<float>(lse), setup_of(heads, scale, mask, qkv), rows});
   });
 }
 
@@ -41,13 +36,53 @@ Declined attention_backward(Run& run, const HeadLayout& heads, double scale,
   if (heads.head_dim > AttentionSetup::kMaxHeadDim) return "head_dim above 256";
   return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
     const AttentionSetup setup = setup_of(heads, scale, mask, qkv);
-    launch_rows(run, lse.num_elements(),
-                AttentionBackwardQuery<T>{input<T>(qkv), input<T>(out), input<float>(lse),
-                                          input<T>(dout), output<T>(dqkv), setup});
+    const QkvViews<const T> from(qkv, heads);
+    const QkvViews<T> to(dqkv, heads);
+    const auto attended = heads_of<const T>(out, heads), grads = heads_of<const T>(dout, heads);
+    launch_rows(run, num_queries(heads, qkv),
+                AttentionBackwardQuery<T>{from.queries, from.keys, from.values, attended, grads,
+                                          input<float>(lse), to.queries, setup});
     const std::int64_t keys = qkv.dim(0) * heads.num_kv_heads * qkv.dim(1);
     launch_rows(run, keys,
-                AttentionBackwardKey<T>{input<T>(qkv), input<T>(out), input<float>(lse),
-                                        input<T>(dout), output<T>(dqkv), setup, keys});
+                AttentionBackwardKey<T>{from.queries, from.keys, from.values, attended, grads,
+                                        input<float>(lse), to.keys, to.values, setup, keys});
+  });
+}
+
+Declined attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
+                          std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
+                          Tensor out) {
+  if (heads.head_dim > AttentionSetup::kMaxHeadDim) return "head_dim above 256";
+  return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
+    const std::int64_t rows = num_queries(heads, qkv);
+    launch_rows(run, rows,
+                AttentionForward<T>{heads_of<const T>(qkv, heads),
+                                    heads_of<const T>(k_cache, heads),
+                                    heads_of<const T>(v_cache, heads),
+                                    heads_of<T>(out, heads),
+                                    {},
+                                    setup_of(heads, scale, {.window = window}, qkv, key_offset),
+                                    rows});
+  });
+}
+
+Declined store_keys(Run& run, const HeadLayout& heads, std::int64_t key_offset, Tensor qkv,
+                    Tensor k_cache, Tensor v_cache) {
+  return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
+    const std::int64_t size = qkv.dim(0) * qkv.dim(1) * heads.kv_width();
+    if (size == 0) return;
+    const QkvViews<const T> from(qkv, heads);
+    // Keys begin behind the queries of a row, so both widths count.
+    const bool begins_aligned = heads.query_width() % kPack<T> == 0;
+    with_pack<kPack<T>>(begins_aligned ? heads.kv_width() : 1, {qkv, k_cache, v_cache},
+                        [&]<int V>(std::integral_constant<int, V>) {
+                          using Kernel = StoreKeys<T, V>;
+                          launch<AttentionKernels>(
+                              run, thread_a_pack(size, V, Kernel::kMaxThreads),
+                              Kernel{from.keys, from.values, heads_of<T>(k_cache, heads),
+                                     heads_of<T>(v_cache, heads), qkv.dim(1), key_offset,
+                                     static_cast<int>(heads.kv_width()), size});
+                        });
   });
 }
 

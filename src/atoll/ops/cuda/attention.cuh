@@ -4,46 +4,10 @@
 // key), whose lanes share the head's elements. Softmax runs along the keys (Dao et al. 2022), so
 // memory is O(T). No tensor cores: every sum has one order, which no GPU changes.
 
+#include "atoll/ops/cuda/attention_setup.h"
 #include "atoll/ops/cuda/kernel_list.h"
-#include "atoll/ops/cuda/numbers.h"
 
 namespace atl::ops::cuda {
-
-/// How heads lie in a row of qkv, and which keys a query sees; see ops/attention.h.
-struct AttentionSetup {
-  static constexpr int kMaxHeadDim = 256;
-  Global<const std::int32_t> positions;  // (B, T), or empty
-  std::int64_t length;                   // T
-  std::int64_t window;                   // 0: no limit
-  int heads;
-  int kv_heads;
-  int head_dim;
-  float scale;
-
-  ATOLL_DEVICE int group() const { return heads / kv_heads; }
-  ATOLL_DEVICE std::int64_t qkv_width() const {
-    return (heads + 2 * std::int64_t{kv_heads}) * head_dim;
-  }
-  /// The first key that query t of sequence b sees.
-  ATOLL_DEVICE std::int64_t first_key(std::int64_t b, std::int64_t t) const {
-    std::int64_t first = window > 0 && t >= window ? t - window + 1 : 0;
-    if (positions.size == 0) return first;
-    const std::int64_t begin = t - positions.load(b * length + t);
-    return begin > first ? begin : first;
-  }
-  ATOLL_DEVICE std::int64_t query(std::int64_t b, std::int64_t t, int head) const {
-    return (b * length + t) * qkv_width() + std::int64_t{head} * head_dim;
-  }
-  ATOLL_DEVICE std::int64_t key(std::int64_t b, std::int64_t t, int kv_head) const {
-    return query(b, t, heads + kv_head);
-  }
-  ATOLL_DEVICE std::int64_t value(std::int64_t b, std::int64_t t, int kv_head) const {
-    return query(b, t, heads + kv_heads + kv_head);
-  }
-  ATOLL_DEVICE std::int64_t attended(std::int64_t b, std::int64_t t, int head) const {
-    return ((b * length + t) * heads + head) * head_dim;
-  }
-};
 
 /// A head's elements, shared out among a warp's lanes: element i * 32 + lane is values[i].
 struct HeadPart {
@@ -82,35 +46,38 @@ template <typename T>
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   static constexpr int kMaxThreads = 128;
-  Global<const T> qkv;  // (B, T, qkv_width)
-  Global<T> out;        // (B, T, heads, head_dim)
-  Global<float> lse;    // (B, heads, T)
+  HeadRows<const T> queries;
+  HeadRows<const T> keys;
+  HeadRows<const T> values;
+  HeadRows<T> out;
+  Global<float> lse;  // (B, heads, T), or empty
   AttentionSetup setup;
+  std::int64_t num_rows;  // B * heads * T
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
-    if (row >= lse.size) return;
-    const std::int64_t t = row % setup.length;
+    if (row >= num_rows) return;
+    const auto t = static_cast<int>(row % setup.length);
     const auto head = static_cast<int>(row / setup.length % setup.heads);
     const std::int64_t b = row / setup.length / setup.heads;
     const int kv_head = head / setup.group();
-    const HeadPart q = HeadPart::load(qkv, setup.query(b, t, head), setup.head_dim);
+    const HeadPart q = HeadPart::load(queries.rows, queries.at(b, t, head), setup.head_dim);
     HeadPart sum = {};
     float max = -3.0e38F, total = 0;
-    for (std::int64_t s = setup.first_key(b, t); s <= t; ++s) {
-      const HeadPart k = HeadPart::load(qkv, setup.key(b, s, kv_head), setup.head_dim);
+    for (int s = setup.first_key(b, t); s <= setup.own_key(t); ++s) {
+      const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
       const float score = setup.scale * dot(q, k);
       const float top = score > max ? score : max;
       const float before = exp_f32(max - top);
       const float p = exp_f32(score - top);
-      const HeadPart v = HeadPart::load(qkv, setup.value(b, s, kv_head), setup.head_dim);
+      const HeadPart v = HeadPart::load(values.rows, values.at(b, s, kv_head), setup.head_dim);
       for (int i = 0; i < HeadPart::kCount; ++i) sum.values[i] *= before;
       sum.add(p, v);
       total = fmaf(total, before, p);
       max = top;
     }
-    sum.store(out, setup.attended(b, t, head), setup.head_dim, 1.0F / total);
-    if (lane() == 0) lse.store(row, max + log_f32(total));
+    sum.store(out.rows, out.at(b, t, head), setup.head_dim, 1.0F / total);
+    if (lane() == 0 && lse.size > 0) lse.store(row, max + log_f32(total));
   }
 };
 
@@ -119,34 +86,32 @@ template <typename T>
 struct AttentionBackwardQuery {
   static constexpr const char* kName = "attention_backward_query";
   static constexpr int kMaxThreads = 128;
-  Global<const T> qkv;
-  Global<const T> out;
+  HeadRows<const T> queries, keys, values;
+  HeadRows<const T> out, dout;
   Global<const float> lse;
-  Global<const T> dout;
-  Global<T> dqkv;
+  HeadRows<T> dqueries;
   AttentionSetup setup;
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
     if (row >= lse.size) return;
-    const std::int64_t t = row % setup.length;
+    const auto t = static_cast<int>(row % setup.length);
     const auto head = static_cast<int>(row / setup.length % setup.heads);
     const std::int64_t b = row / setup.length / setup.heads;
     const int kv_head = head / setup.group();
-    const std::int64_t at = setup.attended(b, t, head);
-    const HeadPart q = HeadPart::load(qkv, setup.query(b, t, head), setup.head_dim);
-    const HeadPart grad = HeadPart::load(dout, at, setup.head_dim);
-    const float delta = dot(grad, HeadPart::load(out, at, setup.head_dim));
+    const HeadPart q = HeadPart::load(queries.rows, queries.at(b, t, head), setup.head_dim);
+    const HeadPart grad = HeadPart::load(dout.rows, dout.at(b, t, head), setup.head_dim);
+    const float delta = dot(grad, HeadPart::load(out.rows, out.at(b, t, head), setup.head_dim));
     const float row_lse = lse.load(row);
     HeadPart dq = {};
-    for (std::int64_t s = setup.first_key(b, t); s <= t; ++s) {
+    for (int s = setup.first_key(b, t); s <= t; ++s) {
       const float dp =
-          dot(grad, HeadPart::load(qkv, setup.value(b, s, kv_head), setup.head_dim)) - delta;
-      const HeadPart k = HeadPart::load(qkv, setup.key(b, s, kv_head), setup.head_dim);
+          dot(grad, HeadPart::load(values.rows, values.at(b, s, kv_head), setup.head_dim)) - delta;
+      const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
       const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
       dq.add(p * dp, k);
     }
-    dq.store(dqkv, setup.query(b, t, head), setup.head_dim, setup.scale);
+    dq.store(dqueries.rows, dqueries.at(b, t, head), setup.head_dim, setup.scale);
   }
 };
 
@@ -156,45 +121,68 @@ template <typename T>
 struct AttentionBackwardKey {
   static constexpr const char* kName = "attention_backward_key";
   static constexpr int kMaxThreads = 128;
-  Global<const T> qkv;
-  Global<const T> out;
+  HeadRows<const T> queries, keys, values;
+  HeadRows<const T> out, dout;
   Global<const float> lse;
-  Global<const T> dout;
-  Global<T> dqkv;
+  HeadRows<T> dkeys, dvalues;
   AttentionSetup setup;
   std::int64_t rows;  // B * kv_heads * T
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
     if (row >= rows) return;
-    const std::int64_t s = row % setup.length;
+    const auto s = static_cast<int>(row % setup.length);
     const auto kv_head = static_cast<int>(row / setup.length % setup.kv_heads);
     const std::int64_t b = row / setup.length / setup.kv_heads;
-    const HeadPart k = HeadPart::load(qkv, setup.key(b, s, kv_head), setup.head_dim);
-    const HeadPart v = HeadPart::load(qkv, setup.value(b, s, kv_head), setup.head_dim);
+    const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
+    const HeadPart v = HeadPart::load(values.rows, values.at(b, s, kv_head), setup.head_dim);
     HeadPart dk = {}, dv = {};
     for (int g = 0; g < setup.group(); ++g) {
       const int head = kv_head * setup.group() + g;
-      for (std::int64_t t = s; t < setup.length; ++t) {
-        // Documents follow one another and windows move on: what does not see it, nor will later.
+      for (int t = s; t < setup.length; ++t) {
+        // What does not see it, nor will later: see first_key.
         if (setup.first_key(b, t) > s) break;
-        const std::int64_t at = setup.attended(b, t, head);
-        const HeadPart q = HeadPart::load(qkv, setup.query(b, t, head), setup.head_dim);
-        const HeadPart grad = HeadPart::load(dout, at, setup.head_dim);
-        const float delta = dot(grad, HeadPart::load(out, at, setup.head_dim));
+        const HeadPart q = HeadPart::load(queries.rows, queries.at(b, t, head), setup.head_dim);
+        const HeadPart grad = HeadPart::load(dout.rows, dout.at(b, t, head), setup.head_dim);
+        const float delta = dot(grad, HeadPart::load(out.rows, out.at(b, t, head), setup.head_dim));
         const float row_lse = lse.load((b * setup.heads + head) * setup.length + t);
         const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
         dv.add(p, grad);
         dk.add(p * (dot(grad, v) - delta), q);
       }
     }
-    dk.store(dqkv, setup.key(b, s, kv_head), setup.head_dim, setup.scale);
-    dv.store(dqkv, setup.value(b, s, kv_head), setup.head_dim, 1.0F);
+    dk.store(dkeys.rows, dkeys.at(b, s, kv_head), setup.head_dim, setup.scale);
+    dv.store(dvalues.rows, dvalues.at(b, s, kv_head), setup.head_dim, 1.0F);
   }
 };
 
-using AttentionKernels = KernelList<AttentionForward<float>, AttentionForward<Bf16>,
-                                    AttentionBackwardQuery<float>, AttentionBackwardQuery<Bf16>,
-                                    AttentionBackwardKey<float>, AttentionBackwardKey<Bf16>>;
+/// Generation: copies the keys and values of new rows to their rows of the caches, V at a time.
+template <typename T, int V>
+struct StoreKeys {
+  static constexpr const char* kName = "store_keys";
+  static constexpr int kMaxThreads = 256;
+  HeadRows<const T> keys, values;
+  HeadRows<T> k_cache, v_cache;
+  std::int64_t length;  // T, of new rows
+  std::int64_t past;    // rows in the caches already
+  int width;            // of all key-value heads together
+  std::int64_t size;    // B * T * width
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = V * (std::int64_t{block_x()} * num_threads() + thread());
+    if (i >= size) return;
+    const std::int64_t b = i / width / length, t = i / width % length, at = i % width;
+    k_cache.rows.template store<V>(k_cache.at(b, past + t, 0) + at,
+                                   keys.rows.template load<V>(keys.at(b, t, 0) + at));
+    v_cache.rows.template store<V>(v_cache.at(b, past + t, 0) + at,
+                                   values.rows.template load<V>(values.at(b, t, 0) + at));
+  }
+};
+
+using AttentionKernels =
+    KernelList<AttentionForward<float>, AttentionForward<Bf16>, AttentionBackwardQuery<float>,
+               AttentionBackwardQuery<Bf16>, AttentionBackwardKey<float>,
+               AttentionBackwardKey<Bf16>, StoreKeys<float, 1>, StoreKeys<float, 4>,
+               StoreKeys<Bf16, 1>, StoreKeys<Bf16, 8>>;
 
 }  // namespace atl::ops::cuda

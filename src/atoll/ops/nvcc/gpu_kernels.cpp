@@ -9,6 +9,7 @@ const void* gpu_kernel(const std::type_info& kernel) {
     GpuTable all;
     add_activation_kernels(all);
     add_attention_kernels(all);
+    add_attention_mma_kernels(all);
     add_column_sum_kernels(all);
     add_cross_entropy_kernels(all);
     add_elementwise_kernels(all);

@@ -6,6 +6,7 @@
 
 #include "atoll/ops/cuda/activation.cuh"
 #include "atoll/ops/cuda/attention.cuh"
+#include "atoll/ops/cuda/attention_mma.cuh"
 #include "atoll/ops/cuda/column_sum.cuh"
 #include "atoll/ops/cuda/cross_entropy.cuh"
 #include "atoll/ops/cuda/elementwise.cuh"
@@ -17,9 +18,9 @@
 namespace atl::ops::cuda {
 namespace {
 
-using AllKernels = Joined<ActivationKernels, AttentionKernels, ColumnKernels, CrossEntropyKernels,
-                          ElementwiseKernels, EmbeddingKernels, NormKernels, QkNormKernels,
-                          RopeKernels, UpdateKernels>;
+using AllKernels = Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
+                          CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, NormKernels,
+                          QkNormKernels, RopeKernels, UpdateKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {

@@ -11,6 +11,7 @@ using GpuTable = std::unordered_map<std::type_index, const void*>;
 // One function for each .cu file, which adds its kernels.
 void add_activation_kernels(GpuTable& table);
 void add_attention_kernels(GpuTable& table);
+void add_attention_mma_kernels(GpuTable& table);
 void add_column_sum_kernels(GpuTable& table);
 void add_cross_entropy_kernels(GpuTable& table);
 void add_elementwise_kernels(GpuTable& table);
