@@ -16,7 +16,6 @@ enum class DrawFor : std::uint32_t {
   kTpe = 3,
   kModel = 4,
   kAcquisition = 5,
-  kFantasy = 6,
   kCmaEs = 7,
   kExploit = 8,
   kExplore = 9,

@@ -161,9 +161,11 @@ KernelParameters fit_kernel(const Space& space, const Observed& observed, std::u
 }
 
 GaussianProcess::GaussianProcess(const Space& space, Observed observed, KernelParameters parameters)
-    : space_(space), points_(std::move(observed.points)), parameters_(std::move(parameters)) {
+    : space_(space),
+      points_(std::move(observed.points)),
+      parameters_(std::move(parameters)),
+      values_(std::move(observed.values)) {
   ATOLL_CHECK(!points_.empty(), "a posterior of nothing");
-  values_.push_back(std::move(observed.values));
   solve();
 }
 
@@ -183,14 +185,10 @@ void GaussianProcess::solve() {
     kernel.at(i, i) += std::max(parameters_.noise, kLeastNoise);
   }
   factor_.emplace(std::move(kernel));
-  alphas_.clear();
-  best_.clear();
-  for (const std::vector<double>& values : values_) {
-    std::vector<double>& alpha = alphas_.emplace_back(values);
-    factor_->solve_lower(alpha);
-    factor_->solve_upper(alpha);
-    best_.push_back(*std::min_element(values.begin(), values.end()));
-  }
+  alpha_ = values_;
+  factor_->solve_lower(alpha_);
+  factor_->solve_upper(alpha_);
+  best_ = *std::min_element(values_.begin(), values_.end());
 }
 
 void GaussianProcess::predict(const std::vector<Units>& points, std::vector<double>& means,
@@ -202,7 +200,7 @@ void GaussianProcess::predict(const std::vector<Units>& points, std::vector<doub
   }
   means.assign(m, 0);
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < m; ++j) means[j] += cross.at(i, j) * alphas_.front()[i];
+    for (std::size_t j = 0; j < m; ++j) means[j] += cross.at(i, j) * alpha_[i];
   }
   factor_->solve_lower(cross);
   variances.assign(m, parameters_.scale);
@@ -212,53 +210,11 @@ void GaussianProcess::predict(const std::vector<Units>& points, std::vector<doub
   for (double& variance : variances) variance = std::max(variance, 1e-12);
 }
 
-void GaussianProcess::fantasise(const std::vector<Units>& points, int count, std::uint64_t seed) {
-  if (points.empty()) return;
-  const std::size_t n = points_.size(), m = points.size();
-  // Joint posterior of the values at `points`: cov = K** - Vᵀ V.
-  Matrix cross(n, m);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < m; ++j) cross.at(i, j) = kernel_at(points_[i], points[j]);
-  }
-  std::vector<double> means(m);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < m; ++j) means[j] += cross.at(i, j) * alphas_.front()[i];
-  }
-  factor_->solve_lower(cross);
-  Matrix covariance(m, m);
-  for (std::size_t a = 0; a < m; ++a) {
-    for (std::size_t b = a; b < m; ++b) {
-      double sum = kernel_at(points[a], points[b]);
-      for (std::size_t i = 0; i < n; ++i) sum -= cross.at(i, a) * cross.at(i, b);
-      covariance.at(a, b) = sum;
-    }
-    covariance.at(a, a) += std::max(parameters_.noise, kLeastNoise);
-  }
-  const Cholesky factor(std::move(covariance));
-  const std::vector<double> seen = values_.front();
-  values_.clear();
-  Draws draws(seed, DrawFor::kFantasy, n);
-  for (int fantasy = 0; fantasy < count; ++fantasy) {
-    std::vector<double> z(m);
-    for (double& x : z) x = draws.normal();
-    std::vector<double>& values = values_.emplace_back(seen);
-    for (std::size_t a = 0; a < m; ++a) {
-      double value = means[a];
-      for (std::size_t b = 0; b <= a; ++b) value += factor.lower(a, b) * z[b];
-      values.push_back(value);
-    }
-  }
-  points_.insert(points_.end(), points.begin(), points.end());
-  solve();
-}
-
 void GaussianProcess::expect(const std::vector<Units>& points) {
   if (points.empty()) return;
   std::vector<double> means, variances;
   predict(points, means, variances);
-  for (std::vector<double>& values : values_) {
-    values.insert(values.end(), means.begin(), means.end());
-  }
+  values_.insert(values_.end(), means.begin(), means.end());
   points_.insert(points_.end(), points.begin(), points.end());
   solve();
 }
@@ -280,36 +236,12 @@ LogImprovement log_improvement_of(double z) {
 }
 
 std::vector<double> GaussianProcess::log_improvement(const std::vector<Units>& points) const {
-  const std::size_t n = points_.size(), m = points.size();
-  Matrix cross(n, m);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < m; ++j) cross.at(i, j) = kernel_at(points_[i], points[j]);
-  }
-  Matrix means(alphas_.size(), m);
-  for (std::size_t f = 0; f < alphas_.size(); ++f) {
-    for (std::size_t i = 0; i < n; ++i) {
-      const double factor = alphas_[f][i];
-      for (std::size_t j = 0; j < m; ++j) means.at(f, j) += factor * cross.at(i, j);
-    }
-  }
-  factor_->solve_lower(cross);
-  std::vector<double> variances(m, parameters_.scale);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < m; ++j) variances[j] -= cross.at(i, j) * cross.at(i, j);
-  }
-  std::vector<double> result(m);
-  std::vector<double> logs(alphas_.size());
-  for (std::size_t j = 0; j < m; ++j) {
-    const double deviation = std::sqrt(std::max(variances[j], 1e-12));
-    double most = -std::numeric_limits<double>::infinity();
-    for (std::size_t f = 0; f < logs.size(); ++f) {
-      const double z = (best_[f] - means.at(f, j)) / deviation;
-      logs[f] = std::log(deviation) + log_improvement_of(z).log_h;
-      most = std::max(most, logs[f]);
-    }
-    double sum = 0;
-    for (const double log : logs) sum += std::exp(log - most);
-    result[j] = most + std::log(sum / static_cast<double>(logs.size()));
+  std::vector<double> means, variances;
+  predict(points, means, variances);
+  std::vector<double> result(points.size());
+  for (std::size_t j = 0; j < result.size(); ++j) {
+    const double deviation = std::sqrt(variances[j]);
+    result[j] = std::log(deviation) + log_improvement_of((best_ - means[j]) / deviation).log_h;
   }
   return result;
 }
@@ -331,26 +263,11 @@ double GaussianProcess::log_improvement(const Units& point, std::vector<double>&
   const double deviation = std::sqrt(variance);
   factor_->solve_upper(solved);  // K⁻¹ k
 
-  std::vector<LogImprovement> parts;
-  std::vector<double> logs;
-  for (std::size_t f = 0; f < alphas_.size(); ++f) {
-    const double z = (best_[f] - sum_of_products(kernel, alphas_[f])) / deviation;
-    parts.push_back(log_improvement_of(z));
-    logs.push_back(std::log(deviation) + parts.back().log_h);
-  }
-  const double most = *std::max_element(logs.begin(), logs.end());
-  double sum = 0;
-  for (const double log : logs) sum += std::exp(log - most);
-
-  // d logEI / dμ = -Φ / (σ h), d logEI / dσ = φ / (σ h); over fantasies weighted by their share.
-  double by_deviation = 0;
-  std::vector<double> alpha(n);  // Σ share Φ / (σ h) α
-  for (std::size_t f = 0; f < alphas_.size(); ++f) {
-    const double share = std::exp(logs[f] - most) / sum;
-    by_deviation += share * parts[f].pdf_over_h / deviation;
-    const double weight = share * parts[f].cdf_over_h / deviation;
-    for (std::size_t i = 0; i < n; ++i) alpha[i] += weight * alphas_[f][i];
-  }
+  const double z = (best_ - sum_of_products(kernel, alpha_)) / deviation;
+  const LogImprovement part = log_improvement_of(z);
+  // d logEI / dμ = -Φ / (σ h), d logEI / dσ = φ / (σ h).
+  const double by_mean_share = part.cdf_over_h / deviation;
+  const double by_deviation = part.pdf_over_h / deviation;
   gradient.assign(dimensions, 0);
   for (std::size_t d = 0; d < dimensions; ++d) {
     if (space_[d].kind == Dimension::Kind::kCategory) continue;
@@ -358,12 +275,12 @@ double GaussianProcess::log_improvement(const Units& point, std::vector<double>&
     double by_mean = 0, by_variance = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const double change = slope[i] * weight * (point[d] - points_[i][d]);
-      by_mean += alpha[i] * change;
+      by_mean += alpha_[i] * change;
       by_variance += solved[i] * change;
     }
-    gradient[d] = -by_mean - by_deviation * by_variance / deviation;
+    gradient[d] = -by_mean_share * by_mean - by_deviation * by_variance / deviation;
   }
-  return most + std::log(sum / static_cast<double>(alphas_.size()));
+  return std::log(deviation) + part.log_h;
 }
 
 }  // namespace atl::tune

@@ -44,15 +44,12 @@ class GaussianProcess {
   /// Mean and variance at points, (m) each.
   void predict(const std::vector<Units>& points, std::vector<double>& means,
                std::vector<double>& variances) const;
-  /// Adds points that are under way, of which several fantasies are drawn from the posterior: the
-  /// variance shrinks there, and the mean becomes one of `count`.
-  void fantasise(const std::vector<Units>& points, int count, std::uint64_t seed);
   /// Adds points that are under way as if their values were the means: the variance shrinks there,
   /// and no mean changes.
   void expect(const std::vector<Units>& points);
 
-  /// The log of the expected improvement on the least value, averaged over fantasies (Ament et al.
-  /// 2023, arXiv:2310.20708), at points (m).
+  /// The log of the expected improvement on the least value, (Ament et al. 2023,
+  /// arXiv:2310.20708), at points (m).
   std::vector<double> log_improvement(const std::vector<Units>& points) const;
   /// The same at one point, with its gradient.
   double log_improvement(const Units& point, std::vector<double>& gradient) const;
@@ -65,9 +62,9 @@ class GaussianProcess {
   std::vector<Units> points_;
   KernelParameters parameters_;
   std::optional<Cholesky> factor_;
-  std::vector<std::vector<double>> values_;  // of each fantasy
-  std::vector<std::vector<double>> alphas_;  // K⁻¹ y of each
-  std::vector<double> best_;                 // of each
+  std::vector<double> values_;
+  std::vector<double> alpha_;  // K⁻¹ y
+  double best_ = 0;
 };
 
 /// log(φ(z) + z Φ(z)) without loss of digits for z far below 0, and the ratios Φ / h and φ / h of

@@ -119,11 +119,11 @@ TEST(GaussianProcess, PassesThroughWhatItSaw) {
   }
 }
 
-TEST(GaussianProcess, ImprovementHasItsGradientWithFantasiesToo) {
+TEST(GaussianProcess, ImprovementHasItsGradientWithTrialsUnderWayToo) {
   const Space space = testing::unit_space(3);
   GaussianProcess process(space, some_observations(20, 3), {{8, 5, 2}, 1.3, 1e-3});
-  for (const bool fantasises : {false, true}) {
-    if (fantasises) process.fantasise({{.2, .3, .9}, {.7, .7, .1}}, 4, 5);
+  for (const bool has_running : {false, true}) {
+    if (has_running) process.expect({{.2, .3, .9}, {.7, .7, .1}});
     const Units at = {.41, .52, .63};
     std::vector<double> gradient, ignored;
     const double value = process.log_improvement(at, gradient);

@@ -11,7 +11,6 @@ namespace atl::tune {
 
 namespace {
 
-constexpr int kFantasies = 8;
 constexpr std::size_t kMostCandidates = 2048;
 constexpr std::size_t kLocalSearches = 6;
 constexpr std::size_t kFitPoints = 200;  // enough for a kernel's few parameters
@@ -166,7 +165,7 @@ Suggestion GpSearch::suggest(const SearchView& view) {
   GaussianProcess process(space, observed, parameters);
   std::vector<Units> pending;
   for (const Observation& running : view.running) pending.push_back(running.units);
-  process.fantasise(pending, kFantasies, view.seed + static_cast<std::uint64_t>(view.number));
+  process.expect(pending);
 
   // Candidates: fewer where each costs more; the best points so far, moved a little, among them.
   const std::size_t n = observed.points.size();

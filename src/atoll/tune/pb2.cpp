@@ -149,7 +149,7 @@ Units explore_by_bandit(const Space& space, const ScheduleView& view, const Rule
   GaussianProcess process(extended, observed, kernel);
   const double when = time(std::min(takeover.step + rules.interval, rules.max_steps));
   const double from = unit_of_value(next.begin_value);
-  // One fantasy that is the mean: only what is known changes where the others are.
+  // Only what is known changes where the others are.
   std::vector<Units> under_way;
   for (const Units& units : takeover.together) under_way.push_back(joined(units, when, from));
   process.expect(under_way);
