@@ -176,7 +176,9 @@ def metrics(atoll, root, pairs):
     def start(name, more):
         run = [atoll, "train", f"--data.text={text}", "--data.vocab_size=300", f"--run.dir={root}/{name}", "--model.hidden_size=128", "--model.num_hidden_layers=4",
                "--model.num_attention_heads=4", "--model.num_key_value_heads=4", "--train.context=128", "--train.batch_size=4", "--train.micro_batch=4", "--train.steps=400",
-               "--log.every=1", "--device.threads=1", *more]
+               "--log.every=1", "--device.threads=1"]
+        given = {word.split("=")[0] for word in more}
+        run = [word for word in run if word.split("=")[0] not in given] + more
         return subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def step_ms(name):
