@@ -23,6 +23,28 @@ def find():
     return None
 
 
+def split(script, operators):
+    """The parts of an expression between operators that no bracket and no quote is around."""
+    parts, depth, quote, begin, at = [], 0, "", 0, 0
+    while at < len(script):
+        c = script[at]
+        if quote:
+            at += c == "\\"
+            quote = "" if c == quote else quote
+        elif c in "'\"`":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif depth == 0 and (found := next((o for o in operators if script.startswith(f" {o} ", at)), None)):
+            parts.append(script[begin:at].strip())
+            begin = at = at + len(found) + 2
+            continue
+        at += 1
+    return parts + [script[begin:].strip()]
+
+
 class Page:
     """One page of a browser of its own, with what it has said and asked for."""
 
@@ -161,7 +183,20 @@ class Page:
         try:
             return self._until(look, script, seconds)
         except RuntimeError:
-            raise RuntimeError(f"never true: {script}; the page says: {self.run('document.body.innerText')[:2000]}; {self.errors}") from None
+            raise RuntimeError(f"never true: {script}\n{self._seen(script)}\nthe page says: {self.run('document.body.innerText')[:2000]}\nits console: {self.errors}") from None
+
+    def _seen(self, script):
+        """Which conditions of an expression do not hold, and what is there instead."""
+        lines = []
+        for part in split(script, ["&&"]):
+            try:
+                if self.run(f"!!({part})"):
+                    continue
+                left = split(part, ["===", "!==", ">=", "<=", ">", "<"])[0]
+                lines.append(f"not so: {part}" + (f"; seen: {json.dumps(self.run(left))}" if left != part else ""))
+            except RuntimeError as error:
+                lines.append(f"not so: {part}; {error}")
+        return "\n".join(lines)
 
     def key(self, key):
         text = key if len(key) == 1 else ""

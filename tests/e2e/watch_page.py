@@ -48,6 +48,10 @@ def expect(holds, what):
         raise AssertionError(what)
 
 
+def expect_same(seen, wanted, what):
+    expect(seen == wanted, f"{what}: {seen!r}, not {wanted!r}")
+
+
 def opened(page, url, runs):
     page.open(url)
     page.until(f"globalThis.atollPage?.runs.size >= {runs} && document.querySelectorAll('.chart').length > 4")
@@ -68,6 +72,16 @@ def look(page, hash, ready):
     page.until(ready)
 
 
+def search(page, text):
+    page.run(f"(() => {{ const s = document.getElementById('search'); s.value = {json.dumps(text)}; s.dispatchEvent(new Event('input')); s.blur(); }})()")
+
+
+def found(page, text, *names):
+    """Searches, and waits until these runs and no others are listed."""
+    search(page, text)
+    page.until(f"[...document.querySelectorAll('#runs li')].map((item) => item.title.split('/').pop()).sort().join() === {json.dumps(','.join(names))}")
+
+
 def check_recorded(atoll, root):
     with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch, browser.Page() as page:
         opened(page, watch.url, 8)
@@ -77,8 +91,7 @@ def check_recorded(atoll, root):
         page.until("atollPage.store.part([...atollPage.runs.values()].find((r) => r.id.endsWith('/nan')), 'loss').bad.length === 4")
         choose(page, "nan")
         drawn(page)
-        breaks = page.run("atollPage.view.charts.get('loss').chart.lines[0].breaks.size")
-        expect(breaks == 2, f"the line of a run with two gaps is broken {breaks} times")
+        expect_same(page.run("atollPage.view.charts.get('loss').chart.lines[0].breaks.size"), 2, "gaps in the line of a run with two")
 
         # Zoom with the pointer comes to raw points; Escape leads back.
         choose(page, "healthy")
@@ -89,7 +102,7 @@ def check_recorded(atoll, root):
         drawn(page)
         low, high = page.run("atollPage.view.range")
         expect(600 < low < high < 1200, f"the range that was drawn is {low} to {high}")
-        expect(page.run("atollPage.view.charts.get('loss').chart.lines[0].size") == 1, "a close look has no raw points")
+        expect_same(page.run("atollPage.view.charts.get('loss').chart.lines[0].size"), 1, "records of a point, seen closely")
         page.key("Escape")
         page.until("atollPage.view.range === null")
 
@@ -101,19 +114,24 @@ def check_recorded(atoll, root):
         drawn(page)
         page.key("/")
         page.until("document.activeElement.id === 'search'")
-        page.run("(() => { const s = document.getElementById('search'); s.value = 'lost'; s.dispatchEvent(new Event('input')); s.blur(); })()")
-        page.until("document.querySelectorAll('#runs li').length === 2")
-        page.run("(() => { const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input')); })()")
+        # By its name, and by its state: half of its steps are in no checkpoint.
+        found(page, "lost", "lost-rank", "nan")
+        found(page, "lost rank", "lost-rank")
+        found(page, "stopped", "restarted", "straggler")
+        search(page, "")
 
         # Settings that differ, and no other.
         choose(page, "healthy", "restarted")
         look(page, "compare", "document.querySelectorAll('td.differs').length === 4")
-        expect(page.run("[...document.querySelectorAll('tbody tr')].map((r) => r.cells[0].textContent).join()") == "run.dir,optim.lr", "the settings that differ")
+        expect_same(page.run("[...document.querySelectorAll('tbody tr')].map((r) => r.cells[0].textContent)"), ["run.dir", "optim.lr"], "the settings that differ")
 
         choose(page, "lost-rank", "nan")
         look(page, "events", "document.body.innerText.includes('rank 2 was lost') && document.body.innerText.includes('atoll launch recipe.toml') && document.body.innerText.includes('sample 820')")
         page.run("document.querySelector('textarea').value = 'looks <b>odd</b> #odd'; [...document.querySelectorAll('main button')].find((b) => b.textContent.startsWith('keep')).click()")
         page.until("document.querySelector('#runs').innerText.includes('#odd')")
+        page.until("document.querySelector('main').innerText.includes('looks <b>odd</b> #odd')")
+        found(page, "odd looks", "lost-rank")
+        search(page, "")
         choose(page, "ranks-256")
         look(page, "ranks", "document.querySelectorAll('.ranks span').length === 256 && document.querySelector('.ranks span.slow').textContent === '201'")
         page.until("document.body.innerText.includes('for rank 201, which waits')")
@@ -176,9 +194,9 @@ def check_stream(atoll, root):
             append(more[200:])
             page.until(f"{last} === {wanted[-1]}")
             records = page.run(f"{part}.r")
-            expect(records == sorted(set(records)), "records come twice or in disorder")
-            expect(page.run(f"{part}.size") == 1, "these few points are no buckets")
-            expect(page.run(f"{part}.x0") == wanted, "points are missing")
+            expect_same(records, sorted(set(records)), "records, each once and in order")
+            expect_same(page.run(f"{part}.size"), 1, "records of a point, of a few")
+            expect_same(page.run(f"{part}.x0"), wanted, "steps of the points")
 
 
 def check_live(atoll, root):
@@ -217,14 +235,15 @@ def check_ledgers(atoll, root):
 
         show("few")
         page.until("document.querySelectorAll('main svg circle').length === 6 && document.querySelector('main h2').textContent === 'Islands: 5'")
-        expect(page.run("[...document.querySelectorAll('main svg title')].filter((t) => t.textContent.includes('bit/s')).length") == 20, "a line for each link, each way")
-        expect(page.run("[...document.querySelectorAll('main svg title')].some((t) => t.textContent.includes('island-3') && t.textContent.includes('all wait for it'))"), "who waits for whom")
-        expect(page.run("document.querySelector('main td.differs').textContent") == "8Mbit/s, 120 ms", "the slowest link")
-        expect(page.run("document.querySelectorAll('main tbody').length === 2 && document.querySelectorAll('main tbody')[1].rows.length") == 12, "the outer steps")
+        expect_same(page.run("[...document.querySelectorAll('main svg title')].filter((t) => t.textContent.includes('bit/s')).length"), 20, "lines for links, one for each way")
+        titles = page.run("[...document.querySelectorAll('main svg circle title')].map((t) => t.textContent)")
+        expect(["island-3" in title and "all wait for it" in title for title in titles].count(True) == 1, f"who waits for whom: {titles}")
+        expect_same(page.run("[...document.querySelectorAll('main td.differs')].map((cell) => cell.textContent)"), ["8Mbit/s, 120 ms"], "the slowest link")
+        expect_same(page.run("[...document.querySelectorAll('main tbody')].map((body) => body.rows.length)"), [5, 12], "rows of links and of outer steps")
         show("many")
         page.until("document.querySelectorAll('main svg rect').length === 1000")
         page.until("document.body.innerText.includes('Slowest link of each island')")
-        expect(page.run("document.querySelectorAll('main tbody')[0].rows.length") == 50, "the slowest links")
+        expect_same(page.run("[...document.querySelectorAll('main tbody')].map((body) => body.rows.length)"), [50, 3], "rows of the slowest links and of outer steps")
         page.size(390, 844)
         page.until("document.documentElement.scrollWidth <= 390")
         expect(not page.errors, f"the console says {page.errors}")
@@ -332,7 +351,7 @@ def check_export(atoll, recorded, root):
         expect(page.run("document.body.innerText.includes('In the beginning was the word')"), "the samples")
         expect(page.run("window.evil === undefined && !document.querySelector('img, script')"), "a text of a run became markup")
         expect(not page.errors, f"the console says {page.errors}")
-        expect(page.requests == ["file://" + out], f"it asks for {page.requests}")
+        expect_same(page.requests, ["file://" + out], "what it asks for")
         page.size(390, 844)
         page.until("document.documentElement.scrollWidth <= 390")
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import socket
 
 EVIL = "<img src=x onerror=\"window.evil=1\"><script>window.evil=2</script>\"'`${window.evil=3}"
 
@@ -35,6 +36,9 @@ def write(root, name, lines, steps=2000, settings="", checkpoints=()):
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "metrics.jsonl"), "w") as file:
         file.writelines(lines)
+    # Its process is gone, as the lock says that nobody holds: without one, a file that has just grown is taken for a run of another machine.
+    with open(os.path.join(path, "lock"), "w") as file:
+        file.write(f"process 4711 on {socket.gethostname()}\n")
     with open(os.path.join(path, "settings.toml"), "w") as file:
         file.write(f"[run]\ndir = {json.dumps(name)}\n\n[train]\nsteps = {steps}\nbatch_size = 2\n{settings}")
     for step in checkpoints:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -56,6 +57,16 @@ std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(file, line);
   return line.substr(0, 200);
+}
+
+// Whether a lock's first line, "process 4711 on alpha" (ckpt/run_lock.cpp), names another machine:
+// the locks of its processes are not in the list of this one.
+bool is_of_elsewhere(const std::string& holder) {
+  constexpr std::string_view kOn = " on ";
+  const std::size_t at = holder.rfind(kOn);
+  char host[256] = "";
+  if (at == holder.npos || ::gethostname(host, sizeof host - 1) != 0) return false;
+  return holder.substr(at + kOn.size()) != host;
 }
 
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
@@ -155,7 +166,7 @@ fs::path find_trace(const WatchedRun& run) {
   std::error_code error;
   for (const auto& [key, value] : run.settings) {
     if (key != "log.trace" || value.size() < 3) continue;
-    const fs::path path = value.substr(1, value.size() - 2);
+    fs::path path = value.substr(1, value.size() - 2);
     if (fs::is_regular_file(path, error)) return path;
   }
   const fs::path path = run.dir / "trace.json";
@@ -226,7 +237,8 @@ bool RunTable::refresh(WatchedRun& run, const std::set<std::string>& locks) cons
   const fs::path lock = run.dir / "lock";
   const bool has_lock = ::stat(lock.c_str(), &status) == 0;
   const bool is_locked = has_lock && locks.contains(lock_name(status));
-  const bool is_fresh = !has_lock && metrics::wall_time_now() - run.changed_s < kFreshS;
+  const bool is_unseen = !has_lock || (!is_locked && is_of_elsewhere(first_line(lock)));
+  const bool is_fresh = is_unseen && metrics::wall_time_now() - run.changed_s < kFreshS;
   const double last_step = run.log->summary().last[static_cast<std::size_t>(Axis::kStep)];
   const auto total = static_cast<double>(setting_number(run, "train.steps"));
   const bool is_saved =

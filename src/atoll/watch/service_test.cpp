@@ -35,12 +35,17 @@ class WatchService : public ::testing::Test {
     fs::create_directories(root_ / "a");
     write_file(root_ / "a" / "metrics.jsonl", "{\"step\":1,\"time\":5,\"loss\":2.5}\n");
     write_file(root_ / "a" / "settings.toml", "[train]\nsteps = 4\n");
-    write_file(root_ / "a" / "lock", "process 1 on nowhere\n");
+    write_file(root_ / "a" / "lock", "process 1 on " + host() + "\n");
     write_file(root_ / "secret.txt", "not for others");
   }
   ~WatchService() override { fs::remove_all(root_); }
 
   std::string run() const { return (root_ / "a").string(); }
+  static std::string host() {
+    char name[256] = "";
+    EXPECT_EQ(::gethostname(name, sizeof name - 1), 0);
+    return name;
+  }
 
   // The whole answer to one request; `fields` end with CR LF each.
   static std::string ask(const Service& service, const std::string& first_line,
@@ -86,6 +91,16 @@ TEST_F(WatchService, ALockedRunIsRunningAndAKilledOneIsNot) {
   ask_until(service, "GET /api/runs", "\"state\":\"lost\"");
   fs::create_directories(root_ / "a" / "checkpoints" / "step-00000001");
   ask_until(service, "GET /api/runs", "\"state\":\"stopped\"");
+}
+
+TEST_F(WatchService, ARunOfAnotherMachineIsRunningWhileItsFileGrows) {
+  write_file(root_ / "a" / "lock", "process 1 on another-" + host() + "\n");
+  const Service service(options());
+  EXPECT_THAT(ask_until(service, "GET /api/runs", "\"records\":1"),
+              HasSubstr("\"state\":\"running\""));
+  fs::last_write_time(root_ / "a" / "metrics.jsonl",
+                      fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  ask_until(service, "GET /api/runs", "\"state\":\"lost\"");
 }
 
 TEST_F(WatchService, EveryAnswerKeepsTheBrowserToThisServer) {
