@@ -208,6 +208,13 @@ void Client::State::perform(const FetchState& wanted) {
   give([this, wanted](const std::stop_token& cancel) { fetch(wanted, cancel); }, fetching);
 }
 
+// The worker does one job after the other, so the answer comes after that of the fetch.
+void Client::State::perform(const StopFetch&) {
+  fetching.request_stop();
+  order({.what = RankOrder::What::kStopFetch});
+  give([this](const std::stop_token&) { post(FetchStopped{}); }, {});
+}
+
 void Client::State::fetch(const FetchState& wanted, const std::stop_token& cancel) {
   Contacts known;
   {

@@ -59,9 +59,18 @@ void Member::send(FromIsland body, std::int64_t outer_step) {
 
 // ---- the connection ----
 
+// The coordinator must be able to rely on the state that it is told of, so nothing that is fetched
+// may take its place.
 void Member::on(const CoordinatorReached&) {
   is_connected_ = true;
   is_welcome_ = false;
+  stop_fetch();
+  joins_when_stopped_ = may_change();
+  if (!joins_when_stopped_) join();
+}
+
+void Member::join() {
+  joins_when_stopped_ = false;
   send(Join{.name = options_.name,
             .identity = options_.identity,
             .plan = options_.plan,
@@ -86,7 +95,7 @@ void Member::on(const CoordinatorLost& event) {
   if (is_connected_ && is_welcome_) {
     actions_.push_back(Warn{"lost the coordinator, which may come back: " + event.why});
   }
-  is_connected_ = is_welcome_ = false;
+  is_connected_ = is_welcome_ = joins_when_stopped_ = false;
   to_put_.clear();
   bytes_from_.clear();
   if (!alone_since_) alone_since_ = now_;
@@ -247,11 +256,19 @@ std::vector<StateHash> Member::next_hashes() const {
   return hashes;
 }
 
+// Without hashes it is the run's, as the newest state that is left.
+bool Member::is_at(const Target& target) const {
+  return outer_step_ == target.outer_step &&
+         (hashes_ == target.hashes || (target.hashes.empty() && outer_step_ >= 0));
+}
+
 void Member::reach(Target target) {
   fetch_again_.reset();
-  // No hashes: it is the run's, as the newest state that is left.
-  const bool is_there = hashes_ == target.hashes || (target.hashes.empty() && outer_step_ >= 0);
-  if (outer_step_ == target.outer_step && is_there) {
+  if (is_at(target) && may_change()) {
+    target_ = std::move(target);  // reached when nothing can take the place of this state
+    return stop_fetch();
+  }
+  if (is_at(target)) {
     use(target.outer_step, target.schedule);
     target_.reset();
     is_fetching_ = false;
@@ -260,16 +277,24 @@ void Member::reach(Target target) {
     return resume();
   }
   target_ = std::move(target);
-  is_fetching_ = false;
+  stop_fetch();
   const bool has_all = !hashes_.empty() && target_->hashes == hashes_;
   // Resync will name some.
   if ((target_->sources.empty() && !has_all) || target_->hashes.empty()) return;
   is_fetching_ = true;
   stop_reduce();
   shadow_.reset();
+  is_fetch_under_way_ = true;
   fetches_step_ = target_->outer_step;
   fetches_schedule_ = target_->schedule;
   actions_.push_back(FetchState{target_->outer_step, target_->hashes, target_->sources});
+}
+
+void Member::stop_fetch() {
+  is_fetching_ = false;
+  if (!std::exchange(is_fetch_under_way_, false)) return;
+  ++num_stops_;
+  actions_.push_back(StopFetch{});
 }
 
 void Member::say_synced() {
@@ -280,8 +305,11 @@ void Member::say_synced() {
 }
 
 void Member::on(const StateFetched& event) {
-  const bool is_wanted = target_ && is_fetching_ && event.outer_step == target_->outer_step;
+  const bool was_stopped = num_stops_ > 0;
+  const bool is_wanted =
+      target_ && is_fetching_ && !was_stopped && event.outer_step == target_->outer_step;
   num_fetches_ = 0;
+  if (!was_stopped) is_fetch_under_way_ = false;
   if (fetches_step_ == event.outer_step) use(event.outer_step, fetches_schedule_);
   outer_step_ = event.outer_step;
   hashes_ = event.hashes;
@@ -296,7 +324,7 @@ void Member::on(const StateFetched& event) {
   }
   if (!is_wanted) {
     // Fetched when it was no longer wanted: the coordinator must hear what this island has now.
-    if (!is_connected_) return;
+    if (!is_connected_ || joins_when_stopped_) return;
     if (target_ && outer_step_ == target_->outer_step && hashes_ == target_->hashes) {
       return reach(Target(*target_));
     }
@@ -312,6 +340,8 @@ void Member::on(const StateFetched& event) {
 }
 
 void Member::on(const FetchFailed& event) {
+  if (num_stops_ > 0) return;
+  is_fetch_under_way_ = false;
   if (!is_fetching_) return;
   is_fetching_ = false;
   actions_.push_back(Warn{"the state could not be fetched, and is asked for again: " + event.why});
@@ -319,6 +349,13 @@ void Member::on(const FetchFailed& event) {
   fetch_again_ =
       now_ + std::min(kLongestFetchAgain, kFirstFetchAgain * (1 << std::min(num_fetches_, 8)));
   ++num_fetches_;
+}
+
+void Member::on(const FetchStopped&) {
+  --num_stops_;
+  if (may_change()) return;
+  if (joins_when_stopped_) return join();
+  if (is_welcome_ && target_ && is_at(*target_)) reach(Target(*target_));
 }
 
 void Member::use(std::int64_t outer_step, const RoundSchedule& schedule) {

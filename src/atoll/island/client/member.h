@@ -65,7 +65,8 @@ struct StateFetched {  ///< what was fetched is the state now
 struct FetchFailed {
   std::string why;
 };
-struct Progress {  ///< of the trainer, for heartbeats
+struct FetchStopped {};  ///< answers StopFetch: no answer to an earlier FetchState comes after it
+struct Progress {        ///< of the trainer, for heartbeats
   std::int64_t inner_steps = 0;
   double batches_per_second = 0;
 };
@@ -81,7 +82,8 @@ struct MemberTicked {                ///< due every tenth of a second or so
 struct MemberEvent {
   Seconds now = 0;
   std::variant<CoordinatorReached, CoordinatorLost, CoordinatorSaid, RoundDone, ReduceDone,
-               ReduceBroke, StateFetched, FetchFailed, Progress, LeaveWanted, MemberTicked>
+               ReduceBroke, StateFetched, FetchFailed, FetchStopped, Progress, LeaveWanted,
+               MemberTicked>
       what;
 };
 
@@ -109,11 +111,14 @@ struct Swap {  ///< what lies beside the state is the state now
   bool was_mine = false;  ///< the pseudo-gradient handed in is in it; false: rebase on it
   std::vector<Participant> participants;  ///< empty: known from before the connection was lost
 };
-struct FetchState {  ///< answered by StateFetched or FetchFailed; replaces one under way
+struct FetchState {  ///< answered by StateFetched or FetchFailed, unless it is stopped
   std::int64_t outer_step = 0;
   std::vector<StateHash> hashes;  ///< only what differs from what it has must be fetched
   std::vector<Source> sources;
 };
+/// What is being fetched is not wanted any more. Answered by FetchStopped, and before that by
+/// StateFetched or FetchFailed if the fetch had ended.
+struct StopFetch {};
 struct UploadState {  ///< put what of the state has these hashes to the coordinator
   std::vector<StateHash> hashes;
 };
@@ -143,8 +148,8 @@ struct Warn {
 
 /// One of these.
 using MemberAction =
-    std::variant<SendToCoordinator, Connect, StartReduce, StopReduce, Swap, FetchState, UploadState,
-                 Adopt, StartRound, UseSchedule, Halt, Warn>;
+    std::variant<SendToCoordinator, Connect, StartReduce, StopReduce, Swap, FetchState, StopFetch,
+                 UploadState, Adopt, StartRound, UseSchedule, Halt, Warn>;
 
 /// An island's side of the protocol (docs/protocol.md): keeps it in step with the run whatever is
 /// lost, and goes on training while the coordinator is away. Pure, as Coordinator is. For one
@@ -195,6 +200,7 @@ class Member {
   void on(const ReduceBroke& event);
   void on(const StateFetched& event);
   void on(const FetchFailed& event);
+  void on(const FetchStopped& event);
   void on(const Progress& event);
   void on(const LeaveWanted& event);
   void on(const MemberTicked& event);
@@ -214,7 +220,11 @@ class Member {
 
   StateHash prepared() const;
   void put_state();
+  void join();
+  bool is_at(const Target& target) const;
   void reach(Target target);
+  void stop_fetch();
+  bool may_change() const { return is_fetch_under_way_ || num_stops_ > 0; }
   void say_synced();
   bool swap_to(const Target& target);
   void swap(bool was_mine, std::vector<Participant> participants);
@@ -252,6 +262,9 @@ class Member {
   std::optional<Stamped<Commit>> commit_;  // heard before its result was there
   std::optional<Target> target_;           // to be reached by fetching, or by waiting for sources
   bool is_fetching_ = false;
+  bool is_fetch_under_way_ = false;  // wanted or not, and not stopped
+  int num_stops_ = 0;                // of fetches, not answered: their state may still come
+  bool joins_when_stopped_ = false;
   std::int64_t fetches_step_ = -1;  // of the newest fetch, also when it is not wanted any more
   RoundSchedule fetches_schedule_;
   std::set<IslandId> bytes_from_;  // whose bytes have come since the last heartbeat

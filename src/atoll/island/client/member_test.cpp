@@ -127,6 +127,63 @@ TEST(Member, AStateWithoutHashesIsNotFetched) {
   EXPECT_EQ(harness.count<FetchState>(), 0);
 }
 
+// An island that is welcome, has outer step 0 and is fetching outer step 1.
+MemberHarness fetching() {
+  MemberHarness harness;
+  harness.welcome();
+  harness.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
+  EXPECT_EQ(harness.count<FetchState>(), 1);
+  return harness;
+}
+
+TEST(Member, SaysThatItHasAStateOnlyWhenItFetchesNoOther) {
+  MemberHarness harness = fetching();
+  harness.hear(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
+  EXPECT_EQ(harness.count<StopFetch>(), 1);
+  EXPECT_FALSE(harness.has_said<Synced>());
+  harness.happen(FetchStopped{});
+  EXPECT_THAT(harness.said<Synced>().hashes, ElementsAre(kFirst));
+  EXPECT_EQ(harness.said<Synced>().outer_step, 0);
+}
+
+TEST(Member, WhatItFetchedAllTheSameItSaysAnew) {
+  MemberHarness harness = fetching();
+  harness.hear(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
+  const int connects = harness.count<Connect>();
+  harness.happen(StateFetched{1, {kSecond}});
+  harness.happen(FetchStopped{});
+  EXPECT_FALSE(harness.has_said<Synced>());
+  EXPECT_EQ(harness.count<Connect>(), connects + 1);
+  harness.happen(CoordinatorReached{});
+  EXPECT_THAT(harness.said<Join>().hashes, ElementsAre(kSecond));
+}
+
+// The end of the fetch that was stopped is not that of the next one.
+TEST(Member, AFetchIsUnderWayUntilItsOwnEnd) {
+  MemberHarness harness = fetching();
+  harness.hear(Resync{.outer_step = 1, .hashes = {kThird}, .sources = {{3, "c:1"}}}, 1);
+  EXPECT_EQ(harness.count<FetchState>(), 2);
+  EXPECT_EQ(harness.count<StopFetch>(), 1);
+  harness.happen(FetchFailed{"no route"});
+  harness.happen(FetchStopped{});
+  harness.hear(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
+  EXPECT_EQ(harness.count<StopFetch>(), 2);
+  EXPECT_FALSE(harness.has_said<Synced>());
+  harness.happen(FetchStopped{});
+  EXPECT_THAT(harness.said<Synced>().hashes, ElementsAre(kFirst));
+}
+
+TEST(Member, JoinsOnlyWhenItFetchesNothing) {
+  MemberHarness harness = fetching();
+  harness.happen(CoordinatorLost{"it died"});
+  harness.actions.clear();
+  harness.happen(CoordinatorReached{});
+  EXPECT_EQ(harness.count<StopFetch>(), 1);
+  EXPECT_FALSE(harness.has_said<Join>());
+  harness.happen(FetchStopped{});
+  EXPECT_THAT(harness.said<Join>().hashes, ElementsAre(kFirst));
+}
+
 TEST(Member, NeverSwapsAnotherResultThanWasCommitted) {
   MemberHarness harness;
   harness.prepare();

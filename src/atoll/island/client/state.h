@@ -58,6 +58,7 @@ struct Client::State {
   void perform(const StopReduce& stop);
   void perform(const Swap& swap);
   void perform(const FetchState& fetch);
+  void perform(const StopFetch& stop);
   void perform(const UploadState& upload);
   void perform(const Adopt& adopt);
   void perform(const StartRound& round);

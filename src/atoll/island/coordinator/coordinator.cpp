@@ -164,9 +164,25 @@ void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
 }
 
 void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
-  if (island.state() != IslandState::kSyncing || synced.answers != island.sync_request) return;
-  if (synced.outer_step < state_.outer_step()) {
+  if (island.state() != IslandState::kSyncing) return;
+  if (synced.answers != island.sync_request) {
+    // Its fetch ended while it was asked for the state that it had before.
+    const bool was_asked = asked_ == island.id && asked_request_ == island.sync_request;
+    if (!was_asked || synced.outer_step == island.claimed_step) return;
     island.claim(synced.outer_step, synced.hashes);
+    const bool is_wanted = options_.plan.is_gossip && synced.hashes.front() == island.wanted;
+    if (is_wanted) island.own_state = island.wanted;
+    return resync(island, "it has got newer state", false);
+  }
+  if (synced.outer_step < state_.outer_step()) {
+    const bool is_answer = asked_ == island.id && asked_request_ == synced.answers &&
+                           synced.outer_step == island.claimed_step;
+    island.claim(synced.outer_step, synced.hashes);
+    if (is_answer && lost_from_) {
+      has_confirmed_ = true;
+      keep_only(island, synced.holds);
+      return find_newest_state();
+    }
     // It has the state that it was told to get, and others have made outer steps since.
     const bool is_own = synced.hashes.front() == island.wanted &&
                         state_.newest_result(island.id).outer_step < synced.outer_step;

@@ -172,6 +172,7 @@ class Coordinator {
   void turn_out(Island& island, const std::string& why);
   void watch(Island& island);
   void find_newest_state();
+  bool still_has_state(Island& island);
   void tell_sources();
   std::vector<Source> sources(IslandId except, const StateHash& hash = {});
   WantedState wanted_state(Island& island, const StateHash& prepared = {});
@@ -258,6 +259,9 @@ class Coordinator {
   std::optional<Seconds> grace_from_;
   std::optional<Seconds> stuck_from_;  // everybody is excluded
   std::optional<Seconds> lost_from_;   // nobody has the newest state
+  IslandId asked_ = kNobody;           // whether it still has the newest state that is left
+  std::uint64_t asked_request_ = 0;    // by which message
+  bool has_confirmed_ = false;         // it has
   std::optional<Seconds> parting_;     // since when the run is finished
   int num_disagreements_ = 0;          // on the result of the outer step under way
   bool mesh_is_broken_ = false;        // some island cannot reach another, until the view changes

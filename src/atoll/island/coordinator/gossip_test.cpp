@@ -219,6 +219,7 @@ TEST(Gossip, WhoHasLostItsResultAndIsAloneGoesOnWithWhatItHandedItInOn) {
   for (const ConnectionId id : {2, 3, 4}) run.close(id);
   run.say(1, ReduceFailed{.unreachable = {}, .why = "its result has another hash"});
   run.wait(run.options.void_after + 1, {1});
+  run.confirm(1);
   EXPECT_EQ(run.coordinator->state().outer_step(), 0);
   EXPECT_EQ(run.body<Resync>(1).hashes, (std::vector<StateHash>{kFirst}));
 }

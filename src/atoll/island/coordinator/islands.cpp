@@ -426,6 +426,10 @@ void Coordinator::find_newest_state() {
     return;
   }
   if (best->claimed_step < state_.outer_step()) {
+    if (!still_has_state(members_[best->id])) {
+      lost_from_ = now_ - options_.void_after;  // decided as soon as it has answered
+      return;
+    }
     const std::string why = fmt::format("the newest state left is that of outer step {}, on {}",
                                         best->claimed_step, best->name);
     append(LogVoid{.first_outer_step = best->claimed_step, .why = why});
@@ -463,6 +467,29 @@ void Coordinator::find_newest_state() {
                         .contributed = state_.contributed(island.id)});
     island.sync_request = sequence_;
   }
+}
+
+// Whether the island has said, in answer to a question, that it has the state that it claims and is
+// fetching no other, which would take its place. Asks it once. Before it has said so nothing may
+// become void: nobody might have a state of the run then.
+bool Coordinator::still_has_state(Island& island) {
+  const bool is_asked = asked_ == island.id && asked_request_ == island.sync_request;
+  if (is_asked) return has_confirmed_;
+  const std::vector<StateHash> hashes =
+      island.claimed.empty() ? state_.hashes(island.claimed_step) : island.claimed;
+  island.prepared.reset();
+  send(island, Resync{.outer_step = island.claimed_step,
+                      .hashes = hashes,
+                      .sources = {},
+                      .drops_work = true,
+                      .why = "its state is the newest that is left",
+                      .schedule = state_.policy().schedule(),
+                      .contributed = false});
+  island.sync_request = sequence_;
+  asked_ = island.id;
+  asked_request_ = sequence_;
+  has_confirmed_ = false;
+  return false;
 }
 
 void Coordinator::announce_view() {

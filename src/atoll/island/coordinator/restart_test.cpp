@@ -153,9 +153,47 @@ TEST(CoordinatorRestart, NothingIsVoidWhoseResultAnIslandCameWith) {
     harness.open(1);
     harness.say(1, join);
     harness.wait(1, {1, 2});
+    if (!has_result) harness.confirm(1);
     EXPECT_EQ(is_void(harness, 0), !has_result);
     EXPECT_EQ(harness.body<Resync>(1).outer_step, has_result ? 1 : 0);
   }
+}
+
+// The hashes of outer step 0 are in no log, and the only island left has not said those that it
+// has.
+TEST(CoordinatorRestart, ARunFallsBackToABeginningWhoseHashesItHasToAskFor) {
+  CoordinatorHarness harness = at_reduce();
+  for (const ConnectionId island : {1, 2}) {
+    harness.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  }
+  harness.restart();
+  come(harness, 1, 1, {kSecond});
+  harness.say(1, ReduceFailed{.unreachable = {}, .why = "it is not at that outer step"});
+  harness.wait(harness.options.void_after + 1, {1});
+  EXPECT_FALSE(is_void(harness, 0));
+  EXPECT_EQ(harness.body<Resync>(1).outer_step, 0);
+  EXPECT_THAT(harness.body<Resync>(1).hashes, IsEmpty());
+  harness.confirm(1);
+  EXPECT_TRUE(is_void(harness, 0));
+  EXPECT_THAT(harness.body<Resync>(1).hashes, ElementsAre(kFirst));
+}
+
+// An answer to an older question is none: it was given before the fetch that may be under way.
+TEST(CoordinatorRestart, OnlyTheAnswerToTheQuestionMakesTheRestVoid) {
+  CoordinatorHarness harness = at_reduce();
+  for (const ConnectionId island : {1, 2}) {
+    harness.say(island, Prepared{kSecond}, {.outer_step = 0, .attempt = 1});
+  }
+  harness.restart();
+  harness.come(1);
+  const std::uint64_t older = harness.newest<Welcome>(1)->stamp.sequence;
+  harness.wait(harness.options.void_after + 1, {1});
+  ASSERT_NE(harness.newest<Resync>(1), nullptr);
+  harness.say(1, Synced{.outer_step = 0, .hashes = {kFirst}, .holds = {}, .answers = older});
+  harness.wait(1, {1});
+  EXPECT_FALSE(is_void(harness, 0));
+  harness.confirm(1);
+  EXPECT_TRUE(is_void(harness, 0));
 }
 
 // It has the result of the one before, and must know that its part is in it.
@@ -174,6 +212,7 @@ TEST(CoordinatorRestart, AfterAVoidItIsKnownWhoIsInTheNewestOuterStepThatStands)
   harness.close(1);
   come(harness, 3, 1, {kSecond});
   harness.wait(harness.options.void_after + 1, {3});
+  harness.confirm(3, {kSecond});
   ASSERT_TRUE(is_void(harness, 1));
   ASSERT_FALSE(is_void(harness, 0));
   Join join = harness.join("i2", {{4, 8}, {12, 16}});

@@ -83,6 +83,15 @@ class CoordinatorHarness {
     open(island);
     say(island, join(fmt::format("i{}", island), std::move(holds)));
   }
+  // It says that it still has the state that it was asked for.
+  void confirm(ConnectionId island, std::vector<StateHash> hashes = {kFirst}) {
+    const Stamped<ToIsland>* asked = newest<Resync>(island);
+    ASSERT_NE(asked, nullptr);
+    say(island, Synced{.outer_step = std::get<Resync>(asked->body).outer_step,
+                       .hashes = std::move(hashes),
+                       .holds = {},
+                       .answers = asked->stamp.sequence});
+  }
   Ready ready(std::vector<BatchRange> consumed) const {
     return {.base_hash = kFirst, .tokens = 100, .consumed = std::move(consumed), .norm = 1};
   }

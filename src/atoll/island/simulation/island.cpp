@@ -237,9 +237,10 @@ void SimulatedIsland::perform(const Swap& action) {
 void SimulatedIsland::perform(const FetchState& action) {
   const double bytes = world_.options().parameters * 8;  // anchor and momentum, f32
   const std::uint64_t number = ++num_fetches_;
+  const Seconds begins_in = std::max(0.0, stops_until_ - world_.now());
   if (action.hashes == member_->hashes()) {  // only the outer step is another
-    return post(0, [this, action, number] {
-      if (number == num_fetches_) handle({0, StateFetched{action.outer_step, action.hashes}});
+    return post(begins_in, [this, action, number] {
+      if (number > num_stopped_) handle({0, StateFetched{action.outer_step, action.hashes}});
     });
   }
   const Seconds takes = world_.transfer(bytes, {index_});
@@ -252,11 +253,21 @@ void SimulatedIsland::perform(const FetchState& action) {
       world_.occupy(other->index(), takes);
     }
   }
-  post(takes, [this, action, number] { end_fetch(action, number); });
+  post(begins_in + takes, [this, action, number] { end_fetch(action, number); });
+}
+
+// It takes a moment, in which the fetch may end.
+void SimulatedIsland::perform(const StopFetch&) {
+  const Seconds takes = 0.05 * world_.uniform();
+  stops_until_ = std::max(stops_until_, world_.now() + takes);
+  post(stops_until_ - world_.now(), [this, number = num_fetches_] {
+    num_stopped_ = std::max(num_stopped_, number);
+    handle({0, FetchStopped{}});
+  });
 }
 
 void SimulatedIsland::end_fetch(const FetchState& action, std::uint64_t number) {
-  if (number != num_fetches_) return;
+  if (number <= num_stopped_) return;
   for (const Source& source : action.sources) {
     const SimulatedIsland* other = world_.island_of(source.island);
     if (other == nullptr || !world_.reaches(index_, source.island, false)) continue;
@@ -271,7 +282,6 @@ void SimulatedIsland::end_fetch(const FetchState& action, std::uint64_t number) 
 }
 
 void SimulatedIsland::perform(const Adopt& action) {
-  ++num_fetches_;  // one that is under way is for nothing
   if (action.drops_work) ++num_drops_;
   later([this, drops_work = action.drops_work,
          now = Change{member_->outer_step(), member_->hashes()}] {

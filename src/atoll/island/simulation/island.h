@@ -80,6 +80,7 @@ class SimulatedIsland {
   void perform(const StopReduce& action);
   void perform(const Swap& action);
   void perform(const FetchState& action);
+  void perform(const StopFetch& action);
   void perform(const UploadState&) {}  // here everybody reaches everybody
   void perform(const Adopt& action);
   void perform(const StartRound& action);
@@ -130,6 +131,8 @@ class SimulatedIsland {
   Seconds next_trainer_event_ = 0;
   std::map<std::int64_t, Offer> deltas_;  // by outer step
   std::uint64_t num_fetches_ = 0;
+  std::uint64_t num_stopped_ = 0;  // of these, from the first one on
+  Seconds stops_until_ = 0;
   Seconds trained_seconds_ = 0;
   ScheduleBook schedules_;
   Measurements measured_;
