@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "atoll/ops/cuda/copy_blocks.h"
 #include "atoll/ops/serve.h"
 
 namespace atl::ops {
@@ -39,10 +40,14 @@ void copy_on_host(Run& run, const CopyBlocks& a) {
       });
 }
 
-// Copies move bytes, so one implementation serves every dtype.
+// Copies move bytes, so each implementation serves every dtype.
 constexpr Implementation<CopyBlocks> kCopyBlocks[] = {
     {"cpu",
      [](Run& run, const CopyBlocks& a) { return serve_host(run, [&] { copy_on_host(run, a); }); }},
+    {"cuda",
+     [](Run& run, const CopyBlocks& a) {
+       return cuda::copy_blocks(run, a.counts, a.length, a.x, a.from, a.y, a.to);
+     }},
 };
 
 void check_places(const CopyBlocks& a, const Tensor& tensor, const BlockPlaces& at) {

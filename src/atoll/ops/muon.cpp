@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "atoll/ops/cpu/muon.h"
+#include "atoll/ops/cuda/muon.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/ops/ref/muon.h"
@@ -18,11 +19,15 @@ struct Momentum {
   MuonMomentum numbers;
   Tensor grad, m, direction;
 };
-struct Combine {
-  double alpha;
+// x over its norm, or over `least`.
+struct Normalize {
+  double least;
   Tensor x;
-  double beta;
-  Tensor y;
+};
+// square = a I + b gram + c square.
+struct Polynomial {
+  double a, b, c;
+  Tensor gram, square;
 };
 struct Apply {
   double step_size, decay;
@@ -36,6 +41,10 @@ constexpr Implementation<Momentum> kMomentum[] = {
        return serve_f32(run, a.m.dtype(),
                         [&] { cpu::muon_momentum(run, a.numbers, a.grad, a.m, a.direction); });
      }},
+    {"cuda",
+     [](Run& run, const Momentum& a) {
+       return cuda::muon_momentum(run, a.numbers, a.grad, a.m, a.direction);
+     }},
     {"ref",
      [](Run& run, const Momentum& a) {
        return serve_any_float(run, a.m.dtype(), [&]<typename T>(T) {
@@ -44,15 +53,49 @@ constexpr Implementation<Momentum> kMomentum[] = {
      }},
 };
 
-constexpr Implementation<Combine> kCombine[] = {
+template <typename T>
+void add_to_diagonal(Tensor square, double value) {
+  const std::int64_t n = square.dim(0);
+  for (std::int64_t i = 0; i < n; ++i) square.data<T>()[i * n + i] += static_cast<T>(value);
+}
+
+double over_norm(Run& run, const Normalize& a) {
+  return 1 / std::max(std::sqrt(sum_of_squares(run, a.x)), a.least);
+}
+
+constexpr Implementation<Normalize> kNormalize[] = {
     {"cpu",
-     [](Run& run, const Combine& a) {
-       return serve_f32(run, a.y.dtype(), [&] { cpu::combine(run, a.alpha, a.x, a.beta, a.y); });
+     [](Run& run, const Normalize& a) {
+       return serve_f32(run, a.x.dtype(),
+                        [&] { cpu::combine(run, over_norm(run, a), a.x, 0, a.x); });
+     }},
+    {"cuda", [](Run& run, const Normalize& a) { return cuda::muon_normalize(run, a.least, a.x); }},
+    {"ref",
+     [](Run& run, const Normalize& a) {
+       return serve_any_float(run, a.x.dtype(), [&]<typename T>(T) {
+         ref::combine<T>(over_norm(run, a), a.x, 0, a.x);
+       });
+     }},
+};
+
+constexpr Implementation<Polynomial> kPolynomial[] = {
+    {"cpu",
+     [](Run& run, const Polynomial& a) {
+       return serve_f32(run, a.square.dtype(), [&] {
+         cpu::combine(run, a.b, a.gram, a.c, a.square);
+         add_to_diagonal<float>(a.square, a.a);
+       });
+     }},
+    {"cuda",
+     [](Run& run, const Polynomial& a) {
+       return cuda::muon_polynomial(run, a.a, a.b, a.c, a.gram, a.square);
      }},
     {"ref",
-     [](Run& run, const Combine& a) {
-       return serve_any_float(run, a.y.dtype(),
-                              [&]<typename T>(T) { ref::combine<T>(a.alpha, a.x, a.beta, a.y); });
+     [](Run& run, const Polynomial& a) {
+       return serve_any_float(run, a.square.dtype(), [&]<typename T>(T) {
+         ref::combine<T>(a.b, a.gram, a.c, a.square);
+         add_to_diagonal<T>(a.square, a.a);
+       });
      }},
 };
 
@@ -63,6 +106,10 @@ constexpr Implementation<Apply> kApply[] = {
          cpu::apply_direction(run, a.step_size, a.decay, a.target, a.direction);
        });
      }},
+    {"cuda",
+     [](Run& run, const Apply& a) {
+       return cuda::apply_direction(run, a.step_size, a.decay, a.target, a.direction);
+     }},
     {"ref",
      [](Run& run, const Apply& a) {
        return serve_any_float(run, a.target.compute(), [&]<typename T>(T) {
@@ -70,11 +117,6 @@ constexpr Implementation<Apply> kApply[] = {
        });
      }},
 };
-
-// y = alpha x + beta y.
-void combine(Run& run, double alpha, Tensor x, double beta, Tensor y) {
-  dispatch<Combine>("muon_combine", kCombine, run, {alpha, x, beta, y}, cost_of({x, y, y}));
-}
 
 constexpr int kSteps = 5;
 constexpr double kA = 3.4445;
@@ -95,24 +137,14 @@ struct Sides {
   Transpose gram_transpose;
 };
 
-template <typename T>
-void add_to_diagonal(Tensor square, double value) {
-  const std::int64_t n = square.dim(0);
-  for (std::int64_t i = 0; i < n; ++i) square.data<T>()[i * n + i] += static_cast<T>(value);
-}
-
 // next = a x + b (x x^T) x + c (x x^T)^2 x, as P x with P = a + b G + c G^2: on the diagonal of P,
 // a costs nothing, and no product has to be added to a multiple of x.
 void newton_schulz_step(Run& run, const Sides& sides, Tensor gram, Tensor polynomial, Tensor x,
                         Tensor next) {
   matmul(run, sides.gram_transpose, x, x, gram);
   matmul(run, Transpose::kNN, gram, gram, polynomial);
-  combine(run, kB, gram, kC, polynomial);
-  if (polynomial.dtype() == Dtype::kF64) {
-    add_to_diagonal<double>(polynomial, kA);
-  } else {
-    add_to_diagonal<float>(polynomial, kA);
-  }
+  dispatch<Polynomial>("muon_polynomial", kPolynomial, run, {kA, kB, kC, gram, polynomial},
+                       cost_of({gram, polynomial, polynomial}));
   const Tensor left = sides.tall ? x : polynomial;
   const Tensor right = sides.tall ? polynomial : x;
   matmul(run, Transpose::kNN, left, right, next);
@@ -131,11 +163,11 @@ void orthogonalize(Run& run, Tensor x, Tensor y) {
   ATOLL_CHECK(x.shape().rank() == 2, "orthogonalize: x is {}", x.spec().to_string());
   check_spec("orthogonalize", x.spec(), {x, y});
   const Sides sides(x.spec());
+  // Before the matrices below take its scratch.
+  dispatch<Normalize>("muon_normalize", kNormalize, run, {kMinNorm, x}, cost_of({x, x, x}));
   Run inner = run;
   const Tensor gram = inner.take_scratch(sides.gram);
   const Tensor polynomial = inner.take_scratch(sides.gram);
-  const double norm = std::sqrt(sum_of_squares(inner, x));
-  combine(inner, 1 / std::max(norm, kMinNorm), x, 0, x);
   Tensor from = x;
   Tensor to = y;
   static_assert(kSteps % 2 == 1, "the last step must write y");
@@ -153,7 +185,8 @@ std::size_t orthogonalize_scratch_bytes(const Spec& x) {
       std::max({matmul_scratch_bytes(sides.gram_transpose, x, x),
                 matmul_scratch_bytes(Transpose::kNN, sides.gram, sides.gram),
                 matmul_scratch_bytes(Transpose::kNN, left, right)});
-  return 2 * align_up(sides.gram.bytes()) + products;
+  return std::max(2 * align_up(sides.gram.bytes()) + products,
+                  cuda::muon_normalize_scratch_bytes(x));
 }
 
 void apply_direction(Run& run, double step_size, double decay, const UpdateTarget& target,

@@ -13,10 +13,21 @@ namespace {
 constexpr Tensor Batch::*kTensors[] = {&Batch::tokens, &Batch::targets, &Batch::positions,
                                        &Batch::sequence_positions};
 
-void check(const Batch& batch, std::int64_t vocab_size) {
+void check_places(const Tensor& positions, std::int64_t cached, std::int64_t T) {
+  if (!positions.defined()) return;
+  const HostRead read(positions);
+  for (std::int64_t row = 0; row < positions.num_elements(); ++row) {
+    const std::int32_t position = read.elements<std::int32_t>()[static_cast<std::size_t>(row)];
+    ATOLL_CHECK(position == cached + row % T, "position {} at place {} of a cache", position,
+                cached + row % T);
+  }
+}
+
+void check(const Batch& batch, std::int64_t vocab_size, std::optional<std::int64_t> cached) {
   ops::check_tokens(batch.tokens, vocab_size);
   if (batch.targets.defined()) ops::check_targets(batch.targets, vocab_size);
   const std::int64_t rows = batch.tokens.num_elements();
+  if (cached) return check_places(batch.positions, *cached, batch.tokens.dim(1));
   ops::check_documents("a batch", batch.positions, rows, batch.tokens.dim(1));
 }
 
@@ -33,12 +44,13 @@ void DeviceBatches::reserve(Device& device, std::size_t bytes) {
 }
 
 std::span<const Batch> DeviceBatches::on_device(Run& run, std::span<const Batch> batches,
-                                                std::int64_t vocab_size) {
+                                                std::int64_t vocab_size,
+                                                std::optional<std::int64_t> cached) {
   Device& device = run.stream->device();
   if (device.kind() == DeviceKind::kCpu) return batches;
   std::size_t bytes = 0;
   for (const Batch& batch : batches) {
-    check(batch, vocab_size);
+    check(batch, vocab_size, cached);
     for (const auto tensor : kTensors) bytes += align_up((batch.*tensor).bytes());
   }
   reserve(device, bytes);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,9 +19,11 @@ class DeviceBatches {
   /// The same batches, on the stream's device. On a CPU they are `batches` themselves. Elsewhere
   /// their tokens, targets and positions are checked, since kernels do not, and copies are queued:
   /// what is returned is valid until the next call. Throws Error(kDamaged) as ops on a CPU do for a
-  /// token or target outside [0, vocab_size) and for positions that cannot be.
+  /// token or target outside [0, vocab_size) and for positions that cannot be: of documents, or,
+  /// where `cached` rows are in a cache that the batches continue, of the rows behind those.
   std::span<const Batch> on_device(Run& run, std::span<const Batch> batches,
-                                   std::int64_t vocab_size);
+                                   std::int64_t vocab_size,
+                                   std::optional<std::int64_t> cached = {});
 
  private:
   struct Slot {

@@ -10,6 +10,7 @@
 #include "atoll/ops/testing.h"
 #include "atoll/optim/clip.h"
 #include "atoll/optim/optimizer.h"
+#include "atoll/optim/registry.h"
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_single.h"
 #include "atoll/tensor/host_access.h"
@@ -46,6 +47,7 @@ struct Training {
   bool documents = false;
   int steps = 20;
   std::int64_t head_dim = 6;  // 8: attention uses tensor cores, in bf16
+  std::string optimizer = "adamw";
 };
 
 struct Outcome {
@@ -61,12 +63,13 @@ Outcome train(Device& device, const Training& setup) {
                                      {.dtype = setup.dtype, .dropout = setup.dropout});
   SingleStore store(*model, true);
   Runner runner(*model, store, Use::kTrain, kBatch, kLength);
-  const auto optimizer = optim::make_optimizer({.kind = "adamw", .masters = setup.masters},
+  const auto optimizer = optim::make_optimizer({.kind = setup.optimizer, .masters = setup.masters},
                                                store.flat(), store.ranges());
   MemoryPlan plan;
   store.request(plan);
   runner.request(plan);
   optimizer->request(plan);
+  const int scratch = plan.request_forever("scratch", "scratch", optimizer->scratch_bytes());
   plan.place();
   const Arena arena(device, plan);
   store.bind(arena);
@@ -111,7 +114,9 @@ Outcome train(Device& device, const Training& setup) {
       sum += static_cast<double>(static_cast<const float*>(losses.data())[i]);
     }
     outcome.losses.push_back(sum * run.loss_scale);
-    optimizer->update(run,
+    Run update = run;
+    update.scratch = {arena.data(scratch), optimizer->scratch_bytes()};
+    optimizer->update(update,
                       {.lr = 0.01, .grad_scale = optim::clip_scale(norm, 1.0), .step = step + 1},
                       store.values(), store.grads());
   }
@@ -147,6 +152,15 @@ TEST_P(GpuTraining, StepsInF32GoAsOnTheCpu) {
   EXPECT_LT(cpu.losses.back(), cpu.losses.front()) << "nothing was learned";
   // Sums in another order; and AdamW's first updates go by the sign of a gradient.
   EXPECT_LT(largest_difference(cpu.losses, gpu.losses), 1e-3);
+}
+
+TEST(GpuTrainingOptimizers, StepInF32AsOnTheCpu) {
+  for (const optim::OptimizerKind& kind : optim::optimizer_kinds()) {
+    const Training setup = {.dtype = Dtype::kF32, .steps = 6, .optimizer = kind.name};
+    const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 2);
+    EXPECT_LT(cpu.losses.back(), cpu.losses.front()) << kind.name << ": nothing was learned";
+    EXPECT_LT(largest_difference(cpu.losses, gpu.losses), 1e-3) << kind.name;
+  }
 }
 
 TEST_P(GpuTraining, TwentyStepsInBf16StayWithinWhatBf16Costs) {

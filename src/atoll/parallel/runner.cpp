@@ -165,7 +165,9 @@ void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCa
     ATOLL_CHECK(batch.tokens.spec() == tokens_, "planned for {}, given {}", tokens_.to_string(),
                 batch.tokens.spec().to_string());
   }
-  micro_batches = device_batches_.on_device(run, micro_batches, model_.config.vocab_size);
+  std::optional<std::int64_t> cached;
+  if (cache != nullptr) cached = cache->length;
+  micro_batches = device_batches_.on_device(run, micro_batches, model_.config.vocab_size, cached);
   const auto compute = [&](const StagePass& pass) {
     for (std::int64_t tick = pass.first_tick; tick <= pass.last_tick; ++tick) {
       transfer_until(tick);

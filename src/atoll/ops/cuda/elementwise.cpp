@@ -30,6 +30,24 @@ StreamFamily dropout_family(std::uint64_t seed, std::int64_t layer, std::int64_t
   return {{words[0], words[1], words[2], words[3]}};
 }
 
+template <typename T>
+void dropout_part(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, const RowPart& part) {
+  const std::int64_t rows = part.count * x.dim(1), width = x.dim(2);
+  const auto stretches = part.tokens.stretches(rows * part.tokens.num_ranks);
+  const auto launch_part = [&]<int V>(std::integral_constant<int, V>) {
+    using Kernel = DropoutPart<T, V>;
+    launch<ElementwiseKernels>(
+        run, thread_a_pack(x.num_elements(), V, Kernel::kMaxThreads),
+        Kernel{input<T>(x), output<T>(y), part.index * x.num_elements(), width, rows,
+               rows / part.tokens.num_stretches(), stretches[0].first, stretches[1].first,
+               dropout_family(run.seed, layer, run.step),
+               static_cast<std::uint64_t>(run.first_sample), static_cast<float>(p),
+               static_cast<float>(1 / (1 - p))});
+  };
+  width % 4 == 0 ? launch_part(std::integral_constant<int, 4>{})
+                 : launch_part(std::integral_constant<int, 1>{});
+}
+
 }  // namespace
 
 Declined add(Run& run, Tensor a, Tensor b, Tensor y) {
@@ -60,10 +78,12 @@ Declined fill_zero(Run& run, Tensor x) {
 }
 
 Declined dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, const RowPart& part) {
-  if (part.count > 1 || part.tokens.num_ranks > 1) return "a part of the batch's rows";
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     using Kernel = Dropout<T>;
     if (x.num_elements() == 0) return;
+    if (part.count > 1 || part.tokens.num_ranks > 1) {
+      return dropout_part<T>(run, p, layer, x, y, part);
+    }
     const std::int64_t size = x.dim(1) * x.dim(2);
     LaunchShape shape = thread_a_pack(size, 4, Kernel::kMaxThreads);
     shape.blocks_y = static_cast<std::uint32_t>(x.dim(0));

@@ -74,6 +74,41 @@ struct Dropout {
   }
 };
 
+/// Dropout of part of a batch's rows, V elements at a time: 4 where no random block is shared by
+/// rows, or 1. See RowPart; the tokens of the rows of a sample are two stretches.
+template <typename T, int V>
+struct DropoutPart {
+  static constexpr const char* kName = "dropout_part";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> x;
+  Global<T> y;
+  std::int64_t here;      // which element of the batch's the first of x is
+  std::int64_t width;     // of a row
+  std::int64_t num_rows;  // of a sample
+  std::int64_t stretch;   // rows of a stretch
+  std::int64_t first_token, other_first_token;
+  StreamFamily family;
+  std::uint64_t first_sample;
+  float p;
+  float scale;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (i >= x.size) return;
+    const std::int64_t row = (here + i) / width, column = (here + i) % width;
+    const std::int64_t r = row % num_rows;
+    const std::int64_t token = r < stretch ? first_token + r : other_first_token + (r - stretch);
+    const Draws draws = family.stream(first_sample + static_cast<std::uint64_t>(row / num_rows));
+    const auto element = static_cast<std::uint64_t>(token * width + column);
+    const auto words = draws.block(element / 4);
+    for (int k = 0; k < V; ++k) {
+      const float value = widened(x.load(i + k)) * scale;
+      const std::uint32_t word = pick(words, V == 4 ? k : static_cast<int>(element % 4));
+      y.store(i + k, narrowed<T>(to_uniform(word) >= p ? value : 0.0F));
+    }
+  }
+};
+
 /// partials[block] = the sum of squares of the block's kElements elements, in double.
 struct SquarePartials {
   static constexpr const char* kName = "square_partials";
@@ -104,6 +139,7 @@ struct SquarePartials {
 using ElementwiseKernels =
     KernelList<Add<float, 1>, Add<float, 4>, Add<Bf16, 1>, Add<Bf16, 8>, Convert<float, Bf16, 1>,
                Convert<float, Bf16, 4>, Convert<Bf16, float, 1>, Convert<Bf16, float, 4>,
-               Dropout<float>, Dropout<Bf16>, SquarePartials>;
+               Dropout<float>, Dropout<Bf16>, DropoutPart<float, 1>, DropoutPart<float, 4>,
+               DropoutPart<Bf16, 1>, DropoutPart<Bf16, 4>, SquarePartials>;
 
 }  // namespace atl::ops::cuda

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "atoll/ops/copy_blocks.h"
 #include "atoll/ops/cuda/launch_shapes.h"
 #include "atoll/ops/cuda/testing.h"
 #include "atoll/ops/embedding.h"
@@ -113,6 +114,72 @@ void check_dropout() {
 TEST(CudaDropout, DrawsWhatTheHostDraws) {
   check_dropout<float>();
   check_dropout<Bf16>();
+}
+
+template <typename T>
+void check_dropout_of_parts() {
+  struct Case {
+    Shape shape;
+    RowPart part;
+  };
+  const Case cases[] = {
+      {{3, 4, 7}, {.count = 2, .index = 1}},
+      {{2, 6, 8}, {.tokens = {.num_ranks = 3, .rank = 1}}},
+      {{2, 6, 5}, {.tokens = {SequenceOrder::kZigzag, 3, 2}}},
+      {{2, 2, 12}, {.count = 3, .index = 2, .tokens = {SequenceOrder::kZigzag, 2, 1}}}};
+  for (const Case& c : cases) {
+    const Two<T> start{random_tensor<T>(c.shape, 1),
+                       OwnedTensor<T>(c.shape, test::number<T>(1e30))};
+    const auto set = [](Run& run) {
+      run.seed = 0x123456789abcdef0;
+      run.step = 11;
+      run.first_sample = 5;
+    };
+    const auto got = test::in_every_order(
+        start,
+        [&](Gpu& gpu, Two<T>& s) {
+          set(gpu.run);
+          dropout(gpu.run, 0.3, 2, gpu(s.x), gpu(s.y), c.part);
+        },
+        kDiffers);
+    test::TestRun host;
+    set(host.run);
+    Two<T> exact = start;
+    ref::dropout<T>(host.run, 0.3, 2, exact.x, exact.y, c.part);
+    EXPECT_EQ(got.y, exact.y) << c.shape.to_string();
+  }
+}
+
+TEST(CudaDropout, OfPartsOfABatchDrawsWhatTheHostDraws) {
+  check_dropout_of_parts<float>();
+  check_dropout_of_parts<Bf16>();
+}
+
+template <typename T>
+void check_copy_blocks(std::int64_t width, std::int64_t length, std::int64_t column) {
+  // (3, 4, width) to (4, 3, length) of its columns from `column` on.
+  const Two<T> start{random_tensor<T>({3, 4, width}, 1),
+                     OwnedTensor<T>({4, 3, length + 1}, test::number<T>(7))};
+  const BlockPlaces from = {column, 4 * width, width};
+  const BlockPlaces to = {0, length + 1, 3 * (length + 1)};
+  const auto got = test::in_every_order(
+      start,
+      [&](Gpu& gpu, Two<T>& s) {
+        copy_blocks(gpu.run, {3, 4}, length, gpu(s.x), from, gpu(s.y), to);
+      },
+      kDiffers);
+  Two<T> exact = start;
+  test::TestRun host;
+  copy_blocks(host, {3, 4}, length, exact.x, from, exact.y, to);
+  EXPECT_EQ(got, exact) << width << " " << length << " " << column;
+}
+
+TEST(CudaCopyBlocks, GivesTheBitsOfTheHost) {
+  check_copy_blocks<float>(5, 2, 1);
+  check_copy_blocks<float>(8, 3, 4);
+  check_copy_blocks<Bf16>(5, 2, 1);
+  check_copy_blocks<Bf16>(8, 7, 0);
+  check_copy_blocks<double>(8, 3, 4);
 }
 
 TEST(CudaSumOfSquares, IsExactToDouble) {

@@ -72,6 +72,13 @@ struct StreamFamily {
   }
 };
 
+/// words[i], from registers: an index that the compiler does not know would take a stack.
+ATOLL_DEVICE std::uint32_t pick(const std::array<std::uint32_t, 4>& words, int i) {
+  const std::uint32_t low = i % 2 == 0 ? words[0] : words[1];
+  const std::uint32_t high = i % 2 == 0 ? words[2] : words[3];
+  return i < 2 ? low : high;
+}
+
 /// e^x, to 1 unit in the last place or two. 0 below -104, infinite above 89.
 ATOLL_DEVICE float exp_f32(float x) {
   if (!(x > -104.0F)) return x != x ? x : 0.0F;

@@ -11,9 +11,11 @@ const void* gpu_kernel(const std::type_info& kernel) {
     add_attention_kernels(all);
     add_attention_mma_kernels(all);
     add_column_sum_kernels(all);
+    add_copy_blocks_kernels(all);
     add_cross_entropy_kernels(all);
     add_elementwise_kernels(all);
     add_embedding_kernels(all);
+    add_muon_kernels(all);
     add_norm_kernels(all);
     add_rope_kernels(all);
     add_update_kernels(all);

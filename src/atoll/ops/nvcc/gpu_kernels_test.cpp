@@ -8,9 +8,11 @@
 #include "atoll/ops/cuda/attention.cuh"
 #include "atoll/ops/cuda/attention_mma.cuh"
 #include "atoll/ops/cuda/column_sum.cuh"
+#include "atoll/ops/cuda/copy_blocks.cuh"
 #include "atoll/ops/cuda/cross_entropy.cuh"
 #include "atoll/ops/cuda/elementwise.cuh"
 #include "atoll/ops/cuda/embedding.cuh"
+#include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/update.cuh"
@@ -18,9 +20,10 @@
 namespace atl::ops::cuda {
 namespace {
 
-using AllKernels = Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
-                          CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, NormKernels,
-                          QkNormKernels, RopeKernels, UpdateKernels>;
+using AllKernels =
+    Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
+           CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, NormKernels, QkNormKernels,
+           RopeKernels, MuonKernels, CopyBlocksKernels, UpdateKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {
