@@ -47,21 +47,36 @@ class IslandFaults : public Islands {
                                  ::testing::HasSubstr("audit       proved"),
                                  ::testing::HasSubstr(" 0 leased, 0 given back and free")));
   }
+  /// The batches that are committed so far; an island trains one a step.
+  std::int64_t committed(const std::string& ledger) const {
+    const std::string shown = atoll({"runs", "show", path(ledger)}).out;
+    const std::size_t end = shown.find(" consumed, ");
+    EXPECT_NE(end, shown.npos) << shown;
+    if (end == shown.npos) return 0;
+    const std::size_t begin = shown.rfind(' ', end - 1) + 1;
+    std::string digits = shown.substr(begin, end - begin);
+    std::erase(digits, ',');
+    return std::stoll(digits);
+  }
   std::size_t outer_steps(const std::string& run) const { return values(run, "outer_step").size(); }
   /// Waits until `run` has done so many outer steps, or more of them, with all of `islands`.
   bool all_took_part(const std::string& run, std::size_t after, int islands) const {
-    return soon([&] {
-      const std::vector<double> members = values(run, "outer_members");
-      return members.size() > after + 1 && members.back() == islands;
-    });
+    return soon(
+        [&] {
+          const std::vector<double> members = values(run, "outer_members");
+          return members.size() > after + 1 && members.back() == islands;
+        },
+        kLongest);
   }
   /// Waits until `run` has had a part in an outer step after so many.
   bool contributed(const std::string& run, std::size_t after) const {
-    return soon([&] {
-      const std::vector<double> own = values(run, "outer_contributed");
-      return own.size() > after &&
-             std::find(own.begin() + static_cast<std::ptrdiff_t>(after), own.end(), 1) != own.end();
-    });
+    return soon(
+        [&] {
+          const std::vector<double> own = values(run, "outer_contributed");
+          return own.size() > after && std::find(own.begin() + static_cast<std::ptrdiff_t>(after),
+                                                 own.end(), 1) != own.end();
+        },
+        kLongest);
   }
   /// Those that there are ascend: none was seen twice. One that was away may have missed some.
   void expect_outer_steps_once(const std::string& run) const {
@@ -75,6 +90,8 @@ class IslandFaults : public Islands {
     std::iota(all.begin(), all.end(), 1);
     EXPECT_THAT(seen, ::testing::ElementsAreArray(all));
   }
+  // An outer step has up to 40 inner steps; at a load of 40 on two cores one took half a second.
+  static constexpr std::chrono::minutes kLongest{10};
   static void pause(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
 
   std::minstd_rand random_{std::random_device{}()};

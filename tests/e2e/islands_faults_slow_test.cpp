@@ -313,58 +313,78 @@ struct Communication {
   bool waits = true;  // outer steps have all islands, unless one is away
 };
 
+// A run is as long as a few kills need. Many kills are made in as many runs as they take, so that
+// none trains on for long after its last kill.
 class KilledAtRandom : public IslandFaults, public ::testing::WithParamInterface<Communication> {
  protected:
+  static constexpr int kSteps = 1800;     // of each island
+  static constexpr int kLastSteps = 400;  // no kill is so near to the end of a run
+
   KilledAtRandom() { grace_s_ = GetParam().waits ? "1" : "0"; }
   bool takes_part(const std::string& run, std::size_t after, int islands) const {
     return GetParam().waits ? all_took_part(run, after, islands) : contributed(run, after);
   }
+  bool ends_soon(const std::string& ledger, int islands) const {
+    return committed(ledger) > std::int64_t{kSteps - kLastSteps} * islands;
+  }
+  /// Trains a run in which islands are killed; how many kills there were, `most` or fewer.
+  void kill_islands(const std::string& name, int most, int& kills);
+  /// The same with its coordinator.
+  void kill_coordinators(int most, int& kills);
 };
 
-TEST_P(KilledAtRandom, IslandsEndWithOneModel) {
-  const int kills = num_kills();
+void KilledAtRandom::kill_islands(const std::string& name, int most, int& kills) {
   const int islands = GetParam().islands;
   std::vector<std::string> settings = {"--model.hidden_size=64", "--train.context=128",
                                        "--checkpoint.every=20",
-                                       fmt::format("--island-restarts={}", kills)};
+                                       fmt::format("--island-restarts={}", most)};
   const std::vector<std::string>& more = GetParam().settings;
   settings.insert(settings.end(), more.begin(), more.end());
-  Program run(islanded("run", islands, 300 * (kills + 1), settings));
+  Program run(islanded(name, islands, kSteps, settings));
   std::vector<std::size_t> seen(islands + 1);
-  for (int i = 0; i < kills; ++i) {
+  for (kills = 0; kills < most; ++kills) {
     for (int number = 1; number <= islands; ++number) {
-      ASSERT_TRUE(takes_part(within("run", number), seen[number], islands))
-          << "before kill " << i << '\n'
+      ASSERT_TRUE(takes_part(within(name, number), seen[number], islands))
+          << "before kill " << kills << '\n'
           << run.errors();
     }
+    if (ends_soon(name + "/coordinator", islands)) break;
     pause(std::chrono::milliseconds(random_() % 400));
     const pid_t victim = island(1 + static_cast<int>(random_() % islands));
-    ASSERT_NE(victim, 0) << "before kill " << i;
+    ASSERT_NE(victim, 0) << "before kill " << kills;
     ::kill(victim, SIGKILL);
     for (int number = 1; number <= islands; ++number) {
-      seen[number] = outer_steps(within("run", number));
+      seen[number] = outer_steps(within(name, number));
     }
   }
   const Finished finished = run.wait();
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
   for (int number = 2; number <= islands; ++number) {
-    EXPECT_EQ(model(within("run", 1)), model(within("run", number)));
+    EXPECT_EQ(model(within(name, 1)), model(within(name, number)));
   }
   EXPECT_THAT(processes(), IsEmpty());
-  expect_whole("run/coordinator");
+  expect_whole(name + "/coordinator");
 }
 
-TEST_P(KilledAtRandom, ACoordinatorLosesNothing) {
-  const int kills = num_kills();
+TEST_P(KilledAtRandom, IslandsEndWithOneModel) {
+  const int all = num_kills();
+  for (int run = 1, done = 0, kills = 0; done < all; ++run, done += kills) {
+    ASSERT_NO_FATAL_FAILURE(kill_islands(fmt::format("run-{}", run), all - done, kills));
+    ASSERT_GT(kills, 0) << "run " << run << " ended before it could be disturbed";
+  }
+}
+
+void KilledAtRandom::kill_coordinators(int most, int& kills) {
   const std::vector<std::string>& more = GetParam().settings;
-  const int steps = 400 * (kills + 1);  // so many that the last kill is not at the run's end
+  for (const char* old : {"ledger", "lyon", "turin"}) std::filesystem::remove_all(path(old));
   std::optional<Program> order(std::in_place, coordinator(kAnywhere));
   const std::string place = address_of(*order);
-  Program lyon(one_of(2, steps, "lyon", place, more));
-  Program turin(one_of(2, steps, "turin", place, more));
+  Program lyon(one_of(2, kSteps, "lyon", place, more));
+  Program turin(one_of(2, kSteps, "turin", place, more));
   std::size_t seen = 0;
-  for (int i = 0; i < kills; ++i) {
-    ASSERT_TRUE(takes_part("lyon", seen, 2)) << "before kill " << i << '\n' << lyon.errors();
+  for (kills = 0; kills < most; ++kills) {
+    ASSERT_TRUE(takes_part("lyon", seen, 2)) << "before kill " << kills << '\n' << lyon.errors();
+    if (ends_soon("ledger", 2)) break;
     pause(std::chrono::milliseconds(random_() % 200));
     order->send(SIGKILL);
     order->wait();
@@ -379,13 +399,21 @@ TEST_P(KilledAtRandom, ACoordinatorLosesNothing) {
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(model("lyon"), model("turin"));
   if (more.empty()) {
-    EXPECT_THAT(values("lyon", "outer_step"), SizeIs(Ge(steps / 10)));
+    EXPECT_THAT(values("lyon", "outer_step"), SizeIs(Ge(kSteps / 10)));
     expect_every_outer_step("lyon");
     expect_every_outer_step("turin");
   }
   expect_outer_steps_once("lyon");
   expect_outer_steps_once("turin");
   expect_whole("ledger");
+}
+
+TEST_P(KilledAtRandom, ACoordinatorLosesNothing) {
+  const int all = num_kills();
+  for (int done = 0, kills = 0; done < all; done += kills) {
+    ASSERT_NO_FATAL_FAILURE(kill_coordinators(all - done, kills));
+    ASSERT_GT(kills, 0) << "the run ended before it could be disturbed";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

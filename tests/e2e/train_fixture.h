@@ -103,9 +103,10 @@ every = 10
       return std::filesystem::exists(log) && std::filesystem::file_size(log) > 0;
     });
   }
-  /// Waits until something has happened; false after a minute.
-  static bool soon(const std::function<bool()>& happened) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  /// Waits until something has happened; false after a minute, or after so many.
+  static bool soon(const std::function<bool()>& happened,
+                   std::chrono::minutes within = std::chrono::minutes(1)) {
+    const auto end = std::chrono::steady_clock::now() + within;
     while (std::chrono::steady_clock::now() < end) {
       if (happened()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
