@@ -1,14 +1,10 @@
 #include "atoll/tune/lease_server.h"
 
-#include <fcntl.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <set>
 
-#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
@@ -28,52 +24,6 @@ std::optional<fs::path> path_of(const std::string& text) {
   return text;
 }
 
-// Reads a file that is opened when it is first asked for, and stays open until it is withdrawn.
-class FileReader {
- public:
-  explicit FileReader(fs::path path) : path_(std::move(path)) {}
-  void read(std::uint64_t offset, std::span<std::byte> out) {
-    const int fd = descriptor();
-    while (!out.empty()) {
-      const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) throw io_error("cannot read", path_, got < 0 ? errno : EIO);
-      out = out.subspan(static_cast<std::size_t>(got));
-      offset += static_cast<std::uint64_t>(got);
-    }
-  }
-
- private:
-  int descriptor() {
-    const std::lock_guard lock(mutex_);
-    if (!fd_.open()) {
-      fd_ = Fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-      if (!fd_.open()) throw io_error("cannot read", path_, errno);
-    }
-    return fd_.get();
-  }
-
-  fs::path path_;
-  std::mutex mutex_;
-  Fd fd_;
-};
-
-// "run/checkpoints/00000020" of a file in a checkpoint; empty: it is in none.
-std::string checkpoint_of(const std::string& path) {
-  constexpr std::string_view kFolder = "/checkpoints/";
-  const std::size_t at = path.find(kFolder);
-  if (at == std::string::npos) return "";
-  const std::size_t end = path.find('/', at + kFolder.size());
-  return end == std::string::npos ? "" : path.substr(0, end);
-}
-
-void move_file(const fs::path& from, const fs::path& to) {
-  std::error_code failure;
-  fs::create_directories(to.parent_path(), failure);
-  if (!failure) fs::rename(from, to, failure);
-  if (failure) throw io_error("cannot put in place", to, failure.value());
-}
-
 }  // namespace
 
 LeaseServer::LeaseServer(const Study& study)
@@ -81,8 +31,7 @@ LeaseServer::LeaseServer(const Study& study)
       inputs_(inputs_of(study)),
       tokens_(list_files(study.dir() / "data", [](std::string_view) { return true; })),
       patience_(study.settings().lease_s),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!wake_.open()) throw io_error("cannot make", "an event", errno);
+      files_(study) {
   welcome_ = {.identity = study.identity(),
               .study = study.to_toml(),
               .recipe = study.recipe_toml(),
@@ -90,9 +39,9 @@ LeaseServer::LeaseServer(const Study& study)
               .tokens = tokens_};
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     welcome_.inputs.push_back(inputs_[i].input);
-    publish(study_list(i), inputs_[i].input.files, inputs_[i].root, "");
+    files_.publish(study_list(i), inputs_[i].input.files, inputs_[i].root, "");
   }
-  publish(study_list(inputs_.size()), tokens_, study.dir() / "data", "");
+  files_.publish(study_list(inputs_.size()), tokens_, study.dir() / "data", "");
   wire::ServerOptions options;
   options.listen = study.settings().listen;
   options.identity = path_of(study.settings().identity);
@@ -104,8 +53,8 @@ LeaseServer::LeaseServer(const Study& study)
       std::min(options.keepalive.interval_ms, std::max(100, static_cast<int>(lease_ms / 2)));
   options.keepalive.timeout_ms =
       std::min(options.keepalive.timeout_ms, std::max(100, static_cast<int>(lease_ms / 2)));
-  server_ =
-      std::make_unique<wire::Server>(options, static_cast<wire::SessionHandler*>(this), &blobs_);
+  server_ = std::make_unique<wire::Server>(options, static_cast<wire::SessionHandler*>(this),
+                                           &files_.blobs());
 }
 
 LeaseServer::~LeaseServer() {
@@ -130,24 +79,7 @@ void LeaseServer::closed(wire::SessionId session, const std::string&) {
 void LeaseServer::put(Letter letter) {
   const std::lock_guard lock(mutex_);
   letters_.push_back(std::move(letter));
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t done = ::write(wake_.get(), &one, sizeof(one));
-}
-
-void LeaseServer::publish(const std::string& list, const std::vector<FileEntry>& files,
-                          const fs::path& root, const std::string& peer) {
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    if (files[i].bytes == 0) continue;
-    const auto reader = std::make_shared<FileReader>(root / files[i].path);
-    wire::PublishedBlob blob = {
-        .key = file_key(list, i),
-        .bytes = files[i].bytes,
-        .reader = [reader](std::uint64_t offset,
-                           std::span<std::byte> out) { reader->read(offset, out); },
-        .is_complete = true};
-    if (!peer.empty()) blob.peers = {peer};
-    blobs_.publish(std::move(blob));
-  }
+  wake_.wake();
 }
 
 void LeaseServer::expect(const Trial& trial) {
@@ -183,14 +115,13 @@ void LeaseServer::lease(const std::string& instance, const Trial& trial, const J
                    .reached = trial.reached(),
                    .settings = trial.settings,
                    .files = list_files(trial_dir(study_, trial.number), travels)};
-  publish(key_of(id), message.files, trial_dir(study_, trial.number), worker.peer);
+  files_.publish(key_of(id), message.files, trial_dir(study_, trial.number), worker.peer);
   held_[trial.number] = {.id = id, .job = job, .reached = trial.reached(), .worker = instance};
   send(instance, message);
 }
 
 std::vector<LeaseServer::Outcome> LeaseServer::step() {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
+  wake_.clear();
   std::deque<Letter> letters;
   {
     const std::lock_guard lock(mutex_);
@@ -347,13 +278,13 @@ void LeaseServer::ended(const std::string& instance, const Ended& ended,
   if (held == nullptr) return;
   held->code = ended.code;
   held->line = ended.line;
-  held->files = ended.files;
   // What a process that failed has left is looked at only for why: a loss that is not finite.
   const bool has_results = ended.code == 0 || ended.code == 1;
-  for (const FileEntry& file : held->files) {
+  for (const FileEntry& file : ended.files) {
     if (!travels(file.path)) throw damaged_error("\"{}\" is no file of a trial", file.path);
   }
   if (has_results) {
+    held->files = ended.files;
     ask_for(*held);
     return;
   }
@@ -363,109 +294,31 @@ void LeaseServer::ended(const std::string& instance, const Ended& ended,
   send(instance, Settled{ended.lease, ""});
 }
 
-void LeaseServer::ask_for(Held& held) {
-  blobs_.withdraw(back_list(held.id) + "/");
-  held.pieces.clear();
-  held.wanted.clear();
-  const fs::path root = trial_dir(study_, held.id.trial);
-  const fs::path staged = staging(held.id);
-  std::error_code failure;
-  fs::remove_all(staged, failure);
-  if (failure) throw io_error("cannot remove", staged, failure.value());
+void LeaseServer::ask_for(const Held& held) {
   const std::string& peer = workers_.at(held.worker).peer;
-  for (std::size_t i = 0; i < held.files.size(); ++i) {
-    const FileEntry& file = held.files[i];
-    if (has_file(root, file)) continue;
-    held.wanted.push_back(static_cast<int>(i));
-    held.pieces.push_back(std::make_unique<FileInPieces>(staged / file.path, file.bytes));
-    if (file.bytes == 0) continue;
-    blobs_.allow_put(
-        {.key = file_key(back_list(held.id), i),
-         .bytes = file.bytes,
-         .writer = [pieces = held.pieces.back().get()](
-                       std::uint64_t offset,
-                       std::span<const std::byte> data) { pieces->write(offset, data); },
-         .peer = peer});
-  }
-  send(held.worker, Want{held.id, held.wanted});
+  send(held.worker, Want{held.id, files_.expect(held.id, held.files, peer)});
 }
 
 void LeaseServer::delivered(const std::string& instance, const Delivered& done,
                             std::vector<Outcome>& outcomes) {
-  Held* const held = find(instance, done.lease);
+  const Held* const held = find(instance, done.lease);
   if (held == nullptr) return;
-  const fs::path staged = staging(held->id);
-  bool is_whole = true;
-  for (const int index : held->wanted) {
-    const auto i = static_cast<std::size_t>(index);
-    const FileEntry& file = held->files[i];
-    is_whole &= file.bytes == 0 || blobs_.is_put(file_key(back_list(held->id), i));
+  if (!files_.is_expected(held->id)) {
+    // It was the tuner's process before this one that asked. A worker that connects says again what
+    // it has.
+    server_->close(*workers_.at(instance).session, "this tuner has asked for no files");
+    return;
   }
-  if (is_whole) {
-    blobs_.withdraw(back_list(held->id) + "/");
-    for (const auto& pieces : held->pieces) pieces->sync();
-    held->pieces.clear();
-    is_whole = std::all_of(held->wanted.begin(), held->wanted.end(), [&](int index) {
-      return has_file(staged, held->files[static_cast<std::size_t>(index)]);
-    });
-  }
-  if (!is_whole) {
+  if (!files_.install(held->id)) {
     log::warning("what {} has sent of trial {} is not what it said; it is asked for it again",
                  name_of(instance), held->id.trial);
     ask_for(*held);
     return;
   }
-  install(*held);
   outcomes.push_back(
       {.job = held->job, .worker = name_of(instance), .code = held->code, .line = held->line});
   close(done.lease.trial);
   send(instance, Settled{done.lease, ""});
-}
-
-// Checkpoints last and whole: a tuner that is killed in between finds records without a
-// checkpoint, as of a run that was killed, and never the reverse.
-void LeaseServer::install(const Held& held) const {
-  const fs::path root = trial_dir(study_, held.id.trial);
-  const fs::path staged = staging(held.id);
-  std::set<std::string> checkpoints, names;
-  for (const int index : held.wanted) {
-    const std::string& path = held.files[static_cast<std::size_t>(index)].path;
-    if (const std::string checkpoint = checkpoint_of(path); !checkpoint.empty()) {
-      checkpoints.insert(checkpoint);
-    } else {
-      move_file(staged / path, root / path);
-    }
-  }
-  std::error_code failure;
-  for (const FileEntry& file : held.files) {
-    names.insert(file.path);
-    if (!checkpoints.contains(checkpoint_of(file.path)) || path_exists(staged / file.path)) {
-      continue;
-    }
-    move_file(root / file.path, staged / file.path);
-  }
-  for (const std::string& checkpoint : checkpoints) {
-    fs::remove_all(root / checkpoint, failure);
-    if (failure) throw io_error("cannot remove", root / checkpoint, failure.value());
-    move_file(staged / checkpoint, root / checkpoint);
-    sync_directory((root / checkpoint).parent_path());
-  }
-  // What the run itself has removed: older checkpoints.
-  std::set<std::string> gone;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-    const std::string path = entry.path().lexically_relative(root).generic_string();
-    const std::string checkpoint = checkpoint_of(path);
-    if (!checkpoint.empty() && entry.is_regular_file() && travels(path) && !names.contains(path)) {
-      gone.insert(checkpoint);
-    }
-  }
-  for (const std::string& checkpoint : gone) {
-    const bool is_kept = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return checkpoint_of(name) == checkpoint;
-    });
-    if (!is_kept) fs::remove_all(root / checkpoint, failure);
-  }
-  fs::remove_all(staged, failure);
 }
 
 LeaseServer::Held* LeaseServer::find(const std::string& instance, const LeaseId& lease) {
@@ -493,9 +346,7 @@ void LeaseServer::give_up(const std::string& instance, const std::string& why,
 void LeaseServer::close(int trial) {
   const auto found = held_.find(trial);
   if (found == held_.end()) return;
-  blobs_.withdraw(key_of(found->second.id) + "/");
-  std::error_code ignored;
-  fs::remove_all(staging(found->second.id), ignored);
+  files_.withdraw(found->second.id);
   held_.erase(found);
 }
 
@@ -517,10 +368,6 @@ void LeaseServer::send(const std::string& instance, const LeaseMessage& message)
 std::string LeaseServer::name_of(const std::string& instance) const {
   const auto found = workers_.find(instance);
   return found == workers_.end() ? "its worker" : found->second.name;
-}
-
-fs::path LeaseServer::staging(const LeaseId& lease) const {
-  return trial_dir(study_, lease.trial) / fmt::format(".incoming-{}", lease.number);
 }
 
 }  // namespace atl::tune

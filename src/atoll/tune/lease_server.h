@@ -13,9 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "atoll/base/process.h"
 #include "atoll/tune/inputs.h"
+#include "atoll/tune/lease_files.h"
 #include "atoll/tune/tuner.h"
+#include "atoll/tune/wake_event.h"
 #include "atoll/wire/server.h"
 
 namespace atl::tune {
@@ -44,7 +45,7 @@ class LeaseServer : private wire::SessionHandler {
   /// HOST:PORT
   std::string address() const { return server_->address(); }
   /// Readable when step() has something to do.
-  int wake_fd() const { return wake_.get(); }
+  int wake_fd() const { return wake_.fd(); }
   /// How many workers there are now.
   int num_workers() const;
 
@@ -83,11 +84,9 @@ class LeaseServer : private wire::SessionHandler {
     std::int64_t reached = 0;
     std::string worker;            // its instance
     bool is_claimed = true;        // by the worker, since this process began
-    std::vector<FileEntry> files;  // that it is putting
-    std::vector<int> wanted;
+    std::vector<FileEntry> files;  // of the trial's directory, once its process has ended
     int code = 0;
     std::string line;
-    std::vector<std::unique_ptr<FileInPieces>> pieces;
   };
 
   void opened(wire::SessionId session, const wire::Peer& peer) override;
@@ -95,8 +94,6 @@ class LeaseServer : private wire::SessionHandler {
   void closed(wire::SessionId session, const std::string& why) override;
   void put(Letter letter);
 
-  void publish(const std::string& list, const std::vector<FileEntry>& files,
-               const std::filesystem::path& root, const std::string& peer);
   void take(const Letter& letter, std::vector<Outcome>& outcomes);
   void take(Worker* worker, wire::SessionId session, const LeaseMessage& message,
             std::vector<Outcome>& outcomes);
@@ -105,15 +102,13 @@ class LeaseServer : private wire::SessionHandler {
   void ended(const std::string& instance, const Ended& ended, std::vector<Outcome>& outcomes);
   void delivered(const std::string& instance, const Delivered& done,
                  std::vector<Outcome>& outcomes);
-  void ask_for(Held& held);
-  void install(const Held& held) const;
+  void ask_for(const Held& held);
   Held* find(const std::string& instance, const LeaseId& lease);
   void give_up(const std::string& instance, const std::string& why, std::vector<Outcome>& outcomes);
   void close(int trial);
   void send(wire::SessionId session, const LeaseMessage& message);
   void send(const std::string& instance, const LeaseMessage& message);
   std::string name_of(const std::string& instance) const;
-  std::filesystem::path staging(const LeaseId& lease) const;
 
   const Study& study_;
   std::vector<LocalInput> inputs_;
@@ -122,7 +117,7 @@ class LeaseServer : private wire::SessionHandler {
   std::chrono::duration<double> patience_;
   Clock::time_point began_ = Clock::now();
 
-  Fd wake_;
+  WakeEvent wake_;
   std::mutex mutex_;
   std::deque<Letter> letters_;
 
@@ -131,7 +126,7 @@ class LeaseServer : private wire::SessionHandler {
   std::map<std::string, Worker> workers_;             // by instance
   std::map<int, Held> held_;                          // by trial
 
-  wire::BlobStore blobs_;
+  LeaseFiles files_;
   std::unique_ptr<wire::Server> server_;  // last: its threads use the rest
 };
 
