@@ -22,7 +22,7 @@ import plan
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-MOST_SECONDS = 1800  # of one run
+MOST_SECONDS = 3600  # of one run
 
 
 def options():
