@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Does a test fail for every barrier and bound that a kernel forgets?
+"""Does a test fail for every barrier, wait, shuffle and bound that a kernel forgets?
 
     tools/mutate_kernels.py [BUILD] [NAME...]
 
-Leaves out each sync_block() and sync_warp() of src/atoll/ops/cuda/*.cuh, and each check that keeps a
-thread within its rows and columns, one at a time; compiles the kernels with that, links ops_test
-with them, and runs the tests of the GPU's ops on the fake GPU. BUILD (build/release) is a build folder whose
-ops_test is up to date; NAME is a file's, as "norm". Exit code 1 when nothing fails for a mutation.
+Leaves out, one at a time, of src/atoll/ops/cuda/*.cuh: each sync_block() and sync_warp(), each wait for
+asynchronous copies, each shuffle (a lane then keeps its own value), and each check that keeps a thread
+within its rows and columns. Compiles the kernels with that, links ops_test with them, and runs the
+tests of the GPU's ops on the fake GPU. BUILD (build/release) is a build folder whose ops_test is up to
+date; NAME is a file's, as "norm". Exit code 1 when nothing fails for a mutation.
 """
 
 import json
@@ -22,23 +23,36 @@ KERNELS = ROOT / "src/atoll/ops/cuda"
 LIMIT_S = 300  # for one run of the tests: threads that wait for ever are told by the shim
 
 
+# What rows and columns end with, as kernels name it.
+END = r"(?:setup\.|from\.|to\.|x\.|y\.)?(?:length|end|head_dim|last|rows|size|num_rows|width)"
+BOUND = re.compile(r"\w[\w.\[\]]*(?: [+*] \w[\w.\[\]]*)* < " + END + r"\b")
+SHUFFLE = re.compile(r"\bshuffle(?:_xor)?\(([^,]+), ([^;]+?)\)(?=;|,| \+)")
+
+
+def variants_of(line):
+    """What a line may become when something is left out."""
+    if re.fullmatch(r"\s*(sync_(block|warp)|wait_copies<\d+>)\(\);\n", line):
+        yield "\n"
+    if re.fullmatch(r"\s*if \([^&|]* >= [^&|]*\) return;\n", line):
+        yield "\n"
+    for shuffle in SHUFFLE.finditer(line):
+        yield line[:shuffle.start()] + f"({shuffle.group(1)})" + line[shuffle.end():]
+    if re.search(r"\bfor \(", line):
+        # A loop over `begin` cuts what the body checks again.
+        if "int64_t begin" not in line and re.search(
+                r"for \(.*[a-z] < (width|head_dim|vocab|rows|last|end|size);", line):
+            yield re.sub(r" < (width|head_dim|vocab|rows|last|end|size);", r" <= \1;", line)
+        return
+    if re.search(r"\bif \(|is_there =|\? | && ", line):
+        for bound in BOUND.finditer(line):
+            yield line[:bound.start()] + "true" + line[bound.end():]
+
+
 def mutations(text):
     """(line number, what is changed, text with that)."""
     lines = text.splitlines(keepends=True)
     for i, line in enumerate(lines):
-        variants = []
-        if re.fullmatch(r"\s*sync_(block|warp)\(\);\n", line):
-            variants.append("\n")
-        if re.fullmatch(r"\s*if \([^&|]* >= [^&|]*\) return;\n", line):
-            variants.append("\n")
-        # A loop over `begin` cuts what the body checks again.
-        if "int64_t begin" not in line and re.search(r"for \(.*[a-z] < (width|head_dim|vocab|rows|last|end|size);", line):
-            variants.append(re.sub(r" < (width|head_dim|vocab|rows|last|end|size);", r" <= \1;", line))
-        if re.search(r"if \(d < head_dim\) ", line):
-            variants.append(line.replace("if (d < head_dim) ", "", 1))
-        if re.search(r"row < rows && ", line):
-            variants.append(line.replace("row < rows && ", "", 1))
-        for new in variants:
+        for new in variants_of(line):
             yield i + 1, line.strip(), "".join(lines[:i] + [new] + lines[i + 1:])
 
 
@@ -75,7 +89,8 @@ def run_mutant(build, scratch, header, text):
         words.insert(1, f"-I{scratch}")
         run = subprocess.run(words, cwd=build, capture_output=True, text=True)
         if run.returncode != 0:
-            return "it does not compile"
+            # Then nothing was shown, whether the mutation or the kernels are to blame.
+            sys.exit(f"{header.name} does not compile with a mutation:\n{run.stderr[:2000]}")
     program = scratch / "ops_test"
     subprocess.run(link_command(build, objects, program), cwd=build, check=True)
     try:
@@ -103,7 +118,7 @@ def main():
             count += 1
             failed = run_mutant(build, scratch, header, text)
             survivors += failed is None
-            print(f"{header.name}:{line}: without \"{what}\": "
+            print(f"{header.name}:{line}: \"{what}\": "
                   f"{'NOTHING FAILS' if failed is None else failed}", flush=True)
     print(f"{count} mutations, {survivors} that nothing notices")
     return 1 if survivors else 0

@@ -1,67 +1,133 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in parts of at most ten minutes each. Needs an NVIDIA GPU and driver, and
-# the CUDA toolkit; builds the preset `cuda`.
+# What only a GPU can show, in parts of at most ten minutes each, and a table at the end. Needs an NVIDIA
+# GPU and driver, and the CUDA toolkit; builds the preset `cuda`.
 #
-#   bench/cuda/all.sh [PART...]      PART: kernels products sanitizer training; all when none is given
+#   bench/cuda/all.sh [PART...]      all parts when none is given; in this order:
 #
 # kernels    every kernel gives the bits of the shim (the tests that run on the fake GPU, and then here)
-# products   ones times ones, a hundred times each; cross-entropy against double
-# sanitizer  compute-sanitizer over the kernels' tests: memcheck, initcheck, racecheck, synccheck
-# training   twenty steps twice: the same bits, and the CPU's losses within what bf16 costs
+# products   ones times ones, a hundred times each; cross-entropy, and attention with tensor cores a
+#            hundred times, against double
+# sanitizer  compute-sanitizer over the kernels' tests: memcheck, initcheck, racecheck, synccheck; each
+#            must first find the mistake that bench/cuda/planted.cu makes
+# training   twenty steps twice: the same bits, and the CPU's losses within what bf16 costs; `atoll train`
+#            of 50 steps twice, and of 25 that go on to 50: the same weights
+# ops        time of each op beside the GPU's own rates: own kernels at 85% of a copy's
+# mfu        124M and 1B, beside PyTorch compiled (PEER_PYTHON) and llm.c (LLMC), if these are given;
+#            PEAK_TFLOPS is the GPU's in bf16 (989, an H100's)
+# record     the GPU, the driver and the libraries, as files to keep as test data
 #
-# Not here yet: times beside the roofline, MFU, and other programs on the same GPU.
+# Exit code: 0 when all passed, 1 when something failed, 2 when there is no GPU or no such part, 3 when a
+# part could not be run. Logs and records are in build/cuda/gpu/.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
+all=(kernels products sanitizer training ops mfu record)
 parts=("$@")
-((${#parts[@]})) || parts=(kernels products sanitizer training)
-build=build/cuda/src/atoll
+((${#parts[@]})) || parts=("${all[@]}")
+bin=build/cuda/src/atoll
+logs=build/cuda/gpu
+own_kernels='CudaNorm*:CudaRms*:CudaColumn*:CudaEmbedding*:CudaAttention*:CudaSum*:CudaMuon*:CudaCopy*:CudaDropout*'
 
-if ! nvidia-smi -L; then
+for name in "${parts[@]}"; do
+  [[ " ${all[*]} " == *" $name "* ]] || {
+    echo "error: there is no part '$name'; there are: ${all[*]}" >&2
+    exit 2
+  }
+done
+if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L; then
   echo "error: nvidia-smi finds no GPU, so there is nothing to check; without one, ./dev test does what can be done" >&2
   exit 2
 fi
-# At most ten minutes for one part; the tests' own output is kept.
+
+table=()
+failed=0
+# At most ten minutes for one line; what the command says is kept.
 part() { # <name> <command...>
-  local name=$1 log=build/cuda/$1.log start=$SECONDS
+  local name=$1 log="$logs/$1.log" start=$SECONDS verdict note=""
   shift
-  if timeout 600 "$@" >"$log" 2>&1; then
-    # A test that is skipped shows nothing.
-    if grep -q '\[  SKIPPED \]' "$log"; then
-      printf '%-22s NOT RUN  tests were skipped, see %s\n' "$name" "$log"
-      return 1
-    fi
-    printf '%-22s passed   %d s\n' "$name" $((SECONDS - start))
+  timeout 600 "$@" >"$log" 2>&1
+  local code=$?
+  if ((code == 124)); then
+    verdict=FAILED note="took more than ten minutes; $log"
+  elif ((code == 77)) || grep -q '\[  SKIPPED \]' "$log"; then
+    verdict="NOT RUN" note=$log # a test that is skipped shows nothing
+  elif ((code != 0)); then
+    verdict=FAILED note=$log
   else
-    printf '%-22s FAILED   %s\n' "$name" "$log"
-    return 1
+    verdict=passed
   fi
+  case $verdict in
+  FAILED) failed=1 ;;
+  "NOT RUN") ((failed == 1)) || failed=3 ;;
+  esac
+  table+=("$(printf '%-26s %-8s %4d s  %s' "$name" "$verdict" $((SECONDS - start)) "$note")")
+  echo "${table[-1]}"
 }
+
+# Passes when the tool finds the mistake. Called by name below.
+# shellcheck disable=SC2317
+finds_planted() { # <tool>
+  compute-sanitizer --tool "$1" "$logs/planted" "$1" | tee /dev/stderr |
+    grep -Eq '(ERROR|RACECHECK) SUMMARY: [1-9]'
+}
+export -f finds_planted
+export logs
 
 sanitizers() {
-  local tool status=0
-  command -v compute-sanitizer >/dev/null || {
-    echo "error: compute-sanitizer is not on the PATH; it comes with the CUDA toolkit" >&2
-    return 1
-  }
+  local tool
+  if ! command -v compute-sanitizer >/dev/null; then
+    part sanitizer bash -c 'echo "compute-sanitizer is not on the PATH; it comes with the CUDA toolkit"; exit 77'
+    return
+  fi
+  # shellcheck disable=SC2016
+  part planted bash -c 'PATH=$PATH:/usr/local/cuda/bin nvcc -lineinfo -arch=native bench/cuda/planted.cu -o "$logs/planted"'
   for tool in memcheck initcheck racecheck synccheck; do
-    part "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/ops_test" \
-      '--gtest_filter=CudaNorm*:CudaColumn*:CudaEmbedding*:CudaAttention*:CudaSum*' || status=1
+    part "$tool-planted" bash -c "finds_planted $tool"
+    part "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/ops_test" \
+      "--gtest_filter=$own_kernels"
   done
-  return $status
 }
 
+# shellcheck disable=SC2317
+record() {
+  nvidia-smi -q -x >"$logs/gpu.xml" &&
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv \
+      >"$logs/gpu.csv" &&
+    "$PWD/build/cuda/bin/atoll" doctor >"$logs/doctor.txt" &&
+    CUBLASLT_LOG_LEVEL=5 CUBLASLT_LOG_FILE="$logs/cublaslt.log" "$bin/ops_test" --gtest_filter='RealGpu*' &&
+    grep -h "algo" "$logs/cublaslt.log" | sort | uniq -c >"$logs/algorithms.txt"
+}
+export -f record
+export bin
+
 ./dev build cuda || exit 1
-failed=0
+cmake --build build/cuda --target ops_test device_test parallel_slow_test gpu_ops_bench atoll || exit 1
+mkdir -p "$logs"
+atoll=build/cuda/bin/atoll
 for name in "${parts[@]}"; do
   case $name in
-  kernels) part kernels "$build/ops_test" '--gtest_filter=Cuda*' && part device "$build/device_test" '--gtest_filter=Cuda*' ;;
-  products) part products "$build/ops_test" '--gtest_filter=RealGpu*' ;;
-  sanitizer) sanitizers ;;
-  training) part training "$build/parallel_slow_test" '--gtest_filter=*OnARealGpu*' ;;
-  *)
-    echo "error: there is no part '$name'; there are: kernels products sanitizer training" >&2
-    exit 2
+  kernels)
+    part kernels "$bin/ops_test" '--gtest_filter=Cuda*'
+    part device "$bin/device_test" '--gtest_filter=Cuda*'
     ;;
-  esac || failed=1
+  products) part products "$bin/ops_test" '--gtest_filter=RealGpu*' ;;
+  sanitizer) sanitizers ;;
+  training)
+    part steps "$bin/parallel_slow_test" '--gtest_filter=*OnARealGpu*'
+    part runs python3 bench/cuda/runs.py repeat --atoll "$atoll"
+    ;;
+  ops)
+    part ops build/cuda/bench/gpu_ops_bench
+    cat "$logs/ops.log"
+    ;;
+  mfu)
+    for model in 124m 1b; do
+      part "mfu-$model" python3 bench/cuda/runs.py mfu --atoll "$atoll" --model "$model" \
+        ${PEAK_TFLOPS:+--peak "$PEAK_TFLOPS"} ${PEER_PYTHON:+--python "$PEER_PYTHON"} ${LLMC:+--llmc "$LLMC"}
+      cat "$logs/mfu-$model.log"
+    done
+    ;;
+  record) part record bash -c record ;;
+  esac
 done
+printf '\n%s\n' "${table[@]}"
 exit $failed

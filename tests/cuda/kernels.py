@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""What nvcc makes of the kernels: warnings, registers, stack and spills, for each architecture.
+"""What nvcc makes of the kernels: warnings, registers, stack, spills, occupancy, and what is in PTX.
 
     kernels.py [--write]
 
 Compiles src/atoll/ops/nvcc/*.cu as the preset `cuda` does, and compares with kernels.txt beside
-this script: a line a kernel, with its registers on sm_80, sm_90 and sm_100. No kernel may have a
-stack or spill. Where ptxas is another version than that of kernels.txt, registers may be up to 8
-more. --write writes the file anew. Needs nvcc, and no GPU; exits with 77 where there is no nvcc.
+this script: a line a kernel, with its registers on sm_80, sm_90 and sm_100, and how many of its blocks
+a multiprocessor of each holds (occupancy.cu). No kernel may have a stack or spill. In PTX, none adds
+floats atomically; instructions that a GPU may round as it likes and products of tensor cores are in
+attention_mma alone, doubles in KERNELS_OF_DOUBLES alone; and kernels whose last argument is a pack of 16
+bytes read as many at once. Where ptxas is another version than that of kernels.txt, registers may be up
+to 8 more and blocks one fewer. --write writes the file anew. Needs nvcc, and no GPU; exits with 77
+where there is no nvcc.
 """
 
 import concurrent.futures
@@ -22,6 +26,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = pathlib.Path(__file__).with_name("kernels.txt")
 ARCHITECTURES = ["80", "90", "100"]
 SLACK = 8  # registers that another ptxas may take
+# Sums whose contract is double: gradient norms, and Muon's norm of a matrix.
+KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor"}
+TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys"}
 FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-O3", "-Xcompiler=-Wall,-Wextra",
          "-Werror=all-warnings", "-Xptxas=-v"]
 
@@ -38,7 +45,29 @@ def compile_one(nvcc, source, folder):
                          capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"{source.relative_to(ROOT)} does not compile:\n{run.stdout}{run.stderr}")
-    return run.stdout + run.stderr
+    ptx = out.with_suffix(".ptx")
+    subprocess.run([nvcc, *FLAGS, "-arch=compute_80", "-I", ROOT / "src", "-ptx", source, "-o", ptx],
+                   capture_output=True, check=True)
+    return run.stdout + run.stderr, ptx.read_text()
+
+
+def check_ptx(text):
+    """What a kernel has in PTX that it must not have, or lacks."""
+    for entry in re.finditer(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n", text, re.S):
+        name, body = short(demangle([entry.group(1)], shorten=False)[entry.group(1)]), entry.group(2)
+        kind = name.split("<")[0]
+        if re.search(r"\b(atom|red)\.[\w.]*\.(f16|bf16|f32|f64)", body):
+            yield f"{name}: adds floats atomically"
+        if ".approx" in body and kind not in TENSOR_CORES:
+            yield f"{name}: has {re.search(r'[a-z0-9.]*[.]approx[.a-z0-9]*', body).group()}"
+        if ("mma.sync" in body) != (kind in TENSOR_CORES):
+            yield f"{name}: {'has' if 'mma.sync' in body else 'lacks'} products of tensor cores"
+        if re.search(r"\b(add|mul|fma|div|sqrt)\.[\w.]*f64", body) and kind not in KERNELS_OF_DOUBLES:
+            yield f"{name}: computes in double"
+        pack = re.fullmatch(r"\w+<(?:.*\b)?(Bf16|float|unsigned int), ([48])(?:, \w+)?>", name)
+        wide = re.search(r"\b(ld|cp)\.[\w.]*(v4\.|async\.cg)|ld\.[\w.]*v2\.[bu]64", body)
+        if pack and not wide:
+            yield f"{name}: reads no 16 bytes at once"
 
 
 def short(name):
@@ -61,20 +90,49 @@ def parse(text):
     return kernels, faults
 
 
-def demangle(names):
+def demangle(names, shorten=True):
     run = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True,
                          check=True)
-    return dict(zip(names, map(short, run.stdout.splitlines())))
+    return dict(zip(names, (short(n) if shorten else n for n in run.stdout.splitlines())))
+
+
+def operands_of(name):
+    """atl::ops::cuda::NormForward<...> of run_kernel's demangled name."""
+    return re.search(r"run_kernel<(.*)>\(", name).group(1).strip()
+
+
+def measure_occupancy(nvcc, kernels, folder):
+    """{kernel: {architecture: blocks}}, by mangled name."""
+    program = pathlib.Path(folder) / "occupancy"
+    flags = [flag for flag in FLAGS if "ptxas" not in flag]
+    run = subprocess.run([nvcc, *flags, "-arch=sm_80", "-I", ROOT / "src", "-o", program,
+                          pathlib.Path(__file__).with_name("occupancy.cu")],
+                         capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"occupancy.cu does not compile:\n{run.stdout}{run.stderr}")
+    names = demangle(list(kernels), shorten=False)
+    lines = [" ".join(str(kernels[k][a]) for a in ARCHITECTURES) + " " + operands_of(names[k])
+             for k in kernels]
+    run = subprocess.run([program], input="\n".join(lines), capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"occupancy.cu: {run.stderr}")
+    blocks = (line.split(maxsplit=len(ARCHITECTURES)) for line in run.stdout.splitlines())
+    return {k: dict(zip(ARCHITECTURES, map(int, found[:-1]))) for k, found in zip(kernels, blocks)}
 
 
 def measure(nvcc):
+    """{kernel: (registers, blocks)}, each by architecture, and what is wrong."""
     sources = sorted((ROOT / "src/atoll/ops/nvcc").glob("*.cu"))
     with tempfile.TemporaryDirectory() as folder:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             texts = list(pool.map(lambda s: compile_one(nvcc, s, folder), sources))
-    kernels, faults = parse("\n".join(texts))
+        kernels, faults = parse("\n".join(text for text, _ in texts))
+        blocks = measure_occupancy(nvcc, kernels, folder)
     names = demangle(list(kernels))
-    return {names[k]: v for k, v in kernels.items()}, [f"{names[k]}: {v}" for k, v in faults]
+    problems = [f"{names[k]}: {v}" for k, v in faults]
+    for _, ptx in texts:
+        problems += check_ptx(ptx)
+    return {names[k]: (v, blocks[k]) for k, v in kernels.items()}, problems
 
 
 def ptxas_version(nvcc):
@@ -87,8 +145,10 @@ def read_golden():
     version = re.search(r"ptxas ([\d.]+)", lines[0]).group(1)
     kernels = {}
     for line in lines[1:]:
-        *numbers, name = line.split(maxsplit=len(ARCHITECTURES))
-        kernels[name] = dict(zip(ARCHITECTURES, map(int, numbers)))
+        *numbers, name = line.split(maxsplit=2 * len(ARCHITECTURES))
+        numbers = list(map(int, numbers))
+        kernels[name] = (dict(zip(ARCHITECTURES, numbers)),
+                         dict(zip(ARCHITECTURES, numbers[len(ARCHITECTURES):])))
     return version, kernels
 
 
@@ -100,20 +160,26 @@ def main():
     kernels, problems = measure(nvcc)
     version = ptxas_version(nvcc)
     if "--write" in sys.argv[1:]:
-        lines = [f"# registers on sm_{', sm_'.join(ARCHITECTURES)} by ptxas {version}"]
-        lines += [" ".join(f"{found[a]:3}" for a in ARCHITECTURES) + "  " + name
-                  for name, found in sorted(kernels.items())]
+        archs = ", sm_".join(ARCHITECTURES)
+        lines = [f"# registers on sm_{archs}, blocks on a multiprocessor of each, by ptxas {version}"]
+        lines += [" ".join(f"{registers[a]:3}" for a in ARCHITECTURES) + "  " +
+                  " ".join(f"{blocks[a]:2}" for a in ARCHITECTURES) + "  " + name
+                  for name, (registers, blocks) in sorted(kernels.items())]
         GOLDEN.write_text("\n".join(lines) + "\n")
     pinned_version, pinned = read_golden()
-    slack = 0 if version == pinned_version else SLACK
+    is_same = version == pinned_version
     for name in sorted(kernels.keys() | pinned.keys()):
         if name not in pinned or name not in kernels:
             problems.append(f"{name}: {'not in kernels.txt' if name in kernels else 'is gone'}")
             continue
-        for arch, most in pinned[name].items():
-            if kernels[name][arch] > most + slack:
-                problems.append(f"{name}: {kernels[name][arch]} registers on sm_{arch}, "
-                                f"{most} pinned")
+        (registers, blocks), (most, least) = kernels[name], pinned[name]
+        for arch in ARCHITECTURES:
+            if registers[arch] > most[arch] + (0 if is_same else SLACK):
+                problems.append(f"{name}: {registers[arch]} registers on sm_{arch}, "
+                                f"{most[arch]} pinned")
+            if blocks[arch] < least[arch] - (0 if is_same else 1):
+                problems.append(f"{name}: {blocks[arch]} blocks on a multiprocessor of sm_{arch}, "
+                                f"{least[arch]} pinned")
     for problem in problems:
         print(problem)
     print(f"{len(kernels)} kernels for {len(ARCHITECTURES)} architectures, "

@@ -210,6 +210,72 @@ TEST(Shim, AnAsynchronousCopyArrivesWhenItIsWaitedFor) {
   EXPECT_THAT(error_of(shape, CopiedAsync<false>{global_const(x), global(y)}), HasSubstr("race"));
 }
 
+// Lanes read a place that is copied into anew, with and without a barrier in between.
+template <bool kSyncs>
+struct CopiedOver {
+  static constexpr const char* kName = "copied_over";
+  static constexpr int kMaxThreads = 32;
+  Global<const float> x;
+  Global<float> y;
+  ATOLL_DEVICE void operator()() const {
+    const Shared<float> box = shared_memory<float>(0, 128);
+    copy_async<4>(box, 4 * lane(), x, 0, lane() > 0);  // lane 0's are zeroes
+    commit_copies();
+    wait_copies<0>();
+    sync_block();
+    y.store(lane(), box.load(4 * (31 - lane())));
+    if (kSyncs) sync_block();
+    copy_async<4>(box, 4 * lane(), x, 4);
+    commit_copies();
+    wait_copies<0>();
+  }
+};
+
+TEST(Shim, AnAsynchronousCopyMayArriveAtOnce) {
+  const std::vector<float> x = random_values(8);
+  std::vector<float> y(32);
+  const LaunchShape shape = {.threads = 32, .shared_bytes = 512};
+  for (std::uint64_t seed = 0; seed < kOrders; ++seed) {
+    EXPECT_EQ(error_of(shape, CopiedOver<true>{global_const(x), global(y)}, seed), "");
+    EXPECT_EQ(y[0], x[0]);
+    EXPECT_EQ(y[31], 0.0F);
+    EXPECT_THAT(error_of(shape, CopiedOver<false>{global_const(x), global(y)}, seed),
+                HasSubstr("race"));
+  }
+}
+
+// Four matrices of 8 x 8 that lie one below the other, as they are and transposed.
+struct Matrices {
+  static constexpr const char* kName = "matrices";
+  static constexpr int kMaxThreads = 32;
+  Global<std::uint32_t> plain;
+  Global<std::uint32_t> transposed;
+  ATOLL_DEVICE void operator()() const {
+    const Shared<std::uint16_t> box = shared_memory<std::uint16_t>(0, 256);
+    for (int i = 0; i < 8; ++i) {
+      box.store(8 * lane() + i, static_cast<std::uint16_t>(8 * lane() + i));
+    }
+    sync_warp();
+    std::uint32_t m[4];
+    load_matrices(m, box, 8 * lane());
+    for (int i = 0; i < 4; ++i) plain.store(32 * i + lane(), m[i]);
+    load_matrices_transposed(m, box, 8 * lane());
+    for (int i = 0; i < 4; ++i) transposed.store(32 * i + lane(), m[i]);
+  }
+};
+
+TEST(Shim, LoadsMatricesAsThePtxManualSays) {
+  std::vector<std::uint32_t> plain(128), transposed(128);
+  const LaunchShape shape = {.threads = 32, .shared_bytes = 512};
+  EXPECT_EQ(error_of(shape, Matrices{global(plain), global(transposed)}), "");
+  const auto pair = [](std::uint32_t low, std::uint32_t high) { return low | high << 16; };
+  for (std::uint32_t i = 0; i < 128; ++i) {
+    const std::uint32_t first = i / 32 * 64, row = i % 32 / 4, two = i % 4 * 2;
+    EXPECT_EQ(plain[i], pair(first + row * 8 + two, first + row * 8 + two + 1)) << i;
+    EXPECT_EQ(transposed[i], pair(first + two * 8 + row, first + (two + 1) * 8 + row)) << i;
+  }
+}
+
 struct Unaligned {
   static constexpr const char* kName = "unaligned";
   static constexpr int kMaxThreads = 32;

@@ -64,20 +64,7 @@ double error(const OwnedTensor<Bf16>& fast, const OwnedTensor<double>& exact) {
   return test::max_abs_difference(fast, exact) / std::max(1.0, test::max_abs(exact));
 }
 
-void check_case(const Case& c) {
-  SCOPED_TRACE(fmt::format("B {} T {} heads {}/{} of {}, window {}, documents of {}", c.B, c.T,
-                           c.heads.num_heads, c.heads.num_kv_heads, c.heads.head_dim, c.window,
-                           c.document));
-  const auto start = make<Bf16, float>(c);
-  const auto got = test::in_every_order(
-      start,
-      [&](Gpu& gpu, Operands<Bf16, float>& o) {
-        const AttentionMask mask = mask_of(c, gpu(o.positions));
-        const Tensor qkv = gpu(o.qkv), out = gpu(o.out), lse = gpu(o.lse);
-        attention_forward(gpu.run, c.heads, kScale, mask, qkv, out, lse);
-        attention_backward(gpu.run, c.heads, kScale, mask, qkv, out, lse, gpu(o.dout), gpu(o.dqkv));
-      },
-      kDiffers, /*has_products=*/true);
+Operands<double, double> expected_of(const Case& c, const Operands<Bf16, float>& start) {
   auto exact = make<double, double>(c);
   exact.qkv = start.qkv.as<double>();
   exact.dout = start.dout.as<double>();
@@ -86,6 +73,17 @@ void check_case(const Case& c) {
   ref::attention_forward<double>(host.run, c.heads, kScale, mask, exact.qkv, exact.out, exact.lse);
   ref::attention_backward<double>(host.run, c.heads, kScale, mask, exact.qkv, exact.out, exact.lse,
                                   exact.dout, exact.dqkv);
+  return exact;
+}
+
+void run_on(Gpu& gpu, const Case& c, Operands<Bf16, float>& o) {
+  const AttentionMask mask = mask_of(c, gpu(o.positions));
+  const Tensor qkv = gpu(o.qkv), out = gpu(o.out), lse = gpu(o.lse);
+  attention_forward(gpu.run, c.heads, kScale, mask, qkv, out, lse);
+  attention_backward(gpu.run, c.heads, kScale, mask, qkv, out, lse, gpu(o.dout), gpu(o.dqkv));
+}
+
+void expect_near(const Operands<Bf16, float>& got, const Operands<double, double>& exact) {
   // Probabilities are rounded to half of 2^-8 of themselves before they meet values of at most 1.
   EXPECT_LE(test::max_error_beyond_rounding(got.out, exact.out), 0x1p-9);
   EXPECT_LE(test::max_abs_difference(got.lse, exact.lse), 1e-5);
@@ -94,8 +92,37 @@ void check_case(const Case& c) {
   EXPECT_LE(error(got.dqkv, exact.dqkv), 0x1p-7);
 }
 
+void check_case(const Case& c) {
+  SCOPED_TRACE(fmt::format("B {} T {} heads {}/{} of {}, window {}, documents of {}", c.B, c.T,
+                           c.heads.num_heads, c.heads.num_kv_heads, c.heads.head_dim, c.window,
+                           c.document));
+  const auto start = make<Bf16, float>(c);
+  const auto got = test::in_every_order(
+      start, [&](Gpu& gpu, Operands<Bf16, float>& o) { run_on(gpu, c, o); }, kDiffers,
+      /*has_products=*/true);
+  expect_near(got, expected_of(c, start));
+}
+
 TEST(CudaAttentionMma, MatchesRefInDouble) {
   for (const Case& c : kCases) check_case(c);
+}
+
+// A GPU's sums are its own, but the same each time.
+TEST(RealGpuAttention, MatchesDoubleAHundredTimes) {
+  if (!test::has_real_gpu()) GTEST_SKIP() << "no GPU, or built without nvcc";
+  for (const Case& c : kCases) {
+    const auto start = make<Bf16, float>(c);
+    auto first = start;
+    for (int turn = 0; turn < 100; ++turn) {
+      auto now = start;
+      Gpu gpu(test::kRealGpu);
+      run_on(gpu, c, now);
+      gpu.finish();
+      if (turn == 0) first = now;
+      ASSERT_TRUE(now == first) << "other bits at turn " << turn;
+    }
+    expect_near(first, expected_of(c, start));
+  }
 }
 
 TEST(CudaAttentionMma, IsChosenByHeadsAndDtype) {

@@ -34,7 +34,7 @@ template <typename T>
 void dropout_part(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, const RowPart& part) {
   const std::int64_t rows = part.count * x.dim(1), width = x.dim(2);
   const auto stretches = part.tokens.stretches(rows * part.tokens.num_ranks);
-  const auto launch_part = [&]<int V>(std::integral_constant<int, V>) {
+  with_pack<4>(width, {x, y}, [&]<int V>(std::integral_constant<int, V>) {
     using Kernel = DropoutPart<T, V>;
     launch<ElementwiseKernels>(
         run, thread_a_pack(x.num_elements(), V, Kernel::kMaxThreads),
@@ -43,9 +43,7 @@ void dropout_part(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, co
                dropout_family(run.seed, layer, run.step),
                static_cast<std::uint64_t>(run.first_sample), static_cast<float>(p),
                static_cast<float>(1 / (1 - p))});
-  };
-  width % 4 == 0 ? launch_part(std::integral_constant<int, 4>{})
-                 : launch_part(std::integral_constant<int, 1>{});
+  });
 }
 
 }  // namespace

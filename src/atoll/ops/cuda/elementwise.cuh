@@ -62,7 +62,6 @@ struct Dropout {
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t first = (std::int64_t{block_x()} * num_threads() + thread()) * 4;
-    if (first >= size) return;
     const Draws draws = family.stream(first_sample + static_cast<std::uint64_t>(block_y()));
     const auto words = draws.block(static_cast<std::uint64_t>(first) / 4);
     const std::int64_t sample = block_y() * size;
@@ -101,11 +100,13 @@ struct DropoutPart {
     const Draws draws = family.stream(first_sample + static_cast<std::uint64_t>(row / num_rows));
     const auto element = static_cast<std::uint64_t>(token * width + column);
     const auto words = draws.block(element / 4);
+    const auto from = x.template load<V>(i);
+    Pack<T, V> to;
     for (int k = 0; k < V; ++k) {
-      const float value = widened(x.load(i + k)) * scale;
       const std::uint32_t word = pick(words, V == 4 ? k : static_cast<int>(element % 4));
-      y.store(i + k, narrowed<T>(to_uniform(word) >= p ? value : 0.0F));
+      to[k] = narrowed<T>(to_uniform(word) >= p ? widened(from[k]) * scale : 0.0F);
     }
+    y.template store<V>(i, to);
   }
 };
 

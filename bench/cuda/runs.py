@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Runs of `atoll train` on a GPU: do they repeat, and how fast are they?
+
+    runs.py repeat --atoll BIN [--device cuda] [--steps 50]
+    runs.py mfu --atoll BIN [--model 124m|1b] [--python PYTHON] [--llmc DIR]
+
+repeat: a small model with attention on tensor cores, in bf16. Twice the same steps give the same
+weights, as do half of them and a run that goes on from there; losses are as near to the CPU's in f32 as
+twice the CPU's own in bf16. `--device fake_cuda` runs it without a GPU.
+
+mfu: tokens per second and model FLOPs utilisation, with the formula, of atoll, of PyTorch compiled
+(--python, which has torch for CUDA) and of llm.c (--llmc, where `make train_gpt2cu` has been run), in
+turn. Exit code 1 below the bar: 52% at 124M, 60% at 1B. Needs a GPU.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/peers"))
+import shapes  # noqa: E402
+import step_shapes  # noqa: E402
+
+H100_TFLOPS = 989  # dense bf16, of an H100 or H200 (NVIDIA's data sheets); --peak for another
+BARS = {"124m": 52.0, "1b": 60.0}  # % of that
+MODELS = {
+    "124m": step_shapes.Shape("gpt2", 50304, 768, 12, 12, 12, 3072, 32, 1024),
+    "1b": step_shapes.Shape("llama", 128256, 2048, 16, 32, 8, 8192, 8, 1024),
+}
+
+
+def config_of(shape):
+    """config.json of a shape, as atoll and transformers read it."""
+    if shape.family == "gpt2":
+        return shapes.GPT2.config | {
+            "vocab_size": shape.vocab, "n_embd": shape.width, "n_layer": shape.layers,
+            "n_head": shape.heads, "n_inner": shape.inner, "n_positions": shape.context}
+    return shapes.DEMO.config | {
+        "vocab_size": shape.vocab, "hidden_size": shape.width, "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.width // shape.heads, "intermediate_size": shape.inner,
+        "max_position_embeddings": shape.context}
+
+
+def matmul_parameters(shape):
+    """Of blocks, and the head once; neither positions nor norms."""
+    head_dim = shape.width // shape.heads
+    attention = shape.width * head_dim * (2 * shape.heads + 2 * shape.kv_heads)
+    mlp = (2 if shape.family == "gpt2" else 3) * shape.width * shape.inner
+    return shape.layers * (attention + mlp) + shape.vocab * shape.width
+
+
+def flops_per_token(shape):
+    return 6 * matmul_parameters(shape) + 6 * shape.layers * shape.width * shape.context
+
+
+class Runs:
+    """Runs of one model over one corpus, in a folder of their own."""
+
+    def __init__(self, atoll, shape, folder):
+        self.atoll, self.shape, self.folder = atoll, shape, folder
+        text = folder / "text.md"
+        text.write_text("\n".join(page.read_text() for page in sorted((ROOT / "docs").rglob("*.md"))))
+        self.corpus = shapes.make_corpus(atoll, text, folder / "corpus")
+        self.config = folder / "config.json"
+        self.config.write_text(json.dumps(config_of(shape), indent=2))
+
+    def train(self, name, steps, *settings):
+        """Records of the steps of `atoll train` up to `steps`; a run of this name goes on."""
+        run = self.folder / name
+        command = [str(self.atoll), "train", f"--run.dir={run}", f"--data.shards={self.corpus}",
+                   f"--model.config={self.config}", f"--train.steps={steps}",
+                   f"--train.batch_size={self.shape.batch}", f"--train.micro_batch={self.shape.batch}",
+                   f"--train.context={self.shape.context}", "--optim.schedule=constant",
+                   "--optim.lr=3e-4", "--log.every=1", "--log.tensorboard=false",
+                   "--eval.max_tokens=1", *settings]
+        done = subprocess.run(command, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{done.stderr[-3000:]}")
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        return [record for record in map(json.loads, lines) if "step_ms" in record]
+
+    def weights(self, name):
+        """A hash of all that the last checkpoint has of the model and the optimizer."""
+        last = max((self.folder / name / "checkpoints").glob("*/model*.safetensors"),
+                   key=lambda path: [int(n) for n in re.findall(r"\d+", path.parent.name)]).parent
+        digest = hashlib.sha256()
+        for path in sorted(last.glob("*.safetensors")):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+
+def losses_of(records):
+    return [record["loss"] for record in records]
+
+
+def largest_difference(a, b):
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def repeat(args, folder):
+    heads = 1 if args.device == "fake_cuda" else 4
+    shape = step_shapes.Shape("llama", 2048, 64 * heads, 2, heads, heads, 128, 2, 32 * heads)
+    runs = Runs(args.atoll, shape, folder)
+    device = [f"--device.kind={args.device}", "--train.dtype=bf16"]
+    steps, half = args.steps, args.steps // 2
+    problems = []
+
+    first = losses_of(runs.train("first", steps, *device))
+    runs.train("again", steps, *device)
+    if runs.weights("first") != runs.weights("again"):
+        problems.append(f"{steps} steps twice: other bits")
+    runs.train("halves", half, *device)
+    runs.train("halves", steps, *device)
+    if runs.weights("first") != runs.weights("halves"):
+        problems.append(f"{half} steps, and a run that goes on from there: other bits")
+    cpu = losses_of(runs.train("cpu", steps, "--train.dtype=f32"))
+    cpu_bf16 = losses_of(runs.train("cpu-bf16", steps, "--train.dtype=bf16"))
+    bound = 2 * largest_difference(cpu, cpu_bf16)
+    apart = largest_difference(cpu, first)
+    if apart > bound:
+        problems.append(f"losses are {apart:.4f} from the CPU's in f32; twice bf16 is {bound:.4f}")
+    print(f"{steps} steps on {args.device}: loss {first[0]:.3f} to {first[-1]:.3f}, at most {apart:.2e} "
+          f"from the CPU's in f32; bound {bound:.2e}")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
+
+
+def torch_speed(args, shape):
+    done = subprocess.run([args.python, pathlib.Path(__file__).with_name("torch_gpu_step.py"),
+                           json.dumps(dataclasses.asdict(shape)), "--steps", "20"],
+                          text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"PyTorch: {done.stderr[-3000:]}")
+    said = json.loads(done.stdout.splitlines()[-1])
+    return shape.tokens / statistics.median(said["step_seconds"][5:])
+
+
+def llmc_speed(args, shape):
+    done = subprocess.run(["./train_gpt2cu", "-b", str(shape.batch), "-t", str(shape.context), "-d",
+                           str(shape.tokens), "-e", "d12", "-x", "20", "-v", "0", "-s", "0"],
+                          cwd=args.llmc, text=True, capture_output=True, check=False)
+    found = [float(speed) for speed in re.findall(r"([0-9.]+) tok/s", done.stdout)]
+    if not found:
+        sys.exit(f"llm.c: {done.stdout[-2000:]}{done.stderr[-1000:]}")
+    return statistics.median(found[5:])
+
+
+def mfu(args, folder):
+    shape = MODELS[args.model]
+    runs = Runs(args.atoll, shape, folder)
+    per_token, peak = flops_per_token(shape), 1e12 * args.peak
+
+    def atoll_speed(turn):
+        records = runs.train(f"run{turn}", 20, "--device.kind=cuda", "--train.dtype=bf16",
+                             "--train.recompute=none")
+        shutil.rmtree(folder / f"run{turn}")
+        return statistics.median(record["tokens_per_s"] for record in records[5:])
+
+    systems = {"atoll": atoll_speed}
+    if args.python:
+        systems["PyTorch, compiled"] = lambda turn: torch_speed(args, shape)
+    if args.llmc and shape.family == "gpt2":
+        systems["llm.c"] = lambda turn: llmc_speed(args, shape)
+    speeds = {name: [] for name in systems}
+    for turn in range(args.rounds):
+        for name, measure in systems.items():
+            speeds[name].append(measure(turn))
+    print(f"{args.model}, {shape.batch} x {shape.context} tokens. MFU = tok/s x (6 N + 6 L C T) / peak, "
+          f"N = {matmul_parameters(shape):,} (no positions, the head once), L = {shape.layers}, "
+          f"C = {shape.width}, T = {shape.context}; peak {args.peak} TFLOP/s")
+    print("| | tok/s | MFU | atoll's to it |\n|---|---|---|---|")
+    ours = statistics.median(speeds["atoll"])
+    for name, found in speeds.items():
+        speed = statistics.median(found)
+        print(f"| {name} | {speed:,.0f} | {100 * speed * per_token / peak:.1f}% | {ours / speed:.2f} |")
+    share = 100 * ours * per_token / peak
+    print(f"the bar is {BARS[args.model]}%: {'met' if share >= BARS[args.model] else 'NOT MET'}")
+    return 0 if share >= BARS[args.model] else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["repeat", "mfu"])
+    parser.add_argument("--atoll", type=pathlib.Path, required=True)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "fake_cuda"])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--model", default="124m", choices=MODELS)
+    parser.add_argument("--python", help="a Python with torch for CUDA")
+    parser.add_argument("--llmc", type=pathlib.Path, help="llm.c, built")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peak", type=float, default=H100_TFLOPS, help="TFLOP/s of the GPU in bf16")
+    args = parser.parse_args()
+    args.atoll = args.atoll.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        return {"repeat": repeat, "mfu": mfu}[args.what](args, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+// How long each op of a training step takes on a GPU, beside what the GPU's memory and tensor cores
+// can do, measured just before. bench/cuda/all.sh runs it.
+//
+//   gpu_ops_bench [--model=124m|1b] [--sequences=32] [--context=1024] [--fake]
+//
+// An own kernel passes when it moves its bytes at 85% of the rate of a copy; products and attention
+// have their rate printed. --fake runs two rows on the fake GPU: it shows that the program works,
+// and no time. Exit code 1 when a kernel is below its bar, 2 when there is no GPU.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <vector>
+
+#include "atoll/base/error.h"
+#include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/ops/elementwise.h"
+#include "atoll/ops/matmul.h"
+#include "atoll/plan/op_cases.h"
+
+namespace atl {
+namespace {
+
+constexpr int kCalls = 10;  // in a measurement
+constexpr int kRounds = 5;
+constexpr double kBar = 0.85;  // of the rate of a copy
+
+// GPT-2 of 124M, and Llama 3.2 of 1B.
+nn::ModelConfig model_of(const std::string& name) {
+  nn::ModelConfig config;
+  const bool is_small = name == "124m";
+  config.family = is_small ? "gpt2" : "llama";
+  config.vocab_size = is_small ? 50304 : 128256;
+  config.hidden_size = is_small ? 768 : 2048;
+  config.num_layers = is_small ? 12 : 16;
+  config.heads = {
+      .num_heads = is_small ? 12 : 32, .num_kv_heads = is_small ? 12 : 8, .head_dim = 64};
+  config.intermediate_size = is_small ? 3072 : 8192;
+  config.max_positions = 8192;
+  config.tie_embeddings = true;
+  if (is_small) {
+    config.activation = "gelu_new";
+    config.attention_bias = config.mlp_bias = true;
+  }
+  return config;
+}
+
+// Seconds of one call, the median of some rounds, by the GPU's own clock.
+double seconds_of(Device& device, Stream& stream, const std::function<void()>& call) {
+  const auto begin = device.make_event(), end = device.make_event();
+  call();
+  stream.synchronize();
+  std::vector<double> seconds;
+  for (int round = 0; round < kRounds; ++round) {
+    begin->record(stream);
+    for (int i = 0; i < kCalls; ++i) call();
+    end->record(stream);
+    end->wait();
+    seconds.push_back(end->seconds_since(*begin) / kCalls);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[kRounds / 2];
+}
+
+// Bytes a second that a copy reads and writes.
+double copy_rate(Device& device, Stream& stream, std::int64_t bytes) {
+  const Buffer from(device, static_cast<std::size_t>(bytes)),
+      to(device, static_cast<std::size_t>(bytes));
+  const double seconds = seconds_of(device, stream, [&] {
+    stream.copy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+  });
+  return 2 * static_cast<double>(bytes) / seconds;
+}
+
+int measure(Device& device, const nn::ModelConfig& config, const plan::OpSizes& sizes,
+            bool is_fake) {
+  const auto stream = device.open_stream();
+  const Run run = {.stream = stream.get()};
+  const double copies = copy_rate(device, *stream, is_fake ? 1 << 12 : std::int64_t{1} << 30);
+  fmt::print("{}: a copy moves {:.0f} GB/s\n\n| op | us | rate | of a copy |\n|---|---|---|---|\n",
+             device.name(), copies / 1e9);
+  std::vector<plan::OpCase> cases = plan::training_op_cases(config, sizes);
+  const std::int64_t elements = is_fake ? 1000 : plan::kOptimizerElements;
+  for (plan::OpCase& one : plan::optimizer_op_cases(config, sizes.dtype, elements)) {
+    cases.push_back(std::move(one));
+  }
+  int below = 0;
+  for (const plan::OpCase& one : cases) {
+    const double seconds = seconds_of(device, *stream, one.prepare(run));
+    const double rate = one.amount / seconds;
+    if (one.bound == plan::OpCase::Bound::kArithmetic) {
+      fmt::print("| {} | {:.1f} | {:.1f} TFLOP/s | |\n", one.name, 1e6 * seconds, rate / 1e12);
+      continue;
+    }
+    // What only reads has as much of the memory's time for it.
+    const double share = rate / copies;
+    const bool passes = share >= kBar;
+    below += passes ? 0 : 1;
+    fmt::print("| {} | {:.1f} | {:.0f} GB/s | {:.0f}%{} |\n", one.name, 1e6 * seconds, rate / 1e9,
+               100 * share, passes ? "" : ", below the bar");
+  }
+  fmt::print("\n{} ops, {} below {:.0f}% of a copy\n", cases.size(), below, 100 * kBar);
+  return below == 0 || is_fake ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("times ops on a GPU");
+  std::string model = "124m";
+  plan::OpSizes sizes = {.sequences = 32, .context = 1024, .dtype = Dtype::kBf16};
+  bool is_fake = false;
+  app.add_option("--model", model, "GPT-2 of 124m, or Llama of 1b")
+      ->check(CLI::IsMember({"124m", "1b"}));
+  app.add_option("--sequences", sizes.sequences, "of a micro-batch");
+  app.add_option("--context", sizes.context, "tokens of a sequence");
+  app.add_flag("--fake", is_fake, "on the fake GPU, whose times mean nothing");
+  CLI11_PARSE(app, argc, argv);
+  nn::ModelConfig config = model_of(model);
+  if (is_fake) {
+    config.vocab_size = 61;
+    config.hidden_size = 32;
+    config.heads = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 8};
+    config.intermediate_size = 64;
+    sizes.sequences = 1;
+    sizes.context = 2;
+    fake_cuda::FakeCudaDevice device({.threads = 2});
+    return measure(device, config, sizes, true);
+  }
+  const GpuReport report = probe_gpus();
+  if (!report.built_in || !report.problem.empty()) {
+    fmt::print(stderr, "error: {}\n",
+               report.built_in ? report.problem : "this was built without CUDA");
+    return 2;
+  }
+  const auto device = open_cuda(0);
+  return measure(*device, config, sizes, false);
+}
+
+}  // namespace
+}  // namespace atl
+
+int main(int argc, char** argv) {
+  try {
+    return atl::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}
