@@ -1,0 +1,170 @@
+// What a training step moves beside products and attention: by the cost of its ops, where each
+// operand is read or written once, and by what the threads of its kernels ask for, of memory or of
+// a cache. Models have their true widths, one and two layers and a few tokens, and are carried on
+// to all of them: counts grow in proportion to tokens, layers and the vocabulary. Beside them the
+// roofline: what is left when all is fused that can be.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/nn/models/family.h"
+#include "atoll/ops/profile.h"
+#include "atoll/ops/testing.h"
+#include "atoll/parallel/runner.h"
+#include "atoll/parallel/store_single.h"
+
+namespace atl::parallel {
+namespace {
+
+// Bytes by the kernel's name.
+using Bytes = std::map<std::string, double>;
+
+Bytes operator-(Bytes a, const Bytes& b) {
+  for (const auto& [name, bytes] : b) a[name] -= bytes;
+  return a;
+}
+Bytes operator*(Bytes a, double factor) {
+  for (auto& [name, bytes] : a) bytes *= factor;
+  return a;
+}
+Bytes operator+(Bytes a, const Bytes& b) {
+  for (const auto& [name, bytes] : b) a[name] += bytes;
+  return a;
+}
+
+// What forward and backward ask for, over one sequence of so many tokens.
+struct Count {
+  nn::ModelConfig config;
+  std::int64_t layers, vocab, tokens;
+
+  Bytes of_threads() const {
+    fake_cuda::FakeCudaDevice device({.threads = 2});
+    step(device, nullptr);
+    Bytes bytes;
+    for (const auto& [name, total] : device.totals()) {
+      // Attention grows otherwise.
+      if (name.rfind("attention", 0) == 0) continue;
+      bytes[name] = static_cast<double>(total.traffic.read + total.traffic.written);
+    }
+    return bytes;
+  }
+  Bytes of_ops() const {
+    const auto device = open_cpu(2);
+    ops::OpProfile profile;
+    step(*device, &profile);
+    Bytes bytes;
+    for (const ops::OpProfile::Row& row : profile.rows()) {
+      if (row.cost.flops > 0) continue;
+      bytes[row.op] += row.cost.bytes * static_cast<double>(row.calls);
+    }
+    return bytes;
+  }
+
+ private:
+  void step(Device& device, ops::OpProfile* profile) const;
+};
+
+void Count::step(Device& device, ops::OpProfile* profile) const {
+  nn::ModelConfig model_config = config;
+  model_config.num_layers = layers;
+  model_config.vocab_size = vocab;
+  const auto stream = device.open_stream();
+  const auto model = nn::build_model(model_config, {.dtype = Dtype::kBf16});
+  SingleStore store(*model, true);
+  Runner runner(*model, store, Use::kTrain, 1, tokens);
+  MemoryPlan plan;
+  store.request(plan);
+  runner.request(plan);
+  plan.place();
+  const Arena arena(device, plan);
+  store.bind(arena);
+  runner.bind(arena);
+  Run run = {.stream = stream.get()};
+  run.loss_scale = 1;
+  auto ids = test::random_tokens({1, tokens}, vocab, 1);
+  const Batch batch = {.tokens = ids, .targets = ids};
+  store.begin_round({0, true});
+  run.profile = profile;
+  runner.forward_backward(run, {&batch, 1});
+  stream->synchronize();
+}
+
+struct Step {
+  Bytes parts;
+  double total = 0;
+};
+
+constexpr double kTokens = 32768;
+
+// Of a step of kTokens, from counts at a few and at twice as many: what does not grow with
+// tokens is partial sums, whose number has a bound.
+Step whole_step(const nn::ModelConfig& config, Bytes (Count::*count)() const) {
+  constexpr std::int64_t kVocab = 64, kFew = 8;
+  const auto of_token = [&](std::int64_t layers, std::int64_t vocab) {
+    const Count more = {config, layers, vocab, 2 * kFew}, less = {config, layers, vocab, kFew};
+    return ((more.*count)() - (less.*count)()) * (1.0 / kFew);
+  };
+  const Bytes one = of_token(1, kVocab);
+  const Bytes layer = of_token(2, kVocab) - one;
+  const Bytes word = (of_token(1, 2 * kVocab) - one) * (1.0 / kVocab);
+  Step step;
+  const auto layers = static_cast<double>(config.num_layers);
+  const auto vocab = static_cast<double>(config.vocab_size);
+  step.parts =
+      (one + layer * (layers - 1) + word * (vocab - static_cast<double>(kVocab))) * kTokens;
+  for (const auto& [name, bytes] : step.parts) step.total += bytes;
+  return step;
+}
+
+// Within 1% of what is pinned: more is a regression, less is to be pinned anew.
+void expect_ratio(const char* what, const Step& step, double roofline, double pinned) {
+  std::string parts;
+  for (const auto& [name, bytes] : step.parts) {
+    parts += fmt::format("  {:32} {:8.2f} GB\n", name, bytes / 1e9);
+  }
+  EXPECT_NEAR(step.total / roofline, pinned, 0.01 * pinned)
+      << what << ": " << step.total / 1e9 << " GB of " << roofline / 1e9 << '\n'
+      << parts;
+}
+
+TEST(GpuBytes, OfAStepOf124M) {
+  nn::ModelConfig config;
+  config.family = "gpt2";
+  config.vocab_size = 50304;
+  config.hidden_size = 768;
+  config.num_layers = 12;
+  config.heads = {.num_heads = 12, .num_kv_heads = 12, .head_dim = 64};
+  config.intermediate_size = 3072;
+  config.max_positions = 1024;
+  config.activation = "gelu_new";
+  config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
+  // Norms, GELU's gradient, bias sums, embeddings. Cross-entropy is part of the head's products as
+  // an op, and a kernel of its own.
+  const double roofline = 24 * (151e6 + 201e6) + 12 * (604e6 + 252e6) + 250e6;
+  const double cross_entropy = 6593e6;
+  expect_ratio("ops", whole_step(config, &Count::of_ops), roofline, 2.055);
+  expect_ratio("threads", whole_step(config, &Count::of_threads), roofline + cross_entropy, 2.552);
+}
+
+TEST(GpuBytes, OfAStepOf1B) {
+  nn::ModelConfig config;
+  config.family = "llama";
+  config.vocab_size = 128256;
+  config.hidden_size = 2048;
+  config.num_layers = 16;
+  config.heads = {.num_heads = 32, .num_kv_heads = 8, .head_dim = 64};
+  config.intermediate_size = 8192;
+  config.max_positions = 8192;
+  config.tie_embeddings = true;
+  // Milliseconds of norms, SwiGLU and RoPE at 4.3 TB/s.
+  const double roofline = (8 + 16 + 2.5) * 1e-3 * 4.3e12;
+  expect_ratio("ops", whole_step(config, &Count::of_ops), roofline, 1.3735);
+}
+
+}  // namespace
+}  // namespace atl::parallel
