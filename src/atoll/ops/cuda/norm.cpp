@@ -66,10 +66,12 @@ Declined norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias
                       Tensor mean, Tensor rstd) {
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     if (x.num_elements() == 0) return;
-    with_pack<kPack<T>>(x.dim(-1), {x, weight, y}, [&]<int V>(std::integral_constant<int, V>) {
-      mean.defined() ? forward<T, V, true>(run, eps, x, weight, bias, y, mean, rstd)
-                     : forward<T, V, false>(run, eps, x, weight, bias, y, mean, rstd);
-    });
+    const Tensor shift = bias.defined() ? bias : weight;
+    with_pack<kPack<T>>(
+        x.dim(-1), {x, weight, shift, y}, [&]<int V>(std::integral_constant<int, V>) {
+          mean.defined() ? forward<T, V, true>(run, eps, x, weight, bias, y, mean, rstd)
+                         : forward<T, V, false>(run, eps, x, weight, bias, y, mean, rstd);
+        });
   });
 }
 

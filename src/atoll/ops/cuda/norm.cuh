@@ -53,11 +53,14 @@ struct NormForward {
     for (std::int64_t c = lane() * V; c < width; c += kWarp * V) {
       const auto pack = x.template load<V>(begin + c);
       const auto w = weight.template load<V>(c);
-      Pack<T, V> out;
+      Pack<T, V> out, shift;
+      if constexpr (kLayer) shift = bias.template load<V>(c);
       for (int i = 0; i < V; ++i) {
         const float value = (widened(pack[i]) - m) * r * widened(w[i]);
-        out[i] = narrowed<T>(value);
-        if constexpr (kLayer) out[i] = narrowed<T>(value + widened(bias.load(c + i)));
+        if constexpr (kLayer)
+          out[i] = narrowed<T>(value + widened(shift[i]));
+        else
+          out[i] = narrowed<T>(value);
       }
       y.template store<V>(begin + c, out);
     }
