@@ -117,6 +117,25 @@ def missed(at_a_time, inner_steps=INNER_STEPS):
                                 outer={"quorum": at_a_time, "grace_s": 0})
 
 
+# From random weights, with Muon inside: 500 steps of 2,048 tokens that the islands share.
+SCRATCH = {"steps": 500, "global_batch": 32, "scratch": True}
+MUON = {**MODEL, "optim.kind": "muon", "optim.lr": 2.5e-3}
+WITH_MOMENTUM = {"outer.lr": .8, "outer.momentum": .5}
+
+
+def scratch_data_parallel(seed):
+    return Run(f"from scratch: data parallel muon seed={seed}", seed=seed, settings=MUON, **SCRATCH)
+
+
+def scratch(count, inner_steps, codec="f32", outer=None):
+    settings = {**MUON, **(outer or WITH_MOMENTUM), "outer.inner_steps": inner_steps,
+                "outer.codec": codec, "outer.quorum": count, "outer.grace_s": 60}
+    name = (f"from scratch: islands M={count} muon outer={settings['outer.lr']:g},"
+            f"{settings['outer.momentum']:g} H={inner_steps} {codec}")
+    return lambda seed: Run(f"{name} seed={seed}", islands=count, seed=seed, settings=settings,
+                            **SCRATCH)
+
+
 TABLES = [
     Table("islands", "Islands against data parallel", [
         Row("data parallel", baseline),
@@ -144,6 +163,12 @@ TABLES = [
     Table("long-rounds", "Four islands, 500 steps between exchanges", [
         Row("H = 50", long_rounds(50)),
         Row("H = 500", long_rounds(500), "H = 1000 +2.9% of the perplexity over 50")]),
+    Table("scratch", "From scratch, Muon inside", [
+        Row("data parallel", scratch_data_parallel),
+        *(Row(f"{count} islands, H = {inner_steps}, {codec}",
+              scratch(count, inner_steps, codec))
+          for count in (2, 4, 8)
+          for inner_steps, codec in ((10, "f32"), (5, "f32"), (2, "int8")))]),
 ]
 
 # (lr, eps, outer lr, momentum), of which BEST came.
