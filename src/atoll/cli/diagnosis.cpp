@@ -92,12 +92,13 @@ void diagnose_cpus(const Machine& machine, const std::string& features,
   }
 }
 
-// A GPU that is not used is no finding: training runs on the CPU, whatever this was built with.
+// Without CUDA in the program a GPU that is not used is no finding: whoever built it knows.
 void diagnose_gpus(const GpuReport& gpus, std::vector<Finding>& findings) {
   if (!gpus.built_in || gpus.problem.empty()) return;
-  findings.push_back({"built with CUDA, and no GPU can be used: " + gpus.problem,
-                      "nothing, for training, which runs on the CPU; for tests of the device, "
-                      "install NVIDIA's driver"});
+  findings.push_back(
+      {"built with CUDA, and no GPU can be used: " + gpus.problem,
+       "nothing, for training on the CPU, which is the default; for --device.kind=cuda "
+       "what is said above"});
 }
 
 }  // namespace

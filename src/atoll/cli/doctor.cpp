@@ -9,6 +9,7 @@
 #include "atoll/cli/commands.h"
 #include "atoll/cli/diagnosis.h"
 #include "atoll/cli/inspect.h"
+#include "atoll/device/gpu_support.h"
 
 namespace atl::cli {
 
@@ -70,10 +71,16 @@ void print_machine(const Machine& machine, const Disk& disk) {
 
 // Each that there is, and what a run does with it.
 void print_gpus(const Machine& machine, const GpuReport& gpus) {
-  constexpr const char* kOnCpu = "training runs on the CPU";
-  for (const std::string& device : gpus.devices) row("GPU", fmt::format("{}; {}", device, kOnCpu));
+  const std::vector<std::string> problems = gpu_problems();
+  for (std::size_t i = 0; i < gpus.devices.size(); ++i) {
+    const std::string& problem = problems.at(i);
+    row("GPU", fmt::format("{}; {}", gpus.devices[i],
+                           problem.empty() ? "a run with --device.kind=cuda uses it"
+                                           : "not used: " + problem));
+  }
   if (!gpus.devices.empty()) return;
-  row("GPU", fmt::format("{}; {}", machine.nvidia_gpu ? "NVIDIA's, not used" : "none", kOnCpu));
+  row("GPU", fmt::format("{}; training runs on the CPU",
+                         machine.nvidia_gpu ? "NVIDIA's, not used: " + gpus.problem : "none"));
 }
 
 void print_software(const Machine& machine, const Build& build, const GpuReport& gpus) {

@@ -6,6 +6,7 @@
 
 #include "atoll/comm/alone.h"
 #include "atoll/comm/failure.h"
+#include "atoll/comm/gpu_transport.h"
 #include "atoll/comm/world_state.h"
 
 namespace atl::comm {
@@ -16,12 +17,27 @@ Channel::Channel(World::State& world, std::string name, std::vector<int> members
       name_(std::move(name)),
       members_(std::move(members)),
       transport_(std::move(transport)),
+      takes_gpu_memory_(dynamic_cast<GpuTransport*>(transport_.get()) != nullptr),
       algorithms_(world.options, transport_.get()),
       worker_([this](const Collective& collective, std::uint64_t number) {
         carry_out_queued(collective, number);
       }) {}
 
+bool Channel::is_staged(const Collective& collective) const {
+  return !takes_gpu_memory_ && needs_staging(collective);
+}
+
 void Channel::run(const Collective& collective) {
+  if (is_staged(collective)) return run_staged(collective);
+  run_here(collective);
+}
+
+void Channel::run_staged(const Collective& collective) {
+  run_here(staging_.bring(collective));
+  staging_.take_back(collective);
+}
+
+void Channel::run_here(const Collective& collective) {
   if (!worker_.idle()) worker_.wait_idle();
   world_.check_whole();
   if (collective.size() == 1) return run_alone(collective);
@@ -29,6 +45,11 @@ void Channel::run(const Collective& collective) {
 }
 
 Work Channel::start(const Collective& collective) {
+  // What comes back has to be copied on the caller's thread, and the next call may read it.
+  if (is_staged(collective)) {
+    run_staged(collective);
+    return Work();
+  }
   const bool alone = collective.size() == 1;
   if (alone && worker_.idle()) {
     world_.check_whole();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "atoll/comm/algorithms.h"
+#include "atoll/comm/staging.h"
 #include "atoll/comm/transport.h"
 #include "atoll/comm/worker.h"
 #include "atoll/comm/world.h"
@@ -15,7 +16,8 @@ namespace atl::comm {
 /// One order of calls: the calls of a channel are carried out one after the other, in the order in
 /// which they are made, and wait for no other channel's. It has a transport of its own, and a
 /// thread for started calls that is made when the first is started. Used by one thread of the rank
-/// at a time.
+/// at a time. Tensors of a GPU go through host memory where the transport does not take them
+/// (GpuTransport), and start() then returns when all is done.
 class Channel {
  public:
   /// `transport` null: all groups of this channel have one rank. Errors are told to `world`.
@@ -38,6 +40,9 @@ class Channel {
   void stop() { worker_.stop(); }
 
  private:
+  bool is_staged(const Collective& collective) const;
+  void run_here(const Collective& collective);
+  void run_staged(const Collective& collective);
   /// Of a group of two or more, which the record has as started.
   void carry_out(const Collective& collective, std::uint64_t number);
   void carry_out_queued(const Collective& collective, std::uint64_t number);
@@ -47,7 +52,9 @@ class Channel {
   std::string name_;
   std::vector<int> members_;
   std::unique_ptr<Transport> transport_;
+  bool takes_gpu_memory_;
   Algorithms algorithms_;
+  Staging staging_;
   Worker worker_;  // last: its thread uses the others
 };
 

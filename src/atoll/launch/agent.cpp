@@ -23,11 +23,12 @@ std::string count_ranks(int num_ranks) {
 // Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
 // checkpoint only, as are, without copies, the stages, experts and parts of products that a rank
 // alone has. State in a file is too large for the copy in memory that it would pass through. What a
-// lost rank still owed is in the checkpoint too.
+// lost rank still owed is in the checkpoint too. Ranks with GPUs start again from it.
 bool outlive_others(const LaunchOptions& options, const train::TrainConfig& config) {
   const bool has_whole_state = !config.parallel.has_parts() && config.dp.zero == 0;
-  return options.backend != "mpi" && config.offload.optimizer == "none" &&
-         !train::is_compressed(config) && (config.launch.replicate || has_whole_state);
+  return options.backend != "mpi" && config.device.kind == "cpu" &&
+         config.offload.optimizer == "none" && !train::is_compressed(config) &&
+         (config.launch.replicate || has_whole_state);
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ std::string to_json(const Position& position) {
                        {"line_loss", position.line_loss}};
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   if (!position.bf16.empty()) json["bf16"] = position.bf16;
+  if (!position.gpu.empty()) json["gpu"] = position.gpu;
   if (const OwedState& owed = position.owed; owed != OwedState()) {
     json["owed"] = {{"codec", owed.codec},
                     {"ranks", owed.ranks},
@@ -102,6 +103,7 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
     position.base_hash = json.value("base_hash", "");
     position.bf16 = json.value("bf16", "");
+    position.gpu = json.value("gpu", "");
     position.line_steps = whole_number(json.at("line_steps"));
     position.line_loss = json.at("line_loss").get<double>();
     if (json.contains("owed")) {

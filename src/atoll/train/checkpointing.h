@@ -26,6 +26,7 @@ struct Position {
   std::string corpus_hash;
   std::string base_hash;         ///< of the weights that LoRA leaves as they are; empty: no LoRA
   std::string bf16;              ///< ops::Bf16Arithmetic of its products; empty: it has none
+  std::string gpu;               ///< what it computes on, as its driver calls it; empty: a CPU
   std::int64_t line_steps = 0;   ///< taken since the last step line
   double line_loss = 0;          ///< the sum of their losses
   HeldOutHistory held_out = {};  ///< what evaluations have shown

@@ -4,6 +4,7 @@
 
 #include "atoll/nn/models/family.h"
 #include "atoll/train/config_compress.h"
+#include "atoll/train/config_device.h"
 #include "atoll/train/config_elsewhere.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_mup.h"
@@ -30,18 +31,6 @@ void add_run(Settings& settings, TrainConfig& c) {
       .add("run.seed", &c.run.seed, "Decides initial weights, sample order and dropout.",
            between(0, kMaxSeed))
       .fixed();
-  settings.group("device", "What the run computes on.", Scope::kHost);
-  settings.add("device.threads", &c.device.threads,
-               "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
-               between(0, 1024));
-  settings.add(
-      "device.bf16", &c.device.bf16,
-      "train.dtype = bf16: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
-      "widened pieces. library: oneDNN with the CPU's own bf16 instructions (AVX-512 BF16, "
-      "AMX). amx: our own tiles on AMX. auto: what a measurement of some milliseconds "
-      "finds fastest when the run begins; it goes on so. Sums run in f32 in each, in "
-      "another order; set it where several runs shall have the same bits.",
-      one_of({"auto", "f32", "library", "amx"}));
 }
 
 void add_model(Settings& settings, TrainConfig& c) {
@@ -525,6 +514,7 @@ std::int64_t default_intermediate_size(const ModelSettings& model) {
 Settings make_settings(TrainConfig& config) {
   Settings settings;
   add_run(settings, config);
+  add_device(settings, config.device);
   add_model(settings, config);
   add_data(settings, config);
   add_train(settings, config);

@@ -23,6 +23,11 @@ struct RunSettings {
 
 /// device.*
 struct DeviceSettings {
+  std::string kind = "cpu";
+  std::int64_t index = -1;
+  std::int64_t fake_order = 0;
+  std::int64_t fake_memory_mib = 8192;
+  std::int64_t fake_lost_after = 0;
   std::int64_t threads = 0;
   std::string bf16 = "auto";
 };

@@ -10,6 +10,7 @@
 
 #include "atoll/base/hash.h"
 #include "atoll/base/thread_pool.h"
+#include "atoll/device/gpu_figures.h"
 #include "atoll/ops/peak.h"
 
 namespace atl::train {
@@ -21,15 +22,39 @@ std::uint64_t cpu_set_name() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   ::sched_getaffinity(0, sizeof cpus, &cpus);
-  std::string host;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> host;
+  const std::uint64_t host = hash_of_host();
   Hasher hasher;
   hasher.update(&cpus, sizeof cpus);
-  hasher.update(host.data(), host.size());
+  hasher.update(&host, sizeof host);
   return hasher.digest().low;
 }
 
+CpuShare measure_cpu(Run& run) {
+  return {.set = cpu_set_name(),
+          .cpus = available_cpus(),
+          .threads = run.threads().num_threads(),
+          .flops = ops::measure_peak_flops(run)};
+}
+
+// Each rank has one, which no other shares: a set of its own.
+CpuShare state_gpu(const Device& device, int rank) {
+  constexpr double kTera = 1e12;
+  const GpuFigures* figures = find_gpu_figures(device.name());
+  return {.set = static_cast<std::uint64_t>(rank),
+          .cpus = 1,
+          .threads = 1,
+          .flops = figures == nullptr ? 0 : kTera * figures->bf16_tflops};
+}
+
 }  // namespace
+
+std::uint64_t hash_of_host() {
+  std::string host;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> host;
+  Hasher hasher;
+  hasher.update(host.data(), host.size());
+  return hasher.digest().low;
+}
 
 double peak_of(std::span<const CpuShare> ranks) {
   struct Host {
@@ -54,17 +79,18 @@ double peak_of(std::span<const CpuShare> ranks) {
 
 double measure_peak_of_all(Ranks& ranks, Run& run) {
   ranks.group().barrier();  // all at once, as the ranks of a host share its CPUs
-  const CpuShare mine = {.set = cpu_set_name(),
-                         .cpus = available_cpus(),
-                         .threads = run.threads().num_threads(),
-                         .flops = ops::measure_peak_flops(run)};
+  const Device& device = run.stream->device();
+  const CpuShare mine =
+      device.kind() == DeviceKind::kCpu ? measure_cpu(run) : state_gpu(device, ranks.rank());
   std::vector<CpuShare> all(static_cast<std::size_t>(ranks.size()));
   all[static_cast<std::size_t>(ranks.rank())] = mine;
   constexpr std::int64_t kWidth = sizeof(CpuShare) / sizeof(std::int64_t);
   std::vector<std::int64_t> parts;
   for (std::int64_t rank = 0; rank <= ranks.size(); ++rank) parts.push_back(kWidth * rank);
   ranks.group().all_gather({all.data(), {Dtype::kI64, {parts.back()}}}, parts);
-  return peak_of(all);
+  const bool is_unknown =
+      std::any_of(all.begin(), all.end(), [](const CpuShare& share) { return share.flops == 0; });
+  return is_unknown ? 0 : peak_of(all);
 }
 
 }  // namespace atl::train

@@ -16,12 +16,16 @@ struct CpuShare {
   double flops = 0;          ///< a second, that all its threads do when each has a CPU to itself
 };
 
+/// Names this machine: the same number for all its processes since it was started.
+std::uint64_t hash_of_host();
+
 /// What ranks can do together, FLOP/s: those that run on the same CPUs do no more than these can,
 /// however many ranks and threads there are.
 double peak_of(std::span<const CpuShare> ranks);
 
-/// Measures this rank's part, and returns that of all; MFU is against it. Every rank must call it,
-/// and returns only after all have begun.
+/// Measures this rank's part, and returns that of all; MFU is against it. Of a GPU it is what its
+/// maker states for products of bf16; 0 where nothing is known of one. Every rank must call it, and
+/// returns only after all have begun.
 double measure_peak_of_all(Ranks& ranks, Run& run);
 
 }  // namespace atl::train

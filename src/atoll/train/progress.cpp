@@ -39,11 +39,12 @@ std::string format_step_line(const StepReport& report) {
       experts += fmt::format("  dropped {:.1f}%", 100 * report.experts->dropped_fraction);
     }
   }
+  const std::string mfu = report.mfu ? fmt::format("  MFU {:4.1f}%", 100 * *report.mfu) : "";
   return fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s  MFU {:4.1f}%  {:.0f} "
+      "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s{}  {:.0f} "
       "ms  data {:.1f}%{}{}  left {}",
       report.step, total.size(), total, report.loss, report.grad_norm, report.lr,
-      format_count(std::llround(report.tokens_per_s)), 100 * report.mfu, report.step_ms,
+      format_count(std::llround(report.tokens_per_s)), mfu, report.step_ms,
       100 * report.data_fraction, ranks, experts, format_duration(report.seconds_left));
 }
 

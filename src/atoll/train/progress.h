@@ -19,7 +19,7 @@ struct StepReport {
   double grad_norm = 0;  ///< before clipping
   double lr = 0;
   double tokens_per_s = 0;
-  double mfu = 0;  ///< model FLOP/s over the measured peak, 0 to 1
+  std::optional<double> mfu;  ///< model FLOP/s over the peak, 0 to 1; none: it is unknown
   double step_ms = 0;
   double data_fraction = 0;  ///< part of the time spent waiting for data, 0 to 1
   double seconds_left = 0;

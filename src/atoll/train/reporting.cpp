@@ -7,6 +7,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
 #include "atoll/metrics/jsonl_sink.h"
+#include "atoll/train/run_device.h"
 #include "atoll/train/written_settings.h"
 
 namespace atl::train {
@@ -21,10 +22,10 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
                                       {"grad_norm", line.grad_norm},
                                       {"lr", line.lr},
                                       {"tokens", tokens},
-                                      {"tokens_per_s", line.tokens_per_s},
-                                      {"mfu", line.mfu},
-                                      {"step_ms", line.step_ms},
-                                      {"data_fraction", line.data_fraction}}};
+                                      {"tokens_per_s", line.tokens_per_s}}};
+  if (line.mfu) entry.add("mfu", *line.mfu);
+  entry.add("step_ms", line.step_ms);
+  entry.add("data_fraction", line.data_fraction);
   if (line.num_ranks > 1) {
     entry.add("ranks", std::int64_t{line.num_ranks});
     entry.add("exposed_comm_fraction", line.exposed_fraction);
@@ -77,7 +78,9 @@ StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t 
   line.grad_norm = result.grad_norm;
   line.lr = lr;
   line.tokens_per_s = tokens / seconds;
-  line.mfu = line.tokens_per_s * rates_.flops_per_token / rates_.peak_flops;
+  if (rates_.peak_flops > 0) {
+    line.mfu = line.tokens_per_s * rates_.flops_per_token / rates_.peak_flops;
+  }
   line.step_ms = 1e3 * seconds / steps;
   line.data_fraction = interval_.data_seconds / seconds;
   line.seconds_left = seconds / steps * static_cast<double>(steps_left);
@@ -223,8 +226,13 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
         counted(pipeline->options().chunks, "row of stages", "rows of stages"),
         100 * pipeline->bubble(), format_bytes(static_cast<std::uint64_t>(rates_.most_memory)));
   }
-  log::info("device: {}, peak {:.0f} GFLOP/s measured; planned memory {}", device.name(),
-            rates_.peak_flops / 1e9, format_bytes(state.memory().total_bytes()));
+  const std::string peak =
+      rates_.peak_flops > 0
+          ? fmt::format("peak {:.0f} GFLOP/s {}", rates_.peak_flops / 1e9,
+                        is_gpu(device) ? "of bf16 as its maker states" : "measured")
+          : "whose peak is unknown, and so is MFU";
+  log::info("device: {}, {}; planned memory {}", device.name(), peak,
+            format_bytes(state.memory().total_bytes()));
 }
 
 bool has_evaluation(const fs::path& path, std::int64_t step) {

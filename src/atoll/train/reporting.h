@@ -42,7 +42,7 @@ class Reporter {
   struct Rates {
     int num_ranks = 1;
     double flops_per_token = 0;
-    double peak_flops = 0;         ///< FLOP/s of all ranks together
+    double peak_flops = 0;         ///< FLOP/s of all ranks together; 0: unknown
     std::int64_t most_memory = 0;  ///< bytes that are planned, on the rank with most
   };
   void set_rates(const Rates& rates) { rates_ = rates; }

@@ -5,6 +5,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/options.h"
+#include "atoll/train/run_device.h"
 
 namespace atl::train {
 
@@ -39,11 +40,24 @@ void check_memory(std::size_t planned, const comm::World& world, bool is_least) 
       ranks == 1 ? "" : "fewer ranks here, ");
 }
 
-void check_before_tokens(const TrainConfig& config, const comm::World& world) {
+void check_memory_of(const Device& device, std::size_t planned, const comm::World& world,
+                     bool is_least) {
+  if (!is_gpu(device)) return check_memory(planned, world, is_least);
+  if (planned <= device.total_memory()) return;
+  throw make_error(
+      ErrorKind::kResource,
+      "{} planned to take {} of GPU memory{}, and {} has {}; use a smaller train.micro_batch or "
+      "model, train.recompute=full, or share the state among more GPUs with dp.zero=3",
+      world.size() == 1 ? "the run is" : "each rank is", format_bytes(planned),
+      is_least ? " at least" : "", device.name(), format_bytes(device.total_memory()));
+}
+
+void check_before_tokens(const TrainConfig& config, const Device& device,
+                         const comm::World& world) {
   if (!config.data.shards.empty()) return;  // the tokens are there
   const TrainState state(
       state_options(config, least_vocabulary(config), -1, world.size(), world.rank()));
-  check_memory(state.memory().total_bytes(), world, /*is_least=*/true);
+  check_memory_of(device, state.memory().total_bytes(), world, /*is_least=*/true);
 }
 
 }  // namespace atl::train

@@ -1,39 +1,32 @@
 #include "atoll/train/run_model.h"
 
-#include <algorithm>
+#include <utility>
 
+#include "atoll/base/error.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/train/carried_files.h"
-#include "atoll/train/cpu_share.h"
 #include "atoll/train/going_on.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
+#include "atoll/train/run_device.h"
 
 namespace atl::train {
 
-namespace {
-
-int threads_of(const TrainConfig& config, const comm::World& world) {
-  if (config.device.threads > 0 || world.size() == 1)
-    return static_cast<int>(config.device.threads);
-  return std::max(1, available_cpus() / ranks_here(world));
-}
-
-}  // namespace
-
-RunModel::RunModel(const TrainConfig& config, const comm::World& world) : config_(config) {
-  apply_bf16(config);
-  device_ = open_device({.threads = threads_of(config, world)});
-  stream_ = device_->open_stream();
-}
+RunModel::RunModel(const TrainConfig& config, std::unique_ptr<Device> device)
+    : config_(config), device_(std::move(device)), stream_(device_->open_stream()) {}
 
 void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   close();
   if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
-  state_ = std::make_unique<TrainState>(
-      state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank()));
-  check_memory(state_->memory().total_bytes(), ranks.world());
+  const StateOptions options =
+      state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
+  if (is_gpu(*device_) && options.model.experts.num_experts > 0) {
+    throw user_error("{} has experts, for which GPUs have no kernels yet; use --device.kind=cpu",
+                     base_.empty() ? config_.model.config : base_.string());
+  }
+  state_ = std::make_unique<TrainState>(options);
+  check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());
   state_->allocate(*device_);
   groups_ = connect_ranks(*state_, ranks);
   carried_ = carried_files(config_, corpus.tokenizer, state_->model().config, base_,

@@ -15,8 +15,8 @@ namespace atl::train {
 /// The training state of one rank of a run, with its device.
 class RunModel {
  public:
-  /// Opens the device, of which a rank of `world` takes its share. `config` must outlive this.
-  RunModel(const TrainConfig& config, const comm::World& world);
+  /// On a device that open_run_device gave. `config` must outlive this.
+  RunModel(const TrainConfig& config, std::unique_ptr<Device> device);
 
   /// Plans and takes the memory of this rank among `ranks`, in place of what there was. Parameters
   /// have no values then. Throws Error(kUser) where ranks, settings and memory do not fit.

@@ -9,6 +9,7 @@
 #include "atoll/train/island/run_identity.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
+#include "atoll/train/run_device.h"
 #include "atoll/train/trace_request.h"
 #include "atoll/train/written_settings.h"
 
@@ -74,13 +75,15 @@ void Trainer::prepare() {
                .decay_fraction = config_.optim.decay_fraction};
   const std::vector<Hello> hellos = regrouping_.enter();
   check_servers();
+  apply_bf16(config_);
+  comm::World& world = ranks().world();
   if (is_under_way(hellos)) {
-    model_.emplace(config_, ranks().world());
+    model_.emplace(config_, open_joining_device(config_, world));
     take_over(hellos);
     return;
   }
+  model_.emplace(config_, open_run_device(config_, world));  // what it refuses is told first
   prepare_data();
-  model_.emplace(config_, ranks().world());
   ranks().world().agree([&] {
     require_held_out(config_, *corpus_);
     open_state();
@@ -102,7 +105,7 @@ void Trainer::prepare_data() {
   };
   ranks().world().agree([&] {
     if (!is_lead()) return;
-    if (!corpus_) check_before_tokens(config_, ranks().world());
+    if (!corpus_) check_before_tokens(config_, model_->device(), ranks().world());
     make_run_directory(config_.run.dir);
     lock_ = std::make_unique<ckpt::RunLock>(config_.run.dir);
     take_back_request(config_.run.dir);  // nobody waits for it since the last start
@@ -141,8 +144,9 @@ void Trainer::begin_or_resume() {
     }
   });
   first_step_ = position_.step;
-  const std::string trained_beside = position_.base_hash;
+  const std::string trained_beside = position_.base_hash, trained_on = position_.gpu;
   describe_position();
+  if (newest && is_lead()) tell_other_device(trained_on, position_.gpu);
   ranks().world().agree([&] {
     if (!newest) return;
     check_same_base(position_.base_hash, model_->base(), newest->path, trained_beside);
@@ -177,10 +181,12 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
 void Trainer::describe_position() {
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state());
+  position_.gpu = is_gpu(model_->device()) ? model_->device().name() : "";
   position_.settings = written_key_values(settings_);
 }
 
 void Trainer::agree_on_bf16(const std::string& before, int decider) {
+  if (is_gpu(model_->device())) return;  // which has one way to multiply
   position_.bf16 = train::agree_on_bf16(config_, ranks(), before, decider, position_.bf16);
 }
 

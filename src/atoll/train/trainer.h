@@ -98,6 +98,7 @@ class Trainer {
   void make_rounds();
   // The steps: trainer_run.cpp.
   TrainOutcome loop();
+  std::string what_is_left();
   void end(TrainOutcome& outcome);
   bool is_over() const;
   bool stops_early() const;

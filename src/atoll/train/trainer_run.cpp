@@ -6,6 +6,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
+#include "atoll/device/choose_device.h"
 #include "atoll/train/nonfinite.h"
 #include "atoll/train/trace_request.h"
 #include "atoll/train/trainer.h"
@@ -33,11 +34,31 @@ TrainOutcome Trainer::run() {
     TrainOutcome outcome = servers_ ? loop_with_servers() : loop();
     stop_.reset();
     return outcome;
+  } catch (const DeviceLostError& error) {
+    reporter_.clear_bar();
+    stop_.reset();
+    throw DeviceLostError(
+        fmt::format("step {}: {}. {}", position_.step + 1, error.what(), what_is_left()));
   } catch (...) {
     reporter_.clear_bar();  // before whoever catches this prints
     stop_.reset();
     throw;
   }
+}
+
+// What is in memory is gone with a device, but for a checkpoint that was being written.
+std::string Trainer::what_is_left() {
+  try {
+    if (ranks().is_alone()) saver_.finish(ranks(), trace_.timeline());
+  } catch (const Error& error) {
+    log::warning("the checkpoint that was being written is lost too: {}", error.what());
+  }
+  const bool has_checkpoint = saver_.saved_step() >= 0;
+  return fmt::format(
+      "{}; the same command {}, once the GPU is well again, or on another with --device.index",
+      has_checkpoint ? fmt::format("The last checkpoint is {}", saver_.last_checkpoint().string())
+                     : "There is no checkpoint yet",
+      has_checkpoint ? "goes on from there" : "begins again");
 }
 
 TrainOutcome Trainer::loop() {

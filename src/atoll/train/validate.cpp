@@ -10,6 +10,7 @@
 #include "atoll/metrics/alert.h"
 #include "atoll/train/config.h"
 #include "atoll/train/config_compress.h"
+#include "atoll/train/config_device.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_mup.h"
 #include "atoll/train/config_offload.h"
@@ -532,6 +533,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_context(config, settings);
   validate_expert_parallel(config, settings);
   validate_copies(config, settings);
+  validate_device(config, settings);
   validate_offload(config, settings);
   validate_compress(config, settings);
   validate_servers(config, settings);

@@ -1,11 +1,14 @@
 #include "atoll/device/device.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "atoll/base/memory_error.h"
 #include "atoll/base/quantity.h"
+#include "atoll/device/choose_device.h"
 #include "atoll/device/cuda/runtime.h"
 #include "atoll/device/gpu_figures.h"
+#include "atoll/device/gpu_support.h"
 
 namespace atl {
 
@@ -15,11 +18,11 @@ constexpr double kGib = 1 << 30;
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, const cudaDeviceProp& properties)
+  CudaDevice(int index, const cudaDeviceProp& properties, int num_threads)
       : index_(index),
         name_(properties.name),
         total_memory_(properties.totalGlobalMem),
-        threads_(1) {}
+        threads_(num_threads) {}
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::string name() const override { return name_; }
@@ -88,33 +91,43 @@ class CudaDevice final : public Device {
   ThreadPool threads_;
 };
 
-// Without a driver the runtime says "insufficient driver", which sends people to the wrong fix.
-std::string problem_of(cudaError_t status) {
-  int driver = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    return "no CUDA device: no NVIDIA driver is loaded";
+cudaDeviceProp properties_of(int index) {
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, index), "asking a GPU for its properties");
+  return properties;
+}
+
+// Of each GPU that the driver sees.
+std::vector<std::string> problems_of(const DriverFacts& facts) {
+  std::vector<std::string> problems;
+  for (int index = 0; index < facts.num_gpus; ++index) {
+    const cudaDeviceProp properties = properties_of(index);
+    problems.push_back(gpu_problem(properties.name, properties.major, properties.minor));
   }
-  if (status == cudaErrorNoDevice) return "no CUDA device: the driver sees no GPU";
-  int runtime = 0;
-  cudaRuntimeGetVersion(&runtime);
-  return fmt::format("no CUDA device: {}; the driver serves CUDA {}.{}, this atoll wants {}.{}",
-                     cudaGetErrorString(status), driver / 1000, driver % 1000 / 10, runtime / 1000,
-                     runtime % 1000 / 10);
+  return problems;
+}
+
+DriverFacts ask_driver() {
+  DriverFacts facts;
+  if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
+  cudaRuntimeGetVersion(&facts.runtime);
+  const cudaError_t status = cudaGetDeviceCount(&facts.num_gpus);
+  if (status == cudaSuccess) return facts;
+  cudaGetLastError();  // the refusal must not surface again from a later call
+  facts.num_gpus = 0;
+  if (status != cudaErrorNoDevice) facts.status = cudaGetErrorString(status);
+  return facts;
 }
 
 }  // namespace
 
 GpuReport probe_gpus() {
   GpuReport report{true, {}, ""};
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
-    report.problem = problem_of(status == cudaSuccess ? cudaErrorNoDevice : status);
-    return report;
-  }
-  for (int index = 0; index < count; ++index) {
-    cudaDeviceProp properties{};
-    cuda::check(cudaGetDeviceProperties(&properties, index), "asking a GPU for its properties");
+  const DriverFacts facts = ask_driver();
+  report.problem = driver_problem(facts);
+  if (!report.problem.empty()) return report;
+  for (int index = 0; index < facts.num_gpus; ++index) {
+    const cudaDeviceProp properties = properties_of(index);
     std::string line = fmt::format(
         "cuda:{}: {}, {:.1f} GiB, compute capability {}.{}", index, properties.name,
         static_cast<double>(properties.totalGlobalMem) / kGib, properties.major, properties.minor);
@@ -124,21 +137,36 @@ GpuReport probe_gpus() {
     }
     report.devices.push_back(std::move(line));
   }
+  const std::vector<std::string> problems = problems_of(facts);
+  const auto usable = [](const std::string& problem) { return problem.empty(); };
+  if (std::none_of(problems.begin(), problems.end(), usable)) report.problem = problems.front();
   return report;
 }
 
+std::vector<std::string> gpu_problems() {
+  const DriverFacts facts = ask_driver();
+  return driver_problem(facts).empty() ? problems_of(facts) : std::vector<std::string>();
+}
+
 std::unique_ptr<Device> open_cuda(int index) {
-  const GpuReport report = probe_gpus();
-  if (!report.problem.empty()) {
-    throw user_error("device cuda:{} cannot be used: {}", index, report.problem);
+  return open_cuda(index, 1);
+}
+
+std::unique_ptr<Device> open_cuda(int index, int num_threads) {
+  const std::vector<std::string> problems = gpu_problems();
+  const auto num_gpus = static_cast<int>(problems.size());
+  if (num_gpus == 0) {
+    throw user_error("device cuda:{} cannot be used: {}", index, probe_gpus().problem);
   }
-  if (index < 0 || index >= static_cast<int>(report.devices.size())) {
-    throw user_error("there is no device cuda:{}; this machine has cuda:0 to cuda:{}", index,
-                     report.devices.size() - 1);
+  if (index < 0 || index >= num_gpus) {
+    throw user_error(
+        "there is no device cuda:{}; this machine has {}; start one rank for each GPU, or choose "
+        "one by --device.index",
+        index, num_gpus == 1 ? "cuda:0 alone" : fmt::format("cuda:0 to cuda:{}", num_gpus - 1));
   }
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, index), "asking a GPU for its properties");
-  return std::make_unique<CudaDevice>(index, properties);
+  const std::string& problem = problems[static_cast<std::size_t>(index)];
+  if (!problem.empty()) throw user_error("device cuda:{} cannot be used: {}", index, problem);
+  return std::make_unique<CudaDevice>(index, properties_of(index), num_threads);
 }
 
 }  // namespace atl

@@ -2,11 +2,43 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/device/choose_device.h"
 
 namespace atl::cuda {
 
+namespace {
+
+// After these every call of the process fails: the GPU, or this process's part of it, is gone.
+bool is_lost(cudaError_t status) {
+  switch (status) {
+    case cudaErrorUnknown:  // also when the GPU has fallen off the bus
+    case cudaErrorNoDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
+  if (is_lost(status)) {
+    throw DeviceLostError(fmt::format("the GPU is lost: {}: {} ({})", what,
+                                      cudaGetErrorString(status), cudaGetErrorName(status)));
+  }
   throw make_error(ErrorKind::kResource, "CUDA: {}: {} ({})", what, cudaGetErrorString(status),
                    cudaGetErrorName(status));
 }

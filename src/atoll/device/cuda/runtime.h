@@ -13,7 +13,8 @@
 
 namespace atl::cuda {
 
-/// Throws Error(kResource) when `status` is not success; `what` says what was being done.
+/// Throws Error(kResource) when `status` is not success, DeviceLostError where no later call can
+/// succeed; `what` says what was being done.
 void check(cudaError_t status, std::string_view what);
 
 /// A stream of its own on a GPU: work queued on it runs behind the host thread, in order.

@@ -8,6 +8,7 @@
 #include "atoll/base/memory_error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/base/rng.h"
+#include "atoll/device/choose_device.h"
 #include "atoll/device/fake_cuda/protected_memory.h"
 
 namespace atl::fake_cuda {
@@ -45,10 +46,22 @@ FakeCudaDevice::~FakeCudaDevice() {
 }
 
 std::string FakeCudaDevice::name() const {
-  return fmt::format("fake GPU in order {}", options_.seed);
+  return "fake GPU";
+}
+
+void FakeCudaDevice::check_there() const {
+  if (options_.lost_after == 0 || num_kernels_ < options_.lost_after) return;
+  throw DeviceLostError(
+      fmt::format("the GPU is lost: {} does not answer since kernel {}", name(), num_kernels_));
+}
+
+void FakeCudaDevice::count_kernel() {
+  ++num_kernels_;
+  check_there();
 }
 
 void* FakeCudaDevice::allocate(std::size_t bytes) {
+  check_there();
   const std::size_t size = whole_pages(bytes);
   if (used_ + size > options_.total_memory) {
     throw MemoryError(fmt::format("{} refused {} of memory ({} installed, {} in use)", name(),
@@ -115,8 +128,9 @@ FakeStream* FakeCudaDevice::next_ready() {
     const FakeStream::Item& first = stream->items_.front();
     if (!first.is_ready || first.is_ready()) ready.push_back(stream);
   }
-  ATOLL_CHECK(!ready.empty(), "{}: every stream waits for an event that no stream comes to",
-              name());
+  ATOLL_CHECK(!ready.empty(),
+              "{} in order {}: every stream waits for an event that no stream comes to", name(),
+              options_.seed);
   if (options_.seed == 0) return ready.front();
   if (options_.seed == 1) return ready.back();
   const RngStream draws(options_.seed, RngPurpose::kShuffle, 1);
@@ -124,6 +138,7 @@ FakeStream* FakeCudaDevice::next_ready() {
 }
 
 void FakeCudaDevice::run_until(const std::function<bool()>& is_done) {
+  check_there();
   if (is_done()) return;
   const Unlocked open(*this);
   while (!is_done()) {
@@ -179,6 +194,7 @@ void FakeStream::launch(const cuda::KernelCode& code, const cuda::LaunchShape& s
   // Operands are structs with at most the alignment of a pointer, which a vector's memory has.
   std::vector<std::byte> copy(begin, begin + bytes);
   queue([this, code, shape, copy = std::move(copy)] {
+    fake_.count_kernel();
     KernelTotal& total = fake_.totals_[code.name];
     ++total.launches;
     total.traffic +=

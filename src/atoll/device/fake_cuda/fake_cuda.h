@@ -23,6 +23,7 @@ struct Options {
   std::uint64_t seed = 0;  ///< of the order of streams, blocks and threads; see Order
   int threads = 1;         ///< of the host, that run the blocks of a kernel
   std::size_t total_memory = std::size_t{8} << 30;
+  std::int64_t lost_after = 0;  ///< kernels, after which every call throws; 0: never
 };
 
 /// What all launches of one kernel came to.
@@ -64,6 +65,9 @@ class FakeCudaDevice final : public Device {
   class Unlocked;
 
   FakeStream* next_ready();
+  /// Another kernel begins. Throws DeviceLostError where it was the last one.
+  void count_kernel();
+  void check_there() const;
 
   Options options_;
   ThreadPool threads_;
@@ -71,6 +75,7 @@ class FakeCudaDevice final : public Device {
   std::size_t used_ = 0;
   std::vector<FakeStream*> streams_;
   std::uint64_t num_chosen_ = 0;
+  std::int64_t num_kernels_ = 0;
   std::map<std::string, KernelTotal> totals_;
   std::vector<std::string> library_calls_;
 };

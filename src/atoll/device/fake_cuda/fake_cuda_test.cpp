@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "atoll/base/error.h"
+#include "atoll/device/choose_device.h"
 #include "atoll/device/cuda/kernel.h"
 
 namespace atl::fake_cuda {
@@ -53,6 +54,34 @@ TEST(FakeCuda, RunsKernelsCopiesAndZeroesInOrder) {
   EXPECT_EQ(host_of(device, x)[32], 6);
   EXPECT_EQ(device.totals().at("step").launches, 2);
   EXPECT_EQ(device.totals().at("step").traffic.read, 2u * 256);
+}
+
+TEST(FakeCuda, IsLostAfterSoManyKernelsAndStaysSo) {
+  FakeCudaDevice device({.lost_after = 3});
+  const auto stream = device.open_stream();
+  const Buffer x(device, 256);
+  launch(*stream, x, 7);
+  launch(*stream, x, 5);
+  stream->synchronize();
+  launch(*stream, x, 3);
+  EXPECT_THROW(stream->synchronize(), DeviceLostError);
+  EXPECT_THROW(stream->synchronize(), DeviceLostError);
+  EXPECT_THROW(host_of(device, x), DeviceLostError);
+  EXPECT_THROW(device.allocate(1), DeviceLostError);
+}
+
+TEST(ChosenDevice, IsWhatItsNameSays) {
+  EXPECT_EQ(open_chosen({.choice = device_choice_named("cpu"), .threads = 1})->kind(),
+            DeviceKind::kCpu);
+  const auto fake = open_chosen(
+      {.choice = device_choice_named("fake_cuda"), .threads = 2, .fake = {.memory = 12345678}});
+  EXPECT_EQ(fake->kind(), DeviceKind::kCuda);
+  EXPECT_EQ(fake->total_memory(), 12345678u);
+  EXPECT_EQ(fake->threads().num_threads(), 2);
+  EXPECT_THROW(device_choice_named("gpu"), Error);
+  const GpuReport gpus = probe_gpus();
+  const auto chosen = open_chosen({.choice = device_choice_named("auto"), .threads = 1});
+  EXPECT_EQ(chosen->kind(), gpus.problem.empty() ? DeviceKind::kCuda : DeviceKind::kCpu);
 }
 
 TEST(FakeCudaDeathTest, AHostThatTouchesItsMemoryDiesAndIsTold) {

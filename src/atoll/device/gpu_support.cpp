@@ -1,0 +1,48 @@
+#include "atoll/device/gpu_support.h"
+
+#include <fmt/format.h>
+
+namespace atl {
+
+namespace {
+
+std::string version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+}  // namespace
+
+std::string driver_problem(const DriverFacts& facts) {
+  if (facts.driver == 0) {
+    return "no NVIDIA driver is loaded; install NVIDIA's driver, and in a container give it the "
+           "GPUs (docker run --gpus all)";
+  }
+  // A driver serves every runtime of its own major version.
+  if (facts.driver / 1000 < facts.runtime / 1000) {
+    return fmt::format(
+        "the NVIDIA driver is too old: it serves CUDA {}, and this atoll was built with CUDA {}; "
+        "install a newer driver, or build atoll with CUDA {}",
+        version(facts.driver), version(facts.runtime), facts.driver / 1000);
+  }
+  if (!facts.status.empty()) {
+    return fmt::format(
+        "the CUDA runtime says: {} (the driver serves CUDA {}); see what nvidia-smi "
+        "says",
+        facts.status, version(facts.driver));
+  }
+  if (facts.num_gpus == 0) {
+    return "the NVIDIA driver sees no GPU; see what nvidia-smi says, and whether "
+           "CUDA_VISIBLE_DEVICES hides it";
+  }
+  return "";
+}
+
+std::string gpu_problem(std::string_view name, int major, int minor) {
+  if (10 * major + minor >= kLeastComputeCapability) return "";
+  return fmt::format(
+      "{} has compute capability {}.{}, and atoll's kernels need {}.{} (Ampere) or newer; use a "
+      "newer GPU, or --device.kind=cpu",
+      name, major, minor, kLeastComputeCapability / 10, kLeastComputeCapability % 10);
+}
+
+}  // namespace atl

@@ -1,0 +1,33 @@
+#pragma once
+
+// Why a machine's GPUs cannot be used, in words that say what to do. Pure functions: no driver is
+// needed to test them.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace atl {
+
+/// What the CUDA runtime says of a machine. Versions are as CUDA counts them: 13000 is 13.0.
+struct DriverFacts {
+  int driver = 0;           ///< the CUDA version that the driver serves; 0: no driver is loaded
+  int runtime = 0;          ///< the one that this atoll was built with
+  int num_gpus = 0;         ///< that the driver sees
+  std::string_view status;  ///< what the runtime answered, where it was no success
+};
+
+/// Why no GPU can be used, and what to do; empty: nothing is wrong.
+std::string driver_problem(const DriverFacts& facts);
+
+/// The lowest compute capability that kernels are compiled for: attention needs mma.sync of bf16.
+constexpr int kLeastComputeCapability = 80;
+
+/// Why the GPU of this compute capability (8 and 6 for 8.6) cannot be used, and what to do; empty:
+/// it can.
+std::string gpu_problem(std::string_view name, int major, int minor);
+
+/// gpu_problem of each GPU that probe_gpus() names.
+std::vector<std::string> gpu_problems();
+
+}  // namespace atl

@@ -1,0 +1,111 @@
+#include "atoll/train/config_device.h"
+
+#include "atoll/base/error.h"
+
+namespace atl::train {
+
+namespace {
+
+constexpr std::int64_t kMib = 1 << 20;
+
+std::string named(const Settings& settings, const char* key) {
+  const Setting& setting = settings.find(key);
+  return fmt::format("{} ({}, {})", key, to_toml(setting.value()), setting.origin);
+}
+
+// One feature that kernels or collectives of GPU memory lack.
+struct Lacking {
+  const char* key;
+  bool is_wanted;
+  const char* remedy;
+};
+
+}  // namespace
+
+void add_device(Settings& settings, DeviceSettings& d) {
+  settings.group("device", "What the run computes on.", Scope::kHost);
+  settings.add("device.kind", &d.kind,
+               "cpu. cuda: an NVIDIA GPU, of several ranks on a machine one each: docs/gpus.md; "
+               "needs an atoll that was built with CUDA. auto: cuda where a GPU can be used, else "
+               "cpu. fake_cuda: for tests of atoll itself, a GPU that the CPU plays, thousands of "
+               "times slower.",
+               one_of({"cpu", "cuda", "auto", "fake_cuda"}));
+  settings.add("device.index", &d.index,
+               "device.kind = cuda: which GPU, as CUDA counts them; -1: the first, and of several "
+               "ranks on a machine each the next.",
+               between(-1, 1023));
+  settings.add("device.fake_order", &d.fake_order,
+               "device.kind = fake_cuda: the order in which streams, blocks and threads run, of "
+               "those that a GPU may choose. Changes no bit.",
+               between(0, 0x1p53));
+  settings.add("device.fake_memory_mib", &d.fake_memory_mib,
+               "device.kind = fake_cuda: MiB of its memory.", between(1, 1 << 20));
+  settings.add("device.fake_lost_after", &d.fake_lost_after,
+               "device.kind = fake_cuda: kernels after which it answers no more, as a GPU that is "
+               "lost; 0: never.",
+               at_least(0));
+  settings.add("device.threads", &d.threads,
+               "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
+               between(0, 1024));
+  settings.add(
+      "device.bf16", &d.bf16,
+      "train.dtype = bf16 on a CPU: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
+      "widened pieces. library: oneDNN with the CPU's own bf16 instructions (AVX-512 BF16, "
+      "AMX). amx: our own tiles on AMX. auto: what a measurement of some milliseconds "
+      "finds fastest when the run begins; it goes on so. Sums run in f32 in each, in "
+      "another order; set it where several runs shall have the same bits.",
+      one_of({"auto", "f32", "library", "amx"}));
+}
+
+void refuse_on_gpu(const TrainConfig& config) {
+  const Lacking lacking[] = {
+      {"offload.optimizer", config.offload.optimizer != "none",
+       "share the state among several GPUs with dp.zero"},
+      {"offload.params", config.offload.params != "none",
+       "share the state among several GPUs with dp.zero"},
+      {"parallel.tp", config.parallel.tp > 1, "use data parallel with dp.zero"},
+      {"parallel.pp", config.parallel.pp > 1, "use data parallel with dp.zero"},
+      {"parallel.cp", config.parallel.cp > 1, "use data parallel with dp.zero"},
+      {"parallel.ep", config.parallel.ep > 1, "use a model without experts"},
+      {"model.num_experts", config.model.num_experts > 0, "use a model without experts"},
+      {"dp.compress", config.dp.compress != "none", "leave it out"},
+      {"dp.compress_weights", config.dp.compress_weights != "none", "leave it out"},
+      {"launch.replicate", config.launch.replicate,
+       "leave it out: a lost rank then costs the steps since the newest checkpoint"},
+  };
+  for (const Lacking& one : lacking) {
+    if (!one.is_wanted) continue;
+    throw user_error("{} is nothing that a GPU can do yet; {}, or use --device.kind=cpu", one.key,
+                     one.remedy);
+  }
+}
+
+void validate_device(const TrainConfig& config, const Settings& s) {
+  const DeviceChoice choice = device_choice_named(config.device.kind);
+  const auto only_with = [&](std::initializer_list<const char*> keys, bool chosen,
+                             const char* meaning) {
+    for (const char* key : keys) {
+      if (chosen || s.find(key).is_default()) continue;
+      throw user_error("{} is for {}, and {}; remove it", named(s, key), meaning,
+                       named(s, "device.kind"));
+    }
+  };
+  only_with({"device.index"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
+            "device.kind=cuda");
+  only_with({"device.fake_order", "device.fake_memory_mib", "device.fake_lost_after"},
+            choice == DeviceChoice::kFakeCuda, "device.kind=fake_cuda");
+  const bool is_gpu = choice == DeviceChoice::kCuda || choice == DeviceChoice::kFakeCuda;
+  only_with({"device.bf16"}, !is_gpu, "products of a CPU");
+  if (is_gpu) refuse_on_gpu(config);
+}
+
+ChosenDevice chosen_device(const DeviceSettings& device, int place, int threads) {
+  return {.choice = device_choice_named(device.kind),
+          .index = device.index < 0 ? place : static_cast<int>(device.index),
+          .threads = threads,
+          .fake = {.order = static_cast<std::uint64_t>(device.fake_order),
+                   .memory = static_cast<std::size_t>(device.fake_memory_mib * kMib),
+                   .lost_after = device.fake_lost_after}};
+}
+
+}  // namespace atl::train

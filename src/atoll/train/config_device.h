@@ -1,0 +1,23 @@
+#pragma once
+
+#include "atoll/device/choose_device.h"
+#include "atoll/train/config.h"
+
+namespace atl::train {
+
+/// Registers device.*.
+void add_device(Settings& settings, DeviceSettings& device);
+
+/// Checks device.* and, where device.kind names a GPU, what a run on one cannot do yet. Throws
+/// Error(kUser).
+void validate_device(const TrainConfig& config, const Settings& settings);
+
+/// What a run computes on, on a rank that is the `place`th of its machine, with so many
+/// threads of its CPU.
+ChosenDevice chosen_device(const DeviceSettings& device, int place, int threads);
+
+/// Throws Error(kUser) naming what of `config` a run on a GPU cannot do yet. For device.kind =
+/// auto, once a GPU was found; else validate_device has done so.
+void refuse_on_gpu(const TrainConfig& config);
+
+}  // namespace atl::train

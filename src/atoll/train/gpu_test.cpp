@@ -1,0 +1,122 @@
+// The whole program on a GPU that the host plays: what a run must refuse, survive and repeat. How
+// it trains over many steps is in gpu_slow_test.cpp.
+
+#include <fmt/ranges.h>
+
+#include "atoll/train/gpu_testing.h"
+
+namespace atl::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using GpuRun = GpuRuns;
+
+TEST_F(GpuRun, TakesStepsEvaluatesAndSavesAsOnTheCpu) {
+  const Settings settings = small({"--eval.every=2"});
+  const Ended cpu = on_cpu("cpu", settings), gpu = on_gpu("gpu", settings);
+  // f32: sums in another order; and AdamW's first updates go by the sign of a gradient.
+  for (const char* key : {"loss", "held_out_loss"}) {
+    EXPECT_LT(largest_difference(values_of(cpu.records, key), values_of(gpu.records, key)), 1e-3)
+        << key;
+  }
+  EXPECT_EQ(values_of(gpu.records, "loss").size(), 4u);
+  EXPECT_EQ(values_of(gpu.records, "held_out_loss").size(), 2u);
+  EXPECT_TRUE(values_of(gpu.records, "mfu").empty()) << "nobody states the peak of a fake GPU";
+  EXPECT_NE(gpu.values, cpu.values) << "it was a CPU that trained";
+}
+
+TEST_F(GpuRun, TwoAndTwoStepsAreFour) {
+  const Settings settings = small({"--train.dtype=bf16"});
+  const Ended whole = on_gpu("whole", settings);
+  EXPECT_EQ(on_gpu("halves", settings, 1, /*stop_after=*/2).outcome.step, 2);
+  const Ended rest = on_gpu("halves", with(settings, {"--device.fake_order=3"}));
+  EXPECT_EQ(rest.outcome.step, 4);
+  EXPECT_TRUE(tensors(rest.outcome.checkpoint) == tensors(whole.outcome.checkpoint));
+}
+
+TEST_F(GpuRun, RanksShareStateAndChangeNoBitInExactRuns) {
+  const Settings settings = small(
+      {"--train.micro_batch=1", "--train.exact=true", "--train.steps=3", "--dp.bucket_mib=0.01"});
+  const Ended one = on_gpu("one", settings);
+  const Ended two = on_gpu("two", with(settings, {"--dp.zero=3"}), 2);
+  EXPECT_TRUE(two.values == one.values);
+  EXPECT_EQ(values_of(two.records, "held_out_loss"), values_of(one.records, "held_out_loss"));
+}
+
+TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
+  for (const auto& [setting, key] : std::vector<std::pair<std::string, std::string>>{
+           {"--offload.optimizer=file", "offload.optimizer"},
+           {"--parallel.tp=2", "parallel.tp"},
+           {"--parallel.pp=2", "parallel.pp"},
+           {"--parallel.cp=2", "parallel.cp"},
+           {"--dp.compress=int8", "dp.compress"},
+           {"--launch.replicate=true", "launch.replicate"}}) {
+    EXPECT_THAT(error_of([&] { on_gpu("refused", small({setting}), 2); }, ErrorKind::kUser),
+                AllOf(HasSubstr(key), HasSubstr("nothing that a GPU can do yet"),
+                      HasSubstr("--device.kind=cpu")))
+        << setting;
+  }
+  EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--device.bf16=f32"})); }, ErrorKind::kUser),
+              HasSubstr("device.bf16"));
+  EXPECT_THAT(
+      error_of([&] { on_cpu("refused", small({"--device.fake_order=1"})); }, ErrorKind::kUser),
+      AllOf(HasSubstr("device.fake_order"), HasSubstr("device.kind=fake_cuda")));
+}
+
+TEST_F(GpuRun, RefusesAMachineWithoutWhatItNeeds) {
+  const GpuReport gpus = probe_gpus();
+  if (!gpus.problem.empty()) {
+    EXPECT_THAT(error_of([&] { on_cpu("none", small({"--device.kind=cuda"})); }, ErrorKind::kUser),
+                HasSubstr("device cuda:0 cannot be used: " + gpus.problem));
+    EXPECT_EQ(on_cpu("auto", small({"--device.kind=auto", "--train.steps=3"})).outcome.step, 3);
+  }
+  EXPECT_THAT(
+      error_of(
+          [&] {
+            on_gpu("small", small({"--device.fake_memory_mib=1", "--model.hidden_size=256"}));
+          },
+          ErrorKind::kResource),
+      AllOf(HasSubstr("fake GPU has 1"), HasSubstr("train.recompute=full")));
+}
+
+// The ranks of an island that is made of a CPU and a GPU.
+TEST_F(GpuRun, RefusesRanksOfBothKinds) {
+  const auto mixed = [&] {
+    comm::run_threads(2, {.timeout_s = 60}, [&](comm::World& world) {
+      TrainConfig config;
+      atl::Settings settings = make_settings(config);
+      configure_ranks(config, settings, "mixed",
+                      small({world.rank() == 1 ? "--device.kind=fake_cuda" : "--device.kind=cpu"}));
+      Trainer trainer(config, settings, world);
+    });
+  };
+  EXPECT_THAT(error_of(mixed, ErrorKind::kUser),
+              AllOf(HasSubstr("rank 1 computes on a GPU and rank 0 on a CPU"),
+                    HasSubstr("device.kind to cuda or to cpu on all of them")));
+}
+
+TEST_F(GpuRun, KeepsTheCheckpointWhenTheGpuIsLost) {
+  const Settings settings = small({"--checkpoint.every=1"});
+  const Ended whole = on_gpu("whole", settings);
+  // So many kernels that it is lost in the third step or the fourth, whatever a step takes.
+  std::string message = "no error";
+  for (std::int64_t kernels = 150; message == "no error" && kernels < 100000; kernels += 150) {
+    message = error_of(
+        [&] {
+          on_gpu("lost", with(settings, {fmt::format("--device.fake_lost_after={}", kernels)}));
+        },
+        ErrorKind::kResource);
+    if (message.find("There is no checkpoint yet") == message.npos) break;
+    message = "no error";
+  }
+  EXPECT_THAT(message, AllOf(HasSubstr("the GPU is lost"), HasSubstr("The last checkpoint is"),
+                             HasSubstr("goes on from there")));
+  const Ended rest = on_gpu("lost", settings);
+  EXPECT_EQ(rest.outcome.step, 4);
+  EXPECT_TRUE(tensors(rest.outcome.checkpoint) == tensors(whole.outcome.checkpoint));
+}
+
+}  // namespace
+}  // namespace atl::train

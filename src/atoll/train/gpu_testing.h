@@ -1,0 +1,45 @@
+#pragma once
+
+// Runs whose ranks compute on GPUs that the host plays.
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/train/ranks_testing.h"
+
+namespace atl::train {
+
+/// Whole runs on fake GPUs, of a model that is smaller still: each thread of a GPU is a fiber.
+class GpuRuns : public RanksFixture {
+ protected:
+  using Settings = std::vector<std::string>;
+
+  static Settings with(Settings all, const Settings& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  /// Two micro-batches a step unless `more` says otherwise.
+  static Settings small(const Settings& more = {}) {
+    return with({"--train.context=16", "--train.steps=4", "--model.hidden_size=16",
+                 "--data.vocab_size=270", "--eval.max_tokens=64"},
+                more);
+  }
+  Ended on_cpu(const std::string& name, const Settings& settings, int ranks = 1) {
+    return train_ranks(name, ranks, settings);
+  }
+  Ended on_gpu(const std::string& name, const Settings& settings, int ranks = 1,
+               std::int64_t stop_after = -1) {
+    return train_ranks(name, ranks, with(settings, {"--device.kind=fake_cuda"}), stop_after);
+  }
+
+  static double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      worst = std::max(worst, std::abs(a[i] - b[i]));
+    }
+    return worst;
+  }
+};
+
+}  // namespace atl::train

@@ -1,0 +1,30 @@
+#pragma once
+
+// The devices of a run's ranks.
+
+#include <memory>
+#include <string>
+
+#include "atoll/comm/world.h"
+#include "atoll/device/device.h"
+#include "atoll/train/config.h"
+
+namespace atl::train {
+
+/// The device that this rank of `world` computes on, of which the ranks of a machine take their
+/// shares: threads of a CPU, or a GPU each. Every rank must call it. Throws on all ranks, as
+/// Error(kUser), what one of them cannot have, and CPUs beside GPUs.
+std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& world);
+
+/// The device of a rank that joins others under way, without a word to them: a CPU, as ranks with
+/// GPUs do not outlive others.
+std::unique_ptr<Device> open_joining_device(const TrainConfig& config, comm::World& world);
+
+/// Says that a run which goes on has other bits from here on, where its steps were taken on another
+/// kind of device. Each is what Position::gpu says.
+void tell_other_device(const std::string& before, const std::string& now);
+
+/// Whether the device is a GPU, be it one that the host plays.
+bool is_gpu(const Device& device);
+
+}  // namespace atl::train
