@@ -39,6 +39,14 @@ if(ATOLL_CUDA)
   find_package(CUDAToolkit REQUIRED)
   # Ampere, Hopper and Blackwell of data centres; the last one's PTX goes on what comes after.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+  # Without it comm/no_nccl says so where it is asked for.
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    add_library(nccl UNKNOWN IMPORTED)
+    set_target_properties(nccl PROPERTIES IMPORTED_LOCATION ${NCCL_LIBRARY}
+                                          INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
+  endif()
   enable_language(CUDA)
   # CMake before 3.26 knows no flag for C++20 of CUDA's compiler.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

@@ -6,7 +6,6 @@
 
 #include "atoll/comm/alone.h"
 #include "atoll/comm/failure.h"
-#include "atoll/comm/gpu_transport.h"
 #include "atoll/comm/world_state.h"
 
 namespace atl::comm {
@@ -17,14 +16,33 @@ Channel::Channel(World::State& world, std::string name, std::vector<int> members
       name_(std::move(name)),
       members_(std::move(members)),
       transport_(std::move(transport)),
-      takes_gpu_memory_(dynamic_cast<GpuTransport*>(transport_.get()) != nullptr),
       algorithms_(world.options, transport_.get()),
       worker_([this](const Collective& collective, std::uint64_t number) {
         carry_out_queued(collective, number);
       }) {}
 
-bool Channel::is_staged(const Collective& collective) const {
-  return !takes_gpu_memory_ && needs_staging(collective);
+GpuCollectives* Channel::gpu() {
+  if (gpu_ == nullptr && transport_ != nullptr && world_.make_gpu_links) {
+    auto made = std::make_unique<GpuCollectives>(*transport_, world_.make_gpu_links(*transport_));
+    const std::lock_guard lock(gpu_mutex_);
+    gpu_ = std::move(made);
+  }
+  return gpu_.get();
+}
+
+void Channel::drop_gpu_links() {
+  worker_.wait_idle();
+  const std::lock_guard lock(gpu_mutex_);
+  gpu_.reset();
+}
+
+void Channel::abort_gpu_links() noexcept {
+  const std::lock_guard lock(gpu_mutex_);
+  if (gpu_ != nullptr) gpu_->links().abort();
+}
+
+bool Channel::is_staged(const Collective& collective) {
+  return needs_staging(collective) && (collective.size() == 1 || gpu() == nullptr);
 }
 
 void Channel::run(const Collective& collective) {
@@ -48,6 +66,10 @@ Work Channel::start(const Collective& collective) {
   // What comes back has to be copied on the caller's thread, and the next call may read it.
   if (is_staged(collective)) {
     run_staged(collective);
+    return Work();
+  }
+  if (needs_staging(collective) && gpu()->links().is_for_one_thread()) {
+    run_here(collective);
     return Work();
   }
   const bool alone = collective.size() == 1;
@@ -81,7 +103,7 @@ void Channel::carry_out(const Collective& collective, std::uint64_t number) {
 
 void Channel::move_bytes(const Collective& collective) {
   try {
-    algorithms_.run(collective);
+    needs_staging(collective) ? gpu()->run(collective) : algorithms_.run(collective);
   } catch (const PeerError& error) {
     throw PeerError(error.rank(), fmt::format("{}: {}", collective.to_string(), error.what()));
   }

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "atoll/comm/algorithms.h"
+#include "atoll/comm/gpu_collectives.h"
 #include "atoll/comm/staging.h"
 #include "atoll/comm/transport.h"
 #include "atoll/comm/worker.h"
@@ -16,8 +18,8 @@ namespace atl::comm {
 /// One order of calls: the calls of a channel are carried out one after the other, in the order in
 /// which they are made, and wait for no other channel's. It has a transport of its own, and a
 /// thread for started calls that is made when the first is started. Used by one thread of the rank
-/// at a time. Tensors of a GPU go through host memory where the transport does not take them
-/// (GpuTransport), and start() then returns when all is done.
+/// at a time. Tensors of a GPU go by GpuLinks where the world has some, else through host memory,
+/// and start() then returns when all is done.
 class Channel {
  public:
   /// `transport` null: all groups of this channel have one rank. Errors are told to `world`.
@@ -29,6 +31,7 @@ class Channel {
   /// The ranks of the world that it connects, ascending.
   const std::vector<int>& members() const { return members_; }
   Transport* transport() const { return transport_.get(); }
+  World::State& world() const { return world_; }
 
   /// Runs a collective on the caller's thread once those started before it are done.
   void run(const Collective& collective);
@@ -38,9 +41,14 @@ class Channel {
   bool finished() const { return worker_.finished(); }
   /// Returns when that is so and the thread has ended.
   void stop() { worker_.stop(); }
+  /// Gives the links between GPUs up, once what was started is done.
+  void drop_gpu_links();
+  /// Ends what moves over them with an error; from any thread.
+  void abort_gpu_links() noexcept;
 
  private:
-  bool is_staged(const Collective& collective) const;
+  bool is_staged(const Collective& collective);
+  GpuCollectives* gpu();
   void run_here(const Collective& collective);
   void run_staged(const Collective& collective);
   /// Of a group of two or more, which the record has as started.
@@ -52,10 +60,11 @@ class Channel {
   std::string name_;
   std::vector<int> members_;
   std::unique_ptr<Transport> transport_;
-  bool takes_gpu_memory_;
   Algorithms algorithms_;
   Staging staging_;
-  Worker worker_;  // last: its thread uses the others
+  std::mutex gpu_mutex_;  // of the pointer: abort_gpu_links() may be another thread's
+  std::unique_ptr<GpuCollectives> gpu_;  // made when the first call wants it
+  Worker worker_;                        // last: its thread uses the others
 };
 
 }  // namespace atl::comm

@@ -43,6 +43,7 @@ void World::State::fail(Failure what, const Channel& where) noexcept {
   for (const auto& channel : channels) {
     Transport* transport = channel.get() == &where ? nullptr : channel->transport();
     if (transport == nullptr) continue;
+    channel->abort_gpu_links();
     failure->peer_error ? transport->give_up(failure->rank, failure->message)
                         : transport->abort(failure->message);
   }
@@ -56,6 +57,7 @@ bool World::State::finished() const {
 void World::State::abort(const std::string& why) noexcept {
   const std::lock_guard lock(channels_mutex);
   for (const auto& channel : channels) {
+    channel->abort_gpu_links();
     if (Transport* transport = channel->transport()) transport->abort(why);
   }
 }

@@ -9,6 +9,7 @@
 
 #include "atoll/comm/channel.h"
 #include "atoll/comm/failure.h"
+#include "atoll/comm/gpu_links.h"
 #include "atoll/comm/world.h"
 
 namespace atl::comm {
@@ -31,6 +32,7 @@ struct World::State {
   void abort(const std::string& why) noexcept;
 
   WorldOptions options;
+  MakeGpuLinks make_gpu_links;  // empty: tensors of GPUs go through host memory
   Recorder recorder;
   bool reports = true;
   bool agreed_to_end = false;  // the last agree() failed: no rank needs to be told

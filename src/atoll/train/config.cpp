@@ -281,6 +281,11 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "between neighbouring hosts. auto: the fastest of them, measured in the first calls "
       "of each size. Changes no bit.",
       one_of({"auto", "direct", "ring", "hierarchical"}));
+  settings.add(
+      "comm.gpu", &c.comm.gpu,
+      "How what ranks exchange goes between GPUs: host, through host memory, by the backend "
+      "of the ranks; nccl, by NCCL, with sums in rank order all the same. Changes no bit.",
+      one_of({"host", "nccl"}));
   settings.add("comm.check_every", &c.comm.check_every,
                "Steps between two comparisons of the ranks' parameters by hash; 0: never.",
                at_least(0));

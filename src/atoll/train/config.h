@@ -141,6 +141,7 @@ struct ParallelSettings {
 struct CommSettings {
   double timeout_s = 300;
   std::string algorithm = "auto";
+  std::string gpu = "host";
   std::int64_t check_every = 100;
 };
 

@@ -96,6 +96,8 @@ void validate_device(const TrainConfig& config, const Settings& s) {
             choice == DeviceChoice::kFakeCuda, "device.kind=fake_cuda");
   const bool is_gpu = choice == DeviceChoice::kCuda || choice == DeviceChoice::kFakeCuda;
   only_with({"device.bf16"}, !is_gpu, "products of a CPU");
+  only_with({"comm.gpu"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
+            "device.kind=cuda");
   if (is_gpu) refuse_on_gpu(config);
 }
 

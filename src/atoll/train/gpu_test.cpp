@@ -60,6 +60,8 @@ TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
   }
   EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--device.bf16=f32"})); }, ErrorKind::kUser),
               HasSubstr("device.bf16"));
+  EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--comm.gpu=nccl"})); }, ErrorKind::kUser),
+              AllOf(HasSubstr("comm.gpu"), HasSubstr("device.kind=cuda")));
   EXPECT_THAT(
       error_of([&] { on_cpu("refused", small({"--device.fake_order=1"})); }, ErrorKind::kUser),
       AllOf(HasSubstr("device.fake_order"), HasSubstr("device.kind=fake_cuda")));

@@ -6,6 +6,7 @@
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/comm/nccl/links.h"
 #include "atoll/train/config_device.h"
 #include "atoll/train/cpu_share.h"
 #include "atoll/train/room.h"
@@ -55,6 +56,14 @@ void refuse_mixture(const std::vector<std::int64_t>& has_gpu) {
 
 bool is_gpu(const Device& device) {
   return device.kind() == DeviceKind::kCuda;
+}
+
+std::unique_ptr<comm::GpuLinksUse> connect_gpus(const TrainConfig& config, comm::World& world,
+                                                Device& device) {
+  if (config.comm.gpu != "nccl" || world.size() == 1 || !is_gpu(device)) return nullptr;
+  comm::MakeGpuLinks links;
+  world.agree([&] { links = comm::nccl_links(device, config.comm.timeout_s); });
+  return std::make_unique<comm::GpuLinksUse>(world, std::move(links));
 }
 
 void tell_other_device(const std::string& before, const std::string& now) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "atoll/comm/gpu_links.h"
 #include "atoll/comm/world.h"
 #include "atoll/device/device.h"
 #include "atoll/train/config.h"
@@ -19,6 +20,12 @@ std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& 
 /// The device of a rank that joins others under way, without a word to them: a CPU, as ranks with
 /// GPUs do not outlive others.
 std::unique_ptr<Device> open_joining_device(const TrainConfig& config, comm::World& world);
+
+/// What moves tensors between the GPUs of `world` as comm.gpu says; null: host memory does.
+/// `device` is this rank's and must outlive it. Every rank must call it. Throws Error(kUser) on all
+/// ranks.
+std::unique_ptr<comm::GpuLinksUse> connect_gpus(const TrainConfig& config, comm::World& world,
+                                                Device& device);
 
 /// Says that a run which goes on has other bits from here on, where its steps were taken on another
 /// kind of device. Each is what Position::gpu says.

@@ -83,6 +83,7 @@ void Trainer::prepare() {
     return;
   }
   model_.emplace(config_, open_run_device(config_, world));  // what it refuses is told first
+  gpu_links_ = connect_gpus(config_, world, model_->device());
   prepare_data();
   ranks().world().agree([&] {
     require_held_out(config_, *corpus_);

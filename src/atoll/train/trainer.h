@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "atoll/ckpt/run_lock.h"
+#include "atoll/comm/gpu_links.h"
 #include "atoll/metrics/observer.h"
 #include "atoll/optim/schedule.h"
 #include "atoll/train/batches.h"
@@ -156,6 +157,7 @@ class Trainer {
   std::unique_ptr<ckpt::RunLock> lock_;  // of the lead
   std::optional<PreparedCorpus> corpus_;
   std::optional<RunModel> model_;
+  std::unique_ptr<comm::GpuLinksUse> gpu_links_;  // null: ranks exchange by host memory
   std::optional<StateCopies> copies_;  // where ranks that are lost may have parts of the model
   std::optional<Batches> batches_;
   std::optional<IslandRounds> rounds_;   // nothing: the run has no islands

@@ -61,7 +61,7 @@ class CudaDevice final : public Device {
   ThreadPool& threads() override { return threads_; }
 
   std::unique_ptr<Stream> open_stream() override {
-    return std::make_unique<cuda::CudaStream>(*this, index_);
+    return std::make_unique<cuda::CudaStream>(*this, index_, open_);
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<cuda::CudaEvent>(index_); }
 
@@ -89,6 +89,7 @@ class CudaDevice final : public Device {
   std::string name_;
   std::size_t total_memory_;
   ThreadPool threads_;
+  cuda::OpenStreams open_;
 };
 
 cudaDeviceProp properties_of(int index) {

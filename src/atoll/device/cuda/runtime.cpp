@@ -43,13 +43,42 @@ void check(cudaError_t status, std::string_view what) {
                    cudaGetErrorName(status));
 }
 
-CudaStream::CudaStream(Device& device, int index) : Stream(device), index_(index) {
+void OpenStreams::add(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(stream);
+}
+
+void OpenStreams::remove(cudaStream_t stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(streams_, stream);
+}
+
+std::vector<cudaStream_t> OpenStreams::all() {
+  const std::lock_guard lock(mutex_);
+  return streams_;
+}
+
+void order_after_all(Stream& stream) {
+  auto& late = dynamic_cast<CudaStream&>(stream);
+  check(cudaSetDevice(late.index()), "choosing the GPU of a stream");
+  for (const cudaStream_t early : late.open_streams().all()) {
+    if (early == late.native()) continue;
+    CudaEvent point(late.index());
+    check(cudaEventRecord(point.native(), early), "recording an event");
+    check(cudaStreamWaitEvent(late.native(), point.native(), 0), "queueing a wait for an event");
+  }
+}
+
+CudaStream::CudaStream(Device& device, int index, OpenStreams& open)
+    : Stream(device), index_(index), open_(open) {
   check(cudaSetDevice(index_), "choosing the GPU of a stream");
   // Non-blocking: the legacy default stream, which a library may use, must not serialise this one.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
+  open_.add(stream_);
 }
 
 CudaStream::~CudaStream() {
+  open_.remove(stream_);
   cudaStreamSynchronize(stream_);  // the workspace of products goes before the stream
   cudaStreamDestroy(stream_);
 }

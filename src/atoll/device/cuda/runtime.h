@@ -5,7 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <mutex>
 #include <string_view>
+#include <vector>
 
 #include "atoll/device/cuda/launch.h"
 #include "atoll/device/cuda/products.h"
@@ -17,11 +19,24 @@ namespace atl::cuda {
 /// succeed; `what` says what was being done.
 void check(cudaError_t status, std::string_view what);
 
+/// The streams of one GPU that are open, for those who must come behind all of them.
+class OpenStreams {
+ public:
+  void add(cudaStream_t stream);
+  void remove(cudaStream_t stream) noexcept;
+  std::vector<cudaStream_t> all();
+
+ private:
+  std::mutex mutex_;  // streams are opened and used by several threads
+  std::vector<cudaStream_t> streams_;
+};
+
 /// A stream of its own on a GPU: work queued on it runs behind the host thread, in order.
 class CudaStream final : public Stream, public KernelStream {
  public:
-  /// Opens a stream on GPU `index`, which `device` is and which must outlive the stream.
-  CudaStream(Device& device, int index);
+  /// Opens a stream on GPU `index`, which `device` is; that and `open`, which names it while it
+  /// lives, must outlive the stream.
+  CudaStream(Device& device, int index, OpenStreams& open);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -38,14 +53,21 @@ class CudaStream final : public Stream, public KernelStream {
               std::size_t bytes) override;
   /// Opened at the first call.
   Products& products();
+  OpenStreams& open_streams() const { return open_; }
+  int index() const { return index_; }
   /// For cuBLAS, cuDNN and kernel launches.
   cudaStream_t native() const { return stream_; }
 
  private:
   int index_;
+  OpenStreams& open_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Products> products_;
 };
+
+/// What is queued on `stream` from here on runs behind all that other streams of its device have
+/// queued so far. `stream` is a CudaStream.
+void order_after_all(Stream& stream);
 
 /// An event of a GPU: its point is reached when the stream's work comes to it.
 class CudaEvent final : public Event {

@@ -1,0 +1,189 @@
+// Collectives between GPUs: what NcclLinks carries out, over links that a test plays.
+
+#include "atoll/comm/gpu_collectives.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "atoll/comm/nccl/links.h"
+#include "atoll/comm/ordered_reduce.h"
+#include "atoll/comm/reduce.h"
+#include "atoll/comm/testing/gpu_memory.h"
+#include "atoll/comm/testing/numbers.h"
+
+namespace atl::comm {
+namespace {
+
+using test::Memory;
+using test::results;
+using test::Values;
+using ::testing::HasSubstr;
+
+// Bytes between fake GPUs, through the host.
+class PlayedLinks final : public GpuLinks {
+ public:
+  PlayedLinks(Device& device, Transport& base, int& num_exchanges)
+      : device_(device),
+        base_(base),
+        num_exchanges_(num_exchanges),
+        stream_(device.open_stream()) {}
+
+  Stream& stream() override { return *stream_; }
+  void begin() override {}  // copy_now waits for all streams
+  void exchange(std::span<const int> members, int /*self*/, std::span<const Outgoing> outgoing,
+                std::span<const Incoming> incoming) override {
+    ++num_exchanges_;
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<Outgoing> from_host;
+    std::vector<Incoming> to_host;
+    for (const Outgoing& message : outgoing) {
+      memory.emplace_back(message.bytes);
+      device_.copy_now(memory.back().data(), message.data, message.bytes);
+      from_host.push_back(
+          {members[static_cast<std::size_t>(message.to)], memory.back().data(), message.bytes});
+    }
+    for (const Incoming& message : incoming) {
+      memory.emplace_back(message.bytes);
+      to_host.push_back(
+          {members[static_cast<std::size_t>(message.from)], memory.back().data(), message.bytes});
+    }
+    base_.exchange(from_host, to_host);
+    for (std::size_t i = 0; i < incoming.size(); ++i) {
+      device_.copy_now(incoming[i].data, to_host[i].data, incoming[i].bytes);
+    }
+  }
+  void finish() override { stream_->synchronize(); }
+  void abort() noexcept override {}
+  bool is_for_one_thread() const override { return true; }
+
+ private:
+  Device& device_;
+  Transport& base_;
+  int& num_exchanges_;
+  std::unique_ptr<Stream> stream_;
+};
+
+class GpuRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuRanks, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(GpuRanks, GetTheBitsOfHostMemory) {
+  const auto size = static_cast<std::size_t>(GetParam());
+  std::vector<std::vector<Values>> expected(size), made(size);
+  std::vector<int> num_exchanges(size);
+  run_threads(GetParam(), {.timeout_s = 60}, [&](World& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    Memory host(nullptr);
+    expected[rank] = results(world.all(), host);
+    fake_cuda::FakeCudaDevice device({.seed = rank});
+    Memory gpu(&device);
+    {
+      const GpuLinksUse use(world, [&](Transport& base) {
+        return std::make_unique<PlayedLinks>(device, base, num_exchanges[rank]);
+      });
+      made[rank] = results(world.all(), gpu);
+    }
+    // Without links again, and through host memory.
+    EXPECT_EQ(results(world.all(), gpu), expected[rank]);
+  });
+  EXPECT_EQ(made, expected);
+  // all_reduce is two, and there are two of them.
+  for (const int count : num_exchanges) EXPECT_EQ(count, GetParam() == 1 ? 0 : 11);
+}
+
+TEST(GpuLinks, ARankThatMakesAnotherCallIsNamed) {
+  std::string error;
+  try {
+    run_threads(2, {.timeout_s = 60}, [&](World& world) {
+      fake_cuda::FakeCudaDevice device({});
+      Memory gpu(&device);
+      int num_exchanges = 0;
+      const GpuLinksUse use(world, [&](Transport& base) {
+        return std::make_unique<PlayedLinks>(device, base, num_exchanges);
+      });
+      const Tensor tensor = gpu.make(Values(8));
+      if (world.rank() == 0) {
+        world.all().all_reduce(tensor);
+      } else {
+        world.all().broadcast(tensor, 0);
+      }
+    });
+  } catch (const PeerError& thrown) {
+    error = thrown.what();
+  }
+  EXPECT_THAT(error, HasSubstr("all_reduce"));
+  EXPECT_THAT(error, HasSubstr("broadcast"));
+}
+
+// Numbers of every kind, of which a sum in another order has other bits.
+template <typename T>
+std::vector<T> operands(int part, std::int64_t count) {
+  std::vector<T> all = test::numbers<T>(part, count, 7);
+  if constexpr (std::is_floating_point_v<T>) {
+    all[0] = part == 1 ? std::numeric_limits<T>::quiet_NaN() : all[0];
+    all[1] = part == 0 ? static_cast<T>(-0.0) : static_cast<T>(0.0);
+    all[2] = std::numeric_limits<T>::infinity();
+  }
+  if constexpr (std::is_integral_v<T>) all[0] = std::numeric_limits<T>::max();
+  return all;
+}
+
+template <typename T>
+class OrderedReduces : public ::testing::Test {};
+using Types = ::testing::Types<float, double, Bf16, std::int32_t, std::int64_t>;
+TYPED_TEST_SUITE(OrderedReduces, Types);
+
+TYPED_TEST(OrderedReduces, GiveTheBitsOfTheHosts) {
+  using T = TypeParam;
+  constexpr std::int64_t kCount = 300, kParts = 3;
+  for (const Reduce reduce : {Reduce::kSum, Reduce::kMax, Reduce::kMin}) {
+    for (const bool accumulate : {false, true}) {
+      std::vector<T> parts;
+      std::vector<const void*> sources;
+      std::vector<T> expected = operands<T>(5, kCount);
+      const std::vector<T> before = expected;
+      for (int part = 0; part < kParts; ++part) {
+        const std::vector<T> one = operands<T>(part, kCount);
+        parts.insert(parts.end(), one.begin(), one.end());
+      }
+      if (accumulate) sources.push_back(expected.data());
+      for (std::int64_t part = 0; part < kParts; ++part) {
+        sources.push_back(parts.data() + part * kCount);
+      }
+      void* results[] = {expected.data()};
+      reduce_in_order(dtype_of<T>(), reduce, sources, results, kCount);
+
+      fake_cuda::FakeCudaDevice device({.seed = 3});
+      const auto stream = device.open_stream();
+      const Spec spec = {dtype_of<T>(), {kCount}}, all = {dtype_of<T>(), {kParts, kCount}};
+      const Buffer given(device, all.bytes()), made(device, spec.bytes());
+      device.copy_now(given.data(), parts.data(), all.bytes());
+      device.copy_now(made.data(), before.data(), spec.bytes());
+      queue_ordered_reduce(*stream, reduce, tensor_in(given, all), tensor_in(made, spec),
+                           accumulate);
+      std::vector<T> read(before.size());
+      device.copy_now(read.data(), made.data(), spec.bytes());
+      EXPECT_EQ(std::memcmp(read.data(), expected.data(), spec.bytes()), 0)
+          << static_cast<int>(reduce) << accumulate;
+    }
+  }
+}
+
+TEST(Nccl, IsToldWhereItIsMissing) {
+  if (has_nccl()) GTEST_SKIP() << "it is there";
+  fake_cuda::FakeCudaDevice device({});
+  try {
+    nccl_links(device, 1);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_THAT(error.what(), HasSubstr("--comm.gpu=host"));
+  }
+}
+
+}  // namespace
+}  // namespace atl::comm

@@ -1,0 +1,57 @@
+#pragma once
+
+// How bytes go from one rank's GPU to another's without the host: what NCCL implements, and a
+// test's stand-in.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "atoll/comm/transport.h"
+#include "atoll/comm/world.h"
+#include "atoll/device/device.h"
+
+namespace atl::comm {
+
+/// The links of one channel between the GPUs of its ranks. Used by one thread at a time, but for
+/// abort().
+class GpuLinks {
+ public:
+  virtual ~GpuLinks() = default;
+
+  /// The stream of this rank's GPU on which bytes move.
+  virtual Stream& stream() = 0;
+  /// What is queued from here on runs behind all that the GPU's other streams have queued so far.
+  virtual void begin() = 0;
+  /// Queues all of these on stream(): they move at the same time, between a pair in order. Peers
+  /// are places among `members` (ranks of the world, ascending), of which `self` is this rank's;
+  /// every member that is named calls it.
+  virtual void exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
+                        std::span<const Incoming> incoming) = 0;
+  /// Returns when all that was queued is done. Throws PeerError when it is not within the timeout,
+  /// or a rank is lost.
+  virtual void finish() = 0;
+  /// Ends what is under way on another thread with an error.
+  virtual void abort() noexcept = 0;
+  /// Whether calls must be made by the thread that owns the device.
+  virtual bool is_for_one_thread() const { return false; }
+};
+
+/// Makes the links of a channel whose ranks reach each other by `base`, which outlives them.
+using MakeGpuLinks = std::function<std::unique_ptr<GpuLinks>(Transport& base)>;
+
+/// While one lives, collectives of `world` move a GPU's tensors by links, not through host memory.
+/// All ranks have one or none. The device must outlive it, and it must not outlive the world.
+class GpuLinksUse {
+ public:
+  GpuLinksUse(World& world, MakeGpuLinks make);
+  ~GpuLinksUse();
+  GpuLinksUse(const GpuLinksUse&) = delete;
+  GpuLinksUse& operator=(const GpuLinksUse&) = delete;
+
+ private:
+  World& world_;
+};
+
+}  // namespace atl::comm

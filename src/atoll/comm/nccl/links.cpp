@@ -1,0 +1,164 @@
+#include "atoll/comm/nccl/links.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "atoll/base/error.h"
+#include "atoll/comm/nccl/kernels.h"
+#include "atoll/comm/ordered_reduce.h"
+#include "atoll/device/cuda/runtime.h"
+
+namespace atl::comm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kLookEvery{20};
+
+void check(ncclResult_t status, const char* what) {
+  if (status == ncclSuccess || status == ncclInProgress) return;
+  throw PeerError(-1, fmt::format("NCCL: {}: {} (NCCL_DEBUG=INFO says more)", what,
+                                  ncclGetErrorString(status)));
+}
+
+class NcclLinks final : public GpuLinks {
+ public:
+  NcclLinks(Device& device, Transport& base, double timeout_s)
+      : base_(base), timeout_s_(timeout_s), stream_(device.open_stream()) {}
+  ~NcclLinks() override {
+    for (const auto& [members, comm] : comms_) ncclCommAbort(comm);
+  }
+  NcclLinks(const NcclLinks&) = delete;
+  NcclLinks& operator=(const NcclLinks&) = delete;
+
+  Stream& stream() override { return *stream_; }
+  void begin() override { cuda::order_after_all(*stream_); }
+  void exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
+                std::span<const Incoming> incoming) override;
+  void finish() override;
+  void abort() noexcept override { aborted_ = true; }
+
+ private:
+  ncclComm_t comm_of(std::span<const int> members, int self);
+  ncclUniqueId share_id(std::span<const int> members, int self);
+  void wait_for_state(ncclComm_t comm, const char* what, Clock::time_point deadline);
+  cudaStream_t native() const { return dynamic_cast<cuda::CudaStream&>(*stream_).native(); }
+  Clock::time_point deadline() const {
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_));
+  }
+  [[noreturn]] void give_up(const char* what);
+
+  Transport& base_;
+  double timeout_s_;
+  std::unique_ptr<Stream> stream_;
+  std::map<std::vector<int>, ncclComm_t> comms_;  // by members
+  std::atomic<bool> aborted_{false};
+};
+
+void NcclLinks::give_up(const char* what) {
+  for (const auto& [members, comm] : comms_) ncclCommAbort(comm);  // its kernels end
+  comms_.clear();
+  if (aborted_) throw PeerError(-1, fmt::format("{}: another call of this rank has failed", what));
+  throw PeerError(
+      -1, fmt::format("{} is not done after {} s: a rank's GPU does not come", what, timeout_s_));
+}
+
+// The first of the members makes it; a message of the host brings it to the others.
+ncclUniqueId NcclLinks::share_id(std::span<const int> members, int self) {
+  ncclUniqueId id = {};
+  if (self == 0) check(ncclGetUniqueId(&id), "making an id");
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (std::size_t member = 1; member < members.size() && self == 0; ++member) {
+    outgoing.push_back({members[member], &id, sizeof id});
+  }
+  if (self != 0) incoming.push_back({members[0], &id, sizeof id});
+  base_.exchange(outgoing, incoming);
+  return id;
+}
+
+ncclComm_t NcclLinks::comm_of(std::span<const int> members, int self) {
+  const std::vector<int> key(members.begin(), members.end());
+  if (const auto found = comms_.find(key); found != comms_.end()) return found->second;
+  const ncclUniqueId id = share_id(members, self);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // so that a rank that does not come is noticed
+  ncclComm_t comm = nullptr;
+  const auto size = static_cast<int>(members.size());
+  check(ncclCommInitRankConfig(&comm, size, id, self, &config), "making a communicator");
+  comms_.emplace(key, comm);
+  wait_for_state(comm, "making a communicator", deadline());
+  return comm;
+}
+
+void NcclLinks::wait_for_state(ncclComm_t comm, const char* what, Clock::time_point deadline) {
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm, &state), what);
+    if (state == ncclSuccess) return;
+    check(state, what);
+    if (aborted_ || Clock::now() >= deadline) give_up(what);
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+void NcclLinks::exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
+                         std::span<const Incoming> incoming) {
+  const ncclComm_t comm = comm_of(members, self);
+  check(ncclGroupStart(), "beginning a group of messages");
+  for (const Outgoing& message : outgoing) {
+    check(ncclSend(message.data, message.bytes, ncclUint8, message.to, comm, native()), "sending");
+  }
+  for (const Incoming& message : incoming) {
+    check(ncclRecv(message.data, message.bytes, ncclUint8, message.from, comm, native()),
+          "receiving");
+  }
+  check(ncclGroupEnd(), "ending a group of messages");
+  wait_for_state(comm, "starting messages", deadline());
+}
+
+void NcclLinks::finish() {
+  const Clock::time_point end = deadline();
+  for (;;) {
+    const cudaError_t status = cudaStreamQuery(native());
+    if (status == cudaSuccess) return;
+    if (status != cudaErrorNotReady) cuda::check(status, "waiting for messages between GPUs");
+    for (const auto& [members, comm] : comms_) {
+      ncclResult_t state = ncclSuccess;
+      check(ncclCommGetAsyncError(comm, &state), "asking for a communicator");
+      check(state, "moving messages between GPUs");
+    }
+    if (aborted_ || Clock::now() >= end) give_up("a collective between GPUs");
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+}  // namespace
+
+bool has_nccl() {
+  return true;
+}
+
+MakeGpuLinks nccl_links(Device& device, double timeout_s) {
+  return [&device, timeout_s](Transport& base) {
+    return std::make_unique<NcclLinks>(device, base, timeout_s);
+  };
+}
+
+const void* ordered_reduce_kernel(Dtype dtype) {
+  constexpr Dtype kOrder[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kI32, Dtype::kI64};
+  for (std::size_t i = 0; i < std::size(kOrder); ++i) {
+    if (kOrder[i] == dtype) return kOrderedReduceKernels[i];
+  }
+  return nullptr;
+}
+
+}  // namespace atl::comm

@@ -1,0 +1,21 @@
+#include "atoll/comm/nccl/links.h"
+#include "atoll/base/error.h"
+#include "atoll/comm/ordered_reduce.h"
+
+namespace atl::comm {
+
+bool has_nccl() {
+  return false;
+}
+
+MakeGpuLinks nccl_links(Device& /*device*/, double /*timeout_s*/) {
+  throw user_error(
+      "comm.gpu = nccl cannot be used: this atoll was built without NCCL; install the package "
+      "libnccl-dev and build the preset cuda again, or use --comm.gpu=host");
+}
+
+const void* ordered_reduce_kernel(Dtype /*dtype*/) {
+  return nullptr;
+}
+
+}  // namespace atl::comm
