@@ -68,6 +68,7 @@ void refuse_on_gpu(const TrainConfig& config) {
       {"parallel.cp", config.parallel.cp > 1, "use data parallel with dp.zero"},
       {"parallel.ep", config.parallel.ep > 1, "use a model without experts"},
       {"model.num_experts", config.model.num_experts > 0, "use a model without experts"},
+      {"lora.rank", config.lora.rank > 0, "train all parameters"},
       {"dp.compress", config.dp.compress != "none", "leave it out"},
       {"dp.compress_weights", config.dp.compress_weights != "none", "leave it out"},
       {"launch.replicate", config.launch.replicate,

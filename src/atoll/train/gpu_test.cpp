@@ -3,7 +3,9 @@
 
 #include <fmt/ranges.h>
 
+#include "atoll/device/fake_cuda/fake_cuda.h"
 #include "atoll/train/gpu_testing.h"
+#include "atoll/train/testing.h"
 
 namespace atl::train {
 namespace {
@@ -25,6 +27,28 @@ TEST_F(GpuRun, TakesStepsEvaluatesAndSavesAsOnTheCpu) {
   EXPECT_EQ(values_of(gpu.records, "held_out_loss").size(), 2u);
   EXPECT_TRUE(values_of(gpu.records, "mfu").empty()) << "nobody states the peak of a fake GPU";
   EXPECT_NE(gpu.values, cpu.values) << "it was a CPU that trained";
+}
+
+// Between steps, and where batches are made, the host waits for nothing.
+TEST(GpuStep, IsWaitedForOnce) {
+  constexpr std::int64_t kLength = 12;
+  fake_cuda::FakeCudaDevice device({});
+  TrainState state({.model = testing::tiny_model("llama"), .micro_batch = 2, .context = kLength});
+  state.allocate(device);
+  const auto stream = device.open_stream();
+  atl::Run run = {.stream = stream.get()};
+  state.store().initialise(run, 5);
+  state.optimizer().init_masters(run, state.store().values());
+  test::OwnedTensor<std::int32_t> tokens = test::random_tokens({2, kLength}, 61, 1);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    stream->synchronize();
+    const std::int64_t before = device.num_waits();
+    const StepResult result =
+        take_step(state, *stream, {.step = step, .num_micro_batches = 2, .lr = 0.01, .clip = 1},
+                  [&] { return Batch{.tokens = tokens, .targets = tokens}; });
+    EXPECT_GT(result.loss, 0);
+    EXPECT_EQ(device.num_waits() - before, 1) << "step " << step;
+  }
 }
 
 TEST_F(GpuRun, TwoAndTwoStepsAreFour) {
@@ -52,6 +76,7 @@ TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
            {"--parallel.pp=2", "parallel.pp"},
            {"--parallel.cp=2", "parallel.cp"},
            {"--dp.compress=int8", "dp.compress"},
+           {"--lora.rank=2", "lora.rank"},
            {"--launch.replicate=true", "launch.replicate"}}) {
     EXPECT_THAT(error_of([&] { on_gpu("refused", small({setting}), 2); }, ErrorKind::kUser),
                 AllOf(HasSubstr(key), HasSubstr("nothing that a GPU can do yet"),
@@ -60,6 +85,9 @@ TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
   }
   EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--device.bf16=f32"})); }, ErrorKind::kUser),
               HasSubstr("device.bf16"));
+  EXPECT_THAT(
+      error_of([&] { on_gpu("experts", small({"--model.family=mixtral"})); }, ErrorKind::kUser),
+      HasSubstr("the model has experts"));
   EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--comm.gpu=nccl"})); }, ErrorKind::kUser),
               AllOf(HasSubstr("comm.gpu"), HasSubstr("device.kind=cuda")));
   EXPECT_THAT(

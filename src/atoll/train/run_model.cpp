@@ -22,8 +22,9 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   const StateOptions options =
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
   if (is_gpu(*device_) && options.model.experts.num_experts > 0) {
-    throw user_error("{} has experts, for which GPUs have no kernels yet; use --device.kind=cpu",
-                     base_.empty() ? config_.model.config : base_.string());
+    throw user_error(
+        "the model has experts, for which GPUs have no kernels yet; use "
+        "--device.kind=cpu");
   }
   state_ = std::make_unique<TrainState>(options);
   check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());

@@ -33,7 +33,14 @@ Tensor flat_view(std::vector<T>& values) {
 
 using Micro = MicroBatchResult;
 
-// The only wait of the host for the device between the first pass of a step and its update.
+// Losses of a step that are on their way to the host.
+struct Coming {
+  Tensor losses;                            // (micro-batches, B, T), host memory
+  std::vector<std::int64_t> first_samples;  // of each micro-batch that was taken
+};
+
+// Waits for them. Behind the gradient norm they are there: that is the only wait of the host for
+// the device between the first pass of a step and its update.
 void read_losses(Stream& stream, const Tensor& losses, std::span<const std::int64_t> first_samples,
                  Micro& micro) {
   stream.synchronize();
@@ -57,15 +64,13 @@ std::vector<int> with_parts(const std::vector<int>& data_ranks, const comm::Grou
   return ranks;
 }
 
-}  // namespace
-
-MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
-                                   const parallel::MicroBatchPlan& plan, int rank,
-                                   const std::function<Batch()>& next) {
+// Forward and backward of this rank's micro-batches.
+Micro pass_micro_batches(TrainState& state, Run run, const StepOptions& options,
+                         const parallel::MicroBatchPlan& plan, int rank,
+                         const std::function<Batch()>& next, Coming& coming) {
   const StateOptions& shape = state.options();
   const std::vector<std::int64_t> numbers = plan.of(rank);
-  const Tensor losses = state.host_losses(plan.share(rank));
-  std::vector<std::int64_t> first_samples;
+  coming.losses = state.host_losses(plan.share(rank));
   Micro micro;
   for (std::int64_t round = 0; round < plan.rounds(); ++round) {
     const std::vector<int> contributors =
@@ -89,12 +94,22 @@ MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions
     const auto start = std::chrono::steady_clock::now();
     state.runner().forward_backward(run, {&batch, 1});
     const Tensor one = state.runner().losses();
-    queue_copy(*run.stream, one, losses.rows(round, round + 1).reshaped(one.shape()));
+    queue_copy(*run.stream, one, coming.losses.rows(round, round + 1).reshaped(one.shape()));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     micro.seconds += took.count() - (state.store().waited_seconds() - waited);
-    first_samples.push_back(batch.first_sample);
+    coming.first_samples.push_back(batch.first_sample);
   }
-  read_losses(*run.stream, losses, first_samples, micro);
+  return micro;
+}
+
+}  // namespace
+
+MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
+                                   const parallel::MicroBatchPlan& plan, int rank,
+                                   const std::function<Batch()>& next) {
+  Coming coming;
+  Micro micro = pass_micro_batches(state, run, options, plan, rank, next, coming);
+  read_losses(*run.stream, coming.losses, coming.first_samples, micro);
   return micro;
 }
 
@@ -205,15 +220,18 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   parallel::PipelinePart* pipeline = state.pipeline();
   const bool sums_gradients = state.begin_step(options.step);
   const int rank = options.group == nullptr ? 0 : options.group->rank();
-  Micro micro = pipeline == nullptr ? run_micro_batches(state, run, options, plan, rank, next)
-                                    : run_pipeline(state, run, options, plan, next);
-  const std::size_t own = micro.losses.size();
+  Coming coming;
+  Micro micro = pipeline == nullptr
+                    ? pass_micro_batches(state, run, options, plan, rank, next, coming)
+                    : run_pipeline(state, run, options, plan, next);
+  // A rank alone reads them behind the gradient norm, and so waits once. Others wait for each other
+  // anyway, and the norm stays the last that they exchange before copies of gradients.
+  const bool is_alone = options.group == nullptr && pipeline == nullptr && !state.context_group();
+  const auto read = [&] { read_losses(stream, coming.losses, coming.first_samples, micro); };
+  if (!is_alone && pipeline == nullptr) read();
   if (comm::Group* context = state.context_group()) sum_over_context(*context, micro);
   if (options.group != nullptr) gather_losses(options, plan, micro);
-
-  StepResult result = {.targets = micro.targets};
-  if (own > 0) result.compute_seconds = micro.seconds / static_cast<double>(own);
-  for (const double loss : micro.losses) result.loss += loss / static_cast<double>(micro.targets);
+  StepResult result;
   {
     const ScopedSpan span(options.timeline, "finish gradients", "wait");
     state.store().reduce(run);
@@ -227,6 +245,12 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
                                              : pipeline->grad_norm(run, state.store());
     }
   }
+  if (is_alone) read();
+  result.targets = micro.targets;
+  if (const std::int64_t own = plan.share(rank); own > 0) {
+    result.compute_seconds = micro.seconds / static_cast<double>(own);
+  }
+  for (const double loss : micro.losses) result.loss += loss / static_cast<double>(micro.targets);
   result.nonfinite_samples = std::move(micro.nonfinite_samples);
   if (pipeline != nullptr && !std::isfinite(result.loss)) {
     result.nonfinite_samples =

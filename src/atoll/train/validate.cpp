@@ -516,6 +516,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
         "where "
         "the run may write, e.g. --run.dir=runs/first");
   }
+  validate_device(config, settings);
   validate_data(config.data, config.model, settings);
   validate_evaluation(config, settings);
   validate_model_source(config.model, settings);
@@ -533,7 +534,6 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_context(config, settings);
   validate_expert_parallel(config, settings);
   validate_copies(config, settings);
-  validate_device(config, settings);
   validate_offload(config, settings);
   validate_compress(config, settings);
   validate_servers(config, settings);

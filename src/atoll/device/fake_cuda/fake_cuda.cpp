@@ -140,6 +140,7 @@ FakeStream* FakeCudaDevice::next_ready() {
 void FakeCudaDevice::run_until(const std::function<bool()>& is_done) {
   check_there();
   if (is_done()) return;
+  ++num_waits_;
   const Unlocked open(*this);
   while (!is_done()) {
     FakeStream* stream = next_ready();

@@ -55,6 +55,8 @@ class FakeCudaDevice final : public Device {
   /// Runs what is queued in any stream, in an order that the seed decides, until `is_done`. Throws
   /// what the work throws; Error(kInternal) when all streams wait for one another.
   void run_until(const std::function<bool()>& is_done);
+  /// How often the host has waited for work that was not done.
+  std::int64_t num_waits() const { return num_waits_; }
   /// What libraries were asked for, in the order in which it was queued.
   const std::vector<std::string>& library_calls() const { return library_calls_; }
   /// By the name of the kernel, of all launches that have run.
@@ -76,6 +78,7 @@ class FakeCudaDevice final : public Device {
   std::vector<FakeStream*> streams_;
   std::uint64_t num_chosen_ = 0;
   std::int64_t num_kernels_ = 0;
+  std::int64_t num_waits_ = 0;
   std::map<std::string, KernelTotal> totals_;
   std::vector<std::string> library_calls_;
 };
