@@ -49,11 +49,13 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
     if (setting.is_fixed) fixed.push_back(setting.key);
   }
   of_run.erase(std::unique(of_run.begin(), of_run.end()), of_run.end());
-  EXPECT_THAT(of_host, ElementsAre("device.threads", "device.bf16", "data.cache_dir", "offload.dir",
-                                   "sync.worker", "sync.addresses", "sync.transport",
-                                   "sync.identity", "sync.secret", "sync.disk_s", "alerts.off",
-                                   "alerts.webhook", "metrics.listen", "metrics.token_file",
-                                   "metrics.certificate", "metrics.key"));
+  EXPECT_THAT(
+      of_host,
+      ElementsAre("device.kind", "device.index", "device.fake_order", "device.fake_memory_mib",
+                  "device.fake_lost_after", "device.threads", "device.bf16", "data.cache_dir",
+                  "offload.dir", "sync.worker", "sync.addresses", "sync.transport", "sync.identity",
+                  "sync.secret", "sync.disk_s", "alerts.off", "alerts.webhook", "metrics.listen",
+                  "metrics.token_file", "metrics.certificate", "metrics.key"));
   EXPECT_THAT(of_run,
               ElementsAre("run", "model", "train", "moe", "optim", "lora", "sync", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);

@@ -99,7 +99,8 @@ TEST_F(Cuda, EventsOrderStreamsAndMeasure) {
 
 TEST_F(Cuda, SynchronizeWaitsForWhatTheStreamWasGiven) {
   const std::unique_ptr<Device> device = open_cuda(0);
-  cuda::CudaStream stream(*device, 0);
+  cuda::OpenStreams open;
+  cuda::CudaStream stream(*device, 0, open);
   const Buffer buffer(*device, 4096);
   std::vector<char> host(buffer.bytes(), 0);
   cuda::check(cudaMemsetAsync(buffer.data(), 7, buffer.bytes(), stream.native()), "fill");
