@@ -129,5 +129,6 @@ for name in "${parts[@]}"; do
   record) part record bash -c record ;;
   esac
 done
-printf '\n%s\n' "${table[@]}"
+echo
+printf '%s\n' "${table[@]}"
 exit $failed
