@@ -112,6 +112,7 @@ std::unique_ptr<Event> FakeCudaDevice::make_event() {
 }
 
 void FakeCudaDevice::copy_now(void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
   run_until([this] {
     return std::all_of(streams_.begin(), streams_.end(),
                        [](const FakeStream* stream) { return stream->items_.empty(); });
@@ -138,6 +139,7 @@ FakeStream* FakeCudaDevice::next_ready() {
 }
 
 void FakeCudaDevice::run_until(const std::function<bool()>& is_done) {
+  const std::lock_guard lock(mutex_);
   check_there();
   if (is_done()) return;
   ++num_waits_;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,7 @@ class FakeCudaDevice final : public Device {
   ThreadPool& threads() override { return threads_; }
   std::unique_ptr<Stream> open_stream() override;
   std::unique_ptr<Event> make_event() override;
+  /// As of a GPU, from several threads at once too: a checkpoint is read by some.
   void copy_now(void* to, const void* from, std::size_t bytes) override;
 
   /// Runs what is queued in any stream, in an order that the seed decides, until `is_done`. Throws
@@ -73,6 +75,7 @@ class FakeCudaDevice final : public Device {
 
   Options options_;
   ThreadPool threads_;
+  std::recursive_mutex mutex_;  // of the memory's protection, and of what runs
   std::map<std::byte*, std::size_t> memory_;
   std::size_t used_ = 0;
   std::vector<FakeStream*> streams_;

@@ -56,6 +56,23 @@ TEST(FakeCuda, RunsKernelsCopiesAndZeroesInOrder) {
   EXPECT_EQ(device.totals().at("step").traffic.read, 2u * 256);
 }
 
+// As when a checkpoint is read. Copies are long enough to meet.
+TEST(FakeCuda, TakesCopiesFromSeveralThreads) {
+  FakeCudaDevice device({});
+  constexpr std::int64_t kCopies = 64, kBytes = 1 << 19;
+  const Buffer buffer(device, kCopies * kBytes);
+  ThreadPool threads(4);
+  threads.run(kCopies, [&](std::int64_t i) {
+    const std::vector<std::byte> part(kBytes, static_cast<std::byte>(i));
+    device.copy_now(static_cast<std::byte*>(buffer.data()) + i * kBytes, part.data(), kBytes);
+  });
+  std::vector<std::byte> host(buffer.bytes());
+  device.copy_now(host.data(), buffer.data(), buffer.bytes());
+  for (std::int64_t i = 0; i < kCopies; ++i) {
+    EXPECT_EQ(host[static_cast<std::size_t>(i * kBytes)], static_cast<std::byte>(i));
+  }
+}
+
 TEST(FakeCuda, IsLostAfterSoManyKernelsAndStaysSo) {
   FakeCudaDevice device({.lost_after = 3});
   const auto stream = device.open_stream();
