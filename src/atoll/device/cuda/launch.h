@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "atoll/device/device.h"
+
 namespace atl::cuda {
 
 /// How many threads a kernel gets: blocks_x * blocks_y blocks of `threads` threads, a multiple of
@@ -35,6 +37,25 @@ class KernelStream {
   /// a shape that no GPU has.
   virtual void launch(const KernelCode& code, const LaunchShape& shape, const void* operands,
                       std::size_t bytes) = 0;
+
+  /// Memory for what an op brings back to the host: as many bytes of the device and, page-locked,
+  /// of the host.
+  struct Room {
+    void* device = nullptr;
+    void* host = nullptr;
+  };
+  /// Room for `bytes` at least, of `device`, whose stream this is; until the next call. It is kept
+  /// from call to call, as a GPU that gives or takes memory waits for all of its work.
+  Room room(Device& device, std::size_t bytes) {
+    if (room_.bytes() < bytes) {
+      room_ = Buffer(device, bytes);
+      host_room_ = Buffer(device, bytes, MemoryKind::kHost);
+    }
+    return {room_.data(), host_room_.data()};
+  }
+
+ private:
+  Buffer room_, host_room_;
 };
 
 }  // namespace atl::cuda

@@ -62,6 +62,7 @@ void FakeCudaDevice::count_kernel() {
 
 void* FakeCudaDevice::allocate(std::size_t bytes) {
   check_there();
+  ++num_allocations_;
   const std::size_t size = whole_pages(bytes);
   if (used_ + size > options_.total_memory) {
     throw MemoryError(fmt::format("{} refused {} of memory ({} installed, {} in use)", name(),
@@ -91,6 +92,7 @@ void FakeCudaDevice::deallocate(void* data, std::size_t) noexcept {
 }
 
 void* FakeCudaDevice::allocate_host(std::size_t bytes) {
+  ++num_allocations_;
   void* data = std::calloc(whole_pages(bytes) / kPage, kPage);
   if (data == nullptr) {
     throw MemoryError(

@@ -59,6 +59,8 @@ class FakeCudaDevice final : public Device {
   void run_until(const std::function<bool()>& is_done);
   /// How often the host has waited for work that was not done.
   std::int64_t num_waits() const { return num_waits_; }
+  /// How often memory was taken, of the device or page-locked.
+  std::int64_t num_allocations() const { return num_allocations_; }
   /// What libraries were asked for, in the order in which it was queued.
   const std::vector<std::string>& library_calls() const { return library_calls_; }
   /// By the name of the kernel, of all launches that have run.
@@ -82,6 +84,7 @@ class FakeCudaDevice final : public Device {
   std::uint64_t num_chosen_ = 0;
   std::int64_t num_kernels_ = 0;
   std::int64_t num_waits_ = 0;
+  std::int64_t num_allocations_ = 0;
   std::map<std::string, KernelTotal> totals_;
   std::vector<std::string> library_calls_;
 };

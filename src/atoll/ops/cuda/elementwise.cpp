@@ -103,10 +103,10 @@ Declined sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks,
     }
     std::fill(sums.begin(), sums.end(), 0.0);
     if (first.back() == 0) return;
-    Device& device = run.stream->device();
     const auto bytes = static_cast<std::size_t>(first.back()) * sizeof(double);
-    const Buffer partials(device, bytes), host(device, bytes, MemoryKind::kHost);
-    auto* const partial = static_cast<double*>(partials.data());
+    const auto room =
+        dynamic_cast<atl::cuda::KernelStream&>(*run.stream).room(run.stream->device(), bytes);
+    auto* const partial = static_cast<double*>(room.device);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::int64_t count = first[i + 1] - first[i];
       if (count == 0) continue;
@@ -118,9 +118,9 @@ Declined sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks,
           SquarePartials{{x.data<float>() + blocks[i].begin, blocks[i].count},
                          {partial + first[i], count}});
     }
-    run.stream->copy(host.data(), partials.data(), bytes);
+    run.stream->copy(room.host, room.device, bytes);
     run.stream->synchronize();
-    const auto* values = static_cast<const double*>(host.data());
+    const auto* values = static_cast<const double*>(room.host);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       for (std::int64_t k = first[i]; k < first[i + 1]; ++k) sums[i] += values[k];
     }
