@@ -358,11 +358,14 @@ def check_export(atoll, recorded, root):
 
 def pictures(atoll, root, out):
     os.makedirs(out, exist_ok=True)
+    for name in os.listdir(root):
+        if "evil" in name:
+            shutil.rmtree(os.path.join(root, name))
     with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch:
         for dark in (False, True):
             with browser.Page(1180, 760, dark=dark) as page:
                 name = lambda what: os.path.join(out, f"{what}{'-dark' if dark else ''}.png")
-                opened(page, watch.url, 8)
+                opened(page, watch.url, 7)
                 choose(page, "healthy", "restarted", "nan")
                 drawn(page)
                 page.until("atollPage.view.marks(atollPage.chosenRuns()[0]).length > 0")

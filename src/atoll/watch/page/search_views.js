@@ -110,7 +110,7 @@ export class IslandsView extends DirectoryView {
     const islands = ledger.islands, last = new Set((committed.at(-1)?.members ?? []).map((member) => member.island));
     const isRing = islands.length <= 40, size = 320, columns = Math.ceil(Math.sqrt(islands.length * 2));
     const most = Math.max(1, ...islands.map((island) => island.tokens));
-    const svg = el("svg", {viewBox: isRing ? `0 0 ${size * 1.7} ${size}` : `0 0 ${columns * 18 + 4} ${Math.ceil(islands.length / columns) * 18 + 4}`, width: "100%", role: "img", "aria-label": "map of islands"});
+    const svg = el("svg", {viewBox: isRing ? `0 -24 ${size * 1.7} ${size + 54}` : `0 0 ${columns * 18 + 4} ${Math.ceil(islands.length / columns) * 18 + 4}`, width: "100%", role: "img", "aria-label": "map of islands"});
     svg.style.maxHeight = "360px";
     const place = (i) => { const angle = 2 * Math.PI * i / islands.length - Math.PI / 2; return [size * .85 + Math.cos(angle) * size * .36, size / 2 + Math.sin(angle) * size * .36]; };
     if (isRing) this.drawLinks(svg, ledger, new Map(islands.map((island, i) => [island.island, place(i)])));
@@ -127,7 +127,7 @@ export class IslandsView extends DirectoryView {
       svg.append(el("circle", {cx: x, cy: y, r: 7 + 13 * Math.sqrt(island.tokens / most), fill: color, "fill-opacity": .85}, title));
       if (islands.length <= 16) {
         const side = Math.cos(angle) > .3 ? "start" : Math.cos(angle) < -.3 ? "end" : "middle";
-        const off = 26, ty = y + (side === "middle" ? (Math.sin(angle) > 0 ? 36 : -38) : 0);
+        const off = 26, ty = y + (side === "middle" ? (Math.sin(angle) > 0 ? 36 : -54) : 0);
         svg.append(el("text", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty, "text-anchor": side}, island.name),
           el("text.faint", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty + 13, "text-anchor": side}, `${state}, ${island.outer_steps} steps`),
           el("text.faint", {x: x + (side === "start" ? off : side === "end" ? -off : 0), y: ty + 26, "text-anchor": side}, this.waitText(waits, island.island).slice(2)));
