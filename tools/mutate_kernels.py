@@ -73,6 +73,12 @@ def link_command(build, objects, program):
     return words[:at] + [*objects, "-o", program] + words[at + 2:]
 
 
+def includes(path, header):
+    """Whether a file includes a header of its folder, by itself or by way of others."""
+    found = re.findall(r'#include "atoll/ops/cuda/([^"]+)"', path.read_text())
+    return header.name in found or any(includes(KERNELS / name, header) for name in found)
+
+
 def run_mutant(build, scratch, header, text):
     """The first test that fails with this text of the header; None when all pass."""
     overlay = scratch / "atoll/ops/cuda"
@@ -81,7 +87,7 @@ def run_mutant(build, scratch, header, text):
     (overlay / header.name).write_text(text)
     objects = []
     for source in sorted(KERNELS.glob("*.cpp")):
-        if source.name.endswith("_test.cpp") or f'"atoll/ops/cuda/{header.name}"' not in source.read_text():
+        if source.name.endswith("_test.cpp") or not includes(source, header):
             continue
         words = compile_command(build, source)
         objects.append(scratch / f"{source.stem}.o")
@@ -91,6 +97,8 @@ def run_mutant(build, scratch, header, text):
         if run.returncode != 0:
             # Then nothing was shown, whether the mutation or the kernels are to blame.
             sys.exit(f"{header.name} does not compile with a mutation:\n{run.stderr[:2000]}")
+    if not objects:
+        sys.exit(f"no source includes {header.name}")
     program = scratch / "ops_test"
     subprocess.run(link_command(build, objects, program), cwd=build, check=True)
     try:
