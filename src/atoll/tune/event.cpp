@@ -82,10 +82,13 @@ void read_body(const ordered_json& json, Event& e) {
     e.settings.emplace_back(key, value.get<std::string>());
   }
   e.note = json.value("note", "");
-  e.bracket = json.value("bracket", 0);
-  e.member = json.value("member", -1);
-  e.parent = json.value("parent", -1);
-  e.fork_step = json.value("fork_step", std::int64_t{0});
+  const auto number_or = [&](const char* key, auto otherwise) {
+    return json.contains(key) ? whole_number<decltype(otherwise)>(json.at(key)) : otherwise;
+  };
+  e.bracket = number_or("bracket", 0);
+  e.member = number_or("member", -1);
+  e.parent = number_or("parent", -1);
+  e.fork_step = number_or("fork_step", std::int64_t{0});
 }
 
 }  // namespace

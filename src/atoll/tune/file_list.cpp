@@ -24,12 +24,24 @@ std::string hash_of(const fs::path& path, std::uint64_t bytes) {
 
 }  // namespace
 
+std::vector<fs::directory_entry> entries_below(const fs::path& root) {
+  std::vector<fs::directory_entry> entries;
+  if (!directory_exists(root)) return entries;
+  std::error_code failure;
+  for (fs::recursive_directory_iterator at(root, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    entries.push_back(*at);
+  }
+  if (failure) throw io_error("cannot list", root, failure.value());
+  return entries;
+}
+
 std::vector<FileEntry> list_files(const fs::path& root,
                                   const std::function<bool(std::string_view path)>& takes) {
   std::vector<FileEntry> files;
-  if (!directory_exists(root)) return files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-    if (!entry.is_regular_file()) continue;
+  std::error_code ignored;  // what has gone meanwhile is no file
+  for (const fs::directory_entry& entry : entries_below(root)) {
+    if (!entry.is_regular_file(ignored)) continue;
     const std::string path = entry.path().lexically_relative(root).generic_string();
     if (!takes(path)) continue;
     files.push_back(entry_of(root, path));

@@ -21,6 +21,10 @@ struct FileEntry {
   friend bool operator==(const FileEntry&, const FileEntry&) = default;
 };
 
+/// All that lies below `root`, directories before what is in them; nothing where there is no such
+/// directory. Throws Error(kIo).
+std::vector<std::filesystem::directory_entry> entries_below(const std::filesystem::path& root);
+
 /// All regular files below `root` whose paths `takes` accepts, in the order of their paths; none
 /// where there is no such directory. Throws Error(kIo).
 std::vector<FileEntry> list_files(const std::filesystem::path& root,

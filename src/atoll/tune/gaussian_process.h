@@ -48,7 +48,7 @@ class GaussianProcess {
   /// and no mean changes.
   void expect(const std::vector<Units>& points);
 
-  /// The log of the expected improvement on the least value, (Ament et al. 2023,
+  /// The log of the expected improvement on the least value (Ament et al. 2023,
   /// arXiv:2310.20708), at points (m).
   std::vector<double> log_improvement(const std::vector<Units>& points) const;
   /// The same at one point, with its gradient.

@@ -8,8 +8,8 @@
 namespace atl::tune {
 
 /// Where a Gaussian process of the results expects the most improvement, trials under way taken for
-/// done with the values it expects: these brought a third to a half of the regret that eight or 64
-/// draws of their values did (bench/results/tune-searchers.md). The kernel is fitted again after
+/// done with the values it expects: with draws of their values in place of these the regret was
+/// twice as large (bench/results/tune-searchers.md). The kernel is fitted again after
 /// each of the first 30 results, then when there are a tenth more.
 class GpSearch : public Searcher {
  public:

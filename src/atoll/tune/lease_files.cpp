@@ -78,10 +78,12 @@ void remove_tree(const fs::path& path) {
 // Removes what the run itself has removed: checkpoints below `root` of which no file is in `names`.
 void remove_old_checkpoints(const fs::path& root, const std::set<std::string>& names) {
   std::set<std::string> gone;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : entries_below(root)) {
     const std::string path = entry.path().lexically_relative(root).generic_string();
     const std::string checkpoint = checkpoint_of(path);
-    if (!checkpoint.empty() && entry.is_regular_file() && travels(path) && !names.contains(path)) {
+    if (!checkpoint.empty() && entry.is_regular_file(ignored) && travels(path) &&
+        !names.contains(path)) {
       gone.insert(checkpoint);
     }
   }
@@ -89,7 +91,7 @@ void remove_old_checkpoints(const fs::path& root, const std::set<std::string>& n
     const bool is_kept = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       return checkpoint_of(name) == checkpoint;
     });
-    std::error_code ignored;  // the run does not need it
+    // The run does not need it, whatever happens.
     if (!is_kept) fs::remove_all(root / checkpoint, ignored);
   }
 }

@@ -21,12 +21,11 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{200};
 
 void remove_empty(const fs::path& root) {
-  if (!directory_exists(root)) return;
-  std::vector<fs::path> directories;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.is_directory()) directories.push_back(entry.path());
-  }
   std::error_code ignored;  // those that are not empty stay
+  std::vector<fs::path> directories;
+  for (const fs::directory_entry& entry : entries_below(root)) {
+    if (entry.is_directory(ignored)) directories.push_back(entry.path());
+  }
   for (auto at = directories.rbegin(); at != directories.rend(); ++at) {
     if (fs::is_empty(*at, ignored)) fs::remove(*at, ignored);
   }

@@ -19,7 +19,7 @@ namespace atl::watch {
 
 /// How a run is.
 enum class RunState : std::uint8_t {
-  kRunning,   ///< a process here has its lock, or none can be seen and its file grew in a minute
+  kRunning,   ///< a process here has its lock, or none is seen and its file grew in the last minute
   kFinished,  ///< it has taken all its steps
   kStopped,   ///< nobody has it, and its last step is in a checkpoint
   kLost,      ///< nobody has it, and steps that were taken are in no checkpoint
