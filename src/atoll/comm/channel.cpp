@@ -42,7 +42,17 @@ void Channel::abort_gpu_links() noexcept {
 }
 
 bool Channel::is_staged(const Collective& collective) {
-  return needs_staging(collective) && (collective.size() == 1 || gpu() == nullptr);
+  if (!needs_staging(collective)) return false;
+  if (collective.size() == 1 || gpu() == nullptr) return true;
+  if (collective.op != Op::kExchange) return false;
+  // Links are made by all members, and some may not call this one: all have made them in an earlier
+  // call, or none has.
+  wait_for_started();
+  return !gpu()->is_connected(collective.members);
+}
+
+void Channel::wait_for_started() {
+  if (!worker_.idle()) worker_.wait_idle();
 }
 
 void Channel::run(const Collective& collective) {
@@ -51,12 +61,13 @@ void Channel::run(const Collective& collective) {
 }
 
 void Channel::run_staged(const Collective& collective) {
+  wait_for_started();  // it may write what is copied here
   run_here(staging_.bring(collective));
   staging_.take_back(collective);
 }
 
 void Channel::run_here(const Collective& collective) {
-  if (!worker_.idle()) worker_.wait_idle();
+  wait_for_started();
   world_.check_whole();
   if (collective.size() == 1) return run_alone(collective);
   carry_out(collective, world_.recorder.begun(collective));

@@ -49,6 +49,7 @@ class Channel {
  private:
   bool is_staged(const Collective& collective);
   GpuCollectives* gpu();
+  void wait_for_started();
   void run_here(const Collective& collective);
   void run_staged(const Collective& collective);
   /// Of a group of two or more, which the record has as started.

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "atoll/comm/world.h"
+#include "atoll/device/choose_device.h"
 
 namespace atl::comm {
 
@@ -11,20 +12,24 @@ Failure Failure::current() {
   try {
     throw;
   } catch (const PeerError& error) {
-    return {error.kind(), true, error.rank(), error.what()};
+    return {
+        .kind = error.kind(), .peer_error = true, .rank = error.rank(), .message = error.what()};
+  } catch (const DeviceLostError& error) {
+    return {.kind = error.kind(), .device_lost = true, .message = error.what()};
   } catch (const Error& error) {
-    return {error.kind(), false, -1, error.what()};
+    return {.kind = error.kind(), .message = error.what()};
   } catch (const std::bad_alloc& error) {
-    return {ErrorKind::kResource, false, -1, "out of memory"};
+    return {.kind = ErrorKind::kResource, .message = "out of memory"};
   } catch (const std::exception& error) {
-    return {ErrorKind::kInternal, false, -1, error.what()};
+    return {.message = error.what()};
   } catch (...) {
-    return {ErrorKind::kInternal, false, -1, "an exception of no known type"};
+    return {.message = "an exception of no known type"};
   }
 }
 
 void Failure::raise() const {
   if (peer_error) throw PeerError(rank, message);
+  if (device_lost) throw DeviceLostError(message);
   throw Error(kind, message);
 }
 

@@ -10,12 +10,13 @@ namespace atl::comm {
 struct Failure {
   ErrorKind kind = ErrorKind::kInternal;
   bool peer_error = false;
+  bool device_lost = false;
   int rank = -1;  ///< of a PeerError
-  std::string message;
+  std::string message = {};
 
   /// Of the exception that is being handled.
   static Failure current();
-  /// Throws it as a PeerError or an Error.
+  /// Throws it as a PeerError, a DeviceLostError or an Error.
   [[noreturn]] void raise() const;
 };
 

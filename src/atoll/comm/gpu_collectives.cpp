@@ -70,10 +70,19 @@ void GpuCollectives::compare(const Collective& call) {
   }
 }
 
+// Here, and not where something moves: a rank may have nothing to move.
+void GpuCollectives::connect(const Collective& call) {
+  if (is_connected(call.members)) return;
+  ATOLL_CHECK(call.op != Op::kExchange, "{}: its ranks are not connected", call.to_string());
+  links_->connect(call.members, call.self);
+  connected_.insert(call.members);
+}
+
 void GpuCollectives::run(const Collective& call) {
   outgoing_.clear();
   incoming_.clear();
   compare(call);
+  connect(call);
   links_->begin();
   queue(call);
   links_->finish();

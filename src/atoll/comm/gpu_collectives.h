@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "atoll/comm/call_header.h"
@@ -24,6 +25,8 @@ class GpuCollectives {
       : base_(base), links_(std::move(links)) {}
 
   GpuLinks& links() { return *links_; }
+  /// Whether these ranks have run a call that all of them make: kExchange must come after one.
+  bool is_connected(const std::vector<int>& members) const { return connected_.count(members) > 0; }
   /// All tensors are the GPU's; two ranks or more. Returns when it is done. Throws PeerError.
   void run(const Collective& call);
 
@@ -31,6 +34,7 @@ class GpuCollectives {
   using Parts = std::vector<std::int64_t>;
 
   void compare(const Collective& call);
+  void connect(const Collective& call);
   void queue(const Collective& call);
   void reduce_scatter(const Collective& call, const Parts& parts, const Tensor& result);
   void all_gather(const Collective& call, const Parts& parts);
@@ -45,6 +49,7 @@ class GpuCollectives {
   Tensor scratch(Spec spec);
 
   Transport& base_;
+  std::set<std::vector<int>> connected_;
   std::vector<CallHeader> mine_, theirs_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "atoll/comm/reduce.h"
 #include "atoll/comm/testing/gpu_memory.h"
 #include "atoll/comm/testing/numbers.h"
+#include "atoll/device/choose_device.h"
 
 namespace atl::comm {
 namespace {
@@ -24,20 +27,43 @@ using test::results;
 using test::Values;
 using ::testing::HasSubstr;
 
+struct Counts {
+  int connects = 0;
+  int exchanges = 0;
+  bool operator==(const Counts&) const = default;
+};
+
+constexpr std::size_t kManyElements = 1 << 16;
+
 // Bytes between fake GPUs, through the host.
 class PlayedLinks final : public GpuLinks {
  public:
-  PlayedLinks(Device& device, Transport& base, int& num_exchanges)
+  PlayedLinks(Device& device, Transport& base, Counts& counts, bool is_for_one_thread = true)
       : device_(device),
         base_(base),
-        num_exchanges_(num_exchanges),
+        counts_(counts),
+        is_for_one_thread_(is_for_one_thread),
         stream_(device.open_stream()) {}
 
   Stream& stream() override { return *stream_; }
+  // All meet, as to make a communicator.
+  void connect(std::span<const int> members, int self) override {
+    ++counts_.connects;
+    const std::vector<std::byte> sent(members.size());
+    std::vector<std::byte> received(members.size());
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (static_cast<int>(i) == self) continue;
+      outgoing.push_back({members[i], &sent[i], 1});
+      incoming.push_back({members[i], &received[i], 1});
+    }
+    base_.exchange(outgoing, incoming);
+  }
   void begin() override {}  // copy_now waits for all streams
   void exchange(std::span<const int> members, int /*self*/, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming) override {
-    ++num_exchanges_;
+    ++counts_.exchanges;
     std::vector<std::vector<std::byte>> memory;
     std::vector<Outgoing> from_host;
     std::vector<Incoming> to_host;
@@ -59,12 +85,13 @@ class PlayedLinks final : public GpuLinks {
   }
   void finish() override { stream_->synchronize(); }
   void abort() noexcept override {}
-  bool is_for_one_thread() const override { return true; }
+  bool is_for_one_thread() const override { return is_for_one_thread_; }
 
  private:
   Device& device_;
   Transport& base_;
-  int& num_exchanges_;
+  Counts& counts_;
+  bool is_for_one_thread_;
   std::unique_ptr<Stream> stream_;
 };
 
@@ -74,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GpuRanks, ::testing::Values(1, 2, 3, 4));
 TEST_P(GpuRanks, GetTheBitsOfHostMemory) {
   const auto size = static_cast<std::size_t>(GetParam());
   std::vector<std::vector<Values>> expected(size), made(size);
-  std::vector<int> num_exchanges(size);
+  std::vector<Counts> counts(size);
   run_threads(GetParam(), {.timeout_s = 60}, [&](World& world) {
     const auto rank = static_cast<std::size_t>(world.rank());
     Memory host(nullptr);
@@ -83,7 +110,7 @@ TEST_P(GpuRanks, GetTheBitsOfHostMemory) {
     Memory gpu(&device);
     {
       const GpuLinksUse use(world, [&](Transport& base) {
-        return std::make_unique<PlayedLinks>(device, base, num_exchanges[rank]);
+        return std::make_unique<PlayedLinks>(device, base, counts[rank]);
       });
       made[rank] = results(world.all(), gpu);
     }
@@ -92,7 +119,100 @@ TEST_P(GpuRanks, GetTheBitsOfHostMemory) {
   });
   EXPECT_EQ(made, expected);
   // all_reduce is two, and there are two of them.
-  for (const int count : num_exchanges) EXPECT_EQ(count, GetParam() == 1 ? 0 : 11);
+  for (const Counts& count : counts) {
+    EXPECT_EQ(count.exchanges, GetParam() == 1 ? 0 : 11);
+    EXPECT_EQ(count.connects, GetParam() == 1 ? 0 : 1);
+  }
+}
+
+// Runs `body` on ranks with a fake GPU each and links between these.
+std::vector<Counts> with_links(
+    int ranks, bool is_for_one_thread,
+    const std::function<void(World& world, Memory& gpu, fake_cuda::FakeCudaDevice& device)>& body,
+    std::int64_t lost_after_on_rank_1 = 0) {
+  std::vector<Counts> counts(static_cast<std::size_t>(ranks));
+  run_threads(ranks, {.timeout_s = 60}, [&](World& world) {
+    fake_cuda::FakeCudaDevice device({.lost_after = world.rank() == 1 ? lost_after_on_rank_1 : 0});
+    Memory gpu(&device);
+    const GpuLinksUse use(world, [&](Transport& base) {
+      return std::make_unique<PlayedLinks>(
+          device, base, counts[static_cast<std::size_t>(world.rank())], is_for_one_thread);
+    });
+    body(world, gpu, device);
+  });
+  return counts;
+}
+
+TEST(GpuLinks, ARankWithNothingToMoveConnectsToo) {
+  // All that is gathered is of ranks 0 and 1, and goes to them alone.
+  const std::vector<Counts> counts = with_links(3, true, [](World& world, Memory& gpu, auto&) {
+    const std::int64_t there = world.rank() < 2 ? 4 : 0;
+    const Tensor from = gpu.make(Values(static_cast<std::size_t>(2 * there), 1.0F));
+    const Tensor to = gpu.make(Values(static_cast<std::size_t>(2 * there)));
+    const std::vector<std::int64_t> parts = {0, there, 2 * there, 2 * there};
+    world.all().all_to_all(from, parts, to, parts);
+  });
+  const Counts moved = {.connects = 1, .exchanges = 1}, unmoved = {.connects = 1, .exchanges = 0};
+  EXPECT_EQ(counts, (std::vector<Counts>{moved, moved, unmoved}));
+}
+
+// Some ranks alone call it, so no links can be made for it.
+TEST(GpuLinks, AnExchangeUsesThoseThatACallOfAllHasMade) {
+  const std::vector<Counts> counts = with_links(3, true, [](World& world, Memory& gpu, auto&) {
+    const Tensor sent = gpu.make({static_cast<float>(world.rank()) + 5});
+    const Tensor received = gpu.make({0});
+    const auto exchange = [&] {
+      const Piece to[] = {{1, sent}}, from[] = {{0, received}};
+      if (world.rank() == 0) world.all().exchange(to, {});
+      if (world.rank() == 1) world.all().exchange({}, from);
+    };
+    exchange();
+    EXPECT_EQ(gpu.read(received), Values{world.rank() == 1 ? 5.0F : 0.0F});
+    world.all().broadcast(sent, 2);
+    exchange();
+    EXPECT_EQ(gpu.read(received), Values{world.rank() == 1 ? 7.0F : 0.0F});
+  });
+  const Counts both = {.connects = 1, .exchanges = 2}, one = {.connects = 1, .exchanges = 1};
+  EXPECT_EQ(counts, (std::vector<Counts>{both, both, one}));
+}
+
+// A group of one rank on the channel of several: it has no links, and copies through the host.
+TEST(GpuLinks, ACallOfOneRankReadsWhatAnEarlierOneHasWritten) {
+  std::atomic<bool> is_started = false;
+  with_links(2, false, [&](World& world, Memory& gpu, auto&) {
+    const Values told(kManyElements, 3.0F);
+    const Tensor data = gpu.make(world.rank() == 1 ? told : Values(kManyElements));
+    const Tensor result = gpu.make(Values(kManyElements));
+    const auto alone = world.group({world.rank()}, "alone", world.channel("all", {0, 1}));
+    if (world.rank() == 1) is_started.wait(false);
+    Work work = world.all().start_broadcast(data, 1);
+    if (world.rank() == 0) {
+      is_started = true;
+      is_started.notify_one();
+    }
+    alone->reduce_scatter(data, alone->even_parts(std::ssize(told)), result);
+    work.wait();
+    EXPECT_EQ(gpu.read(result), told);
+  });
+}
+
+TEST(GpuLinks, AGpuThatIsLostInACallIsAnErrorOfItsOwnAndEndsTheOthers) {
+  std::string lost, other;
+  const auto reduce = [&](World& world, Memory& gpu, auto&) {
+    const Tensor tensor = gpu.make(Values(8));
+    try {
+      for (;;) world.all().all_reduce(tensor);
+    } catch (const DeviceLostError& error) {
+      lost = error.what();
+      throw;
+    } catch (const PeerError& error) {
+      other = error.what();
+      throw;
+    }
+  };
+  EXPECT_THROW(with_links(2, true, reduce, /*lost_after_on_rank_1=*/2), Error);
+  EXPECT_THAT(lost, HasSubstr("the GPU is lost"));
+  EXPECT_THAT(other, HasSubstr("the GPU is lost"));
 }
 
 TEST(GpuLinks, ARankThatMakesAnotherCallIsNamed) {
@@ -101,9 +221,9 @@ TEST(GpuLinks, ARankThatMakesAnotherCallIsNamed) {
     run_threads(2, {.timeout_s = 60}, [&](World& world) {
       fake_cuda::FakeCudaDevice device({});
       Memory gpu(&device);
-      int num_exchanges = 0;
+      Counts counts;
       const GpuLinksUse use(world, [&](Transport& base) {
-        return std::make_unique<PlayedLinks>(device, base, num_exchanges);
+        return std::make_unique<PlayedLinks>(device, base, counts);
       });
       const Tensor tensor = gpu.make(Values(8));
       if (world.rank() == 0) {

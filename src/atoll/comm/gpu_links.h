@@ -24,9 +24,13 @@ class GpuLinks {
   virtual Stream& stream() = 0;
   /// What is queued from here on runs behind all that the GPU's other streams have queued so far.
   virtual void begin() = 0;
+  /// Makes what `members` (ranks of the world, ascending) need to reach each other; `self` is this
+  /// rank's place among them. Each of them calls it, once, before the first exchange(), also where
+  /// it has nothing to move.
+  virtual void connect(std::span<const int> members, int self) = 0;
   /// Queues all of these on stream(): they move at the same time, between a pair in order. Peers
-  /// are places among `members` (ranks of the world, ascending), of which `self` is this rank's;
-  /// every member that is named calls it.
+  /// are places among `members`, which are connected. Those that send or receive something call it,
+  /// the others need not.
   virtual void exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
                         std::span<const Incoming> incoming) = 0;
   /// Returns when all that was queued is done. Throws PeerError when it is not within the timeout,

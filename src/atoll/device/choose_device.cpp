@@ -8,15 +8,15 @@
 
 namespace atl {
 
-namespace {
-
-bool has_gpu(int index) {
+std::string why_no_gpu(int index) {
   const std::vector<std::string> problems = gpu_problems();
+  if (problems.empty()) return probe_gpus().problem;
   const auto at = static_cast<std::size_t>(index);
-  return at < problems.size() && problems[at].empty();
+  if (at < problems.size()) return problems[at];
+  return fmt::format("the driver counts {} here, from cuda:0 on, and cuda:{} is none of them",
+                     problems.size() == 1 ? "1 GPU" : fmt::format("{} GPUs", problems.size()),
+                     index);
 }
-
-}  // namespace
 
 DeviceChoice device_choice_named(std::string_view name) {
   if (name == "cpu") return DeviceChoice::kCpu;
@@ -38,7 +38,7 @@ std::unique_ptr<Device> open_chosen(const ChosenDevice& chosen) {
                              .total_memory = chosen.fake.memory,
                              .lost_after = chosen.fake.lost_after});
     case DeviceChoice::kAuto:
-      if (has_gpu(chosen.index)) return open_cuda(chosen.index, threads);
+      if (why_no_gpu(chosen.index).empty()) return open_cuda(chosen.index, threads);
       break;
     case DeviceChoice::kCpu:
       break;

@@ -32,7 +32,7 @@ DeviceChoice device_choice_named(std::string_view name);
 struct FakeGpu {
   std::uint64_t order = 0;  ///< in which streams, blocks and threads run, of those a GPU may choose
   std::size_t memory = std::size_t{8} << 30;
-  std::int64_t lost_after = 0;  ///< kernels, after which it is lost; 0: never
+  std::int64_t lost_after = 0;  ///< kernels that run before it is lost; 0: never
 };
 
 /// A choice with all that it needs.

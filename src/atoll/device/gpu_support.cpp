@@ -45,4 +45,25 @@ std::string gpu_problem(std::string_view name, int major, int minor) {
       name, major, minor, kLeastComputeCapability / 10, kLeastComputeCapability % 10);
 }
 
+std::string lost_gpu_text(std::string_view problem) {
+  return fmt::format(
+      "the GPU is lost: {}; nvidia-smi and the system's log (Xid) say more, and "
+      "CUDA_VISIBLE_DEVICES leaves a GPU out",
+      problem);
+}
+
+std::string failed_kernel_text(std::string_view problem) {
+  return fmt::format(
+      "a kernel failed, and the GPU takes no more work from this process: {}; this is most likely "
+      "a mistake in atoll, please report it",
+      problem);
+}
+
+std::string busy_gpu_text(std::string_view problem) {
+  return fmt::format(
+      "the GPU is busy: another process has it to itself: {}; nvidia-smi names the process and the "
+      "compute mode",
+      problem);
+}
+
 }  // namespace atl

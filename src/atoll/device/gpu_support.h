@@ -3,6 +3,7 @@
 // Why a machine's GPUs cannot be used, in words that say what to do. Pure functions: no driver is
 // needed to test them.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,21 @@ constexpr int kLeastComputeCapability = 80;
 /// it can.
 std::string gpu_problem(std::string_view name, int major, int minor);
 
+/// What is said when the hardware or its driver answers no more; `problem` is the runtime's words.
+std::string lost_gpu_text(std::string_view problem);
+/// When a kernel has failed, after which the runtime refuses this process all else.
+std::string failed_kernel_text(std::string_view problem);
+/// When another process has the GPU to itself.
+std::string busy_gpu_text(std::string_view problem);
+
 /// gpu_problem of each GPU that probe_gpus() names.
 std::vector<std::string> gpu_problems();
+
+/// A number for each of these, not 0: processes of a machine that see the same GPU find the same,
+/// whatever each counts it as.
+std::vector<std::int64_t> gpu_identities();
+
+/// Why GPU `index` cannot be used; empty: it can.
+std::string why_no_gpu(int index);
 
 }  // namespace atl

@@ -31,8 +31,9 @@ void add_device(Settings& settings, DeviceSettings& d) {
                "times slower.",
                one_of({"cpu", "cuda", "auto", "fake_cuda"}));
   settings.add("device.index", &d.index,
-               "device.kind = cuda: which GPU, as CUDA counts them; -1: the first, and of several "
-               "ranks on a machine each the next.",
+               "device.kind = cuda: which GPU, as CUDA counts those that the process sees; -1: the "
+               "first, and of several ranks on a machine each the next. Two ranks on one GPU are "
+               "refused.",
                between(-1, 1023));
   settings.add("device.fake_order", &d.fake_order,
                "device.kind = fake_cuda: the order in which streams, blocks and threads run, of "
@@ -41,8 +42,8 @@ void add_device(Settings& settings, DeviceSettings& d) {
   settings.add("device.fake_memory_mib", &d.fake_memory_mib,
                "device.kind = fake_cuda: MiB of its memory.", between(1, 1 << 20));
   settings.add("device.fake_lost_after", &d.fake_lost_after,
-               "device.kind = fake_cuda: kernels after which it answers no more, as a GPU that is "
-               "lost; 0: never.",
+               "device.kind = fake_cuda: kernels that run before it answers no more, as a GPU that "
+               "is lost; 0: never.",
                at_least(0));
   settings.add("device.threads", &d.threads,
                "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
@@ -69,6 +70,8 @@ void refuse_on_gpu(const TrainConfig& config) {
       {"parallel.ep", config.parallel.ep > 1, "use a model without experts"},
       {"model.num_experts", config.model.num_experts > 0, "use a model without experts"},
       {"lora.rank", config.lora.rank > 0, "train all parameters"},
+      {"dp.balance", config.dp.balance,
+       "leave it out: the times that it goes by are those of the host, not of the GPU"},
       {"dp.compress", config.dp.compress != "none", "leave it out"},
       {"dp.compress_weights", config.dp.compress_weights != "none", "leave it out"},
       {"launch.replicate", config.launch.replicate,
@@ -102,9 +105,9 @@ void validate_device(const TrainConfig& config, const Settings& s) {
   if (is_gpu) refuse_on_gpu(config);
 }
 
-ChosenDevice chosen_device(const DeviceSettings& device, int place, int threads) {
+ChosenDevice chosen_device(const DeviceSettings& device, int index, int threads) {
   return {.choice = device_choice_named(device.kind),
-          .index = device.index < 0 ? place : static_cast<int>(device.index),
+          .index = index,
           .threads = threads,
           .fake = {.order = static_cast<std::uint64_t>(device.fake_order),
                    .memory = static_cast<std::size_t>(device.fake_memory_mib * kMib),

@@ -12,9 +12,8 @@ void add_device(Settings& settings, DeviceSettings& device);
 /// Error(kUser).
 void validate_device(const TrainConfig& config, const Settings& settings);
 
-/// What a run computes on, on a rank that is the `place`th of its machine, with so many
-/// threads of its CPU.
-ChosenDevice chosen_device(const DeviceSettings& device, int place, int threads);
+/// What a run computes on: of several GPUs that with this index, or so many threads of a CPU.
+ChosenDevice chosen_device(const DeviceSettings& device, int index, int threads);
 
 /// Throws Error(kUser) naming what of `config` a run on a GPU cannot do yet. For device.kind =
 /// auto, once a GPU was found; else validate_device has done so.

@@ -3,8 +3,11 @@
 
 #include <fmt/ranges.h>
 
+#include "atoll/device/choose_device.h"
 #include "atoll/device/fake_cuda/fake_cuda.h"
 #include "atoll/train/gpu_testing.h"
+#include "atoll/train/room.h"
+#include "atoll/train/run_device.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {
@@ -77,6 +80,7 @@ TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
            {"--parallel.pp=2", "parallel.pp"},
            {"--parallel.cp=2", "parallel.cp"},
            {"--dp.compress=int8", "dp.compress"},
+           {"--dp.balance=true", "dp.balance"},
            {"--lora.rank=2", "lora.rank"},
            {"--launch.replicate=true", "launch.replicate"}}) {
     EXPECT_THAT(error_of([&] { on_gpu("refused", small({setting}), 2); }, ErrorKind::kUser),
@@ -110,6 +114,21 @@ TEST_F(GpuRun, RefusesAMachineWithoutWhatItNeeds) {
           },
           ErrorKind::kResource),
       AllOf(HasSubstr("fake GPU has 1"), HasSubstr("train.recompute=full")));
+}
+
+TEST_F(GpuRun, SaysWhyAutoTakesTheCpuAndWhatThenDoesNothing) {
+  const GpuReport gpus = probe_gpus();
+  if (gpus.problem.empty()) GTEST_SKIP() << "auto takes a GPU here";
+  comm::run_threads(1, {}, [&](comm::World& world) {
+    TrainConfig config;
+    config.device.kind = "auto";
+    config.comm.gpu = "nccl";
+    ::testing::internal::CaptureStderr();
+    EXPECT_FALSE(is_gpu(*open_run_device(config, world)));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("device.kind=auto takes the CPU: " + gpus.problem),
+                      HasSubstr("comm.gpu = nccl does nothing")));
+  });
 }
 
 // The ranks of an island that is made of a CPU and a GPU.
@@ -147,6 +166,51 @@ TEST_F(GpuRun, KeepsTheCheckpointWhenTheGpuIsLost) {
   const Ended rest = on_gpu("lost", settings);
   EXPECT_EQ(rest.outcome.step, 4);
   EXPECT_TRUE(tensors(rest.outcome.checkpoint) == tensors(whole.outcome.checkpoint));
+}
+
+TEST_F(GpuRun, ARankWhoseGpuIsLostNamesTheCheckpointAndTheOtherEndsToo) {
+  std::string lost, other;
+  std::int64_t num_kernels = 0;
+  const auto train = [&](std::int64_t kernels) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const Captured captured;
+    comm::run_threads(2, {.timeout_s = 60}, [&](comm::World& world) {
+      TrainConfig config;
+      atl::Settings settings = make_settings(config);
+      const std::string after = world.rank() == 1 ? std::to_string(kernels) : "0";
+      configure_ranks(config, settings, "lost",
+                      small({"--train.micro_batch=1", "--checkpoint.every=1",
+                             "--device.kind=fake_cuda", "--device.fake_lost_after=" + after}));
+      try {
+        Trainer(config, settings, world).run();
+      } catch (const DeviceLostError& error) {
+        lost = error.what();
+        throw;
+      } catch (const Error& error) {
+        other = error.what();
+        throw;
+      }
+    });
+  };
+  // More and more kernels, until it is lost behind a checkpoint.
+  do {
+    lost = other = "no error";
+    error_of([&] { train(num_kernels += 150); }, ErrorKind::kResource);
+  } while (lost.find("There is no checkpoint yet") != lost.npos);
+  EXPECT_THAT(lost, AllOf(HasSubstr("step "), HasSubstr("the GPU is lost"),
+                          HasSubstr("The last checkpoint is"), HasSubstr("goes on from there")));
+  EXPECT_THAT(other, HasSubstr("the GPU is lost"));
+}
+
+TEST_F(GpuRun, IsRefusedWhereOthersHaveTakenTheMemory) {
+  comm::run_threads(1, {}, [&](comm::World& world) {
+    fake_cuda::FakeCudaDevice device({.total_memory = 1 << 20});
+    check_memory_of(device, 3 << 18, world);
+    const Buffer taken(device, 1 << 19);
+    EXPECT_THAT(error_of([&] { check_memory_of(device, 3 << 18, world); }, ErrorKind::kResource),
+                HasSubstr("of which"));
+  });
 }
 
 }  // namespace

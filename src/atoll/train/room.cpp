@@ -3,6 +3,7 @@
 #include "atoll/base/cgroup.h"
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
+#include "atoll/device/free_memory.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/options.h"
 #include "atoll/train/run_device.h"
@@ -40,20 +41,21 @@ void check_memory(std::size_t planned, const comm::World& world, bool is_least) 
       ranks == 1 ? "" : "fewer ranks here, ");
 }
 
-void check_memory_of(const Device& device, std::size_t planned, const comm::World& world,
-                     bool is_least) {
+void check_memory_of(Device& device, std::size_t planned, const comm::World& world, bool is_least) {
   if (!is_gpu(device)) return check_memory(planned, world, is_least);
-  if (planned <= device.total_memory()) return;
+  const std::size_t free = free_memory_of(device);
+  if (planned <= free) return;
   throw make_error(
       ErrorKind::kResource,
-      "{} planned to take {} of GPU memory{}, and {} has {}; use a smaller train.micro_batch or "
+      "{} planned to take {} of GPU memory{}, and {} has {}{}; use a smaller train.micro_batch or "
       "model, train.recompute=full, or share the state among more GPUs with dp.zero=3",
       world.size() == 1 ? "the run is" : "each rank is", format_bytes(planned),
-      is_least ? " at least" : "", device.name(), format_bytes(device.total_memory()));
+      is_least ? " at least" : "", device.name(), format_bytes(device.total_memory()),
+      free < device.total_memory() ? fmt::format(", of which {} are free", format_bytes(free))
+                                   : "");
 }
 
-void check_before_tokens(const TrainConfig& config, const Device& device,
-                         const comm::World& world) {
+void check_before_tokens(const TrainConfig& config, Device& device, const comm::World& world) {
   if (!config.data.shards.empty()) return;  // the tokens are there
   const TrainState state(
       state_options(config, least_vocabulary(config), -1, world.size(), world.rank()));

@@ -19,13 +19,13 @@ int ranks_here(const comm::World& world);
 /// what it then kills them for: Error(kResource) with both numbers. `is_least`: more may be planned
 /// in the end.
 void check_memory(std::size_t planned, const comm::World& world, bool is_least = false);
-/// The same of `device`: where it is a GPU, its memory, which the rank has to itself.
-void check_memory_of(const Device& device, std::size_t planned, const comm::World& world,
+/// The same of `device`: where it is a GPU, what is free of its memory, before the rank takes any.
+void check_memory_of(Device& device, std::size_t planned, const comm::World& world,
                      bool is_least = false);
 
 /// Refuses what needs no token to be known, before any text is read: mistakes in what the model
 /// is, LoRA targets that it has not, more memory than there is with the
 /// smallest vocabulary that its tokenizer can have. Throws Error(kUser) or Error(kResource).
-void check_before_tokens(const TrainConfig& config, const Device& device, const comm::World& world);
+void check_before_tokens(const TrainConfig& config, Device& device, const comm::World& world);
 
 }  // namespace atl::train

@@ -7,8 +7,10 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/comm/nccl/links.h"
+#include "atoll/device/gpu_support.h"
 #include "atoll/train/config_device.h"
 #include "atoll/train/cpu_share.h"
+#include "atoll/train/gpu_places.h"
 #include "atoll/train/room.h"
 
 namespace atl::train {
@@ -30,11 +32,49 @@ std::vector<std::int64_t> gather(comm::World& world, std::int64_t mine) {
   return all;
 }
 
-// How many ranks before this one are on its machine.
-int place_on_host(comm::World& world) {
+// How many ranks before this one are on its machine, and how many in all.
+struct OnHost {
+  int place = 0;
+  int ranks = 1;
+};
+
+OnHost find_on_host(comm::World& world) {
   const std::vector<std::int64_t> hosts = gather(world, static_cast<std::int64_t>(hash_of_host()));
-  return static_cast<int>(std::count(hosts.begin(), hosts.begin() + world.rank(),
-                                     hosts[static_cast<std::size_t>(world.rank())]));
+  const std::int64_t own = hosts[static_cast<std::size_t>(world.rank())];
+  return {.place = static_cast<int>(std::count(hosts.begin(), hosts.begin() + world.rank(), own)),
+          .ranks = static_cast<int>(std::count(hosts.begin(), hosts.end(), own))};
+}
+
+// Of several GPUs; 0 where that says nothing.
+int index_for(const TrainConfig& config, const OnHost& here) {
+  const DeviceChoice choice = device_choice_named(config.device.kind);
+  if (choice != DeviceChoice::kCuda && choice != DeviceChoice::kAuto) return 0;
+  const std::vector<std::string> gpus = gpu_problems();
+  const bool has_usable =
+      std::any_of(gpus.begin(), gpus.end(), [](const auto& problem) { return problem.empty(); });
+  // auto takes the CPU, and open_cuda says why it cannot.
+  if (!has_usable) return config.device.index < 0 ? 0 : static_cast<int>(config.device.index);
+  return gpu_index(config.device.index, here.place, here.ranks, static_cast<int>(std::ssize(gpus)));
+}
+
+std::int64_t identity_of(const TrainConfig& config, const Device& device, int index) {
+  if (!is_gpu(device) || config.device.kind == "fake_cuda") return 0;
+  return gpu_identities().at(static_cast<std::size_t>(index));
+}
+
+// What is set for the other kind of device than the one that auto has taken.
+void tell_what_auto_took(const TrainConfig& config, const Device& device, int index,
+                         bool is_first_here) {
+  if (config.device.kind != "auto" || !is_first_here) return;
+  if (!is_gpu(device)) log::info("device.kind=auto takes the CPU: {}", why_no_gpu(index));
+  const auto warn = [](const char* key, const std::string& value, const char* taken) {
+    log::warning("{} = {} does nothing in this run, as device.kind=auto has taken {}", key, value,
+                 taken);
+  };
+  if (is_gpu(device) && config.device.bf16 != "auto") {
+    warn("device.bf16", config.device.bf16, "a GPU");
+  }
+  if (!is_gpu(device) && config.comm.gpu != "host") warn("comm.gpu", config.comm.gpu, "the CPU");
 }
 
 // Sums of a GPU and of a CPU differ in their bits, and a step is as slow as its slowest rank.
@@ -75,14 +115,21 @@ void tell_other_device(const std::string& before, const std::string& now) {
 }
 
 std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& world) {
-  const int place = place_on_host(world);
+  const OnHost here = find_on_host(world);
+  int index = 0;
+  std::int64_t identity = 0;
   std::unique_ptr<Device> device;
   world.agree([&] {
-    device = open_chosen(chosen_device(config.device, place, threads_of(config, world)));
+    index = index_for(config, here);
+    device = open_chosen(chosen_device(config.device, index, threads_of(config, world)));
+    identity = identity_of(config, *device, index);
   });
+  tell_what_auto_took(config, *device, index, here.place == 0);
+  const std::vector<std::int64_t> gpus = gather(world, identity);
   const std::vector<std::int64_t> has_gpu = gather(world, is_gpu(*device) ? 1 : 0);
   world.agree([&] {
     refuse_mixture(has_gpu);
+    refuse_shared_gpus(gpus);
     if (is_gpu(*device)) refuse_on_gpu(config);
   });
   return device;

@@ -55,7 +55,7 @@ std::string Trainer::what_is_left() {
   }
   const bool has_checkpoint = saver_.saved_step() >= 0;
   return fmt::format(
-      "{}; the same command {}, once the GPU is well again, or on another with --device.index",
+      "{}; the same command {}",
       has_checkpoint ? fmt::format("The last checkpoint is {}", saver_.last_checkpoint().string())
                      : "There is no checkpoint yet",
       has_checkpoint ? "goes on from there" : "begins again");

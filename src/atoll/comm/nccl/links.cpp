@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/comm/nccl/kernels.h"
 #include "atoll/comm/ordered_reduce.h"
@@ -24,6 +25,7 @@ constexpr std::chrono::microseconds kLookEvery{20};
 
 void check(ncclResult_t status, const char* what) {
   if (status == ncclSuccess || status == ncclInProgress) return;
+  cuda::check_not_lost(what);
   throw PeerError(-1, fmt::format("NCCL: {}: {} (NCCL_DEBUG=INFO says more)", what,
                                   ncclGetErrorString(status)));
 }
@@ -39,6 +41,7 @@ class NcclLinks final : public GpuLinks {
   NcclLinks& operator=(const NcclLinks&) = delete;
 
   Stream& stream() override { return *stream_; }
+  void connect(std::span<const int> members, int self) override;
   void begin() override { cuda::order_after_all(*stream_); }
   void exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming) override;
@@ -46,7 +49,6 @@ class NcclLinks final : public GpuLinks {
   void abort() noexcept override { aborted_ = true; }
 
  private:
-  ncclComm_t comm_of(std::span<const int> members, int self);
   ncclUniqueId share_id(std::span<const int> members, int self);
   void wait_for_state(ncclComm_t comm, const char* what, Clock::time_point deadline);
   cudaStream_t native() const { return dynamic_cast<cuda::CudaStream&>(*stream_).native(); }
@@ -85,18 +87,15 @@ ncclUniqueId NcclLinks::share_id(std::span<const int> members, int self) {
   return id;
 }
 
-ncclComm_t NcclLinks::comm_of(std::span<const int> members, int self) {
-  const std::vector<int> key(members.begin(), members.end());
-  if (const auto found = comms_.find(key); found != comms_.end()) return found->second;
+void NcclLinks::connect(std::span<const int> members, int self) {
   const ncclUniqueId id = share_id(members, self);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // so that a rank that does not come is noticed
   ncclComm_t comm = nullptr;
   const auto size = static_cast<int>(members.size());
   check(ncclCommInitRankConfig(&comm, size, id, self, &config), "making a communicator");
-  comms_.emplace(key, comm);
+  comms_.emplace(std::vector<int>(members.begin(), members.end()), comm);
   wait_for_state(comm, "making a communicator", deadline());
-  return comm;
 }
 
 void NcclLinks::wait_for_state(ncclComm_t comm, const char* what, Clock::time_point deadline) {
@@ -110,9 +109,11 @@ void NcclLinks::wait_for_state(ncclComm_t comm, const char* what, Clock::time_po
   }
 }
 
-void NcclLinks::exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
-                         std::span<const Incoming> incoming) {
-  const ncclComm_t comm = comm_of(members, self);
+void NcclLinks::exchange(std::span<const int> members, int /*self*/,
+                         std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  const auto found = comms_.find(std::vector<int>(members.begin(), members.end()));
+  ATOLL_CHECK(found != comms_.end(), "{} ranks have no communicator", members.size());
+  const ncclComm_t comm = found->second;
   check(ncclGroupStart(), "beginning a group of messages");
   for (const Outgoing& message : outgoing) {
     check(ncclSend(message.data, message.bytes, ncclUint8, message.to, comm, native()), "sending");

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "atoll/base/hash.h"
 #include "atoll/base/memory_error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/device/choose_device.h"
 #include "atoll/device/cuda/runtime.h"
+#include "atoll/device/free_memory.h"
 #include "atoll/device/gpu_figures.h"
 #include "atoll/device/gpu_support.h"
 
@@ -16,7 +18,7 @@ namespace {
 
 constexpr double kGib = 1 << 30;
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public FreeMemory {
  public:
   CudaDevice(int index, const cudaDeviceProp& properties, int num_threads)
       : index_(index),
@@ -27,6 +29,13 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::string name() const override { return name_; }
   std::size_t total_memory() const override { return total_memory_; }
+
+  std::size_t free_memory() override {
+    cuda::check(cudaSetDevice(index_), "choosing a GPU");
+    std::size_t free = 0, total = 0;
+    cuda::check(cudaMemGetInfo(&free, &total), "asking a GPU for its free memory");
+    return free;
+  }
 
   void* allocate(std::size_t bytes) override {
     if (bytes == 0) bytes = 1;
@@ -149,6 +158,17 @@ std::vector<std::string> gpu_problems() {
   return driver_problem(facts).empty() ? problems_of(facts) : std::vector<std::string>();
 }
 
+std::vector<std::int64_t> gpu_identities() {
+  std::vector<std::int64_t> all;
+  for (std::size_t index = 0; index < gpu_problems().size(); ++index) {
+    const cudaDeviceProp properties = properties_of(static_cast<int>(index));
+    Hasher hasher;
+    hasher.update(&properties.uuid, sizeof properties.uuid);
+    all.push_back(static_cast<std::int64_t>(hasher.digest().low | 1));
+  }
+  return all;
+}
+
 std::unique_ptr<Device> open_cuda(int index) {
   return open_cuda(index, 1);
 }
@@ -161,13 +181,15 @@ std::unique_ptr<Device> open_cuda(int index, int num_threads) {
   }
   if (index < 0 || index >= num_gpus) {
     throw user_error(
-        "there is no device cuda:{}; this machine has {}; start one rank for each GPU, or choose "
-        "one by --device.index",
+        "there is no device cuda:{}; this process sees {}; leave --device.index out or name one of "
+        "these, and start no more ranks than GPUs",
         index, num_gpus == 1 ? "cuda:0 alone" : fmt::format("cuda:0 to cuda:{}", num_gpus - 1));
   }
   const std::string& problem = problems[static_cast<std::size_t>(index)];
   if (!problem.empty()) throw user_error("device cuda:{} cannot be used: {}", index, problem);
-  return std::make_unique<CudaDevice>(index, properties_of(index), num_threads);
+  auto device = std::make_unique<CudaDevice>(index, properties_of(index), num_threads);
+  device->free_memory();  // makes this process known to the GPU, which may refuse it
+  return device;
 }
 
 }  // namespace atl

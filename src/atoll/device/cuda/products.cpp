@@ -26,6 +26,7 @@ cublasLtMatrixLayout_t layout_of(cudaDataType_t type, std::int64_t rows, std::in
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  check_not_lost(what);
   throw make_error(ErrorKind::kResource, "cuBLASLt: {}: {}", what, cublasLtGetStatusString(status));
 }
 

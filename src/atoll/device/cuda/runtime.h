@@ -19,6 +19,10 @@ namespace atl::cuda {
 /// succeed; `what` says what was being done.
 void check(cudaError_t status, std::string_view what);
 
+/// Throws DeviceLostError when no later call can succeed: for whoever has an error of a library,
+/// which does not say. Does not wait.
+void check_not_lost(std::string_view what);
+
 /// The streams of one GPU that are open, for those who must come behind all of them.
 class OpenStreams {
  public:

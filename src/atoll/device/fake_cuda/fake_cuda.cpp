@@ -50,7 +50,7 @@ std::string FakeCudaDevice::name() const {
 }
 
 void FakeCudaDevice::check_there() const {
-  if (options_.lost_after == 0 || num_kernels_ < options_.lost_after) return;
+  if (options_.lost_after == 0 || num_kernels_ <= options_.lost_after) return;
   throw DeviceLostError(
       fmt::format("the GPU is lost: {} does not answer since kernel {}", name(), num_kernels_));
 }

@@ -17,6 +17,7 @@
 
 #include "atoll/device/device.h"
 #include "atoll/device/fake_cuda/run_kernel.h"
+#include "atoll/device/free_memory.h"
 
 namespace atl::fake_cuda {
 
@@ -24,7 +25,8 @@ struct Options {
   std::uint64_t seed = 0;  ///< of the order of streams, blocks and threads; see Order
   int threads = 1;         ///< of the host, that run the blocks of a kernel
   std::size_t total_memory = std::size_t{8} << 30;
-  std::int64_t lost_after = 0;  ///< kernels, after which every call throws; 0: never
+  std::int64_t lost_after =
+      0;  ///< kernels that run; the next is lost, and every later call throws; 0: never
 };
 
 /// What all launches of one kernel came to.
@@ -36,7 +38,7 @@ struct KernelTotal {
 class FakeStream;
 
 /// Memory, streams and events as a GPU has them. One thread of the host uses it at a time.
-class FakeCudaDevice final : public Device {
+class FakeCudaDevice final : public Device, public FreeMemory {
  public:
   explicit FakeCudaDevice(const Options& options);
   ~FakeCudaDevice() override;
@@ -44,6 +46,7 @@ class FakeCudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::string name() const override;
   std::size_t total_memory() const override { return options_.total_memory; }
+  std::size_t free_memory() override { return options_.total_memory - used_; }
   void* allocate(std::size_t bytes) override;
   void deallocate(void* data, std::size_t bytes) noexcept override;
   void* allocate_host(std::size_t bytes) override;
@@ -71,7 +74,7 @@ class FakeCudaDevice final : public Device {
   class Unlocked;
 
   FakeStream* next_ready();
-  /// Another kernel begins. Throws DeviceLostError where it was the last one.
+  /// Another kernel begins. Throws DeviceLostError when as many as it can run have run.
   void count_kernel();
   void check_there() const;
 

@@ -74,7 +74,7 @@ TEST(FakeCuda, TakesCopiesFromSeveralThreads) {
 }
 
 TEST(FakeCuda, IsLostAfterSoManyKernelsAndStaysSo) {
-  FakeCudaDevice device({.lost_after = 3});
+  FakeCudaDevice device({.lost_after = 2});
   const auto stream = device.open_stream();
   const Buffer x(device, 256);
   launch(*stream, x, 7);

@@ -17,6 +17,10 @@ std::vector<std::string> gpu_problems() {
   return {};
 }
 
+std::vector<std::int64_t> gpu_identities() {
+  return {};
+}
+
 std::unique_ptr<Device> open_cuda(int index) {
   throw user_error("device cuda:{} cannot be used: {}", index, probe_gpus().problem);
 }
