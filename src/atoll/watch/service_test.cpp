@@ -96,8 +96,7 @@ TEST_F(WatchService, ALockedRunIsRunningAndAKilledOneIsNot) {
 TEST_F(WatchService, ARunOfAnotherMachineIsRunningWhileItsFileGrows) {
   write_file(root_ / "a" / "lock", "process 1 on another-" + host() + "\n");
   const Service service(options());
-  EXPECT_THAT(ask_until(service, "GET /api/runs", "\"records\":1"),
-              HasSubstr("\"state\":\"running\""));
+  ask_until(service, "GET /api/runs", "\"state\":\"running\"");
   fs::last_write_time(root_ / "a" / "metrics.jsonl",
                       fs::file_time_type::clock::now() - std::chrono::minutes(2));
   ask_until(service, "GET /api/runs", "\"state\":\"lost\"");
