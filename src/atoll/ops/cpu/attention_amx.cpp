@@ -97,7 +97,7 @@ HWY_EXPORT(scale_row);
 
 constexpr std::int64_t kMaxHead = 128;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 17;  // of a head's keys: T * D
-constexpr std::int64_t kMaxQueries = 128;  // of a block
+constexpr std::int64_t kMaxQueries = 128;                     // of a block
 
 /// A thread's room. Rows of scores are as long as their keys, padded.
 struct Room {
