@@ -266,7 +266,7 @@ num_key_value_heads = 2
 text = ["{text}"]
 vocab_size = 300
 [train]
-steps = 30
+steps = 2000
 batch_size = 4
 micro_batch = 4
 context = 32
@@ -294,6 +294,8 @@ interval = 10
         look(page, "study", "document.querySelectorAll('main tbody tr').length >= 4 && document.querySelectorAll('main polyline').length >= 4")
         page.until("[...document.querySelectorAll('main h2')].some((h) => h.textContent === 'Who was forked from whom') && document.querySelector('main svg path')")
         expect(not page.errors, f"the console says {page.errors}")
+        # A study that ended by itself might do so before the page has looked.
+        tune.process.send_signal(signal.SIGTERM)
         tune.process.wait()
         page.until("document.getElementById('link').textContent === 'connection lost'")
     with Watch([atoll, "watch", root, "--listen", "127.0.0.1:0"]) as watch, browser.Page() as page:
