@@ -15,6 +15,7 @@
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/profile.h"
 #include "atoll/ops/testing.h"
+#include "atoll/parallel/gpu_models_testing.h"
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_single.h"
 
@@ -133,16 +134,7 @@ void expect_ratio(const char* what, const Step& step, double roofline, double pi
 }
 
 TEST(GpuBytes, OfAStepOf124M) {
-  nn::ModelConfig config;
-  config.family = "gpt2";
-  config.vocab_size = 50304;
-  config.hidden_size = 768;
-  config.num_layers = 12;
-  config.heads = {.num_heads = 12, .num_kv_heads = 12, .head_dim = 64};
-  config.intermediate_size = 3072;
-  config.max_positions = 1024;
-  config.activation = "gelu_new";
-  config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
+  const nn::ModelConfig config = test::gpt2_124m();
   // Norms, GELU's gradient, bias sums, embeddings. Cross-entropy is part of the head's products as
   // an op, and a kernel of its own.
   const double roofline = 24 * (151e6 + 201e6) + 12 * (604e6 + 252e6) + 250e6;
@@ -152,15 +144,7 @@ TEST(GpuBytes, OfAStepOf124M) {
 }
 
 TEST(GpuBytes, OfAStepOf1B) {
-  nn::ModelConfig config;
-  config.family = "llama";
-  config.vocab_size = 128256;
-  config.hidden_size = 2048;
-  config.num_layers = 16;
-  config.heads = {.num_heads = 32, .num_kv_heads = 8, .head_dim = 64};
-  config.intermediate_size = 8192;
-  config.max_positions = 8192;
-  config.tie_embeddings = true;
+  const nn::ModelConfig config = test::llama_1b();
   // Milliseconds of norms, SwiGLU and RoPE at 4.3 TB/s.
   const double roofline = (8 + 16 + 2.5) * 1e-3 * 4.3e12;
   expect_ratio("ops", whole_step(config, &Count::of_ops), roofline, 1.3735);
