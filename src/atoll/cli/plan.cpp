@@ -2,13 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "atoll/base/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/plan_layouts.h"
 #include "atoll/cli/vocabulary.h"
 #include "atoll/ops/peak.h"
+#include "atoll/plan/gpu.h"
 #include "atoll/plan/memory.h"
+#include "atoll/plan/roofline.h"
 #include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
 #include "atoll/train/progress.h"
@@ -65,8 +68,47 @@ void print_placements(const MemoryPlan& plan) {
   }
 }
 
-int run(const std::string& path, int ranks, bool placements, const Invocation& invocation) {
-  const train::Recipe recipe(path, invocation.overrides);
+// What a rank plans beside what its GPU has.
+void print_room(std::size_t planned, const plan::Figures& gpu) {
+  const auto room = static_cast<std::size_t>(gpu.memory_gib * 0x1p30);
+  fmt::print("  {:<14} {:>12.2f} MiB of a GPU's memory but for CUDA's own: {}\n", "of",
+             static_cast<double>(room) / (1 << 20),
+             planned <= room ? "it fits"
+                             : "it does not fit; use a smaller train.micro_batch, "
+                               "train.recompute=full, or several GPUs with dp.zero=3");
+}
+
+// Ops of a micro-batch at the GPU's rates, and the share of products' stated rate that they leave.
+void print_gpu_work(train::TrainState& state, const train::TrainConfig& config,
+                    const plan::Figures& gpu) {
+  const auto rows = plan::roofline(gpu, state.model().config,
+                                   {.sequences = config.train.micro_batch,
+                                    .context = config.train.context,
+                                    .dtype = state.model().options.dtype});
+  fmt::print("\nroofline of a micro-batch of {} tokens on one GPU ({})\n{}",
+             train::format_count(config.train.micro_batch * config.train.context), gpu.machine,
+             plan::roofline_table(rows));
+  double seconds = 0;
+  for (const plan::RooflineRow& row : rows) seconds += row.seconds;
+  const double flops = nn::flops_per_token(state.model(), config.train.context) *
+                       static_cast<double>(config.train.micro_batch * config.train.context);
+  fmt::print(
+      "\nwork\n  {}\n  {:<24} {:.4g}\n  {:<24} {:.1f} TFLOP/s of products alone\n"
+      "  {:<24} {:.1f} TFLOP/s, were nothing but these ops in a step\n",
+      nn::flops_formula(state.model()), "FLOPs/token",
+      nn::flops_per_token(state.model(), config.train.context), "rate", gpu.flops_per_s / 1e12,
+      "at most", flops / seconds / 1e12);
+}
+
+int run(const std::string& path, int ranks, bool placements, const std::string& gpu,
+        const Invocation& invocation) {
+  const train::Recipe recipe(path, gpu.empty()
+                                       ? invocation.overrides
+                                       : plan::overrides_for_gpu(path, invocation.overrides));
+  std::optional<plan::Figures> figures;
+  if (!gpu.empty() || plan::takes_gpu(recipe.config())) {
+    figures = plan::figures_for_gpu(gpu, recipe.config());
+  }
   train::require_chosen_layout(recipe.config(), "give --ranks N for the planner's table");
   train::apply_bf16(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
@@ -78,9 +120,13 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
   fmt::print("\nmemory of {}, taken once before the first step\n{}",
              ranks == 1 ? "one rank" : fmt::format("rank {} of {}, the one with most", rank, ranks),
              train::describe_memory(state.memory()));
-  fmt::print(
-      "  {:<14} {:>12.2f} MiB with the program, its libraries and buffers\n", "in all",
-      static_cast<double>(state.memory().total_bytes() + resident_bytes() + kRunBytes) / (1 << 20));
+  if (figures) {
+    print_room(state.memory().total_bytes(), *figures);
+  } else {
+    fmt::print("  {:<14} {:>12.2f} MiB with the program, its libraries and buffers\n", "in all",
+               static_cast<double>(state.memory().total_bytes() + resident_bytes() + kRunBytes) /
+                   (1 << 20));
+  }
   const train::TrainConfig& config = recipe.config();
   if (state.file_memory().total_bytes() > 0) {
     fmt::print("\nin a file of {}\n{}", state.options().offload.directory.string(),
@@ -91,7 +137,7 @@ int run(const std::string& path, int ranks, bool placements, const Invocation& i
                ranks == 1 ? "one rank" : fmt::format("each of {} ranks has a part", ranks),
                train::describe_outer_memory(config.outer, state.whole_layout(), ranks));
   }
-  print_work(state, recipe.config());
+  figures ? print_gpu_work(state, config, *figures) : print_work(state, config);
   if (placements) print_placements(state.memory());
   return 0;
 }
@@ -110,7 +156,7 @@ Action add(CLI::App& app) {
   return [path, ranks, placements, layouts](const Invocation& invocation) {
     if (layouts->ranks > 0) return print_layouts(*path, *layouts, invocation);
     refuse_without_ranks(*layouts);
-    return run(*path, *ranks, *placements, invocation);
+    return run(*path, *ranks, *placements, layouts->gpu, invocation);
   };
 }
 

@@ -11,6 +11,7 @@
 #include "atoll/cli/simulate.h"
 #include "atoll/cli/vocabulary.h"
 #include "atoll/plan/choice.h"
+#include "atoll/plan/gpu.h"
 #include "atoll/plan/table.h"
 
 namespace atl::cli {
@@ -18,8 +19,10 @@ namespace atl::cli {
 namespace {
 
 plan::Hosts hosts_of(const LayoutFlags& flags) {
-  plan::Hosts hosts = {
-      .ranks = flags.ranks, .ranks_per_host = flags.ranks_per_host, .figures = flags.figures};
+  plan::Hosts hosts = {.ranks = flags.ranks,
+                       .ranks_per_host = flags.ranks_per_host,
+                       .figures = flags.figures,
+                       .gpu = flags.gpu};
   if (!flags.memory.empty()) hosts.memory_gib = parse_bytes(flags.memory, "--memory") / 0x1p30;
   if (flags.link.empty()) return hosts;
   const island::SimulatedLink link = parse_link(flags.link);
@@ -44,8 +47,13 @@ void add_layout_flags(CLI::App& app, LayoutFlags& flags, const std::vector<CLI::
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--memory", flags.memory, "that a rank may plan: 16GiB; else what there is");
   app.add_option("--link", flags.link, "between hosts: bits a second, latency: 10Gbit/s,50us");
-  app.add_option("--figures", flags.figures,
-                 "TOML file of a machine's figures, instead of measuring this one");
+  CLI::Option* figures =
+      app.add_option("--figures", flags.figures,
+                     "TOML file of a machine's figures, instead of measuring this one");
+  app.add_option("--gpu", flags.gpu,
+                 "plan for GPUs that need not be here, by what their maker states: H100, \"A100 "
+                 "40GB\", H200, 4090, L40S, B200")
+      ->excludes(figures);
   app.add_option("--write-figures", flags.write_figures, "also write the figures to this file");
   app.add_option("--islands", flags.islands,
                  "also say what so many islands of the first layout would exchange")
@@ -69,10 +77,13 @@ void refuse_without_ranks(const LayoutFlags& flags) {
 }
 
 int print_layouts(const std::string& path, const LayoutFlags& flags, const Invocation& invocation) {
-  plan::check_but_for_layout(path, invocation.overrides);
-  const plan::Variants as_given(path, invocation.overrides);
+  const std::vector<std::string> overrides =
+      flags.gpu.empty() ? invocation.overrides
+                        : plan::overrides_for_gpu(path, invocation.overrides);
+  plan::check_but_for_layout(path, overrides);
+  const plan::Variants as_given(path, overrides);
   const Vocabulary vocabulary = find_vocabulary(as_given.config());
-  plan::Question question = plan::ask(path, invocation.overrides, vocabulary.size, hosts_of(flags));
+  plan::Question question = plan::ask(path, overrides, vocabulary.size, hosts_of(flags));
   question.rows = static_cast<std::size_t>(flags.rows);
   if (!flags.write_figures.empty()) write_file(flags.write_figures, to_toml(question.figures));
   const plan::Ranking ranking = plan::rank_layouts(question);

@@ -16,6 +16,7 @@ struct LayoutFlags {
   int ranks = 0;  ///< 0: no table is wanted
   int ranks_per_host = 0;
   std::string memory, link, figures, write_figures;
+  std::string gpu;  ///< says something without --ranks too
   int islands = 0;  ///< 0: the run has none
   std::string island_link = "100Mbit/s,40ms";
   int rows = 12;

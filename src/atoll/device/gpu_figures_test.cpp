@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "atoll/base/error.h"
+
 namespace atl {
 namespace {
 
@@ -21,6 +23,28 @@ TEST(GpuFigures, AreThoseOfGpusThatCouldBe) {
     EXPECT_GT(balance, 100) << figures.name;
     EXPECT_LT(balance, 500) << figures.name;
     EXPECT_EQ(find_gpu_figures(figures.name), &figures);
+  }
+}
+
+TEST(GpuFigures, AreFoundByWhatAPersonWrites) {
+  EXPECT_EQ(gpu_figures_named("h100").name, "H100 80GB HBM3");
+  EXPECT_EQ(gpu_figures_named("H100-PCIe").name, "H100 PCIe");
+  EXPECT_EQ(gpu_figures_named("A100").memory_gb, 80);
+  EXPECT_EQ(gpu_figures_named("a100 40gb").name, "A100-SXM4-40GB");
+  EXPECT_EQ(gpu_figures_named("RTX-4090").name, "RTX 4090");
+  for (const GpuFigures& figures : all_gpu_figures()) {
+    EXPECT_EQ(&gpu_figures_named(figures.name), &figures);
+  }
+}
+
+TEST(GpuFigures, NameAllWhereOneIsUnknown) {
+  for (const char* unknown : {"V100", "", " - ", "H100 H200"}) {
+    try {
+      gpu_figures_named(unknown);
+      ADD_FAILURE() << unknown;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("L40S"), std::string::npos) << error.what();
+    }
   }
 }
 

@@ -14,7 +14,7 @@ Footprint LinearCrossEntropy::plan(Spec x) const {
   footprint.kept = {x};  // dx
   footprint.gradients_in_forward = true;
   footprint.scratch_bytes = ops::linear_cross_entropy_scratch_bytes(
-      {x.dtype, {x.shape.num_rows(), x.shape.dim(-1)}}, weight_->spec);
+      {x.dtype, {x.shape.num_rows(), x.shape.dim(-1)}}, weight_->spec, device_);
   return footprint;
 }
 

@@ -14,11 +14,13 @@ namespace atl::nn {
 class LinearCrossEntropy final : public Layer {
  public:
   /// A head with a weight of its own, (V, C).
-  explicit LinearCrossEntropy(Param weight) : own_(std::move(weight)), weight_(&own_) {
+  explicit LinearCrossEntropy(Param weight, DeviceKind device = DeviceKind::kCpu)
+      : device_(device), own_(std::move(weight)), weight_(&own_) {
     own_.is_embedding = true;
   }
   /// A head that shares the embedding's table, which must outlive it.
-  explicit LinearCrossEntropy(Param* tied) : weight_(tied) {}
+  explicit LinearCrossEntropy(Param* tied, DeviceKind device = DeviceKind::kCpu)
+      : device_(device), weight_(tied) {}
   LinearCrossEntropy(const LinearCrossEntropy&) = delete;
   LinearCrossEntropy& operator=(const LinearCrossEntropy&) = delete;
 
@@ -35,6 +37,7 @@ class LinearCrossEntropy final : public Layer {
   std::int64_t vocab_size() const { return weight_->spec.shape.dim(0); }
 
  private:
+  DeviceKind device_;  // whose memory is planned
   Param own_;
   Param* weight_;
 };

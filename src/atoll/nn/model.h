@@ -132,6 +132,8 @@ struct BuildOptions {
   /// tensor_size it has a share of the products of each of these experts.
   int expert_size = 1;
   int expert_rank = 0;
+  /// Where the model will compute: how large some pieces of scratch are hangs on it.
+  DeviceKind device = DeviceKind::kCpu;
 
   /// The tokens of each sequence that this rank has; context_attention is not kAuto.
   SequencePart sequence_part() const {

@@ -64,9 +64,11 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
   dispatch<CrossEntropyArgs>("linear_cross_entropy", kCrossEntropy, run, args, cost);
 }
 
-std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight) {
+std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight,
+                                               DeviceKind device) {
   const std::int64_t rows = x.shape.num_rows();
   const std::int64_t vocab = weight.shape.dim(0);
+  if (device == DeviceKind::kCuda) return cuda::cross_entropy_scratch_bytes(x.dtype, rows, vocab);
   return cpu::cross_entropy_scratch_bytes(x.dtype, rows, vocab, weight.shape.dim(1));
 }
 

@@ -16,6 +16,7 @@ namespace atl::ops {
 /// as the sum of two bf16, 16 bits of it. Needs linear_cross_entropy_scratch_bytes of scratch.
 void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
                           Tensor loss, Tensor dx, Tensor dweight);
-std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight);
+std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight,
+                                               DeviceKind device = DeviceKind::kCpu);
 
 }  // namespace atl::ops

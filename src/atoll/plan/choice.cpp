@@ -11,6 +11,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/thread_pool.h"
 #include "atoll/base/toml.h"
+#include "atoll/plan/gpu.h"
 #include "atoll/plan/measure.h"
 #include "atoll/train/options.h"
 
@@ -94,7 +95,12 @@ Question ask(const fs::path& recipe, const std::vector<std::string>& overrides,
              std::int64_t vocab_size, const Hosts& hosts) {
   check_but_for_layout(recipe, overrides);
   std::optional<Figures> read;
-  if (!hosts.figures.empty()) read = read_figures(hosts.figures);
+  if (!hosts.figures.empty()) {
+    read = read_figures(hosts.figures);
+  } else if (const Variants as_given(recipe, overrides);
+             !hosts.gpu.empty() || takes_gpu(as_given.config())) {
+    read = figures_for_gpu(hosts.gpu, as_given.config());
+  }
   const int per_host = ranks_of_host(hosts, read);
   Question question = {
       .recipe = recipe,

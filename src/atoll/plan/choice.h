@@ -16,6 +16,7 @@ struct Hosts {
   std::optional<Link> network;       ///< between hosts; nothing: as the figures say
   std::optional<double> memory_gib;  ///< of a rank; nothing: as the figures say
   std::filesystem::path figures;     ///< empty: this machine is measured
+  std::string gpu;  ///< see figures_for_gpu(); empty: of a run on GPUs, the one at hand
 };
 
 /// The question for these ranks: measures this machine, or reads figures. Throws Error(kUser) for

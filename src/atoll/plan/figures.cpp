@@ -35,6 +35,7 @@ std::vector<Number> numbers_of_machine(Figures& figures) {
   return {{"memory_gib", &figures.memory_gib, at_least(0)},
           {"flops_per_s", &figures.flops_per_s, above(0)},
           {"bytes_per_s", &figures.bytes_per_s, above(0)},
+          {"call_s", &figures.call_s, at_least(0)},
           {"layer_factor", &figures.layer_factor, above(0)},
           {"overlap", &figures.overlap, between(0, 1)}};
 }
@@ -209,7 +210,7 @@ double seconds_of(const Figures& figures, const OpCase& op) {
     nearest = *distance;
     rate = at->second;
   }
-  return op.amount / rate;
+  return std::max(op.amount / rate, figures.call_s);
 }
 
 const Link& host_link(const Figures& figures, int group_size) {

@@ -31,6 +31,7 @@ struct Figures {
   double memory_gib = 0;   ///< of a rank
   double flops_per_s = 0;  ///< of matrix products, where `rates` has no nearer one
   double bytes_per_s = 0;  ///< of work that memory bounds, each byte read or written once
+  double call_s = 0;       ///< that a call takes at least: of a GPU, the start of a kernel
   /// Time of a layer's passes divided by that of their ops alone.
   double layer_factor = 1;
   /// The part of a collective's time that compute beside it hides; 0: it takes the compute's time.

@@ -102,6 +102,10 @@ class Cases {
     gated ? add_rms_norm() : add_layer_norm();
   }
 
+  void add_one_product(const std::string& name, const Shape& mnk) {
+    add_product(name, ops::Transpose::kNT, mnk);
+  }
+
   void add_attention() {
     add_attention_forward();
     add_attention_backward();
@@ -391,6 +395,14 @@ std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSiz
   Cases cases(config, sizes, row_ranks);
   cases.add_training();
   return cases.take();
+}
+
+OpCase product_op_case(const std::string& name, Dtype dtype, std::int64_t rows,
+                       std::int64_t columns, std::int64_t inner) {
+  const nn::ModelConfig any;
+  Cases cases(any, {.dtype = dtype}, 1);
+  cases.add_one_product(name, {rows, columns, inner});
+  return std::move(cases.take().front());
 }
 
 std::vector<OpCase> attention_op_cases(const nn::ModelConfig& config, const OpSizes& sizes) {

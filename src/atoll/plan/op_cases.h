@@ -41,6 +41,9 @@ struct OpSizes {
 /// even share of the tokens' choices, beside those of a plain MLP where some block has one.
 std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSizes& sizes,
                                       std::int64_t row_ranks = 1);
+/// One product a b^T of `rows` x `inner` and `columns` x `inner`, of random numbers.
+OpCase product_op_case(const std::string& name, Dtype dtype, std::int64_t rows,
+                       std::int64_t columns, std::int64_t inner);
 /// Those of attention alone.
 std::vector<OpCase> attention_op_cases(const nn::ModelConfig& config, const OpSizes& sizes);
 /// The optimizers, on so many elements.

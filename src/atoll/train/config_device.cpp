@@ -105,6 +105,12 @@ void validate_device(const TrainConfig& config, const Settings& s) {
   if (is_gpu) refuse_on_gpu(config);
 }
 
+DeviceKind kind_of(const DeviceSettings& device) {
+  const DeviceChoice choice = device_choice_named(device.kind);
+  const bool is_gpu = choice == DeviceChoice::kCuda || choice == DeviceChoice::kFakeCuda;
+  return is_gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 ChosenDevice chosen_device(const DeviceSettings& device, int index, int threads) {
   return {.choice = device_choice_named(device.kind),
           .index = index,

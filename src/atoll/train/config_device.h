@@ -12,6 +12,10 @@ void add_device(Settings& settings, DeviceSettings& device);
 /// Error(kUser).
 void validate_device(const TrainConfig& config, const Settings& settings);
 
+/// Whose memory is planned: a GPU's where device.kind is cuda or fake_cuda. Whoever has opened a
+/// device of kind auto knows better.
+DeviceKind kind_of(const DeviceSettings& device);
+
 /// What a run computes on: of several GPUs that with this index, or so many threads of a CPU.
 ChosenDevice chosen_device(const DeviceSettings& device, int index, int threads);
 

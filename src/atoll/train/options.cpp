@@ -14,6 +14,7 @@
 #include "atoll/ops/bf16_arithmetic.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config_compress.h"
+#include "atoll/train/config_device.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_offload.h"
 
@@ -303,7 +304,8 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                    .context_rank = place.context,
                    .context_attention = context_attention(config.parallel.cp_attention),
                    .expert_size = expert_size,
-                   .expert_rank = place.expert};
+                   .expert_rank = place.expert,
+                   .device = kind_of(config.device)};
   options.build = nn::with_context_attention(options.model, options.build);
   check_sequence_length(config, options.build);
   options.optimizer = optimizer_options(config.optim);

@@ -57,8 +57,10 @@ void check_memory_of(Device& device, std::size_t planned, const comm::World& wor
 
 void check_before_tokens(const TrainConfig& config, Device& device, const comm::World& world) {
   if (!config.data.shards.empty()) return;  // the tokens are there
-  const TrainState state(
-      state_options(config, least_vocabulary(config), -1, world.size(), world.rank()));
+  StateOptions options =
+      state_options(config, least_vocabulary(config), -1, world.size(), world.rank());
+  options.build.device = device.kind();
+  const TrainState state(options);
   check_memory_of(device, state.memory().total_bytes(), world, /*is_least=*/true);
 }
 

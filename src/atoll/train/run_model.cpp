@@ -19,8 +19,9 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   close();
   if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
-  const StateOptions options =
+  StateOptions options =
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
+  options.build.device = device_->kind();
   if (is_gpu(*device_) && options.model.experts.num_experts > 0) {
     throw user_error(
         "the model has experts, for which GPUs have no kernels yet; use "

@@ -130,7 +130,8 @@ TensorSplit::TensorSplit(const ModelConfig& config, const BuildOptions& options)
                options.expert_rank * options.tensor_size + options.tensor_rank})),
       whole_heads_(config.heads),
       heads_(config.heads),
-      has_ring_(options.context_attention == ContextAttention::kRing) {
+      has_ring_(options.context_attention == ContextAttention::kRing),
+      device_(options.device) {
   if (is_split()) {
     check_split(config, axis_->size);
     const auto copies =
@@ -300,8 +301,8 @@ TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
   TensorEnds ends;
   if (!is_split()) {
     auto embedding = std::make_unique<Embedding>(std::move(table), std::move(positions));
-    auto head = tied ? std::make_unique<LinearCrossEntropy>(&embedding->table())
-                     : std::make_unique<LinearCrossEntropy>(std::move(weight));
+    auto head = tied ? std::make_unique<LinearCrossEntropy>(&embedding->table(), device_)
+                     : std::make_unique<LinearCrossEntropy>(std::move(weight), device_);
     ends.plain_head = head.get();
     ends.embedding = std::move(embedding);
     ends.head = std::move(head);

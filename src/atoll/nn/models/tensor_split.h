@@ -82,6 +82,7 @@ class TensorSplit {
   ops::HeadLayout whole_heads_;
   ops::HeadLayout heads_;
   bool has_ring_;  // where ranks have parts of sequences
+  DeviceKind device_;
 };
 
 }  // namespace atl::nn

@@ -36,11 +36,25 @@ void run_chunk(Run& run, const CrossEntropyArgs& args, Tensor logits, std::int64
 
 }  // namespace
 
+std::int64_t cross_entropy_chunk_rows(Dtype dtype, std::int64_t rows, std::int64_t vocab) {
+  constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
+  constexpr std::int64_t kFewestRows = 4096;
+  const std::int64_t row = Spec{dtype, {std::max<std::int64_t>(vocab, 1)}}.bytes();
+  const std::int64_t most = std::max(kFewestRows, kMostBytes / row);
+  const std::int64_t chunks = std::max<std::int64_t>(1, (rows + most - 1) / most);
+  return (rows + chunks - 1) / chunks;
+}
+
+std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab) {
+  return align_up(Spec{dtype, {cross_entropy_chunk_rows(dtype, rows, vocab), vocab}}.bytes());
+}
+
 Declined cross_entropy(Run& run, const CrossEntropyArgs& args) {
   return serve_gpu_storage(run, args.x.dtype(), [&]<typename T>(T) {
     const auto row_bytes = static_cast<std::size_t>(args.vocab) * sizeof(T);
     const auto fit = static_cast<std::int64_t>(run.scratch.size() / row_bytes);
-    const std::int64_t chunk = std::min(args.rows, fit);
+    const std::int64_t chunk =
+        std::min(cuda::cross_entropy_chunk_rows(dtype_of<T>(), args.rows, args.vocab), fit);
     ATOLL_CHECK(chunk > 0, "{} bytes of scratch for rows of {} logits", run.scratch.size(),
                 args.vocab);
     for (std::int64_t begin = 0; begin < args.rows; begin += chunk) {

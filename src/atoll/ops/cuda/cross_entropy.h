@@ -4,8 +4,16 @@
 
 namespace atl::ops::cuda {
 
-/// See ops/cross_entropy.h. Logits have the dtype of x; a chunk has as many rows as fit into the
-/// scratch, so that the weight's gradient is read and written seldom.
+/// See ops/cross_entropy.h. Logits have the dtype of x. Rows are taken in chunks, or in fewer at
+/// once where the scratch has less room than is planned.
 Declined cross_entropy(Run& run, const CrossEntropyArgs& args);
+
+/// Rows whose logits are held at once; a function of the shape alone, as the order of sums hangs on
+/// it. Each chunk reads and writes the whole of the weight's gradient in f32, which a GPU's caches
+/// do not hold. So chunks are even, and have up to 4 GiB of logits, or 4096 rows where these have
+/// more.
+std::int64_t cross_entropy_chunk_rows(Dtype dtype, std::int64_t rows, std::int64_t vocab);
+/// Bytes of the logits of a chunk.
+std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab);
 
 }  // namespace atl::ops::cuda

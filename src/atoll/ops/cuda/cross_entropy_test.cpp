@@ -1,4 +1,5 @@
 #include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/cuda/cross_entropy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,6 +97,18 @@ TEST(CudaCrossEntropy, MatchesRefInDouble) {
 }
 TEST(CudaCrossEntropy, MatchesRefInBf16) {
   check_head<Bf16>();
+}
+
+TEST(CudaCrossEntropy, TakesLargeChunksBySizesAlone) {
+  EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 32768, 50304), 32768);
+  EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 65536, 50304), 32768);
+  EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 32768, 128256), 16384);
+  EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kF32, 8192, 128256), 8192);
+  EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 10000, 1 << 21), 3334);
+  EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 1, 1), 1);
+  const Spec x = {Dtype::kBf16, {32768, 768}}, weight = {Dtype::kBf16, {50304, 768}};
+  EXPECT_EQ(linear_cross_entropy_scratch_bytes(x, weight, DeviceKind::kCuda),
+            std::size_t{32768} * 50304 * 2);
 }
 
 TEST(CudaCrossEntropy, ReadsLogitsTwiceAndWritesThemOnce) {
