@@ -7,7 +7,7 @@ Compiles src/atoll/ops/nvcc/*.cu as the preset `cuda` does, and compares with ke
 this script: a line a kernel, with its registers on sm_80, sm_90 and sm_100, and how many of its blocks
 a multiprocessor of each holds (occupancy.cu). No kernel may have a stack or spill. In PTX, none adds
 floats atomically; instructions that a GPU may round as it likes and products of tensor cores are in
-attention_mma alone, doubles in KERNELS_OF_DOUBLES alone; and kernels whose last argument is a pack of 16
+TENSOR_CORES alone, doubles in KERNELS_OF_DOUBLES alone; and kernels whose last argument is a pack of 16
 bytes read as many at once. Where ptxas is another version than that of kernels.txt, registers may be up
 to 8 more and blocks one fewer. --write writes the file anew. Needs nvcc, and no GPU; exits with 77
 where there is no nvcc.
@@ -26,9 +26,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = pathlib.Path(__file__).with_name("kernels.txt")
 ARCHITECTURES = ["80", "90", "100"]
 SLACK = 8  # registers that another ptxas may take
-# Sums whose contract is double: gradient norms, and Muon's norm of a matrix.
-KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor"}
-TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys"}
+# Sums whose contract is double: gradient norms, Muon's norm of a matrix, what routers report.
+KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor", "AddRouterSums"}
+TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys", "GroupedMma"}
 FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-O3", "-Xcompiler=-Wall,-Wextra",
          "-Werror=all-warnings", "-Xptxas=-v"]
 

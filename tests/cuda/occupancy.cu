@@ -20,9 +20,13 @@
 #include "atoll/ops/cuda/cross_entropy.cuh"
 #include "atoll/ops/cuda/elementwise.cuh"
 #include "atoll/ops/cuda/embedding.cuh"
+#include "atoll/ops/cuda/expert_rows.cuh"
+#include "atoll/ops/cuda/grouped_matmul.cuh"
+#include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
+#include "atoll/ops/cuda/routing.cuh"
 #include "atoll/ops/cuda/update.cuh"
 
 namespace {
@@ -102,10 +106,14 @@ int main() {
   add<CrossEntropyKernels>(shapes);
   add<ElementwiseKernels>(shapes);
   add<EmbeddingKernels>(shapes);
+  add<ExpertRowsKernels>(shapes);
+  add<GroupedMatmulKernels>(shapes);
+  add<GroupedMmaKernels>(shapes);
   add<MuonKernels>(shapes);
   add<NormKernels>(shapes);
   add<QkNormKernels>(shapes);
   add<RopeKernels>(shapes);
+  add<RoutingKernels>(shapes);
   add<UpdateKernels>(shapes);
   int registers[3];
   char name[512];

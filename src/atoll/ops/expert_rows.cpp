@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/ops/cpu/row_grain.h"
+#include "atoll/ops/cuda/expert_rows.h"
 #include "atoll/ops/ref/expert_rows.h"
 #include "atoll/ops/serve.h"
 
@@ -87,10 +88,32 @@ Declined weigh_ref(Run& run, const Weigh& a) {
   });
 }
 
-constexpr Implementation<Assign> kAssign[] = {{"ref", assign_ref}};
-constexpr Implementation<Gather> kGather[] = {{"ref", gather_ref}};
-constexpr Implementation<Combine> kCombine[] = {{"ref", combine_ref}};
-constexpr Implementation<Weigh> kWeigh[] = {{"ref", weigh_ref}};
+constexpr Implementation<Assign> kAssign[] = {
+    {"cuda",
+     [](Run& run, const Assign& a) {
+       return cuda::assign_rows(run, a.experts, a.capacity, a.places, a.sources, a.offsets);
+     }},
+    {"ref", assign_ref},
+};
+constexpr Implementation<Gather> kGather[] = {
+    {"cuda",
+     [](Run& run, const Gather& a) { return cuda::gather_rows(run, a.x, a.sources, a.rows); }},
+    {"ref", gather_ref},
+};
+constexpr Implementation<Combine> kCombine[] = {
+    {"cuda",
+     [](Run& run, const Combine& a) {
+       return cuda::combine_rows(run, a.rows, a.places, a.weights, a.y);
+     }},
+    {"ref", combine_ref},
+};
+constexpr Implementation<Weigh> kWeigh[] = {
+    {"cuda",
+     [](Run& run, const Weigh& a) {
+       return cuda::weigh_rows(run, a.weights, a.sources, a.dh, a.h, a.d, a.dweights);
+     }},
+    {"ref", weigh_ref},
+};
 
 }  // namespace
 
@@ -106,6 +129,10 @@ void assign_rows(Run& run, Tensor experts, std::int64_t capacity, Tensor places,
   check_spec("assign_rows", {Dtype::kI32, {offsets.num_elements()}}, {offsets});
   dispatch<Assign>("assign_rows", kAssign, run, {experts, capacity, places, sources, offsets},
                    cost_of({experts, places, sources}));
+}
+
+std::size_t assign_rows_scratch_bytes(std::int64_t choices, std::int64_t num_experts) {
+  return cuda::assign_rows_scratch_bytes(choices, num_experts);
 }
 
 void gather_rows(Run& run, Tensor x, Tensor sources, Tensor rows) {

@@ -14,9 +14,10 @@ namespace atl::ops {
 /// experts: (T, K)  places: (T, K), the row of a choice, or -1.  sources: (T K), the choice
 /// t K + j that a row is of; -1 in the rows left over at the end.  offsets: (E + 1), expert e has
 /// the rows [offsets[e], offsets[e + 1]). Throws Error(kInternal) unless the choices with a row and
-/// those without are all.
+/// those without are all; on a GPU nobody looks. Needs assign_rows_scratch_bytes of scratch.
 void assign_rows(Run& run, Tensor experts, std::int64_t capacity, Tensor places, Tensor sources,
                  Tensor offsets);
+std::size_t assign_rows_scratch_bytes(std::int64_t choices, std::int64_t num_experts);
 
 /// rows[i] = x[token of row i]; 0 in rows left over.  x: (T, C)  rows: (T K, C), same dtype.
 void gather_rows(Run& run, Tensor x, Tensor sources, Tensor rows);

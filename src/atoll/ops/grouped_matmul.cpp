@@ -5,6 +5,7 @@
 
 #include "atoll/ops/cpu/matmul_few_rows.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
+#include "atoll/ops/cuda/grouped_matmul.h"
 #include "atoll/ops/serve.h"
 
 namespace atl::ops {
@@ -83,7 +84,14 @@ Declined each_by_itself(Run& run, const Grouped& args) {
   });
 }
 
-constexpr Implementation<Grouped> kGrouped[] = {{"tiled", tiled}, {"each", each_by_itself}};
+constexpr Implementation<Grouped> kGrouped[] = {
+    {"tiled", tiled},
+    {"cuda",
+     [](Run& run, const Grouped& a) {
+       return cuda::grouped_matmul(run, a.transpose, a.a, a.b, a.offsets, a.c);
+     }},
+    {"each", each_by_itself},
+};
 
 constexpr const char* kNames[] = {"grouped_matmul_nn", "grouped_matmul_nt", "grouped_matmul_tn"};
 

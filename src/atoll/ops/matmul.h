@@ -1,12 +1,9 @@
 #pragma once
 
 #include "atoll/ops/run.h"
+#include "atoll/ops/transpose.h"
 
 namespace atl::ops {
-
-/// Which operands are read transposed. Y = X W^T of a Linear is kNT, its input gradient kNN, its
-/// weight gradient kTN.
-enum class Transpose { kNN, kNT, kTN };
 
 /// c = op(a) op(b) [+ bias] [+ c]. Either all are f64, or each of a, b and c is f32 or bf16: sums
 /// run in f32, and a bf16 c is rounded once, at the end.

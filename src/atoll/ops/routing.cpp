@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "atoll/ops/cuda/routing.h"
 #include "atoll/ops/ref/routing.h"
 #include "atoll/ops/serve.h"
 
@@ -137,10 +138,33 @@ Declined sums_ref(Run& run, const Sums& a) {
   });
 }
 
-constexpr Implementation<Forward> kForward[] = {{"ref", forward_ref}};
-constexpr Implementation<Backward> kBackward[] = {{"ref", backward_ref}};
-constexpr Implementation<Sums> kSums[] = {{"ref", sums_ref}};
-constexpr Implementation<Count> kCount[] = {{"ref", count_ref}};
+constexpr Implementation<Forward> kForward[] = {
+    {"cuda",
+     [](Run& run, const Forward& a) {
+       return cuda::route_tokens(run, a.normalize, a.logits, a.experts, a.weights);
+     }},
+    {"ref", forward_ref},
+};
+constexpr Implementation<Backward> kBackward[] = {
+    {"cuda",
+     [](Run& run, const Backward& a) {
+       return cuda::route_tokens_backward(run, a.normalize, a.losses, a.logits, a.experts,
+                                          a.weights, a.dweights, a.dlogits);
+     }},
+    {"ref", backward_ref},
+};
+constexpr Implementation<Sums> kSums[] = {
+    {"cuda",
+     [](Run& run, const Sums& a) {
+       return cuda::add_router_sums(run, a.logits, a.experts, a.places, a.sums, a.of_load);
+     }},
+    {"ref", sums_ref},
+};
+constexpr Implementation<Count> kCount[] = {
+    {"cuda",
+     [](Run& run, const Count& a) { return cuda::count_choices(run, a.experts, a.counts); }},
+    {"ref", count_ref},
+};
 
 void check(const char* op, const Tensor& logits, const Tensor& experts) {
   ATOLL_CHECK(logits.shape().rank() == 2 && experts.shape().rank() == 2 && experts.dim(1) >= 1 &&
@@ -171,6 +195,10 @@ void route_tokens_backward(Run& run, bool normalize, const RouterLosses& losses,
   dispatch<Backward>("route_tokens_backward", kBackward, run,
                      {normalize, losses, logits, experts, weights, dweights, dlogits},
                      cost_of({logits, experts, weights, dweights, dlogits}));
+}
+
+std::size_t routing_scratch_bytes(const Shape& choices, std::int64_t num_experts) {
+  return cuda::routing_scratch_bytes(choices, num_experts);
 }
 
 void count_choices(Run& run, Tensor experts, Tensor counts) {

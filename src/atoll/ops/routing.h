@@ -1,7 +1,8 @@
 #pragma once
 
 // The router of a mixture of experts: which experts each token goes through, with what weight, and
-// the gradients of that. All of it runs in the compute dtype of the model (f32, f64 in tests).
+// the gradients of that. All of it runs in the compute dtype of the model (f32, f64 in tests). All
+// but route_tokens need routing_scratch_bytes of scratch.
 
 #include "atoll/ops/run.h"
 
@@ -25,7 +26,7 @@ struct RouterLosses {
   Tensor counts = {};
 };
 
-/// counts = how often each expert was chosen. experts: i32 (T, K)  counts: f64 (E), in host memory.
+/// counts = how often each expert was chosen. experts: i32 (T, K)  counts: f64 (E).
 void count_choices(Run& run, Tensor experts, Tensor counts);
 
 /// dlogits = the gradient of route_tokens for dweights, and of the router's losses. f_e counts as a
@@ -33,10 +34,13 @@ void count_choices(Run& run, Tensor experts, Tensor counts);
 void route_tokens_backward(Run& run, bool normalize, const RouterLosses& losses, Tensor logits,
                            Tensor experts, Tensor weights, Tensor dweights, Tensor dlogits);
 
-/// Adds to `sums`, f64 (E + 4) in host memory: how often each expert was chosen; T; how many
+/// Adds to `sums`, f64 (E + 4): how often each expert was chosen; T; how many
 /// choices have no row (places below 0); both losses summed over the tokens.  places: i32 (T, K).
 /// `counts` as in RouterLosses.
 void add_router_sums(Run& run, Tensor logits, Tensor experts, Tensor places, Tensor sums,
                      Tensor counts = {});
+
+/// Scratch for `choices`, (T, K), among so many experts.
+std::size_t routing_scratch_bytes(const Shape& choices, std::int64_t num_experts);
 
 }  // namespace atl::ops

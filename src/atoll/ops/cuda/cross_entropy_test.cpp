@@ -177,14 +177,27 @@ TEST(CudaMatmul, RecordsWhatItAsksOfTheLibrary) {
   Gpu gpu;
   OwnedTensor<Bf16> a = random_tensor<Bf16>({8, 16}, 1), b = random_tensor<Bf16>({24, 16}, 2);
   OwnedTensor<float> c({8, 24});
-  OwnedTensor<Bf16> bias = random_tensor<Bf16>({24}, 3);
+  OwnedTensor<float> bias = random_tensor<float>({24}, 3);
   matmul(gpu.run, Transpose::kNT, gpu(a), gpu(b), gpu(c), gpu(bias));
   gpu.finish();
   EXPECT_THAT(gpu.device().library_calls(),
               testing::ElementsAre("matmul nt 8 x 24 x 16, bf16 bf16 f32, bias"));
-  double sum = to_f32(bias[1]);
+  double sum = bias[1];
   for (std::int64_t k = 0; k < 16; ++k) sum += to_f32(a[k]) * to_f32(b[16 + k]);
   EXPECT_NEAR(c[1], sum, 1e-5);
+}
+
+// A test on the fake GPU that passes where the library would not serve shows nothing.
+TEST(CudaMatmul, RefusesWhatTheLibraryDoesNotMix) {
+  Gpu gpu;
+  OwnedTensor<float> wide({8, 16}), wide_result({8, 24});
+  OwnedTensor<Bf16> narrow({24, 16}), bias({24}), narrow_result({8, 24});
+  OwnedTensor<float> other({24, 16});
+  OwnedTensor<Bf16> x({8, 16});
+  const Tensor a = gpu(wide), b = gpu(narrow);
+  EXPECT_THROW(matmul(gpu.run, Transpose::kNT, a, b, gpu(wide_result)), Error);
+  EXPECT_THROW(matmul(gpu.run, Transpose::kNT, a, gpu(other), gpu(narrow_result)), Error);
+  EXPECT_THROW(matmul(gpu.run, Transpose::kNT, gpu(x), b, gpu(wide_result), gpu(bias)), Error);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "atoll/ops/cuda/matmul.h"
 
 #include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/ops/cuda/grouped_matmul.h"
 #include "atoll/ops/cuda/products.h"
 #include "atoll/ops/cuda/serve.h"
 #include "atoll/ops/ref/matmul.h"
@@ -23,6 +24,10 @@ std::string description(const MatmulArgs& args) {
 Declined matmul(Run& run, const MatmulArgs& args) {
   if (args.c.dtype() == Dtype::kF64) return "f64";
   if (run.stream->device().kind() != DeviceKind::kCuda) return "not in a GPU's memory";
+  if (args.a.dtype() != args.b.dtype()) return mixed_matmul(run, args);
+  // What cuBLASLt does not take, the fake GPU does not either.
+  if (args.a.dtype() == Dtype::kF32 && args.c.dtype() != Dtype::kF32) return "f32 into bf16";
+  if (args.bias.defined() && args.bias.dtype() != args.c.dtype()) return "a bias of another dtype";
   if (auto* stream = dynamic_cast<fake_cuda::FakeStream*>(run.stream)) {
     stream->call_library(description(args),
                          [args, &threads = run.threads()] { ref::matmul(threads, args); });

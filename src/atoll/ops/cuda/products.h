@@ -4,8 +4,8 @@
 
 namespace atl::ops::cuda {
 
-/// matmul() by cuBLASLt, on a real GPU's stream. Declines in a build without nvcc, and operands of
-/// kinds that the library does not mix.
+/// matmul() by cuBLASLt, on a real GPU's stream, of dtypes that the library mixes. Declines in a
+/// build without nvcc.
 Declined multiply(Run& run, const MatmulArgs& args);
 
 }  // namespace atl::ops::cuda

@@ -15,9 +15,13 @@ const void* gpu_kernel(const std::type_info& kernel) {
     add_cross_entropy_kernels(all);
     add_elementwise_kernels(all);
     add_embedding_kernels(all);
+    add_expert_rows_kernels(all);
+    add_grouped_matmul_kernels(all);
+    add_grouped_matmul_mma_kernels(all);
     add_muon_kernels(all);
     add_norm_kernels(all);
     add_rope_kernels(all);
+    add_routing_kernels(all);
     add_update_kernels(all);
     return all;
   }();

@@ -12,9 +12,13 @@
 #include "atoll/ops/cuda/cross_entropy.cuh"
 #include "atoll/ops/cuda/elementwise.cuh"
 #include "atoll/ops/cuda/embedding.cuh"
+#include "atoll/ops/cuda/expert_rows.cuh"
+#include "atoll/ops/cuda/grouped_matmul.cuh"
+#include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
+#include "atoll/ops/cuda/routing.cuh"
 #include "atoll/ops/cuda/update.cuh"
 
 namespace atl::ops::cuda {
@@ -22,8 +26,9 @@ namespace {
 
 using AllKernels =
     Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
-           CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, NormKernels, QkNormKernels,
-           RopeKernels, MuonKernels, CopyBlocksKernels, UpdateKernels>;
+           CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, ExpertRowsKernels,
+           GroupedMatmulKernels, GroupedMmaKernels, NormKernels, QkNormKernels, RopeKernels,
+           RoutingKernels, MuonKernels, CopyBlocksKernels, UpdateKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {

@@ -17,9 +17,13 @@ void add_copy_blocks_kernels(GpuTable& table);
 void add_cross_entropy_kernels(GpuTable& table);
 void add_elementwise_kernels(GpuTable& table);
 void add_embedding_kernels(GpuTable& table);
+void add_expert_rows_kernels(GpuTable& table);
+void add_grouped_matmul_kernels(GpuTable& table);
+void add_grouped_matmul_mma_kernels(GpuTable& table);
 void add_muon_kernels(GpuTable& table);
 void add_norm_kernels(GpuTable& table);
 void add_rope_kernels(GpuTable& table);
+void add_routing_kernels(GpuTable& table);
 void add_update_kernels(GpuTable& table);
 
 }  // namespace atl::ops::cuda

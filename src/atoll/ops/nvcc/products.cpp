@@ -16,9 +16,6 @@ cudaDataType_t type_of(Dtype dtype) {
 Declined multiply(Run& run, const MatmulArgs& args) {
   auto* stream = dynamic_cast<atl::cuda::CudaStream*>(run.stream);
   if (stream == nullptr) return "not a GPU's stream";
-  if (args.a.dtype() != args.b.dtype()) return "operands of two dtypes";
-  if (args.a.dtype() == Dtype::kF32 && args.c.dtype() != Dtype::kF32) return "f32 into bf16";
-  if (args.bias.defined() && args.bias.dtype() != args.c.dtype()) return "a bias of another dtype";
   stream->products().multiply(stream->native(),
                               {.transpose_a = args.shape.transpose == Transpose::kTN,
                                .transpose_b = args.shape.transpose == Transpose::kNT,

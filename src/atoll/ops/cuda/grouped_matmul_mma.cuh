@@ -1,0 +1,187 @@
+#pragma once
+
+// Products of groups of rows with tensor cores, for bf16. Tiles are attention's: what a sum goes
+// along comes into two buffers by turns, with one barrier each.
+
+#include <algorithm>
+#include <type_traits>
+
+#include "atoll/ops/cuda/attention_mma.cuh"
+#include "atoll/ops/cuda/row_tiles.cuh"
+#include "atoll/ops/transpose.h"
+
+namespace atl::ops::cuda {
+
+/// Begins to copy rows [row, end) and columns [column, width) of a matrix of `width` columns, a
+/// multiple of 8, as far as the tile reaches; the rest is zeroes.
+template <int kThreads, int kRows, int kDim>
+ATOLL_DEVICE void copy_tile(const Tile<kRows, kDim>& tile, const Global<const Bf16>& from,
+                            std::int64_t row, std::int64_t end, int column, int width) {
+  using T = Tile<kRows, kDim>;
+  static_assert(kRows * T::kChunks % kThreads == 0, "all threads copy as much");
+  ATOLL_NO_UNROLL
+  for (int i = 0; i < kRows * T::kChunks / kThreads; ++i) {
+    const int at = i * kThreads + thread();
+    const int r = at / T::kChunks, chunk = at % T::kChunks;
+    const bool is_there = row + r < end && column + chunk * kChunk < width;
+    copy_async<kChunk>(tile.elements(), T::index(r, chunk), from,
+                       is_there ? (row + r) * width + column + chunk * kChunk : 0, is_there);
+  }
+}
+
+/// Columns [m, m + 16) as rows of the left operand of a product over rows [k, k + 16).
+template <int kRows, int kDim>
+ATOLL_DEVICE void load_left_rows(std::uint32_t (&a)[4], const Tile<kRows, kDim>& tile, int k,
+                                 int m) {
+  using T = Tile<kRows, kDim>;
+  load_matrices_transposed(a, tile.elements(),
+                           T::index(k + lane() % 8 + lane() / 16 * 8, m / kChunk + lane() / 8 % 2));
+}
+
+/// c_g = op(a_g) op(b_g), for kTN + c_g: see ProductTiles. A block has kRows x 128 elements of c, a
+/// warp 32 columns of them and at most 64 rows.
+template <Transpose kT, int kRows>
+struct GroupedMma {
+  static constexpr const char* kName = "grouped_matmul_mma";
+  static constexpr int kColumns = 128;
+  static constexpr int kDepth = 64;
+  static constexpr int kPiece = std::min(kRows, 64);  // rows of a warp
+  static constexpr int kMaxThreads = kRows / kPiece * 4 * kWarp;
+  static constexpr bool kIsTn = kT == Transpose::kTN;
+  using C = std::conditional_t<kIsTn, float, Bf16>;
+  using Left = std::conditional_t<kIsTn, Tile<kDepth, kRows>, Tile<kRows, kDepth>>;
+  using Right =
+      std::conditional_t<kT == Transpose::kNT, Tile<kColumns, kDepth>, Tile<kDepth, kColumns>>;
+  Global<const Bf16> a;
+  Global<const Bf16> b;
+  Global<const std::int32_t> offsets;  // (groups + 1)
+  Global<C> c;
+  int rows;    // of all groups
+  int height;  // rows of c in a group, for kTN alone
+  int width;   // columns of c
+  int length;  // of the sums, but for kTN
+
+  static constexpr int shared_bytes() { return 2 * (Left::kBytes + Right::kBytes); }
+  ATOLL_DEVICE static Left left(int stage) { return {stage * Left::kBytes}; }
+  ATOLL_DEVICE static Right right(int stage) { return {2 * Left::kBytes + stage * Right::kBytes}; }
+
+  ATOLL_DEVICE void operator()() const {
+    const int across = (width + kColumns - 1) / kColumns;
+    const int column = block_x() % across * kColumns;
+    RowTile tile;
+    int first = 0, end = length;  // of the sums
+    if constexpr (kIsTn) {
+      tile = {block_y(), block_x() / across * kRows, height};
+      first = offsets.load(block_y());
+      end = offsets.load(block_y() + 1);
+      if (first == end) return;
+    } else {
+      tile = find_row_tile<kRows>(offsets, rows, block_y());
+      if (tile.group < 0) return;
+      if (tile.group == static_cast<int>(offsets.size) - 1) return clear(tile, column);
+    }
+    const int row = warp() / 4 * kPiece, at = warp() % 4 * 32;  // of the warp, in the tile
+    // Warps that have nothing of c only copy.
+    const bool is_idle = tile.first + row >= tile.end || column + at >= width;
+    float sum[kPiece / 16][4][4] = {};
+    copy(0, tile, column, first, end);
+    int stage = 0;
+    for (int k = first; k < end; k += kDepth, stage ^= 1) {
+      wait_copies<0>();
+      sync_block();
+      if (k + kDepth < end) copy(stage ^ 1, tile, column, k + kDepth, end);
+      if (!is_idle) multiply(sum, stage, row, at);
+    }
+    if (!is_idle) store(sum, tile, row, column + at);
+  }
+
+ private:
+  ATOLL_DEVICE void copy(int stage, const RowTile& tile, int column, int k, int end) const {
+    const std::int64_t group = tile.group;
+    if constexpr (kIsTn) {
+      copy_tile<kMaxThreads>(left(stage), a, k, end, tile.first, height);
+      copy_tile<kMaxThreads>(right(stage), b, k, end, column, width);
+    } else {
+      copy_tile<kMaxThreads>(left(stage), a, tile.first, tile.end, k, length);
+      if constexpr (kT == Transpose::kNT) {
+        copy_tile<kMaxThreads>(right(stage), b, group * width + column, (group + 1) * width, k,
+                               length);
+      } else {
+        copy_tile<kMaxThreads>(right(stage), b, group * length + k, (group + 1) * length, column,
+                               width);
+      }
+    }
+    commit_copies();
+  }
+  ATOLL_DEVICE static void multiply(float (&sum)[kPiece / 16][4][4], int stage, int row, int at) {
+    ATOLL_NO_UNROLL
+    for (int k = 0; k < kDepth; k += 16) {
+      std::uint32_t columns[2][4];
+      ATOLL_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        if constexpr (kT == Transpose::kNT)
+          right(stage).load_right(columns[n], at + 16 * n, k);
+        else
+          right(stage).load_right_rows(columns[n], k, at + 16 * n);
+      }
+      ATOLL_UNROLL
+      for (int m = 0; m < kPiece / 16; ++m) {
+        std::uint32_t own[4];
+        if constexpr (kIsTn)
+          load_left_rows(own, left(stage), k, row + 16 * m);
+        else
+          left(stage).load_left(own, row + 16 * m, k);
+        ATOLL_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          mma_m16n8k16(sum[m][n], own, columns[n / 2][n % 2 * 2], columns[n / 2][n % 2 * 2 + 1]);
+        }
+      }
+    }
+  }
+  // Two columns at once: lane l has rows l / 4 and l / 4 + 8, columns l % 4 * 2 and one more.
+  ATOLL_DEVICE void store(const float (&sum)[kPiece / 16][4][4], const RowTile& tile, int row,
+                          int column) const {
+    const std::int64_t above = kIsTn ? std::int64_t{tile.group} * height : 0;
+    ATOLL_UNROLL
+    for (int m = 0; m < kPiece / 16 * 2; ++m) {
+      const int mine = tile.first + row + 8 * m + lane() / 4;
+      ATOLL_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        const int other = column + 8 * n + lane() % 4 * 2;
+        if (mine < tile.end && other < width) {
+          const std::int64_t place = (above + mine) * width + other;
+          Pack<C, 2> pair;
+          if constexpr (kIsTn) pair = c.template load<2>(place);
+          ATOLL_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            const float value = sum[m / 2][n][m % 2 * 2 + e];
+            if constexpr (kIsTn)
+              pair[e] += value;
+            else
+              pair[e] = narrowed<C>(value);
+          }
+          c.template store<2>(place, pair);
+        }
+      }
+    }
+  }
+  // Zeroes for a tile of rows left over.
+  ATOLL_DEVICE void clear(const RowTile& tile, int column) const {
+    Pack<C, kChunk> zero;
+    for (int e = 0; e < kChunk; ++e) zero[e] = narrowed<C>(0.0F);
+    for (int i = thread(); i < kRows * kColumns / kChunk; i += num_threads()) {
+      const int row = tile.first + i / (kColumns / kChunk);
+      const int other = column + i % (kColumns / kChunk) * kChunk;
+      if (row < tile.end && other < width) {
+        c.template store<kChunk>(std::int64_t{row} * width + other, zero);
+      }
+    }
+  }
+};
+
+using GroupedMmaKernels =
+    KernelList<GroupedMma<Transpose::kNT, 16>, GroupedMma<Transpose::kNT, 128>,
+               GroupedMma<Transpose::kNN, 16>, GroupedMma<Transpose::kNN, 128>,
+               GroupedMma<Transpose::kTN, 64>, GroupedMma<Transpose::kTN, 128>>;
+
+}  // namespace atl::ops::cuda
