@@ -118,6 +118,8 @@ for name in "${parts[@]}"; do
   ops)
     part ops build/cuda/bench/gpu_ops_bench
     cat "$logs/ops.log"
+    part ops-experts build/cuda/bench/gpu_ops_bench --model moe
+    cat "$logs/ops-experts.log"
     ;;
   mfu)
     for model in 124m 1b; do

@@ -44,6 +44,9 @@ std::vector<OpCase> training_op_cases(const nn::ModelConfig& config, const OpSiz
 /// One product a b^T of `rows` x `inner` and `columns` x `inner`, of random numbers.
 OpCase product_op_case(const std::string& name, Dtype dtype, std::int64_t rows,
                        std::int64_t columns, std::int64_t inner);
+/// What a layer of experts does as a GPU has it: its router, rows of tokens that go to experts and
+/// back, and the products of all experts at once, of random choices. The model has experts.
+std::vector<OpCase> expert_op_cases(const nn::ModelConfig& config, const OpSizes& sizes);
 /// Those of attention alone.
 std::vector<OpCase> attention_op_cases(const nn::ModelConfig& config, const OpSizes& sizes);
 /// The optimizers, on so many elements.

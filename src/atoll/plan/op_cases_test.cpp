@@ -50,6 +50,31 @@ TEST(OpCases, AllRunInBothFamiliesAndDtypesAndCountWhatTheProfileCounts) {
   }
 }
 
+TEST(OpCases, OfExpertsRunInBothDtypesAndCountWhatTheProfileCounts) {
+  const auto device = open_cpu(2);
+  Stream stream(*device);
+  const nn::ModelConfig config = nn::parse_config(
+      R"({"model_type": "mixtral", "vocab_size": 70, "hidden_size": 64, "num_hidden_layers": 1,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
+          "max_position_embeddings": 32, "num_local_experts": 4, "num_experts_per_tok": 2})",
+      "a tiny model");
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
+    std::set<std::string> names;
+    for (const OpCase& one :
+         expert_op_cases(config, {.sequences = 2, .context = 16, .dtype = dtype})) {
+      EXPECT_TRUE(names.insert(one.name).second) << one.name << " twice";
+      EXPECT_GT(one.amount, 0) << one.name;
+      ops::OpProfile profile;
+      const auto call = one.prepare({.stream = &stream, .profile = &profile});
+      profile.clear();
+      call();
+      EXPECT_FALSE(profile.rows().empty()) << one.name;
+      expect_profiled(one, profile);
+    }
+    EXPECT_EQ(names.size(), dtype == Dtype::kBf16 ? 15u : 13u);
+  }
+}
+
 }  // namespace
 
 }  // namespace atl::plan
