@@ -1,6 +1,7 @@
 #include "atoll/nn/expert_parallel.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "atoll/nn/waiting.h"
 #include "atoll/ops/elementwise.h"
@@ -11,37 +12,33 @@ namespace atl::nn {
 
 namespace {
 
-// What is kept: how many rows each rank sends to each expert, and of how many choices, (e, E + 1);
-// where the rows of each expert here begin, (E / e + 1).
-enum Kept { kCounts, kOffsets };
+// What is kept: where the rows of each expert here begin, (E / e + 1).
+enum Kept { kOffsets };
 
 using Index = std::int32_t;
-
-Tensor flat(const Tensor& tensor) {
-  return tensor.reshaped({tensor.num_elements()});
-}
 
 // A column of as many elements.
 Tensor column(const Tensor& tensor) {
   return tensor.reshaped({tensor.num_elements(), 1});
 }
 
-// Who sends how many rows to which expert.
-class Counts {
- public:
-  Counts(std::span<const Index> counts, int num_ranks)
-      : counts_(counts), width_(std::ssize(counts) / num_ranks) {}
+std::span<const Index> row_of(const std::vector<Index>& counts, int rank, int num_ranks) {
+  const std::size_t width = counts.size() / static_cast<std::size_t>(num_ranks);
+  return std::span(counts).subspan(static_cast<std::size_t>(rank) * width, width);
+}
 
-  std::int64_t num_experts() const { return width_ - 1; }
-  std::int64_t of(int rank, std::int64_t expert) const {
-    return counts_[static_cast<std::size_t>(rank * width_ + expert)];
-  }
-  std::int64_t choices(int rank) const { return of(rank, num_experts()); }
+std::int64_t sum(std::span<const Index> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
 
- private:
-  std::span<const Index> counts_;
-  std::int64_t width_;
-};
+// Choices that have a row. Where a GPU has them nobody looks: that they are as many as the rows of
+// all experts is what `begins` says.
+std::int64_t count_choices(const Tensor& places, std::span<const Index> begins) {
+  if (!is_on_host(places)) return begins.back();
+  const HostRead read(places);
+  const std::span<const Index> rows = read.elements<Index>();
+  return std::count_if(rows.begin(), rows.end(), [](Index place) { return place >= 0; });
+}
 
 }  // namespace
 
@@ -54,8 +51,7 @@ TokenDispatch::Footprint ExpertParallelDispatch::plan(const Setup& setup, const 
       std::min(tokens * std::min(setup.top_k, setup.num_here), most * setup.num_here);
   Footprint footprint;
   footprint.rows = axis_->size * of_a_rank;
-  footprint.kept = {{Dtype::kI32, {axis_->size, setup.num_experts + 1}},
-                    {Dtype::kI32, {setup.num_here + 1}}};
+  footprint.kept = {{Dtype::kI32, {setup.num_here + 1}}};
   const Dtype compute = compute_dtype(x.dtype);
   const std::size_t moved = align_up(Spec{x.dtype, {own, x.shape.dim(1)}}.bytes());
   const std::size_t weighed = 2 * align_up(Spec{compute, {own}}.bytes()) +
@@ -67,73 +63,78 @@ TokenDispatch::Footprint ExpertParallelDispatch::plan(const Setup& setup, const 
 
 void ExpertParallelDispatch::begin(Run& /*run*/, const Setup& setup, const Choices& choices) {
   const int e = axis_->size;
-  const Tensor& counts = choices.kept[kCounts];
-  const HostRead offsets(choices.offsets), places(choices.places);
-  const std::span<const Index> begins = offsets.elements<Index>();
-  const std::span<const Index> rows = places.elements<Index>();
-  const std::int64_t num_experts = setup.num_experts;
-  write_on_host<Index>(counts.rows(axis_->rank, axis_->rank + 1), [&](std::span<Index> mine) {
-    for (std::size_t i = 0; i + 1 < begins.size(); ++i) mine[i] = begins[i + 1] - begins[i];
-    const auto has_row = [](Index place) { return place >= 0; };
-    mine.back() = static_cast<Index>(std::count_if(rows.begin(), rows.end(), has_row));
-  });
+  Known& known = known_[choices.kept[kOffsets].raw()];
+  {
+    const HostRead offsets(choices.offsets);
+    const std::span<const Index> begins = offsets.elements<Index>();
+    known.begins.assign(begins.begin(), begins.end());
+  }
+  // Behind the rows for each expert, of how many choices they are.
+  const std::int64_t width = setup.num_experts + 1;
+  known.counts.resize(static_cast<std::size_t>(e * width));
+  const auto mine = known.counts.begin() + axis_->rank * width;
+  std::transform(known.begins.begin() + 1, known.begins.end(), known.begins.begin(), mine,
+                 std::minus<>());
+  mine[setup.num_experts] = static_cast<Index>(count_choices(choices.places, known.begins));
   ATOLL_CHECK(axis_->group != nullptr && axis_->group->size() == e, "not connected");
   {
     const Waiting waiting(*axis_);
-    axis_->group->all_gather(flat(counts), axis_->group->even_parts(counts.num_elements()));
+    axis_->group->all_gather({known.counts.data(), {Dtype::kI32, {e * width}}},
+                             axis_->group->even_parts(e * width));
   }
-  const HostRead gathered(counts);
-  const Counts all(gathered.elements<Index>(), e);
   for (int r = 0; r < e; ++r) {
-    std::int64_t received = 0;
-    for (std::int64_t expert = 0; expert < num_experts; ++expert) received += all.of(r, expert);
-    ATOLL_CHECK(received == all.choices(r),
+    const std::span<const Index> row = row_of(known.counts, r, e);
+    const std::int64_t received = sum(row.first(row.size() - 1));
+    ATOLL_CHECK(received == row.back(),
                 "rank {} of the expert axis has rows for {} choices of experts, and the experts "
                 "receive {}",
-                r, all.choices(r), received);
+                r, row.back(), received);
   }
-  const std::int64_t first = axis_->rank * setup.num_here;
+  const auto first = static_cast<std::size_t>(axis_->rank * setup.num_here);
+  known.here.assign(static_cast<std::size_t>(setup.num_here + 1), 0);
+  for (std::size_t i = 0; i + 1 < known.here.size(); ++i) {
+    known.here[i + 1] = known.here[i];
+    for (int r = 0; r < e; ++r) known.here[i + 1] += row_of(known.counts, r, e)[first + i];
+  }
   write_on_host<Index>(choices.kept[kOffsets], [&](std::span<Index> here) {
-    here[0] = 0;
-    for (std::int64_t i = 0; i < setup.num_here; ++i) {
-      std::int64_t received = 0;
-      for (int r = 0; r < e; ++r) received += all.of(r, first + i);
-      const auto at = static_cast<std::size_t>(i);
-      here[at + 1] = here[at] + static_cast<Index>(received);
-    }
+    std::copy(known.here.begin(), known.here.end(), here.begin());
   });
 }
 
+const ExpertParallelDispatch::Known& ExpertParallelDispatch::known(const Choices& choices) const {
+  const auto found = known_.find(choices.kept[kOffsets].raw());
+  ATOLL_CHECK(found != known_.end(), "rows of experts before begin()");
+  return found->second;
+}
+
 TokenDispatch::Rows ExpertParallelDispatch::rows(const Choices& choices) const {
-  const HostRead offsets(choices.kept[kOffsets]);
   // Where nothing has come, one row is there that belongs to no expert: ops take no empty tensors.
-  return {std::max<std::int64_t>(1, offsets.elements<Index>().back()), choices.kept[kOffsets]};
+  return {std::max<std::int64_t>(1, known(choices).here.back()), choices.kept[kOffsets]};
 }
 
 void ExpertParallelDispatch::move(Run& run, const Choices& choices, Way way, const Tensor& sorted,
                                   const Tensor& rows) {
-  const HostRead read_counts(choices.kept[kCounts]), read_begins(choices.offsets),
-      read_here(choices.kept[kOffsets]);
-  const Counts counts(read_counts.elements<Index>(), axis_->size);
-  const std::span<const Index> begins = read_begins.elements<Index>();
-  const std::span<const Index> begins_here = read_here.elements<Index>();
-  const std::int64_t num_here = std::ssize(begins_here) - 1;
+  const Known& all = known(choices);
+  const auto count = [&](int rank, std::int64_t expert) -> std::int64_t {
+    return row_of(all.counts, rank, axis_->size)[static_cast<std::size_t>(expert)];
+  };
+  const std::int64_t num_here = std::ssize(all.here) - 1;
   const bool to_experts = way == Way::kToExperts;
   std::vector<comm::Piece>& of_sorted = to_experts ? sends_ : receives_;
   std::vector<comm::Piece>& of_rows = to_experts ? receives_ : sends_;
   of_sorted.clear();
   of_rows.clear();
   for (std::int64_t i = 0; i < num_here; ++i) {
-    std::int64_t at = begins_here[static_cast<std::size_t>(i)];
+    std::int64_t at = all.here[static_cast<std::size_t>(i)];
     for (int r = 0; r < axis_->size; ++r) {
       // To this rank's expert i, of rank r's tokens.
-      const std::int64_t come = counts.of(r, axis_->rank * num_here + i);
+      const std::int64_t come = count(r, axis_->rank * num_here + i);
       const Tensor here = rows.rows(at, at + come);
       at += come;
       // To rank r's expert i, of this rank's tokens.
       const std::int64_t expert = r * num_here + i;
-      const std::int64_t begin = begins[static_cast<std::size_t>(expert)];
-      const Tensor own = sorted.rows(begin, begin + counts.of(axis_->rank, expert));
+      const std::int64_t begin = all.begins[static_cast<std::size_t>(expert)];
+      const Tensor own = sorted.rows(begin, begin + count(axis_->rank, expert));
       if (r == axis_->rank) {
         if (come > 0) ops::copy(run, to_experts ? own : here, to_experts ? here : own);
         continue;
@@ -177,8 +178,7 @@ void ExpertParallelDispatch::weigh(Run& run, const Choices& choices, const Tenso
   const Tensor numbers = inner.take_scratch({Dtype::kI32, {h.dim(0)}});
   ops::gather_rows(inner, column(weights), choices.sources, sorted);
   move(inner, choices, Way::kToExperts, sorted, row_weights);
-  const HostRead begins(choices.kept[kOffsets]);
-  const Index used = begins.elements<Index>().back();
+  const Index used = known(choices).here.back();
   write_on_host<Index>(numbers, [&](std::span<Index> all) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       all[i] = static_cast<Index>(i) < used ? static_cast<Index>(i) : -1;

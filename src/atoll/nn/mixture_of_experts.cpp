@@ -122,10 +122,13 @@ Footprint MixtureOfExperts::plan(Spec x) const {
   footprint.kept.insert(footprint.kept.end(), dispatch.kept.begin(), dispatch.kept.end());
   footprint.owed = {logits, hidden, activated};
   // The experts' rows, what is within them, and in B the gradients of the weights.
-  footprint.scratch_bytes = align_up(Spec{x.dtype, {size.rows, size.width}}.bytes()) +
-                            align_up(activated.bytes()) + align_up(Spec{compute, choices}.bytes()) +
-                            align_up(Spec{Dtype::kF64, {options_.num_experts}}.bytes()) +
-                            std::max(product_scratch_bytes(x), dispatch.scratch);
+  footprint.scratch_bytes =
+      align_up(Spec{x.dtype, {size.rows, size.width}}.bytes()) + align_up(activated.bytes()) +
+      align_up(Spec{compute, choices}.bytes()) +
+      align_up(Spec{Dtype::kF64, {options_.num_experts}}.bytes()) +
+      std::max({product_scratch_bytes(x), dispatch.scratch,
+                ops::routing_scratch_bytes(choices, options_.num_experts),
+                ops::assign_rows_scratch_bytes(choices.num_elements(), options_.num_experts)});
   return footprint;
 }
 
@@ -219,8 +222,8 @@ void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   dispatch_->from_experts(inner, choices, rows, {}, dx);
   ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, dx, {}, /*accumulate=*/true);
   // Here and not in forward, which recompute calls twice.
-  ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces], load_->tensor(),
-                       counts);
+  ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces],
+                       load_->on(run.stream->device()), counts);
 }
 
 void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {

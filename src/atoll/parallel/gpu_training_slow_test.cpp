@@ -31,7 +31,16 @@ nn::ModelConfig tiny_model(const std::string& family, std::int64_t head_dim) {
   config.intermediate_size = 40;
   config.max_positions = 32;
   config.initializer_range = 0.2;
-  config.qk_norm = family == "qwen3";
+  config.qk_norm = family == "qwen3" || family == "qwen3_moe";
+  if (family == "mixtral" || family == "qwen3_moe") {
+    // A plain MLP in one block of qwen3_moe, whose weights are not divided by their sum.
+    const bool is_mixtral = family == "mixtral";
+    config.experts = {.num_experts = 4,
+                      .top_k = 2,
+                      .intermediate_size = is_mixtral ? config.intermediate_size : 24,
+                      .normalize = is_mixtral};
+    if (!is_mixtral) config.experts.dense_layers = {true, false};
+  }
   if (family == "gpt2") {
     config.activation = "gelu_new";
     config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
@@ -48,19 +57,25 @@ struct Training {
   int steps = 20;
   std::int64_t head_dim = 6;  // 8: attention uses tensor cores, in bf16
   std::string optimizer = "adamw";
+  double capacity_factor = 0;  // of experts
 };
 
 struct Outcome {
   std::vector<double> losses;  // mean of each step
   std::vector<std::byte> values;
+  std::vector<double> expert_load;  // what routers have done
 };
 
 // Two micro-batches a step, which the second step's overwrite at once: memory of a loader is used
 // again as soon as a call returns.
 Outcome train(Device& device, const Training& setup) {
   const auto stream = device.open_stream();
-  const auto model = nn::build_model(tiny_model(setup.family, setup.head_dim),
-                                     {.dtype = setup.dtype, .dropout = setup.dropout});
+  const auto model = nn::build_model(
+      tiny_model(setup.family, setup.head_dim),
+      {.dtype = setup.dtype,
+       .dropout = setup.dropout,
+       .experts = {
+           .balance_loss = 0.02, .z_loss = 0.001, .capacity_factor = setup.capacity_factor}});
   SingleStore store(*model, true);
   Runner runner(*model, store, Use::kTrain, kBatch, kLength);
   const auto optimizer = optim::make_optimizer({.kind = setup.optimizer, .masters = setup.masters},
@@ -123,6 +138,13 @@ Outcome train(Device& device, const Training& setup) {
   stream->synchronize();
   const HostRead read(store.values());
   outcome.values.assign(read.bytes().begin(), read.bytes().end());
+  for (const auto& load : model->expert_loads) {
+    load->collect();
+    outcome.expert_load.insert(outcome.expert_load.end(), load->sums.begin(), load->sums.end());
+    load->clear();
+    load->collect();
+    EXPECT_EQ(load->sum(nn::ExpertLoad::kTokens), 0);
+  }
   return outcome;
 }
 
@@ -143,7 +165,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }
 
 class GpuTraining : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Families, GpuTraining, testing::Values("llama", "gpt2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, GpuTraining,
+                         testing::Values("llama", "gpt2", "qwen3", "mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(GpuTraining, StepsInF32GoAsOnTheCpu) {
@@ -152,6 +175,26 @@ TEST_P(GpuTraining, StepsInF32GoAsOnTheCpu) {
   EXPECT_LT(cpu.losses.back(), cpu.losses.front()) << "nothing was learned";
   // Sums in another order; and AdamW's first updates go by the sign of a gradient.
   EXPECT_LT(largest_difference(cpu.losses, gpu.losses), 1e-3);
+}
+
+TEST(GpuTrainingExperts, AreAsBusyAsOnTheCpu) {
+  // Two steps: later a token near a tie may go elsewhere.
+  for (const double capacity_factor : {0.0, 1.1}) {
+    for (const char* family : {"mixtral", "qwen3_moe"}) {
+      const Training setup = {
+          .family = family, .dtype = Dtype::kF32, .steps = 2, .capacity_factor = capacity_factor};
+      const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 4);
+      EXPECT_LT(largest_difference(cpu.losses, gpu.losses), 1e-4) << family;
+      ASSERT_EQ(cpu.expert_load.size(), gpu.expert_load.size());
+      for (std::size_t i = 0; i < cpu.expert_load.size(); ++i) {
+        EXPECT_NEAR(gpu.expert_load[i], cpu.expert_load[i], 1e-4 * cpu.expert_load[i])
+            << family << " " << i;
+      }
+      // Four experts, then tokens and dropped choices.
+      EXPECT_EQ(gpu.expert_load[4], 2 * 2 * kBatch * kLength);
+      EXPECT_EQ(gpu.expert_load[5] > 0, capacity_factor > 0) << family;
+    }
+  }
 }
 
 TEST(GpuTrainingOptimizers, StepInF32AsOnTheCpu) {

@@ -27,7 +27,13 @@ nn::ModelConfig tiny_model(const std::string& family) {
   config.intermediate_size = 40;
   config.max_positions = kMaxTokens;
   config.initializer_range = 0.3;  // far from zero: tokens and positions matter
-  config.qk_norm = family == "qwen3";
+  config.qk_norm = family == "qwen3" || family == "qwen3_moe";
+  if (family == "mixtral" || family == "qwen3_moe") {
+    config.experts = {.num_experts = 4,
+                      .top_k = 2,
+                      .intermediate_size = config.intermediate_size,
+                      .normalize = family == "mixtral"};
+  }
   if (family == "gpt2") {
     config.activation = "gelu_new";
     config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
@@ -64,7 +70,8 @@ Outcome generate(Device& device, const nn::ModelConfig& config) {
 }
 
 class GpuGeneration : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Families, GpuGeneration, testing::Values("llama", "gpt2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, GpuGeneration,
+                         testing::Values("llama", "gpt2", "qwen3", "mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(GpuGeneration, GivesTheTokensOfTheCpuInEveryOrder) {

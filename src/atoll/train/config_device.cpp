@@ -67,8 +67,6 @@ void refuse_on_gpu(const TrainConfig& config) {
       {"parallel.tp", config.parallel.tp > 1, "use data parallel with dp.zero"},
       {"parallel.pp", config.parallel.pp > 1, "use data parallel with dp.zero"},
       {"parallel.cp", config.parallel.cp > 1, "use data parallel with dp.zero"},
-      {"parallel.ep", config.parallel.ep > 1, "use a model without experts"},
-      {"model.num_experts", config.model.num_experts > 0, "use a model without experts"},
       {"lora.rank", config.lora.rank > 0, "train all parameters"},
       {"dp.balance", config.dp.balance,
        "leave it out: the times that it goes by are those of the host, not of the GPU"},

@@ -35,7 +35,8 @@ ExpertReport take_expert_report(const std::vector<std::unique_ptr<ExpertLoad>>& 
   double choices = 0;
   double dropped = 0;
   for (const auto& load : loads) {
-    if (group != nullptr) group->all_reduce(load->tensor());
+    load->collect();
+    if (group != nullptr) group->all_reduce(load->on_host());
     count_load(*load, report);
     for (std::int64_t e = 0; e < load->num_experts(); ++e) choices += load->chose(e);
     tokens += load->sum(ExpertLoad::kTokens);

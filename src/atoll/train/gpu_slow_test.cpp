@@ -11,13 +11,20 @@ class GpuRun : public GpuRuns, public ::testing::WithParamInterface<const char*>
  protected:
   Settings family(const Settings& more = {}) const {
     const std::string name = GetParam();
-    return small(with({"--model.family=" + name, "--train.steps=20", "--optim.lr=0.01",
-                       name == "gpt2" ? "--model.num_key_value_heads=0" : "--eval.every=0"},
-                      more));
+    Settings all = small({"--model.family=" + name, "--train.steps=20", "--optim.lr=0.01"});
+    all.push_back(name == "gpt2" ? "--model.num_key_value_heads=0" : "--eval.every=0");
+    if (name == "mixtral" || name == "qwen3_moe") {
+      all = with(all, {"--model.num_experts=4", "--model.intermediate_size=24",
+                       "--moe.balance_loss=0.05", "--moe.z_loss=0.01"});
+    }
+    return with(all, more);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Families, GpuRun, ::testing::Values("llama", "qwen3", "gpt2"),
+using GpuExperts = GpuRuns;
+
+INSTANTIATE_TEST_SUITE_P(Families, GpuRun,
+                         ::testing::Values("llama", "qwen3", "gpt2", "mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(GpuRun, TwentyStepsInF32GoAsOnTheCpu) {
@@ -80,6 +87,27 @@ TEST_P(GpuRun, LayoutsOfRanksGiveTheSameBits) {
     const Settings layout = with(exact, {fmt::format("--dp.zero={}", ranks == 2 ? 1 : 3)});
     const Ended ended = on_gpu(fmt::format("exact{}", ranks), layout, ranks);
     EXPECT_TRUE(ended.values == one.values) << ranks;
+  }
+}
+
+// Ranks with other experts, and several of each.
+TEST_F(GpuExperts, SharedAmongRanksTrainAsOnCpusWhateverIsSharedBesides) {
+  const Settings settings = small({"--model.family=mixtral", "--model.num_experts=4",
+                                   "--model.intermediate_size=24", "--moe.balance_loss=0.05",
+                                   "--train.micro_batch=1", "--train.steps=8", "--parallel.ep=2"});
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Settings all = with(settings, {"--train.dtype=" + std::string(dtype)});
+    const Ended cpu = on_cpu("cpu" + std::string(dtype), with(all, {"--train.batch_size=4"}), 4);
+    const Ended gpu = on_gpu("gpu" + std::string(dtype), with(all, {"--train.batch_size=4"}), 4);
+    // As between one rank and several of a CPU: expert_parallel_test.cpp.
+    EXPECT_LT(largest_difference(values_of(cpu.records, "loss"), values_of(gpu.records, "loss")),
+              dtype == std::string("f32") ? 2e-3 : 0.05)
+        << dtype;
+    const Ended zero = on_gpu("zero" + std::string(dtype),
+                              with(all, {"--train.batch_size=4", "--dp.zero=3",
+                                         "--train.recompute=full", "--device.fake_order=5"}),
+                              4);
+    EXPECT_TRUE(zero.values == gpu.values) << dtype;
   }
 }
 

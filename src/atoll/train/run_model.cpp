@@ -2,13 +2,11 @@
 
 #include <utility>
 
-#include "atoll/base/error.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/train/carried_files.h"
 #include "atoll/train/going_on.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
-#include "atoll/train/run_device.h"
 
 namespace atl::train {
 
@@ -22,11 +20,6 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   StateOptions options =
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
   options.build.device = device_->kind();
-  if (is_gpu(*device_) && options.model.experts.num_experts > 0) {
-    throw user_error(
-        "the model has experts, for which GPUs have no kernels yet; use "
-        "--device.kind=cpu");
-  }
   state_ = std::make_unique<TrainState>(options);
   check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());
   state_->allocate(*device_);

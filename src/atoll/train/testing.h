@@ -11,7 +11,8 @@
 
 namespace atl::train::testing {
 
-/// A tiny model of `family` ("llama", "gpt2"), its values far enough from zero to matter.
+/// A tiny model of `family` ("llama", "gpt2", "mixtral"), its values far enough from zero to
+/// matter.
 inline nn::ModelConfig tiny_model(const std::string& family) {
   nn::ModelConfig config;
   config.family = family;
@@ -22,6 +23,9 @@ inline nn::ModelConfig tiny_model(const std::string& family) {
   config.intermediate_size = 40;
   config.max_positions = 32;
   config.initializer_range = 0.2;
+  if (family == "mixtral") {
+    config.experts = {.num_experts = 4, .top_k = 2, .intermediate_size = config.intermediate_size};
+  }
   if (family == "gpt2") {
     config.activation = "gelu_new";
     config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
