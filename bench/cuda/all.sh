@@ -26,6 +26,7 @@ parts=("$@")
 bin=build/cuda/src/atoll
 logs=build/cuda/gpu
 own_kernels='CudaNorm*:CudaRms*:CudaColumn*:CudaEmbedding*:CudaAttention*:CudaSum*:CudaMuon*:CudaCopy*:CudaDropout*'
+own_kernels+=':CudaAssign*:CudaExpert*:CudaRouter*:CudaGrouped*:CudaMixed*'
 
 for name in "${parts[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || {
