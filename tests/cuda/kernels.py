@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What nvcc makes of the kernels: warnings, registers, stack, spills, occupancy, and what is in PTX.
 
-    kernels.py [--write]
+    kernels.py [--write] [--objects FOLDER]
 
 Compiles src/atoll/ops/nvcc/*.cu as the preset `cuda` does, and compares with kernels.txt beside
 this script: a line a kernel, with its registers on sm_80, sm_90 and sm_100, and how many of its blocks
@@ -9,7 +9,8 @@ a multiprocessor of each holds (occupancy.cu). No kernel may have a stack or spi
 floats atomically; instructions that a GPU may round as it likes and products of tensor cores are in
 TENSOR_CORES alone, doubles in KERNELS_OF_DOUBLES alone; and kernels whose last argument is a pack of 16
 bytes read as many at once. Where ptxas is another version than that of kernels.txt, registers may be up
-to 8 more and blocks one fewer. --write writes the file anew. Needs nvcc, and no GPU; exits with 77
+to 8 more and blocks one fewer. --write writes the file anew; --objects leaves what
+was compiled in a folder, for sass.py. Needs nvcc, and no GPU; exits with 77
 where there is no nvcc.
 """
 
@@ -51,6 +52,11 @@ def compile_one(nvcc, source, folder):
     return run.stdout + run.stderr, ptx.read_text()
 
 
+def is_of_packs(name):
+    """Whether a kernel's name says that it moves 16 bytes at once."""
+    return re.fullmatch(r"\w+<(?:.*\b)?(Bf16|float|unsigned int), ([48])(?:, \w+)?>", name)
+
+
 def check_ptx(text):
     """What a kernel has in PTX that it must not have, or lacks."""
     for entry in re.finditer(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n", text, re.S):
@@ -64,9 +70,8 @@ def check_ptx(text):
             yield f"{name}: {'has' if 'mma.sync' in body else 'lacks'} products of tensor cores"
         if re.search(r"\b(add|mul|fma|div|sqrt)\.[\w.]*f64", body) and kind not in KERNELS_OF_DOUBLES:
             yield f"{name}: computes in double"
-        pack = re.fullmatch(r"\w+<(?:.*\b)?(Bf16|float|unsigned int), ([48])(?:, \w+)?>", name)
         wide = re.search(r"\b(ld|cp)\.[\w.]*(v4\.|async\.cg)|ld\.[\w.]*v2\.[bu]64", body)
-        if pack and not wide:
+        if is_of_packs(name) and not wide:
             yield f"{name}: reads no 16 bytes at once"
 
 
@@ -120,12 +125,18 @@ def measure_occupancy(nvcc, kernels, folder):
     return {k: dict(zip(ARCHITECTURES, map(int, found[:-1]))) for k, found in zip(kernels, blocks)}
 
 
-def measure(nvcc):
-    """{kernel: (registers, blocks)}, each by architecture, and what is wrong."""
+def compile_all(nvcc, folder):
+    """What ptxas says of each file, and its PTX; object files are left in `folder`."""
     sources = sorted((ROOT / "src/atoll/ops/nvcc").glob("*.cu"))
-    with tempfile.TemporaryDirectory() as folder:
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            texts = list(pool.map(lambda s: compile_one(nvcc, s, folder), sources))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda s: compile_one(nvcc, s, folder), sources))
+
+
+def measure(nvcc, objects):
+    """{kernel: (registers, blocks)}, each by architecture, and what is wrong."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = objects or scratch
+        texts = compile_all(nvcc, folder)
         kernels, faults = parse("\n".join(text for text, _ in texts))
         blocks = measure_occupancy(nvcc, kernels, folder)
     names = demangle(list(kernels))
@@ -157,7 +168,13 @@ def main():
     if nvcc is None:
         print("there is no nvcc here: nothing was checked")
         return 77
-    kernels, problems = measure(nvcc)
+    objects = None
+    if "--objects" in sys.argv:
+        objects = pathlib.Path(sys.argv[sys.argv.index("--objects") + 1])
+        objects.mkdir(parents=True, exist_ok=True)
+        for old in objects.glob("*.o"):
+            old.unlink()
+    kernels, problems = measure(nvcc, objects)
     version = ptxas_version(nvcc)
     if "--write" in sys.argv[1:]:
         archs = ", sm_".join(ARCHITECTURES)
