@@ -18,6 +18,7 @@
 #include "atoll/device/fake_cuda/fake_cuda.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/matmul.h"
+#include "atoll/plan/code_op_cases.h"
 #include "atoll/plan/op_cases.h"
 
 namespace atl {
@@ -107,6 +108,7 @@ int measure(Device& device, const nn::ModelConfig& config, const plan::OpSizes& 
   for (plan::OpCase& one : plan::optimizer_op_cases(config, sizes.dtype, elements)) {
     cases.push_back(std::move(one));
   }
+  for (plan::OpCase& one : plan::code_op_cases(elements)) cases.push_back(std::move(one));
   int below = 0;
   for (const plan::OpCase& one : cases) {
     const double seconds = seconds_of(device, *stream, one.prepare(run));

@@ -27,8 +27,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = pathlib.Path(__file__).with_name("kernels.txt")
 ARCHITECTURES = ["80", "90", "100"]
 SLACK = 8  # registers that another ptxas may take
-# Sums whose contract is double: gradient norms, Muon's norm of a matrix, what routers report.
-KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor", "AddRouterSums"}
+# Sums whose contract is double: gradient norms, Muon's norm of a matrix, what routers report, mean
+# magnitudes of signs, and products of PowerSGD.
+KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor", "AddRouterSums", "EncodeSignsKernel",
+                      "ProjectRows", "OrthogonaliseKernel"}
 TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys", "GroupedMma"}
 FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-O3", "-Xcompiler=-Wall,-Wextra",
          "-Werror=all-warnings", "-Xptxas=-v"]

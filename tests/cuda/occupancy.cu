@@ -15,18 +15,21 @@
 #include "atoll/ops/cuda/activation.cuh"
 #include "atoll/ops/cuda/attention.cuh"
 #include "atoll/ops/cuda/attention_mma.cuh"
+#include "atoll/ops/cuda/codes.cuh"
 #include "atoll/ops/cuda/column_sum.cuh"
 #include "atoll/ops/cuda/copy_blocks.cuh"
 #include "atoll/ops/cuda/cross_entropy.cuh"
 #include "atoll/ops/cuda/elementwise.cuh"
 #include "atoll/ops/cuda/embedding.cuh"
 #include "atoll/ops/cuda/expert_rows.cuh"
+#include "atoll/ops/cuda/factors.cuh"
 #include "atoll/ops/cuda/grouped_matmul.cuh"
 #include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/routing.cuh"
+#include "atoll/ops/cuda/signs.cuh"
 #include "atoll/ops/cuda/update.cuh"
 
 namespace {
@@ -101,6 +104,7 @@ int main() {
   add<ActivationKernels>(shapes);
   add<AttentionKernels>(shapes);
   add<AttentionMmaKernels>(shapes);
+  add<CodesKernels>(shapes);
   add<ColumnKernels>(shapes);
   add<CopyBlocksKernels>(shapes);
   add<CrossEntropyKernels>(shapes);
@@ -114,6 +118,8 @@ int main() {
   add<QkNormKernels>(shapes);
   add<RopeKernels>(shapes);
   add<RoutingKernels>(shapes);
+  add<FactorsKernels>(shapes);
+  add<SignsKernels>(shapes);
   add<UpdateKernels>(shapes);
   int registers[3];
   char name[512];

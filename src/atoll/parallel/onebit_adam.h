@@ -48,15 +48,29 @@ class OneBitAdam final : public OneBitOptimizer {
   bool shares_moments() const { return shares_moments_; }
   const float* second(const SignPiece& piece) const;
   Held held(const SignPiece& piece) const;
+  void find_held();
   void share(Run& run);
+  void encode_own(Run& run);
+  void encode_own_on_gpu(Run& run);
+  void recover_on_gpu();
+  void gather_second();
+  std::int64_t held_at(const SignPiece& piece) const {
+    return held_at_[static_cast<std::size_t>(&piece - exchange_.pieces().data())];
+  }
+  float own_share(const optim::StepArgs& args) const;
+  // The second moments as kernels find them.
+  ops::Placed second() const;
+  void update_on_gpu(Run& run, const optim::StepArgs& args, Tensor values, Tensor grads);
   void apply(Run& run, const optim::StepArgs& args, float* values);
 
   std::unique_ptr<optim::Optimizer> adamw_;
   std::int64_t warmup_;
-  bool shares_moments_;       // ranks have parts of AdamW's
-  bool is_restored_ = false;  // the momentum is signs already
-  bool is_shared_ = false;    // the signs of the momentum, and the second moment
-  std::vector<Held> held_;    // of each piece
+  bool shares_moments_;                // ranks have parts of AdamW's
+  bool is_restored_ = false;           // the momentum is signs already
+  bool is_shared_ = false;             // the signs of the momentum, and the second moment
+  std::vector<Held> held_;             // of each piece
+  std::vector<std::int64_t> held_at_;  // where these begin in AdamW's moments; -1: nowhere
+  Tensor m_, v_;                       // these moments
   int second_request_ = -1;
   Tensor second_;  // with shares_moments_: all of it
 };

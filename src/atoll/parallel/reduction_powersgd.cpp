@@ -11,7 +11,10 @@
 #include "atoll/base/check.h"
 #include "atoll/base/rng.h"
 #include "atoll/compress/feedback.h"
+#include "atoll/ops/elementwise.h"
+#include "atoll/parallel/factor_kernels.h"
 #include "atoll/parallel/reductions.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
@@ -101,6 +104,11 @@ class PowerSgd final : public CompressedReduction {
         parts.packed += r_ * matrix.rows;
       }
       parts.q_end = q_elements_;
+      std::vector<FactorKernels::Matrix> matrices;
+      for (const Matrix& x : parts.matrices) {
+        matrices.push_back({x.begin, x.rows, x.cols, x.owed_at, x.p_at, x.q_at});
+      }
+      kernels_.emplace_back(r_, bucket.begin, std::move(matrices));
     }
   }
 
@@ -115,6 +123,7 @@ class PowerSgd final : public CompressedReduction {
       parts.request =
           plan.request_forever("factors", "codes", Spec{Dtype::kF32, {parts.packed}}.bytes());
     }
+    for (FactorKernels& kernels : kernels_) kernels.request(plan);
   }
 
   void bind(const Arena& arena) override {
@@ -122,8 +131,10 @@ class PowerSgd final : public CompressedReduction {
     const Tensor both = arena.tensor(q_request_, {Dtype::kF32, {2 * q_elements_}});
     q_ = both.rows(0, q_elements_);
     q_sum_ = both.rows(q_elements_, 2 * q_elements_);
-    for (BucketParts& parts : buckets_) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      BucketParts& parts = buckets_[b];
       parts.sum = arena.tensor(parts.request, {Dtype::kF32, {parts.packed}});
+      kernels_[b].bind(arena, parts.sum, q_, q_sum_, owed_memory_);
       for (const Matrix& matrix : parts.matrices) draw(matrix);
     }
   }
@@ -137,12 +148,16 @@ class PowerSgd final : public CompressedReduction {
       if (stretch.packed_at < 0) {
         parts.in_place.push_back(group.start_all_reduce(here));
       } else {
-        std::copy_n(here.data<float>(), stretch.count, packed(parts, stretch.packed_at));
+        ops::copy(run, here, packed_rows(parts, stretch));
       }
     }
-    for (const Matrix& matrix : parts.matrices) {
-      multiply(run, matrix, gradients.data<float>() + matrix.begin - first,
-               packed(parts, matrix.p_at));
+    if (!is_on_host(gradients)) {
+      kernels_[b].project(run, gradients);
+    } else {
+      for (const Matrix& matrix : parts.matrices) {
+        multiply(run, matrix, gradients.data<float>() + matrix.begin - first,
+                 packed(parts, matrix.p_at));
+      }
     }
     if (parts.packed == 0) return {};
     return group.start_all_reduce(parts.sum);
@@ -154,12 +169,16 @@ class PowerSgd final : public CompressedReduction {
     const std::int64_t first = layout_.buckets()[b].begin;
     for (const Stretch& stretch : parts.plain) {
       if (stretch.packed_at < 0) continue;
-      std::copy_n(packed(parts, stretch.packed_at), stretch.count,
-                  gradients.data<float>() + stretch.begin - first);
+      ops::copy(run, packed_rows(parts, stretch),
+                gradients.rows(stretch.begin - first, stretch.begin - first + stretch.count));
     }
-    for (Matrix& matrix : parts.matrices) {
-      leave_owed(run, matrix, gradients.data<float>() + matrix.begin - first,
-                 packed(parts, matrix.p_at));
+    if (!is_on_host(gradients)) {
+      kernels_[b].leave_owed(run, gradients);
+    } else {
+      for (Matrix& matrix : parts.matrices) {
+        leave_owed(run, matrix, gradients.data<float>() + matrix.begin - first,
+                   packed(parts, matrix.p_at));
+      }
     }
     for (comm::Work& work : parts.in_place) work.wait();
     parts.in_place.clear();
@@ -168,6 +187,7 @@ class PowerSgd final : public CompressedReduction {
   }
 
   void end(Run& run, std::size_t b, const Tensor& gradients) override {
+    if (!is_on_host(gradients)) return kernels_[b].restore(run, gradients);
     BucketParts& parts = buckets_[b];
     const std::int64_t first = layout_.buckets()[b].begin;
     for (const Matrix& matrix : parts.matrices) {
@@ -240,6 +260,9 @@ class PowerSgd final : public CompressedReduction {
     }
   }
 
+  static Tensor packed_rows(const BucketParts& parts, const Stretch& stretch) {
+    return parts.sum.rows(stretch.packed_at, stretch.packed_at + stretch.count);
+  }
   static float* packed(BucketParts& parts, std::int64_t at) { return parts.sum.data<float>() + at; }
 
   // The first Q: the same on all ranks.
@@ -247,11 +270,11 @@ class PowerSgd final : public CompressedReduction {
     // No parameter has so large a number.
     const auto number = std::uint64_t{1} << 40 | static_cast<std::uint64_t>(matrix.number);
     const RngStream stream(0, RngPurpose::kInit, number);
-    float* q = q_.data<float>() + matrix.q_at;
-    for (std::int64_t i = 0; i < r_ * matrix.cols; ++i) {
-      q[i] = stream.normal(static_cast<std::uint64_t>(i));
-    }
-    orthogonalise(q, r_, matrix.cols);
+    const Tensor q = q_.rows(matrix.q_at, matrix.q_at + r_ * matrix.cols);
+    write_on_host<float>(q, [&](std::span<float> to) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = stream.normal(i);
+      orthogonalise(to.data(), r_, matrix.cols);
+    });
   }
 
   // m += owed, and P^T (r, rows) = Q^T m^T.
@@ -325,6 +348,7 @@ class PowerSgd final : public CompressedReduction {
   std::int64_t q_elements_ = 0;
   std::int64_t num_matrices_ = 0;
   std::vector<BucketParts> buckets_;
+  std::vector<FactorKernels> kernels_;  // of each bucket, for a GPU
   int owed_request_ = -1, q_request_ = -1;
   Tensor owed_memory_, q_, q_sum_;
 };

@@ -7,6 +7,7 @@
 #include "atoll/compress/feedback.h"
 #include "atoll/parallel/code_pieces.h"
 #include "atoll/parallel/compression.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
@@ -44,12 +45,24 @@ void write_code(float scale, std::span<const float> x, std::byte* out) {
   }
 }
 
-// 64 random signs (Steele et al. 2014, SplitMix).
-std::uint64_t sign_bits(std::uint64_t number) {
-  std::uint64_t z = (number + 1) * 0x9e3779b97f4a7c15U;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31);
+static_assert(kBlockElements <= ops::kSignPiece);
+
+// In the order of rows in each column: a GPU's blocks of rows have other last bits.
+void sketch_on_host(Run& run, const Tensor& grads, std::span<float> sketch) {
+  const std::int64_t n = grads.num_elements(), numbers = std::ssize(sketch);
+  const float* g = grads.data<float>();
+  constexpr std::int64_t kColumns = 64;
+  run.threads().run(numbers / kColumns, [&](std::int64_t task) {
+    std::array<float, kColumns> sums = {};
+    for (std::int64_t row = task * kColumns; row < n; row += numbers) {
+      const std::uint64_t signs = ops::sketch_signs(static_cast<std::uint64_t>(row));
+      const std::int64_t count = std::min(kColumns, n - row);
+      for (std::int64_t c = 0; c < count; ++c) {
+        sums[static_cast<std::size_t>(c)] += (signs >> c & 1U) != 0 ? -g[row + c] : g[row + c];
+      }
+    }
+    std::copy(sums.begin(), sums.end(), sketch.begin() + task * kColumns);
+  });
 }
 
 bool has_decay(const FlatLayout& layout, std::int64_t element) {
@@ -138,6 +151,9 @@ SignExchange::SignExchange(const FlatLayout& layout, int rank)
 }
 
 void SignExchange::request(MemoryPlan& plan) {
+  table_request_ =
+      plan.request_forever("places of signs", "codes",
+                           Spec{Dtype::kI64, {std::ssize(pieces_), ops::kSignColumns}}.bytes());
   owed_request_ = plan.request_forever("owed momentum", "owed", layout_.flat().bytes());
   owed_sum_request_ = plan.request_forever("owed momentum, as its owner", "owed",
                                            Spec{Dtype::kF32, {num_owned_}}.bytes());
@@ -145,7 +161,20 @@ void SignExchange::request(MemoryPlan& plan) {
       "signs", "codes", static_cast<std::size_t>(byte_parts_.back() + received_parts_.back()));
 }
 
-void SignExchange::bind(const Arena& arena) {
+void SignExchange::bind(const Arena& arena, std::span<const std::int64_t> held) {
+  table_ = arena.tensor(table_request_, {Dtype::kI64, {std::ssize(pieces_), ops::kSignColumns}});
+  is_on_gpu_ = !is_on_host(table_);
+  write_on_host<std::int64_t>(table_, [&](std::span<std::int64_t> to) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const std::span<std::int64_t> row = to.subspan(i * ops::kSignColumns, ops::kSignColumns);
+      row[ops::kSignBegin] = pieces_[i].begin;
+      row[ops::kSignCount] = pieces_[i].count;
+      row[ops::kSignByte] = pieces_[i].byte;
+      row[ops::kSignOwned] = pieces_[i].owned;
+      row[ops::kSignHeld] = held.empty() ? pieces_[i].begin : held[i];
+      row[ops::kSignDecay] = pieces_[i].decay ? 1 : 0;
+    }
+  });
   owed_ = arena.tensor(owed_request_, layout_.flat());
   owed_sum_ = arena.tensor(owed_sum_request_, {Dtype::kF32, {num_owned_}});
   const std::int64_t sent = byte_parts_.back();
@@ -186,6 +215,34 @@ void SignExchange::average(Run& run, const SignUnits& units, const Moments& mome
   });
   ranks.all_to_all(sent_, byte_parts_, received_, received_parts_);
   sum_received(run, units, moments, owed_share);
+  gather();
+}
+
+Tensor SignExchange::owned_table() const {
+  return table_.rows(static_cast<std::int64_t>(piece_parts_[rank_]),
+                     static_cast<std::int64_t>(piece_parts_[rank_ + 1]));
+}
+
+void SignExchange::average(Run& run, ops::EncodeSigns added) {
+  comm::Group& ranks = group();
+  added.pieces = table_;
+  added.codes = sent_;
+  added.owed = {owed_, ops::kSignBegin};
+  ops::encode_signs(run, added);
+  ranks.all_to_all(sent_, byte_parts_, received_, received_parts_);
+  const std::span<const SignPiece> mine = owned();
+  ops::encode_signs(run, {.adds = ops::EncodeSigns::Adds::kRanks,
+                          .units = added.units,
+                          .pieces = owned_table(),
+                          .codes = sent_,
+                          .v = added.v,
+                          .owed = owed_sums(),
+                          .owed_share = added.owed_share,
+                          .sent = {.codes = received_,
+                                   .byte_first = mine.empty() ? 0 : mine.front().byte,
+                                   .sources = layout_.num_ranks(),
+                                   .source_bytes = received_parts_[1]},
+                          .share = 1.0F / static_cast<float>(layout_.num_ranks())});
   gather();
 }
 
@@ -231,21 +288,8 @@ std::vector<optim::StateTensor> SignExchange::state() const {
 }
 
 double sketched_norm(Run& run, comm::Group& group, const Tensor& grads, std::int64_t numbers) {
-  const std::int64_t n = grads.num_elements();
-  const float* g = grads.data<float>();
   std::vector<float> sketch(static_cast<std::size_t>(numbers));
-  constexpr std::int64_t kColumns = 64;
-  run.threads().run(numbers / kColumns, [&](std::int64_t task) {
-    std::array<float, kColumns> sums = {};
-    for (std::int64_t row = task * kColumns; row < n; row += numbers) {
-      const std::uint64_t signs = sign_bits(static_cast<std::uint64_t>(row));
-      const std::int64_t count = std::min(kColumns, n - row);
-      for (std::int64_t c = 0; c < count; ++c) {
-        sums[static_cast<std::size_t>(c)] += (signs >> c & 1U) != 0 ? -g[row + c] : g[row + c];
-      }
-    }
-    std::copy(sums.begin(), sums.end(), sketch.begin() + task * kColumns);
-  });
+  is_on_host(grads) ? sketch_on_host(run, grads, sketch) : ops::sketch(run, grads, sketch);
   group.all_reduce({sketch.data(), {Dtype::kF32, {numbers}}});
   double squares = 0;
   for (const float one : sketch) squares += static_cast<double>(one) * static_cast<double>(one);

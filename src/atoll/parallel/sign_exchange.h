@@ -11,6 +11,7 @@
 
 #include "atoll/comm/group.h"
 #include "atoll/ops/run.h"
+#include "atoll/ops/signs.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/flat_layout.h"
 
@@ -19,15 +20,8 @@ namespace atl::parallel {
 /// The name of the vector of what owners owe, in a checkpoint: each element is its owner's.
 inline constexpr const char* kOwedSum = "owed_sum";
 
-/// What a momentum is divided by before its sign is taken, and a sign multiplied with: the root of
-/// the second moment, after the correction for its few updates, plus eps. In these units a
-/// parameter moves, so that elements are of one size.
-struct SignUnits {
-  float root_scale = 1;
-  float eps = 0;
-
-  float of(float v) const { return std::sqrt(v) * root_scale + eps; }
-};
+using ops::SignUnits;
+/// Those of a second moment after so many updates.
 SignUnits sign_units(double beta2, double eps, std::int64_t updates);
 
 /// At most kBlockElements elements whose signs have one scale, from a place where no part of a rank
@@ -76,7 +70,9 @@ class SignExchange {
   SignExchange(const FlatLayout& layout, int rank);
 
   void request(MemoryPlan& plan);
-  void bind(const Arena& arena);
+  /// `held`: of each piece, where its moments begin among those that this rank has; -1: it has
+  /// not. Empty: moments are of the whole flat vector.
+  void bind(const Arena& arena, std::span<const std::int64_t> held = {});
   void connect(comm::Group& group) { group_ = &group; }
   comm::Group& group() const;
 
@@ -101,6 +97,15 @@ class SignExchange {
   /// `owed_share`. Every rank must call it.
   void average(Run& run, const SignUnits& units, const Moments& moments, float owed_share,
                const Add& add);
+  /// The same of a GPU's memory, with kernels: `added` says what is added, v, units and owed_share.
+  void average(Run& run, ops::EncodeSigns added);
+  /// Whether memory is a GPU's.
+  bool is_on_gpu() const { return is_on_gpu_; }
+  /// For ops/signs.h: all pieces or those of this rank, their codes, and what is owed of each.
+  Tensor table() const { return table_; }
+  Tensor owned_table() const;
+  Tensor codes() const { return sent_; }
+  ops::Placed owed_sums() const { return {owed_sum_, ops::kSignOwned}; }
   /// Gives all ranks the codes of the pieces that each owns. Every rank must call it.
   void gather();
 
@@ -117,6 +122,9 @@ class SignExchange {
   std::vector<std::size_t> piece_parts_;  // of rank r: pieces [r, r + 1)
   std::vector<std::int64_t> byte_parts_, received_parts_;
   std::int64_t num_owned_ = 0;  // elements
+  bool is_on_gpu_ = false;
+  int table_request_ = -1;
+  Tensor table_;  // (pieces, ops::kSignColumns)
   int owed_request_ = -1, owed_sum_request_ = -1, codes_request_ = -1;
   Tensor owed_, owed_sum_;
   Tensor sent_, received_;

@@ -226,7 +226,7 @@ void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::vector<std::size_t>& users = layout().buckets()[b].stages;
     if (!std::binary_search(users.begin(), users.end(), pass.stage)) continue;
-    end_gather(&run.threads(), b);
+    end_gather(b, /*alone=*/false);
     if (run.training && pass.makes_gradients) begin_bucket(run, b, idle);
   }
 }
@@ -353,10 +353,10 @@ void DataParallelStore::publish(Run& run) {
   }
 }
 
-void DataParallelStore::end_gather(ThreadPool* threads, std::size_t b) {
+void DataParallelStore::end_gather(std::size_t b, bool alone) {
   wait(buckets_[b].gather);
   if (!std::exchange(buckets_[b].gathers_differences, false)) return;
-  differences_->apply(threads, b);
+  differences_->apply(b, alone);
 }
 
 std::vector<optim::StateTensor> DataParallelStore::state() const {
@@ -385,7 +385,7 @@ void DataParallelStore::settle() {
       if (!failure) failure = std::current_exception();
     }
     try {
-      end_gather(nullptr, b);
+      end_gather(b, /*alone=*/true);
     } catch (...) {
       bucket.gather = {};
       bucket.gathers_differences = false;

@@ -109,8 +109,8 @@ class DataParallelStore final : public ParamStore, public InFile {
   void reduce_bucket(Run& run, std::size_t bucket, bool idle);
   void reduce_compressed(Run& run);
   Tensor place_of_sum(std::size_t bucket) const;
-  /// Waits for the values of a bucket that others have updated.
-  void end_gather(ThreadPool* threads, std::size_t bucket);
+  /// Waits for the values of a bucket that others have updated; `alone`: with no other threads.
+  void end_gather(std::size_t bucket, bool alone);
   bool reduces_now() const { return sums_gradients_ && (options_.exact || round().last); }
   bool shares_update() const { return options_.zero != Zero::kNone; }
   Tensor part_of(const Tensor& flat, const Bucket& bucket) const;

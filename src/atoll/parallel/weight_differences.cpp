@@ -1,26 +1,11 @@
 #include "atoll/parallel/weight_differences.h"
 
-#include <algorithm>
-#include <array>
-
-#include "atoll/compress/arithmetic.h"
-#include "atoll/compress/feedback.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {
 
-namespace {
-
-std::span<float> floats(const Tensor& tensor, std::int64_t begin, std::int64_t count) {
-  return {tensor.data<float>() + begin, static_cast<std::size_t>(count)};
-}
-
-}  // namespace
-
 WeightDifferences::WeightDifferences(const FlatLayout& layout, int rank)
-    : layout_(layout),
-      rank_(static_cast<std::size_t>(rank)),
-      codec_(compress::make_codec("int4")),
-      codes_(code_pieces(layout, [this](std::int64_t n) { return codec_->max_bytes(n); })) {
+    : layout_(layout), rank_(static_cast<std::size_t>(rank)), coder_(layout, "int4") {
   std::int64_t at = 0;
   for (const Bucket& bucket : layout.buckets()) {
     master_at_.push_back(at);
@@ -33,7 +18,8 @@ void WeightDifferences::request(MemoryPlan& plan) {
   const std::int64_t share = layout_.share(static_cast<int>(rank_));
   masters_request_ = plan.request_forever("masters, this rank's part", "parameters",
                                           Spec{Dtype::kF32, {share}}.bytes());
-  for (const BucketCodes& codes : codes_) {
+  coder_.request(plan);
+  for (const BucketCodes& codes : coder_.buckets()) {
     code_requests_.push_back(plan.request_forever("codes of differences", "codes",
                                                   static_cast<std::size_t>(codes.bytes())));
   }
@@ -43,53 +29,35 @@ void WeightDifferences::bind(const Arena& arena) {
   published_ = arena.tensor(published_request_, layout_.flat());
   masters_ =
       arena.tensor(masters_request_, {Dtype::kF32, {layout_.share(static_cast<int>(rank_))}});
-  for (std::size_t b = 0; b < codes_.size(); ++b) {
-    sent_.push_back(arena.tensor(code_requests_[b], {Dtype::kU8, {codes_[b].bytes()}}));
+  coder_.bind(arena);
+  for (std::size_t b = 0; b < code_requests_.size(); ++b) {
+    sent_.push_back(arena.tensor(code_requests_[b], {Dtype::kU8, {coder_.buckets()[b].bytes()}}));
   }
 }
 
 void WeightDifferences::take_masters() {
-  for (std::size_t b = 0; b < codes_.size(); ++b) {
+  for (std::size_t b = 0; b < master_at_.size(); ++b) {
     const Bucket& bucket = layout_.buckets()[b];
     const std::int64_t size = bucket.part_size(static_cast<int>(rank_));
+    if (size == 0) continue;
     const std::int64_t begin = bucket.begin + bucket.parts[rank_];
-    const std::span<const float> values = floats(published_, begin, size);
-    std::copy(values.begin(), values.end(), floats(masters_, master_at_[b], size).begin());
+    copy_now(published_.rows(begin, begin + size),
+             masters_.rows(master_at_[b], master_at_[b] + size));
   }
 }
 
 comm::Work WeightDifferences::start(Run& run, comm::Group& group, std::size_t b) {
-  const BucketCodes& codes = codes_[b];
-  const std::size_t first = codes.first_of_parts[rank_];
-  const auto count = static_cast<std::int64_t>(codes.first_of_parts[rank_ + 1] - first);
+  stream_ = run.stream;
   const std::int64_t begin = layout_.buckets()[b].begin + layout_.buckets()[b].parts[rank_];
-  run.threads().run(count, [&](std::int64_t i) {
-    const CodePiece& piece = codes.pieces[first + static_cast<std::size_t>(i)];
-    std::array<float, kBlockElements> difference;
-    const std::span<float> wanted =
-        std::span(difference).first(static_cast<std::size_t>(piece.count));
-    const std::span<const float> master =
-        floats(masters_, master_at_[b] + piece.begin - begin, piece.count);
-    std::copy(master.begin(), master.end(), wanted.begin());
-    compress::subtract(floats(published_, piece.begin, piece.count), wanted);
-    compress::encode_owed(
-        *codec_, wanted, {},
-        {static_cast<std::byte*>(sent_[b].raw()) + piece.byte, codec_->max_bytes(piece.count)});
-  });
-  return group.start_all_gather(sent_[b], codes.byte_parts);
+  coder_.encode(run, coder_.part(b, rank_),
+                {.x = masters_, .x_first = begin - master_at_[b], .minus = published_}, sent_[b]);
+  return group.start_all_gather(sent_[b], coder_.buckets()[b].byte_parts);
 }
 
-void WeightDifferences::apply(ThreadPool* threads, std::size_t b) {
-  const std::vector<CodePiece>& pieces = codes_[b].pieces;
-  const auto apply_one = [&](std::int64_t i) {
-    const CodePiece& piece = pieces[static_cast<std::size_t>(i)];
-    compress::decode_owed(*codec_,
-                          {static_cast<const std::byte*>(sent_[b].raw()) + piece.byte,
-                           codec_->max_bytes(piece.count)},
-                          /*adds=*/true, floats(published_, piece.begin, piece.count));
-  };
-  if (threads != nullptr) return threads->run(std::ssize(pieces), apply_one);
-  for (std::int64_t i = 0; i < std::ssize(pieces); ++i) apply_one(i);
+void WeightDifferences::apply(std::size_t b, bool alone) {
+  Run run = {.stream = stream_};
+  coder_.decode(run, coder_.all(b),
+                {.codes = sent_[b], .adds = true, .to = published_, .alone = alone});
 }
 
 std::vector<optim::StateTensor> WeightDifferences::state() const {

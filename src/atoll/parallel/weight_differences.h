@@ -1,12 +1,9 @@
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <vector>
 
-#include "atoll/compress/codec.h"
-#include "atoll/parallel/code_pieces.h"
 #include "atoll/parallel/compression.h"
+#include "atoll/parallel/piece_coder.h"
 
 namespace atl::parallel {
 
@@ -33,9 +30,9 @@ class WeightDifferences {
   /// Encodes the differences of a bucket, and begins to send them. `group` are the ranks of the
   /// layout.
   comm::Work start(Run& run, comm::Group& group, std::size_t bucket);
-  /// Adds a bucket's differences to the published values, once that Work is done. `threads` may be
-  /// null.
-  void apply(ThreadPool* threads, std::size_t bucket);
+  /// Adds a bucket's differences to the published values, once that Work is done. `alone`: not in
+  /// the threads of the stream that start() had.
+  void apply(std::size_t bucket, bool alone);
 
   /// What a checkpoint holds of it; values are the masters.
   std::vector<optim::StateTensor> state() const;
@@ -43,8 +40,8 @@ class WeightDifferences {
  private:
   const FlatLayout& layout_;
   std::size_t rank_;
-  std::unique_ptr<compress::Codec> codec_;
-  std::vector<BucketCodes> codes_;
+  PieceCoder coder_;
+  Stream* stream_ = nullptr;
   std::vector<std::int64_t> master_at_;  // of each bucket's part
   std::vector<int> code_requests_;
   std::vector<Tensor> sent_;  // codes of each bucket

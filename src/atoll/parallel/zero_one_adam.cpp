@@ -71,23 +71,30 @@ std::vector<optim::StateTensor> ZeroOneAdam::state() const {
 }
 
 void ZeroOneAdam::update(Run& run, const optim::StepArgs& args, Tensor values, Tensor grads) {
-  if (sums_) return update_dense(run, args, values.data<float>(), grads.data<float>());
+  if (sums_) return update_dense(run, args, values, grads);
   const bool stays = args.step > schedule_.warmup;  // the second moment
   if (local_steps_ == 0) wanted_steps_ = stays ? schedule_.local_steps(args.lr / peak_lr_) : 1;
-  step_alone(run, args, values.data<float>(), grads.data<float>());
-  if (local_steps_ >= wanted_steps_ || args.step >= schedule_.last_step) {
-    meet(run, values.data<float>());
-  }
+  step_alone(run, args, values, grads);
+  if (local_steps_ >= wanted_steps_ || args.step >= schedule_.last_step) meet(run, values);
 }
 
 void ZeroOneAdam::skip(Run& run, Tensor values) {
-  if (!is_together()) meet(run, values.data<float>());
+  if (!is_together()) meet(run, values);
 }
 
 // AdamW (Loshchilov & Hutter 2019), with as many updates of the second moment as there were.
-void ZeroOneAdam::update_dense(Run& run, const optim::StepArgs& args, float* values,
-                               const float* grads) {
+void ZeroOneAdam::update_dense(Run& run, const optim::StepArgs& args, const Tensor& all_values,
+                               const Tensor& all_grads) {
   ++second_updates_;
+  if (exchange_.is_on_gpu()) {
+    ops::ZeroOneStep step = kernel_step(args, all_values, all_grads);
+    step.sums = true;
+    step.grad_scale = static_cast<float>(args.grad_scale);
+    step.rest1 = static_cast<float>(1 - beta1_);
+    return ops::zero_one_step(run, step);
+  }
+  float* values = all_values.data<float>();
+  const float* grads = all_grads.data<float>();
   const SignUnits scale = units();
   const auto beta1 = static_cast<float>(beta1_);
   const auto beta2 = static_cast<float>(beta2_);
@@ -111,13 +118,51 @@ void ZeroOneAdam::update_dense(Run& run, const optim::StepArgs& args, float* val
 }
 
 // Elements whose second moment is 0 never had a gradient, and stay.
-void ZeroOneAdam::step_alone(Run& run, const optim::StepArgs& args, float* values,
-                             const float* grads) {
+void ZeroOneAdam::step_alone(Run& run, const optim::StepArgs& args, const Tensor& values,
+                             const Tensor& grads) {
+  const bool is_first = local_steps_ == 0;
+  if (exchange_.is_on_gpu()) {
+    ops::ZeroOneStep step = kernel_step(args, values, grads);
+    step.is_first = is_first;
+    step.rest1 = own_share(args);
+    ops::zero_one_step(run, step);
+  } else {
+    step_on_host(run, args, values.data<float>(), grads.data<float>());
+  }
+  if (is_first) moved_ = decayed_ = 0;
+  moved_ += args.lr / (1 - std::pow(beta1_, static_cast<double>(args.step)));
+  decayed_ += args.lr;
+  ++local_steps_;
+}
+
+// The mean over ranks of gradients times this is their sum's part of a momentum.
+float ZeroOneAdam::own_share(const optim::StepArgs& args) const {
+  return static_cast<float>((1 - beta1_) * args.grad_scale * exchange_.group().size());
+}
+
+ops::ZeroOneStep ZeroOneAdam::kernel_step(const optim::StepArgs& args, const Tensor& values,
+                                          const Tensor& grads) const {
+  const double correction = 1 - std::pow(beta1_, static_cast<double>(args.step));
+  return {.units = units(),
+          .pieces = exchange_.table(),
+          .x = values,
+          .grads = grads,
+          .m = m_,
+          .v = v_,
+          .anchor = anchor_,
+          .beta1 = static_cast<float>(beta1_),
+          .beta2 = static_cast<float>(beta2_),
+          .rest2 = static_cast<float>(1 - beta2_),
+          .step_size = static_cast<float>(args.lr / correction),
+          .decay = static_cast<float>(args.lr * weight_decay_)};
+}
+
+void ZeroOneAdam::step_on_host(Run& run, const optim::StepArgs& args, float* values,
+                               const float* grads) {
   const bool is_first = local_steps_ == 0;
   const SignUnits scale = units();
   const auto beta1 = static_cast<float>(beta1_);
-  // The mean over ranks of these is the sum of the ranks' gradients.
-  const auto rest = static_cast<float>((1 - beta1_) * args.grad_scale * exchange_.group().size());
+  const float rest = own_share(args);
   const double correction = 1 - std::pow(beta1_, static_cast<double>(args.step));
   const auto step_size = static_cast<float>(args.lr / correction);
   float* m = m_.data<float>();
@@ -131,20 +176,47 @@ void ZeroOneAdam::step_alone(Run& run, const optim::StepArgs& args, float* value
       if (v[i] != 0) values[i] -= step_size * m[i] / scale.of(v[i]);
     }
   });
-  if (is_first) moved_ = decayed_ = 0;
-  moved_ += args.lr / correction;
-  decayed_ += args.lr;
-  ++local_steps_;
 }
 
 // How far each came, as a mean momentum. What was owed is of a mean over as many steps as ranks had
 // before.
-void ZeroOneAdam::meet(Run& run, float* values) {
+void ZeroOneAdam::meet(Run& run, const Tensor& values) {
+  const auto owed_share =
+      static_cast<float>(static_cast<double>(owed_steps_) / static_cast<double>(local_steps_));
+  if (exchange_.is_on_gpu()) {
+    meet_on_gpu(run, values, owed_share);
+  } else {
+    meet_on_host(run, values.data<float>(), owed_share);
+  }
+  owed_steps_ = local_steps_;
+  local_steps_ = 0;
+}
+
+void ZeroOneAdam::meet_on_gpu(Run& run, const Tensor& values, float owed_share) {
+  const ops::Placed v = {v_, ops::kSignBegin};
+  exchange_.average(run, {.adds = ops::EncodeSigns::Adds::kMoves,
+                          .units = units(),
+                          .v = v,
+                          .owed_share = owed_share,
+                          .values = values,
+                          .anchor = anchor_,
+                          .m = m_,
+                          .per_moved = static_cast<float>(moved_ > 0 ? 1 / moved_ : 0)});
+  ops::apply_signs(run, {.units = units(),
+                         .pieces = exchange_.table(),
+                         .codes = exchange_.codes(),
+                         .v = v,
+                         .m = {m_, ops::kSignBegin},
+                         .x = values,
+                         .anchor = anchor_,
+                         .step_size = static_cast<float>(moved_),
+                         .decay = static_cast<float>(decayed_ * weight_decay_)});
+}
+
+void ZeroOneAdam::meet_on_host(Run& run, float* values, float owed_share) {
   const SignUnits scale = units();
   const auto moved = static_cast<float>(moved_);
   const auto per_moved = static_cast<float>(moved_ > 0 ? 1 / moved_ : 0);
-  const auto owed_share =
-      static_cast<float>(static_cast<double>(owed_steps_) / static_cast<double>(local_steps_));
   const float* anchor = anchor_.data<float>();
   float* m = m_.data<float>();
   const float* all_v = v_.data<float>();
@@ -168,8 +240,6 @@ void ZeroOneAdam::meet(Run& run, float* values) {
       values[i] = anchor[i] - moved * sign - decay * anchor[i];
     }
   });
-  owed_steps_ = local_steps_;
-  local_steps_ = 0;
 }
 
 }  // namespace atl::parallel

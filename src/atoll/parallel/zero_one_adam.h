@@ -50,9 +50,16 @@ class ZeroOneAdam final : public OneBitOptimizer {
   std::vector<optim::StateTensor> state() const override;
 
  private:
-  void update_dense(Run& run, const optim::StepArgs& args, float* values, const float* grads);
-  void step_alone(Run& run, const optim::StepArgs& args, float* values, const float* grads);
-  void meet(Run& run, float* values);
+  void update_dense(Run& run, const optim::StepArgs& args, const Tensor& values,
+                    const Tensor& grads);
+  void step_alone(Run& run, const optim::StepArgs& args, const Tensor& values, const Tensor& grads);
+  void step_on_host(Run& run, const optim::StepArgs& args, float* values, const float* grads);
+  void meet(Run& run, const Tensor& values);
+  void meet_on_gpu(Run& run, const Tensor& values, float owed_share);
+  void meet_on_host(Run& run, float* values, float owed_share);
+  float own_share(const optim::StepArgs& args) const;
+  ops::ZeroOneStep kernel_step(const optim::StepArgs& args, const Tensor& values,
+                               const Tensor& grads) const;
 
   ZeroOneSchedule schedule_;
   double peak_lr_;

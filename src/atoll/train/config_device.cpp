@@ -70,8 +70,6 @@ void refuse_on_gpu(const TrainConfig& config) {
       {"lora.rank", config.lora.rank > 0, "train all parameters"},
       {"dp.balance", config.dp.balance,
        "leave it out: the times that it goes by are those of the host, not of the GPU"},
-      {"dp.compress", config.dp.compress != "none", "leave it out"},
-      {"dp.compress_weights", config.dp.compress_weights != "none", "leave it out"},
       {"launch.replicate", config.launch.replicate,
        "leave it out: a lost rank then costs the steps since the newest checkpoint"},
   };

@@ -122,7 +122,6 @@ TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
            {"--parallel.tp=2", "parallel.tp"},
            {"--parallel.pp=2", "parallel.pp"},
            {"--parallel.cp=2", "parallel.cp"},
-           {"--dp.compress=int8", "dp.compress"},
            {"--dp.balance=true", "dp.balance"},
            {"--lora.rank=2", "lora.rank"},
            {"--launch.replicate=true", "launch.replicate"}}) {

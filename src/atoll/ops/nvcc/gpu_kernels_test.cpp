@@ -7,18 +7,21 @@
 #include "atoll/ops/cuda/activation.cuh"
 #include "atoll/ops/cuda/attention.cuh"
 #include "atoll/ops/cuda/attention_mma.cuh"
+#include "atoll/ops/cuda/codes.cuh"
 #include "atoll/ops/cuda/column_sum.cuh"
 #include "atoll/ops/cuda/copy_blocks.cuh"
 #include "atoll/ops/cuda/cross_entropy.cuh"
 #include "atoll/ops/cuda/elementwise.cuh"
 #include "atoll/ops/cuda/embedding.cuh"
 #include "atoll/ops/cuda/expert_rows.cuh"
+#include "atoll/ops/cuda/factors.cuh"
 #include "atoll/ops/cuda/grouped_matmul.cuh"
 #include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/routing.cuh"
+#include "atoll/ops/cuda/signs.cuh"
 #include "atoll/ops/cuda/update.cuh"
 
 namespace atl::ops::cuda {
@@ -28,7 +31,8 @@ using AllKernels =
     Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
            CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, ExpertRowsKernels,
            GroupedMatmulKernels, GroupedMmaKernels, NormKernels, QkNormKernels, RopeKernels,
-           RoutingKernels, MuonKernels, CopyBlocksKernels, UpdateKernels>;
+           RoutingKernels, MuonKernels, CopyBlocksKernels, CodesKernels, FactorsKernels,
+           SignsKernels, UpdateKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {

@@ -1,0 +1,76 @@
+#include "atoll/ops/cuda/factors.h"
+
+#include "atoll/ops/cuda/factors.cuh"
+#include "atoll/ops/cuda/serve.h"
+
+namespace atl::ops::cuda {
+
+namespace {
+
+FactorOperands operands(const Factors& a) {
+  return {.matrices = input<std::int64_t>(a.matrices),
+          .m = output<float>(a.m),
+          .p = output<float>(a.p),
+          .q = output<float>(a.q),
+          .owed = output<float>(a.owed),
+          .rank = a.rank,
+          .m_first = a.m_first};
+}
+
+// So many items of a block at most, of each matrix.
+template <typename Kernel>
+Declined launch_matrices(Run& run, const Factors& a, std::int64_t items, std::int64_t of_block,
+                         const Kernel& kernel) {
+  return serve_gpu(run, [&] {
+    if (a.matrices.dim(0) == 0) return;
+    launch<FactorsKernels>(run,
+                           {.blocks_x = static_cast<std::uint32_t>(num_blocks(items, of_block)),
+                            .blocks_y = static_cast<std::uint32_t>(a.matrices.dim(0)),
+                            .threads = Kernel::kMaxThreads},
+                           kernel);
+  });
+}
+
+constexpr std::int64_t kThreads = 256;
+constexpr std::int64_t kWarps = kThreads / 32;
+
+}  // namespace
+
+Declined project_rows(Run& run, const Factors& a) {
+  return launch_matrices(run, a, a.most_rows, kWarps, ProjectRows{operands(a)});
+}
+
+Declined project_columns(Run& run, const Factors& a, const Tensor& flags) {
+  return launch_matrices(run, a, a.most_cols, kThreads,
+                         ProjectColumns{operands(a), input<std::int32_t>(flags)});
+}
+
+Declined owe_rest(Run& run, const Factors& a, const Tensor& flags) {
+  return launch_matrices(run, a, a.most_elements, kWarps * kCodeBlock,
+                         OweRest{operands(a), input<std::int32_t>(flags)});
+}
+
+Declined restore_product(Run& run, const Factors& a, const Tensor& flags) {
+  return launch_matrices(run, a, a.most_elements, kThreads,
+                         RestoreProduct{operands(a), input<std::int32_t>(flags)});
+}
+
+Declined orthogonalise(Run& run, const Orthogonalise& a) {
+  return serve_gpu(run, [&] {
+    if (a.matrices.dim(0) == 0) return;
+    launch<FactorsKernels>(run,
+                           {.blocks_x = static_cast<std::uint32_t>(a.matrices.dim(0)),
+                            .threads = OrthogonaliseKernel::kMaxThreads,
+                            .shared_bytes = OrthogonaliseKernel::kSharedBytes},
+                           OrthogonaliseKernel{.matrices = input<std::int64_t>(a.matrices),
+                                               .from = input<float>(a.from),
+                                               .to = output<float>(a.to),
+                                               .given = input<std::int32_t>(a.given),
+                                               .made = output<std::int32_t>(a.made),
+                                               .rank = a.rank,
+                                               .at_column = static_cast<std::int32_t>(a.at),
+                                               .n_column = static_cast<std::int32_t>(a.n)});
+  });
+}
+
+}  // namespace atl::ops::cuda

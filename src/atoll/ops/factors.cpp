@@ -1,0 +1,91 @@
+#include "atoll/ops/factors.h"
+
+#include "atoll/ops/cuda/factors.h"
+#include "atoll/ops/ref/factors.h"
+#include "atoll/ops/serve.h"
+
+namespace atl::ops {
+
+namespace {
+
+struct WithFlags {
+  Factors factors;
+  Tensor flags;
+};
+
+constexpr Implementation<Factors> kRows[] = {
+    {"cuda", cuda::project_rows},
+    {"ref",
+     [](Run& run, const Factors& a) { return serve_host(run, [&] { ref::project_rows(a); }); }},
+};
+constexpr Implementation<WithFlags> kColumns[] = {
+    {"cuda",
+     [](Run& run, const WithFlags& a) { return cuda::project_columns(run, a.factors, a.flags); }},
+    {"ref",
+     [](Run& run, const WithFlags& a) {
+       return serve_host(run, [&] { ref::project_columns(a.factors, a.flags); });
+     }},
+};
+constexpr Implementation<WithFlags> kOwe[] = {
+    {"cuda", [](Run& run, const WithFlags& a) { return cuda::owe_rest(run, a.factors, a.flags); }},
+    {"ref",
+     [](Run& run, const WithFlags& a) {
+       return serve_host(run, [&] { ref::owe_rest(a.factors, a.flags); });
+     }},
+};
+constexpr Implementation<WithFlags> kRestore[] = {
+    {"cuda",
+     [](Run& run, const WithFlags& a) { return cuda::restore_product(run, a.factors, a.flags); }},
+    {"ref",
+     [](Run& run, const WithFlags& a) {
+       return serve_host(run, [&] { ref::restore_product(a.factors, a.flags); });
+     }},
+};
+constexpr Implementation<Orthogonalise> kOrthogonalise[] = {
+    {"cuda", cuda::orthogonalise},
+    {"ref", [](Run& run,
+               const Orthogonalise& a) { return serve_host(run, [&] { ref::orthogonalise(a); }); }},
+};
+
+void check_matrices(const char* op, const Tensor& matrices, std::int64_t rank) {
+  ATOLL_CHECK(matrices.dtype() == Dtype::kI64 && matrices.shape().rank() == 2 &&
+                  matrices.dim(1) == kFactorColumns && rank >= 1,
+              "{}: matrices {} of rank {}", op, matrices.spec().to_string(), rank);
+}
+
+OpCost cost_with_owed(const Factors& a) {
+  return cost_of({a.m, a.p, a.q, a.owed, a.owed.defined() ? a.m : Tensor()});
+}
+
+}  // namespace
+
+void project_rows(Run& run, const Factors& factors) {
+  check_matrices("project_rows", factors.matrices, factors.rank);
+  dispatch<Factors>("project_rows", kRows, run, factors, cost_with_owed(factors));
+}
+
+void project_columns(Run& run, const Factors& factors, const Tensor& flags) {
+  check_matrices("project_columns", factors.matrices, factors.rank);
+  dispatch<WithFlags>("project_columns", kColumns, run, {factors, flags},
+                      cost_of({factors.m, factors.p, factors.q}));
+}
+
+void owe_rest(Run& run, const Factors& factors, const Tensor& flags) {
+  check_matrices("owe_rest", factors.matrices, factors.rank);
+  dispatch<WithFlags>("owe_rest", kOwe, run, {factors, flags},
+                      cost_of({factors.m, factors.p, factors.q, factors.owed}));
+}
+
+void restore_product(Run& run, const Factors& factors, const Tensor& flags) {
+  check_matrices("restore_product", factors.matrices, factors.rank);
+  dispatch<WithFlags>("restore_product", kRestore, run, {factors, flags},
+                      cost_of({factors.m, factors.p, factors.q}));
+}
+
+void orthogonalise(Run& run, const Orthogonalise& args) {
+  check_matrices("orthogonalise", args.matrices, args.rank);
+  dispatch<Orthogonalise>("orthogonalise", kOrthogonalise, run, args,
+                          cost_of({args.from, args.to}));
+}
+
+}  // namespace atl::ops
