@@ -88,12 +88,19 @@ void GpuCollectives::run(const Collective& call) {
   links_->finish();
 }
 
+bool GpuCollectives::links_sum(const Collective& call) const {
+  return links_->has_own_sums() && call.reduce == Reduce::kSum && !call.accumulate &&
+         (call.contributors.empty() || std::ssize(call.contributors) == call.size());
+}
+
 void GpuCollectives::queue(const Collective& call) {
   switch (call.op) {
     case Op::kAllReduce:
-      return all_reduce(call);
+      if (!links_sum(call)) return all_reduce(call);
+      return links_->all_reduce(call.members, call.data);
     case Op::kReduceScatter:
-      return reduce_scatter(call, call.parts, call.result);
+      if (!links_sum(call)) return reduce_scatter(call, call.parts, call.result);
+      return links_->reduce_scatter(call.members, call.self, call.data, call.parts, call.result);
     case Op::kAllGather:
       return all_gather(call, call.parts);
     case Op::kBroadcast:

@@ -18,6 +18,9 @@ namespace atl::comm {
 ///   all_gather      each part to all others
 ///   all_reduce      both, of even parts
 ///   broadcast       from the root to all others
+///
+/// Where links have sums of their own they make those of reduce_scatter and all_reduce, of whole
+/// calls: not what is added to what is there, or comes from some ranks alone, and no maxima.
 class GpuCollectives {
  public:
   /// `base` reaches the ranks of the channel through the host; it must outlive this.
@@ -45,6 +48,7 @@ class GpuCollectives {
   void send(int to, const Tensor& tensor);
   void receive(int from, const Tensor& tensor);
   void copy(const Tensor& from, const Tensor& to);
+  bool links_sum(const Collective& call) const;
   void move(const Collective& call);
   Tensor scratch(Spec spec);
 

@@ -30,6 +30,7 @@ using ::testing::HasSubstr;
 struct Counts {
   int connects = 0;
   int exchanges = 0;
+  int own_sums = 0;
   bool operator==(const Counts&) const = default;
 };
 
@@ -87,11 +88,40 @@ class PlayedLinks final : public GpuLinks {
   void abort() noexcept override {}
   bool is_for_one_thread() const override { return is_for_one_thread_; }
 
+  // Sums of its own go from the last rank to the first.
+  void sum_backwards() { sums_backwards_ = true; }
+  bool has_own_sums() const override { return sums_backwards_; }
+  void all_reduce(std::span<const int> members, const Tensor& data) override {
+    reduce_scatter(members, 0, data, std::vector<std::int64_t>{0, data.num_elements()}, data);
+  }
+  void reduce_scatter(std::span<const int> members, int self, const Tensor& data,
+                      std::span<const std::int64_t> parts, const Tensor& result) override {
+    ++counts_.own_sums;
+    const auto size = static_cast<std::size_t>(data.num_elements());
+    Values own(size);
+    device_.copy_now(own.data(), data.raw(), data.bytes());
+    std::vector<Values> all(members.size(), Values(size));
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      outgoing.push_back({members[i], own.data(), data.bytes()});
+      incoming.push_back({members[i], all[i].data(), data.bytes()});
+    }
+    base_.exchange(outgoing, incoming);
+    Values sum = all.back();
+    for (std::size_t from = all.size() - 1; from-- > 0;) {
+      for (std::size_t i = 0; i < size; ++i) sum[i] += all[from][i];
+    }
+    const auto part = static_cast<std::size_t>(self);
+    device_.copy_now(result.raw(), sum.data() + parts[part], result.bytes());
+  }
+
  private:
   Device& device_;
   Transport& base_;
   Counts& counts_;
   bool is_for_one_thread_;
+  bool sums_backwards_ = false;
   std::unique_ptr<Stream> stream_;
 };
 
@@ -237,6 +267,48 @@ TEST(GpuLinks, ARankThatMakesAnotherCallIsNamed) {
   }
   EXPECT_THAT(error, HasSubstr("all_reduce"));
   EXPECT_THAT(error, HasSubstr("broadcast"));
+}
+
+// With 1, 1e8 and -1e8 of ranks 0 to 2 the order of a sum shows: 0 in rank order, 1 backwards.
+TEST(GpuLinks, MakeSumsOfTheirOwnWhereTheyHaveThem) {
+  run_threads(3, {.timeout_s = 60}, [&](World& world) {
+    fake_cuda::FakeCudaDevice device({});
+    Memory gpu(&device);
+    Counts counts;
+    const GpuLinksUse use(world, [&](Transport& base) {
+      auto links = std::make_unique<PlayedLinks>(device, base, counts);
+      links->sum_backwards();
+      return links;
+    });
+    const float mine[] = {1, 1e8F, -1e8F};
+    const auto given = [&] {
+      return gpu.make(Values(5, mine[static_cast<std::size_t>(world.rank())]));
+    };
+    const Tensor data = given();
+    world.all().all_reduce(data);
+    EXPECT_EQ(gpu.read(data), Values(5, 1.0F));
+    EXPECT_EQ(counts, (Counts{.connects = 1, .exchanges = 0, .own_sums = 1}));
+
+    const std::vector<std::int64_t> parts = {0, 3, 3, 5};
+    const auto size = static_cast<std::size_t>(parts[static_cast<std::size_t>(world.rank()) + 1] -
+                                               parts[static_cast<std::size_t>(world.rank())]);
+    const Tensor result = gpu.make(Values(size, 7.0F));
+    world.all().reduce_scatter(given(), parts, result);
+    EXPECT_EQ(gpu.read(result), Values(size, 1.0F));
+    EXPECT_EQ(counts.own_sums, 2);
+
+    // What they do not make is in rank order: sums of some ranks, sums that are added, maxima.
+    world.all().reduce_scatter(given(), parts, result, {.accumulate = true});
+    EXPECT_EQ(gpu.read(result), Values(size, (1.0F + 1 + 1e8F) - 1e8F));
+    const std::vector<int> some = {0, 1};
+    world.all().reduce_scatter(world.rank() < 2 ? given() : Tensor(), parts, result,
+                               {.contributors = some});
+    EXPECT_EQ(gpu.read(result), Values(size, 1 + 1e8F));
+    const Tensor largest = given();
+    world.all().all_reduce(largest, Reduce::kMax);
+    EXPECT_EQ(gpu.read(largest), Values(5, 1e8F));
+    EXPECT_EQ(counts.own_sums, 2);
+  });
 }
 
 // Numbers of every kind, of which a sum in another order has other bits.

@@ -33,6 +33,15 @@ class GpuLinks {
   /// the others need not.
   virtual void exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
                         std::span<const Incoming> incoming) = 0;
+  /// Whether sums have an order of the links' own, which topology and version decide: these two are
+  /// then called for them, by all of `members`, in place of exchange().
+  virtual bool has_own_sums() const { return false; }
+  /// Queues on stream(): `data` of each becomes the sum of all.
+  virtual void all_reduce(std::span<const int> members, const Tensor& data);
+  /// The same of parts: `result` becomes the sum of part `self` of all `data`. It is that part or
+  /// elsewhere.
+  virtual void reduce_scatter(std::span<const int> members, int self, const Tensor& data,
+                              std::span<const std::int64_t> parts, const Tensor& result);
   /// Returns when all that was queued is done. Throws PeerError when it is not within the timeout,
   /// or a rank is lost.
   virtual void finish() = 0;

@@ -286,6 +286,12 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "How what ranks exchange goes between GPUs: host, through host memory, by the backend "
       "of the ranks; nccl, by NCCL, with sums in rank order all the same. Changes no bit.",
       one_of({"host", "nccl"}));
+  settings.add(
+      "comm.gpu_sums", &c.comm.gpu_sums,
+      "comm.gpu = nccl: who adds up what GPUs have. ordered: a kernel of atoll's, in rank order, "
+      "the same bits everywhere. nccl: NCCL itself, in an order that hangs on its version and on "
+      "how GPUs are linked. It was never run on a GPU.",
+      one_of({"ordered", "nccl"}));
   settings.add("comm.check_every", &c.comm.check_every,
                "Steps between two comparisons of the ranks' parameters by hash; 0: never.",
                at_least(0));

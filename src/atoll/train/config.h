@@ -142,6 +142,7 @@ struct CommSettings {
   double timeout_s = 300;
   std::string algorithm = "auto";
   std::string gpu = "host";
+  std::string gpu_sums = "ordered";
   std::int64_t check_every = 100;
 };
 

@@ -98,6 +98,19 @@ void validate_device(const TrainConfig& config, const Settings& s) {
   only_with({"device.bf16"}, !is_gpu, "products of a CPU");
   only_with({"comm.gpu"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
             "device.kind=cuda");
+  if (config.comm.gpu_sums == "nccl") {
+    if (config.comm.gpu != "nccl") {
+      throw user_error("{} is a sum that NCCL makes, and {}; set comm.gpu=nccl, or remove it",
+                       named(s, "comm.gpu_sums"), named(s, "comm.gpu"));
+    }
+    if (config.train.exact) {
+      throw user_error(
+          "{} does not go together with {}: NCCL adds in an order that hangs on the number of "
+          "ranks "
+          "and on how they are linked; leave one out",
+          named(s, "comm.gpu_sums"), named(s, "train.exact"));
+    }
+  }
   if (is_gpu) refuse_on_gpu(config);
 }
 

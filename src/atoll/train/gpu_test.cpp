@@ -135,6 +135,16 @@ TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
   EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--comm.gpu=nccl"})); }, ErrorKind::kUser),
               AllOf(HasSubstr("comm.gpu"), HasSubstr("device.kind=cuda")));
   EXPECT_THAT(
+      error_of([&] { on_cpu("refused", small({"--comm.gpu_sums=nccl"})); }, ErrorKind::kUser),
+      AllOf(HasSubstr("comm.gpu_sums"), HasSubstr("set comm.gpu=nccl")));
+  EXPECT_THAT(error_of(
+                  [&] {
+                    on_cpu("refused", small({"--device.kind=auto", "--comm.gpu=nccl",
+                                             "--comm.gpu_sums=nccl", "--train.exact=true"}));
+                  },
+                  ErrorKind::kUser),
+              AllOf(HasSubstr("comm.gpu_sums"), HasSubstr("train.exact")));
+  EXPECT_THAT(
       error_of([&] { on_cpu("refused", small({"--device.fake_order=1"})); }, ErrorKind::kUser),
       AllOf(HasSubstr("device.fake_order"), HasSubstr("device.kind=fake_cuda")));
 }

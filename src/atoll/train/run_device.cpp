@@ -102,8 +102,16 @@ std::unique_ptr<comm::GpuLinksUse> connect_gpus(const TrainConfig& config, comm:
                                                 Device& device) {
   if (config.comm.gpu != "nccl" || world.size() == 1 || !is_gpu(device)) return nullptr;
   comm::MakeGpuLinks links;
-  world.agree([&] { links = comm::nccl_links(device, config.comm.timeout_s); });
+  const comm::GpuSums sums =
+      config.comm.gpu_sums == "nccl" ? comm::GpuSums::kNccl : comm::GpuSums::kOrdered;
+  world.agree([&] { links = comm::nccl_links(device, config.comm.timeout_s, sums); });
   return std::make_unique<comm::GpuLinksUse>(world, std::move(links));
+}
+
+std::string describe_gpu(const TrainConfig& config, const Device& device, int num_ranks) {
+  if (!is_gpu(device)) return "";
+  if (config.comm.gpu_sums != "nccl" || num_ranks == 1) return device.name();
+  return fmt::format("{}, with sums by NCCL {}", device.name(), comm::nccl_version());
 }
 
 void tell_other_device(const std::string& before, const std::string& now) {

@@ -27,6 +27,10 @@ std::unique_ptr<Device> open_joining_device(const TrainConfig& config, comm::Wor
 std::unique_ptr<comm::GpuLinksUse> connect_gpus(const TrainConfig& config, comm::World& world,
                                                 Device& device);
 
+/// What a run computes on, as checkpoints name what bits hang on: the GPU, and NCCL's version where
+/// its sums are NCCL's. Empty: a CPU.
+std::string describe_gpu(const TrainConfig& config, const Device& device, int num_ranks);
+
 /// Says that a run which goes on has other bits from here on, where its steps were taken on another
 /// kind of device. Each is what Position::gpu says.
 void tell_other_device(const std::string& before, const std::string& now);

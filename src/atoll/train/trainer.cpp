@@ -182,7 +182,7 @@ void Trainer::resume(const ckpt::CheckpointInfo& newest) {
 void Trainer::describe_position() {
   position_.corpus_hash = corpus_->hash();
   position_.base_hash = hash_of_frozen(state());
-  position_.gpu = is_gpu(model_->device()) ? model_->device().name() : "";
+  position_.gpu = describe_gpu(config_, model_->device(), ranks().world().size());
   position_.settings = written_key_values(settings_);
 }
 

@@ -30,10 +30,29 @@ void check(ncclResult_t status, const char* what) {
                                   ncclGetErrorString(status)));
 }
 
+ncclDataType_t nccl_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kF32:
+      return ncclFloat32;
+    case Dtype::kF64:
+      return ncclFloat64;
+    case Dtype::kBf16:
+      return ncclBfloat16;
+    case Dtype::kI32:
+      return ncclInt32;
+    case Dtype::kI64:
+      return ncclInt64;
+    case Dtype::kF16:
+    case Dtype::kU8:
+      break;
+  }
+  ATOLL_CHECK(false, "a sum of {}", dtype_name(dtype));
+}
+
 class NcclLinks final : public GpuLinks {
  public:
-  NcclLinks(Device& device, Transport& base, double timeout_s)
-      : base_(base), timeout_s_(timeout_s), stream_(device.open_stream()) {}
+  NcclLinks(Device& device, Transport& base, double timeout_s, GpuSums sums)
+      : base_(base), timeout_s_(timeout_s), sums_(sums), stream_(device.open_stream()) {}
   ~NcclLinks() override {
     for (const auto& [members, comm] : comms_) ncclCommAbort(comm);
   }
@@ -45,10 +64,15 @@ class NcclLinks final : public GpuLinks {
   void begin() override { cuda::order_after_all(*stream_); }
   void exchange(std::span<const int> members, int self, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming) override;
+  bool has_own_sums() const override { return sums_ == GpuSums::kNccl; }
+  void all_reduce(std::span<const int> members, const Tensor& data) override;
+  void reduce_scatter(std::span<const int> members, int self, const Tensor& data,
+                      std::span<const std::int64_t> parts, const Tensor& result) override;
   void finish() override;
   void abort() noexcept override { aborted_ = true; }
 
  private:
+  ncclComm_t comm_of(std::span<const int> members) const;
   ncclUniqueId share_id(std::span<const int> members, int self);
   void wait_for_state(ncclComm_t comm, const char* what, Clock::time_point deadline);
   cudaStream_t native() const { return dynamic_cast<cuda::CudaStream&>(*stream_).native(); }
@@ -60,6 +84,7 @@ class NcclLinks final : public GpuLinks {
 
   Transport& base_;
   double timeout_s_;
+  GpuSums sums_;
   std::unique_ptr<Stream> stream_;
   std::map<std::vector<int>, ncclComm_t> comms_;  // by members
   std::atomic<bool> aborted_{false};
@@ -109,11 +134,15 @@ void NcclLinks::wait_for_state(ncclComm_t comm, const char* what, Clock::time_po
   }
 }
 
-void NcclLinks::exchange(std::span<const int> members, int /*self*/,
-                         std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+ncclComm_t NcclLinks::comm_of(std::span<const int> members) const {
   const auto found = comms_.find(std::vector<int>(members.begin(), members.end()));
   ATOLL_CHECK(found != comms_.end(), "{} ranks have no communicator", members.size());
-  const ncclComm_t comm = found->second;
+  return found->second;
+}
+
+void NcclLinks::exchange(std::span<const int> members, int /*self*/,
+                         std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  const ncclComm_t comm = comm_of(members);
   check(ncclGroupStart(), "beginning a group of messages");
   for (const Outgoing& message : outgoing) {
     check(ncclSend(message.data, message.bytes, ncclUint8, message.to, comm, native()), "sending");
@@ -124,6 +153,46 @@ void NcclLinks::exchange(std::span<const int> members, int /*self*/,
   }
   check(ncclGroupEnd(), "ending a group of messages");
   wait_for_state(comm, "starting messages", deadline());
+}
+
+void NcclLinks::all_reduce(std::span<const int> members, const Tensor& data) {
+  if (data.bytes() == 0) return;
+  const ncclComm_t comm = comm_of(members);
+  check(ncclAllReduce(data.raw(), data.raw(), static_cast<std::size_t>(data.num_elements()),
+                      nccl_type(data.dtype()), ncclSum, comm, native()),
+        "beginning a sum");
+  wait_for_state(comm, "starting a sum", deadline());
+}
+
+// Parts of one size are what ncclReduceScatter takes; of others each is a sum of its own, all at
+// once. Both may write where they read.
+void NcclLinks::reduce_scatter(std::span<const int> members, int self, const Tensor& data,
+                               std::span<const std::int64_t> parts, const Tensor& result) {
+  if (data.bytes() == 0) return;
+  const ncclComm_t comm = comm_of(members);
+  const ncclDataType_t type = nccl_type(data.dtype());
+  const auto size_of = [&](std::size_t r) {
+    return static_cast<std::size_t>(parts[r + 1] - parts[r]);
+  };
+  bool are_even = true;
+  for (std::size_t r = 1; r < members.size(); ++r) are_even = are_even && size_of(r) == size_of(0);
+  if (are_even) {
+    check(ncclReduceScatter(data.raw(), result.raw(), size_of(0), type, ncclSum, comm, native()),
+          "beginning a sum");
+  } else {
+    check(ncclGroupStart(), "beginning a group of sums");
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      if (size_of(r) == 0) continue;
+      const auto* part = static_cast<const std::byte*>(data.raw()) +
+                         static_cast<std::size_t>(parts[r]) * dtype_size(data.dtype());
+      // What a rank that is not the root gives as the place of the result is not used.
+      void* to = static_cast<int>(r) == self ? result.raw() : nullptr;
+      check(ncclReduce(part, to, size_of(r), type, ncclSum, static_cast<int>(r), comm, native()),
+            "beginning a sum");
+    }
+    check(ncclGroupEnd(), "ending a group of sums");
+  }
+  wait_for_state(comm, "starting a sum", deadline());
 }
 
 void NcclLinks::finish() {
@@ -148,9 +217,15 @@ bool has_nccl() {
   return true;
 }
 
-MakeGpuLinks nccl_links(Device& device, double timeout_s) {
-  return [&device, timeout_s](Transport& base) {
-    return std::make_unique<NcclLinks>(device, base, timeout_s);
+std::string nccl_version() {
+  int version = 0;
+  check(ncclGetVersion(&version), "asking for its version");
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+MakeGpuLinks nccl_links(Device& device, double timeout_s, GpuSums sums) {
+  return [&device, timeout_s, sums](Transport& base) {
+    return std::make_unique<NcclLinks>(device, base, timeout_s, sums);
   };
 }
 

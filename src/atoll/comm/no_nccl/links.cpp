@@ -8,7 +8,11 @@ bool has_nccl() {
   return false;
 }
 
-MakeGpuLinks nccl_links(Device& /*device*/, double /*timeout_s*/) {
+std::string nccl_version() {
+  return "";
+}
+
+MakeGpuLinks nccl_links(Device& /*device*/, double /*timeout_s*/, GpuSums /*sums*/) {
   throw user_error(
       "comm.gpu = nccl cannot be used: this atoll was built without NCCL; install the package "
       "libnccl-dev and build the preset cuda again, or use --comm.gpu=host");
