@@ -78,7 +78,7 @@ Factors factors_of(State& s, std::int64_t rank, bool owes, const View& view) {
 // `call(run, state, view)` with ops, and with ref where run is null.
 template <typename Call>
 State check(const State& start, const Call& call) {
-  const auto got = test::in_every_order(
+  auto got = test::in_every_order(
       start, [&](Gpu& gpu, State& s) { call(&gpu.run, s, [&](auto& one) { return gpu(one); }); },
       kDiffers);
   State exact = start;

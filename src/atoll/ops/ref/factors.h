@@ -83,7 +83,7 @@ inline float product_at(const Factors& a, const FactorViews& x, std::int64_t i) 
 
 inline void owe_rest(const Factors& a, const Tensor& flags) {
   for_matrices(a, [&](const FactorViews& x, std::int64_t number) {
-    if (flags.data<std::int32_t>()[number] == 0) return;
+    if (x.owed == nullptr || flags.data<std::int32_t>()[number] == 0) return;
     const std::int64_t n = x.rows * x.cols;
     for (std::int64_t i = 0; i < n; ++i) x.owed[i] = x.m[i] - product_at(a, x, i);
     for (std::int64_t i = 0; i < n; i += kCodeBlock) {
