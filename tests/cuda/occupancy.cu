@@ -26,9 +26,11 @@
 #include "atoll/ops/cuda/grouped_matmul.cuh"
 #include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
+#include "atoll/ops/cuda/narrow_weights.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/routing.cuh"
+#include "atoll/ops/cuda/sample_token.cuh"
 #include "atoll/ops/cuda/signs.cuh"
 #include "atoll/ops/cuda/update.cuh"
 
@@ -114,10 +116,12 @@ int main() {
   add<GroupedMatmulKernels>(shapes);
   add<GroupedMmaKernels>(shapes);
   add<MuonKernels>(shapes);
+  add<NarrowWeightsKernels>(shapes);
   add<NormKernels>(shapes);
   add<QkNormKernels>(shapes);
   add<RopeKernels>(shapes);
   add<RoutingKernels>(shapes);
+  add<SampleTokenKernels>(shapes);
   add<FactorsKernels>(shapes);
   add<SignsKernels>(shapes);
   add<UpdateKernels>(shapes);

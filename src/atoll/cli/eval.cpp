@@ -42,7 +42,6 @@ struct Options {
   std::optional<std::int64_t> context;  // nothing: the run's; 0: all the model's positions
   std::int64_t micro_batch = 8;
   std::int64_t max_tokens = 0;
-  int threads = 0;
   TaskArguments task;
 };
 
@@ -87,7 +86,6 @@ TaskArguments task_arguments(const Options& options) {
   task.chat_template = options.chat_template;
   task.context = options.context.value_or(0);
   task.max_tokens = options.max_tokens;
-  task.threads = options.threads;
   task.weights = options.weights;
   task.fields = fields_of(options);
   return task;
@@ -157,8 +155,8 @@ void open_text(const Options& options, Text& text) {
 }
 
 // A text is computed in f32, with weights that are rounded before.
-serve::Weights weights_of_text(const WeightsArguments& weights) {
-  if (weights.weights != "w8a8") return take_weights(weights);
+serve::Weights weights_of_text(const WeightsArguments& weights, const std::string& device) {
+  if (weights.weights != "w8a8") return take_weights(weights, device);
   throw user_error(
       "--weights=w8a8 rounds activations, and a text is computed without that; take "
       "--weights=int8, or measure a file of questions with --task");
@@ -167,11 +165,11 @@ serve::Weights weights_of_text(const WeightsArguments& weights) {
 int evaluate_text(const Options& options, comm::World& world, const train::TrainConfig& given) {
   Text text;
   train::TrainConfig config;
-  std::unique_ptr<Device> device;
+  std::unique_ptr<Device> device;  // outlives what is in its memory
   std::optional<train::TrainState> state;
   serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
-    weights = weights_of_text(options.weights);
+    weights = weights_of_text(options.weights, given.device.kind);
     text.path = model_dir::find_model(options.model);
     text.tokenizer.emplace(model_dir::load_tokenizer(text.path));
     const nn::ModelConfig model = model_dir::read_model_config(text.path);
@@ -186,9 +184,7 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
     state_options.training = false;
     state.emplace(state_options);
   });
-  const int threads =
-      options.threads > 0 || world.size() == 1 ? options.threads : launch::fair_threads(world);
-  device = open_device({.threads = threads});
+  device = open_model_device(config, world);
   const auto stream = device->open_stream();
   train::Ranks ranks(world, config);
   world.agree([&] {
@@ -272,7 +268,6 @@ Action add(CLI::App& app) {
                  "text: predict so many, rounded up to whole windows, 0: all; task: tokens of an "
                  "answer, 0: 256")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
-  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   add_task(app, options->task);
   const auto ranks = std::make_shared<RankArguments>();
   add_rank_arguments(app, *ranks);

@@ -258,19 +258,16 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
                   const train::TrainConfig& config) {
   const bool leads = world.rank() == 0;
   Ready ready;
-  serve::ModelLayout layout;
   serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
-    weights = take_weights(arguments.weights);
-    layout = model_layout(config.parallel, world.size());
+    weights = take_weights(arguments.weights, config.device.kind);
+    model_layout(config.parallel, world.size());
     if (leads) return prepare(arguments, ready);
     ready.path = model_dir::find_model(arguments.model);
     ready.config = model_dir::read_model_config(ready.path);
   });
-  SharedEngine shared(world, layout, ready.path, ready.config,
-                      {.max_tokens = number_of_first(world, ready.longest),
-                       .weights = weights,
-                       .threads = arguments.threads});
+  SharedEngine shared(world, config, ready.path, ready.config,
+                      {.max_tokens = number_of_first(world, ready.longest), .weights = weights});
   if (!leads) return shared.follow();
   const int code = answer_all(arguments, ready, shared.engine());
   shared.engine().dismiss();

@@ -27,7 +27,6 @@ struct TaskArguments {
   bool skip_long = false;    ///< leaves out items that are too long, and counts them
   WeightsArguments weights;  ///< how they are kept, and what multiplies with them
   data::Fields fields = {};  ///< what the keys of the file are called
-  int threads = 0;
 };
 
 /// Has a model answer a task file, and prints the shares of right answers. `config` says how the

@@ -45,7 +45,6 @@ struct Options {
   bool no_prompt = false;
   bool stats = false;
   WeightsArguments weights;
-  int threads = 0;
 };
 
 std::string read_prompt(const Options& options) {
@@ -191,18 +190,15 @@ int write_samples(const Options& options, const Task& task, serve::InferenceEngi
 
 int run_rank(const Options& options, comm::World& world, const train::TrainConfig& config) {
   const bool leads = world.rank() == 0;
-  serve::ModelLayout layout;
   std::optional<Task> task;
   serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
-    weights = take_weights(options.weights);
-    layout = model_layout(config.parallel, world.size());
+    weights = take_weights(options.weights, config.device.kind);
+    model_layout(config.parallel, world.size());
     task.emplace(read_task(options, leads));
   });
-  SharedEngine shared(world, layout, task->path, task->config,
-                      {.max_tokens = number_of_first(world, task->max_tokens),
-                       .weights = weights,
-                       .threads = options.threads});
+  SharedEngine shared(world, config, task->path, task->config,
+                      {.max_tokens = number_of_first(world, task->max_tokens), .weights = weights});
   serve::InferenceEngine& engine = shared.engine();
   if (!leads) return shared.follow();
   engine.limit_vocabulary(task->tokenizer.vocab_size());
@@ -257,7 +253,6 @@ Action add(CLI::App& app) {
   app.add_flag("--stats", options->stats,
                "say how fast it was, and how many bytes of weights a token reads");
   add_weights(app, options->weights);
-  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   const auto ranks = std::make_shared<RankArguments>();
   add_rank_arguments(app, *ranks);
   return

@@ -19,15 +19,13 @@ void refuse_adapter(const serve::ModelLayout& layout, const std::filesystem::pat
 
 }  // namespace
 
-SharedEngine::SharedEngine(comm::World& world, const serve::ModelLayout& layout,
+SharedEngine::SharedEngine(comm::World& world, const train::TrainConfig& settings,
                            const std::filesystem::path& model, const nn::ModelConfig& config,
                            const EngineNeeds& needs)
-    : ranks_(world, layout) {
-  const int threads =
-      needs.threads > 0 || world.size() == 1 ? needs.threads : launch::fair_threads(world);
+    : ranks_(world, model_layout(settings.parallel, world.size())) {
+  world.agree([&] { refuse_adapter(ranks_.layout(), model); });
+  device_ = open_model_device(settings, world);
   world.agree([&] {
-    refuse_adapter(layout, model);
-    device_ = open_device({.threads = threads});
     engine_ = std::make_unique<serve::InferenceEngine>(*device_, config, needs.max_tokens,
                                                        needs.weights, &ranks_);
     if (needs.weights == serve::Weights::kF32) {

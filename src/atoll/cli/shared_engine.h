@@ -12,15 +12,15 @@ namespace atl::cli {
 struct EngineNeeds {
   std::int64_t max_tokens = 0;  ///< the same on all ranks
   serve::Weights weights = serve::Weights::kF32;
-  int threads = 0;  ///< of each rank; 0: its share of the CPUs
 };
 
 /// An engine with the weights of a model directory, on ranks that share the model.
 class SharedEngine {
  public:
-  /// Every rank of the world must make it. What goes wrong on several ranks is thrown on all, and
-  /// told where world.reports(). `world` must outlive this.
-  SharedEngine(comm::World& world, const serve::ModelLayout& layout,
+  /// Every rank of the world must make it, with the settings that run_on_ranks gave. What goes
+  /// wrong on several ranks is thrown on all, and told where world.reports(). `world` must outlive
+  /// this.
+  SharedEngine(comm::World& world, const train::TrainConfig& settings,
                const std::filesystem::path& model, const nn::ModelConfig& config,
                const EngineNeeds& needs);
 

@@ -9,6 +9,8 @@
 #include "atoll/base/quantity.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/rank_processes.h"
+#include "atoll/train/config_device.h"
+#include "atoll/train/run_device.h"
 
 namespace atl::cli {
 
@@ -43,6 +45,12 @@ void add_rank_arguments(CLI::App& app, RankArguments& arguments) {
                   "\n\nA model that does not fit one rank is shared by several: -n 4 "
                   "--parallel.tp=2 --parallel.pp=2\n(also parallel.ep, the experts); see "
                   "docs/layouts.md. They are threads, or with --backend processes.");
+  app.add_option("--device", arguments.device,
+                 "cpu, the default; cuda: an NVIDIA GPU, of several ranks one each; auto: cuda "
+                 "where a GPU can be used, else cpu; fake_cuda: for tests of atoll. As device.kind "
+                 "of a recipe: docs/gpus.md")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto", "fake_cuda"}));
+  app.add_option("--threads", arguments.threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
   launch::RankFlags& ranks = arguments.ranks;
   app.add_option("-n", ranks.num_ranks, "Ranks that share the model");
   app.add_option("--backend", ranks.backend,
@@ -58,8 +66,18 @@ void add_rank_arguments(CLI::App& app, RankArguments& arguments) {
 }
 
 std::vector<std::string> shared_model_settings() {
-  return {"parallel.tp",           "parallel.pp",    "parallel.ep",   "parallel.cp",
-          "parallel.cp_attention", "comm.timeout_s", "comm.algorithm"};
+  return {"parallel.tp",
+          "parallel.pp",
+          "parallel.ep",
+          "parallel.cp",
+          "parallel.cp_attention",
+          "comm.timeout_s",
+          "comm.algorithm",
+          "device.kind",
+          "device.index",
+          "device.fake_order",
+          "device.fake_memory_mib",
+          "device.fake_lost_after"};
 }
 
 int run_on_ranks(
@@ -68,6 +86,9 @@ int run_on_ranks(
   train::TrainConfig config;
   Settings settings = train::make_settings(config);
   for (const std::string& word : invocation.overrides) settings.override(word);
+  if (!arguments.device.empty()) settings.override("--device.kind=" + arguments.device);
+  config.device.threads = arguments.threads;
+  train::validate_device(config, settings);
   const launch::RankPlan plan = launch::plan_ranks(arguments.ranks, launch::rank_environment());
   switch (plan.role) {
     case launch::Role::kParent:
@@ -90,6 +111,14 @@ int run_on_ranks(
       break;
   }
   return body(*comm::open_self(), config);
+}
+
+std::unique_ptr<Device> open_model_device(const train::TrainConfig& config, comm::World& world) {
+  train::TrainConfig mine = config;
+  if (mine.device.threads == 0 && world.size() > 1) {
+    mine.device.threads = launch::fair_threads(world);
+  }
+  return train::open_run_device(mine, world);
 }
 
 std::vector<std::string> without_rank_words(const std::vector<std::string>& words) {

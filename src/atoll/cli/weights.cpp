@@ -20,8 +20,12 @@ void add_weights(CLI::App& app, WeightsArguments& arguments) {
       ->check(CLI::IsMember({"auto", "vector", "vnni", "amx"}));
 }
 
-serve::Weights take_weights(const WeightsArguments& arguments) {
+serve::Weights take_weights(const WeightsArguments& arguments, const std::string& device) {
   using ops::Int8Arithmetic;
+  if (!arguments.int8.empty() && (device == "cuda" || device == "fake_cuda")) {
+    throw user_error("--int8={} chooses instructions of a CPU, and the device is {}; leave it out",
+                     arguments.int8, device);
+  }
   if (arguments.weights == "w8a8") {
     ops::set_int8_arithmetic(arguments.int8.empty() ? Int8Arithmetic::kAuto
                                                     : ops::int8_arithmetic_named(arguments.int8));

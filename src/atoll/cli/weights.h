@@ -21,8 +21,9 @@ struct WeightsArguments {
 /// Declares --weights and --int8 on `app`.
 void add_weights(CLI::App& app, WeightsArguments& arguments);
 
-/// Has this process multiply as they say, and returns how weights are kept. Throws Error(kUser)
-/// where they do not fit together, or the CPU lacks what --int8 says.
-serve::Weights take_weights(const WeightsArguments& arguments);
+/// Has this process multiply as they say on a device of this kind (device.kind), and returns how
+/// weights are kept. Throws Error(kUser) where they do not fit together, or the CPU lacks what
+/// --int8 says.
+serve::Weights take_weights(const WeightsArguments& arguments, const std::string& device = "cpu");
 
 }  // namespace atl::cli

@@ -46,6 +46,11 @@ Footprint Linear::plan(Spec x) const {
                                       ops::matmul_scratch_bytes(Transpose::kNN, y, w),
                                       ops::matmul_scratch_bytes(Transpose::kTN, y, x),
                                       has_bias() ? ops::column_sum_scratch_bytes(y) : 0});
+  if (weight_.as_bf16) {
+    footprint.scratch_bytes =
+        std::max(footprint.scratch_bytes,
+                 ops::matmul_scratch_bytes(Transpose::kNT, x, {Dtype::kBf16, w.shape}));
+  }
   if (weight_.as_int8) {
     footprint.scratch_bytes =
         std::max(footprint.scratch_bytes, ops::matmul_int8_scratch_bytes(x, w.shape));

@@ -299,8 +299,11 @@ void VocabularyCrossEntropy::logits(Run& run, Tensor x, Tensor out) const {
 std::size_t VocabularyCrossEntropy::logits_scratch_bytes(const Spec& x) const {
   const std::int64_t rows = x.shape.dim(0);
   const std::size_t product =
-      weight_->as_int8 ? ops::matmul_int8_scratch_bytes(x, weight_->spec.shape)
-                       : ops::matmul_scratch_bytes(ops::Transpose::kNT, x, weight_->spec);
+      weight_->as_int8
+          ? ops::matmul_int8_scratch_bytes(x, weight_->spec.shape)
+          : ops::matmul_scratch_bytes(
+                ops::Transpose::kNT, x,
+                {weight_->as_bf16 ? Dtype::kBf16 : weight_->spec.dtype, weight_->spec.shape});
   return align_up(Spec{Dtype::kF32, {rows * part_.total}}.bytes()) + product;
 }
 

@@ -8,6 +8,7 @@
 #include "atoll/base/error.h"
 #include "atoll/ops/cpu/int8.h"
 #include "atoll/ops/cpu/int8_rounded.h"
+#include "atoll/ops/cuda/narrow_weights.h"
 #include "atoll/ops/implementations.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/ops/ref/int8.h"
@@ -74,6 +75,7 @@ Declined reference(Run& run, const Args& args) {
 constexpr Implementation<Args> kMatmulInt8[] = {
     {"few_rows", few_rows},
     {"widened", widened},
+    {"cuda", [](Run& run, const Args& a) { return cuda::matmul_int8(run, a.x, a.w, a.y, a.bias); }},
     {"ref", reference},
 };
 
@@ -99,7 +101,34 @@ constexpr Implementation<Args> kMatmulRounded[] = {
     {"amx", rounded<Int8Arithmetic::kAmx>},
     {"vnni", rounded<Int8Arithmetic::kVnni>},
     {"vector", rounded<Int8Arithmetic::kVector>},
+    {"cuda",
+     [](Run& run, const Args& a) { return cuda::matmul_rounded(run, a.x, a.w, a.y, a.bias); }},
     {"ref", rounded_reference},
+};
+
+struct Lookup {
+  Tensor tokens, y;
+  Int8Matrix table;
+};
+
+void look_up(Run& run, const Lookup& args) {
+  const std::int64_t count = args.tokens.num_elements();
+  const std::int64_t num_rows = args.table.values.dim(0);
+  const std::int32_t* ids = args.tokens.data<std::int32_t>();
+  const Tensor rows = args.y.reshaped({count, args.table.values.dim(1)});
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (ids[i] < 0 || ids[i] >= num_rows) {
+      throw damaged_error("token {} at position {} is outside the vocabulary of {}", ids[i], i,
+                          num_rows);
+    }
+    cpu::int8_widen(run, args.table, ids[i], ids[i] + 1, rows.rows(i, i + 1));
+  }
+}
+
+constexpr Implementation<Lookup> kEmbeddingInt8[] = {
+    {"rows", [](Run& run, const Lookup& a) { return serve_host(run, [&] { look_up(run, a); }); }},
+    {"cuda",
+     [](Run& run, const Lookup& a) { return cuda::embedding_int8(run, a.tokens, a.table, a.y); }},
 };
 
 // Rounds one group; false when an element is not finite. Adds to the sums of squares.
@@ -189,7 +218,8 @@ void matmul_int8(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor bias)
 std::size_t matmul_int8_scratch_bytes(const Spec& x, const Shape& w) {
   const std::int64_t m = x.shape.num_rows();
   // Whatever int8_arithmetic() says: a plan outlives the choice.
-  const std::size_t rounded = cpu::int8_rounded_scratch_bytes(m, w.dim(1));
+  const std::size_t rounded = std::max(cpu::int8_rounded_scratch_bytes(m, w.dim(1)),
+                                       cuda::narrow_weights_scratch_bytes(m, w));
   if (m <= cpu::kInt8FewRows) return rounded;
   const std::int64_t rows = widened_rows(w);
   const Spec weights = {Dtype::kF32, {rows, w.dim(1)}};
@@ -207,18 +237,9 @@ std::size_t matmul_int8_scratch_bytes(const Spec& x, const Shape& w) {
 void embedding_int8(Run& run, Tensor tokens, const Int8Matrix& table, Tensor y) {
   check_matrix("embedding_int8", table);
   const std::int64_t count = tokens.num_elements();
-  const std::int64_t width = table.values.dim(1);
   check_size("embedding_int8", Dtype::kI32, count, {tokens});
-  check_size("embedding_int8", Dtype::kF32, count * width, {y});
-  const std::int32_t* ids = tokens.data<std::int32_t>();
-  const Tensor rows = y.reshaped({count, width});
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (ids[i] < 0 || ids[i] >= table.values.dim(0)) {
-      throw damaged_error("token {} at position {} is outside the vocabulary of {}", ids[i], i,
-                          table.values.dim(0));
-    }
-    cpu::int8_widen(run, table, ids[i], ids[i] + 1, rows.rows(i, i + 1));
-  }
+  check_size("embedding_int8", Dtype::kF32, count * table.values.dim(1), {y});
+  dispatch<Lookup>("embedding_int8", kEmbeddingInt8, run, {tokens, y, table});
 }
 
 }  // namespace atl::ops

@@ -9,6 +9,7 @@
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/cuda/matmul.h"
+#include "atoll/ops/cuda/narrow_weights.h"
 #include "atoll/ops/matmul_args.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/serve.h"
@@ -28,6 +29,7 @@ constexpr Implementation<MatmulArgs> kMatmul[] = {
     {"amx", cpu::matmul_amx},
     {"bf16", cpu::matmul_bf16},
     {"widened", cpu::matmul_widened},
+    {"cuda_bf16_weights", cuda::matmul_bf16_weights},
     {"cuda", cuda::matmul},
     {"ref", matmul_ref},
 };
@@ -81,6 +83,9 @@ std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec&
   const MatmulShape shape = shape_of(transpose, a.shape, b.shape);
   const auto all_of = [&](Dtype dtype) { return a.dtype == dtype && b.dtype == dtype; };
   if (all_of(Dtype::kF32)) return cpu::matmul_tiled_scratch_bytes(shape);
+  if (transpose == Transpose::kNT && a.dtype == Dtype::kF32 && b.dtype == Dtype::kBf16) {
+    return cuda::narrow_weights_scratch_bytes(shape.m, b.shape);
+  }
   return all_of(Dtype::kBf16) ? cpu::matmul_amx_scratch_bytes(shape) : 0;
 }
 

@@ -1,6 +1,7 @@
 #include "atoll/serve/inference_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/tensor_parallel.h"
+#include "atoll/ops/sample_token.h"
 #include "atoll/parallel/rank_schedule.h"
 #include "atoll/parallel/stage_costs.h"
 #include "atoll/parallel/stage_cut.h"
@@ -187,6 +189,11 @@ void InferenceEngine::plan_memory(Device& device) {
   const bool has_logits = has_head || ranks_->leads();
   const int logits_request =
       plan.request_forever("logits", "activations", has_logits ? logits.bytes() : 0);
+  const bool draws = ranks_ == nullptr || ranks_->leads();
+  const Spec drawn = {Dtype::kI32, {2}};
+  const int drawn_request =
+      plan.request_forever("drawn token", "activations", draws ? drawn.bytes() : 0);
+  if (draws) head_bytes = std::max(head_bytes, ops::sample_token_scratch_bytes(config.vocab_size));
   const int scratch_request = plan.request_forever("head", "scratch", head_bytes);
   plan.place();
 
@@ -200,6 +207,7 @@ void InferenceEngine::plan_memory(Device& device) {
   }
   if (gathers) gathered_ = arena_->tensor(gathered_request, gathered);
   if (has_logits) logits_ = arena_->tensor(logits_request, logits);
+  if (draws) drawn_ = arena_->tensor(drawn_request, drawn);
   head_scratch_ = {arena_->data(scratch_request), head_bytes};
 }
 
@@ -345,10 +353,12 @@ void InferenceEngine::follow() {
 std::span<const float> InferenceEngine::append(std::span<const std::int32_t> tokens) {
   ATOLL_CHECK(!tokens.empty());
   check_room(tokens.size());
-  return extend(tokens);
+  extend(tokens);
+  last_logits_ = HostRead(last_);
+  return last_logits_.elements<float>().first(static_cast<std::size_t>(vocab_size_));
 }
 
-std::span<const float> InferenceEngine::slide(std::span<const std::int32_t> tokens) {
+void InferenceEngine::slide(std::span<const std::int32_t> tokens) {
   const auto room = static_cast<std::size_t>(max_tokens_);
   const auto length = static_cast<std::size_t>(cache_.length);
   tokens = tokens.last(std::min(tokens.size(), room));
@@ -357,14 +367,23 @@ std::span<const float> InferenceEngine::slide(std::span<const std::int32_t> toke
   const auto end = std::copy_n(begin, kept, sequence_.begin());
   std::ranges::copy(tokens, end);
   cache_.length = 0;
-  return extend(std::span(sequence_).first(kept + tokens.size()));
+  extend(std::span(sequence_).first(kept + tokens.size()));
 }
 
-std::span<const float> InferenceEngine::extend(std::span<const std::int32_t> tokens) {
+void InferenceEngine::extend(std::span<const std::int32_t> tokens) {
   ask(tokens, Wanted::kLastLogits);
-  run_tokens(tokens, Wanted::kLastLogits,
-             [this](const Tensor& logits, std::int64_t) { last_logits_ = HostRead(logits); });
-  return last_logits_.elements<float>().first(static_cast<std::size_t>(vocab_size_));
+  run_tokens(tokens, Wanted::kLastLogits, [this](const Tensor& logits, std::int64_t) {
+    last_ = logits.reshaped({logits.num_elements()});
+  });
+}
+
+std::int32_t InferenceEngine::choose(const TokenSampler& sampler, std::int64_t position) {
+  Run run = {.stream = stream_.get()};
+  run.scratch = head_scratch_;
+  ops::sample_token(run, sampler.draw(0, position), last_.rows(0, vocab_size_), drawn_);
+  const HostRead read(drawn_);
+  const auto words = read.elements<std::int32_t>();
+  return TokenSampler::checked({words[0], std::bit_cast<float>(words[1])});
 }
 
 std::vector<double> InferenceEngine::score(std::span<const std::int32_t> tokens) {
@@ -385,21 +404,21 @@ std::vector<double> InferenceEngine::score(std::span<const std::int32_t> tokens)
 }
 
 InferenceEngine::End InferenceEngine::generate(std::span<const std::int32_t> prompt,
-                                               std::int64_t max_new_tokens, TokenSampler& sampler,
-                                               std::int32_t stop_token,
+                                               std::int64_t max_new_tokens,
+                                               const TokenSampler& sampler, std::int32_t stop_token,
                                                const std::function<bool(std::int32_t)>& on_token) {
   const auto has_room = [&](std::size_t more) {
     return cache_.length + static_cast<std::int64_t>(more) <= max_tokens_;
   };
   ATOLL_CHECK(!prompt.empty());
   const std::int64_t before = cache_.length + static_cast<std::int64_t>(prompt.size());
-  std::span<const float> logits = has_room(prompt.size()) ? extend(prompt) : slide(prompt);
+  has_room(prompt.size()) ? extend(prompt) : slide(prompt);
   for (std::int64_t made = 0; made < max_new_tokens; ++made) {
-    const std::int32_t token = sampler.next(logits, 0, before + made);
+    const std::int32_t token = choose(sampler, before + made);
     if (token == stop_token) return End::kStopToken;
     if (!on_token(token)) return End::kCallback;
     if (made + 1 == max_new_tokens) break;
-    logits = has_room(1) ? extend({&token, 1}) : slide({&token, 1});
+    has_room(1) ? extend({&token, 1}) : slide({&token, 1});
   }
   return End::kMaxNewTokens;
 }

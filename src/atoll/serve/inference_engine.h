@@ -77,7 +77,7 @@ class InferenceEngine {
   /// alone, exceeds max_tokens, each token is made of the last max_tokens before it (as nanoGPT
   /// does): at other positions they have other keys and values, so all are computed anew each time.
   End generate(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens,
-               TokenSampler& sampler, std::int32_t stop_token,
+               const TokenSampler& sampler, std::int32_t stop_token,
                const std::function<bool(std::int32_t)>& on_token);
 
  private:
@@ -102,10 +102,12 @@ class InferenceEngine {
 
   void plan_memory(Device& device);
   void check_room(std::size_t num_tokens) const;
-  // Appends without a look at the room; returns the logits, as append() does.
-  std::span<const float> extend(std::span<const std::int32_t> tokens);
+  // Appends without a look at the room; last_ then has the logits of what comes next.
+  void extend(std::span<const std::int32_t> tokens);
   // Appends after forgetting as many tokens at the beginning as there is no room for.
-  std::span<const float> slide(std::span<const std::int32_t> tokens);
+  void slide(std::span<const std::int32_t> tokens);
+  // What comes next, drawn where the logits are.
+  std::int32_t choose(const TokenSampler& sampler, std::int64_t position);
   // Takes all tokens through this rank's part of the model; `take` is called on the leader.
   void run_tokens(std::span<const std::int32_t> tokens, Wanted wanted, const TakeLogits& take);
   void ask(std::span<const std::int32_t> tokens, Wanted wanted);
@@ -135,6 +137,8 @@ class InferenceEngine {
   std::vector<std::int32_t> filled_;     // a piece with what fills it up
   Tensor gathered_;                      // of ranks that share rows: (rows, C)
   Tensor logits_;
+  Tensor last_;           // (V): of what comes next
+  Tensor drawn_;          // i32 (2): as ops::sample_token gives it
   HostRead last_logits_;  // what append() has returned
   std::span<std::byte> head_scratch_;
 };

@@ -1,6 +1,7 @@
 #include "atoll/serve/rounded_store.h"
 
 #include <algorithm>
+#include <array>
 
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
@@ -57,6 +58,56 @@ void refuse_cut_groups(const nn::Param& param) {
   }
 }
 
+enum class Room { kWhole, kValues, kScales };
+
+// Rounds weights on the host, whatever device keeps them: a GPU is sent what it keeps, and needs no
+// memory for a whole matrix in f32.
+class RoundingHost {
+ public:
+  explicit RoundingHost(Device& device)
+      : opened_(device.kind() == DeviceKind::kCpu
+                    ? nullptr
+                    : open_device({.threads = device.threads().num_threads()})),
+        device_(opened_ ? *opened_ : device),
+        stream_(device_.open_stream()) {}
+
+  // Memory of the host, until the next call for this room.
+  Tensor room(Room which, const Spec& spec) {
+    Buffer& buffer = rooms_.at(static_cast<std::size_t>(which));
+    if (buffer.bytes() < spec.bytes()) buffer = Buffer(device_, spec.bytes());
+    return tensor_in(buffer, spec);
+  }
+  // The tensor itself where the host can reach it, else room for its elements.
+  Tensor seen(Room which, const Tensor& tensor) {
+    return is_on_host(tensor) ? tensor : room(which, tensor.spec());
+  }
+  // f32 to bf16, or back, of a tensor of the host.
+  void round(const Tensor& from, const Tensor& to) {
+    const Tensor here = seen(Room::kValues, to);
+    Run run = {.stream = stream_.get()};
+    ops::convert(run, from, here);
+    copy_now(here, to);
+  }
+  // To int8, of the parameter of this name.
+  void round(const std::string& name, const Tensor& from, const ops::Int8Matrix& to) {
+    const ops::Int8Matrix here = {seen(Room::kValues, to.values), seen(Room::kScales, to.scales)};
+    Run run = {.stream = stream_.get()};
+    try {
+      ops::round_to_int8(run, from, here);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}: {}", name, error.what()));
+    }
+    copy_now(here.values, to.values);
+    copy_now(here.scales, to.scales);
+  }
+
+ private:
+  std::unique_ptr<Device> opened_;  // null: the weights are in host memory
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  std::array<Buffer, 3> rooms_;
+};
+
 }  // namespace
 
 Weights parse_weights(std::string_view name) {
@@ -107,50 +158,42 @@ void RoundedStore::bind(const Arena& arena) {
 }
 
 void RoundedStore::fill(const parallel::FillParam& fill) {
-  std::size_t largest = 0;
-  for (const nn::Param* param : params()) {
-    if (is_rounded(*param)) largest = std::max(largest, param->spec.bytes());
-  }
-  const Buffer whole(stream_->device(), largest);
-  Run run = {.stream = stream_.get()};
+  RoundingHost host(stream_->device());
   for (nn::Param* param : params()) {
-    const Tensor tensor = is_rounded(*param) ? tensor_in(whole, param->spec) : param->value;
-    parallel::fill_whole(*param, tensor, fill);
-    if (param->as_bf16) ops::convert(run, tensor, param->value);
-    if (!param->as_int8) continue;
-    try {
-      ops::round_to_int8(run, tensor, param->int8);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("{}: {}", param->name, error.what()));
+    if (!is_rounded(*param)) {
+      parallel::fill_whole(*param, param->value, fill);
+      continue;
+    }
+    const Tensor whole = host.room(Room::kWhole, param->spec);
+    parallel::fill_whole(*param, whole, fill);
+    if (param->as_int8) {
+      host.round(param->name, whole, param->int8);
+    } else {
+      host.round(whole, param->value);
     }
   }
 }
 
 void round_in_place(Device& device, parallel::ParamStore& store, Weights weights) {
   if (weights == Weights::kF32) return;
-  const auto stream = device.open_stream();
-  Run run = {.stream = stream.get()};
+  RoundingHost host(device);
   for (const nn::Param* param : store.params()) {
     if (!is_matrix(*param)) continue;
-    if (weights == Weights::kInt8) refuse_cut_groups(*param);
-    const Spec bf16 = {Dtype::kBf16, param->spec.shape};
-    const Spec int8 = ops::int8_values_spec(param->spec.shape);
-    const Spec scales = ops::int8_scales_spec(param->spec.shape);
-    const Buffer values(device, std::max(bf16.bytes(), int8.bytes()));
-    const Buffer factors(device, scales.bytes());
+    const Tensor whole = host.seen(Room::kWhole, param->value);
+    copy_now(param->value, whole);
+    const Shape& shape = param->spec.shape;
     if (weights == Weights::kBf16) {
-      const Tensor rounded = tensor_in(values, bf16);
-      ops::convert(run, param->value, rounded);
-      ops::convert(run, rounded, param->value);
-      continue;
+      const Tensor rounded = host.room(Room::kValues, {Dtype::kBf16, shape});
+      host.round(whole, rounded);
+      host.round(rounded, whole);
+    } else {
+      refuse_cut_groups(*param);
+      const ops::Int8Matrix rounded = {host.room(Room::kValues, ops::int8_values_spec(shape)),
+                                       host.room(Room::kScales, ops::int8_scales_spec(shape))};
+      host.round(param->name, whole, rounded);
+      to_f32(rounded, whole);
     }
-    const ops::Int8Matrix rounded = {tensor_in(values, int8), tensor_in(factors, scales)};
-    try {
-      ops::round_to_int8(run, param->value, rounded);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("{}: {}", param->name, error.what()));
-    }
-    to_f32(rounded, param->value);
+    copy_now(whole, param->value);
   }
 }
 

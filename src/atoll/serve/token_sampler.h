@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "atoll/ops/sample_token.h"
+
 namespace atl::serve {
 
 /// How the next token is chosen from the logits.
@@ -23,18 +25,17 @@ class TokenSampler {
  public:
   explicit TokenSampler(const SamplingOptions& options);
 
-  /// The next token after `position` tokens of sequence `sequence`. Ties go to the lower id. Throws
-  /// Error(kNumeric) for a logit that is NaN or +infinity.
+  /// How the next token after `position` tokens of sequence `sequence` is drawn.
+  ops::TokenDraw draw(std::int64_t sequence, std::int64_t position) const;
+  /// The token that such a draw has given. Throws Error(kNumeric) for a logit that is NaN or
+  /// +infinity.
+  static std::int32_t checked(const ops::DrawnToken& drawn);
+  /// The same token, of logits in host memory. Ties go to the lower id. Throws as checked().
   std::int32_t next(std::span<const float> logits, std::int64_t sequence, std::int64_t position);
 
  private:
-  double weigh_all(std::span<const float> logits, double best);
-  void drop_light(double total);
-
   SamplingOptions options_;
-  std::vector<std::int32_t> order_;
-  std::vector<double> weights_;
-  std::vector<double> kept_;  // of order_, while weights_ are of all
+  std::vector<std::uint64_t> ranks_, weights_;  // what next() works on
 };
 
 }  // namespace atl::serve

@@ -194,8 +194,9 @@ TEST(CudaMatmul, RefusesWhatTheLibraryDoesNotMix) {
   OwnedTensor<Bf16> narrow({24, 16}), bias({24}), narrow_result({8, 24});
   OwnedTensor<float> other({24, 16});
   OwnedTensor<Bf16> x({8, 16});
+  OwnedTensor<Bf16> upright({16, 24});
   const Tensor a = gpu(wide), b = gpu(narrow);
-  EXPECT_THROW(matmul(gpu.run, Transpose::kNT, a, b, gpu(wide_result)), Error);
+  EXPECT_THROW(matmul(gpu.run, Transpose::kNN, a, gpu(upright), gpu(wide_result)), Error);
   EXPECT_THROW(matmul(gpu.run, Transpose::kNT, a, gpu(other), gpu(narrow_result)), Error);
   EXPECT_THROW(matmul(gpu.run, Transpose::kNT, gpu(x), b, gpu(wide_result), gpu(bias)), Error);
 }

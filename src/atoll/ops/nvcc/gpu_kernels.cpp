@@ -21,9 +21,11 @@ const void* gpu_kernel(const std::type_info& kernel) {
     add_grouped_matmul_kernels(all);
     add_grouped_matmul_mma_kernels(all);
     add_muon_kernels(all);
+    add_narrow_weights_kernels(all);
     add_norm_kernels(all);
     add_rope_kernels(all);
     add_routing_kernels(all);
+    add_sample_token_kernels(all);
     add_signs_kernels(all);
     add_update_kernels(all);
     return all;

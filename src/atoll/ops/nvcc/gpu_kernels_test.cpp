@@ -18,9 +18,11 @@
 #include "atoll/ops/cuda/grouped_matmul.cuh"
 #include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
+#include "atoll/ops/cuda/narrow_weights.cuh"
 #include "atoll/ops/cuda/norm.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/routing.cuh"
+#include "atoll/ops/cuda/sample_token.cuh"
 #include "atoll/ops/cuda/signs.cuh"
 #include "atoll/ops/cuda/update.cuh"
 
@@ -30,9 +32,9 @@ namespace {
 using AllKernels =
     Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
            CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, ExpertRowsKernels,
-           GroupedMatmulKernels, GroupedMmaKernels, NormKernels, QkNormKernels, RopeKernels,
-           RoutingKernels, MuonKernels, CopyBlocksKernels, CodesKernels, FactorsKernels,
-           SignsKernels, UpdateKernels>;
+           GroupedMatmulKernels, GroupedMmaKernels, NarrowWeightsKernels, NormKernels,
+           QkNormKernels, RopeKernels, RoutingKernels, MuonKernels, CopyBlocksKernels, CodesKernels,
+           FactorsKernels, SampleTokenKernels, SignsKernels, UpdateKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {

@@ -23,9 +23,11 @@ void add_factors_kernels(GpuTable& table);
 void add_grouped_matmul_kernels(GpuTable& table);
 void add_grouped_matmul_mma_kernels(GpuTable& table);
 void add_muon_kernels(GpuTable& table);
+void add_narrow_weights_kernels(GpuTable& table);
 void add_norm_kernels(GpuTable& table);
 void add_rope_kernels(GpuTable& table);
 void add_routing_kernels(GpuTable& table);
+void add_sample_token_kernels(GpuTable& table);
 void add_signs_kernels(GpuTable& table);
 void add_update_kernels(GpuTable& table);
 

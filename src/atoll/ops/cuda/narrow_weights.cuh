@@ -1,0 +1,239 @@
+#pragma once
+
+// Products of generation: few rows of f32 by a matrix in bf16 or int8, which are as fast as the
+// matrix is read.
+
+#include "atoll/ops/cuda/kernel_list.h"
+#include "atoll/ops/cuda/numbers.h"
+
+namespace atl::ops::cuda {
+
+/// Neighbours in a row of an Int8Matrix that share a factor: kInt8Group of ops/int8.h.
+constexpr int kScaleGroup = 64;
+
+/// What a byte of an Int8Matrix stands for, but for its factor.
+ATOLL_DEVICE int int8_of(std::uint8_t byte) {
+  return static_cast<std::int8_t>(byte);
+}
+ATOLL_DEVICE float widened(std::uint8_t byte) {
+  return static_cast<float>(int8_of(byte));
+}
+
+/// y = x W^T [+ bias] of at most M rows of x. A warp for two rows of W, whose lanes take
+/// V neighbouring weights each; sums run over a lane's weights, then over the warp as a tree.
+template <typename W, int V, int M>
+struct FewRows {
+  static constexpr const char* kName = "few_rows";
+  static constexpr int kMaxThreads = 128;
+  static constexpr int kColumns = 2;
+  static constexpr int kAtOnce = V < 4 ? V : 4;  // of x
+  Global<const float> x;                         // (rows, k)
+  Global<const W> w;                             // (n, k)
+  Global<const float> scales;                    // (n, ceil(k / kScaleGroup)) of int8
+  Global<const float> bias;                      // (n), or empty
+  Global<float> y;                               // (rows, n)
+  std::int64_t rows;
+  std::int64_t n;
+  std::int64_t k;
+
+  ATOLL_DEVICE float factor(std::int64_t row, std::int64_t c) const {
+    if constexpr (sizeof(W) != 1) return 1.0F;
+    return scales.load(row * ((k + kScaleGroup - 1) / kScaleGroup) + c / kScaleGroup);
+  }
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t first =
+        (std::int64_t{block_x()} * (num_threads() / kWarp) + warp()) * kColumns;
+    if (first >= n) return;
+    const bool is_last = first + 1 == n;  // which has no neighbour
+    float sums[M][kColumns] = {};
+    for (std::int64_t c = lane() * V; c < k; c += kWarp * V) {
+      Pack<W, V> weights[kColumns];
+      float factors[kColumns];
+      ATOLL_UNROLL
+      for (int j = 0; j < kColumns; ++j) {
+        const std::int64_t row = is_last ? first : first + j;
+        weights[j] = w.template load<V>(row * k + c);
+        factors[j] = factor(row, c);
+      }
+      ATOLL_UNROLL
+      for (int r = 0; r < M; ++r) {
+        if (r >= rows) continue;
+        float parts[kColumns] = {};
+        ATOLL_UNROLL
+        for (int i = 0; i < V; i += kAtOnce) {
+          const auto pack = x.template load<kAtOnce>(r * k + c + i);
+          ATOLL_UNROLL
+          for (int e = 0; e < kAtOnce; ++e) {
+            ATOLL_UNROLL
+            for (int j = 0; j < kColumns; ++j) {
+              parts[j] = fmaf(pack[e], widened(weights[j][i + e]), parts[j]);
+            }
+          }
+        }
+        ATOLL_UNROLL
+        for (int j = 0; j < kColumns; ++j) sums[r][j] = fmaf(parts[j], factors[j], sums[r][j]);
+      }
+    }
+    ATOLL_UNROLL
+    for (int r = 0; r < M; ++r) {
+      if (r >= rows) continue;
+      ATOLL_UNROLL
+      for (int j = 0; j < kColumns; ++j) {
+        const float total = warp_sum(sums[r][j]);
+        if (lane() != 0 || (is_last && j > 0)) continue;
+        y.store(r * n + first + j, bias.size == 0 ? total : total + bias.load(first + j));
+      }
+    }
+  }
+};
+
+/// y[row] = the row of an Int8Matrix in f32: that of tokens[row], or where there are none row
+/// `first` + row. A warp for each row, whose lanes take V neighbours each.
+template <int V>
+struct Int8Rows {
+  static constexpr const char* kName = "int8_rows";
+  static constexpr int kMaxThreads = 128;
+  Global<const std::int32_t> tokens;  // (rows), or empty
+  Global<const std::uint8_t> values;  // (N, width)
+  Global<const float> scales;         // (N, ceil(width / kScaleGroup))
+  Global<float> y;                    // (rows, width)
+  std::int64_t rows;
+  std::int64_t width;
+  std::int64_t first;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
+    if (row >= rows) return;
+    const std::int64_t index = tokens.size == 0 ? first + row : tokens.load(row);
+    const std::int64_t groups = (width + kScaleGroup - 1) / kScaleGroup;
+    for (std::int64_t c = lane() * V; c < width; c += kWarp * V) {
+      const auto bytes = values.template load<V>(index * width + c);
+      const float scale = scales.load(index * groups + c / kScaleGroup);
+      Pack<float, V> wide;
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) wide[i] = widened(bytes[i]) * scale;
+      y.template store<V>(row * width + c, wide);
+    }
+  }
+};
+
+/// x = q s of each group of a row, as int8_rounding() of ops/int8_arithmetic.h says. A warp for
+/// each group, of which a lane has the elements l and l + 32.
+struct RoundGroups {
+  static constexpr const char* kName = "round_groups";
+  static constexpr int kMaxThreads = 128;
+  static constexpr float kSmallest = 127 * 0x1p-126F;  // the largest of a group below it are zeros
+  Global<const float> x;                               // (rows, k)
+  Global<std::uint8_t> values;                         // (rows, k)
+  Global<float> scales;                                // (rows, groups)
+  std::int64_t k;
+  std::int64_t groups;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t group = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
+    if (group >= scales.size) return;
+    const std::int64_t row = group / groups;
+    const std::int64_t begin = group % groups * kScaleGroup;
+    float own[2] = {};
+    bool is_finite = true;
+    float largest = 0;
+    ATOLL_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t c = begin + lane() + i * kWarp;
+      if (c >= k) continue;
+      own[i] = x.load(row * k + c);
+      const float size = own[i] < 0 ? -own[i] : own[i];
+      is_finite = is_finite && size <= 0x1.fffffep127F;
+      largest = size > largest ? size : largest;
+    }
+    largest = warp_max(largest);
+    const bool is_bad = any_lane(!is_finite);
+    const bool is_rounded = !is_bad && largest >= kSmallest;
+    const float factor = is_rounded ? 127.0F / largest : 0.0F;
+    if (lane() == 0) {
+      const float nan = std::bit_cast<float>(0x7fc00000);
+      scales.store(group, is_bad ? nan : is_rounded ? largest / 127.0F : 0.0F);
+    }
+    ATOLL_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t c = begin + lane() + i * kWarp;
+      if (c >= k) continue;
+      const int q = is_rounded ? static_cast<int>(nearbyintf(own[i] * factor)) : 0;
+      values.store(row * k + c, static_cast<std::uint8_t>(q));
+    }
+  }
+};
+
+/// y = round(x) W^T [+ bias], of activations that RoundGroups has rounded: a group's products are
+/// summed in integers, groups in f32 one after the other, which are the bits of
+/// ref::matmul_rounded. A warp for each row of W and kRows rows of x, whose lanes take V = 16
+/// neighbours each; V = 1: two of one group.
+template <int V>
+struct RoundedRows {
+  static constexpr const char* kName = "rounded_rows";
+  static constexpr int kMaxThreads = 128;
+  static constexpr int kRows = 8;
+  static constexpr int kLanes = V == 1 ? kWarp : kScaleGroup / V;  // of a group
+  static constexpr int kGroups = kWarp / kLanes;                   // at once
+  Global<const std::uint8_t> x;                                    // (rows, k)
+  Global<const float> x_scales;                                    // (rows, groups)
+  Global<const std::uint8_t> w;                                    // (n, k)
+  Global<const float> w_scales;                                    // (n, groups)
+  Global<const float> bias;                                        // (n), or empty
+  Global<float> y;                                                 // (rows, n)
+  std::int64_t rows;
+  std::int64_t n;
+  std::int64_t k;
+  std::int64_t groups;
+
+  // This lane's part of the product of a group; it begins at column c.
+  ATOLL_DEVICE int part(std::int64_t row, std::int64_t column, std::int64_t c) const {
+    int sum = 0;
+    ATOLL_UNROLL
+    for (int half = 0; half < (V == 1 ? 2 : 1); ++half) {
+      const std::int64_t at = c + half * kWarp;
+      if (at >= k) continue;
+      const auto left = x.template load<V>(row * k + at);
+      const auto right = w.template load<V>(column * k + at);
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) sum += int8_of(left[i]) * int8_of(right[i]);
+    }
+    return sum;
+  }
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t column = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
+    if (column >= n) return;
+    const std::int64_t first = std::int64_t{block_y()} * kRows;
+    float sums[kRows] = {};
+    for (std::int64_t group = 0; group < groups; group += kGroups) {
+      ATOLL_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        if (first + r >= rows) continue;
+        int dot = part(first + r, column, group * kScaleGroup + lane() * V);
+        for (int mask = kLanes / 2; mask > 0; mask /= 2) dot += shuffle_xor(dot, mask);
+        for (int g = 0; g < kGroups; ++g) {
+          const int whole = shuffle(dot, g * kLanes);
+          if (group + g >= groups) continue;
+          const float scaled =
+              static_cast<float>(whole) * x_scales.load((first + r) * groups + group + g);
+          sums[r] = fmaf(scaled, w_scales.load(column * groups + group + g), sums[r]);
+        }
+      }
+    }
+    ATOLL_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      if (lane() != 0 || first + r >= rows) continue;
+      y.store((first + r) * n + column, sums[r] + (bias.size == 0 ? 0.0F : bias.load(column)));
+    }
+  }
+};
+
+using NarrowWeightsKernels =
+    KernelList<FewRows<Bf16, 1, 1>, FewRows<Bf16, 1, 8>, FewRows<Bf16, 8, 1>, FewRows<Bf16, 8, 8>,
+               FewRows<std::uint8_t, 1, 1>, FewRows<std::uint8_t, 1, 8>,
+               FewRows<std::uint8_t, 16, 1>, FewRows<std::uint8_t, 16, 8>, Int8Rows<1>, Int8Rows<4>,
+               RoundGroups, RoundedRows<1>, RoundedRows<16>>;
+
+}  // namespace atl::ops::cuda
