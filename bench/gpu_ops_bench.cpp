@@ -5,8 +5,9 @@
 //
 // An own kernel passes when it moves its bytes at 85% of the rate of a copy; products and attention
 // have their rate printed, and what a copy would have done in the time of some launches has no bar.
-// --fake runs two rows on the fake GPU: it shows that the program works, and no time. Exit code 1
-// when a kernel is below its bar, 2 when there is no GPU.
+// Attention by cuDNN is timed beside our own, where it can be used. --fake runs two rows on the
+// fake GPU: it shows that the program works, and no time. Exit code 1 when a kernel is below its
+// bar, 2 when there is no GPU.
 
 #include <fmt/format.h>
 
@@ -16,7 +17,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/device/sdpa.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/ops/gpu_attention.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/plan/code_op_cases.h"
 #include "atoll/plan/op_cases.h"
@@ -93,6 +96,23 @@ double copy_rate(Device& device, Stream& stream, std::int64_t bytes) {
   return 2 * static_cast<double>(bytes) / seconds;
 }
 
+// Attention by cuDNN, which our own is to be compared with.
+void measure_cudnn(Device& device, Stream& stream, const nn::ModelConfig& config,
+                   const plan::OpSizes& sizes, bool is_fake) {
+  const std::string problem = is_fake ? "" : cudnn_problem();
+  if (!problem.empty()) {
+    fmt::print("\nno attention by cuDNN: {}\n", problem);
+    return;
+  }
+  ops::set_gpu_attention(ops::GpuAttention::kCudnn);
+  for (const plan::OpCase& one : plan::attention_op_cases(config, sizes)) {
+    const double seconds = seconds_of(device, stream, one.prepare({.stream = &stream}));
+    fmt::print("| {}, cuDNN | {:.1f} | {:.1f} TFLOP/s | |\n", one.name, 1e6 * seconds,
+               one.amount / seconds / 1e12);
+  }
+  ops::set_gpu_attention(ops::GpuAttention::kOwn);
+}
+
 int measure(Device& device, const nn::ModelConfig& config, const plan::OpSizes& sizes,
             bool is_fake) {
   const auto stream = device.open_stream();
@@ -124,6 +144,7 @@ int measure(Device& device, const nn::ModelConfig& config, const plan::OpSizes& 
     fmt::print("| {} | {:.1f} | {:.0f} GB/s | {:.0f}%{} |\n", one.name, 1e6 * seconds, rate / 1e9,
                100 * share, passes ? "" : ", below the bar");
   }
+  measure_cudnn(device, *stream, config, sizes, is_fake);
   fmt::print("\n{} ops, {} below {:.0f}% of a copy\n", cases.size(), below, 100 * kBar);
   return below == 0 || is_fake ? 0 : 1;
 }

@@ -47,6 +47,17 @@ if(ATOLL_CUDA)
     set_target_properties(nccl PROPERTIES IMPORTED_LOCATION ${NCCL_LIBRARY}
                                           INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
   endif()
+  # Without these device/no_cudnn says so where it is asked for. The front end is headers alone: those of the Python
+  # package nvidia-cudnn-frontend, say, with -DCUDNN_FRONTEND_INCLUDE_DIR=<its folder include>.
+  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY AND CUDNN_FRONTEND_INCLUDE_DIR AND TARGET CUDA::nvrtc)
+    add_library(cudnn UNKNOWN IMPORTED)
+    set_target_properties(cudnn PROPERTIES IMPORTED_LOCATION ${CUDNN_LIBRARY})
+    target_include_directories(cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
+    target_link_libraries(cudnn INTERFACE CUDA::nvrtc CUDA::cudart ${CMAKE_DL_LIBS})
+  endif()
   enable_language(CUDA)
   # CMake before 3.26 knows no flag for C++20 of CUDA's compiler.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

@@ -5,15 +5,15 @@
 #   bench/cuda/all.sh [PART...]      all parts when none is given; in this order:
 #
 # kernels    every kernel gives the bits of the shim (the tests that run on the fake GPU, and then here)
-# products   ones times ones, a hundred times each; cross-entropy, and attention with tensor cores a
-#            hundred times, against double
+# products   ones times ones, a hundred times each; cross-entropy, and attention with tensor cores and by
+#            cuDNN a hundred times each, against double
 # sanitizer  compute-sanitizer over the kernels' tests: memcheck, initcheck, racecheck, synccheck; each
 #            must first find the mistake that bench/cuda/planted.cu makes
 # training   twenty steps twice: the same bits, and the CPU's losses within what bf16 costs; `atoll train`
-#            of 50 steps twice, and of 25 that go on to 50: the same weights
+#            of 50 steps twice, and of 25 that go on to 50: the same weights; with cuDNN's attention too
 # ops        time of each op beside the GPU's own rates: own kernels at 85% of a copy's
 # mfu        124M and 1B, beside PyTorch compiled (PEER_PYTHON) and llm.c (LLMC), if these are given;
-#            PEAK_TFLOPS is the GPU's in bf16 (989, an H100's)
+#            PEAK_TFLOPS is the GPU's in bf16 (989, an H100's); ATTENTION=cudnn sets device.attention
 # record     the GPU, the driver and the libraries, as files to keep as test data
 #
 # Exit code: 0 when all passed, 1 when something failed, 2 when there is no GPU or no such part, 3 when a
@@ -115,6 +115,7 @@ for name in "${parts[@]}"; do
   training)
     part steps "$bin/parallel_slow_test" '--gtest_filter=*OnARealGpu*'
     part runs python3 bench/cuda/runs.py repeat --atoll "$atoll"
+    part runs-cudnn python3 bench/cuda/runs.py repeat --atoll "$atoll" --attention cudnn
     ;;
   ops)
     part ops build/cuda/bench/gpu_ops_bench
@@ -125,6 +126,7 @@ for name in "${parts[@]}"; do
   mfu)
     for model in 124m 1b; do
       part "mfu-$model" python3 bench/cuda/runs.py mfu --atoll "$atoll" --model "$model" \
+        ${ATTENTION:+--attention "$ATTENTION"} \
         ${PEAK_TFLOPS:+--peak "$PEAK_TFLOPS"} ${PEER_PYTHON:+--python "$PEER_PYTHON"} ${LLMC:+--llmc "$LLMC"}
       cat "$logs/mfu-$model.log"
     done

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs of `atoll train` on a GPU: do they repeat, and how fast are they?
 
-    runs.py repeat --atoll BIN [--device cuda] [--steps 50]
-    runs.py mfu --atoll BIN [--model 124m|1b] [--python PYTHON] [--llmc DIR]
+    runs.py repeat --atoll BIN [--device cuda] [--steps 50] [--attention own|cudnn]
+    runs.py mfu --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--python PYTHON] [--llmc DIR]
 
 repeat: a small model with attention on tensor cores, in bf16. Twice the same steps give the same
 weights, as do half of them and a run that goes on from there; losses are as near to the CPU's in f32 as
-twice the CPU's own in bf16. `--device fake_cuda` runs it without a GPU.
+twice the CPU's own in bf16. `--device fake_cuda` runs it without a GPU. `--attention cudnn` sets
+device.attention; exit code 77 where cuDNN cannot be used.
 
 mfu: tokens per second and model FLOPs utilisation, with the formula, of atoll, of PyTorch compiled
 (--python, which has torch for CUDA) and of llm.c (--llmc, where `make train_gpt2cu` has been run), in
@@ -84,6 +85,9 @@ class Runs:
                    "--optim.lr=3e-4", "--log.every=1", "--log.tensorboard=false",
                    "--eval.max_tokens=1", *settings]
         done = subprocess.run(command, text=True, capture_output=True, check=False)
+        if "device.attention = cudnn cannot be used" in done.stderr:
+            print(done.stderr[-3000:], file=sys.stderr)
+            sys.exit(77)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}\n{done.stderr[-3000:]}")
         lines = (run / "metrics.jsonl").read_text().splitlines()
@@ -112,7 +116,7 @@ def repeat(args, folder):
     heads = 1 if args.device == "fake_cuda" else 4
     shape = step_shapes.Shape("llama", 2048, 64 * heads, 2, heads, heads, 128, 2, 32 * heads)
     runs = Runs(args.atoll, shape, folder)
-    device = [f"--device.kind={args.device}", "--train.dtype=bf16"]
+    device = [f"--device.kind={args.device}", f"--device.attention={args.attention}", "--train.dtype=bf16"]
     steps, half = args.steps, args.steps // 2
     problems = []
 
@@ -130,8 +134,8 @@ def repeat(args, folder):
     apart = largest_difference(cpu, first)
     if apart > bound:
         problems.append(f"losses are {apart:.4f} from the CPU's in f32; twice bf16 is {bound:.4f}")
-    print(f"{steps} steps on {args.device}: loss {first[0]:.3f} to {first[-1]:.3f}, at most {apart:.2e} "
-          f"from the CPU's in f32; bound {bound:.2e}")
+    print(f"{steps} steps on {args.device}, attention {args.attention}: loss {first[0]:.3f} to "
+          f"{first[-1]:.3f}, at most {apart:.2e} from the CPU's in f32; bound {bound:.2e}")
     for problem in problems:
         print(f"FAILED: {problem}")
     return 1 if problems else 0
@@ -164,7 +168,7 @@ def mfu(args, folder):
 
     def atoll_speed(turn):
         records = runs.train(f"run{turn}", 20, "--device.kind=cuda", "--train.dtype=bf16",
-                             "--train.recompute=none")
+                             f"--device.attention={args.attention}", "--train.recompute=none")
         shutil.rmtree(folder / f"run{turn}")
         return statistics.median(record["tokens_per_s"] for record in records[5:])
 
@@ -177,9 +181,9 @@ def mfu(args, folder):
     for turn in range(args.rounds):
         for name, measure in systems.items():
             speeds[name].append(measure(turn))
-    print(f"{args.model}, {shape.batch} x {shape.context} tokens. MFU = tok/s x (6 N + 6 L C T) / peak, "
-          f"N = {matmul_parameters(shape):,} (no positions, the head once), L = {shape.layers}, "
-          f"C = {shape.width}, T = {shape.context}; peak {args.peak} TFLOP/s")
+    print(f"{args.model}, {shape.batch} x {shape.context} tokens, attention {args.attention}. "
+          f"MFU = tok/s x (6 N + 6 L C T) / peak, N = {matmul_parameters(shape):,} (no positions, the head "
+          f"once), L = {shape.layers}, C = {shape.width}, T = {shape.context}; peak {args.peak} TFLOP/s")
     print("| | tok/s | MFU | atoll's to it |\n|---|---|---|---|")
     ours = statistics.median(speeds["atoll"])
     for name, found in speeds.items():
@@ -196,6 +200,7 @@ def main():
     parser.add_argument("--atoll", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda", choices=["cuda", "fake_cuda"])
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--attention", default="own", choices=["own", "cudnn"])
     parser.add_argument("--model", default="124m", choices=MODELS)
     parser.add_argument("--python", help="a Python with torch for CUDA")
     parser.add_argument("--llmc", type=pathlib.Path, help="llm.c, built")

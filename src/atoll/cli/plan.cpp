@@ -111,6 +111,7 @@ int run(const std::string& path, int ranks, bool placements, const std::string& 
   }
   train::require_chosen_layout(recipe.config(), "give --ranks N for the planner's table");
   train::apply_bf16(recipe.config());
+  train::apply_attention(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   const Vocabulary vocabulary = find_vocabulary(recipe.config());  // kept, as a run keeps it
   const std::int64_t vocab_size = vocabulary.size;

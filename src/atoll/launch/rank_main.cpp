@@ -136,15 +136,18 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
 
 namespace {
 
-// The arithmetic of bf16 products changes bits. With `auto` rank 0 decides for all ranks.
-void add_bf16(const Settings& settings, std::vector<std::string>& lines) {
-  std::string dtype, wanted;
+// The arithmetic of bf16 products and of attention changes bits. With `auto` rank 0 decides for all
+// ranks.
+void add_arithmetic(const Settings& settings, std::vector<std::string>& lines) {
+  std::string dtype, wanted, attention;
   for (const auto& [key, value] : settings.key_values()) {
     if (key == "train.dtype") dtype = value;
     if (key == "device.bf16") wanted = value;
+    if (key == "device.attention") attention = value;
   }
   if (dtype != "\"bf16\"") return;
   lines.push_back("device.bf16 = " + wanted);
+  if (!attention.empty()) lines.push_back("device.attention = " + attention);
 }
 
 }  // namespace
@@ -154,7 +157,7 @@ std::vector<std::string> agreement_lines(const std::string& version, const Setti
   for (const Setting& setting : settings.all()) {
     if (setting.scope != Scope::kHost) lines.push_back(setting.key + " = " + setting.toml());
   }
-  add_bf16(settings, lines);
+  add_arithmetic(settings, lines);
   return lines;
 }
 

@@ -35,8 +35,8 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
              const std::function<int(comm::World& world, RankReporter& reporter)>& body);
 
 /// What all ranks of a run must have in common, a line each: version and settings, without what may
-/// differ from host to host (device.*, data.cache_dir); of device.bf16 what it comes to here, if
-/// the run is in bf16. Those of one version match one to one.
+/// differ from host to host (device.*, data.cache_dir); of device.bf16 and device.attention what
+/// they come to here, if the run is in bf16. Those of one version match one to one.
 std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings);
 
 /// Throws Error(kUser) that names the first line in which `who` differs from rank 0.

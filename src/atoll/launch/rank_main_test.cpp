@@ -19,6 +19,7 @@ struct Config {
   std::int64_t seed = 1;
   std::string dtype = "f32";
   std::string bf16 = "f32";
+  std::string attention = "own";
 };
 
 Settings settings_of(Config& config) {
@@ -29,6 +30,7 @@ Settings settings_of(Config& config) {
   settings.group("device", "", Scope::kHost);
   settings.add("device.threads", &config.threads, "");
   settings.add("device.bf16", &config.bf16, "");
+  settings.add("device.attention", &config.attention, "");
   settings.group("run", "");
   settings.add("run.seed", &config.seed, "");
   return settings;
@@ -96,6 +98,14 @@ TEST(AgreeOnSettings, HostsMultiplyBf16AlikeWhereTheRunHasAny) {
   EXPECT_EQ(differ("f32"), "(all agree)");
   EXPECT_THAT(differ("bf16"), AllOf(HasSubstr("rank 2"), HasSubstr("`device.bf16 = \"library\"`"),
                                     HasSubstr("`device.bf16 = \"f32\"`")));
+}
+
+TEST(AgreeOnSettings, GpusAttendAlikeInBf16) {
+  EXPECT_THAT(disagreement([](int rank, Config& config, std::string&) {
+                config.dtype = "bf16";
+                config.attention = rank == 1 ? "cudnn" : "own";
+              }),
+              AllOf(HasSubstr("rank 1"), HasSubstr("`device.attention = \"cudnn\"`")));
 }
 
 TEST(FairThreads, RanksOfOneHostShareItsCpus) {

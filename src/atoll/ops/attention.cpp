@@ -7,6 +7,7 @@
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_amx.h"
 #include "atoll/ops/cuda/attention.h"
+#include "atoll/ops/cuda/attention_cudnn.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/attention.h"
 
@@ -60,6 +61,10 @@ constexpr AttentionImplementation kForward[] = {
          cpu::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
        });
      }},
+    {"cudnn",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_cudnn_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+     }},
     {"cuda_mma",
      [](Run& run, const AttentionArgs& a) {
        return cuda::attention_mma_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
@@ -88,6 +93,11 @@ constexpr AttentionImplementation kBackward[] = {
          cpu::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
                                  a.dqkv);
        });
+     }},
+    {"cudnn",
+     [](Run& run, const AttentionArgs& a) {
+       return cuda::attention_cudnn_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse,
+                                             a.dout, a.dqkv);
      }},
     {"cuda_mma",
      [](Run& run, const AttentionArgs& a) {
@@ -217,7 +227,8 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
 std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
   return std::max({cpu::attention_backward_scratch_bytes(heads, qkv),
                    cpu::attention_cached_scratch_bytes(heads, qkv),
-                   cuda::attention_mma_scratch_bytes(heads, qkv)});
+                   cuda::attention_mma_scratch_bytes(heads, qkv),
+                   cuda::attention_cudnn_scratch_bytes(heads, qkv)});
 }
 
 void attention_cached(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,

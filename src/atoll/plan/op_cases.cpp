@@ -170,6 +170,7 @@ class Cases {
     const ops::HeadLayout heads = config_.heads;
     add("attention/forward", Bound::kArithmetic, 2 * is.product, is.of, [=](Operands& at) {
       const Tensor qkv = at.random(is.qkv), out = at.zeros(is.out), lse = at.zeros(is.lse);
+      at.scratch(ops::attention_scratch_bytes(heads, is.qkv));
       return [=](Run& run) { ops::attention_forward(run, heads, is.scale, {}, qkv, out, lse); };
     });
   }

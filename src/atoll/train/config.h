@@ -30,6 +30,8 @@ struct DeviceSettings {
   std::int64_t fake_lost_after = 0;
   std::int64_t threads = 0;
   std::string bf16 = "auto";
+  std::string attention = "own";
+  std::int64_t attention_mib = 1280;
 };
 
 /// model.*: one of `from`, `config`, and the shape given by the other members.

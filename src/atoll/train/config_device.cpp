@@ -56,6 +56,17 @@ void add_device(Settings& settings, DeviceSettings& d) {
       "finds fastest when the run begins; it goes on so. Sums run in f32 in each, in "
       "another order; set it where several runs shall have the same bits.",
       one_of({"auto", "f32", "library", "amx"}));
+  settings.add("device.attention", &d.attention,
+               "On a GPU, what carries out attention. own: our own kernels. cudnn: cuDNN, on GPUs "
+               "of compute capability 9.0 (H100, H200), for train.dtype = bf16, data.packing = "
+               "stream and no sliding window; it sums in another order.",
+               one_of({"own", "cudnn"}));
+  settings.add(
+      "device.attention_mib", &d.attention_mib,
+      "device.attention = cudnn: MiB of workspace that the gradient of attention may take, "
+      "which grows as the square of train.context. Sequences go through it as many at once "
+      "as fit.",
+      between(1, 1 << 20));
 }
 
 void refuse_on_gpu(const TrainConfig& config) {
@@ -80,6 +91,23 @@ void refuse_on_gpu(const TrainConfig& config) {
   }
 }
 
+namespace {
+
+// cuDNN leaves these to our own kernels, and a run of them alone would not do what is asked.
+void validate_attention(const TrainConfig& config, const Settings& s) {
+  if (config.device.attention != "cudnn") return;
+  const auto needs = [&](const char* key, bool is_so, const char* wanted) {
+    if (is_so) return;
+    throw user_error("{} needs {}, and {}; set it so, or device.attention=own",
+                     named(s, "device.attention"), wanted, named(s, key));
+  };
+  needs("train.dtype", config.train.dtype == "bf16", "train.dtype=bf16");
+  needs("data.packing", config.data.packing == "stream",
+        "data.packing=stream, as cuDNN's attention would cross documents");
+}
+
+}  // namespace
+
 void validate_device(const TrainConfig& config, const Settings& s) {
   const DeviceChoice choice = device_choice_named(config.device.kind);
   const auto only_with = [&](std::initializer_list<const char*> keys, bool chosen,
@@ -96,6 +124,12 @@ void validate_device(const TrainConfig& config, const Settings& s) {
             choice == DeviceChoice::kFakeCuda, "device.kind=fake_cuda");
   const bool is_gpu = choice == DeviceChoice::kCuda || choice == DeviceChoice::kFakeCuda;
   only_with({"device.bf16"}, !is_gpu, "products of a CPU");
+  only_with({"device.attention", "device.attention_mib"}, choice != DeviceChoice::kCpu, "a GPU");
+  if (config.device.attention == "own" && !s.find("device.attention_mib").is_default()) {
+    throw user_error("{} is for device.attention=cudnn, and {}; remove it",
+                     named(s, "device.attention_mib"), named(s, "device.attention"));
+  }
+  validate_attention(config, s);
   only_with({"comm.gpu"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
             "device.kind=cuda");
   if (config.comm.gpu_sums == "nccl") {

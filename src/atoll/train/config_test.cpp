@@ -52,7 +52,8 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
   EXPECT_THAT(
       of_host,
       ElementsAre("device.kind", "device.index", "device.fake_order", "device.fake_memory_mib",
-                  "device.fake_lost_after", "device.threads", "device.bf16", "data.cache_dir",
+                  "device.fake_lost_after", "device.threads", "device.bf16", "device.attention",
+                  "device.attention_mib", "data.cache_dir",
                   "offload.dir", "sync.worker", "sync.addresses", "sync.transport", "sync.identity",
                   "sync.secret", "sync.disk_s", "alerts.off", "alerts.webhook", "metrics.listen",
                   "metrics.token_file", "metrics.certificate", "metrics.key"));

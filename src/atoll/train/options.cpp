@@ -12,6 +12,8 @@
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/ops/bf16_arithmetic.h"
+#include "atoll/ops/cuda/attention_cudnn.h"
+#include "atoll/ops/gpu_attention.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config_compress.h"
 #include "atoll/train/config_device.h"
@@ -385,6 +387,33 @@ void require_chosen_layout(const TrainConfig& config, const std::string& remedy)
 void apply_bf16(const TrainConfig& config) {
   if (config.device.bf16 == "auto") return ops::reset_bf16_arithmetic();
   ops::set_bf16_arithmetic(ops::bf16_arithmetic_named(config.device.bf16));
+}
+
+void apply_attention(const TrainConfig& config) {
+  ops::set_gpu_attention(ops::gpu_attention_named(config.device.attention),
+                         static_cast<std::size_t>(config.device.attention_mib) << 20);
+}
+
+void check_attention(const TrainConfig& config, const nn::ModelConfig& model) {
+  if (config.device.attention != "cudnn") return;
+  const std::int64_t length = config.train.context;
+  std::string problem;
+  for (const bool is_backward : {false, true}) {
+    const char* reason = ops::cuda::cudnn_declines(model.heads, length, is_backward);
+    if (reason != nullptr && problem.empty()) problem = reason;
+  }
+  bool all_windows = true;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const std::int64_t window = model.window(layer);
+    all_windows = all_windows && window > 0 && window < length;
+  }
+  if (all_windows) problem = "every layer has a sliding window";
+  if (problem.empty()) return;
+  throw user_error(
+      "device.attention = cudnn cannot serve this run, of {} heads of {} elements and sequences of "
+      "{}: {}; use device.attention=own{}",
+      model.heads.num_heads, model.heads.head_dim, length, problem,
+      problem.starts_with("the workspace") ? ", or a larger device.attention_mib" : "");
 }
 
 }  // namespace atl::train

@@ -43,6 +43,14 @@ void require_chosen_layout(const TrainConfig& config, const std::string& remedy)
 /// CPU that has none.
 void apply_bf16(const TrainConfig& config);
 
+/// Makes device.attention what this process's GPU carries out attention with, where the run's
+/// device is, or may be, a GPU.
+void apply_attention(const TrainConfig& config);
+
+/// Throws Error(kUser) where device.attention is cudnn and cuDNN serves no layer of `model` in this
+/// run.
+void check_attention(const TrainConfig& config, const nn::ModelConfig& model);
+
 /// Throws Error(kUser) when the settings ask for evaluations and the corpus holds nothing out.
 void require_held_out(const TrainConfig& config, const PreparedCorpus& corpus);
 

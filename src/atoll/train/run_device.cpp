@@ -8,6 +8,7 @@
 #include "atoll/base/log.h"
 #include "atoll/comm/nccl/links.h"
 #include "atoll/device/gpu_support.h"
+#include "atoll/device/sdpa.h"
 #include "atoll/train/config_device.h"
 #include "atoll/train/cpu_share.h"
 #include "atoll/train/gpu_places.h"
@@ -75,6 +76,9 @@ void tell_what_auto_took(const TrainConfig& config, const Device& device, int in
     warn("device.bf16", config.device.bf16, "a GPU");
   }
   if (!is_gpu(device) && config.comm.gpu != "host") warn("comm.gpu", config.comm.gpu, "the CPU");
+  if (!is_gpu(device) && config.device.attention != "own") {
+    warn("device.attention", config.device.attention, "the CPU");
+  }
 }
 
 // Sums of a GPU and of a CPU differ in their bits, and a step is as slow as its slowest rank.
@@ -90,6 +94,15 @@ void refuse_mixture(const std::vector<std::int64_t>& has_gpu) {
       "device.kind to cuda or to cpu on all of them, or make islands of them "
       "(docs/first-islands.md)",
       gpu, cpu);
+}
+
+// A GPU that the host plays plays cuDNN too.
+void require_attention(const TrainConfig& config, const Device& device) {
+  if (config.device.attention != "cudnn" || !is_gpu(device)) return;
+  const std::string problem = config.device.kind == "fake_cuda" ? "" : cudnn_problem();
+  if (problem.empty()) return;
+  throw user_error("device.attention = cudnn cannot be used: {}; or use --device.attention=own",
+                   problem);
 }
 
 }  // namespace
@@ -110,8 +123,10 @@ std::unique_ptr<comm::GpuLinksUse> connect_gpus(const TrainConfig& config, comm:
 
 std::string describe_gpu(const TrainConfig& config, const Device& device, int num_ranks) {
   if (!is_gpu(device)) return "";
-  if (config.comm.gpu_sums != "nccl" || num_ranks == 1) return device.name();
-  return fmt::format("{}, with sums by NCCL {}", device.name(), comm::nccl_version());
+  std::string text = device.name();
+  if (config.device.attention == "cudnn") text += " with cuDNN's attention";
+  if (config.comm.gpu_sums != "nccl" || num_ranks == 1) return text;
+  return fmt::format("{}, with sums by NCCL {}", text, comm::nccl_version());
 }
 
 void tell_other_device(const std::string& before, const std::string& now) {
@@ -130,6 +145,7 @@ std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& 
   world.agree([&] {
     index = index_for(config, here);
     device = open_chosen(chosen_device(config.device, index, threads_of(config, world)));
+    require_attention(config, *device);
     identity = identity_of(config, *device, index);
   });
   tell_what_auto_took(config, *device, index, here.place == 0);

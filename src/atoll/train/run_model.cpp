@@ -7,6 +7,7 @@
 #include "atoll/train/going_on.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
+#include "atoll/train/run_device.h"
 
 namespace atl::train {
 
@@ -20,6 +21,7 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   StateOptions options =
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
   options.build.device = device_->kind();
+  if (is_gpu(*device_)) check_attention(config_, options.model);
   state_ = std::make_unique<TrainState>(options);
   check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());
   state_->allocate(*device_);

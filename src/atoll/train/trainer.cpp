@@ -76,6 +76,7 @@ void Trainer::prepare() {
   const std::vector<Hello> hellos = regrouping_.enter();
   check_servers();
   apply_bf16(config_);
+  apply_attention(config_);
   comm::World& world = ranks().world();
   if (is_under_way(hellos)) {
     model_.emplace(config_, open_joining_device(config_, world));

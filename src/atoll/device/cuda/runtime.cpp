@@ -156,6 +156,15 @@ Products& CudaStream::products() {
   return *products_;
 }
 
+Sdpa* CudaStream::sdpa() {
+  if (!has_asked_for_sdpa_) {
+    check(cudaSetDevice(index_), "choosing the GPU of a stream");
+    if (cudnn_problem().empty()) sdpa_ = open_sdpa(stream_);
+    has_asked_for_sdpa_ = true;
+  }
+  return sdpa_.get();
+}
+
 CudaEvent::CudaEvent(int index) : index_(index) {
   check(cudaSetDevice(index_), "choosing the GPU of an event");
   check(cudaEventCreate(&event_), "making an event");

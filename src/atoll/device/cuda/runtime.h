@@ -12,6 +12,7 @@
 #include "atoll/device/cuda/launch.h"
 #include "atoll/device/cuda/products.h"
 #include "atoll/device/device.h"
+#include "atoll/device/sdpa.h"
 
 namespace atl::cuda {
 
@@ -57,6 +58,8 @@ class CudaStream final : public Stream, public KernelStream {
               std::size_t bytes) override;
   /// Opened at the first call.
   Products& products();
+  /// cuDNN's attention, opened at the first call; null where cudnn_problem() says why not.
+  Sdpa* sdpa();
   OpenStreams& open_streams() const { return open_; }
   int index() const { return index_; }
   /// For cuBLAS, cuDNN and kernel launches.
@@ -67,6 +70,8 @@ class CudaStream final : public Stream, public KernelStream {
   OpenStreams& open_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Products> products_;
+  std::unique_ptr<Sdpa> sdpa_;
+  bool has_asked_for_sdpa_ = false;
 };
 
 /// What is queued on `stream` from here on runs behind all that other streams of its device have
