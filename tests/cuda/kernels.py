@@ -32,6 +32,7 @@ SLACK = 8  # registers that another ptxas may take
 KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor", "AddRouterSums", "EncodeSignsKernel",
                       "ProjectRows", "OrthogonaliseKernel"}
 TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys", "GroupedMma"}
+WRITE_ALONE = {"ClearForeignRows"}  # packs that are written, of which nothing is read
 FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-O3", "-Xcompiler=-Wall,-Wextra",
          "-Werror=all-warnings", "-Xptxas=-v"]
 
@@ -72,7 +73,8 @@ def check_ptx(text):
             yield f"{name}: {'has' if 'mma.sync' in body else 'lacks'} products of tensor cores"
         if re.search(r"\b(add|mul|fma|div|sqrt)\.[\w.]*f64", body) and kind not in KERNELS_OF_DOUBLES:
             yield f"{name}: computes in double"
-        wide = re.search(r"\b(ld|cp)\.[\w.]*(v4\.|async\.cg)|ld\.[\w.]*v2\.[bu]64", body)
+        moves = "st" if kind in WRITE_ALONE else "ld|cp"
+        wide = re.search(rf"\b({moves})\.[\w.]*(v4\.|async\.cg)|ld\.[\w.]*v2\.[bu]64", body)
         if is_of_packs(name) and not wide:
             yield f"{name}: reads no 16 bytes at once"
 

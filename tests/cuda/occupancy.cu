@@ -15,6 +15,7 @@
 #include "atoll/ops/cuda/activation.cuh"
 #include "atoll/ops/cuda/attention.cuh"
 #include "atoll/ops/cuda/attention_mma.cuh"
+#include "atoll/ops/cuda/block_diagonal.cuh"
 #include "atoll/ops/cuda/codes.cuh"
 #include "atoll/ops/cuda/column_sum.cuh"
 #include "atoll/ops/cuda/copy_blocks.cuh"
@@ -33,6 +34,7 @@
 #include "atoll/ops/cuda/sample_token.cuh"
 #include "atoll/ops/cuda/signs.cuh"
 #include "atoll/ops/cuda/update.cuh"
+#include "atoll/ops/cuda/vocabulary_part.cuh"
 
 namespace {
 
@@ -106,6 +108,7 @@ int main() {
   add<ActivationKernels>(shapes);
   add<AttentionKernels>(shapes);
   add<AttentionMmaKernels>(shapes);
+  add<BlockDiagonalKernels>(shapes);
   add<CodesKernels>(shapes);
   add<ColumnKernels>(shapes);
   add<CopyBlocksKernels>(shapes);
@@ -125,6 +128,7 @@ int main() {
   add<FactorsKernels>(shapes);
   add<SignsKernels>(shapes);
   add<UpdateKernels>(shapes);
+  add<VocabularyPartKernels>(shapes);
   int registers[3];
   char name[512];
   while (std::scanf("%d %d %d %511[^\n]", &registers[0], &registers[1], &registers[2], name) == 4) {

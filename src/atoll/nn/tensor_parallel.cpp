@@ -162,14 +162,9 @@ void VocabularyEmbedding::backward_weight(Run& run, const Pass& pass) {
     ops::position_embedding_backward(room, positions, pass.dy, positions_.grad);
   }
   if (table_.frozen) return;
-  const Tensor local = inner.take_scratch(pass.x.spec());
   const Tensor all = inner.take_scratch(gathered(pass.dy.spec(), *axis_));
   gather_rows(inner, *axis_, pass.dy, all);
-  // Rows of other ranks' tokens become zeros, which local token 0 gets.
-  const Tensor tokens = flat(pass.x);
-  ops::clear_foreign_rows(inner, part_, tokens, all);
-  ops::local_tokens(inner, part_, tokens, flat(local));
-  ops::embedding_backward(inner, local, all, table_.grad);
+  ops::embedding_part_backward(inner, part_, flat(pass.x), all, table_.grad);
 }
 
 void VocabularyEmbedding::visit(ParamVisitor& visitor) {

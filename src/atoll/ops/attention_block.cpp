@@ -6,21 +6,15 @@
 #include "atoll/ops/attention_checks.h"
 #include "atoll/ops/cpu/attention.h"
 #include "atoll/ops/cpu/attention_block.h"
+#include "atoll/ops/cuda/attention_block.h"
+#include "atoll/ops/positions.h"
 #include "atoll/ops/ref/attention_block.h"
 
 namespace atl::ops {
 
 namespace {
 
-// The operands of one call; those that an op does not have are undefined.
-struct BlockArgs {
-  HeadLayout heads;
-  double scale;
-  AttentionMask mask;
-  AttentionBlock block;
-  bool is_first;
-  Tensor qkv, kv, out, lse, dout, dqkv, dkv;
-};
+using BlockArgs = cuda::AttentionBlockArgs;
 using BlockImplementation = Implementation<BlockArgs>;
 
 template <typename Fn>
@@ -37,6 +31,8 @@ constexpr BlockImplementation kForward[] = {
                                       a.kv, a.out, a.lse);
        });
      }},
+    {"cuda_mma", cuda::attention_block_mma_forward},
+    {"cuda", cuda::attention_block_forward},
     {"ref",
      [](Run& run, const BlockArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
@@ -54,6 +50,8 @@ constexpr BlockImplementation kBackward[] = {
                                        a.lse, a.dout, a.dqkv, a.dkv);
        });
      }},
+    {"cuda_mma", cuda::attention_block_mma_backward},
+    {"cuda", cuda::attention_block_backward},
     {"ref",
      [](Run& run, const BlockArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
@@ -82,6 +80,7 @@ void check_mask(const char* op, const AttentionMask& mask, const AttentionBlock&
   check_window(op, mask);
   if (!mask.positions.defined()) return;
   check_spec(op, {Dtype::kI32, {qkv.dim(0), qkv.dim(1)}}, {mask.positions});
+  if (!is_readable(mask.positions)) return;
   for (std::int64_t b = 0; b < qkv.dim(0); ++b) {
     const std::int32_t* positions =
         mask.positions.data<std::int32_t>() + b * qkv.dim(1) + block.query_row;
@@ -147,7 +146,8 @@ void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
 
 std::size_t attention_block_scratch_bytes(const HeadLayout& heads, std::int64_t B,
                                           std::int64_t num_keys) {
-  return cpu::attention_block_scratch_bytes(heads, B, num_keys);
+  return std::max(cpu::attention_block_scratch_bytes(heads, B, num_keys),
+                  cuda::attention_block_mma_scratch_bytes(heads, B, num_keys));
 }
 
 }  // namespace atl::ops

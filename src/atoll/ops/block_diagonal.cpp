@@ -1,5 +1,6 @@
 #include "atoll/ops/block_diagonal.h"
 
+#include "atoll/ops/cuda/block_diagonal.h"
 #include "atoll/ops/ref/block_diagonal.h"
 #include "atoll/ops/serve.h"
 
@@ -37,8 +38,18 @@ Declined ref_backward(Run& run, const Args& a) {
 }
 
 // A few thousand elements beside products of millions: plain loops are all it takes.
-constexpr Implementation<Args> kForward[] = {{"ref", ref_forward}};
-constexpr Implementation<Args> kBackward[] = {{"ref", ref_backward}};
+constexpr Implementation<Args> kForward[] = {{"cuda",
+                                              [](Run& run, const Args& a) {
+                                                return cuda::block_diagonal(run, a.scale, a.tall,
+                                                                            a.blocks, a.wide);
+                                              }},
+                                             {"ref", ref_forward}};
+constexpr Implementation<Args> kBackward[] = {{"cuda",
+                                               [](Run& run, const Args& a) {
+                                                 return cuda::block_diagonal_backward(
+                                                     run, a.scale, a.wide, a.blocks, a.tall);
+                                               }},
+                                              {"ref", ref_backward}};
 
 void check(const Args& a) {
   std::int64_t rows = 0;

@@ -1,5 +1,6 @@
 #include "atoll/ops/matmul.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "atoll/ops/cpu/matmul_amx.h"
@@ -83,10 +84,11 @@ std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec&
   const MatmulShape shape = shape_of(transpose, a.shape, b.shape);
   const auto all_of = [&](Dtype dtype) { return a.dtype == dtype && b.dtype == dtype; };
   if (all_of(Dtype::kF32)) return cpu::matmul_tiled_scratch_bytes(shape);
-  if (transpose == Transpose::kNT && a.dtype == Dtype::kF32 && b.dtype == Dtype::kBf16) {
-    return cuda::narrow_weights_scratch_bytes(shape.m, b.shape);
-  }
-  return all_of(Dtype::kBf16) ? cpu::matmul_amx_scratch_bytes(shape) : 0;
+  if (all_of(Dtype::kBf16)) return cpu::matmul_amx_scratch_bytes(shape);
+  const bool is_narrow =
+      transpose == Transpose::kNT && a.dtype == Dtype::kF32 && b.dtype == Dtype::kBf16;
+  return std::max(cuda::matmul_scratch_bytes(a, b),
+                  is_narrow ? cuda::narrow_weights_scratch_bytes(shape.m, b.shape) : 0);
 }
 
 }  // namespace atl::ops

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "atoll/ops/cpu/embedding.h"
 #include "atoll/ops/cpu/vocabulary_part.h"
+#include "atoll/ops/cuda/vocabulary_part.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/vocabulary_part.h"
 #include "atoll/ops/serve.h"
@@ -14,6 +16,23 @@ namespace atl::ops {
 
 namespace {
 
+struct LocalTokens {
+  const VocabularyPart& part;
+  Tensor tokens, local;
+};
+struct LocalPositions {
+  Tensor positions;
+  std::int64_t rows_per_sequence, first_row;
+  Tensor to;
+};
+struct ClearForeignRows {
+  const VocabularyPart& part;
+  Tensor tokens, y;
+};
+struct EmbeddingPartBackward {
+  const VocabularyPart& part;
+  Tensor tokens, dy, dtable;
+};
 struct SoftmaxPart {
   const VocabularyPart& part;
   Tensor logits, targets, statistics;
@@ -26,11 +45,98 @@ struct CrossEntropyPart {
   bool gradient;
 };
 
+void local_tokens_on_host(const LocalTokens& a) {
+  for (std::int64_t i = 0; i < a.tokens.num_elements(); ++i) {
+    const std::int32_t token = a.tokens.data<std::int32_t>()[i];
+    if (token < 0 || token >= a.part.total) {
+      throw damaged_error(
+          "token {} at position {} of the micro-batch is outside the model's vocabulary of {}; was "
+          "the data made with this model's tokenizer?",
+          token, i, a.part.total);
+    }
+    a.local.data<std::int32_t>()[i] =
+        a.part.contains(token) ? token - static_cast<std::int32_t>(a.part.first) : 0;
+  }
+}
+
+void local_positions_on_host(const LocalPositions& a) {
+  const std::int32_t* from = position_data(a.positions);
+  for (std::int64_t i = 0; i < a.to.num_elements(); ++i) {
+    a.to.data<std::int32_t>()[i] =
+        static_cast<std::int32_t>(position_of(from, a.first_row + i, a.rows_per_sequence));
+  }
+}
+
+void clear_on_host(Run& run, const ClearForeignRows& a) {
+  const std::int64_t rows = a.y.shape().num_rows();
+  const std::size_t row_bytes = a.y.bytes() / static_cast<std::size_t>(rows);
+  run.threads().run_chunked(rows, 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (a.part.contains(a.tokens.data<std::int32_t>()[row])) continue;
+      std::memset(static_cast<std::byte*>(a.y.raw()) + static_cast<std::size_t>(row) * row_bytes, 0,
+                  row_bytes);
+    }
+  });
+}
+
+// The first two move a few integers, the third writes zeroes: plain loops are all it takes.
+constexpr Implementation<LocalTokens> kLocalTokens[] = {
+    {"cpu", [](Run& run,
+               const LocalTokens& a) { return serve_host(run, [&] { local_tokens_on_host(a); }); }},
+    {"cuda",
+     [](Run& run, const LocalTokens& a) {
+       return cuda::local_tokens(run, a.part, a.tokens, a.local);
+     }},
+};
+constexpr Implementation<LocalPositions> kLocalPositions[] = {
+    {"cpu",
+     [](Run& run, const LocalPositions& a) {
+       return serve_host(run, [&] { local_positions_on_host(a); });
+     }},
+    {"cuda",
+     [](Run& run, const LocalPositions& a) {
+       return cuda::local_positions(run, a.positions, a.rows_per_sequence, a.first_row, a.to);
+     }},
+};
+constexpr Implementation<ClearForeignRows> kClearForeignRows[] = {
+    {"cpu",
+     [](Run& run, const ClearForeignRows& a) {
+       return serve_host(run, [&] { clear_on_host(run, a); });
+     }},
+    {"cuda",
+     [](Run& run, const ClearForeignRows& a) {
+       return cuda::clear_foreign_rows(run, a.part, a.tokens, a.y);
+     }},
+};
+
+constexpr Implementation<EmbeddingPartBackward> kEmbeddingPartBackward[] = {
+    {"cpu",
+     [](Run& run, const EmbeddingPartBackward& a) {
+       return serve_f32_or_bf16(run, a.dy.dtype(), [&] {
+         cpu::embedding_part_backward(run, a.part.first, a.tokens, a.dy, a.dtable);
+       });
+     }},
+    {"cuda",
+     [](Run& run, const EmbeddingPartBackward& a) {
+       return cuda::embedding_part_backward(run, a.part, a.tokens, a.dy, a.dtable);
+     }},
+    {"ref",
+     [](Run& run, const EmbeddingPartBackward& a) {
+       return serve_any_storage(run, a.dy.dtype(), [&]<typename T>(T) {
+         ref::embedding_part_backward<T>(a.part, a.tokens, a.dy, a.dtable);
+       });
+     }},
+};
+
 constexpr Implementation<SoftmaxPart> kSoftmaxPart[] = {
     {"cpu",
      [](Run& run, const SoftmaxPart& a) {
        return serve_f32(run, a.logits.dtype(),
                         [&] { cpu::softmax_part(run, a.part, a.logits, a.targets, a.statistics); });
+     }},
+    {"cuda",
+     [](Run& run, const SoftmaxPart& a) {
+       return cuda::softmax_part(run, a.part, a.logits, a.targets, a.statistics);
      }},
     {"ref",
      [](Run& run, const SoftmaxPart& a) {
@@ -41,6 +147,11 @@ constexpr Implementation<SoftmaxPart> kSoftmaxPart[] = {
 };
 
 constexpr Implementation<CrossEntropyPart> kCrossEntropyPart[] = {
+    {"cuda",
+     [](Run& run, const CrossEntropyPart& a) {
+       return cuda::cross_entropy_part(run, a.part, a.index, a.grad_scale, a.statistics, a.targets,
+                                       a.exps, a.loss, a.gradient);
+     }},
     {"ref",
      [](Run& run, const CrossEntropyPart& a) {
        return serve_any_float(run, a.exps.dtype(), [&]<typename T>(T) {
@@ -50,7 +161,9 @@ constexpr Implementation<CrossEntropyPart> kCrossEntropyPart[] = {
      }},
 };
 
+// A GPU's are checked before they are copied there.
 void check_targets(const VocabularyPart& part, const Tensor& targets) {
+  if (!is_readable(targets)) return;
   for (std::int64_t row = 0; row < targets.num_elements(); ++row) {
     const std::int32_t target = targets.data<std::int32_t>()[row];
     if (target == kIgnoreTarget || (target >= 0 && target < part.total)) continue;
@@ -63,46 +176,35 @@ void check_targets(const VocabularyPart& part, const Tensor& targets) {
 
 }  // namespace
 
-void local_tokens(Run& /*run*/, const VocabularyPart& part, Tensor tokens, Tensor local) {
+void local_tokens(Run& run, const VocabularyPart& part, Tensor tokens, Tensor local) {
   check_size("local_tokens", Dtype::kI32, tokens.num_elements(), {tokens, local});
-  for (std::int64_t i = 0; i < tokens.num_elements(); ++i) {
-    const std::int32_t token = tokens.data<std::int32_t>()[i];
-    if (token < 0 || token >= part.total) {
-      throw damaged_error(
-          "token {} at position {} of the micro-batch is outside the model's vocabulary of {}; was "
-          "the data made with this model's tokenizer?",
-          token, i, part.total);
-    }
-    local.data<std::int32_t>()[i] =
-        part.contains(token) ? token - static_cast<std::int32_t>(part.first) : 0;
-  }
+  dispatch<LocalTokens>("local_tokens", kLocalTokens, run, {part, tokens, local});
 }
 
-void local_positions(Run& /*run*/, Tensor positions, std::int64_t rows_per_sequence,
+void local_positions(Run& run, Tensor positions, std::int64_t rows_per_sequence,
                      std::int64_t first_row, Tensor to) {
   check_size("local_positions", Dtype::kI32, to.num_elements(), {to});
   ATOLL_CHECK(!positions.defined() || first_row + to.num_elements() <= positions.num_elements(),
               "rows {} to {} of positions {}", first_row, first_row + to.num_elements(),
               positions.spec().to_string());
-  const std::int32_t* from = position_data(positions);
-  for (std::int64_t i = 0; i < to.num_elements(); ++i) {
-    to.data<std::int32_t>()[i] =
-        static_cast<std::int32_t>(position_of(from, first_row + i, rows_per_sequence));
-  }
+  dispatch<LocalPositions>("local_positions", kLocalPositions, run,
+                           {positions, rows_per_sequence, first_row, to});
 }
 
 void clear_foreign_rows(Run& run, const VocabularyPart& part, Tensor tokens, Tensor y) {
   const std::int64_t rows = y.shape().num_rows();
   check_size("clear_foreign_rows", Dtype::kI32, rows, {tokens});
   if (rows == 0) return;
-  const std::size_t row_bytes = y.bytes() / static_cast<std::size_t>(rows);
-  run.threads().run_chunked(rows, 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      if (part.contains(tokens.data<std::int32_t>()[row])) continue;
-      std::memset(static_cast<std::byte*>(y.raw()) + static_cast<std::size_t>(row) * row_bytes, 0,
-                  row_bytes);
-    }
-  });
+  dispatch<ClearForeignRows>("clear_foreign_rows", kClearForeignRows, run, {part, tokens, y});
+}
+
+void embedding_part_backward(Run& run, const VocabularyPart& part, Tensor tokens, Tensor dy,
+                             Tensor dtable) {
+  constexpr const char* kOp = "embedding_part_backward";
+  check_size(kOp, Dtype::kI32, dy.shape().num_rows(), {tokens});
+  check_spec(kOp, {compute_dtype(dy.dtype()), {part.size, dy.dim(-1)}}, {dtable});
+  dispatch<EmbeddingPartBackward>(kOp, kEmbeddingPartBackward, run, {part, tokens, dy, dtable},
+                                  cost_of({dy, dy, dy}));
 }
 
 void softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor targets,

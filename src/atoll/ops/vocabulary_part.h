@@ -22,6 +22,11 @@ void local_tokens(Run& run, const VocabularyPart& part, Tensor tokens, Tensor lo
 /// Row i of y becomes 0 where tokens[i] is not of the part.  tokens: i32 (R)  y: (R, C).
 void clear_foreign_rows(Run& run, const VocabularyPart& part, Tensor tokens, Tensor y);
 
+/// dtable[tokens[i] - first] += dy[i] where tokens[i] is of the part, in the order of rows.
+/// tokens: i32 (R)  dy: (R, C)  dtable: (part.size, C), in dy's compute dtype.
+void embedding_part_backward(Run& run, const VocabularyPart& part, Tensor tokens, Tensor dy,
+                             Tensor dtable);
+
 /// to[i] = the position of row first_row + i: of `positions`, i32 (B, T), or, where these are
 /// undefined, its place in its sequence of T rows.  to: i32.
 void local_positions(Run& run, Tensor positions, std::int64_t rows_per_sequence,

@@ -25,14 +25,18 @@ void add_to(const X* x, std::size_t n, Sum* sum) {
   });
 }
 
-// Adds columns [begin, end) of each row of x to those of table row rows[row], in row order.
+// Adds columns [begin, end) of each row of x to those of table row rows[row] - first, in row order;
+// rows that the table does not have are left out.
 void ScatterAddColumns(const std::int32_t* rows, const Tensor& x, std::int64_t begin,
-                       std::int64_t end, float* table) {
+                       std::int64_t end, std::int64_t first, std::int64_t num_table_rows,
+                       float* table) {
   const std::int64_t C = x.dim(-1);
   with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
     for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
+      const std::int64_t to = rows[row] - first;
+      if (to < 0 || to >= num_table_rows) continue;
       add_to(x.data<T>() + row * C + begin, static_cast<std::size_t>(end - begin),
-             table + rows[row] * C + begin);
+             table + to * C + begin);
     }
   });
 }
@@ -89,12 +93,17 @@ void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
 }
 
 // Threads take columns, not rows: two rows may have the same token, two columns never meet.
-void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
+void embedding_part_backward(Run& run, std::int64_t first, Tensor tokens, Tensor dy,
+                             Tensor dtable) {
   const std::int64_t C = dtable.dim(1);
   run.threads().run_chunked(C, kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(ScatterAddColumns)
-    (tokens.data<std::int32_t>(), dy, begin, end, dtable.data<float>());
+    (tokens.data<std::int32_t>(), dy, begin, end, first, dtable.dim(0), dtable.data<float>());
   });
+}
+
+void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
+  embedding_part_backward(run, 0, tokens, dy, dtable);
 }
 
 void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y) {
@@ -109,16 +118,9 @@ void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor
 }
 
 void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable) {
-  const std::int64_t C = dtable.dim(1);
   const std::int64_t steps = dy.dim(1);
-  if (positions.defined()) {
-    // Documents of one row share positions, so threads take columns here too.
-    run.threads().run_chunked(C, kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
-      HWY_DYNAMIC_DISPATCH(ScatterAddColumns)
-      (positions.data<std::int32_t>(), dy, begin, end, dtable.data<float>());
-    });
-    return;
-  }
+  // Documents of one row share positions, so threads take columns here too.
+  if (positions.defined()) return embedding_backward(run, positions, dy, dtable);
   run.threads().run_chunked(steps, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = 0; b < dy.dim(0); ++b) {
       HWY_DYNAMIC_DISPATCH(AddRows)(dy, b * steps + begin, end - begin, dtable, begin);

@@ -39,9 +39,10 @@ Declined attention_backward(Run& run, const HeadLayout& heads, double scale,
     const QkvViews<const T> from(qkv, heads);
     const QkvViews<T> to(dqkv, heads);
     const auto attended = heads_of<const T>(out, heads), grads = heads_of<const T>(dout, heads);
-    launch_rows(run, num_queries(heads, qkv),
-                AttentionBackwardQuery<T>{from.queries, from.keys, from.values, attended, grads,
-                                          input<float>(lse), to.queries, setup});
+    launch_rows(
+        run, num_queries(heads, qkv),
+        AttentionBackwardQuery<T>{from.queries, from.keys, from.values, attended, grads,
+                                  input<float>(lse), to.queries, setup, num_queries(heads, qkv)});
     const std::int64_t keys = qkv.dim(0) * heads.num_kv_heads * qkv.dim(1);
     launch_rows(run, keys,
                 AttentionBackwardKey<T>{from.queries, from.keys, from.values, attended, grads,

@@ -30,6 +30,24 @@ struct HeadPart {
       if (d < head_dim) to.store(at + d, narrowed<T>(values[i] * factor));
     }
   }
+  /// to = before to + factor values; what is there is not read where `before` is 0.
+  ATOLL_DEVICE void join(const Global<float>& to, std::int64_t at, int head_dim, float before,
+                         float factor) const {
+    for (int i = 0; i < kCount; ++i) {
+      const int d = i * kWarp + lane();
+      if (d >= head_dim) continue;
+      const float old = before == 0.0F ? 0.0F : before * to.load(at + d);
+      to.store(at + d, old + values[i] * factor);
+    }
+  }
+  /// to += factor values.
+  ATOLL_DEVICE void add_to(const Global<float>& to, std::int64_t at, int head_dim,
+                           float factor) const {
+    for (int i = 0; i < kCount; ++i) {
+      const int d = i * kWarp + lane();
+      if (d < head_dim) to.store(at + d, to.load(at + d) + values[i] * factor);
+    }
+  }
   ATOLL_DEVICE void add(float factor, const HeadPart& other) {
     for (int i = 0; i < kCount; ++i) values[i] = fmaf(factor, other.values[i], values[i]);
   }
@@ -42,16 +60,16 @@ ATOLL_DEVICE float dot(const HeadPart& a, const HeadPart& b) {
 }
 
 /// out and lse of each query.
-template <typename T>
+template <typename T, typename Setup = AttentionSetup>
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   static constexpr int kMaxThreads = 128;
   HeadRows<const T> queries;
   HeadRows<const T> keys;
   HeadRows<const T> values;
-  HeadRows<T> out;
+  HeadRows<AttentionResult<T, Setup>> out;
   Global<float> lse;  // (B, heads, T), or empty
-  AttentionSetup setup;
+  Setup setup;
   std::int64_t num_rows;  // B * heads * T
 
   ATOLL_DEVICE void operator()() const {
@@ -76,25 +94,35 @@ struct AttentionForward {
       total = fmaf(total, before, p);
       max = top;
     }
-    sum.store(out.rows, out.at(b, t, head), setup.head_dim, 1.0F / total);
-    if (lane() == 0 && lse.size > 0) lse.store(row, max + log_f32(total));
+    if constexpr (Setup::kIsBlock) {
+      const std::int64_t at = setup.lse_at(b, head, t);
+      // One lane reads what it then writes.
+      const float old = shuffle(setup.merges && lane() == 0 ? lse.load(at) : 0.0F, 0);
+      const auto merge = AttentionMerge::of(setup.merges, old, max, total);
+      sum.join(out.rows, out.at(b, t, head), setup.head_dim, merge.before, merge.now);
+      if (lane() == 0) lse.store(at, merge.lse);
+    } else {
+      sum.store(out.rows, out.at(b, t, head), setup.head_dim, 1.0F / total);
+      if (lane() == 0 && lse.size > 0) lse.store(row, max + log_f32(total));
+    }
   }
 };
 
 /// dq of each query: ds = p (dout v - dout out), dq = scale ds k.
-template <typename T>
+template <typename T, typename Setup = AttentionSetup>
 struct AttentionBackwardQuery {
   static constexpr const char* kName = "attention_backward_query";
   static constexpr int kMaxThreads = 128;
   HeadRows<const T> queries, keys, values;
   HeadRows<const T> out, dout;
   Global<const float> lse;
-  HeadRows<T> dqueries;
-  AttentionSetup setup;
+  HeadRows<AttentionResult<T, Setup>> dqueries;
+  Setup setup;
+  std::int64_t num_rows;  // B * heads * T
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
-    if (row >= lse.size) return;
+    if (row >= num_rows) return;
     const auto t = static_cast<int>(row % setup.length);
     const auto head = static_cast<int>(row / setup.length % setup.heads);
     const std::int64_t b = row / setup.length / setup.heads;
@@ -102,57 +130,72 @@ struct AttentionBackwardQuery {
     const HeadPart q = HeadPart::load(queries.rows, queries.at(b, t, head), setup.head_dim);
     const HeadPart grad = HeadPart::load(dout.rows, dout.at(b, t, head), setup.head_dim);
     const float delta = dot(grad, HeadPart::load(out.rows, out.at(b, t, head), setup.head_dim));
-    const float row_lse = lse.load(row);
+    const float row_lse = lse.load(setup.lse_at(b, head, t));
     HeadPart dq = {};
-    for (int s = setup.first_key(b, t); s <= t; ++s) {
+    for (int s = setup.first_key(b, t); s <= setup.own_key(t); ++s) {
       const float dp =
           dot(grad, HeadPart::load(values.rows, values.at(b, s, kv_head), setup.head_dim)) - delta;
       const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
       const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
       dq.add(p * dp, k);
     }
-    dq.store(dqueries.rows, dqueries.at(b, t, head), setup.head_dim, setup.scale);
+    if constexpr (Setup::kIsBlock) {
+      dq.add_to(dqueries.rows, dqueries.at(b, t, head), setup.head_dim, setup.scale);
+    } else {
+      dq.store(dqueries.rows, dqueries.at(b, t, head), setup.head_dim, setup.scale);
+    }
   }
 };
 
 /// dk and dv of each key: the sums over the query heads of its group and the queries that see it,
 /// in their order.
-template <typename T>
+template <typename T, typename Setup = AttentionSetup>
 struct AttentionBackwardKey {
   static constexpr const char* kName = "attention_backward_key";
   static constexpr int kMaxThreads = 128;
   HeadRows<const T> queries, keys, values;
   HeadRows<const T> out, dout;
   Global<const float> lse;
-  HeadRows<T> dkeys, dvalues;
-  AttentionSetup setup;
-  std::int64_t rows;  // B * kv_heads * T
+  HeadRows<AttentionResult<T, Setup>> dkeys, dvalues;
+  Setup setup;
+  std::int64_t rows;  // B * kv_heads * keys
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
     if (row >= rows) return;
-    const auto s = static_cast<int>(row % setup.length);
-    const auto kv_head = static_cast<int>(row / setup.length % setup.kv_heads);
-    const std::int64_t b = row / setup.length / setup.kv_heads;
+    const auto s = static_cast<int>(row % setup.num_keys());
+    const auto kv_head = static_cast<int>(row / setup.num_keys() % setup.kv_heads);
+    const std::int64_t b = row / setup.num_keys() / setup.kv_heads;
     const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
     const HeadPart v = HeadPart::load(values.rows, values.at(b, s, kv_head), setup.head_dim);
     HeadPart dk = {}, dv = {};
     for (int g = 0; g < setup.group(); ++g) {
-      const int head = kv_head * setup.group() + g;
-      for (int t = s; t < setup.length; ++t) {
+      const int head = kv_head * setup.group() + g, begin = setup.first_query(s);
+      // `out` and `dout` lie alike.
+      std::int64_t query_at = queries.at(b, begin, head), out_at = out.at(b, begin, head);
+      std::int64_t lse_at = setup.lse_at(b, head, begin);
+      for (int t = begin; t < setup.length; ++t) {
         // What does not see it, nor will later: see first_key.
         if (setup.first_key(b, t) > s) break;
-        const HeadPart q = HeadPart::load(queries.rows, queries.at(b, t, head), setup.head_dim);
-        const HeadPart grad = HeadPart::load(dout.rows, dout.at(b, t, head), setup.head_dim);
-        const float delta = dot(grad, HeadPart::load(out.rows, out.at(b, t, head), setup.head_dim));
-        const float row_lse = lse.load((b * setup.heads + head) * setup.length + t);
+        const HeadPart q = HeadPart::load(queries.rows, query_at, setup.head_dim);
+        const HeadPart grad = HeadPart::load(dout.rows, out_at, setup.head_dim);
+        const float delta = dot(grad, HeadPart::load(out.rows, out_at, setup.head_dim));
+        const float row_lse = lse.load(lse_at);
+        query_at += queries.row;
+        out_at += out.row;
+        ++lse_at;
         const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
         dv.add(p, grad);
         dk.add(p * (dot(grad, v) - delta), q);
       }
     }
-    dk.store(dkeys.rows, dkeys.at(b, s, kv_head), setup.head_dim, setup.scale);
-    dv.store(dvalues.rows, dvalues.at(b, s, kv_head), setup.head_dim, 1.0F);
+    if constexpr (Setup::kIsBlock) {
+      dk.add_to(dkeys.rows, dkeys.at(b, s, kv_head), setup.head_dim, setup.scale);
+      dv.add_to(dvalues.rows, dvalues.at(b, s, kv_head), setup.head_dim, 1.0F);
+    } else {
+      dk.store(dkeys.rows, dkeys.at(b, s, kv_head), setup.head_dim, setup.scale);
+      dv.store(dvalues.rows, dvalues.at(b, s, kv_head), setup.head_dim, 1.0F);
+    }
   }
 };
 
@@ -182,7 +225,12 @@ struct StoreKeys {
 using AttentionKernels =
     KernelList<AttentionForward<float>, AttentionForward<Bf16>, AttentionBackwardQuery<float>,
                AttentionBackwardQuery<Bf16>, AttentionBackwardKey<float>,
-               AttentionBackwardKey<Bf16>, StoreKeys<float, 1>, StoreKeys<float, 4>,
-               StoreKeys<Bf16, 1>, StoreKeys<Bf16, 8>>;
+               AttentionBackwardKey<Bf16>, AttentionForward<float, AttentionBlockSetup>,
+               AttentionForward<Bf16, AttentionBlockSetup>,
+               AttentionBackwardQuery<float, AttentionBlockSetup>,
+               AttentionBackwardQuery<Bf16, AttentionBlockSetup>,
+               AttentionBackwardKey<float, AttentionBlockSetup>,
+               AttentionBackwardKey<Bf16, AttentionBlockSetup>, StoreKeys<float, 1>,
+               StoreKeys<float, 4>, StoreKeys<Bf16, 1>, StoreKeys<Bf16, 8>>;
 
 }  // namespace atl::ops::cuda

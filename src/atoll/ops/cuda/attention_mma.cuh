@@ -10,130 +10,9 @@
 // buffers by turns, so that one barrier a tile is enough: what is copied into now was last read
 // before the barrier of this turn.
 
-#include "atoll/ops/cuda/attention_setup.h"
-#include "atoll/ops/cuda/kernel_list.h"
+#include "atoll/ops/cuda/attention_tiles.cuh"
 
 namespace atl::ops::cuda {
-
-constexpr int kAttentionThreads = 128;
-constexpr int kTileRows = 64;      // of the tile that a block has for itself
-constexpr int kWarpRows = 16;      // of a warp in it
-constexpr int kChunk = 8;          // bf16 in 16 bytes
-constexpr float kHidden = -1e30F;  // the score of a key that a query does not see
-constexpr float kLog2E = 1.44269504F;
-
-/// A matrix of kRows x kDim bf16 in shared memory. The chunks of a row change places with the row,
-/// so that a column of chunks lies in all banks.
-template <int kRows, int kDim>
-struct Tile {
-  static constexpr int kBytes = kRows * kDim * 2;
-  static constexpr int kChunks = kDim / kChunk;
-  int offset;
-
-  ATOLL_DEVICE static int index(int row, int chunk) {
-    return row * kDim + (chunk ^ (row & 7)) * kChunk;
-  }
-  ATOLL_DEVICE Shared<Bf16> elements() const { return shared_memory<Bf16>(offset, kRows * kDim); }
-
-  /// Begins to copy rows [first, first + kRows) of a head; those from `end` on are zeroes.
-  ATOLL_DEVICE void copy(const HeadRows<const Bf16>& from, std::int64_t b, int head, int first,
-                         int end) const {
-    const std::int64_t begin = from.at(b, first, head);
-    ATOLL_NO_UNROLL
-    for (int i = 0; i < kRows * kChunks / kAttentionThreads; ++i) {
-      const int at = i * kAttentionThreads + thread();
-      const int row = at / kChunks, chunk = at % kChunks;
-      const bool is_there = first + row < end && chunk * kChunk < from.head_dim;
-      copy_async<kChunk>(elements(), index(row, chunk), from.rows,
-                         is_there ? begin + row * from.row + chunk * kChunk : 0, is_there);
-    }
-  }
-
-  /// Rows [row, row + 16) and columns [k, k + 16) as the left operand of a product.
-  ATOLL_DEVICE void load_left(std::uint32_t (&a)[4], int row, int k) const {
-    load_matrices(a, elements(), index(row + lane() % 16, k / kChunk + lane() / 16));
-  }
-  /// Rows [n, n + 16) as columns of the right operands of two products over columns [k, k + 16).
-  ATOLL_DEVICE void load_right(std::uint32_t (&b)[4], int n, int k) const {
-    load_matrices(b, elements(),
-                  index(n + lane() % 8 + lane() / 16 * 8, k / kChunk + lane() / 8 % 2));
-  }
-  /// Columns [n, n + 16) as those of the right operands of two products over rows [k, k + 16).
-  ATOLL_DEVICE void load_right_rows(std::uint32_t (&b)[4], int k, int n) const {
-    load_matrices_transposed(b, elements(), index(k + lane() % 16, n / kChunk + lane() / 16));
-  }
-};
-
-/// s += a's rows [row, row + 16) times b transposed. Lane l has elements (l / 4 + e / 2 * 8,
-/// 8 j + l % 4 * 2 + e % 2) of the result, in s[j][e].
-template <int kRowsOfA, int kRowsOfB, int kDim>
-ATOLL_DEVICE void multiply(float (&s)[kRowsOfB / 8][4], const Tile<kRowsOfA, kDim>& a, int row,
-                           const Tile<kRowsOfB, kDim>& b) {
-  ATOLL_UNROLL
-  for (int k = 0; k < kDim; k += 16) {
-    std::uint32_t left[4];
-    a.load_left(left, row, k);
-    ATOLL_UNROLL
-    for (int n = 0; n < kRowsOfB; n += 16) {
-      std::uint32_t right[4];
-      b.load_right(right, n, k);
-      mma_m16n8k16(s[n / 8], left, right[0], right[1]);
-      mma_m16n8k16(s[n / 8 + 1], left, right[2], right[3]);
-    }
-  }
-}
-
-/// sum += p times b, where p is as multiply() leaves it, rounded to bf16.
-template <int kRows, int kDim>
-ATOLL_DEVICE void accumulate(float (&sum)[kDim / 8][4], const float (&p)[kRows / 8][4],
-                             const Tile<kRows, kDim>& b) {
-  ATOLL_UNROLL
-  for (int k = 0; k < kRows; k += 16) {
-    const float(&first)[4] = p[k / 8];
-    const float(&second)[4] = p[k / 8 + 1];
-    const std::uint32_t left[4] = {pack_bf16(first[0], first[1]), pack_bf16(first[2], first[3]),
-                                   pack_bf16(second[0], second[1]),
-                                   pack_bf16(second[2], second[3])};
-    ATOLL_UNROLL
-    for (int n = 0; n < kDim; n += 16) {
-      std::uint32_t right[4];
-      b.load_right_rows(right, k, n);
-      mma_m16n8k16(sum[n / 8], left, right[0], right[1]);
-      mma_m16n8k16(sum[n / 8 + 1], left, right[2], right[3]);
-    }
-  }
-}
-
-/// Writes a warp's 16 rows of sums, times `upper` and `lower` (its rows l / 4 and l / 4 + 8), to
-/// rows [first + row, ...) before `end`, by way of the same rows of `tile`, which no other warp may
-/// be reading.
-template <int kRows, int kDim>
-ATOLL_DEVICE void store_rows(const Tile<kRows, kDim>& tile, int row,
-                             const float (&sum)[kDim / 8][4], float upper, float lower,
-                             const HeadRows<Bf16>& to, std::int64_t b, int head, int first,
-                             int end) {
-  using T = Tile<kRows, kDim>;
-  const Shared<std::uint32_t> pairs = shared_memory<std::uint32_t>(tile.offset, kRows * kDim / 2);
-  const int mine = row + lane() / 4;
-  sync_warp();
-  ATOLL_UNROLL
-  for (int j = 0; j < kDim / 8; ++j) {
-    pairs.store(T::index(mine, j) / 2 + lane() % 4,
-                pack_bf16(sum[j][0] * upper, sum[j][1] * upper));
-    pairs.store(T::index(mine + 8, j) / 2 + lane() % 4,
-                pack_bf16(sum[j][2] * lower, sum[j][3] * lower));
-  }
-  sync_warp();
-  ATOLL_UNROLL
-  for (int i = 0; i < kWarpRows * T::kChunks / kWarp; ++i) {
-    const int at = i * kWarp + lane();
-    const int r = row + at / T::kChunks, chunk = at % T::kChunks;
-    if (first + r < end && chunk * kChunk < to.head_dim) {
-      to.rows.template store<kChunk>(to.at(b, first + r, head) + chunk * kChunk,
-                                     tile.elements().template load<kChunk>(T::index(r, chunk)));
-    }
-  }
-}
 
 /// Which tile of rows, of which head of which sequence, a block has. The tiles of a head lie side
 /// by side, so that what they read stays in the cache; the last comes first if it has most to do.
@@ -155,8 +34,8 @@ struct QueryMask {
   int tile_from;         // the first that all queries of the tile see
   int tile_last;         // the last that all do
 
-  ATOLL_DEVICE static QueryMask of(const AttentionSetup& setup, std::int64_t b, int first,
-                                   int row) {
+  template <typename Setup>
+  ATOLL_DEVICE static QueryMask of(const Setup& setup, std::int64_t b, int first, int row) {
     QueryMask mask;
     const int end = setup.length;
     ATOLL_UNROLL
@@ -199,7 +78,7 @@ ATOLL_DEVICE float row_max(float value) {
 }
 
 /// out and lse of a tile of queries.
-template <int kDim>
+template <int kDim, typename Setup = AttentionSetup>
 struct AttentionMmaForward {
   static constexpr const char* kName = "attention_mma_forward";
   static constexpr int kMaxThreads = kAttentionThreads;
@@ -208,9 +87,9 @@ struct AttentionMmaForward {
   using Keys = Tile<kKeys, kDim>;
   static constexpr int shared_bytes() { return Rows::kBytes + 4 * Keys::kBytes; }
   HeadRows<const Bf16> queries, keys, values;
-  HeadRows<Bf16> out;
+  HeadRows<AttentionResult<Bf16, Setup>> out;
   Global<float> lse;  // (B, heads, T), or empty
-  AttentionSetup setup;
+  Setup setup;
 
   ATOLL_DEVICE Keys key_tile(int stage) const { return {Rows::kBytes + stage * Keys::kBytes}; }
   ATOLL_DEVICE Keys value_tile(int stage) const {
@@ -247,19 +126,43 @@ struct AttentionMmaForward {
       for (int i = 0; i < 2; ++i) exponentiate(p, sum, i, to_log2, max[i], total[i]);
       accumulate(sum, p, value_tile(stage));
     }
+    if constexpr (Setup::kIsBlock) wait_copies<0>();  // where no query sees a key
     const float sums[2] = {row_sum(total[0]), row_sum(total[1])};
-    ATOLL_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int t = first + row + lane() / 4 + 8 * i;
-      if (lane() % 4 == 0 && t < setup.length && lse.size > 0) {
-        lse.store((b * setup.heads + head) * setup.length + t,
-                  fmaf(max[i], setup.scale, log_f32(sums[i])));
+    if constexpr (Setup::kIsBlock) {
+      return join(b, head, first, row, sum, max, sums);
+    } else {
+      ATOLL_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int t = first + row + lane() / 4 + 8 * i;
+        if (lane() % 4 == 0 && t < setup.length && lse.size > 0) {
+          lse.store(setup.lse_at(b, head, t), fmaf(max[i], setup.scale, log_f32(sums[i])));
+        }
       }
+      store_rows(q, row, sum, 1.0F / sums[0], 1.0F / sums[1], out, b, head, first, setup.length);
     }
-    store_rows(q, row, sum, 1.0F / sums[0], 1.0F / sums[1], out, b, head, first, setup.length);
   }
 
  private:
+  // What a block's keys have given joins what the rows have.
+  ATOLL_DEVICE void join(std::int64_t b, int head, int first, int row,
+                         const float (&sum)[kDim / 8][4], const float (&max)[2],
+                         const float (&sums)[2]) const {
+    float before[2], now[2];
+    ATOLL_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int t = first + row + lane() / 4 + 8 * i;
+      const bool is_there = t < setup.length;
+      const std::int64_t at = setup.lse_at(b, head, t);
+      // Of the four lanes of a row one reads what it then writes.
+      const bool reads = setup.merges && is_there && lane() % 4 == 0;
+      const float old = shuffle(reads ? lse.load(at) : 0.0F, lane() / 4 * 4);
+      const auto merge = AttentionMerge::of(setup.merges, old, max[i] * setup.scale, sums[i]);
+      before[i] = merge.before;
+      now[i] = merge.now;
+      if (lane() % 4 == 0 && is_there) lse.store(at, merge.lse);
+    }
+    join_rows<kDim>(row, sum, before, now, out, b, head, first, setup.length);
+  }
   // Row i of the lane's two: scores become probabilities over the largest score so far, and the
   // sums so far are scaled to it.
   ATOLL_DEVICE static void exponentiate(float (&p)[kKeys / 8][4], float (&sum)[kDim / 8][4], int i,
@@ -293,7 +196,7 @@ struct AttentionMmaForward {
 };
 
 /// dq of a tile of queries, and delta = dout out of each: ds = p (dout v - delta), dq = scale ds k.
-template <int kDim>
+template <int kDim, typename Setup = AttentionSetup>
 struct AttentionMmaQueries {
   static constexpr const char* kName = "attention_mma_queries";
   static constexpr int kMaxThreads = kAttentionThreads;
@@ -303,9 +206,9 @@ struct AttentionMmaQueries {
   static constexpr int shared_bytes() { return 2 * Rows::kBytes + 4 * Keys::kBytes; }
   HeadRows<const Bf16> queries, keys, values, out, dout;
   Global<const float> lse;
-  HeadRows<Bf16> dqueries;
+  HeadRows<AttentionResult<Bf16, Setup>> dqueries;
   Global<float> delta;  // (B, heads, T)
-  AttentionSetup setup;
+  Setup setup;
 
   ATOLL_DEVICE Keys key_tile(int stage) const { return {2 * Rows::kBytes + stage * Keys::kBytes}; }
   ATOLL_DEVICE Keys value_tile(int stage) const {
@@ -333,9 +236,8 @@ struct AttentionMmaQueries {
     ATOLL_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int t = first + row + lane() / 4 + 8 * i;
-      const std::int64_t at = (b * setup.heads + head) * setup.length + t;
-      shifts[i] = t < setup.length ? lse.load(at) * kLog2E : 0.0F;
-      if (lane() % 4 == 0 && t < setup.length) delta.store(at, deltas[i]);
+      shifts[i] = t < setup.length ? lse.load(setup.lse_at(b, head, t)) * kLog2E : 0.0F;
+      if (lane() % 4 == 0 && t < setup.length) delta.store(setup.delta_at(b, head, t), deltas[i]);
     }
     const float to_log2 = setup.scale * kLog2E;
     float sum[kDim / 8][4] = {};
@@ -358,7 +260,12 @@ struct AttentionMmaQueries {
       }
       accumulate(sum, s, key_tile(stage));
     }
-    store_rows(q, row, sum, setup.scale, setup.scale, dqueries, b, head, first, setup.length);
+    if constexpr (Setup::kIsBlock) {
+      wait_copies<0>();  // where no query sees a key
+      add_rows(row, sum, setup.scale, dqueries, b, head, first, setup.length);
+    } else {
+      store_rows(q, row, sum, setup.scale, setup.scale, dqueries, b, head, first, setup.length);
+    }
   }
 
  private:
@@ -388,7 +295,7 @@ struct AttentionMmaQueries {
 
 /// dk and dv of a tile of keys: sums over the query heads of its group, and over the queries that
 /// see it. Products stand on their side: rows are keys, columns are queries.
-template <int kDim>
+template <int kDim, typename Setup = AttentionSetup>
 struct AttentionMmaKeys {
   static constexpr const char* kName = "attention_mma_keys";
   static constexpr int kMaxThreads = kAttentionThreads;
@@ -400,8 +307,8 @@ struct AttentionMmaKeys {
   HeadRows<const Bf16> queries, keys, values, dout;
   Global<const float> lse;
   Global<const float> delta;  // (B, heads, T)
-  HeadRows<Bf16> dkeys, dvalues;
-  AttentionSetup setup;
+  HeadRows<AttentionResult<Bf16, Setup>> dkeys, dvalues;
+  Setup setup;
 
   ATOLL_DEVICE Queries query_tile(int stage) const {
     return {2 * Rows::kBytes + stage * Queries::kBytes};
@@ -419,30 +326,31 @@ struct AttentionMmaKeys {
     if (thread() < 2 * kQueries) {
       const int t = first + thread() % kQueries;
       const bool is_there = t < setup.length;
-      const std::int64_t at = is_there ? (b * setup.heads + head) * setup.length + t : 0;
-      copy_async<1>(numbers(stage), thread(), thread() < kQueries ? lse : delta, at, is_there);
+      const bool is_lse = thread() < kQueries;
+      const std::int64_t at = is_lse ? setup.lse_at(b, head, t) : setup.delta_at(b, head, t);
+      copy_async<1>(numbers(stage), thread(), is_lse ? lse : delta, is_there ? at : 0, is_there);
     }
     commit_copies();
   }
 
   ATOLL_DEVICE void operator()() const {
-    const auto [first, kv_head, b] = TilePlace::of_block(setup.length, setup.kv_heads, false);
+    const auto [first, kv_head, b] = TilePlace::of_block(setup.num_keys(), setup.kv_heads, false);
     const int row = warp() * kWarpRows;
     const Rows k = {0}, v = {Rows::kBytes};
-    const int end = end_of_queries(b, first);
-    k.copy(keys, b, kv_head, first, setup.length);
-    v.copy(values, b, kv_head, first, setup.length);
+    const int begin = setup.first_query(first), end = end_of_queries(b, first, begin);
+    k.copy(keys, b, kv_head, first, setup.num_keys());
+    v.copy(values, b, kv_head, first, setup.num_keys());
     int head = kv_head * setup.group();
-    copy(0, b, head, first);
+    copy(0, b, head, begin);
     const int last_head = head + setup.group();
     const float to_log2 = setup.scale * kLog2E;
     float dk[kDim / 8][4] = {}, dv[kDim / 8][4] = {};
     int stage = 0;
-    for (int query = first; head < last_head; stage ^= 1) {
+    for (int query = begin; head < last_head; stage ^= 1) {
       wait_copies<0>();
       sync_block();
       const bool is_last = query + kQueries >= end;
-      const int next = is_last ? first : query + kQueries;
+      const int next = is_last ? begin : query + kQueries;
       const int next_head = is_last ? head + 1 : head;
       if (next_head < last_head) copy(stage ^ 1, b, next_head, next);
       float p[kQueries / 8][4] = {}, ds[kQueries / 8][4] = {};
@@ -464,14 +372,20 @@ struct AttentionMmaKeys {
       query = next;
       head = next_head;
     }
-    store_rows(k, row, dk, setup.scale, setup.scale, dkeys, b, kv_head, first, setup.length);
-    store_rows(v, row, dv, 1.0F, 1.0F, dvalues, b, kv_head, first, setup.length);
+    if constexpr (Setup::kIsBlock) {
+      add_rows(row, dk, setup.scale, dkeys, b, kv_head, first, setup.num_keys());
+      add_rows(row, dv, 1.0F, dvalues, b, kv_head, first, setup.num_keys());
+    } else {
+      store_rows(k, row, dk, setup.scale, setup.scale, dkeys, b, kv_head, first, setup.length);
+      store_rows(v, row, dv, 1.0F, 1.0F, dvalues, b, kv_head, first, setup.length);
+    }
   }
 
  private:
-  // Behind the last query that sees a key of the tile, found by halving: see first_key.
-  ATOLL_DEVICE int end_of_queries(std::int64_t b, int first) const {
-    int sees = first, end = setup.length;
+  // Behind the last query from `begin` on that sees a key of the tile, found by halving: see
+  // first_key.
+  ATOLL_DEVICE int end_of_queries(std::int64_t b, int first, int begin) const {
+    int sees = begin, end = setup.length;
     while (sees + 1 < end) {
       const int middle = (sees + end) / 2;
       if (setup.first_key(b, middle) < first + kTileRows)
@@ -485,7 +399,9 @@ struct AttentionMmaKeys {
   ATOLL_DEVICE void hide(float (&s)[kQueries / 8][4], std::int64_t b, int first, int query) const {
     const int length = setup.length;
     const int last = query + kQueries < length ? query + kQueries : length;
-    if (query >= first + kTileRows - 1 && setup.first_key(b, last - 1) <= first) return;
+    if (setup.own_key(query) >= first + kTileRows - 1 && setup.first_key(b, last - 1) <= first) {
+      return;
+    }
     const int key = first + warp() * kWarpRows + lane() / 4;
     ATOLL_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -493,15 +409,19 @@ struct AttentionMmaKeys {
       for (int e = 0; e < 2; ++e) {
         const int t = query + 8 * j + lane() % 4 * 2 + e;
         const int from = t < length ? setup.first_key(b, t) : 0;
-        if (key < from || key > t) s[j][e] = kHidden;
-        if (key + 8 < from || key + 8 > t) s[j][e + 2] = kHidden;
+        const int own = setup.own_key(t);
+        if (key < from || key > own) s[j][e] = kHidden;
+        if (key + 8 < from || key + 8 > own) s[j][e + 2] = kHidden;
       }
     }
   }
 };
 
-using AttentionMmaKernels =
-    KernelList<AttentionMmaForward<64>, AttentionMmaForward<128>, AttentionMmaQueries<64>,
-               AttentionMmaQueries<128>, AttentionMmaKeys<64>, AttentionMmaKeys<128>>;
+using AttentionMmaKernels = KernelList<
+    AttentionMmaForward<64>, AttentionMmaForward<128>, AttentionMmaQueries<64>,
+    AttentionMmaQueries<128>, AttentionMmaKeys<64>, AttentionMmaKeys<128>,
+    AttentionMmaForward<64, AttentionBlockSetup>, AttentionMmaForward<128, AttentionBlockSetup>,
+    AttentionMmaQueries<64, AttentionBlockSetup>, AttentionMmaQueries<128, AttentionBlockSetup>,
+    AttentionMmaKeys<64, AttentionBlockSetup>, AttentionMmaKeys<128, AttentionBlockSetup>>;
 
 }  // namespace atl::ops::cuda

@@ -2,6 +2,7 @@
 
 #include "atoll/ops/cuda/embedding.cuh"
 #include "atoll/ops/cuda/serve.h"
+#include "atoll/ops/cuda/vocabulary_part.h"
 
 namespace atl::ops::cuda {
 
@@ -33,16 +34,22 @@ Declined position_embedding_forward(Run& run, Tensor positions, Tensor table, Te
 }
 
 Declined embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
+  return embedding_part_backward(run, {}, tokens, dy, dtable);
+}
+
+Declined embedding_part_backward(Run& run, const VocabularyPart& part, Tensor tokens, Tensor dy,
+                                 Tensor dtable) {
   return serve_gpu_storage(run, dy.dtype(), [&]<typename T>(T) {
     using Kernel = EmbeddingBackward<T>;
     const std::int64_t rows = dy.shape().num_rows();
     if (rows == 0) return;
-    launch<EmbeddingKernels>(run,
-                             {.blocks_x = static_cast<std::uint32_t>(rows),
-                              .threads = Kernel::kMaxThreads,
-                              .shared_bytes = Kernel::shared_bytes()},
-                             Kernel{input<std::int32_t>(tokens), input<T>(dy),
-                                    output<float>(dtable), rows, dy.dim(-1), dy.dim(1)});
+    launch<EmbeddingKernels>(
+        run,
+        {.blocks_x = static_cast<std::uint32_t>(rows),
+         .threads = Kernel::kMaxThreads,
+         .shared_bytes = Kernel::shared_bytes()},
+        Kernel{input<std::int32_t>(tokens), input<T>(dy), output<float>(dtable), rows, dy.dim(-1),
+               dy.dim(1), part.first});
   });
 }
 

@@ -32,7 +32,8 @@ struct EmbeddingForward {
 
 /// dtable[index of row] += dy[row], in the order of rows. The block of a row whose index no earlier
 /// row has adds up all rows with that index, in order; the others end. No atomics, and no scratch:
-/// each block looks through the indices, kMaxThreads at a time.
+/// each block looks through the indices, kMaxThreads at a time. Rows whose index is not of the
+/// table, as of a token of another rank's part, are left out.
 template <typename T>
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
@@ -44,15 +45,17 @@ struct EmbeddingBackward {
   std::int64_t rows;
   std::int64_t width;
   std::int64_t rows_per_sequence;
+  std::int64_t first;  // the token of row 0 of dtable
 
   static constexpr int shared_bytes() { return kWarps * static_cast<int>(sizeof(std::uint32_t)); }
 
   ATOLL_DEVICE std::int64_t index(std::int64_t row) const {
-    return tokens.size == 0 ? row % rows_per_sequence : tokens.load(row);
+    return tokens.size == 0 ? row % rows_per_sequence : tokens.load(row) - first;
   }
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t own = index(block_x());
+    if (own < 0 || own * width >= dtable.size) return;  // the whole block alike
     const Shared<std::uint32_t> found = shared_memory<std::uint32_t>(0, kWarps);
     // Which of the kMaxThreads rows from `begin` on have this block's index: a bit each.
     const auto look = [&](std::int64_t begin) {

@@ -10,6 +10,7 @@ const void* gpu_kernel(const std::type_info& kernel) {
     add_activation_kernels(all);
     add_attention_kernels(all);
     add_attention_mma_kernels(all);
+    add_block_diagonal_kernels(all);
     add_codes_kernels(all);
     add_column_sum_kernels(all);
     add_copy_blocks_kernels(all);
@@ -28,6 +29,7 @@ const void* gpu_kernel(const std::type_info& kernel) {
     add_sample_token_kernels(all);
     add_signs_kernels(all);
     add_update_kernels(all);
+    add_vocabulary_part_kernels(all);
     return all;
   }();
   const auto found = table.find(kernel);

@@ -7,6 +7,7 @@
 #include "atoll/ops/cuda/activation.cuh"
 #include "atoll/ops/cuda/attention.cuh"
 #include "atoll/ops/cuda/attention_mma.cuh"
+#include "atoll/ops/cuda/block_diagonal.cuh"
 #include "atoll/ops/cuda/codes.cuh"
 #include "atoll/ops/cuda/column_sum.cuh"
 #include "atoll/ops/cuda/copy_blocks.cuh"
@@ -25,16 +26,18 @@
 #include "atoll/ops/cuda/sample_token.cuh"
 #include "atoll/ops/cuda/signs.cuh"
 #include "atoll/ops/cuda/update.cuh"
+#include "atoll/ops/cuda/vocabulary_part.cuh"
 
 namespace atl::ops::cuda {
 namespace {
 
 using AllKernels =
-    Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, ColumnKernels,
-           CrossEntropyKernels, ElementwiseKernels, EmbeddingKernels, ExpertRowsKernels,
-           GroupedMatmulKernels, GroupedMmaKernels, NarrowWeightsKernels, NormKernels,
-           QkNormKernels, RopeKernels, RoutingKernels, MuonKernels, CopyBlocksKernels, CodesKernels,
-           FactorsKernels, SampleTokenKernels, SignsKernels, UpdateKernels>;
+    Joined<ActivationKernels, AttentionKernels, AttentionMmaKernels, BlockDiagonalKernels,
+           CodesKernels, ColumnKernels, CopyBlocksKernels, CrossEntropyKernels, ElementwiseKernels,
+           EmbeddingKernels, ExpertRowsKernels, FactorsKernels, GroupedMatmulKernels,
+           GroupedMmaKernels, MuonKernels, NarrowWeightsKernels, NormKernels, QkNormKernels,
+           RopeKernels, RoutingKernels, SampleTokenKernels, SignsKernels, UpdateKernels,
+           VocabularyPartKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {

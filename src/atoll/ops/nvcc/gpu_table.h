@@ -12,6 +12,7 @@ using GpuTable = std::unordered_map<std::type_index, const void*>;
 void add_activation_kernels(GpuTable& table);
 void add_attention_kernels(GpuTable& table);
 void add_attention_mma_kernels(GpuTable& table);
+void add_block_diagonal_kernels(GpuTable& table);
 void add_codes_kernels(GpuTable& table);
 void add_column_sum_kernels(GpuTable& table);
 void add_copy_blocks_kernels(GpuTable& table);
@@ -30,5 +31,6 @@ void add_routing_kernels(GpuTable& table);
 void add_sample_token_kernels(GpuTable& table);
 void add_signs_kernels(GpuTable& table);
 void add_update_kernels(GpuTable& table);
+void add_vocabulary_part_kernels(GpuTable& table);
 
 }  // namespace atl::ops::cuda

@@ -6,10 +6,24 @@
 #include <cmath>
 
 #include "atoll/base/thread_pool.h"
+#include "atoll/ops/storage.h"
 #include "atoll/ops/vocabulary_part.h"
 #include "atoll/tensor/batch.h"
 
 namespace atl::ops::ref {
+
+/// As ops::embedding_part_backward.
+template <typename T>
+void embedding_part_backward(const VocabularyPart& part, Tensor tokens, Tensor dy, Tensor dtable) {
+  const std::int64_t C = dtable.dim(1);
+  for (std::int64_t row = 0; row < tokens.num_elements(); ++row) {
+    const std::int32_t token = tokens.data<std::int32_t>()[row];
+    if (!part.contains(token)) continue;
+    for (std::int64_t c = 0; c < C; ++c) {
+      dtable.data<Compute<T>>()[(token - part.first) * C + c] += widen(dy.data<T>()[row * C + c]);
+    }
+  }
+}
 
 /// As ops::softmax_part.
 template <typename T>
