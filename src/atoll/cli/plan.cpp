@@ -130,7 +130,8 @@ int run(const std::string& path, int ranks, bool placements, const std::string& 
   }
   const train::TrainConfig& config = recipe.config();
   if (state.file_memory().total_bytes() > 0) {
-    fmt::print("\nin a file of {}\n{}", state.options().offload.directory.string(),
+    const std::string directory = state.options().offload.directory.string();
+    fmt::print("\nin {}\n{}", directory.empty() ? "memory of the host" : "a file of " + directory,
                train::describe_memory(state.file_memory()));
   }
   if (config.outer.islands > 0 || !config.island.coordinator.empty()) {

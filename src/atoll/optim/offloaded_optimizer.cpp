@@ -42,10 +42,7 @@ struct OffloadedOptimizer::Piece {
   MemoryPlan plan;                       // of its state, within the slot
   std::unique_ptr<GivenMemory> memory;
   std::unique_ptr<Arena> arena;
-  struct Move {
-    Tensor in_file, in_slot;
-  };
-  std::vector<Move> state;
+  std::vector<PieceMove> state;
 };
 
 OffloadedOptimizer::OffloadedOptimizer(const OptimizerOptions& options, Spec flat,
@@ -58,9 +55,7 @@ OffloadedOptimizer::OffloadedOptimizer(const OptimizerOptions& options, Spec fla
   plan_slots();
 }
 
-OffloadedOptimizer::~OffloadedOptimizer() {
-  settle();
-}
+OffloadedOptimizer::~OffloadedOptimizer() = default;
 
 void OffloadedOptimizer::cut(const OptimizerOptions& options, std::span<const ParamRange> ranges,
                              bool whole) {
@@ -126,18 +121,44 @@ void OffloadedOptimizer::bind_file(FileArena& file) {
   whole_->bind(file.arena());
 }
 
+void OffloadedOptimizer::take_host_memory(Device& gpu, const MemoryPlan& plan) {
+  host_.emplace(gpu);
+  host_arena_ = std::make_unique<Arena>(*host_, plan);
+  whole_->bind(*host_arena_);
+}
+
+void OffloadedOptimizer::make_moves() {
+  std::vector<Tensor> slots;
+  for (const Slot& slot : slots_) {
+    if (slot.request >= 0) slots.push_back(slot.memory);
+  }
+  if (slots.empty()) return;
+  Device& device = *slots.front().device();
+  const bool is_cpu = device.kind() == DeviceKind::kCpu;
+  ATOLL_CHECK(!is_cpu || file_ != nullptr, "a CPU's state lies in the host's memory as it is");
+  ATOLL_CHECK(is_cpu || !(offload_.values_in_file || offload_.grads_in_file),
+              "a GPU's values and gradients in a file");
+  if (is_cpu) {
+    moves_ = file_moves(*file_, slots.size());
+  } else {
+    moves_ = file_ == nullptr ? gpu_moves(device, slots.size())
+                              : gpu_file_moves(device, *file_, std::move(slots));
+  }
+}
+
 void OffloadedOptimizer::bind(const Arena& arena) {
-  ATOLL_CHECK(file_ != nullptr, "bound to memory before its file");
+  ATOLL_CHECK(file_ != nullptr || host_arena_ != nullptr, "bound to memory before its file");
   for (Slot& slot : slots_) {
     if (slot.request < 0) continue;
     const auto bytes = static_cast<std::int64_t>(slot_bytes_ + kFilePage);
     slot.memory = from_first_page(arena.tensor(slot.request, {Dtype::kU8, {bytes}}));
   }
+  make_moves();
   const std::vector<StateTensor> all = whole_->state();
   for (std::size_t number = 0; number < pieces_.size(); ++number) {
     Piece& piece = pieces_[number];
     const Tensor& memory = slots_[number % kSlots].memory;
-    const auto in_file = [&](const StateTensor& part) {
+    const auto outside = [&](const StateTensor& part) {
       const std::int64_t end = part.begin + part.tensor.num_elements();
       const auto found = std::find_if(all.begin(), all.end(), [&](const StateTensor& whole) {
         return whole.name == part.name && whole.begin <= part.begin &&
@@ -156,10 +177,10 @@ void OffloadedOptimizer::bind(const Arena& arena) {
     place(0);
     const std::vector<StateTensor> parts = piece.optimizer->state();
     if (parts.empty()) continue;
-    place(file_->place_in_page(in_file(parts.front())));
+    if (file_ != nullptr) place(file_->place_in_page(outside(parts.front())));
     piece.state.clear();
     for (const StateTensor& part : piece.optimizer->state()) {
-      piece.state.push_back({in_file(part), part.tensor});
+      piece.state.push_back({outside(part), at_same_place(part.tensor, memory, memory)});
     }
   }
 }
@@ -176,93 +197,80 @@ Tensor OffloadedOptimizer::staged(std::size_t number, const Tensor& part, std::s
                      memory.rows(static_cast<std::int64_t>(at), memory.num_elements()));
 }
 
-void OffloadedOptimizer::start_reads(std::size_t number, const Tensor& values,
-                                     const Tensor& grads) {
-  Slot& slot = slots_[number % kSlots];
-  for (std::future<void>& write : slot.writes) finish(write);
-  slot.writes.clear();
+void OffloadedOptimizer::start_read(std::size_t number, const Tensor& values, const Tensor& grads) {
   const Piece& piece = pieces_[number];
-  for (const Piece::Move& move : piece.state) {
-    slot.reads.push_back(file_->start_read(move.in_file, move.in_slot));
-  }
+  std::vector<PieceMove> moves = piece.state;
   if (offload_.values_in_file) {
     const Tensor part = part_of(piece, values, true);
-    slot.reads.push_back(file_->start_read(part, staged(number, part, values_at_)));
+    moves.push_back({part, staged(number, part, values_at_)});
   }
   if (offload_.grads_in_file && grads.defined()) {
     const Tensor part = part_of(piece, grads, false);
-    slot.reads.push_back(file_->start_read(part, staged(number, part, grads_at_)));
+    moves.push_back({part, staged(number, part, grads_at_)});
   }
+  moves_->start_read(number % kSlots, std::move(moves));
 }
 
-void OffloadedOptimizer::start_writes(std::size_t number, const Tensor& values) {
-  Slot& slot = slots_[number % kSlots];
+void OffloadedOptimizer::start_write(Run& run, std::size_t number, const Tensor& values) {
   const Piece& piece = pieces_[number];
-  for (const Piece::Move& move : piece.state) {
-    slot.writes.push_back(file_->start_write(move.in_slot, move.in_file));
+  std::vector<PieceMove> moves = piece.state;
+  if (offload_.values_in_file) {
+    const Tensor part = part_of(piece, values, true);
+    moves.push_back({part, staged(number, part, values_at_)});
   }
-  if (!offload_.values_in_file) return;
-  const Tensor part = part_of(piece, values, true);
-  slot.writes.push_back(file_->start_write(staged(number, part, values_at_), part));
+  moves_->start_write(run, number % kSlots, std::move(moves));
 }
 
-// Calls change(piece, values, grads) for each piece while it is in memory.
+bool OffloadedOptimizer::lies_as_planned(const Tensor& flat, bool in_file) const {
+  return !flat.defined() || (file_ != nullptr && file_->holds(flat)) == in_file;
+}
+
+// Calls change(piece, values, grads) for each piece while it is in its slot. Nothing may use the
+// slots once a call has ended.
 template <typename Change>
-void OffloadedOptimizer::over_pieces(const Tensor& values, const Tensor& grads, Change&& change) {
-  ATOLL_CHECK(file_ != nullptr && file_->holds(values) == offload_.values_in_file &&
-                  (!grads.defined() || file_->holds(grads) == offload_.grads_in_file),
+void OffloadedOptimizer::over_pieces(Run& run, const Tensor& values, const Tensor& grads,
+                                     Change&& change) {
+  ATOLL_CHECK(lies_as_planned(values, offload_.values_in_file) &&
+                  lies_as_planned(grads, offload_.grads_in_file),
               "values or gradients lie elsewhere than was planned");
+  if (pieces_.empty()) return;
   try {
+    moves_->begin(run);
     for (std::size_t number = 0; number < pieces_.size(); ++number) {
-      if (number == 0) start_reads(number, values, grads);
-      if (number + 1 < pieces_.size()) start_reads(number + 1, values, grads);
-      Slot& slot = slots_[number % kSlots];
-      for (std::future<void>& read : slot.reads) finish(read);
-      slot.reads.clear();
+      if (number == 0) start_read(number, values, grads);
+      if (number + 1 < pieces_.size()) start_read(number + 1, values, grads);
+      moves_->finish_read(run, number % kSlots);
       const auto given = [&](const Tensor& flat, bool is_values, bool in_file, std::size_t at) {
         if (!in_file || !flat.defined()) return flat;
         return staged(number, part_of(pieces_[number], flat, is_values), at);
       };
       change(pieces_[number], given(values, true, offload_.values_in_file, values_at_),
              given(grads, false, offload_.grads_in_file, grads_at_));
-      start_writes(number, values);
+      start_write(run, number, values);
     }
-    for (Slot& slot : slots_) {
-      for (std::future<void>& write : slot.writes) finish(write);
-      slot.writes.clear();
-    }
+    moves_->end(run);
   } catch (...) {
-    settle();
+    moves_->abandon();
     throw;
-  }
-}
-
-// Nothing may use the slots once a call has ended.
-void OffloadedOptimizer::settle() noexcept {
-  for (Slot& slot : slots_) {
-    for (std::vector<std::future<void>>* transfers : {&slot.reads, &slot.writes}) {
-      for (std::future<void>& transfer : *transfers) {
-        if (transfer.valid()) transfer.wait();
-      }
-      transfers->clear();
-    }
   }
 }
 
 void OffloadedOptimizer::init_masters(Run& run, Tensor values) {
   if (!has_masters_) return;
-  over_pieces(values, {}, [&](Piece& piece, const Tensor& piece_values, const Tensor& /*grads*/) {
+  over_pieces(run, values, {}, [&](Piece& piece, const Tensor& piece_values, const Tensor&) {
     piece.optimizer->init_masters(run, piece_values);
   });
 }
 
 void OffloadedOptimizer::update(Run& run, const StepArgs& args, Tensor values, Tensor grads) {
-  over_pieces(values, grads, [&](Piece& piece, const Tensor& piece_values, const Tensor& grads_) {
-    piece.optimizer->update(run, args, piece_values, grads_);
-  });
+  over_pieces(run, values, grads,
+              [&](Piece& piece, const Tensor& piece_values, const Tensor& piece_grads) {
+                piece.optimizer->update(run, args, piece_values, piece_grads);
+              });
 }
 
 std::vector<StateTensor> OffloadedOptimizer::state() const {
+  if (moves_ != nullptr) moves_->settle();
   return whole_->state();
 }
 

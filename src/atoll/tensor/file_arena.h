@@ -42,8 +42,8 @@ class GivenMemory : public Device {
 /// moved with start_read and start_write, beside the caller and past the page cache.
 class FileArena {
  public:
-  /// The file of `plan`, in `directory`; see ScratchFile for what this throws. The device is a CPU,
-  /// which must outlive this.
+  /// The file of `plan`, in `directory`; see ScratchFile for what this throws. The device, whose
+  /// host can use the tensors, must outlive this.
   FileArena(Device& device, const std::filesystem::path& directory, const MemoryPlan& plan);
 
   /// What such a file takes of the disk.

@@ -25,6 +25,14 @@ Tensor around(const FileArena& file, const Tensor& in_file, const Spec& spec, st
   return {bytes.data<std::uint8_t>() + lead, spec, bytes.device()};
 }
 
+Tensor at_same_place(const Tensor& tensor, const Tensor& bytes, const Tensor& others) {
+  const auto* begin = static_cast<const std::byte*>(bytes.raw());
+  const auto place = static_cast<const std::byte*>(tensor.raw()) - begin;
+  ATOLL_CHECK(place >= 0 && static_cast<std::size_t>(place) + tensor.bytes() <= others.bytes(),
+              "{} at byte {} of {}", tensor.spec().to_string(), place, others.bytes());
+  return {static_cast<std::byte*>(others.raw()) + place, tensor.spec(), others.device()};
+}
+
 std::unique_ptr<GivenMemory> memory_in(Device& device, const Tensor& bytes, std::size_t begin) {
   return std::make_unique<GivenMemory>(device, static_cast<std::byte*>(bytes.raw()) + begin);
 }

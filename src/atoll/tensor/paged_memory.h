@@ -21,6 +21,9 @@ Tensor placed_like(const FileArena& file, const Tensor& in_file, const Tensor& b
 Tensor around(const FileArena& file, const Tensor& in_file, const Spec& spec, std::int64_t begin,
               const Tensor& bytes);
 
+/// A tensor like `tensor`, which lies in `bytes`, at the same place of `others`; both u8, flat.
+Tensor at_same_place(const Tensor& tensor, const Tensor& bytes, const Tensor& others);
+
 /// `bytes` (u8, flat) from `begin` on, for an Arena to lie in.
 std::unique_ptr<GivenMemory> memory_in(Device& device, const Tensor& bytes, std::size_t begin);
 

@@ -45,14 +45,19 @@ void add_offload(Settings& settings, OffloadSettings& o) {
 }
 
 void validate_offload(const TrainConfig& config, const Settings& s) {
+  const bool is_gpu = config.device.kind == "cuda" || config.device.kind == "fake_cuda";
   for (const char* key : {"offload.optimizer", "offload.params"}) {
-    if (to_toml(s.find(key).value()) != "\"host\"") continue;
+    if (is_gpu || to_toml(s.find(key).value()) != "\"host\"") continue;
     throw user_error(
-        "{}: this run computes on a CPU, whose state lies in the host's memory as it "
-        "is; use file, or none",
-        named(s, key));
+        "{}: this run {} on a CPU, whose state lies in the host's memory as it is; use file, or "
+        "none",
+        named(s, key), config.device.kind == "auto" ? "may compute" : "computes");
   }
-  const bool optimizer = config.offload.optimizer == "file";
+  const bool optimizer = config.offload.optimizer != "none";
+  if (config.offload.optimizer == "host" && !s.find("offload.dir").is_default()) {
+    throw user_error("{} is the directory of a file, and {} needs none; remove it",
+                     named(s, "offload.dir"), named(s, "offload.optimizer"));
+  }
   if (config.offload.params == "file" && !optimizer) {
     throw user_error("{} needs the optimizer's state in the file too; set offload.optimizer=file",
                      named(s, "offload.params"));
@@ -91,7 +96,7 @@ void validate_offload(const TrainConfig& config, const Settings& s) {
 
 OffloadChoice offload_options(const TrainConfig& config, int num_ranks) {
   OffloadChoice choice;
-  choice.optimizer = config.offload.optimizer == "file";
+  choice.optimizer = config.offload.optimizer != "none";
   choice.params = config.offload.params == "file";
   if (choice.params && num_ranks > 1 && config.dp.zero != 3) {
     throw user_error(
@@ -99,7 +104,9 @@ OffloadChoice offload_options(const TrainConfig& config, int num_ranks) {
         "= {} each of {} has all of them; set dp.zero=3",
         config.dp.zero, counted(num_ranks, "rank"));
   }
-  choice.directory = config.offload.dir.empty() ? config.run.dir : config.offload.dir;
+  if (config.offload.optimizer == "file") {
+    choice.directory = config.offload.dir.empty() ? config.run.dir : config.offload.dir;
+  }
   // Whole blocks of the file: pieces then begin where its pages do.
   constexpr std::int64_t kBlock = 8192;
   const auto elements = static_cast<std::int64_t>(config.offload.piece_mib * 0x1p20 / 4);

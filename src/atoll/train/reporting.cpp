@@ -214,8 +214,9 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
               counted(ranks.plan().num_micro_batches(), "micro-batch"));
   }
   if (const std::size_t in_file = state.file_memory().total_bytes(); in_file > 0) {
-    log::info("offload: {} of state in a file in {}, {} of memory{}", format_bytes(in_file),
-              state.options().offload.directory.string(),
+    const std::string directory = state.options().offload.directory.string();
+    log::info("offload: {} of state in {}, {} of memory{}", format_bytes(in_file),
+              directory.empty() ? "memory of the host" : "a file in " + directory,
               format_bytes(state.memory().total_bytes()), ranks.is_alone() ? "" : " on this rank");
   }
   if (const parallel::PipelinePart* pipeline = state.pipeline()) {

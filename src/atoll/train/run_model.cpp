@@ -24,6 +24,9 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   if (is_gpu(*device_)) check_attention(config_, options.model);
   state_ = std::make_unique<TrainState>(options);
   check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());
+  if (options.offload.optimizer && options.offload.directory.empty()) {
+    check_memory(state_->file_memory().total_bytes(), ranks.world());
+  }
   state_->allocate(*device_);
   groups_ = connect_ranks(*state_, ranks);
   carried_ = carried_files(config_, corpus.tokenizer, state_->model().config, base_,

@@ -141,6 +141,9 @@ void TrainState::make_optimizer(MemoryPlan& file) {
 // Before memory: where the disk has no room, nothing is taken.
 void TrainState::make_file() {
   if (offloaded_optimizer_ == nullptr) return;
+  if (options_.offload.directory.empty()) {
+    return offloaded_optimizer_->take_host_memory(*device_, file_plan_);
+  }
   file_ = std::make_unique<FileArena>(*device_, options_.offload.directory, file_plan_);
   if (store_in_file_ != nullptr) store_in_file_->bind_file(*file_);
   offloaded_optimizer_->bind_file(*file_);

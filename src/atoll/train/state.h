@@ -30,11 +30,11 @@ class InFile;
 
 namespace atl::train {
 
-/// What of the training state lies in a file, which each rank has for itself.
+/// What of the training state lies in a file, or in the host's memory, of each rank for itself.
 struct OffloadChoice {
   bool optimizer = false;                 ///< the optimizer's state
   bool params = false;                    ///< parameters and gradients; only beside `optimizer`
-  std::filesystem::path directory;        ///< of the file; made if missing
+  std::filesystem::path directory;        ///< of the file; empty: memory of the host of a GPU
   std::int64_t piece_elements = 1 << 20;  ///< see optim::OffloadOptions
 };
 
