@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "atoll/comm/alone.h"
@@ -32,6 +33,7 @@ GpuCollectives* Channel::gpu() {
 
 void Channel::drop_gpu_links() {
   worker_.wait_idle();
+  have_links_.clear();
   const std::lock_guard lock(gpu_mutex_);
   gpu_.reset();
 }
@@ -41,14 +43,15 @@ void Channel::abort_gpu_links() noexcept {
   if (gpu_ != nullptr) gpu_->links().abort();
 }
 
+// Links are made by all members, and some may not call an exchange: all have made them in an
+// earlier call, or none has.
 bool Channel::is_staged(const Collective& collective) {
   if (!needs_staging(collective)) return false;
-  if (collective.size() == 1 || gpu() == nullptr) return true;
-  if (collective.op != Op::kExchange) return false;
-  // Links are made by all members, and some may not call this one: all have made them in an earlier
-  // call, or none has.
-  wait_for_started();
-  return !gpu()->is_connected(collective.members);
+  if (collective.size() == 1) return true;
+  if (collective.op == Op::kExchange) return !have_links_.contains(collective.members);
+  if (gpu() == nullptr) return true;
+  have_links_.insert(collective.members);
+  return false;
 }
 
 void Channel::wait_for_started() {
@@ -73,9 +76,23 @@ void Channel::run_here(const Collective& collective) {
   carry_out(collective, world_.recorder.begun(collective));
 }
 
+// Pipelines start to receive long before what they wait for is sent.
+Work Channel::start_staged_exchange(const Collective& collective) {
+  auto staged = std::find_if(exchanges_.begin(), exchanges_.end(),
+                             [](const auto& each) { return !each->in_use(); });
+  if (staged == exchanges_.end()) {
+    staged = exchanges_.insert(staged, std::make_shared<StagedExchange>());
+  }
+  const Collective& on_host = (*staged)->begin(collective);
+  return worker_.push(on_host, world_.recorder.queued(collective), *staged);
+}
+
 Work Channel::start(const Collective& collective) {
-  // What comes back has to be copied on the caller's thread, and the next call may read it.
   if (is_staged(collective)) {
+    if (collective.op == Op::kExchange && collective.size() > 1) {
+      return start_staged_exchange(collective);
+    }
+    // What comes back has to be copied on the caller's thread, and the next call may read it.
     run_staged(collective);
     return Work();
   }

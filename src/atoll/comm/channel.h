@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ namespace atl::comm {
 /// One order of calls: the calls of a channel are carried out one after the other, in the order in
 /// which they are made, and wait for no other channel's. It has a transport of its own, and a
 /// thread for started calls that is made when the first is started. Used by one thread of the rank
-/// at a time. Tensors of a GPU go by GpuLinks where the world has some, else through host memory,
-/// and start() then returns when all is done.
+/// at a time. Tensors of a GPU go by GpuLinks where the world has some, else through host memory.
+/// start() then returns when all is done, but of an exchange: it waits for the GPU to have made
+/// what is sent, and Work::wait() copies to the GPU what has come.
 class Channel {
  public:
   /// `transport` null: all groups of this channel have one rank. Errors are told to `world`.
@@ -52,6 +54,7 @@ class Channel {
   void wait_for_started();
   void run_here(const Collective& collective);
   void run_staged(const Collective& collective);
+  Work start_staged_exchange(const Collective& collective);
   /// Of a group of two or more, which the record has as started.
   void carry_out(const Collective& collective, std::uint64_t number);
   void carry_out_queued(const Collective& collective, std::uint64_t number);
@@ -63,6 +66,8 @@ class Channel {
   std::unique_ptr<Transport> transport_;
   Algorithms algorithms_;
   Staging staging_;
+  std::vector<std::shared_ptr<StagedExchange>> exchanges_;  // shared with Works
+  std::set<std::vector<int>> have_links_;  // ranks whose calls have made links, or will have
   std::mutex gpu_mutex_;  // of the pointer: abort_gpu_links() may be another thread's
   std::unique_ptr<GpuCollectives> gpu_;  // made when the first call wants it
   Worker worker_;                        // last: its thread uses the others

@@ -78,4 +78,19 @@ void Staging::take_back(const Collective& call) {
   }
 }
 
+const Collective& StagedExchange::begin(const Collective& call) {
+  ATOLL_CHECK(call.op == Op::kExchange, "{}", call.to_string());
+  const Collective& staged = staging_.bring(call);
+  call_ = call;
+  in_use_ = true;
+  is_taken_back_ = false;
+  return staged;
+}
+
+void StagedExchange::take_back() {
+  if (is_taken_back_) return;
+  staging_.take_back(call_);
+  is_taken_back_ = true;
+}
+
 }  // namespace atl::comm

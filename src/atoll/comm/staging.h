@@ -33,4 +33,21 @@ class Staging {
   std::vector<Room> memory_;  // data, result, what is sent, what is received
 };
 
+/// An exchange under way whose tensors of a GPU are staged. All calls are the caller's thread's.
+class StagedExchange {
+ public:
+  bool in_use() const { return in_use_; }
+  /// The exchange with tensors of the host, which have what is sent; valid until end().
+  const Collective& begin(const Collective& call);
+  /// Copies what has come to the GPU, once.
+  void take_back();
+  void end() noexcept { in_use_ = false; }
+
+ private:
+  Staging staging_;
+  Collective call_;
+  bool in_use_ = false;
+  bool is_taken_back_ = false;
+};
+
 }  // namespace atl::comm

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "atoll/comm/staging.h"
 #include "atoll/comm/worker.h"
 
 namespace atl::comm {
@@ -17,6 +18,7 @@ void Work::wait() {
   if (started_ == nullptr) return;
   started_->wait();
   if (started_->failure) started_->failure->raise();
+  if (started_->staged != nullptr) started_->staged->take_back();
 }
 
 bool Work::done() const {
@@ -26,6 +28,8 @@ bool Work::done() const {
 void Work::release() noexcept {
   if (started_ == nullptr) return;
   started_->wait();
+  if (started_->staged != nullptr) started_->staged->end();
+  started_->staged.reset();
   started_->in_use.store(false, std::memory_order_release);
   started_.reset();
 }

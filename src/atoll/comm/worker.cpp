@@ -21,7 +21,8 @@ const std::shared_ptr<Started>& Worker::take_unused() {
   return all_.emplace_back(std::make_shared<Started>());
 }
 
-Work Worker::push(const Collective& collective, std::uint64_t number) {
+Work Worker::push(const Collective& collective, std::uint64_t number,
+                  std::shared_ptr<StagedExchange> staged) {
   std::shared_ptr<Started> started;
   {
     const std::lock_guard lock(mutex_);
@@ -29,6 +30,7 @@ Work Worker::push(const Collective& collective, std::uint64_t number) {
     started = take_unused();
     started->collective = collective;
     started->number = number;
+    started->staged = std::move(staged);
     started->failure.reset();
     started->done.store(0, std::memory_order_relaxed);
     started->in_use.store(true, std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 
 #include "atoll/comm/collective.h"
 #include "atoll/comm/failure.h"
+#include "atoll/comm/staging.h"
 #include "atoll/comm/work.h"
 
 namespace atl::comm {
@@ -24,7 +25,9 @@ struct Started {
   std::optional<Failure> failure;  ///< may be read once `done`
   std::atomic<std::uint32_t> done{0};
   std::atomic<bool> in_use{false};  ///< a Work speaks of it
-  Started* next = nullptr;          ///< behind it in the queue
+  /// What its Work copies to a GPU when it is waited for. The caller's thread alone looks at it.
+  std::shared_ptr<StagedExchange> staged;
+  Started* next = nullptr;  ///< behind it in the queue
 
   void wait() { done.wait(0, std::memory_order_acquire); }
 };
@@ -45,7 +48,9 @@ class Worker {
   /// Whether everything has been done that was queued; idle() follows.
   bool finished() const { return unfinished_.load(std::memory_order_acquire) == 0; }
   /// Queues a copy of the collective; its `number` goes to the action with it.
-  Work push(const Collective& collective, std::uint64_t number);
+  /// Of an exchange that moves the host's memory in place of a GPU's: `staged`.
+  Work push(const Collective& collective, std::uint64_t number,
+            std::shared_ptr<StagedExchange> staged = nullptr);
   /// Returns when it is idle.
   void wait_idle();
   /// Returns when everything that was queued is done and the thread has ended.

@@ -99,7 +99,8 @@ Tensor Sequential::edge(const Layout& layout, const Run& run, const Pass& pass, 
   if (slot.y_owed != kInScratch && backward) {
     return pass.owed[static_cast<std::size_t>(slot.y_owed)];
   }
-  return {run.scratch.data() + (i % 2) * layout.edge_bytes, slot.footprint.y};
+  return {run.scratch.data() + (i % 2) * layout.edge_bytes, slot.footprint.y,
+          &run.stream->device()};
 }
 
 Tensor Sequential::edge_gradient(const Layout& layout, const Run& run, const Pass& pass,
@@ -107,7 +108,8 @@ Tensor Sequential::edge_gradient(const Layout& layout, const Run& run, const Pas
   const Slot& slot = layout.slots[i];
   if (i == last()) return pass.dy;
   if (slot.dy_owed != kInScratch) return pass.owed[static_cast<std::size_t>(slot.dy_owed)];
-  return {run.scratch.data() + (i % 2) * layout.edge_bytes, slot.footprint.y};
+  return {run.scratch.data() + (i % 2) * layout.edge_bytes, slot.footprint.y,
+          &run.stream->device()};
 }
 
 Pass Sequential::inner_pass(const Layout& layout, const Pass& pass, std::size_t i) const {

@@ -23,11 +23,18 @@ void check_places(const Tensor& positions, std::int64_t cached, std::int64_t T) 
   }
 }
 
-void check(const Batch& batch, std::int64_t vocab_size, std::optional<std::int64_t> cached) {
+void check_whole_documents(const Tensor& positions) {
+  if (!positions.defined()) return;
+  ops::check_documents("a batch", positions, positions.num_elements(), positions.dim(1));
+}
+
+void check(const Batch& batch, std::int64_t vocab_size, std::optional<std::int64_t> cached,
+           bool is_part) {
   ops::check_tokens(batch.tokens, vocab_size);
   if (batch.targets.defined()) ops::check_targets(batch.targets, vocab_size);
   const std::int64_t rows = batch.tokens.num_elements();
   if (cached) return check_places(batch.positions, *cached, batch.tokens.dim(1));
+  if (is_part) return check_whole_documents(batch.sequence_positions);
   ops::check_documents("a batch", batch.positions, rows, batch.tokens.dim(1));
 }
 
@@ -45,12 +52,13 @@ void DeviceBatches::reserve(Device& device, std::size_t bytes) {
 
 std::span<const Batch> DeviceBatches::on_device(Run& run, std::span<const Batch> batches,
                                                 std::int64_t vocab_size,
-                                                std::optional<std::int64_t> cached) {
+                                                std::optional<std::int64_t> cached,
+                                                bool are_parts) {
   Device& device = run.stream->device();
   if (device.kind() == DeviceKind::kCpu) return batches;
   std::size_t bytes = 0;
   for (const Batch& batch : batches) {
-    check(batch, vocab_size, cached);
+    check(batch, vocab_size, cached, are_parts);
     for (const auto tensor : kTensors) bytes += align_up((batch.*tensor).bytes());
   }
   reserve(device, bytes);

@@ -20,10 +20,11 @@ class DeviceBatches {
   /// their tokens, targets and positions are checked, since kernels do not, and copies are queued:
   /// what is returned is valid until the next call. Throws Error(kDamaged) as ops on a CPU do for a
   /// token or target outside [0, vocab_size) and for positions that cannot be: of documents, or,
-  /// where `cached` rows are in a cache that the batches continue, of the rows behind those.
+  /// where `cached` rows are in a cache that the batches continue, of the rows behind those. Of
+  /// parts of sequences that ranks share, the positions of the whole ones are checked.
   std::span<const Batch> on_device(Run& run, std::span<const Batch> batches,
-                                   std::int64_t vocab_size,
-                                   std::optional<std::int64_t> cached = {});
+                                   std::int64_t vocab_size, std::optional<std::int64_t> cached = {},
+                                   bool are_parts = false);
 
  private:
   struct Slot {

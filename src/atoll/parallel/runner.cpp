@@ -167,7 +167,9 @@ void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCa
   }
   std::optional<std::int64_t> cached;
   if (cache != nullptr) cached = cache->length;
-  micro_batches = device_batches_.on_device(run, micro_batches, model_.config.vocab_size, cached);
+  const bool are_parts = model_.context != nullptr && model_.context->size > 1;
+  micro_batches =
+      device_batches_.on_device(run, micro_batches, model_.config.vocab_size, cached, are_parts);
   const auto compute = [&](const StagePass& pass) {
     for (std::int64_t tick = pass.first_tick; tick <= pass.last_tick; ++tick) {
       transfer_until(tick);

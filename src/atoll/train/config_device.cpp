@@ -71,18 +71,10 @@ void add_device(Settings& settings, DeviceSettings& d) {
 
 void refuse_on_gpu(const TrainConfig& config) {
   const Lacking lacking[] = {
-      {"offload.optimizer", config.offload.optimizer != "none",
-       "share the state among several GPUs with dp.zero"},
       {"offload.params", config.offload.params != "none",
-       "share the state among several GPUs with dp.zero"},
-      {"parallel.tp", config.parallel.tp > 1, "use data parallel with dp.zero"},
-      {"parallel.pp", config.parallel.pp > 1, "use data parallel with dp.zero"},
-      {"parallel.cp", config.parallel.cp > 1, "use data parallel with dp.zero"},
-      {"lora.rank", config.lora.rank > 0, "train all parameters"},
+       "share them among several GPUs with dp.zero=3, beside offload.optimizer"},
       {"dp.balance", config.dp.balance,
        "leave it out: the times that it goes by are those of the host, not of the GPU"},
-      {"launch.replicate", config.launch.replicate,
-       "leave it out: a lost rank then costs the steps since the newest checkpoint"},
   };
   for (const Lacking& one : lacking) {
     if (!one.is_wanted) continue;

@@ -116,19 +116,32 @@ TEST_F(GpuRun, RanksShareStateAndChangeNoBitInExactRuns) {
   EXPECT_EQ(values_of(two.records, "held_out_loss"), values_of(one.records, "held_out_loss"));
 }
 
+// Other layouts are in gpu_layouts_slow_test.cpp.
+TEST_F(GpuRun, SharesProductsSequencesAndStagesAsOnTheCpu) {
+  const Settings common = small({"--train.micro_batch=1", "--train.steps=3", "--train.dropout=0"});
+  const Ended one = on_gpu("one", common);
+  for (const auto& [name, layout] : std::vector<std::pair<std::string, Settings>>{
+           {"shared", {"--parallel.tp=2", "--parallel.cp=2", "--parallel.cp_attention=ring"}},
+           {"stages", {"--parallel.pp=2", "--parallel.schedule=zb-h1", "--dp.zero=1"}}}) {
+    const Ended cpu = on_cpu(name + "-cpu", with(common, layout), 4);
+    const Ended gpu = on_gpu(name, with(common, layout), 4);
+    for (const Ended& expected : {cpu, one}) {
+      EXPECT_LT(
+          largest_difference(values_of(expected.records, "loss"), values_of(gpu.records, "loss")),
+          1e-3)
+          << name;
+    }
+  }
+}
+
 TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
-  for (const auto& [setting, key] : std::vector<std::pair<std::string, std::string>>{
-           {"--offload.optimizer=file", "offload.optimizer"},
-           {"--parallel.tp=2", "parallel.tp"},
-           {"--parallel.pp=2", "parallel.pp"},
-           {"--parallel.cp=2", "parallel.cp"},
-           {"--dp.balance=true", "dp.balance"},
-           {"--lora.rank=2", "lora.rank"},
-           {"--launch.replicate=true", "launch.replicate"}}) {
-    EXPECT_THAT(error_of([&] { on_gpu("refused", small({setting}), 2); }, ErrorKind::kUser),
+  for (const auto& [settings, key] : std::vector<std::pair<Settings, std::string>>{
+           {with(kExperts, {"--parallel.tp=2"}), "parallel.tp of a model with experts"},
+           {{"--dp.balance=true"}, "dp.balance"}}) {
+    EXPECT_THAT(error_of([&] { on_gpu("refused", small(settings), 2); }, ErrorKind::kUser),
                 AllOf(HasSubstr(key), HasSubstr("nothing that a GPU can do yet"),
                       HasSubstr("--device.kind=cpu")))
-        << setting;
+        << key;
   }
   EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--device.bf16=f32"})); }, ErrorKind::kUser),
               HasSubstr("device.bf16"));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <set>
 
 #include "atoll/train/ranks_testing.h"
 
@@ -30,6 +32,18 @@ class GpuRuns : public RanksFixture {
   Ended on_gpu(const std::string& name, const Settings& settings, int ranks = 1,
                std::int64_t stop_after = -1) {
     return train_ranks(name, ranks, with(settings, {"--device.kind=fake_cuda"}), stop_after);
+  }
+
+  // All that the files of a checkpoint have of the model and of its optimizer, whichever rank wrote
+  // them.
+  static std::string all_tensors(const std::filesystem::path& checkpoint) {
+    std::set<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(checkpoint)) {
+      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+    }
+    std::string all;
+    for (const std::filesystem::path& file : files) all += read_file(file);
+    return all;
   }
 
   static double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
