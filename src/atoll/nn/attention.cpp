@@ -43,6 +43,7 @@ Footprint SelfAttention::plan(Spec x) const {
 
   Footprint footprint;
   footprint.y = out.y;
+  footprint.adds_residual = out.adds_residual;
   footprint.need_x = qkv.need_x;
   footprint.need_dy = kForInput | out.need_dy;
   footprint.kept = {qkv.y, attended};
@@ -87,7 +88,7 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
   } else {
     core_->forward(run, setup(), pass.batch, qkv, attended, kept_by_core(pass));
   }
-  out_.forward(run, {.x = attended, .y = pass.y});
+  out_.forward(run, {.x = attended, .y = pass.y, .residual = pass.residual});
 }
 
 void SelfAttention::backward_input(Run& run, const Pass& pass) {

@@ -31,6 +31,8 @@ struct Footprint {
   bool gradients_in_forward = false;
   /// Forward costs so little that, where only B and W need y after it, y is made again for them.
   bool y_again = false;
+  /// Forward adds Pass::residual to y; B adds Pass::dresidual to dx.
+  bool adds_residual = false, adds_dresidual = false;
   std::size_t scratch_bytes = 0;  ///< of Run::scratch, the most that any of the three passes takes
 };
 
@@ -39,6 +41,9 @@ struct Footprint {
 struct Pass {
   Tensor x, y;
   Tensor dx, dy;
+  /// What a Residual around the layer has it add, of the specs of y and dx and apart from them;
+  /// undefined: nothing. For layers whose Footprint says that they do.
+  Tensor residual, dresidual;
   std::span<const Tensor> kept;  ///< Footprint::kept, in order
   std::span<const Tensor> owed;  ///< Footprint::owed, in order
   const Batch* batch = nullptr;

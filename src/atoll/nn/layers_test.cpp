@@ -116,6 +116,30 @@ TEST(Sequential, GradientsOfAWholeBlockMatchFiniteDifferences) {
   expect_gradients(*block());
 }
 
+// With dropout last in the branch, Residual adds; without, the products and the norm do.
+TEST(Residual, GradientsMatchFiniteDifferencesWhoeverAdds) {
+  for (const double dropout : {0.0, 0.3}) {
+    BuildOptions options;
+    options.dropout = dropout;
+    const auto attending = make_residual(rms_norm(), attention(nullptr), options, 1);
+    expect_gradients(*attending);
+    const auto gated = make_residual(
+        rms_norm(), std::make_unique<SwigluMlp>(linear(8, 12), linear(6, 8)), options, 2);
+    expect_gradients(*gated);
+  }
+}
+
+TEST(Residual, HasTheBranchAddWhereItCan) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(rms_norm());
+  layers.push_back(std::make_unique<Linear>(linear(8, 8, true)));
+  const auto branch = std::make_unique<Sequential>(std::move(layers));
+  EXPECT_TRUE(branch->plan(kX).adds_residual);
+  Residual residual(std::make_unique<Recompute>(std::make_unique<Linear>(linear(8, 8))));
+  EXPECT_FALSE(residual.plan(kX).adds_residual);
+  expect_gradients(residual);
+}
+
 TEST(Recompute, GradientsMatchFiniteDifferences) {
   Recompute recompute(block());
   expect_gradients(recompute);

@@ -39,6 +39,7 @@ Footprint Linear::plan(Spec x) const {
   Footprint footprint;
   const Spec y = x.with_last(w.shape.dim(0));
   footprint.y = y;
+  footprint.adds_residual = true;
   const bool any_weight = !weight_.frozen || has_adapter() || (has_bias() && !bias_.frozen);
   footprint.need_x = any_weight ? kForWeight : 0U;
   footprint.need_dy = kForInput | (any_weight ? kForWeight : 0U);
@@ -72,12 +73,19 @@ Footprint Linear::plan(Spec x) const {
 }
 
 void Linear::forward(Run& run, const Pass& pass) {
+  const bool is_plain = !weight_.as_int8 && !has_adapter();
   if (weight_.as_int8) {
     ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
+  } else if (is_plain && pass.residual.defined()) {
+    ops::matmul_add(run, Transpose::kNT, pass.x, weight_.value, pass.residual, pass.y, bias_.value);
   } else {
     ops::matmul(run, Transpose::kNT, pass.x, weight_.value, pass.y, bias_.value);
   }
-  if (!has_adapter()) return;
+  if (has_adapter()) add_low_rank(run, pass);
+  if (!is_plain && pass.residual.defined()) ops::add(run, pass.residual, pass.y, pass.y);
+}
+
+void Linear::add_low_rank(Run& run, const Pass& pass) {
   Run inner = run;
   const Tensor spread = spread_b(inner);
   const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));  // x A^T

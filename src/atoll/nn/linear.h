@@ -28,6 +28,8 @@ class Linear final : public Layer {
  private:
   bool has_bias() const { return !bias_.name.empty(); }
   bool has_adapter() const { return !blocks_.empty(); }
+  // y += s (x A^T) B^T.
+  void add_low_rank(Run& run, const Pass& pass);
   // B spread so that one product applies every block's: (out, num_blocks r).
   Spec spread_spec() const;
   Tensor spread_b(Run& run) const;

@@ -18,6 +18,7 @@ Footprint mlp_footprint(const Linear& first, const Linear& second, const Spec& x
   const Footprint out = second.plan(activated);
   Footprint footprint;
   footprint.y = out.y;
+  footprint.adds_residual = out.adds_residual;
   footprint.need_x = kForWeight;
   footprint.need_dy = kForInput | kForWeight;
   footprint.kept = {in.y};
@@ -39,7 +40,7 @@ void SwigluMlp::forward(Run& run, const Pass& pass) {
   const Tensor h = inner.take_scratch(gate_up.spec().with_last(gate_up.dim(-1) / 2));
   gate_up_.forward(inner, {.x = pass.x, .y = gate_up});
   ops::swiglu_forward(inner, gate_up, h);
-  down_.forward(inner, {.x = h, .y = pass.y});
+  down_.forward(inner, {.x = h, .y = pass.y, .residual = pass.residual});
 }
 
 void SwigluMlp::backward_input(Run& run, const Pass& pass) {
@@ -70,7 +71,7 @@ void GeluMlp::forward(Run& run, const Pass& pass) {
   const Tensor h = inner.take_scratch(hidden.spec());
   in_.forward(inner, {.x = pass.x, .y = hidden});
   ops::gelu_forward(inner, kind_, hidden, h);
-  out_.forward(inner, {.x = h, .y = pass.y});
+  out_.forward(inner, {.x = h, .y = pass.y, .residual = pass.residual});
 }
 
 void GeluMlp::backward_input(Run& run, const Pass& pass) {

@@ -1,6 +1,7 @@
 #include "atoll/nn/sequential.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "atoll/ops/elementwise.h"
 
@@ -65,6 +66,8 @@ Sequential::Layout Sequential::make_layout(Spec x) const {
   whole.y = in;
   whole.need_x = layout.slots.front().footprint.need_x;
   whole.need_y = layout.slots.back().footprint.need_y;
+  whole.adds_residual = layout.slots.back().footprint.adds_residual;
+  whole.adds_dresidual = layout.slots.front().footprint.adds_dresidual;
   whole.need_dy = layout.slots.back().footprint.need_dy;
   whole.scratch_bytes = 2 * layout.edge_bytes + inner_scratch;
   return layout;
@@ -137,6 +140,7 @@ void Sequential::forward(Run& run, const Pass& pass) {
     Pass call = inner_pass(plan, pass, i);
     call.x = i == 0 ? pass.x : edge(plan, run, pass, i - 1, /*backward=*/false);
     call.y = edge(plan, run, pass, i, /*backward=*/false);
+    if (i == last()) call.residual = pass.residual;
     layers_[i]->forward(inner, call);
   }
 }
@@ -164,6 +168,7 @@ void Sequential::backward_input(Run& run, const Pass& pass) {
     if (!call.x.defined()) call.x = Tensor(nullptr, plan.slots[i - 1].footprint.y);
     call.dy = edge_gradient(plan, run, pass, i);
     call.dx = i == 0 ? pass.dx : edge_gradient(plan, run, pass, i - 1);
+    if (i == 0) call.dresidual = pass.dresidual;
     layers_[i]->backward_input(inner, call);
   }
 }
@@ -191,17 +196,23 @@ Footprint Residual::plan(Spec x) const {
   Footprint footprint = inner_->plan(x);
   ATOLL_CHECK(footprint.y == x && footprint.need_y == 0, "a residual of {} onto {}",
               footprint.y.to_string(), x.to_string());
+  adds_residual_ = std::exchange(footprint.adds_residual, false);
+  adds_dresidual_ = std::exchange(footprint.adds_dresidual, false);
   return footprint;
 }
 
 void Residual::forward(Run& run, const Pass& pass) {
-  inner_->forward(run, pass);
-  ops::add(run, pass.x, pass.y, pass.y);
+  Pass call = pass;
+  if (adds_residual_) call.residual = pass.x;
+  inner_->forward(run, call);
+  if (!adds_residual_) ops::add(run, pass.x, pass.y, pass.y);
 }
 
 void Residual::backward_input(Run& run, const Pass& pass) {
-  inner_->backward_input(run, pass);
-  ops::add(run, pass.dy, pass.dx, pass.dx);
+  Pass call = pass;
+  if (adds_dresidual_) call.dresidual = pass.dy;
+  inner_->backward_input(run, call);
+  if (!adds_dresidual_) ops::add(run, pass.dy, pass.dx, pass.dx);
 }
 
 }  // namespace atl::nn

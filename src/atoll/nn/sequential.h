@@ -59,7 +59,8 @@ class Sequential final : public Layer {
   mutable std::vector<std::unique_ptr<Layout>> layouts_;
 };
 
-/// y = x + f(x).  f must not need its own y, which the sum overwrites.
+/// y = x + f(x), f adding x, and B the gradient that goes past it, where f can.  f must not need
+/// its own y, which the sum overwrites.
 class Residual final : public Layer {
  public:
   explicit Residual(std::unique_ptr<Layer> inner) : inner_(std::move(inner)) {}
@@ -72,6 +73,8 @@ class Residual final : public Layer {
 
  private:
   std::unique_ptr<Layer> inner_;
+  // What inner_ adds itself: the same for every spec, and known once plan() was called.
+  mutable bool adds_residual_ = false, adds_dresidual_ = false;
 };
 
 }  // namespace atl::nn

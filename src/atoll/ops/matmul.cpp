@@ -11,6 +11,7 @@
 #include "atoll/ops/cpu/matmul_widened.h"
 #include "atoll/ops/cuda/matmul.h"
 #include "atoll/ops/cuda/narrow_weights.h"
+#include "atoll/ops/elementwise.h"
 #include "atoll/ops/matmul_args.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/serve.h"
@@ -56,10 +57,8 @@ bool dtypes_fit(Dtype a, Dtype b, Dtype c) {
   return fits(a) && fits(b) && fits(c);
 }
 
-}  // namespace
-
-void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias,
-            bool accumulate) {
+void run_matmul(Run& run, Transpose transpose, MatmulArgs args) {
+  const auto& [ignored, a, b, c, bias, accumulate, residual] = args;
   const MatmulShape shape = shape_of(transpose, a.shape(), b.shape());
   ATOLL_CHECK(c.shape().rank() > 0 && c.shape().num_rows() == shape.m && c.dim(-1) == shape.n &&
                   dtypes_fit(a.dtype(), b.dtype(), c.dtype()),
@@ -73,11 +72,29 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
     const bool is_wider = b.dtype() == Dtype::kBf16 && bias.dtype() == Dtype::kF32;
     check_size("matmul", is_wider ? Dtype::kF32 : b.dtype(), shape.n, {bias});
   }
-  OpCost cost = cost_of({a, b, c}, 2.0 * static_cast<double>(shape.m) *
+  if (residual.defined()) check_size("matmul", c.dtype(), shape.m * shape.n, {residual});
+  OpCost cost =
+      cost_of({a, b, c, residual}, 2.0 * static_cast<double>(shape.m) *
                                        static_cast<double>(shape.n) * static_cast<double>(shape.k));
   cost.shape = {shape.m, shape.n, shape.k};
-  dispatch<MatmulArgs>(kNames[static_cast<std::size_t>(transpose)], kMatmul, run,
-                       {shape, a, b, c, bias, accumulate}, cost);
+  args.shape = shape;
+  dispatch<MatmulArgs>(kNames[static_cast<std::size_t>(transpose)], kMatmul, run, args, cost);
+}
+
+}  // namespace
+
+void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias,
+            bool accumulate) {
+  run_matmul(run, transpose, {{}, a, b, c, bias, accumulate});
+}
+
+void matmul_add(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor residual, Tensor c,
+                Tensor bias) {
+  if (run.stream->device().kind() == DeviceKind::kCpu) {
+    matmul(run, transpose, a, b, c, bias);
+    return add(run, residual, c, c);
+  }
+  run_matmul(run, transpose, {{}, a, b, c, bias, false, residual});
 }
 
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {

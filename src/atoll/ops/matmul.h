@@ -16,6 +16,12 @@ namespace atl::ops {
 void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor bias = {},
             bool accumulate = false);
 
+/// c = residual + op(a) op(b) [+ bias], as matmul() otherwise. On a GPU the product adds it, and c
+/// is rounded once; on a CPU c is a product, to which the residual is added then, with the bits of
+/// two ops.  residual: (M, N), of c's dtype.
+void matmul_add(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor residual, Tensor c,
+                Tensor bias = {});
+
 /// Scratch for a matmul of these operands on the CPU at hand (room for one of them, packed). With
 /// bf16 there is none but on CPUs with AMX. Besides, each thread keeps room for pieces of either
 /// operand from its first product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened, 2 MiB

@@ -17,7 +17,7 @@ struct MatmulShape {
   friend auto operator<=>(const MatmulShape&, const MatmulShape&) = default;
 };
 
-/// Operands that fit each other; bias may be undefined.
+/// Operands that fit each other; bias and residual may be undefined.
 struct MatmulArgs {
   MatmulShape shape;
   Tensor a;
@@ -25,6 +25,7 @@ struct MatmulArgs {
   Tensor c;
   Tensor bias;
   bool accumulate = false;
+  Tensor residual = {};  ///< (M, N), of c's dtype, added; only in a GPU's memory
 
   /// Are all operands of this dtype?
   bool all_of(Dtype dtype) const {

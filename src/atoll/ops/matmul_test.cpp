@@ -12,6 +12,7 @@
 #include "atoll/ops/cpu/matmul_dnnl.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cpu/tile_kernels.h"
+#include "atoll/ops/elementwise.h"
 #include "atoll/ops/ref/matmul.h"
 #include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
@@ -368,6 +369,23 @@ TEST(Matmul, AnEmptySumLeavesTheBias) {
   EXPECT_THAT(c.values, testing::Each(0.5F));
 }
 
+TEST(Matmul, AResidualOnACpuIsAddedWithTheBitsOfTwoOps) {
+  TestRun run(2, 1 << 20);
+  const auto check = [&]<typename T>(T) {
+    auto a = random_tensor<T>({37, 40}, 1), b = random_tensor<T>({50, 40}, 2);
+    auto bias = random_tensor<T>({50}, 3), residual = random_tensor<T>({37, 50}, 4);
+    OwnedTensor<T> together({37, 50}), apart({37, 50});
+    matmul_add(run, Transpose::kNT, a, b, residual, together, bias);
+    matmul(run, Transpose::kNT, a, b, apart, bias);
+    EXPECT_FALSE(together == apart);
+    add(run, residual, apart, apart);
+    EXPECT_EQ(together, apart);
+  };
+  check(float{});
+  check(Bf16{});
+  check(double{});
+}
+
 TEST(Matmul, ScratchCountedBeforehandIsEnough) {
   for (const Transpose transpose : kAll) {
     for (const std::int64_t m : {127, 128, 513, 1500}) {
@@ -389,6 +407,8 @@ TEST(Matmul, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(matmul(run, Transpose::kNT, a, b, c), Error);
   OwnedTensor<float> fits({3, 4});
   EXPECT_THROW(matmul(run, Transpose::kNN, a, fits, c), Error);
+  OwnedTensor<float> good({3, 5});
+  EXPECT_THROW(matmul_add(run, Transpose::kNN, a, good, fits, c), Error);
 }
 
 TEST(ColumnSum, AddsTheSumOfEachColumn) {

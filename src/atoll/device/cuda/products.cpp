@@ -76,9 +76,11 @@ Products::~Products() {
 
 void Products::multiply(cudaStream_t stream, const Product& p) {
   const ProductDescription description(p);
-  const Key key = {
-      p.transpose_a, p.transpose_b,     p.m,         p.n, p.k, static_cast<int>(p.operands),
-      p.result,      p.bias != nullptr, p.accumulate};
+  const Key key = {p.transpose_a, p.transpose_b,
+                   p.m,           p.n,
+                   p.k,           static_cast<int>(p.operands),
+                   p.result,      p.bias != nullptr,
+                   p.accumulate,  p.residual != nullptr};
   auto found = algorithms_.find(key);
   if (found == algorithms_.end()) {
     cublasLtMatmulHeuristicResult_t best{};
@@ -93,10 +95,10 @@ void Products::multiply(cudaStream_t stream, const Product& p) {
     }
     found = algorithms_.emplace(key, best.algo).first;
   }
-  const float alpha = 1, beta = p.accumulate ? 1 : 0;
+  const float alpha = 1, beta = p.beta();
   check(cublasLtMatmul(handle_, description.matmul, &alpha, p.b, description.left, p.a,
-                       description.right, &beta, p.c, description.result, p.c, description.result,
-                       &found->second, workspace_, kWorkspaceBytes, stream),
+                       description.right, &beta, p.addend(), description.result, p.c,
+                       description.result, &found->second, workspace_, kWorkspaceBytes, stream),
         "multiplying");
 }
 

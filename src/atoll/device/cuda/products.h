@@ -11,7 +11,7 @@
 
 namespace atl::cuda {
 
-/// c (m, n) = op(a) op(b) [+ bias] [+ c], all row by row as ops::matmul has them.
+/// c (m, n) = op(a) op(b) [+ bias] [+ residual, or + c], all row by row as ops::matmul has them.
 struct Product {
   bool transpose_a = false;  ///< a is (k, m), else (m, k)
   bool transpose_b = false;  ///< b is (n, k), else (k, n)
@@ -23,8 +23,13 @@ struct Product {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  ///< n elements of the result's type, or null
-  bool accumulate = false;
+  const void* bias = nullptr;      ///< n elements of the result's type, or null
+  const void* residual = nullptr;  ///< (m, n), of the result's type, apart from c; or null
+  bool accumulate = false;         ///< c is added to; without a residual
+
+  /// What cuBLASLt calls C: what is added to the product, times beta. Where nothing is, c.
+  const void* addend() const { return residual != nullptr ? residual : c; }
+  float beta() const { return accumulate || residual != nullptr ? 1 : 0; }
 };
 
 /// What cuBLASLt is told of a product. Needs no GPU. cuBLASLt counts columns first, so the product
@@ -60,7 +65,7 @@ class Products {
 
  private:
   using Key =
-      std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool>;
+      std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool, bool>;
 
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;

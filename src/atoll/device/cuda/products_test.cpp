@@ -59,6 +59,19 @@ TEST(CudaProducts, AreDescribedColumnsFirst) {
   expect_sizes(p, {20, 30, 20}, {10, 30, 10});
 }
 
+TEST(CudaProducts, AddAResidualInThePlaceOfC) {
+  float c = 0, residual = 0;
+  const Product plain{.c = &c};
+  EXPECT_EQ(plain.addend(), &c);
+  EXPECT_EQ(plain.beta(), 0);
+  const Product accumulates{.c = &c, .accumulate = true};
+  EXPECT_EQ(accumulates.addend(), &c);
+  EXPECT_EQ(accumulates.beta(), 1);
+  const Product adds{.c = &c, .residual = &residual};
+  EXPECT_EQ(adds.addend(), &residual);
+  EXPECT_EQ(adds.beta(), 1);
+}
+
 TEST(CudaProducts, NeverSumInBf16NorInAnyOrder) {
   const ProductDescription d({.m = 10, .n = 20, .k = 30});
   std::uint32_t schemes = 0;

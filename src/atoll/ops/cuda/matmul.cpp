@@ -13,11 +13,12 @@ namespace {
 
 std::string description(const MatmulArgs& args) {
   constexpr const char* kNames[] = {"nn", "nt", "tn"};
-  return fmt::format("matmul {} {} x {} x {}, {} {} {}{}{}",
+  return fmt::format("matmul {} {} x {} x {}, {} {} {}{}{}{}",
                      kNames[static_cast<std::size_t>(args.shape.transpose)], args.shape.m,
                      args.shape.n, args.shape.k, dtype_name(args.a.dtype()),
                      dtype_name(args.b.dtype()), dtype_name(args.c.dtype()),
-                     args.bias.defined() ? ", bias" : "", args.accumulate ? ", accumulates" : "");
+                     args.bias.defined() ? ", bias" : "", args.accumulate ? ", accumulates" : "",
+                     args.residual.defined() ? ", residual" : "");
 }
 
 // What cuBLASLt does not take, the fake GPU does not either.

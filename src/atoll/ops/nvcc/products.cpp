@@ -28,6 +28,7 @@ Declined multiply(Run& run, const MatmulArgs& args) {
                                .b = args.b.raw(),
                                .c = args.c.raw(),
                                .bias = args.bias.defined() ? args.bias.raw() : nullptr,
+                               .residual = args.residual.defined() ? args.residual.raw() : nullptr,
                                .accumulate = args.accumulate});
   return kServed;
 }

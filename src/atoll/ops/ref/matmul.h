@@ -21,12 +21,13 @@ struct Strided {
   std::int64_t col;
 };
 
-/// Rows [begin, end) of c = a b [+ bias] [+ c]; a: (M, K), b: (K, N), c: (M, N) contiguous.
-/// Tiles of 4 x 4 sums, because one sum alone waits for its own last addition; a tile that hangs
-/// over the edge computes its last row or column again and drops it.
+/// Rows [begin, end) of c = a b [+ bias] [+ c] [+ residual]; a: (M, K), b: (K, N), c: (M, N)
+/// contiguous. Tiles of 4 x 4 sums, because one sum alone waits for its own last addition; a tile
+/// that hangs over the edge computes its last row or column again and drops it.
 template <typename TA, typename TB, typename TC>
 void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c,
-                 const Compute<TC>* bias, bool accumulate, std::int64_t begin, std::int64_t end) {
+                 const Compute<TC>* bias, bool accumulate, const TC* residual, std::int64_t begin,
+                 std::int64_t end) {
   using Sum = Compute<TC>;
   constexpr int kTile = 4;
   for (std::int64_t i = begin; i < end; i += kTile) {
@@ -45,7 +46,8 @@ void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c,
       for (std::int64_t r = 0; r < std::min<std::int64_t>(kTile, end - i); ++r) {
         for (std::int64_t s = 0; s < std::min<std::int64_t>(kTile, shape.n - j); ++s) {
           TC& out = c[(i + r) * shape.n + j + s];
-          const Sum before = accumulate ? widen(out) : Sum{0};
+          Sum before = accumulate ? widen(out) : Sum{0};
+          if (residual != nullptr) before += widen(residual[(i + r) * shape.n + j + s]);
           const Sum offset = bias != nullptr ? bias[j + s] : Sum{0};
           out = narrow<TC>(before + offset + sum[r][s]);
         }
@@ -54,18 +56,18 @@ void matmul_rows(const MatmulShape& shape, Strided<TA> a, Strided<TB> b, TC* c,
   }
 }
 
-/// c = op(a) op(b) [+ bias] [+ c], as ops::matmul says; bias, widened, may be nullptr. The types
-/// are named, not deduced.
+/// c = op(a) op(b) [+ bias] [+ c] [+ residual], as ops::matmul says; bias, widened, and residual
+/// may be nullptr. The types are named, not deduced.
 template <typename TA, typename TB = TA, typename TC = TA>
 void matmul(ThreadPool& threads, const MatmulShape& shape, const std::type_identity_t<TA>* a,
             const std::type_identity_t<TB>* b, std::type_identity_t<TC>* c, const Compute<TC>* bias,
-            bool accumulate) {
+            bool accumulate, const std::type_identity_t<TC>* residual = nullptr) {
   const bool tn = shape.transpose == Transpose::kTN;
   const bool nt = shape.transpose == Transpose::kNT;
   const Strided<TA> a_at = {a, tn ? 1 : shape.k, tn ? shape.m : 1};
   const Strided<TB> b_at = {b, nt ? 1 : shape.n, nt ? shape.k : 1};
   threads.run_chunked(shape.m, 16, [&](std::int64_t begin, std::int64_t end) {
-    matmul_rows(shape, a_at, b_at, c, bias, accumulate, begin, end);
+    matmul_rows(shape, a_at, b_at, c, bias, accumulate, residual, begin, end);
   });
 }
 
@@ -94,7 +96,8 @@ inline void matmul(ThreadPool& threads, const MatmulArgs& args) {
   const auto multiply = [&]<typename TA, typename TB, typename TC>(TA, TB, TC) {
     const auto bias = widened_bias<Compute<TC>>(args.bias);
     matmul<TA, TB, TC>(threads, args.shape, args.a.data<TA>(), args.b.data<TB>(), args.c.data<TC>(),
-                       bias.empty() ? nullptr : bias.data(), args.accumulate);
+                       bias.empty() ? nullptr : bias.data(), args.accumulate,
+                       args.residual.defined() ? args.residual.data<TC>() : nullptr);
   };
   if (args.c.dtype() == Dtype::kF64) return multiply(double{}, double{}, double{});
   with_matmul_storage(args.a.dtype(), [&](auto a) {

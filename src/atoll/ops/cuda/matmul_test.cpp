@@ -1,0 +1,44 @@
+// What is added to products on a GPU: by the library there, by ref on the fake one.
+
+#include "atoll/ops/matmul.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "atoll/ops/cuda/testing.h"
+
+namespace atl::ops {
+namespace {
+
+using test::Gpu;
+using test::OwnedTensor;
+using test::random_tensor;
+
+TEST(CudaMatmul, AddsAResidualAndRoundsOnce) {
+  constexpr std::int64_t kRows = 6, kIn = 16, kOut = 24;
+  Gpu gpu;
+  OwnedTensor<Bf16> a = random_tensor<Bf16>({kRows, kIn}, 1);
+  OwnedTensor<Bf16> b = random_tensor<Bf16>({kOut, kIn}, 2);
+  OwnedTensor<Bf16> bias = random_tensor<Bf16>({kOut}, 3);
+  OwnedTensor<Bf16> residual = random_tensor<Bf16>({kRows, kOut}, 4);
+  OwnedTensor<Bf16> c({kRows, kOut}, to_bf16(1e30F));
+  const OwnedTensor<Bf16> before = residual;
+  matmul_add(gpu.run, Transpose::kNT, gpu(a), gpu(b), gpu(residual), gpu(c), gpu(bias));
+  gpu.finish();
+  EXPECT_THAT(gpu.device().library_calls(),
+              testing::ElementsAre("matmul nt 6 x 24 x 16, bf16 bf16 bf16, bias, residual"));
+  EXPECT_EQ(residual, before);
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    for (std::int64_t j = 0; j < kOut; ++j) {
+      double sum = double{to_f32(bias[j])} + to_f32(residual[i * kOut + j]);
+      for (std::int64_t k = 0; k < kIn; ++k) {
+        sum += double{to_f32(a[i * kIn + k])} * to_f32(b[j * kIn + k]);
+      }
+      // Half a unit in the last place of bf16; two roundings may be nearly twice that.
+      EXPECT_NEAR(to_f32(c[i * kOut + j]), sum, std::abs(sum) * 0x1p-8 * 1.01);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace atl::ops
