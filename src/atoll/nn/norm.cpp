@@ -6,20 +6,24 @@ namespace atl::nn {
 
 namespace {
 
-// Both norms keep `num_statistics` numbers a row and read x and dy in both backward passes.
+// Both norms keep `num_statistics` numbers a row, and owe W as many sums of each column.
 Footprint norm_footprint(const Spec& x, const Param& weight, int num_statistics) {
   ATOLL_CHECK(x.shape.dim(-1) == weight.spec.shape.dim(0) && x.dtype == weight.spec.dtype,
               "{} of {} applied to {}", weight.name, weight.spec.to_string(), x.to_string());
   Footprint footprint;
   footprint.y = x;
-  const unsigned weight_pass = weight.frozen ? 0U : kForWeight;
-  footprint.need_x = kForInput | weight_pass;
-  footprint.need_dy = kForInput | weight_pass;
+  footprint.need_x = kForInput;
+  footprint.need_dy = kForInput;
+  footprint.adds_dresidual = true;
   footprint.kept.assign(static_cast<std::size_t>(num_statistics),
                         Spec{compute_dtype(x.dtype), {x.shape.num_rows()}});
+  if (!weight.frozen) footprint.owed = {ops::norm_sums_spec(x, num_statistics)};
   footprint.y_again = true;
-  footprint.scratch_bytes = ops::norm_scratch_bytes(x);
   return footprint;
+}
+
+Tensor owed_sums(const Param& weight, const Pass& pass) {
+  return weight.frozen ? Tensor() : pass.owed[0];
 }
 
 }  // namespace
@@ -33,12 +37,13 @@ void RmsNorm::forward(Run& run, const Pass& pass) {
 }
 
 void RmsNorm::backward_input(Run& run, const Pass& pass) {
-  ops::rms_norm_backward_input(run, pass.x, weight_.value, pass.kept[0], pass.dy, pass.dx);
+  ops::rms_norm_backward(run, pass.x, weight_.value, pass.kept[0], pass.dy, pass.dresidual, pass.dx,
+                         owed_sums(weight_, pass));
 }
 
 void RmsNorm::backward_weight(Run& run, const Pass& pass) {
   if (weight_.frozen) return;
-  ops::rms_norm_backward_weight(run, pass.x, pass.kept[0], pass.dy, weight_.grad);
+  ops::add_norm_sums(run, pass.x.shape().num_rows(), pass.owed[0], weight_.grad);
 }
 
 Footprint LayerNorm::plan(Spec x) const {
@@ -51,14 +56,13 @@ void LayerNorm::forward(Run& run, const Pass& pass) {
 }
 
 void LayerNorm::backward_input(Run& run, const Pass& pass) {
-  ops::layer_norm_backward_input(run, pass.x, weight_.value, pass.kept[0], pass.kept[1], pass.dy,
-                                 pass.dx);
+  ops::layer_norm_backward(run, pass.x, weight_.value, pass.kept[0], pass.kept[1], pass.dy,
+                           pass.dresidual, pass.dx, owed_sums(weight_, pass));
 }
 
 void LayerNorm::backward_weight(Run& run, const Pass& pass) {
   if (weight_.frozen) return;
-  ops::layer_norm_backward_weight(run, pass.x, pass.kept[0], pass.kept[1], pass.dy, weight_.grad,
-                                  bias_.grad);
+  ops::add_norm_sums(run, pass.x.shape().num_rows(), pass.owed[0], weight_.grad, bias_.grad);
 }
 
 void LayerNorm::visit(ParamVisitor& visitor) {

@@ -47,7 +47,7 @@ OwnedTensor<std::int32_t> indices(Shape shape, std::vector<std::int32_t> values)
 struct Operands {
   HeadLayout heads = {2, 1, 2};
   OwnedTensor<Bf16> x = test::random_tensor<Bf16>({2, 3, 4}, 1);
-  OwnedTensor<Bf16> y = x, dy = x, dx = x;
+  OwnedTensor<Bf16> y = x, dy = x, dx = x, past = x;
   OwnedTensor<Bf16> twice = test::random_tensor<Bf16>({2, 3, 8}, 2);
   OwnedTensor<Bf16> qkv = test::random_tensor<Bf16>({2, 3, 8}, 3), dqkv = qkv;
   OwnedTensor<Bf16> cache = OwnedTensor<Bf16>({2, 5, 2}), values = cache;
@@ -68,6 +68,7 @@ struct Operands {
   OwnedTensor<float> attended = OwnedTensor<float>({2, 3, 4}),
                      dsums = OwnedTensor<float>({2, 3, 8});
   OwnedTensor<float> dkeys = OwnedTensor<float>({2, 3, 4});
+  OwnedTensor<float> column_sums = OwnedTensor<float>({1, 1, 4});
   OwnedTensor<float> dvector = OwnedTensor<float>({4}), dbias = dvector;
   OwnedTensor<float> dheads = OwnedTensor<float>({2, 2}), dtable = OwnedTensor<float>({7, 4});
   OwnedTensor<float> weights = OwnedTensor<float>({3, 2}), dweights = weights;
@@ -85,20 +86,14 @@ void add_layer_calls(Operands& o, Calls& calls) {
   calls["rms_norm_forward"] = [&](TestRun& run) {
     rms_norm_forward(run, 1e-5, o.x, o.vector, o.y, o.rstd);
   };
-  calls["rms_norm_backward_input"] = [&](TestRun& run) {
-    rms_norm_backward_input(run, o.x, o.vector, o.rstd, o.dy, o.dx);
-  };
-  calls["rms_norm_backward_weight"] = [&](TestRun& run) {
-    rms_norm_backward_weight(run, o.x, o.rstd, o.dy, o.dvector);
+  calls["rms_norm_backward"] = [&](TestRun& run) {
+    rms_norm_backward(run, o.x, o.vector, o.rstd, o.dy, o.past, o.dx, o.column_sums);
   };
   calls["layer_norm_forward"] = [&](TestRun& run) {
     layer_norm_forward(run, 1e-5, o.x, o.vector, o.bias, o.y, o.mean, o.rstd);
   };
-  calls["layer_norm_backward_input"] = [&](TestRun& run) {
-    layer_norm_backward_input(run, o.x, o.vector, o.mean, o.rstd, o.dy, o.dx);
-  };
-  calls["layer_norm_backward_weight"] = [&](TestRun& run) {
-    layer_norm_backward_weight(run, o.x, o.mean, o.rstd, o.dy, o.dvector, o.dbias);
+  calls["layer_norm_backward"] = [&](TestRun& run) {
+    layer_norm_backward(run, o.x, o.vector, o.mean, o.rstd, o.dy, o.past, o.dx, {});
   };
   calls["qk_norm_forward"] = [&](TestRun& run) {
     qk_norm_forward(run, o.heads, 1e-5, o.qkv, o.head_weight, o.head_weight, o.dqkv, o.head_rstd);
@@ -147,6 +142,9 @@ void add_expert_calls(Operands& o, Calls& calls) {
 void add_other_calls(Operands& o, Calls& calls) {
   calls["matmul"] = [&](TestRun& run) {
     matmul(run, Transpose::kNT, o.x, o.square, o.y, o.vector);
+  };
+  calls["matmul_add"] = [&](TestRun& run) {
+    matmul_add(run, Transpose::kNT, o.x, o.square, o.past, o.y, o.vector);
   };
   calls["column_sum"] = [&](TestRun& run) { column_sum(run, o.dy, o.dvector); };
   calls["linear_cross_entropy"] = [&](TestRun& run) {
@@ -198,6 +196,7 @@ const std::set<std::string> kNeverBf16 = {
     "route_tokens",  // and so are these
     "route_tokens_backward",
     "add_router_sums",
+    "add_norm_sums",        // of rows, never rounded
     "assign_rows",          // indices
     "count_choices",        // counts of them
     "grouped_matmul_int8",  // as matmul_int8

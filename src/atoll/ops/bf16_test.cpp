@@ -176,13 +176,15 @@ struct Norm {
 
   void run_layer(Run& run) {
     layer_norm_forward(run, 1e-5, x, weight, bias, y, mean, rstd);
-    layer_norm_backward_input(run, x, weight, mean, rstd, dy, dx);
-    layer_norm_backward_weight(run, x, mean, rstd, dy, dweight, dbias);
+    OwnedTensor<A> sums(norm_sums_spec(x.view().spec(), 2).shape);
+    layer_norm_backward(run, x, weight, mean, rstd, dy, {}, dx, sums);
+    add_norm_sums(run, x.shape.dim(0), sums, dweight, dbias);
   }
   void run_rms(Run& run) {
     rms_norm_forward(run, 1e-5, x, weight, y, rstd);
-    rms_norm_backward_input(run, x, weight, rstd, dy, dx);
-    rms_norm_backward_weight(run, x, rstd, dy, dweight);
+    OwnedTensor<A> sums(norm_sums_spec(x.view().spec(), 1).shape);
+    rms_norm_backward(run, x, weight, rstd, dy, {}, dx, sums);
+    add_norm_sums(run, x.shape.dim(0), sums, dweight);
   }
 
   OwnedTensor<T> x, weight, bias, dy, y, dx;

@@ -11,24 +11,26 @@ namespace atl::ops {
 /// y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps) over the innermost dim (Zhang &
 /// Sennrich 2019, eq. 4).  x, y: (..., C)  weight: (C)  rstd: (rows of x), kept for backward.
 void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd);
-/// dx = gradient of rms_norm_forward for dy; dx may be dy.
-void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx);
-/// dweight += the weight's gradient. Needs norm_scratch_bytes of scratch.
-void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight);
+/// dx = gradient of rms_norm_forward for dy [+ dresidual], the gradient that goes past the norm; on
+/// a CPU that is added to what was rounded. In the same pass over x and dy, sums = the sums that
+/// dweight is made of, for add_norm_sums. dx may be dy. dresidual and sums, of norm_sums_spec, may
+/// be undefined.
+void rms_norm_backward(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dresidual,
+                       Tensor dx, Tensor sums);
 
 /// y = (x - mean) * rstd * weight + bias over the innermost dim (Ba et al. 2016).
 /// x, y: (..., C)  weight, bias: (C)  mean, rstd: (rows of x), kept for backward.
 void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
                         Tensor mean, Tensor rstd);
-/// dx = gradient of layer_norm_forward for dy; dx may be dy.
-void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
-                               Tensor dy, Tensor dx);
-/// dweight, dbias += their gradients. Needs norm_scratch_bytes of scratch.
-void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
-                                Tensor dweight, Tensor dbias);
+/// As rms_norm_backward; sums are those of dweight and of dbias.
+void layer_norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
+                         Tensor dresidual, Tensor dx, Tensor sums);
 
-/// Scratch of the two weight gradients: partial sums over fixed blocks of rows.
-std::size_t norm_scratch_bytes(const Spec& x);
+/// What is left of a norm's weight gradient between B and W: for fixed blocks of rows of x, on each
+/// kind of device its own, `num_sums` (1 of an RMS norm, 2 of a layer norm) sums of each column.
+Spec norm_sums_spec(const Spec& x, int num_sums);
+/// dweight [and dbias] += the gradients whose sums a backward pass over `rows` rows left.
+void add_norm_sums(Run& run, std::int64_t rows, Tensor sums, Tensor dweight, Tensor dbias = {});
 
 /// y = x with rms_norm_forward over each query head (q_weight) and each key head (k_weight) of a
 /// fused tensor (Henry et al. 2020; Qwen3's q_norm and k_norm); values are copied as they are.

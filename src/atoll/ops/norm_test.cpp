@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "atoll/ops/elementwise.h"
 #include "atoll/ops/ref/norm.h"
 #include "atoll/ops/targets_testing.h"
 #include "atoll/ops/testing.h"
@@ -25,6 +26,7 @@ struct Norm {
         dy(random_tensor<T>({R, C}, 4)),
         y({R, C}),
         dx({R, C}),
+        past(random_tensor<T>({R, C}, 7)),
         mean({R}),
         rstd({R}),
         dweight(random_tensor<T>({C}, 5)),
@@ -32,26 +34,32 @@ struct Norm {
 
   void run_layer(Run& run) {
     layer_norm_forward(run, kEps, x, weight, bias, y, mean, rstd);
-    layer_norm_backward_input(run, x, weight, mean, rstd, dy, dx);
-    layer_norm_backward_weight(run, x, mean, rstd, dy, dweight, dbias);
+    OwnedTensor<T> sums(norm_sums_spec(x.view().spec(), 2).shape, T(1e30));
+    layer_norm_backward(run, x, weight, mean, rstd, dy, residual(), dx, sums);
+    add_norm_sums(run, x.shape.dim(0), sums, dweight, dbias);
   }
   void run_rms(Run& run) {
     rms_norm_forward(run, kEps, x, weight, y, rstd);
-    rms_norm_backward_input(run, x, weight, rstd, dy, dx);
-    rms_norm_backward_weight(run, x, rstd, dy, dweight);
+    OwnedTensor<T> sums(norm_sums_spec(x.view().spec(), 1).shape, T(1e30));
+    rms_norm_backward(run, x, weight, rstd, dy, residual(), dx, sums);
+    add_norm_sums(run, x.shape.dim(0), sums, dweight);
   }
   void ref_layer() {
     ref::layer_norm_forward<T>(kEps, x, weight, bias, y, mean, rstd);
-    ref::layer_norm_backward_input<T>(x, weight, mean, rstd, dy, dx);
+    ref::layer_norm_backward_input<T>(x, weight, mean, rstd, dy, dx, residual());
     ref::layer_norm_backward_weight<T>(x, mean, rstd, dy, dweight, dbias);
   }
   void ref_rms() {
     ref::rms_norm_forward<T>(kEps, x, weight, y, rstd);
-    ref::rms_norm_backward_input<T>(x, weight, rstd, dy, dx);
+    ref::rms_norm_backward_input<T>(x, weight, rstd, dy, dx, residual());
     ref::rms_norm_backward_weight<T>(x, rstd, dy, dweight);
   }
 
-  OwnedTensor<T> x, weight, bias, dy, y, dx, mean, rstd, dweight, dbias;
+  /// The gradient that goes past the norm, where there is one.
+  Tensor residual() { return has_residual ? past.view() : Tensor(); }
+
+  OwnedTensor<T> x, weight, bias, dy, y, dx, past, mean, rstd, dweight, dbias;
+  bool has_residual = false;
 };
 
 // Rounding of a sum of n products of magnitude at most 1 in f32, in any order, is at most
@@ -88,6 +96,7 @@ TEST_P(NormTargets, RmsNormMatchesRefInDouble) {
   for (const auto& [R, C] : kShapes) {
     Norm<float> fast(R, C);
     Norm<double> exact(R, C);
+    fast.has_residual = exact.has_residual = R % 2 == 1;
     fast.run_rms(run);
     exact.ref_rms();
     expect_near(fast, exact);
@@ -99,6 +108,7 @@ TEST_P(NormTargets, LayerNormMatchesRefInDouble) {
   for (const auto& [R, C] : kShapes) {
     Norm<float> fast(R, C);
     Norm<double> exact(R, C);
+    fast.has_residual = exact.has_residual = R % 2 == 1;
     fast.run_layer(run);
     exact.ref_layer();
     expect_near(fast, exact);
@@ -177,24 +187,34 @@ TEST(Norm, ThreadCountChangesNoBit) {
   }
 }
 
-TEST(Norm, BackwardInputMayWriteOverItsGradient) {
+TEST(Norm, BackwardMayWriteOverItsGradient) {
   TestRun run;
   Norm<float> apart(7, 65);
   apart.run_layer(run);
   OwnedTensor<float> in_place = apart.dy;
-  layer_norm_backward_input(run, apart.x, apart.weight, apart.mean, apart.rstd, in_place, in_place);
+  layer_norm_backward(run, apart.x, apart.weight, apart.mean, apart.rstd, in_place, {}, in_place,
+                      {});
   EXPECT_EQ(in_place, apart.dx);
   apart.run_rms(run);
   in_place = apart.dy;
-  rms_norm_backward_input(run, apart.x, apart.weight, apart.rstd, in_place, in_place);
+  rms_norm_backward(run, apart.x, apart.weight, apart.rstd, in_place, {}, in_place, {});
   EXPECT_EQ(in_place, apart.dx);
 }
 
-TEST(Norm, ScratchOfThePlannedSizeIsEnough) {
-  for (const auto& [R, C] : kShapes) {
-    Norm<float> norm(R, C);
-    TestRun run(2, norm_scratch_bytes(norm.x.view().spec()));
-    EXPECT_NO_THROW(norm.run_layer(run));
+// On a CPU: as an op that adds two tensors has them.
+TEST(Norm, TheGradientPastItIsAddedWithTheBitsOfTwoOps) {
+  TestRun run;
+  for (const std::int64_t C : {1, 33, 255}) {
+    const auto x = random_tensor<Bf16>({37, C}, 1), dy = random_tensor<Bf16>({37, C}, 2);
+    auto weight = random_tensor<Bf16>({C}, 3), past = random_tensor<Bf16>({37, C}, 4);
+    OwnedTensor<Bf16> rows = x, grads = dy, together({37, C}), apart({37, C}), y({37, C});
+    OwnedTensor<float> mean({37}), rstd({37}), sums(norm_sums_spec(rows.view().spec(), 2).shape);
+    layer_norm_forward(run, kEps, rows, weight, weight, y, mean, rstd);
+    layer_norm_backward(run, rows, weight, mean, rstd, grads, past, together, sums);
+    layer_norm_backward(run, rows, weight, mean, rstd, grads, {}, apart, {});
+    EXPECT_FALSE(together == apart);
+    add(run, past, apart, apart);
+    EXPECT_EQ(together, apart);
   }
 }
 
@@ -203,6 +223,11 @@ TEST(Norm, RefusesOperandsThatDoNotFit) {
   Norm<float> norm(4, 8);
   OwnedTensor<float> short_weight({7});
   EXPECT_THROW(rms_norm_forward(run, kEps, norm.x, short_weight, norm.y, norm.rstd), Error);
+  EXPECT_THROW(
+      rms_norm_backward(run, norm.x, norm.weight, norm.rstd, norm.dy, short_weight, norm.dx, {}),
+      Error);
+  OwnedTensor<float> sums({1, 1, 7});
+  EXPECT_THROW(add_norm_sums(run, 4, sums, norm.dweight), Error);
   OwnedTensor<double> other_dtype({8});
   EXPECT_THROW(rms_norm_forward(run, kEps, norm.x, other_dtype, norm.y, norm.rstd), Error);
 }

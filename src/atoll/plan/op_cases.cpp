@@ -228,7 +228,7 @@ class Cases {
     add("rms_norm/input_gradient", Bound::kCopying, 3 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
       const Tensor rstd = at.random(each), dx = at.zeros(rows);
-      return [=](Run& run) { ops::rms_norm_backward_input(run, x, weight, rstd, dy, dx); };
+      return [=](Run& run) { ops::rms_norm_backward(run, x, weight, rstd, dy, {}, dx, {}); };
     });
   }
 
@@ -244,7 +244,8 @@ class Cases {
     add("layer_norm/input_gradient", Bound::kCopying, 3 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
       const Tensor mean = at.random(each), rstd = at.random(each), dx = at.zeros(rows);
-      return [=](Run& run) { ops::layer_norm_backward_input(run, x, weight, mean, rstd, dy, dx); };
+      return
+          [=](Run& run) { ops::layer_norm_backward(run, x, weight, mean, rstd, dy, {}, dx, {}); };
     });
   }
 

@@ -94,38 +94,37 @@ void layer_input_row(const T* x, const T* w, float mean, float rstd, const T* dy
   });
 }
 
-// dweight = sum over `rows` rows of dy * x * rstd.
+// dweight += dy * x * rstd of a row.
 template <class T>
-void rms_weight_block(const T* x, const float* rstd, const T* dy, std::size_t rows, std::size_t C,
-                      float* dweight) {
-  const F32 d;
-  std::memset(dweight, 0, C * sizeof(float));
-  for (std::size_t row = 0; row < rows; ++row, x += C, dy += C) {
-    const Vf r = hn::Set(d, rstd[row]);
-    for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
-      const Vf xhat = hn::Mul(lanes.load(x + i), r);
-      lanes.store(hn::MulAdd(lanes.load(dy + i), xhat, lanes.load(dweight + i)), dweight + i);
-    });
-  }
+void rms_weight_row(const T* x, float rstd, const T* dy, std::size_t C, float* dweight) {
+  const Vf r = hn::Set(F32(), rstd);
+  for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf xhat = hn::Mul(lanes.load(x + i), r);
+    lanes.store(hn::MulAdd(lanes.load(dy + i), xhat, lanes.load(dweight + i)), dweight + i);
+  });
 }
 
-// dweight = sum over `rows` rows of dy * (x - mean) * rstd; dbias = sum of dy.
+// dweight += dy * (x - mean) * rstd of a row; dbias += dy.
 template <class T>
-void layer_weight_block(const T* x, const float* mean, const float* rstd, const T* dy,
-                        std::size_t rows, std::size_t C, float* dweight, float* dbias) {
+void layer_weight_row(const T* x, float mean, float rstd, const T* dy, std::size_t C,
+                      float* dweight, float* dbias) {
   const F32 d;
-  std::memset(dweight, 0, C * sizeof(float));
-  std::memset(dbias, 0, C * sizeof(float));
-  for (std::size_t row = 0; row < rows; ++row, x += C, dy += C) {
-    const Vf m = hn::Set(d, mean[row]);
-    const Vf r = hn::Set(d, rstd[row]);
-    for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
-      const Vf g = lanes.load(dy + i);
-      const Vf xhat = hn::Mul(hn::Sub(lanes.load(x + i), m), r);
-      lanes.store(hn::MulAdd(g, xhat, lanes.load(dweight + i)), dweight + i);
-      lanes.store(hn::Add(g, lanes.load(dbias + i)), dbias + i);
-    });
-  }
+  const Vf m = hn::Set(d, mean);
+  const Vf r = hn::Set(d, rstd);
+  for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf g = lanes.load(dy + i);
+    const Vf xhat = hn::Mul(hn::Sub(lanes.load(x + i), m), r);
+    lanes.store(hn::MulAdd(g, xhat, lanes.load(dweight + i)), dweight + i);
+    lanes.store(hn::Add(g, lanes.load(dbias + i)), dbias + i);
+  });
+}
+
+// dx += dresidual.
+template <class T>
+void add_row(const T* dresidual, std::size_t C, T* dx) {
+  for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
+    lanes.store(hn::Add(lanes.load(dresidual + i), lanes.load(dx + i)), dx + i);
+  });
 }
 
 // The rows [begin, end) of a whole tensor.
@@ -152,44 +151,29 @@ void LayerRows(double eps, const Tensor& x, const Tensor& weight, const Tensor& 
   });
 }
 
-void RmsInputRows(const Tensor& x, const Tensor& weight, const float* rstd, const Tensor& dy,
-                  const Tensor& dx, std::int64_t begin, std::int64_t end) {
-  const std::int64_t C = x.dim(-1);
+// sums: (1 or 2, C) of these rows, or null. A row's sums come before its dx, which may be its dy.
+void BackwardRows(const Tensor& x, const Tensor& weight, const float* mean, const float* rstd,
+                  const Tensor& dy, const Tensor& dresidual, const Tensor& dx, std::int64_t begin,
+                  std::int64_t end, float* sums) {
+  const std::int64_t width = x.dim(-1);
+  const auto C = static_cast<std::size_t>(width);
+  if (sums != nullptr) std::memset(sums, 0, (mean != nullptr ? 2 : 1) * C * sizeof(float));
   with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
+    const T* w = weight.data<T>();
     for (std::int64_t row = begin; row < end; ++row) {
-      rms_input_row(x.data<T>() + row * C, weight.data<T>(), rstd[row], dy.data<T>() + row * C,
-                    static_cast<std::size_t>(C), dx.data<T>() + row * C);
+      const T* x_row = x.data<T>() + row * width;
+      const T* dy_row = dy.data<T>() + row * width;
+      T* dx_row = dx.data<T>() + row * width;
+      if (mean != nullptr) {
+        if (sums != nullptr)
+          layer_weight_row(x_row, mean[row], rstd[row], dy_row, C, sums, sums + C);
+        layer_input_row(x_row, w, mean[row], rstd[row], dy_row, C, dx_row);
+      } else {
+        if (sums != nullptr) rms_weight_row(x_row, rstd[row], dy_row, C, sums);
+        rms_input_row(x_row, w, rstd[row], dy_row, C, dx_row);
+      }
+      if (dresidual.defined()) add_row(dresidual.data<T>() + row * width, C, dx_row);
     }
-  });
-}
-
-void LayerInputRows(const Tensor& x, const Tensor& weight, const float* mean, const float* rstd,
-                    const Tensor& dy, const Tensor& dx, std::int64_t begin, std::int64_t end) {
-  const std::int64_t C = x.dim(-1);
-  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
-    for (std::int64_t row = begin; row < end; ++row) {
-      layer_input_row(x.data<T>() + row * C, weight.data<T>(), mean[row], rstd[row],
-                      dy.data<T>() + row * C, static_cast<std::size_t>(C), dx.data<T>() + row * C);
-    }
-  });
-}
-
-void RmsWeightRows(const Tensor& x, const float* rstd, const Tensor& dy, std::int64_t begin,
-                   std::int64_t end, float* dweight) {
-  const std::int64_t C = x.dim(-1);
-  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
-    rms_weight_block(x.data<T>() + begin * C, rstd + begin, dy.data<T>() + begin * C,
-                     static_cast<std::size_t>(end - begin), static_cast<std::size_t>(C), dweight);
-  });
-}
-
-void LayerWeightRows(const Tensor& x, const float* mean, const float* rstd, const Tensor& dy,
-                     std::int64_t begin, std::int64_t end, float* dweight, float* dbias) {
-  const std::int64_t C = x.dim(-1);
-  with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
-    layer_weight_block(x.data<T>() + begin * C, mean + begin, rstd + begin,
-                       dy.data<T>() + begin * C, static_cast<std::size_t>(end - begin),
-                       static_cast<std::size_t>(C), dweight, dbias);
   });
 }
 
@@ -216,10 +200,7 @@ namespace {
 
 HWY_EXPORT(RmsRows);
 HWY_EXPORT(LayerRows);
-HWY_EXPORT(RmsInputRows);
-HWY_EXPORT(LayerInputRows);
-HWY_EXPORT(RmsWeightRows);
-HWY_EXPORT(LayerWeightRows);
+HWY_EXPORT(BackwardRows);
 HWY_EXPORT(AddPartials);
 
 constexpr std::int64_t kRowsPerTask = 16;
@@ -230,10 +211,6 @@ constexpr std::int64_t kMinRowsPerBlock = 16;
 
 std::int64_t rows_per_block(std::int64_t rows) {
   return std::max(kMinRowsPerBlock, (rows + kMaxBlocks - 1) / kMaxBlocks);
-}
-
-std::int64_t count_blocks(std::int64_t rows) {
-  return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
 }
 
 // Adds the blocks' sums, laid out (num_blocks, stride) from `partials`, to `total` of C columns.
@@ -249,9 +226,8 @@ void add_partials(Run& run, const float* partials, std::int64_t num_blocks, std:
 
 }  // namespace
 
-std::size_t norm_scratch_bytes(const Spec& x) {
-  const std::int64_t C = x.shape.dim(-1);
-  return align_up(Spec{Dtype::kF32, {count_blocks(x.shape.num_rows()), 2 * C}}.bytes());
+std::int64_t norm_row_blocks(std::int64_t rows) {
+  return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
 }
 
 void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
@@ -270,47 +246,26 @@ void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bi
       });
 }
 
-void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx) {
+void norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
+                   Tensor dresidual, Tensor dx, Tensor sums) {
+  const std::int64_t rows = x.shape().num_rows();
+  const std::int64_t block = rows_per_block(rows);
+  const std::int64_t stride = (mean.defined() ? 2 : 1) * x.dim(-1);
+  const float* means = mean.defined() ? mean.data<float>() : nullptr;
   run.threads().run_chunked(
-      x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        HWY_DYNAMIC_DISPATCH(RmsInputRows)(x, weight, rstd.data<float>(), dy, dx, begin, end);
+      rows, sums.defined() ? block : kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        float* of_block = sums.defined() ? sums.data<float>() + begin / block * stride : nullptr;
+        HWY_DYNAMIC_DISPATCH(BackwardRows)
+        (x, weight, means, rstd.data<float>(), dy, dresidual, dx, begin, end, of_block);
       });
 }
 
-void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
-                               Tensor dy, Tensor dx) {
-  run.threads().run_chunked(
-      x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        HWY_DYNAMIC_DISPATCH(LayerInputRows)
-        (x, weight, mean.data<float>(), rstd.data<float>(), dy, dx, begin, end);
-      });
-}
-
-void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight) {
-  const std::int64_t C = x.dim(-1);
-  const std::int64_t rows = x.shape().num_rows();
-  Run inner = run;
-  float* partials = inner.take_scratch({Dtype::kF32, {count_blocks(rows), C}}).data<float>();
-  run.threads().run_chunked(rows, rows_per_block(rows), [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(RmsWeightRows)
-    (x, rstd.data<float>(), dy, begin, end, partials + begin / rows_per_block(rows) * C);
-  });
-  add_partials(run, partials, count_blocks(rows), C, dweight);
-}
-
-void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
-                                Tensor dweight, Tensor dbias) {
-  const std::int64_t C = x.dim(-1);
-  const std::int64_t rows = x.shape().num_rows();
-  Run inner = run;
-  float* partials = inner.take_scratch({Dtype::kF32, {count_blocks(rows), 2 * C}}).data<float>();
-  run.threads().run_chunked(rows, rows_per_block(rows), [&](std::int64_t begin, std::int64_t end) {
-    float* dweight_block = partials + begin / rows_per_block(rows) * 2 * C;
-    HWY_DYNAMIC_DISPATCH(LayerWeightRows)
-    (x, mean.data<float>(), rstd.data<float>(), dy, begin, end, dweight_block, dweight_block + C);
-  });
-  add_partials(run, partials, count_blocks(rows), 2 * C, dweight);
-  add_partials(run, partials + C, count_blocks(rows), 2 * C, dbias);
+void add_norm_sums(Run& run, std::int64_t rows, Tensor sums, Tensor dweight, Tensor dbias) {
+  const std::int64_t C = dweight.num_elements();
+  const std::int64_t stride = sums.dim(1) * C;
+  add_partials(run, sums.data<float>(), norm_row_blocks(rows), stride, dweight);
+  if (!dbias.defined()) return;
+  add_partials(run, sums.data<float>() + C, norm_row_blocks(rows), stride, dbias);
 }
 
 }  // namespace atl::ops::cpu

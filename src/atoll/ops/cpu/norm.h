@@ -7,16 +7,14 @@
 namespace atl::ops::cpu {
 
 void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd);
-void rms_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx);
-void rms_norm_backward_weight(Run& run, Tensor x, Tensor rstd, Tensor dy, Tensor dweight);
 void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
                         Tensor mean, Tensor rstd);
-void layer_norm_backward_input(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
-                               Tensor dy, Tensor dx);
-void layer_norm_backward_weight(Run& run, Tensor x, Tensor mean, Tensor rstd, Tensor dy,
-                                Tensor dweight, Tensor dbias);
+/// An RMS norm's where mean is undefined. The residual's gradient is added to a rounded dx.
+void norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
+                   Tensor dresidual, Tensor dx, Tensor sums);
+void add_norm_sums(Run& run, std::int64_t rows, Tensor sums, Tensor dweight, Tensor dbias);
 
-/// Scratch of the two weight gradients.
-std::size_t norm_scratch_bytes(const Spec& x);
+/// Blocks of rows whose sums are kept apart.
+std::int64_t norm_row_blocks(std::int64_t rows);
 
 }  // namespace atl::ops::cpu

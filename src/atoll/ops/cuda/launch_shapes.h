@@ -28,13 +28,13 @@ constexpr LaunchShape thread_a_pack(std::int64_t elements, std::int64_t pack, in
           .threads = static_cast<std::uint32_t>(threads)};
 }
 
-/// How rows are cut for sums over them: at most 64 blocks of at least `least` rows.
+/// How rows are cut for sums over them: at most `most` blocks of at least `least` rows.
 struct RowBlocks {
   std::int64_t rows_per_block = 0;
   std::int64_t count = 0;
 };
-constexpr RowBlocks row_blocks(std::int64_t rows, std::int64_t least) {
-  const std::int64_t each = std::max(least, num_blocks(rows, 64));
+constexpr RowBlocks row_blocks(std::int64_t rows, std::int64_t least, std::int64_t most = 64) {
+  const std::int64_t each = std::max(least, num_blocks(rows, most));
   return {each, num_blocks(rows, each)};
 }
 

@@ -42,6 +42,7 @@ struct Norm {
         weight(random_tensor<T>({width}, 2)),
         bias(random_tensor<T>({width}, 3)),
         dy(random_tensor<T>({rows, width}, 4)),
+        past(random_tensor<T>({rows, width}, 7)),
         y({rows, width}, test::number<T>(std::nanf(""))),
         dx(y),
         mean({rows}, A(1e30)),
@@ -55,6 +56,7 @@ struct Norm {
         weight(from.weight.template as<T>()),
         bias(from.bias.template as<T>()),
         dy(from.dy.template as<T>()),
+        past(from.past.template as<T>()),
         y(from.x.shape),
         dx(from.x.shape),
         mean(from.mean.shape),
@@ -63,7 +65,12 @@ struct Norm {
         dbias(from.dbias.template as<A>()) {}
 
   bool operator==(const Norm&) const = default;
-  OwnedTensor<T> x, weight, bias, dy, y, dx;
+  /// Room for what a backward pass leaves.
+  OwnedTensor<A> sums(int num_sums) const {
+    return OwnedTensor<A>(norm_sums_spec({dtype_of<T>(), x.shape}, num_sums).shape, A(1e30));
+  }
+
+  OwnedTensor<T> x, weight, bias, dy, past, y, dx;
   OwnedTensor<A> mean, rstd, dweight, dbias;
 };
 
@@ -81,9 +88,10 @@ void expect_near(const Norm<T, float>& got, const Norm<double, double>& exact, b
   EXPECT_LE(error(got.dbias, exact.dbias), tolerance<float>(rows));
 }
 
-// Rows and columns that fill no warp, several, whole packs and not; in place as the op allows.
-const std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 1},   {3, 17},  {5, 64},
-                                                         {37, 33}, {6, 264}, {70, 8}};
+// Rows and columns that fill no warp, several, whole packs and not; teams of one warp and of three
+// and five, several blocks of rows, the last of them short; rows too wide for a team.
+const std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 1},   {3, 17}, {5, 64},   {37, 33},
+                                                         {6, 264}, {70, 8}, {38, 520}, {1, 8200}};
 
 template <typename T>
 void check_norms() {
@@ -94,16 +102,18 @@ void check_norms() {
         [](Gpu& gpu, Norm<T, float>& n) {
           const Tensor x = gpu(n.x), w = gpu(n.weight), mean = gpu(n.mean), rstd = gpu(n.rstd);
           const Tensor dy = gpu(n.dy);
+          Run run = gpu.run;
+          const Tensor sums = run.take_scratch(norm_sums_spec(x.spec(), 2));
           layer_norm_forward(gpu.run, kEps, x, w, gpu(n.bias), gpu(n.y), mean, rstd);
-          layer_norm_backward_weight(gpu.run, x, mean, rstd, dy, gpu(n.dweight), gpu(n.dbias));
-          layer_norm_backward_input(gpu.run, x, w, mean, rstd, dy, gpu(n.dx));
+          layer_norm_backward(gpu.run, x, w, mean, rstd, dy, gpu(n.past), gpu(n.dx), sums);
+          add_norm_sums(gpu.run, n.x.shape.dim(0), sums, gpu(n.dweight), gpu(n.dbias));
         },
         kDiffers);
     Norm<double, double> exact(start);
     ref::layer_norm_forward<double>(kEps, exact.x, exact.weight, exact.bias, exact.y, exact.mean,
                                     exact.rstd);
     ref::layer_norm_backward_input<double>(exact.x, exact.weight, exact.mean, exact.rstd, exact.dy,
-                                           exact.dx);
+                                           exact.dx, exact.past);
     ref::layer_norm_backward_weight<double>(exact.x, exact.mean, exact.rstd, exact.dy,
                                             exact.dweight, exact.dbias);
     expect_near(layer, exact, true);
@@ -112,10 +122,12 @@ void check_norms() {
         start,
         [](Gpu& gpu, Norm<T, float>& n) {
           const Tensor x = gpu(n.x), w = gpu(n.weight), rstd = gpu(n.rstd), dx = gpu(n.dx);
+          Run run = gpu.run;
+          const Tensor sums = run.take_scratch(norm_sums_spec(x.spec(), 1));
           rms_norm_forward(gpu.run, kEps, x, w, gpu(n.y), rstd);
-          rms_norm_backward_weight(gpu.run, x, rstd, gpu(n.dy), gpu(n.dweight));
           copy(gpu.run, gpu(n.dy), dx);
-          rms_norm_backward_input(gpu.run, x, w, rstd, dx, dx);
+          rms_norm_backward(gpu.run, x, w, rstd, dx, {}, dx, sums);
+          add_norm_sums(gpu.run, n.x.shape.dim(0), sums, gpu(n.dweight));
         },
         kDiffers);
     exact = Norm<double, double>(start);
@@ -133,16 +145,41 @@ TEST(CudaNorm, MatchesRefInBf16) {
   check_norms<Bf16>();
 }
 
+// Frozen weights: the same dx, and nothing else is written.
+TEST(CudaNorm, WithoutSumsLeavesTheSameGradient) {
+  Norm<Bf16, float> n(38, 520), same = n;
+  const auto backward = [](Norm<Bf16, float>& at, bool with_sums) {
+    Gpu gpu;
+    auto owed = at.sums(1);
+    const Tensor x = gpu(at.x), w = gpu(at.weight), rstd = gpu(at.rstd);
+    rms_norm_forward(gpu.run, kEps, x, w, gpu(at.y), rstd);
+    rms_norm_backward(gpu.run, x, w, rstd, gpu(at.dy), gpu(at.past), gpu(at.dx),
+                      with_sums ? gpu(owed) : Tensor());
+    gpu.finish();
+  };
+  backward(n, true);
+  backward(same, false);
+  EXPECT_EQ(n.dx, same.dx);
+}
+
+// Rows are read once, and weights once for the rows of a block that a team goes through.
 TEST(CudaNorm, MovesTheBytesThatItMust) {
   Gpu gpu;
   Norm<Bf16, float> n(64, 768);
-  rms_norm_forward(gpu.run, kEps, gpu(n.x), gpu(n.weight), gpu(n.y), gpu(n.rstd));
+  auto owed = n.sums(2);
+  const Tensor x = gpu(n.x), w = gpu(n.weight), mean = gpu(n.mean), rstd = gpu(n.rstd);
+  layer_norm_forward(gpu.run, kEps, x, w, gpu(n.bias), gpu(n.y), mean, rstd);
+  layer_norm_backward(gpu.run, x, w, mean, rstd, gpu(n.dy), gpu(n.past), gpu(n.dx), gpu(owed));
   gpu.finish();
-  const auto total = gpu.device().totals().at("rms_norm_forward");
   const std::uint64_t row = 768 * 2;
-  // The row is read twice, the second time and the weight from a cache.
-  EXPECT_EQ(total.traffic.read, 64 * 3 * row);
-  EXPECT_EQ(total.traffic.written, 64 * (row + 4));
+  const auto forward = gpu.device().totals().at("layer_norm_forward");
+  EXPECT_EQ(forward.traffic.written, 64 * (row + 8));
+  // 13 blocks of five teams of a row each.
+  EXPECT_EQ(forward.traffic.read, 64 * row + 13 * 5 * 2 * row);
+  const auto backward = gpu.device().totals().at("layer_norm_backward");
+  // Two blocks of 32 rows. Each thread asks for the statistics of its row.
+  EXPECT_EQ(backward.traffic.written, 64 * row + 2 * 2 * 768 * sizeof(float));
+  EXPECT_EQ(backward.traffic.read, 64 * 3 * row + 64 * 96 * 2 * sizeof(float) + 2 * 5 * row);
 }
 
 template <typename T, typename A>

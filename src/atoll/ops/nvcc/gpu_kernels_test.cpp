@@ -21,6 +21,7 @@
 #include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/narrow_weights.cuh"
 #include "atoll/ops/cuda/norm.cuh"
+#include "atoll/ops/cuda/norm_wide.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/routing.cuh"
 #include "atoll/ops/cuda/sample_token.cuh"
@@ -37,7 +38,7 @@ using AllKernels =
            EmbeddingKernels, ExpertRowsKernels, FactorsKernels, GroupedMatmulKernels,
            GroupedMmaKernels, MuonKernels, NarrowWeightsKernels, NormKernels, QkNormKernels,
            RopeKernels, RoutingKernels, SampleTokenKernels, SignsKernels, UpdateKernels,
-           VocabularyPartKernels>;
+           VocabularyPartKernels, WideNormKernels>;
 
 // nvcc and the host's compiler must agree on the name of each struct of operands.
 TEST(CudaGpuKernels, AreThereForEachKernelOfTheHost) {

@@ -26,9 +26,16 @@ void rms_norm_forward(double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd
   }
 }
 
-/// With xhat = x * rstd and g = dy * weight: dx = rstd * (g - xhat * mean(g * xhat)).
+/// Element `at` of what is added to a gradient; undefined: 0.
 template <typename T>
-void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx) {
+Compute<T> residual_at(const Tensor& dresidual, std::int64_t at) {
+  return dresidual.defined() ? widen(dresidual.data<T>()[at]) : Compute<T>{0};
+}
+
+/// With xhat = x * rstd and g = dy * weight: dx = rstd * (g - xhat * mean(g * xhat)) [+ dresidual].
+template <typename T>
+void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
+                             Tensor dresidual = {}) {
   using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   const T* w = weight.data<T>();
@@ -42,7 +49,8 @@ void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Te
     const A mean_gx = sum / static_cast<A>(C);
     for (std::int64_t c = 0; c < C; ++c) {
       dx.data<T>()[row * C + c] =
-          narrow<T>(r * (widen(dy_row[c]) * widen(w[c]) - widen(x_row[c]) * r * mean_gx));
+          narrow<T>(r * (widen(dy_row[c]) * widen(w[c]) - widen(x_row[c]) * r * mean_gx) +
+                    residual_at<T>(dresidual, row * C + c));
     }
   }
 }
@@ -84,10 +92,10 @@ void layer_norm_forward(double eps, Tensor x, Tensor weight, Tensor bias, Tensor
 }
 
 /// With xhat = (x - mean) * rstd and g = dy * weight:
-/// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)).
+/// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) [+ dresidual].
 template <typename T>
 void layer_norm_backward_input(Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
-                               Tensor dx) {
+                               Tensor dx, Tensor dresidual = {}) {
   using A = Compute<T>;
   const std::int64_t C = x.dim(-1);
   const T* w = weight.data<T>();
@@ -106,7 +114,8 @@ void layer_norm_backward_input(Tensor x, Tensor weight, Tensor mean, Tensor rstd
     const A mean_gx = sum_gx / static_cast<A>(C);
     for (std::int64_t c = 0; c < C; ++c) {
       dx.data<T>()[row * C + c] = narrow<T>(
-          r * (widen(dy_row[c]) * widen(w[c]) - mean_g - (widen(x_row[c]) - m) * r * mean_gx));
+          r * (widen(dy_row[c]) * widen(w[c]) - mean_g - (widen(x_row[c]) - m) * r * mean_gx) +
+          residual_at<T>(dresidual, row * C + c));
     }
   }
 }
