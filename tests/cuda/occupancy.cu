@@ -29,6 +29,7 @@
 #include "atoll/ops/cuda/muon.cuh"
 #include "atoll/ops/cuda/narrow_weights.cuh"
 #include "atoll/ops/cuda/norm.cuh"
+#include "atoll/ops/cuda/norm_wide.cuh"
 #include "atoll/ops/cuda/rope.cuh"
 #include "atoll/ops/cuda/routing.cuh"
 #include "atoll/ops/cuda/sample_token.cuh"
@@ -121,6 +122,7 @@ int main() {
   add<MuonKernels>(shapes);
   add<NarrowWeightsKernels>(shapes);
   add<NormKernels>(shapes);
+  add<WideNormKernels>(shapes);
   add<QkNormKernels>(shapes);
   add<RopeKernels>(shapes);
   add<RoutingKernels>(shapes);

@@ -69,6 +69,47 @@ TEST(GeluMlp, GradientsMatchFiniteDifferences) {
   }
 }
 
+// Kept or made again, the activation has the same bits.
+template <typename Make>
+void expect_keeping_changes_no_bit(Make&& make) {
+  const auto again = make(false), keeps = make(true);
+  expect_gradients(*keeps);
+  EXPECT_EQ(keeps->plan(kX).kept.size(), again->plan(kX).kept.size() + 1);
+  EXPECT_EQ(keeps->plan(kX).owed.size() + 1, again->plan(kX).owed.size());
+  LayerBench a(*again, kX), b(*keeps, kX);
+  a.backward();
+  b.backward();
+  EXPECT_EQ(std::memcmp(a.dx.raw(), b.dx.raw(), a.dx.bytes()), 0);
+  for (std::size_t p = 0; p < a.params.size(); ++p) {
+    const Tensor left = a.params[p]->grad;
+    EXPECT_EQ(std::memcmp(left.raw(), b.params[p]->grad.raw(), left.bytes()), 0);
+  }
+}
+
+TEST(SwigluMlp, MayKeepItsActivation) {
+  expect_keeping_changes_no_bit([](bool keep_all) {
+    return std::make_unique<SwigluMlp>(linear(8, 12), linear(6, 8), keep_all);
+  });
+}
+
+TEST(GeluMlp, MayKeepItsActivation) {
+  for (const bool bias : {false, true}) {
+    expect_keeping_changes_no_bit([bias](bool keep_all) {
+      return std::make_unique<GeluMlp>(ops::Gelu::kTanh, linear(8, 12, bias), linear(12, 8, bias),
+                                       keep_all);
+    });
+  }
+}
+
+TEST(Sequential, MayKeepWhatANormGave) {
+  expect_keeping_changes_no_bit([](bool keep_all) {
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(rms_norm());
+    layers.push_back(std::make_unique<Linear>(linear(8, 6)));
+    return std::make_unique<Sequential>(std::move(layers), keep_all);
+  });
+}
+
 std::unique_ptr<Layer> attention(const Constant* table) {
   return std::make_unique<SelfAttention>(
       SelfAttention::Options{.heads = {4, 2, 2}, .scale = 0.7, .rope_table = table}, linear(8, 16),

@@ -85,6 +85,14 @@ void Linear::forward(Run& run, const Pass& pass) {
   if (!is_plain && pass.residual.defined()) ops::add(run, pass.residual, pass.y, pass.y);
 }
 
+void Linear::forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Tensor h) {
+  if (!weight_.as_int8 && !has_adapter()) {
+    return ops::linear_gelu(run, kind, x, weight_.value, bias_.value, hidden, h);
+  }
+  forward(run, {.x = x, .y = hidden});
+  ops::gelu_forward(run, kind, hidden, h);
+}
+
 void Linear::add_low_rank(Run& run, const Pass& pass) {
   Run inner = run;
   const Tensor spread = spread_b(inner);
@@ -110,10 +118,17 @@ void Linear::backward_input(Run& run, const Pass& pass) {
 // The low-rank product and its gradient are made again here: that costs r / out of the layer's
 // work, and keeps callers that fuse Linears free of tensors to carry for them.
 void Linear::backward_weight(Run& run, const Pass& pass) {
+  backward_weight(run, pass, {});
+}
+
+void Linear::backward_weight(Run& run, const Pass& pass, Tensor bias_sums) {
   if (!weight_.frozen) {
     ops::matmul(run, Transpose::kTN, pass.dy, pass.x, weight_.grad, {}, /*accumulate=*/true);
   }
-  if (has_bias() && !bias_.frozen) ops::column_sum(run, pass.dy, bias_.grad);
+  if (bias_sums.defined())
+    ops::add_column_sums(run, bias_sums, bias_.grad);
+  else if (trains_bias())
+    ops::column_sum(run, pass.dy, bias_.grad);
   if (!has_adapter()) return;
   Run inner = run;
   const Tensor spread = spread_b(inner);

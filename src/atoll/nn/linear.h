@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "atoll/nn/layer.h"
+#include "atoll/ops/activation.h"
 #include "atoll/ops/block_diagonal.h"
 
 namespace atl::nn {
@@ -18,6 +19,12 @@ class Linear final : public Layer {
   void forward(Run& run, const Pass& pass) override;
   void backward_input(Run& run, const Pass& pass) override;
   void backward_weight(Run& run, const Pass& pass) override;
+  /// The same with the sums of dy's columns for the bias, where an op has left them; else
+  /// undefined.
+  void backward_weight(Run& run, const Pass& pass, Tensor bias_sums);
+  /// hidden = forward(x) and h = gelu(hidden), by one product where there can be.
+  void forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Tensor h);
+  bool trains_bias() const { return has_bias() && !bias_.frozen; }
   void visit(ParamVisitor& visitor) override;
 
   const Param& weight() const { return weight_; }

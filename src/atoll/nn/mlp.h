@@ -8,8 +8,9 @@ namespace atl::nn {
 /// y = down(silu(gate(x)) * up(x)), gate and up fused into one product.  x, y: (..., C).
 class SwigluMlp final : public Layer {
  public:
-  /// gate_up: C -> 2F, down: F -> C.
-  SwigluMlp(Linear gate_up, Linear down) : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
+  /// gate_up: C -> 2F, down: F -> C. `keep_all`: the activation is kept rather than made again.
+  SwigluMlp(Linear gate_up, Linear down, bool keep_all = false)
+      : gate_up_(std::move(gate_up)), down_(std::move(down)), keep_all_(keep_all) {}
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -20,14 +21,15 @@ class SwigluMlp final : public Layer {
  private:
   Linear gate_up_;
   Linear down_;
+  bool keep_all_;
 };
 
 /// y = out(gelu(in(x))), GPT-2's.  x, y: (..., C).
 class GeluMlp final : public Layer {
  public:
-  /// in: C -> F, out: F -> C.
-  GeluMlp(ops::Gelu kind, Linear in, Linear out)
-      : kind_(kind), in_(std::move(in)), out_(std::move(out)) {}
+  /// in: C -> F, out: F -> C. `keep_all` as for SwigluMlp.
+  GeluMlp(ops::Gelu kind, Linear in, Linear out, bool keep_all = false)
+      : kind_(kind), in_(std::move(in)), out_(std::move(out)), keep_all_(keep_all) {}
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -36,9 +38,13 @@ class GeluMlp final : public Layer {
   void visit(ParamVisitor& visitor) override;
 
  private:
+  // Of the gradient of what the first product gave; undefined where no bias needs them.
+  Tensor bias_sums(const Pass& pass) const;
+
   ops::Gelu kind_;
   Linear in_;
   Linear out_;
+  bool keep_all_;
 };
 
 }  // namespace atl::nn

@@ -132,8 +132,15 @@ struct BuildOptions {
   /// tensor_size it has a share of the products of each of these experts.
   int expert_size = 1;
   int expert_rank = 0;
-  /// Where the model will compute: how large some pieces of scratch are hangs on it.
+  /// Where the model will compute: how large some pieces of scratch are hangs on it, and what is
+  /// kept.
   DeviceKind device = DeviceKind::kCpu;
+
+  /// Whether the backward pass finds what norms and activations gave, rather than make it again:
+  /// a GPU's memory is slow beside its arithmetic. Changes no bit.
+  bool keep_all() const {
+    return device == DeviceKind::kCuda && recompute != RecomputeMode::kSelective;
+  }
 
   /// The tokens of each sequence that this rank has; context_attention is not kAuto.
   SequencePart sequence_part() const {

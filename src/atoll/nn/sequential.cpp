@@ -19,7 +19,8 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
 
 }  // namespace
 
-Sequential::Sequential(std::vector<std::unique_ptr<Layer>> layers) : layers_(std::move(layers)) {
+Sequential::Sequential(std::vector<std::unique_ptr<Layer>> layers, bool keep_all)
+    : layers_(std::move(layers)), keep_all_(keep_all) {
   ATOLL_CHECK(!layers_.empty());
 }
 
@@ -75,9 +76,10 @@ Sequential::Layout Sequential::make_layout(Spec x) const {
 
 // Is the edge after layer i there for the backward pass at no more than its layer's forward? Its x
 // must be there then, and not itself be made again.
-bool Sequential::can_make_again(const Layout& layout, std::size_t i) {
+bool Sequential::can_make_again(const Layout& layout, std::size_t i) const {
   const Footprint& footprint = layout.slots[i].footprint;
-  return footprint.y_again && footprint.need_y == 0 && (footprint.need_x & kForInput) != 0 &&
+  return !keep_all_ && footprint.y_again && footprint.need_y == 0 &&
+         (footprint.need_x & kForInput) != 0 &&
          (i == 0 || layout.slots[i - 1].y_owed == kInScratch);
 }
 

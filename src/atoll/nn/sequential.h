@@ -15,8 +15,8 @@ namespace atl::nn {
 /// owed when a weight pass reads them.
 class Sequential final : public Layer {
  public:
-  /// At least one layer.
-  explicit Sequential(std::vector<std::unique_ptr<Layer>> layers);
+  /// At least one layer. `keep_all`: edges are kept also where a layer offers to make its y again.
+  explicit Sequential(std::vector<std::unique_ptr<Layer>> layers, bool keep_all = false);
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -43,7 +43,7 @@ class Sequential final : public Layer {
 
   const Layout& layout(Spec x) const;
   Layout make_layout(Spec x) const;
-  static bool can_make_again(const Layout& layout, std::size_t i);
+  bool can_make_again(const Layout& layout, std::size_t i) const;
   void make_edge_again(const Layout& layout, Run& inner, const Pass& pass, std::size_t i);
   std::size_t last() const { return layers_.size() - 1; }
   // The edge after layer i and its gradient, wherever they lie.
@@ -54,6 +54,7 @@ class Sequential final : public Layer {
   Run inner_run(const Layout& layout, const Run& run) const;
 
   std::vector<std::unique_ptr<Layer>> layers_;
+  bool keep_all_;
   // plan() is a pure function of its spec; this remembers its last values, because a step asks
   // for the same few thousands of times. Not shared between threads: a model belongs to one rank.
   mutable std::vector<std::unique_ptr<Layout>> layouts_;

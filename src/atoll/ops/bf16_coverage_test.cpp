@@ -146,6 +146,9 @@ void add_other_calls(Operands& o, Calls& calls) {
   calls["matmul_add"] = [&](TestRun& run) {
     matmul_add(run, Transpose::kNT, o.x, o.square, o.past, o.y, o.vector);
   };
+  calls["linear_gelu"] = [&](TestRun& run) {
+    linear_gelu(run, Gelu::kTanh, o.x, o.square, o.vector, o.y, o.dx);
+  };
   calls["column_sum"] = [&](TestRun& run) { column_sum(run, o.dy, o.dvector); };
   calls["linear_cross_entropy"] = [&](TestRun& run) {
     linear_cross_entropy(run, 1, o.rows, o.table, o.targets, o.loss, o.drows, o.dtable);
@@ -196,7 +199,8 @@ const std::set<std::string> kNeverBf16 = {
     "route_tokens",  // and so are these
     "route_tokens_backward",
     "add_router_sums",
-    "add_norm_sums",        // of rows, never rounded
+    "add_norm_sums",
+    "add_column_sums",      // sums of rows, never rounded
     "assign_rows",          // indices
     "count_choices",        // counts of them
     "grouped_matmul_int8",  // as matmul_int8

@@ -22,6 +22,17 @@ constexpr Implementation<ColumnSumArgs> kColumnSum[] = {
     {"ref", column_sum_ref},
 };
 
+constexpr Implementation<AddColumnSumsArgs> kAddColumnSums[] = {
+    {"cpu", cpu::add_column_sums},
+    {"cuda", cuda::add_column_sums},
+    {"ref",
+     [](Run& run, const AddColumnSumsArgs& a) {
+       return serve_any_float(run, a.sums.dtype(), [&]<typename T>(T) {
+         ref::column_sum<T>(a.sums.dim(0), a.sums.dim(1), a.sums.data<T>(), a.dbias.data<T>());
+       });
+     }},
+};
+
 }  // namespace
 
 void column_sum(Run& run, Tensor dy, Tensor dbias) {
@@ -30,6 +41,19 @@ void column_sum(Run& run, Tensor dy, Tensor dbias) {
   check_size("column_sum", dy.dtype(), dy.num_elements(), {dy});
   check_size("column_sum", compute_dtype(dy.dtype()), dy.dim(-1), {dbias});
   dispatch<ColumnSumArgs>("column_sum", kColumnSum, run, {dy, dbias}, cost_of({dy, dbias, dbias}));
+}
+
+Spec column_sums_spec(const Spec& dy) {
+  const std::int64_t blocks = column_sum_rows(dy.shape.num_rows()).count;
+  return {compute_dtype(dy.dtype), {blocks, dy.shape.dim(-1)}};
+}
+
+void add_column_sums(Run& run, Tensor sums, Tensor dbias) {
+  ATOLL_CHECK(sums.shape().rank() == 2, "{}", sums.spec().to_string());
+  if (sums.num_elements() == 0) return;
+  check_size("add_column_sums", sums.dtype(), sums.dim(1), {dbias});
+  dispatch<AddColumnSumsArgs>("add_column_sums", kAddColumnSums, run, {sums, dbias},
+                              cost_of({sums, dbias, dbias}));
 }
 
 std::size_t column_sum_scratch_bytes(const Spec& dy) {

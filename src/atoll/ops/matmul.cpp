@@ -57,14 +57,17 @@ bool dtypes_fit(Dtype a, Dtype b, Dtype c) {
   return fits(a) && fits(b) && fits(c);
 }
 
-void run_matmul(Run& run, Transpose transpose, MatmulArgs args) {
-  const auto& [ignored, a, b, c, bias, accumulate, residual] = args;
+/// Checks the operands, of which `args` has all but the shape, which is filled in. False: c is
+/// empty.
+bool check_operands(Transpose transpose, MatmulArgs& args) {
+  const auto& [ignored, a, b, c, bias, accumulate, residual, hidden] = args;
   const MatmulShape shape = shape_of(transpose, a.shape(), b.shape());
   ATOLL_CHECK(c.shape().rank() > 0 && c.shape().num_rows() == shape.m && c.dim(-1) == shape.n &&
                   dtypes_fit(a.dtype(), b.dtype(), c.dtype()),
               "matmul of {} and {} into {}", a.spec().to_string(), b.spec().to_string(),
               c.spec().to_string());
-  if (shape.m == 0 || shape.n == 0) return;
+  args.shape = shape;
+  if (shape.m == 0 || shape.n == 0) return false;
   check_size("matmul", a.dtype(), shape.m * shape.k, {a});
   check_size("matmul", b.dtype(), shape.k * shape.n, {b});
   check_size("matmul", c.dtype(), shape.m * shape.n, {c});
@@ -72,13 +75,38 @@ void run_matmul(Run& run, Transpose transpose, MatmulArgs args) {
     const bool is_wider = b.dtype() == Dtype::kBf16 && bias.dtype() == Dtype::kF32;
     check_size("matmul", is_wider ? Dtype::kF32 : b.dtype(), shape.n, {bias});
   }
-  if (residual.defined()) check_size("matmul", c.dtype(), shape.m * shape.n, {residual});
-  OpCost cost =
-      cost_of({a, b, c, residual}, 2.0 * static_cast<double>(shape.m) *
-                                       static_cast<double>(shape.n) * static_cast<double>(shape.k));
+  for (const Tensor& other : {residual, hidden}) {
+    if (other.defined()) check_size("matmul", c.dtype(), shape.m * shape.n, {other});
+  }
+  return true;
+}
+
+OpCost cost_of_product(const MatmulArgs& args) {
+  const MatmulShape& shape = args.shape;
+  OpCost cost = cost_of({args.a, args.b, args.c, args.residual, args.hidden},
+                        2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+                            static_cast<double>(shape.k));
   cost.shape = {shape.m, shape.n, shape.k};
-  args.shape = shape;
-  dispatch<MatmulArgs>(kNames[static_cast<std::size_t>(transpose)], kMatmul, run, args, cost);
+  return cost;
+}
+
+void run_matmul(Run& run, Transpose transpose, MatmulArgs args) {
+  if (!check_operands(transpose, args)) return;
+  dispatch<MatmulArgs>(kNames[static_cast<std::size_t>(transpose)], kMatmul, run, args,
+                       cost_of_product(args));
+}
+
+// False: this GPU, or its library, has no product that writes both.
+bool matmul_gelu(Run& run, Gelu kind, Tensor x, Tensor weight, Tensor bias, Tensor hidden,
+                 Tensor h) {
+  MatmulArgs args = {{}, x, weight, h, bias, false, {}, hidden};
+  if (!check_operands(Transpose::kNT, args)) return true;
+  const OpProfile::Call call(run.profile);
+  const Declined reason = cuda::matmul_gelu(run, kind, args);
+  log_choice("linear_gelu", "cuda", reason);
+  if (reason != kServed) return false;
+  call.note(kNames[static_cast<std::size_t>(Transpose::kNT)], "cuda", cost_of_product(args));
+  return true;
 }
 
 }  // namespace
@@ -95,6 +123,17 @@ void matmul_add(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor residu
     return add(run, residual, c, c);
   }
   run_matmul(run, transpose, {{}, a, b, c, bias, false, residual});
+}
+
+void linear_gelu(Run& run, Gelu kind, Tensor x, Tensor weight, Tensor bias, Tensor hidden,
+                 Tensor h) {
+  check_spec("linear_gelu", hidden.spec(), {h});
+  if (run.stream->device().kind() == DeviceKind::kCuda &&
+      matmul_gelu(run, kind, x, weight, bias, hidden, h)) {
+    return;
+  }
+  matmul(run, Transpose::kNT, x, weight, hidden, bias);
+  gelu_forward(run, kind, hidden, h);
 }
 
 std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "atoll/ops/activation.h"
 #include "atoll/ops/run.h"
 #include "atoll/ops/transpose.h"
 
@@ -22,6 +23,12 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
 void matmul_add(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor residual, Tensor c,
                 Tensor bias = {});
 
+/// hidden = x W^T [+ bias] and h = gelu(hidden).  x: (..., C)  weight: (F, C)  hidden, h: (..., F).
+/// From Hopper on a GPU's product writes both in bf16, tanh's kind, and h then is that of a hidden
+/// that was not rounded. Needs matmul_scratch_bytes of scratch.
+void linear_gelu(Run& run, Gelu kind, Tensor x, Tensor weight, Tensor bias, Tensor hidden,
+                 Tensor h);
+
 /// Scratch for a matmul of these operands on the CPU at hand (room for one of them, packed). With
 /// bf16 there is none but on CPUs with AMX. Besides, each thread keeps room for pieces of either
 /// operand from its first product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened, 2 MiB
@@ -32,5 +39,11 @@ std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec&
 /// column_sum_scratch_bytes of scratch.
 void column_sum(Run& run, Tensor dy, Tensor dbias);
 std::size_t column_sum_scratch_bytes(const Spec& dy);
+
+/// What an op that makes dy leaves of its column sums for later: sums over fixed blocks of rows,
+/// (blocks, N) in the compute dtype.
+Spec column_sums_spec(const Spec& dy);
+/// dbias += what such sums come to, with the bits of column_sum.
+void add_column_sums(Run& run, Tensor sums, Tensor dbias);
 
 }  // namespace atl::ops

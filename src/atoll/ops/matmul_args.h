@@ -25,7 +25,9 @@ struct MatmulArgs {
   Tensor c;
   Tensor bias;
   bool accumulate = false;
-  Tensor residual = {};  ///< (M, N), of c's dtype, added; only in a GPU's memory
+  // Only in a GPU's memory, and undefined elsewhere; of c's dtype, (M, N).
+  Tensor residual = {};  ///< is added
+  Tensor hidden = {};    ///< is the product with its bias, and c GELU of it, by tanh
 
   /// Are all operands of this dtype?
   bool all_of(Dtype dtype) const {

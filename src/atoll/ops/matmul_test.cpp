@@ -434,6 +434,23 @@ TEST(ColumnSum, AddsTheSumOfEachColumn) {
   }
 }
 
+// The pass that makes the rows leaves sums: what comes of them is what a pass of its own gives.
+TEST(ColumnSum, InTwoPartsHasTheSameBits) {
+  for (const std::int64_t rows : {1, 65, 5000}) {
+    TestRun run(2, 1 << 20);
+    auto x = random_tensor<Bf16>({rows, 19}, 1), dy = random_tensor<Bf16>({rows, 19}, 2);
+    OwnedTensor<Bf16> dx({rows, 19}), alone({rows, 19});
+    OwnedTensor<float> sums(column_sums_spec(dx.view().spec()).shape, 1e30F);
+    auto whole = random_tensor<float>({19}, 3), parts = whole;
+    gelu_backward(run, Gelu::kTanh, x, dy, dx, {}, sums);
+    gelu_backward(run, Gelu::kTanh, x, dy, alone);
+    EXPECT_EQ(dx, alone);
+    add_column_sums(run, sums, parts);
+    column_sum(run, dx, whole);
+    EXPECT_EQ(parts, whole);
+  }
+}
+
 TEST(ColumnSum, OfBf16HasTheBitsOfF32) {
   for (const std::int64_t rows : {1, 65, 1000}) {
     for (const int threads : {1, 2, 3}) {

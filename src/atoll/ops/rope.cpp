@@ -52,7 +52,11 @@ void rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, boo
                   table.dim(1) == heads.head_dim,
               "rope: table is {} for qkv {}", table.spec().to_string(), qkv.spec().to_string());
   check_positions("rope", positions, qkv.shape().num_rows(), qkv.dim(-2), table.dim(0));
-  dispatch<Args>("rope", kRope, run, {heads, table, positions, inverse, qkv}, cost_of({qkv, qkv}));
+  // Values are not touched.
+  OpCost cost = cost_of({qkv, qkv});
+  cost.bytes *= static_cast<double>(heads.num_heads + heads.num_kv_heads) /
+                static_cast<double>(heads.num_heads + 2 * heads.num_kv_heads);
+  dispatch<Args>("rope", kRope, run, {heads, table, positions, inverse, qkv}, cost);
 }
 
 }  // namespace atl::ops

@@ -158,6 +158,12 @@ Outcome on_gpu(const Training& setup, std::uint64_t order) {
   return train(device, setup);
 }
 
+double mean_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
+  return sum / static_cast<double>(a.size());
+}
+
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
@@ -211,12 +217,13 @@ TEST_P(GpuTraining, TwentyStepsInBf16StayWithinWhatBf16Costs) {
     const Training setup = {.family = GetParam(), .documents = true, .head_dim = head_dim};
     Training wide = setup;
     wide.dtype = Dtype::kF32;
-    const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 3);
+    const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 3), exact = on_cpu(wide);
     EXPECT_LT(gpu.losses.back(), 0.6 * gpu.losses.front()) << "nothing was learned";
-    // Both round to bf16, in places that are not all the same: no further apart than two
-    // roundings.
-    const double bound = 2 * largest_difference(cpu.losses, on_cpu(wide).losses);
-    EXPECT_LT(largest_difference(cpu.losses, gpu.losses), bound) << head_dim;
+    // Both round to bf16, in places that are not the same: a GPU rounds a residual once where a CPU
+    // does twice. So each is measured against f32, over all steps, as a single one may be far off by
+    // chance; and a GPU may be as far off as two CPUs.
+    const double bound = 2 * mean_difference(cpu.losses, exact.losses);
+    EXPECT_LT(mean_difference(gpu.losses, exact.losses), bound) << head_dim;
   }
 }
 
@@ -243,8 +250,9 @@ TEST_P(GpuTraining, OnARealGpuTwentyStepsGoAsOnTheCpuAndRepeat) {
   const Outcome cpu = on_cpu(setup), gpu = train(*device, setup), again = train(*device, setup);
   Training wide = setup;
   wide.dtype = Dtype::kF32;
-  const double bound = 2 * largest_difference(cpu.losses, on_cpu(wide).losses);
-  EXPECT_LT(largest_difference(cpu.losses, gpu.losses), bound);
+  const Outcome exact = on_cpu(wide);
+  const double bound = 2 * mean_difference(cpu.losses, exact.losses);
+  EXPECT_LT(mean_difference(gpu.losses, exact.losses), bound);
   EXPECT_EQ(again.values, gpu.values);
 }
 

@@ -175,11 +175,13 @@ void add_train(Settings& settings, TrainConfig& c) {
            "either; device.bf16 says what multiplies.",
            one_of({"f32", "bf16"}))
       .fixed();
-  settings.add("train.recompute", &t.recompute,
-               "full: keep only the input of each block and compute the rest again in the backward "
-               "pass; about a third more work. selective: do so with the MLPs alone; most of the "
-               "memory for half of the work. The same bits in any case.",
-               one_of({"none", "selective", "full"}));
+  settings.add(
+      "train.recompute", &t.recompute,
+      "full: keep only the input of each block and compute the rest again in the backward "
+      "pass; about a third more work. selective: do so with the MLPs alone; most of the "
+      "memory for half of the work. The same bits in any case. But for selective, a GPU keeps "
+      "what norms and activations give; a CPU always computes that again.",
+      one_of({"none", "selective", "full"}));
   settings
       .add("train.dropout", &t.dropout, "Dropout after the embedding and in every branch.",
            from_below(0, 1))

@@ -48,7 +48,9 @@ void check_memory_of(Device& device, std::size_t planned, const comm::World& wor
   throw make_error(
       ErrorKind::kResource,
       "{} planned to take {} of GPU memory{}, and {} has {}{}; use a smaller train.micro_batch or "
-      "model, train.recompute=full, or share the state among more GPUs with dp.zero=3",
+      "model, train.recompute=selective or train.recompute=full, or share the state among more "
+      "GPUs "
+      "with dp.zero=3",
       world.size() == 1 ? "the run is" : "each rank is", format_bytes(planned),
       is_least ? " at least" : "", device.name(), format_bytes(device.total_memory()),
       free < device.total_memory() ? fmt::format(", of which {} are free", format_bytes(free))

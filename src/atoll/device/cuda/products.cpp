@@ -22,6 +22,12 @@ cublasLtMatrixLayout_t layout_of(cudaDataType_t type, std::int64_t rows, std::in
   return layout;
 }
 
+cublasLtEpilogue_t epilogue_of(const Product& p) {
+  const bool has_bias = p.bias != nullptr;
+  if (p.gelu_of == nullptr) return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+}
+
 }  // namespace
 
 void check(cublasStatus_t status, const char* what) {
@@ -35,8 +41,12 @@ ProductDescription::ProductDescription(const Product& p) {
   // Its left operand is b, which it sees as b^T: to be read as op(b)^T.
   set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (p.gelu_of != nullptr) {
+    set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_of);
+    set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+  }
   if (p.bias != nullptr) {
-    set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     set(matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.result);
   }
@@ -74,13 +84,19 @@ Products::~Products() {
   cublasLtDestroy(handle_);
 }
 
-void Products::multiply(cudaStream_t stream, const Product& p) {
+bool Products::multiply(cudaStream_t stream, const Product& p) {
   const ProductDescription description(p);
-  const Key key = {p.transpose_a, p.transpose_b,
-                   p.m,           p.n,
-                   p.k,           static_cast<int>(p.operands),
-                   p.result,      p.bias != nullptr,
-                   p.accumulate,  p.residual != nullptr};
+  const Key key = {p.transpose_a,
+                   p.transpose_b,
+                   p.m,
+                   p.n,
+                   p.k,
+                   static_cast<int>(p.operands),
+                   p.result,
+                   p.bias != nullptr,
+                   p.accumulate,
+                   p.residual != nullptr,
+                   p.gelu_of != nullptr};
   auto found = algorithms_.find(key);
   if (found == algorithms_.end()) {
     cublasLtMatmulHeuristicResult_t best{};
@@ -89,6 +105,7 @@ void Products::multiply(cudaStream_t stream, const Product& p) {
                                          description.right, description.result, description.result,
                                          description.preference, 1, &best, &count),
           "choosing an algorithm");
+    if (count == 0 && p.gelu_of != nullptr) return false;
     if (count == 0) {
       throw make_error(ErrorKind::kResource,
                        "cuBLASLt has no algorithm for a product of {} x {} x {}", p.m, p.n, p.k);
@@ -100,6 +117,7 @@ void Products::multiply(cudaStream_t stream, const Product& p) {
                        description.right, &beta, p.addend(), description.result, p.c,
                        description.result, &found->second, workspace_, kWorkspaceBytes, stream),
         "multiplying");
+  return true;
 }
 
 }  // namespace atl::cuda

@@ -25,7 +25,8 @@ struct Product {
   void* c = nullptr;
   const void* bias = nullptr;      ///< n elements of the result's type, or null
   const void* residual = nullptr;  ///< (m, n), of the result's type, apart from c; or null
-  bool accumulate = false;         ///< c is added to; without a residual
+  void* gelu_of = nullptr;  ///< (m, n), of the result's type: gets the product, and c GELU of it
+  bool accumulate = false;  ///< c is added to; without a residual
 
   /// What cuBLASLt calls C: what is added to the product, times beta. Where nothing is, c.
   const void* addend() const { return residual != nullptr ? residual : c; }
@@ -60,12 +61,13 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  /// Queues the product. Throws Error(kResource) when the library has no algorithm for it.
-  void multiply(cudaStream_t stream, const Product& product);
+  /// Queues the product. Throws Error(kResource) when the library has no algorithm for it; with
+  /// GELU it returns false then.
+  bool multiply(cudaStream_t stream, const Product& product);
 
  private:
-  using Key =
-      std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool, bool>;
+  using Key = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool,
+                         bool, bool>;
 
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;

@@ -72,6 +72,20 @@ TEST(CudaProducts, AddAResidualInThePlaceOfC) {
   EXPECT_EQ(adds.beta(), 1);
 }
 
+TEST(CudaProducts, WriteWhatGeluIsTakenOf) {
+  float bias = 0, hidden = 0;
+  Product p{.m = 10, .n = 24, .k = 32, .gelu_of = &hidden};
+  const auto expect = [&](cublasLtEpilogue_t epilogue) {
+    const ProductDescription d(p);
+    EXPECT_EQ(read<std::int32_t>(d.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE), epilogue);
+    EXPECT_EQ(read<void*>(d.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER), &hidden);
+    EXPECT_EQ(read<std::int64_t>(d.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD), 24);
+  };
+  expect(CUBLASLT_EPILOGUE_GELU_AUX);
+  p.bias = &bias;
+  expect(CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+}
+
 TEST(CudaProducts, NeverSumInBf16NorInAnyOrder) {
   const ProductDescription d({.m = 10, .n = 20, .k = 30});
   std::uint32_t schemes = 0;

@@ -137,7 +137,8 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
                    /*num_parts=*/1),
       split.mlp_out(
           sizes.hidden(conv1d("mlp.c_proj", config.intermediate_size, width, residual_stddev)),
-          mlp_bias));
+          mlp_bias),
+      options.keep_all());
 
   std::vector<std::unique_ptr<Layer>> block;
   block.push_back(make_residual(make_norm(config, split, norm_params(config, dtype, at + "ln_1")),

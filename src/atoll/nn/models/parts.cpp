@@ -64,7 +64,8 @@ std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_pt
   layers.push_back(std::move(norm));
   layers.push_back(std::move(branch));
   if (options.dropout > 0) layers.push_back(make_dropout(options, index));
-  auto residual = std::make_unique<Residual>(std::make_unique<Sequential>(std::move(layers)));
+  auto residual = std::make_unique<Residual>(
+      std::make_unique<Sequential>(std::move(layers), options.keep_all()));
   const bool is_mlp = index % 2 == 0;
   if (is_mlp && options.recompute == RecomputeMode::kSelective) {
     return std::make_unique<Recompute>(std::move(residual));

@@ -166,8 +166,10 @@ std::unique_ptr<Layer> make_attention(const ModelConfig& config, Dtype dtype,
       std::move(out_bias));
 }
 
-std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
-                                const Parametrisation& sizes, const std::string& at) {
+std::unique_ptr<Layer> make_mlp(const ModelConfig& config, const BuildOptions& options,
+                                const TensorSplit& split, const Parametrisation& sizes,
+                                const std::string& at) {
+  const Dtype dtype = options.dtype;
   Param out_bias;
   Linear gate_up = split.mlp_in(sizes.hidden(make_linear_params(
                                     dtype,
@@ -180,8 +182,9 @@ std::unique_ptr<Layer> make_mlp(const ModelConfig& config, Dtype dtype, const Te
                                                     config.intermediate_size,
                                                     residual_stddev(config), config.mlp_bias)),
                     out_bias);
-  return split.branch(std::make_unique<SwigluMlp>(std::move(gate_up), std::move(down)),
-                      std::move(out_bias));
+  return split.branch(
+      std::make_unique<SwigluMlp>(std::move(gate_up), std::move(down), options.keep_all()),
+      std::move(out_bias));
 }
 
 // `load` is null where the block has a plain MLP.
@@ -197,7 +200,7 @@ std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions&
       make_attention(config, dtype, split, sizes, rope_table, at + "self_attn.", index), options,
       2 * index + 1));
   auto mlp = load == nullptr
-                 ? make_mlp(config, dtype, split, sizes, at + "mlp.")
+                 ? make_mlp(config, options, split, sizes, at + "mlp.")
                  : make_experts(config, options, split, names, at, residual_stddev(config), load);
   block.push_back(
       make_residual(make_norm(config, dtype, split, at + "post_attention_layernorm.weight"),

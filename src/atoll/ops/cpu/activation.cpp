@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "atoll/ops/cpu/column_sum.h"
+
 // clang-format off
 #include "atoll/simd/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -57,7 +59,7 @@ void swiglu_backward_row(const T* gate, const T* up, const T* dh, std::size_t F,
     const Vf d = lanes.load(dh + i);
     const Sigmoid s = sigmoid(g);
     const Vf silu = hn::Mul(g, s.value);
-    lanes.store(hn::Mul(silu, u), h + i);
+    if (h != nullptr) lanes.store(hn::Mul(silu, u), h + i);
     lanes.store(hn::Mul(d, silu), dup + i);
     lanes.store(hn::Mul(hn::Mul(d, u), hn::MulAdd(g, s.slope, s.value)), dgate + i);
   });
@@ -150,13 +152,13 @@ void Swiglu(const Tensor& gate_up, const Tensor& h, std::int64_t begin, std::int
 
 void SwigluBackward(const Tensor& gate_up, const Tensor& dh, const Tensor& dgate_up,
                     const Tensor& h, std::int64_t begin, std::int64_t end) {
-  const std::int64_t F = h.dim(-1);
-  with_storage(h.dtype(), [&]<typename T>(T) HWY_ATTR {
+  const std::int64_t F = dh.dim(-1);
+  with_storage(dh.dtype(), [&]<typename T>(T) HWY_ATTR {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* gate = gate_up.data<T>() + row * 2 * F;
       T* dgate = dgate_up.data<T>() + row * 2 * F;
       swiglu_backward_row(gate, gate + F, dh.data<T>() + row * F, static_cast<std::size_t>(F),
-                          dgate, dgate + F, h.data<T>() + row * F);
+                          dgate, dgate + F, h.defined() ? h.data<T>() + row * F : nullptr);
     }
   });
 }
@@ -218,7 +220,7 @@ void swiglu_forward(Run& run, Tensor gate_up, Tensor h) {
 
 void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
   run.threads().run_chunked(
-      h.shape().num_rows(), rows_per_task(h.dim(-1)), [&](std::int64_t begin, std::int64_t end) {
+      dh.shape().num_rows(), rows_per_task(dh.dim(-1)), [&](std::int64_t begin, std::int64_t end) {
         HWY_DYNAMIC_DISPATCH(SwigluBackward)(gate_up, dh, dgate_up, h, begin, end);
       });
 }
@@ -230,11 +232,13 @@ void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
                             });
 }
 
-void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx, Tensor y) {
+void gelu_backward(Run& run, Gelu kind, Tensor x, Tensor dy, Tensor dx, Tensor y, Tensor sums) {
   run.threads().run_chunked(x.num_elements(), kElementsPerTask,
                             [&](std::int64_t begin, std::int64_t end) {
                               HWY_DYNAMIC_DISPATCH(GeluBackward)(kind, x, dy, dx, y, begin, end);
                             });
+  // By themselves: their blocks of rows are too few for all the threads that exponentials feed.
+  if (sums.defined()) sum_row_blocks(run, dx, sums);
 }
 
 }  // namespace atl::ops::cpu

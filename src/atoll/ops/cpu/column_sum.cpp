@@ -54,33 +54,32 @@ namespace atl::ops::cpu {
 
 HWY_EXPORT(add_rows);
 
-namespace {
-
-/// At least 64 rows a block, and at most 64 blocks, so that the partial sums stay small.
-std::int64_t rows_per_block(std::int64_t rows) {
-  return std::max<std::int64_t>(64, (rows + 63) / 64);
+std::size_t column_sum_scratch_bytes(std::int64_t rows, std::int64_t n) {
+  return align_up(static_cast<std::size_t>(column_sum_rows(rows).count * n) * sizeof(float));
 }
 
-}  // namespace
+void sum_row_blocks(Run& run, const Tensor& dy, const Tensor& sums) {
+  const std::int64_t rows = dy.shape().num_rows(), n = dy.dim(-1);
+  const std::int64_t grain = column_sum_rows(rows).rows_per_block;
+  run.threads().run_chunked(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    float* sum = sums.data<float>() + begin / grain * n;
+    std::fill(sum, sum + n, 0.0F);
+    HWY_DYNAMIC_DISPATCH(add_rows)(dy, begin, end, sum);
+  });
+}
 
-std::size_t column_sum_scratch_bytes(std::int64_t rows, std::int64_t n) {
-  const std::int64_t blocks = (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
-  return align_up(static_cast<std::size_t>(blocks * n) * sizeof(float));
+Declined add_column_sums(Run& run, const AddColumnSumsArgs& args) {
+  return serve_f32(run, args.sums.dtype(), [&] {
+    HWY_DYNAMIC_DISPATCH(add_rows)(args.sums, 0, args.sums.dim(0), args.dbias.data<float>());
+  });
 }
 
 Declined column_sum(Run& run, const ColumnSumArgs& args) {
   return serve_f32_or_bf16(run, args.dy.dtype(), [&] {
-    const std::int64_t rows = args.dy.shape().num_rows();
-    const std::int64_t n = args.dy.dim(-1);
-    const std::int64_t grain = rows_per_block(rows);
-    const std::int64_t blocks = (rows + grain - 1) / grain;
+    const std::int64_t blocks = column_sum_rows(args.dy.shape().num_rows()).count;
     Run inner = run;
-    const Tensor partial = inner.take_scratch({Dtype::kF32, {blocks, n}});
-    run.threads().run_chunked(rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      float* sum = partial.data<float>() + begin / grain * n;
-      std::fill(sum, sum + n, 0.0F);
-      HWY_DYNAMIC_DISPATCH(add_rows)(args.dy, begin, end, sum);
-    });
+    const Tensor partial = inner.take_scratch({Dtype::kF32, {blocks, args.dy.dim(-1)}});
+    sum_row_blocks(run, args.dy, partial);
     HWY_DYNAMIC_DISPATCH(add_rows)(partial, 0, blocks, args.dbias.data<float>());
   });
 }

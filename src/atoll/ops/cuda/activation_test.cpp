@@ -6,6 +6,7 @@
 
 #include "atoll/ops/cuda/numbers.h"
 #include "atoll/ops/cuda/testing.h"
+#include "atoll/ops/matmul.h"
 #include "atoll/ops/ref/activation.h"
 
 namespace atl::ops {
@@ -45,7 +46,7 @@ TEST(CudaNumbers, ErrorFunctionsAreRightToTheirBounds) {
 
 template <typename T>
 struct Swiglu {
-  OwnedTensor<T> gate_up, dh, h, dgate_up, h_again;
+  OwnedTensor<T> gate_up, dh, h, dgate_up, h_again, dgate_up_alone;
   bool operator==(const Swiglu&) const = default;
 };
 
@@ -63,14 +64,18 @@ template <typename T>
 void check_swiglu() {
   for (const auto& [rows, width] : {std::pair{1, 1}, {3, 17}, {5, 64}, {2, 1032}}) {
     const Swiglu<T> start{random_tensor<T>({rows, 2 * width}, 1, 4),
-                          random_tensor<T>({rows, width}, 2), OwnedTensor<T>({rows, width}),
-                          OwnedTensor<T>({rows, 2 * width}), OwnedTensor<T>({rows, width})};
+                          random_tensor<T>({rows, width}, 2),
+                          OwnedTensor<T>({rows, width}),
+                          OwnedTensor<T>({rows, 2 * width}),
+                          OwnedTensor<T>({rows, width}),
+                          OwnedTensor<T>({rows, 2 * width})};
     const auto got = test::in_every_order(
         start,
         [](Gpu& gpu, Swiglu<T>& s) {
           const Tensor gate_up = gpu(s.gate_up);
           swiglu_forward(gpu.run, gate_up, gpu(s.h));
           swiglu_backward(gpu.run, gate_up, gpu(s.dh), gpu(s.dgate_up), gpu(s.h_again));
+          swiglu_backward(gpu.run, gate_up, gpu(s.dh), gpu(s.dgate_up_alone));
         },
         kDiffers);
     auto gate_up = start.gate_up.template as<double>(), dh = start.dh.template as<double>();
@@ -79,6 +84,7 @@ void check_swiglu() {
     EXPECT_LE(error(got.h, h), kFewOperations) << rows << " x " << width;
     EXPECT_LE(error(got.dgate_up, dgate_up), kFewOperations) << rows << " x " << width;
     EXPECT_EQ(got.h, got.h_again);
+    EXPECT_EQ(got.dgate_up, got.dgate_up_alone);
   }
 }
 
@@ -131,6 +137,43 @@ void check_gelu(Gelu kind) {
     EXPECT_LE(error(got.dx, dx), kFewOperations) << size;
     EXPECT_EQ(got.y, got.y_again);
   }
+}
+
+template <typename T>
+struct GeluColumns {
+  OwnedTensor<T> x, dy, dx, y;
+  OwnedTensor<float> dbias;
+  bool operator==(const GeluColumns&) const = default;
+};
+
+// The sums of columns in the pass that makes them: as of a pass of their own over what is stored.
+template <typename T>
+void check_gelu_columns() {
+  for (const auto& [rows, width] : {std::pair{1, 3}, {70, 33}, {130, 264}}) {
+    const GeluColumns<T> start{random_tensor<T>({rows, width}, 1, 6),
+                               random_tensor<T>({rows, width}, 2), OwnedTensor<T>({rows, width}),
+                               OwnedTensor<T>({rows, width}), random_tensor<float>({width}, 3)};
+    const auto backward = [](bool together) {
+      return [together](Gpu& gpu, GeluColumns<T>& s) {
+        Run run = gpu.run;
+        const Tensor x = gpu(s.x), dx = gpu(s.dx), dbias = gpu(s.dbias);
+        const Tensor sums = run.take_scratch(column_sums_spec(x.spec()));
+        gelu_backward(run, Gelu::kTanh, x, gpu(s.dy), dx, gpu(s.y), together ? sums : Tensor());
+        together ? add_column_sums(run, sums, dbias) : column_sum(run, dx, dbias);
+      };
+    };
+    const auto together = test::in_every_order(start, backward(true), kDiffers);
+    GeluColumns<T> apart = start;
+    Gpu gpu;
+    backward(false)(gpu, apart);
+    gpu.finish();
+    EXPECT_TRUE(together == apart) << rows << " x " << width;
+  }
+}
+
+TEST(CudaGelu, SumsOfColumnsAreThoseOfAPassOfTheirOwn) {
+  check_gelu_columns<float>();
+  check_gelu_columns<Bf16>();
 }
 
 TEST(CudaGelu, MatchesRefInDouble) {

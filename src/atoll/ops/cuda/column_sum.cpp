@@ -5,11 +5,20 @@
 
 namespace atl::ops::cuda {
 
+namespace {
+
+void add_sums(Run& run, const Tensor& sums, const Tensor& dbias) {
+  using Kernel = AddPartials<true>;
+  launch<ColumnKernels>(run, thread_a_pack(sums.dim(1), 1, Kernel::kMaxThreads),
+                        Kernel{input<float>(sums), output<float>(dbias), sums.dim(0), sums.dim(1)});
+}
+
+}  // namespace
+
 Declined column_sum(Run& run, const ColumnSumArgs& args) {
-  constexpr std::int64_t kLeastRows = 64;
   return serve_gpu_storage(run, args.dy.dtype(), [&]<typename T>(T) {
     const std::int64_t rows = args.dy.shape().num_rows(), width = args.dy.dim(-1);
-    const RowBlocks cut = row_blocks(rows, kLeastRows);
+    const ColumnSumRows cut = column_sum_rows(rows);
     Run inner = run;
     const Tensor partials = inner.take_scratch({Dtype::kF32, {cut.count, width}});
     with_pack<kPack<T>>(width, {args.dy}, [&]<int V>(std::integral_constant<int, V>) {
@@ -25,10 +34,13 @@ Declined column_sum(Run& run, const ColumnSumArgs& args) {
                                    .width = width,
                                    .rows_per_block = cut.rows_per_block});
     });
-    launch<ColumnKernels>(
-        run, thread_a_pack(width, 1, AddPartials<true>::kMaxThreads),
-        AddPartials<true>{input<float>(partials), output<float>(args.dbias), cut.count, width});
+    add_sums(run, partials, args.dbias);
   });
+}
+
+Declined add_column_sums(Run& run, const AddColumnSumsArgs& args) {
+  if (args.sums.dtype() != Dtype::kF32) return "not f32";
+  return serve_gpu(run, [&] { add_sums(run, args.sums, args.dbias); });
 }
 
 }  // namespace atl::ops::cuda

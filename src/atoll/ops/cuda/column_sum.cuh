@@ -4,7 +4,7 @@
 // order. How rows are cut hangs on the shape alone, so every GPU gives the same bits.
 
 #include "atoll/ops/cuda/kernel_list.h"
-#include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/row_team.cuh"
 
 namespace atl::ops::cuda {
 
@@ -31,7 +31,7 @@ struct ColumnPartials {
 
   /// Shared memory of a block.
   static constexpr int shared_bytes() {
-    return kMaxThreads * V * kSums * static_cast<int>(sizeof(float));
+    return column_box_size<V>(kMaxThreads) * static_cast<int>(sizeof(float));
   }
 
   ATOLL_DEVICE void operator()() const {
@@ -55,23 +55,14 @@ struct ColumnPartials {
         }
       }
     }
-    // (warp, sum, V, lane): lanes next to each other, so that no two want the same bank.
-    const Shared<float> box = shared_memory<float>(0, num_threads() * V * kSums);
+    const Shared<float> box = shared_memory<float>(0, column_box_size<V>(num_threads()));
+    const std::int64_t left = std::int64_t{block_x()} * kWarp * V;
+    const std::int64_t columns = width - left < kWarp * V ? width - left : kWarp * V;
+    ATOLL_UNROLL
     for (int s = 0; s < kSums; ++s) {
-      for (int i = 0; i < V; ++i) {
-        box.store(((warp() * kSums + s) * V + i) * kWarp + lane(), sums[s][i]);
-      }
-    }
-    sync_block();
-    if (warp() != 0 || column >= width) return;
-    for (int s = 0; s < kSums; ++s) {
-      for (int i = 0; i < V; ++i) {
-        float sum = 0;
-        for (int w = 0; w < num_threads() / kWarp; ++w) {
-          sum += box.load(((w * kSums + s) * V + i) * kWarp + lane());
-        }
-        partials.store((std::int64_t{block_y()} * kSums + s) * width + column + i, sum);
-      }
+      if (s > 0) sync_block();
+      store_columns<V>(sums[s], columns, kWarp, box, partials,
+                       (std::int64_t{block_y()} * kSums + s) * width + left);
     }
   }
 };

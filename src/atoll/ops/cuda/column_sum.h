@@ -6,5 +6,6 @@ namespace atl::ops::cuda {
 
 /// See ops/matmul.h.
 Declined column_sum(Run& run, const ColumnSumArgs& args);
+Declined add_column_sums(Run& run, const AddColumnSumsArgs& args);
 
 }  // namespace atl::ops::cuda

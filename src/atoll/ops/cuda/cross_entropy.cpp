@@ -16,16 +16,19 @@ void run_chunk(Run& run, const CrossEntropyArgs& args, Tensor logits, std::int64
   const Tensor loss = args.loss.rows(begin, begin + rows);
   with_pack<kPack<T>>(args.vocab, {logits}, [&]<int V>(std::integral_constant<int, V>) {
     using Kernel = CrossEntropy<T, V>;
-    launch<CrossEntropyKernels>(run,
-                                {.blocks_x = static_cast<std::uint32_t>(rows),
-                                 .threads = Kernel::kMaxThreads,
-                                 .shared_bytes = Kernel::shared_bytes()},
-                                Kernel{output<T>(logits),
-                                       {args.targets + begin, rows},
-                                       output<float>(loss),
-                                       args.vocab,
-                                       static_cast<float>(args.grad_scale),
-                                       args.wants_gradients()});
+    const int kept = args.wants_gradients() ? Kernel::most_kept(args.vocab) : 0;
+    launch<CrossEntropyKernels>(
+        run,
+        {.blocks_x = static_cast<std::uint32_t>(rows),
+         .threads = Kernel::kMaxThreads,
+         .shared_bytes = static_cast<std::uint32_t>(Kernel::shared_bytes_of(kept))},
+        Kernel{output<T>(logits),
+               {args.targets + begin, rows},
+               output<float>(loss),
+               args.vocab,
+               kept,
+               static_cast<float>(args.grad_scale),
+               args.wants_gradients()});
   });
   if (!args.wants_gradients()) return;
   ops::matmul(run, Transpose::kNN, logits, args.weight, args.dx.rows(begin, begin + rows));

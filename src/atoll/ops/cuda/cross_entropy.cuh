@@ -7,7 +7,8 @@ namespace atl::ops::cuda {
 
 /// The loss of each row of logits, which become grad_scale d(loss)/d(logits) in place when
 /// `with_gradient`. A block for each row; the largest logit and the sum of exponentials are found
-/// in one sweep (Milakov & Gimelshein 2018), the gradient in a second.
+/// in one sweep (Milakov & Gimelshein 2018), the gradient in a second. Of the first sweep each
+/// thread keeps its logits in shared memory, as many as there is room for.
 template <typename T, int V>
 struct CrossEntropy {
   static constexpr const char* kName = "cross_entropy";
@@ -17,11 +18,21 @@ struct CrossEntropy {
   Global<const std::int32_t> targets;          // (rows)
   Global<float> loss;                          // (rows)
   std::int64_t vocab;
+  int kept;  // of a row, in shared memory
   float grad_scale;
   bool with_gradient;
 
-  static constexpr int shared_bytes() {
-    return 2 * kMaxThreads / kWarp * static_cast<int>(sizeof(float));
+  static constexpr int kSumBytes = 2 * kMaxThreads / 32 * static_cast<int>(sizeof(float));
+  /// What each GPU from compute capability 8.0 on gives a block, of which an H100 holds two.
+  static constexpr int kMaxShared = 99 * 1024;
+  /// Of a row of `vocab`, in packs. Where no gradient is asked for, nothing is read again.
+  static constexpr int most_kept(std::int64_t vocab) {
+    const std::int64_t room = (kMaxShared - kSumBytes) / static_cast<int>(sizeof(T)) / V * V;
+    return static_cast<int>(vocab < room ? vocab : room);
+  }
+  static constexpr int shared_bytes() { return kMaxShared; }  // at most
+  static constexpr int shared_bytes_of(int kept) {
+    return kSumBytes + kept * static_cast<int>(sizeof(T));
   }
 
   ATOLL_DEVICE void operator()() const {
@@ -36,10 +47,12 @@ struct CrossEntropy {
       }
       return;
     }
+    const Shared<T> row = shared_memory<T>(kSumBytes, kept);
     const float lowest = -3.0e38F;
     float max = lowest, sum = 0;
     for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
       const auto pack = logits.template load<V>(begin + v);
+      if (v < kept) row.template store<V>(static_cast<int>(v), pack);
       float top = max;
       for (int i = 0; i < V; ++i) {
         const float logit = widened(pack[i]);
@@ -69,7 +82,8 @@ struct CrossEntropy {
     if (!with_gradient) return;
     const float scale = grad_scale / total;
     for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
-      auto pack = logits.template load<V>(begin + v);
+      auto pack =
+          v < kept ? row.template load<V>(static_cast<int>(v)) : logits.template load<V>(begin + v);
       for (int i = 0; i < V; ++i) {
         const float p = exp_f32(widened(pack[i]) - top) * scale;
         pack[i] = narrowed<T>(v + i == target ? p - grad_scale : p);

@@ -5,6 +5,7 @@
 #include "atoll/ops/cuda/grouped_matmul.h"
 #include "atoll/ops/cuda/products.h"
 #include "atoll/ops/cuda/serve.h"
+#include "atoll/ops/ref/activation.h"
 #include "atoll/ops/ref/matmul.h"
 
 namespace atl::ops::cuda {
@@ -13,12 +14,13 @@ namespace {
 
 std::string description(const MatmulArgs& args) {
   constexpr const char* kNames[] = {"nn", "nt", "tn"};
-  return fmt::format("matmul {} {} x {} x {}, {} {} {}{}{}{}",
+  return fmt::format("matmul {} {} x {} x {}, {} {} {}{}{}{}{}",
                      kNames[static_cast<std::size_t>(args.shape.transpose)], args.shape.m,
                      args.shape.n, args.shape.k, dtype_name(args.a.dtype()),
                      dtype_name(args.b.dtype()), dtype_name(args.c.dtype()),
                      args.bias.defined() ? ", bias" : "", args.accumulate ? ", accumulates" : "",
-                     args.residual.defined() ? ", residual" : "");
+                     args.residual.defined() ? ", residual" : "",
+                     args.hidden.defined() ? ", gelu" : "");
 }
 
 // What cuBLASLt does not take, the fake GPU does not either.
@@ -40,6 +42,9 @@ bool is_rounded_first(const Spec& a, const Spec& b) {
 
 Declined matmul(Run& run, const MatmulArgs& args) {
   if (run.stream->device().kind() != DeviceKind::kCuda) return "not in a GPU's memory";
+  if (args.residual.defined() && args.a.dtype() != args.b.dtype()) {
+    return "a residual of operands of two dtypes";
+  }
   if (is_rounded_first(args.a.spec(), args.b.spec())) {
     Run inner = run;
     MatmulArgs rounded = args;
@@ -60,6 +65,21 @@ Declined matmul(Run& run, const MatmulArgs& args) {
 
 std::size_t matmul_scratch_bytes(const Spec& a, const Spec& b) {
   return is_rounded_first(a, b) ? align_up(Spec{Dtype::kBf16, a.shape}.bytes()) : 0;
+}
+
+Declined matmul_gelu(Run& run, Gelu kind, const MatmulArgs& args) {
+  if (kind != Gelu::kTanh) return "not tanh's GELU";
+  if (!args.all_of(Dtype::kBf16)) return "not bf16";
+  if (args.shape.n % 8 != 0) return "rows that are not whole 16 bytes";
+  auto* stream = dynamic_cast<fake_cuda::FakeStream*>(run.stream);
+  if (stream == nullptr) return multiply(run, args);
+  stream->call_library(description(args), [args, kind, &threads = run.threads()] {
+    MatmulArgs product = args;
+    product.c = args.hidden;
+    ref::matmul(threads, product);
+    ref::gelu_forward<Bf16>(kind, args.hidden, args.c);
+  });
+  return kServed;
 }
 
 }  // namespace atl::ops::cuda

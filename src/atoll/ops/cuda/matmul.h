@@ -10,4 +10,9 @@ namespace atl::ops::cuda {
 Declined matmul(Run& run, const MatmulArgs& args);
 std::size_t matmul_scratch_bytes(const Spec& a, const Spec& b);
 
+/// The product with args.hidden, which is that of `kind`: bf16 and tanh's alone, rows of whole 16
+/// bytes, and on a GPU from Hopper on, before which the library's is slower than a kernel of its
+/// own.
+Declined matmul_gelu(Run& run, Gelu kind, const MatmulArgs& args);
+
 }  // namespace atl::ops::cuda

@@ -80,7 +80,7 @@ struct Backward {
         run,
         {.blocks_x = static_cast<std::uint32_t>(cut.count),
          .threads = static_cast<std::uint32_t>(teams.threads()),
-         .shared_bytes = static_cast<std::uint32_t>(Kernel::shared_bytes(teams.threads()))},
+         .shared_bytes = static_cast<std::uint32_t>(Kernel::shared_bytes_of(teams.threads()))},
         Kernel{input<T>(x), input<T>(weight), input<float>(mean), input<float>(rstd), input<T>(dy),
                input<T>(dresidual), output<T>(dx), output<float>(sums), rows, x.dim(-1),
                cut.rows_per_block, teams.team_threads});

@@ -109,7 +109,8 @@ struct NormBackward {
   std::int64_t rows_per_block;
   int team_threads;
 
-  static constexpr int shared_bytes(int threads) {
+  static constexpr int shared_bytes() { return shared_bytes_of(kMaxThreads); }  // at most
+  static constexpr int shared_bytes_of(int threads) {
     return Sums::shared_bytes(threads) +
            column_box_size<V>(threads) * static_cast<int>(sizeof(float));
   }

@@ -31,16 +31,16 @@ void swiglu_forward(Tensor gate_up, Tensor h) {
 
 /// With s = sigmoid(gate): dup = dh gate s, dgate = dh up s (1 + gate (1 - s)).
 template <typename T>
-void swiglu_backward(Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
-  const std::int64_t F = h.dim(-1);
-  for (std::int64_t row = 0; row < h.shape().num_rows(); ++row) {
+void swiglu_backward(Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h = {}) {
+  const std::int64_t F = dh.dim(-1);
+  for (std::int64_t row = 0; row < dh.shape().num_rows(); ++row) {
     for (std::int64_t f = 0; f < F; ++f) {
       const std::int64_t at = row * 2 * F + f;
       const Compute<T> gate = widen(gate_up.data<T>()[at]);
       const Compute<T> up = widen(gate_up.data<T>()[at + F]);
       const Compute<T> s = sigmoid(gate);
       const Compute<T> d = widen(dh.data<T>()[row * F + f]);
-      h.data<T>()[row * F + f] = narrow<T>(gate * s * up);
+      if (h.defined()) h.data<T>()[row * F + f] = narrow<T>(gate * s * up);
       dgate_up.data<T>()[at] = narrow<T>(d * up * s * (1 + gate * (1 - s)));
       dgate_up.data<T>()[at + F] = narrow<T>(d * gate * s);
     }
