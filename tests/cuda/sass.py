@@ -79,7 +79,8 @@ def faults_of(name, architecture, text):
     if kernels.is_of_packs(name):
         wide = "(64|128)" if HALF_A_PACK.search(name) else "128"
         reads_parts = (name, architecture) in READS_PARTS_OF_PACKS
-        if not reads_parts and not re.search(rf"\bLDG(STS)?\.[\w.]*{wide}", text):
+        reads = kind not in kernels.WRITE_ALONE and not reads_parts
+        if reads and not re.search(rf"\bLDG(STS)?\.[\w.]*{wide}", text):
             yield "loads no whole pack at once"
         if kind not in WRITES_NO_PACKS and not re.search(rf"\bSTG\.[\w.]*{wide}", text):
             yield "stores no whole pack at once"
