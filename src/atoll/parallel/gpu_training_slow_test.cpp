@@ -220,8 +220,8 @@ TEST_P(GpuTraining, TwentyStepsInBf16StayWithinWhatBf16Costs) {
     const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 3), exact = on_cpu(wide);
     EXPECT_LT(gpu.losses.back(), 0.6 * gpu.losses.front()) << "nothing was learned";
     // Both round to bf16, in places that are not the same: a GPU rounds a residual once where a CPU
-    // does twice. So each is measured against f32, over all steps, as a single one may be far off by
-    // chance; and a GPU may be as far off as two CPUs.
+    // does twice. So each is measured against f32, over all steps, as a single one may be far off
+    // by chance; and a GPU may be as far off as two CPUs.
     const double bound = 2 * mean_difference(cpu.losses, exact.losses);
     EXPECT_LT(mean_difference(gpu.losses, exact.losses), bound) << head_dim;
   }

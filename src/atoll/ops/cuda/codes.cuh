@@ -122,9 +122,12 @@ struct EncodeCodesKernel {
     ATOLL_UNROLL
     for (int slot = 0; slot < kCodeSlots; ++slot) {
       code[slot] = scale.is_encodable ? static_cast<int>(rintf(wanted[slot] * scale.inverse)) : 0;
-      wanted[slot] -= static_cast<float>(code[slot]) * scale.value;
     }
     store_codes(slots, code, scale.is_encodable, byte + 4);
+    ATOLL_UNROLL
+    for (int slot = 0; slot < kCodeSlots; ++slot) {
+      wanted[slot] -= static_cast<float>(code[slot]) * scale.value;
+    }
     if (scale.is_encodable && owed.size > 0) owe(slots, wanted, first);
   }
   ATOLL_DEVICE void owe(const CodeSlots<kBits>& slots, const float (&rest)[kCodeSlots],
