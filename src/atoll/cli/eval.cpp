@@ -65,7 +65,7 @@ int report(const train::Evaluation& result, const std::string& name) {
 // Where the model's own held-out text is: the corpus its run made, or the one that is named.
 fs::path corpus_directory(const Options& options) {
   if (!options.shards.empty()) return options.shards;
-  const fs::path cached = fs::path(options.model) / "data";
+  fs::path cached = fs::path(options.model) / "data";
   if (data::holds_corpus(cached)) return cached;
   throw user_error(
       "{} has no held-out text of its own; name one with --text FILE, or --shards DIR made by "

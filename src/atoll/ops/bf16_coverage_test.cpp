@@ -157,6 +157,10 @@ void add_other_calls(Operands& o, Calls& calls) {
   calls["clear_foreign_rows"] = [&](TestRun& run) {
     clear_foreign_rows(run, {0, 1, 2}, o.tokens.view().reshaped({o.tokens.size()}), o.y);
   };
+  calls["embedding_part_backward"] = [&](TestRun& run) {
+    embedding_part_backward(run, {0, 7, 7}, o.tokens.view().reshaped({o.tokens.size()}), o.rows,
+                            o.dtable);
+  };
   calls["add"] = [&](TestRun& run) { add(run, o.x, o.dy, o.y); };
   calls["copy"] = [&](TestRun& run) { copy(run, o.x, o.y); };
   calls["copy_blocks"] = [&](TestRun& run) {
@@ -204,6 +208,19 @@ const std::set<std::string> kNeverBf16 = {
     "assign_rows",          // indices
     "count_choices",        // counts of them
     "grouped_matmul_int8",  // as matmul_int8
+    "encode_codes",
+    "decode_codes",  // what ranks send of gradients
+    "encode_signs",
+    "apply_signs",
+    "owe_rest",
+    "zero_one_step",
+    "add_scaled",
+    "sketch",
+    "project_columns",
+    "project_rows",
+    "orthogonalise",
+    "restore_product",
+    "sample_token",  // logits are in the compute dtype
     "measure_peak_flops",
     "measure_amx_peak_flops",
     "measure_copy_bandwidth",

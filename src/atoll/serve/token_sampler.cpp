@@ -32,7 +32,8 @@ ops::TokenDraw TokenSampler::draw(std::int64_t sequence, std::int64_t position) 
   draw.temperature =
       static_cast<float>(std::clamp<double>(options_.temperature, Limits::min(), Limits::max()));
   if (options_.top_p < 1) {
-    const auto share = static_cast<std::uint64_t>(std::llround(options_.top_p * 0x1p32));
+    // Rounded down: of ten tokens that are as likely, a share of 0.1 is one.
+    const auto share = static_cast<std::uint64_t>(options_.top_p * 0x1p32);
     draw.share = std::max<std::uint64_t>(share, 1);
   }
   const RngStream stream(options_.seed, RngPurpose::kSampling,

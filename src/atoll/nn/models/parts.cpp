@@ -41,8 +41,8 @@ LinearParams make_linear_params(Dtype dtype, const std::vector<LinearPart>& part
   return params;
 }
 
-Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
-                   bool bias, bool transposed) {
+Linear make_linear(Dtype dtype, const std::vector<LinearPart>& parts, std::int64_t in,
+                   double stddev, bool bias, bool transposed) {
   LinearParams params = make_linear_params(dtype, parts, in, stddev, bias, transposed);
   return Linear(std::move(params.weight), std::move(params.bias));
 }

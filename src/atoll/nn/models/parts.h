@@ -31,8 +31,8 @@ struct LinearParams {
 LinearParams make_linear_params(Dtype dtype, const std::vector<LinearPart>& parts, std::int64_t in,
                                 double stddev, bool bias, bool transposed = false);
 /// The Linear of these.
-Linear make_linear(Dtype dtype, std::vector<LinearPart> parts, std::int64_t in, double stddev,
-                   bool bias, bool transposed = false);
+Linear make_linear(Dtype dtype, const std::vector<LinearPart>& parts, std::int64_t in,
+                   double stddev, bool bias, bool transposed = false);
 
 /// A Param that is one Hugging Face tensor of the same shape.
 Param make_param(std::string name, Spec spec, Init init, bool decay);
