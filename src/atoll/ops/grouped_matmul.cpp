@@ -133,6 +133,9 @@ void grouped_matmul_tn(Run& run, Tensor a, Tensor b, Tensor offsets, Tensor dw) 
 
 void grouped_matmul_int8(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c) {
   check_weights("grouped_matmul_int8", w.values.shape(), offsets);
+  if (run.stream->device().kind() != DeviceKind::kCpu) {
+    refuse_op(run, "grouped_matmul_int8", "not in host memory", nullptr);
+  }
   const std::int64_t groups = offsets.num_elements() - 1;
   for_groups(offsets, a.dim(0), [&](std::int64_t g, std::int64_t begin, std::int64_t end) {
     const Int8Matrix part = {part_of(w.values, g, groups), part_of(w.scales, g, groups)};

@@ -118,7 +118,8 @@ void matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor c, Tensor 
 
 void matmul_add(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor residual, Tensor c,
                 Tensor bias) {
-  if (run.stream->device().kind() == DeviceKind::kCpu) {
+  // Of weights in fewer bits than activations, as generation has them, no product adds one either.
+  if (run.stream->device().kind() == DeviceKind::kCpu || a.dtype() != b.dtype()) {
     matmul(run, transpose, a, b, c, bias);
     return add(run, residual, c, c);
   }

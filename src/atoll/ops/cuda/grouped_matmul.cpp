@@ -110,6 +110,7 @@ Declined cannot_count(std::initializer_list<Tensor> operands) {
 Declined grouped_matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor offsets,
                         Tensor c) {
   if (const Declined reason = cannot_count({a, b, c})) return reason;
+  if (a.dtype() != b.dtype()) return "weights of experts in fewer bits than rows";
   return serve_gpu_storage(run, a.dtype(), [&]<typename T>(T) {
     if (a.num_elements() == 0 || c.num_elements() == 0) return;
     const Sizes sizes = sizes_of(transpose, a, b, offsets, c);

@@ -130,7 +130,7 @@ Declined matmul_rounded(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tenso
 Declined matmul_bf16_weights(Run& run, const MatmulArgs& args) {
   const bool is_it = args.a.dtype() == Dtype::kF32 && args.b.dtype() == Dtype::kBf16 &&
                      args.c.dtype() == Dtype::kF32 && !args.accumulate &&
-                     args.shape.transpose == Transpose::kNT &&
+                     args.shape.transpose == Transpose::kNT && !args.residual.defined() &&
                      (!args.bias.defined() || args.bias.dtype() == Dtype::kF32);
   if (!is_it) return "not f32 by bf16 weights";
   return serve_gpu(run, [&] {
