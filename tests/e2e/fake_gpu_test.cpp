@@ -9,6 +9,7 @@ using e2e::atoll;
 using e2e::error_line;
 using e2e::Finished;
 using e2e::Train;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class FakeGpu : public Train {
@@ -66,6 +67,12 @@ TEST_F(FakeGpu, WhatItCannotDoIsRefusedByName) {
   EXPECT_THAT(refused({"--device.index=1"}), HasSubstr("device.index (1, "));
   EXPECT_THAT(refused({"--device=tpu"}), HasSubstr("--device is tpu; it must be one of"));
   EXPECT_THAT(refused({"--cuda"}), HasSubstr("did you mean --device=cuda?"));
+  trained("large", {"--model.hidden_size=128"});
+  const Finished small = atoll({"generate", path("large"), "--device=fake_cuda",
+                                "--device.fake_memory_mib=1", "--max-tokens=3"});
+  EXPECT_EQ(small.exit_code, 1);
+  EXPECT_THAT(error_line(small),
+              AllOf(HasSubstr("fake GPU refused"), HasSubstr("1.0 MiB installed")));
 }
 
 }  // namespace

@@ -289,7 +289,7 @@ Command eval_command() {
           .settings = shared_model_settings(),
           .add = add,
           .memory_advice =
-              "use a smaller --micro-batch or --context, or several ranks (-n 2 "
+              "use a smaller --micro-batch or --context, or several ranks of CPUs (-n 2 "
               "--parallel.tp=2)"};
 }
 

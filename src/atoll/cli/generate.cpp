@@ -271,7 +271,7 @@ Command generate_command() {
           .settings = shared_model_settings(),
           .add = add,
           .memory_advice =
-              "use fewer --max-tokens, a shorter prompt, or several ranks (-n 2 "
+              "use fewer --max-tokens, a shorter prompt, or several ranks of CPUs (-n 2 "
               "--parallel.tp=2)"};
 }
 

@@ -213,18 +213,23 @@ TEST(GpuTrainingOptimizers, StepInF32AsOnTheCpu) {
 }
 
 TEST_P(GpuTraining, TwentyStepsInBf16StayWithinWhatBf16Costs) {
+  double apart = 0, cost = 0;  // at most in any step of both runs
   for (const std::int64_t head_dim : {6, 8}) {
     const Training setup = {.family = GetParam(), .documents = true, .head_dim = head_dim};
     Training wide = setup;
     wide.dtype = Dtype::kF32;
     const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 3), exact = on_cpu(wide);
     EXPECT_LT(gpu.losses.back(), 0.6 * gpu.losses.front()) << "nothing was learned";
-    // Both round to bf16, in places that are not the same: a GPU rounds a residual once where a CPU
-    // does twice. So each is measured against f32, over all steps, as a single one may be far off
-    // by chance; and a GPU may be as far off as two CPUs.
-    const double bound = 2 * mean_difference(cpu.losses, exact.losses);
-    EXPECT_LT(mean_difference(gpu.losses, exact.losses), bound) << head_dim;
+    apart = std::max(apart, largest_difference(cpu.losses, gpu.losses));
+    cost = std::max(cost, largest_difference(cpu.losses, exact.losses));
+    // A GPU rounds less often, as a residual is added before a product is rounded: it may be little
+    // further from f32 than the CPU.
+    const double mean_cost = mean_difference(cpu.losses, exact.losses);
+    EXPECT_LT(mean_difference(gpu.losses, exact.losses), 1.5 * mean_cost) << head_dim;
+    EXPECT_LT(mean_difference(cpu.losses, gpu.losses), 1.5 * mean_cost) << head_dim;
   }
+  // Both round to bf16, in places that are not the same: no further apart than two roundings.
+  EXPECT_LT(apart, 2 * cost);
 }
 
 TEST_P(GpuTraining, EveryOrderOfThreadsAndStreamsGivesTheSameBits) {
@@ -251,7 +256,7 @@ TEST_P(GpuTraining, OnARealGpuTwentyStepsGoAsOnTheCpuAndRepeat) {
   Training wide = setup;
   wide.dtype = Dtype::kF32;
   const Outcome exact = on_cpu(wide);
-  const double bound = 2 * mean_difference(cpu.losses, exact.losses);
+  const double bound = 1.5 * mean_difference(cpu.losses, exact.losses);
   EXPECT_LT(mean_difference(gpu.losses, exact.losses), bound);
   EXPECT_EQ(again.values, gpu.values);
 }

@@ -23,8 +23,8 @@ class GpuRun : public GpuRuns, public ::testing::WithParamInterface<const char*>
 
 using GpuExperts = GpuRuns;
 
-// All families are in parallel/gpu_training_slow_test.cpp.
-INSTANTIATE_TEST_SUITE_P(Families, GpuRun, ::testing::Values("qwen3", "gpt2", "mixtral"),
+// qwen3_moe is in parallel/gpu_training_slow_test.cpp.
+INSTANTIATE_TEST_SUITE_P(Families, GpuRun, ::testing::Values("llama", "qwen3", "gpt2", "mixtral"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(GpuRun, TwentyStepsInF32GoAsOnTheCpu) {
