@@ -160,7 +160,6 @@ std::vector<std::string> overrides_for_gpu(const std::filesystem::path& recipe,
     throw user_error("--gpu is for a run on GPUs, and device.kind = cpu ({}); remove one of them",
                      kind.origin);
   }
-  if (value == "cuda") return overrides;
   std::erase_if(overrides,
                 [](const std::string& one) { return one.starts_with("--device.kind="); });
   overrides.emplace_back("--device.kind=cuda");

@@ -53,6 +53,13 @@ TEST(GpuPlan, TimesAttentionAsKernelsReachIt) {
   EXPECT_DOUBLE_EQ(seconds_on("H200"), 1 / (0.23 * 989));
 }
 
+TEST(GpuPlan, GivesEachCallTheStartOfAKernel) {
+  const Figures h100 = figures_of_gpu(gpu_figures_named("H100"), config_of({"--device.kind=cuda"}));
+  EXPECT_DOUBLE_EQ(seconds_of(h100, {"rms_norm/forward", OpCase::Bound::kCopying, 1, {1, 1}, {}}),
+                   5e-6);
+  EXPECT_EQ(parse_figures(to_toml(h100), "test"), h100);
+}
+
 TEST(GpuPlan, MeasuresTheGpuAtHand) {
   fake_cuda::FakeCudaDevice device({.seed = 1, .threads = 1});
   const train::TrainConfig config = config_of({"--device.kind=fake_cuda", "--train.dtype=bf16"});
