@@ -31,12 +31,14 @@ void Block::fail(const std::string& what, Where where) const {
 }
 
 void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
-                std::uint32_t x, std::uint32_t y, Order order) {
+                std::uint32_t x, std::uint32_t y, Order order, Checks checks) {
   code_ = code;
   shape_ = shape;
   operands_ = operands;
   x_ = x;
   y_ = y;
+  checks_ = checks;
+  traffic_ = {};
   prepare();
   Block* const outer = running;
   running = this;
@@ -47,6 +49,7 @@ void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, co
     throw;
   }
   running = outer;
+  for (int warp = 0; warp < static_cast<int>(accesses_.size()); ++warp) count_accesses(warp);
 }
 
 void Block::prepare() {
@@ -71,6 +74,8 @@ void Block::prepare() {
   }
   if (shape_.shared_bytes > 0) std::memset(shared_.get(), 0xff, shape_.shared_bytes);
   touches_.assign((shape_.shared_bytes + 1) / 2, Touch{});
+  accesses_.resize(checks_.counts_accesses ? n / kWarp : 0);
+  for (WarpAccesses& accesses : accesses_) accesses.clear();
   order_.resize(n);
   std::iota(order_.begin(), order_.end(), 0);
   num_done_ = arrived_ = 0;
@@ -161,6 +166,7 @@ void Block::meet_block(Where where) {
     threads_[static_cast<std::size_t>(thread_)].kind = "sync_block";
     return wait_as(State::kAtBlock, where);
   }
+  for (int warp = 0; warp < static_cast<int>(accesses_.size()); ++warp) count_accesses(warp);
   arrived_ = 0;
   ++epoch_;
   for (int i = 0; i < n; ++i) {
@@ -185,6 +191,7 @@ void Block::meet_warp(const char* kind, const void* value, std::size_t size, Whe
   self.meeting = warp.meeting;
   self.kind = kind;
   if (++warp.arrived < kWarp) return wait_as(State::kAtWarp, where);
+  if (checks_.counts_accesses) count_accesses(thread_ / kWarp);
   warp.arrived = 0;
   ++warp.meeting;
   for (int i = 0; i < kWarp; ++i) {
@@ -233,9 +240,24 @@ void Block::fail_race(const char* what, int other, Where where) const {
        where);
 }
 
+void Block::note_access(WarpAccesses::Kind kind, const void* at, std::size_t bytes, Where where) {
+  auto place = reinterpret_cast<std::uintptr_t>(at);
+  if (kind == WarpAccesses::Kind::kSharedRead || kind == WarpAccesses::Kind::kSharedWrite) {
+    place -= reinterpret_cast<std::uintptr_t>(shared_.get());
+  }
+  accesses_[static_cast<std::size_t>(thread_ / kWarp)].note(kind, thread_ % kWarp, place, bytes,
+                                                            where);
+}
+
+void Block::count_accesses(int warp) {
+  accesses_[static_cast<std::size_t>(warp)].count(traffic_.accesses);
+}
+
 void Block::note_shared_read(const void* at, std::size_t bytes, Where where) {
   std::size_t count = 0;
   Touch* touch = touches(at, bytes, where, count);
+  if (checks_.counts_accesses) note_access(WarpAccesses::Kind::kSharedRead, at, bytes, where);
+  if (!checks_.finds_races) return;
   const auto self = static_cast<std::int16_t>(thread_);
   const auto warp = static_cast<std::int16_t>(thread_ / kWarp);
   const std::uint32_t order = warps_[static_cast<std::size_t>(warp)].order;
@@ -261,8 +283,14 @@ void Block::note_shared_read(const void* at, std::size_t bytes, Where where) {
 }
 
 void Block::note_shared_write(const void* at, std::size_t bytes, Where where) {
+  check_shared_write(at, bytes, where);
+  if (checks_.counts_accesses) note_access(WarpAccesses::Kind::kSharedWrite, at, bytes, where);
+}
+
+void Block::check_shared_write(const void* at, std::size_t bytes, Where where) {
   std::size_t count = 0;
   Touch* touch = touches(at, bytes, where, count);
+  if (!checks_.finds_races) return;
   const auto self = static_cast<std::int16_t>(thread_);
   const auto warp = static_cast<std::int16_t>(thread_ / kWarp);
   const std::uint32_t order = warps_[static_cast<std::size_t>(warp)].order;
@@ -299,7 +327,7 @@ void Block::wait_copies(int groups_left, Where where) {
   const auto is_due = [&](const Copy& copy) { return copy.group < self.copy_group - groups_left; };
   for (const Copy& copy : self.copies) {
     if (!is_due(copy)) continue;
-    note_shared_write(copy.to, copy.bytes, where);
+    check_shared_write(copy.to, copy.bytes, where);
     if (copy.from == nullptr) {
       std::memset(copy.to, 0, copy.bytes);
     } else {

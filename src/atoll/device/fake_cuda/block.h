@@ -13,6 +13,7 @@
 
 #include "atoll/device/cuda/launch.h"
 #include "atoll/device/fake_cuda/fiber.h"
+#include "atoll/device/fake_cuda/warp_accesses.h"
 #include "atoll/device/fake_cuda/where.h"
 
 namespace atl::fake_cuda {
@@ -25,14 +26,22 @@ struct Order {
   std::uint64_t seed = 0;
 };
 
+/// What is looked at beside what is an error always.
+struct Checks {
+  bool counts_accesses = false;  ///< fills Traffic::accesses, at several times the cost
+  bool finds_races = true;       ///< for shared memory; else they are left to a sanitizer
+};
+
 /// Bytes that kernels have moved between the device's memory and its threads.
 struct Traffic {
   std::uint64_t read = 0;
   std::uint64_t written = 0;
+  AccessTotals accesses;  ///< where Checks ask for them
 
   Traffic& operator+=(const Traffic& other) {
     read += other.read;
     written += other.written;
+    accesses += other.accesses;
     return *this;
   }
 };
@@ -48,8 +57,8 @@ class Block {
   /// Runs block (x, y) of a launch. Shared memory begins as NaNs. Throws Error(kInternal) when a
   /// thread leaves its memory, when threads race for shared memory, or when they do not meet.
   void run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
-           std::uint32_t x, std::uint32_t y, Order order);
-  /// Of all runs so far.
+           std::uint32_t x, std::uint32_t y, Order order, Checks checks);
+  /// Of the last run.
   const Traffic& traffic() const { return traffic_; }
 
   /// The block whose thread is running here.
@@ -74,8 +83,14 @@ class Block {
   std::byte* shared(int offset, std::size_t bytes, Where where);
   void note_shared_read(const void* at, std::size_t bytes, Where where);
   void note_shared_write(const void* at, std::size_t bytes, Where where);
-  void note_read(std::size_t bytes) { traffic_.read += bytes; }
-  void note_write(std::size_t bytes) { traffic_.written += bytes; }
+  void note_read(const void* at, std::size_t bytes, Where where) {
+    traffic_.read += bytes;
+    if (checks_.counts_accesses) note_access(WarpAccesses::Kind::kRead, at, bytes, where);
+  }
+  void note_write(const void* at, std::size_t bytes, Where where) {
+    traffic_.written += bytes;
+    if (checks_.counts_accesses) note_access(WarpAccesses::Kind::kWrite, at, bytes, where);
+  }
 
   /// Copies (or, from null, zeroes) at the time at which the thread waits for it, and not before.
   /// A GPU may do so at any time in between, so the place counts as written from now on.
@@ -136,6 +151,9 @@ class Block {
   void wait_as(State state, Where where);
   [[noreturn]] void fail_stuck();
   [[noreturn]] void fail_race(const char* what, int other, Where where) const;
+  void note_access(WarpAccesses::Kind kind, const void* at, std::size_t bytes, Where where);
+  void count_accesses(int warp);
+  void check_shared_write(const void* at, std::size_t bytes, Where where);
   Touch* touches(const void* at, std::size_t bytes, Where where, std::size_t& count);
 
   cuda::KernelCode code_;
@@ -154,7 +172,9 @@ class Block {
   std::unique_ptr<std::byte[]> shared_;
   std::size_t shared_capacity_ = 0;
   std::vector<Touch> touches_;
+  Checks checks_;
   Traffic traffic_;
+  std::vector<WarpAccesses> accesses_;  // of each warp
   std::exception_ptr error_;
 };
 

@@ -202,8 +202,8 @@ void FakeStream::launch(const cuda::KernelCode& code, const cuda::LaunchShape& s
     fake_.count_kernel();
     KernelTotal& total = fake_.totals_[code.name];
     ++total.launches;
-    total.traffic +=
-        run_kernel(fake_.threads_, code, shape, copy.data(), Order{fake_.options_.seed});
+    total.traffic += run_kernel(fake_.threads_, code, shape, copy.data(),
+                                Order{fake_.options_.seed}, fake_.options_.checks);
   });
 }
 

@@ -27,6 +27,7 @@ struct Options {
   std::size_t total_memory = std::size_t{8} << 30;
   std::int64_t lost_after =
       0;  ///< kernels that run; the next is lost, and every later call throws; 0: never
+  Checks checks = {};  ///< of what kernels do
 };
 
 /// What all launches of one kernel came to.

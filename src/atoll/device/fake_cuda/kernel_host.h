@@ -111,24 +111,28 @@ struct Global {
     return data + i;
   }
   Element load(std::int64_t i, Where where = Where::current()) const {
-    Block::current().note_read(sizeof(T));
-    return *at(i, 1, where);
+    const T* from = at(i, 1, where);
+    Block::current().note_read(from, sizeof(T), where);
+    return *from;
   }
   void store(std::int64_t i, Element value, Where where = Where::current()) const {
-    Block::current().note_write(sizeof(T));
-    *at(i, 1, where) = value;
+    T* to = at(i, 1, where);
+    Block::current().note_write(to, sizeof(T), where);
+    *to = value;
   }
   template <int N>
   Pack<Element, N> load(std::int64_t i, Where where = Where::current()) const {
-    Block::current().note_read(N * sizeof(T));
+    const T* from = at(i, N, where);
+    Block::current().note_read(from, N * sizeof(T), where);
     Pack<Element, N> pack;
-    std::memcpy(static_cast<void*>(&pack), at(i, N, where), sizeof pack);
+    std::memcpy(static_cast<void*>(&pack), from, sizeof pack);
     return pack;
   }
   template <int N>
   void store(std::int64_t i, const Pack<Element, N>& pack, Where where = Where::current()) const {
-    Block::current().note_write(N * sizeof(T));
-    std::memcpy(static_cast<void*>(at(i, N, where)), &pack, sizeof pack);
+    T* to = at(i, N, where);
+    Block::current().note_write(to, N * sizeof(T), where);
+    std::memcpy(static_cast<void*>(to), &pack, sizeof pack);
   }
 };
 
@@ -184,9 +188,9 @@ void copy_async(const Shared<T>& to, int i, const Global<From>& from, std::int64
                 bool is_there = true, Where where = Where::current()) {
   constexpr std::size_t kBytes = N * sizeof(T);
   static_assert(kBytes == 16 || kBytes == 4, "an asynchronous copy moves 16 or 4 bytes");
-  if (is_there) Block::current().note_read(kBytes);
-  Block::current().copy_later(to.at(i, N, where), is_there ? from.at(j, N, where) : nullptr, kBytes,
-                              where);
+  const From* source = is_there ? from.at(j, N, where) : nullptr;
+  if (is_there) Block::current().note_read(source, kBytes, where);
+  Block::current().copy_later(to.at(i, N, where), source, kBytes, where);
 }
 inline void commit_copies() {
   Block::current().commit_copies();

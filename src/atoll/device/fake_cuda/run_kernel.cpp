@@ -45,7 +45,8 @@ void check_launch(const cuda::KernelCode& code, const cuda::LaunchShape& shape) 
 }
 
 Traffic run_kernel(ThreadPool& threads, const cuda::KernelCode& code,
-                   const cuda::LaunchShape& shape, const void* operands, Order order) {
+                   const cuda::LaunchShape& shape, const void* operands, Order order,
+                   Checks checks) {
   check_launch(code, shape);
   const std::int64_t count = std::int64_t{shape.blocks_x} * shape.blocks_y;
   const std::vector<std::int64_t> blocks = order_of_blocks(count, order);
@@ -55,15 +56,15 @@ Traffic run_kernel(ThreadPool& threads, const cuda::KernelCode& code,
   const std::int64_t grain = std::max<std::int64_t>(1, count / (8 * threads.num_threads()));
   threads.run_chunked(count, grain, [&](std::int64_t begin, std::int64_t end) {
     Block& block = block_of_this_thread();
-    const Traffic before = block.traffic();
+    Traffic moved;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t number = blocks[static_cast<std::size_t>(i)];
       block.run(code, shape, operands, static_cast<std::uint32_t>(number % shape.blocks_x),
-                static_cast<std::uint32_t>(number / shape.blocks_x), order);
+                static_cast<std::uint32_t>(number / shape.blocks_x), order, checks);
+      moved += block.traffic();
     }
     const std::lock_guard lock(mutex);
-    total.read += block.traffic().read - before.read;
-    total.written += block.traffic().written - before.written;
+    total += moved;
   });
   return total;
 }

@@ -12,7 +12,8 @@ void check_launch(const cuda::KernelCode& code, const cuda::LaunchShape& shape);
 /// threads in them that `order` decides. Returns what it read and wrote. Throws Error(kInternal) as
 /// Block::run does, of the first block in that order that failed.
 Traffic run_kernel(ThreadPool& threads, const cuda::KernelCode& code,
-                   const cuda::LaunchShape& shape, const void* operands, Order order);
+                   const cuda::LaunchShape& shape, const void* operands, Order order,
+                   Checks checks = {});
 
 /// The code of a kernel for the shim alone.
 template <typename Kernel>
@@ -24,8 +25,8 @@ cuda::KernelCode shim_code() {
 /// run_kernel for a struct of operands.
 template <typename Kernel>
 Traffic run_kernel(ThreadPool& threads, const cuda::LaunchShape& shape, const Kernel& kernel,
-                   Order order) {
-  return run_kernel(threads, shim_code<Kernel>(), shape, &kernel, order);
+                   Order order, Checks checks = {}) {
+  return run_kernel(threads, shim_code<Kernel>(), shape, &kernel, order, checks);
 }
 
 }  // namespace atl::fake_cuda

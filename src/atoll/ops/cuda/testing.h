@@ -25,18 +25,19 @@ inline bool has_real_gpu() {
   return probe_gpus().built_in && probe_gpus().problem.empty();
 }
 
-inline std::unique_ptr<Device> open_gpu(std::uint64_t order) {
+inline std::unique_ptr<Device> open_gpu(std::uint64_t order, fake_cuda::Checks checks = {}) {
   if (order == kRealGpu) return open_cuda(0);
   return std::make_unique<fake_cuda::FakeCudaDevice>(
-      fake_cuda::Options{.seed = order, .threads = 2});
+      fake_cuda::Options{.seed = order, .threads = 2, .checks = checks});
 }
 
 /// A Run on a fake GPU of its own, or on a real one. gpu(owned) is a copy of a host tensor in the
 /// GPU's memory, and finish() waits and copies all of them back.
 class Gpu {
  public:
-  explicit Gpu(std::uint64_t order = 0, std::size_t scratch_bytes = std::size_t{4} << 20)
-      : device_(open_gpu(order)),
+  explicit Gpu(std::uint64_t order = 0, std::size_t scratch_bytes = std::size_t{4} << 20,
+               fake_cuda::Checks checks = {})
+      : device_(open_gpu(order, checks)),
         stream_(device_->open_stream()),
         scratch_(*device_, scratch_bytes) {
     run.stream = stream_.get();
