@@ -3,11 +3,12 @@
 
     tools/mutate_kernels.py [BUILD] [NAME...]
 
-Leaves out, one at a time, of src/atoll/ops/cuda/*.cuh: each sync_block() and sync_warp(), each wait for
-asynchronous copies, each shuffle (a lane then keeps its own value), and each check that keeps a thread
-within its rows and columns. Compiles the kernels with that, links ops_test with them, and runs the
-tests of the GPU's ops on the fake GPU. BUILD (build/release) is a build folder whose ops_test is up to
-date; NAME is a file's, as "norm". Exit code 1 when nothing fails for a mutation.
+Leaves out, one at a time, of src/atoll/ops/cuda/*.cuh and numbers.h: each sync_block() and sync_warp(),
+each wait for asynchronous copies, each shuffle and vote (a lane then keeps its own value), and each check
+that keeps a thread within its rows and columns. Compiles the kernels with that, links ops_test with them,
+and runs the tests of the GPU's ops on the fake GPU, those beside the kernel first. BUILD (build/release) is
+a build folder whose ops_test is up to date; NAME is a file's, as "norm", or with a line, as "norm:43". Exit
+code 1 when nothing fails for a mutation.
 """
 
 import json
@@ -24,28 +25,61 @@ LIMIT_S = 300  # for one run of the tests: threads that wait for ever are told b
 
 
 # What rows and columns end with, as kernels name it.
-END = r"(?:setup\.|from\.|to\.|x\.|y\.)?(?:length|end|head_dim|last|rows|size|num_rows|width)"
-BOUND = re.compile(r"\w[\w.\[\]]*(?: [+*] \w[\w.\[\]]*)* < " + END + r"\b")
-SHUFFLE = re.compile(r"\bshuffle(?:_xor)?\(([^,]+), ([^;]+?)\)(?=;|,| \+)")
+END = (r"(?:[a-z_]+\.)?(?:length|end|head_dim|last|rows|size|num_rows|width|columns|vocab|count|num_experts|groups|k)"
+       r"(?![\w.(])")
+BELOW = re.compile(r"\w[\w.\[\]]*(?:\(\))?(?: [+*] \w[\w.\[\]]*)* < " + END)
+NOT_BELOW = re.compile(r"\w[\w.\[\]]*(?:\(\))?(?: [+*] \w[\w.\[\]]*)* >= " + END)
+LOOP = re.compile(r"(for \(.*[a-z] )<( " + END + r";)")
+MEETING = re.compile(r"(?:if (?:constexpr )?\(.*\) )?(?:sync_(?:block|warp)|wait_copies<\d+>)\(\);(?:  // .*)?")
+LEAVES = re.compile(r"if \([^&|]* >= [^&|]*\) (?:return|continue|break);")
+EXCHANGE = re.compile(r"\b(shuffle|shuffle_xor|ballot|any_lane)\(")
+
+
+def arguments_of(line, begin):
+    """The arguments of a call whose parenthesis opens before `begin`, and where it ends."""
+    arguments, depth, start = [], 0, begin
+    for i in range(begin, len(line)):
+        if line[i] in "([{":
+            depth += 1
+        elif line[i] in ")]}":
+            depth -= 1
+        if depth < 0 or (depth == 0 and line[i] == ","):
+            arguments.append(line[start:i].strip())
+            start = i + 1
+        if depth < 0:
+            return arguments, i + 1
+    sys.exit(f"a call that does not end in its line: {line.strip()}")
+
+
+def without_exchanges(line):
+    """The line with each shuffle or vote of a lane alone."""
+    for call in EXCHANGE.finditer(line):
+        arguments, end = arguments_of(line, call.end())
+        own = f"({arguments[0]})"
+        if call.group(1) == "ballot":
+            own = f"({arguments[0]} ? 1U << lane() : 0U)"
+        yield line[:call.start()] + own + line[end:]
 
 
 def variants_of(line):
     """What a line may become when something is left out."""
-    if re.fullmatch(r"\s*(sync_(block|warp)|wait_copies<\d+>)\(\);\n", line):
+    code = line.strip()
+    if MEETING.fullmatch(code) or LEAVES.fullmatch(code):
         yield "\n"
-    if re.fullmatch(r"\s*if \([^&|]* >= [^&|]*\) return;\n", line):
-        yield "\n"
-    for shuffle in SHUFFLE.finditer(line):
-        yield line[:shuffle.start()] + f"({shuffle.group(1)})" + line[shuffle.end():]
+    if code.startswith("//") or "ATOLL_DEVICE" in line:
+        return
+    yield from without_exchanges(line)
     if re.search(r"\bfor \(", line):
         # A loop over `begin` cuts what the body checks again.
-        if "int64_t begin" not in line and re.search(
-                r"for \(.*[a-z] < (width|head_dim|vocab|rows|last|end|size);", line):
-            yield re.sub(r" < (width|head_dim|vocab|rows|last|end|size);", r" <= \1;", line)
+        if "int64_t begin" not in line and LOOP.search(line):
+            yield LOOP.sub(r"\1<=\2", line)
         return
     if re.search(r"\bif \(|is_there =|\? | && ", line):
-        for bound in BOUND.finditer(line):
+        for bound in BELOW.finditer(line):
             yield line[:bound.start()] + "true" + line[bound.end():]
+        if not LEAVES.fullmatch(code):
+            for bound in NOT_BELOW.finditer(line):
+                yield line[:bound.start()] + "false" + line[bound.end():]
 
 
 def mutations(text):
@@ -86,9 +120,9 @@ def run_mutant(build, scratch, header, text):
     overlay.mkdir(parents=True)
     (overlay / header.name).write_text(text)
     objects = []
-    for source in sorted(KERNELS.glob("*.cpp")):
-        if source.name.endswith("_test.cpp") or not includes(source, header):
-            continue
+    sources = [source for source in sorted(KERNELS.glob("*.cpp"))
+               if not source.name.endswith("_test.cpp") and includes(source, header)]
+    for source in sources:
         words = compile_command(build, source)
         objects.append(scratch / f"{source.stem}.o")
         words[words.index("-o") + 1] = str(objects[-1])
@@ -101,8 +135,25 @@ def run_mutant(build, scratch, header, text):
         sys.exit(f"no source includes {header.name}")
     program = scratch / "ops_test"
     subprocess.run(link_command(build, objects, program), cwd=build, check=True)
+    near = ":".join(sorted(tests_beside([header, *sources])))
+    filters = [near, f"Cuda*-{near}"] if near else ["Cuda*"]
+    return next(filter(None, (failure_of(program, tests) for tests in filters)), None)
+
+
+def tests_beside(files):
+    """What --gtest_filter takes for the tests in files that are named as these are."""
+    for file in files:
+        tests = KERNELS / f"{file.stem}_test.cpp"
+        if not tests.exists():
+            continue
+        for suite in re.findall(r"^(?:TYPED_)?TEST(?:_[FP])?\((\w+),", tests.read_text(), re.M):
+            yield from (f"{suite}.*", f"*/{suite}.*", f"{suite}/*")
+
+
+def failure_of(program, tests):
+    """The first of these tests that fails; None when all pass."""
     try:
-        run = subprocess.run([program, "--gtest_filter=Cuda*", "--gtest_fail_fast"],
+        run = subprocess.run([program, f"--gtest_filter={tests}", "--gtest_fail_fast"],
                              capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         return "a test that ends"
@@ -119,10 +170,10 @@ def main():
     scratch = build / "kernel_mutations"
     scratch.mkdir(exist_ok=True)
     survivors = count = 0
-    for header in sorted(KERNELS.glob("*.cuh")):
-        if names and header.stem not in names:
-            continue
+    for header in [*sorted(KERNELS.glob("*.cuh")), KERNELS / "numbers.h"]:
         for line, what, text in mutations(header.read_text()):
+            if names and header.stem not in names and f"{header.stem}:{line}" not in names:
+                continue
             count += 1
             failed = run_mutant(build, scratch, header, text)
             survivors += failed is None
