@@ -1,6 +1,7 @@
 #include "atoll/device/fake_cuda/block.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "atoll/base/check.h"
@@ -11,7 +12,14 @@ namespace atl::fake_cuda {
 
 namespace {
 
-thread_local Block* running = nullptr;
+// ThreadSanitizer looks for races between fibers, so each thread of the block has its own; else a
+// thread that ends leaves its stack to one that has not begun, and one stack does for a kernel
+// without barriers.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kSharesFibers = false;
+#else
+constexpr bool kSharesFibers = true;
+#endif
 
 std::string line_of(const Where& where) {
   const std::string_view path = where.file;
@@ -20,14 +28,24 @@ std::string line_of(const Where& where) {
 
 }  // namespace
 
-Block& Block::current() {
-  ATOLL_CHECK(running != nullptr, "no kernel is running on this thread");
-  return *running;
+constinit thread_local Block* Block::running_ = nullptr;
+
+void Block::fail_outside_kernels() {
+  ATOLL_CHECK(false, "no kernel is running on this thread");
+  std::abort();
 }
 
 void Block::fail(const std::string& what, Where where) const {
   throw make_error(ErrorKind::kInternal, "kernel {}, block ({}, {}), thread {}, {}: {}", code_.name,
                    x_, y_, thread_, line_of(where), what);
+}
+
+void Block::fail_access(std::int64_t i, int count, std::int64_t size, const char* which,
+                        Where where) const {
+  if (i < 0 || i + count > size) {
+    fail(fmt::format("elements {} to {} of {} in {}", i, i + count, size, which), where);
+  }
+  fail(fmt::format("{} elements from {} on are not aligned", count, i), where);
 }
 
 void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
@@ -40,15 +58,15 @@ void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, co
   checks_ = checks;
   traffic_ = {};
   prepare();
-  Block* const outer = running;
-  running = this;
+  Block* const outer = running_;
+  running_ = this;
   try {
     run_all(order);
   } catch (...) {
-    running = outer;
+    running_ = outer;
     throw;
   }
-  running = outer;
+  running_ = outer;
   for (int warp = 0; warp < static_cast<int>(accesses_.size()); ++warp) count_accesses(warp);
 }
 
@@ -57,10 +75,10 @@ void Block::prepare() {
   while (threads_.size() < n) threads_.emplace_back().fiber = std::make_unique<Fiber>();
   for (std::size_t i = 0; i < n; ++i) {
     threads_[i].state = State::kReady;
+    threads_[i].has_begun = false;
     threads_[i].meeting = 0;
     threads_[i].copies.clear();
     threads_[i].copy_group = 0;
-    threads_[i].fiber->start([](void* block) { static_cast<Block*>(block)->run_thread(); }, this);
   }
   warps_.resize(std::max(warps_.size(), n / kWarp));
   for (std::size_t i = 0; i < n / kWarp; ++i) {
@@ -73,29 +91,63 @@ void Block::prepare() {
     shared_capacity_ = shape_.shared_bytes;
   }
   if (shape_.shared_bytes > 0) std::memset(shared_.get(), 0xff, shape_.shared_bytes);
-  touches_.assign((shape_.shared_bytes + 1) / 2, Touch{});
   accesses_.resize(checks_.counts_accesses ? n / kWarp : 0);
   for (WarpAccesses& accesses : accesses_) accesses.clear();
+  if (touches_.size() < (shape_.shared_bytes + 1) / 2 || epoch_ > UINT32_MAX / 2) {
+    touches_.assign((shape_.shared_bytes + 1) / 2, Touch{});
+    epoch_ = 0;
+  }
   order_.resize(n);
   std::iota(order_.begin(), order_.end(), 0);
   num_done_ = arrived_ = 0;
-  epoch_ = 0;
+  ++epoch_;
   error_ = nullptr;
 }
 
-// What a fiber runs. Its errors are kept for run_all, on whose stack they go on.
-void Block::run_thread() {
-  const auto self = static_cast<std::size_t>(thread_);
-  try {
-    code_.shim(operands_);
-    if (!threads_[self].copies.empty()) {
-      fail("ends without waiting for its asynchronous copies", threads_[self].copies.back().where);
-    }
-  } catch (...) {
-    error_ = std::current_exception();
+Block::Thread* Block::next_ready() {
+  while (turn_ < order_.size()) {
+    const int thread = order_[turn_++];
+    Thread& at = threads_[static_cast<std::size_t>(thread)];
+    if (at.state != State::kReady) continue;
+    thread_ = thread;
+    return &at;
   }
-  threads_[self].state = State::kDone;
-  ++num_done_;
+  return nullptr;
+}
+
+Fiber& Block::begun(Thread& thread) {
+  if (!thread.has_begun) {
+    thread.has_begun = true;
+    thread.fiber->start([](void* block) { static_cast<Block*>(block)->run_threads(); }, this);
+  }
+  return *thread.fiber;
+}
+
+// What a fiber runs: its thread, then those whose turn it is and that have not begun. Errors are
+// kept for run_all, on whose stack they go on.
+void Block::run_threads() {
+  while (true) {
+    Thread& self = threads_[static_cast<std::size_t>(thread_)];
+    try {
+      code_.shim(operands_);
+      if (!self.copies.empty()) {
+        fail("ends without waiting for its asynchronous copies", self.copies.back().where);
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    self.state = State::kDone;
+    ++num_done_;
+    if (error_ || !kSharesFibers) return;
+    Thread* next = next_ready();
+    if (next == nullptr) return;
+    if (next->has_begun) {
+      --turn_;  // run_all resumes it
+      return;
+    }
+    next->has_begun = true;
+    std::swap(self.fiber, next->fiber);
+  }
 }
 
 void Block::shuffle_order(Order order, std::uint64_t pass) {
@@ -105,10 +157,12 @@ void Block::shuffle_order(Order order, std::uint64_t pass) {
     return;
   }
   const RngStream stream(order.seed, RngPurpose::kSynthetic, (std::uint64_t{y_} << 32) | x_, pass);
-  std::array<std::uint32_t, 4> words{};
+  // One block of Philox seeds a pass; a linear congruential generator (Knuth's MMIX) goes on.
+  const std::array<std::uint32_t, 4> words = stream.block(0);
+  std::uint64_t state = (std::uint64_t{words[1]} << 32) | words[0];
   for (std::size_t i = order_.size(); i > 1; --i) {
-    if (i % 4 == 0 || i == order_.size()) words = stream.block(i / 4);
-    std::swap(order_[i - 1], order_[words[i % 4] % i]);
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    std::swap(order_[i - 1], order_[(state >> 32) * i >> 32]);
   }
 }
 
@@ -116,13 +170,11 @@ void Block::run_all(Order order) {
   const int n = static_cast<int>(shape_.threads);
   for (std::uint64_t pass = 0; num_done_ < n; ++pass) {
     shuffle_order(order, pass);
+    turn_ = 0;
     bool has_progressed = false;
-    for (const int thread : order_) {
-      Thread& at = threads_[static_cast<std::size_t>(thread)];
-      if (at.state != State::kReady) continue;
+    while (Thread* next = next_ready()) {
       has_progressed = true;
-      thread_ = thread;
-      at.fiber->resume();
+      begun(*next).resume();
       if (error_) std::rethrow_exception(error_);
     }
     if (!has_progressed) fail_stuck();
@@ -130,11 +182,12 @@ void Block::run_all(Order order) {
 }
 
 void Block::wait_as(State state, Where where) {
-  const auto self = static_cast<std::size_t>(thread_);
-  threads_[self].state = state;
-  threads_[self].where = where;
-  threads_[self].fiber->yield();
-  thread_ = static_cast<int>(self);
+  Thread& self = threads_[static_cast<std::size_t>(thread_)];
+  self.state = state;
+  self.where = where;
+  Thread* next = Fiber::kYieldsTo ? next_ready() : nullptr;
+  if (next != nullptr) return self.fiber->yield_to(begun(*next));
+  self.fiber->yield();
 }
 
 void Block::fail_stuck() {
@@ -174,42 +227,36 @@ void Block::meet_block(Where where) {
   }
 }
 
-void Block::meet_warp(const char* kind, const void* value, std::size_t size, Where where) {
-  const int lane = thread_ % kWarp;
-  Warp& warp = warps_[static_cast<std::size_t>(thread_ / kWarp)];
+bool Block::meet_warp(const char* kind, Where where) {
+  Warp& warp = warp_of_thread();
   if (warp.arrived == 0) {
     warp.kind = kind;
     warp.where = where;
   }
-  if (std::string_view(warp.kind) != kind || !(warp.where == where)) {
+  if ((warp.kind != kind && std::string_view(warp.kind) != kind) || !(warp.where == where)) {
     fail(fmt::format("is at {} while lanes of its warp are at {} of {}", kind, warp.kind,
                      line_of(warp.where)),
          where);
   }
-  std::memcpy(warp.posted[warp.meeting % 2][lane], value, size);
-  Thread& self = threads_[static_cast<std::size_t>(thread_)];
+  const auto thread = static_cast<std::size_t>(thread_);
+  Thread& self = threads_[thread];
   self.meeting = warp.meeting;
   self.kind = kind;
-  if (++warp.arrived < kWarp) return wait_as(State::kAtWarp, where);
+  if (++warp.arrived < kWarp) {
+    wait_as(State::kAtWarp, where);
+    return false;
+  }
   if (checks_.counts_accesses) count_accesses(thread_ / kWarp);
   warp.arrived = 0;
   ++warp.meeting;
-  for (int i = 0; i < kWarp; ++i) {
-    if (i == lane) continue;
-    threads_[static_cast<std::size_t>(thread_) - static_cast<std::size_t>(lane) +
-             static_cast<std::size_t>(i)]
-        .state = State::kReady;
-  }
-}
-
-const std::byte* Block::posted(int lane) const {
-  const Warp& warp = warps_[static_cast<std::size_t>(thread_ / kWarp)];
-  return warp.posted[threads_[static_cast<std::size_t>(thread_)].meeting % 2][lane];
+  Thread* const first = &threads_[thread - lane_of_thread()];
+  for (int i = 0; i < kWarp; ++i) first[i].state = State::kReady;
+  return true;
 }
 
 void Block::order_warp() {
   // All lanes come here after the meeting; the first of them counts.
-  Warp& warp = warps_[static_cast<std::size_t>(thread_ / kWarp)];
+  Warp& warp = warp_of_thread();
   warp.order = std::max(warp.order, threads_[static_cast<std::size_t>(thread_)].meeting + 1);
 }
 

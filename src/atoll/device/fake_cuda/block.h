@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "atoll/device/cuda/launch.h"
@@ -62,7 +63,11 @@ class Block {
   const Traffic& traffic() const { return traffic_; }
 
   /// The block whose thread is running here.
-  static Block& current();
+  static Block& current() {
+    if (running_ == nullptr) [[unlikely]]
+      fail_outside_kernels();
+    return *running_;
+  }
 
   // What kernels see, for the thread that is running.
   int thread() const { return thread_; }
@@ -73,9 +78,18 @@ class Block {
   /// All threads of the block meet here.
   void meet_block(Where where);
   /// The lanes of a warp meet: each brings `size` bytes, at most kMaxPosted, under the name `kind`.
-  void meet_warp(const char* kind, const void* value, std::size_t size, Where where);
+  /// True for the lane that comes last, which then goes on before the others do.
+  bool meet_warp(const char* kind, const void* value, std::size_t size, Where where) {
+    Warp& warp = warp_of_thread();
+    std::memcpy(warp.posted[warp.meeting % 2][lane_of_thread()], value, size);
+    return meet_warp(kind, where);
+  }
   /// What lane `lane` brought to the meeting that the running thread was at last.
-  const std::byte* posted(int lane) const;
+  const std::byte* posted(int lane) const {
+    const std::uint32_t meeting = threads_[static_cast<std::size_t>(thread_)].meeting;
+    return warp_of_thread().posted[meeting % 2][lane];
+  }
+  std::byte* posted(int lane) { return const_cast<std::byte*>(std::as_const(*this).posted(lane)); }
   /// The lanes' accesses to shared memory before are ordered before those after.
   void order_warp();
 
@@ -100,6 +114,10 @@ class Block {
 
   /// Throws the error of the running thread.
   [[noreturn]] void fail(const std::string& what, Where where) const;
+  /// The same of an access to `count` elements from i on of `size` in the memory `which`: that they
+  /// are outside, or not aligned.
+  [[noreturn]] void fail_access(std::int64_t i, int count, std::int64_t size, const char* which,
+                                Where where) const;
 
   static constexpr std::size_t kMaxPosted = 48;
 
@@ -115,6 +133,7 @@ class Block {
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     State state = State::kDone;
+    bool has_begun = false;
     Where where;
     const char* kind = "";
     std::uint32_t meeting = 0;  // of the warp, at which it was last
@@ -135,7 +154,7 @@ class Block {
     std::int16_t writer = kNobody;
     std::int16_t reader = kNobody;  // or kLanes of one warp, or kMany
     std::int16_t reader_warp = 0;
-    std::uint32_t write_epoch = 0;
+    std::uint32_t write_epoch = 0;  // 0: never
     std::uint32_t write_order = 0;
     std::uint32_t read_epoch = 0;
     std::uint32_t read_order = 0;
@@ -144,10 +163,21 @@ class Block {
   static constexpr std::int16_t kLanes = -2;
   static constexpr std::int16_t kMany = -3;
 
+  [[noreturn]] static void fail_outside_kernels();
+  std::size_t lane_of_thread() const { return static_cast<std::size_t>(thread_) % kWarp; }
+  Warp& warp_of_thread() { return warps_[static_cast<std::size_t>(thread_) / kWarp]; }
+  const Warp& warp_of_thread() const { return warps_[static_cast<std::size_t>(thread_) / kWarp]; }
+
   void prepare();
-  void run_thread();
+  /// The thread whose turn it is in this pass, which is then the running one; null at the pass's
+  /// end.
+  Thread* next_ready();
+  /// The thread's fiber, at its beginning if it has none yet.
+  Fiber& begun(Thread& thread);
+  void run_threads();
   void run_all(Order order);
   void shuffle_order(Order order, std::uint64_t pass);
+  bool meet_warp(const char* kind, Where where);
   void wait_as(State state, Where where);
   [[noreturn]] void fail_stuck();
   [[noreturn]] void fail_race(const char* what, int other, Where where) const;
@@ -155,6 +185,8 @@ class Block {
   void count_accesses(int warp);
   void check_shared_write(const void* at, std::size_t bytes, Where where);
   Touch* touches(const void* at, std::size_t bytes, Where where, std::size_t& count);
+
+  static constinit thread_local Block* running_;
 
   cuda::KernelCode code_;
   cuda::LaunchShape shape_;
@@ -165,10 +197,11 @@ class Block {
   int num_done_ = 0;
   int arrived_ = 0;
   Where meeting_place_;
-  std::uint32_t epoch_ = 0;
+  std::uint32_t epoch_ = 0;  // goes on from block to block, so that touches_ need not be cleared
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<int> order_;
+  std::size_t turn_ = 0;  // in order_
   std::unique_ptr<std::byte[]> shared_;
   std::size_t shared_capacity_ = 0;
   std::vector<Touch> touches_;

@@ -99,14 +99,11 @@ struct Global {
   std::int64_t size = 0;
 
   T* at(std::int64_t i, int count, Where where) const {
-    if (i < 0 || i + count > size) {
-      Block::current().fail(
-          fmt::format("elements {} to {} of {} in the device's memory", i, i + count, size), where);
-    }
-    if (reinterpret_cast<std::uintptr_t>(data + i) %
-            (static_cast<std::size_t>(count) * sizeof(T)) !=
-        0) {
-      Block::current().fail(fmt::format("{} elements from {} on are not aligned", count, i), where);
+    if (i < 0 || i + count > size ||
+        reinterpret_cast<std::uintptr_t>(data + i) %
+                (static_cast<std::size_t>(count) * sizeof(T)) !=
+            0) [[unlikely]] {
+      Block::current().fail_access(i, count, size, "the device's memory", where);
     }
     return data + i;
   }
@@ -143,14 +140,11 @@ struct Shared {
   int size = 0;
 
   T* at(int i, int count, Where where) const {
-    if (i < 0 || i + count > size) {
-      Block::current().fail(
-          fmt::format("elements {} to {} of {} in shared memory", i, i + count, size), where);
-    }
-    if (reinterpret_cast<std::uintptr_t>(data + i) %
-            (static_cast<std::size_t>(count) * sizeof(T)) !=
-        0) {
-      Block::current().fail(fmt::format("{} elements from {} on are not aligned", count, i), where);
+    if (i < 0 || i + count > size ||
+        reinterpret_cast<std::uintptr_t>(data + i) %
+                (static_cast<std::size_t>(count) * sizeof(T)) !=
+            0) [[unlikely]] {
+      Block::current().fail_access(i, count, size, "shared memory", where);
     }
     return data + i;
   }
@@ -230,38 +224,57 @@ void load_matrices_transposed(std::uint32_t (&m)[4], const Shared<T>& from, int 
   }
 }
 
-/// d += a b of a 16 x 16 by a 16 x 8 matrix of bf16, whose elements the lanes hold as the PTX
-/// manual says of mma.m16n8k16. Products and sums are f32, in the order of k; a GPU's differ in
-/// their last bits.
-inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                         std::uint32_t b1, Where where = Where::current()) {
-  struct Fragments {
-    std::uint32_t a[4];
-    std::uint32_t b[2];
-  };
-  const Fragments own = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  Block::current().meet_warp("mma", &own, sizeof own, where);
+/// What a lane brings to a product of tensor cores: four elements of the sums, and parts of a and
+/// b.
+struct MmaFragments {
+  float d[4];
+  std::uint32_t a[4];
+  std::uint32_t b[2];
+};
+
+/// Adds a product to the sums that the lanes have brought.
+inline void multiply_fragments(Block& block) {
   const auto element = [](std::uint32_t pair, int i) {
     return std::bit_cast<float>(i == 0 ? pair << 16 : pair & 0xffff0000U);
   };
-  const int group = lane() / 4;
-  const int column = lane() % 4 * 2;
-  Fragments rows[4], left[4], right[4];
-  for (int holder = 0; holder < 4; ++holder) {
-    rows[holder] = posted_by<Fragments>(group * 4 + holder);
-    left[holder] = posted_by<Fragments>(column * 4 + holder);
-    right[holder] = posted_by<Fragments>((column + 1) * 4 + holder);
+  float a[16][16], b[16][8];
+  for (int holder = 0; holder < kWarp; ++holder) {
+    MmaFragments held;
+    std::memcpy(&held, block.posted(holder), sizeof held);
+    const int group = holder / 4;
+    const int k = holder % 4 * 2;
+    for (int e = 0; e < 2; ++e) {
+      a[group][k + e] = element(held.a[0], e);
+      a[group + 8][k + e] = element(held.a[1], e);
+      a[group][k + 8 + e] = element(held.a[2], e);
+      a[group + 8][k + 8 + e] = element(held.a[3], e);
+      b[k + e][group] = element(held.b[0], e);
+      b[k + 8 + e][group] = element(held.b[1], e);
+    }
   }
-  for (int k = 0; k < 16; ++k) {
-    const int holder = k % 8 / 2;
-    const int upper = k / 8;  // the second half of k is in the later registers
-    const float top = element(rows[holder].a[2 * upper], k % 2);
-    const float bottom = element(rows[holder].a[2 * upper + 1], k % 2);
-    d[0] += top * element(left[holder].b[upper], k % 2);
-    d[1] += top * element(right[holder].b[upper], k % 2);
-    d[2] += bottom * element(left[holder].b[upper], k % 2);
-    d[3] += bottom * element(right[holder].b[upper], k % 2);
+  for (int row = 0; row < 16; ++row) {
+    float sums[8];
+    for (int pair = 0; pair < 4; ++pair) {
+      std::memcpy(&sums[2 * pair], block.posted(row % 8 * 4 + pair) + row / 8 * 8, 8);
+    }
+    for (int k = 0; k < 16; ++k) {
+      for (int column = 0; column < 8; ++column) sums[column] += a[row][k] * b[k][column];
+    }
+    for (int pair = 0; pair < 4; ++pair) {
+      std::memcpy(block.posted(row % 8 * 4 + pair) + row / 8 * 8, &sums[2 * pair], 8);
+    }
   }
+}
+
+/// d += a b of a 16 x 16 by a 16 x 8 matrix of bf16, whose elements the lanes hold as the PTX
+/// manual says of mma.m16n8k16. Products and sums are f32, in the order of k; a GPU's differ in
+/// their last bits. The lane that comes last multiplies for all.
+inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                         std::uint32_t b1, Where where = Where::current()) {
+  const MmaFragments own = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+  Block& block = Block::current();
+  if (block.meet_warp("mma", &own, sizeof own, where)) multiply_fragments(block);
+  std::memcpy(d, block.posted(lane()), sizeof d);
 }
 
 /// Two bf16 in a word, each the nearest, ties to even; NaN becomes 0x7fff.

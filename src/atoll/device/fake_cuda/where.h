@@ -14,7 +14,7 @@ struct Where {
     return {file, line};
   }
   friend bool operator==(const Where& a, const Where& b) {
-    return a.line == b.line && std::string_view(a.file) == b.file;
+    return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
   }
 };
 
