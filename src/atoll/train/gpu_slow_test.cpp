@@ -21,13 +21,36 @@ class GpuRun : public GpuRuns, public ::testing::WithParamInterface<const char*>
   }
 };
 
+std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
+  return info.param;
+}
+
 using GpuExperts = GpuRuns;
 
-// qwen3_moe is in parallel/gpu_training_slow_test.cpp.
-INSTANTIATE_TEST_SUITE_P(Families, GpuRun, ::testing::Values("llama", "qwen3", "gpt2", "mixtral"),
-                         [](const auto& info) { return std::string(info.param); });
+// On every change each claim is shown of one or two families, and each family is in one of them.
+// What begins with Nightly is left to ./dev nightly. parallel/gpu_training_slow_test.cpp trains all
+// families on every change, qwen3_moe too, without the whole program.
+using ::testing::Values;
+using GpuRunF32 = GpuRun;
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunF32, Values("llama", "gpt2"), name_of);
+INSTANTIATE_TEST_SUITE_P(Nightly, GpuRunF32, Values("qwen3", "mixtral"), name_of);
+using GpuRunBf16 = GpuRun;
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunBf16, Values("llama"), name_of);
+INSTANTIATE_TEST_SUITE_P(Nightly, GpuRunBf16, Values("qwen3", "gpt2", "mixtral"), name_of);
+using GpuRunHalves = GpuRun;
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunHalves, Values("mixtral"), name_of);
+INSTANTIATE_TEST_SUITE_P(Nightly, GpuRunHalves, Values("llama", "qwen3", "gpt2"), name_of);
+using GpuRunOrders = GpuRun;
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunOrders, Values("gpt2"), name_of);
+INSTANTIATE_TEST_SUITE_P(Nightly, GpuRunOrders, Values("llama", "qwen3", "mixtral"), name_of);
+using GpuRunLayouts = GpuRun;
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunLayouts, Values("llama"), name_of);
+INSTANTIATE_TEST_SUITE_P(Nightly, GpuRunLayouts, Values("qwen3", "gpt2", "mixtral"), name_of);
+using GpuRunMoved = GpuRun;
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunMoved, Values("qwen3"), name_of);
+INSTANTIATE_TEST_SUITE_P(Nightly, GpuRunMoved, Values("llama", "gpt2", "mixtral"), name_of);
 
-TEST_P(GpuRun, TwentyStepsInF32GoAsOnTheCpu) {
+TEST_P(GpuRunF32, TwentyStepsInF32GoAsOnTheCpu) {
   const Ended cpu = on_cpu("cpu", family()), gpu = on_gpu("gpu", family());
   const std::vector<double> losses = values_of(cpu.records, "loss");
   ASSERT_EQ(losses.size(), 20u);
@@ -35,7 +58,7 @@ TEST_P(GpuRun, TwentyStepsInF32GoAsOnTheCpu) {
   EXPECT_LT(largest_difference(losses, values_of(gpu.records, "loss")), 2e-3);
 }
 
-TEST_P(GpuRun, TwentyStepsInBf16StayWithinWhatBf16Costs) {
+TEST_P(GpuRunBf16, TwentyStepsInBf16StayWithinWhatBf16Costs) {
   const Settings narrow = family({"--train.dtype=bf16", "--data.packing=masked"});
   const Ended wide = on_cpu("wide", family({"--data.packing=masked"}));
   const Ended cpu = on_cpu("cpu", narrow), gpu = on_gpu("gpu", narrow);
@@ -45,7 +68,7 @@ TEST_P(GpuRun, TwentyStepsInBf16StayWithinWhatBf16Costs) {
   EXPECT_LT(largest_difference(losses, values_of(gpu.records, "loss")), bound);
 }
 
-TEST_P(GpuRun, TenAndTenStepsAreTwenty) {
+TEST_P(GpuRunHalves, TenAndTenStepsAreTwenty) {
   const Settings settings = family({"--train.dtype=bf16"});
   const Ended whole = on_gpu("whole", settings);
   const Settings ordered = with(settings, {"--device.fake_order=5"});
@@ -54,7 +77,7 @@ TEST_P(GpuRun, TenAndTenStepsAreTwenty) {
   EXPECT_TRUE(tensors(rest.outcome.checkpoint) == tensors(whole.outcome.checkpoint));
 }
 
-TEST_P(GpuRun, EightOrdersOfStreamsGiveTheSameBits) {
+TEST_P(GpuRunOrders, EightOrdersOfStreamsGiveTheSameBits) {
   const Settings settings =
       family({"--train.dtype=bf16", "--train.steps=3", "--optim.masters=stochastic"});
   const Ended first = on_gpu("order0", settings);
@@ -68,7 +91,7 @@ TEST_P(GpuRun, EightOrdersOfStreamsGiveTheSameBits) {
 
 // At one number of ranks ZeRO, recompute and buckets change no bit; with exact sums the number of
 // ranks and of micro-batches changes none either.
-TEST_P(GpuRun, LayoutsOfRanksGiveTheSameBits) {
+TEST_P(GpuRunLayouts, LayoutsOfRanksGiveTheSameBits) {
   const Settings settings = family({"--train.micro_batch=1", "--train.steps=4", "--eval.every=2"});
   const Ended expected = on_gpu("zero0", settings, 2);
   for (int zero = 1; zero <= 3; ++zero) {
@@ -94,7 +117,7 @@ TEST_P(GpuRun, LayoutsOfRanksGiveTheSameBits) {
 TEST_F(GpuExperts, SharedAmongRanksTrainAsOnCpusWhateverIsSharedBesides) {
   const Settings settings = small({"--model.family=mixtral", "--model.num_experts=4",
                                    "--model.intermediate_size=24", "--moe.balance_loss=0.05",
-                                   "--train.micro_batch=1", "--train.steps=8", "--parallel.ep=2"});
+                                   "--train.micro_batch=1", "--train.steps=4", "--parallel.ep=2"});
   for (const char* dtype : {"f32", "bf16"}) {
     const Settings all = with(settings, {"--train.dtype=" + std::string(dtype)});
     const Ended cpu = on_cpu("cpu" + std::string(dtype), with(all, {"--train.batch_size=4"}), 4);
@@ -112,7 +135,7 @@ TEST_F(GpuExperts, SharedAmongRanksTrainAsOnCpusWhateverIsSharedBesides) {
 }
 
 // A checkpoint does not know what wrote it.
-TEST_P(GpuRun, GoesOnOnTheOtherKindOfDevice) {
+TEST_P(GpuRunMoved, GoesOnOnTheOtherKindOfDevice) {
   const Settings settings = family({"--train.steps=6"});
   const Ended cpu = on_cpu("cpu", settings);
   EXPECT_EQ(train_ranks("moved", 1, settings, /*stop_after=*/2).outcome.step, 2);
