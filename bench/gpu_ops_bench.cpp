@@ -1,5 +1,5 @@
-// How long each op of a training step takes on a GPU, beside what the GPU's memory and tensor cores
-// can do, measured just before. bench/cuda/all.sh runs it.
+// How long each op of a training step, and products of generation, take on a GPU, beside what its
+// memory and tensor cores can do, measured just before. bench/cuda/all.sh runs it.
 //
 //   gpu_ops_bench [--model=124m|1b|moe] [--sequences=32] [--context=1024] [--fake]
 //
@@ -22,6 +22,7 @@
 #include "atoll/ops/gpu_attention.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/plan/code_op_cases.h"
+#include "atoll/plan/generation_op_cases.h"
 #include "atoll/plan/op_cases.h"
 
 namespace atl {
@@ -129,6 +130,7 @@ int measure(Device& device, const nn::ModelConfig& config, const plan::OpSizes& 
     cases.push_back(std::move(one));
   }
   for (plan::OpCase& one : plan::code_op_cases(elements)) cases.push_back(std::move(one));
+  for (plan::OpCase& one : plan::generation_op_cases(config)) cases.push_back(std::move(one));
   int below = 0;
   for (const plan::OpCase& one : cases) {
     const double seconds = seconds_of(device, *stream, one.prepare(run));

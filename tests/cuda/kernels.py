@@ -57,7 +57,7 @@ def compile_one(nvcc, source, folder):
 
 def is_of_packs(name):
     """Whether a kernel's name says that it moves 16 bytes at once."""
-    return re.fullmatch(r"\w+<(?:.*\b)?(Bf16|float|unsigned int), ([48])(?:, \w+)?>", name)
+    return re.fullmatch(r"\w+<(?:.*\b)?(Bf16|float|unsigned int), ([48])(?:, \w+)*>", name)
 
 
 def check_ptx(text):

@@ -6,6 +6,7 @@
 #include "atoll/ops/cpu/matmul_few_rows.h"
 #include "atoll/ops/cpu/matmul_tiled.h"
 #include "atoll/ops/cuda/grouped_matmul.h"
+#include "atoll/ops/int8_arithmetic.h"
 #include "atoll/ops/serve.h"
 
 namespace atl::ops {
@@ -131,17 +132,47 @@ void grouped_matmul_tn(Run& run, Tensor a, Tensor b, Tensor offsets, Tensor dw) 
   dispatch<Grouped>(op, kGrouped, run, args, cost(args, a, b.dim(1)));
 }
 
-void grouped_matmul_int8(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c) {
-  check_weights("grouped_matmul_int8", w.values.shape(), offsets);
-  if (run.stream->device().kind() != DeviceKind::kCpu) {
-    refuse_op(run, "grouped_matmul_int8", "not in host memory", nullptr);
-  }
-  const std::int64_t groups = offsets.num_elements() - 1;
-  for_groups(offsets, a.dim(0), [&](std::int64_t g, std::int64_t begin, std::int64_t end) {
-    const Int8Matrix part = {part_of(w.values, g, groups), part_of(w.scales, g, groups)};
-    matmul_int8(run, a.rows(begin, end), part, c.rows(begin, end));
+namespace {
+
+struct GroupedInt8 {
+  Tensor a;
+  Int8Matrix w;
+  Tensor offsets, c;
+};
+
+Declined int8_each_by_itself(Run& run, const GroupedInt8& args) {
+  return serve_host(run, [&] {
+    const std::int64_t groups = args.offsets.num_elements() - 1;
+    for_groups(args.offsets, args.a.dim(0),
+               [&](std::int64_t g, std::int64_t begin, std::int64_t end) {
+                 const Int8Matrix part = {part_of(args.w.values, g, groups),
+                                          part_of(args.w.scales, g, groups)};
+                 matmul_int8(run, args.a.rows(begin, end), part, args.c.rows(begin, end));
+               });
+    clear_left_over(args.offsets, args.c);
   });
-  clear_left_over(offsets, c);
+}
+
+constexpr Implementation<GroupedInt8> kGroupedInt8[] = {
+    {"cuda",
+     [](Run& run, const GroupedInt8& args) {
+       const bool rounds = int8_arithmetic(args.a.dim(0)) != Int8Arithmetic::kF32;
+       return cuda::grouped_matmul_int8(run, args.a, args.w, args.offsets, args.c, rounds);
+     }},
+    {"each", int8_each_by_itself},
+};
+
+}  // namespace
+
+void grouped_matmul_int8(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c) {
+  const char* op = "grouped_matmul_int8";
+  const Shape weights = w.values.shape();
+  check_weights(op, weights, offsets);
+  check_spec(op, int8_values_spec(weights), {w.values});
+  check_spec(op, int8_scales_spec(weights), {w.scales});
+  check_spec(op, {Dtype::kF32, {a.dim(0), weights.dim(1)}}, {a});
+  check_spec(op, {Dtype::kF32, {a.dim(0), weights.dim(0) / (offsets.num_elements() - 1)}}, {c});
+  dispatch<GroupedInt8>(op, kGroupedInt8, run, {a, w, offsets, c});
 }
 
 std::size_t grouped_matmul_scratch_bytes(const Spec& a, const Spec& b, const Spec& w,

@@ -4,6 +4,7 @@
 
 #include "atoll/ops/cuda/grouped_matmul.cuh"
 #include "atoll/ops/cuda/grouped_matmul_mma.cuh"
+#include "atoll/ops/cuda/narrow_weights.h"
 #include "atoll/ops/cuda/serve.h"
 
 namespace atl::ops::cuda {
@@ -39,12 +40,12 @@ LaunchShape shape_of(const Sizes& sizes, bool is_tn) {
 
 template <typename A, typename B, typename C, Transpose kT>
 void tiles(Run& run, const Sizes& sizes, Tensor a, Tensor b, Tensor offsets, Tensor c,
-           bool accumulate) {
+           bool accumulate, Tensor scales = {}) {
   using Kernel = ProductTiles<A, B, C, kT>;
   launch<GroupedMatmulKernels>(
       run, shape_of<Kernel, Kernel::kTile, Kernel::kTile>(sizes, kT == Transpose::kTN),
-      Kernel{input<A>(a), input<B>(b), input<std::int32_t>(offsets), output<C>(c), sizes.rows,
-             sizes.height, sizes.width, sizes.length, accumulate});
+      Kernel{input<A>(a), input<B>(b), input<float>(scales), input<std::int32_t>(offsets),
+             output<C>(c), sizes.rows, sizes.height, sizes.width, sizes.length, accumulate});
 }
 
 template <typename T>
@@ -107,10 +108,44 @@ Declined cannot_count(std::initializer_list<Tensor> operands) {
 
 }  // namespace
 
+namespace {
+
+// Few rows a group at the mean, as when a token or some are generated.
+bool has_few_rows(const Sizes& sizes) {
+  return sizes.rows <= kFewRows * sizes.groups;
+}
+
+Declined grouped_bf16_weights(Run& run, Tensor a, Tensor b, Tensor offsets, Tensor c) {
+  return serve_gpu(run, [&] {
+    if (a.num_elements() == 0 || c.num_elements() == 0) return;
+    const Sizes sizes = sizes_of(Transpose::kNT, a, b, offsets, c);
+    if (has_few_rows(sizes)) return grouped_few_rows(run, a, b, offsets, c);
+    tiles<float, Bf16, float, Transpose::kNT>(run, sizes, a, b, offsets, c, false);
+  });
+}
+
+}  // namespace
+
+Declined grouped_matmul_int8(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c,
+                             bool rounds) {
+  if (const Declined reason = cannot_count({a, w.values, c})) return reason;
+  return serve_gpu(run, [&] {
+    if (a.num_elements() == 0 || c.num_elements() == 0) return;
+    if (rounds) return grouped_rounded(run, a, w, offsets, c);
+    const Sizes sizes = sizes_of(Transpose::kNT, a, w.values, offsets, c);
+    if (has_few_rows(sizes)) return grouped_few_rows(run, a, w, offsets, c);
+    tiles<float, std::uint8_t, float, Transpose::kNT>(run, sizes, a, w.values, offsets, c, false,
+                                                      w.scales);
+  });
+}
+
 Declined grouped_matmul(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor offsets,
                         Tensor c) {
   if (const Declined reason = cannot_count({a, b, c})) return reason;
-  if (a.dtype() != b.dtype()) return "weights of experts in fewer bits than rows";
+  if (a.dtype() == Dtype::kF32 && b.dtype() == Dtype::kBf16 && transpose == Transpose::kNT) {
+    return grouped_bf16_weights(run, a, b, offsets, c);
+  }
+  if (a.dtype() != b.dtype()) return "rows and weights of experts of two dtypes";
   return serve_gpu_storage(run, a.dtype(), [&]<typename T>(T) {
     if (a.num_elements() == 0 || c.num_elements() == 0) return;
     const Sizes sizes = sizes_of(transpose, a, b, offsets, c);

@@ -1,11 +1,12 @@
 #pragma once
 
 // Products in plain tiles: of groups of rows as experts have them, and of operands of two dtypes,
-// which cuBLASLt does not take. A sum goes along its length in order, in f32, whatever the sizes of
-// groups.
+// which cuBLASLt does not take; b may be an Int8Matrix. A sum goes along its length in order, in
+// f32, whatever the sizes of groups.
 
 #include <type_traits>
 
+#include "atoll/ops/cuda/int8_bytes.cuh"
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/numbers.h"
 #include "atoll/ops/cuda/row_tiles.cuh"
@@ -27,6 +28,7 @@ struct ProductTiles {
   static constexpr int kStride = kTile + 4;  // rows of shared memory do not all begin in one bank
   Global<const A> a;
   Global<const B> b;
+  Global<const float> scales;          // of b in int8, whose rows the sums run along
   Global<const std::int32_t> offsets;  // (groups + 1), or empty
   Global<C> c;
   int rows;    // of all groups
@@ -115,6 +117,9 @@ struct ProductTiles {
       if (at < end && other < width) {
         value = widened(b.load(kRightLengthLast ? (group * width + other) * length + at
                                                 : (group * length + at) * width + other));
+        if constexpr (sizeof(B) == 1) {
+          value *= scales.load((group * width + other) * num_scales(length) + at / kScaleGroup);
+        }
       }
       right.store((at - k) * kStride + other - column, value);
     }
@@ -127,6 +132,9 @@ using GroupedMatmulKernels = KernelList<ProductTiles<float, float, float, Transp
                                         ProductTiles<Bf16, Bf16, Bf16, Transpose::kNT>,
                                         ProductTiles<Bf16, Bf16, Bf16, Transpose::kNN>,
                                         ProductTiles<Bf16, Bf16, float, Transpose::kTN>,
+                                        // Weights of generation.
+                                        ProductTiles<float, Bf16, float, Transpose::kNT>,
+                                        ProductTiles<float, std::uint8_t, float, Transpose::kNT>,
                                         // The router's gradients.
                                         ProductTiles<float, Bf16, Bf16, Transpose::kNN>,
                                         ProductTiles<float, Bf16, float, Transpose::kTN>>;

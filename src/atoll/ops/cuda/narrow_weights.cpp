@@ -18,28 +18,48 @@ bool is_aligned(const Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.raw()) % 16 == 0;
 }
 
-template <typename W, int V, int M>
-void launch_few_rows(Run& run, const Tensor& x, const Tensor& w, const Tensor& scales,
-                     const Tensor& y, const Tensor& bias) {
-  using Kernel = FewRows<W, V, M>;
-  const std::int64_t n = w.dim(0);
+// A product, or one for each group of rows. `w` is the matrix or all of them, stacked.
+struct Rows {
+  Tensor x, w, scales, y, bias, offsets;
+
+  std::int64_t groups() const { return offsets.defined() ? offsets.num_elements() - 1 : 1; }
+  std::int64_t rows() const { return x.shape().num_rows(); }
+  std::int64_t n() const { return w.dim(0) / groups(); }
+  // A block for each kRows rows that a group may have.
+  template <int kRows>
+  std::uint32_t row_tiles() const {
+    const std::int64_t tiles =
+        offsets.defined() ? most_row_tiles<kRows>(rows(), groups()) : num_blocks(rows(), kRows);
+    return static_cast<std::uint32_t>(tiles);
+  }
+};
+
+template <typename W, int V, int M, bool kGrouped>
+void launch_few_rows(Run& run, const Rows& of) {
+  using Kernel = FewRows<W, V, M, kGrouped>;
+  LaunchShape shape = warp_a_row(num_blocks(of.n(), Kernel::kColumns), Kernel::kMaxThreads);
+  if (kGrouped) shape.blocks_y = of.row_tiles<M>();
   launch<NarrowWeightsKernels>(
-      run, warp_a_row(num_blocks(n, Kernel::kColumns), Kernel::kMaxThreads),
-      Kernel{input<float>(x), input<W>(w), input<float>(scales), input<float>(bias),
-             output<float>(y), x.shape().num_rows(), n, w.dim(1)});
+      run, shape,
+      Kernel{input<float>(of.x), input<W>(of.w), input<float>(of.scales), input<float>(of.bias),
+             output<float>(of.y), input<std::int32_t>(of.offsets), static_cast<int>(of.rows()),
+             of.n(), of.w.dim(1)});
+}
+
+template <typename W, int V, int M>
+void launch_few_rows(Run& run, const Rows& of) {
+  of.offsets.defined() ? launch_few_rows<W, V, M, true>(run, of)
+                       : launch_few_rows<W, V, M, false>(run, of);
 }
 
 template <typename W>
-void few_rows(Run& run, const Tensor& x, const Tensor& w, const Tensor& scales, const Tensor& y,
-              const Tensor& bias) {
+void few_rows(Run& run, const Rows& of) {
   constexpr int kWide = kPack<W>;
-  const bool is_one = x.shape().num_rows() == 1;
-  if (w.dim(1) % kWide == 0 && is_aligned(w) && is_aligned(x)) {
-    is_one ? launch_few_rows<W, kWide, 1>(run, x, w, scales, y, bias)
-           : launch_few_rows<W, kWide, kFewRows>(run, x, w, scales, y, bias);
+  const bool has_one = of.rows() <= of.groups();  // at the mean
+  if (of.w.dim(1) % kWide == 0 && is_aligned(of.w) && is_aligned(of.x)) {
+    has_one ? launch_few_rows<W, kWide, 1>(run, of) : launch_few_rows<W, kWide, kFewRows>(run, of);
   } else {
-    is_one ? launch_few_rows<W, 1, 1>(run, x, w, scales, y, bias)
-           : launch_few_rows<W, 1, kFewRows>(run, x, w, scales, y, bias);
+    has_one ? launch_few_rows<W, 1, 1>(run, of) : launch_few_rows<W, 1, kFewRows>(run, of);
   }
 }
 
@@ -85,17 +105,29 @@ void widened_product(const Run& run, const Tensor& x, const Shape& w, const Tens
 }
 
 template <int V>
-void launch_rounded(Run& run, const Int8Matrix& x, const Int8Matrix& w, const Tensor& y,
-                    const Tensor& bias) {
+void launch_rounded(Run& run, const Int8Matrix& x, const Rows& of) {
   using Kernel = RoundedRows<V>;
-  const std::int64_t rows = x.values.dim(0), n = w.values.dim(0);
-  LaunchShape shape = warp_a_row(n, Kernel::kMaxThreads);
-  shape.blocks_y = static_cast<std::uint32_t>(num_blocks(rows, Kernel::kRows));
+  LaunchShape shape = warp_a_row(of.n(), Kernel::kMaxThreads);
+  shape.blocks_y = of.row_tiles<Kernel::kRows>();
   launch<NarrowWeightsKernels>(
       run, shape,
-      Kernel{input<std::uint8_t>(x.values), input<float>(x.scales), input<std::uint8_t>(w.values),
-             input<float>(w.scales), input<float>(bias), output<float>(y), rows, n, w.values.dim(1),
-             w.scales.dim(1)});
+      Kernel{input<std::uint8_t>(x.values), input<float>(x.scales), input<std::uint8_t>(of.w),
+             input<float>(of.scales), input<float>(of.bias), output<float>(of.y),
+             input<std::int32_t>(of.offsets), static_cast<int>(of.rows()), of.n(), of.w.dim(1),
+             of.scales.dim(1)});
+}
+
+void rounded_rows(Run& run, const Rows& of) {
+  Run inner = run;
+  const Shape shape = {of.rows(), of.w.dim(1)};
+  const Int8Matrix rounded = {inner.take_scratch(int8_values_spec(shape)),
+                              inner.take_scratch(int8_scales_spec(shape))};
+  launch<NarrowWeightsKernels>(
+      inner, warp_a_row(rounded.scales.num_elements(), RoundGroups::kMaxThreads),
+      RoundGroups{input<float>(of.x), output<std::uint8_t>(rounded.values),
+                  output<float>(rounded.scales), shape.dim(1), rounded.scales.dim(1)});
+  shape.dim(1) % 16 == 0 && is_aligned(of.w) ? launch_rounded<16>(inner, rounded, of)
+                                             : launch_rounded<1>(inner, rounded, of);
 }
 
 }  // namespace
@@ -103,7 +135,7 @@ void launch_rounded(Run& run, const Int8Matrix& x, const Int8Matrix& w, const Te
 Declined matmul_int8(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor bias) {
   return serve_gpu(run, [&] {
     if (x.shape().num_rows() <= kFewRows) {
-      return few_rows<std::uint8_t>(run, x, w.values, w.scales, y, bias);
+      return few_rows<std::uint8_t>(run, {x, w.values, w.scales, y, bias, {}});
     }
     widened_product(run, x, w.values.shape(), y, bias,
                     [&](Run& inner, std::int64_t begin, std::int64_t end, const Tensor& out) {
@@ -113,18 +145,7 @@ Declined matmul_int8(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor b
 }
 
 Declined matmul_rounded(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor bias) {
-  return serve_gpu(run, [&] {
-    Run inner = run;
-    const Shape shape = {x.shape().num_rows(), w.values.dim(1)};
-    const Int8Matrix rounded = {inner.take_scratch(int8_values_spec(shape)),
-                                inner.take_scratch(int8_scales_spec(shape))};
-    launch<NarrowWeightsKernels>(
-        inner, warp_a_row(rounded.scales.num_elements(), RoundGroups::kMaxThreads),
-        RoundGroups{input<float>(x), output<std::uint8_t>(rounded.values),
-                    output<float>(rounded.scales), shape.dim(1), rounded.scales.dim(1)});
-    shape.dim(1) % 16 == 0 && is_aligned(w.values) ? launch_rounded<16>(inner, rounded, w, y, bias)
-                                                   : launch_rounded<1>(inner, rounded, w, y, bias);
-  });
+  return serve_gpu(run, [&] { rounded_rows(run, {x, w.values, w.scales, y, bias, {}}); });
 }
 
 Declined matmul_bf16_weights(Run& run, const MatmulArgs& args) {
@@ -136,14 +157,26 @@ Declined matmul_bf16_weights(Run& run, const MatmulArgs& args) {
   return serve_gpu(run, [&] {
     const Tensor weights = args.b.reshaped({args.shape.n, args.shape.k});
     if (args.shape.m <= kFewRows) {
-      return few_rows<Bf16>(run, args.a.reshaped({args.shape.m, args.shape.k}), weights, {}, args.c,
-                            args.bias);
+      return few_rows<Bf16>(
+          run, {args.a.reshaped({args.shape.m, args.shape.k}), weights, {}, args.c, args.bias, {}});
     }
     widened_product(run, args.a, weights.shape(), args.c, args.bias,
                     [&](Run& inner, std::int64_t begin, std::int64_t end, const Tensor& out) {
                       convert(inner, weights.rows(begin, end), out);
                     });
   });
+}
+
+void grouped_few_rows(Run& run, Tensor a, Tensor w, Tensor offsets, Tensor c) {
+  few_rows<Bf16>(run, {a, w, {}, c, {}, offsets});
+}
+
+void grouped_few_rows(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c) {
+  few_rows<std::uint8_t>(run, {a, w.values, w.scales, c, {}, offsets});
+}
+
+void grouped_rounded(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c) {
+  rounded_rows(run, {a, w.values, w.scales, c, {}, offsets});
 }
 
 Declined embedding_int8(Run& run, Tensor tokens, const Int8Matrix& table, Tensor y) {

@@ -1,27 +1,19 @@
 #pragma once
 
 // Products of generation: few rows of f32 by a matrix in bf16 or int8, which are as fast as the
-// matrix is read.
+// matrix is read; of groups of rows too, as experts have them.
 
+#include "atoll/ops/cuda/int8_bytes.cuh"
 #include "atoll/ops/cuda/kernel_list.h"
-#include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/row_tiles.cuh"
 
 namespace atl::ops::cuda {
 
-/// Neighbours in a row of an Int8Matrix that share a factor: kInt8Group of ops/int8.h.
-constexpr int kScaleGroup = 64;
-
-/// What a byte of an Int8Matrix stands for, but for its factor.
-ATOLL_DEVICE int int8_of(std::uint8_t byte) {
-  return static_cast<std::int8_t>(byte);
-}
-ATOLL_DEVICE float widened(std::uint8_t byte) {
-  return static_cast<float>(int8_of(byte));
-}
-
 /// y = x W^T [+ bias] of at most M rows of x. A warp for two rows of W, whose lanes take
 /// V neighbouring weights each; sums run over a lane's weights, then over the warp as a tree.
-template <typename W, int V, int M>
+/// kGrouped: groups of rows have matrices of their own, stacked, and rows that are left over
+/// zeroes; M rows of one group at a time, row tile block_y.
+template <typename W, int V, int M, bool kGrouped>
 struct FewRows {
   static constexpr const char* kName = "few_rows";
   static constexpr int kMaxThreads = 128;
@@ -32,37 +24,44 @@ struct FewRows {
   Global<const float> scales;                    // (n, ceil(k / kScaleGroup)) of int8
   Global<const float> bias;                      // (n), or empty
   Global<float> y;                               // (rows, n)
-  std::int64_t rows;
-  std::int64_t n;
+  Global<const std::int32_t> offsets;            // (groups + 1), of kGrouped
+  int rows;
+  std::int64_t n;  // of one matrix
   std::int64_t k;
 
   ATOLL_DEVICE float factor(std::int64_t row, std::int64_t c) const {
     if constexpr (sizeof(W) != 1) return 1.0F;
-    return scales.load(row * ((k + kScaleGroup - 1) / kScaleGroup) + c / kScaleGroup);
+    return scales.load(row * num_scales(k) + c / kScaleGroup);
   }
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t first =
         (std::int64_t{block_x()} * (num_threads() / kWarp) + warp()) * kColumns;
     if (first >= n) return;
+    RowTile tile = {0, 0, rows};
+    if constexpr (kGrouped) tile = find_row_tile<M>(offsets, rows, block_y());
+    if (tile.group < 0) return;
+    const bool is_left_over = kGrouped && tile.group == static_cast<int>(offsets.size) - 1;
+    const std::int64_t end = is_left_over ? 0 : k;
+    const std::int64_t matrix = tile.group * n;
     const bool is_last = first + 1 == n;  // which has no neighbour
     float sums[M][kColumns] = {};
-    for (std::int64_t c = lane() * V; c < k; c += kWarp * V) {
+    for (std::int64_t c = lane() * V; c < end; c += kWarp * V) {
       Pack<W, V> weights[kColumns];
       float factors[kColumns];
       ATOLL_UNROLL
       for (int j = 0; j < kColumns; ++j) {
-        const std::int64_t row = is_last ? first : first + j;
+        const std::int64_t row = matrix + (is_last ? first : first + j);
         weights[j] = w.template load<V>(row * k + c);
         factors[j] = factor(row, c);
       }
       ATOLL_UNROLL
       for (int r = 0; r < M; ++r) {
-        if (r >= rows) continue;
+        if (tile.first + r >= tile.end) continue;
         float parts[kColumns] = {};
         ATOLL_UNROLL
         for (int i = 0; i < V; i += kAtOnce) {
-          const auto pack = x.template load<kAtOnce>(r * k + c + i);
+          const auto pack = x.template load<kAtOnce>((tile.first + r) * k + c + i);
           ATOLL_UNROLL
           for (int e = 0; e < kAtOnce; ++e) {
             ATOLL_UNROLL
@@ -77,12 +76,13 @@ struct FewRows {
     }
     ATOLL_UNROLL
     for (int r = 0; r < M; ++r) {
-      if (r >= rows) continue;
+      if (tile.first + r >= tile.end) continue;
       ATOLL_UNROLL
       for (int j = 0; j < kColumns; ++j) {
         const float total = warp_sum(sums[r][j]);
         if (lane() != 0 || (is_last && j > 0)) continue;
-        y.store(r * n + first + j, bias.size == 0 ? total : total + bias.load(first + j));
+        y.store((tile.first + r) * n + first + j,
+                bias.size == 0 ? total : total + bias.load(first + j));
       }
     }
   }
@@ -106,7 +106,7 @@ struct Int8Rows {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
     if (row >= rows) return;
     const std::int64_t index = tokens.size == 0 ? first + row : tokens.load(row);
-    const std::int64_t groups = (width + kScaleGroup - 1) / kScaleGroup;
+    const std::int64_t groups = num_scales(width);
     for (std::int64_t c = lane() * V; c < width; c += kWarp * V) {
       const auto bytes = values.template load<V>(index * width + c);
       const float scale = scales.load(index * groups + c / kScaleGroup);
@@ -167,8 +167,9 @@ struct RoundGroups {
 
 /// y = round(x) W^T [+ bias], of activations that RoundGroups has rounded: a group's products are
 /// summed in integers, groups in f32 one after the other, which are the bits of
-/// ref::matmul_rounded. A warp for each row of W and kRows rows of x, whose lanes take V = 16
-/// neighbours each; V = 1: two of one group.
+/// ref::matmul_rounded. A warp for each row of W and kRows rows of x, row tile block_y, whose lanes
+/// take V = 16 neighbours each; V = 1: two of one group. Groups of rows as in FewRows; "group"
+/// below is one of neighbours that share a factor.
 template <int V>
 struct RoundedRows {
   static constexpr const char* kName = "rounded_rows";
@@ -182,8 +183,9 @@ struct RoundedRows {
   Global<const float> w_scales;                                    // (n, groups)
   Global<const float> bias;                                        // (n), or empty
   Global<float> y;                                                 // (rows, n)
-  std::int64_t rows;
-  std::int64_t n;
+  Global<const std::int32_t> offsets;                              // of rows, or empty
+  int rows;
+  std::int64_t n;  // of one matrix
   std::int64_t k;
   std::int64_t groups;
 
@@ -205,35 +207,43 @@ struct RoundedRows {
   ATOLL_DEVICE void operator()() const {
     const std::int64_t column = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
     if (column >= n) return;
-    const std::int64_t first = std::int64_t{block_y()} * kRows;
+    const RowTile tile = find_row_tile<kRows>(offsets, rows, block_y());
+    if (tile.group < 0) return;
+    const bool is_left_over = tile.group > 0 && tile.group == static_cast<int>(offsets.size) - 1;
+    const std::int64_t end = is_left_over ? 0 : groups;
+    const std::int64_t first = tile.first, row_of_w = tile.group * n + column;
     float sums[kRows] = {};
-    for (std::int64_t group = 0; group < groups; group += kGroups) {
+    for (std::int64_t group = 0; group < end; group += kGroups) {
       ATOLL_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        if (first + r >= rows) continue;
-        int dot = part(first + r, column, group * kScaleGroup + lane() * V);
+        if (first + r >= tile.end) continue;
+        int dot = part(first + r, row_of_w, group * kScaleGroup + lane() * V);
         for (int mask = kLanes / 2; mask > 0; mask /= 2) dot += shuffle_xor(dot, mask);
         for (int g = 0; g < kGroups; ++g) {
           const int whole = shuffle(dot, g * kLanes);
           if (group + g >= groups) continue;
           const float scaled =
               static_cast<float>(whole) * x_scales.load((first + r) * groups + group + g);
-          sums[r] = fmaf(scaled, w_scales.load(column * groups + group + g), sums[r]);
+          sums[r] = fmaf(scaled, w_scales.load(row_of_w * groups + group + g), sums[r]);
         }
       }
     }
     ATOLL_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      if (lane() != 0 || first + r >= rows) continue;
+      if (lane() != 0 || first + r >= tile.end) continue;
       y.store((first + r) * n + column, sums[r] + (bias.size == 0 ? 0.0F : bias.load(column)));
     }
   }
 };
 
+template <typename W, int V, bool kGrouped>
+using FewRowsKernels = KernelList<FewRows<W, V, 1, kGrouped>, FewRows<W, V, 8, kGrouped>>;
+
 using NarrowWeightsKernels =
-    KernelList<FewRows<Bf16, 1, 1>, FewRows<Bf16, 1, 8>, FewRows<Bf16, 8, 1>, FewRows<Bf16, 8, 8>,
-               FewRows<std::uint8_t, 1, 1>, FewRows<std::uint8_t, 1, 8>,
-               FewRows<std::uint8_t, 16, 1>, FewRows<std::uint8_t, 16, 8>, Int8Rows<1>, Int8Rows<4>,
-               RoundGroups, RoundedRows<1>, RoundedRows<16>>;
+    Joined<FewRowsKernels<Bf16, 1, false>, FewRowsKernels<Bf16, 8, false>,
+           FewRowsKernels<Bf16, 1, true>, FewRowsKernels<Bf16, 8, true>,
+           FewRowsKernels<std::uint8_t, 1, false>, FewRowsKernels<std::uint8_t, 16, false>,
+           FewRowsKernels<std::uint8_t, 1, true>, FewRowsKernels<std::uint8_t, 16, true>,
+           KernelList<Int8Rows<1>, Int8Rows<4>, RoundGroups, RoundedRows<1>, RoundedRows<16>>>;
 
 }  // namespace atl::ops::cuda

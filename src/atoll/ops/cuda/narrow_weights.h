@@ -19,6 +19,13 @@ Declined matmul_int8(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor b
 Declined matmul_rounded(Run& run, Tensor x, const Int8Matrix& w, Tensor y, Tensor bias);
 /// ops::matmul of f32 by bf16 into f32, Transpose::kNT; declines all else.
 Declined matmul_bf16_weights(Run& run, const MatmulArgs& args);
+/// The same kernels for groups of rows with a matrix each, kNT: see ops/grouped_matmul.h. Operands
+/// are the GPU's and fit; weights are bf16, or int8. A group's matrix is read once for each
+/// kFewRows of its rows.
+void grouped_few_rows(Run& run, Tensor a, Tensor w, Tensor offsets, Tensor c);
+void grouped_few_rows(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c);
+/// Activations rounded too. Needs the scratch of matmul_rounded.
+void grouped_rounded(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets, Tensor c);
 /// Whoever calls has looked at the tokens (parallel/device_batches.h).
 Declined embedding_int8(Run& run, Tensor tokens, const Int8Matrix& table, Tensor y);
 

@@ -6,6 +6,7 @@
 #include "atoll/base/error.h"
 #include "atoll/ops/cuda/testing.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/ops/grouped_matmul.h"
 #include "atoll/ops/int8.h"
 #include "atoll/ops/int8_arithmetic.h"
 #include "atoll/ops/matmul.h"
@@ -156,6 +157,134 @@ TEST(CudaBf16Weights, ProductsWithF32MatchDouble) {
     const auto terms = static_cast<double>(k + 1);
     EXPECT_LE(max_abs_difference(got.y, exact), 2 * terms * terms * 0x1p-24)
         << m << " " << n << " " << k;
+  }
+}
+
+// Rows of groups, as experts have them: none, one, more than a tile has, and some left over.
+struct Groups {
+  std::vector<std::int32_t> offsets;
+  std::int64_t rows, n, k;
+  std::int64_t count() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
+};
+std::vector<std::int32_t> many_groups() {
+  std::vector<std::int32_t> offsets(41, 0);
+  for (std::size_t g = 3; g < offsets.size(); ++g) offsets[g] = g < 37 ? 5 : 22;
+  return offsets;
+}
+const Groups kGroups[] = {{{0, 0, 1, 11, 11, 12}, 14, 5, 80},  // few rows, at the mean
+                          {{0, 1, 1, 2, 2}, 3, 9, 67},         // one
+                          {{0, 1, 1, 2, 2}, 3, 9, 80},
+                          {many_groups(), 24, 3, 64},  // which a warp finds in two turns
+                          {{0, 3, 70}, 75, 5, 130},    // many
+                          {{0, 0}, 2, 3, 64}};
+
+struct GroupedOperands {
+  OwnedTensor<std::int32_t> offsets;
+  OwnedTensor<float> x, y;
+  OwnedTensor<Bf16> w;
+  OwnedTensor<std::uint8_t> values;
+  OwnedTensor<float> scales;
+  bool operator==(const GroupedOperands& o) const { return y == o.y; }  // x has NaN
+};
+
+GroupedOperands grouped_operands(const Groups& g) {
+  const Shape w = {g.count() * g.n, g.k};
+  GroupedOperands o{OwnedTensor<std::int32_t>({g.count() + 1}),
+                    random_tensor<float>({g.rows, g.k}, 1),
+                    OwnedTensor<float>({g.rows, g.n}, 1e30F),
+                    random_tensor<Bf16>(w, 3),
+                    OwnedTensor<std::uint8_t>(w),
+                    OwnedTensor<float>(int8_scales_spec(w).shape)};
+  o.offsets.values = g.offsets;
+  for (std::int64_t i = g.offsets.back() * g.k; i < g.rows * g.k; ++i) o.x[i] = std::nanf("");
+  TestRun host;
+  round_to_int8(host, random_tensor<float>(w, 3).view(), {o.values, o.scales});
+  return o;
+}
+
+// On the fake GPU in every order, `kernel` once; a real GPU gives the same bits, as no library is
+// asked.
+template <typename Multiply>
+GroupedOperands grouped(const Groups& g, const char* kernel, Multiply&& multiply) {
+  return test::in_every_order(
+      grouped_operands(g),
+      [&](Gpu& gpu, GroupedOperands& o) {
+        const Tensor x = gpu(o.x), offsets = gpu(o.offsets), y = gpu(o.y);
+        const std::size_t planned =
+            grouped_matmul_int8_scratch_bytes(x.spec(), o.values.shape, g.count());
+        gpu.run.scratch = gpu.run.scratch.first(planned);
+        multiply(gpu, o, x, offsets, y);
+        if (const auto* fake =
+                dynamic_cast<fake_cuda::FakeCudaDevice*>(&gpu.run.stream->device())) {
+          gpu.run.stream->synchronize();
+          EXPECT_EQ(fake->totals().at(kernel).launches, 1);
+        }
+      },
+      kDiffers);
+}
+
+// Of each row with its group's matrix; zeroes where a row is left over.
+template <typename Weight>
+void expect_products(const Groups& g, const GroupedOperands& got, Weight&& weight) {
+  std::size_t group = 0;
+  for (std::int64_t row = 0; row < g.rows; ++row) {
+    while (group < g.offsets.size() - 1 && row >= g.offsets[group + 1]) ++group;
+    for (std::int64_t n = 0; n < g.n; ++n) {
+      double exact = 0;
+      const std::int64_t of_w = static_cast<std::int64_t>(group) * g.n + n;
+      for (std::int64_t k = 0; row < g.offsets.back() && k < g.k; ++k) {
+        exact += static_cast<double>(got.x[row * g.k + k]) * weight(of_w, k);
+      }
+      const auto terms = static_cast<double>(g.k + 1);
+      EXPECT_NEAR(got.y[row * g.n + n], exact, 2 * terms * terms * 0x1p-24) << row << " " << n;
+    }
+  }
+}
+
+const char* kernel_for(const Groups& g) {
+  return g.rows <= 8 * g.count() ? "few_rows" : "product_tiles";
+}
+
+TEST(CudaGroupedBf16Weights, GroupsHaveTheirOwnMatrices) {
+  for (const Groups& g : kGroups) {
+    SCOPED_TRACE(g.rows);
+    const GroupedOperands got = grouped(
+        g, kernel_for(g), [](Gpu& gpu, GroupedOperands& o, Tensor x, Tensor offsets, Tensor y) {
+          grouped_matmul(gpu.run, Transpose::kNT, x, gpu(o.w), offsets, y);
+        });
+    expect_products(g, got, [&](std::int64_t row, std::int64_t k) {
+      return static_cast<double>(to_f32(got.w[row * g.k + k]));
+    });
+  }
+}
+
+TEST(CudaGroupedInt8, GroupsHaveTheirOwnMatrices) {
+  for (const Groups& g : kGroups) {
+    SCOPED_TRACE(g.rows);
+    const GroupedOperands got = grouped(
+        g, kernel_for(g), [](Gpu& gpu, GroupedOperands& o, Tensor x, Tensor offsets, Tensor y) {
+          grouped_matmul_int8(gpu.run, x, {gpu(o.values), gpu(o.scales)}, offsets, y);
+        });
+    const std::int64_t per_row = got.scales.shape.dim(1);
+    expect_products(g, got, [&](std::int64_t row, std::int64_t k) {
+      return static_cast<double>(static_cast<std::int8_t>(got.values[row * g.k + k])) *
+             static_cast<double>(got.scales[row * per_row + k / kInt8Group]);
+    });
+  }
+}
+
+TEST_F(Rounded, GroupsInInt8GiveTheBitsOfTheHost) {
+  for (const Groups& g : kGroups) {
+    SCOPED_TRACE(g.rows);
+    GroupedOperands got = grouped(
+        g, "rounded_rows", [](Gpu& gpu, GroupedOperands& o, Tensor x, Tensor offsets, Tensor y) {
+          grouped_matmul_int8(gpu.run, x, {gpu(o.values), gpu(o.scales)}, offsets, y);
+        });
+    GroupedOperands expected = grouped_operands(g);
+    TestRun host;
+    grouped_matmul_int8(host, expected.x, {expected.values, expected.scales}, expected.offsets,
+                        expected.y);
+    EXPECT_EQ(got.y, expected.y);
   }
 }
 
