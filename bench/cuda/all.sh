@@ -10,7 +10,8 @@
 # sanitizer  compute-sanitizer over the kernels' tests: memcheck, initcheck, racecheck, synccheck; each
 #            must first find the mistake that bench/cuda/planted.cu makes
 # training   twenty steps twice: the same bits, and the CPU's losses within what bf16 costs; `atoll train`
-#            of 50 steps twice, and of 25 that go on to 50: the same weights; with cuDNN's attention too
+#            of 50 steps twice, as graphs, and of 25 that go on to 50: the same weights; with cuDNN's
+#            attention too
 # ops        time of each op beside the GPU's own rates: own kernels at 85% of a copy's
 # mfu        124M and 1B, beside PyTorch compiled (PEER_PYTHON) and llm.c (LLMC), if these are given;
 #            PEAK_TFLOPS is the GPU's in bf16 (989, an H100's); ATTENTION=cudnn sets device.attention

@@ -5,7 +5,8 @@
     runs.py mfu --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--python PYTHON] [--llmc DIR]
 
 repeat: a small model with attention on tensor cores, in bf16. Twice the same steps give the same
-weights, as do half of them and a run that goes on from there; losses are as near to the CPU's in f32 as
+weights, as do half of them and a run that goes on from there, and steps as graphs (device.graphs), whose
+time is told beside that of steps without; losses are as near to the CPU's in f32 as
 twice the CPU's own in bf16. `--device fake_cuda` runs it without a GPU. `--attention cudnn` sets
 device.attention; exit code 77 where cuDNN cannot be used.
 
@@ -116,26 +117,36 @@ def repeat(args, folder):
     heads = 1 if args.device == "fake_cuda" else 4
     shape = step_shapes.Shape("llama", 2048, 64 * heads, 2, heads, heads, 128, 2, 32 * heads)
     runs = Runs(args.atoll, shape, folder)
-    device = [f"--device.kind={args.device}", f"--device.attention={args.attention}", "--train.dtype=bf16"]
+    # Two micro-batches a step, and draws that differ from one to the next: what a graph must not keep.
+    accumulated = [f"--train.batch_size={2 * shape.batch}", "--train.dropout=0.1"]
+    device = [f"--device.kind={args.device}", f"--device.attention={args.attention}",
+              "--train.dtype=bf16", *accumulated]
     steps, half = args.steps, args.steps // 2
     problems = []
 
-    first = losses_of(runs.train("first", steps, *device))
+    plain = runs.train("first", steps, *device)
+    first = losses_of(plain)
     runs.train("again", steps, *device)
     if runs.weights("first") != runs.weights("again"):
         problems.append(f"{steps} steps twice: other bits")
+    graphs = runs.train("graphs", steps, *device, "--device.graphs=true")
+    if runs.weights("first") != runs.weights("graphs"):
+        problems.append(f"{steps} steps as graphs: other bits")
     runs.train("halves", half, *device)
     runs.train("halves", steps, *device)
     if runs.weights("first") != runs.weights("halves"):
         problems.append(f"{half} steps, and a run that goes on from there: other bits")
-    cpu = losses_of(runs.train("cpu", steps, "--train.dtype=f32"))
-    cpu_bf16 = losses_of(runs.train("cpu-bf16", steps, "--train.dtype=bf16"))
+    cpu = losses_of(runs.train("cpu", steps, "--train.dtype=f32", *accumulated))
+    cpu_bf16 = losses_of(runs.train("cpu-bf16", steps, "--train.dtype=bf16", *accumulated))
     bound = 2 * largest_difference(cpu, cpu_bf16)
     apart = largest_difference(cpu, first)
     if apart > bound:
         problems.append(f"losses are {apart:.4f} from the CPU's in f32; twice bf16 is {bound:.4f}")
     print(f"{steps} steps on {args.device}, attention {args.attention}: loss {first[0]:.3f} to "
           f"{first[-1]:.3f}, at most {apart:.2e} from the CPU's in f32; bound {bound:.2e}")
+    middle = [statistics.median(record["step_ms"] for record in records[steps // 5:])
+              for records in (plain, graphs)]
+    print(f"a step takes {middle[0]:.2f} ms, as graphs {middle[1]:.2f} ms")
     for problem in problems:
         print(f"FAILED: {problem}")
     return 1 if problems else 0

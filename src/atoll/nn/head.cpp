@@ -27,7 +27,7 @@ void LinearCrossEntropy::forward(Run& run, const Pass& pass) {
     dx = pass.kept[0].reshaped(flat);
     dweight = weight_->grad;
   }
-  ops::linear_cross_entropy(run, run.loss_scale, pass.x.reshaped(flat), weight_->value,
+  ops::linear_cross_entropy(run, /*factor=*/1, pass.x.reshaped(flat), weight_->value,
                             pass.batch->targets.reshaped({rows}), pass.y.reshaped({rows}), dx,
                             dweight);
 }

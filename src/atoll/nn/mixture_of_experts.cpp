@@ -212,12 +212,10 @@ void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   ops::grouped_matmul(inner, Transpose::kNN, rows, down_.value, offsets, dh);
   ops::swiglu_backward(inner, hidden, dh, dhidden, activated);
   dispatch_->weigh(inner, choices, kept[kWeights], dh, activated, dhidden, dweights);
-  ops::route_tokens_backward(inner, options_.normalize,
-                             {.balance = options_.balance_loss * run.loss_scale,
-                              .z = options_.z_loss * run.loss_scale,
-                              .counts = counts},
-                             kept[kLogits], kept[kExperts], kept[kWeights], dweights,
-                             owed[kDlogits]);
+  ops::route_tokens_backward(
+      inner, options_.normalize,
+      {.balance = options_.balance_loss, .z = options_.z_loss, .counts = counts}, kept[kLogits],
+      kept[kExperts], kept[kWeights], dweights, owed[kDlogits]);
   ops::grouped_matmul(inner, Transpose::kNN, dhidden, gate_up_.value, offsets, rows);
   dispatch_->from_experts(inner, choices, rows, {}, dx);
   ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, dx, {}, /*accumulate=*/true);

@@ -4,6 +4,7 @@
 
 #include "atoll/nn/waiting.h"
 #include "atoll/ops/copy_blocks.h"
+#include "atoll/ops/cross_entropy.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/embedding.h"
 #include "atoll/ops/int8.h"
@@ -175,8 +176,15 @@ void VocabularyEmbedding::visit(ParamVisitor& visitor) {
 namespace {
 
 // Rows whose logits are held at once, for the largest part of a vocabulary: the same on all ranks.
-// As large as 128 MiB of f32 logits allow, up to 512 rows, as in ops::linear_cross_entropy.
-std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
+// On a CPU as large as 128 MiB of f32 logits allow, up to 512 rows, as in
+// ops::linear_cross_entropy.
+std::int64_t chunk_rows(DeviceKind device, Dtype dtype, std::int64_t rows,
+                        std::int64_t vocabulary) {
+  if (device == DeviceKind::kCuda) {
+    // In f32, and their gradients in bf16 beside weights in bf16.
+    const std::int64_t each = dtype == Dtype::kBf16 ? 6 : 4;
+    return ops::gpu_logits_rows(each * vocabulary, rows);
+  }
   constexpr std::int64_t kMaxLogits = std::int64_t{32} << 20;
   return std::min(rows, std::clamp<std::int64_t>(kMaxLogits / vocabulary, 64, 512));
 }
@@ -185,9 +193,11 @@ struct HeadRoom {
   Spec x, logits, statistics;
 };
 
-HeadRoom head_room(const Spec& all, const ops::VocabularyPart& part, int num_ranks) {
+HeadRoom head_room(DeviceKind device, const Spec& all, const ops::VocabularyPart& part,
+                   int num_ranks) {
   const std::int64_t rows = all.shape.num_rows();
-  const std::int64_t chunk = chunk_rows(rows, (part.total + num_ranks - 1) / num_ranks);
+  const std::int64_t chunk =
+      chunk_rows(device, all.dtype, rows, (part.total + num_ranks - 1) / num_ranks);
   return {{all.dtype, {rows, all.shape.dim(-1)}},
           {compute_dtype(all.dtype), {chunk, part.size}},
           {Dtype::kF64, {num_ranks, chunk, ops::kNumSoftmaxStatistics}}};
@@ -200,14 +210,15 @@ struct VocabularyCrossEntropy::Chunk {
   Tensor dx;  // undefined outside training
 };
 
-VocabularyCrossEntropy::VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight)
-    : axis_(axis), part_(part), own_(std::move(weight)), weight_(&own_) {
+VocabularyCrossEntropy::VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight,
+                                               DeviceKind device)
+    : axis_(axis), part_(part), device_(device), own_(std::move(weight)), weight_(&own_) {
   own_.is_embedding = true;
 }
 
 Footprint VocabularyCrossEntropy::plan(Spec x) const {
   const Spec all = gathered(x, *axis_);
-  const HeadRoom room = head_room(all, part_, axis_->size);
+  const HeadRoom room = head_room(device_, all, part_, axis_->size);
   Footprint footprint;
   footprint.y = {compute_dtype(x.dtype), {all.shape.dim(0), all.shape.dim(1)}};
   footprint.kept = {x};  // dx
@@ -232,7 +243,7 @@ void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
     const Waiting waiting(*axis_);
     group.all_gather(flat(chunk.statistics), group.even_parts(chunk.statistics.num_elements()));
   }
-  ops::cross_entropy_part(run, part_, axis_->rank, run.loss_scale, chunk.statistics, chunk.targets,
+  ops::cross_entropy_part(run, part_, axis_->rank, /*factor=*/1, chunk.statistics, chunk.targets,
                           chunk.logits, chunk.loss, training);
   if (!training) return;
   ops::matmul(run, ops::Transpose::kNN, chunk.logits, weight_->value, chunk.dx);
@@ -243,7 +254,7 @@ void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
 
 void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
   const Spec all = gathered(pass.x.spec(), *axis_);
-  const HeadRoom room = head_room(all, part_, axis_->size);
+  const HeadRoom room = head_room(device_, all, part_, axis_->size);
   Run inner = run;
   const Tensor x = inner.take_scratch(room.x);
   const Tensor dx = inner.take_scratch(room.x);

@@ -93,10 +93,13 @@ class VocabularyEmbedding final : public Layer {
 /// x: (B, T / t, C)  y: (B, T), the same on all ranks.
 class VocabularyCrossEntropy final : public Layer {
  public:
-  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight);
+  /// `device`: whose memory is planned.
+  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight,
+                         DeviceKind device = DeviceKind::kCpu);
   /// A head that shares the embedding's table, which must outlive it.
-  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param* tied)
-      : axis_(axis), part_(part), weight_(tied) {}
+  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param* tied,
+                         DeviceKind device = DeviceKind::kCpu)
+      : axis_(axis), part_(part), device_(device), weight_(tied) {}
   VocabularyCrossEntropy(const VocabularyCrossEntropy&) = delete;
   VocabularyCrossEntropy& operator=(const VocabularyCrossEntropy&) = delete;
 
@@ -116,6 +119,7 @@ class VocabularyCrossEntropy final : public Layer {
 
   Axis* axis_;
   ops::VocabularyPart part_;
+  DeviceKind device_;
   Param own_;
   Param* weight_;
 };

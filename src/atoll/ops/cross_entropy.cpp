@@ -28,7 +28,7 @@ constexpr Implementation<CrossEntropyArgs> kCrossEntropy[] = {
 
 }  // namespace
 
-void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
+void linear_cross_entropy(Run& run, double factor, Tensor x, Tensor weight, Tensor targets,
                           Tensor loss, Tensor dx, Tensor dweight) {
   ATOLL_CHECK(x.shape().rank() == 2 && weight.shape().rank() == 2 && x.dim(1) == weight.dim(1),
               "x {}, weight {}", x.spec().to_string(), weight.spec().to_string());
@@ -49,7 +49,8 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
   if (dweight.defined()) {
     check_spec("linear_cross_entropy", weight.spec().in_compute_dtype(), {dweight});
   }
-  args.grad_scale = grad_scale;
+  args.factor = factor;
+  args.grad_scale = factor * run.loss_scale;
   args.x = x;
   args.weight = weight;
   args.targets = targets.data<std::int32_t>();
@@ -62,6 +63,10 @@ void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, 
                         product * (1 + (dx.defined() ? 1 : 0) + (dweight.defined() ? 1 : 0)));
   cost.shape = {args.rows, args.vocab, args.width};
   dispatch<CrossEntropyArgs>("linear_cross_entropy", kCrossEntropy, run, args, cost);
+}
+
+std::int64_t gpu_logits_rows(std::int64_t row_bytes, std::int64_t rows) {
+  return cuda::logits_chunk_rows(row_bytes, rows);
 }
 
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight,

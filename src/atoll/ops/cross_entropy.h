@@ -9,14 +9,17 @@ namespace atl::ops {
 ///
 /// x, dx: f32, f64 or bf16 and weight as x; loss and dweight, like the logits, in its compute
 /// dtype. x: (R, C)  weight: (V, C)  targets: i32 (R), kIgnoreTarget rows have no loss and no
-/// gradient. loss: (R), the negative log-likelihood in nats, unscaled. dx: (R, C) = grad_scale *
-/// d(sum of losses)/dx; dweight: (V, C) += the same for weight. Evaluation
+/// gradient. loss: (R), the negative log-likelihood in nats, unscaled. dx: (R, C) = factor *
+/// run.loss_scale * d(sum of losses)/dx; dweight: (V, C) += the same for weight. Evaluation
 /// leaves both undefined, a weight that is not trained the latter. Throws Error(kDamaged) for a
 /// target outside [0, V). In tiles of AMX (bf16_arithmetic.h) products see the gradient of a logit
 /// as the sum of two bf16, 16 bits of it. Needs linear_cross_entropy_scratch_bytes of scratch.
-void linear_cross_entropy(Run& run, double grad_scale, Tensor x, Tensor weight, Tensor targets,
+void linear_cross_entropy(Run& run, double factor, Tensor x, Tensor weight, Tensor targets,
                           Tensor loss, Tensor dx, Tensor dweight);
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight,
                                                DeviceKind device = DeviceKind::kCpu);
+/// Rows of a head whose logits a GPU holds at once, where one takes so many bytes. A function of
+/// the shape alone, as sums over rows are cut so.
+std::int64_t gpu_logits_rows(std::int64_t row_bytes, std::int64_t rows);
 
 }  // namespace atl::ops

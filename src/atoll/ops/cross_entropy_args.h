@@ -14,7 +14,8 @@ struct CrossEntropyArgs {
   std::int64_t rows = 0;   ///< R
   std::int64_t width = 0;  ///< C
   std::int64_t vocab = 0;  ///< V
-  double grad_scale = 1;
+  double factor = 1;
+  double grad_scale = 1;  ///< factor * Run::loss_scale
   Tensor x;
   Tensor weight;
   const std::int32_t* targets = nullptr;

@@ -89,16 +89,16 @@ Declined backward_ref(Run& run, const Backward& a) {
     std::vector<T> balance;
     if (a.losses.balance != 0) {
       const Load load = load_of(a.losses.counts, a.experts, E);
-      const double scale = a.losses.balance * static_cast<double>(E) / load.tokens;
+      const double scale = a.losses.balance * run.loss_scale * static_cast<double>(E) / load.tokens;
       for (const double count : load.counts) balance.push_back(static_cast<T>(scale * count));
     }
     run.threads().run_chunked(tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
-        ref::route_token_backward<T>(a.normalize, balance.empty() ? nullptr : balance.data(),
-                                     static_cast<T>(a.losses.z), a.logits.data<T>() + t * E, E,
-                                     a.experts.data<std::int32_t>() + t * K,
-                                     a.weights.data<T>() + t * K, a.dweights.data<T>() + t * K, K,
-                                     a.dlogits.data<T>() + t * E);
+        ref::route_token_backward<T>(
+            a.normalize, balance.empty() ? nullptr : balance.data(),
+            static_cast<T>(a.losses.z * run.loss_scale), a.logits.data<T>() + t * E, E,
+            a.experts.data<std::int32_t>() + t * K, a.weights.data<T>() + t * K,
+            a.dweights.data<T>() + t * K, K, a.dlogits.data<T>() + t * E);
       }
     });
   });

@@ -15,7 +15,8 @@ namespace atl::ops {
 /// a function of the logits alone. K <= E.
 void route_tokens(Run& run, bool normalize, Tensor logits, Tensor experts, Tensor weights);
 
-/// What the router's own losses weigh: d(step loss)/d(loss summed over the tokens).
+/// What the router's own losses weigh: times Run::loss_scale, d(step loss)/d(loss summed over the
+/// tokens).
 struct RouterLosses {
   /// Load balance, E sum_e f_e P_e a token: f_e is how often an expert was chosen a token, P_e its
   /// mean probability (Fedus et al. 2022, eq. 4-6, for top_k choices).

@@ -11,7 +11,8 @@
 
 namespace atl::ops {
 class OpProfile;
-}
+class StepRecord;
+}  // namespace atl::ops
 
 namespace atl {
 
@@ -34,6 +35,11 @@ struct Run {
 
   /// Where ops note how long they took; null: nowhere.
   ops::OpProfile* profile = nullptr;
+
+  /// While a graph of a GPU's work is captured: where its kernels find seed, step, first_sample and
+  /// loss_scale, and what is made of them (ops/step_record.h). Null: they get them as they are
+  /// here.
+  ops::StepRecord* record = nullptr;
 
   ThreadPool& threads() const { return stream->threads(); }
 

@@ -40,7 +40,7 @@ struct SoftmaxPart {
 struct CrossEntropyPart {
   const VocabularyPart& part;
   int index;
-  double grad_scale;
+  double factor;
   Tensor statistics, targets, exps, loss;
   bool gradient;
 };
@@ -149,14 +149,14 @@ constexpr Implementation<SoftmaxPart> kSoftmaxPart[] = {
 constexpr Implementation<CrossEntropyPart> kCrossEntropyPart[] = {
     {"cuda",
      [](Run& run, const CrossEntropyPart& a) {
-       return cuda::cross_entropy_part(run, a.part, a.index, a.grad_scale, a.statistics, a.targets,
+       return cuda::cross_entropy_part(run, a.part, a.index, a.factor, a.statistics, a.targets,
                                        a.exps, a.loss, a.gradient);
      }},
     {"ref",
      [](Run& run, const CrossEntropyPart& a) {
        return serve_any_float(run, a.exps.dtype(), [&]<typename T>(T) {
-         ref::cross_entropy_part<T>(run.threads(), a.part, a.index, a.grad_scale, a.statistics,
-                                    a.targets, a.exps, a.loss, a.gradient);
+         ref::cross_entropy_part<T>(run.threads(), a.part, a.index, a.factor * run.loss_scale,
+                                    a.statistics, a.targets, a.exps, a.loss, a.gradient);
        });
      }},
 };
@@ -219,7 +219,7 @@ void softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor ta
                         cost_of({logits, logits}));
 }
 
-void cross_entropy_part(Run& run, const VocabularyPart& part, int index, double grad_scale,
+void cross_entropy_part(Run& run, const VocabularyPart& part, int index, double factor,
                         Tensor statistics, Tensor targets, Tensor exps, Tensor loss,
                         bool gradient) {
   const std::int64_t rows = exps.dim(0);
@@ -229,7 +229,7 @@ void cross_entropy_part(Run& run, const VocabularyPart& part, int index, double 
   check_size("cross_entropy_part", Dtype::kI32, rows, {targets});
   check_size("cross_entropy_part", exps.dtype(), rows, {loss});
   dispatch<CrossEntropyPart>("cross_entropy_part", kCrossEntropyPart, run,
-                             {part, index, grad_scale, statistics, targets, exps, loss, gradient},
+                             {part, index, factor, statistics, targets, exps, loss, gradient},
                              cost_of({exps, exps}));
 }
 

@@ -48,8 +48,8 @@ void softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor ta
 /// The second half, once each rank has all statistics: f64 (P, R, 3), in the order of the parts,
 /// in which they are added. loss: (R), the negative log-likelihood in nats, the same bits on all
 /// ranks. With `gradient`, exps, which softmax_part made of the logits, become
-/// grad_scale * d(loss)/d(logit); `index`: which of the P parts this is.
-void cross_entropy_part(Run& run, const VocabularyPart& part, int index, double grad_scale,
+/// factor * run.loss_scale * d(loss)/d(logit); `index`: which of the P parts this is.
+void cross_entropy_part(Run& run, const VocabularyPart& part, int index, double factor,
                         Tensor statistics, Tensor targets, Tensor exps, Tensor loss, bool gradient);
 
 }  // namespace atl::ops

@@ -102,6 +102,8 @@ class ParamStore {
   /// group must call it.
   void read_whole(std::span<const ElementRange> ranges, int reader, const Tensor& packed);
   void begin_round(const Round& round);
+  /// Whether the round at hand is the first of its step.
+  bool begins_step() const { return round_.index == 0; }
   /// The gradients of `params` are complete only once `finish` has run, which adds what ranks with
   /// other stages have of them: reduce() calls it when all passes are over, and sums these
   /// gradients over the data-parallel ranks after it. Before request().

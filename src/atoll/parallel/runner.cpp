@@ -170,15 +170,23 @@ void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCa
   const bool are_parts = model_.context != nullptr && model_.context->size > 1;
   micro_batches =
       device_batches_.on_device(run, micro_batches, model_.config.vocab_size, cached, are_parts);
-  const auto compute = [&](const StagePass& pass) {
-    for (std::int64_t tick = pass.first_tick; tick <= pass.last_tick; ++tick) {
-      transfer_until(tick);
-      act(run, schedule_.actions()[static_cast<std::size_t>(tick)],
-          micro_batches[static_cast<std::size_t>(pass.micro_batch)], cache);
-    }
+  const auto queue = [&](Run& with) {
+    visit_passes(with, with.training, /*idle=*/false, [&](const StagePass& pass) {
+      for (std::int64_t tick = pass.first_tick; tick <= pass.last_tick; ++tick) {
+        transfer_until(tick);
+        act(with, schedule_.actions()[static_cast<std::size_t>(tick)],
+            micro_batches[static_cast<std::size_t>(pass.micro_batch)], cache);
+      }
+    });
   };
+  const bool as_graph = graphs_ != nullptr && run.training && micro_batches.size() == 1 &&
+                        run.profile == nullptr && !listener_;
   try {
-    visit_passes(run, run.training, /*idle=*/false, compute);
+    if (as_graph) {
+      graphs_->run(run, micro_batches.front(), store_.begins_step(), queue);
+    } else {
+      queue(run);
+    }
   } catch (const std::exception& error) {
     transfers_.abandon(error.what());
     throw;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "atoll/nn/model.h"
 #include "atoll/parallel/device_batches.h"
 #include "atoll/parallel/param_store.h"
+#include "atoll/parallel/pass_graphs.h"
 #include "atoll/parallel/rank_schedule.h"
 #include "atoll/parallel/schedule.h"
 #include "atoll/parallel/stage_plan.h"
@@ -56,6 +58,13 @@ class Runner {
   void listen(std::function<void(const PassEvent& event)> listener) {
     listener_ = std::move(listener);
   }
+
+  /// From here on forward_backward() of one micro-batch on a GPU is captured and launched as a
+  /// graph, but where ops are profiled or somebody listens. Not in a pipeline, and of a store that
+  /// queues the same work in each round.
+  void use_graphs() { graphs_ = std::make_unique<PassGraphs>(); }
+  /// Null before use_graphs().
+  const PassGraphs* graphs() const { return graphs_.get(); }
 
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
@@ -110,6 +119,7 @@ class Runner {
   const Arena* arena_ = nullptr;
   std::int64_t next_tick_ = 0;  // of a walk
   DeviceBatches device_batches_;
+  std::unique_ptr<PassGraphs> graphs_;
   std::function<void(const PassEvent& event)> listener_;
 };
 

@@ -32,7 +32,7 @@ void SingleStore::reduce(Run& /*run*/) {
 
 // Gradients are added up over the rounds of a step: the first one begins with none.
 void SingleStore::acquire(Run& run, const StagePass& /*pass*/, bool /*idle*/) {
-  if (enter_round() && round().index == 0) ops::fill_zero(run, grads());
+  if (run.training && round().index == 0 && enter_round()) ops::fill_zero(run, grads());
 }
 
 }  // namespace atl::parallel

@@ -32,6 +32,7 @@ struct DeviceSettings {
   std::string bf16 = "auto";
   std::string attention = "own";
   std::int64_t attention_mib = 1280;
+  bool graphs = false;
 };
 
 /// model.*: one of `from`, `config`, and the shape given by the other members.

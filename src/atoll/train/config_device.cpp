@@ -67,6 +67,10 @@ void add_device(Settings& settings, DeviceSettings& d) {
       "which grows as the square of train.context. Sequences go through it as many at once "
       "as fit.",
       between(1, 1 << 20));
+  settings.add("device.graphs", &d.graphs,
+               "On one GPU: queue a micro-batch's forward and backward pass as one CUDA graph. For "
+               "small models, whose kernels are done before the host has queued the next one. "
+               "Changes no bit.");
 }
 
 void refuse_on_gpu(const TrainConfig& config) {
@@ -116,7 +120,8 @@ void validate_device(const TrainConfig& config, const Settings& s) {
             choice == DeviceChoice::kFakeCuda, "device.kind=fake_cuda");
   const bool is_gpu = choice == DeviceChoice::kCuda || choice == DeviceChoice::kFakeCuda;
   only_with({"device.bf16"}, !is_gpu, "products of a CPU");
-  only_with({"device.attention", "device.attention_mib"}, choice != DeviceChoice::kCpu, "a GPU");
+  only_with({"device.attention", "device.attention_mib", "device.graphs"},
+            choice != DeviceChoice::kCpu, "a GPU");
   if (config.device.attention == "own" && !s.find("device.attention_mib").is_default()) {
     throw user_error("{} is for device.attention=cudnn, and {}; remove it",
                      named(s, "device.attention_mib"), named(s, "device.attention"));
@@ -136,6 +141,12 @@ void validate_device(const TrainConfig& config, const Settings& s) {
           "and on how they are linked; leave one out",
           named(s, "comm.gpu_sums"), named(s, "train.exact"));
     }
+  }
+  if (config.device.graphs && config.train.exact) {
+    throw user_error(
+        "{} does not go together with {}, which sums the gradients of each micro-batch by itself, "
+        "through the host; leave one out",
+        named(s, "device.graphs"), named(s, "train.exact"));
   }
   if (is_gpu) refuse_on_gpu(config);
 }

@@ -54,6 +54,8 @@ void add_names_of_the_loop(Settings& s) {
       "run.dir", {"out", "output", "out_dir", "output_dir", "save_dir", "log_dir", "logging_dir",
                   "run_dir", "save", "load", "resume", "resume_from_checkpoint", "restore"});
   s.known_elsewhere_as("run.seed", {"random_seed", "manual_seed"});
+  s.known_elsewhere_as("device.graphs",
+                       {"use_cuda_graphs", "use_cuda_graph", "cuda_graphs", "enable_cuda_graph"});
   s.known_elsewhere_as("device.threads",
                        {"num_threads", "n_threads", "omp_num_threads", "workers", "num_workers"});
 }

@@ -53,10 +53,10 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
       of_host,
       ElementsAre("device.kind", "device.index", "device.fake_order", "device.fake_memory_mib",
                   "device.fake_lost_after", "device.threads", "device.bf16", "device.attention",
-                  "device.attention_mib", "data.cache_dir", "offload.dir", "sync.worker",
-                  "sync.addresses", "sync.transport", "sync.identity", "sync.secret", "sync.disk_s",
-                  "alerts.off", "alerts.webhook", "metrics.listen", "metrics.token_file",
-                  "metrics.certificate", "metrics.key"));
+                  "device.attention_mib", "device.graphs", "data.cache_dir", "offload.dir",
+                  "sync.worker", "sync.addresses", "sync.transport", "sync.identity", "sync.secret",
+                  "sync.disk_s", "alerts.off", "alerts.webhook", "metrics.listen",
+                  "metrics.token_file", "metrics.certificate", "metrics.key"));
   EXPECT_THAT(of_run,
               ElementsAre("run", "model", "train", "moe", "optim", "lora", "sync", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);

@@ -136,7 +136,7 @@ TEST_F(GpuRun, SharesProductsSequencesAndStagesAsOnTheCpu) {
 
 TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
   for (const auto& [settings, key] : std::vector<std::pair<Settings, std::string>>{
-           {with(kExperts, {"--parallel.tp=2"}), "parallel.tp of a model with experts"},
+           {{"--offload.params=file", "--offload.optimizer=file"}, "offload.params"},
            {{"--dp.balance=true"}, "dp.balance"}}) {
     EXPECT_THAT(error_of([&] { on_gpu("refused", small(settings), 2); }, ErrorKind::kUser),
                 AllOf(HasSubstr(key), HasSubstr("nothing that a GPU can do yet"),

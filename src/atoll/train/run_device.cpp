@@ -79,6 +79,7 @@ void tell_what_auto_took(const TrainConfig& config, const Device& device, int in
   if (!is_gpu(device) && config.device.attention != "own") {
     warn("device.attention", config.device.attention, "the CPU");
   }
+  if (!is_gpu(device) && config.device.graphs) warn("device.graphs", "true", "the CPU");
 }
 
 // Sums of a GPU and of a CPU differ in their bits, and a step is as slow as its slowest rank.
@@ -137,6 +138,19 @@ void tell_other_device(const std::string& before, const std::string& now) {
       named(before), named(now));
 }
 
+namespace {
+
+// Ranks compare their calls through the host, which no graph can have.
+void refuse_graphs_of_ranks(const TrainConfig& config, int num_ranks) {
+  if (!config.device.graphs || num_ranks == 1) return;
+  throw user_error(
+      "device.graphs is for one GPU, and this run has {} ranks, whose exchanges cannot be in a "
+      "graph; leave it out",
+      num_ranks);
+}
+
+}  // namespace
+
 std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& world) {
   const OnHost here = find_on_host(world);
   int index = 0;
@@ -154,7 +168,9 @@ std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& 
   world.agree([&] {
     refuse_mixture(has_gpu);
     refuse_shared_gpus(gpus);
-    if (is_gpu(*device)) refuse_on_gpu(config);
+    if (!is_gpu(*device)) return;
+    refuse_on_gpu(config);
+    refuse_graphs_of_ranks(config, world.size());
   });
   return device;
 }

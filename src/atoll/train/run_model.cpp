@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/parallel/store_single.h"
 #include "atoll/train/carried_files.h"
 #include "atoll/train/going_on.h"
 #include "atoll/train/options.h"
@@ -15,24 +16,6 @@ namespace atl::train {
 RunModel::RunModel(const TrainConfig& config, std::unique_ptr<Device> device)
     : config_(config), device_(std::move(device)), stream_(device_->open_stream()) {}
 
-namespace {
-
-// What has been proved for models without experts alone.
-void refuse_beside_experts(const TrainConfig& config) {
-  for (const auto& [key, is_wanted] : {std::pair("parallel.tp", config.parallel.tp > 1),
-                                       std::pair("parallel.pp", config.parallel.pp > 1),
-                                       std::pair("parallel.cp", config.parallel.cp > 1),
-                                       std::pair("lora.rank", config.lora.rank > 0)}) {
-    if (!is_wanted) continue;
-    throw user_error(
-        "{} of a model with experts is nothing that a GPU can do yet; share them among GPUs with "
-        "parallel.ep and the state with dp.zero, or use --device.kind=cpu",
-        key);
-  }
-}
-
-}  // namespace
-
 void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   close();
   if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
@@ -41,7 +24,6 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
   options.build.device = device_->kind();
   if (is_gpu(*device_)) check_attention(config_, options.model);
-  if (is_gpu(*device_) && options.model.experts.num_experts > 0) refuse_beside_experts(config_);
   state_ = std::make_unique<TrainState>(options);
   check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());
   if (options.offload.optimizer && options.offload.directory.empty()) {
@@ -49,6 +31,11 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   }
   state_->allocate(*device_);
   groups_ = connect_ranks(*state_, ranks);
+  if (is_gpu(*device_) && config_.device.graphs) {
+    ATOLL_CHECK(dynamic_cast<parallel::SingleStore*>(&state_->store()) != nullptr,
+                "graphs of passes beside exchanges of a store");
+    state_->runner().use_graphs();
+  }
   carried_ = carried_files(config_, corpus.tokenizer, state_->model().config, base_,
                            /*warns=*/ranks.is_lead());
 }

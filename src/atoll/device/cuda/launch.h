@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "atoll/device/device.h"
 
@@ -29,6 +30,12 @@ struct KernelCode {
   void (*shim)(const void* operands) = nullptr;  ///< one thread of it, on the host
 };
 
+/// Work that a stream of a GPU, real or fake, has recorded instead of running it.
+class KernelGraph {
+ public:
+  virtual ~KernelGraph() = default;
+};
+
 /// What a stream of a GPU, real or fake, can do beside what every Stream can.
 class KernelStream {
  public:
@@ -37,6 +44,17 @@ class KernelStream {
   /// a shape that no GPU has.
   virtual void launch(const KernelCode& code, const LaunchShape& shape, const void* operands,
                       std::size_t bytes) = 0;
+
+  /// What is queued from here on is recorded and does not run. Until end_capture() the host may
+  /// neither wait for the device, nor use events of this stream, nor take or give back memory of
+  /// the device: each is an error.
+  virtual void begin_capture() = 0;
+  /// What was recorded, with the operands of each kernel as they were.
+  virtual std::unique_ptr<KernelGraph> end_capture() = 0;
+  /// Ends a capture of which nothing is wanted.
+  virtual void abandon_capture() noexcept = 0;
+  /// Queues all of a graph that a stream of the same device has recorded.
+  virtual void launch(KernelGraph& graph) = 0;
 
   /// Memory for what an op brings back to the host: as many bytes of the device and, page-locked,
   /// of the host.

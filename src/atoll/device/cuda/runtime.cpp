@@ -148,6 +148,41 @@ void CudaStream::launch(const KernelCode& code, const LaunchShape& shape, const 
         code.name);
 }
 
+void CudaStream::begin_capture() {
+  check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  // Other threads of the process may take memory meanwhile, and must not wait for the whole GPU.
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+        "beginning to capture a graph");
+}
+
+std::unique_ptr<KernelGraph> CudaStream::end_capture() {
+  cudaGraph_t captured = nullptr;
+  check(cudaStreamEndCapture(stream_, &captured), "ending the capture of a graph");
+  const std::unique_ptr<CUgraph_st, void (*)(cudaGraph_t)> owner(
+      captured, [](cudaGraph_t graph) { cudaGraphDestroy(graph); });
+  return std::make_unique<CudaGraph>(captured);
+}
+
+void CudaStream::abandon_capture() noexcept {
+  cudaGraph_t captured = nullptr;
+  cudaStreamEndCapture(stream_, &captured);
+  if (captured != nullptr) cudaGraphDestroy(captured);
+  cudaGetLastError();  // what failed has been told by who abandons
+}
+
+void CudaStream::launch(KernelGraph& graph) {
+  check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  check(cudaGraphLaunch(dynamic_cast<CudaGraph&>(graph).native(), stream_), "launching a graph");
+}
+
+CudaGraph::CudaGraph(cudaGraph_t captured) {
+  check(cudaGraphInstantiate(&graph_, captured, 0), "making a graph ready");
+}
+
+CudaGraph::~CudaGraph() {
+  cudaGraphExecDestroy(graph_);
+}
+
 Products& CudaStream::products() {
   if (products_ == nullptr) {
     check(cudaSetDevice(index_), "choosing the GPU of a stream");

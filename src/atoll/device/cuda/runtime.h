@@ -36,6 +36,21 @@ class OpenStreams {
   std::vector<cudaStream_t> streams_;
 };
 
+/// A CUDA graph, ready to be launched.
+class CudaGraph final : public KernelGraph {
+ public:
+  /// Throws Error(kResource) when the GPU cannot take it. `captured` stays the caller's.
+  explicit CudaGraph(cudaGraph_t captured);
+  ~CudaGraph() override;
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  cudaGraphExec_t native() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
 /// A stream of its own on a GPU: work queued on it runs behind the host thread, in order.
 class CudaStream final : public Stream, public KernelStream {
  public:
@@ -56,6 +71,10 @@ class CudaStream final : public Stream, public KernelStream {
   /// Throws Error(kResource) when the GPU refuses the launch.
   void launch(const KernelCode& code, const LaunchShape& shape, const void* operands,
               std::size_t bytes) override;
+  void begin_capture() override;
+  std::unique_ptr<KernelGraph> end_capture() override;
+  void abandon_capture() noexcept override;
+  void launch(KernelGraph& graph) override;
   /// Opened at the first call.
   Products& products();
   /// cuDNN's attention, opened at the first call; null where cudnn_problem() says why not.

@@ -55,6 +55,12 @@ void FakeCudaDevice::check_there() const {
       fmt::format("the GPU is lost: {} does not answer since kernel {}", name(), num_kernels_));
 }
 
+void FakeCudaDevice::check_no_capture(const char* what) const {
+  for (const FakeStream* stream : streams_) {
+    ATOLL_CHECK(stream->captured_ == nullptr, "{} while a graph is captured", what);
+  }
+}
+
 void FakeCudaDevice::count_kernel() {
   ++num_kernels_;
   check_there();
@@ -62,6 +68,7 @@ void FakeCudaDevice::count_kernel() {
 
 void* FakeCudaDevice::allocate(std::size_t bytes) {
   check_there();
+  check_no_capture("memory of the device is taken");
   ++num_allocations_;
   const std::size_t size = whole_pages(bytes);
   if (used_ + size > options_.total_memory) {
@@ -78,6 +85,7 @@ void* FakeCudaDevice::allocate(std::size_t bytes) {
 void FakeCudaDevice::deallocate(void* data, std::size_t) noexcept {
   const auto found = memory_.find(static_cast<std::byte*>(data));
   if (found == memory_.end()) return;
+  for (FakeStream* stream : streams_) stream->abandon_capture();  // an error is on its way
   try {  // as cudaFree: nothing that is queued may still use it
     run_until([this] {
       return std::all_of(streams_.begin(), streams_.end(),
@@ -92,6 +100,7 @@ void FakeCudaDevice::deallocate(void* data, std::size_t) noexcept {
 }
 
 void* FakeCudaDevice::allocate_host(std::size_t bytes) {
+  check_no_capture("page-locked memory is taken");
   ++num_allocations_;
   void* data = std::calloc(whole_pages(bytes) / kPage, kPage);
   if (data == nullptr) {
@@ -143,6 +152,7 @@ FakeStream* FakeCudaDevice::next_ready() {
 void FakeCudaDevice::run_until(const std::function<bool()>& is_done) {
   const std::lock_guard lock(mutex_);
   check_there();
+  check_no_capture("the host waits for the device");
   if (is_done()) return;
   ++num_waits_;
   const Unlocked open(*this);
@@ -172,12 +182,34 @@ void FakeStream::synchronize() {
 }
 
 void FakeStream::queue(std::function<void()> work, std::function<bool()> is_ready) {
+  if (captured_ != nullptr) {
+    ATOLL_CHECK(!is_ready, "a stream waits for an event while a graph is captured");
+    captured_->work_.push_back(std::move(work));
+    return;
+  }
   items_.push_back({std::move(work), std::move(is_ready)});
 }
 
 void FakeStream::call_library(std::string description, std::function<void()> work) {
-  fake_.library_calls_.push_back(std::move(description));
+  (captured_ ? captured_->library_calls_ : fake_.library_calls_).push_back(std::move(description));
   queue(std::move(work));
+}
+
+void FakeStream::begin_capture() {
+  ATOLL_CHECK(captured_ == nullptr, "a capture begins within a capture");
+  captured_ = std::make_unique<FakeGraph>();
+}
+
+std::unique_ptr<cuda::KernelGraph> FakeStream::end_capture() {
+  ATOLL_CHECK(captured_ != nullptr, "no capture is under way");
+  return std::move(captured_);
+}
+
+void FakeStream::launch(cuda::KernelGraph& graph) {
+  const auto& recorded = dynamic_cast<const FakeGraph&>(graph);
+  ATOLL_CHECK(captured_ == nullptr, "a graph is launched while another is captured");
+  for (const std::string& call : recorded.library_calls_) fake_.library_calls_.push_back(call);
+  for (const std::function<void()>& work : recorded.work_) queue(work);
 }
 
 void FakeStream::copy(void* to, const void* from, std::size_t bytes) {
@@ -208,9 +240,10 @@ void FakeStream::launch(const cuda::KernelCode& code, const cuda::LaunchShape& s
 }
 
 void FakeEvent::record(Stream& stream) {
+  auto& fake = dynamic_cast<FakeStream&>(stream);
+  ATOLL_CHECK(!fake.is_capturing(), "an event is recorded while a graph is captured");
   point_ = std::make_shared<std::optional<Time>>();
-  dynamic_cast<FakeStream&>(stream).queue(
-      [point = point_] { *point = std::chrono::steady_clock::now(); });
+  fake.queue([point = point_] { *point = std::chrono::steady_clock::now(); });
 }
 
 std::function<bool()> FakeEvent::reached() const {
@@ -218,6 +251,7 @@ std::function<bool()> FakeEvent::reached() const {
 }
 
 bool FakeEvent::is_done() {
+  device_.check_no_capture("an event is asked for");
   return reached()();
 }
 

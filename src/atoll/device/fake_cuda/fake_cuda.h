@@ -36,6 +36,7 @@ struct KernelTotal {
   Traffic traffic;
 };
 
+class FakeEvent;
 class FakeStream;
 
 /// Memory, streams and events as a GPU has them. One thread of the host uses it at a time.
@@ -71,6 +72,7 @@ class FakeCudaDevice final : public Device, public FreeMemory {
   const std::map<std::string, KernelTotal>& totals() const { return totals_; }
 
  private:
+  friend class FakeEvent;
   friend class FakeStream;
   class Unlocked;
 
@@ -78,6 +80,8 @@ class FakeCudaDevice final : public Device, public FreeMemory {
   /// Another kernel begins. Throws DeviceLostError when as many as it can run have run.
   void count_kernel();
   void check_there() const;
+  /// Throws Error(kInternal) while a stream captures: a GPU refuses `what` then.
+  void check_no_capture(const char* what) const;
 
   Options options_;
   ThreadPool threads_;
@@ -90,6 +94,14 @@ class FakeCudaDevice final : public Device, public FreeMemory {
   std::int64_t num_waits_ = 0;
   std::int64_t num_allocations_ = 0;
   std::map<std::string, KernelTotal> totals_;
+  std::vector<std::string> library_calls_;
+};
+
+/// Closures that are queued again, with what they have kept of the host's values.
+class FakeGraph final : public cuda::KernelGraph {
+ private:
+  friend class FakeStream;
+  std::vector<std::function<void()>> work_;
   std::vector<std::string> library_calls_;
 };
 
@@ -106,6 +118,12 @@ class FakeStream final : public Stream, public cuda::KernelStream {
   void launch(const cuda::KernelCode& code, const cuda::LaunchShape& shape, const void* operands,
               std::size_t bytes) override;
 
+  void begin_capture() override;
+  std::unique_ptr<cuda::KernelGraph> end_capture() override;
+  void abandon_capture() noexcept override { captured_.reset(); }
+  void launch(cuda::KernelGraph& graph) override;
+  bool is_capturing() const { return captured_ != nullptr; }
+
   /// Queues what stands in for a call of a library, and records it.
   void call_library(std::string description, std::function<void()> work);
   /// Queues work that may touch the device's memory: what a library does on a GPU. It runs when
@@ -121,6 +139,7 @@ class FakeStream final : public Stream, public cuda::KernelStream {
 
   FakeCudaDevice& fake_;
   std::deque<Item> items_;
+  std::unique_ptr<FakeGraph> captured_;  // while a capture is under way
 };
 
 /// The place that record() marked, once the stream has come to it.

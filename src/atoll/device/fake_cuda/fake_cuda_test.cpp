@@ -87,6 +87,53 @@ TEST(FakeCuda, IsLostAfterSoManyKernelsAndStaysSo) {
   EXPECT_THROW(device.allocate(1), DeviceLostError);
 }
 
+TEST(FakeCuda, LaunchesWhatItHasCapturedWithTheOperandsOfThen) {
+  FakeCudaDevice device({});
+  const auto stream = device.open_stream();
+  auto& kernels = dynamic_cast<cuda::KernelStream&>(*stream);
+  const Buffer x(device, 256), y(device, 256);
+  launch(*stream, x, 7);  // 1
+  std::int32_t factor = 3;
+  kernels.begin_capture();
+  launch(*stream, x, factor);
+  stream->copy(y.data(), x.data(), 256);
+  const auto graph = kernels.end_capture();
+  factor = 100;
+  EXPECT_EQ(host_of(device, x), std::vector<std::int32_t>(64, 1))
+      << "what is captured does not run";
+  kernels.launch(*graph);  // 4
+  launch(*stream, x, 2);   // 9
+  kernels.launch(*graph);  // 28
+  launch(*stream, x, 2);   // 57
+  EXPECT_EQ(host_of(device, y), std::vector<std::int32_t>(64, 28));
+  EXPECT_EQ(host_of(device, x), std::vector<std::int32_t>(64, 57));
+  EXPECT_EQ(device.totals().at("step").launches, 5);
+}
+
+// As CUDA refuses these.
+TEST(FakeCuda, WhileItCapturesNobodyWaitsAndNoMemoryIsTaken) {
+  FakeCudaDevice device({});
+  const auto stream = device.open_stream(), other = device.open_stream();
+  auto& kernels = dynamic_cast<cuda::KernelStream&>(*stream);
+  const auto event = device.make_event(), elsewhere = device.make_event();
+  const Buffer x(device, 256);
+  elsewhere->record(*other);
+  kernels.begin_capture();
+  launch(*stream, x, 7);
+  EXPECT_THROW(kernels.begin_capture(), Error);
+  EXPECT_THROW(stream->synchronize(), Error);
+  EXPECT_THROW(event->record(*stream), Error);
+  EXPECT_THROW(stream->wait(*elsewhere), Error);
+  EXPECT_THROW(elsewhere->wait(), Error);
+  EXPECT_THROW(host_of(device, x), Error);
+  EXPECT_THROW(device.allocate(1), Error);
+  EXPECT_THROW(device.allocate_host(1), Error);
+  EXPECT_THROW(elsewhere->is_done(), Error);
+  kernels.abandon_capture();
+  EXPECT_THROW(kernels.end_capture(), Error);
+  EXPECT_EQ(host_of(device, x), std::vector<std::int32_t>(64, 0)) << "it was abandoned";
+}
+
 TEST(ChosenDevice, IsWhatItsNameSays) {
   EXPECT_EQ(open_chosen({.choice = device_choice_named("cpu"), .threads = 1})->kind(),
             DeviceKind::kCpu);

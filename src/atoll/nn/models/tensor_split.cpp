@@ -320,10 +320,10 @@ TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
   const ops::VocabularyPart part = {mine.begin, mine.count, total};
   auto embedding = std::make_unique<VocabularyEmbedding>(
       axis_.get(), part, cut_rows(std::move(table)), all(std::move(positions)));
-  ends.head = tied
-                  ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, &embedding->table())
-                  : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part,
-                                                             cut_rows(std::move(weight)));
+  ends.head = tied ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part,
+                                                              &embedding->table(), device_)
+                   : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part,
+                                                              cut_rows(std::move(weight)), device_);
   ends.embedding = std::move(embedding);
   return ends;
 }

@@ -1,6 +1,7 @@
 #include "atoll/ops/cuda/cross_entropy.h"
 
 #include "atoll/ops/cuda/cross_entropy.cuh"
+#include "atoll/ops/cuda/per_step.h"
 #include "atoll/ops/cuda/serve.h"
 #include "atoll/ops/matmul.h"
 
@@ -27,7 +28,10 @@ void run_chunk(Run& run, const CrossEntropyArgs& args, Tensor logits, std::int64
                output<float>(loss),
                args.vocab,
                kept,
-               static_cast<float>(args.grad_scale),
+               per_step(run,
+                        [factor = args.factor](const Run& now) {
+                          return static_cast<float>(factor * now.loss_scale);
+                        }),
                args.wants_gradients()});
   });
   if (!args.wants_gradients()) return;
@@ -39,13 +43,17 @@ void run_chunk(Run& run, const CrossEntropyArgs& args, Tensor logits, std::int64
 
 }  // namespace
 
-std::int64_t cross_entropy_chunk_rows(Dtype dtype, std::int64_t rows, std::int64_t vocab) {
+std::int64_t logits_chunk_rows(std::int64_t row_bytes, std::int64_t rows) {
   constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
   constexpr std::int64_t kFewestRows = 4096;
-  const std::int64_t row = Spec{dtype, {std::max<std::int64_t>(vocab, 1)}}.bytes();
-  const std::int64_t most = std::max(kFewestRows, kMostBytes / row);
+  const std::int64_t most = std::max(kFewestRows, kMostBytes / row_bytes);
   const std::int64_t chunks = std::max<std::int64_t>(1, (rows + most - 1) / most);
   return (rows + chunks - 1) / chunks;
+}
+
+std::int64_t cross_entropy_chunk_rows(Dtype dtype, std::int64_t rows, std::int64_t vocab) {
+  const Spec row = {dtype, {std::max<std::int64_t>(vocab, 1)}};
+  return logits_chunk_rows(static_cast<std::int64_t>(row.bytes()), rows);
 }
 
 std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab) {

@@ -2,6 +2,7 @@
 
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/per_step.cuh"
 
 namespace atl::ops::cuda {
 
@@ -19,7 +20,7 @@ struct CrossEntropy {
   Global<float> loss;                          // (rows)
   std::int64_t vocab;
   int kept;  // of a row, in shared memory
-  float grad_scale;
+  PerStep<float> grad_scale;
   bool with_gradient;
 
   static constexpr int kSumBytes = 2 * kMaxThreads / 32 * static_cast<int>(sizeof(float));
@@ -80,13 +81,14 @@ struct CrossEntropy {
     for (int w = 0; w < warps; ++w) total += totals.load(w) * exp_f32(tops.load(w) - top);
     if (thread() == 0) loss.store(block_x(), log_f32(total) - (target_logit - top));
     if (!with_gradient) return;
-    const float scale = grad_scale / total;
+    const float of_target = grad_scale.get();
+    const float scale = of_target / total;
     for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
       auto pack =
           v < kept ? row.template load<V>(static_cast<int>(v)) : logits.template load<V>(begin + v);
       for (int i = 0; i < V; ++i) {
         const float p = exp_f32(widened(pack[i]) - top) * scale;
-        pack[i] = narrowed<T>(v + i == target ? p - grad_scale : p);
+        pack[i] = narrowed<T>(v + i == target ? p - of_target : p);
       }
       logits.template store<V>(begin + v, pack);
     }

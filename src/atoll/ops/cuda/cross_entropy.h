@@ -13,6 +13,8 @@ Declined cross_entropy(Run& run, const CrossEntropyArgs& args);
 /// do not hold. So chunks are even, and have up to 4 GiB of logits, or 4096 rows where these have
 /// more.
 std::int64_t cross_entropy_chunk_rows(Dtype dtype, std::int64_t rows, std::int64_t vocab);
+/// The same where a row takes so many bytes.
+std::int64_t logits_chunk_rows(std::int64_t row_bytes, std::int64_t rows);
 /// Bytes of the logits of a chunk.
 std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab);
 

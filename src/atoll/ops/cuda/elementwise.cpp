@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "atoll/ops/cuda/elementwise.cuh"
+#include "atoll/ops/cuda/per_step.h"
 #include "atoll/ops/cuda/serve.h"
 
 namespace atl::ops::cuda {
@@ -20,14 +21,20 @@ void convert_as(Run& run, Tensor x, Tensor y) {
 }
 
 // What RngStream's constructor makes of all but its last argument.
-StreamFamily dropout_family(std::uint64_t seed, std::int64_t layer, std::int64_t step) {
+DropoutDraws dropout_draws(const Run& run, std::int64_t layer) {
   constexpr int kStepBits = 48;  // as dropout_stream says
-  const auto a = static_cast<std::uint64_t>(layer) << kStepBits | static_cast<std::uint64_t>(step);
+  const auto a =
+      static_cast<std::uint64_t>(layer) << kStepBits | static_cast<std::uint64_t>(run.step);
   const auto words =
       philox({static_cast<std::uint32_t>(RngPurpose::kDropout), 0, static_cast<std::uint32_t>(a),
               static_cast<std::uint32_t>(a >> 32)},
-             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  return {{words[0], words[1], words[2], words[3]}};
+             {static_cast<std::uint32_t>(run.seed), static_cast<std::uint32_t>(run.seed >> 32)});
+  return {
+      {{words[0], words[1], words[2], words[3]}}, static_cast<std::uint64_t>(run.first_sample), 0};
+}
+
+PerStep<DropoutDraws> draws_of_step(const Run& run, std::int64_t layer) {
+  return per_step(run, [layer](const Run& now) { return dropout_draws(now, layer); });
 }
 
 template <typename T>
@@ -40,9 +47,7 @@ void dropout_part(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, co
         run, thread_a_pack(x.num_elements(), V, Kernel::kMaxThreads),
         Kernel{input<T>(x), output<T>(y), part.index * x.num_elements(), width, rows,
                rows / part.tokens.num_stretches(), stretches[0].first, stretches[1].first,
-               dropout_family(run.seed, layer, run.step),
-               static_cast<std::uint64_t>(run.first_sample), static_cast<float>(p),
-               static_cast<float>(1 / (1 - p))});
+               draws_of_step(run, layer), static_cast<float>(p), static_cast<float>(1 / (1 - p))});
   });
 }
 
@@ -85,11 +90,9 @@ Declined dropout(Run& run, double p, std::int64_t layer, Tensor x, Tensor y, con
     const std::int64_t size = x.dim(1) * x.dim(2);
     LaunchShape shape = thread_a_pack(size, 4, Kernel::kMaxThreads);
     shape.blocks_y = static_cast<std::uint32_t>(x.dim(0));
-    launch<ElementwiseKernels>(
-        run, shape,
-        Kernel{input<T>(x), output<T>(y), size, dropout_family(run.seed, layer, run.step),
-               static_cast<std::uint64_t>(run.first_sample), static_cast<float>(p),
-               static_cast<float>(1 / (1 - p))});
+    launch<ElementwiseKernels>(run, shape,
+                               Kernel{input<T>(x), output<T>(y), size, draws_of_step(run, layer),
+                                      static_cast<float>(p), static_cast<float>(1 / (1 - p))});
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/per_step.cuh"
 
 namespace atl::ops::cuda {
 
@@ -45,9 +46,19 @@ struct Convert {
   }
 };
 
+/// The draws of one layer, step and micro-batch, as dropout_stream() has them.
+struct DropoutDraws {
+  StreamFamily family;
+  std::uint64_t first_sample;  // of the micro-batch
+  std::uint64_t unused;        // to 32 bytes, which memory of the device is read by
+
+  ATOLL_DEVICE Draws of(std::int64_t sample) const {
+    return family.stream(first_sample + static_cast<std::uint64_t>(sample));
+  }
+};
+
 /// y = x / (1 - p) where the element's draw is at least p, else 0; y may be x. A row of blocks for
-/// each sample, whose draws are dropout_stream()'s: `family` is what the streams of all samples of
-/// one layer and step have in common.
+/// each sample.
 template <typename T>
 struct Dropout {
   static constexpr const char* kName = "dropout";
@@ -55,15 +66,13 @@ struct Dropout {
   Global<const T> x;  // (samples, size)
   Global<T> y;
   std::int64_t size;
-  StreamFamily family;
-  std::uint64_t first_sample;
+  PerStep<DropoutDraws> draws;
   float p;
   float scale;
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t first = (std::int64_t{block_x()} * num_threads() + thread()) * 4;
-    const Draws draws = family.stream(first_sample + static_cast<std::uint64_t>(block_y()));
-    const auto words = draws.block(static_cast<std::uint64_t>(first) / 4);
+    const auto words = draws.get().of(block_y()).block(static_cast<std::uint64_t>(first) / 4);
     const std::int64_t sample = block_y() * size;
     for (int k = 0; k < 4 && first + k < size; ++k) {
       const float value = widened(x.load(sample + first + k)) * scale;
@@ -86,8 +95,7 @@ struct DropoutPart {
   std::int64_t num_rows;  // of a sample
   std::int64_t stretch;   // rows of a stretch
   std::int64_t first_token, other_first_token;
-  StreamFamily family;
-  std::uint64_t first_sample;
+  PerStep<DropoutDraws> draws;
   float p;
   float scale;
 
@@ -97,9 +105,8 @@ struct DropoutPart {
     const std::int64_t row = (here + i) / width, column = (here + i) % width;
     const std::int64_t r = row % num_rows;
     const std::int64_t token = r < stretch ? first_token + r : other_first_token + (r - stretch);
-    const Draws draws = family.stream(first_sample + static_cast<std::uint64_t>(row / num_rows));
     const auto element = static_cast<std::uint64_t>(token * width + column);
-    const auto words = draws.block(element / 4);
+    const auto words = draws.get().of(row / num_rows).block(element / 4);
     const auto from = x.template load<V>(i);
     Pack<T, V> to;
     for (int k = 0; k < V; ++k) {

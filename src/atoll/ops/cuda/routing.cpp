@@ -1,6 +1,7 @@
 #include "atoll/ops/cuda/routing.h"
 
 #include "atoll/ops/cuda/expert_rows.h"
+#include "atoll/ops/cuda/per_step.h"
 #include "atoll/ops/cuda/routing.cuh"
 #include "atoll/ops/cuda/serve.h"
 
@@ -62,14 +63,17 @@ Declined route_tokens_backward(Run& run, bool normalize, const RouterLosses& los
       count(inner, experts, counts);
     }
     if (losses.balance == 0) counts = {};
+    const auto scales = per_step(run, [balance = losses.balance, z = losses.z,
+                                       experts = static_cast<double>(num_experts)](const Run& now) {
+      return RouterScales{static_cast<float>(balance * now.loss_scale * experts),
+                          static_cast<float>(z * now.loss_scale)};
+    });
     launch<RoutingKernels>(
         run, warp_a_row(logits.dim(0), RouteTokensBackward::kMaxThreads),
         RouteTokensBackward{input<float>(logits), input<std::int32_t>(experts),
                             input<float>(weights), input<float>(dweights), input<double>(counts),
                             output<float>(dlogits), logits.dim(0), static_cast<int>(num_experts),
-                            static_cast<int>(experts.dim(1)), normalize,
-                            static_cast<float>(losses.balance * static_cast<double>(num_experts)),
-                            static_cast<float>(losses.z)});
+                            static_cast<int>(experts.dim(1)), normalize, scales});
   });
 }
 

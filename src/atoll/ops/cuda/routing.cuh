@@ -4,6 +4,7 @@
 
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/per_step.cuh"
 
 namespace atl::ops::cuda {
 
@@ -88,8 +89,14 @@ struct RouteTokens {
   }
 };
 
-/// dlogits of ops::route_tokens_backward. `balance` is its loss's factor times the number of
-/// experts; counts are those that its f_e are of, empty where balance is 0.
+/// What a token's losses are multiplied with: load balance, times the number of experts, and z.
+struct alignas(8) RouterScales {
+  float balance;
+  float z;
+};
+
+/// dlogits of ops::route_tokens_backward. counts are those that f_e are of, empty where there is no
+/// load balance.
 struct RouteTokensBackward {
   static constexpr const char* kName = "route_tokens_backward";
   static constexpr int kMaxThreads = 128;
@@ -103,8 +110,7 @@ struct RouteTokensBackward {
   int num_experts;
   int k;
   bool normalize;
-  float balance;
-  float z;
+  PerStep<RouterScales> scales;
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
@@ -117,7 +123,8 @@ struct RouteTokensBackward {
     }
     top = warp_max(top);
     const float log_sum = top + log_or_nan(sum_of_exponentials(logits, begin, num_experts, top));
-    const float scale = balance_scale();
+    const auto [balance, z] = scales.get();
+    const float scale = balance_scale(balance);
     // The losses see every probability p: dlogit = p (b - sum p b) + 2 z log_sum p.
     float mean = 0;
     for (int e = lane(); e < num_experts; e += kWarp) {
@@ -143,7 +150,7 @@ struct RouteTokensBackward {
 
  private:
   // What a count is multiplied with: balance over the number of tokens.
-  ATOLL_DEVICE float balance_scale() const {
+  ATOLL_DEVICE float balance_scale(float balance) const {
     float choices = 0;
     for (int e = lane(); e < num_experts; e += kWarp) choices += count_of(e);
     choices = warp_sum(choices);

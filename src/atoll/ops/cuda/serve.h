@@ -58,6 +58,7 @@ void with_pack(std::int64_t width, std::initializer_list<Tensor> operands, Fn&& 
 template <typename List, typename Kernel>
 void launch(Run& run, LaunchShape shape, const Kernel& kernel) {
   static_assert(List::template kHas<Kernel>, "nvcc does not compile this kernel");
+  static_assert(alignof(Kernel) <= alignof(std::max_align_t), "streams copy it to such places");
   static const atl::cuda::KernelCode code = {
       .name = Kernel::kName, .gpu = gpu_kernel(typeid(Kernel)), .shim = [](const void* operands) {
         (*static_cast<const Kernel*>(operands))();

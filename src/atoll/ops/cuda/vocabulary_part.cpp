@@ -1,5 +1,6 @@
 #include "atoll/ops/cuda/vocabulary_part.h"
 
+#include "atoll/ops/cuda/per_step.h"
 #include "atoll/ops/cuda/serve.h"
 #include "atoll/ops/cuda/vocabulary_part.cuh"
 
@@ -73,25 +74,29 @@ Declined softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tenso
   });
 }
 
-Declined cross_entropy_part(Run& run, const VocabularyPart& part, int index, double grad_scale,
+Declined cross_entropy_part(Run& run, const VocabularyPart& part, int index, double factor,
                             Tensor statistics, Tensor targets, Tensor exps, Tensor loss,
                             bool gradient) {
   if (exps.dtype() != Dtype::kF32) return "not f32";
   return serve_gpu(run, [&] {
     with_pack<kPack<float>>(part.size, {exps}, [&]<int V>(std::integral_constant<int, V>) {
       using Kernel = CrossEntropyPart<V>;
-      launch_rows(run, exps.dim(0), 0,
-                  Kernel{.statistics = input<double>(statistics),
-                         .targets = input<std::int32_t>(targets),
-                         .exps = output<float>(exps),
-                         .loss = output<float>(loss),
-                         .size = part.size,
-                         .rows = exps.dim(0),
-                         .first = first_of(part),
-                         .num_parts = static_cast<std::int32_t>(statistics.dim(0)),
-                         .index = index,
-                         .grad_scale = static_cast<float>(grad_scale),
-                         .with_gradient = gradient});
+      launch_rows(
+          run, exps.dim(0), 0,
+          Kernel{.statistics = input<double>(statistics),
+                 .targets = input<std::int32_t>(targets),
+                 .exps = output<float>(exps),
+                 .loss = output<float>(loss),
+                 .size = part.size,
+                 .rows = exps.dim(0),
+                 .first = first_of(part),
+                 .num_parts = static_cast<std::int32_t>(statistics.dim(0)),
+                 .index = index,
+                 .grad_scale = per_step(run,
+                                        [factor](const Run& now) {
+                                          return static_cast<float>(factor * now.loss_scale);
+                                        }),
+                 .with_gradient = gradient});
     });
   });
 }

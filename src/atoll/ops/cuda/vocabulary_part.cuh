@@ -6,6 +6,7 @@
 
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/numbers.h"
+#include "atoll/ops/cuda/per_step.cuh"
 
 namespace atl::ops::cuda {
 
@@ -143,7 +144,7 @@ struct CrossEntropyPart {
   std::int64_t size, rows;
   std::int32_t first;
   std::int32_t num_parts, index;
-  float grad_scale;
+  PerStep<float> grad_scale;
   bool with_gradient;
 
   ATOLL_DEVICE float number(std::int64_t part, int which) const {
@@ -156,7 +157,7 @@ struct CrossEntropyPart {
     const std::int32_t target = targets.load(block_x());
     if (target == kIgnore) {  // for the whole block alike
       if (thread() == 0) loss.store(block_x(), 0.0F);
-      scale_row(begin, 0.0F, true, -1);
+      scale_row(begin, 0.0F, 0.0F, true, -1);
       return;
     }
     float max = number(0, 0);
@@ -172,18 +173,19 @@ struct CrossEntropyPart {
       own = p == index ? factor : own;
     }
     if (thread() == 0) loss.store(block_x(), log_f32(sum) - (target_logit - max));
-    scale_row(begin, grad_scale * own / sum, false, target - first);
+    const float one = grad_scale.get();
+    scale_row(begin, one * own / sum, one, false, target - first);
   }
 
  private:
-  ATOLL_DEVICE void scale_row(std::int64_t begin, float scale, bool is_ignored,
+  ATOLL_DEVICE void scale_row(std::int64_t begin, float scale, float of_target, bool is_ignored,
                               std::int64_t target) const {
     for (std::int64_t v = thread() * V; with_gradient && v < size; v += num_threads() * V) {
       auto pack = exps.template load<V>(begin + v);
       for (int i = 0; i < V; ++i) {
         // Rows without a target still have their logits, which may be anything.
         const float p = is_ignored ? 0.0F : pack[i] * scale;
-        pack[i] = v + i == target ? p - grad_scale : p;
+        pack[i] = v + i == target ? p - of_target : p;
       }
       exps.template store<V>(begin + v, pack);
     }

@@ -13,7 +13,7 @@ Declined embedding_part_backward(Run& run, const VocabularyPart& part, Tensor to
                                  Tensor dtable);
 Declined softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor targets,
                       Tensor statistics);
-Declined cross_entropy_part(Run& run, const VocabularyPart& part, int index, double grad_scale,
+Declined cross_entropy_part(Run& run, const VocabularyPart& part, int index, double factor,
                             Tensor statistics, Tensor targets, Tensor exps, Tensor loss,
                             bool gradient);
 
