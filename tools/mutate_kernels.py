@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does a test fail for every barrier, wait, shuffle and bound that a kernel forgets?
+"""Does a test fail for every barrier, wait, shuffle and bound that a kernel or a stream forgets?
 
     tools/mutate_kernels.py [BUILD] [NAME...]
 
@@ -9,6 +9,9 @@ that keeps a thread within its rows and columns. Compiles the kernels with that,
 and runs the tests of the GPU's ops on the fake GPU, those beside the kernel first. BUILD (build/release) is
 a build folder whose ops_test is up to date; NAME is a file's, as "norm", or with a line, as "norm:43". Exit
 code 1 when nothing fails for a mutation.
+
+"piece_moves" and "device_batches" are no kernels: of these each event that is recorded or waited for, and
+each stream that is waited for, is left out, and the tests beside them run.
 """
 
 import json
@@ -90,6 +93,18 @@ def mutations(text):
             yield i + 1, line.strip(), "".join(lines[:i] + [new] + lines[i + 1:])
 
 
+# What moves between a GPU and the host, and the program that tests it.
+MOVES = {ROOT / "src/atoll/optim/piece_moves.cpp": ("optim_test", "PieceMoves*"),
+         ROOT / "src/atoll/parallel/device_batches.cpp": ("parallel_test", "DeviceBatches*")}
+EVENT = re.compile(r"[\w.\[\]]+->(?:wait|record|synchronize)\((?:[^()]|\(\))*\);")
+
+
+def moves_without_events(text):
+    """As mutations()."""
+    for event in EVENT.finditer(text):
+        yield text.count("\n", 0, event.start()) + 1, event.group(), text[:event.start()] + ";" + text[event.end():]
+
+
 def compile_command(build, source):
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if pathlib.Path(entry["file"]).resolve() == source:
@@ -98,10 +113,10 @@ def compile_command(build, source):
     sys.exit(f"{build} does not compile {source.relative_to(ROOT)}")
 
 
-def link_command(build, objects, program):
-    commands = subprocess.run(["ninja", "-C", build, "-t", "commands", "ops_test"], check=True,
+def link_command(build, target, objects, program):
+    commands = subprocess.run(["ninja", "-C", build, "-t", "commands", target], check=True,
                               capture_output=True, text=True).stdout.splitlines()
-    link = next(c for c in reversed(commands) if " -o src/atoll/ops_test " in c)
+    link = next(c for c in reversed(commands) if f" -o src/atoll/{target} " in c)
     words = shlex.split(link.split("&&")[1] if link.startswith(":") else link)
     at = words.index("-o")
     return words[:at] + [*objects, "-o", program] + words[at + 2:]
@@ -113,28 +128,44 @@ def includes(path, header):
     return header.name in found or any(includes(KERNELS / name, header) for name in found)
 
 
+def compiled(build, scratch, source, text_of=None):
+    """The object of a source, with the headers in `scratch` before all others, or with another text."""
+    words = compile_command(build, source)
+    result = scratch / f"{source.stem}.o"
+    words[words.index("-o") + 1] = str(result)
+    words[words.index("-c") + 1] = str(text_of or source)
+    words[1:1] = [f"-I{scratch}", "-w"]
+    run = subprocess.run(words, cwd=build, capture_output=True, text=True)
+    if run.returncode != 0:
+        # Then nothing was shown, whether the mutation or the source is to blame.
+        sys.exit(f"{source.name} does not compile with a mutation:\n{run.stderr[:2000]}")
+    return result
+
+
+def run_moves(build, scratch, source, text):
+    """As run_mutant, of a source."""
+    target, tests = MOVES[source]
+    mutant = scratch / source.name
+    mutant.write_text(text)
+    program = scratch / target
+    objects = [compiled(build, scratch, source, mutant)]
+    subprocess.run(link_command(build, target, objects, program), cwd=build, check=True)
+    return failure_of(program, tests)
+
+
 def run_mutant(build, scratch, header, text):
     """The first test that fails with this text of the header; None when all pass."""
     overlay = scratch / "atoll/ops/cuda"
     shutil.rmtree(scratch / "atoll", ignore_errors=True)
     overlay.mkdir(parents=True)
     (overlay / header.name).write_text(text)
-    objects = []
     sources = [source for source in sorted(KERNELS.glob("*.cpp"))
                if not source.name.endswith("_test.cpp") and includes(source, header)]
-    for source in sources:
-        words = compile_command(build, source)
-        objects.append(scratch / f"{source.stem}.o")
-        words[words.index("-o") + 1] = str(objects[-1])
-        words.insert(1, f"-I{scratch}")
-        run = subprocess.run(words, cwd=build, capture_output=True, text=True)
-        if run.returncode != 0:
-            # Then nothing was shown, whether the mutation or the kernels are to blame.
-            sys.exit(f"{header.name} does not compile with a mutation:\n{run.stderr[:2000]}")
-    if not objects:
+    if not sources:
         sys.exit(f"no source includes {header.name}")
+    objects = [compiled(build, scratch, source) for source in sources]
     program = scratch / "ops_test"
-    subprocess.run(link_command(build, objects, program), cwd=build, check=True)
+    subprocess.run(link_command(build, "ops_test", objects, program), cwd=build, check=True)
     near = ":".join(sorted(tests_beside([header, *sources])))
     filters = [near, f"Cuda*-{near}"] if near else ["Cuda*"]
     return next(filter(None, (failure_of(program, tests) for tests in filters)), None)
@@ -170,14 +201,15 @@ def main():
     scratch = build / "kernel_mutations"
     scratch.mkdir(exist_ok=True)
     survivors = count = 0
-    for header in [*sorted(KERNELS.glob("*.cuh")), KERNELS / "numbers.h"]:
-        for line, what, text in mutations(header.read_text()):
-            if names and header.stem not in names and f"{header.stem}:{line}" not in names:
+    for file in [*sorted(KERNELS.glob("*.cuh")), KERNELS / "numbers.h", *MOVES]:
+        mutants, run = (moves_without_events, run_moves) if file in MOVES else (mutations, run_mutant)
+        for line, what, text in mutants(file.read_text()):
+            if names and file.stem not in names and f"{file.stem}:{line}" not in names:
                 continue
             count += 1
-            failed = run_mutant(build, scratch, header, text)
+            failed = run(build, scratch, file, text)
             survivors += failed is None
-            print(f"{header.name}:{line}: \"{what}\": "
+            print(f"{file.name}:{line}: \"{what}\": "
                   f"{'NOTHING FAILS' if failed is None else failed}", flush=True)
     print(f"{count} mutations, {survivors} that nothing notices")
     return 1 if survivors else 0

@@ -73,10 +73,10 @@ class GpuMoves : public PieceMoves {
 
   ~GpuMoves() override { GpuMoves::abandon(); }
 
+  // The run's stream is behind all that the update before has written.
   void begin(Run& run) override {
     begun_->record(*run.stream);
     in_->wait(*begun_);
-    in_->wait(*all_written_);  // of the update before
   }
   void start_read(std::size_t slot, std::vector<PieceMove> moves) override {
     in_->wait(*slots_[slot].written);

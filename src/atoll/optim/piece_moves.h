@@ -19,6 +19,7 @@ struct PieceMove {
 
 /// Moves pieces through slots. For each piece, in order: start_read, finish_read, an update that is
 /// queued on the run's stream, start_write. A slot's next start_read comes after its start_write.
+/// All runs have the same stream.
 class PieceMoves {
  public:
   virtual ~PieceMoves() = default;
