@@ -15,11 +15,7 @@ namespace {
 // ThreadSanitizer looks for races between fibers, so each thread of the block has its own; else a
 // thread that ends leaves its stack to one that has not begun, and one stack does for a kernel
 // without barriers.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kSharesFibers = false;
-#else
-constexpr bool kSharesFibers = true;
-#endif
+constexpr bool kSharesFibers = !kHasThreadSanitizer;
 
 std::string line_of(const Where& where) {
   const std::string_view path = where.file;
@@ -29,6 +25,13 @@ std::string line_of(const Where& where) {
 }  // namespace
 
 constinit thread_local Block* Block::running_ = nullptr;
+
+Block::~Block() {
+  const Unwatched books;
+  shared_.reset();
+  threads_.clear();
+  warps_.clear();
+}
 
 void Block::fail_outside_kernels() {
   ATOLL_CHECK(false, "no kernel is running on this thread");
@@ -64,6 +67,7 @@ void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, co
     run_all(order);
   } catch (...) {
     running_ = outer;
+    for (std::size_t i = 0; i < shape_.threads; ++i) threads_[i].fiber->abandon();
     throw;
   }
   running_ = outer;
@@ -71,6 +75,7 @@ void Block::run(const cuda::KernelCode& code, const cuda::LaunchShape& shape, co
 }
 
 void Block::prepare() {
+  const Unwatched books;
   const std::size_t n = shape_.threads;
   while (threads_.size() < n) threads_.emplace_back().fiber = std::make_unique<Fiber>();
   for (std::size_t i = 0; i < n; ++i) {
@@ -86,11 +91,7 @@ void Block::prepare() {
     warps_[i].meeting = 0;
     warps_[i].order = 0;
   }
-  if (shared_capacity_ < shape_.shared_bytes) {
-    shared_ = std::unique_ptr<std::byte[]>(new std::byte[shape_.shared_bytes]);
-    shared_capacity_ = shape_.shared_bytes;
-  }
-  if (shape_.shared_bytes > 0) std::memset(shared_.get(), 0xff, shape_.shared_bytes);
+  prepare_shared();
   accesses_.resize(checks_.counts_accesses ? n / kWarp : 0);
   for (WarpAccesses& accesses : accesses_) accesses.clear();
   if (touches_.size() < (shape_.shared_bytes + 1) / 2 || epoch_ > UINT32_MAX / 2) {
@@ -102,6 +103,20 @@ void Block::prepare() {
   num_done_ = arrived_ = 0;
   ++epoch_;
   error_ = nullptr;
+}
+
+void Block::prepare_shared() {
+  constexpr std::size_t kRedZone = 4096;  // behind what the block has; nobody may touch it
+  // ThreadSanitizer forgets who touched memory when it is given back: no order of blocks is known
+  // to it, and the next block begins with none of this one's accesses.
+  if (shared_capacity_ < shape_.shared_bytes || kHasThreadSanitizer) {
+    const std::size_t before = shared_capacity_ + kRedZone;
+    if (shared_) bound_memory(shared_.get(), before, before);
+    shared_capacity_ = std::max<std::size_t>(shared_capacity_, shape_.shared_bytes);
+    shared_ = std::unique_ptr<std::byte[]>(new std::byte[shared_capacity_ + kRedZone]);
+  }
+  if (shared_) bound_memory(shared_.get(), shape_.shared_bytes, shared_capacity_ + kRedZone);
+  if (shape_.shared_bytes > 0) std::memset(shared_.get(), 0xff, shape_.shared_bytes);
 }
 
 Block::Thread* Block::next_ready() {
@@ -128,6 +143,7 @@ Fiber& Block::begun(Thread& thread) {
 void Block::run_threads() {
   while (true) {
     Thread& self = threads_[static_cast<std::size_t>(thread_)];
+    await_at(operands_);
     try {
       code_.shim(operands_);
       if (!self.copies.empty()) {
@@ -215,9 +231,13 @@ void Block::meet_block(Where where) {
          where);
   }
   const int n = static_cast<int>(shape_.threads);
+  // Two places by turns: who comes to the next barrier must not be ordered before who leaves this.
+  const void* const barrier = &barriers_[epoch_ % 2];
+  arrive_at(barrier);
   if (++arrived_ < n) {
     threads_[static_cast<std::size_t>(thread_)].kind = "sync_block";
-    return wait_as(State::kAtBlock, where);
+    wait_as(State::kAtBlock, where);
+    return await_at(barrier);
   }
   for (int warp = 0; warp < static_cast<int>(accesses_.size()); ++warp) count_accesses(warp);
   arrived_ = 0;
@@ -225,6 +245,7 @@ void Block::meet_block(Where where) {
   for (int i = 0; i < n; ++i) {
     if (i != thread_) threads_[static_cast<std::size_t>(i)].state = State::kReady;
   }
+  await_at(barrier);
 }
 
 bool Block::meet_warp(const char* kind, Where where) {
@@ -257,6 +278,7 @@ bool Block::meet_warp(const char* kind, Where where) {
 void Block::order_warp() {
   // All lanes come here after the meeting; the first of them counts.
   Warp& warp = warp_of_thread();
+  await_at(posted(0));
   warp.order = std::max(warp.order, threads_[static_cast<std::size_t>(thread_)].meeting + 1);
 }
 
@@ -288,6 +310,7 @@ void Block::fail_race(const char* what, int other, Where where) const {
 }
 
 void Block::note_access(WarpAccesses::Kind kind, const void* at, std::size_t bytes, Where where) {
+  const Unwatched books;
   auto place = reinterpret_cast<std::uintptr_t>(at);
   if (kind == WarpAccesses::Kind::kSharedRead || kind == WarpAccesses::Kind::kSharedWrite) {
     place -= reinterpret_cast<std::uintptr_t>(shared_.get());
@@ -297,6 +320,7 @@ void Block::note_access(WarpAccesses::Kind kind, const void* at, std::size_t byt
 }
 
 void Block::count_accesses(int warp) {
+  const Unwatched books;
   accesses_[static_cast<std::size_t>(warp)].count(traffic_.accesses);
 }
 
@@ -361,6 +385,7 @@ void Block::check_shared_write(const void* at, std::size_t bytes, Where where) {
 
 void Block::copy_later(void* to, const void* from, std::size_t bytes, Where where) {
   note_shared_write(to, bytes, where);
+  const Unwatched books;
   Thread& self = threads_[static_cast<std::size_t>(thread_)];
   self.copies.push_back({to, from, bytes, self.copy_group, where});
 }

@@ -14,6 +14,7 @@
 
 #include "atoll/device/cuda/launch.h"
 #include "atoll/device/fake_cuda/fiber.h"
+#include "atoll/device/fake_cuda/sanitizers.h"
 #include "atoll/device/fake_cuda/warp_accesses.h"
 #include "atoll/device/fake_cuda/where.h"
 
@@ -52,6 +53,7 @@ struct Traffic {
 class Block {
  public:
   Block() = default;
+  ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
@@ -79,9 +81,15 @@ class Block {
   void meet_block(Where where);
   /// The lanes of a warp meet: each brings `size` bytes, at most kMaxPosted, under the name `kind`.
   /// True for the lane that comes last, which then goes on before the others do.
-  bool meet_warp(const char* kind, const void* value, std::size_t size, Where where) {
+  ATOLL_UNWATCHED bool meet_warp(const char* kind, const void* value, std::size_t size,
+                                 Where where) {
     Warp& warp = warp_of_thread();
-    std::memcpy(warp.posted[warp.meeting % 2][lane_of_thread()], value, size);
+    // Of all that lanes meet for, sync_warp alone orders memory, and brings nothing.
+    if (size == 0) arrive_at(warp.posted[warp.meeting % 2][0]);
+    {
+      const Unwatched books;
+      std::memcpy(warp.posted[warp.meeting % 2][lane_of_thread()], value, size);
+    }
     return meet_warp(kind, where);
   }
   /// What lane `lane` brought to the meeting that the running thread was at last.
@@ -97,11 +105,11 @@ class Block {
   std::byte* shared(int offset, std::size_t bytes, Where where);
   void note_shared_read(const void* at, std::size_t bytes, Where where);
   void note_shared_write(const void* at, std::size_t bytes, Where where);
-  void note_read(const void* at, std::size_t bytes, Where where) {
+  ATOLL_UNWATCHED void note_read(const void* at, std::size_t bytes, Where where) {
     traffic_.read += bytes;
     if (checks_.counts_accesses) note_access(WarpAccesses::Kind::kRead, at, bytes, where);
   }
-  void note_write(const void* at, std::size_t bytes, Where where) {
+  ATOLL_UNWATCHED void note_write(const void* at, std::size_t bytes, Where where) {
     traffic_.written += bytes;
     if (checks_.counts_accesses) note_access(WarpAccesses::Kind::kWrite, at, bytes, where);
   }
@@ -169,6 +177,7 @@ class Block {
   const Warp& warp_of_thread() const { return warps_[static_cast<std::size_t>(thread_) / kWarp]; }
 
   void prepare();
+  void prepare_shared();
   /// The thread whose turn it is in this pass, which is then the running one; null at the pass's
   /// end.
   Thread* next_ready();
@@ -201,7 +210,8 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<int> order_;
-  std::size_t turn_ = 0;  // in order_
+  std::size_t turn_ = 0;        // in order_
+  std::byte barriers_[2] = {};  // their addresses, for ThreadSanitizer
   std::unique_ptr<std::byte[]> shared_;
   std::size_t shared_capacity_ = 0;
   std::vector<Touch> touches_;

@@ -103,6 +103,10 @@ Fiber::~Fiber() {
 #if !defined(__x86_64__)
   delete static_cast<Contexts*>(fiber_);
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+  // What comes to lie there would have the red zones of calls that have not ended.
+  __asan_unpoison_memory_region(stack_ + kGuardBytes, kStackBytes - kGuardBytes);
+#endif
   ::munmap(stack_, kStackBytes);
 }
 
@@ -125,11 +129,6 @@ void Fiber::start(void (*entry)(void*), void* argument) {
   __asan_unpoison_memory_region(stack_ + kGuardBytes, stack_bytes_ - kGuardBytes);
   sanitizer_.fiber_fake_stack = nullptr;
 #endif
-#if defined(__SANITIZE_THREAD__)
-  // One that was abandoned has a call stack of its own in the sanitizer's books.
-  __tsan_destroy_fiber(sanitizer_.fiber);
-  sanitizer_.fiber = __tsan_create_fiber(0);
-#endif
 #if defined(__x86_64__)
   // As if `begin` had been called from nowhere: a return address of 0, six registers, and a stack
   // that is 8 off a multiple of 16.
@@ -149,11 +148,25 @@ void Fiber::start(void (*entry)(void*), void* argument) {
 #endif
 }
 
+void Fiber::abandon() {
+  if (is_done_) return;
+  is_done_ = true;
+#if defined(__SANITIZE_THREAD__)
+  // What it did comes before what its caller does next; its calls are left in the sanitizer's
+  // books.
+  void* const caller = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(sanitizer_.fiber, __tsan_switch_to_fiber_no_sync);
+  __tsan_switch_to_fiber(caller, 0);
+  __tsan_destroy_fiber(sanitizer_.fiber);
+  sanitizer_.fiber = __tsan_create_fiber(0);
+#endif
+}
+
 void Fiber::switch_to_fiber() {
   entered = this;
 #if defined(__SANITIZE_THREAD__)
   sanitizer_.caller = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(sanitizer_.fiber, 0);
+  __tsan_switch_to_fiber(sanitizer_.fiber, __tsan_switch_to_fiber_no_sync);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&sanitizer_.caller_fake_stack, stack_, stack_bytes_);
@@ -171,7 +184,8 @@ void Fiber::switch_to_fiber() {
 
 void Fiber::switch_back(bool is_last) {
 #if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(sanitizer_.caller, 0);
+  // What a fiber that ends has done comes before what its caller does next; nothing else does.
+  __tsan_switch_to_fiber(sanitizer_.caller, is_last ? 0 : __tsan_switch_to_fiber_no_sync);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(is_last ? nullptr : &sanitizer_.fiber_fake_stack,

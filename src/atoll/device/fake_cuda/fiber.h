@@ -7,8 +7,7 @@
 
 namespace atl::fake_cuda {
 
-/// Runs a function on a stack of its own; resume() goes on where yield() stopped. Nothing on the
-/// stack is destroyed when a fiber is abandoned in the middle.
+/// Runs a function on a stack of its own; resume() goes on where yield() stopped.
 class Fiber {
  public:
   Fiber();
@@ -16,9 +15,11 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Makes the next resume() call entry(argument), which must not throw. What an earlier entry had
-  /// not finished is forgotten.
+  /// Makes the next resume() call entry(argument), which must not throw. An earlier entry must have
+  /// returned or be abandoned.
   void start(void (*entry)(void*), void* argument);
+  /// Forgets what the entry has not finished. Nothing on its stack is destroyed.
+  void abandon();
   /// Runs until the fiber yields or its entry returns; true when it has returned.
   bool resume();
   /// Back to the caller of resume(). On the fiber's stack alone.

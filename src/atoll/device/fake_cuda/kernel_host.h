@@ -200,7 +200,9 @@ void post_row(const char* kind, const Shared<T>& from, int i, Where where) {
   static_assert(sizeof(T) == 2, "matrices of 16-bit elements");
   const T* row = from.at(i, 8, where);
   Block::current().note_shared_read(row, 16, where);
-  Block::current().meet_warp(kind, row, 16, where);
+  std::byte own[16];
+  std::memcpy(own, row, sizeof own);
+  Block::current().meet_warp(kind, own, sizeof own, where);
 }
 template <typename T>
 void load_matrices(std::uint32_t (&m)[4], const Shared<T>& from, int i,
@@ -233,7 +235,8 @@ struct MmaFragments {
 };
 
 /// Adds a product to the sums that the lanes have brought.
-inline void multiply_fragments(Block& block) {
+ATOLL_UNWATCHED inline void multiply_fragments(Block& block) {
+  const fake_cuda::Unwatched books;
   const auto element = [](std::uint32_t pair, int i) {
     return std::bit_cast<float>(i == 0 ? pair << 16 : pair & 0xffff0000U);
   };
@@ -294,13 +297,13 @@ inline float exp2_approximate(float x) {
 
 inline std::uint32_t add_atomic(const Global<std::uint32_t>& at, std::int64_t i,
                                 std::uint32_t value, Where where = Where::current()) {
-  return std::atomic_ref(*at.at(i, 1, where)).fetch_add(value);
+  return std::atomic_ref(*at.at(i, 1, where)).fetch_add(value, std::memory_order_relaxed);
 }
 inline std::uint32_t min_atomic(const Global<std::uint32_t>& at, std::int64_t i,
                                 std::uint32_t value, Where where = Where::current()) {
   std::atomic_ref<std::uint32_t> word(*at.at(i, 1, where));
-  std::uint32_t before = word.load();
-  while (value < before && !word.compare_exchange_weak(before, value)) {
+  std::uint32_t before = word.load(std::memory_order_relaxed);
+  while (value < before && !word.compare_exchange_weak(before, value, std::memory_order_relaxed)) {
   }
   return before;
 }

@@ -50,6 +50,7 @@ Traffic run_kernel(ThreadPool& threads, const cuda::KernelCode& code,
   check_launch(code, shape);
   const std::int64_t count = std::int64_t{shape.blocks_x} * shape.blocks_y;
   const std::vector<std::int64_t> blocks = order_of_blocks(count, order);
+  arrive_at(operands);
   std::mutex mutex;
   Traffic total;
   // A task takes several blocks, so that a launch of many small ones is not all bookkeeping.

@@ -16,7 +16,8 @@
 namespace atl::test {
 
 /// Orders that a kernel's test runs: first to last, last to first, and six shuffled ones.
-constexpr std::uint64_t kNumOrders = 8;
+/// ThreadSanitizer needs one to see what is not ordered, and is slow.
+constexpr std::uint64_t kNumOrders = fake_cuda::kHasThreadSanitizer ? 1 : 8;
 /// Instead of an order: the GPU of this machine.
 constexpr std::uint64_t kRealGpu = UINT64_MAX;
 
