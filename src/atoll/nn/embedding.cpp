@@ -20,6 +20,7 @@ Footprint Embedding::plan(Spec x) const {
   if (!table_.frozen || (has_positions() && !positions_.frozen)) {
     footprint.need_x = kForWeight;
     footprint.need_dy = kForWeight;
+    footprint.scratch_bytes = ops::embedding_backward_scratch_bytes(x.shape.num_elements());
   }
   return footprint;
 }

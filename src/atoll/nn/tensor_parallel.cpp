@@ -127,7 +127,8 @@ Footprint VocabularyEmbedding::plan(Spec x) const {
     footprint.need_x = kForWeight;
     footprint.need_dy = kForWeight;
   }
-  footprint.scratch_bytes = align_up(all.bytes()) + 2 * align_up(x.bytes());
+  footprint.scratch_bytes = align_up(all.bytes()) + 2 * align_up(x.bytes()) +
+                            ops::embedding_backward_scratch_bytes(x.shape.num_elements());
   return footprint;
 }
 

@@ -1,5 +1,7 @@
 #include "atoll/ops/embedding.h"
 
+#include <algorithm>
+
 #include "atoll/ops/cpu/embedding.h"
 #include "atoll/ops/cuda/embedding.h"
 #include "atoll/ops/positions.h"
@@ -145,7 +147,19 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
   check_size("embedding_backward", Dtype::kI32, dy.shape().num_rows(), {tokens});
   check_tokens(tokens, dtable.dim(0));
   dispatch<Backward>("embedding_backward", kBackward, run, {tokens, dy, dtable},
-                     cost_of({dy, dy, dy}));
+                     embedding_backward_cost(tokens, dy, dtable));
+}
+
+std::size_t embedding_backward_scratch_bytes(std::int64_t rows) {
+  return 2 * align_up(Spec{Dtype::kI32, {rows}}.bytes());
+}
+
+OpCost embedding_backward_cost(const Tensor& tokens, const Tensor& dy, const Tensor& dtable) {
+  OpCost cost = cost_of({dy, tokens});
+  const std::int64_t rows = std::min(dy.shape().num_rows(), dtable.dim(0));
+  cost.bytes += 2.0 * static_cast<double>(rows * dtable.dim(1)) *
+                static_cast<double>(dtype_size(dtable.dtype()));
+  return cost;
 }
 
 void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y) {
@@ -160,7 +174,7 @@ void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor d
   check_table(kOp, compute_dtype(dy.dtype()), dtable, dy);
   check_rows(kOp, positions, dy, dtable);
   dispatch<PositionBackward>(kOp, kPositionBackward, run, {positions, dy, dtable},
-                             cost_of({dy, dtable, dtable}));
+                             embedding_backward_cost(positions, dy, dtable));
 }
 
 }  // namespace atl::ops

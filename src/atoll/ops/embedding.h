@@ -1,5 +1,6 @@
 #pragma once
 
+#include "atoll/ops/profile.h"
 #include "atoll/ops/run.h"
 
 namespace atl::ops {
@@ -13,7 +14,8 @@ void check_tokens(const Tensor& tokens, std::int64_t vocab_size);
 /// y[b, t] = table[tokens[b, t]].  tokens: i32 (B, T)  table: (V, C), also bf16 for an f32 y
 /// y: (B, T, C).  Throws Error(kDamaged) naming the first token outside [0, V).
 void embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y);
-/// dtable[tokens[b, t]] += dy[b, t], in (b, t) order whatever the number of threads.
+/// dtable[tokens[b, t]] += dy[b, t], in (b, t) order whatever the number of threads. On a GPU it
+/// needs embedding_backward_scratch_bytes of scratch, for the rows in the order of their tokens.
 void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable);
 
 /// y[b, t] += table[positions[b, t]].  table: (P, C)  y: (B, T, C)
@@ -21,7 +23,11 @@ void embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable);
 /// naming the first position that is not below P.
 void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor y);
 /// dtable[positions[b, t]] += dy[b, t], in (b, t) order whatever the number of threads.
-/// dtable has dy's compute dtype.
+/// dtable has dy's compute dtype. Scratch as embedding_backward, where positions are defined.
 void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable);
+
+std::size_t embedding_backward_scratch_bytes(std::int64_t rows);
+/// The cost of these: rows of dtable are read and written, as many as there may be with a token.
+OpCost embedding_backward_cost(const Tensor& tokens, const Tensor& dy, const Tensor& dtable);
 
 }  // namespace atl::ops

@@ -7,6 +7,7 @@
 #include "atoll/ops/cpu/embedding.h"
 #include "atoll/ops/cpu/vocabulary_part.h"
 #include "atoll/ops/cuda/vocabulary_part.h"
+#include "atoll/ops/embedding.h"
 #include "atoll/ops/positions.h"
 #include "atoll/ops/ref/vocabulary_part.h"
 #include "atoll/ops/serve.h"
@@ -204,7 +205,7 @@ void embedding_part_backward(Run& run, const VocabularyPart& part, Tensor tokens
   check_size(kOp, Dtype::kI32, dy.shape().num_rows(), {tokens});
   check_spec(kOp, {compute_dtype(dy.dtype()), {part.size, dy.dim(-1)}}, {dtable});
   dispatch<EmbeddingPartBackward>(kOp, kEmbeddingPartBackward, run, {part, tokens, dy, dtable},
-                                  cost_of({dy, dy, dy}));
+                                  embedding_backward_cost(tokens, dy, dtable));
 }
 
 void softmax_part(Run& run, const VocabularyPart& part, Tensor logits, Tensor targets,

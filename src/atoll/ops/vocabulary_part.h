@@ -23,7 +23,8 @@ void local_tokens(Run& run, const VocabularyPart& part, Tensor tokens, Tensor lo
 void clear_foreign_rows(Run& run, const VocabularyPart& part, Tensor tokens, Tensor y);
 
 /// dtable[tokens[i] - first] += dy[i] where tokens[i] is of the part, in the order of rows.
-/// tokens: i32 (R)  dy: (R, C)  dtable: (part.size, C), in dy's compute dtype.
+/// tokens: i32 (R)  dy: (R, C)  dtable: (part.size, C), in dy's compute dtype. On a GPU it needs
+/// embedding_backward_scratch_bytes of scratch.
 void embedding_part_backward(Run& run, const VocabularyPart& part, Tensor tokens, Tensor dy,
                              Tensor dtable);
 

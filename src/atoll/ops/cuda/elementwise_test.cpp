@@ -248,18 +248,19 @@ TEST(CudaRope, GivesTheBitsOfRef) {
 
 template <typename T>
 struct EmbeddingOperands {
-  OwnedTensor<std::int32_t> tokens;
+  OwnedTensor<std::int32_t> tokens, positions;
   OwnedTensor<T> table, y, dy;
-  OwnedTensor<float> dtable, dpositions;
+  OwnedTensor<float> dtable, dpositions, dplaces;
   bool operator==(const EmbeddingOperands&) const = default;
 };
 
 template <typename T>
 void check_embedding(std::int64_t length, std::int64_t width, std::int64_t vocab) {
   const EmbeddingOperands<T> start{
-      test::random_tokens({2, length}, vocab, 1), random_tensor<T>({vocab, width}, 2),
-      OwnedTensor<T>({2, length, width}),         random_tensor<T>({2, length, width}, 3),
-      random_tensor<float>({vocab, width}, 4),    random_tensor<float>({length, width}, 5)};
+      test::random_tokens({2, length}, vocab, 1), test::random_tokens({2, length}, length, 7),
+      random_tensor<T>({vocab, width}, 2),        OwnedTensor<T>({2, length, width}),
+      random_tensor<T>({2, length, width}, 3),    random_tensor<float>({vocab, width}, 4),
+      random_tensor<float>({length, width}, 5),   random_tensor<float>({length, width}, 8)};
   OwnedTensor<T> places = random_tensor<T>({length, width}, 6);
   const auto got = test::in_every_order(
       start,
@@ -268,23 +269,32 @@ void check_embedding(std::int64_t length, std::int64_t width, std::int64_t vocab
         embedding_forward(gpu.run, tokens, gpu(s.table), y);
         position_embedding_forward(gpu.run, {}, gpu(places), y);
         embedding_backward(gpu.run, tokens, dy, gpu(s.dtable));
-        position_embedding_backward(gpu.run, {}, dy, gpu(s.dpositions));
+        position_embedding_backward(gpu.run, gpu(s.positions), dy, gpu(s.dpositions));
+        position_embedding_backward(gpu.run, {}, dy, gpu(s.dplaces));
       },
       kDiffers);
   EmbeddingOperands<T> exact = start;
   ref::embedding_forward<T>(exact.tokens, exact.table, exact.y);
   ref::position_embedding_forward<T>({}, places, exact.y);
   ref::embedding_backward<T>(exact.tokens, exact.dy, exact.dtable);
-  ref::position_embedding_backward<T>({}, exact.dy, exact.dpositions);
+  ref::position_embedding_backward<T>(exact.positions, exact.dy, exact.dpositions);
+  ref::position_embedding_backward<T>({}, exact.dy, exact.dplaces);
   EXPECT_EQ(got.y, exact.y);
   EXPECT_EQ(got.dtable, exact.dtable);
   EXPECT_EQ(got.dpositions, exact.dpositions);
+  EXPECT_EQ(got.dplaces, exact.dplaces);
 }
 
 TEST(CudaEmbedding, GivesTheBitsOfRefInTheOrderOfRows) {
   check_embedding<float>(1, 1, 1);
-  check_embedding<float>(90, 33, 7);  // each token often, over more rows than a block looks at
-  check_embedding<Bf16>(20, 70, 50);
+  check_embedding<float>(90, 33, 7);    // two warps sort; a token has rows in both
+  check_embedding<Bf16>(20, 70, 50);    // two digits of tokens
+  check_embedding<float>(300, 8, 2);    // five warps; more than 32 rows of each token; four columns
+  check_embedding<Bf16>(64, 12, 1);     // 128 rows of one token: whole groups, and no more
+  check_embedding<Bf16>(17, 4, 40000);  // four digits
+  check_embedding<float>(3, 132, 5);
+  check_embedding<float>(3, 131, 5);  // more columns than a block has threads
+  check_embedding<Bf16>(2, 516, 3);   // the same, by fours
 }
 
 TEST(CudaEmbedding, WidensATableOfBf16) {

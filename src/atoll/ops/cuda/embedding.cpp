@@ -18,6 +18,64 @@ void forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
                                   y.dim(-1), y.dim(1)});
 }
 
+// The order of rows by their token, of which there are `limit`, in the run's scratch.
+Tensor sort_tokens(Run& run, Tensor tokens, std::int64_t limit) {
+  const std::int64_t rows = tokens.num_elements();
+  const Spec spec = {Dtype::kI32, {rows}};
+  const Tensor order = run.take_scratch(spec), other = run.take_scratch(spec);
+  int passes = 1;
+  while (limit > std::int64_t{1} << (passes * SortTokens::kBits)) ++passes;
+  // Parts of at least 128 rows.
+  const auto threads = static_cast<int>(
+      std::min<std::int64_t>(SortTokens::kMaxThreads, num_blocks(rows, 4 * kWarp) * kWarp));
+  launch<EmbeddingKernels>(
+      run,
+      {.blocks_x = 1,
+       .threads = static_cast<std::uint32_t>(threads),
+       .shared_bytes = static_cast<std::uint32_t>(SortTokens::shared_bytes(threads))},
+      SortTokens{input<std::int32_t>(tokens), output<std::int32_t>(order),
+                 output<std::int32_t>(other), passes});
+  return order;
+}
+
+template <typename T, int V>
+void add_by_token(Run& run, Tensor tokens, std::int64_t limit, std::int64_t first, Tensor dy,
+                  Tensor dtable) {
+  using Kernel = EmbeddingBackward<T, V>;
+  Run inner = run;
+  const Tensor order = sort_tokens(inner, tokens, limit);
+  const std::int64_t width = dy.dim(-1);
+  launch<EmbeddingKernels>(
+      run,
+      {.blocks_x = static_cast<std::uint32_t>(tokens.num_elements()),
+       .blocks_y = static_cast<std::uint32_t>(num_blocks(width, Kernel::kMaxThreads * V)),
+       .threads = Kernel::kMaxThreads},
+      Kernel{input<std::int32_t>(tokens), input<std::int32_t>(order), input<T>(dy),
+             output<float>(dtable), width, first});
+}
+
+template <typename T, int V>
+void add_by_place(Run& run, Tensor dy, Tensor dtable) {
+  using Kernel = PlaceEmbeddingBackward<T, V>;
+  const std::int64_t size = dy.dim(1) * dy.dim(2);
+  launch<EmbeddingKernels>(run, thread_a_pack(size, V, Kernel::kMaxThreads),
+                           Kernel{input<T>(dy), output<float>(dtable), size});
+}
+
+Declined add_rows(Run& run, Tensor tokens, std::int64_t limit, std::int64_t first, Tensor dy,
+                  Tensor dtable) {
+  return serve_gpu_storage(run, dy.dtype(), [&]<typename T>(T) {
+    if (dy.num_elements() == 0) return;
+    with_pack<4>(dy.dim(-1), {dy, dtable}, [&]<int V>(std::integral_constant<int, V>) {
+      if (tokens.defined()) {
+        add_by_token<T, V>(run, tokens, limit, first, dy, dtable);
+      } else {
+        add_by_place<T, V>(run, dy, dtable);
+      }
+    });
+  });
+}
+
 }  // namespace
 
 Declined embedding_forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
@@ -34,23 +92,12 @@ Declined position_embedding_forward(Run& run, Tensor positions, Tensor table, Te
 }
 
 Declined embedding_backward(Run& run, Tensor tokens, Tensor dy, Tensor dtable) {
-  return embedding_part_backward(run, {}, tokens, dy, dtable);
+  return add_rows(run, tokens, dtable.dim(0), 0, dy, dtable);
 }
 
 Declined embedding_part_backward(Run& run, const VocabularyPart& part, Tensor tokens, Tensor dy,
                                  Tensor dtable) {
-  return serve_gpu_storage(run, dy.dtype(), [&]<typename T>(T) {
-    using Kernel = EmbeddingBackward<T>;
-    const std::int64_t rows = dy.shape().num_rows();
-    if (rows == 0) return;
-    launch<EmbeddingKernels>(
-        run,
-        {.blocks_x = static_cast<std::uint32_t>(rows),
-         .threads = Kernel::kMaxThreads,
-         .shared_bytes = Kernel::shared_bytes()},
-        Kernel{input<std::int32_t>(tokens), input<T>(dy), output<float>(dtable), rows, dy.dim(-1),
-               dy.dim(1), part.first});
-  });
+  return add_rows(run, tokens, part.total, part.first, dy, dtable);
 }
 
 }  // namespace atl::ops::cuda
