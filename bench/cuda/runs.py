@@ -68,8 +68,9 @@ def flops_per_token(shape):
 class Runs:
     """Runs of one model over one corpus, in a folder of their own."""
 
-    def __init__(self, atoll, shape, folder):
+    def __init__(self, atoll, shape, folder, micro_batches=1):
         self.atoll, self.shape, self.folder = atoll, shape, folder
+        self.batch_size = micro_batches * shape.batch
         text = folder / "text.md"
         text.write_text("\n".join(page.read_text() for page in sorted((ROOT / "docs").rglob("*.md"))))
         self.corpus = shapes.make_corpus(atoll, text, folder / "corpus")
@@ -81,7 +82,7 @@ class Runs:
         run = self.folder / name
         command = [str(self.atoll), "train", f"--run.dir={run}", f"--data.shards={self.corpus}",
                    f"--model.config={self.config}", f"--train.steps={steps}",
-                   f"--train.batch_size={self.shape.batch}", f"--train.micro_batch={self.shape.batch}",
+                   f"--train.batch_size={self.batch_size}", f"--train.micro_batch={self.shape.batch}",
                    f"--train.context={self.shape.context}", "--optim.schedule=constant",
                    "--optim.lr=3e-4", "--log.every=1", "--log.tensorboard=false",
                    "--eval.max_tokens=1", *settings]
@@ -116,11 +117,11 @@ def largest_difference(a, b):
 def repeat(args, folder):
     heads = 1 if args.device == "fake_cuda" else 4
     shape = step_shapes.Shape("llama", 2048, 64 * heads, 2, heads, heads, 128, 2, 32 * heads)
-    runs = Runs(args.atoll, shape, folder)
     # Two micro-batches a step, and draws that differ from one to the next: what a graph must not keep.
-    accumulated = [f"--train.batch_size={2 * shape.batch}", "--train.dropout=0.1"]
+    runs = Runs(args.atoll, shape, folder, micro_batches=2)
+    dropout = "--train.dropout=0.1"
     device = [f"--device.kind={args.device}", f"--device.attention={args.attention}",
-              "--train.dtype=bf16", *accumulated]
+              "--train.dtype=bf16", dropout]
     steps, half = args.steps, args.steps // 2
     problems = []
 
@@ -136,8 +137,8 @@ def repeat(args, folder):
     runs.train("halves", steps, *device)
     if runs.weights("first") != runs.weights("halves"):
         problems.append(f"{half} steps, and a run that goes on from there: other bits")
-    cpu = losses_of(runs.train("cpu", steps, "--train.dtype=f32", *accumulated))
-    cpu_bf16 = losses_of(runs.train("cpu-bf16", steps, "--train.dtype=bf16", *accumulated))
+    cpu = losses_of(runs.train("cpu", steps, "--train.dtype=f32", dropout))
+    cpu_bf16 = losses_of(runs.train("cpu-bf16", steps, "--train.dtype=bf16", dropout))
     bound = 2 * largest_difference(cpu, cpu_bf16)
     apart = largest_difference(cpu, first)
     if apart > bound:

@@ -156,7 +156,8 @@ std::size_t embedding_backward_scratch_bytes(std::int64_t rows) {
 
 OpCost embedding_backward_cost(const Tensor& tokens, const Tensor& dy, const Tensor& dtable) {
   OpCost cost = cost_of({dy, tokens});
-  const std::int64_t rows = std::min(dy.shape().num_rows(), dtable.dim(0));
+  const std::int64_t most = tokens.defined() ? dy.shape().num_rows() : dy.dim(1);
+  const std::int64_t rows = std::min(most, dtable.dim(0));
   cost.bytes += 2.0 * static_cast<double>(rows * dtable.dim(1)) *
                 static_cast<double>(dtype_size(dtable.dtype()));
   return cost;

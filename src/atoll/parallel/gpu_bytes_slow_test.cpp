@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <string>
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ Bytes operator+(Bytes a, const Bytes& b) {
   return a;
 }
 
-// What forward and backward ask for, over one sequence of so many tokens.
+// What forward and backward ask for, over so many tokens.
 struct Count {
   nn::ModelConfig config;
   std::int64_t layers, vocab, tokens;
@@ -78,7 +79,10 @@ void Count::step(Device& device, ops::OpProfile* profile) const {
   const auto model =
       nn::build_model(model_config, {.dtype = Dtype::kBf16, .device = DeviceKind::kCuda});
   SingleStore store(*model, true);
-  Runner runner(*model, store, Use::kTrain, 1, tokens);
+  // Sequences of one length, so that more tokens have no more places.
+  constexpr std::int64_t kLength = 4;
+  const std::int64_t sequences = tokens / kLength;
+  Runner runner(*model, store, Use::kTrain, sequences, kLength);
   MemoryPlan plan;
   store.request(plan);
   runner.request(plan);
@@ -88,7 +92,9 @@ void Count::step(Device& device, ops::OpProfile* profile) const {
   runner.bind(arena);
   Run run = {.stream = stream.get()};
   run.loss_scale = 1;
-  auto ids = test::random_tokens({1, tokens}, vocab, 1);
+  // Each token once: most rows of the embedding's gradient are read and written.
+  test::OwnedTensor<std::int32_t> ids({sequences, kLength});
+  std::iota(ids.values.begin(), ids.values.end(), 0);
   const Batch batch = {.tokens = ids, .targets = ids};
   store.begin_round({0, true});
   run.profile = profile;
