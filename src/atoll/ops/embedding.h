@@ -26,6 +26,7 @@ void position_embedding_forward(Run& run, Tensor positions, Tensor table, Tensor
 /// dtable has dy's compute dtype. Scratch as embedding_backward, where positions are defined.
 void position_embedding_backward(Run& run, Tensor positions, Tensor dy, Tensor dtable);
 
+/// Scratch for so many rows.
 std::size_t embedding_backward_scratch_bytes(std::int64_t rows);
 /// The cost of these: rows of dtable are read and written, as many as there may be with a token.
 OpCost embedding_backward_cost(const Tensor& tokens, const Tensor& dy, const Tensor& dtable);

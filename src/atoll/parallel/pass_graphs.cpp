@@ -7,7 +7,8 @@ namespace atl::parallel {
 
 PassGraphs::Captured PassGraphs::capture(Run run, const std::function<void(Run& run)>& queue) {
   auto& stream = dynamic_cast<cuda::KernelStream&>(*run.stream);
-  Captured captured = {std::make_unique<ops::StepRecord>(run.stream->device()), nullptr};
+  Captured captured;
+  captured.record = std::make_unique<ops::StepRecord>(run.stream->device());
   run.record = captured.record.get();
   stream.begin_capture();
   try {
