@@ -35,7 +35,7 @@ class Steps {
     std::int64_t number = 0;
     stream_->synchronize();
     waits_ = device_.num_waits();
-    const StepResult result =
+    StepResult result =
         take_step(state_, *stream_,
                   {.step = step, .seed = 7, .num_micro_batches = 2, .lr = 0.01, .clip = 1}, [&] {
                     return Batch{.tokens = tokens_,

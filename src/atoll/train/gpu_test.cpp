@@ -135,13 +135,13 @@ TEST_F(GpuRun, SharesProductsSequencesAndStagesAsOnTheCpu) {
 }
 
 TEST_F(GpuRun, RefusesByNameWhatItCannotDo) {
-  for (const auto& [settings, key] : std::vector<std::pair<Settings, std::string>>{
+  for (const auto& one : std::vector<std::pair<Settings, std::string>>{
            {{"--offload.params=file", "--offload.optimizer=file"}, "offload.params"},
            {{"--dp.balance=true"}, "dp.balance"}}) {
-    EXPECT_THAT(error_of([&] { on_gpu("refused", small(settings), 2); }, ErrorKind::kUser),
-                AllOf(HasSubstr(key), HasSubstr("nothing that a GPU can do yet"),
+    EXPECT_THAT(error_of([&] { on_gpu("refused", small(one.first), 2); }, ErrorKind::kUser),
+                AllOf(HasSubstr(one.second), HasSubstr("nothing that a GPU can do yet"),
                       HasSubstr("--device.kind=cpu")))
-        << key;
+        << one.second;
   }
   EXPECT_THAT(error_of([&] { on_gpu("refused", small({"--device.bf16=f32"})); }, ErrorKind::kUser),
               HasSubstr("device.bf16"));
