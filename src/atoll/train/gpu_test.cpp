@@ -212,17 +212,7 @@ TEST_F(GpuRun, RefusesRanksOfBothKinds) {
 TEST_F(GpuRun, KeepsTheCheckpointWhenTheGpuIsLost) {
   const Settings settings = small({"--checkpoint.every=1"});
   const Ended whole = on_gpu("whole", settings);
-  // So many kernels that it is lost in the third step or the fourth, whatever a step takes.
-  std::string message = "no error";
-  for (std::int64_t kernels = 150; message == "no error" && kernels < 100000; kernels += 150) {
-    message = error_of(
-        [&] {
-          on_gpu("lost", with(settings, {fmt::format("--device.fake_lost_after={}", kernels)}));
-        },
-        ErrorKind::kResource);
-    if (message.find("There is no checkpoint yet") == message.npos) break;
-    message = "no error";
-  }
+  const std::string message = lose_gpu("lost", settings, 150);
   EXPECT_THAT(message, AllOf(HasSubstr("the GPU is lost"), HasSubstr("The last checkpoint is"),
                              HasSubstr("goes on from there")));
   const Ended rest = on_gpu("lost", settings);

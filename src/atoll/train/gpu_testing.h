@@ -34,6 +34,17 @@ class GpuRuns : public RanksFixture {
     return train_ranks(name, ranks, with(settings, {"--device.kind=fake_cuda"}), stop_after);
   }
 
+  // What a run says whose GPU is lost once there is a checkpoint: behind a multiple of `kernels`,
+  // the first that is enough.
+  std::string lose_gpu(const std::string& name, const Settings& settings, std::int64_t kernels) {
+    for (std::int64_t after = kernels; after < 100000; after += kernels) {
+      const Settings losing = with(settings, {fmt::format("--device.fake_lost_after={}", after)});
+      const std::string message = error_of([&] { on_gpu(name, losing); }, ErrorKind::kResource);
+      if (message.find("There is no checkpoint yet") == message.npos) return message;
+    }
+    return "no error";
+  }
+
   // All that the files of a checkpoint have of the model and of its optimizer, whichever rank wrote
   // them.
   static std::string all_tensors(const std::filesystem::path& checkpoint) {
