@@ -71,8 +71,9 @@ constexpr const char* kBearer = "Authorization: Bearer 0123456789abcdef\r\n";
 
 TEST_F(WatchService, ShowsRunsAndTheirSeries) {
   const Service service(options());
-  EXPECT_THAT(ask_until(service, "GET /api/runs", "\"records\":1"),
-              HasSubstr("\"state\":\"lost\""));
+  // The state comes after the records: a run is lost once all of its file has been read.
+  EXPECT_THAT(ask_until(service, "GET /api/runs", "\"state\":\"lost\""),
+              HasSubstr("\"records\":1"));
   const std::string query = "GET /api/series?name=loss&run=" + run();
   EXPECT_THAT(ask(service, query), HasSubstr("\"x\":[1],\"y\":[2.5]"));
   std::ofstream(root_ / "a" / "metrics.jsonl", std::ios::app)
