@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/peers"))
@@ -77,23 +78,44 @@ class Runs:
         self.config = folder / "config.json"
         self.config.write_text(json.dumps(config_of(shape), indent=2))
 
+    def command(self, name, steps, *settings):
+        return [str(self.atoll), "train", f"--run.dir={self.folder / name}",
+                f"--data.shards={self.corpus}",
+                f"--model.config={self.config}", f"--train.steps={steps}",
+                f"--train.batch_size={self.batch_size}", f"--train.micro_batch={self.shape.batch}",
+                f"--train.context={self.shape.context}", "--optim.schedule=constant",
+                "--optim.lr=3e-4", "--log.every=1", "--log.tensorboard=false",
+                "--eval.max_tokens=1", *settings]
+
+    def records(self, name):
+        """Of the steps that a run has told whole."""
+        metrics = self.folder / name / "metrics.jsonl"
+        lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
+        return [record for record in map(json.loads, lines) if "step_ms" in record]
+
     def train(self, name, steps, *settings):
         """Records of the steps of `atoll train` up to `steps`; a run of this name goes on."""
-        run = self.folder / name
-        command = [str(self.atoll), "train", f"--run.dir={run}", f"--data.shards={self.corpus}",
-                   f"--model.config={self.config}", f"--train.steps={steps}",
-                   f"--train.batch_size={self.batch_size}", f"--train.micro_batch={self.shape.batch}",
-                   f"--train.context={self.shape.context}", "--optim.schedule=constant",
-                   "--optim.lr=3e-4", "--log.every=1", "--log.tensorboard=false",
-                   "--eval.max_tokens=1", *settings]
+        command = self.command(name, steps, *settings)
         done = subprocess.run(command, text=True, capture_output=True, check=False)
-        if "device.attention = cudnn cannot be used" in done.stderr:
-            print(done.stderr[-3000:], file=sys.stderr)
-            sys.exit(77)
         if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{done.stderr[-3000:]}")
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        return [record for record in map(json.loads, lines) if "step_ms" in record]
+            give_up(command, done.stderr)
+        return self.records(name)
+
+    def first_steps(self, name, count, *settings):
+        """Records of the first steps of a run that is killed then: a checkpoint of a large model
+        takes longer than they do."""
+        command = self.command(name, 100 * count, *settings)
+        with tempfile.TemporaryFile("w+") as errors:
+            run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+            while len(self.records(name)) < count and run.poll() is None:
+                time.sleep(0.1)
+            has_ended = run.poll() is not None
+            run.kill()
+            run.wait()
+            errors.seek(0)
+            if has_ended:
+                give_up(command, errors.read())
+        return self.records(name)[:count]
 
     def weights(self, name):
         """A hash of all that the last checkpoint has of the model and the optimizer."""
@@ -104,6 +126,11 @@ class Runs:
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
         return digest.hexdigest()
+
+
+def give_up(command, errors):
+    print(f"{' '.join(command)}\n{errors[-3000:]}", file=sys.stderr)
+    sys.exit(77 if "device.attention = cudnn cannot be used" in errors else 1)
 
 
 def losses_of(records):
@@ -165,7 +192,7 @@ def torch_speed(args, shape):
 
 def llmc_speed(args, shape):
     done = subprocess.run(["./train_gpt2cu", "-b", str(shape.batch), "-t", str(shape.context), "-d",
-                           str(shape.tokens), "-e", "d12", "-x", "20", "-v", "0", "-s", "0"],
+                           str(shape.tokens), "-e", "d12", "-x", "20", "-v", "0", "-s", "0", "-r", "0"],
                           cwd=args.llmc, text=True, capture_output=True, check=False)
     found = [float(speed) for speed in re.findall(r"([0-9.]+) tok/s", done.stdout)]
     if not found:
@@ -179,8 +206,8 @@ def mfu(args, folder):
     per_token, peak = flops_per_token(shape), 1e12 * args.peak
 
     def atoll_speed(turn):
-        records = runs.train(f"run{turn}", 20, "--device.kind=cuda", "--train.dtype=bf16",
-                             f"--device.attention={args.attention}", "--train.recompute=none")
+        records = runs.first_steps(f"run{turn}", 20, "--device.kind=cuda", "--train.dtype=bf16",
+                                   f"--device.attention={args.attention}", "--train.recompute=none")
         shutil.rmtree(folder / f"run{turn}")
         return statistics.median(record["tokens_per_s"] for record in records[5:])
 

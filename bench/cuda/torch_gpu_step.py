@@ -24,7 +24,11 @@ def main():
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     model = torch_models.Model(shape).cuda()
-    run = torch.compile(model)
+
+    @torch.compile
+    def loss_of(tokens, targets):
+        return F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
@@ -34,9 +38,7 @@ def main():
         torch.cuda.synchronize()
         begin = time.perf_counter()
         with torch.autocast("cuda", torch.bfloat16):
-            logits = run(tokens[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        del logits
+            loss = loss_of(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
