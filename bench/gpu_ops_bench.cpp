@@ -13,9 +13,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <thread>
 #include <vector>
 
 #include "atoll/base/error.h"
+#include "atoll/device/choose_device.h"
 #include "atoll/device/fake_cuda/fake_cuda.h"
 #include "atoll/device/sdpa.h"
 #include "atoll/ops/elementwise.h"
@@ -162,6 +165,7 @@ int run(int argc, char** argv) {
   app.add_option("--context", sizes.context, "tokens of a sequence");
   app.add_flag("--fake", is_fake, "on the fake GPU, whose times mean nothing");
   CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what is measured is told at once
   nn::ModelConfig config = model_of(model);
   if (is_fake) {
     config.vocab_size = 61;
@@ -182,7 +186,7 @@ int run(int argc, char** argv) {
                report.built_in ? report.problem : "this was built without CUDA");
     return 2;
   }
-  const auto device = open_cuda(0);
+  const auto device = open_cuda(0, static_cast<int>(std::thread::hardware_concurrency()));
   return measure(*device, config, sizes, false);
 }
 

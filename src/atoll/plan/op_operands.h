@@ -18,16 +18,22 @@ class Operands {
     buffers_.emplace_back(run_.stream->device(), std::max<std::size_t>(spec.bytes(), 1));
     return tensor_in(buffers_.back(), spec);
   }
-  /// Uniform in [-scale, scale).
+  /// Uniform in [-scale, scale): a million draws, again and again.
   Tensor random(const Spec& spec, float scale = 1) {
     const Tensor tensor = zeros(spec);
     const RngStream stream(buffers_.size(), RngPurpose::kSynthetic);
     const auto fill = [&](auto all, auto&& store) {
-      run_.threads().run_chunked(tensor.num_elements(), 1 << 16, [&](auto begin, auto end) {
-        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-          all[i] = store(scale * (2 * stream.uniform(i) - 1));
-        }
-      });
+      const std::size_t drawn = std::min(all.size(), kDraws);
+      run_.threads().run_chunked(
+          static_cast<std::int64_t>(drawn), 1 << 14, [&](auto begin, auto end) {
+            for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+              all[i] = store(scale * (2 * stream.uniform(i) - 1));
+            }
+          });
+      for (std::size_t i = drawn; i < all.size(); i += kDraws) {
+        const std::size_t count = std::min(kDraws, all.size() - i);
+        std::copy_n(all.begin(), count, all.begin() + static_cast<std::ptrdiff_t>(i));
+      }
     };
     if (spec.dtype == Dtype::kBf16) {
       write_on_host<Bf16>(tensor, [&](auto all) { fill(all, to_bf16); });
@@ -54,6 +60,7 @@ class Operands {
   Run& run() { return run_; }
 
  private:
+  static constexpr std::size_t kDraws = std::size_t{1} << 20;
   static std::int64_t as_size(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
 
   Run run_;

@@ -150,6 +150,7 @@ void CudaStream::launch(const KernelCode& code, const LaunchShape& shape, const 
 
 void CudaStream::begin_capture() {
   check(cudaSetDevice(index_), "choosing the GPU of a stream");
+  products();  // takes memory, which a stream cannot while it captures
   // Other threads of the process may take memory meanwhile, and must not wait for the whole GPU.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
         "beginning to capture a graph");

@@ -5,6 +5,7 @@
 #include "atoll/ops/cuda/elementwise.cuh"
 #include "atoll/ops/cuda/per_step.h"
 #include "atoll/ops/cuda/serve.h"
+#include "atoll/tensor/arena.h"
 
 namespace atl::ops::cuda {
 
@@ -100,32 +101,40 @@ Declined sums_of_squares(Run& run, Tensor x, std::span<const Block> blocks,
                          std::span<double> sums) {
   if (x.dtype() != Dtype::kF32) return "not f32";
   return serve_gpu(run, [&] {
-    std::vector<std::int64_t> first = {0};  // partial sum of each block
-    for (const Block& block : blocks) {
-      first.push_back(first.back() + num_blocks(block.count, SquarePartials::kElements));
-    }
+    constexpr std::int64_t kElements = SquarePartials::kElements;
+    std::int64_t count = 0;  // of stretches, of which a block has one or more
+    for (const Block& block : blocks) count += num_blocks(block.count, kElements);
     std::fill(sums.begin(), sums.end(), 0.0);
-    if (first.back() == 0) return;
-    const auto bytes = static_cast<std::size_t>(first.back()) * sizeof(double);
-    const auto room =
-        dynamic_cast<atl::cuda::KernelStream&>(*run.stream).room(run.stream->device(), bytes);
-    auto* const partial = static_cast<double*>(room.device);
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const std::int64_t count = first[i + 1] - first[i];
-      if (count == 0) continue;
-      launch<ElementwiseKernels>(
-          run,
-          {.blocks_x = static_cast<std::uint32_t>(count),
-           .threads = SquarePartials::kMaxThreads,
-           .shared_bytes = SquarePartials::kMaxThreads / 32 * sizeof(double)},
-          SquarePartials{{x.data<float>() + blocks[i].begin, blocks[i].count},
-                         {partial + first[i], count}});
+    if (count == 0) return;
+    // One launch for all: there are as many blocks as parameters, or many more. Stretches lie
+    // behind the partial sums, on the host as on the GPU.
+    const auto num = static_cast<std::size_t>(count);
+    const std::size_t at = align_up(num * sizeof(double));
+    const auto room = dynamic_cast<atl::cuda::KernelStream&>(*run.stream)
+                          .room(run.stream->device(), at + 2 * num * sizeof(std::int64_t));
+    auto* const host = static_cast<std::byte*>(room.host);
+    auto* const device = static_cast<std::byte*>(room.device);
+    auto* stretch = reinterpret_cast<std::int64_t*>(host + at);
+    for (const Block& block : blocks) {
+      for (std::int64_t done = 0; done < block.count; done += kElements) {
+        *stretch++ = block.begin + done;
+        *stretch++ = std::min(kElements, block.count - done);
+      }
     }
-    run.stream->copy(room.host, room.device, bytes);
+    run.stream->copy(device + at, host + at, 2 * num * sizeof(std::int64_t));
+    launch<ElementwiseKernels>(
+        run,
+        {.blocks_x = static_cast<std::uint32_t>(count),
+         .threads = SquarePartials::kMaxThreads,
+         .shared_bytes = SquarePartials::kMaxThreads / 32 * sizeof(double)},
+        SquarePartials{input<float>(x),
+                       {reinterpret_cast<double*>(device), count},
+                       {reinterpret_cast<const std::int64_t*>(device + at), 2 * count}});
+    run.stream->copy(host, device, num * sizeof(double));
     run.stream->synchronize();
-    const auto* values = static_cast<const double*>(room.host);
+    const auto* value = reinterpret_cast<const double*>(host);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      for (std::int64_t k = first[i]; k < first[i + 1]; ++k) sums[i] += values[k];
+      for (std::int64_t k = num_blocks(blocks[i].count, kElements); k > 0; --k) sums[i] += *value++;
     }
   });
 }

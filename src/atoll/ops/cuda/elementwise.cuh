@@ -117,17 +117,24 @@ struct DropoutPart {
   }
 };
 
-/// partials[block] = the sum of squares of the block's kElements elements, in double.
+/// partials[block] = the sum of squares of the block's elements, kElements at most, in double.
+/// Without `stretches` the blocks of threads have kElements each, one behind the other.
 struct SquarePartials {
   static constexpr const char* kName = "square_partials";
   static constexpr int kMaxThreads = 256;
   static constexpr std::int64_t kElements = std::int64_t{1} << 16;
   Global<const float> x;
   Global<double> partials;
+  Global<const std::int64_t> stretches;  // (blocks, 2): the first element, and how many
 
   ATOLL_DEVICE void operator()() const {
-    const std::int64_t begin = block_x() * kElements;
-    const std::int64_t end = begin + kElements < x.size ? begin + kElements : x.size;
+    std::int64_t begin = block_x() * kElements;
+    std::int64_t end = begin + kElements < x.size ? begin + kElements : x.size;
+    if (stretches.size > 0) {
+      const auto stretch = stretches.template load<2>(2 * std::int64_t{block_x()});
+      begin = stretch[0];
+      end = begin + stretch[1];
+    }
     double sum = 0;
     for (std::int64_t i = begin + thread(); i < end; i += num_threads()) {
       const double value = x.load(i);

@@ -112,6 +112,7 @@ void check(const Case& c, const char* kernel) {
       [&](Gpu& gpu, Products<T>& o) {
         use(gpu.run, gpu(o.offsets), gpu(o.a), gpu(o.b), gpu(o.w), gpu(o.c), gpu(o.d), gpu(o.dw));
         gpu.finish();
+        if (!gpu.is_fake()) return;  // which kernels ran is not told
         EXPECT_EQ(gpu.device().totals().at(kernel).launches, 3);
       },
       kDiffers, has_products);

@@ -45,7 +45,7 @@ Declined muon_normalize(Run& run, double least, Tensor x) {
                                {.blocks_x = static_cast<std::uint32_t>(partials.num_elements()),
                                 .threads = SquarePartials::kMaxThreads,
                                 .shared_bytes = SquarePartials::kMaxThreads / 32 * sizeof(double)},
-                               SquarePartials{input<float>(x), output<double>(partials)});
+                               SquarePartials{input<float>(x), output<double>(partials), {}});
     launch<MuonKernels>(run, {.threads = MuonFactor::kMaxThreads},
                         MuonFactor{input<double>(partials), output<float>(factor), least});
     launch_flat(run, x.num_elements(), MuonScale{input<float>(factor), output<float>(x)});

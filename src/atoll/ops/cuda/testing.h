@@ -62,6 +62,10 @@ class Gpu {
     stream_->synchronize();
     for (const auto& back : returns_) back();
   }
+  bool is_fake() const {
+    return dynamic_cast<const fake_cuda::FakeCudaDevice*>(device_.get()) != nullptr;
+  }
+  /// Of a fake one.
   fake_cuda::FakeCudaDevice& device() { return dynamic_cast<fake_cuda::FakeCudaDevice&>(*device_); }
 
  private:
