@@ -41,6 +41,11 @@ MODELS = {
 }
 
 
+# Of a step, which has 32,768 tokens for both: more sequences of the 1B model at once than 8 have no
+# room beside its optimizer.
+MICRO_BATCHES = {"124m": 1, "1b": 4}
+
+
 def config_of(shape):
     """config.json of a shape, as atoll and transformers read it."""
     if shape.family == "gpt2":
@@ -180,14 +185,15 @@ def repeat(args, folder):
     return 1 if problems else 0
 
 
-def torch_speed(args, shape):
+def torch_speed(args, shape, micro_batches):
     done = subprocess.run([args.python, pathlib.Path(__file__).with_name("torch_gpu_step.py"),
-                           json.dumps(dataclasses.asdict(shape)), "--steps", "20"],
+                           json.dumps(dataclasses.asdict(shape)), "--steps", "20",
+                           "--micro-batches", str(micro_batches)],
                           text=True, capture_output=True, check=False)
     if done.returncode != 0:
         sys.exit(f"PyTorch: {done.stderr[-3000:]}")
     said = json.loads(done.stdout.splitlines()[-1])
-    return shape.tokens / statistics.median(said["step_seconds"][5:])
+    return micro_batches * shape.tokens / statistics.median(said["step_seconds"][5:])
 
 
 def llmc_speed(args, shape):
@@ -202,7 +208,8 @@ def llmc_speed(args, shape):
 
 def mfu(args, folder):
     shape = MODELS[args.model]
-    runs = Runs(args.atoll, shape, folder)
+    micro_batches = MICRO_BATCHES[args.model]
+    runs = Runs(args.atoll, shape, folder, micro_batches)
     per_token, peak = flops_per_token(shape), 1e12 * args.peak
 
     def atoll_speed(turn):
@@ -213,14 +220,14 @@ def mfu(args, folder):
 
     systems = {"atoll": atoll_speed}
     if args.python:
-        systems["PyTorch, compiled"] = lambda turn: torch_speed(args, shape)
+        systems["PyTorch, compiled"] = lambda turn: torch_speed(args, shape, micro_batches)
     if args.llmc and shape.family == "gpt2":
         systems["llm.c"] = lambda turn: llmc_speed(args, shape)
     speeds = {name: [] for name in systems}
     for turn in range(args.rounds):
         for name, measure in systems.items():
             speeds[name].append(measure(turn))
-    print(f"{args.model}, {shape.batch} x {shape.context} tokens, attention {args.attention}. "
+    print(f"{args.model}, {micro_batches} x {shape.batch} x {shape.context} tokens, attention {args.attention}. "
           f"MFU = tok/s x (6 N + 6 L C T) / peak, N = {matmul_parameters(shape):,} (no positions, the head "
           f"once), L = {shape.layers}, C = {shape.width}, T = {shape.context}; peak {args.peak} TFLOP/s")
     print("| | tok/s | MFU | atoll's to it |\n|---|---|---|---|")

@@ -19,6 +19,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shape", help="JSON of a step_shapes.Shape")
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--micro-batches", type=int, default=1)
     args = parser.parse_args()
     shape = step_shapes.Shape(**json.loads(args.shape))
     torch.manual_seed(1)
@@ -37,15 +38,16 @@ def main():
     for _ in range(args.steps):
         torch.cuda.synchronize()
         begin = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = loss_of(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
+        for _ in range(args.micro_batches):
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = loss_of(tokens[:, :-1], tokens[:, 1:]) / args.micro_batches
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
-        losses.append(loss.item())
+        losses.append(args.micro_batches * loss.item())
     print(json.dumps({"step_seconds": seconds, "losses": losses, "version": torch.__version__,
                       "device": torch.cuda.get_device_name()}))
 

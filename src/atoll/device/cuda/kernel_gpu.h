@@ -80,11 +80,28 @@ struct Global {
   ATOLL_DEVICE void store(std::int64_t i, Element value) const { data[i] = value; }
   template <int N>
   ATOLL_DEVICE Pack<Element, N> load(std::int64_t i) const {
-    return *reinterpret_cast<const Pack<Element, N>*>(data + i);
+    using P = Pack<Element, N>;
+    if constexpr (sizeof(P) == 16) {
+      const uint4 words = *reinterpret_cast<const uint4*>(data + i);
+      P pack;
+      __builtin_memcpy(&pack, &words, sizeof pack);
+      return pack;
+    } else {
+      return *reinterpret_cast<const P*>(data + i);
+    }
   }
   template <int N>
   ATOLL_DEVICE void store(std::int64_t i, const Pack<Element, N>& pack) const {
-    *reinterpret_cast<Pack<Element, N>*>(data + i) = pack;
+    if constexpr (sizeof(Pack<Element, N>) == 16) {
+      // In so many words: of a pack that was computed ptxas may make four stores of 4 bytes.
+      const uint4 words = reinterpret_cast<const uint4&>(pack);
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "l"(data + i), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                   : "memory");
+    } else {
+      *reinterpret_cast<Pack<Element, N>*>(data + i) = pack;
+    }
   }
 };
 
@@ -167,6 +184,15 @@ ATOLL_DEVICE void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// What is computed from `word` later is computed then, and not kept in registers until then.
+ATOLL_DEVICE void compute_again(std::uint32_t& word) {
+  asm volatile("" : "+r"(word));
+}
+
+ATOLL_DEVICE std::uint16_t bf16_bits(float value) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
 ATOLL_DEVICE std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -188,9 +214,18 @@ ATOLL_DEVICE std::uint32_t min_atomic(const Global<std::uint32_t>& at, std::int6
   return atomicMin(at.data + i, value);
 }
 
+/// How many blocks a multiprocessor shall have room for in registers: a kernel's kMinBlocks.
+template <typename Kernel>
+constexpr int min_blocks() {
+  if constexpr (requires { Kernel::kMinBlocks; })
+    return Kernel::kMinBlocks;
+  else
+    return 1;
+}
+
 /// A kernel of the GPU: each thread calls the struct of operands.
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kMaxThreads)
+__global__ void __launch_bounds__(Kernel::kMaxThreads, min_blocks<Kernel>())
     run_kernel(const __grid_constant__ Kernel kernel) {
   kernel();
 }

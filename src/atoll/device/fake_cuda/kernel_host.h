@@ -280,14 +280,18 @@ inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32
   std::memcpy(d, block.posted(lane()), sizeof d);
 }
 
-/// Two bf16 in a word, each the nearest, ties to even; NaN becomes 0x7fff.
+/// Of interest to registers alone.
+inline void compute_again(std::uint32_t&) {}
+
+/// The bits of the nearest bf16, ties to even; NaN becomes 0x7fff.
+inline std::uint16_t bf16_bits(float value) {
+  if (value != value) return 0x7fff;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+/// Two in a word.
 inline std::uint32_t pack_bf16(float low, float high) {
-  const auto nearest = [](float value) -> std::uint32_t {
-    if (value != value) return 0x7fff;
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  };
-  return nearest(low) | (nearest(high) << 16);
+  return std::uint32_t{bf16_bits(low)} | (std::uint32_t{bf16_bits(high)} << 16);
 }
 
 /// 2^x. A GPU's differs in its last bits, and flushes what is not normal to 0.

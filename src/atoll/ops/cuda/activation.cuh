@@ -20,14 +20,12 @@ struct SwigluForward {
     const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
     if (i >= h.size) return;
     const std::int64_t at = i + i / width * width;
-    const auto gate = gate_up.template load<V>(at);
-    const auto up = gate_up.template load<V>(at + width);
-    Pack<T, V> out;
-    for (int k = 0; k < V; ++k) {
-      const float g = widened(gate[k]);
-      out[k] = narrowed<T>(g * sigmoid_f32(g) * widened(up[k]));
-    }
-    h.template store<V>(i, out);
+    const auto gate = Held<T, V>::of(gate_up.template load<V>(at));
+    const auto up = Held<T, V>::of(gate_up.template load<V>(at + width));
+    float out[V];
+    ATOLL_UNROLL
+    for (int k = 0; k < V; ++k) out[k] = gate[k] * sigmoid_f32(gate[k]) * up[k];
+    h.template store<V>(i, packed<T>(out));
   }
 };
 
@@ -46,20 +44,21 @@ struct SwigluBackward {
     const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
     if (i >= dh.size) return;
     const std::int64_t at = i + i / width * width;
-    const auto gates = gate_up.template load<V>(at);
-    const auto ups = gate_up.template load<V>(at + width);
-    const auto dhs = dh.template load<V>(i);
-    Pack<T, V> out, dgate, dup;
+    const auto gates = Held<T, V>::of(gate_up.template load<V>(at));
+    const auto ups = Held<T, V>::of(gate_up.template load<V>(at + width));
+    const auto dhs = Held<T, V>::of(dh.template load<V>(i));
+    float out[V], dgate[V], dup[V];
+    ATOLL_UNROLL
     for (int k = 0; k < V; ++k) {
-      const float gate = widened(gates[k]), up = widened(ups[k]), d = widened(dhs[k]);
+      const float gate = gates[k], up = ups[k], d = dhs[k];
       const float s = sigmoid_f32(gate);
-      out[k] = narrowed<T>(gate * s * up);
-      dgate[k] = narrowed<T>(d * up * s * (1.0F + gate * (1.0F - s)));
-      dup[k] = narrowed<T>(d * gate * s);
+      out[k] = gate * s * up;
+      dgate[k] = d * up * s * (1.0F + gate * (1.0F - s));
+      dup[k] = d * gate * s;
     }
-    if (h.size > 0) h.template store<V>(i, out);
-    dgate_up.template store<V>(at, dgate);
-    dgate_up.template store<V>(at + width, dup);
+    if (h.size > 0) h.template store<V>(i, packed<T>(out));
+    dgate_up.template store<V>(at, packed<T>(dgate));
+    dgate_up.template store<V>(at + width, packed<T>(dup));
   }
 };
 
@@ -69,17 +68,21 @@ struct GeluValues {
   float slope;
 };
 
-ATOLL_DEVICE GeluValues gelu_values(bool by_tanh, float x) {
-  if (!by_tanh) {
+template <bool kTanh>
+ATOLL_DEVICE GeluValues gelu_values(float x) {
+  if constexpr (!kTanh) {
     const float cdf = 0.5F * erfc_f32(-x * 0.70710678F);
-    const float density = 0.39894228F * exp_f32(-0.5F * x * x);
+    const float density = 0.39894228F * exp_falling(-0.5F * x * x);
     return {x * cdf, cdf + x * density};
   }
-  const float k = 0.79788456F;  // sqrt(2 / pi)
-  const float u = k * (x + 0.044715F * x * x * x);
-  const float du = k * (1.0F + 3.0F * 0.044715F * x * x);
-  const float t = tanh_f32(u);
-  return {0.5F * x * (1.0F + t), 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * du};
+  // (1 + tanh(u)) / 2 is the sigmoid of 2 u.
+  const float k = 2 * 0.79788456F;  // 2 sqrt(2 / pi)
+  const float square = x * x;
+  const float u = x * fmaf(k * 0.044715F, square, k);
+  const float du = fmaf(k * 3 * 0.044715F, square, k);
+  const float s = sigmoid_f32(u);
+  const float y = x * s;
+  return {y, fmaf(y * (1.0F - s), du, s)};
 }
 
 /// y = gelu(x).
@@ -94,10 +97,17 @@ struct GeluForward {
   ATOLL_DEVICE void operator()() const {
     const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
     if (i >= y.size) return;
-    const auto xs = x.template load<V>(i);
-    Pack<T, V> out;
-    for (int k = 0; k < V; ++k) out[k] = narrowed<T>(gelu_values(by_tanh, widened(xs[k])).y);
-    y.template store<V>(i, out);
+    // Not asked for each element: a branch would keep them one behind the other.
+    by_tanh ? run<true>(i) : run<false>(i);
+  }
+
+  template <bool kTanh>
+  ATOLL_DEVICE void run(std::int64_t i) const {
+    const auto xs = Held<T, V>::of(x.template load<V>(i));
+    float out[V];
+    ATOLL_UNROLL
+    for (int k = 0; k < V; ++k) out[k] = gelu_values<kTanh>(xs[k]).y;
+    y.template store<V>(i, packed<T>(out));
   }
 };
 
@@ -115,16 +125,22 @@ struct GeluBackward {
   ATOLL_DEVICE void operator()() const {
     const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
     if (i >= dx.size) return;
-    const auto xs = x.template load<V>(i);
-    const auto dys = dy.template load<V>(i);
-    Pack<T, V> grad, value;
+    by_tanh ? run<true>(i) : run<false>(i);
+  }
+
+  template <bool kTanh>
+  ATOLL_DEVICE void run(std::int64_t i) const {
+    const auto xs = Held<T, V>::of(x.template load<V>(i));
+    const auto dys = Held<T, V>::of(dy.template load<V>(i));
+    float grad[V], value[V];
+    ATOLL_UNROLL
     for (int k = 0; k < V; ++k) {
-      const GeluValues gelu = gelu_values(by_tanh, widened(xs[k]));
-      grad[k] = narrowed<T>(widened(dys[k]) * gelu.slope);
-      value[k] = narrowed<T>(gelu.y);
+      const GeluValues gelu = gelu_values<kTanh>(xs[k]);
+      grad[k] = dys[k] * gelu.slope;
+      value[k] = gelu.y;
     }
-    dx.template store<V>(i, grad);
-    if (y.size > 0) y.template store<V>(i, value);
+    dx.template store<V>(i, packed<T>(grad));
+    if (y.size > 0) y.template store<V>(i, packed<T>(value));
   }
 };
 
@@ -155,28 +171,36 @@ struct GeluBackwardColumns {
     const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
     float of_columns[V] = {};
     if (column < width) {
-      for (std::int64_t row = first + warp(); row < last; row += num_threads() / kWarp) {
-        run_pack(row * width + column, of_columns);
-      }
+      by_tanh ? run<true>(first, last, column, of_columns)
+              : run<false>(first, last, column, of_columns);
     }
     const Shared<float> box = shared_memory<float>(0, column_box_size<V>(num_threads()));
     store_columns<V>(of_columns, width - left < kWarp * V ? width - left : kWarp * V, kWarp, box,
                      sums, block_y() * width + left);
   }
 
-  ATOLL_DEVICE void run_pack(std::int64_t at, float (&of_columns)[V]) const {
-    const auto xs = x.template load<V>(at);
-    const auto dys = dy.template load<V>(at);
-    Pack<T, V> grad, value;
-    ATOLL_UNROLL
-    for (int k = 0; k < V; ++k) {
-      const GeluValues gelu = gelu_values(by_tanh, widened(xs[k]));
-      grad[k] = narrowed<T>(widened(dys[k]) * gelu.slope);
-      value[k] = narrowed<T>(gelu.y);
-      of_columns[k] += widened(grad[k]);
+  template <bool kTanh>
+  ATOLL_DEVICE void run(std::int64_t first, std::int64_t last, std::int64_t column,
+                        float (&of_columns)[V]) const {
+    ATOLL_NO_UNROLL
+    for (std::int64_t row = first + warp(); row < last; row += num_threads() / kWarp) {
+      const std::int64_t at = row * width + column;
+      const auto xs = Held<T, V>::of(x.template load<V>(at));
+      const auto dys = Held<T, V>::of(dy.template load<V>(at));
+      float grad[V], value[V];
+      ATOLL_UNROLL
+      for (int k = 0; k < V; ++k) {
+        const GeluValues gelu = gelu_values<kTanh>(xs[k]);
+        grad[k] = dys[k] * gelu.slope;
+        value[k] = gelu.y;
+      }
+      const auto stored = packed<T>(grad);
+      dx.template store<V>(at, stored);
+      if (y.size > 0) y.template store<V>(at, packed<T>(value));
+      const auto held = Held<T, V>::of(stored);
+      ATOLL_UNROLL
+      for (int k = 0; k < V; ++k) of_columns[k] += held[k];
     }
-    dx.template store<V>(at, grad);
-    if (y.size > 0) y.template store<V>(at, value);
   }
 };
 

@@ -24,6 +24,15 @@ TEST(CudaNumbers, ExpAndLogAreRightToTheirLastUnits) {
     // Below 2^-126 there are fewer digits: half of the smallest number besides.
     EXPECT_NEAR(cuda::exp_f32(x), exact, 2 * 0x1p-23 * exact + 0x1p-149) << x;
   }
+  for (float x = -87.3F; x < 88.3F; x += 0.0371F) {
+    const double exact = std::exp(static_cast<double>(x));
+    EXPECT_NEAR(cuda::exp_falling(x), exact, 2 * 0x1p-23 * exact) << x;
+  }
+  EXPECT_EQ(cuda::exp_falling(0), 1.0F);
+  for (const float x : {-87.31F, -200.0F, -1e30F, -std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(cuda::exp_falling(x), 0.0F) << x;
+  }
+  EXPECT_TRUE(std::isnan(cuda::exp_falling(std::nanf(""))));
   EXPECT_EQ(cuda::exp_f32(0), 1.0F);
   EXPECT_EQ(cuda::exp_f32(-200), 0.0F);
   EXPECT_EQ(cuda::exp_f32(200), std::numeric_limits<float>::infinity());
@@ -36,9 +45,13 @@ TEST(CudaNumbers, ExpAndLogAreRightToTheirLastUnits) {
 }
 
 TEST(CudaNumbers, ErrorFunctionsAreRightToTheirBounds) {
+  EXPECT_EQ(cuda::sigmoid_f32(-100), 0.0F);
+  EXPECT_EQ(cuda::sigmoid_f32(100), 1.0F);
+  EXPECT_TRUE(std::isnan(cuda::sigmoid_f32(std::nanf(""))));
   for (float x = -6; x < 9; x += 0.0137F) {
     const double wide = x;
-    EXPECT_NEAR(cuda::tanh_f32(x), std::tanh(wide), 3e-7) << x;
+    const double exact = 1 / (1 + std::exp(-wide));
+    EXPECT_NEAR(cuda::sigmoid_f32(x), exact, 3 * 0x1p-23 * exact) << x;
     // The fit's own error, and x^2 rounded in the exponent.
     EXPECT_NEAR(cuda::erfc_f32(x) / std::erfc(wide), 1, 2e-7 + 0x1p-23 * (2 + wide * wide)) << x;
   }

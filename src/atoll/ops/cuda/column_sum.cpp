@@ -9,7 +9,7 @@ namespace {
 
 void add_sums(Run& run, const Tensor& sums, const Tensor& dbias) {
   using Kernel = AddPartials<true>;
-  launch<ColumnKernels>(run, thread_a_pack(sums.dim(1), 1, Kernel::kMaxThreads),
+  launch<ColumnKernels>(run, add_partials_shape(sums.dim(1)),
                         Kernel{input<float>(sums), output<float>(dbias), sums.dim(0), sums.dim(1)});
 }
 

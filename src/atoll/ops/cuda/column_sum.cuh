@@ -1,7 +1,7 @@
 #pragma once
 
-// Sums over rows, in two kernels: partial sums over fixed blocks of rows, then the blocks in their
-// order. How rows are cut hangs on the shape alone, so every GPU gives the same bits.
+// Sums over rows, in two kernels: partial sums over fixed blocks of rows, then those of all
+// blocks. How rows are cut hangs on the shape alone, so every GPU gives the same bits.
 
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/row_team.cuh"
@@ -19,6 +19,7 @@ struct ColumnPartials {
                                        : kTerm == ColumnTerm::kRms ? "rms_norm_weight_partials"
                                                                    : "layer_norm_weight_partials";
   static constexpr int kMaxThreads = 256;
+  static constexpr int kAtOnce = 4;
   static constexpr int kSums = kTerm == ColumnTerm::kLayer ? 2 : 1;
   Global<const T> dy;  // (rows, width)
   Global<const T> x;   // (rows, width); as what follows, not for kPlain
@@ -40,18 +41,22 @@ struct ColumnPartials {
     const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
     float sums[kSums][V] = {};
     if (column < width) {
-      for (std::int64_t row = first + warp(); row < last; row += num_threads() / kWarp) {
-        const auto g = dy.template load<V>(row * width + column);
-        if constexpr (kTerm == ColumnTerm::kPlain) {
-          for (int i = 0; i < V; ++i) sums[0][i] += widened(g[i]);
-        } else {
-          const auto xs = x.template load<V>(row * width + column);
-          const float m = kTerm == ColumnTerm::kLayer ? mean.load(row) : 0.0F;
-          const float r = rstd.load(row);
-          for (int i = 0; i < V; ++i) {
-            sums[0][i] += widened(g[i]) * ((widened(xs[i]) - m) * r);
-            if constexpr (kTerm == ColumnTerm::kLayer) sums[1][i] += widened(g[i]);
+      const int warps = num_threads() / kWarp;
+      for (std::int64_t row = first + warp(); row < last; row += kAtOnce * warps) {
+        // Several rows are under way before the first is added.
+        Held<T, V> g[kAtOnce] = {}, xs[kAtOnce] = {};
+        ATOLL_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) {
+          const std::int64_t at = (row + k * warps) * width + column;
+          if (row + k * warps >= last) continue;
+          g[k] = Held<T, V>::of(dy.template load<V>(at));
+          if constexpr (kTerm != ColumnTerm::kPlain) {
+            xs[k] = Held<T, V>::of(x.template load<V>(at));
           }
+        }
+        ATOLL_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (row + k * warps < last) add(sums, row + k * warps, g[k], xs[k]);
         }
       }
     }
@@ -65,24 +70,61 @@ struct ColumnPartials {
                        (std::int64_t{block_y()} * kSums + s) * width + left);
     }
   }
+
+  ATOLL_DEVICE void add(float (&sums)[kSums][V], std::int64_t row, const Held<T, V>& g,
+                        const Held<T, V>& xs) const {
+    if constexpr (kTerm == ColumnTerm::kPlain) {
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) sums[0][i] += g[i];
+    } else {
+      const float m = kTerm == ColumnTerm::kLayer ? mean.load(row) : 0.0F;
+      const float r = rstd.load(row);
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) {
+        sums[0][i] += g[i] * ((xs[i] - m) * r);
+        if constexpr (kTerm == ColumnTerm::kLayer) sums[1][i] += g[i];
+      }
+    }
+  }
 };
 
-/// total[c] (+)= sum over blocks of partials[block * stride + c], in their order.
+/// total[c] (+)= sum over blocks of partials[block * stride + c]. A block of threads takes 32
+/// columns: each warp adds up an eighth of the blocks, in their order, and then these are added.
 template <bool kAdds>
 struct AddPartials {
   static constexpr const char* kName = kAdds ? "add_partials" : "sum_partials";
-  static constexpr int kMaxThreads = 128;
+  static constexpr int kMaxThreads = 256;
+  static constexpr int kAtOnce = 4;
   Global<const float> partials;
   Global<float> total;
   std::int64_t blocks;
   std::int64_t stride;
 
+  static constexpr int shared_bytes() { return kMaxThreads * static_cast<int>(sizeof(float)); }
+
   ATOLL_DEVICE void operator()() const {
-    const std::int64_t c = std::int64_t{block_x()} * num_threads() + thread();
-    if (c >= total.size) return;
+    const std::int64_t c = std::int64_t{block_x()} * kWarp + lane();
+    const int warps = num_threads() / kWarp;
+    const std::int64_t each = (blocks + warps - 1) / warps;
+    const std::int64_t first = warp() * each;
+    const std::int64_t last = first + each < blocks ? first + each : blocks;
     float sum = 0;
-    for (std::int64_t b = 0; b < blocks; ++b) sum += partials.load(b * stride + c);
-    total.store(c, kAdds ? total.load(c) + sum : sum);
+    for (std::int64_t b = first; c < total.size && b < last; b += kAtOnce) {
+      float next[kAtOnce];
+      ATOLL_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) {
+        next[k] = b + k < last ? partials.load((b + k) * stride + c) : 0.0F;
+      }
+      ATOLL_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) sum += next[k];
+    }
+    const Shared<float> box = shared_memory<float>(0, num_threads());
+    box.store(thread(), sum);
+    sync_block();
+    if (warp() != 0 || c >= total.size) return;
+    float all = 0;
+    for (int w = 0; w < warps; ++w) all += box.load(w * kWarp + lane());
+    total.store(c, kAdds ? total.load(c) + all : all);
   }
 };
 

@@ -50,21 +50,29 @@ struct CrossEntropy {
     }
     const Shared<T> row = shared_memory<T>(kSumBytes, kept);
     const float lowest = -3.0e38F;
+    const auto size = static_cast<int>(vocab);
+    const int step = num_threads() * V;
     float max = lowest, sum = 0;
-    for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
-      const auto pack = logits.template load<V>(begin + v);
-      if (v < kept) row.template store<V>(static_cast<int>(v), pack);
+    // What comes next is under way while this is computed.
+    Pack<T, V> next = {};
+    if (thread() * V < size) next = logits.template load<V>(begin + thread() * V);
+    for (int v = thread() * V; v < size; v += step) {
+      const Pack<T, V> pack = next;
+      if (v + step < size) next = logits.template load<V>(begin + v + step);
+      if (v < kept) row.template store<V>(v, pack);
+      const auto held = Held<T, V>::of(pack);
       float top = max;
-      for (int i = 0; i < V; ++i) {
-        const float logit = widened(pack[i]);
-        top = logit > top ? logit : top;
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) top = fmaxf(top, held[i]);
+      if (top > max) {  // seldom, after the first few
+        sum *= exp_falling(max - top);
+        max = top;
       }
-      sum *= exp_f32(max - top);
-      max = top;
-      for (int i = 0; i < V; ++i) sum += exp_f32(widened(pack[i]) - max);
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) sum += exp_falling(held[i] - max);
     }
     const float warp_top = warp_max(max);
-    const float warp_total = warp_sum(sum * exp_f32(max - warp_top));
+    const float warp_total = warp_sum(sum * exp_falling(max - warp_top));
     const int warps = num_threads() / kWarp;
     const Shared<float> tops = shared_memory<float>(0, kMaxThreads / kWarp);
     const Shared<float> totals = shared_memory<float>(
@@ -78,19 +86,22 @@ struct CrossEntropy {
     float top = lowest;
     for (int w = 0; w < warps; ++w) top = tops.load(w) > top ? tops.load(w) : top;
     float total = 0;
-    for (int w = 0; w < warps; ++w) total += totals.load(w) * exp_f32(tops.load(w) - top);
+    for (int w = 0; w < warps; ++w) total += totals.load(w) * exp_falling(tops.load(w) - top);
     if (thread() == 0) loss.store(block_x(), log_f32(total) - (target_logit - top));
     if (!with_gradient) return;
     const float of_target = grad_scale.get();
     const float scale = of_target / total;
-    for (std::int64_t v = thread() * V; v < vocab; v += num_threads() * V) {
-      auto pack =
-          v < kept ? row.template load<V>(static_cast<int>(v)) : logits.template load<V>(begin + v);
-      for (int i = 0; i < V; ++i) {
-        const float p = exp_f32(widened(pack[i]) - top) * scale;
-        pack[i] = narrowed<T>(v + i == target ? p - of_target : p);
+    for (int v = thread() * V; v < size; v += step) {
+      const auto held =
+          Held<T, V>::of(v < kept ? row.template load<V>(v) : logits.template load<V>(begin + v));
+      float grads[V];
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) grads[i] = exp_falling(held[i] - top) * scale;
+      if (v <= target && target < v + V) {
+        ATOLL_UNROLL
+        for (int i = 0; i < V; ++i) grads[i] -= v + i == target ? of_target : 0.0F;
       }
-      logits.template store<V>(begin + v, pack);
+      logits.template store<V>(begin + v, packed<T>(grads));
     }
   }
 };

@@ -41,7 +41,13 @@ struct Convert {
     if (i >= y.size) return;
     const auto from = x.template load<V>(i);
     Pack<To, V> to;
-    for (int k = 0; k < V; ++k) to[k] = narrowed<To>(widened(from[k]));
+    for (int k = 0; k < V; ++k) {
+      // A NaN keeps what it has, as on the host.
+      if constexpr (std::is_same_v<To, Bf16>)
+        to[k] = to_bf16(widened(from[k]));
+      else
+        to[k] = widened(from[k]);
+    }
     y.template store<V>(i, to);
   }
 };

@@ -10,12 +10,13 @@ namespace {
 
 template <typename T, typename Y, bool kAdds>
 void forward(Run& run, Tensor tokens, Tensor table, Tensor y) {
-  using Kernel = EmbeddingForward<T, Y, kAdds>;
-  const std::int64_t rows = y.shape().num_rows();
-  if (rows == 0) return;
-  launch<EmbeddingKernels>(run, warp_a_row(rows, Kernel::kMaxThreads),
-                           Kernel{input<std::int32_t>(tokens), input<T>(table), output<Y>(y), rows,
-                                  y.dim(-1), y.dim(1)});
+  if (y.num_elements() == 0) return;
+  with_pack<kPack<Y>>(y.dim(-1), {table, y}, [&]<int V>(std::integral_constant<int, V>) {
+    using Kernel = EmbeddingForward<T, Y, kAdds, V>;
+    launch<EmbeddingKernels>(
+        run, thread_a_pack(y.num_elements(), V, Kernel::kMaxThreads),
+        Kernel{input<std::int32_t>(tokens), input<T>(table), output<Y>(y), y.dim(-1), y.dim(1)});
+  });
 }
 
 // The order of rows by their token, of which there are `limit`, in the run's scratch.

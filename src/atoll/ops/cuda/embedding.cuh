@@ -6,27 +6,32 @@
 namespace atl::ops::cuda {
 
 /// y[row] (+)= table[index], with index = tokens[row], or, where there are none, the row's place in
-/// its sequence. A warp for each row.
-template <typename T, typename Y, bool kAdds>
+/// its sequence. A thread for V neighbouring columns of a row.
+template <typename T, typename Y, bool kAdds, int V>
 struct EmbeddingForward {
   static constexpr const char* kName = kAdds ? "position_embedding_forward" : "embedding_forward";
   static constexpr int kMaxThreads = 128;
   Global<const std::int32_t> tokens;  // (rows), or empty
   Global<const T> table;              // (V, width)
   Global<Y> y;                        // (rows, width)
-  std::int64_t rows;
   std::int64_t width;
   std::int64_t rows_per_sequence;
 
   ATOLL_DEVICE void operator()() const {
-    const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
-    if (row >= rows) return;
+    const std::int64_t at = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (at >= y.size) return;
+    const std::int64_t row = at / width;
     const std::int64_t index = tokens.size == 0 ? row % rows_per_sequence : tokens.load(row);
-    for (std::int64_t c = lane(); c < width; c += kWarp) {
-      const float value = widened(table.load(index * width + c));
-      const float before = kAdds ? widened(y.load(row * width + c)) : 0.0F;
-      y.store(row * width + c, narrowed<Y>(kAdds ? before + value : value));
+    const auto from = Held<T, V>::of(table.template load<V>(index * width + at % width));
+    float values[V];
+    ATOLL_UNROLL
+    for (int i = 0; i < V; ++i) values[i] = from[i];
+    if constexpr (kAdds) {
+      const auto before = Held<Y, V>::of(y.template load<V>(at));
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) values[i] = before[i] + values[i];
     }
+    y.template store<V>(at, packed<Y>(values));
   }
 };
 
@@ -148,6 +153,7 @@ template <typename T, int V>
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   static constexpr int kMaxThreads = 128;
+  static constexpr int kAtOnce = 8;
   Global<const std::int32_t> tokens;  // (rows)
   Global<const std::int32_t> order;   // (rows), of SortTokens
   Global<const T> dy;                 // (rows, width)
@@ -173,12 +179,22 @@ struct EmbeddingBackward {
       const std::int32_t row = i < order.size ? order.load(i) : -1;
       const bool is_own = row >= 0 && tokens.load(row) == token;
       const std::uint32_t found = ballot(is_own);  // the lanes up to some lane
-      ATOLL_UNROLL
-      for (int from = 0; from < kWarp; ++from) {
-        const std::int64_t at = shuffle(row, from);
-        if ((found >> from & 1) == 0 || !has_columns) continue;
-        const auto pack = dy.template load<V>(at * width + column);
-        for (int v = 0; v < V; ++v) sum[v] += widened(pack[v]);
+      ATOLL_NO_UNROLL
+      for (int from = 0; from < kWarp && (found >> from) != 0; from += kAtOnce) {
+        // Several rows are under way before the first is added.
+        Pack<T, V> packs[kAtOnce] = {};
+        ATOLL_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) {
+          const std::int64_t at = shuffle(row, from + k);
+          if ((found >> (from + k) & 1) != 0 && has_columns) {
+            packs[k] = dy.template load<V>(at * width + column);
+          }
+        }
+        ATOLL_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) {
+          if ((found >> (from + k) & 1) == 0) continue;
+          for (int v = 0; v < V; ++v) sum[v] += widened(packs[k][v]);
+        }
       }
       if (found != ~0U) break;
     }
@@ -209,10 +225,13 @@ struct PlaceEmbeddingBackward {
 
 template <typename T, int V>
 using EmbeddingBackwardKernels = KernelList<EmbeddingBackward<T, V>, PlaceEmbeddingBackward<T, V>>;
+template <int kFew, int kMany>
+using EmbeddingForwardKernels = KernelList<
+    EmbeddingForward<float, float, false, kFew>, EmbeddingForward<Bf16, Bf16, false, kMany>,
+    EmbeddingForward<Bf16, float, false, kFew>, EmbeddingForward<float, float, true, kFew>,
+    EmbeddingForward<Bf16, Bf16, true, kMany>>;
 using EmbeddingKernels =
-    Joined<KernelList<EmbeddingForward<float, float, false>, EmbeddingForward<Bf16, Bf16, false>,
-                      EmbeddingForward<Bf16, float, false>, EmbeddingForward<float, float, true>,
-                      EmbeddingForward<Bf16, Bf16, true>, SortTokens>,
+    Joined<EmbeddingForwardKernels<1, 1>, EmbeddingForwardKernels<4, 8>, KernelList<SortTokens>,
            EmbeddingBackwardKernels<float, 1>, EmbeddingBackwardKernels<float, 4>,
            EmbeddingBackwardKernels<Bf16, 1>, EmbeddingBackwardKernels<Bf16, 4>>;
 

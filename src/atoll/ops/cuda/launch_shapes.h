@@ -28,6 +28,13 @@ constexpr LaunchShape thread_a_pack(std::int64_t elements, std::int64_t pack, in
           .threads = static_cast<std::uint32_t>(threads)};
 }
 
+/// Of AddPartials: 32 columns a block.
+constexpr LaunchShape add_partials_shape(std::int64_t columns) {
+  return {.blocks_x = static_cast<std::uint32_t>(num_blocks(columns, 32)),
+          .threads = 256,
+          .shared_bytes = 256 * sizeof(float)};
+}
+
 /// How rows are cut for sums over them: at most `most` blocks of at least `least` rows.
 struct RowBlocks {
   std::int64_t rows_per_block = 0;

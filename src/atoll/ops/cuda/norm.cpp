@@ -21,7 +21,7 @@ RowBlocks norm_rows(std::int64_t rows) {
 // Rows that a team goes through in forward, so that it reads the weight once for all of them: a
 // few, while there are blocks for all of a GPU.
 std::int64_t rows_of_a_team(std::int64_t rows, const RowTeams& teams) {
-  return std::clamp<std::int64_t>(rows / (teams.count * 512), 1, 8);
+  return std::clamp<std::int64_t>(rows / (teams.count * 1024), 1, 4);
 }
 
 /// Calls on_team(std::integral_constant<int, V>) where teams can hold rows of all operands, else
@@ -122,7 +122,7 @@ void add_partials(Run& run, Tensor partials, std::int64_t offset, std::int64_t b
   Global<const float> from = input<float>(partials);
   from.data += offset;
   from.size -= offset;
-  launch<ColumnKernels>(run, thread_a_pack(total.num_elements(), 1, AddPartials<true>::kMaxThreads),
+  launch<ColumnKernels>(run, add_partials_shape(total.num_elements()),
                         AddPartials<true>{from, output<float>(total), blocks, stride});
 }
 
@@ -201,8 +201,7 @@ Declined qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_
          .shared_bytes = Partials::kMaxThreads * sizeof(float)},
         Partials{input<T>(x), input<float>(rstd), input<T>(dy), output<float>(partials), rows,
                  cut.rows_per_block, num_heads, num_kv_heads, head_dim});
-    launch<ColumnKernels>(run,
-                          thread_a_pack(2 * heads.head_dim, 1, AddPartials<false>::kMaxThreads),
+    launch<ColumnKernels>(run, add_partials_shape(2 * heads.head_dim),
                           AddPartials<false>{input<float>(partials), output<float>(dweights),
                                              cut.count, 2 * heads.head_dim});
     launch<QkNormKernels>(

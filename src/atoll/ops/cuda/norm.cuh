@@ -13,6 +13,7 @@ template <typename T, int V, bool kLayer>
 struct NormForward {
   static constexpr const char* kName = kLayer ? "layer_norm_forward" : "rms_norm_forward";
   static constexpr int kMaxThreads = kMaxTeamThreads;
+  static constexpr int kMinBlocks = 3;
   using Sums = TeamSums<1>;
   Global<const T> x;       // (rows, width)
   Global<const T> weight;  // (width)
@@ -26,64 +27,73 @@ struct NormForward {
   int team_threads;
   float eps;
 
+  using Part = RowPart<T, V>;
+
   ATOLL_DEVICE void operator()() const {
     Sums sums = Sums::at(0, team_threads);
-    const int team = thread() / team_threads;
-    const std::int64_t column = std::int64_t{thread() % team_threads} * V;
-    const bool has_columns = column < width;
+    const auto columns = RowColumns<V>::of(team_threads, width);
+    const int teams = num_threads() / team_threads;
     const std::int64_t first = block_x() * rows_per_block;
     const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
-    Pack<T, V> w = {}, shift = {};
-    if (has_columns) w = weight.template load<V>(column);
-    if constexpr (kLayer) {
-      if (has_columns) shift = bias.template load<V>(column);
-    }
-    for (std::int64_t begin = first; begin < last; begin += num_threads() / team_threads) {
-      const std::int64_t row = begin + team;
-      const bool is_there = has_columns && row < last;
-      Pack<T, V> xs = {};
-      if (is_there) xs = x.template load<V>(row * width + column);
-      run_row(sums, row, column, is_there, xs, w, shift);
+    Part w = columns.template load<T>(weight, 0, true);
+    Part shift = {};
+    if constexpr (kLayer) shift = columns.template load<T>(bias, 0, true);
+    const int team = thread() / team_threads;
+    for (std::int64_t begin = first; begin < last; begin += teams) {
+      run_row(sums, columns, begin + team, begin + team < last, w, shift);
     }
   }
 
-  ATOLL_DEVICE void run_row(Sums& sums, std::int64_t row, std::int64_t column, bool is_there,
-                            const Pack<T, V>& xs, const Pack<T, V>& w,
-                            const Pack<T, V>& shift) const {
+  ATOLL_DEVICE void run_row(Sums& sums, const RowColumns<V>& columns, std::int64_t row,
+                            bool is_there, Part& w, Part& shift) const {
     const auto count = static_cast<float>(width);
+    Part xs = columns.template load<T>(x, row * width, is_there);
     float m = 0;
     if constexpr (kLayer) {
       float sum[1] = {};
       ATOLL_UNROLL
-      for (int i = 0; i < V; ++i) sum[0] += widened(xs[i]);
+      for (int p = 0; p < kTeamPacks; ++p) {
+        ATOLL_UNROLL
+        for (int i = 0; i < V; ++i) sum[0] += xs.packs[p][i];
+      }
       sums.add(sum);
       m = sum[0] / count;
+      xs.keep_as_stored();
     }
     float square[1] = {};
-    if (is_there) {
+    ATOLL_UNROLL
+    for (int p = 0; p < kTeamPacks; ++p) {
+      if (!columns.has(p)) continue;
       ATOLL_UNROLL
       for (int i = 0; i < V; ++i) {
-        const float value = widened(xs[i]) - m;
-        square[0] += value * value;
+        const float value = xs.packs[p][i] - m;
+        square[0] = fmaf(value, value, square[0]);
       }
     }
     sums.add(square);
+    xs.keep_as_stored();
+    w.keep_as_stored();
+    if constexpr (kLayer) shift.keep_as_stored();
     if (!is_there) return;
     const float r = 1.0F / sqrtf(square[0] / count + eps);
-    if (column == 0) {
+    if (columns.column(0) == 0) {
       if constexpr (kLayer) mean.store(row, m);
       rstd.store(row, r);
     }
-    Pack<T, V> out;
     ATOLL_UNROLL
-    for (int i = 0; i < V; ++i) {
-      const float value = (widened(xs[i]) - m) * r * widened(w[i]);
-      if constexpr (kLayer)
-        out[i] = narrowed<T>(value + widened(shift[i]));
-      else
-        out[i] = narrowed<T>(value);
+    for (int p = 0; p < kTeamPacks; ++p) {
+      if (!columns.has(p)) continue;
+      float out[V];
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) {
+        const float value = (xs.packs[p][i] - m) * r;
+        if constexpr (kLayer)
+          out[i] = fmaf(value, w.packs[p][i], shift.packs[p][i]);
+        else
+          out[i] = value * w.packs[p][i];
+      }
+      y.template store<V>(row * width + columns.column(p), packed<T>(out));
     }
-    y.template store<V>(row * width + column, out);
   }
 };
 
@@ -115,69 +125,102 @@ struct NormBackward {
            column_box_size<V>(threads) * static_cast<int>(sizeof(float));
   }
 
+  using Part = RowPart<T, V>;
+  using Columns = float[kSums][kTeamPacks][V];
+  /// What is read of a row.
+  struct Row {
+    std::int64_t row;
+    bool is_there;
+    Part x, dy, past;
+    float mean, rstd;
+  };
+
+  ATOLL_DEVICE Row load(const RowColumns<V>& columns, std::int64_t row, bool is_there) const {
+    const std::int64_t begin = row * width;
+    Row now = {row, is_there};
+    now.x = columns.template load<T>(x, begin, is_there);
+    now.dy = columns.template load<T>(dy, begin, is_there);
+    now.past = columns.template load<T>(dresidual, begin, is_there && dresidual.size > 0);
+    now.mean = kLayer && is_there ? mean.load(row) : 0.0F;
+    now.rstd = is_there ? rstd.load(row) : 0.0F;
+    return now;
+  }
+
   ATOLL_DEVICE void operator()() const {
     Sums team_sums = Sums::at(0, team_threads);
-    const int team = thread() / team_threads;
-    const std::int64_t column = std::int64_t{thread() % team_threads} * V;
-    const bool has_columns = column < width;
+    const auto columns = RowColumns<V>::of(team_threads, width);
+    const int teams = num_threads() / team_threads;
     const std::int64_t first = block_x() * rows_per_block;
     const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
-    Pack<T, V> w = {};
-    if (has_columns) w = weight.template load<V>(column);
-    float of_columns[kSums][V] = {};
-    for (std::int64_t begin = first; begin < last; begin += num_threads() / team_threads) {
-      const std::int64_t row = begin + team;
-      run_row(team_sums, row, row * width + column, has_columns && row < last, w, of_columns);
+    Part w = columns.template load<T>(weight, 0, true);
+    Columns of_columns = {};
+    const int team = thread() / team_threads;
+    for (std::int64_t begin = first; begin < last; begin += teams) {
+      Row now = load(columns, begin + team, begin + team < last);
+      run_row(team_sums, columns, now, w, of_columns);
     }
-    if (sums.size == 0) return;
+    if (sums.size > 0) store_sums(of_columns, columns);
+  }
+
+  ATOLL_DEVICE void store_sums(const Columns& of_columns, const RowColumns<V>& columns) const {
     const Shared<float> box =
         shared_memory<float>(Sums::shared_bytes(num_threads()), column_box_size<V>(num_threads()));
     ATOLL_UNROLL
     for (int s = 0; s < kSums; ++s) {
-      if (s > 0) sync_block();
-      store_columns<V>(of_columns[s], width, team_threads, box, sums,
-                       (std::int64_t{block_x()} * kSums + s) * width);
+      ATOLL_UNROLL
+      for (int p = 0; p < kTeamPacks; ++p) {
+        const int left = p * columns.stride;
+        if (left >= columns.width) continue;  // for the whole block alike
+        if (s > 0 || p > 0) sync_block();
+        store_columns<V>(
+            of_columns[s][p],
+            columns.width - left < columns.stride ? columns.width - left : columns.stride,
+            team_threads, box, sums, (std::int64_t{block_x()} * kSums + s) * width + left);
+      }
     }
   }
 
-  ATOLL_DEVICE void run_row(Sums& team_sums, std::int64_t row, std::int64_t at, bool is_there,
-                            const Pack<T, V>& w, float (&of_columns)[kSums][V]) const {
-    Pack<T, V> xs = {}, dys = {}, past = {};
-    float m = 0, r = 0;
-    if (is_there) {
-      xs = x.template load<V>(at);
-      dys = dy.template load<V>(at);
-      if (dresidual.size > 0) past = dresidual.template load<V>(at);
-      if constexpr (kLayer) m = mean.load(row);
-      r = rstd.load(row);
-    }
+  ATOLL_DEVICE void run_row(Sums& team_sums, const RowColumns<V>& columns, Row& now, Part& w,
+                            Columns& of_columns) const {
+    w.keep_as_stored();
     float row_sums[kSums] = {};  // of g xhat, and of g
     ATOLL_UNROLL
-    for (int i = 0; i < V; ++i) {
-      const float d = widened(dys[i]), xhat = (widened(xs[i]) - m) * r;
-      const float g = d * widened(w[i]);
-      row_sums[0] += g * xhat;
-      of_columns[0][i] += d * xhat;
-      if constexpr (kLayer) {
-        row_sums[1] += g;
-        of_columns[1][i] += d;
+    for (int p = 0; p < kTeamPacks; ++p) {
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) {
+        const float d = now.dy.packs[p][i];
+        const float xhat = (now.x.packs[p][i] - now.mean) * now.rstd;
+        const float g = d * w.packs[p][i];
+        row_sums[0] = fmaf(g, xhat, row_sums[0]);
+        of_columns[0][p][i] = fmaf(d, xhat, of_columns[0][p][i]);
+        if constexpr (kLayer) {
+          row_sums[1] += g;
+          of_columns[1][p][i] += d;
+        }
       }
     }
     team_sums.add(row_sums);
-    if (!is_there) return;
+    now.x.keep_as_stored();
+    now.dy.keep_as_stored();
+    w.keep_as_stored();
+    if (!now.is_there) return;
     const auto count = static_cast<float>(width);
     const float mean_gx = row_sums[0] / count;
     float mean_g = 0;
     if constexpr (kLayer) mean_g = row_sums[1] / count;
-    Pack<T, V> out;
     ATOLL_UNROLL
-    for (int i = 0; i < V; ++i) {
-      const float g = widened(dys[i]) * widened(w[i]);
-      float grad = r * (g - mean_g - (widened(xs[i]) - m) * r * mean_gx);
-      if (dresidual.size > 0) grad += widened(past[i]);
-      out[i] = narrowed<T>(grad);
+    for (int p = 0; p < kTeamPacks; ++p) {
+      if (!columns.has(p)) continue;
+      float out[V];
+      ATOLL_UNROLL
+      for (int i = 0; i < V; ++i) {
+        const float g = now.dy.packs[p][i] * w.packs[p][i];
+        const float xhat = (now.x.packs[p][i] - now.mean) * now.rstd;
+        // dresidual, or 0
+        out[i] = fmaf(now.rstd, fmaf(-xhat, mean_gx, g - mean_g), now.past.packs[p][i]);
+      }
+      dx.template store<V>(now.row * width + columns.column(p), packed<T>(out));
     }
-    dx.template store<V>(at, out);
   }
 };
 

@@ -88,10 +88,12 @@ void expect_near(const Norm<T, float>& got, const Norm<double, double>& exact, b
   EXPECT_LE(error(got.dbias, exact.dbias), tolerance<float>(rows));
 }
 
-// Rows and columns that fill no warp, several, whole packs and not; teams of one warp and of three
-// and five, several blocks of rows, the last of them short; rows too wide for a team.
-const std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 1},   {3, 17}, {5, 64},   {37, 33},
-                                                         {6, 264}, {70, 8}, {38, 520}, {1, 8200}};
+// Rows and columns that fill no warp, several, whole packs and not, and not all packs of a thread;
+// teams of one warp, two and three, several blocks of rows, the last of them short; rows too wide
+// for a team.
+const std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 1},    {3, 17},  {5, 64},   {37, 33},
+                                                         {6, 264},  {70, 8},  {38, 520}, {9, 1032},
+                                                         {2, 2600}, {1, 8200}};
 
 template <typename T>
 void check_norms() {
@@ -174,12 +176,12 @@ TEST(CudaNorm, MovesTheBytesThatItMust) {
   const std::uint64_t row = 768 * 2;
   const auto forward = gpu.device().totals().at("layer_norm_forward");
   EXPECT_EQ(forward.traffic.written, 64 * (row + 8));
-  // 13 blocks of five teams of a row each.
-  EXPECT_EQ(forward.traffic.read, 64 * row + 13 * 5 * 2 * row);
+  // Eight blocks of eight teams of a row each.
+  EXPECT_EQ(forward.traffic.read, 64 * row + 8 * 8 * 2 * row);
   const auto backward = gpu.device().totals().at("layer_norm_backward");
   // Two blocks of 32 rows. Each thread asks for the statistics of its row.
   EXPECT_EQ(backward.traffic.written, 64 * row + 2 * 2 * 768 * sizeof(float));
-  EXPECT_EQ(backward.traffic.read, 64 * 3 * row + 64 * 96 * 2 * sizeof(float) + 2 * 5 * row);
+  EXPECT_EQ(backward.traffic.read, 64 * 3 * row + 64 * 32 * 2 * sizeof(float) + 2 * 8 * row);
 }
 
 template <typename T, typename A>

@@ -45,7 +45,44 @@ ATOLL_DEVICE T narrowed(float value) {
   if constexpr (std::is_same_v<T, float>)
     return value;
   else
-    return to_bf16(value);
+    return {bf16_bits(value)};
+}
+
+/// A pack as words: elements of a Pack<Bf16, V> that are taken one by one lie in a register each,
+/// and these two in one.
+template <typename T, int V>
+struct Held {
+  // Of one bf16, its bits.
+  std::uint32_t words[V * sizeof(T) < 4 ? 1 : V * sizeof(T) / 4];
+
+  ATOLL_DEVICE static Held of(const Pack<T, V>& pack) {
+    Held held = {};
+    __builtin_memcpy(held.words, &pack, sizeof pack);  // nvcc 13.0 fails on a bit_cast
+    return held;
+  }
+  ATOLL_DEVICE float operator[](int i) const {
+    if constexpr (sizeof(T) == 4) {
+      return std::bit_cast<float>(words[i]);
+    } else {
+      return std::bit_cast<float>(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000U);
+    }
+  }
+};
+/// The pack that stores `values`.
+template <typename T, int V>
+ATOLL_DEVICE Pack<T, V> packed(const float (&values)[V]) {
+  Pack<T, V> pack;
+  if constexpr (sizeof(T) == 4) {
+    __builtin_memcpy(&pack, values, sizeof pack);
+  } else if constexpr (V == 1) {
+    pack[0] = narrowed<T>(values[0]);
+  } else {
+    std::uint32_t words[V / 2];
+    ATOLL_UNROLL
+    for (int i = 0; i < V; i += 2) words[i / 2] = pack_bf16(values[i], values[i + 1]);
+    __builtin_memcpy(&pack, words, sizeof pack);
+  }
+  return pack;
 }
 
 /// A stream of random words as kernels get it: what RngStream::key() and salt() give.
@@ -103,6 +140,27 @@ ATOLL_DEVICE float exp_f32(float x) {
   return sum * first * second;
 }
 
+/// e^x of x up to 88.3 where what is below the smallest normal number may be 0: half of the
+/// instructions of exp_f32, and no branch. 0 below -87.3; a NaN stays one.
+ATOLL_DEVICE float exp_falling(float x) {
+  const float shift = 12582912.0F;  // as in exp_f32
+  const float shifted = fmaf(x, 1.44269504F, shift);
+  const float n = shifted - shift;
+  const float r = fmaf(n, -1.42860677e-6F, fmaf(n, -0.693145752F, x));
+  // The polynomial of degree 6 that is nearest to e^r, relatively, for r to ln 2 / 2 (Remez).
+  float sum = 0.001384364441037178F;
+  sum = fmaf(sum, r, 0.008374163880944252F);
+  sum = fmaf(sum, r, 0.04166800156235695F);
+  sum = fmaf(sum, r, 0.16666431725025177F);
+  sum = fmaf(sum, r, 0.49999994039535522F);
+  sum = fmaf(sum, r, 1.0F);
+  sum = fmaf(sum, r, 1.0F);
+  // The lowest bits of `shifted` are n: above the fraction they make 2^n of 1.
+  const float power =
+      std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000U);
+  return x < -87.3F ? 0.0F : sum * power;
+}
+
 /// The natural logarithm of a normal number above 0, to a unit in the last place or two.
 ATOLL_DEVICE float log_f32(float x) {
   const int bits = std::bit_cast<int>(x);
@@ -121,14 +179,18 @@ ATOLL_DEVICE float log_f32(float x) {
   return fmaf(e, 0.693145752F, fmaf(e, 1.42860677e-6F, part));
 }
 
-/// 1 / (1 + e^-x).
+/// 1 / (1 + e^-x), to an ulp or two; 0 below -87.3. Without a division, which branches.
 ATOLL_DEVICE float sigmoid_f32(float x) {
-  return 1.0F / (1.0F + exp_f32(-x));
-}
-
-/// The hyperbolic tangent, to 2e-7 absolutely.
-ATOLL_DEVICE float tanh_f32(float x) {
-  return 1.0F - 2.0F / (exp_f32(2.0F * x) + 1.0F);
+  const float e = exp_falling(-fabsf(x));
+  const float d = 1.0F + e;  // in (1, 2]
+  // 1 / d: a line that is off by a 17th at most, then twice an error of its third power.
+  float y = fmaf(-8.0F / 17, d, 24.0F / 17);
+  ATOLL_UNROLL
+  for (int turn = 0; turn < 2; ++turn) {
+    const float off = fmaf(-d, y, 1.0F);
+    y = fmaf(y, fmaf(off, off, off), y);
+  }
+  return x < 0 ? e * y : y;
 }
 
 /// 1 - erf(x), to 1.2e-7 of itself and what rounding x^2 adds (Chebyshev fit of Press et al.,
@@ -146,7 +208,7 @@ ATOLL_DEVICE float erfc_f32(float x) {
   sum = fmaf(sum, t, 0.37409196F);
   sum = fmaf(sum, t, 1.00002368F);
   sum = fmaf(sum, t, -1.26551223F);
-  const float tail = t * exp_f32(fmaf(-z, z, sum));
+  const float tail = t * exp_falling(fmaf(-z, z, sum));
   return x < 0 ? 2.0F - tail : tail;
 }
 

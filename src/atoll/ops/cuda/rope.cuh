@@ -5,8 +5,8 @@
 
 namespace atl::ops::cuda {
 
-/// Rotates query and key heads in place: a thread for each pair of elements.
-template <typename T>
+/// Rotates query and key heads in place: a thread for V neighbouring pairs of elements.
+template <typename T, int V>
 struct Rope {
   static constexpr const char* kName = "rope";
   static constexpr int kMaxThreads = 256;
@@ -22,25 +22,37 @@ struct Rope {
 
   ATOLL_DEVICE void operator()() const {
     const int half = head_dim / 2;
-    const std::int64_t pair = std::int64_t{block_x()} * num_threads() + thread();
+    const std::int64_t pair = (std::int64_t{block_x()} * num_threads() + thread()) * V;
     const std::int64_t pairs_per_row = std::int64_t{heads} * half;
     if (pair >= rows * pairs_per_row) return;
     const std::int64_t row = pair / pairs_per_row;
-    const auto in_row = static_cast<int>(pair % pairs_per_row);
+    const auto in_row = static_cast<int>(pair - row * pairs_per_row);
     const int i = in_row % half;
     const std::int64_t position =
         positions.size == 0 ? row % rows_per_sequence : positions.load(row);
-    const float cosine = table.load(position * head_dim + i);
-    const float sine = table.load(position * head_dim + half + i);
-    const float s = inverse ? -sine : sine;
     const std::int64_t low = row * qkv_width + in_row / half * head_dim + i;
-    const float a = widened(qkv.load(low));
-    const float b = widened(qkv.load(low + half));
-    qkv.store(low, narrowed<T>(a * cosine - b * s));
-    qkv.store(low + half, narrowed<T>(b * cosine + a * s));
+    const auto as = Held<T, V>::of(qkv.template load<V>(low));
+    const auto bs = Held<T, V>::of(qkv.template load<V>(low + half));
+    float turned_a[V], turned_b[V];
+    constexpr int kNumbers = V < 4 ? V : 4;  // of f32, in 16 bytes
+    ATOLL_UNROLL
+    for (int first = 0; first < V; first += kNumbers) {
+      const std::int64_t at = position * head_dim + i + first;
+      const auto cosines = table.template load<kNumbers>(at);
+      const auto sines = table.template load<kNumbers>(at + half);
+      ATOLL_UNROLL
+      for (int k = 0; k < kNumbers; ++k) {
+        const float s = inverse ? -sines[k] : sines[k];
+        const float a = as[first + k], b = bs[first + k];
+        turned_a[first + k] = a * cosines[k] - b * s;
+        turned_b[first + k] = b * cosines[k] + a * s;
+      }
+    }
+    qkv.template store<V>(low, packed<T>(turned_a));
+    qkv.template store<V>(low + half, packed<T>(turned_b));
   }
 };
 
-using RopeKernels = KernelList<Rope<float>, Rope<Bf16>>;
+using RopeKernels = KernelList<Rope<float, 1>, Rope<float, 4>, Rope<Bf16, 1>, Rope<Bf16, 8>>;
 
 }  // namespace atl::ops::cuda

@@ -8,7 +8,10 @@
 namespace atl::ops::cuda {
 
 /// More would leave a thread fewer registers than a norm's backward pass takes.
-constexpr int kMaxTeamThreads = 512;
+constexpr int kMaxTeamThreads = 256;
+/// Of V elements each, as many as a thread has of a row at most. With so many a warp has a row of
+/// 1024 bf16 for itself, and waits for no other.
+constexpr int kTeamPacks = 4;
 
 /// How many threads share a row, and how many such teams a block has: a function of sizes alone.
 struct RowTeams {
@@ -18,13 +21,56 @@ struct RowTeams {
   constexpr int threads() const { return team_threads * count; }
 };
 constexpr bool fits_row_team(std::int64_t width, int pack) {
-  return width <= pack * kMaxTeamThreads;
+  return width <= kTeamPacks * pack * kMaxTeamThreads;
 }
-/// Of a row that fits: blocks of 512 threads or a few fewer.
+/// Of a row that fits: blocks of 256 threads or a few fewer.
 constexpr RowTeams row_teams(std::int64_t width, int pack) {
-  const int warps = static_cast<int>((width + 32 * pack - 1) / (32 * pack));
+  const int each = 32 * kTeamPacks * pack;
+  const int warps = static_cast<int>((width + each - 1) / each);
   return {32 * warps, kMaxTeamThreads / 32 / warps};
 }
+
+/// A thread's part of a row: pack p is of columns [column(p), column(p) + V).
+template <typename T, int V>
+struct RowPart {
+  Held<T, V> packs[kTeamPacks];
+
+  /// In registers stay elements as they are stored, not what was computed from them.
+  ATOLL_DEVICE void keep_as_stored() {
+    ATOLL_UNROLL
+    for (Held<T, V>& pack : packs) {
+      ATOLL_UNROLL
+      for (std::uint32_t& word : pack.words) compute_again(word);
+    }
+  }
+};
+/// Which columns a thread has.
+template <int V>
+struct RowColumns {
+  int first;   // of pack 0
+  int stride;  // from one pack to the next
+  int width;
+
+  static ATOLL_DEVICE RowColumns of(int team_threads, std::int64_t width) {
+    return {thread() % team_threads * V, team_threads * V, static_cast<int>(width)};
+  }
+  ATOLL_DEVICE int column(int p) const { return first + p * stride; }
+  ATOLL_DEVICE bool has(int p) const { return column(p) < width; }
+  /// The row that begins at element `begin`; zeroes where `is_there` is false.
+  template <typename T, typename Memory>
+  ATOLL_DEVICE RowPart<T, V> load(const Memory& from, std::int64_t begin, bool is_there) const {
+    RowPart<T, V> part;
+    ATOLL_UNROLL
+    for (int p = 0; p < kTeamPacks; ++p) {
+      if (is_there && has(p)) {
+        part.packs[p] = Held<T, V>::of(from.template load<V>(begin + column(p)));
+      } else {
+        part.packs[p] = {};
+      }
+    }
+    return part;
+  }
+};
 
 /// Sums over the threads of each team of a block, several at a time. All threads of the block call
 /// add() together.

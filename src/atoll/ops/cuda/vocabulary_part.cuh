@@ -114,7 +114,7 @@ struct SoftmaxPart {
     for (std::int64_t v = thread() * V; v < size; v += num_threads() * V) {
       auto pack = logits.template load<V>(begin + v);
       for (int i = 0; i < V; ++i) {
-        pack[i] = exp_f32(pack[i] - top);
+        pack[i] = exp_falling(pack[i] - top);
         sum += pack[i];
       }
       logits.template store<V>(begin + v, pack);
@@ -167,7 +167,7 @@ struct CrossEntropyPart {
     }
     float sum = 0, target_logit = 0, own = 0;
     for (int p = 0; p < num_parts; ++p) {
-      const float factor = exp_f32(number(p, 0) - max);
+      const float factor = exp_falling(number(p, 0) - max);
       sum += number(p, 1) * factor;
       target_logit += number(p, 2);
       own = p == index ? factor : own;
