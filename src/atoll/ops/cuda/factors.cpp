@@ -20,29 +20,31 @@ FactorOperands operands(const Factors& a) {
 // So many items of a block at most, of each matrix.
 template <typename Kernel>
 Declined launch_matrices(Run& run, const Factors& a, std::int64_t items, std::int64_t of_block,
-                         const Kernel& kernel) {
+                         const Kernel& kernel, std::uint32_t shared_bytes = 0) {
   return serve_gpu(run, [&] {
     if (a.matrices.dim(0) == 0) return;
     launch<FactorsKernels>(run,
                            {.blocks_x = static_cast<std::uint32_t>(num_blocks(items, of_block)),
                             .blocks_y = static_cast<std::uint32_t>(a.matrices.dim(0)),
-                            .threads = Kernel::kMaxThreads},
+                            .threads = Kernel::kMaxThreads,
+                            .shared_bytes = shared_bytes},
                            kernel);
   });
 }
 
-constexpr std::int64_t kThreads = 256;
-constexpr std::int64_t kWarps = kThreads / 32;
+constexpr std::int64_t kWarps = 8;  // of blocks in which a warp has rows or elements
 
 }  // namespace
 
 Declined project_rows(Run& run, const Factors& a) {
-  return launch_matrices(run, a, a.most_rows, kWarps, ProjectRows{operands(a)});
+  return launch_matrices(run, a, a.most_rows, kWarps * ProjectRows::kRows, ProjectRows{operands(a)},
+                         ProjectRows::shared_bytes());
 }
 
 Declined project_columns(Run& run, const Factors& a, const Tensor& flags) {
-  return launch_matrices(run, a, a.most_cols, kThreads,
-                         ProjectColumns{operands(a), input<std::int32_t>(flags)});
+  return launch_matrices(run, a, a.most_cols, ProjectColumns::kColumns,
+                         ProjectColumns{operands(a), input<std::int32_t>(flags)},
+                         static_cast<std::uint32_t>(ProjectColumns::shared_bytes(a.rank)));
 }
 
 Declined owe_rest(Run& run, const Factors& a, const Tensor& flags) {
@@ -51,7 +53,8 @@ Declined owe_rest(Run& run, const Factors& a, const Tensor& flags) {
 }
 
 Declined restore_product(Run& run, const Factors& a, const Tensor& flags) {
-  return launch_matrices(run, a, a.most_elements, kThreads,
+  return launch_matrices(run, a,
+                         RestoreProduct::most_tiles(a.most_rows, a.most_cols, a.most_elements), 1,
                          RestoreProduct{operands(a), input<std::int32_t>(flags)});
 }
 

@@ -109,6 +109,27 @@ TEST(CudaFactors, ProjectionsGiveTheBitsOfRef) {
   }
 }
 
+// More rows than the buffers of a block of columns hold, and more sums than one reading has.
+TEST(CudaFactors, ColumnsOfATallMatrixHaveTheBitsOfRef) {
+  constexpr std::int64_t kRank = 17, kTall = 1300, kFew = 9;
+  State start = start_of(1);
+  start.matrices = OwnedTensor<std::int64_t>({1, kFactorColumns});
+  start.matrices[kFactorBegin] = kMFirst;
+  start.matrices[kFactorRows] = kTall;
+  start.matrices[kFactorCols] = kFew;
+  start.m = random_tensor<float>({kTall * kFew}, 1);
+  start.p = random_tensor<float>({kRank * kTall}, 3);
+  start.q = random_tensor<float>({kRank * kFew}, 4);
+  start.flags = OwnedTensor<std::int32_t>({1}, 1);
+  check(start, [&](atl::Run* run, State& s, const auto& view) {
+    Factors all = factors_of(s, kRank, false, view);
+    all.most_rows = kTall;
+    all.most_cols = kFew;
+    const Tensor flags = view(s.flags);
+    run != nullptr ? project_columns(*run, all, flags) : ref::project_columns(all, flags);
+  });
+}
+
 TEST(CudaFactors, WhatTheyLeaveAndTheirProductHaveTheBitsOfRef) {
   for (const std::int64_t rank : {1, 3}) {
     State start = start_of(rank);
