@@ -92,7 +92,9 @@ struct GroupedMma {
       if (k + kDepth < end) copy(stage ^ 1, tile, column, k + kDepth, end);
       if (!is_idle) multiply(sum, stage, row, at);
     }
-    if (!is_idle) store(sum, tile, row, column + at);
+    if (is_idle) return;
+    const bool is_whole = tile.first + row + kPiece <= tile.end && column + at + 32 <= width;
+    is_whole ? store<true>(sum, tile, row, column + at) : store<false>(sum, tile, row, column + at);
   }
 
  private:
@@ -138,29 +140,47 @@ struct GroupedMma {
       }
     }
   }
-  // Two columns at once: lane l has rows l / 4 and l / 4 + 8, columns l % 4 * 2 and one more.
+  // Two columns at once: lane l has rows l / 4 and l / 4 + 8, columns l % 4 * 2 and one more. What
+  // is added to comes in groups of kAtOnce * 8 rows, whose loads are on their way together; where
+  // all is there they hang on no predicate, of which a thread has few.
+  template <bool kWhole>
   ATOLL_DEVICE void store(const float (&sum)[kPiece / 16][4][4], const RowTile& tile, int row,
                           int column) const {
+    constexpr int kHalves = kPiece / 8, kAtOnce = std::min(kHalves, 4);
     const std::int64_t above = kIsTn ? std::int64_t{tile.group} * height : 0;
+    const std::int64_t begin = (above + tile.first + row + lane() / 4) * width;
+    const int own = column + lane() % 4 * 2;
+    const auto is_there = [&](int half, int n) {
+      return kWhole || (tile.first + row + 8 * half + lane() / 4 < tile.end && own + 8 * n < width);
+    };
     ATOLL_UNROLL
-    for (int m = 0; m < kPiece / 16 * 2; ++m) {
-      const int mine = tile.first + row + 8 * m + lane() / 4;
+    for (int first = 0; first < kHalves; first += kAtOnce) {
+      Pack<C, 2> pairs[kAtOnce][4];
       ATOLL_UNROLL
-      for (int n = 0; n < 4; ++n) {
-        const int other = column + 8 * n + lane() % 4 * 2;
-        if (mine < tile.end && other < width) {
-          const std::int64_t place = (above + mine) * width + other;
-          Pack<C, 2> pair;
-          if constexpr (kIsTn) pair = c.template load<2>(place);
+      for (int m = 0; m < kAtOnce && kIsTn; ++m) {
+        ATOLL_UNROLL
+        for (int n = 0; n < 4; ++n) {
+          if (is_there(first + m, n)) {
+            pairs[m][n] = c.template load<2>(begin + 8 * (first + m) * width + own + 8 * n);
+          }
+        }
+      }
+      ATOLL_UNROLL
+      for (int m = 0; m < kAtOnce; ++m) {
+        const int half = first + m;
+        ATOLL_UNROLL
+        for (int n = 0; n < 4; ++n) {
           ATOLL_UNROLL
           for (int e = 0; e < 2; ++e) {
-            const float value = sum[m / 2][n][m % 2 * 2 + e];
+            const float value = sum[half / 2][n][half % 2 * 2 + e];
             if constexpr (kIsTn)
-              pair[e] += value;
+              pairs[m][n][e] += value;
             else
-              pair[e] = narrowed<C>(value);
+              pairs[m][n][e] = narrowed<C>(value);
           }
-          c.template store<2>(place, pair);
+          if (is_there(half, n)) {
+            c.template store<2>(begin + 8 * half * width + own + 8 * n, pairs[m][n]);
+          }
         }
       }
     }
