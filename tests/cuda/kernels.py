@@ -31,7 +31,8 @@ SLACK = 8  # registers that another ptxas may take
 # magnitudes of signs, and products of PowerSGD.
 KERNELS_OF_DOUBLES = {"SquarePartials", "MuonFactor", "AddRouterSums", "EncodeSignsKernel",
                       "ProjectRows", "OrthogonaliseKernel"}
-TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys", "GroupedMma"}
+TENSOR_CORES = {"AttentionMmaForward", "AttentionMmaQueries", "AttentionMmaKeys", "GroupedMma",
+                "MixedMma"}
 WRITE_ALONE = {"ClearForeignRows"}  # packs that are written, of which nothing is read
 FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-O3", "-Xcompiler=-Wall,-Wextra",
          "-Werror=all-warnings", "-Xptxas=-v"]

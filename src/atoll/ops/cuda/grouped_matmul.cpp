@@ -88,13 +88,30 @@ void with_tensor_cores(Run& run, Transpose transpose, const Sizes& sizes, Tensor
   }
 }
 
-// Whether rows of all three are whole packs of 16 bytes that lie where copies may begin.
+bool is_at_16_bytes(const Tensor& operand) {
+  return reinterpret_cast<std::uintptr_t>(operand.raw()) % 16 == 0;
+}
+
+// Whether rows of all are whole packs of 8 elements that lie where copies may begin.
 bool are_aligned(std::initializer_list<Tensor> operands) {
   for (const Tensor& operand : operands) {
-    if (operand.dim(-1) % kChunk != 0) return false;
-    if (reinterpret_cast<std::uintptr_t>(operand.raw()) % 16 != 0) return false;
+    if (operand.dim(-1) % kChunk != 0 || !is_at_16_bytes(operand)) return false;
   }
   return true;
+}
+
+template <Transpose kT>
+void mixed_mma(Run& run, const Sizes& sizes, const MatmulArgs& args) {
+  using Kernel = MixedMma<kT>;
+  const std::int64_t blocks =
+      num_blocks(sizes.height, Kernel::kRows) * num_blocks(sizes.width, Kernel::kColumns);
+  launch<GroupedMmaKernels>(
+      run,
+      {.blocks_x = static_cast<std::uint32_t>(blocks),
+       .threads = Kernel::kMaxThreads,
+       .shared_bytes = Kernel::shared_bytes()},
+      Kernel{input<float>(args.a), input<Bf16>(args.b), output<typename Kernel::C>(args.c),
+             sizes.height, sizes.width, sizes.length, args.accumulate});
 }
 
 Declined cannot_count(std::initializer_list<Tensor> operands) {
@@ -169,6 +186,10 @@ Declined mixed_matmul(Run& run, const MatmulArgs& args) {
   if (const Declined reason = cannot_count({args.a, args.b, args.c})) return reason;
   return serve_gpu(run, [&] {
     const Sizes sizes = sizes_of(transpose, args.a, args.b, {}, args.c);
+    if (are_aligned({args.b, args.c}) && args.a.dim(-1) % 4 == 0 && is_at_16_bytes(args.a)) {
+      return is_tn ? mixed_mma<Transpose::kTN>(run, sizes, args)
+                   : mixed_mma<Transpose::kNN>(run, sizes, args);
+    }
     is_tn ? tiles<float, Bf16, float, Transpose::kTN>(run, sizes, args.a, args.b, {}, args.c,
                                                       args.accumulate)
           : tiles<float, Bf16, Bf16, Transpose::kNN>(run, sizes, args.a, args.b, {}, args.c,

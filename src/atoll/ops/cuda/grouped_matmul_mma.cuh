@@ -1,7 +1,8 @@
 #pragma once
 
-// Products of groups of rows with tensor cores, for bf16. Tiles are attention's: what a sum goes
-// along comes into two buffers by turns, with one barrier each.
+// Products with tensor cores: of groups of rows, for bf16, and of f32 by bf16. Tiles are
+// attention's: what a sum goes along comes into two or more buffers by turns, with one barrier
+// each.
 
 #include <algorithm>
 #include <type_traits>
@@ -199,9 +200,168 @@ struct GroupedMma {
   }
 };
 
+/// c = op(a) b [+ c] of a in f32 and b in bf16, as the router's gradients are: a (height, length),
+/// or for kTN (length, height), by b (length, width). An element of a is the sum of three bf16,
+/// which hold all of its 24 bits; one that is not finite makes NaN.
+///
+/// A block has kRows x 64 elements of c, a warp 16 x 32. For kTN, whose sums are long and tiles
+/// few, two teams of warps take 16 of a sum's elements each by turns.
+template <Transpose kT>
+struct MixedMma {
+  static constexpr const char* kName = "mixed_matmul_mma";
+  static constexpr bool kIsTn = kT == Transpose::kTN;
+  static constexpr int kRows = kIsTn ? 32 : 64;
+  static constexpr int kColumns = 64;
+  static constexpr int kDepth = 64;
+  static constexpr int kStages = kIsTn ? 4 : 2;
+  static constexpr int kTeams = kIsTn ? 2 : 1;
+  static constexpr int kTeamWarps = kRows / 16 * (kColumns / 32);
+  static constexpr int kMaxThreads = kTeams * kTeamWarps * kWarp;
+  using C = std::conditional_t<kIsTn, float, Bf16>;
+  using Right = Tile<kDepth, kColumns>;
+  // Of a in shared memory, as it lies in memory; what lanes load lies in all banks.
+  static constexpr int kLeftRows = kIsTn ? kDepth : kRows;
+  static constexpr int kLeftColumns = kIsTn ? kRows : kDepth;
+  static constexpr int kStride = kLeftColumns + (kIsTn ? 4 : 8);
+  static constexpr int kLeftBytes = kLeftRows * kStride * 4;
+  static constexpr int kPackOfA = 4;
+  Global<const float> a;
+  Global<const Bf16> b;
+  Global<C> c;
+  int height, width, length;
+  bool accumulate;
+
+  static constexpr int shared_bytes() { return kStages * (kLeftBytes + Right::kBytes); }
+  ATOLL_DEVICE static Shared<float> left(int stage) {
+    return shared_memory<float>(stage * kLeftBytes, kLeftBytes / 4);
+  }
+  ATOLL_DEVICE static Right right(int stage) {
+    return {kStages * kLeftBytes + stage * Right::kBytes};
+  }
+
+  ATOLL_DEVICE void operator()() const {
+    const int across = (width + kColumns - 1) / kColumns;
+    const int row = block_x() / across * kRows, column = block_x() % across * kColumns;
+    const int m = warp() % kTeamWarps / 2 * 16, n = warp() % 2 * 32;
+    float sum[4][4] = {};
+    for (int stage = 0; stage < kStages - 1; ++stage) copy(stage, row, column, stage * kDepth);
+    int stage = 0;
+    const int end = length;
+    for (int k = 0; k < end; k += kDepth) {
+      wait_copies<kStages - 2>();
+      sync_block();
+      copy((stage + kStages - 1) % kStages, row, column, k + (kStages - 1) * kDepth);
+      multiply(sum, stage, m, n);
+      stage = (stage + 1) % kStages;
+    }
+    if constexpr (kTeams == 2) {
+      if (!add_teams(sum)) return;
+    }
+    store(sum, row + m, column + n);
+  }
+
+ private:
+  ATOLL_DEVICE void copy(int stage, int row, int column, int k) const {
+    const int end = length;
+    if (k < end) {
+      constexpr int kPacks = kLeftColumns / kPackOfA;
+      // The first row and column of a, its rows and columns.
+      const int top = kIsTn ? k : row, first = kIsTn ? row : k;
+      const int rows = kIsTn ? length : height, columns = kIsTn ? height : length;
+      ATOLL_UNROLL
+      for (int i = 0; i < kLeftRows * kPacks / kMaxThreads; ++i) {
+        const int at = i * kMaxThreads + thread();
+        const int r = at / kPacks, pack = at % kPacks * kPackOfA;
+        const bool is_there = top + r < rows && first + pack < columns;
+        copy_async<kPackOfA>(left(stage), r * kStride + pack, a,
+                             is_there ? std::int64_t{top + r} * columns + first + pack : 0,
+                             is_there);
+      }
+      copy_tile<kMaxThreads>(right(stage), b, k, length, column, width);
+    }
+    commit_copies();
+  }
+  /// What a lane has of a left operand: rows m + l / 4 + 8 i, columns k + l % 4 * 2 + 8 j and one
+  /// more.
+  ATOLL_DEVICE static Pack<float, 2> load_pair(int stage, int m, int k, int i, int j) {
+    const int row = m + lane() / 4 + 8 * i, column = k + lane() % 4 * 2 + 8 * j;
+    if constexpr (kIsTn) {
+      return {left(stage).load(column * kStride + row),
+              left(stage).load((column + 1) * kStride + row)};
+    } else {
+      return left(stage).template load<2>(row * kStride + column);
+    }
+  }
+  ATOLL_DEVICE static void multiply(float (&sum)[4][4], int stage, int m, int n) {
+    ATOLL_UNROLL
+    for (int step = 0; step < kDepth / 16 / kTeams; ++step) {
+      const int k = (step * kTeams + warp() / kTeamWarps) * 16;
+      Pack<float, 2> rest[4];
+      ATOLL_UNROLL
+      for (int i = 0; i < 4; ++i) rest[i] = load_pair(stage, m, k, i % 2, i / 2);
+      std::uint32_t columns[2][4];
+      ATOLL_UNROLL
+      for (int i = 0; i < 2; ++i) right(stage).load_right_rows(columns[i], k, n + 16 * i);
+      ATOLL_UNROLL
+      for (int part = 0; part < 3; ++part) {
+        std::uint32_t own[4];
+        ATOLL_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          own[i] = pack_bf16(rest[i][0], rest[i][1]);
+          rest[i][0] -= std::bit_cast<float>(own[i] << 16);
+          rest[i][1] -= std::bit_cast<float>(own[i] & 0xffff0000U);
+        }
+        ATOLL_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          mma_m16n8k16(sum[i], own, columns[i / 2][i % 2 * 2], columns[i / 2][i % 2 * 2 + 1]);
+        }
+      }
+    }
+  }
+  /// Adds the second team's sums to those of the first. Returns whether a warp is of the first.
+  ATOLL_DEVICE static bool add_teams(float (&sum)[4][4]) {
+    constexpr int kLanes = kTeamWarps * kWarp;
+    const Shared<float> box = shared_memory<float>(0, 16 * kLanes);
+    const bool is_first = warp() < kTeamWarps;
+    sync_block();
+    ATOLL_UNROLL
+    for (int i = 0; i < 16 && !is_first; ++i) {
+      box.store(i * kLanes + thread() - kLanes, sum[i / 4][i % 4]);
+    }
+    sync_block();
+    ATOLL_UNROLL
+    for (int i = 0; i < 16 && is_first; ++i) sum[i / 4][i % 4] += box.load(i * kLanes + thread());
+    return is_first;
+  }
+  ATOLL_DEVICE void store(const float (&sum)[4][4], int row, int column) const {
+    Pack<C, 2> pairs[2][4];
+    const auto place = [&](int i, int n) {
+      return std::int64_t{row + lane() / 4 + 8 * i} * width + column + 8 * n + lane() % 4 * 2;
+    };
+    const auto is_there = [&](int i, int n) {
+      return row + lane() / 4 + 8 * i < height && column + 8 * n + lane() % 4 * 2 < width;
+    };
+    ATOLL_UNROLL
+    for (int i = 0; i < 8 && accumulate; ++i) {
+      if (is_there(i / 4, i % 4)) pairs[i / 4][i % 4] = c.template load<2>(place(i / 4, i % 4));
+    }
+    ATOLL_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      auto& pair = pairs[i / 4][i % 4];
+      ATOLL_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float value = sum[i % 4][i / 4 * 2 + e];
+        pair[e] = narrowed<C>(accumulate ? widened(pair[e]) + value : value);
+      }
+      if (is_there(i / 4, i % 4)) c.template store<2>(place(i / 4, i % 4), pair);
+    }
+  }
+};
+
 using GroupedMmaKernels =
     KernelList<GroupedMma<Transpose::kNT, 16>, GroupedMma<Transpose::kNT, 128>,
                GroupedMma<Transpose::kNN, 16>, GroupedMma<Transpose::kNN, 128>,
-               GroupedMma<Transpose::kTN, 64>, GroupedMma<Transpose::kTN, 128>>;
+               GroupedMma<Transpose::kTN, 64>, GroupedMma<Transpose::kTN, 128>,
+               MixedMma<Transpose::kNN>, MixedMma<Transpose::kTN>>;
 
 }  // namespace atl::ops::cuda

@@ -189,36 +189,59 @@ struct Mixed {
   bool operator==(const Mixed&) const = default;
 };
 
-// The router's gradients: logits are f32 where weights and activations are bf16.
-TEST(CudaMixedMatmul, MatchesDouble) {
-  constexpr std::int64_t kRows = 70, kExperts = 5, kWidth = 67;
-  const Mixed start = {random_tensor<float>({kRows, kExperts}, 1),
-                       random_tensor<float>({kExperts, kWidth}, 2).as<Bf16>(),
-                       random_tensor<float>({kRows, kWidth}, 3).as<Bf16>(),
-                       random_tensor<float>({kRows, kWidth}, 4).as<Bf16>(),
-                       random_tensor<float>({kExperts, kWidth}, 5)};
+// The router's gradients: logits are f32 where weights and activations are bf16. `launches` is of
+// tensor cores, of two.
+void check_mixed(std::int64_t rows, std::int64_t experts, std::int64_t width, bool accumulate,
+                 std::uint64_t launches) {
+  SCOPED_TRACE(fmt::format("{} rows, {} experts, {} wide", rows, experts, width));
+  const Mixed start = {random_tensor<float>({rows, experts}, 1),
+                       random_tensor<float>({experts, width}, 2).as<Bf16>(),
+                       random_tensor<float>({rows, width}, 3).as<Bf16>(),
+                       random_tensor<float>({rows, width}, 4).as<Bf16>(),
+                       random_tensor<float>({experts, width}, 5)};
   const Mixed got = test::in_every_order(
       start,
-      [](Gpu& gpu, Mixed& o) {
+      [&](Gpu& gpu, Mixed& o) {
         const Tensor a = gpu(o.a);
-        matmul(gpu.run, Transpose::kNN, a, gpu(o.weight), gpu(o.dx), {}, true);
-        matmul(gpu.run, Transpose::kTN, a, gpu(o.x), gpu(o.dweight), {}, true);
+        matmul(gpu.run, Transpose::kNN, a, gpu(o.weight), gpu(o.dx), {}, accumulate);
+        matmul(gpu.run, Transpose::kTN, a, gpu(o.x), gpu(o.dweight), {}, accumulate);
+        gpu.finish();
+        if (!gpu.is_fake()) return;
+        const auto totals = gpu.device().totals();
+        const auto found = totals.find("mixed_matmul_mma");
+        EXPECT_EQ(found == totals.end() ? 0 : found->second.launches, launches);
       },
-      kDiffers);
+      kDiffers, launches > 0);
   auto dx = start.dx.as<double>();
   auto dweight = start.dweight.as<double>();
-  for (std::int64_t t = 0; t < kRows; ++t) {
-    for (std::int64_t e = 0; e < kExperts; ++e) {
-      const double factor = start.a[t * kExperts + e];
-      for (std::int64_t c = 0; c < kWidth; ++c) {
-        dx[t * kWidth + c] += factor * test::number<double>(start.weight[e * kWidth + c]);
-        dweight[e * kWidth + c] += factor * test::number<double>(start.x[t * kWidth + c]);
+  if (!accumulate) {
+    std::fill(dx.values.begin(), dx.values.end(), 0.0);
+    std::fill(dweight.values.begin(), dweight.values.end(), 0.0);
+  }
+  for (std::int64_t t = 0; t < rows; ++t) {
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const double factor = start.a[t * experts + e];
+      for (std::int64_t c = 0; c < width; ++c) {
+        dx[t * width + c] += factor * test::number<double>(start.weight[e * width + c]);
+        dweight[e * width + c] += factor * test::number<double>(start.x[t * width + c]);
       }
     }
   }
-  constexpr double kSums = 70 * 16 * 0x1p-24;
-  EXPECT_LE(test::max_error_beyond_rounding(got.dx, dx), kSums);
-  EXPECT_LE(test::max_abs_difference(got.dweight, dweight), kSums);
+  const double sums = static_cast<double>(std::max<std::int64_t>(rows, 70)) * 16 * 0x1p-24;
+  EXPECT_LE(test::max_error_beyond_rounding(got.dx, dx), sums);
+  EXPECT_LE(test::max_abs_difference(got.dweight, dweight), sums);
+}
+
+TEST(CudaMixedMatmul, MatchesDoubleInTiles) {
+  check_mixed(70, 5, 67, true, 0);
+}
+
+// More rows than a block's buffers hold; tiles that are cut in each direction, and that are not.
+TEST(CudaMixedMatmul, MatchesDoubleWithTensorCores) {
+  check_mixed(330, 36, 72, true, 2);
+  check_mixed(70, 132, 8, false, 2);
+  check_mixed(64, 32, 64, true, 2);
+  check_mixed(3, 4, 8, false, 2);
 }
 
 }  // namespace
