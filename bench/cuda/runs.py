@@ -2,6 +2,7 @@
 """Runs of `atoll train` on a GPU: do they repeat, and how fast are they?
 
     runs.py repeat --atoll BIN [--device cuda] [--steps 50] [--attention own|cudnn]
+    runs.py features --atoll BIN [--device cuda]
     runs.py mfu --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--python PYTHON] [--llmc DIR]
 
 repeat: a small model with attention on tensor cores, in bf16. Twice the same steps give the same
@@ -9,6 +10,10 @@ weights, as do half of them and a run that goes on from there, and steps as grap
 time is told beside that of steps without; losses are as near to the CPU's in f32 as
 twice the CPU's own in bf16. `--device fake_cuda` runs it without a GPU. `--attention cudnn` sets
 device.attention; exit code 77 where cuDNN cannot be used.
+
+features: short runs with each of what a trainer may be asked for, in f32: losses are those of the CPU but
+for the order of sums, and a model that the GPU has trained writes the CPU's text and has its loss, with
+each kind of --weights.
 
 mfu: tokens per second and model FLOPs utilisation, with the formula, of atoll, of PyTorch compiled
 (--python, which has torch for CUDA) and of llm.c (--llmc, where `make train_gpt2cu` has been run), in
@@ -37,13 +42,12 @@ H100_TFLOPS = 989  # dense bf16, of an H100 or H200 (NVIDIA's data sheets); --pe
 BARS = {"124m": 52.0, "1b": 60.0}  # % of that
 MODELS = {
     "124m": step_shapes.Shape("gpt2", 50304, 768, 12, 12, 12, 3072, 32, 1024),
-    "1b": step_shapes.Shape("llama", 128256, 2048, 16, 32, 8, 8192, 8, 1024),
+    "1b": step_shapes.Shape("llama", 128256, 2048, 16, 32, 8, 8192, 32, 1024),
 }
 
 
-# Of a step, which has 32,768 tokens for both: more sequences of the 1B model at once than 8 have no
-# room beside its optimizer.
-MICRO_BATCHES = {"124m": 1, "1b": 4}
+# Parts of a step of PyTorch's, which keeps residuals in f32: all of it would have no room.
+PEER_MICRO_BATCHES = {"124m": 1, "1b": 4}
 
 
 def config_of(shape):
@@ -74,19 +78,19 @@ def flops_per_token(shape):
 class Runs:
     """Runs of one model over one corpus, in a folder of their own."""
 
-    def __init__(self, atoll, shape, folder, micro_batches=1):
+    def __init__(self, atoll, shape, folder, micro_batches=1, base=None):
         self.atoll, self.shape, self.folder = atoll, shape, folder
         self.batch_size = micro_batches * shape.batch
         text = folder / "text.md"
         text.write_text("\n".join(page.read_text() for page in sorted((ROOT / "docs").rglob("*.md"))))
         self.corpus = shapes.make_corpus(atoll, text, folder / "corpus")
-        self.config = folder / "config.json"
-        self.config.write_text(json.dumps(config_of(shape), indent=2))
+        config = folder / "config.json"
+        config.write_text(json.dumps(config_of(shape), indent=2))
+        self.model = f"--model.from={base}" if base else f"--model.config={config}"
 
     def command(self, name, steps, *settings):
         return [str(self.atoll), "train", f"--run.dir={self.folder / name}",
-                f"--data.shards={self.corpus}",
-                f"--model.config={self.config}", f"--train.steps={steps}",
+                f"--data.shards={self.corpus}", self.model, f"--train.steps={steps}",
                 f"--train.batch_size={self.batch_size}", f"--train.micro_batch={self.shape.batch}",
                 f"--train.context={self.shape.context}", "--optim.schedule=constant",
                 "--optim.lr=3e-4", "--log.every=1", "--log.tensorboard=false",
@@ -185,15 +189,82 @@ def repeat(args, folder):
     return 1 if problems else 0
 
 
+# Settings of runs that are compared with a CPU's.
+FEATURES = {
+    "plain": [],
+    "recompute full": ["--train.recompute=full"],
+    "recompute selective": ["--train.recompute=selective"],
+    "documents": ["--data.packing=masked"],
+    "dropout, graphs": ["--train.dropout=0.1", "--device.graphs=true"],
+    "Muon": ["--optim.kind=muon"],
+    "Lion": ["--optim.kind=lion"],
+    "SGD": ["--optim.kind=sgd"],
+    "offload to the host": ["--offload.optimizer=host"],
+    "offload to a file": ["--offload.optimizer=file"],
+}
+OF_A_GPU = ("--device.graphs=true", "--offload.optimizer=host")  # a CPU has its state in memory
+# f32 sums in another order, and AdamW's first steps, which go by a gradient's sign.
+FEATURES_BOUND = 2e-3
+
+
+def features(args, folder):
+    width = 32 if args.device == "fake_cuda" else 256
+    shape = step_shapes.Shape("llama", 2048, width, 2, 4, 2, 2 * width, 2, width // 2)
+    runs = Runs(args.atoll, shape, folder, micro_batches=2)
+    problems = []
+    count = 6
+
+    def compare(name, runs, settings):
+        try:
+            on_cpu, on_device = (
+                losses_of(runs.train(f"{name} {kind}", count, f"--device.kind={kind}",
+                                     *[s for s in settings if kind != "cpu" or s not in OF_A_GPU]))
+                for kind in ("cpu", args.device))
+        except SystemExit:
+            problems.append(f"{name}: no run")
+            return
+        apart = largest_difference(on_cpu, on_device)
+        print(f"{name}: loss {on_device[0]:.3f} to {on_device[-1]:.3f}, {apart:.1e} from the CPU's")
+        if not apart <= FEATURES_BOUND:
+            problems.append(f"{name}: {apart:.1e} from the CPU's losses")
+
+    for name, settings in FEATURES.items():
+        compare(name, runs, settings)
+    model = folder / f"plain {args.device}"
+    adapted = Runs(args.atoll, shape, folder, micro_batches=2, base=model)
+    compare("LoRA", adapted, ["--lora.rank=4"])
+
+    def says(what, kind, *options):
+        done = subprocess.run([str(args.atoll), what, str(model), f"--device={kind}", *options],
+                              text=True, capture_output=True, check=False)
+        return done.stdout if done.returncode == 0 else done.stderr[-1000:]
+
+    for weights in ("f32", "bf16", "int8", "w8a8"):
+        for what, options in {"generate": ["--prompt=The run", "--max-tokens=40", "--greedy"],
+                              "eval": ["--max-tokens=2000", f"--context={shape.context}"]}.items():
+            texts = [says(what, kind, f"--weights={weights}", *options)
+                     for kind in ("cpu", args.device)]
+            # Of an evaluation, its loss to four digits.
+            loss = [re.search(r"loss\D*(\d+\.\d{3})", text) for text in texts]
+            same = texts[0] == texts[1] or (all(loss) and loss[0][1] == loss[1][1])
+            print(f"{what}, {weights}: {'the same' if same else 'not the same'}")
+            if not same:
+                problems.append(f"{what} {weights}: {texts[0]!r} and {texts[1]!r}")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
+
+
 def torch_speed(args, shape, micro_batches):
+    part = dataclasses.replace(shape, batch=shape.batch // micro_batches)
     done = subprocess.run([args.python, pathlib.Path(__file__).with_name("torch_gpu_step.py"),
-                           json.dumps(dataclasses.asdict(shape)), "--steps", "20",
+                           json.dumps(dataclasses.asdict(part)), "--steps", "20",
                            "--micro-batches", str(micro_batches)],
                           text=True, capture_output=True, check=False)
     if done.returncode != 0:
         sys.exit(f"PyTorch: {done.stderr[-3000:]}")
     said = json.loads(done.stdout.splitlines()[-1])
-    return micro_batches * shape.tokens / statistics.median(said["step_seconds"][5:])
+    return shape.tokens / statistics.median(said["step_seconds"][5:])
 
 
 def llmc_speed(args, shape):
@@ -208,8 +279,7 @@ def llmc_speed(args, shape):
 
 def mfu(args, folder):
     shape = MODELS[args.model]
-    micro_batches = MICRO_BATCHES[args.model]
-    runs = Runs(args.atoll, shape, folder, micro_batches)
+    runs = Runs(args.atoll, shape, folder)
     per_token, peak = flops_per_token(shape), 1e12 * args.peak
 
     def atoll_speed(turn):
@@ -220,14 +290,15 @@ def mfu(args, folder):
 
     systems = {"atoll": atoll_speed}
     if args.python:
-        systems["PyTorch, compiled"] = lambda turn: torch_speed(args, shape, micro_batches)
+        systems["PyTorch, compiled"] = lambda turn: torch_speed(
+            args, shape, PEER_MICRO_BATCHES[args.model])
     if args.llmc and shape.family == "gpt2":
         systems["llm.c"] = lambda turn: llmc_speed(args, shape)
     speeds = {name: [] for name in systems}
     for turn in range(args.rounds):
         for name, measure in systems.items():
             speeds[name].append(measure(turn))
-    print(f"{args.model}, {micro_batches} x {shape.batch} x {shape.context} tokens, attention {args.attention}. "
+    print(f"{args.model}, {shape.batch} x {shape.context} tokens, attention {args.attention}. "
           f"MFU = tok/s x (6 N + 6 L C T) / peak, N = {matmul_parameters(shape):,} (no positions, the head "
           f"once), L = {shape.layers}, C = {shape.width}, T = {shape.context}; peak {args.peak} TFLOP/s")
     print("| | tok/s | MFU | atoll's to it |\n|---|---|---|---|")
@@ -242,7 +313,7 @@ def mfu(args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["repeat", "mfu"])
+    parser.add_argument("what", choices=["repeat", "features", "mfu"])
     parser.add_argument("--atoll", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda", choices=["cuda", "fake_cuda"])
     parser.add_argument("--steps", type=int, default=50)
@@ -255,7 +326,8 @@ def main():
     args = parser.parse_args()
     args.atoll = args.atoll.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        return {"repeat": repeat, "mfu": mfu}[args.what](args, pathlib.Path(folder))
+        parts = {"repeat": repeat, "features": features, "mfu": mfu}
+        return parts[args.what](args, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

@@ -199,6 +199,13 @@ ATOLL_DEVICE std::uint32_t pack_bf16(float low, float high) {
   return pair;
 }
 
+/// The larger one, or NaN where one is.
+ATOLL_DEVICE float max_or_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
 ATOLL_DEVICE float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

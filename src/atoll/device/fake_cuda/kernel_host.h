@@ -280,6 +280,10 @@ inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32
   std::memcpy(d, block.posted(lane()), sizeof d);
 }
 
+inline float max_or_nan(float a, float b) {
+  return a != a || b != b ? a + b : a > b ? a : b;
+}
+
 /// Of interest to registers alone.
 inline void compute_again(std::uint32_t&) {}
 

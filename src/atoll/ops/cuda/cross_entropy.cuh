@@ -6,6 +6,49 @@
 
 namespace atl::ops::cuda {
 
+/// e^(logit - top), times `scale`, of logits that are at most `top`. kExact or not: to 3e-6 or to
+/// 8e-5, which is a fiftieth of what rounding to bf16 costs.
+template <typename T, bool kExact>
+struct RowExp {
+  float top, scale;
+
+  ATOLL_DEVICE static RowExp of(float top, float scale) { return {top, scale}; }
+  ATOLL_DEVICE float operator()(float logit) const { return exp_falling(logit - top) * scale; }
+};
+/// Of bf16, in half of the instructions: there are two for each logit, and they, not memory, would
+/// decide how long a row takes. By powers of two; nothing comes to less than 2^-126 scale.
+template <bool kExact>
+struct RowExp<Bf16, kExact> {
+  // The polynomials of degree 4 and 3 that are nearest to 2^f, relatively, for f to 1/2 (Remez).
+  static constexpr int kTerms = kExact ? 5 : 4;
+  float base;  // top log2(e)
+  float terms[kTerms];
+
+  ATOLL_DEVICE static RowExp of(float top, float scale) {
+    RowExp exp = {top * kLog2};
+    constexpr float kBetter[] = {0.9999992847442627F, 0.6931217908859253F, 0.2402474582195282F,
+                                 0.055918026715517044F, 0.009570082649588585F};
+    constexpr float kGood[] = {0.9999279975891113F, 0.6932610869407654F, 0.2426120787858963F,
+                               0.05517153814435005F};
+    ATOLL_UNROLL
+    for (int i = 0; i < kTerms; ++i) exp.terms[i] = (kExact ? kBetter[i] : kGood[i % 4]) * scale;
+    return exp;
+  }
+  ATOLL_DEVICE float operator()(float logit) const {
+    const float shift = 12582912.0F;  // as in exp_falling
+    const float power = max_or_nan(fmaf(logit, kLog2, -base), -126.0F);
+    const float shifted = power + shift;
+    const float f = power - (shifted - shift);
+    float sum = terms[kTerms - 1];
+    ATOLL_UNROLL
+    for (int i = kTerms - 2; i >= 0; --i) sum = fmaf(sum, f, terms[i]);
+    return sum * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000U);
+  }
+
+ private:
+  static constexpr float kLog2 = 1.44269504F;  // log2(e)
+};
+
 /// The loss of each row of logits, which become grad_scale d(loss)/d(logits) in place when
 /// `with_gradient`. A block for each row; the largest logit and the sum of exponentials are found
 /// in one sweep (Milakov & Gimelshein 2018), the gradient in a second. Of the first sweep each
@@ -53,6 +96,7 @@ struct CrossEntropy {
     const auto size = static_cast<int>(vocab);
     const int step = num_threads() * V;
     float max = lowest, sum = 0;
+    auto exp = RowExp<T, true>::of(0.0F, 1.0F);  // of what, the first logits say
     // What comes next is under way while this is computed.
     Pack<T, V> next = {};
     if (thread() * V < size) next = logits.template load<V>(begin + thread() * V);
@@ -67,9 +111,10 @@ struct CrossEntropy {
       if (top > max) {  // seldom, after the first few
         sum *= exp_falling(max - top);
         max = top;
+        exp = RowExp<T, true>::of(max, 1.0F);
       }
       ATOLL_UNROLL
-      for (int i = 0; i < V; ++i) sum += exp_falling(held[i] - max);
+      for (int i = 0; i < V; ++i) sum += exp(held[i]);
     }
     const float warp_top = warp_max(max);
     const float warp_total = warp_sum(sum * exp_falling(max - warp_top));
@@ -90,13 +135,13 @@ struct CrossEntropy {
     if (thread() == 0) loss.store(block_x(), log_f32(total) - (target_logit - top));
     if (!with_gradient) return;
     const float of_target = grad_scale.get();
-    const float scale = of_target / total;
+    const auto gradient = RowExp<T, false>::of(top, of_target / total);
     for (int v = thread() * V; v < size; v += step) {
       const auto held =
           Held<T, V>::of(v < kept ? row.template load<V>(v) : logits.template load<V>(begin + v));
       float grads[V];
       ATOLL_UNROLL
-      for (int i = 0; i < V; ++i) grads[i] = exp_falling(held[i] - top) * scale;
+      for (int i = 0; i < V; ++i) grads[i] = gradient(held[i]);
       if (v <= target && target < v + V) {
         ATOLL_UNROLL
         for (int i = 0; i < V; ++i) grads[i] -= v + i == target ? of_target : 0.0F;
