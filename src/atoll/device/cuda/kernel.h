@@ -34,6 +34,8 @@
 //     column l / 4
 //   mma_m16n8k16(d, a, b0, b1): one product of tensor cores, bf16 operands and f32 sums
 //   pack_bf16(low, high): two bf16 in a word, each the nearest
+//   permute_bytes(x, y, selector): a word of bytes of x (0 to 3) and of y (4 to 7), which the
+//     selector's lowest four hexadecimal digits name, the lowest byte's first
 //   exp2_approximate(x): 2^x to 2 units in the last place, in bits that GPUs choose; for where
 //     tensor cores choose bits anyway
 //   add_atomic(global, i, v), min_atomic(global, i, v): of integers alone, in no order

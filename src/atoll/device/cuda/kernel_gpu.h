@@ -206,6 +206,10 @@ ATOLL_DEVICE float max_or_nan(float a, float b) {
   return larger;
 }
 
+ATOLL_DEVICE std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, int selector) {
+  return __byte_perm(x, y, static_cast<unsigned>(selector));
+}
+
 ATOLL_DEVICE float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

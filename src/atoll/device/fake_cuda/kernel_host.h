@@ -298,6 +298,15 @@ inline std::uint32_t pack_bf16(float low, float high) {
   return std::uint32_t{bf16_bits(low)} | (std::uint32_t{bf16_bits(high)} << 16);
 }
 
+inline std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, int selector) {
+  std::uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int at = selector >> (4 * i) & 7;
+    word |= ((at < 4 ? x >> (8 * at) : y >> (8 * (at - 4))) & 255U) << (8 * i);
+  }
+  return word;
+}
+
 /// 2^x. A GPU's differs in its last bits, and flushes what is not normal to 0.
 inline float exp2_approximate(float x) {
   return std::exp2(x);

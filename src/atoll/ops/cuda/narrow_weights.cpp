@@ -34,11 +34,11 @@ struct Rows {
   }
 };
 
-template <typename W, int V, int M, bool kGrouped>
+// Of M rows of x at a time.
+template <typename Kernel, typename W, int M>
 void launch_few_rows(Run& run, const Rows& of) {
-  using Kernel = FewRows<W, V, M, kGrouped>;
   LaunchShape shape = warp_a_row(num_blocks(of.n(), Kernel::kColumns), Kernel::kMaxThreads);
-  if (kGrouped) shape.blocks_y = of.row_tiles<M>();
+  if (of.offsets.defined()) shape.blocks_y = of.row_tiles<M>();
   launch<NarrowWeightsKernels>(
       run, shape,
       Kernel{input<float>(of.x), input<W>(of.w), input<float>(of.scales), input<float>(of.bias),
@@ -46,21 +46,25 @@ void launch_few_rows(Run& run, const Rows& of) {
              of.n(), of.w.dim(1)});
 }
 
-template <typename W, int V, int M>
-void launch_few_rows(Run& run, const Rows& of) {
-  of.offsets.defined() ? launch_few_rows<W, V, M, true>(run, of)
-                       : launch_few_rows<W, V, M, false>(run, of);
+template <typename W, bool kGrouped>
+void few_rows(Run& run, const Rows& of) {
+  constexpr int kWide = kPack<W>;
+  using Eight = EightRows<W, kGrouped>;
+  const bool is_at_16_bytes = is_aligned(of.w) && is_aligned(of.x);
+  const auto are_packs = [&](int pack) { return is_at_16_bytes && of.w.dim(1) % pack == 0; };
+  if (of.rows() <= of.groups()) {  // one at the mean
+    return are_packs(kWide) ? launch_few_rows<FewRows<W, kWide, 1, kGrouped>, W, 1>(run, of)
+                            : launch_few_rows<FewRows<W, 1, 1, kGrouped>, W, 1>(run, of);
+  }
+  const bool is_wide = of.n() >= Eight::kColumns && of.w.dim(1) < Eight::kMostWeights;
+  are_packs(Eight::kEach) && is_wide
+      ? launch_few_rows<Eight, W, kFewRows>(run, of)
+      : launch_few_rows<FewRows<W, 1, kFewRows, kGrouped>, W, kFewRows>(run, of);
 }
 
 template <typename W>
 void few_rows(Run& run, const Rows& of) {
-  constexpr int kWide = kPack<W>;
-  const bool has_one = of.rows() <= of.groups();  // at the mean
-  if (of.w.dim(1) % kWide == 0 && is_aligned(of.w) && is_aligned(of.x)) {
-    has_one ? launch_few_rows<W, kWide, 1>(run, of) : launch_few_rows<W, kWide, kFewRows>(run, of);
-  } else {
-    has_one ? launch_few_rows<W, 1, 1>(run, of) : launch_few_rows<W, 1, kFewRows>(run, of);
-  }
+  of.offsets.defined() ? few_rows<W, true>(run, of) : few_rows<W, false>(run, of);
 }
 
 // Rows of w in f32: those of tokens, or `count` from row `first` on.

@@ -88,6 +88,156 @@ struct FewRows {
   }
 };
 
+/// The same for 2 to 8 rows of x, of whole packs of four, and at least kColumns rows of W. A warp
+/// for 4 rows of W, or 8 of int8, as x is read again for each warp: lanes take four neighbouring
+/// weights each, so that a warp's loads of x are whole lines, and two steps of weights are on their
+/// way while others are multiplied.
+template <typename W, bool kGrouped>
+struct EightRows {
+  static constexpr const char* kName = "few_rows";
+  static constexpr int kMaxThreads = 128;
+  static constexpr int kRows = 8;
+  static constexpr int kColumns = sizeof(W) == 1 ? 8 : 4;
+  static constexpr int kEach = 4;  // weights of a lane
+  static constexpr int kStep = kWarp * kEach;
+  static constexpr int kGroups = kStep / kScaleGroup;  // of int8, in a step
+  static constexpr int kSums = kRows * kColumns;
+  static constexpr int kInWord = 4 / sizeof(W);
+  static constexpr std::int64_t kMostWeights = std::int64_t{1} << 27;  // of a row
+  Global<const float> x;                                               // (rows, k)
+  Global<const W> w;                                                   // (n, k)
+  Global<const float> scales;          // (n, ceil(k / kScaleGroup)) of int8
+  Global<const float> bias;            // (n), or empty
+  Global<float> y;                     // (rows, n)
+  Global<const std::int32_t> offsets;  // (groups + 1), of kGrouped
+  int rows;
+  std::int64_t n;  // of one matrix
+  std::int64_t k;
+
+  /// A step's weights of a lane as words, and in lane kGroups j + g the factor of group g of row j.
+  struct Weights {
+    Pack<std::uint32_t, sizeof(W)> of[kColumns];
+    float factor;
+  };
+  /// `float_2_23` is 2^23, which the compiler must not know: it would load it for each weight.
+  ATOLL_DEVICE static float weight_of(const Pack<std::uint32_t, sizeof(W)>& words, int e,
+                                      std::uint32_t float_2_23) {
+    if constexpr (sizeof(W) == 1) {
+      // 2^23 + 128 + the weight, without an instruction that converts: there are few of these.
+      const std::uint32_t bytes = words[0] ^ 0x80808080U;
+      return std::bit_cast<float>(permute_bytes(bytes, float_2_23, 0x7440 + e)) - 8388736.0F;
+    } else {
+      const std::uint32_t word = words[e / 2];
+      return std::bit_cast<float>(e % 2 == 0 ? word << 16 : word & 0xffff0000U);
+    }
+  }
+  /// kColumns rows of fewer than kMostWeights weights, and their factors.
+  struct Rows {
+    Global<const std::uint32_t> words;
+    Global<const float> factors;
+    int words_of_row, factors_of_row;
+  };
+  ATOLL_DEVICE Rows rows_from(std::int64_t row) const {
+    const std::int64_t factors = sizeof(W) == 1 ? num_scales(k) : 0;
+    return {{reinterpret_cast<const std::uint32_t*>(w.data + row * k), kColumns * k / kInWord},
+            {scales.data + row * factors, kColumns * factors},
+            static_cast<int>(k / kInWord),
+            static_cast<int>(factors)};
+  }
+  ATOLL_DEVICE static void load(Weights& weights, const Rows& from, int begin, int end) {
+    constexpr int kWords = kEach / kInWord;
+    const int at = begin / kInWord + lane() * kWords;
+    const bool is_there = begin + lane() * kEach < end;
+    ATOLL_UNROLL
+    for (int j = 0; j < kColumns; ++j) {
+      weights.of[j] = {};
+      if (is_there) weights.of[j] = from.words.template load<kWords>(j * from.words_of_row + at);
+    }
+    if constexpr (sizeof(W) == 1) {
+      const int j = lane() / kGroups % kColumns, group = lane() % kGroups;
+      weights.factor = 0;
+      if (begin + group * kScaleGroup < end) {
+        weights.factor = from.factors.load(j * from.factors_of_row + begin / kScaleGroup + group);
+      }
+    }
+  }
+  ATOLL_DEVICE void multiply(float (&sums)[kSums], const Weights& weights, const RowTile& tile,
+                             int begin, int end) const {
+    const int c = begin + lane() * kEach, width = static_cast<int>(k);
+    // Rows that are not there are the last once more; no sum of theirs is written.
+    Pack<float, kEach> rows_of_x[kRows];
+    const int last = tile.end - 1 - tile.first;
+    const std::uint32_t float_2_23 = 0x4b000000U | (rows < 0 ? 1U : 0U);
+    ATOLL_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const int row = r < last ? r : last;
+      rows_of_x[r] = x.template load<kEach>(tile.first * k + (row * width + (c < end ? c : 0)));
+    }
+    ATOLL_UNROLL
+    for (int j = 0; j < kColumns; ++j) {
+      float factor = 1;
+      if constexpr (sizeof(W) == 1) {
+        factor = shuffle(weights.factor, kGroups * j + lane() * kEach / kScaleGroup);
+      }
+      ATOLL_UNROLL
+      for (int e = 0; e < kEach; ++e) {
+        float weight = weight_of(weights.of[j], e, float_2_23);
+        if constexpr (sizeof(W) == 1) weight *= factor;
+        ATOLL_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          sums[r * kColumns + j] = fmaf(rows_of_x[r][e], weight, sums[r * kColumns + j]);
+        }
+      }
+    }
+  }
+  /// Of 32 sums of each lane, number l of all lanes in lane l: half as many are left at each step.
+  ATOLL_DEVICE static float sum_of_lane(float (&sums)[kSums], int first) {
+    ATOLL_UNROLL
+    for (int step = 0; step < 5; ++step) {
+      const int half = (kWarp / 2) >> step;
+      const bool is_upper = (lane() & half) != 0;
+      ATOLL_UNROLL
+      for (int i = 0; i < kWarp / 2; ++i) {
+        if (i >= half) break;
+        const float lower = sums[first + i], upper = sums[first + i + half];
+        const float other = shuffle_xor(is_upper ? lower : upper, half);
+        sums[first + i] = (is_upper ? upper : lower) + other;
+      }
+    }
+    return sums[first];
+  }
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t own =
+        (std::int64_t{block_x()} * (num_threads() / kWarp) + warp()) * kColumns;
+    if (own >= n) return;
+    // The last warp begins where kColumns rows are left, and writes those that are its own.
+    const std::int64_t first = own + kColumns <= n ? own : n - kColumns;
+    RowTile tile = {0, 0, rows};
+    if constexpr (kGrouped) tile = find_row_tile<kRows>(offsets, rows, block_y());
+    if (tile.group < 0) return;
+    const bool is_left_over = kGrouped && tile.group == static_cast<int>(offsets.size) - 1;
+    const int end = is_left_over ? 0 : static_cast<int>(k);
+    const Rows from = rows_from(tile.group * n + first);
+    float sums[kSums] = {};
+    Weights one, two;
+    load(one, from, 0, end);
+    load(two, from, kStep, end);
+    ATOLL_NO_UNROLL
+    for (int at = 0; at < end; at += kStep) {
+      multiply(sums, one, tile, at, end);
+      one = two;
+      load(two, from, at + 2 * kStep, end);
+    }
+    ATOLL_UNROLL
+    for (int i = 0; i < kSums; i += kWarp) {
+      const float sum = sum_of_lane(sums, i);
+      const int r = (i + lane()) / kColumns, j = lane() % kColumns;
+      if (tile.first + r >= tile.end || first + j < own) continue;
+      y.store((tile.first + r) * n + first + j, bias.size == 0 ? sum : sum + bias.load(first + j));
+    }
+  }
+};
+
 /// y[row] = the row of an Int8Matrix in f32: that of tokens[row], or where there are none row
 /// `first` + row. A warp for each row, whose lanes take V neighbours each.
 template <int V>
@@ -237,13 +387,12 @@ struct RoundedRows {
 };
 
 template <typename W, int V, bool kGrouped>
-using FewRowsKernels = KernelList<FewRows<W, V, 1, kGrouped>, FewRows<W, V, 8, kGrouped>>;
+using FewRowsKernels = KernelList<FewRows<W, 1, 1, kGrouped>, FewRows<W, 1, 8, kGrouped>,
+                                  FewRows<W, V, 1, kGrouped>, EightRows<W, kGrouped>>;
 
 using NarrowWeightsKernels =
-    Joined<FewRowsKernels<Bf16, 1, false>, FewRowsKernels<Bf16, 8, false>,
-           FewRowsKernels<Bf16, 1, true>, FewRowsKernels<Bf16, 8, true>,
-           FewRowsKernels<std::uint8_t, 1, false>, FewRowsKernels<std::uint8_t, 16, false>,
-           FewRowsKernels<std::uint8_t, 1, true>, FewRowsKernels<std::uint8_t, 16, true>,
+    Joined<FewRowsKernels<Bf16, 8, false>, FewRowsKernels<Bf16, 8, true>,
+           FewRowsKernels<std::uint8_t, 16, false>, FewRowsKernels<std::uint8_t, 16, true>,
            KernelList<Int8Rows<1>, Int8Rows<4>, RoundGroups, RoundedRows<1>, RoundedRows<16>>>;
 
 }  // namespace atl::ops::cuda

@@ -58,8 +58,9 @@ struct Sizes {
 };
 // One row and several; rows of weights that a warp has two of, or one; columns that make whole
 // packs, whole groups, or neither; a vector of columns longer than a warp's.
-constexpr Sizes kSizes[] = {{1, 1, 1},   {1, 9, 80},  {2, 2, 64},   {8, 5, 67},
-                            {3, 4, 528}, {9, 3, 130}, {1, 33, 192}, {11, 17, 80}};
+constexpr Sizes kSizes[] = {{1, 1, 1},   {1, 9, 80},   {2, 2, 64},   {8, 5, 67},
+                            {3, 4, 528}, {9, 3, 130},  {1, 33, 192}, {11, 17, 80},
+                            {8, 9, 132}, {5, 45, 516}, {2, 8, 64}};
 
 TEST(CudaInt8, ProductsAreThoseOfTheWidenedWeights) {
   for (const auto& [m, n, k] : kSizes) {
@@ -176,7 +177,8 @@ const Groups kGroups[] = {{{0, 0, 1, 11, 11, 12}, 14, 5, 80},  // few rows, at t
                           {{0, 1, 1, 2, 2}, 3, 9, 80},
                           {many_groups(), 24, 3, 64},  // which a warp finds in two turns
                           {{0, 3, 70}, 75, 5, 130},    // many
-                          {{0, 0}, 2, 3, 64}};
+                          {{0, 0}, 2, 3, 64},
+                          {{0, 0, 9, 11, 14}, 16, 11, 148}};  // rows of W that a warp has eight of
 
 struct GroupedOperands {
   OwnedTensor<std::int32_t> offsets;

@@ -48,10 +48,11 @@ ATOLL_DEVICE RowTile find_row_tile(const Global<const std::int32_t>& offsets, in
   return {-1, 0, 0};
 }
 
-/// As many tiles as groups of these rows may have at most, with those left over.
+/// As many tiles as groups of these rows may have at most, with those left over: each has a row.
 template <int kRows>
 constexpr std::int64_t most_row_tiles(std::int64_t rows, std::int64_t groups) {
-  return rows / kRows + groups + 1;
+  const std::int64_t tiles = rows / kRows + groups + 1;
+  return rows < tiles ? rows : tiles;
 }
 
 }  // namespace atl::ops::cuda
