@@ -32,15 +32,17 @@ ATOLL_DEVICE Global<const std::uint8_t> reading(const Global<std::uint8_t>& code
 constexpr int kSignThreads = 256;
 constexpr int kSumColumns = 8;
 constexpr int kSignWarps = kSignThreads / kWarp;
-/// Shared memory of EncodeSignsKernel: momenta in their units, sums of columns, counts of warps.
-constexpr int kColumnsAt = static_cast<int>(kSignPiece * sizeof(float));
+/// Shared memory of EncodeSignsKernel: momenta, and in their units; sums of columns, counts of
+/// warps.
+constexpr int kMomentaBytes = static_cast<int>(kSignPiece * sizeof(float));
+constexpr int kColumnsAt = 2 * kMomentaBytes;
 constexpr int kCountsAt = kColumnsAt + kSumColumns * static_cast<int>(sizeof(double));
 constexpr int kSignShared = kCountsAt + kSignWarps * static_cast<int>(sizeof(std::int32_t));
 
 /// Values of EncodeSigns::Adds.
 enum : int { kAddsNothing, kAddsGradients, kAddsMoves, kAddsRanks };
 
-/// See ops/signs.h.
+/// See ops/signs.h. A warp has stretches of 256 elements, and keeps their second moments.
 template <int kAdds>
 struct EncodeSignsKernel {
   static constexpr const char* kName = "encode_signs";
@@ -57,43 +59,105 @@ struct EncodeSignsKernel {
   std::int64_t byte_first, source_bytes;
   float owed_share, beta1, rest, per_moved, share;
 
-  ATOLL_DEVICE float added(const SignRow& row, std::int64_t i, float unit, bool is_masked,
-                           float old_scale) const {
-    const std::int64_t e = row[kSignBegin] + i;
-    if constexpr (kAdds == kAddsGradients) {
-      const float sign = sign_of(reading(codes), row[kSignByte], i, old_scale);
-      return beta1 * (is_masked ? 0.0F : sign * unit) + rest * grads.load(e);
-    } else if constexpr (kAdds == kAddsMoves) {
-      if (per_moved == 0) return m.load(e);
-      return (anchor.load(e) - values.load(e)) * per_moved * unit;
-    } else {
-      float sum = 0;
-      for (std::int64_t source = 0; source < num_sources; ++source) {
-        const std::int64_t byte = source * source_bytes + row[kSignByte] - byte_first;
-        sum += sign_of(sent, byte, i, load_float(sent, byte));
+  static constexpr int kStretch = static_cast<int>(kCodeBlock);
+  static constexpr int kStretches = static_cast<int>(kSignPiece) / kStretch / kSignWarps;
+  using Slots = float[kCodeSlots];
+
+  ATOLL_DEVICE static int first_of(int stretch) {
+    return (stretch * kSignWarps + warp()) * kStretch;
+  }
+  /// What is added to a lane's elements, from `begin` on of the flat vector, is made of these:
+  /// those of the second are there for some. Nothing is stored between, so that all come together.
+  ATOLL_DEVICE void load_added(Slots& first, Slots& second, std::int64_t begin, int size) const {
+    ATOLL_UNROLL
+    for (int slot = 0; slot < kCodeSlots; ++slot) {
+      const int i = slot * kWarp + lane();
+      first[slot] = second[slot] = 0;
+      if (i >= size) continue;
+      if constexpr (kAdds == kAddsGradients) first[slot] = grads.load(begin + i);
+      if constexpr (kAdds == kAddsMoves) {
+        first[slot] = per_moved == 0 ? m.load(begin + i) : anchor.load(begin + i);
+        if (per_moved != 0) second[slot] = values.load(begin + i);
       }
-      return sum * share * unit;
     }
   }
-  /// Writes momenta, and shares them in their units. Returns how many of a thread's are not masked.
-  ATOLL_DEVICE int add(const SignRow& row, const Shared<float>& scaled) const {
-    const std::int64_t v_at = row[v_column], owed_at = row[owed_column];
-    const int end = static_cast<int>(row[kSignCount]);
-    const float old_scale =
-        kAdds == kAddsGradients ? load_float(reading(codes), row[kSignByte]) : 0.0F;
+  /// The signs of a stretch as they were: lane l has byte l.
+  ATOLL_DEVICE std::uint32_t load_signs(std::int64_t byte, int size) const {
+    const int end = (size + 7) / 8;
+    return lane() < end ? codes.load(byte + lane()) : 0;
+  }
+  ATOLL_DEVICE float added(float first, float second, float unit, float old) const {
+    if constexpr (kAdds == kAddsGradients) return beta1 * old + rest * first;
+    if constexpr (kAdds == kAddsMoves) {
+      return per_moved == 0 ? first : (first - second) * per_moved * unit;
+    }
+    return 0;
+  }
+  ATOLL_DEVICE float added_by_ranks(std::int64_t code, int i, float unit) const {
+    float sum = 0;
+    for (std::int64_t source = 0; source < num_sources; ++source) {
+      const std::int64_t byte = source * source_bytes + code - byte_first;
+      sum += sign_of(sent, byte, i, load_float(sent, byte));
+    }
+    return sum * share * unit;
+  }
+  /// Shares the momenta of 256 elements from `at` on, and in their units, and leaves their second
+  /// moments in v_here. Returns how many of a lane's are not masked.
+  ATOLL_DEVICE int add(const SignRow& row, int at, int size, float old_scale, Slots& v_here) const {
+    const std::int64_t v_at = row[v_column] + at, owed_at = row[owed_column] + at;
+    const std::int64_t begin = row[kSignBegin] + at, byte = row[kSignByte];
+    const auto momenta = shared_memory<float>(0, static_cast<int>(kSignPiece));
+    const auto scaled = shared_memory<float>(kMomentaBytes, static_cast<int>(kSignPiece));
+    Slots momentum, first, second;
+    ATOLL_UNROLL
+    for (int slot = 0; slot < kCodeSlots; ++slot) {
+      const int i = slot * kWarp + lane();
+      v_here[slot] = i < size ? v.load(v_at + i) : 0.0F;
+      momentum[slot] = i < size ? owed.load(owed_at + i) : 0.0F;
+    }
+    load_added(first, second, begin, size);
+    const std::uint32_t signs = kAdds == kAddsGradients ? load_signs(byte + 4 + at / 8, size) : 0;
     int unmasked = 0;
-    for (int i = thread(); i < end; i += num_threads()) {
-      const float v_i = v.load(v_at + i);
-      const float unit = units.of(v_i);
-      float momentum = owed.load(owed_at + i);
-      if constexpr (kAdds != kAddsNothing) {
-        momentum = momentum * owed_share + added(row, i, unit, v_i == 0, old_scale);
-        owed.store(owed_at + i, momentum);
+    ATOLL_UNROLL
+    for (int slot = 0; slot < kCodeSlots; ++slot) {
+      const int i = slot * kWarp + lane();
+      const bool is_masked = v_here[slot] == 0;
+      const float unit = units.of(v_here[slot]);
+      float old = 0;
+      if constexpr (kAdds == kAddsGradients) {
+        const std::uint32_t bits = shuffle(signs, slot * (kWarp / 8) + lane() / 8);
+        const float sign = (bits >> (lane() % 8) & 1) != 0 ? -old_scale : old_scale;
+        old = is_masked ? 0.0F : sign * unit;
       }
-      scaled.store(i, v_i == 0 ? 0.0F : momentum / unit);
-      unmasked += v_i == 0 ? 0 : 1;
+      if (i >= size) continue;
+      float m_i = momentum[slot];
+      if constexpr (kAdds == kAddsRanks) {
+        m_i = m_i * owed_share + added_by_ranks(byte, at + i, unit);
+      } else if constexpr (kAdds != kAddsNothing) {
+        m_i = m_i * owed_share + added(first[slot], second[slot], unit, old);
+      }
+      momenta.store(at + i, m_i);
+      scaled.store(at + i, is_masked ? 0.0F : m_i / unit);
+      unmasked += is_masked ? 0 : 1;
     }
     return unmasked;
+  }
+  /// A column of the sum of magnitudes, whose elements are added in their order.
+  ATOLL_DEVICE static double column_of(const Shared<float>& scaled, int whole) {
+    constexpr int kAtOnce = 8;
+    double sum = 0;
+    int i = thread();
+    for (; i + (kAtOnce - 1) * kSumColumns < whole; i += kAtOnce * kSumColumns) {
+      double next[kAtOnce];
+      ATOLL_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        next[j] = static_cast<double>(fabsf(scaled.load(i + j * kSumColumns)));
+      }
+      ATOLL_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) sum += next[j];
+    }
+    for (; i < whole; i += kSumColumns) sum += static_cast<double>(fabsf(scaled.load(i)));
+    return sum;
   }
   /// The mean magnitude of what is not masked; all threads get it.
   ATOLL_DEVICE float mean_of(const Shared<float>& scaled, int end, int unmasked) const {
@@ -103,13 +167,7 @@ struct EncodeSignsKernel {
     if (lane() == 0) counts.store(warp(), unmasked);
     sync_block();
     const int whole = end / kSumColumns * kSumColumns;
-    if (thread() < kSumColumns) {
-      double sum = 0;
-      for (int i = thread(); i < whole; i += kSumColumns) {
-        sum += static_cast<double>(fabsf(scaled.load(i)));
-      }
-      columns.store(thread(), sum);
-    }
+    if (thread() < kSumColumns) columns.store(thread(), column_of(scaled, whole));
     sync_block();
     double sum = 0;
     for (int column = 0; column < kSumColumns; ++column) sum += columns.load(column);
@@ -119,13 +177,14 @@ struct EncodeSignsKernel {
     return count == 0 ? 0.0F : static_cast<float>(sum / static_cast<double>(count));
   }
   /// Writes the signs of 256 momenta from `at` on, and what they do not say.
-  ATOLL_DEVICE void encode(const SignRow& row, const Shared<float>& scaled, int at,
-                           float scale) const {
-    const std::int64_t v_at = row[v_column] + at, owed_at = row[owed_column] + at;
-    const int size = static_cast<int>(row[kSignCount]) - at;
-    const std::int64_t byte = row[kSignByte] + 4 + at / 8;
-    float left[kCodeSlots];
+  ATOLL_DEVICE void encode(const SignRow& row, int at, int size, float scale,
+                           const Slots& v_here) const {
+    const std::int64_t owed_at = row[owed_column] + at, byte = row[kSignByte] + 4 + at / 8;
+    const auto momenta = shared_memory<float>(0, static_cast<int>(kSignPiece));
+    const auto scaled = shared_memory<float>(kMomentaBytes, static_cast<int>(kSignPiece));
+    Slots left;
     std::int32_t largest = 0;
+    std::uint32_t own_bits = 0;  // of the slot whose byte is this lane's
     ATOLL_UNROLL
     for (int slot = 0; slot < kCodeSlots; ++slot) {
       const int i = slot * kWarp + lane();
@@ -133,16 +192,17 @@ struct EncodeSignsKernel {
       left[slot] = 0;
       if (i < size) {
         is_negative = std::bit_cast<std::uint32_t>(scaled.load(at + i)) >> 31 != 0;
-        const float v_i = v.load(v_at + i);
-        const float said = (is_negative ? -scale : scale) * units.of(v_i);
-        left[slot] = v_i == 0 ? 0.0F : owed.load(owed_at + i) - said;
+        const float said = (is_negative ? -scale : scale) * units.of(v_here[slot]);
+        left[slot] = v_here[slot] == 0 ? 0.0F : momenta.load(at + i) - said;
       }
       const std::uint32_t bits = ballot(is_negative);
-      const int end = (size + 7) / 8, to = slot * kWarp / 8 + lane();
-      if (lane() < 4 && to < end)
-        codes.store(byte + to, static_cast<std::uint8_t>(bits >> (8 * lane())));
+      if (lane() / (kWarp / 8) == slot) own_bits = bits;
       const std::int32_t magnitude = magnitude_bits(left[slot]);
       largest = magnitude > largest ? magnitude : largest;
+    }
+    const int end = (size + 7) / 8;
+    if (lane() < end) {
+      codes.store(byte + lane(), static_cast<std::uint8_t>(own_bits >> (lane() % 4 * 8)));
     }
     largest = largest_of_warp(largest);
     const bool is_rounded = largest < kCodeLimitBits;
@@ -156,14 +216,23 @@ struct EncodeSignsKernel {
   }
   ATOLL_DEVICE void operator()() const {
     const SignRow row = sign_row(pieces);
-    const auto scaled = shared_memory<float>(0, static_cast<int>(kSignPiece));
     const int end = static_cast<int>(row[kSignCount]);
-    const int unmasked = add(row, scaled);
+    const float old_scale =
+        kAdds == kAddsGradients ? load_float(reading(codes), row[kSignByte]) : 0.0F;
+    Slots v_here[kStretches];
+    int unmasked = 0;
+    ATOLL_UNROLL
+    for (int stretch = 0; stretch < kStretches; ++stretch) {
+      const int at = first_of(stretch);
+      if (at < end) unmasked += add(row, at, end - at, old_scale, v_here[stretch]);
+    }
+    const auto scaled = shared_memory<float>(kMomentaBytes, static_cast<int>(kSignPiece));
     const float scale = mean_of(scaled, end, unmasked);
     if (warp() == 0) store_float(codes, row[kSignByte], scale);
-    constexpr int kStretch = static_cast<int>(kCodeBlock);
-    for (int stretch = warp(); stretch * kStretch < end; stretch += kSignWarps) {
-      encode(row, scaled, stretch * kStretch, scale);
+    ATOLL_UNROLL
+    for (int stretch = 0; stretch < kStretches; ++stretch) {
+      const int at = first_of(stretch);
+      if (at < end) encode(row, at, end - at, scale, v_here[stretch]);
     }
   }
 };
@@ -173,6 +242,7 @@ template <bool kAnchors>
 struct ApplySignsKernel {
   static constexpr const char* kName = "apply_signs";
   static constexpr int kMaxThreads = kSignThreads;
+  static constexpr int kAtOnce = 4;
   Global<const std::int64_t> pieces;
   Global<const std::uint8_t> codes;
   Global<const float> v;
@@ -189,17 +259,32 @@ struct ApplySignsKernel {
     const std::int64_t m_at = m.size > 0 ? row[m_column] : -1;
     const float scale = load_float(codes, byte);
     const float decayed = row[kSignDecay] != 0 ? decay : 0.0F;
-    const int end = static_cast<int>(row[kSignCount]);
-    for (int i = thread(); i < end; i += num_threads()) {
-      const float v_i = v.load(v_at + i);
-      const float sign = v_i == 0 ? 0.0F : sign_of(codes, byte, i, scale);
-      if (m_at >= 0) m.store(m_at + i, sign * units.of(v_i));
-      if constexpr (kAnchors) {
-        const float from = anchor.load(begin + i);
-        x.store(begin + i, from - step_size * sign - decayed * from);
-      } else {
-        const float from = x.load(begin + i);
-        x.store(begin + i, from - (step_size * sign + decayed * from));
+    const int end = static_cast<int>(row[kSignCount]), step = num_threads();
+    const Global<const float> origin = kAnchors ? anchor : Global<const float>{x.data, x.size};
+    // What kAtOnce elements need is loaded before any is stored.
+    for (int first = thread(); first < end; first += kAtOnce * step) {
+      float v_i[kAtOnce], from[kAtOnce];
+      std::uint32_t bits[kAtOnce];
+      ATOLL_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + j * step;
+        const bool is_there = i < end;
+        v_i[j] = is_there ? v.load(v_at + i) : 0.0F;
+        from[j] = is_there ? origin.load(begin + i) : 0.0F;
+        bits[j] = is_there ? codes.load(byte + 4 + i / 8) : 0;
+      }
+      ATOLL_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + j * step;
+        if (i >= end) continue;
+        const float value = (bits[j] >> (i % 8) & 1) != 0 ? -scale : scale;
+        const float sign = v_i[j] == 0 ? 0.0F : value;
+        if (m_at >= 0) m.store(m_at + i, sign * units.of(v_i[j]));
+        if constexpr (kAnchors) {
+          x.store(begin + i, from[j] - step_size * sign - decayed * from[j]);
+        } else {
+          x.store(begin + i, from[j] - (step_size * sign + decayed * from[j]));
+        }
       }
     }
   }
