@@ -4,7 +4,8 @@
 // names; any other compiler sees the shim, which runs each GPU thread as a fiber, checks every
 // access and every meeting of threads, and may run threads in any order.
 //
-// A kernel is a struct of operands with a call operator, which is what one thread does:
+// A kernel is a struct of operands with a call operator, which is what one thread does. With a
+// kMinBlocks, so many blocks of kMaxThreads shall have registers on a multiprocessor.
 //
 //   template <typename T>
 //   struct Scale {
@@ -33,9 +34,11 @@
 //     2 (l % 4) and one more of row l / 4 of each; transposed: rows 2 (l % 4) and one more of
 //     column l / 4
 //   mma_m16n8k16(d, a, b0, b1): one product of tensor cores, bf16 operands and f32 sums
-//   pack_bf16(low, high): two bf16 in a word, each the nearest
+//   bf16_bits(x): those of the nearest bf16; NaN is 0x7fff.  pack_bf16(low, high): two in a word
 //   permute_bytes(x, y, selector): a word of bytes of x (0 to 3) and of y (4 to 7), which the
 //     selector's lowest four hexadecimal digits name, the lowest byte's first
+//   max_or_nan(a, b): the larger one, or NaN where one is
+//   compute_again(word): what is computed from it later is computed then, not kept in registers
 //   exp2_approximate(x): 2^x to 2 units in the last place, in bits that GPUs choose; for where
 //     tensor cores choose bits anyway
 //   add_atomic(global, i, v), min_atomic(global, i, v): of integers alone, in no order
