@@ -5,7 +5,8 @@
 // access and every meeting of threads, and may run threads in any order.
 //
 // A kernel is a struct of operands with a call operator, which is what one thread does. With a
-// kMinBlocks, so many blocks of kMaxThreads shall have registers on a multiprocessor.
+// kMinBlocks, so many blocks of kMaxThreads shall have registers on a multiprocessor: 1 gives a
+// thread as many as it can use.
 //
 //   template <typename T>
 //   struct Scale {

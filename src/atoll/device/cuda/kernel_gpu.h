@@ -80,15 +80,7 @@ struct Global {
   ATOLL_DEVICE void store(std::int64_t i, Element value) const { data[i] = value; }
   template <int N>
   ATOLL_DEVICE Pack<Element, N> load(std::int64_t i) const {
-    using P = Pack<Element, N>;
-    if constexpr (sizeof(P) == 16) {
-      const uint4 words = *reinterpret_cast<const uint4*>(data + i);
-      P pack;
-      __builtin_memcpy(&pack, &words, sizeof pack);
-      return pack;
-    } else {
-      return *reinterpret_cast<const P*>(data + i);
-    }
+    return *reinterpret_cast<const Pack<Element, N>*>(data + i);
   }
   template <int N>
   ATOLL_DEVICE void store(std::int64_t i, const Pack<Element, N>& pack) const {
@@ -225,13 +217,14 @@ ATOLL_DEVICE std::uint32_t min_atomic(const Global<std::uint32_t>& at, std::int6
   return atomicMin(at.data + i, value);
 }
 
-/// How many blocks a multiprocessor shall have room for in registers: a kernel's kMinBlocks.
+/// How many blocks a multiprocessor shall have room for in registers: a kernel's kMinBlocks. Not
+/// said, 0, is not the same as 1, for which ptxas takes more registers than it does by itself.
 template <typename Kernel>
 constexpr int min_blocks() {
   if constexpr (requires { Kernel::kMinBlocks; })
     return Kernel::kMinBlocks;
   else
-    return 1;
+    return 0;
 }
 
 /// A kernel of the GPU: each thread calls the struct of operands.

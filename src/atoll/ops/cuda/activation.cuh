@@ -150,6 +150,7 @@ template <typename T, int V>
 struct GeluBackwardColumns {
   static constexpr const char* kName = "gelu_backward";
   static constexpr int kMaxThreads = 256;
+  static constexpr int kMinBlocks = 1;
   Global<const T> x;  // (rows, width)
   Global<const T> dy;
   Global<T> dx;

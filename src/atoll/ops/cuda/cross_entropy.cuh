@@ -57,6 +57,7 @@ template <typename T, int V>
 struct CrossEntropy {
   static constexpr const char* kName = "cross_entropy";
   static constexpr int kMaxThreads = 512;
+  static constexpr int kMinBlocks = 2;
   static constexpr std::int32_t kIgnore = -1;  // kIgnoreTarget
   Global<T> logits;                            // (rows, vocab)
   Global<const std::int32_t> targets;          // (rows)

@@ -104,6 +104,7 @@ template <typename T, int V, bool kLayer>
 struct NormBackward {
   static constexpr const char* kName = kLayer ? "layer_norm_backward" : "rms_norm_backward";
   static constexpr int kMaxThreads = kMaxTeamThreads;
+  static constexpr int kMinBlocks = 1;
   static constexpr int kSums = kLayer ? 2 : 1;
   using Sums = TeamSums<kSums>;
   Global<const T> x;
@@ -129,7 +130,7 @@ struct NormBackward {
   using Columns = float[kSums][kTeamPacks][V];
   /// What is read of a row.
   struct Row {
-    std::int64_t row;
+    std::int64_t begin;  // its first element
     bool is_there;
     Part x, dy, past;
     float mean, rstd;
@@ -137,7 +138,7 @@ struct NormBackward {
 
   ATOLL_DEVICE Row load(const RowColumns<V>& columns, std::int64_t row, bool is_there) const {
     const std::int64_t begin = row * width;
-    Row now = {row, is_there};
+    Row now = {begin, is_there};
     now.x = columns.template load<T>(x, begin, is_there);
     now.dy = columns.template load<T>(dy, begin, is_there);
     now.past = columns.template load<T>(dresidual, begin, is_there && dresidual.size > 0);
@@ -151,12 +152,13 @@ struct NormBackward {
     const auto columns = RowColumns<V>::of(team_threads, width);
     const int teams = num_threads() / team_threads;
     const std::int64_t first = block_x() * rows_per_block;
-    const std::int64_t last = first + rows_per_block < rows ? first + rows_per_block : rows;
+    const auto count =
+        static_cast<int>(rows - first < rows_per_block ? rows - first : rows_per_block);
     Part w = columns.template load<T>(weight, 0, true);
     Columns of_columns = {};
     const int team = thread() / team_threads;
-    for (std::int64_t begin = first; begin < last; begin += teams) {
-      Row now = load(columns, begin + team, begin + team < last);
+    for (int done = 0; done < count; done += teams) {
+      Row now = load(columns, first + done + team, done + team < count);
       run_row(team_sums, columns, now, w, of_columns);
     }
     if (sums.size > 0) store_sums(of_columns, columns);
@@ -219,7 +221,7 @@ struct NormBackward {
         // dresidual, or 0
         out[i] = fmaf(now.rstd, fmaf(-xhat, mean_gx, g - mean_g), now.past.packs[p][i]);
       }
-      dx.template store<V>(now.row * width + columns.column(p), packed<T>(out));
+      dx.template store<V>(now.begin + columns.column(p), packed<T>(out));
     }
   }
 };
