@@ -29,7 +29,7 @@ Declined serve_mma(const Run& run, const HeadLayout& heads, double scale,
 /// A block for each tile of the rows of each of `num_heads` heads.
 template <typename Kernel>
 void launch_tiles(Run& run, std::int64_t num_heads, std::int64_t rows, const Kernel& kernel) {
-  const std::int64_t blocks = num_heads * num_blocks(rows, kTileRows);
+  const std::int64_t blocks = num_heads * num_blocks(rows, Kernel::kRows);
   if (blocks == 0) return;
   launch<AttentionMmaKernels>(run,
                               {.blocks_x = static_cast<std::uint32_t>(blocks),

@@ -153,9 +153,10 @@ TEST(CudaAttentionMma, ReadsTheTilesThatAreSeen) {
     return static_cast<std::int64_t>(
         gpu.device().totals().at("attention_mma_forward").traffic.read);
   };
-  EXPECT_EQ(bytes_read(0), kRow * (kT + 2 * 64 * (1 + 2 + 3 + 4)));
-  EXPECT_EQ(bytes_read(1), kRow * (kT + 2 * 64 * 4));
-  EXPECT_EQ(bytes_read(65), kRow * (kT + 2 * 64 * (1 + 2 + 2 + 2)));
+  // Two tiles of 128 queries; 64 keys a tile.
+  EXPECT_EQ(bytes_read(0), kRow * (kT + 2 * 64 * (2 + 4)));
+  EXPECT_EQ(bytes_read(1), kRow * (kT + 2 * 64 * (2 + 2)));
+  EXPECT_EQ(bytes_read(65), kRow * (kT + 2 * 64 * (2 + 3)));
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@
 namespace atl::ops::cuda {
 
 constexpr int kAttentionThreads = 128;
-constexpr int kTileRows = 64;      // of the tile that a block has for itself
-constexpr int kWarpRows = 16;      // of a warp in it
+constexpr int kAttentionWarps = kAttentionThreads / kWarp;
+constexpr int kPart = 16;          // rows of a product
 constexpr int kChunk = 8;          // bf16 in 16 bytes
 constexpr float kHidden = -1e30F;  // the score of a key that a query does not see
 constexpr float kLog2E = 1.44269504F;
+constexpr float kLn2 = 0.693147181F;
 
 /// A matrix of kRows x kDim bf16 in shared memory. The chunks of a row change places with the row,
 /// so that a column of chunks lies in all banks.
@@ -28,71 +29,143 @@ struct Tile {
   }
   ATOLL_DEVICE Shared<Bf16> elements() const { return shared_memory<Bf16>(offset, kRows * kDim); }
 
-  /// Begins to copy rows [first, first + kRows) of a head; those from `end` on are zeroes.
-  ATOLL_DEVICE void copy(const HeadRows<const Bf16>& from, std::int64_t b, int head, int first,
-                         int end) const {
-    const std::int64_t begin = from.at(b, first, head);
-    ATOLL_NO_UNROLL
-    for (int i = 0; i < kRows * kChunks / kAttentionThreads; ++i) {
-      const int at = i * kAttentionThreads + thread();
-      const int row = at / kChunks, chunk = at % kChunks;
-      const bool is_there = first + row < end && chunk * kChunk < from.head_dim;
-      copy_async<kChunk>(elements(), index(row, chunk), from.rows,
-                         is_there ? begin + row * from.row + chunk * kChunk : 0, is_there);
-    }
+  /// Where a thread of the block begins to read a head's row 0 for copy().
+  ATOLL_DEVICE static std::int64_t source(const HeadRows<const Bf16>& from, std::int64_t b,
+                                          int head) {
+    return from.at(b, thread() / kChunks, head) + thread() % kChunks * kChunk;
   }
+  /// Begins to copy rows [first, first + kRows) of a head; those from `end` on are zeroes.
+  ATOLL_DEVICE void copy(const HeadRows<const Bf16>& from, std::int64_t source, int first,
+                         int end) const {
+    copy_rows<kAttentionThreads, kRows>(from, source + first * from.row, 0, thread(), end - first);
+  }
+  /// The same of rows [row, row + kCopied) of the tile, which a warp has for itself.
+  template <int kCopied>
+  ATOLL_DEVICE void copy_own(const HeadRows<const Bf16>& from, std::int64_t b, int head, int first,
+                             int end, int row) const {
+    const std::int64_t at =
+        from.at(b, first + row + lane() / kChunks, head) + lane() % kChunks * kChunk;
+    copy_rows<kWarp, kCopied>(from, at, row, lane(), end - first);
+  }
+
+  // Of what follows rows and columns are multiples of 16.
 
   /// Rows [row, row + 16) and columns [k, k + 16) as the left operand of a product.
   ATOLL_DEVICE void load_left(std::uint32_t (&a)[4], int row, int k) const {
-    load_matrices(a, elements(), index(row + lane() % 16, k / kChunk + lane() / 16));
+    load_matrices(a, elements(), lane_index(row + lane() % 16, k, lane() / 16));
   }
   /// Rows [n, n + 16) as columns of the right operands of two products over columns [k, k + 16).
   ATOLL_DEVICE void load_right(std::uint32_t (&b)[4], int n, int k) const {
-    load_matrices(b, elements(),
-                  index(n + lane() % 8 + lane() / 16 * 8, k / kChunk + lane() / 8 % 2));
+    load_matrices(b, elements(), lane_index(n + lane() % 8 + lane() / 16 * 8, k, lane() / 8 % 2));
   }
   /// Columns [n, n + 16) as those of the right operands of two products over rows [k, k + 16).
   ATOLL_DEVICE void load_right_rows(std::uint32_t (&b)[4], int k, int n) const {
-    load_matrices_transposed(b, elements(), index(k + lane() % 16, n / kChunk + lane() / 16));
+    load_matrices_transposed(b, elements(), lane_index(k + lane() % 16, n, lane() / 16));
+  }
+
+ private:
+  // index(row, column / kChunk + chunk) for row % 8 = lane() % 8 and chunks 0 and 1, said so that
+  // few numbers of the lane's serve all constant rows and columns.
+  ATOLL_DEVICE static int lane_index(int row, int column, int chunk) {
+    const int own = (chunk ^ (lane() & 7)) * kChunk;
+    return row * kDim + (own ^ (column % 64)) + column / 64 * 64;
+  }
+  template <int kThreads, int kCopied>
+  ATOLL_DEVICE void copy_rows(const HeadRows<const Bf16>& from, std::int64_t at, int row,
+                              int worker, int rows) const {
+    constexpr int kAtOnce = kThreads / kChunks;
+    static_assert(kThreads % kChunks == 0 && kCopied % kAtOnce == 0, "all copy as much");
+    const int mine = row + worker / kChunks, chunk = worker % kChunks;
+    const int end = chunk * kChunk < from.head_dim ? rows : 0;
+    ATOLL_UNROLL
+    for (int i = 0; i < kCopied; i += kAtOnce) {
+      copy_async<kChunk>(elements(), index(mine + i, chunk), from.rows, at, mine + i < end);
+      at += kAtOnce * from.row;
+    }
   }
 };
 
-/// s += a's rows [row, row + 16) times b transposed. Lane l has elements (l / 4 + e / 2 * 8,
-/// 8 j + l % 4 * 2 + e % 2) of the result, in s[j][e].
-template <int kRowsOfA, int kRowsOfB, int kDim>
-ATOLL_DEVICE void multiply(float (&s)[kRowsOfB / 8][4], const Tile<kRowsOfA, kDim>& a, int row,
-                           const Tile<kRowsOfB, kDim>& b) {
-  ATOLL_UNROLL
-  for (int k = 0; k < kDim; k += 16) {
-    std::uint32_t left[4];
-    a.load_left(left, row, k);
+/// A warp's rows of a tile as left operands of products: in registers from load() on, or read for
+/// each product.
+template <int kParts, int kRows, int kDim, bool kKeeps>
+struct LeftRows {
+  Tile<kRows, kDim> tile;
+  int row;
+  std::uint32_t kept[kParts][kKeeps ? kDim / 16 : 1][4];
+
+  ATOLL_DEVICE void load() {
+    if constexpr (kKeeps) {
+      ATOLL_UNROLL
+      for (int k = 0; k < kDim; k += 16) {
+        ATOLL_UNROLL
+        for (int m = 0; m < kParts; ++m) tile.load_left(kept[m][k / 16], row + kPart * m, k);
+      }
+    }
+  }
+  /// Columns [k, k + 16).
+  ATOLL_DEVICE void get(std::uint32_t (&a)[kParts][4], int k) const {
     ATOLL_UNROLL
-    for (int n = 0; n < kRowsOfB; n += 16) {
-      std::uint32_t right[4];
-      b.load_right(right, n, k);
-      mma_m16n8k16(s[n / 8], left, right[0], right[1]);
-      mma_m16n8k16(s[n / 8 + 1], left, right[2], right[3]);
+    for (int m = 0; m < kParts; ++m) {
+      if constexpr (kKeeps) {
+        ATOLL_UNROLL
+        for (int i = 0; i < 4; ++i) a[m][i] = kept[m][k / 16][i];
+      } else {
+        tile.load_left(a[m], row + kPart * m, k);
+      }
+    }
+  }
+};
+
+/// s += a times b's rows [first, first + 8 kN8) transposed. Lane l has elements (16 m + l / 4 + e /
+/// 2 * 8, 8 j + l % 4 * 2 + e % 2) of the result, in s[m][j][e].
+template <int kParts, int kN8, int kRowsOfA, int kRowsOfB, int kDim, bool kKeeps>
+ATOLL_DEVICE void multiply(float (&s)[kParts][kN8][4],
+                           const LeftRows<kParts, kRowsOfA, kDim, kKeeps>& a,
+                           const Tile<kRowsOfB, kDim>& b, int first) {
+  ATOLL_NO_UNROLL
+  for (int half = 0; half < kDim; half += 64) {  // more at once would take too many registers
+    ATOLL_UNROLL
+    for (int k = half; k < half + 64; k += 16) {
+      std::uint32_t left[kParts][4];
+      a.get(left, k);
+      ATOLL_UNROLL
+      for (int j = 0; j < kN8; j += 2) {
+        std::uint32_t right[4];
+        b.load_right(right, first + 8 * j, k);
+        ATOLL_UNROLL
+        for (int m = 0; m < kParts; ++m) {
+          mma_m16n8k16(s[m][j], left[m], right[0], right[1]);
+          mma_m16n8k16(s[m][j + 1], left[m], right[2], right[3]);
+        }
+      }
     }
   }
 }
 
-/// sum += p times b, where p is as multiply() leaves it, rounded to bf16.
-template <int kRows, int kDim>
-ATOLL_DEVICE void accumulate(float (&sum)[kDim / 8][4], const float (&p)[kRows / 8][4],
-                             const Tile<kRows, kDim>& b) {
+/// sum += p times b's rows [first, first + 8 kK8), where p is as multiply() leaves it, rounded to
+/// bf16.
+template <int kParts, int kK8, int kRows, int kDim>
+ATOLL_DEVICE void accumulate(float (&sum)[kParts][kDim / 8][4], const float (&p)[kParts][kK8][4],
+                             const Tile<kRows, kDim>& b, int first) {
   ATOLL_UNROLL
-  for (int k = 0; k < kRows; k += 16) {
-    const float(&first)[4] = p[k / 8];
-    const float(&second)[4] = p[k / 8 + 1];
-    const std::uint32_t left[4] = {pack_bf16(first[0], first[1]), pack_bf16(first[2], first[3]),
-                                   pack_bf16(second[0], second[1]),
-                                   pack_bf16(second[2], second[3])};
+  for (int j = 0; j < kK8; j += 2) {
+    std::uint32_t left[kParts][4];
+    ATOLL_UNROLL
+    for (int m = 0; m < kParts; ++m) {
+      ATOLL_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        left[m][i] = pack_bf16(p[m][j + i / 2][i % 2 * 2], p[m][j + i / 2][i % 2 * 2 + 1]);
+      }
+    }
     ATOLL_UNROLL
     for (int n = 0; n < kDim; n += 16) {
       std::uint32_t right[4];
-      b.load_right_rows(right, k, n);
-      mma_m16n8k16(sum[n / 8], left, right[0], right[1]);
-      mma_m16n8k16(sum[n / 8 + 1], left, right[2], right[3]);
+      b.load_right_rows(right, first + 8 * j, n);
+      ATOLL_UNROLL
+      for (int m = 0; m < kParts; ++m) {
+        mma_m16n8k16(sum[m][n / 8], left[m], right[0], right[1]);
+        mma_m16n8k16(sum[m][n / 8 + 1], left[m], right[2], right[3]);
+      }
     }
   }
 }
@@ -117,8 +190,8 @@ ATOLL_DEVICE void store_rows(const Tile<kRows, kDim>& tile, int row,
                 pack_bf16(sum[j][2] * lower, sum[j][3] * lower));
   }
   sync_warp();
-  ATOLL_UNROLL
-  for (int i = 0; i < kWarpRows * T::kChunks / kWarp; ++i) {
+  ATOLL_NO_UNROLL  // else what it shares with copy_own() would stay in registers meanwhile
+      for (int i = 0; i < kPart * T::kChunks / kWarp; ++i) {
     const int at = i * kWarp + lane();
     const int r = row + at / T::kChunks, chunk = at % T::kChunks;
     if (first + r < end && chunk * kChunk < to.head_dim) {

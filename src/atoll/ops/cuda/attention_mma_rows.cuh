@@ -1,0 +1,152 @@
+#pragma once
+
+// Which rows blocks and warps of attention with tensor cores have, and what those rows see.
+
+#include "atoll/ops/cuda/attention_tiles.cuh"
+
+namespace atl::ops::cuda {
+
+/// Which tile of `rows` rows, of which head of which sequence, a block has. Blocks start in order:
+/// of 64 heads at a time, first the tiles that have most to do, so that what the heads read stays
+/// in the cache, and short ones end the work.
+struct TilePlace {
+  static constexpr int kHeadsAtOnce = 64;
+  int first;
+  int head;
+  int b;
+
+  ATOLL_DEVICE static TilePlace of_block(int rows, int length, int heads, bool is_last_first) {
+    const int tiles = (length + rows - 1) / rows, all = num_blocks_x() / tiles;
+    const int before = block_x() / (tiles * kHeadsAtOnce) * kHeadsAtOnce;
+    const int at_once = all - before < kHeadsAtOnce ? all - before : kHeadsAtOnce;
+    const int at = block_x() - before * tiles;
+    const int tile = at / at_once, any_head = before + at % at_once;
+    return {(is_last_first ? tiles - 1 - tile : tile) * rows, any_head % heads, any_head / heads};
+  }
+};
+
+/// The first of a warp's rows in a block's tile. The warps' work differs, and which core a warp
+/// has hangs on its number: so blocks count up and down by turns.
+template <int kParts>
+ATOLL_DEVICE int warp_row() {
+  static_assert(kAttentionWarps == 4, "two bits");
+  return (warp() ^ (block_x() % 2 * 3)) * kPart * kParts;
+}
+
+/// What the queries of a warp see, 16 kParts of them from `first` on.
+template <int kParts, typename Setup>
+struct QueryMask {
+  const Setup& setup;
+  int b, first;
+  int any_from, all_from;  // the first key that any sees, and that all do
+
+  ATOLL_DEVICE QueryMask(const Setup& setup_, int b_, int first_)
+      : setup(setup_), b(b_), first(first_), any_from(0), all_from(0) {
+    if (first >= setup.length) return;
+    any_from = setup.first_key(b, first);
+    all_from = setup.first_key(b, last());
+  }
+  ATOLL_DEVICE int last() const {
+    const int end = first + kPart * kParts;
+    return (end < setup.length ? end : setup.length) - 1;
+  }
+  /// Whether any sees any of keys [key, key + count).
+  ATOLL_DEVICE bool sees(int key, int count) const {
+    return key <= last_key() && key + count > any_from;
+  }
+  /// The last that any sees.
+  ATOLL_DEVICE int last_key() const { return first < setup.length ? setup.own_key(last()) : -1; }
+  /// Hides of the scores of keys [key, ...) those that a query does not see.
+  template <int kN8>
+  ATOLL_DEVICE void hide(float (&s)[kParts][kN8][4], int key) const {
+    if (key >= all_from && key + 8 * kN8 - 1 <= setup.own_key(first)) return;
+    ATOLL_UNROLL
+    for (int r = 0; r < 2 * kParts; ++r) {
+      const int t = first + 8 * r + lane() / 4;
+      const int mine = key + lane() % 4 * 2;
+      const int from = (t < setup.length ? setup.first_key(b, t) : 0) - mine;
+      const int last = setup.own_key(t) - mine;
+      ATOLL_UNROLL
+      for (int j = 0; j < kN8; ++j) {
+        ATOLL_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          if (8 * j + e < from || 8 * j + e > last) s[r / 2][j][r % 2 * 2 + e] = kHidden;
+        }
+      }
+    }
+  }
+};
+
+/// Which queries see the keys of a warp, 16 kParts of them from `first` on. Queries that see a key
+/// follow one another.
+template <int kParts, typename Setup>
+struct KeyMask {
+  const Setup& setup;
+  int b, first;
+  int any_end, all_end;  // behind the last query that sees any, and that sees all
+
+  ATOLL_DEVICE KeyMask(const Setup& setup_, int b_, int first_)
+      : setup(setup_), b(b_), first(first_), any_end(0), all_end(0) {
+    if (first >= setup.num_keys()) return;
+    any_end = end_of_queries(setup, b, last(), setup.first_query(first));
+    all_end = end_of_queries(setup, b, first, setup.first_query(first));
+  }
+  ATOLL_DEVICE int last() const {
+    const int end = first + kPart * kParts;
+    return (end < setup.num_keys() ? end : setup.num_keys()) - 1;
+  }
+  /// Behind the last query from `from` on whose first key is at most `key`, found by halving: see
+  /// first_key.
+  ATOLL_DEVICE static int end_of_queries(const Setup& setup, int b, int key, int from) {
+    int end = setup.length;
+    if (setup.window == 0 && setup.positions.size == 0) return end;
+    int sees = from - 1;
+    while (sees + 1 < end) {
+      const int middle = (sees + end) / 2;
+      if (setup.first_key(b, middle) <= key)
+        sees = middle;
+      else
+        end = middle;
+    }
+    return end;
+  }
+  /// Whether any of queries [query, query + count) sees any.
+  ATOLL_DEVICE bool sees(int query, int count) const {
+    return query < any_end && query + count > setup.first_query(first);
+  }
+  /// Hides of the scores of queries [query, ...) those of keys that they do not see.
+  template <int kN8>
+  ATOLL_DEVICE void hide(float (&s)[kParts][kN8][4], int query) const {
+    const int end = query + 8 * kN8;
+    if (query >= setup.first_query(last()) &&
+        (end < setup.length ? end : setup.length) <= all_end) {
+      return;
+    }
+    ATOLL_UNROLL
+    for (int j = 0; j < kN8; ++j) {
+      ATOLL_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int t = query + 8 * j + lane() % 4 * 2 + e;
+        const int mine = first + lane() / 4;
+        const int from = (t < setup.length ? setup.first_key(b, t) : 0) - mine;
+        const int own = setup.own_key(t) - mine;
+        ATOLL_UNROLL
+        for (int r = 0; r < 2 * kParts; ++r) {
+          if (8 * r < from || 8 * r > own) s[r / 2][j][r % 2 * 2 + e] = kHidden;
+        }
+      }
+    }
+  }
+};
+
+/// A row's sum over the four lanes that share it.
+ATOLL_DEVICE float row_sum(float value) {
+  value += shuffle_xor(value, 1);
+  return value + shuffle_xor(value, 2);
+}
+ATOLL_DEVICE float row_max(float value) {
+  value = fmaxf(value, shuffle_xor(value, 1));
+  return fmaxf(value, shuffle_xor(value, 2));
+}
+
+}  // namespace atl::ops::cuda
