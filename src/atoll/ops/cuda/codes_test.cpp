@@ -33,7 +33,7 @@ struct Pieces {
   OwnedTensor<std::int64_t> table{Shape{std::ssize(kCounts), kPieceColumns}};
   std::int64_t elements = 0, bytes = 0;
 };
-Pieces pieces_of(int bits) {
+Pieces pieces_of(int bits, bool are_aligned) {
   Pieces all;
   for (std::int64_t p = 0; p < std::ssize(kCounts); ++p) {
     std::int64_t* row = &all.table.values[static_cast<std::size_t>(p * kPieceColumns)];
@@ -42,6 +42,9 @@ Pieces pieces_of(int bits) {
     row[kPieceByte] = all.bytes;
     all.elements += kCounts[p] + (p + 1 < std::ssize(kCounts) ? kGap : 0);
     all.bytes += code_bytes(bits, kCounts[p]);
+    if (!are_aligned) continue;
+    all.elements = (all.elements + 3) / 4 * 4;
+    all.bytes = (all.bytes + 3) / 4 * 4;
   }
   return all;
 }
@@ -85,8 +88,8 @@ Encoding start_of(const Pieces& pieces) {
 
 enum class With { kNothing, kOwed, kMinus };
 
-void check_encoding(int bits, With with) {
-  const Pieces pieces = pieces_of(bits);
+void check_encoding(int bits, bool are_aligned, With with) {
+  const Pieces pieces = pieces_of(bits, are_aligned);
   const Encoding start = start_of(pieces);
   constexpr std::int64_t kFirst = 0;
   const auto args = [&](Tensor table, Tensor x, Tensor owed, Tensor minus, Tensor codes) {
@@ -114,7 +117,11 @@ void check_encoding(int bits, With with) {
 
 TEST(CudaCodes, EncodingGivesTheBitsOfRef) {
   for (const int bits : {4, 8}) {
-    for (const With with : {With::kNothing, With::kOwed, With::kMinus}) check_encoding(bits, with);
+    for (const bool are_aligned : {false, true}) {
+      for (const With with : {With::kNothing, With::kOwed, With::kMinus}) {
+        check_encoding(bits, are_aligned, with);
+      }
+    }
   }
 }
 
@@ -132,10 +139,12 @@ struct Decoding {
   }
 };
 
-// Codes of three sources, the last with a scale and a code that no encoder writes.
+// More than are on their way at once. The third has a scale and a code that no encoder writes.
+constexpr std::int64_t kSources = 6;
+
 OwnedTensor<std::uint8_t> codes_of(const Pieces& pieces, int bits) {
-  OwnedTensor<std::uint8_t> all({3 * pieces.bytes});
-  for (std::int64_t source = 0; source < 3; ++source) {
+  OwnedTensor<std::uint8_t> all({kSources * pieces.bytes});
+  for (std::int64_t source = 0; source < kSources; ++source) {
     Encoding one = start_of(pieces);
     for (std::int64_t i = 0; i < one.x.size(); ++i) one.x[i] *= static_cast<float>(source) - 0.7F;
     ref::encode_codes({.bits = bits, .pieces = one.table, .x = one.x, .codes = one.codes});
@@ -151,24 +160,25 @@ OwnedTensor<std::uint8_t> codes_of(const Pieces& pieces, int bits) {
   return all;
 }
 
-void check_decoding(int bits, bool adds) {
-  const Pieces pieces = pieces_of(bits);
-  constexpr std::int64_t kToFirst = -5, kByteFirst = -2;  // the tensors begin before the pieces
+void check_decoding(int bits, bool are_aligned, bool adds) {
+  const Pieces pieces = pieces_of(bits, are_aligned);
+  // The tensors begin before the pieces.
+  const std::int64_t to_first = are_aligned ? -8 : -5, byte_first = are_aligned ? -4 : -2;
   const OwnedTensor<std::uint8_t> sent = codes_of(pieces, bits);
-  OwnedTensor<std::uint8_t> codes({sent.size() - kByteFirst}, 0x77);
-  std::copy(sent.values.begin(), sent.values.end(), codes.values.begin() - kByteFirst);
+  OwnedTensor<std::uint8_t> codes({sent.size() - byte_first}, 0x77);
+  std::copy(sent.values.begin(), sent.values.end(), codes.values.begin() - byte_first);
   const auto args = [&](Tensor table, Tensor from, Tensor to) {
     return DecodeCodes{.bits = bits,
                        .pieces = table,
                        .codes = from,
-                       .byte_first = kByteFirst,
-                       .sources = 3,
+                       .byte_first = byte_first,
+                       .sources = kSources,
                        .source_bytes = pieces.bytes,
                        .adds = adds,
                        .to = to,
-                       .to_first = kToFirst};
+                       .to_first = to_first};
   };
-  const Decoding start{pieces.table, codes, random_tensor<float>({pieces.elements - kToFirst}, 9)};
+  const Decoding start{pieces.table, codes, random_tensor<float>({pieces.elements - to_first}, 9)};
   const auto got = test::in_every_order(
       start,
       [&](Gpu& gpu, Decoding& s) {
@@ -186,12 +196,14 @@ void check_decoding(int bits, bool adds) {
       EXPECT_EQ(got.to[i], exact.to[i]) << bits << " bits, element " << i;
     }
   }
-  EXPECT_TRUE(std::isnan(exact.to[pieces.table[3 * kPieceColumns] - kToFirst]));
+  EXPECT_TRUE(std::isnan(exact.to[pieces.table[3 * kPieceColumns] - to_first]));
 }
 
 TEST(CudaCodes, DecodingGivesTheBitsOfRef) {
   for (const int bits : {4, 8}) {
-    for (const bool adds : {false, true}) check_decoding(bits, adds);
+    for (const bool are_aligned : {false, true}) {
+      for (const bool adds : {false, true}) check_decoding(bits, are_aligned, adds);
+    }
   }
 }
 
