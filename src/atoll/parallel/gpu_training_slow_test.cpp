@@ -58,6 +58,7 @@ struct Training {
   std::int64_t head_dim = 6;  // 8: attention uses tensor cores, in bf16
   std::string optimizer = "adamw";
   double capacity_factor = 0;  // of experts
+  std::uint64_t seed = 3;
 };
 
 struct Outcome {
@@ -90,8 +91,8 @@ Outcome train(Device& device, const Training& setup) {
   store.bind(arena);
   runner.bind(arena);
   optimizer->bind(arena);
-  Run run = {.stream = stream.get(), .seed = 3};
-  store.initialise(run, 5);
+  Run run = {.stream = stream.get(), .seed = setup.seed};
+  store.initialise(run, setup.seed + 2);
   optimizer->init_masters(run, store.values());
 
   test::OwnedTensor<std::int32_t> tokens({kBatch, kLength}), targets({kBatch, kLength});
@@ -217,32 +218,52 @@ TEST(GpuTrainingOptimizers, StepInF32AsOnTheCpu) {
   }
 }
 
-// 20 steps on the GPU, with heads of each of these widths. 8: attention uses tensor cores.
-void expect_bf16_within_its_cost(const char* family, const std::vector<std::int64_t>& head_dims) {
-  double apart = 0, cost = 0;  // at most in any step of all runs
-  for (const std::int64_t head_dim : head_dims) {
-    const Training setup = {.family = family, .documents = true, .head_dim = head_dim};
+// What rounding to bf16 moves losses by hangs on the draws. Of 16 seeds the GPU's mean over the
+// steps was 0.6 to 1.9 of the CPU's in single runs, and 0.92 to 1.14 over all of a family.
+constexpr std::uint64_t kSeeds[] = {3, 4, 5};
+
+// Of runs of 20 steps in bf16, how far losses are from the CPU's in f32.
+struct Bf16Cost {
+  double gpu = 0, cpu = 0, between = 0;          // means over all steps, added up over runs
+  double largest_between = 0, largest_cost = 0;  // at most in any step of all runs
+
+  template <typename OnGpu>
+  void add(const Training& setup, OnGpu&& train_on_gpu) {
     Training wide = setup;
     wide.dtype = Dtype::kF32;
-    const Outcome cpu = on_cpu(setup), gpu = on_gpu(setup, 3), exact = on_cpu(wide);
-    EXPECT_LT(gpu.losses.back(), 0.6 * gpu.losses.front()) << "nothing was learned";
-    apart = std::max(apart, largest_difference(cpu.losses, gpu.losses));
-    cost = std::max(cost, largest_difference(cpu.losses, exact.losses));
-    // A GPU rounds less often, as a residual is added before a product is rounded: it may be little
-    // further from f32 than the CPU.
-    const double mean_cost = mean_difference(cpu.losses, exact.losses);
-    EXPECT_LT(mean_difference(gpu.losses, exact.losses), 1.5 * mean_cost) << head_dim;
-    EXPECT_LT(mean_difference(cpu.losses, gpu.losses), 1.5 * mean_cost) << head_dim;
+    const Outcome on_host = on_cpu(setup), there = train_on_gpu(setup), exact = on_cpu(wide);
+    EXPECT_LT(there.losses.back(), 0.6 * there.losses.front()) << "nothing was learned";
+    gpu += mean_difference(there.losses, exact.losses);
+    cpu += mean_difference(on_host.losses, exact.losses);
+    between += mean_difference(on_host.losses, there.losses);
+    largest_between = std::max(largest_between, largest_difference(on_host.losses, there.losses));
+    largest_cost = std::max(largest_cost, largest_difference(on_host.losses, exact.losses));
   }
-  // Both round to bf16, in places that are not the same: no further apart than two roundings.
+};
+
+// With heads of each of these widths. 8: attention uses tensor cores.
+void expect_bf16_within_its_cost(const char* family, const std::vector<std::int64_t>& head_dims) {
+  double apart = 0, cost = 0;
+  for (const std::int64_t head_dim : head_dims) {
+    Bf16Cost all;
+    for (const std::uint64_t seed : kSeeds) {
+      all.add({.family = family, .documents = true, .head_dim = head_dim, .seed = seed},
+              [](const Training& setup) { return on_gpu(setup, 3); });
+    }
+    apart = std::max(apart, all.largest_between);
+    cost = std::max(cost, all.largest_cost);
+    // Both round to bf16, in places that are not the same: no further apart than two roundings.
+    EXPECT_LT(all.gpu, 2 * all.cpu) << head_dim;
+    EXPECT_LT(all.between, 2 * all.cpu) << head_dim;
+  }
   EXPECT_LT(apart, 2 * cost);
 }
 
-class GpuTrainingBf16 : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Families, GpuTrainingBf16,
+class GpuTrainingRounding : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Families, GpuTrainingRounding,
                          testing::Values("gpt2", "qwen3", "mixtral", "qwen3_moe"), name_of);
 
-TEST_P(GpuTrainingBf16, TwentyStepsStayWithinWhatBf16Costs) {
+TEST_P(GpuTrainingRounding, TwentyStepsStayWithinWhatBf16Costs) {
   expect_bf16_within_its_cost(GetParam(), {8});
 }
 
@@ -282,19 +303,26 @@ TEST(GpuTrainingF32, EveryOrderOfThreadsAndStreamsGivesTheSameBits) {
   expect_same_bits_in_every_order({.dtype = Dtype::kF32, .steps = 2});
 }
 
-TEST_P(GpuTraining, OnARealGpuTwentyStepsGoAsOnTheCpuAndRepeat) {
+TEST(GpuTrainingBf16, OnARealGpuTwentyStepsGoAsOnTheCpuAndRepeat) {
   if (!probe_gpus().built_in || !probe_gpus().problem.empty()) {
     GTEST_SKIP() << "no GPU, or built without nvcc";
   }
   const auto device = open_cuda(0);
-  const Training setup = {.family = GetParam(), .documents = true};
-  const Outcome cpu = on_cpu(setup), gpu = train(*device, setup), again = train(*device, setup);
-  Training wide = setup;
-  wide.dtype = Dtype::kF32;
-  const Outcome exact = on_cpu(wide);
-  const double bound = 1.5 * mean_difference(cpu.losses, exact.losses);
-  EXPECT_LT(mean_difference(gpu.losses, exact.losses), bound);
-  EXPECT_EQ(again.values, gpu.values);
+  Bf16Cost all;
+  for (const char* family : {"llama", "gpt2", "qwen3", "mixtral", "qwen3_moe"}) {
+    for (const std::int64_t head_dim : {6, 8}) {
+      for (const std::uint64_t seed : kSeeds) {
+        all.add({.family = family, .documents = true, .head_dim = head_dim, .seed = seed},
+                [&](const Training& setup) {
+                  Outcome gpu = train(*device, setup);
+                  EXPECT_EQ(train(*device, setup).values, gpu.values) << family << head_dim;
+                  return gpu;
+                });
+      }
+    }
+  }
+  // Of so many runs the draws say little.
+  EXPECT_LT(all.gpu, 1.25 * all.cpu);
 }
 
 }  // namespace

@@ -6,32 +6,30 @@
 
 namespace atl::ops::cuda {
 
-/// e^(logit - top), times `scale`, of logits that are at most `top`. kExact or not: to 3e-6 or to
-/// 8e-5, which is a fiftieth of what rounding to bf16 costs.
-template <typename T, bool kExact>
+/// e^(logit - top), times `scale`, of logits that are at most `top`.
+template <typename T>
 struct RowExp {
   float top, scale;
 
   ATOLL_DEVICE static RowExp of(float top, float scale) { return {top, scale}; }
   ATOLL_DEVICE float operator()(float logit) const { return exp_falling(logit - top) * scale; }
 };
-/// Of bf16, in half of the instructions: there are two for each logit, and they, not memory, would
-/// decide how long a row takes. By powers of two; nothing comes to less than 2^-126 scale.
-template <bool kExact>
-struct RowExp<Bf16, kExact> {
-  // The polynomials of degree 4 and 3 that are nearest to 2^f, relatively, for f to 1/2 (Remez).
-  static constexpr int kTerms = kExact ? 5 : 4;
+/// Of bf16, to 3e-6, in two thirds of the instructions: there are two exponentials for each logit,
+/// and they, not memory, would decide how long a row takes. By powers of two; nothing comes to less
+/// than 2^-126 scale.
+template <>
+struct RowExp<Bf16> {
+  static constexpr int kTerms = 5;
   float base;  // top log2(e)
   float terms[kTerms];
 
   ATOLL_DEVICE static RowExp of(float top, float scale) {
+    // The polynomial of degree 4 that is nearest to 2^f, relatively, for f to 1/2 (Remez).
+    constexpr float kTermsOfOne[] = {0.9999992847442627F, 0.6931217908859253F, 0.2402474582195282F,
+                                     0.055918026715517044F, 0.009570082649588585F};
     RowExp exp = {top * kLog2};
-    constexpr float kBetter[] = {0.9999992847442627F, 0.6931217908859253F, 0.2402474582195282F,
-                                 0.055918026715517044F, 0.009570082649588585F};
-    constexpr float kGood[] = {0.9999279975891113F, 0.6932610869407654F, 0.2426120787858963F,
-                               0.05517153814435005F};
     ATOLL_UNROLL
-    for (int i = 0; i < kTerms; ++i) exp.terms[i] = (kExact ? kBetter[i] : kGood[i % 4]) * scale;
+    for (int i = 0; i < kTerms; ++i) exp.terms[i] = kTermsOfOne[i] * scale;
     return exp;
   }
   ATOLL_DEVICE float operator()(float logit) const {
@@ -97,7 +95,7 @@ struct CrossEntropy {
     const auto size = static_cast<int>(vocab);
     const int step = num_threads() * V;
     float max = lowest, sum = 0;
-    auto exp = RowExp<T, true>::of(0.0F, 1.0F);  // of what, the first logits say
+    auto exp = RowExp<T>::of(0.0F, 1.0F);  // of what, the first logits say
     // What comes next is under way while this is computed.
     Pack<T, V> next = {};
     if (thread() * V < size) next = logits.template load<V>(begin + thread() * V);
@@ -112,7 +110,7 @@ struct CrossEntropy {
       if (top > max) {  // seldom, after the first few
         sum *= exp_falling(max - top);
         max = top;
-        exp = RowExp<T, true>::of(max, 1.0F);
+        exp = RowExp<T>::of(max, 1.0F);
       }
       ATOLL_UNROLL
       for (int i = 0; i < V; ++i) sum += exp(held[i]);
@@ -136,7 +134,7 @@ struct CrossEntropy {
     if (thread() == 0) loss.store(block_x(), log_f32(total) - (target_logit - top));
     if (!with_gradient) return;
     const float of_target = grad_scale.get();
-    const auto gradient = RowExp<T, false>::of(top, of_target / total);
+    const auto gradient = RowExp<T>::of(top, of_target / total);
     for (int v = thread() * V; v < size; v += step) {
       const auto held =
           Held<T, V>::of(v < kept ? row.template load<V>(v) : logits.template load<V>(begin + v));
