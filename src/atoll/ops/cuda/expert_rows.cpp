@@ -66,9 +66,9 @@ Declined gather_rows(Run& run, Tensor x, Tensor sources, Tensor rows) {
     if (rows.num_elements() == 0) return;
     with_pack<kPack<T>>(width, {x, rows}, [&]<int V>(std::integral_constant<int, V>) {
       using Kernel = GatherRows<T, V>;
-      launch<ExpertRowsKernels>(run, thread_a_pack(rows.num_elements(), V, Kernel::kMaxThreads),
+      launch<ExpertRowsKernels>(run, warp_a_row(rows.dim(0), Kernel::kMaxThreads),
                                 Kernel{input<T>(x), input<std::int32_t>(sources), output<T>(rows),
-                                       width, rows.dim(0) / x.dim(0)});
+                                       width, static_cast<std::int32_t>(rows.dim(0) / x.dim(0))});
     });
   });
 }

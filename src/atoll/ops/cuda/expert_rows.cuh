@@ -13,18 +13,28 @@ namespace atl::ops::cuda {
 /// A block's part of all choices, in shared memory.
 struct ChoicePart {
   static constexpr int kChoices = 512;
+  static constexpr int kAtOnce = 8;
   std::int64_t begin;
   int count;
-  Shared<std::int32_t> chosen;
+  Shared<std::int32_t> chosen;  // -1 behind the last
 
+  /// kAtOnce choices from `i` on, a multiple of it.
+  ATOLL_DEVICE void load_some(std::int32_t (&some)[kAtOnce], int i) const {
+    ATOLL_UNROLL
+    for (int half = 0; half < kAtOnce / 4; ++half) {
+      const auto pack = chosen.load<4>(i + 4 * half);
+      ATOLL_UNROLL
+      for (int j = 0; j < 4; ++j) some[4 * half + j] = pack[j];
+    }
+  }
   /// For all threads of a block together.
   ATOLL_DEVICE static ChoicePart load(const Global<const std::int32_t>& experts) {
     const std::int64_t begin = std::int64_t{block_x()} * kChoices;
     const std::int64_t left = experts.size - begin;
     const ChoicePart part = {begin, static_cast<int>(left < kChoices ? left : kChoices),
                              shared_memory<std::int32_t>(0, kChoices)};
-    for (int i = thread(); i < part.count; i += num_threads()) {
-      part.chosen.store(i, experts.load(begin + i));
+    for (int i = thread(); i < kChoices; i += num_threads()) {
+      part.chosen.store(i, i < part.count ? experts.load(begin + i) : -1);
     }
     sync_block();
     return part;
@@ -45,7 +55,12 @@ struct CountChoices {
     const ChoicePart part = ChoicePart::load(experts);
     for (int e = thread(); e < num_experts; e += num_threads()) {
       std::int32_t found = 0;
-      for (int i = 0; i < part.count; ++i) found += part.chosen.load(i) == e ? 1 : 0;
+      for (int i = 0; i < part.count; i += ChoicePart::kAtOnce) {
+        std::int32_t some[ChoicePart::kAtOnce];
+        part.load_some(some, i);
+        ATOLL_UNROLL
+        for (int j = 0; j < ChoicePart::kAtOnce; ++j) found += some[j] == e ? 1 : 0;
+      }
       counts.store(std::int64_t{block_x()} * num_experts + e, found);
     }
   }
@@ -97,64 +112,93 @@ struct PlaceRows {
 
   /// Shared memory of a block, by default for as many experts as large models have.
   static constexpr int shared_bytes(int num_experts = 128) {
-    return (ChoicePart::kChoices + num_experts) * 4;
+    return (ChoicePart::kChoices + padded(num_experts)) * 4;
+  }
+  ATOLL_HOST_AND_DEVICE static constexpr int padded(int num_experts) {
+    return (num_experts + 3) / 4 * 4;
   }
 
   ATOLL_DEVICE void operator()() const {
     // Rows that each expert takes.
     const Shared<std::int32_t> taken =
-        shared_memory<std::int32_t>(ChoicePart::kChoices * 4, num_experts);
-    for (int e = thread(); e < num_experts; e += num_threads()) {
-      const std::int32_t total = totals.load(e);
+        shared_memory<std::int32_t>(ChoicePart::kChoices * 4, padded(num_experts));
+    for (int e = thread(); e < padded(num_experts); e += num_threads()) {
+      const std::int32_t total = e < num_experts ? totals.load(e) : 0;
       taken.store(e, total < capacity ? total : capacity);
     }
     const ChoicePart part = ChoicePart::load(experts);
-    for (int e = thread(); e <= num_experts; e += num_threads()) {
-      std::int32_t first = 0;
-      for (int i = 0; i < e; ++i) first += taken.load(i);
+    for (int e = thread(); e < num_experts; e += num_threads()) {
+      const std::int32_t first = taken_before(taken, e);
       if (block_x() == 0) offsets.store(e, first);
-      if (e < num_experts) place(part, e, first);
+      place(part, e, first);
     }
-    std::int32_t used = 0;
-    for (int e = 0; e < num_experts; ++e) used += taken.load(e);
+    const std::int32_t used = taken_before(taken, num_experts);
+    if (block_x() == 0 && thread() == 0) offsets.store(num_experts, used);
     for (int i = thread(); i < part.count; i += num_threads()) {
       if (part.begin + i >= used) sources.store(part.begin + i, -1);
     }
   }
 
  private:
+  ATOLL_DEVICE std::int32_t taken_before(const Shared<std::int32_t>& taken, int e) const {
+    std::int32_t sum = 0;
+    for (int i = 0; i < padded(num_experts); i += 4) {
+      const auto some = taken.load<4>(i);
+      ATOLL_UNROLL
+      for (int j = 0; j < 4; ++j) sum += i + j < e ? some[j] : 0;
+    }
+    return sum;
+  }
   // The block's choices of expert `e`, whose rows begin at `first`.
   ATOLL_DEVICE void place(const ChoicePart& part, int e, std::int32_t first) const {
     std::int32_t number = before.load(std::int64_t{block_x()} * num_experts + e);
-    for (int i = 0; i < part.count; ++i) {
-      if (part.chosen.load(i) != e) continue;
-      const std::int32_t row = number < capacity ? first + number : -1;
-      ++number;
-      places.store(part.begin + i, row);
-      if (row >= 0) sources.store(row, static_cast<std::int32_t>(part.begin + i));
+    for (int i = 0; i < part.count; i += ChoicePart::kAtOnce) {
+      std::int32_t some[ChoicePart::kAtOnce];
+      part.load_some(some, i);
+      ATOLL_UNROLL
+      for (int j = 0; j < ChoicePart::kAtOnce; ++j) {
+        if (some[j] != e) continue;
+        const std::int32_t row = number < capacity ? first + number : -1;
+        const std::int64_t choice = part.begin + i + j;
+        ++number;
+        places.store(choice, row);
+        if (row >= 0) sources.store(row, static_cast<std::int32_t>(choice));
+      }
     }
   }
 };
 
-/// rows[i] = x[token of row i], or 0 in rows left over.
+/// rows[i] = x[token of row i], or 0 in rows left over. A warp for each row.
 template <typename T, int V>
 struct GatherRows {
   static constexpr const char* kName = "gather_rows";
   static constexpr int kMaxThreads = 256;
+  static constexpr int kAtOnce = 4;    // packs of a lane that are loaded before any is stored
   Global<const T> x;                   // (tokens, width)
   Global<const std::int32_t> sources;  // (rows)
   Global<T> rows;                      // (rows, width)
   std::int64_t width;
-  std::int64_t k;  // choices of a token
+  std::int32_t k;  // choices of a token
 
   ATOLL_DEVICE void operator()() const {
-    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
-    if (i >= rows.size) return;
-    const std::int32_t source = sources.load(i / width);
-    Pack<T, V> row;
-    for (int v = 0; v < V; ++v) row[v] = narrowed<T>(0.0F);
-    if (source >= 0) row = x.template load<V>(source / k * width + i % width);
-    rows.template store<V>(i, row);
+    const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
+    if (row >= sources.size) return;
+    const std::int32_t source = sources.load(row);
+    const std::int64_t from = source < 0 ? 0 : source / k * width, to = row * width, end = width;
+    for (std::int64_t first = lane() * V; first < end; first += kAtOnce * kWarp * V) {
+      Pack<T, V> packs[kAtOnce];
+      ATOLL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const std::int64_t c = first + i * (kWarp * V);
+        for (int v = 0; v < V; ++v) packs[i][v] = narrowed<T>(0.0F);
+        if (source >= 0 && c < end) packs[i] = x.template load<V>(from + c);
+      }
+      ATOLL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const std::int64_t c = first + i * (kWarp * V);
+        if (c < end) rows.template store<V>(to + c, packs[i]);
+      }
+    }
   }
 };
 
