@@ -211,6 +211,7 @@ struct RouterPartials {
     for (std::int64_t row = first + warp(); row < last; row += warps) {
       add_row(box, own, row, z, dropped);
     }
+    dropped = warp_sum(dropped);
     if (lane() == 0) {
       box.store(own + width - 2, z);
       box.store(own + width - 1, dropped);
@@ -227,7 +228,7 @@ struct RouterPartials {
   ATOLL_DEVICE static void add(const Shared<float>& box, int at, float value) {
     box.store(at, box.load(at) + value);
   }
-  // What lane 0 has of z and dropped counts. A lane alone adds to an expert's sums.
+  // z is the same in all lanes, dropped a lane's own. A lane alone adds to an expert's sums.
   ATOLL_DEVICE void add_row(const Shared<float>& box, int own, std::int64_t row, float& z,
                             float& dropped) const {
     const std::int64_t begin = row * num_experts;
@@ -236,19 +237,30 @@ struct RouterPartials {
       const float logit = logits.load(begin + e);
       top = logit > top ? logit : top;
     }
+    for (int first = 0; first < k; first += kWarp) add_choices(box, own, row, first, dropped);
     top = warp_max(top);
     const float log_sum = top + log_or_nan(sum_of_exponentials(logits, begin, num_experts, top));
     ATOLL_NO_UNROLL
     for (int e = lane(); e < num_experts; e += kWarp) {
       add(box, own + e, exp_f32(logits.load(begin + e) - log_sum));
     }
-    ATOLL_NO_UNROLL
-    for (int j = 0; j < k; ++j) {
-      const std::int32_t e = experts.load(row * k + j);
-      if (e % kWarp == lane()) add(box, own + num_experts + e, 1.0F);
-      dropped += places.load(row * k + j) < 0 ? 1.0F : 0.0F;
-    }
     z += log_sum * log_sum;
+  }
+  // A lane loads one of a warp's choices, which all lanes look at.
+  ATOLL_DEVICE void add_choices(const Shared<float>& box, int own, std::int64_t row, int first,
+                                float& dropped) const {
+    const int j = first + lane(), left = k - first;
+    std::int32_t mine = 0, place = 0;
+    if (j < k) {
+      mine = experts.load(row * k + j);
+      place = places.load(row * k + j);
+    }
+    dropped += place < 0 ? 1.0F : 0.0F;
+    ATOLL_NO_UNROLL
+    for (int i = 0; i < (left < kWarp ? left : kWarp); ++i) {
+      const std::int32_t e = shuffle(mine, i);
+      if (e % kWarp == lane()) add(box, own + num_experts + e, 1.0F);
+    }
   }
 };
 
@@ -266,21 +278,31 @@ struct AddRouterSums {
   int num_experts;
   int k;
 
-  static constexpr int shared_bytes() { return 2 * kWarps * static_cast<int>(sizeof(double)); }
+  /// Of z-losses and of choices without a row, behind what warps have.
+  static constexpr int kOthersAt = 2 * kWarps;
+  static constexpr int shared_bytes() { return (kOthersAt + 2) * static_cast<int>(sizeof(double)); }
 
   ATOLL_DEVICE void operator()() const {
-    // sum of count p over this thread's experts, and of count.
+    const Shared<double> box = shared_memory<double>(0, kOthersAt + 2);
+    // sum of count p over this thread's experts, and of count. Behind the experts are two sums
+    // more.
     double balance = 0, choices = 0;
-    for (int e = thread(); e < num_experts; e += num_threads()) {
-      const double chosen = column(num_experts + e);
+    const int columns = num_experts + 2;
+    for (int e = thread(); e < columns; e += num_threads()) {
+      const bool is_expert = e < num_experts;
+      double chosen, probability;
+      add_columns(num_experts + e, is_expert ? e : num_experts + e, chosen, probability);
+      if (!is_expert) {
+        box.store(kOthersAt + e - num_experts, chosen);
+        continue;
+      }
       const double count = load.size == 0 ? chosen : load.load(e);
-      balance += count * column(e);
+      balance += count * probability;
       choices += count;
       sums.store(e, sums.load(e) + chosen);
     }
     for (int mask = kWarp / 2; mask > 0; mask /= 2) balance += shuffle_xor(balance, mask);
     for (int mask = kWarp / 2; mask > 0; mask /= 2) choices += shuffle_xor(choices, mask);
-    const Shared<double> box = shared_memory<double>(0, 2 * kWarps);
     if (lane() == 0) {
       box.store(warp(), balance);
       box.store(kWarps + warp(), choices);
@@ -294,19 +316,32 @@ struct AddRouterSums {
     }
     const double tokens = all_choices / static_cast<double>(k);
     add(0, static_cast<double>(rows));
-    add(1, column(2 * num_experts + 1));
+    add(1, box.load(kOthersAt + 1));
     add(2, static_cast<double>(num_experts) * all_balance / tokens);
-    add(3, column(2 * num_experts));
+    add(3, box.load(kOthersAt));
   }
 
  private:
-  ATOLL_DEVICE double column(int i) const {
-    double sum = 0;
-    for (int part = 0; part < num_parts; ++part) {
-      sum += static_cast<double>(
-          partials.load(std::int64_t{part} * RouterPartials::num_sums(num_experts) + i));
+  // The sums of two columns over all parts, of which kAtOnce are on their way together.
+  ATOLL_DEVICE void add_columns(int first, int second, double& of_first, double& of_second) const {
+    constexpr int kAtOnce = 8;
+    const int end = num_parts;
+    of_first = of_second = 0;
+    for (int part = 0; part < end; part += kAtOnce) {
+      float one[kAtOnce], other[kAtOnce];
+      ATOLL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const std::int64_t at = std::int64_t{part + i} * RouterPartials::num_sums(num_experts);
+        const bool is_there = part + i < end;
+        one[i] = is_there ? partials.load(at + first) : 0.0F;
+        other[i] = is_there ? partials.load(at + second) : 0.0F;
+      }
+      ATOLL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        of_first += static_cast<double>(one[i]);
+        of_second += static_cast<double>(other[i]);
+      }
     }
-    return sum;
   }
   ATOLL_DEVICE void add(int i, double value) const {
     sums.store(num_experts + i, sums.load(num_experts + i) + value);
