@@ -34,10 +34,11 @@ ATOLL_DEVICE float load_float(const Global<const std::uint8_t>& from, std::int64
   return std::bit_cast<float>(bits);
 }
 
-/// Whether an element lies at a multiple of so many bytes.
+/// Whether memory begins at a multiple of so many bytes, and element i of it lies at one.
 template <int kBytes, typename T>
 ATOLL_DEVICE bool lies_at_multiple(const Global<T>& of, std::int64_t i) {
-  return reinterpret_cast<std::uintptr_t>(of.data + i) % kBytes == 0;
+  constexpr int kElements = kBytes / static_cast<int>(sizeof(T));
+  return i % kElements == 0 && reinterpret_cast<std::uintptr_t>(of.data) % kBytes == 0;
 }
 
 /// A lane's elements and codes in a block of `size` elements: eight, in slots. Of 4 bits, slots s
@@ -83,8 +84,8 @@ struct CodeSlots {
         Pack<float, 4> pack;
         ATOLL_UNROLL
         for (int e = 0; e < 4; ++e) pack[e] = from[half * 4 + e];
-        to.template store<4>(first + half * (kWarp * 4) + lane() * 4, pack);
-        sync_warp();  // stores that nothing parts are cut into words
+        // An index that the compiler sees to be a multiple of 4: else it stores words.
+        to.template store<4>((first / 4 + half * kWarp + lane()) * 4, pack);
       }
     } else {
       ATOLL_UNROLL
@@ -256,7 +257,8 @@ struct DecodeCodesKernel {
     constexpr int kAtOnce =
         kWide || kBits == 4 ? 4 : 2;  // sources whose codes are on their way together
     const Slots slots{size};
-    float sum[kCodeSlots] = {};
+    float sum[kCodeSlots];
+    for (float& one : sum) one = -0.0F;  // which changes nothing that it is added to
     if (adds != 0) slots.load(sum, {to.data, to.size}, first);
     ATOLL_NO_UNROLL
     for (int source = 0; source < num_sources; source += kAtOnce) {
@@ -272,11 +274,10 @@ struct DecodeCodesKernel {
       ATOLL_UNROLL
       for (int s = 0; s < kAtOnce; ++s) {
         if (source + s >= num_sources) break;
-        const bool is_first = source + s == 0 && adds == 0;
         ATOLL_UNROLL
         for (int slot = 0; slot < kCodeSlots; ++slot) {
           const float value = value_of_code(kBits, Slots::code_of(words[s], slot), scales[s]);
-          sum[slot] = is_first ? value : sum[slot] + value;
+          sum[slot] += value;
         }
       }
     }
