@@ -19,14 +19,19 @@ template <int kThreads, int kRows, int kDim>
 ATOLL_DEVICE void copy_tile(const Tile<kRows, kDim>& tile, const Global<const Bf16>& from,
                             std::int64_t row, std::int64_t end, int column, int width) {
   using T = Tile<kRows, kDim>;
-  static_assert(kRows * T::kChunks % kThreads == 0, "all threads copy as much");
-  ATOLL_NO_UNROLL
-  for (int i = 0; i < kRows * T::kChunks / kThreads; ++i) {
-    const int at = i * kThreads + thread();
-    const int r = at / T::kChunks, chunk = at % T::kChunks;
-    const bool is_there = row + r < end && column + chunk * kChunk < width;
-    copy_async<kChunk>(tile.elements(), T::index(r, chunk), from,
-                       is_there ? (row + r) * width + column + chunk * kChunk : 0, is_there);
+  constexpr int kAtOnce = kThreads / T::kChunks;  // rows
+  static_assert(kRows % kAtOnce == 0, "all threads copy as much");
+  static_assert(kAtOnce % 8 == 0, "a thread's chunks all lie in one column");
+  const int r = thread() / T::kChunks, chunk = thread() % T::kChunks;
+  const auto rows = static_cast<int>(column + chunk * kChunk < width ? end - row : 0);
+  std::int64_t at = (row + r) * width + column + chunk * kChunk;
+  int to = T::index(r, chunk);
+  ATOLL_UNROLL
+  for (int i = 0; i < kRows; i += kAtOnce) {
+    const bool is_there = r + i < rows;
+    copy_async<kChunk>(tile.elements(), to, from, is_there ? at : 0, is_there);
+    at += std::int64_t{kAtOnce} * width;
+    to += kAtOnce * kDim;
   }
 }
 
@@ -40,15 +45,22 @@ ATOLL_DEVICE void load_left_rows(std::uint32_t (&a)[4], const Tile<kRows, kDim>&
 }
 
 /// c_g = op(a_g) op(b_g), for kTN + c_g: see ProductTiles. A block has kRows x 128 elements of c, a
-/// warp 32 columns of them and at most 64 rows.
+/// warp kAcross columns of them and at most 64 rows: 64 x 64 where sums are long, as a warp then
+/// reads least of shared memory for each product; 32 for kTN, which is as fast as c is read and
+/// written.
 template <Transpose kT, int kRows>
 struct GroupedMma {
   static constexpr const char* kName = "grouped_matmul_mma";
   static constexpr int kColumns = 128;
   static constexpr int kDepth = 64;
-  static constexpr int kPiece = std::min(kRows, 64);  // rows of a warp
-  static constexpr int kMaxThreads = kRows / kPiece * 4 * kWarp;
   static constexpr bool kIsTn = kT == Transpose::kTN;
+  static constexpr bool kIsLarge = !kIsTn && kRows == 128;
+  static constexpr int kStages = kIsLarge ? 3 : 2;
+  static constexpr int kPiece = std::min(kRows, 64);  // rows of a warp
+  static constexpr int kAcross = kIsLarge ? 64 : 32;  // columns of a warp
+  static constexpr int kWarpsAcross = kColumns / kAcross;
+  static constexpr int kMaxThreads = kRows / kPiece * kWarpsAcross * kWarp;
+  using Sums = float[kPiece / 16][kAcross / 8][4];
   using C = std::conditional_t<kIsTn, float, Bf16>;
   using Left = std::conditional_t<kIsTn, Tile<kDepth, kRows>, Tile<kRows, kDepth>>;
   using Right =
@@ -62,9 +74,11 @@ struct GroupedMma {
   int width;   // columns of c
   int length;  // of the sums, but for kTN
 
-  static constexpr int shared_bytes() { return 2 * (Left::kBytes + Right::kBytes); }
+  static constexpr int shared_bytes() { return kStages * (Left::kBytes + Right::kBytes); }
   ATOLL_DEVICE static Left left(int stage) { return {stage * Left::kBytes}; }
-  ATOLL_DEVICE static Right right(int stage) { return {2 * Left::kBytes + stage * Right::kBytes}; }
+  ATOLL_DEVICE static Right right(int stage) {
+    return {kStages * Left::kBytes + stage * Right::kBytes};
+  }
 
   ATOLL_DEVICE void operator()() const {
     const int across = (width + kColumns - 1) / kColumns;
@@ -81,25 +95,33 @@ struct GroupedMma {
       if (tile.group < 0) return;
       if (tile.group == static_cast<int>(offsets.size) - 1) return clear(tile, column);
     }
-    const int row = warp() / 4 * kPiece, at = warp() % 4 * 32;  // of the warp, in the tile
+    // Of the warp, in the tile.
+    const int row = warp() / kWarpsAcross * kPiece, at = warp() % kWarpsAcross * kAcross;
     // Warps that have nothing of c only copy.
     const bool is_idle = tile.first + row >= tile.end || column + at >= width;
-    float sum[kPiece / 16][4][4] = {};
-    copy(0, tile, column, first, end);
-    int stage = 0;
-    for (int k = first; k < end; k += kDepth, stage ^= 1) {
-      wait_copies<0>();
+    Sums sum = {};
+    for (int i = 0; i < kStages - 1; ++i) copy(i, tile, column, first + i * kDepth, end);
+    int stage = 0, next = kStages - 1;
+    for (int k = first; k < end; k += kDepth) {
+      wait_copies<kStages - 2>();
       sync_block();
-      if (k + kDepth < end) copy(stage ^ 1, tile, column, k + kDepth, end);
+      copy(next, tile, column, k + (kStages - 1) * kDepth, end);
       if (!is_idle) multiply(sum, stage, row, at);
+      next = stage;
+      stage = stage + 1 < kStages ? stage + 1 : 0;
     }
     if (is_idle) return;
-    const bool is_whole = tile.first + row + kPiece <= tile.end && column + at + 32 <= width;
+    const bool is_whole = tile.first + row + kPiece <= tile.end && column + at + kAcross <= width;
     is_whole ? store<true>(sum, tile, row, column + at) : store<false>(sum, tile, row, column + at);
   }
 
  private:
+  // Nothing from `end` on.
   ATOLL_DEVICE void copy(int stage, const RowTile& tile, int column, int k, int end) const {
+    if (k < end) copy_tiles(stage, tile, column, k, end);
+    commit_copies();
+  }
+  ATOLL_DEVICE void copy_tiles(int stage, const RowTile& tile, int column, int k, int end) const {
     const std::int64_t group = tile.group;
     if constexpr (kIsTn) {
       copy_tile<kMaxThreads>(left(stage), a, k, end, tile.first, height);
@@ -114,14 +136,13 @@ struct GroupedMma {
                                width);
       }
     }
-    commit_copies();
   }
-  ATOLL_DEVICE static void multiply(float (&sum)[kPiece / 16][4][4], int stage, int row, int at) {
-    ATOLL_NO_UNROLL
+  ATOLL_DEVICE static void multiply(Sums& sum, int stage, int row, int at) {
+    ATOLL_UNROLL
     for (int k = 0; k < kDepth; k += 16) {
-      std::uint32_t columns[2][4];
+      std::uint32_t columns[kAcross / 16][4];
       ATOLL_UNROLL
-      for (int n = 0; n < 2; ++n) {
+      for (int n = 0; n < kAcross / 16; ++n) {
         if constexpr (kT == Transpose::kNT)
           right(stage).load_right(columns[n], at + 16 * n, k);
         else
@@ -135,7 +156,7 @@ struct GroupedMma {
         else
           left(stage).load_left(own, row + 16 * m, k);
         ATOLL_UNROLL
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < kAcross / 8; ++n) {
           mma_m16n8k16(sum[m][n], own, columns[n / 2][n % 2 * 2], columns[n / 2][n % 2 * 2 + 1]);
         }
       }
@@ -145,8 +166,7 @@ struct GroupedMma {
   // is added to comes in groups of kAtOnce * 8 rows, whose loads are on their way together; where
   // all is there they hang on no predicate, of which a thread has few.
   template <bool kWhole>
-  ATOLL_DEVICE void store(const float (&sum)[kPiece / 16][4][4], const RowTile& tile, int row,
-                          int column) const {
+  ATOLL_DEVICE void store(const Sums& sum, const RowTile& tile, int row, int column) const {
     constexpr int kHalves = kPiece / 8, kAtOnce = std::min(kHalves, 4);
     const std::int64_t above = kIsTn ? std::int64_t{tile.group} * height : 0;
     const std::int64_t begin = (above + tile.first + row + lane() / 4) * width;
@@ -156,11 +176,11 @@ struct GroupedMma {
     };
     ATOLL_UNROLL
     for (int first = 0; first < kHalves; first += kAtOnce) {
-      Pack<C, 2> pairs[kAtOnce][4];
+      Pack<C, 2> pairs[kAtOnce][kAcross / 8];
       ATOLL_UNROLL
       for (int m = 0; m < kAtOnce && kIsTn; ++m) {
         ATOLL_UNROLL
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < kAcross / 8; ++n) {
           if (is_there(first + m, n)) {
             pairs[m][n] = c.template load<2>(begin + 8 * (first + m) * width + own + 8 * n);
           }
@@ -170,7 +190,7 @@ struct GroupedMma {
       for (int m = 0; m < kAtOnce; ++m) {
         const int half = first + m;
         ATOLL_UNROLL
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < kAcross / 8; ++n) {
           ATOLL_UNROLL
           for (int e = 0; e < 2; ++e) {
             const float value = sum[half / 2][n][half % 2 * 2 + e];

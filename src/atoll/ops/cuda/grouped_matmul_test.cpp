@@ -144,6 +144,7 @@ TEST(CudaGroupedMatmul, IsEachGroupsProductWithTensorCores) {
   // Tiles of 128 rows, and for gradients too.
   check<Bf16>({{0, 131, 140}, 150, 72, 136}, mma);
   check<Bf16>({{0, 70}, 70, 200, 40}, mma);
+  check<Bf16>({{0, 130}, 130, 200, 200}, mma);  // longer than all buffers
 }
 
 // How large tiles are hangs on the mean group; that must change no bit.
