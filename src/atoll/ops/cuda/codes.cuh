@@ -263,7 +263,9 @@ struct DecodeCodesKernel {
     ATOLL_NO_UNROLL
     for (int source = 0; source < num_sources; source += kAtOnce) {
       std::uint32_t words[kAtOnce][Slots::kWords];
-      float scales[kAtOnce] = {};
+      float scales[kAtOnce];
+      for (float& scale : scales)
+        scale = std::bit_cast<float>(kCodeNan);  // of a source that is none
       ATOLL_UNROLL
       for (int s = 0; s < kAtOnce; ++s) {
         if (source + s >= num_sources) break;

@@ -142,21 +142,33 @@ struct EncodeSignsKernel {
     }
     return unmasked;
   }
-  /// A column of the sum of magnitudes, whose elements are added in their order.
+  /// A column of the sum of magnitudes, whose elements are added in their order, while later ones
+  /// are loaded and converted. Behind the last are zeroes, which change no sum.
   ATOLL_DEVICE static double column_of(const Shared<float>& scaled, int whole) {
-    constexpr int kAtOnce = 8;
-    double sum = 0;
-    int i = thread();
-    for (; i + (kAtOnce - 1) * kSumColumns < whole; i += kAtOnce * kSumColumns) {
-      double next[kAtOnce];
+    constexpr int kAtOnce = 4, kStep = kAtOnce * kSumColumns;
+    const int end = whole;
+    const auto load = [&](float(&values)[kAtOnce], int first) {
       ATOLL_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
-        next[j] = static_cast<double>(fabsf(scaled.load(i + j * kSumColumns)));
+        const int i = first + j * kSumColumns;
+        values[j] = i < end ? fabsf(scaled.load(i)) : 0.0F;
       }
+    };
+    float next[kAtOnce], later[kAtOnce];
+    double now[kAtOnce], sum = 0;
+    load(next, thread());
+    ATOLL_UNROLL
+    for (int j = 0; j < kAtOnce; ++j) now[j] = static_cast<double>(next[j]);
+    load(next, thread() + kStep);
+    for (int i = thread(); i < end; i += kStep) {
+      load(later, i + 2 * kStep);
       ATOLL_UNROLL
-      for (int j = 0; j < kAtOnce; ++j) sum += next[j];
+      for (int j = 0; j < kAtOnce; ++j) {
+        sum += now[j];
+        now[j] = static_cast<double>(next[j]);
+        next[j] = later[j];
+      }
     }
-    for (; i < whole; i += kSumColumns) sum += static_cast<double>(fabsf(scaled.load(i)));
     return sum;
   }
   /// The mean magnitude of what is not masked; all threads get it.
