@@ -116,13 +116,14 @@ struct ProjectRows {
 };
 
 /// Q^T = P^T M, or 0. A sum goes along the rows in their order, so that few threads have one: a
-/// lane for each of eight columns of four of the r sums. All threads of a block of eight columns
+/// lane for each of eight columns of four of the r sums. Other warps of a block of eight columns
 /// copy pieces of M and P into shared memory, well before they are added.
 struct ProjectColumns {
   static constexpr const char* kName = "project_columns";
-  static constexpr int kMaxThreads = 128;
+  static constexpr int kMaxThreads = 256;
+  static constexpr int kCopying = kMaxThreads / 2;  // threads
   static constexpr int kColumns = 8;
-  static constexpr int kAtOnce = kMaxThreads / kColumns;  // of the r sums, for one reading of M
+  static constexpr int kAtOnce = (kMaxThreads - kCopying) / kColumns;  // sums for a reading of M
   static constexpr int kRows = 256;
   static constexpr int kStages = 4;
   static constexpr int kStride = kRows + 4;  // columns begin in different banks
@@ -155,10 +156,10 @@ struct ProjectColumns {
     const std::int64_t end = part.end;
     if (row < end) {
       const auto to = box(stage);
-      const int column = thread() % kColumns;
+      const int own = thread() - (kMaxThreads - kCopying), column = own % kColumns;
       ATOLL_NO_UNROLL
-      for (int i = 0; i < kRows * kColumns / kMaxThreads; ++i) {
-        const int r = i * (kMaxThreads / kColumns) + thread() / kColumns;
+      for (int i = 0; i < kRows * kColumns / kCopying; ++i) {
+        const int r = i * (kCopying / kColumns) + own / kColumns;
         const bool is_there = row + r < end && column < part.num_columns;
         copy_async<1>(to, column * kStride + r, x.m,
                       is_there ? part.m_at + (row + r) * part.cols + column : 0, is_there);
@@ -166,7 +167,7 @@ struct ProjectColumns {
       ATOLL_NO_UNROLL
       for (int k = 0; k < part.num_sums; ++k) {
         ATOLL_NO_UNROLL
-        for (int r = thread(); r < kRows; r += kMaxThreads) {
+        for (int r = own; r < kRows; r += kCopying) {
           const bool is_there = row + r < end;
           copy_async<1>(to, (kColumns + k) * kStride + r, x.p,
                         is_there ? part.p_at + k * part.rows + row + r : 0, is_there);
@@ -215,7 +216,7 @@ struct ProjectColumns {
       part.num_sums = static_cast<int>(sums_left < kAtOnce ? sums_left : kAtOnce);
       // A lane without a sum of its own adds to the first.
       const int p_at = (kColumns + (k < part.num_sums ? k : 0)) * kStride;
-      const bool is_idle = warp() * (kWarp / kColumns) >= part.num_sums;
+      const bool is_idle = k / (kWarp / kColumns) * (kWarp / kColumns) >= part.num_sums;
       const float sum = sum_of(part, own * kStride, p_at, is_idle);
       if (own < part.num_columns && k < part.num_sums) {
         x.q.store(x.at(kFactorQ) + (first + k) * cols + column + own, sum);
@@ -225,15 +226,16 @@ struct ProjectColumns {
   }
   ATOLL_DEVICE float sum_of(const Part& part, int m_at, int p_at, bool is_idle) const {
     float sum = 0;
+    const bool copies = thread() >= kMaxThreads - kCopying;
     ATOLL_NO_UNROLL
-    for (int stage = 0; stage < kStages - 1; ++stage) copy(part, stage * kRows, stage);
+    for (int stage = 0; stage < kStages - 1 && copies; ++stage) copy(part, stage * kRows, stage);
     const std::int64_t end = part.end;
     int stage = 0;
     for (std::int64_t row = 0; row < end; row += kRows) {
       wait_copies<kStages - 2>();
       sync_block();
       const int before = (stage + kStages - 1) % kStages;
-      copy(part, row + (kStages - 1) * kRows, before);
+      if (copies) copy(part, row + (kStages - 1) * kRows, before);
       const std::int64_t left = end - row;
       if (!is_idle) {
         sum = add(sum, box(stage), m_at, p_at, static_cast<int>(left < kRows ? left : kRows));

@@ -173,8 +173,16 @@ struct SumCounts {
   ATOLL_DEVICE void operator()() const {
     const std::int64_t e = std::int64_t{block_x()} * num_threads() + thread();
     if (e >= counts.size) return;
+    constexpr int kAtOnce = 16;  // loads on their way together
     std::int64_t sum = 0;
-    for (int part = 0; part < num_parts; ++part) sum += parts.load(part * counts.size + e);
+    const int end = num_parts;
+    for (int first = 0; first < end; first += kAtOnce) {
+      ATOLL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int part = first + i;
+        sum += part < end ? parts.load(part * counts.size + e) : 0;
+      }
+    }
     counts.store(e, static_cast<double>(sum));
   }
 };
