@@ -15,7 +15,7 @@ namespace atl::plan {
 /// products 0.80 and memory 0.90, as measured on an H200 (788 of 989 TFLOP/s, 4.3 of 4.8 TB/s);
 /// attention a half before Hopper and 0.23 from it, as published kernels of mma.sync do; links
 /// 0.80, which is assumed. Eight GPUs a host. `config` says in which dtype products are and, with
-/// comm.gpu, which way collectives go; nothing hides these. No GPU has run atoll yet.
+/// comm.gpu, which way collectives go; nothing hides these. Several GPUs have not run atoll yet.
 Figures figures_of_gpu(const GpuFigures& gpu, const train::TrainConfig& config);
 
 /// The same of a GPU at hand: its products, copies and memory are measured, its links are those of
