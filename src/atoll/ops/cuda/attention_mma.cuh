@@ -13,6 +13,7 @@
 // copies itself.
 
 #include "atoll/ops/cuda/attention_mma_backward.cuh"
+#include "atoll/ops/cuda/attention_mma_pairs.cuh"
 
 namespace atl::ops::cuda {
 
@@ -28,7 +29,9 @@ struct AttentionMmaForward {
   using Keys = Tile<kKeys, kDim>;
   using Scores = float[kParts][kKeys / 8][4];
   using Sums = float[kParts][kDim / 8][4];
-  static constexpr int shared_bytes() { return Rows::kBytes + 4 * Keys::kBytes; }
+  static constexpr int kMaskAt = Rows::kBytes + 4 * Keys::kBytes;
+  using Mask = QueryMask<kParts, Setup, kMaskAt>;
+  static constexpr int shared_bytes() { return kMaskAt + Mask::kBytes; }
   HeadRows<const Bf16> queries, keys, values;
   HeadRows<AttentionResult<Bf16, Setup>> out;
   Global<float> lse;  // (B, heads, T), or empty
@@ -56,20 +59,20 @@ struct AttentionMmaForward {
     commit_copies();
     const std::int64_t from_keys = Keys::source(keys, b, kv_head);
     const std::int64_t from_values = Keys::source(values, b, kv_head);
-    copy(0, from_keys, from_values, begin, end);
-    const QueryMask<kParts, Setup> mask(setup, b, first + row);
+    copy(begin / kKeys % 2, from_keys, from_values, begin, end);
+    const Mask mask = {setup};
+    mask.keep(b, head, first + row);
     Softmax softmax(setup.scale);
     Sums sum = {};
     wait_copies<1>();
     sync_warp();
     q.load();
-    int stage = 0;
-    for (int key = begin; key < end; key += kKeys, stage ^= 1) {
+    for (int key = begin; key < end; key += kKeys) {
+      const int stage = key / kKeys % 2;
       wait_copies<0>();
       sync_block();
       if (key + kKeys < end) copy(stage ^ 1, from_keys, from_values, key + kKeys, end);
-      // Of 128 elements, what begins windows and documents has no register left in the loop.
-      if (kDim <= 64 ? !mask.sees(key, kKeys) : key > mask.last_key()) continue;
+      if (!mask.sees(key, kKeys)) continue;
       Scores p = {};
       multiply(p, q, key_tile(stage), 0);
       mask.hide(p, key);
@@ -78,7 +81,10 @@ struct AttentionMmaForward {
     }
     if constexpr (Setup::kIsBlock) wait_copies<0>();  // where no query sees a key
     ATOLL_UNROLL
-    for (int m = 0; m < kParts; ++m) finish(b, head, first, row, m, sum[m], softmax);
+    for (int m = 0; m < kParts; ++m) {
+      finish(mask.kept(Mask::kBatch), mask.kept(Mask::kHead), mask.kept(Mask::kFirst) + kPart * m,
+             sum[m], softmax.shift[m], softmax.total[m]);
+    }
   }
 
  private:
@@ -142,44 +148,42 @@ struct AttentionMmaForward {
     }
   };
 
-  // 16 of a warp's rows go to memory.
-  ATOLL_DEVICE void finish(std::int64_t b, int head, int first, int row, int m,
-                           const float (&sum)[kDim / 8][4], const Softmax& softmax) const {
-    const float sums[2] = {row_sum(softmax.total[m][0]), row_sum(softmax.total[m][1])};
-    const int mine = row + kPart * m;
+  // Rows [first, first + 16) go to memory.
+  ATOLL_DEVICE void finish(int b, int head, int first, const float (&sum)[kDim / 8][4],
+                           const float (&shift)[2], const float (&total)[2]) const {
+    const float sums[2] = {row_sum(total[0]), row_sum(total[1])};
     if constexpr (Setup::kIsBlock) {
-      join(b, head, first, mine, sum, softmax.shift[m], sums);
+      join(b, head, first, sum, shift, sums);
     } else {
       ATOLL_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int t = first + mine + lane() / 4 + 8 * i;
-        if (lane() % 4 == 0 && t < setup.length && lse.size > 0) {
-          lse.store(setup.lse_at(b, head, t), fmaf(softmax.shift[m][i], kLn2, log_f32(sums[i])));
+        const int t = first + lane_id() / 4 + 8 * i;
+        if (lane_id() % 4 == 0 && t < setup.length && lse.size > 0) {
+          lse.store(setup.lse_at(b, head, t), fmaf(shift[i], kLn2, log_f32(sums[i])));
         }
       }
-      store_rows(Rows{0}, mine, sum, 1.0F / sums[0], 1.0F / sums[1], out, b, head, first,
+      store_rows(Rows{0}, first % kRows, sum, 1.0F / sums[0], 1.0F / sums[1], out, b, head, first,
                  setup.length);
     }
   }
   // What a block's keys have given joins what the rows have.
-  ATOLL_DEVICE void join(std::int64_t b, int head, int first, int row,
-                         const float (&sum)[kDim / 8][4], const float (&shift)[2],
-                         const float (&sums)[2]) const {
+  ATOLL_DEVICE void join(int b, int head, int first, const float (&sum)[kDim / 8][4],
+                         const float (&shift)[2], const float (&sums)[2]) const {
     float before[2], now[2];
     ATOLL_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int t = first + row + lane() / 4 + 8 * i;
+      const int t = first + lane_id() / 4 + 8 * i;
       const bool is_there = t < setup.length;
       const std::int64_t at = setup.lse_at(b, head, t);
       // Of the four lanes of a row one reads what it then writes.
-      const bool reads = setup.merges && is_there && lane() % 4 == 0;
-      const float old = shuffle(reads ? lse.load(at) : 0.0F, lane() / 4 * 4);
+      const bool reads = setup.merges && is_there && lane_id() % 4 == 0;
+      const float old = shuffle(reads ? lse.load(at) : 0.0F, lane_id() / 4 * 4);
       const auto merge = AttentionMerge::of(setup.merges, old, shift[i] * kLn2, sums[i]);
       before[i] = merge.before;
       now[i] = merge.now;
-      if (lane() % 4 == 0 && is_there) lse.store(at, merge.lse);
+      if (lane_id() % 4 == 0 && is_there) lse.store(at, merge.lse);
     }
-    join_rows<kDim>(row, sum, before, now, out, b, head, first, setup.length);
+    join_rows<kDim>(sum, before, now, out, b, head, first, setup.length);
   }
 };
 

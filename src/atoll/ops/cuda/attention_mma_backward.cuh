@@ -15,11 +15,14 @@ struct AttentionMmaQueries {
   static constexpr int kParts = 2;
   static constexpr int kRows = kAttentionWarps * kPart * kParts;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
-  static constexpr int kStep = 16;
+  static constexpr int kStep = 32;
   using Rows = Tile<kRows, kDim>;
   using Keys = Tile<kKeys, kDim>;
   using Left = LeftRows<kParts, kRows, kDim, (kDim <= 64)>;
-  static constexpr int shared_bytes() { return 2 * Rows::kBytes + 4 * Keys::kBytes; }
+  static constexpr int kNumbersAt = 2 * Rows::kBytes + 4 * Keys::kBytes;
+  static constexpr int kMaskAt = kNumbersAt + 2 * kRows * 4;
+  using Mask = QueryMask<kParts, Setup, kMaskAt>;
+  static constexpr int shared_bytes() { return kMaskAt + Mask::kBytes; }
   HeadRows<const Bf16> queries, keys, values, out, dout;
   Global<const float> lse;
   HeadRows<AttentionResult<Bf16, Setup>> dqueries;
@@ -29,6 +32,10 @@ struct AttentionMmaQueries {
   ATOLL_DEVICE Keys key_tile(int stage) const { return {2 * Rows::kBytes + stage * Keys::kBytes}; }
   ATOLL_DEVICE Keys value_tile(int stage) const {
     return {2 * Rows::kBytes + (2 + stage) * Keys::kBytes};
+  }
+  // Of each row lse, times log2(e), and delta.
+  ATOLL_DEVICE static Shared<float> numbers() {
+    return shared_memory<float>(kNumbersAt, 2 * kRows);
   }
   ATOLL_DEVICE void copy(int stage, std::int64_t from_keys, std::int64_t from_values, int key,
                          int end) const {
@@ -49,28 +56,18 @@ struct AttentionMmaQueries {
     commit_copies();
     const std::int64_t from_keys = Keys::source(keys, b, kv_head);
     const std::int64_t from_values = Keys::source(values, b, kv_head);
-    copy(0, from_keys, from_values, begin, end);
-    float deltas[kParts][2], shifts[kParts][2];
-    ATOLL_UNROLL
-    for (int m = 0; m < kParts; ++m) find_deltas(b, head, first + row + kPart * m, deltas[m]);
-    const QueryMask<kParts, Setup> mask(setup, b, first + row);
-    ATOLL_UNROLL
-    for (int r = 0; r < 2 * kParts; ++r) {
-      const int t = first + row + 8 * r + lane() / 4;
-      const bool is_there = t < setup.length;
-      shifts[r / 2][r % 2] = is_there ? lse.load(setup.lse_at(b, head, t)) * kLog2E : 0.0F;
-      if (lane() % 4 == 0 && is_there) {
-        delta.store(setup.delta_at(b, head, t), deltas[r / 2][r % 2]);
-      }
-    }
+    copy(begin / kKeys % 2, from_keys, from_values, begin, end);
+    find_numbers(b, head, first, row);
+    const Mask mask = {setup};
+    mask.keep(b, head, first + row);
     const float to_log2 = setup.scale * kLog2E;
     float sum[kParts][kDim / 8][4] = {};
     wait_copies<1>();
     sync_warp();
     q.load();
     grad.load();
-    int stage = 0;
-    for (int key = begin; key < end; key += kKeys, stage ^= 1) {
+    for (int key = begin; key < end; key += kKeys) {
+      const int stage = key / kKeys % 2;
       wait_copies<0>();
       sync_block();
       if (key + kKeys < end) copy(stage ^ 1, from_keys, from_values, key + kKeys, end);
@@ -82,13 +79,16 @@ struct AttentionMmaQueries {
         multiply(dp, grad, value_tile(stage), n);
         mask.hide(s, key + n);
         ATOLL_UNROLL
-        for (int j = 0; j < kStep / 8; ++j) {
+        for (int r = 0; r < 2 * kParts; ++r) {
+          const auto own = numbers().template load<2>(2 * (row + 8 * r + lane_id() / 4));
           ATOLL_UNROLL
-          for (int e = 0; e < 4 * kParts; ++e) {
-            const int m = e / 4, i = e % 4 / 2;
-            float& score = s[m][j][e % 4];
-            const float p = exp2_approximate(fmaf(score, to_log2, -shifts[m][i]));
-            score = p * (dp[m][j][e % 4] - deltas[m][i]);
+          for (int j = 0; j < kStep / 8; ++j) {
+            ATOLL_UNROLL
+            for (int e = r % 2 * 2; e < r % 2 * 2 + 2; ++e) {
+              float& score = s[r / 2][j][e];
+              const float p = exp2_approximate(fmaf(score, to_log2, -own[0]));
+              score = p * (dp[r / 2][j][e] - own[1]);
+            }
           }
         }
         accumulate(sum, s, key_tile(stage), n);
@@ -97,25 +97,27 @@ struct AttentionMmaQueries {
     if constexpr (Setup::kIsBlock) wait_copies<0>();  // where no query sees a key
     ATOLL_UNROLL
     for (int m = 0; m < kParts; ++m) {
-      const int mine = row + kPart * m;
+      const int t = mask.kept(Mask::kFirst) + kPart * m;
+      const int at_b = mask.kept(Mask::kBatch), at_head = mask.kept(Mask::kHead);
       if constexpr (Setup::kIsBlock)
-        add_rows(mine, sum[m], setup.scale, dqueries, b, head, first, setup.length);
+        add_rows(sum[m], setup.scale, dqueries, at_b, at_head, t, setup.length);
       else
-        store_rows(q.tile, mine, sum[m], setup.scale, setup.scale, dqueries, b, head, first,
+        store_rows(Rows{0}, t % kRows, sum[m], setup.scale, setup.scale, dqueries, at_b, at_head, t,
                    setup.length);
     }
   }
 
  private:
-  // dout out of the lane's two of the 16 rows from t on. kDim / 8 lanes take a row together.
-  ATOLL_DEVICE void find_deltas(std::int64_t b, int head, int first, float (&deltas)[2]) const {
+  // delta = dout out, and lse, of a warp's rows. kDim / 8 lanes take a row together.
+  ATOLL_DEVICE void find_numbers(int b, int head, int first, int row) const {
     constexpr int kLanes = kDim / kChunk, kAtOnce = kWarp / kLanes;
+    const int d = lane_id() % kLanes * kChunk;
     ATOLL_UNROLL
-    for (int i = 0; i < kPart / kAtOnce; ++i) {
-      const int t = first + i * kAtOnce + lane() / kLanes;
-      const int d = lane() % kLanes * kChunk;
+    for (int i = 0; i < kPart * kParts; i += kAtOnce) {
+      const int mine = row + i + lane_id() / kLanes, t = first + mine;
+      const bool is_there = t < setup.length;
       float sum = 0;
-      if (t < setup.length && d < setup.head_dim) {
+      if (is_there && d < setup.head_dim) {
         const auto o = out.rows.template load<kChunk>(out.at(b, t, head) + d);
         const auto g = dout.rows.template load<kChunk>(dout.at(b, t, head) + d);
         ATOLL_UNROLL
@@ -123,9 +125,10 @@ struct AttentionMmaQueries {
       }
       ATOLL_UNROLL
       for (int mask = kLanes / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-      const float mine = shuffle(sum, lane() / 4 % kAtOnce * kLanes);
-      if (lane() / 4 / kAtOnce == i) deltas[0] = mine;
-      if ((lane() / 4 + 8) / kAtOnce == i) deltas[1] = mine;
+      if (d != 0) continue;
+      if (is_there) delta.store(setup.delta_at(b, head, t), sum);
+      const float shift = is_there ? lse.load(setup.lse_at(b, head, t)) * kLog2E : 0.0F;
+      numbers().template store<2>(2 * mine, {shift, sum});
     }
   }
 };
@@ -165,11 +168,11 @@ struct AttentionMmaKeys {
                          int head, int first) const {
     query_tile(stage).copy(queries, from_queries, first, setup.length);
     grad_tile(stage).copy(dout, from_grads, first, setup.length);
-    if (thread() < 2 * kQueries) {
-      const int t = first + thread() % kQueries;
-      const bool is_lse = thread() < kQueries;
+    if (thread_id() < 2 * kQueries) {
+      const int t = first + thread_id() % kQueries;
+      const bool is_lse = thread_id() < kQueries;
       const std::int64_t at = is_lse ? setup.lse_at(b, head, t) : setup.delta_at(b, head, t);
-      copy_async<1>(numbers(stage), thread(), is_lse ? lse : delta, at, t < setup.length);
+      copy_async<1>(numbers(stage), thread_id(), is_lse ? lse : delta, at, t < setup.length);
     }
     commit_copies();
   }
@@ -225,14 +228,14 @@ struct AttentionMmaKeys {
     const int kv_head = head / setup.group() - 1;  // found anew, a register less in the loop
     ATOLL_UNROLL
     for (int m = 0; m < kParts; ++m) {
-      const int mine = row + kPart * m;
+      const int mine = row + kPart * m, s = mask.first + kPart * m;
       if constexpr (Setup::kIsBlock) {
-        add_rows(mine, dk[m], setup.scale, dkeys, b, kv_head, first, setup.num_keys());
-        add_rows(mine, dv[m], 1.0F, dvalues, b, kv_head, first, setup.num_keys());
+        add_rows(dk[m], setup.scale, dkeys, b, kv_head, s, setup.num_keys());
+        add_rows(dv[m], 1.0F, dvalues, b, kv_head, s, setup.num_keys());
       } else {
-        store_rows(k.tile, mine, dk[m], setup.scale, setup.scale, dkeys, b, kv_head, first,
+        store_rows(k.tile, mine, dk[m], setup.scale, setup.scale, dkeys, b, kv_head, s,
                    setup.length);
-        store_rows(v.tile, mine, dv[m], 1.0F, 1.0F, dvalues, b, kv_head, first, setup.length);
+        store_rows(v.tile, mine, dv[m], 1.0F, 1.0F, dvalues, b, kv_head, s, setup.length);
       }
     }
   }
@@ -243,7 +246,7 @@ struct AttentionMmaKeys {
                                   float to_log2) const {
     ATOLL_UNROLL
     for (int j = 0; j < kStep / 8; ++j) {
-      const int mine = first + 8 * j + lane() % 4 * 2;
+      const int mine = first + 8 * j + lane_id() % 4 * 2;
       const auto lses = numbers(stage).template load<2>(mine);
       const auto deltas = numbers(stage).template load<2>(kQueries + mine);
       ATOLL_UNROLL

@@ -30,40 +30,49 @@ struct TilePlace {
 template <int kParts>
 ATOLL_DEVICE int warp_row() {
   static_assert(kAttentionWarps == 4, "two bits");
-  return (warp() ^ (block_x() % 2 * 3)) * kPart * kParts;
+  return (warp_id() % kAttentionWarps ^ (block_x() % 2 * 3)) * kPart * kParts;
 }
 
-/// What the queries of a warp see, 16 kParts of them from `first` on.
-template <int kParts, typename Setup>
+/// What the queries of a warp see, 16 kParts of them. It lies in shared memory, from byte kOffset
+/// on, as registers are dearer in the loops.
+template <int kParts, typename Setup, int kOffset>
 struct QueryMask {
+  static constexpr int kBytes = 8 * 4 * kAttentionWarps;
+  /// The first query, its head and sequence; the first key that any of the queries sees, and the
+  /// last; the first that all see, and the last.
+  enum Kept { kFirst, kHead, kBatch, kAnyFrom, kAnyLast, kAllFrom, kAllLast };
   const Setup& setup;
-  int b, first;
-  int any_from, all_from;  // the first key that any sees, and that all do
 
-  ATOLL_DEVICE QueryMask(const Setup& setup_, int b_, int first_)
-      : setup(setup_), b(b_), first(first_), any_from(0), all_from(0) {
-    if (first >= setup.length) return;
-    any_from = setup.first_key(b, first);
-    all_from = setup.first_key(b, last());
+  ATOLL_DEVICE static Shared<int> memory() {
+    return shared_memory<int>(kOffset, 8 * kAttentionWarps);
   }
-  ATOLL_DEVICE int last() const {
+  ATOLL_DEVICE static int kept(Kept what) { return memory().load(8 * warp_id() + what); }
+  /// To be called before the others, with a sync_warp() between.
+  ATOLL_DEVICE void keep(int b, int head, int first) const {
     const int end = first + kPart * kParts;
-    return (end < setup.length ? end : setup.length) - 1;
+    const int last = (end < setup.length ? end : setup.length) - 1;
+    Pack<int, 4> sees = {-1, 0, -1, 0};
+    if (first <= last) {
+      sees = {setup.own_key(last), setup.first_key(b, last), setup.own_key(first), 0};
+    }
+    const int from = first <= last ? setup.first_key(b, first) : 0;
+    if (lane_id() != 0) return;
+    memory().template store<4>(8 * warp_id(), {first, head, b, from});
+    memory().template store<4>(8 * warp_id() + kAnyLast, sees);
   }
   /// Whether any sees any of keys [key, key + count).
   ATOLL_DEVICE bool sees(int key, int count) const {
-    return key <= last_key() && key + count > any_from;
+    return key <= kept(kAnyLast) && key + count > kept(kAnyFrom);
   }
-  /// The last that any sees.
-  ATOLL_DEVICE int last_key() const { return first < setup.length ? setup.own_key(last()) : -1; }
   /// Hides of the scores of keys [key, ...) those that a query does not see.
   template <int kN8>
   ATOLL_DEVICE void hide(float (&s)[kParts][kN8][4], int key) const {
-    if (key >= all_from && key + 8 * kN8 - 1 <= setup.own_key(first)) return;
+    if (key >= kept(kAllFrom) && key + 8 * kN8 - 1 <= kept(kAllLast)) return;
+    const int b = kept(kBatch), first = kept(kFirst);
     ATOLL_UNROLL
     for (int r = 0; r < 2 * kParts; ++r) {
-      const int t = first + 8 * r + lane() / 4;
-      const int mine = key + lane() % 4 * 2;
+      const int t = first + 8 * r + lane_id() / 4;
+      const int mine = key + lane_id() % 4 * 2;
       const int from = (t < setup.length ? setup.first_key(b, t) : 0) - mine;
       const int last = setup.own_key(t) - mine;
       ATOLL_UNROLL
@@ -126,8 +135,8 @@ struct KeyMask {
     for (int j = 0; j < kN8; ++j) {
       ATOLL_UNROLL
       for (int e = 0; e < 2; ++e) {
-        const int t = query + 8 * j + lane() % 4 * 2 + e;
-        const int mine = first + lane() / 4;
+        const int t = query + 8 * j + lane_id() % 4 * 2 + e;
+        const int mine = first + lane_id() / 4;
         const int from = (t < setup.length ? setup.first_key(b, t) : 0) - mine;
         const int own = setup.own_key(t) - mine;
         ATOLL_UNROLL
