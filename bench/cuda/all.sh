@@ -11,8 +11,9 @@
 #            must first find the mistake that bench/cuda/planted.cu makes
 # training   twenty steps twice: the same bits, and the CPU's losses within what bf16 costs; `atoll train`
 #            of 50 steps twice, as graphs, and of 25 that go on to 50: the same weights; with cuDNN's
-#            attention too
-# ops        time of each op beside the GPU's own rates: own kernels at 85% of a copy's
+#            attention too; each feature of a trainer for a few steps, as on the CPU
+# ops        time of each op beside the GPU's own rates: own kernels at 85% of a copy's; and of each
+#            kernel of a step
 # mfu        124M and 1B, beside PyTorch compiled (PEER_PYTHON) and llm.c (LLMC), if these are given;
 #            PEAK_TFLOPS is the GPU's in bf16 (989, an H100's); ATTENTION=cudnn sets device.attention
 # record     the GPU, the driver and the libraries, as files to keep as test data
@@ -116,6 +117,7 @@ for name in "${parts[@]}"; do
   training)
     part steps "$bin/parallel_slow_test" '--gtest_filter=*OnARealGpu*'
     part runs python3 bench/cuda/runs.py repeat --atoll "$atoll"
+    part features python3 bench/cuda/runs.py features --atoll "$atoll"
     part runs-cudnn python3 bench/cuda/runs.py repeat --atoll "$atoll" --attention cudnn
     ;;
   ops)
@@ -123,6 +125,8 @@ for name in "${parts[@]}"; do
     cat "$logs/ops.log"
     part ops-experts build/cuda/bench/gpu_ops_bench --model moe
     cat "$logs/ops-experts.log"
+    part step-kernels python3 bench/cuda/runs.py kernels --atoll "$atoll"
+    cat "$logs/step-kernels.log"
     ;;
   mfu)
     for model in 124m 1b; do

@@ -3,6 +3,7 @@
 
     runs.py repeat --atoll BIN [--device cuda] [--steps 50] [--attention own|cudnn]
     runs.py features --atoll BIN [--device cuda]
+    runs.py kernels --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--cuda /usr/local/cuda]
     runs.py mfu --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--python PYTHON] [--llmc DIR]
 
 repeat: a small model with attention on tensor cores, in bf16. Twice the same steps give the same
@@ -15,6 +16,10 @@ features: short runs with each of what a trainer may be asked for, in f32: losse
 for the order of sums, and a model that the GPU has trained writes the CPU's text and has its loss, with
 each kind of --weights.
 
+kernels: how long each kernel of a step takes, in the order of what they take together, by CUPTI
+(bench/cuda/kernel_times.cpp, which g++ builds). Of 20 steps and what comes before them; --library is
+one that has been built.
+
 mfu: tokens per second and model FLOPs utilisation, with the formula, of atoll, of PyTorch compiled
 (--python, which has torch for CUDA) and of llm.c (--llmc, where `make train_gpt2cu` has been run), in
 turn. Exit code 1 below the bar: 52% at 124M, 60% at 1B. Needs a GPU.
@@ -24,6 +29,7 @@ import argparse
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -86,6 +92,7 @@ class Runs:
         self.corpus = shapes.make_corpus(atoll, text, folder / "corpus")
         config = folder / "config.json"
         config.write_text(json.dumps(config_of(shape), indent=2))
+        self.environment = {}
         self.model = f"--model.from={base}" if base else f"--model.config={config}"
 
     def command(self, name, steps, *settings):
@@ -115,7 +122,8 @@ class Runs:
         takes longer than they do."""
         command = self.command(name, 100 * count, *settings)
         with tempfile.TemporaryFile("w+") as errors:
-            run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+            run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors,
+                                   env=os.environ | self.environment)
             while len(self.records(name)) < count and run.poll() is None:
                 time.sleep(0.1)
             has_ended = run.poll() is not None
@@ -277,6 +285,32 @@ def llmc_speed(args, shape):
     return statistics.median(found[5:])
 
 
+def kernels(args, folder):
+    library = args.library
+    if library is None:
+        library = folder / "libkernel_times.so"
+        subprocess.run(["g++", "-O2", "-std=c++20", "-shared", "-fPIC",
+                        pathlib.Path(__file__).with_name("kernel_times.cpp"), f"-I{args.cuda}/include",
+                        f"-L{args.cuda}/lib64", f"-L{args.cuda}/lib", "-lcupti", "-o", library],
+                       check=True)
+    times = folder / "times.txt"
+    runs = Runs(args.atoll, MODELS[args.model], folder)
+    runs.environment = {"CUDA_INJECTION64_PATH": str(library.resolve()), "KERNEL_TIMES": str(times)}
+    records = runs.first_steps("run", 20, "--device.kind=cuda", "--train.dtype=bf16",
+                               f"--device.attention={args.attention}", "--train.recompute=none")
+    rows = [(int(calls), float(us), name) for calls, us, name in
+            (line.split(" ", 2) for line in times.read_text().splitlines())]
+    print(f"{args.model}, attention {args.attention}: "
+          f"{statistics.median(record['step_ms'] for record in records[5:]):.1f} ms a step\n")
+    print("| calls | ms in all | us each | |\n|---|---|---|---|")
+    for calls, us, name in rows[:60]:
+        # run_kernel<atoll's struct of operands>(the same): the struct is enough.
+        name = re.sub(r"void atl::cuda::run_kernel<(.*?)>\(.*\) \[", r"\1 [", name)
+        name = name.replace("atl::ops::cuda::", "").replace("atl::", "")
+        print(f"| {calls} | {us / 1000:.1f} | {us / calls:.1f} | {name[:100]} |")
+    return 0
+
+
 def mfu(args, folder):
     shape = MODELS[args.model]
     runs = Runs(args.atoll, shape, folder)
@@ -313,7 +347,7 @@ def mfu(args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["repeat", "features", "mfu"])
+    parser.add_argument("what", choices=["repeat", "features", "kernels", "mfu"])
     parser.add_argument("--atoll", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda", choices=["cuda", "fake_cuda"])
     parser.add_argument("--steps", type=int, default=50)
@@ -321,12 +355,14 @@ def main():
     parser.add_argument("--model", default="124m", choices=MODELS)
     parser.add_argument("--python", help="a Python with torch for CUDA")
     parser.add_argument("--llmc", type=pathlib.Path, help="llm.c, built")
+    parser.add_argument("--cuda", default="/usr/local/cuda", help="the CUDA toolkit")
+    parser.add_argument("--library", type=pathlib.Path, help="of kernels, built")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peak", type=float, default=H100_TFLOPS, help="TFLOP/s of the GPU in bf16")
     args = parser.parse_args()
     args.atoll = args.atoll.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        parts = {"repeat": repeat, "features": features, "mfu": mfu}
+        parts = {"repeat": repeat, "features": features, "kernels": kernels, "mfu": mfu}
         return parts[args.what](args, pathlib.Path(folder))
 
 
