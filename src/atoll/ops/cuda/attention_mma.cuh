@@ -6,7 +6,7 @@
 // that no sum is shared and all have one order. Heads of fewer elements than kDim are padded with
 // zeroes.
 //
-// A block has four warps, each with 16 or 32 rows of its tile: with 32, what a warp reads of the
+// A block has four warps, each with 32 rows of its tile: with so many, what a warp reads of the
 // other tile from shared memory serves two products, and shared memory is not what all wait for.
 // What a loop goes along comes into two buffers by turns, so that one barrier a tile is enough:
 // what is copied into now was last read before the barrier of this turn. Rows of its own a warp

@@ -4,7 +4,8 @@
 // the sums of both, and keys and values themselves, a warp would have registers for 16 rows alone.
 // So a pair of warps has 32 rows: the first warp has keys and the sums of dv, and finds
 // probabilities; the second has values and the sums of dk, takes the probabilities from shared
-// memory, and is a tile of queries behind the first, so that one barrier a tile is enough.
+// memory, and is a tile of queries behind the first, so that one barrier a tile is enough. A block
+// has two pairs.
 
 #include "atoll/ops/cuda/attention_mma_backward.cuh"
 
@@ -14,11 +15,13 @@ template <typename Setup>
 struct AttentionMmaKeys<128, Setup> {
   static constexpr const char* kName = "attention_mma_keys";
   static constexpr int kDim = 128;
-  static constexpr int kMaxThreads = 2 * kAttentionThreads;
+  static constexpr int kMaxThreads = kAttentionThreads;
   static constexpr int kParts = 2;
-  static constexpr int kRows = kAttentionWarps * kPart * kParts;
+  static constexpr int kPairs = kAttentionWarps / 2;
+  static constexpr int kRows = kPairs * kPart * kParts;
   static constexpr int kQueries = 32;
   static constexpr int kStep = 16;
+  static constexpr int kCopiers = kMaxThreads / 2;
   static constexpr int kStages = 3;  // of this turn's queries, the last one's and the next
   using Rows = Tile<kRows, kDim>;
   using Queries = Tile<kQueries, kDim>;
@@ -28,7 +31,7 @@ struct AttentionMmaKeys<128, Setup> {
   // put aside of keys or values.
   static constexpr int kPiece = kWarp * kParts * (kStep / 8) * 4;  // of a pair in a step
   static constexpr int kPieces = kQueries / kStep;
-  static constexpr int kTilesAt = 2 * kAttentionWarps * kPieces * kPiece * 4;
+  static constexpr int kTilesAt = 2 * kPairs * kPieces * kPiece * 4;
   static constexpr int kNumbersAt = kTilesAt + 2 * kStages * Queries::kBytes;
   static_assert(2 * Rows::kBytes <= kTilesAt + 4 * Queries::kBytes, "keys and values fit");
   static constexpr int kAsideAt = kNumbersAt + kStages * 2 * kQueries * 4;
@@ -52,16 +55,17 @@ struct AttentionMmaKeys<128, Setup> {
   }
   // What a pair's first warp tells the second of a step.
   ATOLL_DEVICE Shared<float> piece(int buffer, int step) const {
-    const int at = (buffer * kAttentionWarps + warp_id() % kAttentionWarps) * kPieces + step;
+    const int at = (buffer * kPairs + warp_id() % kPairs) * kPieces + step;
     return shared_memory<float>(at * kPiece * 4, kPiece);
   }
   ATOLL_DEVICE static int stage_of(int turn) { return (turn + kStages) % kStages; }
-  ATOLL_DEVICE static bool is_second() { return warp_id() >= kAttentionWarps; }
+  ATOLL_DEVICE static bool is_second() { return warp_id() >= kPairs; }
   // First warps copy queries and numbers, second warps gradients. `from` is where the thread begins
   // to read of a head.
   ATOLL_DEVICE void copy(int stage, std::int64_t from, int b, int head, int first) const {
-    if (is_second()) return grad_tile(stage).copy(dout, from, first, setup.length);
-    query_tile(stage).copy(queries, from, first, setup.length);
+    if (is_second())
+      return grad_tile(stage).template copy<kCopiers>(dout, from, first, setup.length);
+    query_tile(stage).template copy<kCopiers>(queries, from, first, setup.length);
     if (thread_id() < 2 * kQueries) {
       const int t = first + thread_id() % kQueries;
       const bool is_lse = thread_id() < kQueries;
@@ -72,7 +76,7 @@ struct AttentionMmaKeys<128, Setup> {
 
   ATOLL_DEVICE void operator()() const {
     const TilePlace place = TilePlace::of_block(kRows, setup.num_keys(), setup.kv_heads, false);
-    const int first = place.first, b = place.b, row = warp_row<kParts>();
+    const int first = place.first, b = place.b, row = warp_row<kParts, kPairs>();
     Own own = {{is_second() ? Rows::kBytes : 0}, row, kAsideAt, {}};
     const auto copy_mine = [&](const HeadRows<const Bf16>& from) {
       own.tile.template copy_own<kPart * kParts>(from, b, place.head, first, setup.num_keys(), row);
@@ -83,8 +87,8 @@ struct AttentionMmaKeys<128, Setup> {
     const int end = KeyMask<kParts, Setup>::end_of_queries(setup, b, first + kRows - 1, begin);
     int head = place.head * setup.group();
     const int last_head = head + setup.group();
-    std::int64_t from =
-        is_second() ? Queries::source(dout, b, head) : Queries::source(queries, b, head);
+    std::int64_t from = is_second() ? Queries::template source<kCopiers>(dout, b, head)
+                                    : Queries::template source<kCopiers>(queries, b, head);
     copy(stage_of(-1), from, b, head, begin);
     commit_copies();
     const KeyMask<kParts, Setup> mask(setup, b, first + row);
@@ -117,7 +121,8 @@ struct AttentionMmaKeys<128, Setup> {
       head = next_head;
       turn = next_turn;
     }
-    const int kv_head = place.head;
+    // Found anew where the loop has no register for it.
+    const int kv_head = Setup::kIsBlock ? place.head : head / setup.group() - 1;
     if constexpr (!Setup::kIsBlock) sync_block();  // others read tiles where results go
     if (is_second())
       store(sum, setup.scale, dkeys, Rows::kBytes, b, kv_head, mask.first, row);

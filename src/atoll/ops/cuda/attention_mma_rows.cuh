@@ -25,12 +25,12 @@ struct TilePlace {
   }
 };
 
-/// The first of a warp's rows in a block's tile. The warps' work differs, and which core a warp
-/// has hangs on its number: so blocks count up and down by turns.
-template <int kParts>
+/// The first of a warp's rows in a block's tile, of kWarps warps, 2 or 4, with 16 kParts rows each.
+/// The warps' work differs, and which core a warp has hangs on its number: so blocks count up and
+/// down by turns.
+template <int kParts, int kWarps = kAttentionWarps>
 ATOLL_DEVICE int warp_row() {
-  static_assert(kAttentionWarps == 4, "two bits");
-  return (warp_id() % kAttentionWarps ^ (block_x() % 2 * 3)) * kPart * kParts;
+  return (warp_id() % kWarps ^ (block_x() % 2 * (kWarps - 1))) * kPart * kParts;
 }
 
 /// What the queries of a warp see, 16 kParts of them. It lies in shared memory, from byte kOffset
@@ -95,11 +95,11 @@ struct KeyMask {
   int any_end, all_end;  // behind the last query that sees any, and that sees all
 
   ATOLL_DEVICE KeyMask(const Setup& setup_, int b_, int first_)
-      : setup(setup_), b(b_), first(first_), any_end(0), all_end(0) {
-    if (first >= setup.num_keys()) return;
-    any_end = end_of_queries(setup, b, last(), setup.first_query(first));
-    all_end = end_of_queries(setup, b, first, setup.first_query(first));
-  }
+      : setup(setup_),
+        b(b_),
+        first(first_),
+        any_end(end_of_queries(setup, b, last(), setup.first_query(first))),
+        all_end(end_of_queries(setup, b, first, setup.first_query(first))) {}
   ATOLL_DEVICE int last() const {
     const int end = first + kPart * kParts;
     return (end < setup.num_keys() ? end : setup.num_keys()) - 1;
@@ -126,11 +126,7 @@ struct KeyMask {
   /// Hides of the scores of queries [query, ...) those of keys that they do not see.
   template <int kN8>
   ATOLL_DEVICE void hide(float (&s)[kParts][kN8][4], int query) const {
-    const int end = query + 8 * kN8;
-    if (query >= setup.first_query(last()) &&
-        (end < setup.length ? end : setup.length) <= all_end) {
-      return;
-    }
+    if (query >= setup.first_query(last()) && query + 8 * kN8 <= all_end) return;
     ATOLL_UNROLL
     for (int j = 0; j < kN8; ++j) {
       ATOLL_UNROLL

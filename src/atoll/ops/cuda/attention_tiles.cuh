@@ -41,15 +41,19 @@ struct Tile {
   }
   ATOLL_DEVICE Shared<Bf16> elements() const { return shared_memory<Bf16>(offset, kRows * kDim); }
 
-  /// Where one of 128 threads begins to read a head's row 0 for copy().
+  /// Where one of kThreads threads that copy begins to read a head's row 0.
+  template <int kThreads = kAttentionThreads>
   ATOLL_DEVICE static std::int64_t source(const HeadRows<const Bf16>& from, std::int64_t b,
                                           int head) {
-    return from.at(b, worker() / kChunks, head) + worker() % kChunks * kChunk;
+    const int worker = thread_id() % kThreads;
+    return from.at(b, worker / kChunks, head) + worker % kChunks * kChunk;
   }
   /// Begins to copy rows [first, first + kRows) of a head; those from `end` on are zeroes.
+  template <int kThreads = kAttentionThreads>
   ATOLL_DEVICE void copy(const HeadRows<const Bf16>& from, std::int64_t source, int first,
                          int end) const {
-    copy_rows<kAttentionThreads, kRows>(from, source + first * from.row, 0, worker(), end - first);
+    copy_rows<kThreads, kRows>(from, source + first * from.row, 0, thread_id() % kThreads,
+                               end - first);
   }
   /// The same of rows [row, row + kCopied) of the tile, which a warp has for itself.
   template <int kCopied>
@@ -77,7 +81,6 @@ struct Tile {
   }
 
  private:
-  ATOLL_DEVICE static int worker() { return thread_id() % kAttentionThreads; }
   // index(row, column / kChunk + chunk) for row % 8 = lane_id() % 8 and chunks 0 and 1, said so
   // that few numbers of the lane's serve all constant rows and columns.
   ATOLL_DEVICE static int lane_index(int row, int column, int chunk) {
