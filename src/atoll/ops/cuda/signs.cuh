@@ -160,6 +160,7 @@ struct EncodeSignsKernel {
     ATOLL_UNROLL
     for (int j = 0; j < kAtOnce; ++j) now[j] = static_cast<double>(next[j]);
     load(next, thread() + kStep);
+    ATOLL_NO_UNROLL
     for (int i = thread(); i < end; i += kStep) {
       load(later, i + 2 * kStep);
       ATOLL_UNROLL
