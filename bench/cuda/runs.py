@@ -331,13 +331,21 @@ def mfu(args, folder):
     speeds = {name: [] for name in systems}
     for turn in range(args.rounds):
         for name, measure in systems.items():
-            speeds[name].append(measure(turn))
+            try:
+                speeds[name].append(measure(turn))
+            except SystemExit as problem:  # of one system: the others are told
+                if name == "atoll":
+                    raise
+                print(f"not measured: {problem}", file=sys.stderr)
     print(f"{args.model}, {shape.batch} x {shape.context} tokens, attention {args.attention}. "
           f"MFU = tok/s x (6 N + 6 L C T) / peak, N = {matmul_parameters(shape):,} (no positions, the head "
           f"once), L = {shape.layers}, C = {shape.width}, T = {shape.context}; peak {args.peak} TFLOP/s")
     print("| | tok/s | MFU | atoll's to it |\n|---|---|---|---|")
     ours = statistics.median(speeds["atoll"])
     for name, found in speeds.items():
+        if not found:
+            print(f"| {name} | not measured | | |")
+            continue
         speed = statistics.median(found)
         print(f"| {name} | {speed:,.0f} | {100 * speed * per_token / peak:.1f}% | {ours / speed:.2f} |")
     share = 100 * ours * per_token / peak
