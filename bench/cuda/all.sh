@@ -103,7 +103,7 @@ export -f record
 export bin
 
 ./dev build cuda || exit 1
-cmake --build build/cuda --target ops_test device_test parallel_slow_test gpu_ops_bench atoll || exit 1
+cmake --build build/cuda --target ops_test device_test parallel_slow_test gpu_ops_bench kernel_times atoll || exit 1
 mkdir -p "$logs"
 atoll=build/cuda/bin/atoll
 for name in "${parts[@]}"; do

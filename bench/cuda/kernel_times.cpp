@@ -1,12 +1,12 @@
-// How long each kernel and each copy of a program on a GPU takes, all calls together: a library that
-// CUDA loads into it. bench/cuda/runs.py kernels builds and uses it.
+// How long each kernel and each copy of a program on a GPU takes, all calls together: a library
+// that CUDA loads into the program. bench/cuda/runs.py kernels uses it.
 //
-//   g++ -O2 -std=c++20 -shared -fPIC kernel_times.cpp -I$CUDA/include -L$CUDA/lib64 -lcupti -o libkernel_times.so
-//   CUDA_INJECTION64_PATH=$PWD/libkernel_times.so KERNEL_TIMES=times.txt PROGRAM...
+//   export CUDA_INJECTION64_PATH=$PWD/build/cuda/bench/libkernel_times.so
+//   KERNEL_TIMES=times.txt PROGRAM...
 //
 // Several times a second times.txt is written anew, one line each: calls, microseconds in all, and
-// the name, with its grid, its block and its shared memory. The program may be killed. Needs CUPTI,
-// of the CUDA toolkit.
+// the name, with its grid, its block and its shared memory. The program may be killed. Built where
+// the CUDA toolkit has CUPTI.
 
 #include <cupti.h>
 #include <cxxabi.h>
@@ -98,8 +98,8 @@ void write(const std::string& path) {
   std::FILE* const file = std::fopen(unfinished.c_str(), "w");
   if (file == nullptr) return;
   for (const auto& [name, total] : all) {
-    std::fprintf(file, "%llu %.1f %s\n", total.calls,
-                 static_cast<double>(total.nanoseconds) / 1000, name.c_str());
+    std::fprintf(file, "%llu %.1f %s\n", total.calls, static_cast<double>(total.nanoseconds) / 1000,
+                 name.c_str());
   }
   std::fclose(file);
   std::rename(unfinished.c_str(), path.c_str());
@@ -112,9 +112,8 @@ extern "C" int InitializeInjection() {
   const char* const path = std::getenv("KERNEL_TIMES");
   if (path == nullptr) return 1;
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
-  for (const CUpti_ActivityKind kind :
-       {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-        CUPTI_ACTIVITY_KIND_MEMSET}) {
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                        CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
     cuptiActivityEnable(kind);
   }
   std::thread([path = std::string(path)] {

@@ -3,7 +3,7 @@
 
     runs.py repeat --atoll BIN [--device cuda] [--steps 50] [--attention own|cudnn]
     runs.py features --atoll BIN [--device cuda]
-    runs.py kernels --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--cuda /usr/local/cuda]
+    runs.py kernels --atoll BIN [--model 124m|1b] [--attention own|cudnn]
     runs.py mfu --atoll BIN [--model 124m|1b] [--attention own|cudnn] [--python PYTHON] [--llmc DIR]
 
 repeat: a small model with attention on tensor cores, in bf16. Twice the same steps give the same
@@ -17,8 +17,7 @@ for the order of sums, and a model that the GPU has trained writes the CPU's tex
 each kind of --weights.
 
 kernels: how long each kernel of a step takes, in the order of what they take together, by CUPTI
-(bench/cuda/kernel_times.cpp, which g++ builds). Of 20 steps and what comes before them; --library is
-one that has been built.
+(bench/cuda/kernel_times.cpp). Of 20 steps and what comes before them.
 
 mfu: tokens per second and model FLOPs utilisation, with the formula, of atoll, of PyTorch compiled
 (--python, which has torch for CUDA) and of llm.c (--llmc, where `make train_gpt2cu` has been run), in
@@ -286,16 +285,11 @@ def llmc_speed(args, shape):
 
 
 def kernels(args, folder):
-    library = args.library
-    if library is None:
-        library = folder / "libkernel_times.so"
-        subprocess.run(["g++", "-O2", "-std=c++20", "-shared", "-fPIC",
-                        pathlib.Path(__file__).with_name("kernel_times.cpp"), f"-I{args.cuda}/include",
-                        f"-L{args.cuda}/lib64", f"-L{args.cuda}/lib", "-lcupti", "-o", library],
-                       check=True)
+    if not args.library.exists():
+        sys.exit(f"there is no {args.library}: cmake --build build/cuda --target kernel_times")
     times = folder / "times.txt"
     runs = Runs(args.atoll, MODELS[args.model], folder)
-    runs.environment = {"CUDA_INJECTION64_PATH": str(library.resolve()), "KERNEL_TIMES": str(times)}
+    runs.environment = {"CUDA_INJECTION64_PATH": str(args.library.resolve()), "KERNEL_TIMES": str(times)}
     records = runs.first_steps("run", 20, "--device.kind=cuda", "--train.dtype=bf16",
                                f"--device.attention={args.attention}", "--train.recompute=none")
     rows = [(int(calls), float(us), name) for calls, us, name in
@@ -363,8 +357,8 @@ def main():
     parser.add_argument("--model", default="124m", choices=MODELS)
     parser.add_argument("--python", help="a Python with torch for CUDA")
     parser.add_argument("--llmc", type=pathlib.Path, help="llm.c, built")
-    parser.add_argument("--cuda", default="/usr/local/cuda", help="the CUDA toolkit")
-    parser.add_argument("--library", type=pathlib.Path, help="of kernels, built")
+    parser.add_argument("--library", type=pathlib.Path, help="of kernels",
+                        default=ROOT / "build/cuda/bench/libkernel_times.so")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peak", type=float, default=H100_TFLOPS, help="TFLOP/s of the GPU in bf16")
     args = parser.parse_args()
