@@ -34,25 +34,20 @@ struct Rope {
     const auto as = Held<T, V>::of(qkv.template load<V>(low));
     const auto bs = Held<T, V>::of(qkv.template load<V>(low + half));
     float turned_a[V], turned_b[V];
-    constexpr int kNumbers = V < 4 ? V : 4;  // of f32, in 16 bytes
+    const std::int64_t at = position * head_dim + i;
+    const auto cosines = table.template load<V>(at);
+    const auto sines = table.template load<V>(at + half);
     ATOLL_UNROLL
-    for (int first = 0; first < V; first += kNumbers) {
-      const std::int64_t at = position * head_dim + i + first;
-      const auto cosines = table.template load<kNumbers>(at);
-      const auto sines = table.template load<kNumbers>(at + half);
-      ATOLL_UNROLL
-      for (int k = 0; k < kNumbers; ++k) {
-        const float s = inverse ? -sines[k] : sines[k];
-        const float a = as[first + k], b = bs[first + k];
-        turned_a[first + k] = a * cosines[k] - b * s;
-        turned_b[first + k] = b * cosines[k] + a * s;
-      }
+    for (int k = 0; k < V; ++k) {
+      const float s = inverse ? -sines[k] : sines[k];
+      turned_a[k] = as[k] * cosines[k] - bs[k] * s;
+      turned_b[k] = bs[k] * cosines[k] + as[k] * s;
     }
     qkv.template store<V>(low, packed<T>(turned_a));
     qkv.template store<V>(low + half, packed<T>(turned_b));
   }
 };
 
-using RopeKernels = KernelList<Rope<float, 1>, Rope<float, 4>, Rope<Bf16, 1>, Rope<Bf16, 8>>;
+using RopeKernels = KernelList<Rope<float, 1>, Rope<float, 4>, Rope<Bf16, 1>, Rope<Bf16, 4>>;
 
 }  // namespace atl::ops::cuda
