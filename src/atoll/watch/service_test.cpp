@@ -57,7 +57,7 @@ class WatchService : public ::testing::Test {
   static std::string ask_until(const Service& service, const std::string& first_line,
                                const std::string& part) {
     for (;;) {
-      const std::string answer = ask(service, first_line);
+      std::string answer = ask(service, first_line);
       if (answer.find(part) != answer.npos) return answer;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
