@@ -20,8 +20,8 @@ __global__ void race(int* out) {
   out[threadIdx.x] = box[63 - threadIdx.x];  // no barrier in between
 }
 
-// A lane that the mask does not name comes to the warp's barrier. (That some warps leave a block's
-// barrier to the others, synccheck does not tell where they end instead.)
+// A lane that the mask does not name comes to the warp's barrier. (synccheck
+// does not report warps that end while others wait at __syncthreads().)
 __global__ void torn_barrier(int* out) {
   if (threadIdx.x <= 16) __syncwarp(0x0000ffffU);
   out[threadIdx.x] = 1;

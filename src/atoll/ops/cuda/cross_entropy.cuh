@@ -20,21 +20,22 @@ struct RowExp {
 template <>
 struct RowExp<Bf16> {
   static constexpr int kTerms = 5;
-  float base;  // top log2(e)
+  float top;
   float terms[kTerms];
 
   ATOLL_DEVICE static RowExp of(float top, float scale) {
     // The polynomial of degree 4 that is nearest to 2^f, relatively, for f to 1/2 (Remez).
     constexpr float kTermsOfOne[] = {0.9999992847442627F, 0.6931217908859253F, 0.2402474582195282F,
                                      0.055918026715517044F, 0.009570082649588585F};
-    RowExp exp = {top * kLog2};
+    RowExp exp = {top};
     ATOLL_UNROLL
     for (int i = 0; i < kTerms; ++i) exp.terms[i] = kTermsOfOne[i] * scale;
     return exp;
   }
   ATOLL_DEVICE float operator()(float logit) const {
     const float shift = 12582912.0F;  // as in exp_falling
-    const float power = max_or_nan(fmaf(logit, kLog2, -base), -126.0F);
+    // The difference first, which loses nothing: logits may be large.
+    const float power = max_or_nan((logit - top) * kLog2E, -126.0F);
     const float shifted = power + shift;
     const float f = power - (shifted - shift);
     float sum = terms[kTerms - 1];
@@ -44,7 +45,7 @@ struct RowExp<Bf16> {
   }
 
  private:
-  static constexpr float kLog2 = 1.44269504F;  // log2(e)
+  static constexpr float kLog2E = 1.44269504F;
 };
 
 /// The loss of each row of logits, which become grad_scale d(loss)/d(logits) in place when
@@ -95,7 +96,7 @@ struct CrossEntropy {
     const auto size = static_cast<int>(vocab);
     const int step = num_threads() * V;
     float max = lowest, sum = 0;
-    auto exp = RowExp<T>::of(0.0F, 1.0F);  // of what, the first logits say
+    auto exp = RowExp<T>::of(0.0F, 1.0F);  // set when the first logits are seen
     // What comes next is under way while this is computed.
     Pack<T, V> next = {};
     if (thread() * V < size) next = logits.template load<V>(begin + thread() * V);

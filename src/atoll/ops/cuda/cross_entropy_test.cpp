@@ -99,6 +99,28 @@ TEST(CudaCrossEntropy, MatchesRefInBf16) {
   check_head<Bf16>();
 }
 
+// What is computed with powers of two is the difference of logits, however large these are.
+TEST(CudaCrossEntropy, OfLargeLogitsInBf16IsAsExactAsOfSmallOnes) {
+  for (const float shift : {0.0F, 1000.0F, -100000.0F}) {
+    Gpu gpu;
+    Head<Bf16> head = make_head<Bf16>(1, 1, 33);
+    head.x.values[0] = test::number<Bf16>(1);
+    head.targets[0] = 2;
+    double sum = 0, target = 0;
+    const double largest = test::number<double>(test::number<Bf16>(shift + 8));
+    for (std::int64_t v = 0; v < 33; ++v) {
+      head.weight[v] = test::number<Bf16>(shift + static_cast<float>(v % 3) * 4);
+      const double logit = test::number<double>(head.weight[v]) - largest;
+      sum += std::exp(logit);
+      if (v == 2) target = logit;
+    }
+    linear_cross_entropy(gpu.run, 1, gpu(head.x), gpu(head.weight), gpu(head.targets),
+                         gpu(head.loss), gpu(head.dx), gpu(head.dweight));
+    gpu.finish();
+    EXPECT_NEAR(head.loss[0], std::log(sum) - target, 1e-5) << shift;
+  }
+}
+
 TEST(CudaCrossEntropy, TakesLargeChunksBySizesAlone) {
   EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 32768, 50304), 32768);
   EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 65536, 50304), 32768);
