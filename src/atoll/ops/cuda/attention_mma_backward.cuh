@@ -139,9 +139,10 @@ template <int kDim, typename Setup = AttentionSetup>
 struct AttentionMmaKeys {
   static constexpr const char* kName = "attention_mma_keys";
   static constexpr int kMaxThreads = kAttentionThreads;
-  static constexpr int kParts = kDim > 64 ? 1 : 2;  // with two of 128 the sums fill the registers
+  static_assert(kDim <= 64, "of 128: attention_mma_pairs.cuh");
+  static constexpr int kParts = 2;
   static constexpr int kRows = kAttentionWarps * kPart * kParts;
-  static constexpr int kQueries = kDim > 64 ? 32 : 64;
+  static constexpr int kQueries = 64;
   static constexpr int kStep = 16;
   using Rows = Tile<kRows, kDim>;
   using Queries = Tile<kQueries, kDim>;
@@ -181,7 +182,7 @@ struct AttentionMmaKeys {
     const TilePlace place = TilePlace::of_block(kRows, setup.num_keys(), setup.kv_heads, false);
     const int first = place.first, b = place.b;
     const int row = warp_row<kParts>();
-    LeftRows<kParts, kRows, kDim, (kDim <= 64)> k = {{0}, row, {}};
+    LeftRows<kParts, kRows, kDim, true> k = {{0}, row, {}};
     LeftRows<kParts, kRows, kDim, false> v = {{Rows::kBytes}, row, {}};
     k.tile.template copy_own<kPart * kParts>(keys, b, place.head, first, setup.num_keys(), row);
     v.tile.template copy_own<kPart * kParts>(values, b, place.head, first, setup.num_keys(), row);
