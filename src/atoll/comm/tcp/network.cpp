@@ -58,6 +58,7 @@ TcpNetwork::TcpNetwork(std::shared_ptr<Setup> setup, const std::string& name,
   // A rank that spins on a core takes it from the rank that it waits for.
   if (connections.local_ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) spin_ = kSpin;
   mover_ = std::make_unique<TcpMover>(std::move(connections.sockets), rank_);
+  descriptors_.reserve(members.size());  // how many are waited for at a time depends on their times
 }
 
 std::unique_ptr<Network> TcpNetwork::open_network(int number, std::span<const int> members) {
