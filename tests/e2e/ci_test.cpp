@@ -16,7 +16,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kDev = "#!/bin/sh\nexec ctest --test-dir build/release --output-on-failure\n";
+// As ./dev test, it leaves out the tests of ./dev nightly; ctest then numbers the others anew.
+constexpr const char* kDev =
+    "#!/bin/sh\nexec ctest --test-dir build/release --output-on-failure -E '^Nightly/'\n";
 
 // A test program: each test counts its runs in a file and fails so many of them.
 constexpr const char* kProgram = R"(#!/bin/sh
@@ -85,6 +87,16 @@ TEST_F(CiTest, AFlakyTestOfTheProgramRunsTwiceAgainAndIsListedWithItsLog) {
   EXPECT_THAT(read_file(tree_ / "build/ci/flaky-Simulator.Flaky.log"),
               AllOf(HasSubstr("this is run 1 of Simulator.Flaky"),
                     HasSubstr("this is run 3 of Simulator.Flaky"), Not(HasSubstr("Cli.Well"))));
+}
+
+TEST_F(CiTest, TestsThatAreLeftOutDoNotHideWhichOneFailed) {
+  add("ops_test", "Nightly/Kernels.All", 1);
+  add("dist_test", "Dist/Ranks.Flaky # GetParam() = \\\"tcp\\\" <B0-C7 C2>", 1);
+  add("ops_test", "Kernels.Well", 0);
+  EXPECT_EQ(run(), 0) << out_;
+  EXPECT_THAT(read_file(tree_ / "build/ci/flaky.txt"), HasSubstr("flaky: Dist/Ranks.Flaky # Get"));
+  EXPECT_THAT(out_, HasSubstr("this is run 3 of Dist/Ranks.Flaky"));
+  EXPECT_EQ(runs("Nightly_Kernels.All"), 0);
 }
 
 TEST_F(CiTest, ATestThatFailsAgainFails) {

@@ -53,6 +53,8 @@ class DevTest : public ::testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
+  const fs::path& tree() const { return tree_; }
+
   std::string out_;
 
  private:
@@ -73,6 +75,25 @@ TEST_F(DevTest, ABuildThatFailsShowsWhy) {
   EXPECT_THAT(out_, AllOf(HasSubstr("4.cpp:9: error: number 4"),
                           HasSubstr("error: the build of release failed"),
                           Not(HasSubstr("==> built")), Not(HasSubstr("\x1b["))));
+}
+
+TEST_F(DevTest, TestsOfAProgramAreItsTests) {
+  std::string tests;
+  const auto add = [&](const std::string& program, const std::string& name) {
+    const fs::path path = tree() / "build/release" / program;
+    write_file(path, "#!/bin/sh\n");
+    fs::permissions(path, fs::perms::owner_all);
+    tests += fmt::format("add_test(\"{}\" \"{}\")\n", name, path.string());
+  };
+  add("ops_test", "Nightly/Long.One");
+  for (const char* name : {"Ops.One", "Ops.Two"}) add("ops_test", name);
+  for (const char* name : {"Comm.One", "Comm.Two"}) add("comm_test", name);
+  for (const char* name : {"Data.One", "Data.Two"}) add("data_test", name);
+  write_file(tree() / "build/release/CTestTestfile.cmake", tests);
+  const std::string start = "env -u ATOLL_PRESET PATH=\"$PWD/bin:$PATH\" ATOLL_SETUP=0";
+  EXPECT_EQ(run(start + " NINJA_FAILS=0 ./dev test of comm_test"), 0) << out_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("Comm.One "), HasSubstr("Comm.Two "), Not(HasSubstr("Ops.")),
+                          Not(HasSubstr("Data."))));
 }
 
 TEST_F(DevTest, ChangedIsWhatDiffersFromWhereTheBranchBegan) {
