@@ -79,7 +79,8 @@ ATOLL_DEVICE GeluValues gelu_values(float x) {
   const float k = 2 * 0.79788456F;  // 2 sqrt(2 / pi)
   const float square = x * x;
   const float u = x * fmaf(k * 0.044715F, square, k);
-  const float du = fmaf(k * 3 * 0.044715F, square, k);
+  // A slope of infinity times 0 would be a NaN, where the square of x is infinite.
+  const float du = fmaf(k * 3 * 0.044715F, fminf(square, 1e30F), k);
   const float s = sigmoid_f32(u);
   const float y = x * s;
   return {y, fmaf(y * (1.0F - s), du, s)};

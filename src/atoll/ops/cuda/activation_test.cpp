@@ -2,6 +2,7 @@
 
 #include "atoll/ops/activation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "atoll/ops/cuda/numbers.h"
@@ -42,6 +43,9 @@ TEST(CudaNumbers, ExpAndLogAreRightToTheirLastUnits) {
     EXPECT_NEAR(cuda::log_f32(x), exact, 0x1p-23 * std::max(1.0, std::abs(exact))) << x;
   }
   EXPECT_EQ(cuda::log_f32(1), 0.0F);
+  for (const float sign : {1.0F, -1.0F}) {
+    EXPECT_TRUE(std::isnan(cuda::log_f32(std::copysign(std::nanf(""), sign))));
+  }
 }
 
 TEST(CudaNumbers, ErrorFunctionsAreRightToTheirBounds) {
@@ -149,6 +153,21 @@ void check_gelu(Gelu kind) {
     EXPECT_LE(error(got.y, y), kFewOperations) << size;
     EXPECT_LE(error(got.dx, dx), kFewOperations) << size;
     EXPECT_EQ(got.y, got.y_again);
+  }
+}
+
+// Their squares are infinite.
+TEST(CudaGelu, OfTheLargestNumbersIsThatOfRef) {
+  for (const Gelu kind : {Gelu::kErf, Gelu::kTanh}) {
+    Gpu gpu;
+    OwnedTensor<float> x({4}), dy({4}, 1.0F), y({4}), dx({4});
+    x.values = {2e19F, -2e19F, 3e38F, -3e38F};
+    const Tensor from = gpu(x);
+    gelu_forward(gpu.run, kind, from, gpu(y));
+    gelu_backward(gpu.run, kind, from, gpu(dy), gpu(dx));
+    gpu.finish();
+    EXPECT_THAT(y.values, testing::ElementsAre(2e19F, 0.0F, 3e38F, 0.0F));
+    EXPECT_THAT(dx.values, testing::ElementsAre(1.0F, 0.0F, 1.0F, 0.0F));
   }
 }
 

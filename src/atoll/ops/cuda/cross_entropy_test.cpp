@@ -121,6 +121,28 @@ TEST(CudaCrossEntropy, OfLargeLogitsInBf16IsAsExactAsOfSmallOnes) {
   }
 }
 
+template <typename T>
+void check_bad_logits() {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for (const std::int64_t place : {0, 7, 32}) {  // 7 is the target's
+      Gpu gpu;
+      Head<T> head = make_head<T>(1, 1, 33);
+      head.x.values[0] = test::number<T>(1);
+      head.targets[0] = 7;
+      head.weight[place] = test::number<T>(bad);
+      linear_cross_entropy(gpu.run, 1, gpu(head.x), gpu(head.weight), gpu(head.targets),
+                           gpu(head.loss), gpu(head.dx), gpu(head.dweight));
+      gpu.finish();
+      EXPECT_TRUE(std::isnan(head.loss[0])) << bad << " at " << place;
+    }
+  }
+}
+
+TEST(CudaCrossEntropy, NaNAndInfinityAreNotHidden) {
+  check_bad_logits<float>();
+  check_bad_logits<Bf16>();
+}
+
 TEST(CudaCrossEntropy, TakesLargeChunksBySizesAlone) {
   EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 32768, 50304), 32768);
   EXPECT_EQ(cuda::cross_entropy_chunk_rows(Dtype::kBf16, 65536, 50304), 32768);

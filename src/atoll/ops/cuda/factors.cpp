@@ -17,10 +17,13 @@ FactorOperands operands(const Factors& a) {
           .m_first = a.m_first};
 }
 
+constexpr std::int64_t kMostMatrices = 65535;  // rows of blocks that a GPU takes at a time
+
 // So many items of a block at most, of each matrix.
 template <typename Kernel>
 Declined launch_matrices(Run& run, const Factors& a, std::int64_t items, std::int64_t of_block,
                          const Kernel& kernel, std::uint32_t shared_bytes = 0) {
+  if (a.matrices.dim(0) > kMostMatrices) return "more than 65,535 matrices";
   return serve_gpu(run, [&] {
     if (a.matrices.dim(0) == 0) return;
     launch<FactorsKernels>(run,

@@ -3,6 +3,7 @@
 
 #include "atoll/ops/factors.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "atoll/ops/cuda/testing.h"
@@ -163,6 +164,16 @@ TEST(CudaFactors, ARestThatIsNotFiniteHasTheBitsOfRef) {
     const Tensor flags = view(s.flags);
     run != nullptr ? owe_rest(*run, all, flags) : ref::owe_rest(all, flags);
   });
+}
+
+TEST(CudaFactors, MoreMatricesThanAGridHasRowsForAreRefused) {
+  Gpu gpu;
+  State s = start_of(1);
+  OwnedTensor<std::int64_t> matrices({65536, kFactorColumns});
+  Factors all = factors_of(s, 1, false, [&](auto& one) { return gpu(one); });
+  all.matrices = gpu(matrices);
+  EXPECT_THAT([&] { project_rows(gpu.run, all); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("more than 65,535 matrices")));
 }
 
 TEST(CudaFactors, OrthogonalVectorsHaveTheBitsOfRef) {

@@ -161,7 +161,8 @@ ATOLL_DEVICE float exp_falling(float x) {
   return x < -87.3F ? 0.0F : sum * power;
 }
 
-/// The natural logarithm of a normal number above 0, to a unit in the last place or two.
+/// The natural logarithm of a normal number above 0, to a unit in the last place or two; a NaN
+/// stays one.
 ATOLL_DEVICE float log_f32(float x) {
   const int bits = std::bit_cast<int>(x);
   // The fraction in [sqrt(1/2), sqrt(2)).
@@ -176,7 +177,7 @@ ATOLL_DEVICE float log_f32(float x) {
   sum = fmaf(sum, z, 2.0F / 3);
   const float part = fmaf(2.0F, s, s * z * sum);
   const auto e = static_cast<float>(exponent);
-  return fmaf(e, 0.693145752F, fmaf(e, 1.42860677e-6F, part));
+  return x != x ? x : fmaf(e, 0.693145752F, fmaf(e, 1.42860677e-6F, part));
 }
 
 /// 1 / (1 + e^-x), to an ulp or two; 0 below -87.3. Without a division, which branches.

@@ -30,10 +30,6 @@ ATOLL_DEVICE float sum_of_exponentials(const Global<const float>& logits, std::i
   for (int e = lane(); e < num_experts; e += kWarp) sum += exp_f32(logits.load(begin + e) - top);
   return warp_sum(sum);
 }
-/// log_f32, of a NaN a NaN.
-ATOLL_DEVICE float log_or_nan(float x) {
-  return x != x ? x : log_f32(x);
-}
 
 /// experts and weights of ops::route_tokens.
 struct RouteTokens {
@@ -63,7 +59,7 @@ struct RouteTokens {
       }
     }
     if (!normalize) sum = sum_of_exponentials(logits, row * num_experts, num_experts, top);
-    const float scale = top + log_or_nan(sum);
+    const float scale = top + log_f32(sum);
     for (int j = lane(); j < k; j += kWarp) {
       weights.store(row * k + j, exp_f32(weights.load(row * k + j) - scale));
     }
@@ -122,7 +118,7 @@ struct RouteTokensBackward {
       top = logit > top ? logit : top;
     }
     top = warp_max(top);
-    const float log_sum = top + log_or_nan(sum_of_exponentials(logits, begin, num_experts, top));
+    const float log_sum = top + log_f32(sum_of_exponentials(logits, begin, num_experts, top));
     const auto [balance, z] = scales.get();
     const float scale = balance_scale(balance);
     // The losses see every probability p: dlogit = p (b - sum p b) + 2 z log_sum p.
@@ -247,7 +243,7 @@ struct RouterPartials {
     }
     for (int first = 0; first < k; first += kWarp) add_choices(box, own, row, first, dropped);
     top = warp_max(top);
-    const float log_sum = top + log_or_nan(sum_of_exponentials(logits, begin, num_experts, top));
+    const float log_sum = top + log_f32(sum_of_exponentials(logits, begin, num_experts, top));
     ATOLL_NO_UNROLL
     for (int e = lane(); e < num_experts; e += kWarp) {
       add(box, own + e, exp_f32(logits.load(begin + e) - log_sum));
