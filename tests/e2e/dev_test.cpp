@@ -90,7 +90,8 @@ TEST_F(DevTest, TestsOfAProgramAreItsTests) {
   for (const char* name : {"Comm.One", "Comm.Two"}) add("comm_test", name);
   for (const char* name : {"Data.One", "Data.Two"}) add("data_test", name);
   write_file(tree() / "build/release/CTestTestfile.cmake", tests);
-  const std::string start = "env -u ATOLL_PRESET PATH=\"$PWD/bin:$PATH\" ATOLL_SETUP=0";
+  const std::string start =
+      "env -u ATOLL_PRESET -u ATOLL_WERROR PATH=\"$PWD/bin:$PATH\" ATOLL_SETUP=0";
   EXPECT_EQ(run(start + " NINJA_FAILS=0 ./dev test of comm_test"), 0) << out_;
   EXPECT_THAT(out_, AllOf(HasSubstr("Comm.One "), HasSubstr("Comm.Two "), Not(HasSubstr("Ops.")),
                           Not(HasSubstr("Data."))));
