@@ -248,9 +248,12 @@ def features(args, folder):
             problems.append(f"{what} on {kind}: {done.stderr[-1000:]}")
         return done.stdout
 
+    uses = {"generate": ["--prompt=The run", "--max-tokens=40", "--greedy"],
+            "eval": [f"--text={folder / 'text.md'}", "--max-tokens=2000", f"--context={shape.context}"]}
     for weights in ("f32", "bf16", "int8", "w8a8"):
-        for what, options in {"generate": ["--prompt=The run", "--max-tokens=40", "--greedy"],
-                              "eval": ["--max-tokens=2000", f"--context={shape.context}"]}.items():
+        for what, options in uses.items():
+            if what == "eval" and weights == "w8a8":  # which is for tasks
+                continue
             texts = [says(what, kind, f"--weights={weights}", *options)
                      for kind in ("cpu", args.device)]
             # Of an evaluation, its loss to four digits.
