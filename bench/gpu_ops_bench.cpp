@@ -15,16 +15,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/device/choose_device.h"
 #include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/device/gpu_support.h"
 #include "atoll/device/sdpa.h"
 #include "atoll/ops/elementwise.h"
 #include "atoll/ops/gpu_attention.h"
 #include "atoll/ops/matmul.h"
 #include "atoll/plan/code_op_cases.h"
+#include "atoll/plan/fp8_op_cases.h"
 #include "atoll/plan/generation_op_cases.h"
 #include "atoll/plan/op_cases.h"
 
@@ -134,6 +137,14 @@ int measure(Device& device, const nn::ModelConfig& config, const plan::OpSizes& 
   }
   for (plan::OpCase& one : plan::code_op_cases(elements)) cases.push_back(std::move(one));
   for (plan::OpCase& one : plan::generation_op_cases(config)) cases.push_back(std::move(one));
+  // The fake GPU is one of compute capability 9.0.
+  const auto [major, minor] = is_fake ? std::pair(9, 0) : compute_capability();
+  if (fp8_problem(major, minor, false).empty()) {
+    const bool has_blocks = fp8_problem(major, minor, true).empty();
+    for (plan::OpCase& one : plan::fp8_op_cases(config, sizes, has_blocks)) {
+      cases.push_back(std::move(one));
+    }
+  }
   int below = 0;
   for (const plan::OpCase& one : cases) {
     const double seconds = seconds_of(device, *stream, one.prepare(run));

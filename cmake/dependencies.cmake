@@ -36,7 +36,8 @@ if(ATOLL_GLOO)
 endif()
 if(ATOLL_CUDA)
   # Looks on PATH and where NVIDIA's packages put it.
-  find_package(CUDAToolkit REQUIRED)
+  # 12.9: cuBLASLt's products of 8 bits with scales of blocks.
+  find_package(CUDAToolkit 12.9 REQUIRED)
   # Ampere, Hopper and Blackwell of data centres; the last one's PTX goes on what comes after.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
   # Without it comm/no_nccl says so where it is asked for.

@@ -30,7 +30,7 @@ logs=build/cuda/gpu
 own_kernels='CudaNorm*:CudaColumn*:CudaEmbedding*:CudaAttention*:CudaSum*:CudaMuon*:CudaCopy*:CudaDropout*'
 own_kernels+=':CudaAssign*:CudaExpert*:CudaRouter*:CudaGrouped*:CudaMixed*:CudaCrossEntropy*:CudaGelu*:CudaSwiglu*'
 own_kernels+=':CudaRope*:CudaCodes*:CudaSigns*:CudaFactors*:CudaInt8*:CudaBf16*:CudaQkNorm*:CudaVocabulary*:CudaAdamW*'
-own_kernels+=':CudaLion*:CudaSgd*:CudaSampleToken*:CudaConvert*:CudaAdd*'
+own_kernels+=':CudaLion*:CudaSgd*:CudaSampleToken*:CudaConvert*:CudaAdd*:CudaFp8*'
 
 for name in "${parts[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || {
@@ -115,7 +115,10 @@ for name in "${parts[@]}"; do
     part kernels "$bin/ops_test" '--gtest_filter=Cuda*'
     part device "$bin/device_test" '--gtest_filter=Cuda*'
     ;;
-  products) part products "$bin/ops_test" '--gtest_filter=RealGpu*' ;;
+  products)
+    part products "$bin/ops_test" '--gtest_filter=RealGpu*:-RealGpuFp8*'
+    part products-fp8 "$bin/ops_test" '--gtest_filter=RealGpuFp8*' # not of every GPU
+    ;;
   sanitizer) sanitizers ;;
   training)
     part steps "$bin/parallel_slow_test" '--gtest_filter=*OnARealGpu*'
@@ -137,6 +140,11 @@ for name in "${parts[@]}"; do
         ${ATTENTION:+--attention "$ATTENTION"} \
         ${PEAK_TFLOPS:+--peak "$PEAK_TFLOPS"} ${PEER_PYTHON:+--python "$PEER_PYTHON"} ${LLMC:+--llmc "$LLMC"}
       cat "$logs/mfu-$model.log"
+    done
+    for scaling in tensor blocks; do
+      part "mfu-fp8-$scaling" python3 bench/cuda/runs.py mfu --atoll "$atoll" --model 1b --fp8 "$scaling" --rounds 1 \
+        ${ATTENTION:+--attention "$ATTENTION"} ${PEAK_TFLOPS:+--peak "$PEAK_TFLOPS"}
+      cat "$logs/mfu-fp8-$scaling.log"
     done
     ;;
   record) part record bash -c record ;;

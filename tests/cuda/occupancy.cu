@@ -24,6 +24,7 @@
 #include "atoll/ops/cuda/embedding.cuh"
 #include "atoll/ops/cuda/expert_rows.cuh"
 #include "atoll/ops/cuda/factors.cuh"
+#include "atoll/ops/cuda/fp8.cuh"
 #include "atoll/ops/cuda/grouped_matmul.cuh"
 #include "atoll/ops/cuda/grouped_matmul_mma.cuh"
 #include "atoll/ops/cuda/muon.cuh"
@@ -117,6 +118,7 @@ int main() {
   add<ElementwiseKernels>(shapes);
   add<EmbeddingKernels>(shapes);
   add<ExpertRowsKernels>(shapes);
+  add<Fp8Kernels>(shapes);
   add<GroupedMatmulKernels>(shapes);
   add<GroupedMmaKernels>(shapes);
   add<MuonKernels>(shapes);

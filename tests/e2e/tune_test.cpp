@@ -33,5 +33,17 @@ TEST_F(TuneRefusals, SayWhatIsWrongInOneLine) {
   EXPECT_THAT(refusal(command()), HasSubstr("low must be below high"));
 }
 
+// The check computes in f32, whatever a recipe multiplies in.
+TEST_F(Tune, CoordinatesAreCheckedOfARecipeWithProductsOf8Bits) {
+  std::string text = read_file(recipe());
+  const std::size_t at = text.find("[train]\n");
+  ASSERT_NE(at, text.npos);
+  text.insert(at + 8, "dtype = \"bf16\"\nfp8 = \"blocks\"\n");
+  write_file(path("fp8.toml"), text);
+  const Finished checked =
+      atoll({"tune", "coordcheck", path("fp8.toml"), "--widths=32,64", "--steps=1", "--seeds=1"});
+  EXPECT_THAT(checked.out, HasSubstr("largest slope: mup")) << checked.err;
+}
+
 }  // namespace
 }  // namespace atl::e2e

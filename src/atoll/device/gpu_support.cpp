@@ -45,6 +45,16 @@ std::string gpu_problem(std::string_view name, int major, int minor) {
       name, major, minor, kLeastComputeCapability / 10, kLeastComputeCapability % 10);
 }
 
+std::string fp8_problem(int major, int minor, bool in_blocks) {
+  const int capability = 10 * major + minor;
+  if (in_blocks ? capability == 90 : capability >= 89) return "";
+  return fmt::format(
+      "the GPU has compute capability {}.{}, and {}; {}", major, minor,
+      in_blocks ? "numbers of 8 bits are scaled in blocks on 9.0 alone (H100, H200)"
+                : "numbers of 8 bits are multiplied from 8.9 on (RTX 40, L40S, H100)",
+      in_blocks && capability >= 89 ? "use --train.fp8=tensor" : "use --train.fp8=off");
+}
+
 std::string lost_gpu_text(std::string_view problem) {
   return fmt::format(
       "the GPU is lost: {}; nvidia-smi and the system's log (Xid) say more, and "

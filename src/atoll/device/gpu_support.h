@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace atl {
@@ -27,6 +28,13 @@ constexpr int kLeastComputeCapability = 80;
 /// Why the GPU of this compute capability (8 and 6 for 8.6) cannot be used, and what to do; empty:
 /// it can.
 std::string gpu_problem(std::string_view name, int major, int minor);
+
+/// Why a GPU of this compute capability cannot multiply numbers of 8 bits, with one scale for a
+/// matrix or `in_blocks`, and what to do; empty: it can (cuBLAS documentation, "cublasLtMatmul").
+std::string fp8_problem(int major, int minor, bool in_blocks);
+
+/// Of the GPU that this process has opened, as 8 and 6 for 8.6.
+std::pair<int, int> compute_capability();
 
 /// What is said when the hardware or its driver answers no more; `problem` is the runtime's words.
 std::string lost_gpu_text(std::string_view problem);

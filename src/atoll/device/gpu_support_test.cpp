@@ -36,6 +36,18 @@ TEST(GpuSupport, SaysWhatTheRuntimeSays) {
               AllOf(HasSubstr("sees no GPU"), HasSubstr("CUDA_VISIBLE_DEVICES")));
 }
 
+TEST(GpuSupport, NumbersOfEightBitsAreForGpusThatHaveThem) {
+  for (const auto& [major, minor] : {std::pair{8, 9}, {9, 0}, {10, 0}, {12, 0}})
+    EXPECT_THAT(fp8_problem(major, minor, false), IsEmpty());
+  EXPECT_THAT(fp8_problem(9, 0, true), IsEmpty());
+  EXPECT_THAT(fp8_problem(8, 0, false),
+              AllOf(HasSubstr("compute capability 8.0"), HasSubstr("from 8.9 on"),
+                    HasSubstr("--train.fp8=off")));
+  EXPECT_THAT(fp8_problem(8, 6, true), HasSubstr("--train.fp8=off"));
+  EXPECT_THAT(fp8_problem(10, 0, true),
+              AllOf(HasSubstr("on 9.0 alone"), HasSubstr("--train.fp8=tensor")));
+}
+
 TEST(GpuSupport, BeginsWithAmpere) {
   EXPECT_THAT(gpu_problem("A100", 8, 0), IsEmpty());
   EXPECT_THAT(gpu_problem("RTX 5090", 12, 0), IsEmpty());

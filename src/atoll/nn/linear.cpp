@@ -1,8 +1,11 @@
 #include "atoll/nn/linear.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "atoll/base/error.h"
 #include "atoll/ops/elementwise.h"
+#include "atoll/ops/fp8.h"
 #include "atoll/ops/int8.h"
 #include "atoll/ops/matmul.h"
 
@@ -20,6 +23,28 @@ void Linear::add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> block
   b_ = std::move(b);
   blocks_ = std::move(blocks);
   scale_ = scale;
+}
+
+void Linear::use_fp8(ops::Fp8Scaling scaling) {
+  ATOLL_CHECK(weight_.spec.dtype == Dtype::kBf16 && !weight_.as_int8, "{} is {}", weight_.name,
+              weight_.spec.to_string());
+  fp8_ = scaling;
+}
+
+void Linear::check_fp8(const Spec& x) const {
+  const Shape& w = weight_.spec.shape;
+  for (const auto& [size, what] : {std::pair{w.dim(0), "rows"}, {w.dim(1), "columns"}}) {
+    if (size % ops::kFp8Multiple == 0) continue;
+    throw user_error(
+        "{} has {} {} on a rank; products in 8 bits take multiples of {}: change the model's "
+        "widths or parallel.tp, or use --train.fp8=off",
+        weight_.name, size, what, ops::kFp8Multiple);
+  }
+  if (x.shape.num_rows() % ops::kFp8Multiple == 0) return;
+  throw user_error(
+      "{} gets {} tokens at a time; products in 8 bits take multiples of {}: change "
+      "train.micro_batch, train.context or parallel.cp, or use --train.fp8=off",
+      weight_.name, x.shape.num_rows(), ops::kFp8Multiple);
 }
 
 Spec Linear::spread_spec() const {
@@ -56,6 +81,11 @@ Footprint Linear::plan(Spec x) const {
     footprint.scratch_bytes =
         std::max(footprint.scratch_bytes, ops::matmul_int8_scratch_bytes(x, w.shape));
   }
+  if (fp8_) {
+    check_fp8(x);
+    footprint.scratch_bytes =
+        std::max(footprint.scratch_bytes, ops::linear_fp8_scratch_bytes(x, w));
+  }
   if (has_adapter()) {
     const Spec spread = spread_spec();
     const Spec low = x.with_last(spread.shape.dim(1));
@@ -76,6 +106,9 @@ void Linear::forward(Run& run, const Pass& pass) {
   const bool is_plain = !weight_.as_int8 && !has_adapter();
   if (weight_.as_int8) {
     ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
+  } else if (fp8_) {
+    const Tensor residual = is_plain ? pass.residual : Tensor();
+    ops::linear_fp8(run, *fp8_, pass.x, weight_.value, pass.y, bias_.value, residual);
   } else if (is_plain && pass.residual.defined()) {
     ops::matmul_add(run, Transpose::kNT, pass.x, weight_.value, pass.residual, pass.y, bias_.value);
   } else {
@@ -86,7 +119,7 @@ void Linear::forward(Run& run, const Pass& pass) {
 }
 
 void Linear::forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Tensor h) {
-  if (!weight_.as_int8 && !has_adapter()) {
+  if (!weight_.as_int8 && !has_adapter() && !fp8_) {
     return ops::linear_gelu(run, kind, x, weight_.value, bias_.value, hidden, h);
   }
   forward(run, {.x = x, .y = hidden});
@@ -104,7 +137,11 @@ void Linear::add_low_rank(Run& run, const Pass& pass) {
 }
 
 void Linear::backward_input(Run& run, const Pass& pass) {
-  ops::matmul(run, Transpose::kNN, pass.dy, weight_.value, pass.dx);
+  if (fp8_) {
+    ops::linear_fp8_backward_input(run, *fp8_, pass.dy, weight_.value, pass.dx);
+  } else {
+    ops::matmul(run, Transpose::kNN, pass.dy, weight_.value, pass.dx);
+  }
   if (!has_adapter()) return;
   Run inner = run;
   const Tensor spread = spread_b(inner);
@@ -122,7 +159,9 @@ void Linear::backward_weight(Run& run, const Pass& pass) {
 }
 
 void Linear::backward_weight(Run& run, const Pass& pass, Tensor bias_sums) {
-  if (!weight_.frozen) {
+  if (!weight_.frozen && fp8_) {
+    ops::linear_fp8_backward_weight(run, *fp8_, pass.dy, pass.x, weight_.grad);
+  } else if (!weight_.frozen) {
     ops::matmul(run, Transpose::kTN, pass.dy, pass.x, weight_.grad, {}, /*accumulate=*/true);
   }
   if (bias_sums.defined())

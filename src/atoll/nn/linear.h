@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "atoll/nn/layer.h"
 #include "atoll/ops/activation.h"
 #include "atoll/ops/block_diagonal.h"
+#include "atoll/ops/fp8_layout.h"
 
 namespace atl::nn {
 
@@ -28,6 +30,9 @@ class Linear final : public Layer {
   void visit(ParamVisitor& visitor) override;
 
   const Param& weight() const { return weight_; }
+  /// From now on its three products round their operands to 8 bits. W is bf16. An adapter's own
+  /// products stay in bf16.
+  void use_fp8(ops::Fp8Scaling scaling);
   /// Adds a low-rank adapter (Hu et al. 2021, "LoRA") to the output rows that `blocks` name, each
   /// with factors of its own.  a: (num_blocks r, in)  b: (rows of all blocks, r)
   void add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale);
@@ -35,6 +40,8 @@ class Linear final : public Layer {
  private:
   bool has_bias() const { return !bias_.name.empty(); }
   bool has_adapter() const { return !blocks_.empty(); }
+  // Throws Error(kUser) where tensor cores do not take operands of these sizes.
+  void check_fp8(const Spec& x) const;
   // y += s (x A^T) B^T.
   void add_low_rank(Run& run, const Pass& pass);
   // B spread so that one product applies every block's: (out, num_blocks r).
@@ -47,6 +54,7 @@ class Linear final : public Layer {
   Param b_;
   std::vector<ops::DiagonalBlock> blocks_;
   double scale_ = 0;
+  std::optional<ops::Fp8Scaling> fp8_;
 };
 
 }  // namespace atl::nn

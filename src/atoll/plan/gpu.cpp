@@ -84,6 +84,14 @@ double measure_copies(Device& device, Stream& stream, std::size_t bytes) {
 }  // namespace
 
 Figures figures_of_gpu(const GpuFigures& gpu, const train::TrainConfig& config) {
+  if (config.train.fp8 != "off") {
+    const std::string problem =
+        fp8_problem(gpu.architecture / 10, gpu.architecture % 10, config.train.fp8 == "blocks");
+    if (!problem.empty()) {
+      throw user_error("train.fp8 = {} cannot be used on {}: {}", config.train.fp8, gpu.name,
+                       problem);
+    }
+  }
   Figures figures;
   const double stated = 1e12 * (is_bf16(config) ? gpu.bf16_tflops : gpu.f32_tflops);
   figures.machine = fmt::format("{}, {:.0f} TFLOP/s and {:.0f} GB/s stated", gpu.name,

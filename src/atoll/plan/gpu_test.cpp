@@ -77,6 +77,13 @@ TEST(GpuPlan, MeasuresTheGpuAtHand) {
 TEST(GpuPlan, RefusesWhatHasNoFigures) {
   EXPECT_THROW(figures_for_gpu("GTX 1080", config_of({"--device.kind=cuda"})), Error);
   EXPECT_THROW(figures_for_gpu("", config_of({"--device.kind=fake_cuda"})), Error);
+  const auto in_8_bits = [](const char* scaling) {
+    return config_of({"--device.kind=cuda", "--train.dtype=bf16", scaling});
+  };
+  EXPECT_THROW(figures_for_gpu("A100", in_8_bits("--train.fp8=tensor")), Error);
+  EXPECT_THROW(figures_for_gpu("B200", in_8_bits("--train.fp8=blocks")), Error);
+  EXPECT_NO_THROW(figures_for_gpu("4090", in_8_bits("--train.fp8=tensor")));
+  EXPECT_NO_THROW(figures_for_gpu("H100", in_8_bits("--train.fp8=blocks")));
 }
 
 TEST(GpuPlan, SetsTheKindOfDevice) {

@@ -176,6 +176,16 @@ void add_train(Settings& settings, TrainConfig& c) {
            one_of({"f32", "bf16"}))
       .fixed();
   settings.add(
+      "train.fp8", &t.fp8,
+      "train.dtype = bf16: linear layers multiply in 8 bits (docs/gpus.md). Each operand is scaled "
+      "and "
+      "rounded just before a product. tensor: one scale for an operand; activations and weights in "
+      "e4m3, gradients in e5m2; GPUs of compute capability 8.9 and above. blocks: one scale for "
+      "128 "
+      "neighbours, of weights for 128 x 128; all in e4m3; GPUs of compute capability 9.0 alone. A "
+      "CPU rounds alike and multiplies in f32.",
+      one_of({"off", "tensor", "blocks"}));
+  settings.add(
       "train.recompute", &t.recompute,
       "full: keep only the input of each block and compute the rest again in the backward "
       "pass; about a third more work. selective: do so with the MLPs alone; most of the "

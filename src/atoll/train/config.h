@@ -90,6 +90,7 @@ struct LoopSettings {
   std::int64_t micro_batch = 8;
   std::int64_t context = 256;
   std::string dtype = "f32";
+  std::string fp8 = "off";
   std::string recompute = "none";
   double dropout = 0;
   std::string on_nonfinite = "stop";

@@ -127,6 +127,10 @@ void validate_device(const TrainConfig& config, const Settings& s) {
                      named(s, "device.attention_mib"), named(s, "device.attention"));
   }
   validate_attention(config, s);
+  if (config.train.fp8 != "off" && config.train.dtype != "bf16") {
+    throw user_error("{} is for train.dtype=bf16, and {}; set it so, or leave train.fp8 out",
+                     named(s, "train.fp8"), named(s, "train.dtype"));
+  }
   only_with({"comm.gpu"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
             "device.kind=cuda");
   if (config.comm.gpu_sums == "nccl") {

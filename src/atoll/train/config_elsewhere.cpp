@@ -48,6 +48,7 @@ void add_names_of_the_loop(Settings& s) {
        "max_length", "context_length", "ctx", "ctx_len", "ctx_size", "n_ctx", "context_size"});
   s.known_elsewhere_as("train.dtype",
                        {"precision", "bf16", "fp16", "mixed_precision", "torch_dtype", "amp"});
+  s.known_elsewhere_as("train.fp8", {"fp8", "float8", "fp8_format", "fp8_recipe", "fp8_hybrid"});
   s.known_elsewhere_as("train.recompute",
                        {"gradient_checkpointing", "activation_checkpointing", "remat"});
   s.known_elsewhere_as(

@@ -39,7 +39,7 @@ class GpuRuns : public RanksFixture {
   std::string lose_gpu(const std::string& name, const Settings& settings, std::int64_t kernels) {
     for (std::int64_t after = kernels; after < 100000; after += kernels) {
       const Settings losing = with(settings, {fmt::format("--device.fake_lost_after={}", after)});
-      const std::string message = error_of([&] { on_gpu(name, losing); }, ErrorKind::kResource);
+      std::string message = error_of([&] { on_gpu(name, losing); }, ErrorKind::kResource);
       if (message.find("There is no checkpoint yet") == message.npos) return message;
     }
     return "no error";

@@ -31,6 +31,11 @@ nn::RecomputeMode recompute_mode(const std::string& name) {
   return name == "selective" ? nn::RecomputeMode::kSelective : nn::RecomputeMode::kNone;
 }
 
+std::optional<ops::Fp8Scaling> fp8_scaling(const std::string& name) {
+  if (name == "off") return std::nullopt;
+  return name == "tensor" ? ops::Fp8Scaling::kTensor : ops::Fp8Scaling::kBlocks;
+}
+
 // Here rather than where it is first needed: beside shards, or texts without messages, nothing else
 // would look.
 void check_chat_template(const fs::path& path) {
@@ -317,6 +322,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
                     .targets = config.lora.targets,
                     .rank_stabilized = config.lora.rank_stabilized};
   }
+  options.fp8 = fp8_scaling(config.train.fp8);
   options.micro_batch = config.train.micro_batch;
   options.context = config.train.context;
   options.data_parallel = sharing_options(config, num_ranks, rank);

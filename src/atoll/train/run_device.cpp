@@ -106,6 +106,15 @@ void require_attention(const TrainConfig& config, const Device& device) {
                    problem);
 }
 
+// A GPU that the host plays multiplies in 8 bits, too.
+void require_fp8(const TrainConfig& config, const Device& device) {
+  if (config.train.fp8 == "off" || !is_gpu(device) || config.device.kind == "fake_cuda") return;
+  const auto [major, minor] = compute_capability();
+  const std::string problem = fp8_problem(major, minor, config.train.fp8 == "blocks");
+  if (problem.empty()) return;
+  throw user_error("train.fp8 = {} cannot be used: {}", config.train.fp8, problem);
+}
+
 }  // namespace
 
 bool is_gpu(const Device& device) {
@@ -160,6 +169,7 @@ std::unique_ptr<Device> open_run_device(const TrainConfig& config, comm::World& 
     index = index_for(config, here);
     device = open_chosen(chosen_device(config.device, index, threads_of(config, world)));
     require_attention(config, *device);
+    require_fp8(config, *device);
     identity = identity_of(config, *device, index);
   });
   tell_what_auto_took(config, *device, index, here.place == 0);

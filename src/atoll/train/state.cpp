@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "atoll/base/hash.h"
+#include "atoll/nn/fp8.h"
 #include "atoll/nn/models/adapted.h"
 #include "atoll/optim/offloaded_optimizer.h"
 #include "atoll/parallel/onebit_adam.h"
@@ -18,8 +19,10 @@ namespace atl::train {
 namespace {
 
 std::unique_ptr<nn::Model> build(const StateOptions& options) {
-  if (!options.lora) return nn::build_model(options.model, options.build);
-  return nn::build_adapted_model(options.model, options.build, *options.lora);
+  auto model = options.lora ? nn::build_adapted_model(options.model, options.build, *options.lora)
+                            : nn::build_model(options.model, options.build);
+  if (options.fp8) nn::use_fp8(*model, *options.fp8);
+  return model;
 }
 
 // After this the model has the stages of this rank.

@@ -11,6 +11,7 @@
 
 #include "atoll/nn/lora.h"
 #include "atoll/nn/models/family.h"
+#include "atoll/ops/fp8_layout.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/context_share.h"
 #include "atoll/parallel/onebit_optimizer.h"
@@ -44,6 +45,7 @@ struct StateOptions {
   nn::BuildOptions build;
   optim::OptimizerOptions optimizer;
   std::optional<nn::LoraOptions> lora;  ///< adapters, which alone are then trained
+  std::optional<ops::Fp8Scaling> fp8;   ///< products of linear layers are in 8 bits
   std::int64_t micro_batch = 1;         ///< sequences in one forward pass
   std::int64_t context = 1;             ///< tokens in a sequence, on all ranks that share it
   parallel::DataParallelOptions data_parallel;

@@ -222,6 +222,7 @@ CoordinateCheck check_coordinates(const train::TrainConfig& config,
   std::sort(check.widths.begin(), check.widths.end());
   train::TrainConfig base = config;
   base.train.dtype = "f32";
+  base.train.fp8 = "off";
   base.model.parametrisation = parametrisation;
   if (parametrisation == "mup") {
     const train::ModelSettings first = at_width(config, check.widths.front()).model;

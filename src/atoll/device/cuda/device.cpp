@@ -169,6 +169,13 @@ std::vector<std::int64_t> gpu_identities() {
   return all;
 }
 
+std::pair<int, int> compute_capability() {
+  int device = 0;
+  cuda::check(cudaGetDevice(&device), "asking which GPU is chosen");
+  const cudaDeviceProp properties = properties_of(device);
+  return {properties.major, properties.minor};
+}
+
 std::unique_ptr<Device> open_cuda(int index) {
   return open_cuda(index, 1);
 }

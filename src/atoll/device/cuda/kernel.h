@@ -36,6 +36,8 @@
 //     column l / 4
 //   mma_m16n8k16(d, a, b0, b1): one product of tensor cores, bf16 operands and f32 sums
 //   bf16_bits(x): those of the nearest bf16; NaN is 0x7fff.  pack_bf16(low, high): two in a word
+//   pack_e4m3(low, high), pack_e5m2(low, high): the nearest numbers of 8 bits, of what is larger
+//     than all the largest, of NaN 0x7f; two in the low bytes of a word
 //   permute_bytes(x, y, selector): a word of bytes of x (0 to 3) and of y (4 to 7), which the
 //     selector's lowest four hexadecimal digits name, the lowest byte's first
 //   max_or_nan(a, b): the larger one, or NaN where one is

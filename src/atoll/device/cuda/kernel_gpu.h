@@ -14,6 +14,8 @@
 // Before one whose copies would take too many registers.
 #define ATOLL_NO_UNROLL _Pragma("unroll 1")
 
+#include "atoll/device/cuda/fp8_bits.h"
+
 namespace atl::cuda {
 
 constexpr int kWarp = 32;
@@ -189,6 +191,26 @@ ATOLL_DEVICE std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+// GPUs of compute capability 8.9 run what is compiled for 8.0.
+ATOLL_DEVICE std::uint32_t pack_e4m3(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+  return e4m3_bits(low) | e4m3_bits(high) << 8;
+#else
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+#endif
+}
+ATOLL_DEVICE std::uint32_t pack_e5m2(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+  return e5m2_bits(low) | e5m2_bits(high) << 8;
+#else
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+#endif
 }
 
 /// The larger one, or NaN where one is.

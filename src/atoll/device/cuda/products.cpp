@@ -1,5 +1,6 @@
 #include "atoll/device/cuda/products.h"
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/device/cuda/runtime.h"
 
@@ -50,8 +51,17 @@ ProductDescription::ProductDescription(const Product& p) {
     set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     set(matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.result);
   }
-  left = p.transpose_b ? layout_of(p.operands, p.n, p.k) : layout_of(p.operands, p.k, p.n);
-  right = p.transpose_a ? layout_of(p.operands, p.k, p.m) : layout_of(p.operands, p.m, p.k);
+  ATOLL_CHECK((p.of_a.scales == nullptr) == (p.of_b.scales == nullptr),
+              "scales of one operand of a product");
+  if (p.of_a.scales != nullptr) {
+    set(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(p.of_b.mode));
+    set(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(p.of_a.mode));
+    set(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.of_b.scales);
+    set(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.of_a.scales);
+    set(matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_sums ? 1 : 0));
+  }
+  left = p.transpose_b ? layout_of(p.of_b.type, p.n, p.k) : layout_of(p.of_b.type, p.k, p.n);
+  right = p.transpose_a ? layout_of(p.of_a.type, p.k, p.m) : layout_of(p.of_a.type, p.m, p.k);
   result = layout_of(p.result, p.m, p.n);
   check(cublasLtMatmulPreferenceCreate(&preference), "describing a product");
   const std::uint64_t workspace = Products::kWorkspaceBytes;
@@ -91,12 +101,16 @@ bool Products::multiply(cudaStream_t stream, const Product& p) {
                    p.m,
                    p.n,
                    p.k,
-                   static_cast<int>(p.operands),
+                   p.of_a.type,
+                   p.of_b.type,
+                   p.of_a.mode,
+                   p.of_b.mode,
                    p.result,
                    p.bias != nullptr,
                    p.accumulate,
                    p.residual != nullptr,
-                   p.gelu_of != nullptr};
+                   p.gelu_of != nullptr,
+                   p.fast_sums};
   auto found = algorithms_.find(key);
   if (found == algorithms_.end()) {
     cublasLtMatmulHeuristicResult_t best{};
@@ -108,7 +122,8 @@ bool Products::multiply(cudaStream_t stream, const Product& p) {
     if (count == 0 && p.gelu_of != nullptr) return false;
     if (count == 0) {
       throw make_error(ErrorKind::kResource,
-                       "cuBLASLt has no algorithm for a product of {} x {} x {}", p.m, p.n, p.k);
+                       "cuBLASLt has no algorithm for a product of {} x {} x {}{}", p.m, p.n, p.k,
+                       p.of_a.scales == nullptr ? "" : " in 8 bits; use --train.fp8=off");
     }
     found = algorithms_.emplace(key, best.algo).first;
   }

@@ -11,6 +11,13 @@
 
 namespace atl::cuda {
 
+/// An operand's element type, and of numbers of 8 bits what scales them.
+struct ProductOperand {
+  cudaDataType_t type = CUDA_R_16BF;
+  const void* scales = nullptr;  ///< f32 of the device, as `mode` says; or null
+  cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+};
+
 /// c (m, n) = op(a) op(b) [+ bias] [+ residual, or + c], all row by row as ops::matmul has them.
 struct Product {
   bool transpose_a = false;  ///< a is (k, m), else (m, k)
@@ -18,8 +25,9 @@ struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  cudaDataType_t operands = CUDA_R_16BF;  ///< of a and b
-  cudaDataType_t result = CUDA_R_16BF;    ///< of c
+  ProductOperand of_a;
+  ProductOperand of_b;
+  cudaDataType_t result = CUDA_R_16BF;  ///< of c
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
@@ -27,6 +35,9 @@ struct Product {
   const void* residual = nullptr;  ///< (m, n), of the result's type, apart from c; or null
   void* gelu_of = nullptr;  ///< (m, n), of the result's type: gets the product, and c GELU of it
   bool accumulate = false;  ///< c is added to; without a residual
+
+  /// Sums of numbers of 8 bits may be kept in the tensor cores' own, shorter registers.
+  bool fast_sums = false;
 
   /// What cuBLASLt calls C: what is added to the product, times beta. Where nothing is, c.
   const void* addend() const { return residual != nullptr ? residual : c; }
@@ -66,8 +77,8 @@ class Products {
   bool multiply(cudaStream_t stream, const Product& product);
 
  private:
-  using Key = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool,
-                         bool, bool>;
+  using Key = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, int, int, int, int,
+                         int, bool, bool, bool, bool, bool>;
 
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;

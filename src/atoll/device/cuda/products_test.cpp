@@ -24,6 +24,15 @@ std::uint64_t read(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_
   return value;
 }
 
+std::uint32_t type(cublasLtMatrixLayout_t layout) {
+  std::uint32_t value = 0;
+  std::size_t written = 0;
+  check(cublasLtMatrixLayoutGetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_TYPE, &value, sizeof value,
+                                         &written),
+        "reading a layout");
+  return value;
+}
+
 struct Sizes {
   std::uint64_t rows, columns, stride;
   bool operator==(const Sizes&) const = default;
@@ -84,6 +93,27 @@ TEST(CudaProducts, WriteWhatGeluIsTakenOf) {
   expect(CUBLASLT_EPILOGUE_GELU_AUX);
   p.bias = &bias;
   expect(CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+}
+
+// Left is b: it brings its scales along.
+TEST(CudaProducts, OfEightBitsHaveTheScalesOfTheirOperands) {
+  const float of_a = 1, of_b = 2;
+  const Product p{.transpose_b = true,
+                  .m = 16,
+                  .n = 32,
+                  .k = 48,
+                  .of_a = {CUDA_R_8F_E5M2, &of_a, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F},
+                  .of_b = {CUDA_R_8F_E4M3, &of_b, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F}};
+  const ProductDescription d(p);
+  EXPECT_EQ(read<const void*>(d.matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER), &of_b);
+  EXPECT_EQ(read<const void*>(d.matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER), &of_a);
+  EXPECT_EQ(read<std::int32_t>(d.matmul, CUBLASLT_MATMUL_DESC_A_SCALE_MODE), p.of_b.mode);
+  EXPECT_EQ(read<std::int32_t>(d.matmul, CUBLASLT_MATMUL_DESC_B_SCALE_MODE), p.of_a.mode);
+  EXPECT_EQ(read<std::int8_t>(d.matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM), 0);
+  EXPECT_EQ(sizes(d.left), (Sizes{48, 32, 48}));
+  EXPECT_EQ(sizes(d.right), (Sizes{48, 16, 48}));
+  EXPECT_EQ(type(d.left), CUDA_R_8F_E4M3);
+  EXPECT_EQ(type(d.right), CUDA_R_8F_E5M2);
 }
 
 TEST(CudaProducts, NeverSumInBf16NorInAnyOrder) {

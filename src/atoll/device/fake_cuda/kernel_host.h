@@ -19,6 +19,8 @@
 #define ATOLL_UNROLL
 #define ATOLL_NO_UNROLL
 
+#include "atoll/device/cuda/fp8_bits.h"
+
 namespace atl::cuda {
 
 using fake_cuda::Block;
@@ -296,6 +298,13 @@ inline std::uint16_t bf16_bits(float value) {
 /// Two in a word.
 inline std::uint32_t pack_bf16(float low, float high) {
   return std::uint32_t{bf16_bits(low)} | (std::uint32_t{bf16_bits(high)} << 16);
+}
+
+inline std::uint32_t pack_e4m3(float low, float high) {
+  return e4m3_bits(low) | e4m3_bits(high) << 8;
+}
+inline std::uint32_t pack_e5m2(float low, float high) {
+  return e5m2_bits(low) | e5m2_bits(high) << 8;
 }
 
 inline std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, int selector) {

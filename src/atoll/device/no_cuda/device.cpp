@@ -21,6 +21,10 @@ std::vector<std::int64_t> gpu_identities() {
   return {};
 }
 
+std::pair<int, int> compute_capability() {
+  return {0, 0};
+}
+
 std::unique_ptr<Device> open_cuda(int index) {
   throw user_error("device cuda:{} cannot be used: {}", index, probe_gpus().problem);
 }

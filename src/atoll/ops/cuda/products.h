@@ -1,5 +1,6 @@
 #pragma once
 
+#include "atoll/ops/fp8_args.h"
 #include "atoll/ops/matmul_args.h"
 
 namespace atl::ops::cuda {
@@ -7,5 +8,7 @@ namespace atl::ops::cuda {
 /// matmul() by cuBLASLt, on a real GPU's stream, of dtypes that the library mixes. Declines in a
 /// build without nvcc.
 Declined multiply(Run& run, const MatmulArgs& args);
+/// The same for matmul_fp8().
+Declined multiply_fp8(Run& run, const MatmulFp8Args& args);
 
 }  // namespace atl::ops::cuda

@@ -19,6 +19,7 @@ const void* gpu_kernel(const std::type_info& kernel) {
     add_embedding_kernels(all);
     add_expert_rows_kernels(all);
     add_factors_kernels(all);
+    add_fp8_kernels(all);
     add_grouped_matmul_kernels(all);
     add_grouped_matmul_mma_kernels(all);
     add_muon_kernels(all);

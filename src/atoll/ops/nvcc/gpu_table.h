@@ -21,6 +21,7 @@ void add_elementwise_kernels(GpuTable& table);
 void add_embedding_kernels(GpuTable& table);
 void add_expert_rows_kernels(GpuTable& table);
 void add_factors_kernels(GpuTable& table);
+void add_fp8_kernels(GpuTable& table);
 void add_grouped_matmul_kernels(GpuTable& table);
 void add_grouped_matmul_mma_kernels(GpuTable& table);
 void add_muon_kernels(GpuTable& table);
