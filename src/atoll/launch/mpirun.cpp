@@ -48,7 +48,9 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
     argv.insert(argv.end(), {"--host", list, "--map-by", "slot"});
   }
   argv.insert(argv.end(), {"--bind-to", "none"});
-  if (std::getenv("ATOLL_LOG") != nullptr) argv.insert(argv.end(), {"-x", "ATOLL_LOG"});
+  for (const char* name : {"ATOLL_LOG", "ATOLL_SIMD"}) {
+    if (std::getenv(name) != nullptr) argv.insert(argv.end(), {"-x", name});
+  }
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }

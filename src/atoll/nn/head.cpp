@@ -45,7 +45,7 @@ std::size_t LinearCrossEntropy::logits_scratch_bytes(const Spec& x) const {
   if (weight_->as_int8) return ops::matmul_int8_scratch_bytes(x, weight_->spec.shape);
   return ops::matmul_scratch_bytes(
       ops::Transpose::kNT, x,
-      {weight_->as_bf16 ? Dtype::kBf16 : weight_->spec.dtype, weight_->spec.shape});
+      {weight_->as_bf16 ? Dtype::kBf16 : weight_->spec.dtype, weight_->spec.shape}, device_);
 }
 
 }  // namespace atl::nn

@@ -13,7 +13,8 @@ namespace atl::nn {
 
 using ops::Transpose;
 
-Linear::Linear(Param weight, Param bias) : weight_(std::move(weight)), bias_(std::move(bias)) {
+Linear::Linear(Param weight, Param bias, DeviceKind device)
+    : weight_(std::move(weight)), bias_(std::move(bias)), device_(device) {
   ATOLL_CHECK(weight_.spec.shape.rank() == 2, "{}", weight_.spec.to_string());
 }
 
@@ -68,14 +69,14 @@ Footprint Linear::plan(Spec x) const {
   const bool any_weight = !weight_.frozen || has_adapter() || (has_bias() && !bias_.frozen);
   footprint.need_x = any_weight ? kForWeight : 0U;
   footprint.need_dy = kForInput | (any_weight ? kForWeight : 0U);
-  footprint.scratch_bytes = std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, w),
-                                      ops::matmul_scratch_bytes(Transpose::kNN, y, w),
-                                      ops::matmul_scratch_bytes(Transpose::kTN, y, x),
+  footprint.scratch_bytes = std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, w, device_),
+                                      ops::matmul_scratch_bytes(Transpose::kNN, y, w, device_),
+                                      ops::matmul_scratch_bytes(Transpose::kTN, y, x, device_),
                                       has_bias() ? ops::column_sum_scratch_bytes(y) : 0});
   if (weight_.as_bf16) {
     footprint.scratch_bytes =
         std::max(footprint.scratch_bytes,
-                 ops::matmul_scratch_bytes(Transpose::kNT, x, {Dtype::kBf16, w.shape}));
+                 ops::matmul_scratch_bytes(Transpose::kNT, x, {Dtype::kBf16, w.shape}, device_));
   }
   if (weight_.as_int8) {
     footprint.scratch_bytes =
@@ -91,12 +92,13 @@ Footprint Linear::plan(Spec x) const {
     const Spec low = x.with_last(spread.shape.dim(1));
     const std::size_t held = align_up(spread.bytes()) + align_up(low.bytes()) +
                              align_up(std::max({x.bytes(), y.bytes(), 2 * spread.bytes()}));
-    const std::size_t products = std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, a_.spec),
-                                           ops::matmul_scratch_bytes(Transpose::kNT, low, spread),
-                                           ops::matmul_scratch_bytes(Transpose::kNN, y, spread),
-                                           ops::matmul_scratch_bytes(Transpose::kNN, low, a_.spec),
-                                           ops::matmul_scratch_bytes(Transpose::kTN, low, x),
-                                           ops::matmul_scratch_bytes(Transpose::kTN, y, low)});
+    const std::size_t products =
+        std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, a_.spec, device_),
+                  ops::matmul_scratch_bytes(Transpose::kNT, low, spread, device_),
+                  ops::matmul_scratch_bytes(Transpose::kNN, y, spread, device_),
+                  ops::matmul_scratch_bytes(Transpose::kNN, low, a_.spec, device_),
+                  ops::matmul_scratch_bytes(Transpose::kTN, low, x, device_),
+                  ops::matmul_scratch_bytes(Transpose::kTN, y, low, device_)});
     footprint.scratch_bytes = std::max(footprint.scratch_bytes, held + products);
   }
   return footprint;

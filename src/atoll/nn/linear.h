@@ -14,8 +14,9 @@ namespace atl::nn {
 /// stores it. A and B are low-rank adapters that lora.h adds.
 class Linear final : public Layer {
  public:
-  /// `bias` with an empty name means no bias. W's spec is (out, in).
-  explicit Linear(Param weight, Param bias = {});
+  /// `bias` with an empty name means no bias. W's spec is (out, in). `device`: whose memory is
+  /// planned.
+  explicit Linear(Param weight, Param bias = {}, DeviceKind device = DeviceKind::kCpu);
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -55,6 +56,7 @@ class Linear final : public Layer {
   std::vector<ops::DiagonalBlock> blocks_;
   double scale_ = 0;
   std::optional<ops::Fp8Scaling> fp8_;
+  DeviceKind device_;
 };
 
 }  // namespace atl::nn

@@ -84,12 +84,13 @@ std::size_t MixtureOfExperts::product_scratch_bytes(const Spec& x) const {
   const Spec hidden = {x.dtype, {size.rows, 2 * size.hidden}};
   const Spec activated = {x.dtype, {size.rows, size.hidden}};
   const Spec logits = {compute_dtype(x.dtype), {size.tokens, E}};
+  const DeviceKind device = options_.device;
   std::size_t bytes =
-      std::max({ops::matmul_scratch_bytes(Transpose::kNT, tokens, router_.spec),
-                ops::matmul_scratch_bytes(Transpose::kNN, logits, router_.spec),
-                ops::matmul_scratch_bytes(Transpose::kTN, logits, tokens),
-                ops::grouped_matmul_scratch_bytes(hidden, rows, gate_up_.spec, here),
-                ops::grouped_matmul_scratch_bytes(rows, activated, down_.spec, here)});
+      std::max({ops::matmul_scratch_bytes(Transpose::kNT, tokens, router_.spec, device),
+                ops::matmul_scratch_bytes(Transpose::kNN, logits, router_.spec, device),
+                ops::matmul_scratch_bytes(Transpose::kTN, logits, tokens, device),
+                ops::grouped_matmul_scratch_bytes(hidden, rows, gate_up_.spec, here, device),
+                ops::grouped_matmul_scratch_bytes(rows, activated, down_.spec, here, device)});
   if (gate_up_.as_int8) {
     bytes =
         std::max({bytes, ops::grouped_matmul_int8_scratch_bytes(rows, gate_up_.spec.shape, here),

@@ -31,6 +31,7 @@ class MixtureOfExperts final : public Layer {
     /// The ranks that have the other tokens of the same micro-batches, whose load is balanced over
     /// all; null: this one has all. No capacity factor then.
     Axis* sequences = nullptr;
+    DeviceKind device = DeviceKind::kCpu;  ///< whose memory is planned
   };
 
   /// router: (E, C).  gate_up: (E' 2F, C), each expert's gate, then up.  down: (E' C, F). E' of the

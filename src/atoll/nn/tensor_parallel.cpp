@@ -226,9 +226,9 @@ Footprint VocabularyCrossEntropy::plan(Spec x) const {
   footprint.gradients_in_forward = true;
   const Spec chunk = {room.x.dtype, {room.logits.shape.dim(0), room.x.shape.dim(1)}};
   const std::size_t products =
-      std::max({ops::matmul_scratch_bytes(ops::Transpose::kNT, chunk, weight_->spec),
-                ops::matmul_scratch_bytes(ops::Transpose::kNN, room.logits, weight_->spec),
-                ops::matmul_scratch_bytes(ops::Transpose::kTN, room.logits, chunk)});
+      std::max({ops::matmul_scratch_bytes(ops::Transpose::kNT, chunk, weight_->spec, device_),
+                ops::matmul_scratch_bytes(ops::Transpose::kNN, room.logits, weight_->spec, device_),
+                ops::matmul_scratch_bytes(ops::Transpose::kTN, room.logits, chunk, device_)});
   footprint.scratch_bytes = 2 * align_up(room.x.bytes()) + align_up(room.logits.bytes()) +
                             align_up(room.statistics.bytes()) + products;
   return footprint;
@@ -310,7 +310,8 @@ std::size_t VocabularyCrossEntropy::logits_scratch_bytes(const Spec& x) const {
           ? ops::matmul_int8_scratch_bytes(x, weight_->spec.shape)
           : ops::matmul_scratch_bytes(
                 ops::Transpose::kNT, x,
-                {weight_->as_bf16 ? Dtype::kBf16 : weight_->spec.dtype, weight_->spec.shape});
+                {weight_->as_bf16 ? Dtype::kBf16 : weight_->spec.dtype, weight_->spec.shape},
+                device_);
   return align_up(Spec{Dtype::kF32, {rows * part_.total}}.bytes()) + product;
 }
 

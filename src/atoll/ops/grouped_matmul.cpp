@@ -176,13 +176,13 @@ void grouped_matmul_int8(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets
 }
 
 std::size_t grouped_matmul_scratch_bytes(const Spec& a, const Spec& b, const Spec& w,
-                                         std::int64_t num_groups) {
+                                         std::int64_t num_groups, DeviceKind device) {
   // All rows in one group take most: what kTN packs grows with them, the others pack nothing.
   const Spec part = {w.dtype, {w.shape.dim(0) / num_groups, w.shape.dim(1)}};
-  std::size_t bytes = std::max({matmul_scratch_bytes(Transpose::kNT, b, part),
-                                matmul_scratch_bytes(Transpose::kNN, a, part),
-                                matmul_scratch_bytes(Transpose::kTN, a, b)});
-  if (a.dtype == Dtype::kF32) {
+  std::size_t bytes = std::max({matmul_scratch_bytes(Transpose::kNT, b, part, device),
+                                matmul_scratch_bytes(Transpose::kNN, a, part, device),
+                                matmul_scratch_bytes(Transpose::kTN, a, b, device)});
+  if (a.dtype == Dtype::kF32 && device == DeviceKind::kCpu) {
     const MatmulShape dw = {Transpose::kTN, a.shape.dim(1), b.shape.dim(1), a.shape.dim(0)};
     bytes = std::max(bytes, cpu::tiled_scratch_bytes(dw));
   }

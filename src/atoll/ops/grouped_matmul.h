@@ -26,7 +26,8 @@ void grouped_matmul_int8(Run& run, Tensor a, const Int8Matrix& w, Tensor offsets
 
 /// Scratch for products of rows (R, N) and (R, K) with weights of `w`, and for dw from them.
 std::size_t grouped_matmul_scratch_bytes(const Spec& a, const Spec& b, const Spec& w,
-                                         std::int64_t num_groups);
+                                         std::int64_t num_groups,
+                                         DeviceKind device = DeviceKind::kCpu);
 std::size_t grouped_matmul_int8_scratch_bytes(const Spec& a, const Shape& w,
                                               std::int64_t num_groups);
 

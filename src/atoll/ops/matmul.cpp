@@ -137,11 +137,13 @@ void linear_gelu(Run& run, Gelu kind, Tensor x, Tensor weight, Tensor bias, Tens
   gelu_forward(run, kind, hidden, h);
 }
 
-std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b) {
+std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b,
+                                 DeviceKind device) {
   const MatmulShape shape = shape_of(transpose, a.shape, b.shape);
+  const bool is_cpu = device == DeviceKind::kCpu;
   const auto all_of = [&](Dtype dtype) { return a.dtype == dtype && b.dtype == dtype; };
-  if (all_of(Dtype::kF32)) return cpu::matmul_tiled_scratch_bytes(shape);
-  if (all_of(Dtype::kBf16)) return cpu::matmul_amx_scratch_bytes(shape);
+  if (all_of(Dtype::kF32)) return is_cpu ? cpu::matmul_tiled_scratch_bytes(shape) : 0;
+  if (all_of(Dtype::kBf16)) return is_cpu ? cpu::matmul_amx_scratch_bytes(shape) : 0;
   const bool is_narrow =
       transpose == Transpose::kNT && a.dtype == Dtype::kF32 && b.dtype == Dtype::kBf16;
   return std::max(cuda::matmul_scratch_bytes(a, b),

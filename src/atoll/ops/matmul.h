@@ -29,11 +29,12 @@ void matmul_add(Run& run, Transpose transpose, Tensor a, Tensor b, Tensor residu
 void linear_gelu(Run& run, Gelu kind, Tensor x, Tensor weight, Tensor bias, Tensor hidden,
                  Tensor h);
 
-/// Scratch for a matmul of these operands on the CPU at hand (room for one of them, packed). With
-/// bf16 there is none but on CPUs with AMX. Besides, each thread keeps room for pieces of either
-/// operand from its first product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened, 2 MiB
-/// for bf16 in tiles of AMX.
-std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b);
+/// Scratch for a matmul of these operands. On the CPU at hand it is room for one of them, packed;
+/// with bf16 there is none but on CPUs with AMX. Besides, each thread keeps room for pieces of
+/// either operand from its first product on: 0.75 MiB for f32, 3.5 MiB for bf16 that is widened,
+/// 2 MiB for bf16 in tiles of AMX. On a GPU it does not depend on the CPU at hand.
+std::size_t matmul_scratch_bytes(Transpose transpose, const Spec& a, const Spec& b,
+                                 DeviceKind device = DeviceKind::kCpu);
 
 /// dbias += column sums of dy.  dy: (R, N)  dbias: (N), in dy's compute dtype. Needs
 /// column_sum_scratch_bytes of scratch.

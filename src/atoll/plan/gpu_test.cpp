@@ -160,29 +160,30 @@ double planned(const Golden& golden) {
   return static_cast<double>(largest_memory(config_of(all), golden.vocabulary, golden.gpus).bytes);
 }
 
-// Scratch is that of this host's kernels too, and those for AMX take some MB more.
-constexpr double kScratchDiffers = 40e6;
+// A golden number is written with three digits after the point. What is planned for a GPU does not
+// depend on the CPU that plans.
+constexpr double kRounding = 0.5e6;
 
 // On 80 GB and on 141 GB, but for 1 GB of CUDA's own.
 TEST(GpuPlan, HasGoldenMemory) {
   const Golden on_80[] = {
       {"124M, 64 sequences", k124m, 50304, 1, 64, 1024, "none", 25.317e9},
       {"1B, 16 sequences", k1b, 128256, 1, 16, 1024, "none", 46.549e9},
-      {"8B on 4", k8b, 128256, 4, 1, 4096, "full", 42.746e9},
-      {"8B on 8", k8b, 128256, 8, 2, 4096, "full", 27.444e9},
+      {"8B on 4", k8b, 128256, 4, 1, 4096, "full", 42.712e9},
+      {"8B on 8", k8b, 128256, 8, 2, 4096, "full", 27.377e9},
   };
   const Golden on_141[] = {
       {"124M, 256 sequences", k124m, 50304, 1, 256, 1024, "none", 86.840e9},
       {"1B, 32 sequences", k1b, 128256, 1, 32, 1024, "none", 66.650e9},
-      {"8B on 2", k8b, 128256, 2, 1, 4096, "full", 78.881e9},
-      {"8B on 8", k8b, 128256, 8, 8, 4096, "full", 43.950e9},
+      {"8B on 2", k8b, 128256, 2, 1, 4096, "full", 78.847e9},
+      {"8B on 8", k8b, 128256, 8, 8, 4096, "full", 43.681e9},
   };
   for (const Golden& golden : on_80) {
-    EXPECT_NEAR(planned(golden), golden.bytes, kScratchDiffers) << golden.name;
+    EXPECT_NEAR(planned(golden), golden.bytes, kRounding) << golden.name;
     EXPECT_LT(planned(golden), 79e9) << golden.name;
   }
   for (const Golden& golden : on_141) {
-    EXPECT_NEAR(planned(golden), golden.bytes, kScratchDiffers) << golden.name;
+    EXPECT_NEAR(planned(golden), golden.bytes, kRounding) << golden.name;
     EXPECT_LT(planned(golden), 140e9) << golden.name;
   }
   EXPECT_GT(planned({"8B on 1", k8b, 128256, 1, 1, 4096, "full", 0}), 140e9);

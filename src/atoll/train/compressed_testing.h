@@ -64,11 +64,13 @@ class Compressed : public ::testing::Test {
     });
   }
 
-  // Whole values after some steps; the same on all ranks.
-  std::string trained(const Variant& variant, const Layout& layout, int steps) {
+  // Whole values after some steps; the same on all ranks. `before`: what each does first.
+  std::string trained(const Variant& variant, const Layout& layout, int steps,
+                      const std::function<void(RankOf& rank)>& before = nullptr) {
     std::mutex mutex;
     std::string values;
     on_ranks(variant, layout, [&](RankOf& rank, int) {
+      if (before) before(rank);
       for (int i = 0; i < steps; ++i) EXPECT_TRUE(rank.step(i).taken());
       const std::string mine = whole_values(rank);
       EXPECT_TRUE(replicas_that_differ(rank.state).empty());

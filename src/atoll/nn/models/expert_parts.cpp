@@ -110,7 +110,8 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
                                 .balance_loss = balance / sum_of,
                                 .z_loss = chosen.z_loss / sum_of,
                                 .capacity_factor = chosen.capacity_factor,
-                                .sequences = split.sequences()},
+                                .sequences = split.sequences(),
+                                .device = options.device},
       split.all(std::move(router)), split.experts_in(std::move(gate_up)),
       split.experts_out(std::move(down)), load, split.token_dispatch());
   return split.branch(std::move(experts), {});

@@ -179,11 +179,11 @@ Linear TensorSplit::rows(LinearParams params,
   };
   Param bias = std::move(params.bias);
   if (!bias.name.empty()) bias = cut_rows(std::move(bias));
-  return Linear(cut_rows(std::move(params.weight)), std::move(bias));
+  return Linear(cut_rows(std::move(params.weight)), std::move(bias), device_);
 }
 
 Linear TensorSplit::qkv(LinearParams params) const {
-  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias), device_);
   const std::int64_t query = whole_heads_.query_width();
   const std::int64_t kv = whole_heads_.kv_width();
   const int copies = kv_copies_->size;
@@ -218,7 +218,7 @@ std::vector<std::vector<Slice::Rows>> TensorSplit::shares(std::int64_t rows,
 }
 
 Linear TensorSplit::mlp_in(LinearParams params, int num_parts) const {
-  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias), device_);
   const std::int64_t width = params.weight.spec.shape.dim(0);
   return rows(std::move(params), shares(width, num_parts));
 }
@@ -239,9 +239,9 @@ Param TensorSplit::cut_columns(Param whole, std::int64_t width) const {
 }
 
 Linear TensorSplit::columns(LinearParams params, std::int64_t width, Param& bias) const {
-  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias));
+  if (!is_split()) return Linear(std::move(params.weight), std::move(params.bias), device_);
   bias = all(std::move(params.bias));
-  return Linear(cut_columns(std::move(params.weight), width));
+  return Linear(cut_columns(std::move(params.weight), width), {}, device_);
 }
 
 Linear TensorSplit::heads_out(LinearParams params, Param& bias) const {

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace atl::simd {
+
+/// What the environment variable ATOLL_SIMD may say: "avx2" keeps a process from AVX-512 and AMX,
+/// as on a CPU that has neither; "baseline" leaves only what each CPU of its kind has (SSE2 on
+/// x86-64). Runs and tests can so be repeated as another CPU would carry them out. It changes bits.
+inline constexpr const char* kLimitVariable = "ATOLL_SIMD";
+
+/// Limits kernels of this process, and those of oneDNN, to such a set; nothing for an empty name.
+/// Returns false for a name that is not known here. Call it first in main(): what a library has
+/// looked up before stays as it is.
+bool limit_instruction_sets(std::string_view name);
+
+/// limit_instruction_sets() of ATOLL_SIMD. Where it is a name that is not known, prints a line
+/// about it to stderr and returns false.
+bool limit_instruction_sets_by_environment();
+
+/// Whether AVX-512 and AMX may be used where the CPU has them.
+bool allows_avx512();
+
+}  // namespace atl::simd
