@@ -6,8 +6,9 @@
     .venv-golden/bin/python tools/golden/optim_oracle.py > src/atoll/optim/optim_oracle.inc
     .venv-golden/bin/python tools/golden/optim_oracle.py --compare-muon
 
-AdamW and SGD are torch.optim's, in f64. Lion (torch has none) is stated here from algorithm 2 of
-Chen et al. 2023. Muon is stated here in f64, because torch.optim.Muon orthogonalises in bf16;
+AdamW and SGD are torch.optim's, in f64, but for SGD's weight decay: torch adds it to the gradient,
+and here it is decoupled (SGDW, algorithm 1 of Loshchilov & Hutter 2019). Lion (torch has none) is
+stated here from algorithm 2 of Chen et al. 2023. Muon is stated here in f64, because torch.optim.Muon orthogonalises in bf16;
 --compare-muon shows how far the two are from each other, per element of the orthogonal matrix and
 against the 2^-8 that bf16 resolves.
 """
@@ -128,9 +129,18 @@ def cases():
             decoupled(matrices, vectors, 0.1), lr=LR, betas=(0.9, 0.95), eps=1e-8
         )
 
+    class SgdW(torch.optim.SGD):
+        """torch's SGD without a decay of its own, after the matrices have decayed."""
+
+        def step(self):
+            with torch.no_grad():
+                for param in self.param_groups[0]["params"]:
+                    param.mul_(1 - LR * 0.3)
+            super().step()
+
     def sgd(momentum, nesterov):
-        return lambda matrices, vectors: torch.optim.SGD(
-            decoupled(matrices, vectors, 0.3), lr=LR, momentum=momentum, nesterov=nesterov
+        return lambda matrices, vectors: SgdW(
+            decoupled(matrices, vectors, 0.0), lr=LR, momentum=momentum, nesterov=nesterov
         )
 
     yield '.kind = "adamw"', run_torch(adamw)

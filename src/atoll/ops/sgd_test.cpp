@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "atoll/ops/ref/sgd.h"
 #include "atoll/ops/testing.h"
 
@@ -54,15 +57,36 @@ TEST(Sgd, NesterovLooksOneStepAhead) {
   EXPECT_EQ(param[0], -3.25);
 }
 
-TEST(Sgd, DecayPassesThroughTheMomentumAndIsNotScaledWithTheGradient) {
+// Without gradients each step multiplies a parameter by 1 - lr weight_decay, whatever the momentum.
+TEST(Sgd, DecayIsDecoupledFromTheMomentumAndFromTheGradientsScale) {
+  TestRun run;
+  for (const auto& [momentum, nesterov] :
+       {std::pair(0.0, false), std::pair(0.75, false), std::pair(0.75, true)}) {
+    OwnedTensor<double> param({1}, 2.0);
+    OwnedTensor<double> grad({1}, 0.0);
+    OwnedTensor<double> m({1});
+    const SgdStep step = {.lr = 0.5,
+                          .momentum = momentum,
+                          .nesterov = nesterov,
+                          .weight_decay = 0.25,
+                          .grad_scale = 100};
+    for (int i = 1; i <= 4; ++i) {
+      sgd(run, step, param.view(), grad, momentum > 0 ? m.view() : Tensor());
+      EXPECT_EQ(param[0], 2.0 * std::pow(0.875, i)) << momentum;
+      EXPECT_EQ(m[0], 0);
+    }
+  }
+}
+
+TEST(Sgd, IsTheFormulaOfItsPage) {
   TestRun run;
   OwnedTensor<double> param({1}, 2.0);
-  OwnedTensor<double> grad({1}, 0.0);
-  OwnedTensor<double> m({1});
-  sgd(run, {.lr = 0.5, .momentum = 0.5, .weight_decay = 0.25, .grad_scale = 100}, param.view(),
-      grad, m);
-  EXPECT_EQ(m[0], 0.5);
-  EXPECT_EQ(param[0], 1.75);
+  OwnedTensor<double> grad({1}, 3.0);
+  OwnedTensor<double> m({1}, 8.0);
+  sgd(run, {.lr = 0.5, .momentum = 0.5, .nesterov = true, .weight_decay = 0.25, .grad_scale = 2},
+      param.view(), grad, m);
+  EXPECT_EQ(m[0], 0.5 * 8 + 2 * 3);
+  EXPECT_EQ(param[0], 2 - 0.5 * ((2 * 3 + 0.5 * 10) + 0.25 * 2));
 }
 
 TEST(Sgd, RefusesMomentumWithoutABufferAndABufferWithoutMomentum) {

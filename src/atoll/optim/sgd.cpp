@@ -8,7 +8,8 @@ namespace atl::optim {
 
 namespace {
 
-// Momentum and Nesterov's as in torch.optim.SGD; weight decay is L2.
+// Momentum and Nesterov's as in torch.optim.SGD; weight decay is decoupled, as of the other kinds:
+// docs/decisions/0081-weight-decay-is-decoupled-for-all-optimizers.md.
 class Sgd final : public FlatOptimizer {
  public:
   Sgd(const OptimizerOptions& options, Spec flat, std::span<const ParamRange> ranges)

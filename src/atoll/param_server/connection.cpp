@@ -1,6 +1,7 @@
 #include "atoll/param_server/connection.h"
 
 #include "atoll/base/error.h"
+#include "atoll/base/log.h"
 
 namespace atl::param_server {
 
@@ -24,6 +25,7 @@ void WorkerConnection::pump(std::chrono::milliseconds wait) {
     worker_.retry();
     retry_at_ = Clock::now() + kRetryEvery;
   }
+  for (const ServerId server : pauses_.due(Clock::now())) worker_.connected(server);
   send();
   check();
 }
@@ -42,24 +44,38 @@ void WorkerConnection::send() {
 
 void WorkerConnection::take(const Mailbox::Letter& letter) {
   using Kind = Mailbox::Letter::Kind;
-  const bool is_scheduler = letter.from == Mailbox::Letter::From::kScheduler;
-  const auto server = static_cast<ServerId>(letter.id);
+  if (letter.from != Mailbox::Letter::From::kScheduler) return take_from_server(letter);
   switch (letter.kind) {
     case Kind::kOpened:
-      if (!is_scheduler) return worker_.connected(server);
       has_scheduler_ = true;
       return worker_.connected_to_scheduler();
-    case Kind::kReceived: {
-      const Message message = decode(letter.text);
-      if (is_scheduler) return worker_.received_from_scheduler(message);
-      return worker_.received_from_server(server, message);
-    }
+    case Kind::kReceived:
+      return worker_.received_from_scheduler(decode(letter.text));
     default:
       if (letter.is_final) throw user_error("{}", letter.text);
-      if (!is_scheduler) return;
       if (has_scheduler_) away_since_ = Clock::now();
       has_scheduler_ = false;
       why_not_ = letter.text;
+  }
+}
+
+void WorkerConnection::take_from_server(const Mailbox::Letter& letter) {
+  using Kind = Mailbox::Letter::Kind;
+  const auto server = static_cast<ServerId>(letter.id);
+  switch (letter.kind) {
+    case Kind::kOpened:
+      if (pauses_.opened(server, Clock::now())) worker_.connected(server);
+      break;
+    case Kind::kReceived:
+      pauses_.answered(server);
+      worker_.received_from_server(server, decode(letter.text));
+      break;
+    default:
+      if (letter.is_final) throw user_error("{}", letter.text);
+      if (const int times = pauses_.closed(server); times > 1) {
+        log::warning("a server has closed the connection {} times without an answer, now with: {}",
+                     times, letter.text);
+      }
   }
 }
 

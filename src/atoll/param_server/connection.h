@@ -4,6 +4,7 @@
 #include <string>
 
 #include "atoll/param_server/links.h"
+#include "atoll/param_server/pauses.h"
 #include "atoll/param_server/worker.h"
 
 namespace atl::param_server {
@@ -26,6 +27,7 @@ class WorkerConnection {
 
  private:
   void take(const Mailbox::Letter& letter);
+  void take_from_server(const Mailbox::Letter& letter);
   void send();
   void check();
 
@@ -36,6 +38,7 @@ class WorkerConnection {
   std::string why_not_;
   std::chrono::steady_clock::time_point away_since_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point retry_at_ = away_since_;
+  Pauses pauses_;
   Links links_;  // last: its threads use the mailbox
 };
 

@@ -192,7 +192,7 @@ void fields(Archive& a, LoadedSlice& m) {
 }
 template <typename Archive>
 void fields(Archive& a, Read& m) {
-  a(m.slice);
+  a(m.slice), a(m.step);
 }
 template <typename Archive>
 void fields(Archive& a, State& m) {
@@ -201,6 +201,10 @@ void fields(Archive& a, State& m) {
 template <typename Archive>
 void fields(Archive& a, NotHead& m) {
   a(m.slice);
+}
+template <typename Archive>
+void fields(Archive& a, Clocks& m) {
+  a(m.lanes);
 }
 template <typename Archive>
 void fields(Archive& a, Replicate& m) {

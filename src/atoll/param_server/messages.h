@@ -15,7 +15,7 @@
 namespace atl::param_server {
 
 /// Both sides of a connection must speak the same.
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 /// When a worker may go on, and what a push does.
 enum class Consistency : std::uint8_t {
@@ -206,6 +206,7 @@ struct LoadedSlice {
 };
 struct Read {
   std::uint32_t slice = 0;
+  std::int64_t step = 0;  ///< that all lanes have come to
 };
 struct State {
   std::uint32_t slice = 0;
@@ -215,6 +216,13 @@ struct State {
 /// Whoever was asked is not the head of the slice: a view says who is.
 struct NotHead {
   std::uint32_t slice = 0;
+};
+
+/// How far lanes are, from whoever has them, to each server: when they meet it, when lanes change
+/// hands, and when all of them wait for a checkpoint. A server that has lost pushes of a lane whose
+/// worker asks for nothing more would wait for them.
+struct Clocks {
+  std::vector<LaneAt> lanes;
 };
 
 // Between the head of a slice and the others that have it.
@@ -239,10 +247,10 @@ struct Replicated {
   std::uint64_t sequence = 0;
 };
 
-using Message =
-    std::variant<WorkerHello, ServerHello, Offer, Welcome, Refused, View, Loaded, Assign, Done,
-                 Released, Save, Saved, StopRun, End, Ready, Push, Pushed, AwaitSum, Sum, Pull,
-                 Values, Load, LoadedSlice, Read, State, NotHead, Replicate, Copy, Replicated>;
+using Message = std::variant<WorkerHello, ServerHello, Offer, Welcome, Refused, View, Loaded,
+                             Assign, Done, Released, Save, Saved, StopRun, End, Ready, Push, Pushed,
+                             AwaitSum, Sum, Pull, Values, Load, LoadedSlice, Read, State, NotHead,
+                             Replicate, Copy, Replicated, Clocks>;
 
 /// A frame holds one message. Slices are small enough for that (kMaxSliceElements).
 inline constexpr std::size_t kMaxFrame = std::size_t{64} << 20;

@@ -415,6 +415,12 @@ std::int64_t Scheduler::next_fence(std::int64_t step) const {
   return std::min(spec_->num_steps, (step / spec_->fence_every + 1) * spec_->fence_every);
 }
 
+// The next start of the run goes on from it. A scheduler that was started again knows only that
+// lanes have come past the first one that was due.
+bool Scheduler::has_checkpoint() const {
+  return has_saved_ || spec_->first_step > 0 || until_ > next_fence(spec_->first_step);
+}
+
 // All lanes have come to the fence: the lead makes a checkpoint before any goes on.
 void Scheduler::meet_at_fence() {
   if (!is_begun_ || is_saving_ || is_over_) return;
@@ -440,6 +446,7 @@ void Scheduler::meet_at_fence() {
 
 void Scheduler::take(SessionId session, const Saved& saved) {
   if (session != lead() || !is_saving_ || saved.step != until_) return;
+  has_saved_ = true;
   go_on_from_fence();
 }
 
@@ -480,10 +487,15 @@ void Scheduler::ticked(double now) {
   } else if (!waits_since_) {
     waits_since_ = now;
   } else if (now - *waits_since_ > patience_.server_seconds) {
+    const std::string where =
+        has_checkpoint()
+            ? "the run goes on from its last checkpoint"
+            : fmt::format("no checkpoint was written yet, so the run begins at step {}",
+                          spec_->first_step);
     end(
-        fmt::format("a server is gone with the only copy of {}, and did not come back; start "
-                    "again from the last checkpoint, and see sync.replicas",
-                    counted(lost, "slice")));
+        fmt::format("a server is gone with the only copy of {}, and did not come back with it in "
+                    "{:.0f} s; start again: {} (sync.replicas=2 keeps a second copy)",
+                    counted(lost, "slice"), patience_.server_seconds, where));
   }
 }
 

@@ -66,6 +66,9 @@ class Scheduler {
 
   /// Whether the run has ended and all workers know.
   bool is_over() const { return is_over_ && workers_.empty(); }
+  /// Why it has ended before its last step, without that anybody asked for it; "" it has not.
+  /// Whoever is started again ends for the same reason.
+  std::string why_failed() const { return is_over_ && !stops_ ? end_why_ : ""; }
   const Term& term() const { return term_; }
   const View& view() const { return view_; }
   const std::optional<RunSpec>& spec() const { return spec_; }
@@ -124,6 +127,7 @@ class Scheduler {
   void assign(SessionId worker);
   void assign_all();
   std::int64_t next_fence(std::int64_t step) const;
+  bool has_checkpoint() const;
   void meet_at_fence();
   void go_on_from_fence();
   void end(const std::string& why);
@@ -152,6 +156,7 @@ class Scheduler {
   bool is_loaded_ = false;
   bool is_begun_ = false;  // lanes are given out
   bool is_saving_ = false;
+  bool has_saved_ = false;
   bool stops_ = false;
   bool is_over_ = false;
   std::string end_why_;

@@ -89,6 +89,48 @@ TEST_F(Schedulers, AStateThatWentToAnEarlierPlaceIsAskedForAgain) {
   EXPECT_TRUE(is_begun());
 }
 
+// The only copy of slices is gone for ever: the run ends, and says where the next one begins.
+TEST_F(Schedulers, SayWhereARunBeginsAgainThatHasLostSlices) {
+  const auto why = [](std::int64_t first_step, bool has_saved) {
+    Scheduler scheduler;
+    RunSpec alone = spec();
+    alone.num_servers = alone.replicas = 1;
+    alone.first_step = first_step;
+    alone.fence_every = 2;
+    scheduler.received(1, ServerHello{.version = kProtocolVersion, .address = "server1"});
+    scheduler.received(100, WorkerHello{.version = kProtocolVersion, .identity = "run"});
+    scheduler.received(100, Offer{alone});
+    scheduler.received(100, Loaded{scheduler.view().number});
+    if (has_saved) {
+      scheduler.received(100, Done{LaneAt{0, first_step + 2}});
+      scheduler.received(100, Saved{first_step + 2});
+    }
+    scheduler.ticked(1);
+    scheduler.closed(1);
+    scheduler.ticked(2);
+    scheduler.ticked(61);
+    EXPECT_EQ(scheduler.why_failed(), "") << "it may come back for a minute";
+    scheduler.ticked(63);
+    return scheduler.why_failed();
+  };
+  EXPECT_EQ(
+      why(0, false),
+      "a server is gone with the only copy of 6 slices, and did not come back with it in 60 s; "
+      "start again: no checkpoint was written yet, so the run begins at step 0 "
+      "(sync.replicas=2 keeps a second copy)");
+  for (const std::string& there : {why(0, true), why(4, false)}) {
+    EXPECT_NE(there.find("start again: the run goes on from its last checkpoint"),
+              std::string::npos)
+        << there;
+  }
+}
+
+TEST_F(Schedulers, ARunThatWasAskedToStopHasNotFailed) {
+  begin();
+  scheduler_.received(100, StopRun{});
+  EXPECT_EQ(scheduler_.why_failed(), "");
+}
+
 // The session ends, and the run goes on: an exception of another kind would end the scheduler.
 TEST_F(Schedulers, WhatCannotBeIsRefused) {
   begin();

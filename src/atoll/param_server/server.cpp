@@ -83,6 +83,7 @@ void Server::forget_run() {
   spec_.reset();
   view_ = {};
   entries_.clear();
+  clocks_.clear();
   early_.clear();
 }
 
@@ -181,6 +182,7 @@ void Server::take_role(std::uint32_t slice, Entry& entry, bool is_new) {
   for (auto& [server, follower] : entry.followers) {
     if (!follower.has_copy) copy_to(slice, entry, server);
   }
+  note_clocks(slice, entry);
   release(entry);
 }
 
@@ -241,6 +243,7 @@ void Server::reply(Entry& entry, SessionId session, Message message) {
 
 // Answers that nothing can take back any more.
 void Server::release(Entry& entry) {
+  if (entry.is_unwritten) return;
   std::uint64_t safe = entry.sequence;
   for (const auto& [server, follower] : entry.followers) {
     if (follower.is_waited_for) safe = std::min(safe, follower.acknowledged);
@@ -268,7 +271,9 @@ void Server::check_lane(std::int64_t lane) const {
 // A server that came back from its disk lacks what was acknowledged after its last write.
 void Server::note_lost(std::uint32_t slice, Entry& entry, std::int64_t lane, std::int64_t step) {
   const std::int64_t lost = entry.state->skip_lost(lane, step);
-  if (lost > 0) say_lost(slice, entry, lost, step);
+  if (lost == 0) return;
+  say_lost(slice, entry, lost, step);
+  answer_waiting(slice, entry);
 }
 
 void Server::say_lost(std::uint32_t slice, Entry& entry, std::int64_t lost, std::int64_t step) {
@@ -280,6 +285,33 @@ void Server::say_lost(std::uint32_t slice, Entry& entry, std::int64_t lost, std:
   ++entry.sequence;
   entry.is_changed = true;
   for (const auto& [server, follower] : entry.followers) copy_to(slice, entry, server);
+}
+
+// Of a lane that has come to the end of its steps for now nothing else is heard. An update that can
+// still be made is: whoever waits for it makes it.
+void Server::note_clocks(std::uint32_t slice, Entry& entry) {
+  for (const auto& [lane, step] : clocks_) {
+    if (!entry.state->can_update(step - 1)) note_lost(slice, entry, lane, step);
+  }
+}
+
+void Server::take(SessionId session, const Clocks& clocks) {
+  if (!spec_) {
+    early_.emplace_back(session, clocks);
+    return;
+  }
+  if (spec_->consistency == Consistency::kEasgd) return;  // slices have clocks of their own
+  for (const LaneAt& at : clocks.lanes) {
+    check_lane(at.lane);
+    if (at.step > spec_->num_steps) {
+      throw damaged_error("step {} of lane {}, and the run has {}", at.step, at.lane,
+                          spec_->num_steps);
+    }
+    clocks_[at.lane] = std::max(clocks_[at.lane], at.step);
+  }
+  for (auto& [slice, entry] : entries_) {
+    if (entry.is_head) note_clocks(slice, entry);
+  }
 }
 
 void Server::take(SessionId session, const Push& push) {
@@ -294,8 +326,8 @@ void Server::take(SessionId session, const Push& push) {
     case SliceState::Outcome::kDuplicate:
       break;
     case SliceState::Outcome::kAhead:
-      throw damaged_error("slice {}: a push of step {} of lane {}, which is at step {}", push.slice,
-                          push.step, push.lane, entry->state->next(push.lane));
+      throw damaged_error("slice {}: a push of step {} of lane {}, and it waits for one of step {}",
+                          push.slice, push.step, push.lane, entry->state->waits_for(push.lane));
   }
   reply(*entry, session,
         Pushed{.slice = push.slice, .lane = push.lane, .next = entry->state->next(push.lane)});
@@ -306,11 +338,11 @@ void Server::take(SessionId session, const Pull& pull) {
   Entry* entry = headed(session, pull.slice);
   if (entry == nullptr) return;
   check_lane(pull.lane);
-  if (entry->state->is_restored()) note_lost(pull.slice, *entry, pull.lane, pull.step);
   if (pull.update.is_given && entry->state->can_update(pull.step - 1)) {
     change(pull.slice, *entry, pull);
     answer_waiting(pull.slice, *entry);
   }
+  note_lost(pull.slice, *entry, pull.lane, pull.step);
   if (answer(pull.slice, *entry, session, pull)) return;
   std::erase_if(entry->pulls,
                 [&](const WaitingPull& waiting) { return waiting.session == session; });
@@ -361,12 +393,19 @@ void Server::take(SessionId session, const Load& load) {
   Entry* entry = headed(session, load.slice, /*loads=*/true);
   if (entry == nullptr) return;
   change(load.slice, *entry, load);
+  entry->is_unwritten = keeps_on_disk_;
   reply(*entry, session, LoadedSlice{load.slice});
 }
 
 void Server::take(SessionId session, const Read& read) {
   Entry* entry = headed(session, read.slice);
   if (entry == nullptr) return;
+  // What a checkpoint lacks is said when it is made; it may be the last one.
+  if (spec_->consistency != Consistency::kEasgd) {
+    for (std::int64_t lane = 0; lane < spec_->num_lanes; ++lane) {
+      note_lost(read.slice, *entry, lane, read.step);
+    }
+  }
   reply(*entry, session, entry->state->state());
 }
 
@@ -381,9 +420,15 @@ void Server::take(SessionId session, const Replicate& replicate) {
   apply(*entry.state, decode(replicate.event));
   entry.sequence = replicate.sequence;
   entry.is_changed = true;
+  acknowledge(replicate.slice, entry, session);
+}
+
+void Server::acknowledge(std::uint32_t slice, Entry& entry, SessionId session) {
+  entry.acknowledges_to = session;
+  if (entry.is_unwritten) return;
   sends_.push_back(
       {to_session(session),
-       Replicated{.slice = replicate.slice, .view = replicate.view, .sequence = entry.sequence}});
+       Replicated{.slice = slice, .view = entry.head_view, .sequence = entry.sequence}});
 }
 
 void Server::take(SessionId session, const Copy& copy) {
@@ -397,9 +442,8 @@ void Server::take(SessionId session, const Copy& copy) {
   entry.sequence = copy.sequence;
   entry.head_view = copy.view;
   entry.is_changed = true;
-  sends_.push_back(
-      {to_session(session),
-       Replicated{.slice = copy.slice, .view = copy.view, .sequence = entry.sequence}});
+  entry.is_unwritten = keeps_on_disk_;
+  acknowledge(copy.slice, entry, session);
 }
 
 void Server::received_from_server(ServerId server, const Message& message) {
@@ -422,6 +466,7 @@ void Server::received_from_server(ServerId server, const Message& message) {
 void Server::closed(SessionId session) {
   std::erase_if(early_, [&](const auto& early) { return early.first == session; });
   for (auto& [slice, entry] : entries_) {
+    if (entry.acknowledges_to == session) entry.acknowledges_to = 0;
     std::erase_if(entry.held, [&](const Held& held) { return held.send.to.id == session; });
     std::erase_if(entry.pulls, [&](const auto& waiting) { return waiting.session == session; });
     std::erase_if(entry.sums, [&](const auto& waiting) { return waiting.session == session; });
@@ -435,6 +480,22 @@ std::vector<std::pair<std::uint32_t, std::string>> Server::take_changed() {
     changed.emplace_back(slice, entry.state->encode());
   }
   return changed;
+}
+
+bool Server::waits_for_disk() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return entry.second.is_unwritten; });
+}
+
+void Server::written() {
+  for (auto& [slice, entry] : entries_) {
+    if (entry.is_changed || !std::exchange(entry.is_unwritten, false)) continue;
+    if (entry.is_head) {
+      release(entry);
+    } else if (entry.acknowledges_to != 0) {
+      acknowledge(slice, entry, entry.acknowledges_to);
+    }
+  }
 }
 
 void Server::restore(const RunSpec& spec,

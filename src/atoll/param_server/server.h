@@ -57,8 +57,15 @@ class Server {
   std::vector<Send> take_sends() { return std::exchange(sends_, {}); }
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
+  /// This server writes what it has to a disk. Of slices that it is given, by the lead or by
+  /// another server, nothing is acknowledged before written(): whoever gave one may then be lost.
+  void keep_on_disk() { keeps_on_disk_ = true; }
+  /// Whether somebody waits for a slice to be on the disk.
+  bool waits_for_disk() const;
   /// Slices that have changed since the last call, for the disk.
   std::vector<std::pair<std::uint32_t, std::string>> take_changed();
+  /// What take_changed() gave is on the disk.
+  void written();
   /// What was on the disk, of the run `spec`; before the first connection.
   void restore(const RunSpec& spec,
                const std::vector<std::pair<std::uint32_t, std::string>>& slices);
@@ -105,6 +112,8 @@ class Server {
     std::vector<WaitingPull> pulls;
     std::vector<WaitingSum> sums;
     bool is_changed = false;
+    bool is_unwritten = false;    // it came as a whole, and no disk has it yet
+    SessionId acknowledges_to{};  // of a follower: where that is told once it is; 0: nowhere
   };
 
   void take(const Welcome& welcome);
@@ -117,6 +126,7 @@ class Server {
   void take(SessionId session, const AwaitSum& await);
   void take(SessionId session, const Load& load);
   void take(SessionId session, const Read& read);
+  void take(SessionId session, const Clocks& clocks);
   void take(SessionId session, const Replicate& replicate);
   void take(SessionId session, const Copy& copy);
   template <typename T>
@@ -129,6 +139,7 @@ class Server {
   void check_lane(std::int64_t lane) const;
   void change(std::uint32_t slice, Entry& entry, const Message& event);
   static void apply(SliceState& state, const Message& event);
+  void acknowledge(std::uint32_t slice, Entry& entry, SessionId session);
   void reply(Entry& entry, SessionId session, Message message);
   void release(Entry& entry);
   void answer_waiting(std::uint32_t slice, Entry& entry);
@@ -136,17 +147,20 @@ class Server {
   void copy_to(std::uint32_t slice, Entry& entry, ServerId server);
   void say_lost(std::uint32_t slice, Entry& entry, std::int64_t lost, std::int64_t step);
   void note_lost(std::uint32_t slice, Entry& entry, std::int64_t lane, std::int64_t step);
+  void note_clocks(std::uint32_t slice, Entry& entry);
   SliceContext context() const { return {.spec = &*spec_, .stream = &stream_}; }
 
   Stream& stream_;
   std::string address_;
   Term term_;  // of the newest scheduler
   ServerId id_ = kNobody;
+  bool keeps_on_disk_ = false;
   bool is_restored_ = false;  // it is not `id_`, but has what that one had written
   std::optional<RunSpec> spec_;
   View view_;
   std::map<std::uint32_t, Entry> entries_;
-  /// What heads of newer views have sent, until this server has the view too.
+  std::map<std::int64_t, std::int64_t> clocks_;  // of lanes, as workers have said
+  /// What others have sent who know more, until this server has their view or the run's spec too.
   std::vector<std::pair<SessionId, Message>> early_;
   std::vector<Send> sends_;
   std::vector<std::string> notices_;

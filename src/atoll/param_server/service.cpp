@@ -166,7 +166,8 @@ struct SchedulerService::State final : Process<SchedulerStatus> {
     note({.workers = static_cast<std::int64_t>(scheduler.num_workers()),
           .servers = std::ssize(scheduler.view().servers),
           .views = static_cast<std::int64_t>(scheduler.view().number),
-          .has_begun = scheduler.spec().has_value()});
+          .has_begun = scheduler.spec().has_value(),
+          .why_failed = scheduler.why_failed()});
     if (!scheduler.is_over() || is_finished_) return;
     if (store) store->remove();
     store.reset();
@@ -216,6 +217,7 @@ struct ServerService::State final : Process<ServerStatus> {
       named_as = stored->server;
       log::info("{} read from {}", stored->slices.size(), disk.dir.string());
     }
+    if (!disk.dir.empty()) server->keep_on_disk();
     links.emplace(mailbox_, scheduler, options.link);
     run([this](const Letter& letter) { take(letter); }, [this] { after(); });
   }
@@ -283,10 +285,7 @@ struct ServerService::State final : Process<ServerStatus> {
     send();
     for (const std::string& notice : server->take_notices()) log::warning("{}", notice);
     if (!server->refusal().empty()) throw user_error("{}", server->refusal());
-    if (!disk.dir.empty() && server->spec() && seconds_since(written) >= disk.every_seconds) {
-      write_slices(disk.dir, *server->spec(), server->take_changed());
-      written = Clock::now();
-    }
+    write_changed();
     write_own_name();
     if (server->is_over()) is_finished_ = true;
     // Not after every message: the sums are over all slices.
@@ -297,6 +296,14 @@ struct ServerService::State final : Process<ServerStatus> {
     counts.lost_pushes = server->lost_pushes();
     counts.servers = std::ssize(server->servers());
     note(counts);
+  }
+  void write_changed() {
+    if (disk.dir.empty() || !server->spec()) return;
+    if (!server->waits_for_disk() && seconds_since(written) < disk.every_seconds) return;
+    write_slices(disk.dir, *server->spec(), server->take_changed());
+    written = Clock::now();
+    server->written();
+    send();
   }
   void write_own_name() {
     const bool is_known = named.run == server->term().run && named.epoch == server->term().epoch &&

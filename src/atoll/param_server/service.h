@@ -24,6 +24,7 @@ struct SchedulerStatus {
   std::int64_t servers = 0;  ///< that have slices
   std::int64_t views = 0;    ///< who has which slices has changed so often
   bool has_begun = false;    ///< a worker has said what the run is
+  std::string why_failed;    ///< see Scheduler::why_failed
 };
 
 /// What a parameter server has done, for those who look.

@@ -59,6 +59,13 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
+// What a server's disk has after some message.
+struct DiskImage {
+  std::vector<std::pair<std::uint32_t, std::string>> slices;
+  Term term;
+  ServerId id = kNobody;
+};
+
 // Who is at the other end of a link.
 struct Actor;
 
@@ -79,6 +86,7 @@ struct Actor {
   double frozen_until = 0;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Server> server;
+  bool has_disk = false;
   std::unique_ptr<Worker> worker;
   std::unique_ptr<WorkerLoop> loop;
   bool is_computing = false;
@@ -121,6 +129,8 @@ class Simulation {
   void on(const ActorPtr& actor, double time, std::function<void()> what);
   void start_scheduler();
   void start_server();
+  void start_from_disk();
+  void note_disk(const ActorPtr& actor);
   void start_worker(int number);
   void reach_scheduler(const ActorPtr& actor);
   void kill_scheduler();
@@ -161,6 +171,8 @@ class Simulation {
   std::vector<ActorPtr> workers_;
   SessionId last_session_ = 0;
   int num_started_servers_ = 0;
+  std::vector<DiskImage> disk_images_;  // of the disk server, after each message
+  std::size_t must_have_ = 0;           // the first of them that it may be started with
   SimulationResult result_;
   std::vector<State> final_;
 };
@@ -214,6 +226,45 @@ void Simulation::start_server() {
   actor->kind = Actor::Kind::kServer;
   actor->number = ++num_started_servers_;
   actor->server = std::make_unique<Server>(*stream_, std::to_string(actor->number));
+  actor->has_disk = actor->number == options_.disk_server;
+  if (actor->has_disk) actor->server->keep_on_disk();
+  servers_.push_back(actor);
+  reach_scheduler(actor);
+}
+
+// After a message: what a write now would put on the disk. It is killed once.
+void Simulation::note_disk(const ActorPtr& actor) {
+  DiskImage image = {.slices = {}, .term = actor->server->term(), .id = actor->server->id()};
+  for (std::uint32_t i = 0; i < spec_.slices.size(); ++i) {
+    const SliceState* state = actor->server->slice(i);
+    if (state != nullptr && state->is_loaded()) image.slices.emplace_back(i, state->encode());
+  }
+  disk_images_.push_back(std::move(image));
+  if (actor->server->waits_for_disk()) {
+    must_have_ = disk_images_.size() - 1;
+    actor->server->take_changed();
+    actor->server->written();
+  }
+  if (++result_.disk_messages != options_.killed_after) return;
+  kill(actor, options_.latency * uniform() * 4);
+  at(now_ + options_.restart_seconds, [this] { start_from_disk(); });
+}
+
+void Simulation::start_from_disk() {
+  const std::int64_t wanted = options_.killed_after - 1 - options_.written_before;
+  const std::size_t from =
+      std::max(must_have_, static_cast<std::size_t>(std::max<std::int64_t>(wanted, 0)));
+  const DiskImage& image = disk_images_.at(from);
+  const auto actor = std::make_shared<Actor>();
+  actor->kind = Actor::Kind::kServer;
+  actor->number = options_.disk_server;
+  actor->server = std::make_unique<Server>(*stream_, std::to_string(actor->number));
+  actor->has_disk = true;
+  actor->server->keep_on_disk();
+  if (!image.slices.empty()) {
+    actor->server->restore(spec_, image.slices);
+    actor->server->restore_name(image.term, image.id);
+  }
   servers_.push_back(actor);
   reach_scheduler(actor);
 }
@@ -357,6 +408,7 @@ void Simulation::step(const ActorPtr& actor) {
     case Actor::Kind::kScheduler:
       return flush_scheduler();
     case Actor::Kind::kServer:
+      if (actor->has_disk) note_disk(actor);
       return flush_server(actor);
     case Actor::Kind::kWorker:
       return drive(actor);
@@ -553,7 +605,7 @@ void Simulation::check_end() {
           wanted -= gradient_of(lane, step, state.slice, i);
         }
       }
-      if (values[static_cast<std::size_t>(i)] != wanted) {
+      if (values[static_cast<std::size_t>(i)] != wanted && result_.lost_pushes == 0) {
         return violation(fmt::format("slice {} element {} is {}, and the pushes add up to {}",
                                      state.slice, i, values[static_cast<std::size_t>(i)], wanted));
       }
@@ -588,6 +640,9 @@ SimulationResult Simulation::run() {
   }
   result_.is_finished = true;
   result_.seconds = now_;
+  for (const ActorPtr& server : servers_) {
+    if (server->has_disk) result_.lost_pushes += server->server->lost_pushes();
+  }
   check_end();
   std::map<ServerId, double> shares;
   double copies = 0;

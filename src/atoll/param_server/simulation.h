@@ -33,6 +33,13 @@ struct SimulationOptions {
   /// Each is started again with what it had written, and what was on its way to or from it is lost.
   int scheduler_kills = 0;
 
+  /// This server (from 1; 0: none) is killed after so many messages that it has taken, whatever
+  /// slices it alone has, and started again at its address with what its disk had so many messages
+  /// before. What it must have written before it answers is not older than that.
+  int disk_server = 0;
+  std::int64_t killed_after = 0;
+  std::int64_t written_before = 0;
+
   // Seconds.
   double latency = 0.001;    ///< of a message, on average
   double lease_seconds = 1;  ///< of silence, until a frozen one is taken for dead
@@ -52,6 +59,8 @@ struct SimulationResult {
   std::int64_t moved_slices = 0;  ///< copies that were made after the beginning
   std::vector<double> server_shares;  ///< of the copies, at the end
   std::uint64_t num_events = 0;
+  std::int64_t disk_messages = 0;  ///< that `disk_server` has taken
+  std::int64_t lost_pushes = 0;    ///< that it says it has lost
 };
 
 /// Throws Error(kInternal) when the run does not end within many times what it may take.

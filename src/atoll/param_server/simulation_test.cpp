@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace atl::param_server {
 namespace {
 
@@ -67,6 +71,46 @@ TEST_P(EachConsistency, CountsEachPushOnceThoughTheSchedulerIsKilled) {
                      .server_kills = static_cast<int>(seed / 4 % 2),
                      .worker_joins = static_cast<int>(seed / 8 % 2),
                      .scheduler_kills = 1 + static_cast<int>(seed % 3)});
+  }
+}
+
+// A server is killed after each message, and comes back with what its disk had after each message
+// before: the run goes on, and what is lost is counted.
+TEST_P(EachConsistency, GoesOnWithWhateverAServersDiskHas) {
+  SimulationOptions options = {.consistency = GetParam(),
+                               .staleness = 1,
+                               .num_workers = 2,
+                               .num_lanes = 2,
+                               .num_servers = 2,
+                               .num_slices = 3,
+                               .num_steps = 4,
+                               .fence_every = 2,
+                               .disk_server = 1};
+  for (const int joins : {0, 1}) {
+    // With one that joins: it is that one, which gets slices of the others while they train.
+    options.server_joins = joins;
+    options.disk_server = joins == 0 ? 1 : 3;
+    options.killed_after = 0;
+    const std::int64_t messages = simulate(options).disk_messages;
+    EXPECT_GT(messages, 10);
+    std::int64_t most_lost = 0;
+    for (std::int64_t after = 1; after <= messages; ++after) {
+      for (std::int64_t before = 0; before <= std::min<std::int64_t>(after, 24); ++before) {
+        options.killed_after = after;
+        options.written_before = before;
+        const std::string how =
+            fmt::format("server {} killed after message {} with the disk of {} messages before: ",
+                        options.disk_server, after, before);
+        SimulationResult result;
+        ASSERT_NO_THROW(result = simulate(options)) << how;
+        ASSERT_TRUE(result.violations.empty()) << how << result.violations.front();
+        most_lost = std::max(most_lost, result.lost_pushes);
+      }
+    }
+    // An average's key is the slice's own clock.
+    if (GetParam() != Consistency::kEasgd) {
+      EXPECT_GT(most_lost, 0);
+    }
   }
 }
 

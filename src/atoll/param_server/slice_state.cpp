@@ -68,13 +68,17 @@ void SliceState::load(const Load& load) {
   visible_.clear();
   pulled_.clear();
   is_loaded_ = true;
+  is_restored_ = false;
 }
 
 SliceState::Outcome SliceState::outcome_of(const Push& push) const {
-  const std::int64_t waits_for = next(push.lane);
-  if (push.step < waits_for) return Outcome::kDuplicate;
-  if (push.step > waits_for || (is_bsp() && push.step > version_)) return Outcome::kAhead;
-  return Outcome::kTaken;
+  if (push.step < next(push.lane)) return Outcome::kDuplicate;
+  return push.step > waits_for(push.lane) ? Outcome::kAhead : Outcome::kTaken;
+}
+
+// bsp: a lane whose push has come waits for the step's update.
+std::int64_t SliceState::waits_for(std::int64_t lane) const {
+  return is_bsp() ? std::min(next(lane), version_) : next(lane);
 }
 
 SliceState::Outcome SliceState::push(const Push& push) {
@@ -332,7 +336,7 @@ std::string SliceState::encode() const {
   writer(sum_.has_value());
   if (sum_) writer(sum_->step), writer(sum_->squares), writer(sum_->losses);
   writer(gathered_), writer(skipped_), writer(gathered_lr_);
-  writer(pulled_);
+  writer(pulled_), writer(is_restored_);
   return writer.take();
 }
 
@@ -370,36 +374,42 @@ void SliceState::decode(const std::string& bytes) {
     reader(sum_->step), reader(sum_->squares), reader(sum_->losses);
   }
   reader(gathered_), reader(skipped_), reader(gathered_lr_);
-  reader(pulled_);
+  reader(pulled_), reader(is_restored_);
   reader.end();
   visible_.clear();
   is_loaded_ = true;
 }
 
 std::int64_t SliceState::skip_lost(std::int64_t lane, std::int64_t step) {
+  if (!is_restored_) return 0;
+  if (is_bsp()) return lose_updates(step);
   std::int64_t& at = next_[static_cast<std::size_t>(lane)];
-  if (!is_restored_ || step <= at) return 0;
+  if (step <= at) return 0;
   const std::int64_t lost = step - at;
   at = step;
   visible_.clear();
-  if (is_bsp()) advance_to(step);
   return lost;
 }
 
-// What of the steps between has come is of updates that the other slices have made.
-void SliceState::advance_to(std::int64_t version) {
-  if (version <= version_) return;
+// Brings bsp to a version that the other slices have. What has come of the steps between is of
+// updates that nobody can make any more: how they were made was told to this slice alone.
+std::int64_t SliceState::lose_updates(std::int64_t version) {
+  if (version <= version_) return 0;
+  const std::int64_t lost = (version - version_) * std::ssize(next_);
   version_ = version;
   summed_ = 0;
   waiting_.clear();
-  sum_.reset();
+  // Workers that have not heard the sum of the step before yet need it for the other slices.
+  if (!has_sum(version - 1)) sum_.reset();
   for (std::int64_t& next : next_) next = std::max(next, version);
+  visible_.clear();
+  return lost;
 }
 
 std::int64_t SliceState::lose_contribution(std::int64_t lane, std::int64_t step) {
-  if (!is_restored_ || !is_bsp() || next(lane) > step) return 0;
-  const std::int64_t lost = step + 1 - next(lane);
-  advance_to(step);
+  if (!is_restored_ || !is_bsp()) return 0;
+  const std::int64_t lost = lose_updates(step);
+  if (next(lane) > step) return lost;
   push({.slice = number_,
         .step = step,
         .lane = lane,
@@ -408,7 +418,7 @@ std::int64_t SliceState::lose_contribution(std::int64_t lane, std::int64_t step)
         .scale = 1,
         .loss = 0,
         .data = std::string(gradients_.bytes(), '\0')});
-  return lost;
+  return lost + 1;
 }
 
 }  // namespace atl::param_server

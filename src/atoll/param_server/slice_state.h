@@ -71,12 +71,16 @@ class SliceState {
   void decode(const std::string& bytes);
 
   /// A state from disk may lack pushes that were acknowledged: brings a lane to `step`, and returns
-  /// how many pushes are lost. Only where is_restored().
+  /// how many pushes are lost. Only where is_restored(). bsp: whoever speaks of `step` has had
+  /// values of it, so that the updates before it were made; those that this state lacks are lost
+  /// with the pushes of all lanes, also where it has their sum and only the update is missing.
   std::int64_t skip_lost(std::int64_t lane, std::int64_t step);
   /// bsp: the same for a contribution to the sum of `step`: it is taken for zero.
   std::int64_t lose_contribution(std::int64_t lane, std::int64_t step);
   bool is_restored() const { return is_restored_; }
   void set_restored() { is_restored_ = true; }
+  /// For messages: the step that a push of this lane must be of.
+  std::int64_t waits_for(std::int64_t lane) const;
 
  private:
   bool is_bsp() const { return context_.spec->consistency == Consistency::kBsp; }
@@ -87,7 +91,7 @@ class SliceState {
   void gather(const Push& push);
   void end_round();
   const std::string& visible();
-  void advance_to(std::int64_t version);
+  std::int64_t lose_updates(std::int64_t version);
   void finish_sum();
   void apply(std::int64_t step_number, double lr, double scale);
   void compensate(std::int64_t lane, std::string& data);

@@ -205,10 +205,43 @@ TEST_F(SliceStates, WhatADiskDidNotHaveIsCountedAsLost) {
   EXPECT_EQ(state.next(0), 5);
   SliceState summed = make(Consistency::kBsp);
   summed.set_restored();
-  EXPECT_EQ(summed.lose_contribution(0, 2), 3);
+  EXPECT_EQ(summed.lose_contribution(0, 2), 2 * 3 + 1) << "two steps of three lanes, and its own";
   summed.push(push(1, 2, 1));
   summed.push(push(2, 2, 1));
   EXPECT_TRUE(summed.has_sum(2));
+}
+
+// A disk may have been written at any moment of a step: before its pushes, between them, or between
+// the last one and the update. Whoever speaks of the next step has had the update.
+TEST_F(SliceStates, GoOnFromADiskOfAnyMomentOfAStep) {
+  for (int pushed = 0; pushed <= 3; ++pushed) {
+    SliceState before = make(Consistency::kBsp);
+    for (std::int64_t lane = 0; lane < pushed; ++lane) before.push(push(lane, 0, 1));
+    SliceState state = make(Consistency::kBsp);
+    state.decode(before.encode());
+    state.set_restored();
+    EXPECT_EQ(state.waits_for(0), 0);
+    EXPECT_EQ(state.skip_lost(0, 1), 3) << "of a step of three lanes, " << pushed << " on disk";
+    EXPECT_EQ(state.skip_lost(1, 1), 0) << "counted once";
+    EXPECT_TRUE(state.can_answer({.slice = 0, .step = 1, .lane = 2}));
+    EXPECT_TRUE(state.is_past(0) || state.has_sum(0)) << "who awaits the sum is answered";
+    for (std::int64_t lane = 0; lane < 3; ++lane) {
+      EXPECT_EQ(state.push(push(lane, 1, 2)), Outcome::kTaken) << pushed;
+    }
+    ASSERT_TRUE(state.can_update(1));
+    state.update(1, {.is_given = true, .lr = 1, .scale = 1});
+    EXPECT_EQ(value(state), -6);
+  }
+}
+
+TEST_F(SliceStates, ACopyOfOneFromADiskIsOneToo) {
+  SliceState state = make(Consistency::kBsp);
+  state.set_restored();
+  SliceState copy = make(Consistency::kBsp);
+  copy.decode(state.encode());
+  EXPECT_EQ(copy.skip_lost(0, 2), 6);
+  copy.load({.slice = 0, .values = bytes({0, 0, 0, 0}), .state = {bytes({0, 0, 0, 0})}});
+  EXPECT_EQ(copy.skip_lost(0, 2), 0) << "the lead has given it all";
 }
 
 }  // namespace

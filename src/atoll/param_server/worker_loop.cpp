@@ -57,13 +57,15 @@ void WorkerLoop::begin_load() {
 void WorkerLoop::begin_read() {
   phase_ = Phase::kReading;
   at_ = {.lane = 0, .step = *worker_.shall_save()};
-  worker_.begin(options_.num_slices, {.request = [](std::uint32_t slice) { return Read{slice}; },
-                                      .accept =
-                                          [this](std::uint32_t /*slice*/, const Message& reply) {
-                                            const auto* state = std::get_if<State>(&reply);
-                                            if (state != nullptr) hooks_.take_state(*state);
-                                            return state != nullptr;
-                                          }});
+  worker_.begin(options_.num_slices,
+                {.request = [step = at_.step](
+                                std::uint32_t slice) { return Read{.slice = slice, .step = step}; },
+                 .accept =
+                     [this](std::uint32_t /*slice*/, const Message& reply) {
+                       const auto* state = std::get_if<State>(&reply);
+                       if (state != nullptr) hooks_.take_state(*state);
+                       return state != nullptr;
+                     }});
 }
 
 void WorkerLoop::saved() {

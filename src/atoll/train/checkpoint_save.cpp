@@ -97,12 +97,11 @@ CheckpointSave::CheckpointSave(TrainState& state, const Options& options)
     parts_size_ = parts->size();
     parts_rank_ = parts->rank();
   }
-  collect_and_begin(
-      {.layout = state.store().layout(),
-       .pieces = [&] { return parallel::held_pieces(state.store(), &state.optimizer()); },
-       .sharing = group_ == nullptr ? nullptr : unless_alone(state.shard_group()),
-       .is_first_copy = is_first_copy(state),
-       .state = &state});
+  collect_and_begin({.layout = state.store().layout(),
+                     .pieces = [&] { return state.pieces_to_save(); },
+                     .sharing = group_ == nullptr ? nullptr : unless_alone(state.shard_group()),
+                     .is_first_copy = is_first_copy(state),
+                     .state = &state});
 }
 
 CheckpointSave::CheckpointSave(const parallel::FlatLayout& whole,

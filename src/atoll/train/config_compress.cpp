@@ -171,7 +171,8 @@ void add_compress(Settings& settings, DataParallelSettings& dp) {
                between(1, 1 << 10));
   settings.add("dp.compress_owed", &dp.compress_owed,
                "A checkpoint of another dp.compress, and what its ranks still owed. keep: refuse "
-               "it. fold: add that to AdamW's momentum, as a gradient, and go on owing nothing.",
+               "it. fold: add that to the next step's gradient, or to AdamW's momentum what is "
+               "owed of momenta, and go on owing nothing.",
                one_of({"keep", "fold"}));
   settings.known_elsewhere_as("dp.compress",
                               {"gradient_compression", "compression", "ddp_comm_hook", "onebit"});

@@ -27,8 +27,10 @@ void add_experts(Settings& settings, ExpertSettings& e) {
                "Weight of the router's z-loss, which keeps its logits small.", between(0, 1e6));
   settings
       .add("moe.capacity_factor", &e.capacity_factor,
-           "Tokens that an expert takes of a micro-batch, over an even share: the first in their "
-           "order; the others go without this expert, and are counted. 0: it takes all that come. "
+           "Tokens that an expert takes of a micro-batch at most, over an even share (rounded up): "
+           "the "
+           "first in their order; the others go without this expert, and are counted. 0: it takes "
+           "all that come. "
            "Evaluation and generation always take all.",
            between(0, 1e6))
       .fixed();

@@ -19,6 +19,12 @@ namespace {
 
 using parallel::Compression;
 
+// What ranks owe of momenta is not what a gradient is: a step sums it with the others' as momenta.
+bool owes_momenta(const OwedState& owed) {
+  return owed.codec == parallel::compression_name(Compression::kOneBitAdam) ||
+         owed.codec == parallel::compression_name(Compression::kZeroOneAdam);
+}
+
 const parallel::CompressionOptions& compression(const TrainState& state) {
   return state.options().data_parallel.compression;
 }
@@ -27,6 +33,16 @@ const parallel::CompressionOptions& compression(const TrainState& state) {
 std::string codec_of(const TrainState& state) {
   const parallel::CompressionOptions& options = compression(state);
   return options.feedback ? parallel::compression_name(options.gradients) : "";
+}
+
+// The most that AdamW's momentum can be of the root of its second moment, after so many steps of
+// any gradients: by the inequality of Cauchy and Schwarz, of sums over the steps that are k ago,
+//   (sum (1-b1) b1^k g_k)^2  <=  sum ((1-b1) b1^k)^2 / ((1-b2) b2^k)  *  sum (1-b2) b2^k g_k^2.
+double most_momentum(double beta1, double beta2, std::int64_t steps) {
+  const double ratio = beta1 * beta1 / beta2;
+  double sum = 0, power = 1;
+  for (std::int64_t k = 0; k < steps && power > 1e-18 * sum; ++k, power *= ratio) sum += power;
+  return (1 - beta1) * std::sqrt(sum / (1 - beta2));
 }
 
 // Reads vectors of a checkpoint for a state that may owe in another way.
@@ -40,19 +56,24 @@ class OwedReader {
         rank_(state.options().data_parallel.rank),
         num_ranks_(state.options().data_parallel.num_ranks),
         is_same_codec_(owed.codec == codec_of(state)),
-        folds_(!owed.codec.empty() && !is_same_codec_) {
-    if (!folds_) return;
+        folds_gradients_(!owed.codec.empty() && !is_same_codec_ && !owes_momenta(owed)),
+        folds_momenta_(!owed.codec.empty() && !is_same_codec_ && owes_momenta(owed)) {
+    if (!folds_momenta_) return;
     const optim::OptimizerOptions& adamw = state.options().optimizer;
-    gradient_rest_ = 1 - adamw.number("beta1");
+    const double beta1 = adamw.number("beta1"), beta2 = adamw.number("beta2");
+    most_per_root_ = most_momentum(beta1, beta2, step);
     if (owed.second_updates <= 0) return;
     const auto of_all = [&](std::int64_t updates) {
-      return 1 - std::pow(adamw.number("beta2"), static_cast<double>(updates));
+      return 1 - std::pow(beta2, static_cast<double>(updates));
     };
     second_factor_ = static_cast<float>(of_all(step) / of_all(owed.second_updates));
   }
 
+  bool folds_gradients() const { return folds_gradients_; }
+
   void read(const std::string& name, const nn::Param& param, const Tensor& whole) const {
     const std::string prefix = name + ".";
+    if (name == kOwedGradient) return read_gradient(param, whole);
     if (name == own_name_) return read_own(param, whole);
     if (name == parallel::kOwedSum && !(is_same_codec_ && has(prefix, param))) {
       return write_on_host<float>(whole, [](auto to) { std::ranges::fill(to, 0.0F); });
@@ -60,8 +81,8 @@ class OwedReader {
     // Of a run without differences: what values were filled with.
     if (name == parallel::kPublished && !has(prefix, param)) return;
     ckpt::read_param(files_, {&param, whole}, prefix);
-    if (folds_ && name == "exp_avg") fold(param, whole);
-    if (folds_ && name == "exp_avg_sq") correct_second(whole);
+    if (folds_momenta_ && name == "exp_avg") fold(param, whole);
+    if (folds_momenta_ && name == "exp_avg_sq") correct_second(whole);
   }
 
  private:
@@ -94,6 +115,22 @@ class OwedReader {
     write_on_host<float>(whole, [&](auto to) { std::ranges::copy(mine, to.begin()); });
   }
 
+  // The sum over ranks is what one rank would not have lost, and what was to be added already when
+  // the checkpoint was written.
+  void read_gradient(const nn::Param& param, const Tensor& whole) const {
+    std::vector<std::vector<float>> all;
+    if (folds_gradients_) all = all_owed(param);
+    const std::string prefix = std::string(kOwedGradient) + ".";
+    if (has(prefix, param)) all.push_back(vector_of(kOwedGradient, param));
+    write_on_host<float>(whole, [&](std::span<float> to) {
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        double sum = 0;
+        for (const std::vector<float>& one : all) sum += static_cast<double>(one[i]);
+        to[i] = static_cast<float>(sum);
+      }
+    });
+  }
+
   // AdamW takes a second moment for one that has an update of each step, and undoes the bias of so
   // many.
   void correct_second(const Tensor& second) const {
@@ -102,22 +139,23 @@ class OwedReader {
     });
   }
 
-  // What is owed of gradients goes where the next gradient goes; of momentum, to the momentum.
+  // A mean of momenta goes to the momentum, but for what no gradients of that second moment could
+  // have made of it: signs pay little in each step to an element whose second moment is small, so
+  // that it may be owed any multiple of it, and AdamW would take all of that in one step.
   void fold(const nn::Param& param, const Tensor& momentum) const {
-    const bool is_momentum = owed_.codec == parallel::compression_name(Compression::kOneBitAdam) ||
-                             owed_.codec == parallel::compression_name(Compression::kZeroOneAdam);
     const std::vector<std::vector<float>> all = all_owed(param);
-    const std::vector<float> sum =
-        is_momentum ? vector_of(parallel::kOwedSum, param) : std::vector<float>();
-    const double weight = is_momentum ? 1.0 / owed_.ranks : gradient_rest_;
-    update_on_host<float>(momentum, [&](auto to) {
+    const std::vector<float> sum = vector_of(parallel::kOwedSum, param);
+    const std::vector<float> second = vector_of("exp_avg_sq", param);
+    update_on_host<float>(momentum, [&](std::span<float> to) {
       for (std::size_t i = 0; i < to.size(); ++i) {
         double owed = 0;
         for (const std::vector<float>& one : all) owed += static_cast<double>(one[i]);
-        owed *= weight;
-        if (is_momentum) owed += static_cast<double>(sum[i]);
-        to[i] = static_cast<float>(static_cast<double>(to[i]) +
-                                   owed * static_cast<double>(owed_.steps));
+        owed = owed / owed_.ranks + static_cast<double>(sum[i]);
+        const auto before = static_cast<double>(to[i]);
+        const double root = std::sqrt(static_cast<double>(second_factor_ * second[i]));
+        const double most = std::max(std::abs(before), most_per_root_ * root);
+        to[i] = static_cast<float>(
+            std::clamp(before + owed * static_cast<double>(owed_.steps), -most, most));
       }
     });
   }
@@ -128,10 +166,22 @@ class OwedReader {
   int rank_;
   int num_ranks_;
   bool is_same_codec_;
-  bool folds_;
-  double gradient_rest_ = 0;
+  bool folds_gradients_;
+  bool folds_momenta_;
+  double most_per_root_ = 0;
   float second_factor_ = 1;
 };
+
+// Of a run that was saved between reading it and the next step that was taken.
+bool holds_owed_gradient(const ckpt::SafetensorsSet& files) {
+  const std::string prefix = std::string(kOwedGradient) + ".";
+  for (const ckpt::SafetensorsFile& file : files.files()) {
+    for (const ckpt::SafetensorsEntry& tensor : file.entries()) {
+      if (tensor.name.starts_with(prefix)) return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -151,16 +201,19 @@ void check_owed(const OwedState& owed, const TrainState& state,
   if (!state.options().folds_owed) {
     throw user_error(
         "{}: {} owe each other values of dp.compress = {}, and this run has {}; set it back, or "
-        "add "
-        "what is owed to AdamW's momentum with --dp.compress_owed=fold",
+        "add what is owed to {} with --dp.compress_owed=fold",
         checkpoint.string(), counted(owed.ranks, "rank"), owed.codec,
-        codec_of(state).empty() ? "none" : codec_of(state));
+        codec_of(state).empty() ? "none" : codec_of(state),
+        owes_momenta(owed) ? "AdamW's momentum" : "the next step's gradient");
   }
+  if (!owes_momenta(owed)) return;
   if (state.options().optimizer.kind != "adamw" || state.options().build.dtype != Dtype::kF32) {
     throw user_error(
-        "{}: dp.compress_owed = fold adds what is owed to the f32 momentum of AdamW, and this run "
-        "has optim.kind = {}; set dp.compress back to {}",
-        checkpoint.string(), state.options().optimizer.kind, owed.codec);
+        "{}: dp.compress_owed = fold adds what ranks owe of dp.compress = {} to the f32 momentum "
+        "of AdamW, and this run has optim.kind = {} and train.dtype = {}; set them back to adamw "
+        "and f32, or dp.compress to {}",
+        checkpoint.string(), owed.codec, state.options().optimizer.kind,
+        dtype_name(state.options().build.dtype), owed.codec);
   }
 }
 
@@ -169,6 +222,13 @@ void load_state_vectors(const ckpt::SafetensorsSet& files, const OwedState& owed
   const OwedReader reader(files, owed, step, state);
   std::vector<optim::StateTensor> pieces = state.optimizer().state();
   for (optim::StateTensor& piece : state.store().state()) pieces.push_back(std::move(piece));
+  state.owed_gradient().drop();
+  if (reader.folds_gradients() || holds_owed_gradient(files)) {
+    state.owed_gradient().allocate(state.store());
+  }
+  for (optim::StateTensor& piece : state.owed_gradient().state()) {
+    pieces.push_back(std::move(piece));
+  }
   parallel::fill_pieces(state.store().layout(), pieces, &threads,
                         [&](const std::string& name, const nn::Param& param, const Tensor& whole) {
                           reader.read(name, param, whole);

@@ -11,6 +11,7 @@
 #include "atoll/parallel/store_offload.h"
 #include "atoll/parallel/store_single.h"
 #include "atoll/parallel/whole_flat.h"
+#include "atoll/parallel/whole_state.h"
 #include "atoll/parallel/zero_one_adam.h"
 #include "atoll/tensor/host_access.h"
 
@@ -207,6 +208,21 @@ bool TrainState::begin_step(std::int64_t steps_taken) {
   const bool sums = onebit_->begin_step(steps_taken);
   dynamic_cast<parallel::DataParallelStore&>(*store_).set_sums_gradients(sums);
   return sums;
+}
+
+// Of gradients that are not summed yet, exactly one rank has each element, or all have a part of
+// it.
+void TrainState::add_owed_gradient(bool sums) {
+  const parallel::DataParallelOptions& shared = options_.data_parallel;
+  const bool all_have_it = shared.zero == parallel::Zero::kNone;
+  const float part = sums || !all_have_it ? 1.0F : 1.0F / static_cast<float>(shared.num_ranks);
+  owed_gradient_.add_to(*store_, part);
+}
+
+std::vector<optim::StateTensor> TrainState::pieces_to_save() {
+  std::vector<optim::StateTensor> pieces = parallel::held_pieces(*store_, optimizer_.get());
+  for (optim::StateTensor& piece : owed_gradient_.state()) pieces.push_back(std::move(piece));
+  return pieces;
 }
 
 void TrainState::connect_tensor(comm::Group& all, comm::Group& tensor, comm::Group& kv_copies) {

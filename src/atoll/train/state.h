@@ -21,6 +21,7 @@
 #include "atoll/parallel/runner.h"
 #include "atoll/parallel/store_data_parallel.h"
 #include "atoll/tensor/file_arena.h"
+#include "atoll/train/owed_gradient.h"
 
 namespace atl::optim {
 class OffloadedOptimizer;
@@ -84,6 +85,13 @@ class TrainState {
   bool begin_step(std::int64_t steps_taken);
   /// Whether all data-parallel ranks have the same values: not in local steps.
   bool is_together() const { return onebit_ == nullptr || onebit_->is_together(); }
+  /// What is to be added to the next step's gradient; empty in most runs.
+  OwedGradient& owed_gradient() { return owed_gradient_; }
+  const OwedGradient& owed_gradient() const { return owed_gradient_; }
+  /// Adds it to store().grads(), which hold sums over ranks, or where not `sums`, this rank's own.
+  void add_owed_gradient(bool sums);
+  /// What a checkpoint holds of this rank: parallel::held_pieces, and owed_gradient().
+  std::vector<optim::StateTensor> pieces_to_save();
   /// What one update may overwrite: optimizer().scratch_bytes().
   std::span<std::byte> optimizer_scratch() const { return optimizer_scratch_; }
 
@@ -174,6 +182,7 @@ class TrainState {
   parallel::InFile* store_in_file_ = nullptr;  // store_, where its parameters lie in a file
   optim::OffloadedOptimizer* offloaded_optimizer_ = nullptr;  // optimizer_, where it is one
   parallel::OneBitOptimizer* onebit_ = nullptr;               // the same
+  OwedGradient owed_gradient_;
   Buffer losses_;
   std::optional<parallel::ContextShare> context_share_;  // where sequences are shared
   std::vector<Buffer> held_;

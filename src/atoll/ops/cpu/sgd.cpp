@@ -38,11 +38,10 @@ void MomentumSpan(const SgdFactors& factors, std::size_t n, const UpdateSpan& pa
   const Vf lr = hn::Set(d, factors.lr);
   update_lanes(params, n, [&](std::size_t i, auto lanes, Vf p) HWY_ATTR {
     const Vf g = hn::Mul(lanes.load(grad + i), grad_scale);
-    const Vf change = hn::MulAdd(weight_decay, p, g);
-    const Vf m_new = hn::MulAdd(momentum, lanes.load(m + i), change);
+    const Vf m_new = hn::MulAdd(momentum, lanes.load(m + i), g);
     lanes.store(m_new, m + i);
-    const Vf direction = hn::MulAdd(carried, m_new, hn::Mul(look_ahead, change));
-    return hn::NegMulAdd(lr, direction, p);
+    const Vf direction = hn::MulAdd(carried, m_new, hn::Mul(look_ahead, g));
+    return hn::NegMulAdd(lr, hn::MulAdd(weight_decay, p, direction), p);
   });
 }
 

@@ -6,7 +6,7 @@
 
 namespace atl::ops::cpu {
 
-/// What an SgdStep comes to for each element. The direction is look_ahead d + carried m:
+/// What an SgdStep comes to for each element. The direction is look_ahead g + carried m:
 /// (1, momentum) is Nesterov's, (0, 1) plain momentum's.
 struct SgdFactors {
   float grad_scale;

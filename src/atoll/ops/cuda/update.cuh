@@ -101,11 +101,14 @@ struct Sgd {
     const std::int64_t i = std::int64_t{block_x()} * num_threads() + thread();
     if (i >= grad.size) return;
     const float p = target.read(i);
-    const float d = grad.load(i) * grad_scale + weight_decay * p;
-    if (m.size == 0) return target.write(i, p - lr * d);
-    const float buffer = momentum * m.load(i) + d;
-    m.store(i, buffer);
-    target.write(i, p - lr * (nesterov ? d + momentum * buffer : buffer));
+    const float g = grad.load(i) * grad_scale;
+    float direction = g;
+    if (m.size != 0) {
+      const float buffer = momentum * m.load(i) + g;
+      m.store(i, buffer);
+      direction = nesterov ? g + momentum * buffer : buffer;
+    }
+    target.write(i, p - lr * (direction + weight_decay * p));
   }
 };
 

@@ -14,11 +14,11 @@ void sgd(const SgdStep& step, const UpdateTarget& target, Tensor grad, Tensor m)
   const T lr = static_cast<T>(step.lr);
   T* buffer = m.defined() ? m.data<T>() : nullptr;
   update_each<T>(target, [&](std::int64_t i, T p) {
-    const T scaled = grad.data<T>()[i] * static_cast<T>(step.grad_scale);
-    const T d = scaled + static_cast<T>(step.weight_decay) * p;
-    if (buffer == nullptr) return p - lr * d;
-    buffer[i] = momentum * buffer[i] + d;
-    return p - lr * (step.nesterov ? d + momentum * buffer[i] : buffer[i]);
+    const T g = grad.data<T>()[i] * static_cast<T>(step.grad_scale);
+    const T decay = static_cast<T>(step.weight_decay) * p;
+    if (buffer == nullptr) return p - lr * (g + decay);
+    buffer[i] = momentum * buffer[i] + g;
+    return p - lr * ((step.nesterov ? g + momentum * buffer[i] : buffer[i]) + decay);
   });
 }
 
