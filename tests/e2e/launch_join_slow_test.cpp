@@ -258,6 +258,7 @@ TEST_F(Joining, TasksOfAnSrunAreOneLaunch) {
   for (const auto& task : tasks) {
     const Finished finished = task->wait();
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_THAT(finished.err, Not(HasSubstr("they wait")));  // all are at work
   }
   train_whole(60);
   EXPECT_EQ(weights("run", 60), weights("whole", 60));

@@ -82,8 +82,6 @@ TEST_F(Servers, RefuseWhatDoesNotGoTogether) {
               HasSubstr("train.exact"));
   EXPECT_THAT(refusal({"--sync.transport=tcp", "--sync.identity=me"}),
               AllOf(HasSubstr("sync.transport = tcp has no TLS"), HasSubstr("sync.identity (me)")));
-  EXPECT_THAT(refusal({"--sync.transport=tcp", "--sync.secret=file"}),
-              AllOf(HasSubstr("no authentication"), HasSubstr("sync.secret (file)")));
   EXPECT_THAT(refusal({"--sync.transport=udp"}), HasSubstr("sync.transport"));
   EXPECT_THAT(error_line(atoll({"server", "--transport=tcp", "--identity=me"})),
               AllOf(HasSubstr("--transport = tcp has no TLS"), HasSubstr("--identity (me)")));

@@ -121,6 +121,43 @@ TEST_F(Tune, AForkWithUnchangedSettingsIsItsParentToTheLastBit) {
   EXPECT_EQ(tensors(run(2), 10), tensors(run(parent), 10));
 }
 
+// Its donor goes on first, and keeps the newest of its checkpoints alone.
+TEST_F(Tune, AForkBeginsFromACheckpointThatItsDonorDoesNotKeep) {
+  write_study("scheduler = \"pbt\"", "optim.lr = {low = 1e-3, high = 3e-2, scale = \"log\"}\n",
+              "[pbt]\npopulation = 2\ninterval = 10\n");
+  const Finished tuned = tune({"--checkpoint.keep=1", "--checkpoint.every=5"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const json trials = shown()["trials"];
+  ASSERT_EQ(trials.size(), 3u);
+  EXPECT_EQ(trials[2]["state"], "finished");
+  const fs::path donor =
+      fs::path(dir()) / "trials" / fmt::format("{:04}", trials[2]["parent"].get<int>());
+  EXPECT_FALSE(fs::exists(donor / "run" / "checkpoints" / "step-00000010"));
+}
+
+// Killed as soon as the study's directory is there, between every two files that it writes.
+TEST_F(Tune, KilledInItsFirstMomentsIsResumed) {
+  const fs::path study_dir = dir();
+  const fs::path marks[] = {study_dir / "trials", study_dir / "recipe.toml",
+                            study_dir / "study.toml", study_dir / "study.sqlite"};
+  for (const fs::path& mark : marks) {
+    fs::remove_all(study_dir);
+    Program program(command({"--budget.trials=1"}));
+    ASSERT_TRUE(soon([&] { return fs::exists(mark); })) << mark;
+    program.send(SIGKILL);
+    program.wait();
+    const bool is_written =
+        fs::exists(study_dir / "study.toml") || fs::exists(study_dir / "study.sqlite");
+    const Finished resumed = atoll({"tune", "resume", dir()});
+    EXPECT_EQ(resumed.exit_code, is_written ? 0 : 2) << mark << resumed.err;
+    if (!is_written) {
+      EXPECT_THAT(resumed.err, HasSubstr("atoll tune` command that began it"));
+    }
+    EXPECT_EQ(tune({"--budget.trials=1"}).exit_code, 0) << mark;
+    EXPECT_EQ(shown()["trials"].size(), 1u);
+  }
+}
+
 TEST_F(Tune, AForkTrainsWithTheSettingsThatItWasGiven) {
   write_study("scheduler = \"pbt\"\nkeep = \"all\"",
               "optim.lr = {low = 1e-3, high = 3e-2, scale = \"log\"}\n"

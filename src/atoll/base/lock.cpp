@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -49,6 +50,22 @@ DirectoryLock::DirectoryLock(const std::filesystem::path& directory,
 
 DirectoryLock::~DirectoryLock() {
   ::close(fd_);
+}
+
+DirectoryHold::DirectoryHold(const std::filesystem::path& directory)
+    : fd_(open_directory(directory)) {
+  while (::flock(fd_, LOCK_SH) != 0 && errno == EINTR) continue;
+}
+
+DirectoryHold::~DirectoryHold() {
+  ::close(fd_);
+}
+
+bool DirectoryHold::is(const std::filesystem::path& directory) const {
+  struct stat mine {
+  }, there{};
+  return ::fstat(fd_, &mine) == 0 && ::stat(directory.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 }  // namespace atl

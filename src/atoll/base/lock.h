@@ -24,4 +24,21 @@ class DirectoryLock {
   int fd_ = -1;
 };
 
+/// Shares a directory with others that hold it so, against a DirectoryLock, as long as it lives.
+class DirectoryHold {
+ public:
+  /// Waits for a DirectoryLock to end. Throws Error(kUser) when there is no such directory. Where
+  /// the file system has no locks it holds nothing.
+  explicit DirectoryHold(const std::filesystem::path& directory);
+  ~DirectoryHold();
+  DirectoryHold(const DirectoryHold&) = delete;
+  DirectoryHold& operator=(const DirectoryHold&) = delete;
+
+  /// Whether this path leads to the directory that is held, and not to one that took its place.
+  bool is(const std::filesystem::path& directory) const;
+
+ private:
+  int fd_ = -1;
+};
+
 }  // namespace atl

@@ -17,6 +17,7 @@
 #include "atoll/cli/weights.h"
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/rounded_store.h"
 #include "atoll/train/connect_ranks.h"
@@ -122,6 +123,7 @@ train::TrainConfig as_run(const train::TrainConfig& given, const Options& option
 
 // The text to predict, and what cuts it.
 struct Text {
+  model_dir::HeldModel model;
   fs::path path;
   std::optional<Tokenizer> tokenizer;
   train::TextCut cut;
@@ -170,7 +172,8 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
   serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
     weights = weights_of_text(options.weights, given.device.kind);
-    text.path = model_dir::find_model(options.model);
+    text.model = model_dir::hold_model(options.model);
+    text.path = text.model.path;
     text.tokenizer.emplace(model_dir::load_tokenizer(text.path));
     const nn::ModelConfig model = model_dir::read_model_config(text.path);
     text.cut = text_cut(options, text.path, model.max_positions);

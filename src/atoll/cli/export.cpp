@@ -15,6 +15,7 @@
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/export.h"
 #include "atoll/model_dir/exported_tokenizer.h"
+#include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/new_directory.h"
 #include "atoll/parallel/store_single.h"
 #include "atoll/train/checkpointing.h"
@@ -169,7 +170,8 @@ Action add(CLI::App& app) {
   app.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
     options->format = choose_format(*options);
-    fs::path from = model_dir::find_model(options->model);
+    const model_dir::HeldModel model = model_dir::hold_model(options->model);
+    fs::path from = model.path;
     // Of others the files are their makers'.
     const bool is_of_run = path_exists(from / "trainer.json");
     std::optional<Merged> merged;

@@ -47,7 +47,7 @@ int run(const Options& options) {
       .link = {.transport = param_server::parse_transport(options.transport, "--transport"),
                .identity = path_of(options.identity),
                .secret = path_of(options.secret)}};
-  param_server::check_link(listen.link, "--transport", "--identity", "--secret");
+  param_server::check_link(listen.link, "--transport", "--identity");
   std::optional<param_server::SchedulerService> scheduler;
   std::optional<param_server::ServerService> server;
   std::string join = options.join;
@@ -103,15 +103,16 @@ Action add(CLI::App& app) {
   app.add_option("--disk-seconds", options->disk_seconds, "Between two writes to --dir")
       ->capture_default_str();
   app.add_option("--transport", options->transport,
-                 "grpc, with TLS or a secret; or tcp, faster, where everybody who reaches the port "
-                 "is trusted. As sync.transport of the workers")
+                 "grpc, with TLS or a secret; or tcp, faster, not encrypted, for networks that are "
+                 "trusted. As sync.transport of the workers")
       ->capture_default_str();
   app.add_option("--identity", options->identity,
                  "Directory with its certificate (atoll certs issue); needed over grpc unless HOST "
                  "is this machine");
-  app.add_option("--secret", options->secret,
-                 "File with a secret that workers of this machine must know (sync.secret), made if "
-                 "missing; instead of --identity");
+  app.add_option(
+      "--secret", options->secret,
+      "File with a secret that workers must know (sync.secret), made if missing; instead of "
+      "--identity, on one machine or over tcp");
   app.add_option("--threads", options->threads, "CPU threads of updates; 0: all")
       ->capture_default_str();
   add_metrics_flags(app, options->metrics);

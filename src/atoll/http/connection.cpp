@@ -8,6 +8,9 @@ namespace atl::http {
 namespace {
 
 constexpr std::chrono::seconds kLinger{2};
+// Of its answers, while a client's next request is answered: who asks without reading holds no more
+// than one answer here.
+constexpr std::size_t kMostUnread = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -17,7 +20,8 @@ Connection::Connection(std::uint64_t id, const ServerOptions& options, Clock::ti
       parser_(options.limits),
       tls_(options.tls ? std::make_unique<TlsSession>(*options.tls) : nullptr),
       request_began_(now),
-      active_(now) {
+      active_(now),
+      taken_(now) {
   deadline_ = now + options_.head_timeout;
 }
 
@@ -35,6 +39,7 @@ void Connection::set_deadline(Clock::time_point now) {
     case Phase::kStreaming:
       deadline_ = unsent().empty() ? Clock::time_point::max() : now + options_.stall_timeout;
       break;
+    case Phase::kSending:
     case Phase::kEnding:
       deadline_ = now + options_.stall_timeout;
       break;
@@ -114,7 +119,8 @@ void Connection::refuse(int status, std::string_view why) {
 void Connection::hung_up() {
   has_hung_up_ = true;
   // One that still has an answer to read has only closed its side; a stream has no reader.
-  const bool waits = phase_ == Phase::kReading || phase_ == Phase::kEnding;
+  const bool waits =
+      phase_ == Phase::kReading || phase_ == Phase::kSending || phase_ == Phase::kEnding;
   if (!waits || unsent().empty()) {
     phase_ = Phase::kGone;
   } else {
@@ -135,6 +141,14 @@ bool Connection::finish_answer(Clock::time_point now) {
     set_deadline(now);
     return false;
   }
+  phase_ = Phase::kSending;
+  if (take_next(now)) return true;
+  set_deadline(now);
+  return false;
+}
+
+bool Connection::take_next(Clock::time_point now) {
+  if (phase_ != Phase::kSending || unsent().size() > kMostUnread) return false;
   phase_ = Phase::kReading;
   request_began_ = now;
   return handle(parser_.next(), now);
@@ -146,6 +160,7 @@ bool Connection::answer(Outgoing outgoing, Clock::time_point now) {
     return false;
   }
   active_ = now;
+  if (unsent().empty()) taken_ = now;
   switch (outgoing.kind) {
     case Outgoing::Kind::kWhole:
       if (!is_first) return false;
@@ -175,7 +190,7 @@ bool Connection::answer(Outgoing outgoing, Clock::time_point now) {
 
 void Connection::sent(std::size_t bytes, Clock::time_point now) {
   sent_ += bytes;
-  if (bytes > 0) active_ = now;
+  if (bytes > 0) active_ = taken_ = now;
   if (sent_ == out_.size()) {
     out_.clear();
     sent_ = 0;

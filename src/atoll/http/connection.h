@@ -25,6 +25,7 @@ class Connection {
     kReading,    ///< a request comes, or may come
     kAnswering,  ///< a request is with the handler
     kStreaming,  ///< an answer is under way in pieces
+    kSending,    ///< an answer waits for its reader, and the next request for that
     kEnding,     ///< what is left is sent, then it closes
     kLingering,  ///< all is sent; the client may still send, which is dropped
     kGone,       ///< to be closed at once
@@ -51,6 +52,9 @@ class Connection {
   /// What is to be sent now.
   std::string_view unsent() const { return std::string_view(out_).substr(sent_); }
   void sent(std::size_t bytes, Clock::time_point now);
+  /// To be asked when something was sent. True: request() is whole, was waiting for that, and is
+  /// the handler's now.
+  bool take_next(Clock::time_point now);
   /// False while the client has too many requests waiting here already.
   bool wants_input() const;
   /// When something is late: a request, an answer's reader; far away when nothing is due.
@@ -59,6 +63,8 @@ class Connection {
   void late();
   /// Since when nothing came or went.
   Clock::time_point silent_since() const { return active_; }
+  /// Since when the client has taken nothing of what there is to be sent.
+  Clock::time_point stalled_since() const { return taken_; }
 
  private:
   bool handle(RequestParser::State state, Clock::time_point now);
@@ -81,6 +87,7 @@ class Connection {
   std::size_t sent_ = 0;
   Clock::time_point request_began_{};
   Clock::time_point active_;
+  Clock::time_point taken_;
   Clock::time_point deadline_;
 };
 

@@ -107,6 +107,7 @@ class Server::Loop {
       }
       take_answers();
       end_late();
+      remove_ended();
     }
   }
 
@@ -199,7 +200,7 @@ class Server::Loop {
   void hand_over(Entry& entry) {
     const Connection& connection = entry.connection;
     const Reply reply(outboxes_, connection.id(), connection.request_number());
-    if (total_unread_ > options_.max_total_unread_bytes) {
+    if (total_unread_ > options_.max_total_unread_bytes && !make_room_beside(entry)) {
       reply.send(Response::plain(503, "too many answers wait for their readers; ask again later")
                      .add("Retry-After", "5"));
       return;
@@ -208,6 +209,33 @@ class Server::Loop {
       handler_(entry.connection.request(), reply);
     } catch (const std::exception& error) {
       reply.send(Response::plain(500, error.what()));
+    }
+  }
+
+  // Ends those who have not read for longest; whether there is room for another answer.
+  bool make_room_beside(const Entry& asking) {
+    while (total_unread_ > options_.max_total_unread_bytes) {
+      Entry* slowest = nullptr;
+      for (auto& [id, entry] : entries_) {
+        const Phase phase = entry.connection.phase();
+        const bool is_going = phase == Phase::kGone || entry.counted == 0;
+        if (&entry == &asking || is_going) continue;
+        const bool is_slower = slowest == nullptr || entry.connection.stalled_since() <
+                                                         slowest->connection.stalled_since();
+        if (is_slower) slowest = &entry;
+      }
+      if (slowest == nullptr) return false;
+      // The caller goes through the entries: they are removed when it is done.
+      total_unread_ -= std::exchange(slowest->counted, 0);
+      slowest->connection.broken();
+      ended_.push_back(slowest->connection.id());
+    }
+    return true;
+  }
+
+  void remove_ended() {
+    for (const std::uint64_t id : std::exchange(ended_, {})) {
+      if (const auto it = entries_.find(id); it != entries_.end()) remove(it);
     }
   }
 
@@ -263,6 +291,7 @@ class Server::Loop {
     Entry& entry = it->second;
     const Phase before = entry.connection.phase();
     send(entry);
+    if (entry.connection.take_next(Clock::now())) hand_over(entry);
     const Phase phase = entry.connection.phase();
     if (phase == Phase::kGone) {
       remove(it);
@@ -302,6 +331,7 @@ class Server::Loop {
   std::shared_ptr<Outboxes> outboxes_;  // replies may outlive the server
   Entries entries_;
   std::vector<Outgoing> later_;
+  std::vector<std::uint64_t> ended_;  // that made room, and are to be removed
   std::uint64_t next_id_ = kFirstConnection;
   std::size_t total_unread_ = 0;
   std::atomic<std::size_t> num_connections_ = 0;

@@ -22,7 +22,8 @@ struct ServerOptions {
   /// Of an answer in pieces: a client that leaves more unread is ended. An answer that is sent
   /// whole may be longer.
   std::size_t max_unread_bytes = 1 << 20;
-  /// Of all connections together; beyond it requests are answered with 503.
+  /// Of all connections together; beyond it those who have not read for longest are ended when
+  /// another asks.
   std::size_t max_total_unread_bytes = 64 << 20;
   std::chrono::milliseconds head_timeout{10'000};   ///< for a whole request, from its first byte
   std::chrono::milliseconds idle_timeout{60'000};   ///< for the next request's first byte
@@ -36,7 +37,8 @@ struct ServerOptions {
 /// meanwhile. What it throws becomes an answer with status 500.
 using Handler = std::function<void(const Request& request, Reply reply)>;
 
-/// A server with one thread for all connections. When there are as many as there may be, the one
+/// A server with one thread for all connections. A client's next request is answered when it has
+/// taken most of the last answer. When there are as many as there may be, the one
 /// that has been silent longest makes room for a new one; those that wait for an answer stay.
 class Server {
  public:

@@ -186,6 +186,49 @@ TEST(HttpServer, ASlowReaderIsEndedAndDelaysNobody) {
   EXPECT_FALSE(stream->write("more"));
 }
 
+std::string get(const std::string& path) {
+  return "GET /" + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+}
+
+// Those who ask and do not read get one answer each, and make room for others.
+TEST(HttpServer, ClientsThatPipelineAndDoNotReadKeepNobodyOut) {
+  constexpr int kGreedy = 30, kRequests = 20;
+  std::atomic<int> large = 0;
+  const Server server({.max_total_unread_bytes = 8 << 20},
+                      [&](const Request& request, const Reply& reply) {
+                        if (request.path != "/large") return say_path(request, reply);
+                        ++large;
+                        reply.send(Response::plain(200, std::string(8 << 20, 'x')));
+                      });
+  std::vector<Client> greedy;
+  for (int i = 0; i < kGreedy; ++i) {
+    greedy.emplace_back(server.port());
+    std::string requests;
+    for (int k = 0; k < kRequests; ++k) requests += get("large");
+    greedy.back().send(requests);
+  }
+  while (large < kGreedy) std::this_thread::yield();  // a hang is ended by ctest
+  for (int i = 0; i < 3; ++i) {
+    Client client(server.port());
+    client.send(kLastGet);
+    EXPECT_THAT(client.read_all(), EndsWith("GET /a \n"));
+  }
+  EXPECT_LE(large, 2 * kGreedy);
+}
+
+TEST(HttpServer, WhoReadsGetsAllAnswersOfAPipeline) {
+  const Server server({}, [](const Request& request, const Reply& reply) {
+    reply.send(Response::plain(200, std::string(1 << 20, 'x') + request.path));
+  });
+  Client client(server.port());
+  std::string requests;
+  for (int i = 0; i < 10; ++i) requests += get(fmt::format("{}!", i));
+  client.send(requests);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(client.read_until(fmt::format("/{}!\n", i)), StartsWith("HTTP/1.1 200"));
+  }
+}
+
 TEST(HttpServer, AThousandSilentConnectionsKeepNobodyOut) {
   const Server server({.max_connections = 50}, say_path);
   std::vector<Client> silent;

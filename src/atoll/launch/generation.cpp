@@ -6,6 +6,7 @@
 #include "atoll/base/error.h"
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
+#include "atoll/comm/mpi_needs.h"
 #include "atoll/launch/mpirun.h"
 
 namespace atl::launch {
@@ -47,6 +48,7 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
           "or use --backend=gloo");
     }
     require_mpirun();
+    comm::check_mpi_places(comm::mpi_places());
     return;
   }
   if (backend_ == "gloo" && !comm::has_gloo()) {

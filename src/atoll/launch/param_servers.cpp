@@ -1,6 +1,7 @@
 #include "atoll/launch/param_servers.h"
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include "atoll/base/error.h"
@@ -88,30 +89,36 @@ int run_param_servers(const ServersPlan& plan) {
                      error.message());
   }
   param_server::LinkOptions link = train::link_of(config.sync);
-  // Over tcp nobody is authenticated; on this machine that is said where the setting is explained.
-  if (link.transport == param_server::Transport::kGrpc) link.secret = servers / "secret";
+  link.secret = servers / "secret";  // other users of this machine reach its ports, too
   param_server::SchedulerService scheduler(
       {.listen = "127.0.0.1:0", .advertise = "", .link = link});
   const std::shared_ptr<void> served = plan.serve ? plan.serve(scheduler) : nullptr;
   for (int i = 0; i < plan.num_workers; ++i) {
     children.add({.name = fmt::format("worker-{}", i),
                   .argv = worker_words(plan, config, i, scheduler.address(), link),
-                  .shows_output = i == 0});
+                  .shows_output = i == 0,
+                  .death_signal = SIGKILL});
   }
   for (int i = 1; i <= config.sync.servers; ++i) {
     children.add(
         {.name = fmt::format("server-{}", i),
          .argv = server_words(config, i, scheduler.address(), link, servers, plan.num_workers),
          .shows_output = false,
-         .is_server = true});
+         .is_server = true,
+         .death_signal = SIGKILL});
   }
   log::info(
       "{} and {} on this machine; the scheduler is at {}, and more may join: `atoll server "
-      "--join={} {}`",
+      "--join={} --secret={}{}`",
       counted(plan.num_workers, "worker"), counted(config.sync.servers, "server"),
-      scheduler.address(), scheduler.address(),
-      link.secret ? "--secret=" + link.secret->string() : "--transport=tcp");
-  const int code = children.run([&] { return scheduler.failure(); });
+      scheduler.address(), scheduler.address(), link.secret->string(),
+      link.transport == param_server::Transport::kTcp ? " --transport=tcp" : "");
+  // A worker that is started again when the run has failed would fail as well.
+  const int code = children.run([&]() -> std::optional<Error> {
+    if (const auto failure = scheduler.failure()) return failure;
+    const std::string why = scheduler.status().why_failed;
+    return why.empty() ? std::nullopt : std::optional(make_error(ErrorKind::kPeer, "{}", why));
+  });
   scheduler.stop();
   return code;
 }

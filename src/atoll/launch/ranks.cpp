@@ -6,7 +6,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/nearest.h"
+#include "atoll/launch/foreign_launcher.h"
 #include "atoll/launch/hosts.h"
+#include "atoll/launch/slurm.h"
 
 namespace atl::launch {
 
@@ -22,8 +24,12 @@ constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_RANK",
                                       "SLURM_STEP_ID",
                                       "SLURM_STEP_NUM_TASKS",
                                       "SLURM_JOB_ID",
+                                      "SLURM_JOB_NUM_NODES",
                                       "SLURM_JOB_NODELIST",
                                       "SLURM_STEP_NODELIST"};
+// Of these each task has its own, so what is called in a shell of a task inherits them.
+constexpr const char* kTaskVariables[] = {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
+                                          "SLURM_STEP_NODELIST"};
 
 // More than any island has; keeps a typing error from starting a million processes.
 constexpr std::int64_t kMostRanks = 65536;
@@ -207,7 +213,8 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
   }
   if (meets(plan.backend)) {
     plan.rendezvous = flags.rendezvous;
-    if (plan.rendezvous.empty() && launcher.name == "srun") {
+    const bool has_step = !slurm_size_variable(environment).empty();
+    if (plan.rendezvous.empty() && launcher.name != "mpirun" && has_step) {
       plan.rendezvous = slurm_rendezvous(environment);
     }
     if (plan.rendezvous.empty() || launcher.size == 0) {
@@ -305,7 +312,27 @@ Environment rank_environment() {
   for (const char* name : kVariables) {
     if (const char* value = std::getenv(name)) environment[name] = value;
   }
+  if (!is_in_shell_of_task()) return environment;
+  if (const auto tasks = look_up(environment, "SLURM_STEP_NUM_TASKS")) {
+    environment["SLURM_NTASKS"] = *tasks;
+  }
+  for (const char* name : kTaskVariables) environment.erase(name);
   return environment;
+}
+
+std::string slurm_advice(const Environment& environment) {
+  if (find_launcher(environment) || !look_up(environment, "SLURM_JOB_ID")) return "";
+  std::vector<std::string> several;
+  for (const auto& [name, what] :
+       {std::pair("SLURM_NTASKS", "tasks"), std::pair("SLURM_JOB_NUM_NODES", "nodes")}) {
+    const std::string count = look_up(environment, name).value_or("1");
+    if (count != "1") several.push_back(fmt::format("{} {} ({})", count, what, name));
+  }
+  if (several.empty()) return "";
+  return fmt::format(
+      "Slurm's job has {}, and one rank trains, here; `srun atoll train` instead of "
+      "`atoll train` starts one for each task",
+      fmt::join(several, " on "));
 }
 
 RankPlan plan_ranks(const RankFlags& flags, const Environment& environment) {
@@ -339,25 +366,7 @@ std::optional<LaunchTask> launch_task(const Environment& environment) {
 
 void forget_rank_environment() {
   for (const char* name : kVariables) ::unsetenv(name);
-}
-
-std::string first_slurm_host(const std::string& list) {
-  const auto damaged = [&list] {
-    return user_error("'{}' is no list of hosts as Slurm writes it; give --rendezvous", list);
-  };
-  const std::size_t end = list.find_first_of("[,");
-  std::string prefix = list.substr(0, end);
-  if (end == list.npos || list[end] == ',') {
-    if (prefix.empty()) throw damaged();
-    return prefix;
-  }
-  const std::size_t close = list.find(']', end);
-  const std::size_t digits = list.find_first_of("-,]", end);
-  if (close == list.npos || digits == end + 1) throw damaged();
-  const std::size_t rest = list.find_first_of("[,", close);
-  if (rest != list.npos && list[rest] == '[') throw damaged();  // n[1-2]x[3-4]: a grid of names
-  return prefix + list.substr(end + 1, digits - end - 1) +
-         list.substr(close + 1, rest == list.npos ? rest : rest - close - 1);
+  for (const auto& [name, value] : foreign_environment()) ::unsetenv(name.c_str());
 }
 
 }  // namespace atl::launch

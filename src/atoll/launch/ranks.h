@@ -22,7 +22,8 @@ struct RankFlags {
 /// Environment variables by name.
 using Environment = std::map<std::string, std::string>;
 
-/// Those of this process that plan_ranks() looks at.
+/// Those of this process that plan_ranks() looks at; at a shell that `srun --pty` has started
+/// without those of the task that is that shell.
 Environment rank_environment();
 
 /// What this process has to do with the ranks of a run.
@@ -62,12 +63,12 @@ struct LaunchTask {
 /// what mpirun or a PMI has started, who start ranks themselves.
 std::optional<LaunchTask> launch_task(const Environment& environment);
 
+/// What to say where one rank trains in a job of Slurm that has several tasks or nodes: in a batch
+/// script, or at a shell of `salloc` or `srun --pty`. Empty: there is no such job.
+std::string slurm_advice(const Environment& environment);
+
 /// Takes those variables out of this process's environment, so that ranks that it starts do not
 /// take them for theirs. Before any thread is made.
 void forget_rank_environment();
-
-/// The first host of a list as Slurm writes it: "n01" of "n[01-04,07]-x,m2" plus what follows the
-/// bracket ("n01-x"). Throws Error(kUser) for a list that is damaged.
-std::string first_slurm_host(const std::string& list);
 
 }  // namespace atl::launch

@@ -181,6 +181,17 @@ TEST(PlanRanks, SrunWithoutAPmiIsGlooWithTheFirstNodeAsRendezvous) {
   EXPECT_THAT(refusal({}, other), HasSubstr("SLURM_JOB_NODELIST"));
 }
 
+TEST(PlanRanks, SrunWithAPmiTakesGlooToo) {
+  for (const char* rank : {"PMI_RANK", "PMIX_RANK"}) {
+    Environment srun = kSrun;
+    srun[rank] = "1";
+    if (std::string(rank) == "PMI_RANK") srun["PMI_SIZE"] = "4";
+    const RankPlan process = plan({.backend = "gloo"}, srun);
+    EXPECT_EQ(process.backend, "gloo");
+    EXPECT_EQ(process.rendezvous, plan({}, kSrun).rendezvous);
+  }
+}
+
 TEST(PlanRanks, ABatchScriptIsNoRank) {
   Environment batch = kSrun;
   batch.erase("SLURM_STEP_ID");
@@ -200,17 +211,6 @@ TEST(PlanRanks, ALauncherOfOneRankIsNone) {
   const Environment one = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}};
   EXPECT_EQ(plan({}, one).role, Role::kAlone);
   EXPECT_EQ(plan({.num_ranks = 3}, one).role, Role::kThreads);
-}
-
-TEST(SlurmHosts, TheFirstOfAList) {
-  EXPECT_EQ(first_slurm_host("alpha"), "alpha");
-  EXPECT_EQ(first_slurm_host("alpha,beta"), "alpha");
-  EXPECT_EQ(first_slurm_host("n[01-04,07]"), "n01");
-  EXPECT_EQ(first_slurm_host("n[7,9],m3"), "n7");
-  EXPECT_EQ(first_slurm_host("n[007]-ib,m"), "n007-ib");
-  for (const char* bad : {"", ",x", "n[", "n[]", "n[1-3", "n[,2]", "a[1-2]b[3-4]"}) {
-    EXPECT_THROW(first_slurm_host(bad), Error) << bad;
-  }
 }
 
 }  // namespace

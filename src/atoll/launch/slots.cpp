@@ -87,6 +87,13 @@ int Slots::num_free() const {
   return count_up_to_most(&Slots::is_free);
 }
 
+bool Slots::has_free(const std::string& host) const {
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place].host == host && is_free(place)) return true;
+  }
+  return false;
+}
+
 int Slots::num_spare() const {
   return count_up_to_most(&Slots::is_spare);
 }

@@ -44,6 +44,8 @@ class Slots {
   int num_free() const;
   /// How many of the num_free() have lost no rank in this generation; grow() takes them first.
   int num_spare() const;
+  /// Whether a host that can be reached has a place that no rank of the present generation has.
+  bool has_free(const std::string& host) const;
   /// How many ranks a generation would have if it began now.
   int num_next() const;
   /// How many the present one has.

@@ -29,6 +29,15 @@ TEST(Slots, ALostRankIsLeftOutOnceAndThenReplaced) {
   EXPECT_THAT(slots.next(), SizeIs(4));
 }
 
+TEST(Slots, AHostHasFreePlacesUntilRanksHaveAllOfThem) {
+  Slots slots(kTwo, {.min_ranks = 1, .max_ranks = 3});
+  EXPECT_TRUE(slots.has_free("a"));
+  slots.next();
+  EXPECT_FALSE(slots.has_free("a"));
+  EXPECT_TRUE(slots.has_free("b")) << "one of two";
+  EXPECT_FALSE(slots.has_free("c"));
+}
+
 TEST(Slots, LossesInARowTakeOneEach) {
   Slots slots(kHere, {.min_ranks = 2, .max_ranks = 4});
   slots.next();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -33,9 +34,11 @@ constexpr double kLeastBackoffMs = 100, kMostBackoffMs = 500;
 
 class TcpConnection final : public Connection {
  public:
-  TcpConnection(const std::string& address, wire::Session::Events events)
+  TcpConnection(const std::string& address, std::optional<wire::Secret> secret,
+                wire::Session::Events events)
       : address_(address),
         target_(wire::parse_address(address, "the address to connect to")),
+        secret_(std::move(secret)),
         events_(std::move(events)),
         thread_([this] { run(); }) {}
   ~TcpConnection() override;
@@ -63,6 +66,7 @@ class TcpConnection final : public Connection {
 
   const std::string address_;
   const wire::HostPort target_;
+  const std::optional<wire::Secret> secret_;
   const wire::Session::Events events_;
   Waker waker_;
 
@@ -161,7 +165,8 @@ TcpConnection::End TcpConnection::attend() {
   std::string why;
   Socket socket = connect(why);
   if (!socket) return {fmt::format("cannot connect to {}: {}", address_, why), false};
-  TcpLink link(std::move(socket), Clock::now());
+  TcpLink link(std::move(socket), Clock::now(),
+               {.secret = secret_ ? &*secret_ : nullptr, .is_client = true, .port = target_.port});
   try {
     return exchange(link);
   } catch (const Error& error) {
@@ -261,9 +266,11 @@ void TcpConnection::deliver(TcpLink& link, std::vector<std::string>& messages) {
 
 }  // namespace
 
-std::unique_ptr<Connection> connect_over_tcp(const std::string& address,
+std::unique_ptr<Connection> connect_over_tcp(const std::string& address, const LinkOptions& options,
                                              wire::Session::Events events) {
-  return std::make_unique<TcpConnection>(address, std::move(events));
+  std::optional<wire::Secret> secret;
+  if (options.secret) secret.emplace(*options.secret);
+  return std::make_unique<TcpConnection>(address, std::move(secret), std::move(events));
 }
 
 }  // namespace atl::param_server

@@ -9,24 +9,35 @@
 
 #include "atoll/comm/rendezvous_wire.h"
 #include "atoll/comm/tcp/frame_stream.h"
+#include "atoll/wire/secret.h"
 
 namespace atl::param_server {
 
 /// One connection over TCP, for the thread that polls it: messages as frames of the engine that the
 /// ranks of an island use (comm/tcp/frame_stream.h), without a copy on the way out.
 ///
-/// The first frame of both sides is a greeting (kCall). Messages are kBytes. A side that has
-/// nothing to say sends an empty frame (kResult) every second, since a process that is stopped
+/// The first frame of both sides is a greeting (kCall) with a random number, and the second (kCall,
+/// too) proves that the side knows the run's secret, by both numbers; where there is none it is
+/// empty. Nothing else is taken before, so that a stranger is given no memory and a recording is
+/// worth nothing. Messages are kBytes. A side that has nothing to say
+/// sends an empty frame (kResult) every second, since a process that is stopped
 /// keeps its connections; one that is silent for five is taken for gone. The last frame says why
 /// (kGoodbye).
 class TcpLink {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kAliveEvery{1000}, kSilence{5000};
-  static constexpr std::string_view kGreeting = "atoll parameter server over tcp, 1";
+  static constexpr std::string_view kGreeting = "atoll parameter server over tcp, 2 ";
+
+  /// What a side proves itself with.
+  struct Proof {
+    const wire::Secret* secret = nullptr;  ///< must outlive the link; null: the run has none
+    bool is_client = false;
+    int port = 0;  ///< that the client calls
+  };
 
   /// Queues the greeting.
-  TcpLink(comm::rendezvous::Socket socket, Clock::time_point now);
+  TcpLink(comm::rendezvous::Socket socket, Clock::time_point now, const Proof& proof);
 
   int fd() const { return stream_.fd(); }
   /// What poll() is to wait for.
@@ -42,15 +53,21 @@ class TcpLink {
   std::size_t take_sent_bytes();
 
   /// Sends what the system takes and appends what has come whole. Throws Error(kPeer) when the
-  /// connection is broken or silent for too long, Error(kDamaged) for bytes that are none of a
-  /// parameter server's or its worker's.
+  /// connection is broken, silent for too long, or not proved within that time; Error(kDamaged) for
+  /// bytes that are none of a parameter server's or its worker's, and for a wrong proof.
   void move(Clock::time_point now, std::vector<std::string>& messages);
-  /// Whether the other side has greeted: it is one of ours.
-  bool is_greeted() const { return is_greeted_; }
+  /// Whether the other side has greeted and proved itself: it is one of ours.
+  bool is_greeted() const { return state_ == State::kOpen; }
   /// The reason of the other side, once it has ended.
   const std::optional<std::string>& goodbye() const { return goodbye_; }
 
  private:
+  enum class State : std::uint8_t { kNew, kGreeted, kOpen };
+
+  void take_greeting();
+  void take_proof();
+  std::string proof_of(bool is_client) const;
+  void make_room(std::size_t bytes);
   void write();
   void read(Clock::time_point now, std::vector<std::string>& messages);
   void take_frames(std::vector<std::string>& messages);
@@ -63,9 +80,13 @@ class TcpLink {
   std::size_t sent_bytes_ = 0;
   std::string incoming_;
   std::byte nothing_{};  // where an empty frame goes
+  const Proof proof_;
+  const std::string nonce_;
+  std::string other_nonce_;
+  Clock::time_point began_;
   Clock::time_point heard_;
   Clock::time_point said_;
-  bool is_greeted_ = false;
+  State state_ = State::kNew;
   bool is_ending_ = false;
   std::optional<std::string> goodbye_;
 };

@@ -14,6 +14,7 @@
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/base/paths.h"
 #include "atoll/param_server/messages.h"
 #include "atoll/param_server/tcp_link.h"
 #include "atoll/param_server/tcp_transport.h"
@@ -59,8 +60,8 @@ std::string address_of(const sockaddr_storage& storage, socklen_t size) {
 
 // A session, for the thread of the listener.
 struct Session {
-  Session(Socket socket, Clock::time_point now, std::string from)
-      : link(std::move(socket), now), address(std::move(from)) {}
+  Session(Socket socket, Clock::time_point now, std::string from, const TcpLink::Proof& proof)
+      : link(std::move(socket), now, proof), address(std::move(from)) {}
   TcpLink link;
   std::string address;
   bool is_opened = false;  // the handler knows of it
@@ -77,11 +78,18 @@ struct Wishes {
 
 class TcpListener final : public Listener {
  public:
-  TcpListener(const std::string& listen, wire::SessionHandler& handler) : handler_(handler) {
+  TcpListener(const std::string& listen, std::optional<wire::Secret> secret,
+              wire::SessionHandler& handler)
+      : handler_(handler), secret_(std::move(secret)) {
     wire::HostPort at = wire::parse_address(listen, "the address to listen at");
     listener_ = listen_at(at);
     at.port = comm::rendezvous::port_of(listener_);
+    proof_ = {.secret = secret_ ? &*secret_ : nullptr, .is_client = false, .port = at.port};
     address_ = wire::to_string(at);
+    if (!secret_) {
+      log::info("{}: everybody who reaches this port is trusted; a secret keeps others out",
+                address_);
+    }
     thread_ = std::thread([this] { run(); });
   }
   ~TcpListener() override { stop(); }
@@ -103,6 +111,8 @@ class TcpListener final : public Listener {
   void forget(SessionId id, const Session& session, const std::string& why);
 
   wire::SessionHandler& handler_;
+  const std::optional<wire::Secret> secret_;
+  TcpLink::Proof proof_;
   Socket listener_;
   std::string address_;
   Waker waker_;
@@ -199,7 +209,7 @@ void TcpListener::accept_all(Clock::time_point now) {
       log::warning("refused {}: there are {} connections", address_of(from, size), kMostSessions);
       continue;
     }
-    sessions_.try_emplace(++last_, std::move(socket), now, address_of(from, size));
+    sessions_.try_emplace(++last_, std::move(socket), now, address_of(from, size), proof_);
   }
 }
 
@@ -287,9 +297,14 @@ void TcpListener::forget(SessionId id, const Session& session, const std::string
 
 }  // namespace
 
-std::unique_ptr<Listener> listen_over_tcp(const std::string& listen,
+std::unique_ptr<Listener> listen_over_tcp(const std::string& listen, const LinkOptions& options,
                                           wire::SessionHandler& handler) {
-  return std::make_unique<TcpListener>(listen, handler);
+  std::optional<wire::Secret> secret;
+  if (options.secret) {
+    if (!path_exists(*options.secret)) wire::Secret::make(*options.secret);
+    secret.emplace(*options.secret);
+  }
+  return std::make_unique<TcpListener>(listen, std::move(secret), handler);
 }
 
 }  // namespace atl::param_server

@@ -19,7 +19,8 @@ namespace atl::param_server {
 /// The two ways.
 enum class Transport : std::uint8_t {
   kGrpc,  ///< with TLS, or with a secret on one host: links need not be trusted
-  kTcp,   ///< frames of the TCP engine of an island, as they are: whoever reaches a port is trusted
+  kTcp,   ///< frames of the TCP engine of an island, as they are: the network is trusted, and
+          ///< whoever reaches a port where there is no secret
 };
 
 /// Throws Error(kUser) naming `setting` for a name that is neither "grpc" nor "tcp".
@@ -30,13 +31,12 @@ const char* name_of(Transport transport);
 struct LinkOptions {
   Transport transport = Transport::kGrpc;
   std::optional<std::filesystem::path> identity;  ///< as in wire::SessionOptions; not with kTcp
-  std::optional<std::filesystem::path> secret;    ///< the same
+  std::optional<std::filesystem::path> secret;    ///< the same, also with kTcp
 };
 
-/// Throws Error(kUser) where TLS or authentication is asked for and the transport has none.
-/// `identity`, `secret` and `transport`: what these settings are called where they were given.
-void check_link(const LinkOptions& options, const char* transport, const char* identity,
-                const char* secret);
+/// Throws Error(kUser) where TLS is asked for and the transport has none. `identity` and
+/// `transport`: what these settings are called where they were given.
+void check_link(const LinkOptions& options, const char* transport, const char* identity);
 
 /// Takes connections, each a session with a number that is never used twice. Thread safe.
 class Listener {

@@ -5,10 +5,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/param_server/messages.h"
-#include "atoll/param_server/tcp_link.h"
+#include "atoll/wire/secret.h"
 #include "atoll/wire/testing.h"
-
-#include <sys/socket.h>
 
 namespace atl::param_server {
 namespace {
@@ -170,10 +168,10 @@ TEST_P(Transports, ManySendAtOnce) {
   for (const auto& client : clients) EXPECT_TRUE(client->frames.wait(kFrames));
 }
 
-TEST(TransportOptions, TcpHasNeitherTlsNorAuthentication) {
+TEST(TransportOptions, TcpHasNoTls) {
   const auto refusal = [](const LinkOptions& options) -> std::string {
     try {
-      check_link(options, "sync.transport", "sync.identity", "sync.secret");
+      check_link(options, "sync.transport", "sync.identity");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUser);
       return error.what();
@@ -183,10 +181,58 @@ TEST(TransportOptions, TcpHasNeitherTlsNorAuthentication) {
   EXPECT_THAT(refusal({.transport = Transport::kTcp, .identity = "me", .secret = {}}),
               testing::AllOf(HasSubstr("sync.transport"), HasSubstr("TLS"),
                              HasSubstr("sync.identity (me)")));
-  EXPECT_THAT(refusal({.transport = Transport::kTcp, .identity = {}, .secret = "file"}),
-              testing::AllOf(HasSubstr("authentication"), HasSubstr("sync.secret (file)")));
+  EXPECT_EQ(refusal({.transport = Transport::kTcp, .identity = {}, .secret = "file"}), "");
   EXPECT_EQ(refusal({.transport = Transport::kGrpc, .identity = {}, .secret = "file"}), "");
   EXPECT_THROW(parse_transport("udp", "sync.transport"), Error);
+}
+
+// A run's secret, and another one.
+class TcpSecrets : public testing::Test {
+ protected:
+  TcpSecrets() {
+    for (const char* name : {"mine", "other"}) wire::Secret::make(room_ / name);
+  }
+  LinkOptions with(const char* name) const {
+    return {.transport = Transport::kTcp, .identity = {}, .secret = room_ / name};
+  }
+  static constexpr LinkOptions kNone = {.transport = Transport::kTcp, .identity = {}, .secret = {}};
+
+  wire::test::Directory room_;
+  Echo echo_;
+};
+
+TEST_F(TcpSecrets, LetInWhoKnowsThem) {
+  const auto listener = open_listener("127.0.0.1:0", with("mine"), echo_);
+  echo_.listener = listener.get();
+  Client client(listener->address(), with("mine"));
+  ASSERT_TRUE(client.connects.wait(1));
+  ASSERT_TRUE(client.send(std::string(kMaxFrame, 'x')));
+  EXPECT_TRUE(client.frames.wait(1));
+  listener->stop();
+}
+
+TEST_F(TcpSecrets, KeepOutWhoDoesNot) {
+  const auto listener = open_listener("127.0.0.1:0", with("mine"), echo_);
+  Client stranger(listener->address(), kNone);
+  ASSERT_TRUE(stranger.breaks.wait(1));
+  EXPECT_THAT(stranger.breaks.all().front(), HasSubstr("has a secret and this side has none"));
+  Client wrong(listener->address(), with("other"));
+  ASSERT_TRUE(wrong.breaks.wait(1));
+  EXPECT_THAT(wrong.breaks.all().front(), HasSubstr("does not know the run's secret"));
+  listener->stop();
+  EXPECT_THAT(echo_.opens.all(), IsEmpty());
+  EXPECT_THAT(stranger.connects.all(), IsEmpty());
+  EXPECT_THAT(wrong.connects.all(), IsEmpty());
+}
+
+// What took over a server's port learns nothing and is told nothing.
+TEST_F(TcpSecrets, AreAskedOfServersToo) {
+  const auto listener = open_listener("127.0.0.1:0", kNone, echo_);
+  Client client(listener->address(), with("mine"));
+  ASSERT_TRUE(client.breaks.wait(1));
+  EXPECT_THAT(client.breaks.all().front(), HasSubstr("does not know the run's secret"));
+  EXPECT_THAT(client.connects.all(), IsEmpty());
+  listener->stop();
 }
 
 // The two sides do not understand each other, and say so.
@@ -202,106 +248,6 @@ TEST(TransportOptions, ThatDifferAreTold) {
   EXPECT_THAT(echo.opens.all(), IsEmpty());
   grpc->stop();
   tcp->stop();
-}
-
-// Both ends of a connection, by hand.
-class TcpLinks : public testing::Test {
- protected:
-  TcpLinks() {
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return;
-    link_ = std::make_unique<TcpLink>(comm::rendezvous::Socket(pair[0]), start_);
-    other_ = comm::rendezvous::Socket(pair[1]);
-  }
-  // What the other side sends: a head as on the wire, and bytes.
-  void say(std::uint32_t kind, const std::string& body, std::uint64_t bytes) {
-    const comm::tcp::Frame head = {
-        .magic = 0x314c5441, .kind = comm::tcp::MessageKind{kind}, .bytes = bytes};
-    std::string text(reinterpret_cast<const char*>(&head), sizeof(head));
-    text += body;
-    ASSERT_EQ(::send(other_.fd(), text.data(), text.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(text.size()));
-  }
-  void say(std::uint32_t kind, const std::string& body) { say(kind, body, body.size()); }
-  void greet() { say(1, std::string(TcpLink::kGreeting)); }
-  std::string refusal(std::chrono::milliseconds later = {}) {
-    try {
-      link_->move(start_ + later, messages_);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  }
-  TcpLink::Clock::time_point start_ = TcpLink::Clock::now();
-  std::unique_ptr<TcpLink> link_;
-  comm::rendezvous::Socket other_;
-  std::vector<std::string> messages_;
-};
-
-TEST_F(TcpLinks, GiveMessagesOnceTheyAreGreeted) {
-  greet();
-  say(2, "first");
-  say(4, "");  // a sign of life
-  say(2, "");
-  say(5, "why it ends");
-  EXPECT_EQ(refusal(), "");
-  EXPECT_TRUE(link_->is_greeted());
-  EXPECT_THAT(messages_, ElementsAre("first", ""));
-  EXPECT_EQ(link_->goodbye(), "why it ends");
-}
-
-TEST_F(TcpLinks, RefuseAMessageBeforeTheGreeting) {
-  say(2, "first");
-  EXPECT_THAT(refusal(), HasSubstr("greet"));
-}
-
-TEST_F(TcpLinks, RefuseASecondGreeting) {
-  greet();
-  greet();
-  EXPECT_THAT(refusal(), HasSubstr("greets twice"));
-}
-
-TEST_F(TcpLinks, RefuseAGreetingOfAnotherVersion) {
-  say(1, "atoll parameter server over tcp, 9");
-  EXPECT_THAT(refusal(), HasSubstr("another version"));
-}
-
-TEST_F(TcpLinks, RefuseAFrameThatIsTooLong) {
-  greet();
-  say(2, "", kMaxFrame + 1);
-  EXPECT_THAT(refusal(), HasSubstr("a frame of kind 2"));
-}
-
-TEST_F(TcpLinks, RefuseFramesOfOtherKinds) {
-  greet();
-  say(3, "");
-  EXPECT_THAT(refusal(), HasSubstr("a frame of kind 3"));
-}
-
-TEST_F(TcpLinks, RefuseOtherProtocols) {
-  const std::string text = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  ASSERT_EQ(::send(other_.fd(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
-  EXPECT_THAT(refusal(), HasSubstr("grpc"));
-}
-
-// A process that is stopped keeps its connections.
-TEST_F(TcpLinks, TakeSilenceForTheEnd) {
-  greet();
-  EXPECT_EQ(refusal(), "");
-  EXPECT_EQ(refusal(TcpLink::kSilence), "");
-  EXPECT_THAT(refusal(TcpLink::kSilence + std::chrono::milliseconds(1)), HasSubstr("nothing came"));
-}
-
-TEST_F(TcpLinks, AreAliveWithNothingToSay) {
-  greet();
-  EXPECT_EQ(refusal(), "");
-  say(4, "");
-  EXPECT_EQ(refusal(TcpLink::kSilence), "");
-  EXPECT_EQ(refusal(2 * TcpLink::kSilence), "");
-  // The other side hears one, too: its greeting, and an empty frame a second.
-  char bytes[1024];
-  const ssize_t got = ::recv(other_.fd(), bytes, sizeof(bytes), 0);
-  EXPECT_EQ(got, static_cast<ssize_t>(16 + TcpLink::kGreeting.size() + 2 * 16));
 }
 
 }  // namespace

@@ -35,12 +35,25 @@ bool share_a_tick(const Placement& a, const Placement& b) {
   return false;
 }
 
-// The lowest offset at which `wanted` overlaps none of `placed` (all alive with it, by offset).
-std::size_t lowest_gap(const std::vector<const Placement*>& placed, std::size_t bytes) {
+// What is looked at of a placement for each that comes after it: together, since models of many
+// layers have tens of thousands.
+struct Placed {
+  std::size_t offset, end;
+  std::int64_t first_tick, last_tick;
+  const Placement* placement;
+  bool has_spans;
+};
+
+// The lowest offset at which `wanted` overlaps none of `placed` (by offset) that live with it.
+std::size_t lowest_gap(const std::vector<Placed>& placed, const Placement& wanted) {
   std::size_t offset = 0;
-  for (const Placement* other : placed) {
-    if (other->offset >= offset + bytes) break;
-    offset = std::max(offset, other->offset + other->bytes);
+  for (const Placed& other : placed) {
+    if (other.end <= offset) continue;
+    if (other.first_tick > wanted.last_tick || wanted.first_tick > other.last_tick) continue;
+    if ((other.has_spans || !wanted.spans.empty()) && !share_a_tick(*other.placement, wanted))
+      continue;
+    if (other.offset >= offset + wanted.bytes) break;
+    offset = other.end;
   }
   return offset;
 }
@@ -92,18 +105,22 @@ void MemoryPlan::place() {
     return placements_[a].bytes > placements_[b].bytes;
   });
   total_bytes_ = 0;
-  std::vector<const Placement*> placed;  // sorted by offset
+  std::vector<Placed> placed;  // sorted by offset
+  placed.reserve(placements_.size());
   for (const std::size_t index : order) {
     Placement& wanted = placements_[index];
-    std::vector<const Placement*> alive;
-    std::copy_if(placed.begin(), placed.end(), std::back_inserter(alive),
-                 [&](const Placement* other) { return share_a_tick(*other, wanted); });
-    wanted.offset = lowest_gap(alive, wanted.bytes);
-    total_bytes_ = std::max(total_bytes_, wanted.offset + wanted.bytes);
-    placed.insert(std::upper_bound(
-                      placed.begin(), placed.end(), &wanted,
-                      [](const Placement* a, const Placement* b) { return a->offset < b->offset; }),
-                  &wanted);
+    wanted.offset = lowest_gap(placed, wanted);
+    const Placed now = {.offset = wanted.offset,
+                        .end = wanted.offset + wanted.bytes,
+                        .first_tick = wanted.first_tick,
+                        .last_tick = wanted.last_tick,
+                        .placement = &wanted,
+                        .has_spans = !wanted.spans.empty()};
+    total_bytes_ = std::max(total_bytes_, now.end);
+    const auto at =
+        std::upper_bound(placed.begin(), placed.end(), now,
+                         [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
+    placed.insert(at, now);
   }
 }
 

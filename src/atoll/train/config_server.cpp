@@ -109,11 +109,13 @@ void add_sync(Settings& settings, SyncSettings& s) {
            "the servers. Empty: -n starts all of them here.")
       .with_scope(Scope::kHost);
   settings
-      .add("sync.transport", &s.transport,
-           "How workers, servers and scheduler speak with each other. grpc: with TLS, or on one "
-           "machine with a secret. tcp: frames of the TCP engine of an island, faster, where "
-           "everybody who reaches their ports is trusted. The same for all processes of a run.",
-           one_of({"grpc", "tcp"}))
+      .add(
+          "sync.transport", &s.transport,
+          "How workers, servers and scheduler speak with each other. grpc: with TLS, or on one "
+          "machine with a secret. tcp: frames of the TCP engine of an island, faster, not "
+          "encrypted, for networks that are trusted; without a secret, so is everybody who reaches "
+          "their ports. The same for all processes of a run.",
+          one_of({"grpc", "tcp"}))
       .with_scope(Scope::kHost);
   settings
       .add("sync.identity", &s.identity,
@@ -121,9 +123,10 @@ void add_sync(Settings& settings, SyncSettings& s) {
            "are not on this host.")
       .with_scope(Scope::kHost);
   settings
-      .add("sync.secret", &s.secret,
-           "File with the secret of the run, by which processes of one machine know each other, "
-           "where they have no certificates.")
+      .add(
+          "sync.secret", &s.secret,
+          "File with the secret of the run, by which its processes know each other where they have "
+          "no certificates: on one machine, and with sync.transport=tcp on several. -n makes one.")
       .with_scope(Scope::kHost);
   settings
       .add("sync.disk_s", &s.disk_s,
@@ -156,6 +159,8 @@ void validate_servers(const TrainConfig& config, const Settings& s) {
   refuse(config.dp.balance, "dp.balance", "leave it out");
   refuse(config.dp.compress != "none", "dp.compress", "leave one of them out");
   refuse(config.dp.compress_weights != "none", "dp.compress_weights", "leave one of them out");
+  refuse(config.dp.compress_owed != "keep", "dp.compress_owed",
+         "take a step with all-reduce first, which adds what ranks owe to its gradient");
   refuse(config.launch.replicate, "launch.replicate", "servers have copies: sync.replicas=2");
   refuse(!config.island.coordinator.empty(), "island.coordinator", "leave one of them out");
   refuse(config.lora.rank > 0, "lora.rank", "adapters are small: use all-reduce");
@@ -166,7 +171,7 @@ void validate_servers(const TrainConfig& config, const Settings& s) {
   refuse(optim::find_optimizer(config.optim.kind).whole_matrices, "optim.kind",
          "its updates read whole matrices, and servers have parts: take adamw");
   validate_consistency(config, s);
-  param_server::check_link(link_of(config.sync), "sync.transport", "sync.identity", "sync.secret");
+  param_server::check_link(link_of(config.sync), "sync.transport", "sync.identity");
   if (!config.sync.addresses.empty()) {
     wire::parse_address(config.sync.addresses, "sync.addresses");
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/parallel/store_single.h"
 #include "atoll/train/carried_files.h"
@@ -18,7 +19,11 @@ RunModel::RunModel(const TrainConfig& config, std::unique_ptr<Device> device)
 
 void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   close();
-  if (!config_.model.from.empty()) base_ = model_dir::find_model(config_.model.from);
+  if (!config_.model.from.empty()) {
+    model_dir::HeldModel held = model_dir::hold_model(config_.model.from);
+    base_ = held.path;
+    base_hold_ = std::move(held.hold);
+  }
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
   StateOptions options =
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "atoll/base/lock.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config.h"
 #include "atoll/train/connect_ranks.h"
@@ -53,6 +54,7 @@ class RunModel {
   ModelGroups groups_;
   std::unique_ptr<TrainState> state_;
   std::filesystem::path base_;
+  std::shared_ptr<DirectoryHold> base_hold_;  // of its checkpoint, which another run may count
   CarriedFiles carried_;
 };
 

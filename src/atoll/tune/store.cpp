@@ -25,6 +25,7 @@ struct LogEnd {
 
 namespace {
 
+constexpr const char* kTrials = "trials";
 constexpr const char* kKind = "study";
 constexpr std::int64_t kApplicationId = 0x41544F53;  // "ATOS"
 constexpr std::int64_t kVersion = 1;
@@ -175,9 +176,9 @@ struct StudyStore::State {
 
   static fs::path trials_in(const fs::path& dir) {
     std::error_code failure;
-    fs::create_directories(dir / "trials", failure);
-    if (failure) throw io_error("cannot make", dir / "trials", failure.value());
-    return dir / "trials";
+    fs::create_directories(dir / kTrials, failure);
+    if (failure) throw io_error("cannot make", dir / kTrials, failure.value());
+    return dir / kTrials;
   }
 
   DirectoryLock lock;
@@ -185,10 +186,14 @@ struct StudyStore::State {
   LogEnd end;
 };
 
-StudyStore::StudyStore(const fs::path& dir, const StudyContent& study)
+StudyStore::StudyStore(const fs::path& dir, const StudyContent& study,
+                       const std::function<void()>& prepare)
     : state_(std::make_unique<State>(dir)) {
   const fs::path path = dir / kStudyFile;
-  if (!path_exists(path)) make_store(path, study);
+  if (!path_exists(path)) {
+    if (prepare) prepare();
+    make_store(path, study);
+  }
   Database& database = state_->database.emplace(path, Database::Open::kExisting, kKind);
   database.prepare_for_writing();
   Transaction transaction(database, Transaction::Kind::kRead);
@@ -217,9 +222,27 @@ void StudyStore::append(std::span<const Event> events) {
   state_->end = end;
 }
 
+bool has_begun(const fs::path& dir) {
+  return path_exists(dir / kStudyFile);
+}
+
 StudyContent read_study(const fs::path& dir) {
   const fs::path path = dir / kStudyFile;
-  if (!path_exists(path)) {
+  if (!has_begun(dir)) {
+    if (path_exists(dir / kWorkerFile)) {
+      throw user_error("{} is the directory of a worker (`atoll tune work`), not of a study",
+                       dir.string());
+    }
+    if (path_exists(dir / kStudyToml)) {
+      throw user_error("the study in {0} has no trial yet; `atoll tune resume {0}` begins it",
+                       dir.string());
+    }
+    if (path_exists(dir / kTrials)) {
+      throw user_error(
+          "the tuner of {} was killed before it wrote anything; give the `atoll tune` command that "
+          "began it again",
+          dir.string());
+    }
     throw user_error("there is no study in {}{}; give the study.dir of `atoll tune`", dir.string(),
                      path_exists(dir) ? "" : advice_for_absent(dir));
   }

@@ -3,6 +3,7 @@
 // What a study has decided and found, on disk before anybody acts on it.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,15 @@ namespace atl::tune {
 
 /// The store's name in the directory of a study.
 inline constexpr const char* kStudyFile = "study.sqlite";
+/// The study's settings beside it, as whoever began the study gave them.
+inline constexpr const char* kStudyToml = "study.toml";
+
+/// In the directory of a worker: which study it works for.
+inline constexpr const char* kWorkerFile = "study.identity";
+
+/// Whether the directory has a store: only a tuner that was killed in its first moments leaves none
+/// beside the settings, and then nothing was decided.
+bool has_begun(const std::filesystem::path& dir);
 
 /// An event and when it was written.
 struct LoggedEvent {
@@ -33,8 +43,10 @@ struct StudyContent {
 class StudyStore {
  public:
   /// Opens the store in `dir`, or makes it. Throws Error(kUser) when it is of another study (naming
-  /// the first difference), or another tuner has it; Error(kDamaged); Error(kIo).
-  StudyStore(const std::filesystem::path& dir, const StudyContent& study);
+  /// the first difference), or another tuner has it; Error(kDamaged); Error(kIo). `prepare` is
+  /// called where a store is about to be made: what it writes is there whenever the store is.
+  StudyStore(const std::filesystem::path& dir, const StudyContent& study,
+             const std::function<void()>& prepare = {});
   ~StudyStore();
   StudyStore(const StudyStore&) = delete;
   StudyStore& operator=(const StudyStore&) = delete;

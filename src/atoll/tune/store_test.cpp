@@ -93,6 +93,39 @@ TEST_F(Store, IsOfOneStudyAndOneTuner) {
   EXPECT_EQ(refusal(study()), "");
 }
 
+// A tuner may be killed at any moment: what `prepare` writes is there before the store is.
+TEST_F(Store, IsMadeAfterWhatAResumedStudyReads) {
+  int calls = 0;
+  const auto prepare = [&] {
+    ++calls;
+    EXPECT_FALSE(has_begun(dir_));
+    write_file(dir_ / kStudyToml, "");
+  };
+  StudyStore(dir_, study(), prepare);
+  EXPECT_TRUE(has_begun(dir_));
+  StudyStore(dir_, study(), prepare);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(Store, ThatIsNotThereIsDescribedByWhatIs) {
+  const auto why = [&] {
+    try {
+      read_study(dir_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUser);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(why(), HasSubstr("there is no study in " + dir_.string()));
+  fs::create_directory(dir_ / "trials");
+  EXPECT_THAT(why(), HasSubstr("give the `atoll tune` command that began it again"));
+  write_file(dir_ / kStudyToml, "");
+  EXPECT_THAT(why(), HasSubstr("`atoll tune resume " + dir_.string() + "` begins it"));
+  write_file(dir_ / kWorkerFile, "");
+  EXPECT_THAT(why(), HasSubstr("is the directory of a worker"));
+}
+
 TEST_F(Store, FindsADamagedEvent) {
   { StudyStore(dir_, study()).append(events()); }
   {

@@ -23,6 +23,12 @@ std::filesystem::path log_dir(const Study& study, int trial, std::int64_t step,
 /// A checkpoint of that run.
 std::filesystem::path checkpoint_dir(const Study& study, int trial, std::int64_t step);
 
+/// Puts the checkpoint that a fork begins from into its own directory, as links to the donor's
+/// files: they stay whatever the donor's run, or anybody who counts its checkpoints, removes. What
+/// is there already stays. To be called before the donor takes another step. Throws Error(kDamaged)
+/// when the donor has no such checkpoint, Error(kIo).
+void link_fork(const Study& study, const Trial& trial);
+
 /// Makes the directory what `atoll train` needs to take the steps to `step`: with the study's
 /// tokens, and of a fork the donor's checkpoint. Files are linked, not copied. What is there
 /// already stays. Throws Error(kIo).

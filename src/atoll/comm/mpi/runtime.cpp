@@ -1,8 +1,13 @@
 #include "atoll/comm/mpi/runtime.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <string_view>
+
+#include "atoll/comm/mpi_needs.h"
 
 namespace atl::comm::mpi {
 
@@ -24,6 +29,15 @@ bool is_on_one_host() {
 void stay_within_the_host() {
   ::setenv("OMPI_MCA_pml", "ob1", 0);
   ::setenv("OMPI_MCA_btl", "self,vader", 0);
+}
+
+// Where the library is that this process has loaded.
+std::filesystem::path libraries_of_mpi() {
+  Dl_info info{};
+  std::error_code none;
+  if (::dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) == 0 || info.dli_fname == nullptr)
+    return {};
+  return std::filesystem::canonical(info.dli_fname, none).parent_path();
 }
 
 }  // namespace
@@ -60,6 +74,8 @@ MpiRuntime::MpiRuntime() {
     check(MPI_Query_thread(&level), "MPI_Query_thread");
   } else {
     if (is_on_one_host()) stay_within_the_host();
+    check_mpi_pmi(libraries_of_mpi());
+    check_mpi_places(mpi_places());
     // Our threads take turns: the one that calls, and the one of started collectives.
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
     ours_ = true;

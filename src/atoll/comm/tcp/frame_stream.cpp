@@ -90,9 +90,9 @@ const Frame* FrameStream::frame() {
   return &frame_;
 }
 
-void FrameStream::place(std::byte* to) {
+void FrameStream::place(std::byte* to, std::size_t bytes) {
   to_ = to;
-  left_ = frame_.bytes;
+  left_ = bytes;
   take_staged();
 }
 

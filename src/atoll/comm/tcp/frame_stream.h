@@ -64,8 +64,11 @@ class FrameStream {
   /// Whether its bytes have a place.
   bool placed() const { return to_ != nullptr; }
   /// Says where the frame's bytes go; there must be room for all of them.
-  void place(std::byte* to);
-  /// Whether all bytes of the placed frame are there.
+  void place(std::byte* to) { place(to, frame_.bytes); }
+  /// The same for the next `bytes` of it alone, where not all of what a peer claims is to be had at
+  /// once; when whole() says that they are there, the rest is placed.
+  void place(std::byte* to, std::size_t bytes);
+  /// Whether all bytes that were placed are there.
   bool whole() const { return to_ != nullptr && left_ == 0; }
   /// The next frame may be shown.
   void release();
