@@ -31,6 +31,21 @@ TEST_F(Alerts, OfARankThatIsKilledComeFromWhoStartedIt) {
   ASSERT_EQ(lost.size(), 1u) << finished.err;
   EXPECT_THAT(lost[0].message, AllOf(HasSubstr("rank 1"), HasSubstr("signal 9")));
   EXPECT_THAT(lost[0].command, HasSubstr("atoll train "));
+  EXPECT_GE(lost[0].step, 5);
+}
+
+TEST_F(Alerts, OfARankThatWasStartedByHandComeFromAnotherOne) {
+  const auto by_hand = [&](int rank) {
+    return ranked("run", endless({fmt::format("--rank={}", rank), "--ranks=2", "--backend=tcp",
+                                  "--rendezvous=file://" + path("meeting")}));
+  };
+  Program first(by_hand(0)), second(by_hand(1));
+  ASSERT_TRUE(took("run", 5)) << first.errors() << second.errors();
+  second.send(SIGKILL);
+  const Finished finished = first.wait();
+  const auto lost = alerts("run", AlertKind::kRankLost);
+  ASSERT_EQ(lost.size(), 1u) << finished.err;
+  EXPECT_GE(lost[0].step, 5);
 }
 
 TEST_F(Alerts, OfARankThatIsKilledComeFromTheOthersThatGoOn) {

@@ -32,6 +32,7 @@ TEST_F(Islands, ASignalStopsThemAndTheyGoOn) {
   Program run(islanded("run", 2, 200));
   ASSERT_TRUE(took(within("run", 1), 25));
   run.send(SIGINT);
+  for (const pid_t pid : processes()) ::kill(pid, SIGINT);  // to all of the terminal's group
   const Finished stopped = run.wait();
   EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
   EXPECT_THAT(processes(), IsEmpty());

@@ -49,6 +49,38 @@ TEST_F(Ranks, EveryBackendGivesTheSameBits) {
   EXPECT_THAT(processes(), IsEmpty());
 }
 
+// Before a thread, a process, a token or a directory is made.
+TEST_F(Ranks, MoreThanABatchHasAreRefusedAtOnce) {
+  for (const char* backend : {"threads", "gloo"}) {
+    const Finished refused = run_ranks("many", {"-n", "1000", "--backend=" + std::string(backend)});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(error_line(refused), HasSubstr("1,000 ranks"));
+    EXPECT_FALSE(fs::exists(path("many")));
+  }
+  std::vector<std::string> plan = ranked("many", {"-n", "1000"});
+  plan.front() = "plan";
+  EXPECT_THAT(error_line(atoll(plan)), HasSubstr("1,000 ranks"));
+}
+
+// What torchrun and its like leave in the environment, where flags do not say the same.
+TEST_F(Ranks, OfALauncherThatIsNotReadAreRefusedByName) {
+  const std::map<std::string, std::string> torchrun = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29400"}};
+  for (const auto& [name, value] : torchrun) ::setenv(name.c_str(), value.c_str(), 1);
+  const Finished refused = run_ranks("alone", {});
+  const Finished one = run_ranks("one", {"-n", "1", "--train.steps=1"});
+  // Each island is started alone.
+  const Finished island = run_ranks("island", {"--islands", "1", "--train.steps=1"});
+  for (const auto& [name, value] : torchrun) ::unsetenv(name.c_str());
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(error_line(refused),
+              AllOf(HasSubstr("torchrun has started this"),
+                    HasSubstr("--rank=1 --ranks=2 --rendezvous=tcp://127.0.0.1:29400")));
+  EXPECT_FALSE(fs::exists(path("alone")));
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(island.exit_code, 0) << island.err;
+}
+
 TEST_F(Ranks, WhicheverWayCollectivesGoTheBitsAreTheSame) {
   const std::vector<std::string> three = {"-n", "3", "--train.batch_size=6",
                                           "--train.micro_batch=1"};
@@ -120,8 +152,11 @@ TEST_F(Ranks, ASignalStopsThemAllAfterTheSameStepWithOneCheckpoint) {
     Program parent(ranked(name, endless({"-n", "2", std::string("--backend=") + backend})));
     ASSERT_TRUE(trains_soon(name));
     parent.send(SIGTERM);
+    // A scheduler's wrapper sends its own, and so does who forwards it to the ranks.
+    for (const pid_t pid : processes()) ::kill(pid, SIGTERM);
     const Finished finished = parent.wait();
     EXPECT_EQ(finished.exit_code, 143) << finished.err;
+    EXPECT_THAT(finished.err, HasSubstr("info: SIGTERM: the run saves after this step and ends"));
     EXPECT_THAT(finished.err, HasSubstr("stopped by SIGTERM after step "));
     EXPECT_THAT(finished.err, Not(HasSubstr("error")));
     int checkpoints = 0;

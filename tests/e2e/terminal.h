@@ -11,6 +11,8 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "program.h"
@@ -37,7 +39,7 @@ class TerminalProgram {
       ::kill(child_, SIGKILL);
       ::waitpid(child_, nullptr, 0);
     }
-    ::close(terminal_);
+    if (terminal_ >= 0) ::close(terminal_);
   }
   TerminalProgram(const TerminalProgram&) = delete;
   TerminalProgram& operator=(const TerminalProgram&) = delete;
@@ -46,6 +48,13 @@ class TerminalProgram {
     const winsize size = size_of(columns);
     EXPECT_EQ(::ioctl(terminal_, TIOCSWINSZ, &size), 0);
   }
+
+  /// What a person types: "\x03" is Ctrl-C.
+  void type(std::string_view keys) const {
+    EXPECT_EQ(::write(terminal_, keys.data(), keys.size()), std::ssize(keys));
+  }
+  /// Closes the terminal, as who closes its window does.
+  void hang_up() { ::close(std::exchange(terminal_, -1)); }
 
   /// Reads what it writes until `has_seen` says true of all that was read so far, or until its end.
   void read_until(const std::function<bool(const std::string&)>& has_seen) {

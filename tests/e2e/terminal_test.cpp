@@ -71,6 +71,36 @@ TEST_F(Terminal, TheBarFollowsItsWidth) {
   EXPECT_LT(widest({lines.begin() + static_cast<std::ptrdiff_t>(seen), lines.end()}), 40);
 }
 
+// A run that takes long enough to be stopped.
+const std::vector<std::string> kLong = {"--train.steps=10000000", "--device.threads=1",
+                                        "--log.every=1000"};
+
+TEST_F(Terminal, CtrlCSaysAtOnceWhatHappensAndASecondOneChangesNothing) {
+  TerminalProgram program(command("run", kLong), 80);
+  program.read_until([](const std::string& text) { return !drawn_lines(text).empty(); });
+  program.type("\x03\x03");
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 130) << finished.out;
+  const std::size_t said = finished.out.find("Ctrl-C: the run saves after this step and ends; ");
+  const std::size_t done = finished.out.find("stopped by Ctrl-C after step ");
+  ASSERT_NE(said, std::string::npos) << finished.out;
+  EXPECT_LT(said, done);
+  EXPECT_EQ(ckpt::checkpoint_steps(root_.path / "run" / "checkpoints").size(), 1U);
+}
+
+TEST_F(Terminal, ThatIsClosedEndsARunWithACheckpoint) {
+  for (const bool has_ranks : {false, true}) {
+    const std::string name = has_ranks ? "ranks" : "one";
+    std::vector<std::string> arguments = command(name, kLong);
+    if (has_ranks) arguments.insert(arguments.end(), {"-n2", "--backend=tcp"});
+    TerminalProgram program(arguments, 80);
+    program.read_until([](const std::string& text) { return !drawn_lines(text).empty(); });
+    program.hang_up();
+    program.wait();
+    EXPECT_EQ(ckpt::checkpoint_steps(root_.path / name / "checkpoints").size(), 1U);
+  }
+}
+
 TEST_F(Terminal, ColoursAreLeftOutOnRequest) {
   ::setenv("TERM", "xterm", 1);
   TerminalProgram coloured(command("a", {"--train.steps=1"}), 80);

@@ -39,6 +39,35 @@ TEST_F(Train, CtrlCSavesAndTheSameCommandGoesOn) {
   EXPECT_EQ(tensors("run", kLongSteps), tensors("whole", kLongSteps));
 }
 
+TEST_F(Train, WhatASchedulerSendsSavesToo) {
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    const std::string name = fmt::format("run-{}", signal);
+    Program program(command(name, kLong));
+    ASSERT_TRUE(trains_soon(name));
+    program.send(signal);
+    program.send(SIGTERM);
+    const Finished stopped = program.wait();
+    // Of two that are pending at once either may come first.
+    EXPECT_TRUE(stopped.exit_code == 128 + signal || stopped.exit_code == 143) << stopped.err;
+    EXPECT_THAT(stopped.err, HasSubstr("goes on from there"));
+    EXPECT_EQ(ckpt::checkpoint_steps(root_.path / name / "checkpoints").size(), 1U);
+  }
+}
+
+TEST_F(Train, Usr1MaySaveAndGoOn) {
+  std::vector<std::string> saving = kLong;
+  saving.emplace_back("--run.on_signal=save");
+  Program program(command("run", saving));
+  ASSERT_TRUE(trains_soon("run"));
+  program.send(SIGUSR1);
+  const auto saved = [&] { return ckpt::checkpoint_steps(root_.path / "run" / "checkpoints"); };
+  EXPECT_TRUE(soon([&] { return !saved().empty(); })) << program.errors();
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("SIGUSR1: the run saves after this step and goes on"));
+  EXPECT_EQ(saved().size(), 2U) << "that one and the last";
+}
+
 TEST_F(Train, AKilledRunGoesOnFromItsLastCheckpoint) {
   std::vector<std::string> saving = kLong;
   saving.emplace_back("--checkpoint.every=100");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <system_error>
@@ -266,6 +267,27 @@ TEST_F(Train, MistakesExitWithTwoAndSayWhatIsMeant) {
                                  HasSubstr("did you mean log.every?")));
   write_file(recipe(), whole + "format = 3\n");
   EXPECT_THAT(refused({}), AllOf(HasSubstr("recipe.toml:"), HasSubstr("log.format")));
+}
+
+TEST_F(Train, ALimitOfFileSizesIsNamed) {
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 64 << 10;  // tokens are shorter, a checkpoint is longer
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  Program program(command("run", {"--train.steps=2"}));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 1) << "a signal would be 128 + SIGXFSZ";
+  EXPECT_THAT(finished.err, HasSubstr(", cannot write to "));
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("safetensors"), HasSubstr("at most 65,536 bytes"),
+                                  HasSubstr("`ulimit -f unlimited`")));
+}
+
+TEST_F(Train, ADirectoryWhoseNameIsNoUtf8IsRefusedInOneLine) {
+  const Finished finished = train("run\xff");
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_THAT(error_line(finished), HasSubstr("--run.dir: invalid UTF-8 byte at index "));
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <cstring>
 #include <limits>
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/base/size_limit.h"
 
 namespace atl {
 
@@ -79,6 +81,10 @@ Database::~Database() {
 
 void Database::fail(int code, const char* what) {
   const int system = handle_ == nullptr ? 0 : sqlite3_system_errno(handle_);
+  if (system == EFBIG) {
+    throw make_error(ErrorKind::kIo, "cannot {} {}: {}{}", what, name_, std::strerror(system),
+                     size_limit_advice());
+  }
   const std::string reason = std::string(sqlite3_errstr(code)) +
                              (system != 0 ? fmt::format(" ({})", std::strerror(system)) : "");
   switch (code & 0xFF) {

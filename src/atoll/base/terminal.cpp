@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -35,6 +36,11 @@ bool reader_is_gone(int fd) {
   pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
   if (::poll(&writable, 1, 0) != 1 || ::isatty(fd) == 1) return false;
   return (writable.revents & POLLERR) != 0;
+}
+
+void put_error(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace atl

@@ -13,7 +13,10 @@
 #include "atoll/base/lock.h"
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
+#include "atoll/base/read_file.h"
 #include "atoll/base/rename.h"
+#include "atoll/ckpt/checkpoint_hold.h"
+#include "atoll/ckpt/checkpoint_newest.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 
 namespace atl::ckpt {
@@ -65,8 +68,23 @@ std::optional<Stale> parse_stale(const std::string& name) {
   return std::nullopt;
 }
 
+constexpr const char* kMissing = "is missing";
+
+// What is wrong with a file of a checkpoint, whatever it has in it; "": nothing. A device, a pipe,
+// a directory or a link to itself in its place is damage, and no mistake of who reads it.
+std::string wrong_with(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::regular) return "";
+  if (type == fs::file_type::not_found) return kMissing;
+  if (error == std::errc::too_many_symbolic_link_levels) return "is a link that leads to itself";
+  if (type == fs::file_type::none) throw io_error("cannot look at", path, error.value());
+  return type == fs::file_type::directory ? "is a directory" : "is no regular file";
+}
+
 std::string difference(const fs::path& directory, const ManifestFile& expected) {
-  if (!file_exists(directory / expected.name)) return "is missing";
+  const std::string wrong = wrong_with(directory / expected.name);
+  if (!wrong.empty()) return wrong;
   const ManifestFile found = measure_file(directory / expected.name);
   if (found.bytes != expected.bytes) {
     return fmt::format("has {} bytes, was written with {}", found.bytes, expected.bytes);
@@ -101,8 +119,13 @@ Manifest manifest_of(const fs::path& directory) {
     throw user_error("there is no checkpoint directory {}", directory.string());
   }
   const fs::path manifest_path = directory / kManifestFile;
-  if (!path_exists(manifest_path)) {
+  std::string wrong = wrong_with(manifest_path);
+  if (wrong == kMissing) {
     throw damaged_error("{} is damaged: it has no {}", directory.string(), kManifestFile);
+  }
+  if (wrong.empty() && fs::file_size(manifest_path) > kMaxFileBytes) wrong = "is too large";
+  if (!wrong.empty()) {
+    throw damaged_error("{} is damaged: its {} {}", directory.string(), kManifestFile, wrong);
   }
   const Manifest manifest = parse_manifest(read_file(manifest_path), manifest_path.string());
   const auto named = parse_checkpoint_name(fs::absolute(directory).lexically_normal().filename());
@@ -153,7 +176,8 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& root) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const auto step = parse_checkpoint_name(entry.path().filename().string());
-    if (step && entry.is_directory()) steps.push_back(*step);
+    std::error_code ignored;  // a link that leads to itself is no checkpoint
+    if (step && entry.is_directory(ignored)) steps.push_back(*step);
   }
   if (error) throw io_error("cannot list", root, error.value());
   std::sort(steps.begin(), steps.end());
@@ -161,20 +185,7 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& root) {
 }
 
 std::optional<CheckpointInfo> newest_verified(const fs::path& root, ThreadPool* threads) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(root);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    try {
-      return verify_checkpoint(root / checkpoint_name(*step), threads);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kDamaged) throw;
-      log::warning("checkpoint {} is passed over: {}", checkpoint_name(*step), error.what());
-    }
-  }
-  if (steps.empty()) return std::nullopt;
-  throw damaged_error(
-      "none of the {} checkpoints in {} is whole (see the warnings above); bring one back from a "
-      "copy, or move them away to start anew",
-      steps.size(), root.string());
+  return newest_of(root, threads, [](const fs::path&) { return true; });
 }
 
 void set_aside_newer(const fs::path& root, std::int64_t step) {
@@ -200,15 +211,7 @@ int prune_checkpoints(const fs::path& root, int keep, bool is_verified,
   const auto num_old = static_cast<int>(steps.size()) - keep;
   int num_removed = 0;
   for (int i = 0; i < num_old; ++i) {
-    if (spared.count(steps[i]) > 0) continue;
-    ++num_removed;
-    // Renamed first: a crash while its files go must not leave half a checkpoint under its name.
-    const fs::path doomed = root / stale_name(kTemporaryPrefix, steps[i]);
-    fs::remove_all(doomed);
-    rename_path(root / checkpoint_name(steps[i]), doomed);
-    std::error_code error;
-    fs::remove_all(doomed, error);
-    if (error) log::warning("cannot remove {}: {}", doomed.string(), error.message());
+    if (spared.count(steps[i]) == 0 && remove_checkpoint(root, steps[i])) ++num_removed;
   }
   sync_directory(root);
   return num_removed;

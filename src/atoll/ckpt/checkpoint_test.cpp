@@ -1,15 +1,19 @@
 #include "atoll/ckpt/checkpoint.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 
 #include "atoll/base/lock.h"
 #include "atoll/base/log.h"
+#include "atoll/ckpt/checkpoint_hold.h"
+#include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/ckpt/testing.h"
 
 namespace atl::ckpt {
@@ -155,6 +159,35 @@ TEST_F(Checkpoint, AnyFlippedBitFallsBackToTheOlder) {
   }
 }
 
+TEST_F(Checkpoint, WhatIsNoFileInAFilesPlaceFallsBackToTheOlder) {
+  const std::vector<std::pair<const char*, std::function<void(const fs::path&)>>> kinds = {
+      {"a device", [](const fs::path& path) { fs::create_symlink("/dev/zero", path); }},
+      {"a pipe", [](const fs::path& path) { ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0); }},
+      {"a directory", [](const fs::path& path) { fs::create_directory(path); }},
+      {"a link to nothing", [](const fs::path& path) { fs::create_symlink("gone", path); }},
+      {"a link to itself", [](const fs::path& path) { fs::create_symlink(path.filename(), path); }},
+      {"a long file", [](const fs::path& path) {
+         write_file(path, "");
+         fs::resize_file(path, (std::uint64_t{64} << 20) + 1);
+       }}};
+  save(10);
+  for (const char* file : {kManifestFile, "config.json", "model.safetensors", "trainer.json"}) {
+    for (const auto& [what, make] : kinds) {
+      const fs::path path = save(20) / file;
+      fs::remove(path);
+      make(path);
+      EXPECT_EQ(newest(), 10) << file << " is " << what;
+      fs::remove_all(root_ / checkpoint_name(20));
+    }
+  }
+}
+
+TEST_F(Checkpoint, ALinkToItselfIsNoCheckpoint) {
+  save(10);
+  fs::create_symlink(checkpoint_name(20), root_ / checkpoint_name(20));
+  EXPECT_EQ(newest(), 10);
+}
+
 TEST_F(Checkpoint, DamageIsNamed) {
   const fs::path path = save(3);
   const auto damage = [&]() -> std::string {
@@ -185,6 +218,46 @@ TEST_F(Checkpoint, PruneKeepsTheNewest) {
   EXPECT_THAT(checkpoint_steps(root_), ElementsAre(3, 4));
   EXPECT_EQ(num_entries(), 2);
   EXPECT_EQ(prune_checkpoints(root_, 2), 0);
+}
+
+TEST_F(Checkpoint, PruneLeavesWhatIsRead) {
+  for (const int step : {1, 2, 3}) save(step);
+  {
+    const auto held = hold_newest(root_);
+    ASSERT_TRUE(held);
+    EXPECT_EQ(held->info.step, 3);
+    for (const int step : {4, 5}) save(step);
+    EXPECT_EQ(prune_checkpoints(root_, 1), 3);
+    EXPECT_THAT(checkpoint_steps(root_), ElementsAre(3, 5));
+    EXPECT_FALSE(remove_checkpoint(root_, 3));
+  }
+  EXPECT_EQ(prune_checkpoints(root_, 1), 1);
+  EXPECT_THAT(checkpoint_steps(root_), ElementsAre(5));
+  EXPECT_EQ(num_entries(), 1);
+  EXPECT_EQ(hold_checkpoint(root_ / "step-00000003"), nullptr);
+}
+
+TEST_F(Checkpoint, AReaderThatIsKilledHoldsNothing) {
+  for (const int step : {1, 2}) save(step);
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto hold = hold_checkpoint(root_ / "step-00000001");
+    const char is_held = hold ? 1 : 0;
+    if (::write(pipe[1], &is_held, 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char is_held = 0;
+  ASSERT_EQ(::read(pipe[0], &is_held, 1), 1);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  EXPECT_EQ(is_held, 1);
+  EXPECT_EQ(prune_checkpoints(root_, 1), 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(prune_checkpoints(root_, 1), 1);
+  EXPECT_THAT(checkpoint_steps(root_), ElementsAre(2));
 }
 
 TEST_F(Checkpoint, PruneRemovesNothingWhenTheNewestIsDamaged) {

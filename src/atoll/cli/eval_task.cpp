@@ -16,6 +16,7 @@
 #include "atoll/base/text_encoding.h"
 #include "atoll/cli/shared_engine.h"
 #include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/task_results.h"
 #include "atoll/train/interrupt.h"
@@ -190,6 +191,7 @@ struct Ready {
   std::optional<serve::AnswerPattern> pattern;
   serve::AnswerOptions options;
   std::vector<serve::TaskItem> items;
+  model_dir::HeldModel model;
   fs::path path;
   std::optional<Tokenizer> tokenizer;
   nn::ModelConfig config;
@@ -205,7 +207,8 @@ void prepare(const TaskArguments& arguments, Ready& ready) {
   if (!arguments.extract.empty()) ready.pattern.emplace(arguments.extract, "--extract");
   ready.options = answer_options(arguments, ready.pattern);
   ready.items = read_items(arguments, ready.pattern);
-  ready.path = model_dir::find_model(arguments.model);
+  ready.model = model_dir::hold_model(arguments.model);
+  ready.path = ready.model.path;
   ready.tokenizer.emplace(model_dir::load_tokenizer(ready.path));
   ready.config = model_dir::read_model_config(ready.path);
   ready.encoded = encode(arguments, ready.path, *ready.tokenizer, ready.items);
@@ -225,7 +228,7 @@ int answer_all(const TaskArguments& arguments, Ready& ready, serve::InferenceEng
   std::optional<AppendFile> results;  // made this late, so that no mistake leaves an empty one
   if (!arguments.out.empty()) results.emplace(arguments.out);
 
-  const train::InterruptGuard interrupt;
+  const train::InterruptGuard interrupt("it ends after this question");
   ready.options.interrupted = [&] { return interrupt.signal() != 0; };
   serve::TaskRunner runner(engine, *ready.tokenizer, ready.options);
   const std::vector<serve::TaskItem>& items = ready.items;
@@ -263,7 +266,8 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
     weights = take_weights(arguments.weights, config.device.kind);
     model_layout(config.parallel, world.size());
     if (leads) return prepare(arguments, ready);
-    ready.path = model_dir::find_model(arguments.model);
+    ready.model = model_dir::hold_model(arguments.model);
+    ready.path = ready.model.path;
     ready.config = model_dir::read_model_config(ready.path);
   });
   SharedEngine shared(world, config, ready.path, ready.config,

@@ -107,7 +107,7 @@ struct Loader::State {
     slot.first_sample =
         step * options.global_batch +
         options.micro_batches[static_cast<std::size_t>(index % per_step)] * options.micro_batch;
-    slot.step_targets = samples.may_ignore() ? step_targets(step) : 0;
+    slot.step_targets = step_targets(step);
     for (std::int64_t i = 0; i < options.micro_batch; ++i) {
       const auto row = [&, at = static_cast<std::size_t>(i) * T](std::vector<std::int32_t>& part) {
         return part.empty() ? std::span<std::int32_t>() : std::span(part).subspan(at, T);
@@ -117,23 +117,12 @@ struct Loader::State {
     }
   }
 
-  // The targets of all rows of a step, those of other ranks included.
   std::int64_t step_targets(std::int64_t step) {
-    if (step == counted_step) return counted_targets;
-    std::int64_t count = 0;
-    const std::int64_t first = step * options.global_batch;
-    for (std::int64_t i = first; i < first + options.global_batch; ++i) {
-      count += samples.count_targets(i, scratch);
-    }
-    if (count == 0) {
-      throw user_error(
-          "step {} has nothing to learn from: none of the tokens of its {} sequences ({}{}) has a "
-          "loss; use a larger batch or context, or data with more completions",
-          step + 1, options.global_batch, samples.describe(first),
-          options.global_batch > 1 ? ", ..." : "");
+    if (step != counted_step) {
+      counted_targets = count_step_targets(samples, step, options.global_batch, scratch);
     }
     counted_step = step;
-    return counted_targets = count;
+    return counted_targets;
   }
 
   const SampleSource& samples;
@@ -153,6 +142,17 @@ struct Loader::State {
   std::exception_ptr error;
   std::thread thread;
 };
+
+std::int64_t count_step_targets(const SampleSource& samples, std::int64_t step,
+                                std::int64_t global_batch, RowScratch& scratch) {
+  if (!samples.may_ignore()) return 0;
+  std::int64_t count = 0;
+  const std::int64_t first = step * global_batch;
+  for (std::int64_t i = first; i < first + global_batch; ++i) {
+    count += samples.count_targets(i, scratch);
+  }
+  return count == 0 ? kNoTargets : count;
+}
 
 Loader::Loader(const SampleSource& samples, const LoaderOptions& options)
     : state_(std::make_unique<State>(samples, options)) {}

@@ -11,6 +11,14 @@
 
 namespace atl::data {
 
+/// Batch::step_targets of a step in which nothing has a target.
+inline constexpr std::int64_t kNoTargets = -1;
+
+/// The targets of all rows of a step, those of other ranks included: Batch::step_targets. Reads
+/// masks and documents alone.
+std::int64_t count_step_targets(const SampleSource& samples, std::int64_t step,
+                                std::int64_t global_batch, RowScratch& scratch);
+
 /// Which samples a Loader gives, and how far ahead it reads.
 struct LoaderOptions {
   std::int64_t micro_batch = 1;   ///< sequences in a Batch
@@ -41,8 +49,7 @@ class Loader {
   /// Micro-batches of one step on this rank.
   std::int64_t micro_batches_per_step() const;
   /// The next micro-batch, i32 (micro_batch, context): a view that is valid until the next call.
-  /// Waits for the thread; rethrows an error that ended it, after the batches read before it:
-  /// Error(kUser) for a step in which nothing has a target.
+  /// Waits for the thread; rethrows an error that ended it, after the batches read before it.
   Batch next();
   /// Seconds that all calls of next() have waited: data that came too late.
   double waited_seconds() const;

@@ -117,7 +117,7 @@ int Agent::run_all(SignalFd& signals) {
     }
     note_status(0);
     if (options_.on_lost && !outcome.lost.empty() && end.stop_signal == 0) {
-      options_.on_lost(end.step, outcome.cause);
+      options_.on_lost(end.last_step(), outcome.cause);
     }
     before.reset();
     // The group ends because nobody holds the lost state; that loss was counted when it happened.

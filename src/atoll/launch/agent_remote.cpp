@@ -64,10 +64,11 @@ void Agent::update_places() {
   slots_.update(all);
 }
 
-// Whether agents have joined since the last call. A warning says once that there is no room for
-// them.
+// Whether agents have joined since the last call, and are not all at work already: those that came
+// before the ranks began are. A warning says once that there is no room for them.
 bool Agent::takes_newcomers() {
-  const std::vector<std::string> names = std::exchange(new_agents_, {});
+  std::vector<std::string> names = std::exchange(new_agents_, {});
+  std::erase_if(names, [this](const std::string& name) { return !slots_.has_free(name); });
   for (const std::string& name : names) {
     const int present = rank_list_ ? rank_list_->num_processes() : slots_.num_taken();
     if (room() > 0) {
@@ -136,7 +137,8 @@ int Agent::wait_for_ranks(SignalFd& signals) {
     constexpr std::int64_t kMost = 1000;  // so that silent connections are dropped in time
     ::poll(polls.data(), polls.size(),
            static_cast<int>(std::min<std::int64_t>(left.count(), kMost)));
-    if (const int signal = signals.next()) return signal;
+    const int signal = signals.next();
+    if (signal != 0 && !signals.only_saves(signal)) return signal;
   }
 }
 

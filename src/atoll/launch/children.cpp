@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
@@ -14,7 +15,8 @@ namespace atl::launch {
 
 namespace {
 
-// How long one that was told to end may take to save.
+// How long one may take to save that was told to end because another has failed. Whoever sends a
+// signal decides himself how long he waits.
 constexpr std::chrono::seconds kGrace{60};
 // The pause between the end of a process and its next start.
 constexpr std::chrono::milliseconds kRestartAfter{300};
@@ -30,7 +32,7 @@ void Children::start(Entry& entry) {
   entry.child = std::make_unique<Child>(ChildOptions{.argv = entry.plan.argv,
                                                      .shows_output = entry.plan.shows_output,
                                                      .shows_errors = false,
-                                                     .death_signal = SIGTERM});
+                                                     .death_signal = entry.plan.death_signal});
   entry.lines = {};
 }
 
@@ -83,16 +85,31 @@ void Children::ended(Entry& entry, int status) {
                has_exited ? ": " + entry.last_line : "", entry.restarts, max_restarts_);
 }
 
+// Asks all but servers to end; those that wait for their next start do not begin any more.
+void Children::ask_to_end(int signal) {
+  if (std::exchange(is_ending_, true)) return;  // a second one is another wish
+  for (Entry& entry : entries_) {
+    if (!entry.child && !entry.plan.is_server) entry.is_done = true;
+  }
+  pass_on(signal);
+}
+
+void Children::pass_on(int signal) const {
+  for (const Entry& entry : entries_) {
+    if (entry.child && !entry.plan.is_server) entry.child->signal(signal);
+  }
+}
+
 void Children::stop(int signal) {
   kill_at_ = Clock::now() + kGrace;
-  for (Entry& entry : entries_) {
-    if (entry.plan.is_server) continue;
-    if (entry.child) {
-      entry.child->signal(signal);
-    } else {
-      entry.is_done = true;
-    }
-  }
+  ask_to_end(signal);
+}
+
+void Children::take(int signal) {
+  if (signals_.only_saves(signal)) return pass_on(signal);
+  if (signal_ != 0 && signal_ != SIGPIPE) kill_at_ = Clock::now();  // it came again
+  signal_ = signal;
+  ask_to_end(signal);
 }
 
 // When nobody is left whom they could serve.
@@ -102,6 +119,7 @@ void Children::end_servers() {
   });
   if (!all || ends_servers_) return;
   ends_servers_ = true;
+  if (kill_at_ == Clock::time_point()) kill_at_ = Clock::now() + kGrace;
   for (Entry& entry : entries_) {
     if (!entry.plan.is_server) continue;
     if (entry.child) {
@@ -127,11 +145,7 @@ void Children::wait() {
     }
   }
   ::poll(fds.data(), fds.size(), 100);
-  for (int signal = signals_.next(); signal != 0; signal = signals_.next()) {
-    if (signal_ != 0) kill_at_ = Clock::now();  // a second signal ends them at once
-    signal_ = signal;
-    if (kill_at_ == Clock::time_point() || kill_at_ > Clock::now()) stop(signal);
-  }
+  for (int signal = signals_.next(); signal != 0; signal = signals_.next()) take(signal);
 }
 
 int Children::run(const std::function<std::optional<Error>()>& failure) {

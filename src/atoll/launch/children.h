@@ -25,6 +25,9 @@ struct ChildPlan {
   bool shows_output = false;  ///< its lines are printed as they are; of others with the name before
   /// It serves the others: it gets no signals while these run, and ends when they have ended.
   bool is_server = false;
+  /// What it gets when this process dies: a signal that asks it to save is for those who can
+  /// without this process.
+  int death_signal = 15;
 };
 
 /// Children of this process that are started again when they die.
@@ -33,7 +36,9 @@ class Children {
   explicit Children(int max_restarts) : max_restarts_(max_restarts) {}
 
   void add(ChildPlan plan);
-  /// Runs them, passes SIGINT and SIGTERM on, and returns the exit code once all have ended.
+  /// SIGUSR1 asks them to save and go on (run.on_signal): it ends nothing.
+  void pass_usr1_on() { signals_.pass_usr1_on(); }
+  /// Runs them, passes stop signals on, and returns the exit code once all have ended.
   /// `failure`: asked now and then what ends the run. Throws Error(kPeer) when one has died too
   /// often, naming it, or what `failure` gave; the others are then stopped with a checkpoint.
   int run(const std::function<std::optional<Error>()>& failure);
@@ -55,6 +60,9 @@ class Children {
   void wait();
   static void say(Entry& entry, std::string_view line);
   void ended(Entry& entry, int status);
+  void take(int signal);
+  void ask_to_end(int signal);
+  void pass_on(int signal) const;
   void stop(int signal);
   void end_servers();
   bool all_done() const;
@@ -63,6 +71,7 @@ class Children {
   SignalFd signals_;  // before any thread is made
   std::vector<Entry> entries_;
   int signal_ = 0;                // that ends the run
+  bool is_ending_ = false;        // all were asked to end
   std::optional<Error> failure_;  // that ends the run
   bool ends_servers_ = false;
   Clock::time_point kill_at_ = {};

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 
+#include "atoll/base/stop_signals.h"
+
 namespace atl::launch {
 
 namespace {
@@ -28,7 +30,8 @@ std::string name_of(const RankEnd& end) {
 }
 
 std::string when(const GroupEnd& end) {
-  return end.step < 0 ? "before its first step was done" : fmt::format("after step {}", end.step);
+  return end.last_step() <= 0 ? "before its first step was done"
+                              : fmt::format("after step {}", end.last_step());
 }
 
 // "a; b; c" of at most three, and how many more.
@@ -104,10 +107,6 @@ GroupOutcome silence_outcome(const GroupEnd& end, const RankEnd& witness) {
 
 }  // namespace
 
-bool is_stop_code(int exit_code) {
-  return exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM || exit_code == 128 + SIGPIPE;
-}
-
 std::string signal_text(int signal) {
   const char* text = ::strsignal(signal);
   return fmt::format("signal {} ({})", signal, text == nullptr ? "unknown" : text);
@@ -143,6 +142,10 @@ GroupOutcome outcome_of(const GroupEnd& end) {
   if (const RankEnd* rank = first(end, ended_badly)) {
     return {.kind = Kind::kStopped,
             .exit_code = rank->signal != 0 ? 128 + rank->signal : rank->exit_code};
+  }
+  // All that were left had to be killed: the signal came again, and wants no more patience.
+  if (end.stop_signal != 0 && first(end, [](const RankEnd& r) { return r.ended_by_us; })) {
+    return {.kind = Kind::kStopped, .exit_code = 128 + end.stop_signal};
   }
   return {};
 }

@@ -30,8 +30,12 @@ struct RankEnd {
 struct GroupEnd {
   std::vector<RankEnd> ranks;  ///< in the order in which they ended
   std::int64_t step = -1;      ///< the last step that any told of; -1: none
-  int stop_signal = 0;         ///< SIGINT or SIGTERM that was passed on to them
+  std::int64_t begun_at = -1;  ///< the step that they went on from; -1: they have not begun
+  int stop_signal = 0;         ///< the stop signal that was passed on to them
   bool was_wanted = false;     ///< it was GroupOptions::wants_to_stop that asked for it, no signal
+
+  /// The step that is known to be taken, by these or by those before; -1: none.
+  std::int64_t last_step() const { return step >= 0 ? step : begun_at; }
 };
 
 /// How a group of ranks ended, and what was the cause.
@@ -53,10 +57,6 @@ struct GroupOutcome {
 /// Finds the rank that failed first. A signal or a lost host counts more than the reports of other
 /// ranks; a rank's own error more than errors about peers; an earlier one more than a later one.
 GroupOutcome outcome_of(const GroupEnd& end);
-
-/// Whether a rank that ends with this was asked to: by SIGINT or SIGTERM, or because nobody reads
-/// its output any more (SIGPIPE).
-bool is_stop_code(int exit_code);
 
 /// "signal 9 (Killed)".
 std::string signal_text(int signal);

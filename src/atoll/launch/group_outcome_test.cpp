@@ -108,6 +108,23 @@ TEST(GroupOutcome, AStopThatWasAskedForIsNoFailure) {
   EXPECT_EQ(outcome_of({.ranks = {{.rank = 0, .signal = SIGTERM}}}).kind, Kind::kFailed);
 }
 
+TEST(GroupOutcome, RanksThatASecondSignalHadToEndWereStopped) {
+  const GroupEnd end = {.ranks = {{.rank = 0, .signal = SIGKILL, .ended_by_us = true}},
+                        .stop_signal = SIGINT};
+  EXPECT_EQ(outcome_of(end).kind, Kind::kStopped);
+  EXPECT_EQ(outcome_of(end).exit_code, 130);
+}
+
+TEST(GroupOutcome, ARankThatIsLostBeforeItsFirstStepIsLostAfterThatOfTheCheckpoint) {
+  const auto cause_after = [](std::int64_t begun_at, std::int64_t step) {
+    return outcome_of({.ranks = {{.signal = SIGKILL}}, .step = step, .begun_at = begun_at}).cause;
+  };
+  EXPECT_THAT(cause_after(-1, -1), HasSubstr(" before its first step was done"));
+  EXPECT_THAT(cause_after(0, -1), HasSubstr(" before its first step was done"));
+  EXPECT_THAT(cause_after(800, -1), HasSubstr(" after step 800"));
+  EXPECT_THAT(cause_after(800, 812), HasSubstr(" after step 812"));
+}
+
 TEST(GroupOutcome, AnUnreachableHostIsGone) {
   const GroupOutcome outcome = outcome_of(
       {.ranks = {{.rank = 1, .host = "n2", .exit_code = 255, .last_line = "No route to host"}}});
@@ -131,6 +148,8 @@ TEST(RankReport, ComesBackFromItsLine) {
   EXPECT_EQ(back->step, 12);
   const std::string begin = report_line({.rank = 1, .pid = 77});
   EXPECT_EQ(parse_report(std::string_view(begin).substr(0, begin.size() - 1))->pid, 77);
+  const std::string from = report_line({.rank = 1, .begun = 800});
+  EXPECT_EQ(parse_report(std::string_view(from).substr(0, from.size() - 1))->begun, 800);
   for (const ErrorKind kind :
        {ErrorKind::kUser, ErrorKind::kIo, ErrorKind::kDamaged, ErrorKind::kResource,
         ErrorKind::kNumeric, ErrorKind::kPeer, ErrorKind::kInternal}) {

@@ -62,6 +62,7 @@ std::string metrics_listen(const std::string& first, int number) {
 int run_islands(const IslandsPlan& plan) {
   Children children(plan.max_restarts);
   const train::Recipe recipe(plan.recipe, plan.overrides);
+  if (recipe.config().run.on_signal == "save") children.pass_usr1_on();
   const fs::path dir = recipe.config().run.dir;
   // A file, by which the run's processes know each other.
   const fs::path secret = dir / "coordinator" / "secret";

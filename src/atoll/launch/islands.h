@@ -30,7 +30,7 @@ struct IslandsPlan {
 /// Error(kUser) naming metrics.listen where there is no such port.
 std::string metrics_listen(const std::string& first, int number);
 
-/// Starts them, starts again those that die, passes SIGINT and SIGTERM on, and returns the exit
+/// Starts them, starts again those that die, passes stop signals on, and returns the exit
 /// code once all have ended. Throws Error(kPeer) when an island has died too often, naming it; the
 /// others are then stopped with a checkpoint.
 int run_islands(const IslandsPlan& plan);

@@ -19,6 +19,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/process.h"
 #include "atoll/base/quantity.h"
+#include "atoll/base/stop_signals.h"
 
 namespace atl::launch {
 
@@ -189,6 +190,10 @@ class Joiner {
   }
 
   void leave(int signal) {
+    if (signals_.only_saves(signal)) {  // one rank tells the others
+      for (const Place& place : places_) signal_child(place, signal);
+      return;
+    }
     const bool again = std::exchange(signal_, signal) != 0;
     if (again) {
       leaves_by_ = Clock::now();
@@ -266,7 +271,7 @@ class Joiner {
     if (!place.child) return;
     if (signal == SIGKILL) {
       place.child->kill();
-    } else if (signal == SIGINT || signal == SIGTERM) {
+    } else if (std::find(kStopSignals.begin(), kStopSignals.end(), signal) != kStopSignals.end()) {
       place.child->signal(signal);
     }
   }

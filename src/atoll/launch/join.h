@@ -23,7 +23,7 @@ struct JoinOptions {
   double leave_timeout_s = 300;        ///< until its ranks have ended when it leaves
 };
 
-/// Offers the ranks and runs them until the launch is over, or SIGINT or SIGTERM: then its ranks
+/// Offers the ranks and runs them until the launch is over, or a stop signal: then its ranks
 /// leave between two steps; a second signal ends them at once. No rank outlives it. Returns the
 /// exit code of the launch, or 128 plus the signal. Throws Error(kUser) when nobody answers, what
 /// answers is no launch that takes ranks, or it refuses them; Error(kPeer) when the launch fails or

@@ -22,7 +22,7 @@ struct ServersPlan {
   std::function<std::shared_ptr<void>(const param_server::SchedulerService&)> serve = {};
 };
 
-/// Starts them, starts again those that die, passes SIGINT and SIGTERM on, and returns the exit
+/// Starts them, starts again those that die, passes stop signals on, and returns the exit
 /// code once all have ended. Throws as run_islands.
 int run_param_servers(const ServersPlan& plan);
 

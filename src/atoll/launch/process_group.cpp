@@ -11,7 +11,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "atoll/base/terminal.h"
 #include "atoll/launch/mpirun.h"
 
 namespace atl::launch {
@@ -95,6 +97,8 @@ class RunningGroup {
   void note(const RankReport& report) {
     if (report.pid > 0) {
       pids_[report.rank] = static_cast<pid_t>(report.pid);
+    } else if (report.begun >= 0) {
+      end_.begun_at = std::max(end_.begun_at, report.begun);
     } else if (report.step >= 0) {
       end_.step = std::max(end_.step, report.step);
     } else {
@@ -108,13 +112,13 @@ class RunningGroup {
     const int number = rank.spec.rank;
     const int now = options_.policy == nullptr ? number : options_.policy->rank_of(number);
     if (now == 0) {
-      fmt::print(stderr, "{}\n", line);
+      put_error(fmt::format("{}\n", line));
       return;
     }
     if (line.empty() || line.starts_with("info: ") || line.starts_with("debug: ")) return;
     constexpr std::size_t kRemembered = 1000;
     if (shown_.size() < kRemembered && !shown_.insert(std::string(line)).second) return;
-    fmt::print(stderr, "[{}] {}\n", now < 0 ? "joining" : fmt::format("rank {}", now), line);
+    put_error(fmt::format("[{}] {}\n", now < 0 ? "joining" : fmt::format("rank {}", now), line));
   }
 
   void note_end(Running& rank, const ProcessEnd& how) {
@@ -195,7 +199,7 @@ class RunningGroup {
   // Ranks under mpirun are stopped by other signals than the one that came.
   void tell_as_asked(RankEnd& end) const {
     if (end_.stop_signal == 0 || end.ended_by_us) return;
-    for (const int sent : {SIGUSR1, SIGUSR2, SIGTERM}) {
+    for (const int sent : {SIGUSR1, SIGUSR2, SIGINT, SIGTERM}) {
       if (end.signal == sent) end.signal = end_.stop_signal;
       if (end.exit_code == 128 + sent) end.exit_code = 128 + end_.stop_signal;
     }
@@ -204,13 +208,26 @@ class RunningGroup {
   }
 
   void pass_on(int signal) {
-    const bool again = end_.stop_signal != 0;
+    if (signals_.only_saves(signal)) {
+      for (Running& rank : ranks_) {
+        const bool is_mpirun = rank.spec.reach == Reach::kMpirun;
+        const bool has_begun = is_mpirun ? is_ready(rank.spec) : pids_.count(rank.spec.rank) > 0;
+        if (has_begun) rank.process->signal(signal, /*again=*/false);
+      }
+      return;
+    }
+    // Where its owner wanted the ranks to stop they do so already, and were asked but once.
+    const bool is_known = std::exchange(end_.was_wanted, false);
+    const bool again = end_.stop_signal != 0 && !is_known;
     end_.stop_signal = signal;
-    end_.was_wanted = false;
+    if (is_known) return;
     for (Running& rank : ranks_) {
       const bool at_once = again || !is_ready(rank.spec);
-      has_ended_mpirun_ = has_ended_mpirun_ || (at_once && rank.spec.reach == Reach::kMpirun);
-      rank.process->signal(signal, at_once);
+      const bool is_mpirun = rank.spec.reach == Reach::kMpirun;
+      has_ended_mpirun_ = has_ended_mpirun_ || (at_once && is_mpirun);
+      // mpirun passes SIGTERM on as SIGUSR1, which its ranks may take for another wish.
+      const bool is_taken = is_mpirun && signals_.only_saves(SIGUSR1);
+      rank.process->signal(is_taken ? SIGINT : signal, at_once);
     }
     if (again) end_soon();
   }
@@ -255,24 +272,31 @@ class RunningGroup {
 }  // namespace
 
 SignalFd::SignalFd() {
-  sigset_t both;
-  ::sigemptyset(&both);
-  ::sigaddset(&both, SIGINT);
-  ::sigaddset(&both, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &both, &before_);
-  fd_ = Fd(::signalfd(-1, &both, SFD_NONBLOCK | SFD_CLOEXEC));
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  for (const int signal : kStopSignals) {
+    if (!is_ignored(signal)) ::sigaddset(&wanted, signal);
+  }
+  ::pthread_sigmask(SIG_BLOCK, &wanted, &before_);
+  fd_ = Fd(::signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
 SignalFd::~SignalFd() {
-  while (next() != 0) {
+  signalfd_siginfo info;
+  while (::read(fd_.get(), &info, sizeof info) > 0) {
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 int SignalFd::next() {
   signalfd_siginfo info;
-  const ssize_t got = ::read(fd_.get(), &info, sizeof info);
-  return got == static_cast<ssize_t>(sizeof info) ? static_cast<int>(info.ssi_signo) : 0;
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    const auto signal = static_cast<int>(info.ssi_signo);
+    if (only_saves(signal)) return signal;
+    const StopWishes::Wish wish = wishes_.take(signal, StopWishes::Clock::now());
+    if (wish != StopWishes::Wish::kNothing) return signal;
+  }
+  return 0;
 }
 
 GroupEnd run_group(const std::vector<RankProcess>& processes, const GroupOptions& options,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "atoll/base/process.h"
+#include "atoll/base/stop_signals.h"
 #include "atoll/launch/group_outcome.h"
 #include "atoll/launch/watched.h"
 
@@ -41,8 +42,9 @@ struct GroupOptions {
   std::chrono::milliseconds ask_every{1000};
 };
 
-/// Blocks SIGINT and SIGTERM in the threads that exist and will be made, so that run_group() can
-/// read them from a descriptor. Children are not affected. The mask is as it was afterwards.
+/// Blocks the stop signals (base/stop_signals.h) in the threads that exist and will be made, so
+/// that run_group() can read them from a descriptor; those that are ignored stay so. Children are
+/// not affected. The mask is as it was afterwards.
 class SignalFd {
  public:
   SignalFd();
@@ -51,17 +53,27 @@ class SignalFd {
   SignalFd& operator=(const SignalFd&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// The next signal that has arrived; 0: none.
+  /// The next signal that has arrived and is a wish; 0: none. After the first comes another only
+  /// when all is to end at once (StopWishes::Wish::kNow).
   int next();
+  /// SIGUSR1 asks ranks to save and go on (run.on_signal): next() gives each, and they say nothing
+  /// of stopping.
+  void pass_usr1_on() { passes_usr1_ = true; }
+  /// Whether it is such a signal.
+  bool only_saves(int signal) const { return passes_usr1_ && signal == SIGUSR1; }
 
  private:
+  // Longer than in the processes that get a copy, which see the first signal later: what ends this
+  // one at once must end them.
+  StopWishes wishes_{kSameWish + std::chrono::milliseconds(500)};
   Fd fd_;
   sigset_t before_;
+  bool passes_usr1_ = false;
 };
 
 /// Starts the processes and returns when all have ended. Of ranks other than 0, what they write to
 /// standard error comes with "[rank 2] " before it, without what merely informs, and each line
-/// once. SIGINT and SIGTERM are passed on. Throws
+/// once. Stop signals are passed on. Throws
 /// Error(kIo) when a process cannot be started; none is left then.
 GroupEnd run_group(const std::vector<RankProcess>& processes, const GroupOptions& options,
                    SignalFd& signals);

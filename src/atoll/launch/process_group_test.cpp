@@ -68,6 +68,12 @@ TEST(Island, AKilledRankTakesTheOthersAlongAfterTheGrace) {
   EXPECT_THAT(outcome.lost, ElementsAre(1));
 }
 
+TEST(Island, ItsLastStepIsThatItBeganWithUntilItHasTakenOne) {
+  const std::string begin = R"(printf '\0361 begun 800\n' >&3; )";
+  EXPECT_EQ(run({shell(1, begin)}).last_step(), 800);
+  EXPECT_EQ(run({shell(1, begin + R"(printf '\0361 step 801\n' >&3)")}).last_step(), 801);
+}
+
 TEST(Island, ARankThatDoesNotEndInTimeIsAmongThoseEnded) {
   const std::string error = R"(printf '\0360 error peer 1 rank 1 is not here\n' >&3; exit 1)";
   const GroupOutcome outcome =
@@ -107,6 +113,52 @@ TEST(Island, ASignalIsPassedOn) {
   EXPECT_FALSE(end.was_wanted);
   EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kStopped);
   EXPECT_EQ(outcome_of(end).exit_code, 143);
+}
+
+int next_after(SignalFd& signals, int signal) {
+  ::kill(::getpid(), signal);
+  return signals.next();
+}
+
+// A scheduler's signal and a wrapper's copy.
+TEST(SignalFd, ACopyOfASignalIsNoOther) {
+  for (const int signal : kStopSignals) {
+    SignalFd signals;
+    EXPECT_EQ(next_after(signals, signal), signal);
+    for (const int copy : kStopSignals) EXPECT_EQ(next_after(signals, copy), 0);
+  }
+}
+
+TEST(SignalFd, WhatIsIgnoredStaysSo) {
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    SignalFd signals;
+    EXPECT_EQ(next_after(signals, SIGHUP), 0);
+    EXPECT_EQ(next_after(signals, SIGTERM), SIGTERM);
+  }
+  std::signal(SIGHUP, SIG_DFL);
+}
+
+TEST(SignalFd, Usr1ThatOnlySavesStopsNothing) {
+  SignalFd signals;
+  signals.pass_usr1_on();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(next_after(signals, SIGUSR1), SIGUSR1);
+  EXPECT_TRUE(signals.only_saves(SIGUSR1));
+  EXPECT_EQ(next_after(signals, SIGTERM), SIGTERM);
+  EXPECT_FALSE(signals.only_saves(SIGTERM));
+}
+
+TEST(Island, PassesUsr1OnToRanksThatAreThere) {
+  SignalFd signals;
+  signals.pass_usr1_on();
+  const std::string there = R"(trap 'exit 0' USR1; printf '\036%d pid 7\n' $RANK >&3; )";
+  // Over and over, as the group may not have heard of a rank yet.
+  const std::string send = fmt::format("while :; do kill -USR1 {}; sleep 0.01; done", ::getpid());
+  const GroupEnd end = run_group({shell(0, "RANK=0; " + there + "while :; do sleep 0.01; done"),
+                                  shell(1, "RANK=1; " + there + send)},
+                                 {}, signals);
+  EXPECT_EQ(end.stop_signal, 0);
+  EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kDone);
 }
 
 TEST(Island, IsStoppedWhenItsOwnerWantsSo) {

@@ -15,6 +15,7 @@
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
 #include "atoll/base/log.h"
+#include "atoll/base/stop_signals.h"
 #include "atoll/base/thread_pool.h"
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
@@ -37,8 +38,9 @@ extern "C" void stop_for_mpirun(int number) {
 void obey_input() {
   std::thread([] {
     for (std::string line; std::getline(std::cin, line);) {
-      if (line == fmt::format("signal {}", SIGTERM)) ::kill(::getpid(), SIGTERM);
-      if (line == fmt::format("signal {}", SIGINT)) ::kill(::getpid(), SIGINT);
+      for (const int signal : kStopSignals) {
+        if (line == fmt::format("signal {}", signal)) ::kill(::getpid(), signal);
+      }
     }
     ::kill(::getpid(), SIGKILL);
   }).detach();
@@ -93,8 +95,12 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
   if (plan.backend == "mpi") {  // before it is told that this rank is there
-    std::signal(SIGUSR1, stop_for_mpirun);
-    std::signal(SIGUSR2, stop_for_mpirun);
+    for (const int signal : {SIGUSR1, SIGUSR2}) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      // With run.on_signal = save SIGUSR1 is another wish.
+      if (now.sa_handler == SIG_DFL) std::signal(signal, stop_for_mpirun);
+    }
   }
   RankReporter reporter(options.report_fd, plan.rank);
   reporter.begin();

@@ -46,6 +46,7 @@ bool take_number(std::string_view& text, T& value) {
 
 std::string report_line(const RankReport& report) {
   if (report.step >= 0) return fmt::format("{}{} step {}\n", kMark, report.rank, report.step);
+  if (report.begun >= 0) return fmt::format("{}{} begun {}\n", kMark, report.rank, report.begun);
   if (report.pid > 0) return fmt::format("{}{} pid {}\n", kMark, report.rank, report.pid);
   const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
                                  [&](const auto& entry) { return entry.first == report.kind; });
@@ -61,6 +62,10 @@ std::optional<RankReport> parse_report(std::string_view line) {
   const std::string_view what = take_word(line);
   if (what == "step") {
     if (!take_number(line, report.step) || report.step < 0) return std::nullopt;
+    return report;
+  }
+  if (what == "begun") {
+    if (!take_number(line, report.begun) || report.begun < 0) return std::nullopt;
     return report;
   }
   if (what == "pid") {
@@ -82,7 +87,13 @@ void RankReporter::begin() {
 }
 
 void RankReporter::step(std::int64_t step) {
+  last_step_ = step;
   if (enabled()) write({.rank = rank_, .step = step});
+}
+
+void RankReporter::begun(std::int64_t step) {
+  last_step_ = step;
+  if (enabled()) write({.rank = rank_, .begun = step});
 }
 
 int RankReporter::error(const std::exception& error) {

@@ -17,8 +17,9 @@ namespace atl::launch {
 /// One such line.
 struct RankReport {
   int rank = 0;
-  std::int64_t step = -1;  ///< steps taken so far; -1: this is about something else
-  std::int64_t pid = 0;    ///< which process it is; 0: this is about something else
+  std::int64_t step = -1;   ///< steps taken so far; -1: this is about something else
+  std::int64_t begun = -1;  ///< steps taken before, of a rank that begins; -1: about something else
+  std::int64_t pid = 0;     ///< which process it is; 0: this is about something else
   ErrorKind kind = ErrorKind::kInternal;
   int peer = -1;      ///< the rank that an Error(kPeer) is about, when it is known
   std::string error;  ///< its message
@@ -40,6 +41,10 @@ class RankReporter {
   /// That this process is the rank.
   void begin();
   void step(std::int64_t step);
+  /// That it goes on from a checkpoint of that step, or from the beginning.
+  void begun(std::int64_t step);
+  /// The last step that it has told of, also where nobody hears it; 0: none.
+  std::int64_t last_step() const { return last_step_; }
   /// The exception that ends this rank. Returns the exit code that goes with it.
   int error(const std::exception& error);
 
@@ -48,6 +53,7 @@ class RankReporter {
 
   int fd_;
   int rank_;
+  std::int64_t last_step_ = 0;  // of the thread that trains
   std::mutex mutex_;
 };
 

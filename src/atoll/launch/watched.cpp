@@ -65,7 +65,7 @@ class LocalProcess final : public WatchedProcess {
       }
       case Reach::kMpirun:
         // mpirun itself would give its ranks one second; these it passes on as they are.
-        child_.signal(again ? SIGTERM : number == SIGINT ? SIGUSR2 : SIGUSR1);
+        child_.signal(again ? SIGTERM : number == SIGINT || number == SIGUSR2 ? SIGUSR2 : SIGUSR1);
         break;
       case Reach::kHere:
       case Reach::kAgent:

@@ -37,7 +37,7 @@ class WatchedProcess {
   virtual void watch(std::vector<pollfd>& polls) const = 0;
   /// Gives the lines that it has written, reports among them. Does not wait.
   virtual void listen(const LineTaker& take) = 0;
-  /// SIGINT or SIGTERM, as if it had been sent there. `again`: not for the first time, or before
+  /// A stop signal, as if it had been sent there. `again`: not for the first time, or before
   /// there is anything to save.
   virtual void signal(int number, bool again) = 0;
   /// Ends it and what it has started. mpirun is asked first, so that it can end its ranks.

@@ -30,6 +30,11 @@ Json header(const TaskItem& item, const EncodedItem& encoded, const char* type) 
   return json;
 }
 
+// What a model makes may end within a character.
+std::string to_line(const Json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 double Accuracy::value() const {
@@ -51,7 +56,7 @@ std::string to_json(const TaskItem& item, const EncodedItem& encoded, const Choi
   json["correct_norm"] = scores.best_per_byte == item.answer;
   json["scores"] = scores.log_likelihoods;
   json["scores_norm"] = scores.per_byte;
-  return json.dump();
+  return to_line(json);
 }
 
 std::string to_json(const TaskItem& item, const EncodedItem& encoded,
@@ -62,13 +67,13 @@ std::string to_json(const TaskItem& item, const EncodedItem& encoded,
   json["expected"] = item.answers;
   json["correct"] = answer.correct;
   json["end"] = name_of(answer.end);
-  return json.dump();
+  return to_line(json);
 }
 
 std::string skipped_json(const TaskItem& item, const EncodedItem& encoded) {
   Json json = header(item, encoded, "skipped");
   json["prompt_tokens"] = encoded.context.size();
-  return json.dump();
+  return to_line(json);
 }
 
 }  // namespace atl::serve

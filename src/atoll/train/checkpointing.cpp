@@ -75,6 +75,7 @@ std::string to_json(const Position& position) {
                        {"corpus_hash", position.corpus_hash},
                        {"line_steps", position.line_steps},
                        {"line_loss", position.line_loss}};
+  if (position.without_loss > 0) json["without_loss"] = position.without_loss;
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   if (!position.bf16.empty()) json["bf16"] = position.bf16;
   if (!position.gpu.empty()) json["gpu"] = position.gpu;
@@ -101,6 +102,9 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.step = whole_number(json.at("step"));
     position.tokens = whole_number(json.at("tokens"));
     position.corpus_hash = json.at("corpus_hash").get<std::string>();
+    if (json.contains("without_loss")) {
+      position.without_loss = whole_number(json.at("without_loss"));
+    }
     position.base_hash = json.value("base_hash", "");
     position.bf16 = json.value("bf16", "");
     position.gpu = json.value("gpu", "");

@@ -23,6 +23,8 @@ namespace atl::train {
 struct Position {
   std::int64_t step = 0;    ///< optimizer steps taken; of an island, its own
   std::int64_t tokens = 0;  ///< trained on
+  /// Of these steps, those that were skipped as nothing in their batch had a loss.
+  std::int64_t without_loss = 0;
   std::string corpus_hash;
   std::string base_hash;         ///< of the weights that LoRA leaves as they are; empty: no LoRA
   std::string bf16;              ///< ops::Bf16Arithmetic of its products; empty: it has none

@@ -31,6 +31,14 @@ void add_run(Settings& settings, TrainConfig& c) {
       .add("run.seed", &c.run.seed, "Decides initial weights, sample order and dropout.",
            between(0, kMaxSeed))
       .fixed();
+  settings
+      .add(
+          "run.on_signal", &c.run.on_signal,
+          "What SIGUSR1 does: `end` saves and ends the run, as Ctrl-C, SIGTERM, SIGHUP and SIGUSR2 "
+          "always do; `save` saves and goes on. Schedulers send it before time is up "
+          "(`#SBATCH --signal=USR1@120`).",
+          one_of({"end", "save"}))
+      .with_scope(Scope::kIsland);
 }
 
 void add_model(Settings& settings, TrainConfig& c) {
@@ -249,7 +257,7 @@ void add_ranks(Settings& settings, TrainConfig& c) {
       "parallel.tp", &c.parallel.tp,
       "Ranks that share each product (tensor parallel) and the rows between them (sequence "
       "parallel): docs/tensor-parallel.md. A divisor of the ranks, of the heads and of "
-      "train.context.",
+      "train.context, and a divisor or a multiple of the key-value heads.",
       between(1, 1 << 20));
   settings.add("parallel.pp", &c.parallel.pp,
                "Ranks that have a row of the model's blocks each, which every micro-batch passes "

@@ -19,6 +19,7 @@ namespace atl::train {
 struct RunSettings {
   std::string dir;
   std::int64_t seed = 1;
+  std::string on_signal = "end";
 };
 
 /// device.*

@@ -40,12 +40,14 @@ std::string format_step_line(const StepReport& report) {
     }
   }
   const std::string mfu = report.mfu ? fmt::format("  MFU {:4.1f}%", 100 * *report.mfu) : "";
+  const std::string skipped =
+      report.without_loss > 0 ? fmt::format("  without loss {}", report.without_loss) : "";
   return fmt::format(
       "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s{}  {:.0f} "
-      "ms  data {:.1f}%{}{}  left {}",
+      "ms  data {:.1f}%{}{}{}  left {}",
       report.step, total.size(), total, report.loss, report.grad_norm, report.lr,
       format_count(std::llround(report.tokens_per_s)), mfu, report.step_ms,
-      100 * report.data_fraction, ranks, experts, format_duration(report.seconds_left));
+      100 * report.data_fraction, ranks, experts, skipped, format_duration(report.seconds_left));
 }
 
 std::string format_bar(const StepReport& report, int columns) {
@@ -88,15 +90,13 @@ void ProgressBar::draw(const StepReport& report) {
   // In the last column a terminal would be about to begin another line.
   const int columns = std::max(1, terminal_columns(STDERR_FILENO) - 1);
   // \r and erase-to-end rather than a cleared line first: no flicker.
-  fmt::print(stderr, "\r{}\x1b[K", format_bar(report, columns));
-  std::fflush(stderr);
+  put_error(fmt::format("\r{}\x1b[K", format_bar(report, columns)));
   drawn_ = true;
 }
 
 void ProgressBar::clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  put_error("\r\x1b[K");
   drawn_ = false;
 }
 

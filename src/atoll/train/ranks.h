@@ -13,7 +13,8 @@ namespace atl::train {
 
 /// What one rank tells the others after each step.
 struct RankFacts {
-  double signal = 0;           ///< SIGINT or SIGTERM when it was asked to stop, else 0
+  double signal = 0;           ///< the signal that asked it to stop, else 0
+  double save_wanted = 0;      ///< 1: a signal asked it to save and go on
   double step_seconds = 0;     ///< of the whole step
   double waited_seconds = 0;   ///< of these, for collectives
   double data_seconds = 0;     ///< and for data

@@ -246,6 +246,7 @@ void ServerSync::compute(const LaneAt& at, metrics::Timeline* timeline) {
   Run run = parts_.model.run();
   lane_loss_ = std::accumulate(micro.losses.begin(), micro.losses.end(), 0.0);
   first_sample_ = micro.first_sample;
+  lane_has_targets_ = micro.targets > 0;
   if (!is_bsp()) {
     state().store().reduce(run);
     lane_norm_ = state().store().grad_norm(run) / share_of(at.lane);
@@ -257,7 +258,7 @@ void ServerSync::compute(const LaneAt& at, metrics::Timeline* timeline) {
 // What the step's line says. With bsp the servers tell the rest: decide().
 void ServerSync::note(const LaneAt& at, const MicroBatchResult& micro, double norm) {
   if (computed_ == 0 || !has_result_) {
-    result_ = {.targets = micro.targets};
+    result_ = {.targets = micro.targets, .has_targets = lane_has_targets_};
     computed_ = 0;
     has_result_ = true;
   }
@@ -267,7 +268,7 @@ void ServerSync::note(const LaneAt& at, const MicroBatchResult& micro, double no
       (micro.seconds / static_cast<double>(micro.losses.size()) - result_.compute_seconds) /
       static_cast<double>(computed_);
   staleness_ = std::max(staleness_, loop_.last_stale());
-  if (is_bsp()) return;
+  if (is_bsp() || !lane_has_targets_) return;
   const double loss = lane_loss_ / (share_of(at.lane) * static_cast<double>(micro.targets));
   result_.loss += (loss - result_.loss) / static_cast<double>(computed_);
   result_.grad_norm += (norm - result_.grad_norm) / static_cast<double>(computed_);
@@ -285,7 +286,7 @@ void ServerSync::note(const LaneAt& at, const MicroBatchResult& micro, double no
 
 // easgd: an ordinary step, on the mean over the lane's samples.
 void ServerSync::update_own(const LaneAt& at, double norm) {
-  if (!std::isfinite(norm)) return;
+  if (!std::isfinite(norm) || !lane_has_targets_) return;
   Run run = parts_.model.run();
   run.seed = spec_.seed;
   run.step = at.step;
@@ -302,10 +303,20 @@ void ServerSync::update_own(const LaneAt& at, double norm) {
 param_server::PushArgs ServerSync::push_args(const LaneAt& at) const {
   if (is_bsp()) return {.loss = lane_loss_};
   if (spec_.consistency == Consistency::kEasgd) return {};
-  return {.is_skipped = !std::isfinite(lane_norm_),
+  return {.is_skipped = !std::isfinite(lane_norm_) || !lane_has_targets_,
           .lr = parts_.schedule.learning_rate(at.step),
           .scale = optim::clip_scale(lane_norm_, parts_.config.optim.clip),
           .loss = lane_loss_};
+}
+
+// For a worker that has only seen the end of a step.
+std::int64_t ServerSync::count_targets(std::int64_t step) const {
+  const LoopSettings& train = parts_.config.train;
+  data::RowScratch scratch;
+  const std::int64_t count =
+      data::count_step_targets(parts_.samples, step, train.batch_size, scratch);
+  if (count == data::kNoTargets) return 0;
+  return count > 0 ? count : train.batch_size * train.context;
 }
 
 param_server::Update ServerSync::decide(std::int64_t step, std::span<const double> squares,
@@ -314,11 +325,12 @@ param_server::Update ServerSync::decide(std::int64_t step, std::span<const doubl
   for (const double block : squares) sum += block;
   const double norm = std::sqrt(sum);
   double loss = 0;
-  // A worker that has only seen the end of a step has not counted its targets.
-  const std::int64_t targets = result_.targets > 0
-                                   ? result_.targets
-                                   : parts_.config.train.batch_size * parts_.config.train.context;
-  for (const double lane : losses) loss += lane / static_cast<double>(targets);
+  if (result_.targets <= 0) result_.targets = count_targets(step);
+  const std::int64_t targets = result_.targets;
+  for (const double lane : losses) {
+    loss += lane / static_cast<double>(std::max<std::int64_t>(targets, 1));
+  }
+  result_.has_targets = targets > 0;
   result_.loss = loss;
   result_.grad_norm = norm;
   const bool is_taken = std::isfinite(norm) && std::isfinite(loss);
@@ -328,7 +340,7 @@ param_server::Update ServerSync::decide(std::int64_t step, std::span<const doubl
     std::iota(result_.nonfinite_samples.begin(), result_.nonfinite_samples.end(), first_sample_);
   }
   return {.is_given = true,
-          .is_skipped = !is_taken,
+          .is_skipped = !is_taken || !result_.has_targets,
           .lr = parts_.schedule.learning_rate(step),
           .scale = optim::clip_scale(norm, parts_.config.optim.clip)};
 }

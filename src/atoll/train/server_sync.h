@@ -79,6 +79,7 @@ class ServerSync {
   param_server::Update decide(std::int64_t step, std::span<const double> squares,
                               std::span<const double> losses);
   std::string average(std::uint32_t slice, std::string_view values);
+  std::int64_t count_targets(std::int64_t step) const;
   Tensor values_of(std::uint32_t slice) const;
   Tensor gradients_of(std::uint32_t slice) const;
   double share_of(std::int64_t lane) const;
@@ -100,6 +101,7 @@ class ServerSync {
   std::int64_t staleness_ = 0;
   double lane_loss_ = 0;  // the sum over the last lane's micro-batches
   double lane_norm_ = 0;  // of its gradient, as the mean over its samples
+  bool lane_has_targets_ = true;
   std::int64_t first_sample_ = 0;
   std::int64_t own_updates_ = 0;  // easgd
   double waited_seconds_ = 0;

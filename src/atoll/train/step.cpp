@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "atoll/data/loader.h"
 #include "atoll/optim/clip.h"
 #include "atoll/tensor/host_access.h"
 
@@ -32,6 +33,19 @@ Tensor flat_view(std::vector<T>& values) {
 }
 
 using Micro = MicroBatchResult;
+
+// The targets of the step that a batch is part of.
+std::int64_t targets_of(const Batch& batch, const parallel::MicroBatchPlan& plan,
+                        const StateOptions& shape) {
+  if (batch.step_targets == data::kNoTargets) return 0;
+  if (batch.step_targets > 0) return batch.step_targets;
+  return plan.num_micro_batches() * shape.micro_batch * shape.context;
+}
+
+// Without a target all gradients are 0, and passes are made as ever: ranks wait for each other.
+double scale_of(std::int64_t targets) {
+  return targets == 0 ? 0 : 1.0 / static_cast<double>(targets);
+}
 
 // Losses of a step that are on their way to the host.
 struct Coming {
@@ -84,12 +98,10 @@ Micro pass_micro_batches(TrainState& state, Run run, const StepOptions& options,
       const ScopedSpan span(options.timeline, "next batch", "data");
       return state.own_part(next());
     }();
-    micro.targets = batch.step_targets > 0
-                        ? batch.step_targets
-                        : plan.num_micro_batches() * shape.micro_batch * shape.context;
+    micro.targets = targets_of(batch, plan, shape);
     micro.first_sample =
         batch.first_sample - numbers[static_cast<std::size_t>(round)] * shape.micro_batch;
-    run.loss_scale = 1.0 / static_cast<double>(micro.targets);
+    run.loss_scale = scale_of(micro.targets);
     const double waited = state.store().waited_seconds();
     const auto start = std::chrono::steady_clock::now();
     state.runner().forward_backward(run, {&batch, 1});
@@ -127,11 +139,9 @@ Micro run_pipeline(TrainState& state, Run run, const StepOptions& options,
     return state.hold(plan.share(rank), next);
   }();
   Micro micro;
-  micro.targets = batches.front().step_targets > 0
-                      ? batches.front().step_targets
-                      : plan.num_micro_batches() * shape.micro_batch * shape.context;
+  micro.targets = targets_of(batches.front(), plan, shape);
   micro.first_sample = batches.front().first_sample - numbers.front() * shape.micro_batch;
-  run.loss_scale = 1.0 / static_cast<double>(micro.targets);
+  run.loss_scale = scale_of(micro.targets);
   const double waited = state.store().waited_seconds() + state.runner().waited_seconds();
   const auto start = std::chrono::steady_clock::now();
   state.runner().forward_backward(run, batches);
@@ -205,6 +215,7 @@ void apply(TrainState& state, Run run, StepProgress& progress) {
   }
   run.scratch = state.optimizer_scratch();
   state.optimizer().update(run, progress.args, state.store().values(), state.store().grads());
+  state.owed_gradient().drop();
   if (state.replica() != nullptr) state.replica()->update(run, progress.args);
 }
 
@@ -235,6 +246,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   {
     const ScopedSpan span(options.timeline, "finish gradients", "wait");
     state.store().reduce(run);
+    state.add_owed_gradient(sums_gradients);
   }
   {
     const ScopedSpan span(options.timeline, "gradient norm");
@@ -250,7 +262,9 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
   if (const std::int64_t own = plan.share(rank); own > 0) {
     result.compute_seconds = micro.seconds / static_cast<double>(own);
   }
-  for (const double loss : micro.losses) result.loss += loss / static_cast<double>(micro.targets);
+  result.has_targets = micro.targets > 0;
+  const auto targets = static_cast<double>(std::max<std::int64_t>(micro.targets, 1));
+  for (const double loss : micro.losses) result.loss += loss / targets;
   result.nonfinite_samples = std::move(micro.nonfinite_samples);
   if (pipeline != nullptr && !std::isfinite(result.loss)) {
     result.nonfinite_samples =

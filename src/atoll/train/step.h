@@ -19,9 +19,12 @@ struct StepResult {
   /// Global indices of the samples whose loss is not finite; when the losses are finite and only
   /// the gradient is not, all samples of the step. Empty: the step was taken.
   std::vector<std::int64_t> nonfinite_samples;
+  /// False: no position of the global batch has a target, so there is no loss and no gradient.
+  bool has_targets = true;
   double compute_seconds = 0;  ///< of this rank's forward and backward, without waiting; the mean
 
-  bool taken() const { return nonfinite_samples.empty(); }
+  /// Whether parameters were updated.
+  bool taken() const { return nonfinite_samples.empty() && has_targets; }
 };
 
 /// How far a step is, for those who must know what to make of one that a lost rank broke off.
@@ -59,7 +62,7 @@ struct StepOptions {
 struct MicroBatchResult {
   std::vector<double> losses;  ///< sums, in nats, in the order in which they were taken
   std::vector<std::int64_t> nonfinite_samples;
-  /// Of the whole step; -1 on a rank without micro-batches, until it is told.
+  /// Of the whole step; 0: nothing has one. -1 on a rank without micro-batches, until it is told.
   std::int64_t targets = -1;
   std::int64_t first_sample = -1;
   double seconds = 0;  ///< in passes, without waiting for others
@@ -73,7 +76,8 @@ MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions
                                    const std::function<Batch()>& next);
 
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
-/// or gradient is not finite changes no parameter and no optimizer state, on any rank. `next` gives
+/// or gradient is not finite, or which has no target, changes no parameter and no optimizer state,
+/// on any rank. `next` gives
 /// this rank's micro-batches in order; where some positions have no target, Batch::step_targets
 /// says how many in the step do. Every rank of the group must call it.
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,

@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "atoll/data/loader.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {
@@ -178,6 +179,32 @@ TEST_P(Step, ANaNInOneSampleNamesItAndChangesNothing) {
   }
   EXPECT_EQ(bench.values(), values);
   EXPECT_EQ(bench.moments(), moments);
+}
+
+TEST_P(Step, ABatchWithoutATargetChangesNothing) {
+  Bench bench(options(GetParam(), 2));
+  bench.step({.lr = 0.01});
+  const std::string values = bench.values();
+  const std::string moments = bench.moments();
+  const auto targets = bench.targets.values;
+  std::fill(bench.targets.values.begin(), bench.targets.values.end(), kIgnoreTarget);
+  bench.step_targets = data::kNoTargets;
+  const StepResult result = bench.step({.step = 1, .lr = 0.01});
+  EXPECT_FALSE(result.taken());
+  EXPECT_FALSE(result.has_targets);
+  EXPECT_THAT(result.nonfinite_samples, ElementsAre());
+  EXPECT_EQ(result.targets, 0);
+  EXPECT_EQ(result.loss, 0);
+  EXPECT_EQ(bench.values(), values);
+  EXPECT_EQ(bench.moments(), moments);
+  // The next step is taken as if that one had never been.
+  bench.targets.values = targets;
+  bench.step_targets = 0;
+  Bench clean(options(GetParam(), 2));
+  clean.step({.lr = 0.01});
+  EXPECT_TRUE(bench.step({.step = 2, .lr = 0.01}).taken());
+  EXPECT_TRUE(clean.step({.step = 2, .lr = 0.01}).taken());
+  EXPECT_EQ(bench.values(), clean.values());
 }
 
 TEST_P(Step, AnInfiniteGradientNamesTheWholeStepAndChangesNothing) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Whether a run is asked to stop, and that all its ranks know it.
+// Whether a run is asked to stop, or to save, and that all its ranks know it.
 
+#include <cstdint>
 #include <vector>
 
 #include "atoll/train/interrupt.h"
@@ -13,6 +14,8 @@ namespace atl::train {
 /// lives (InterruptGuard).
 class StopRequest {
  public:
+  /// `is_told`: this rank prints what a signal leads to, the moment it comes.
+  explicit StopRequest(bool is_told);
   /// The signal that was sent to this rank, or 0: what the other ranks want to know.
   int here() const { return guard_.signal(); }
   /// The signal that all ranks know of, or 0. A rank that stopped by itself would leave the others
@@ -24,9 +27,17 @@ class StopRequest {
   /// Takes over what all ranks said after a step.
   void hear(const std::vector<RankFacts>& facts);
 
+  /// Whether a signal has asked this rank to save and go on (save_at_usr1), since the last
+  /// take_save().
+  bool wants_save_here() const { return num_save_requests() > num_saves_; }
+  /// Whether any rank was asked so, as all know: once.
+  bool take_save(const Ranks& ranks);
+
  private:
   InterruptGuard guard_;
   int agreed_ = 0;
+  std::int64_t num_saves_ = num_save_requests();
+  bool agreed_save_ = false;
 };
 
 }  // namespace atl::train

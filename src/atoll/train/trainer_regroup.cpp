@@ -175,10 +175,11 @@ void Trainer::agree_on_step(const std::vector<Hello>& hellos) {
 // Who joins learns how far the run is.
 void Trainer::share_position(int holder) {
   std::vector<double> facts = {
-      static_cast<double>(position_.step),       static_cast<double>(position_.tokens),
-      static_cast<double>(position_.line_steps), position_.line_loss,
-      static_cast<double>(saver_.saved_step()),  static_cast<double>(evaluated_step_),
-      static_cast<double>(skipped_in_a_row_),    static_cast<double>(first_step_)};
+      static_cast<double>(position_.step),        static_cast<double>(position_.tokens),
+      static_cast<double>(position_.line_steps),  position_.line_loss,
+      static_cast<double>(saver_.saved_step()),   static_cast<double>(evaluated_step_),
+      static_cast<double>(skipped_in_a_row_),     static_cast<double>(first_step_),
+      static_cast<double>(position_.without_loss)};
   ranks().group().broadcast(
       {facts.data(), {Dtype::kF64, {static_cast<std::int64_t>(facts.size())}}}, holder);
   std::vector<double> held_out = position_.held_out.to_numbers();
@@ -193,6 +194,7 @@ void Trainer::share_position(int holder) {
   saver_.go_on_from(static_cast<std::int64_t>(facts[4]));
   evaluated_step_ = static_cast<std::int64_t>(facts[5]);
   skipped_in_a_row_ = static_cast<std::int64_t>(facts[6]);
+  position_.without_loss = static_cast<std::int64_t>(facts[8]);
   first_step_ = static_cast<std::int64_t>(facts[7]);
   agree_on_bf16(position_.bf16, holder);
   describe_position();

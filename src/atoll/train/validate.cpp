@@ -460,6 +460,15 @@ void validate_schedule(const TrainConfig& config, const Settings& s) {
   }
 }
 
+// Workers cannot say when servers are to have a checkpoint written.
+void validate_on_signal(const TrainConfig& config, const Settings& s) {
+  if (config.run.on_signal != "save" || config.sync.mode != "ps") return;
+  throw user_error(
+      "{}: with {} the servers decide when a checkpoint is written; use "
+      "checkpoint.every",
+      named(s, "run.on_signal"), named(s, "sync.mode"));
+}
+
 // What acts on evaluations needs them, and one place that decides.
 void validate_best(const TrainConfig& config, const Settings& s) {
   for (const char* key : {"eval.samples", "checkpoint.keep_best", "train.early_stop"}) {
@@ -537,6 +546,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_offload(config, settings);
   validate_compress(config, settings);
   validate_servers(config, settings);
+  validate_on_signal(config, settings);
   validate_best(config, settings);
   validate_alerts(config.alerts, settings);
 }

@@ -28,6 +28,7 @@
 #include "atoll/tune/inputs.h"
 #include "atoll/tune/lease_messages.h"
 #include "atoll/tune/leased_trial.h"
+#include "atoll/tune/store.h"
 #include "atoll/tune/wake_event.h"
 #include "atoll/wire/session.h"
 
@@ -43,7 +44,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPoll{200};
 constexpr int kFarewellMs = 2000;
 constexpr std::size_t kInstanceDigits = 32;
-constexpr const char* kIdentityName = "study.identity";
 
 // The same for a worker that is started again in its directory, so that the tuner knows at once
 // that the trials of the process before are nobody's any more. Another one where the directory was
@@ -215,11 +215,11 @@ class WorkerMain {
 
   void open_study(const Welcome& welcome) {
     const fs::path& dir = options_.dir;
-    const fs::path identity = dir / kIdentityName;
+    const fs::path identity = dir / kWorkerFile;
     if (path_exists(identity) && read_file(identity) != welcome.identity) {
       throw user_error("{} is of another study; name another directory with --dir", dir.string());
     }
-    if (path_exists(dir / "study.sqlite")) {
+    if (path_exists(dir / kStudyFile)) {
       throw user_error("{} is the directory of a study itself; name another one with --dir",
                        dir.string());
     }
@@ -270,7 +270,7 @@ class WorkerMain {
   const WorkOptions& options_;
   ckpt::RunLock lock_;
   const std::string instance_;
-  train::InterruptGuard interrupt_;
+  train::InterruptGuard interrupt_{"this worker gives its trials back and ends"};
   WakeEvent wake_;
   FileTransfer transfer_;
   std::mutex mutex_;

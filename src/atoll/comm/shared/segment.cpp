@@ -14,6 +14,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/hash.h"
+#include "atoll/base/size_limit.h"
 
 namespace atl::comm::shared {
 
@@ -95,8 +96,9 @@ Segment Segment::create(int num_ranks) {
   // Taken now, so that too little memory is an error here and not a signal later.
   if (const int problem = ::posix_fallocate(fd, 0, static_cast<off_t>(segment.bytes())))
     throw make_error(ErrorKind::kResource,
-                     "cannot get {} bytes of memory for {} ranks to share: {}", segment.bytes(),
-                     num_ranks, std::strerror(problem));
+                     "cannot get {} bytes of memory for {} ranks to share: {}{}", segment.bytes(),
+                     num_ranks, std::strerror(problem),
+                     problem == EFBIG ? size_limit_advice() : "");
   segment.map();
   auto* header = new (segment.base_) Header;
   for (int r = 0; r < num_ranks; ++r) new (&segment.rank(r)) RankBlock;

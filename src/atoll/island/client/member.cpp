@@ -88,7 +88,8 @@ void Member::on(const CoordinatorLost& event) {
   if (is_leaving_) return halt("it has left", true);
   if (finish_) {  // the result of the last outer step was asked for, and nobody answers
     return halt(fmt::format("{}; nobody was left to get the model of the last outer step from, and "
-                            "this island's is that of outer step {}",
+                            "this island's is that of outer step {}: the newest checkpoint of any "
+                            "other island has the final one",
                             finish_->why, outer_step_),
                 finish_->is_done);
   }
@@ -100,7 +101,10 @@ void Member::on(const CoordinatorLost& event) {
   bytes_from_.clear();
   if (!alone_since_) alone_since_ = now_;
   if (now_ - *alone_since_ > options_.give_up_after) {
-    return halt(fmt::format("no coordinator for {:.0f} s: {}", now_ - *alone_since_, event.why),
+    return halt(fmt::format("no coordinator for {:.0f} s: {}. If the run has ended meanwhile, the "
+                            "newest checkpoint of any other island has the final model, and this "
+                            "island's is that of outer step {}",
+                            now_ - *alone_since_, event.why, outer_step_),
                 false);
   }
   const Seconds wait = std::min(kLongestRetry, kFirstRetry * (1 << std::min(num_failures_, 8)));

@@ -400,7 +400,7 @@ void Coordinator::find_newest_state() {
     for (Island& island : members_.all()) {
       if (island.state() != IslandState::kSyncing || island.was_told_of_end) continue;
       send(island, Finish{.why = "all batches are committed, and nobody is left to fetch the final "
-                                 "state from",
+                                 "state from: the newest checkpoint of any other island has it",
                           .is_done = true});
       island.was_told_of_end = true;
     }

@@ -350,7 +350,9 @@ void IslandRounds::hand_in() {
 void IslandRounds::stepped(const StepResult& result, double seconds, double lr) {
   if (part_) params_.forget();
   if (!ranks_->is_lead()) return;
-  tracker_->trained(1, result.targets,
+  // A round in which nothing had a loss is handed in like another, or its batches would be given
+  // out again for ever; one token keeps its weight from being 0.
+  tracker_->trained(1, std::max<std::int64_t>(result.targets, 1),
                     result.taken() ? result.loss * static_cast<double>(result.targets) : 0);
   ++steps_taken_;
   clock_.stepped();
