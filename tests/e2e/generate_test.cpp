@@ -61,6 +61,53 @@ TEST_F(Generate, AsManyTokensComeOutAsAreAskedFor) {
   }
 }
 
+// Standard input is `text` while this lives.
+class Input {
+ public:
+  explicit Input(const std::string& text, const std::string& path) : before_(::dup(STDIN_FILENO)) {
+    write_file(path, text);
+    const int file = ::open(path.c_str(), O_RDONLY);
+    ::dup2(file, STDIN_FILENO);
+    ::close(file);
+  }
+  ~Input() {
+    ::dup2(before_, STDIN_FILENO);
+    ::close(before_);
+  }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+ private:
+  int before_;
+};
+
+TEST_F(Generate, AMessageComesFromStandardInputWhereNoneIsGiven) {
+  trained("run", {"--train.steps=1", "--data.new_tokenizer=char"});
+  write_file(path("chat.jinja"), "{% for m in messages %}{{ m.content }} {% endfor %}");
+  const std::vector<std::string> chat = {"--chat", "--chat-template", path("chat.jinja"),
+                                         "--greedy", "--max-tokens=12"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), chat.begin(), chat.end());
+    return generate(more).out;
+  };
+  const std::string answer = with({"--prompt=the sea is"});
+  {
+    const Input input("the sea is\n", path("input"));
+    EXPECT_EQ(with({}), answer);
+  }
+  std::vector<std::string> words = {"generate", path("run")};
+  words.insert(words.end(), chat.begin(), chat.end());
+  {
+    const Input input("\u2603", path("input"));
+    EXPECT_EQ(with({"--prompt=the sea is"}), answer);
+    EXPECT_THAT(error_line(atoll(words)), HasSubstr("\u2603"));
+  }
+  const Input input("", path("input"));
+  const Finished empty = atoll(words);
+  EXPECT_EQ(empty.exit_code, 2);
+  EXPECT_THAT(error_line(empty), HasSubstr("standard input is empty; give the message"));
+}
+
 TEST_F(Train, WhatCannotBeTrainedIsRefusedBeforeTheTextIsRead) {
   const Finished large = train("large", {"--model.hidden_size=262144"});
   EXPECT_EQ(large.exit_code, 1);

@@ -68,6 +68,28 @@ TEST_F(Refusals, WhatIsNoRegularFile) {
               HasSubstr("is a pipe"));
 }
 
+TEST_F(Refusals, ADamagedFileBesideATokenizer) {
+  write_file(model_ / "tokenizer.json", "{");
+  EXPECT_THAT(refused({"generate", model_.string()}), HasSubstr("tokenizer.json: not valid JSON"));
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
+    write_file(model_ / name, "{\"eos_token\": ");
+    EXPECT_THAT(refused({"generate", model_.string()}), HasSubstr(name));
+    fs::remove(model_ / name);
+    fs::create_directory(model_ / name);
+    EXPECT_THAT(refused({"generate", model_.string()}), HasSubstr(name));
+    fs::remove(model_ / name);
+  }
+  write_file(model_ / "config.json", "{");
+  EXPECT_THAT(refused({"generate", model_.string()}), HasSubstr("config.json: not valid JSON"));
+  write_file(model_ / "model.safetensors",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n");
+  write_file(model_ / "config.json",
+             read_file(test_source_dir() / "tests/golden/families/gpt2/config.json"));
+  EXPECT_THAT(refused({"export", model_.string(), "--out", (directory_.path / "out").string()}),
+              HasSubstr("model.safetensors is a Git LFS pointer"));
+}
+
 TEST_F(Refusals, ALinkToItselfIsNamed) {
   const fs::path loop = directory_.path / "loop";
   fs::create_symlink(loop, loop);
@@ -93,8 +115,9 @@ TEST_F(Refusals, WhatAConfigMayNotSay) {
     return refused({"doctor", model_.string()});
   };
   const std::string file = (model_ / "config.json").string();
-  EXPECT_THAT(inspect("\"eos_token_id\": null", "\"eos_token_id\": -7"),
-              HasSubstr(file + ": \"eos_token_id\" is -7"));
+  EXPECT_THAT(
+      inspect("\"eos_token_id\": null", "\"eos_token_id\": -7"),
+      AllOf(HasSubstr(file + ": \"eos_token_id\" must be a token's id"), HasSubstr("not -7")));
   EXPECT_THAT(inspect("\"gpt2\"", "\"gemma\""), HasSubstr(file + ": \"model_type\" is \"gemma\""));
   write_file(model_ / "config.json", good + std::string("\0more", 5));
   const Finished nul = atoll({"doctor", model_.string()});

@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/base/git_lfs_pointer.h"
 #include "atoll/base/read_file.h"
+#include "atoll/base/size_limit.h"
 #include "atoll/base/unfinished.h"
 
 namespace atl {
@@ -28,6 +30,8 @@ std::string advice(int error_number) {
     case ENOSPC:
     case EDQUOT:
       return "; free some space or choose another directory";
+    case EFBIG:
+      return size_limit_advice();
     case EACCES:
     case EPERM:
     case EROFS:
@@ -197,6 +201,12 @@ MappedFile::MappedFile(const fs::path& path) {
   ::close(fd);
   if (data == MAP_FAILED) throw io_error("cannot map", path, error_number);
   data_ = static_cast<const std::byte*>(data);
+  try {
+    refuse_git_lfs_pointer(path, {reinterpret_cast<const char*>(data_), size_});
+  } catch (...) {
+    ::munmap(data, size_);
+    throw;
+  }
 }
 
 MappedFile::~MappedFile() {

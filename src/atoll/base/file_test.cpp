@@ -172,6 +172,20 @@ TEST_F(Files, OnlyRegularFilesAreRead) {
   EXPECT_THAT(error_of([&] { read_file(directory_ / "link"); }).what(), HasSubstr("is a pipe"));
 }
 
+TEST_F(Files, APointerOfGitLfsIsNoFile) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 988097824\n";
+  write_file(path_, pointer);
+  const auto named =
+      AllOf(HasSubstr(path_.string() + " is a Git LFS pointer"), HasSubstr("git lfs pull"));
+  EXPECT_THAT(error_of([&] { read_file(path_); }).what(), named);
+  const Error mapped = error_of([&] { MappedFile file(path_); });
+  EXPECT_EQ(mapped.kind(), ErrorKind::kUser);
+  EXPECT_THAT(mapped.what(), named);
+  write_file(path_, "In the " + pointer);
+  EXPECT_EQ(read_file(path_), "In the " + pointer);
+}
+
 TEST_F(Files, AFileBeyondTheLimitIsRefusedBeforeItIsRead) {
   write_file(path_, "12345678");
   EXPECT_EQ(read_file(path_, 8), "12345678");

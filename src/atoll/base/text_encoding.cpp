@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/base/json.h"
 
 namespace atl {
 
@@ -51,10 +53,24 @@ void refuse_utf16(const std::filesystem::path& path, std::string_view content) {
                    path.stem().string() + "-utf8" + path.extension().string());
 }
 
+std::string_view without_byte_order_mark(std::string_view content) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return content.starts_with(kMark) ? content.substr(kMark.size()) : content;
+}
+
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   std::string text = read_file(path, max_bytes);
   refuse_utf16(path, text);
-  return text;
+  return std::string(without_byte_order_mark(text));
+}
+
+std::string utf8_problem(const std::string& text) {
+  try {
+    nlohmann::json(text).dump();  // which checks it
+    return "";
+  } catch (const nlohmann::json::exception& error) {
+    return json_reason(error);
+  }
 }
 
 }  // namespace atl

@@ -39,6 +39,14 @@ TEST(TextEncoding, Utf16IsRefusedWithHowToConvertIt) {
   EXPECT_THAT(refusal(wide("In the beginning", false)), HasSubstr("-f UTF-16BE "));
 }
 
+TEST(TextEncoding, AByteOrderMarkIsNoPartOfAText) {
+  EXPECT_EQ(without_byte_order_mark("\xef\xbb\xbfIn"), "In");
+  EXPECT_EQ(without_byte_order_mark("\xef\xbb\xbf"), "");
+  for (const char* text : {"", "In", "\xef\xbb", "I\xef\xbb\xbfn"}) {
+    EXPECT_EQ(without_byte_order_mark(text), text);
+  }
+}
+
 TEST(TextEncoding, OtherBytesAreNotTakenForIt) {
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal("In the beginning"), "");

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "atoll/cli/shared_engine.h"
 #include "atoll/cli/weights.h"
 #include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/inference_engine.h"
 #include "atoll/text/stream_decoder.h"
@@ -47,14 +49,32 @@ struct Options {
   WeightsArguments weights;
 };
 
+std::string read_input() {
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  refuse_utf16("standard input", text);
+  return std::string(without_byte_order_mark(text));
+}
+
+// There is no answer to nothing: without a prompt the message comes from a pipe or a file.
+std::string read_message() {
+  if (::isatty(STDIN_FILENO) == 1) {
+    throw user_error(
+        "--chat answers a message: give it with --prompt or --prompt-file, or write it to standard "
+        "input");
+  }
+  std::string text = read_input();
+  if (text.ends_with('\n')) text.pop_back();  // as echo writes one behind a message
+  if (!text.empty()) return text;
+  throw user_error(
+      "--chat answers a message, and standard input is empty; give the message with --prompt or "
+      "--prompt-file");
+}
+
 std::string read_prompt(const Options& options) {
-  if (options.prompt_file.empty()) return options.prompt;
   // As in other programs "-" is standard input; a file of that name is "./-".
-  const bool is_input = options.prompt_file == "-";
-  std::string text = is_input ? std::string(std::istreambuf_iterator<char>(std::cin), {})
-                              : read_file(options.prompt_file);
-  refuse_utf16(is_input ? "standard input" : options.prompt_file, text);
-  return text;
+  if (options.prompt_file == "-") return read_input();
+  if (!options.prompt_file.empty()) return read_text_file(options.prompt_file);
+  return options.chat && options.prompt.empty() ? read_message() : options.prompt;
 }
 
 std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer) {
@@ -135,6 +155,7 @@ std::int64_t stream(serve::InferenceEngine& engine, const std::vector<std::int32
 
 // What is to be continued, and with which model.
 struct Task {
+  model_dir::HeldModel model;
   fs::path path;
   Tokenizer tokenizer;
   nn::ModelConfig config;
@@ -143,8 +164,10 @@ struct Task {
 };
 
 Task read_task(const Options& options, bool leads) {
-  const fs::path path = model_dir::find_model(options.model);
-  Task task = {.path = path,
+  const model_dir::HeldModel model = model_dir::hold_model(options.model);
+  const fs::path& path = model.path;
+  Task task = {.model = model,
+               .path = path,
                .tokenizer = model_dir::load_tokenizer(path),
                .config = model_dir::read_model_config(path)};
   if (!leads) return task;
@@ -221,7 +244,8 @@ Action add(CLI::App& app) {
   serve::SamplingOptions& sampling = options->sampling;
   app.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
       ->required();
-  app.add_option("--prompt", options->prompt, "text to continue; empty: begin a new one");
+  app.add_option("--prompt", options->prompt,
+                 "text to continue; empty: begin a new one, or with --chat read standard input");
   app.add_option("--prompt-file", options->prompt_file,
                  "file with the text to continue; -: standard input")
       ->excludes("--prompt");

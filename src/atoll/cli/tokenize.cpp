@@ -38,8 +38,7 @@ void show_progress(const data::TokenizeProgress& progress) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns(STDERR_FILENO) - 1));
   const std::string line = fmt::format(
       "{:.0f}%  {}", percent, counted(static_cast<std::int64_t>(progress.tokens), "token"));
-  fmt::print(stderr, "\r{}\x1b[K", line.substr(0, columns));
-  std::fflush(stderr);
+  put_error(fmt::format("\r{}\x1b[K", line.substr(0, columns)));
 }
 
 int run(Options& options) {
@@ -65,7 +64,7 @@ int run(Options& options) {
   std::function<void(const data::TokenizeProgress&)> progress = show_progress;
   if (!terminal) progress = train::log_progress(std::chrono::seconds(30));
   const data::TokenizeResult result = data::tokenize_corpus(tokenize, tokenizer, progress);
-  if (terminal) fmt::print(stderr, "\r\x1b[K");
+  if (terminal) put_error("\r\x1b[K");
   const std::int64_t tokens = result.train_tokens + result.held_out_tokens;
   fmt::print(
       "{}: {}, {}\n  {} in {}\n  {} in {}\n  vocabulary {}, {:.2f} bytes a token\n", options.output,
@@ -75,6 +74,10 @@ int run(Options& options) {
       counted(result.held_out_tokens, "held-out token"),
       counted(result.held_out_documents, "document"), tokenizer.vocab_size(),
       static_cast<double>(result.bytes) / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
+  if (const std::string frame = train::describe_frame(tokenizer);
+      !options.tokenizer.empty() && !frame.empty()) {
+    fmt::print("  {}\n", frame);
+  }
   return 0;
 }
 

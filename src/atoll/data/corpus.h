@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "atoll/data/shard.h"
 #include "atoll/data/shard_cache.h"
 #include "atoll/data/token_source.h"
+#include "atoll/text/tokenizer_config.h"
 
 namespace atl::data {
 
@@ -43,6 +45,9 @@ struct CorpusManifest {
   std::string tokenizer_file = "tokenizer.json";  ///< or "tokenizer.model"
   std::string tokenizer_hash;                     ///< XXH3-128 of that file, 32 hexadecimal digits
   std::uint64_t vocab_size = 0;
+  /// The tokens round each document of text; nothing: an older program made the corpus, which put
+  /// the tokenizer's end of text behind a document and nothing before it.
+  std::optional<text::RecordedFrame> frame;
   std::string documents;  ///< what separates documents: "file" or "blank-line"
   double held_out = 0;    ///< the fraction of the text that was asked for
   std::uint64_t block_bytes = 0;

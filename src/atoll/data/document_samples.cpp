@@ -87,8 +87,9 @@ DocumentSamples::DocumentSamples(const TokenSource& source, std::uint64_t seed,
     : source_(source), seed_(seed), context_(context), documents_(source) {
   if (context < 1) throw user_error("a context must be at least 1 token, not {}", context);
   if (source.num_tokens() < 2) {
-    throw user_error("{} has {} tokens and packing documents needs at least 2; give more text",
-                     source.name(), source.num_tokens());
+    throw user_error(
+        "{} has {} tokens and packing documents needs at least 2; give more text (data.text)",
+        source.name(), source.num_tokens());
   }
 }
 

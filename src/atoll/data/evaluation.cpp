@@ -22,8 +22,9 @@ EvaluationBatches::EvaluationBatches(const TokenSource& source, const Evaluation
                      options.micro_batch, options.context);
   }
   if (source.num_tokens() < 2) {
-    throw user_error("{} has {} tokens and evaluation needs at least 2; hold out more text",
-                     source.name(), source.num_tokens());
+    throw user_error(
+        "{} has {} tokens and evaluation needs at least 2; hold out more text (data.held_out)",
+        source.name(), source.num_tokens());
   }
   num_windows_ = (source.num_tokens() - 1 + options.context - 1) / options.context;
   if (options.packing == Packing::kDocuments) {
@@ -38,8 +39,9 @@ EvaluationBatches::EvaluationBatches(const TokenSource& source, const Evaluation
 
   take_windows();
   if (num_targets_ == 0) {
-    throw user_error("none of the {} tokens of {} to evaluate has a loss; hold out more text",
-                     source.num_tokens(), source.name());
+    throw user_error(
+        "none of the {} tokens of {} to evaluate has a loss; hold out more text (data.held_out)",
+        source.num_tokens(), source.name());
   }
 }
 

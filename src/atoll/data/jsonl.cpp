@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "atoll/base/error.h"
+#include "atoll/base/text_encoding.h"
 #include "atoll/data/field_map.h"
+#include "atoll/data/foreign_rows.h"
 
 namespace atl::data {
 
@@ -14,9 +16,11 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr const char* kExpected =
     "give {\"text\": ...}, {\"prompt\": ..., \"completion\": ...} or {\"messages\": [...]}";
+
+constexpr const char* kShareGptMessages =
+    "ShareGPT (from, value), as messages: human is the user, gpt the assistant";
 
 enum Field : std::size_t { kText, kPrompt, kCompletion, kMessages };
 
@@ -29,13 +33,23 @@ class LineParser {
   void parse(dom::parser& parser, std::string_view text, JsonlLine& line) {
     dom::element root;
     if (const auto error = parser.parse(text.data(), text.size()).get(root)) {
-      fail(error == simdjson::UTF8_ERROR ? "is not UTF-8" : "is not JSON",
-           simdjson::error_message(error));
+      if (error == simdjson::UTF8_ERROR) fail("is not UTF-8", simdjson::error_message(error));
+      if (error != simdjson::DEPTH_ERROR) refuse_several_lines(text);
+      fail("is not JSON", simdjson::error_message(error));
     }
-    dom::object object;
-    if (root.get(object)) fail("is not an object", kExpected);
-    for (const dom::key_value_pair field : object) take(field.key, field.value);
+    if (root.is_array() && number_ == 1) {
+      fail("is not an object but a list",
+           fmt::format("write one object a line: jq -c '.[]' {} >rows.jsonl", path_));
+    }
+    if (root.get(object_)) fail("is not an object", kExpected);
+    for (const dom::key_value_pair field : object_) take(field.key, field.value);
     choose_kind(line);
+    if (variables_.empty()) return;
+    if (line.kind != JsonlKind::kMessages) {
+      fail("has \"chat_template_kwargs\" and no messages",
+           "remove them; they are for a chat template");
+    }
+    line.variables = variables_;
   }
 
  private:
@@ -43,9 +57,31 @@ class LineParser {
     throw user_error("{} line {} {}; {}", path_, number_, what, remedy);
   }
 
+  // An object that is written over several lines, as people read it.
+  void refuse_several_lines(std::string_view text) const {
+    const std::size_t last = text.find_last_not_of(" \t\r");
+    const bool goes_on =
+        last != std::string_view::npos &&
+        (text[last] == '{' || text[last] == '[' || text[last] == ',' || text[last] == ':');
+    if (!goes_on) return;
+    fail("is not JSON by itself",
+         fmt::format("in JSON lines each object has a line of its own: jq -c {} {} >rows.jsonl",
+                     text[text.find_first_not_of(" \t")] == '[' ? "'.[]'" : ".", path_));
+  }
+
   void take(std::string_view key, dom::element value) {
-    if (key == "tools" && !value.is_null()) {
-      fail("has \"tools\", which atoll does not render", "write them into the messages");
+    if (key == "tools" || key == "functions") {
+      dom::array list;
+      const bool is_none = value.is_null() || (!value.get(list) && list.size() == 0);
+      if (is_none) return;
+      fail(fmt::format("has \"{}\", which atoll does not render", key),
+           "write them into the messages");
+    }
+    if (key == "chat_template_kwargs" && !value.is_null()) {
+      if (!value.is_object()) fail("has \"chat_template_kwargs\" that are no object", "mend it");
+      dom::object variables;
+      if (!value.get(variables) && variables.size() > 0) variables_ = simdjson::minify(value);
+      return;
     }
     if (!values_.take(key, value)) fail(fmt::format("has \"{}\" twice", key), "remove one");
   }
@@ -59,6 +95,15 @@ class LineParser {
 
   std::string quoted(Field field) const { return fmt::format("\"{}\"", values_.spec(field)); }
 
+  std::string origin() const { return fmt::format("{} line {}", path_, number_); }
+
+  // Whether nobody said what the keys are called.
+  bool has_usual_fields() const {
+    Fields usual;
+    usual.chat = fields_.chat;
+    return fields_ == usual;
+  }
+
   // What to give: of other keys than the usual ones, the names that were asked for.
   std::string expected() const {
     if (fields_ == Fields()) return kExpected;
@@ -71,7 +116,14 @@ class LineParser {
     const bool has_messages = values_.has(kMessages);
     const bool pair = values_.has(kPrompt) || values_.has(kCompletion);
     const int kinds = int{has_text} + int{pair} + int{has_messages};
+    if (kinds == 0 && has_usual_fields() &&
+        read_foreign_row(object_, fields_.chat, origin(), line)) {
+      return;
+    }
     if (kinds == 0) {
+      if (has_usual_fields() && object_.size() > 0) {
+        fail("has neither \"text\" nor \"prompt\" nor \"messages\"", advice_on_keys(object_));
+      }
       fail(fmt::format("has neither {} nor {} nor {}", quoted(kText), quoted(kPrompt),
                        quoted(kMessages)),
            expected());
@@ -92,7 +144,8 @@ class LineParser {
       fail(fmt::format("has a {} and no {}", quoted(kCompletion), quoted(kPrompt)), expected());
     }
     if (!values_.has(kCompletion)) {
-      fail(fmt::format("has a {} and no {}", quoted(kPrompt), quoted(kCompletion)), expected());
+      fail(fmt::format("has a {} and no {}", quoted(kPrompt), quoted(kCompletion)),
+           has_usual_fields() ? advice_on_keys(object_) : expected());
     }
     const std::string prompt = string_at(kPrompt);
     const std::string completion = string_at(kCompletion);
@@ -114,15 +167,22 @@ class LineParser {
       fail(fmt::format("has {} that are not an array", quoted(kMessages)), expected());
     }
     line.kind = JsonlKind::kMessages;
+    if (fields_.has_plain_messages() && has_sharegpt_messages(*messages)) {
+      line.text = sharegpt_messages(*messages, origin());
+      line.mapping = kShareGptMessages;
+      return;
+    }
     line.text = simdjson::minify(*messages);
     if (fields_.has_plain_messages()) return;
-    line.text = plain_messages(fields_, line.text, fmt::format("{} line {}", path_, number_));
+    line.text = plain_messages(fields_, line.text, origin());
   }
 
   const std::string& path_;
   std::int64_t number_;
   const Fields& fields_;
   FieldValues values_;
+  dom::object object_;
+  std::string variables_;
 };
 
 }  // namespace
@@ -141,9 +201,11 @@ void for_each_jsonl_line(std::string_view content, const std::string& path,
     line.end = std::min(newline + 1, content.size());
     ++line.number;
     std::string_view text = content.substr(begin, newline - begin);
-    if (begin == 0 && text.substr(0, 3) == kByteOrderMark) text.remove_prefix(3);
+    if (begin == 0) text = without_byte_order_mark(text);
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     line.completion = 0;
+    line.variables.clear();
+    line.mapping = "";
     LineParser(path, line.number, fields, map).parse(parser, text, line);
     fn(line);
   }

@@ -109,6 +109,80 @@ TEST(Jsonl, ReadsWhatShareGptWrites) {
               HasSubstr("no text \"value\""));
 }
 
+TEST(Jsonl, RowsOfAlpacaAreReadAsThatIs) {
+  const std::string line = R"({"instruction": "Add.", "input": "2 2", "output": "4"})";
+  const std::string bare = R"({"instruction": "Hi", "input": "", "output": "Hey", "id": 1})";
+  const auto all = lines(line + "\n" + bare);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].kind, JsonlKind::kCompletion);
+  EXPECT_EQ(all[0].text.substr(all[0].completion), "4");
+  EXPECT_THAT(all[0].text, HasSubstr("provides further context. Write a response that"));
+  EXPECT_THAT(all[0].text,
+              HasSubstr("### Instruction:\nAdd.\n\n### Input:\n2 2\n\n### Response:\n4"));
+  EXPECT_THAT(all[1].text, ::testing::EndsWith("### Instruction:\nHi\n\n### Response:\nHey"));
+  EXPECT_THAT(all[1].text, ::testing::Not(HasSubstr("Input")));
+  EXPECT_THAT(all[0].mapping, ::testing::StartsWith("Alpaca"));
+
+  Fields chat;
+  chat.chat = true;
+  EXPECT_EQ(lines_of(line, chat)[0].text,
+            R"([{"role":"user","content":"Add.\n\n2 2"},{"role":"assistant","content":"4"}])");
+  EXPECT_EQ(lines_of(R"({"system": "S", "instruction": "Hi", "output": "Hey"})", chat)[0].text,
+            R"([{"role":"system","content":"S"},{"role":"user","content":"Hi"},)"
+            R"({"role":"assistant","content":"Hey"}])");
+  EXPECT_THAT(error(R"({"system": "S", "instruction": "Hi", "output": "Hey"})"),
+              AllOf(HasSubstr("d.jsonl line 1 has \"system\""), HasSubstr("--chat")));
+  EXPECT_THAT(error(R"({"history": [["a", "b"]], "instruction": "Hi", "output": "Hey"})"),
+              HasSubstr("\"history\""));
+  EXPECT_THAT(error(R"({"input": 5, "instruction": "Hi", "output": "Hey"})"),
+              HasSubstr("\"input\" that is not a string"));
+}
+
+TEST(Jsonl, RowsOfShareGptAreReadAsThatIs) {
+  const std::string turns = R"([{"from": "human", "value": "h"}, {"from": "gpt", "value": "g"},)"
+                            R"( {"from": "observation", "value": "o", "weight": 0}])";
+  const std::string expected = R"([{"role":"user","content":"h"},)"
+                               R"({"role":"assistant","content":"g"},)"
+                               R"({"role":"tool","content":"o","weight":0}])";
+  for (const char* key : {"conversations", "messages"}) {
+    const auto all = lines(fmt::format("{{\"id\": 1, \"{}\": {}}}", key, turns));
+    EXPECT_EQ(all[0].kind, JsonlKind::kMessages);
+    EXPECT_EQ(all[0].text, expected) << key;
+    EXPECT_THAT(all[0].mapping, ::testing::StartsWith("ShareGPT"));
+  }
+  EXPECT_EQ(lines(R"({"conversations": [{"role": "user", "content": "h"}]})")[0].text,
+            R"([{"role":"user","content":"h"}])");
+  EXPECT_EQ(lines(R"({"system": "s", "conversations": [{"from": "human", "value": "h"}]})")[0].text,
+            R"([{"role":"system","content":"s"},{"role":"user","content":"h"}])");
+  EXPECT_THAT(error(R"({"conversations": [{"from": "human", "value": "h"},)"
+                    R"( {"from": "function_call", "value": "f"}]})"),
+              AllOf(HasSubstr("d.jsonl line 1 has a message from \"function_call\""),
+                    HasSubstr("--field roles=function_call=assistant")));
+}
+
+TEST(Jsonl, NamesTheKeysOfRowsThatItDoesNotKnow) {
+  EXPECT_THAT(error(R"({"question": "2+2?", "answer": "4"})"),
+              AllOf(HasSubstr("its keys are question, answer"),
+                    HasSubstr("--field prompt=question --field completion=answer")));
+  EXPECT_THAT(error(R"({"prompt": "2+2?", "response": "4"})"),
+              HasSubstr("--field prompt=prompt --field completion=response"));
+  EXPECT_THAT(error(R"({"content": "words", "n": 1})"), HasSubstr("--field text=content"));
+  EXPECT_THAT(error(R"({"a": 1, "b": 2})"), HasSubstr("its keys are a, b; --field FIELD=KEY"));
+}
+
+TEST(Jsonl, VariablesOfATemplateComeWithTheirMessages) {
+  const auto all = lines(R"({"messages": [], "chat_template_kwargs": {"enable_thinking": false}})"
+                         "\n"
+                         R"({"messages": [], "tools": [], "functions": null})");
+  EXPECT_EQ(all[0].variables, R"({"enable_thinking":false})");
+  EXPECT_EQ(all[1].variables, "");
+  EXPECT_THAT(error(R"({"messages": [], "chat_template_kwargs": [1]})"), HasSubstr("no object"));
+  EXPECT_THAT(error(R"({"text": "a", "chat_template_kwargs": {"a": 1}})"),
+              HasSubstr("and no messages"));
+  EXPECT_THAT(error(R"({"messages": [], "functions": [{"name": "f"}]})"),
+              HasSubstr("has \"functions\", which atoll does not render"));
+}
+
 TEST(Fields, ThatAreMalformedAreNamed) {
   const auto refusal = [](const char* assignment) {
     Fields fields;
@@ -134,7 +208,10 @@ TEST(Jsonl, NamesFileAndLineOfWhatIsWrong) {
   EXPECT_THAT(error("{\"text\": \"a\"} {}"), HasSubstr("line 1 is not JSON"));
   EXPECT_THAT(error("{\"text\": \"\xFF\"}"), HasSubstr("line 1 is not UTF-8"));
   EXPECT_THAT(error("{\"text\": \"\\ud800\"}"), HasSubstr("line 1 is not"));
-  EXPECT_THAT(error("[1]"), HasSubstr("is not an object"));
+  EXPECT_THAT(error("[1]"), AllOf(HasSubstr("is not an object"), HasSubstr("jq -c '.[]'")));
+  EXPECT_THAT(error("{\n  \"text\": \"a\"\n}"),
+              AllOf(HasSubstr("line 1 is not JSON by itself"), HasSubstr("jq -c . d.jsonl")));
+  EXPECT_THAT(error("{\"text\":\n \"a\"}"), HasSubstr("line 1 is not JSON"));
   EXPECT_THAT(error("{}"), HasSubstr("has neither"));
   EXPECT_THAT(error("{\"text\": 3}"), HasSubstr("\"text\" that is not a string"));
   EXPECT_THAT(error("{\"prompt\": \"a\"}"), HasSubstr("no \"completion\""));

@@ -49,6 +49,18 @@ CorpusManifest parse(const Json& root) {
   }
   tokenizer.at("hash").get_to(manifest.tokenizer_hash);
   tokenizer.at("vocab_size").get_to(manifest.vocab_size);
+  if (tokenizer.contains("end_of_text")) {
+    text::RecordedFrame frame;
+    const Json& end = tokenizer.at("end_of_text");
+    if (!end.is_null()) frame.end_of_text = whole_number<std::int32_t>(end);
+    for (const Json& id : tokenizer.at("before")) {
+      frame.before.push_back(whole_number<std::int32_t>(id));
+    }
+    for (const Json& id : tokenizer.at("after")) {
+      frame.after.push_back(whole_number<std::int32_t>(id));
+    }
+    manifest.frame = std::move(frame);
+  }
   const Json& options = root.at("options");
   options.at("documents").get_to(manifest.documents);
   options.at("held_out").get_to(manifest.held_out);
@@ -92,6 +104,12 @@ std::string CorpusManifest::to_json() const {
   root["version"] = kVersion;
   root["tokenizer"] = {
       {"file", tokenizer_file}, {"hash", tokenizer_hash}, {"vocab_size", vocab_size}};
+  if (frame) {
+    root["tokenizer"]["end_of_text"] = nullptr;
+    if (frame->end_of_text) root["tokenizer"]["end_of_text"] = *frame->end_of_text;
+    root["tokenizer"]["before"] = frame->before;
+    root["tokenizer"]["after"] = frame->after;
+  }
   root["options"] = {{"documents", documents},
                      {"held_out", held_out},
                      {"block_bytes", block_bytes},

@@ -44,8 +44,8 @@ Sampler::Sampler(std::uint64_t seed, std::int64_t num_tokens, std::int64_t conte
   if (context < 1) throw user_error("a context must be at least 1 token, not {}", context);
   if (num_tokens <= context) {
     throw user_error(
-        "a context of {} tokens needs {} tokens of text and there are {}; use a shorter context or "
-        "more text",
+        "a context of {} tokens needs {} tokens of text and there are {}; use a shorter context "
+        "(train.context), more text (data.text), or hold out less of it (data.held_out)",
         context, context + 1, num_tokens);
   }
   // One window less than would fit leaves room to shift all windows by up to context - 1 tokens.

@@ -98,9 +98,10 @@ TEST(Sampler, EpochsAndSeedsDifferInOrderAndOffset) {
 
 TEST(Sampler, RefusesAContextLongerThanTheDataSayingHowLongThatIs) {
   EXPECT_EQ(Sampler(1, 65, 64).num_windows(), 1);
-  EXPECT_THAT(testing::error_of([] { Sampler(1, 64, 64); }),
-              ::testing::AllOf(::testing::HasSubstr("context of 64"),
-                               ::testing::HasSubstr("there are 64")));
+  EXPECT_THAT(
+      testing::error_of([] { Sampler(1, 64, 64); }),
+      ::testing::AllOf(::testing::HasSubstr("context of 64"), ::testing::HasSubstr("there are 64"),
+                       ::testing::HasSubstr("(train.context)")));
   EXPECT_THAT(testing::error_of([] { Sampler(1, 64, 0); }), ::testing::HasSubstr("at least 1"));
 }
 

@@ -1,34 +1,19 @@
 #include "atoll/data/tokenization.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/base/text_encoding.h"
 #include "atoll/data/text_check.h"
 
 namespace atl::data {
 
 namespace fs = std::filesystem;
-
-InputFormat input_format(const fs::path& path) {
-  if (path.extension() == ".jsonl") return InputFormat::kJsonl;
-  if (path.extension() == ".bin") return InputFormat::kBin;
-  return InputFormat::kText;
-}
-
-const char* format_name(InputFormat format) {
-  switch (format) {
-    case InputFormat::kText:
-      return "text";
-    case InputFormat::kJsonl:
-      return "jsonl";
-    case InputFormat::kBin:
-      return "bin";
-  }
-  return "?";
-}
 
 namespace {
 
@@ -52,7 +37,7 @@ RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,
   }
   RenderedChat chat;
   located([&] { return fmt::format("{} line {}", path, line.number); },
-          [&] { chat = options.render_chat(line.text); });
+          [&] { chat = options.render_chat(line.text, line.variables); });
   if (chat.text.empty()) {
     throw user_error("{} line {} has messages that the chat template writes nothing for; {}", path,
                      line.number, "remove the line, or give another template");
@@ -67,29 +52,50 @@ Tokenization::Tokenization(DocumentSink& sink, const Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       options_(options),
       encoder_(tokenizer),
-      end_of_text_(tokenizer.end_of_text()),
+      beginning_(tokenizer.tokens_before()),
+      ending_(tokenizer.tokens_after()),
       stride_(options.held_out),
       block_bytes_(block_bytes),
       progress_(progress),
-      report_(std::move(report)) {}
+      report_(std::move(report)) {
+  if (options.as_older_programs) {
+    beginning_.clear();
+    ending_.clear();
+  }
+  const auto end = tokenizer.end_of_text();
+  if (end && (ending_.empty() || ending_.back() != *end)) ending_.push_back(*end);
+}
 
 void Tokenization::add_file(const fs::path& path) {
-  const InputFormat format = input_format(path);
+  const MappedFile file(path);
+  const std::span<const std::byte> bytes = file.bytes();
+  std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const InputFormat by_name = input_format_by_name(path);
+  const InputFormat format = options_.as_older_programs ? by_name : input_format(path, content);
+  if (format != InputFormat::kJsonl) has_other_documents_ = true;
   if (format == InputFormat::kBin) {
     add_bin(BinTokens(path, tokenizer_));
     return;
   }
-  const MappedFile file(path);
-  const std::span<const std::byte> bytes = file.bytes();
-  const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (format == InputFormat::kJsonl) {
+    if (by_name != InputFormat::kJsonl) {
+      log::info("{} is read as JSON lines: each line is an object", path.string());
+    }
     refuse_utf16(path, content);
     add_jsonl(content, path.string());
     return;
   }
-  check_is_text(path, content);
+  if (!options_.as_older_programs) {
+    check_is_text(path, content);
+    const std::string oddity = oddity_of_text(path, content);
+    if (!oddity.empty()) log::warning("{}", oddity);
+    const std::string_view marked = content;
+    content = without_byte_order_mark(content);
+    progress_.bytes_done += marked.size() - content.size();
+  }
+  const auto* begin = reinterpret_cast<const char*>(bytes.data());
   for_each_document(content, options_.documents, [&](std::string_view document) {
-    add_text(document, path.string(), static_cast<std::size_t>(document.data() - content.data()));
+    add_text(document, path.string(), static_cast<std::size_t>(document.data() - begin));
   });
 }
 
@@ -108,7 +114,7 @@ void Tokenization::add_text(std::string_view text, const std::string& path, std:
     const Split here = choose_split(block.size());
     if (split != here) {
       finish();
-      sink_.begin_document(here);
+      begin_document(here, /*has_prompt=*/false);
       split = here;
     }
     tokens_.clear();
@@ -149,11 +155,70 @@ void Tokenization::add_line(const JsonlLine& line, const std::string& path) {
   }
   located([&] { return fmt::format("{} line {}", path, line.number); },
           [&] { encode_line(line, chat); });
+  count_loss(line, path);
+  if (*line.mapping != '\0' && told_.insert(line.mapping).second) {
+    log::info("{} line {} and rows like it are read as those of {}", path, line.number,
+              line.mapping);
+  }
   const Split split = choose_split(bytes);
-  sink_.begin_document(split);
+  // A chat template writes what begins and ends a conversation itself.
+  const bool is_chat = line.kind == JsonlKind::kMessages;
+  if (is_chat) {
+    sink_.begin_document(split);
+  } else {
+    begin_document(split, line.kind == JsonlKind::kCompletion);
+  }
   append(split);
-  // A chat template writes what ends a conversation itself.
-  if (line.kind != JsonlKind::kMessages) end_document(split);
+  if (!is_chat) end_document(split);
+}
+
+namespace {
+
+// The roles of messages, in their order, each once.
+std::vector<std::string> roles_of(const std::string& messages) {
+  const auto json = nlohmann::json::parse(messages, nullptr, false);
+  std::vector<std::string> roles;
+  for (const auto& message : json) {
+    const auto role = message.is_object() ? message.value("role", nlohmann::json()) : message;
+    if (!role.is_string()) continue;
+    const auto name = role.get<std::string>();
+    if (std::find(roles.begin(), roles.end(), name) == roles.end()) roles.push_back(name);
+  }
+  return roles;
+}
+
+}  // namespace
+
+void Tokenization::count_loss(const JsonlLine& line, const std::string& path) {
+  ++rows_;
+  // Behind a prompt and completion the end of text has a loss, where there is one.
+  const bool has_loss = mask_.empty() ||
+                        (line.kind == JsonlKind::kCompletion && !ending_.empty()) ||
+                        std::find(mask_.begin(), mask_.end(), 1) != mask_.end();
+  if (has_loss) return;
+  if (rows_without_loss_++ > 0) return;
+  first_without_loss_ = fmt::format("{} line {}", path, line.number);
+  remedy_ = "its completion is empty";
+  if (line.kind != JsonlKind::kMessages) return;
+  const std::vector<std::string> roles = roles_of(line.text);
+  first_without_loss_ += fmt::format(", of the roles {}", fmt::join(roles, ", "));
+  remedy_ = std::find(roles.begin(), roles.end(), "assistant") != roles.end()
+                ? "what the assistant says there is empty, or has no loss by its \"weight\" or "
+                  "\"train\""
+                : "what is learnt is what \"assistant\" says; for another name of it give --field "
+                  "roles=NAME=assistant (data.fields.roles in a recipe)";
+}
+
+void Tokenization::finish() const {
+  if (rows_without_loss_ == 0) return;
+  if (rows_without_loss_ == rows_ && !has_other_documents_) {
+    if (rows_ == 1) throw user_error("{}, teaches nothing; {}", first_without_loss_, remedy_);
+    throw user_error("none of the {} teaches anything: first {}; {}", counted(rows_, "row"),
+                     first_without_loss_, remedy_);
+  }
+  log::warning("{} of {} teach nothing, for no token of them has a loss: first {}; {}",
+               format_count(rows_without_loss_), counted(rows_, "row"), first_without_loss_,
+               remedy_);
 }
 
 void Tokenization::encode_line(const JsonlLine& line, const RenderedChat& chat) {
@@ -209,10 +274,18 @@ void Tokenization::append(Split split) {
   progress_.tokens += tokens_.size();
 }
 
+void Tokenization::begin_document(Split split, bool has_prompt) {
+  sink_.begin_document(split);
+  if (beginning_.empty()) return;
+  const std::vector<std::uint8_t> no_loss(has_prompt ? beginning_.size() : 0);
+  sink_.append(split, beginning_, no_loss);
+  progress_.tokens += beginning_.size();
+}
+
 void Tokenization::end_document(Split split) {
-  if (!end_of_text_) return;
-  sink_.append(split, std::span(&*end_of_text_, 1), {});
-  ++progress_.tokens;
+  if (ending_.empty()) return;
+  sink_.append(split, ending_, {});
+  progress_.tokens += ending_.size();
 }
 
 void Tokenization::advance(std::uint64_t bytes_done) {

@@ -5,28 +5,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "atoll/data/bin_tokens.h"
 #include "atoll/data/corpus_writer.h"
+#include "atoll/data/input_format.h"
 #include "atoll/data/jsonl.h"
 #include "atoll/data/text_blocks.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::data {
-
-/// What a file of text or tokens is.
-enum class InputFormat { kText, kJsonl, kBin };
-
-/// By its extension: .jsonl, .bin, anything else is text.
-InputFormat input_format(const std::filesystem::path& path);
-
-/// "text", "jsonl" or "bin".
-const char* format_name(InputFormat format);
 
 /// Renders the messages of a line with options.render_chat. Throws Error naming `path` and the line
 /// when there is none, when it fails, or when it gives no text.
@@ -43,6 +35,9 @@ class Tokenization {
 
   /// A whole file. Throws Error naming it.
   void add_file(const std::filesystem::path& path);
+  /// To be called behind the last file. Warns of rows that teach nothing; throws Error(kUser) when
+  /// there are only such.
+  void finish() const;
   /// Lines of JSONL so far that hold no text.
   std::int64_t empty_documents() const { return empty_documents_; }
 
@@ -51,11 +46,15 @@ class Tokenization {
   void add_text(std::string_view text, const std::string& path, std::size_t at);
   void add_jsonl(std::string_view content, const std::string& path);
   void add_line(const JsonlLine& line, const std::string& path);
+  // Counts a row of which no token has a loss.
+  void count_loss(const JsonlLine& line, const std::string& path);
   // `chat` is what the messages of the line are rendered to.
   void encode_line(const JsonlLine& line, const RenderedChat& chat);
   void add_bin(const BinTokens& tokens);
   Split choose_split(std::size_t bytes);
   void append(Split split);  // tokens_ and, when it has any, mask_
+  // With the tokens that stand round a document of plain text; before a prompt they have no loss.
+  void begin_document(Split split, bool has_prompt);
   void end_document(Split split);
   void advance(std::uint64_t bytes_done);
 
@@ -63,12 +62,19 @@ class Tokenization {
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
   TokenEncoder encoder_;
-  std::optional<std::int32_t> end_of_text_;
+  std::vector<std::int32_t> beginning_;  // of a document of plain text
+  std::vector<std::int32_t> ending_;     // with the end of text, once
   HeldOutStride stride_;
   std::uint64_t block_bytes_;
   TokenizeProgress& progress_;
   std::function<void()> report_;
   std::int64_t empty_documents_ = 0;
+  std::int64_t rows_ = 0;               // of JSONL, with text
+  std::int64_t rows_without_loss_ = 0;  // among them
+  std::string first_without_loss_;      // the first's file, line and roles
+  std::string remedy_;                  // for that one
+  bool has_other_documents_ = false;    // than rows
+  std::set<std::string> told_;          // how rows of other programs are read
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint8_t> mask_;
 };

@@ -14,10 +14,14 @@
 
 namespace atl::data {
 
+/// Writes messages with a chat template.
+using RenderChat =
+    std::function<RenderedChat(std::string_view messages_json, std::string_view variables_json)>;
+
 /// What to make a corpus of, and how.
 struct TokenizeOptions {
-  /// Files, or directories that are searched for *.txt and *.jsonl. What a file is, its extension
-  /// says: .jsonl; .bin (tokens of nanoGPT or llm.c); text.
+  /// Files, or directories that are searched (find_text_files). What a file is, its ending and
+  /// first line say (input_format): JSONL, tokens of nanoGPT or llm.c, text.
   std::vector<std::filesystem::path> inputs;
   std::filesystem::path output;  ///< made if it is not there
   DocumentMode documents = DocumentMode::kFile;
@@ -28,10 +32,14 @@ struct TokenizeOptions {
   /// CorpusManifest::hash in hexadecimal that must come of it; empty: any. With another one nothing
   /// is replaced, and TokenizeResult::hash tells.
   std::string expected_hash;
-  /// Renders the "messages" of a JSONL line, a JSON array, with a chat template. Its errors get the
-  /// file and line put before them. Without it, a line with messages is an error.
-  std::function<RenderedChat(std::string_view messages_json)> render_chat;
+  /// Renders the "messages" of a JSONL line, a JSON array, with a chat template, and the variables
+  /// that the line has for it, a JSON object or empty. Its errors get the file and line put before
+  /// them. Without it, a line with messages is an error.
+  RenderChat render_chat;
   Fields fields = {};  ///< what the keys of JSONL are called
+  /// True: as programs did that did not record what stands round a document
+  /// (CorpusManifest::frame).
+  bool as_older_programs = false;
 };
 
 /// How far tokenize_corpus is; given to its callback after each block.
@@ -55,8 +63,9 @@ struct TokenizeResult {
 
 /// Turns files into a corpus directory. Documents are cut into blocks of lines and every
 /// 1/held_out-th block is held out; what is left of a document on either side of such a block
-/// counts as a document of its own, so no training window reads across a hole unmarked. The
-/// tokenizer's end-of-text token, if it has one, follows each document. Text that spells a special
+/// counts as a document of its own, so no training window reads across a hole unmarked. Each
+/// begins with Tokenizer::tokens_before() and ends with tokens_after() and end_of_text(), as far as
+/// there are such, but what a chat template writes, which has them. Text that spells a special
 /// token is encoded as text. docs/data-format.md says what JSONL and .bin files hold; a line of
 /// JSONL is held out whole, and all of it is tokenized at once. The same inputs and options give
 /// the same files. Throws Error(kUser) for missing, empty or repeated inputs, a text too small for
@@ -76,9 +85,15 @@ TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& 
 /// does, and Error(kUser) for a .bin file, which holds no text.
 void for_each_text(const TokenizeOptions& options, const std::function<void(std::string_view)>& fn);
 
-/// The files that `inputs` mean: files as given, *.txt and *.jsonl under directories sorted by
-/// path. Throws Error(kUser) for one that does not exist, is named twice, or holds no such file.
-std::vector<std::filesystem::path> find_text_files(
-    const std::vector<std::filesystem::path>& inputs);
+/// The files of text that were asked for.
+struct TextFiles {
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> left_out;  ///< a sentence on each directory with files of other endings
+};
+
+/// The files that `inputs` mean: files as given, and those under directories that is_searched_for()
+/// (*.txt, *.jsonl and its other names), sorted by path. Throws Error(kUser) for one that does not
+/// exist, is named twice, or holds no such file.
+TextFiles find_text_files(const std::vector<std::filesystem::path>& inputs);
 
 }  // namespace atl::data

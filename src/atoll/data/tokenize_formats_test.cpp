@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "atoll/base/file.h"
 #include "atoll/data/bin_tokens.h"
@@ -78,7 +79,7 @@ class TokenizeFormats : public ::testing::Test {
 };
 
 // "u:" and "a:" before what is said, "<|endoftext|>" behind an answer, which is trained with it.
-RenderedChat render(std::string_view json) {
+RenderedChat render(std::string_view json, std::string_view /*variables*/) {
   RenderedChat chat;
   std::size_t at = 0;
   while ((at = json.find("\"role\":\"", at)) != std::string_view::npos) {
@@ -111,21 +112,26 @@ TEST_F(TokenizeFormats, WhatHasNoTokenIsNamedByItsPlace) {
   EXPECT_THAT(refusal(), HasSubstr("a.jsonl line 2: the character"));
 }
 
-TEST_F(TokenizeFormats, WhatIsNoTextIsRefusedWithWhatToDo) {
-  write("a.txt.gz", "\x1f\x8b\x08 and so on");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt.gz is compressed with gzip"), HasSubstr("gunzip")));
-  write("a.txt", "\x28\xb5\x2f\xfd and so on");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt is compressed with zstd"), HasSubstr("zstd -d")));
-  write("a.parquet", "PAR1 and so on PAR1");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a Parquet file"), HasSubstr("JSONL")));
-  write("a.json", " [{\"text\": \"a\"}]");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.json is JSON"), HasSubstr("jq -c")));
-  write("a.json", "{\"text\": \"a\"}\n{\"text\": \"a\"}\n");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.json is JSON"), HasSubstr(".jsonl")));
-  EXPECT_THAT(error_of([&] { for_each_text(options_, [](std::string_view) {}); }),
-              HasSubstr("a.json is JSON"));
-  write("a.json", "no JSON");
-  EXPECT_EQ(error(), "");
+TEST_F(TokenizeFormats, RowsThatTeachNothingAreCounted) {
+  options_.render_chat = render;
+  const auto row = [](const char* role) {
+    return fmt::format(
+        "{{\"messages\": [{{\"role\": \"user\", \"content\": \"was it?\"}}, {{\"role\": \"{}\", "
+        "\"content\": \"the answer\"}}]}}\n",
+        role);
+  };
+  write("a.jsonl", row("bot") + row("bot"));
+  EXPECT_THAT(error(), AllOf(HasSubstr("none of the 2 rows teaches anything"),
+                             HasSubstr("a.jsonl line 1, of the roles user, bot"),
+                             HasSubstr("roles=NAME=assistant")));
+  write("a.jsonl", row("bot"));
+  EXPECT_THAT(error(), HasSubstr("a.jsonl line 1, of the roles user, bot, teaches nothing; "));
+  write("a.jsonl", row("assistant") + "\n" + row("bot") + row("user"));
+  ::testing::internal::CaptureStderr();
+  run();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("warning: 2 of 3 rows teach nothing"),
+                    HasSubstr("a.jsonl line 3, of the roles user, bot")));
 }
 
 TEST_F(TokenizeFormats, BytesThatNoTextHasAreRefusedByTheirPlace) {
@@ -226,6 +232,90 @@ TEST_F(TokenizeFormats, NormalizationThatKeepsTheLengthMovesNoLossEither) {
   EXPECT_EQ(trained_text(Corpus(options_.output).train()), "_q r<|endoftext|>");
 }
 
+// The same tokenizer as published ones are: <|endoftext|> goes before every text, and "!" ends it.
+Tokenizer framing(const std::vector<std::string>& after = {}) {
+  nlohmann::json json = nlohmann::json::parse(tokenizer().to_json());
+  const auto piece = [](const std::string& token) {
+    return nlohmann::json{{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+  };
+  nlohmann::json single = {piece("<|endoftext|>"), {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}};
+  nlohmann::json special = nlohmann::json::object();
+  for (const std::string& token : after) single.push_back(piece(token));
+  for (const char* token : {"<|endoftext|>", "!", "?"}) {
+    special[token] = {{"id", token}, {"ids", {*tokenizer().id_of(token)}}, {"tokens", {token}}};
+  }
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", special}};
+  const TemporaryDirectory directory;
+  write_file(directory / "tokenizer.json", json.dump());
+  write_file(directory / "tokenizer_config.json", R"({"eos_token": "!"})");
+  return Tokenizer::load(directory.path());
+}
+
+TEST_F(TokenizeFormats, DocumentsBeginAndEndAsTheTokenizersTextsDo) {
+  options_.render_chat = render;
+  options_.documents = DocumentMode::kBlankLine;
+  write("a.txt", "the answer\n\nwas\n");
+  write("a.jsonl",
+        "{\"text\": \"asked\"}\n{\"prompt\": \"for\", \"completion\": \" it\"}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"is it\"},"
+        " {\"role\": \"assistant\", \"content\": \"so\"}]}\n");
+  options_.inputs = {directory_ / "a.txt", directory_ / "a.jsonl"};
+  tokenize_corpus(options_, framing());
+  const Corpus corpus(options_.output);
+  EXPECT_EQ(tokenizer().decode(all_tokens(corpus.train())),
+            "<|endoftext|>the answer\n!<|endoftext|>was\n!<|endoftext|>asked!"
+            "<|endoftext|>for it!u:is it;a:so<|endoftext|>;");
+  EXPECT_EQ(trained_text(corpus.train()),
+            "<|endoftext|>the answer\n!<|endoftext|>was\n!<|endoftext|>asked!_ it!_so"
+            "<|endoftext|>_");
+  EXPECT_EQ(corpus.train().document_starts().size(), 5U);
+  EXPECT_EQ(all_tokens(tokenize_in_memory(options_, framing())), all_tokens(corpus.train()));
+}
+
+TEST_F(TokenizeFormats, WhatTheTokenizerPutsBehindATextStandsThereOnce) {
+  write("a.jsonl", "{\"text\": \"asked\"}\n");
+  const auto text_of = [&](const std::vector<std::string>& after) {
+    return tokenizer().decode(all_tokens(tokenize_in_memory(options_, framing(after))));
+  };
+  EXPECT_EQ(text_of({"!"}), "<|endoftext|>asked!");
+  EXPECT_EQ(text_of({"?"}), "<|endoftext|>asked?!");
+}
+
+TEST_F(TokenizeFormats, EveryPieceOfADocumentThatIsCutIsOne) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("the answer to question {:03}\n", i);
+  write("a.txt", text);
+  options_.held_out = 0.2;
+  const TokenizeResult result = tokenize_corpus(options_, framing());
+  ASSERT_GT(result.train_documents, 1);
+  const Corpus corpus(options_.output);
+  for (const TokenSplit* split : {&corpus.train(), &corpus.held_out()}) {
+    const Tokens tokens = all_tokens(*split);
+    std::vector<std::int64_t> starts = split->document_starts();
+    starts.push_back(split->num_tokens());
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+      EXPECT_EQ(tokens[static_cast<std::size_t>(starts[i])], *tokenizer().id_of("<|endoftext|>"));
+      EXPECT_EQ(tokens[static_cast<std::size_t>(starts[i + 1] - 1)], *tokenizer().id_of("!"));
+    }
+  }
+}
+
+TEST_F(TokenizeFormats, ACorpusSaysWhatStandsRoundItsDocuments) {
+  write("a.jsonl", "{\"text\": \"asked\"}\n");
+  tokenize_corpus(options_, framing({"?"}));
+  const Tokenizer back = Tokenizer::load(options_.output);
+  EXPECT_EQ(back.end_of_text(), *tokenizer().id_of("!"));
+  EXPECT_EQ(back.tokens_before(), framing().tokens_before());
+  EXPECT_EQ(back.tokens_after(), framing({"?"}).tokens_after());
+  options_.overwrite = true;
+  options_.as_older_programs = true;
+  tokenize_corpus(options_, framing({"?"}));
+  const Corpus older(options_.output);
+  EXPECT_FALSE(older.manifest().frame.has_value());
+  EXPECT_EQ(tokenizer().decode(all_tokens(older.train())), "asked!");
+}
+
 TEST_F(TokenizeFormats, CorpusCarriesTheTokenizerUnderItsName) {
   write("a.jsonl", "{\"text\": \"asked\"}\n");
   run();
@@ -269,7 +359,7 @@ TEST_F(TokenizeFormats, ErrorsNameFileAndLine) {
   EXPECT_THAT(error(), AllOf(HasSubstr("a.jsonl line 3"), HasSubstr("no chat template")));
   options_.render_chat = render;
   EXPECT_THAT(error(), HasSubstr("a.jsonl line 3: there is no message"));
-  options_.render_chat = [](std::string_view) { return RenderedChat{}; };
+  options_.render_chat = [](std::string_view, std::string_view) { return RenderedChat{}; };
   EXPECT_THAT(error(), HasSubstr("writes nothing"));
   EXPECT_FALSE(holds_corpus(options_.output));
 }

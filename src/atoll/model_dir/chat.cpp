@@ -1,5 +1,6 @@
 #include "atoll/model_dir/chat.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
@@ -87,19 +88,26 @@ std::string problem_of(const EndOfTurn& end) {
       end.text);
 }
 
-std::string with_stop_token(const std::string& generation_config, std::int32_t token) {
+std::string with_stop_token(const std::string& generation_config, std::int32_t token,
+                            const std::vector<std::int64_t>& of_config) {
   auto config = nlohmann::ordered_json::object();
   if (!generation_config.empty()) {
     config = nlohmann::ordered_json::parse(generation_config, nullptr, false);
-    if (!config.is_object()) throw damaged_error("generation_config.json is not a JSON object");
+    if (!config.is_object()) throw user_error("generation_config.json is not a JSON object");
   }
-  auto ids = nlohmann::ordered_json::array({token});
+  std::vector<std::int64_t> old;
   if (const auto at = config.find("eos_token_id"); at != config.end()) {
     for (const auto& id : at->is_array() ? *at : nlohmann::ordered_json::array({*at})) {
-      if (id == token) return generation_config;
-      if (id.is_number_integer()) ids.push_back(id);
+      if (id.is_number_integer() && id >= 0) old.push_back(id.get<std::int64_t>());
     }
   }
+  const bool is_stated = !old.empty();
+  if (!is_stated) old = of_config;
+  const bool is_there = std::find(old.begin(), old.end(), token) != old.end();
+  if (is_there && (is_stated || generation_config.empty())) return generation_config;
+  auto ids = nlohmann::ordered_json::array();
+  if (!is_there) ids.push_back(token);
+  for (const std::int64_t id : old) ids.push_back(id);
   config["eos_token_id"] = ids.size() == 1 ? ids.front() : ids;
   // With this entry transformers would take the tokens of config.json instead.
   config.erase("_from_model_config");

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "atoll/text/chat/template.h"
 #include "atoll/text/tokenizer.h"
@@ -32,7 +33,9 @@ EndOfTurn end_of_turn(const ChatTemplate& chat, const Tokenizer& tokenizer);
 std::string problem_of(const EndOfTurn& end);
 
 /// `generation_config` (a JSON object as text, or empty) with `token` among its "eos_token_id", and
-/// unchanged where it is already.
-std::string with_stop_token(const std::string& generation_config, std::int32_t token);
+/// unchanged where it is already. `of_config`: eos_token_id of config.json, which counts only while
+/// `generation_config` has none.
+std::string with_stop_token(const std::string& generation_config, std::int32_t token,
+                            const std::vector<std::int64_t>& of_config = {});
 
 }  // namespace atl::model_dir

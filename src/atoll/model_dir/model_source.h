@@ -28,14 +28,17 @@ std::string advice_for_parent(const std::filesystem::path& directory);
 /// adapter_config.json names. Throws Error(kUser) when that is not there.
 std::filesystem::path base_directory(const std::filesystem::path& directory);
 
-/// The shape of the model in a model directory.
+/// The shape of the model in a model directory. Throws Error(kUser) for a damaged config.json, and
+/// Error(kDamaged) for that of a checkpoint.
 nn::ModelConfig read_model_config(const std::filesystem::path& directory);
 
-/// The tokenizer of a model directory; of an adapter without one, its base model's.
+/// The tokenizer of a model directory; of an adapter without one, its base model's. Throws as
+/// read_model_config.
 Tokenizer load_tokenizer(const std::filesystem::path& directory);
 
-/// The tokens that end what the model of a directory says: eos_token_id of generation_config.json
-/// and config.json, and the tokenizer's end of text. Ascending.
+/// The tokens that end what the model of a directory says, as transformers takes them: eos_token_id
+/// of generation_config.json, else of config.json. Where neither has one of the model's tokens, the
+/// tokenizer's end of text. Ascending. Throws Error(kUser) naming the file for what is no id.
 std::vector<std::int32_t> stop_tokens(const std::filesystem::path& directory,
                                       const Tokenizer& tokenizer);
 

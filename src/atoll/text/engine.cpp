@@ -11,7 +11,8 @@ namespace atl::text {
 
 namespace {
 
-// In order of preference: the names under which well-known tokenizers keep the document separator.
+// The names under which well-known tokenizers keep the end of a text, in order of preference: for a
+// tokenizer that came alone. A model's own files say which it is, and the name may be any.
 constexpr std::array<std::string_view, 8> kEndOfTextNames = {
     "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>",
     "[EOS]",         "<|eos|>",         "<|end_of_document|>"};
@@ -19,7 +20,21 @@ constexpr std::array<std::string_view, 8> kEndOfTextNames = {
 // Positions in a text are 32-bit numbers where many are kept.
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
-std::optional<std::int32_t> find_end_of_text(const std::vector<AddedToken>& tokens) {
+// What the files beside a tokenizer say. One that names a token which the tokenizer lacks says
+// nothing: configurations keep the ids of the model that they were copied from.
+std::optional<std::int32_t> stated_end_of_text(const Decoder& decoder, const TextFrame& frame) {
+  if (frame.eos_token) {
+    if (const auto id = decoder.id_of(*frame.eos_token)) return id;
+  }
+  for (const std::int64_t id : frame.eos_ids) {
+    if (id < decoder.vocab_size() && decoder.exists(static_cast<std::int32_t>(id))) {
+      return static_cast<std::int32_t>(id);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int32_t> end_of_text_by_name(const std::vector<AddedToken>& tokens) {
   const AddedToken* only = nullptr;
   int num_special = 0;
   for (const AddedToken& token : tokens) {
@@ -50,19 +65,21 @@ TokenIndex index_of(const BpeSpec& model, std::string_view origin) {
 
 }  // namespace
 
-Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view origin)
-    : Engine(spec, std::move(json), origin, index_of(spec.model, origin)) {}
+Engine::Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
+               std::string_view origin)
+    : Engine(spec, std::move(json), frame, origin, index_of(spec.model, origin)) {}
 
-Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view origin,
-               const TokenIndex& vocab)
+Engine::Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
+               std::string_view origin, const TokenIndex& vocab)
     : file{"tokenizer.json", std::move(json)},
       decoder(spec, vocab, origin),
-      end_of_text(find_end_of_text(spec.added_tokens)),
+      end_of_text(stated_end_of_text(decoder, frame)),
       prefix_ids(spec.prefix_ids),
       suffix_ids(spec.suffix_ids),
       normalizer_(std::in_place, spec.normalizers, origin),
       pre_tokenizer_(std::in_place, spec.pre_tokenizer, origin),
       model_(std::in_place, spec.model, vocab, origin) {
+  if (!end_of_text) end_of_text = end_of_text_by_name(spec.added_tokens);
   for (const auto* ids : {&prefix_ids, &suffix_ids}) {
     for (const std::int32_t id : *ids) {
       if (!decoder.exists(id)) {
@@ -80,6 +97,25 @@ Engine::Engine(const TokenizerSpec& spec, std::string json, std::string_view ori
       raw_tokens_.add(token);
     }
   }
+  take_recorded(frame);
+}
+
+// The tokens of a corpus stay what they are when a later version reads the tokenizer otherwise.
+void Engine::take_recorded(const TextFrame& frame) {
+  if (!frame.recorded) return;
+  const auto check = [&](std::int32_t id, const char* key) {
+    if (decoder.exists(id)) return;
+    throw damaged_error(
+        "{}/corpus.json: \"{}\": the vocabulary has no token of id {}; run atoll "
+        "tokenize again",
+        frame.directory, key, id);
+  };
+  end_of_text = frame.recorded->end_of_text;
+  prefix_ids = frame.recorded->before;
+  suffix_ids = frame.recorded->after;
+  if (end_of_text) check(*end_of_text, "end_of_text");
+  for (const std::int32_t id : prefix_ids) check(id, "before");
+  for (const std::int32_t id : suffix_ids) check(id, "after");
 }
 
 namespace {
@@ -111,11 +147,12 @@ Engine::Engine(const SentencePieceSpec& spec, std::string model, const TextFrame
                std::string_view origin)
     : file{"tokenizer.model", std::move(model)},
       decoder(spec, origin),
+      end_of_text(stated_end_of_text(decoder, frame)),
       sentence_piece_(std::in_place, spec, origin) {
   const std::vector<AddedToken> controls = control_tokens(spec);
   for (const AddedToken& token : controls) {
     raw_tokens_.add(token);
-    if (token.content == spec.eos_piece) end_of_text = token.id;
+    if (!end_of_text && token.content == spec.eos_piece) end_of_text = token.id;
     // What Llama's tokenizers do unless they are told otherwise.
     if (token.content == spec.bos_piece && frame.add_bos.value_or(true)) prefix_ids = {token.id};
   }
@@ -125,7 +162,8 @@ Engine::Engine(const SentencePieceSpec& spec, std::string model, const TextFrame
   if (frame.add_eos.value_or(false)) {
     suffix_ids = {frame_id(decoder, frame, "eos", frame.eos_token.value_or(spec.eos_piece))};
   }
-  if (!end_of_text) end_of_text = find_end_of_text(controls);
+  if (!end_of_text) end_of_text = end_of_text_by_name(controls);
+  take_recorded(frame);
 }
 
 namespace {

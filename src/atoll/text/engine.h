@@ -43,8 +43,9 @@ struct TokenizerFile {
 
 /// The immutable engine behind a Tokenizer.
 struct Engine {
-  /// Throw as Tokenizer::from_bytes.
-  Engine(const TokenizerSpec& spec, std::string json, std::string_view origin);
+  /// Throw as Tokenizer::load.
+  Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
+         std::string_view origin);
   Engine(const SentencePieceSpec& spec, std::string model, const TextFrame& frame,
          std::string_view origin);
 
@@ -60,8 +61,9 @@ struct Engine {
   std::vector<std::int32_t> suffix_ids;  // and after it
 
  private:
-  Engine(const TokenizerSpec& spec, std::string json, std::string_view origin,
-         const TokenIndex& vocab);
+  Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
+         std::string_view origin, const TokenIndex& vocab);
+  void take_recorded(const TextFrame& frame);
   void encode_normalized(std::string_view piece, bool parse_special, TextStart start,
                          EncoderState& state, std::vector<std::int32_t>& out) const;
   void encode_words(std::string_view piece, TextStart start, EncoderState& state,

@@ -250,6 +250,8 @@ TEST(SentencePieceModel, TheConfigurationBesideItSaysWhatGoesRoundAText) {
   EXPECT_EQ(both.encode("", {.add_special = true}), (Ids{bos[0], eos[0]}));
   EXPECT_EQ(config(R"({"add_bos_token": true, "bos_token": {"content": "</s>"}})").tokens_before(),
             eos);
+  EXPECT_EQ(plain.end_of_text(), eos[0]);
+  EXPECT_EQ(config(R"({"eos_token": "<s>"})").end_of_text(), bos[0]);
   const auto problem = [&](const std::string& json) -> std::string {
     try {
       config(json);

@@ -28,9 +28,23 @@ std::shared_ptr<const text::Engine> sentence_piece(std::string_view content,
   return std::make_shared<const text::Engine>(spec, std::string(content), frame, origin);
 }
 
-std::shared_ptr<const text::Engine> byte_pairs(std::string json, std::string_view origin) {
+std::shared_ptr<const text::Engine> byte_pairs(std::string json, const text::TextFrame& frame,
+                                               std::string_view origin) {
   const text::TokenizerSpec spec = text::parse_tokenizer_json(json, origin);
-  return std::make_shared<const text::Engine>(spec, std::move(json), origin);
+  return std::make_shared<const text::Engine>(spec, std::move(json), frame, origin);
+}
+
+// Files of tokenizers that transformers turns into a tokenizer.json.
+std::string advice_for_slow_tokenizer(const fs::path& directory) {
+  for (const char* name :
+       {"vocab.json", "vocab.txt", "merges.txt", "tekken.json", "spiece.model"}) {
+    if (!path_exists(directory / name)) continue;
+    return fmt::format(
+        "; of its {} transformers makes one: "
+        "AutoTokenizer.from_pretrained(\"{}\").save_pretrained(\"{}\")",
+        name, directory.string(), directory.string());
+  }
+  return "";
 }
 
 }  // namespace
@@ -38,7 +52,7 @@ std::shared_ptr<const text::Engine> byte_pairs(std::string json, std::string_vie
 Tokenizer::Tokenizer(std::shared_ptr<const text::Engine> engine) : engine_(std::move(engine)) {}
 
 Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view origin) {
-  return Tokenizer(byte_pairs(std::string(tokenizer_json), origin));
+  return Tokenizer(byte_pairs(std::string(tokenizer_json), {}, origin));
 }
 
 Tokenizer Tokenizer::from_bytes(std::string_view content, std::string_view file_name,
@@ -54,20 +68,26 @@ Tokenizer Tokenizer::load(const fs::path& path) {
   if (directory_exists(path)) {
     file = path / kJsonName;
     if (!path_exists(file)) file = path / kModelName;
+    if (!path_exists(file)) {
+      throw user_error("no tokenizer in {}: it has neither a {} nor a {}{}", path.string(),
+                       kJsonName, kModelName, advice_for_slow_tokenizer(path));
+    }
   }
   if (!path_exists(file)) {
     throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one{}",
                      path.string(), kJsonName, kModelName, advice_for_absent_model(path));
   }
-  if (file.extension() != ".model")
-    return Tokenizer(byte_pairs(read_file(file, kMaxListBytes), file.string()));
-  return Tokenizer(sentence_piece(read_file(file, kMaxListBytes),
-                                  text::read_text_frame(file.parent_path()), file.string()));
+  const text::TextFrame frame = text::read_text_frame(file.parent_path());
+  std::string content = read_file(file, kMaxListBytes);
+  if (file.extension() == ".model") {
+    return Tokenizer(sentence_piece(content, frame, file.string()));
+  }
+  return Tokenizer(byte_pairs(std::move(content), frame, file.string()));
 }
 
 Tokenizer Tokenizer::from_spec(const text::TokenizerSpec& spec) {
   return Tokenizer(std::make_shared<const text::Engine>(spec, text::write_tokenizer_json(spec),
-                                                        "the new tokenizer"));
+                                                        text::TextFrame(), "the new tokenizer"));
 }
 
 const std::string& Tokenizer::file_name() const {

@@ -48,9 +48,9 @@ class Tokenizer {
   static Tokenizer from_bytes(std::string_view content, std::string_view file_name,
                               std::string_view origin);
   /// Reads a file (SentencePiece if its name ends in .model), or the tokenizer.json, else the
-  /// tokenizer.model, inside a directory. Of a tokenizer.model the tokenizer_config.json beside it
-  /// says what add_special adds. Throws as from_json, and Error(kUser) when there is none, or when
-  /// it lacks a token that is to be added.
+  /// tokenizer.model, inside a directory. The files beside it say end_of_text() and, of a
+  /// tokenizer.model, what add_special adds (text/tokenizer_config.h). Throws as from_json, and
+  /// Error(kUser) when there is none, a file beside it is damaged, or it lacks a token to be added.
   static Tokenizer load(const std::filesystem::path& path);
   /// Builds one from its parts, as the trainer makes them; to_json() writes them out.
   static Tokenizer from_spec(const text::TokenizerSpec& spec);
@@ -86,9 +86,9 @@ class Tokenizer {
   const std::vector<std::int32_t>& tokens_before() const;
   /// What it puts after a text: likewise, but for a tokenizer.model nothing unless told to.
   const std::vector<std::int32_t>& tokens_after() const;
-  /// The token that separates documents: a tokenizer.model's eos piece, else the first special
-  /// token with one of the usual names
-  /// (<|endoftext|>, <|end_of_text|>, </s>, <eos>, ...), else the only special token there is.
+  /// The token that ends a document: what files beside the tokenizer say (read_text_frame); else
+  /// a tokenizer.model's eos piece; else the first special token with one of the usual names
+  /// (<|endoftext|>, <|end_of_text|>, </s>, <eos>, ...); else the only special token there is.
   std::optional<std::int32_t> end_of_text() const;
 
  private:

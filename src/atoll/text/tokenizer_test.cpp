@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "atoll/base/error.h"
+#include "atoll/base/file.h"
 #include "atoll/text/bpe_trainer.h"
 #include "atoll/text/stream_decoder.h"
 #include "atoll/text/testing.h"
@@ -154,6 +155,27 @@ TEST(Tokenizer, LoadNamesWhatIsMissing) {
     EXPECT_EQ(error.kind(), ErrorKind::kUser);
     EXPECT_THAT(error.what(), testing::HasSubstr("/nonexistent/model"));
   }
+}
+
+TEST(Tokenizer, ADirectoryWithoutOneIsNotAMisspeltName) {
+  const std::filesystem::path directory =
+      std::filesystem::path(testing::TempDir()) / "atoll_no_tokenizer";
+  std::filesystem::create_directories(directory);
+  const auto problem = [&] {
+    try {
+      Tokenizer::load(directory);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUser);
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(problem(), fmt::format("no tokenizer in {}: it has neither a tokenizer.json nor a "
+                                   "tokenizer.model",
+                                   directory.string()));
+  write_file(directory / "vocab.json", "{}");
+  EXPECT_THAT(problem(), testing::HasSubstr("; of its vocab.json transformers makes one: "));
+  std::filesystem::remove_all(directory);
 }
 
 TEST(Tokenizer, WhatGoesBeforeATextGoesBeforeItsFirstPartAlone) {

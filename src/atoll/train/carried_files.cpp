@@ -5,12 +5,25 @@
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
 #include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/model_source.h"
+#include "atoll/text/tokenizer_config.h"
 
 namespace atl::train {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+// Makes a token end what the model says, in atoll and in transformers.
+void stop_at(std::int32_t token, const fs::path& base, CarriedFiles& carried) {
+  const auto of_config = base.empty()
+                             ? std::vector<std::int64_t>()
+                             : text::read_eos_ids(model_dir::base_directory(base) / "config.json");
+  const auto at = carried.find("generation_config.json");
+  const std::string old = at == carried.end() ? "" : at->second;
+  const std::string config = model_dir::with_stop_token(old, token, of_config);
+  if (config != old) carried["generation_config.json"] = config;
+}
 
 // A chat model stops where its template ends an answer.
 void stop_at_end_of_turn(const fs::path& given, const fs::path& base, const Tokenizer& tokenizer,
@@ -29,8 +42,7 @@ void stop_at_end_of_turn(const fs::path& given, const fs::path& base, const Toke
     return;
   }
   if (end.token) {
-    std::string& config = carried["generation_config.json"];
-    config = model_dir::with_stop_token(config, *end.token);
+    stop_at(*end.token, base, carried);
   } else if (warns) {
     log::warning("{}", model_dir::problem_of(end));
   }
@@ -54,6 +66,8 @@ CarriedFiles carried_files(const TrainConfig& config, const Tokenizer& tokenizer
   }
   const fs::path chat_template = config.data.chat_template;
   if (file_exists(chat_template)) carried["chat_template.jinja"] = read_file(chat_template);
+  // What the documents end with ends a text.
+  if (const auto end = tokenizer.end_of_text()) stop_at(*end, base, carried);
   stop_at_end_of_turn(chat_template, base, tokenizer, warns, carried);
   return carried;
 }

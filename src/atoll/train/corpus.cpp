@@ -12,6 +12,8 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/base/read_file.h"
+#include "atoll/base/text_encoding.h"
+#include "atoll/data/input_format.h"
 #include "atoll/data/shard_cache.h"
 #include "atoll/data/text_check.h"
 #include "atoll/data/tokenize.h"
@@ -30,6 +32,17 @@ namespace {
 
 fs::path directory_of(const fs::path& tokenizer) {
   return directory_exists(tokenizer) ? tokenizer : tokenizer.parent_path();
+}
+
+// Whether documents begin and end with the same tokens in both.
+bool have_same_frame(const data::Corpus& a, const data::Corpus& b) {
+  const auto& x = a.manifest().frame;
+  const auto& y = b.manifest().frame;
+  if (x && y) return *x == *y;
+  const auto is_plain = [](const std::optional<text::RecordedFrame>& frame) {
+    return !frame || (frame->before.empty() && frame->after.empty());
+  };
+  return is_plain(x) && is_plain(y);
 }
 
 std::vector<data::Corpus> open_corpora(const std::vector<fs::path>& directories,
@@ -51,6 +64,12 @@ std::vector<data::Corpus> open_corpora(const std::vector<fs::path>& directories,
       throw user_error(
           "{} and {} were made with different tokenizers, so one model cannot learn from both; "
           "make one of them again with `atoll tokenize --tokenizer`",
+          directories.front().string(), directory.string());
+    }
+    if (!have_same_frame(corpora.front(), corpora.back())) {
+      log::warning(
+          "the documents of {} and {} begin or end with different tokens (corpus.json: \"before\", "
+          "\"after\", \"end_of_text\"); make one of them again with `atoll tokenize`",
           directories.front().string(), directory.string());
     }
   }
@@ -79,12 +98,11 @@ void split_at(std::string_view text, const std::vector<std::string>& special_tok
 
 }  // namespace
 
-std::function<data::RenderedChat(std::string_view)> chat_renderer(const fs::path& chat_template,
-                                                                  const fs::path& tokenizer_path,
-                                                                  const Tokenizer& tokenizer) {
+data::RenderChat chat_renderer(const fs::path& chat_template, const fs::path& tokenizer_path,
+                               const Tokenizer& tokenizer) {
   // Looked for only when there are messages.
   auto found = std::make_shared<std::optional<ChatTemplate>>();
-  return [=](std::string_view messages) {
+  return [=](std::string_view messages, std::string_view variables) {
     if (!*found) {
       if (chat_template.empty() && tokenizer_path.empty()) {
         throw user_error(
@@ -99,12 +117,31 @@ std::function<data::RenderedChat(std::string_view)> chat_renderer(const fs::path
             "messages can give other tokens and another corpus; write a fixed date into it");
       }
     }
-    const TrainingText text = (*found)->render_for_training(parse_messages(messages, "messages"));
+    const TrainingText text = (*found)->render_for_training(
+        parse_messages(messages, "messages"),
+        {.add_generation_prompt = false, .variables = std::string(variables), .now = {}});
     data::RenderedChat chat;
     chat.text = text.text;
     for (const TextSpan& span : text.trained) chat.trained.emplace_back(span.begin, span.end);
     return chat;
   };
+}
+
+std::string describe_frame(const Tokenizer& tokenizer) {
+  const auto spelled = [&](const std::vector<std::int32_t>& ids) {
+    std::string all;
+    for (const std::int32_t id : ids) all += tokenizer.token_bytes(id);
+    return all;
+  };
+  std::vector<std::int32_t> after = tokenizer.tokens_after();
+  const auto end = tokenizer.end_of_text();
+  if (end && (after.empty() || after.back() != *end)) after.push_back(*end);
+  const std::string begins = spelled(tokenizer.tokens_before());
+  const std::string ends = spelled(after);
+  if (begins.empty() && ends.empty()) return "";
+  if (begins.empty()) return fmt::format("documents end with {}", ends);
+  if (ends.empty()) return fmt::format("documents begin with {}", begins);
+  return fmt::format("documents begin with {} and end with {}", begins, ends);
 }
 
 Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& kind,
@@ -122,11 +159,16 @@ Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& k
   std::deque<std::string> pieces;
   std::vector<std::string_view> texts;
   std::vector<std::string> names;
-  for (const fs::path& path : data::find_text_files(text)) {
-    if (path.extension() == ".txt") {
-      const auto bytes = files.emplace_back(path).bytes();
-      texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      data::check_is_text(path, texts.back());
+  for (const fs::path& path : data::find_text_files(text).files) {
+    MappedFile file(path);
+    const auto bytes = file.bytes();
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (path.extension() == ".txt" &&
+        data::input_format(path, content) == data::InputFormat::kText) {
+      data::check_is_text(path, content);
+      // In place: a text may be larger than memory.
+      files.push_back(std::move(file));
+      texts.push_back(without_byte_order_mark(content));
     } else {
       data::for_each_text({.inputs = {path}, .render_chat = render_chat, .fields = fields},
                           [&](std::string_view piece) {
@@ -179,14 +221,29 @@ TrainSamples::TrainSamples(const PreparedCorpus& corpus, const std::vector<doubl
   if (parts.size() > 1) mixture_ = std::make_unique<data::Mixture>(seed, std::move(parts));
 }
 
+namespace {
+
+// The user's own, with the end of text that the documents of a corpus of an older program have: it
+// went by the tokenizer's file alone. What goes before a prompt the files beside it said then too.
+Tokenizer tokenizer_of_older_programs(const fs::path& path) {
+  Tokenizer now = Tokenizer::load(path);
+  Tokenizer then = Tokenizer::from_bytes(now.file_content(), now.file_name(), path.string());
+  const bool is_framed_alike =
+      now.tokens_before() == then.tokens_before() && now.tokens_after() == then.tokens_after();
+  return is_framed_alike ? then : now;
+}
+
+}  // namespace
+
 PreparedCorpus prepare_corpus(const CorpusOptions& options) {
   std::vector<data::Corpus> corpora = options.shards.empty()
                                           ? open_or_make(options, open_corpora)
                                           : open_corpora(options.shards, options);
-  // The user's own where it is at hand: beside it may stand what goes round a text.
-  Tokenizer tokenizer = Tokenizer::load(options.shards.empty() && !options.tokenizer.empty()
-                                            ? options.tokenizer
-                                            : corpora.front().tokenizer_path());
+  const bool has_own = options.shards.empty() && !options.tokenizer.empty();
+  // A corpus says what goes round a text.
+  Tokenizer tokenizer = has_own && !corpora.front().manifest().frame
+                            ? tokenizer_of_older_programs(options.tokenizer)
+                            : Tokenizer::load(corpora.front().tokenizer_path());
   return {std::move(corpora), std::move(tokenizer)};
 }
 

@@ -13,6 +13,7 @@
 #include "atoll/data/loss_spans.h"
 #include "atoll/data/mixture.h"
 #include "atoll/data/samples.h"
+#include "atoll/data/tokenize.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::train {
@@ -70,12 +71,16 @@ Tokenizer make_tokenizer(const std::vector<std::filesystem::path>& text, const s
                          const std::vector<std::string>& special_tokens = {},
                          const data::Fields& fields = {});
 
+/// "documents begin with <s> and end with </s>": what a tokenizer puts round each document of text;
+/// empty when that is nothing.
+std::string describe_frame(const Tokenizer& tokenizer);
+
 /// Renders messages for data::TokenizeOptions with the template that `chat_template` names, else
 /// the one that lies beside the tokenizer (a file or its directory). It is looked for at the first
 /// call, and Error(kUser) when there is none.
-std::function<data::RenderedChat(std::string_view)> chat_renderer(
-    const std::filesystem::path& chat_template, const std::filesystem::path& tokenizer_path,
-    const Tokenizer& tokenizer);
+data::RenderChat chat_renderer(const std::filesystem::path& chat_template,
+                               const std::filesystem::path& tokenizer_path,
+                               const Tokenizer& tokenizer);
 
 /// The samples of a run: those of one corpus, or a mixture of several.
 class TrainSamples {

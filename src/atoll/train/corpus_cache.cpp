@@ -25,6 +25,7 @@ namespace {
 constexpr const char* kRequestName = "corpus.request";
 constexpr std::string_view kHash = "request ";       // what it begins with, and its hash
 constexpr std::string_view kUnhashed = "held_out ";  // what those of older programs begin with
+constexpr std::string_view kFrame = "frame ";        // a line that those of older programs lack
 
 fs::path directory_of(const fs::path& tokenizer) {
   return directory_exists(tokenizer) ? tokenizer : tokenizer.parent_path();
@@ -56,8 +57,11 @@ std::string describe_request(const CorpusOptions& options) {
       request += fmt::format("special token {}\n", token);
     }
   } else {
-    request += fmt::format("tokenizer {}\n",
-                           hash_of_text(Tokenizer::load(options.tokenizer).file_content()));
+    const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+    request += fmt::format("tokenizer {}\n", hash_of_text(tokenizer.file_content()));
+    request += fmt::format("{}{} [{}] [{}]\n", kFrame, tokenizer.end_of_text().value_or(-1),
+                           fmt::join(tokenizer.tokens_before(), " "),
+                           fmt::join(tokenizer.tokens_after(), " "));
   }
   std::vector<fs::path> templates = {options.chat_template};
   if (!options.tokenizer.empty()) {
@@ -73,7 +77,7 @@ std::string describe_request(const CorpusOptions& options) {
     if (!file_exists(file)) continue;
     request += fmt::format("template {}\n", hash_of_text(read_file(file)));
   }
-  for (const fs::path& path : data::find_text_files(options.text)) {
+  for (const fs::path& path : data::find_text_files(options.text).files) {
     const MappedFile file(path);
     const auto bytes = file.bytes();
     request += fmt::format("{} {} {}\n", to_hex(hash_bytes(bytes.data(), bytes.size())),
@@ -82,15 +86,20 @@ std::string describe_request(const CorpusOptions& options) {
   return request;
 }
 
+bool has_frame(const std::string& request) {
+  return request.find(fmt::format("\n{}", kFrame)) != std::string::npos;
+}
+
 // A request without what no token depends on: where the files lie. Their extensions say what they
-// are.
-std::string essence(const std::string& request) {
+// are. `with_frame`: also with what goes round a document.
+std::string essence(const std::string& request, bool with_frame) {
   constexpr std::size_t kHashDigits = 32;
   std::istringstream lines(request);
   std::string result;
   for (std::string line; std::getline(lines, line);) {
     const std::size_t path = line.find(' ', kHashDigits + 1);
     const bool is_file = line.find(' ') == kHashDigits && path != std::string::npos;
+    if (!with_frame && line.starts_with(kFrame)) continue;
     if (is_file) line = line.substr(0, path) + fs::path(line.substr(path + 1)).extension().string();
     result += line + "\n";
   }
@@ -125,7 +134,10 @@ enum class Found {
 Found look(const CorpusOptions& options) {
   const std::string request = read_request(options.cache);
   if (request.empty()) return Found::kNothing;
-  return essence(request) == essence(describe_request(options)) ? Found::kWanted : Found::kOther;
+  const bool with_frame = has_frame(request);  // else its corpus is as older programs made it
+  return essence(request, with_frame) == essence(describe_request(options), with_frame)
+             ? Found::kWanted
+             : Found::kOther;
 }
 
 // The tokens of the cache, or why they cannot be used.
@@ -223,8 +235,12 @@ Tokenizer tokenizer_of(const CorpusOptions& options) {
 }
 
 // Returns the hash of what it made; with another one than options.trained_hash all is as it was.
-std::string make_corpus(const CorpusOptions& options) {
-  const Tokenizer tokenizer = tokenizer_of(options);
+std::string make_corpus(const CorpusOptions& options, bool as_older_programs = false) {
+  Tokenizer tokenizer = tokenizer_of(options);
+  if (as_older_programs) {  // these did not look at the files beside it
+    tokenizer = Tokenizer::from_bytes(tokenizer.file_content(), tokenizer.file_name(),
+                                      options.tokenizer.string());
+  }
   const auto start = std::chrono::steady_clock::now();
   const data::TokenizeResult result = data::tokenize_corpus(
       {.inputs = options.text,
@@ -234,12 +250,17 @@ std::string make_corpus(const CorpusOptions& options) {
        .overwrite = true,
        .expected_hash = options.trained_hash,
        .render_chat = chat_renderer(options.chat_template, options.tokenizer, tokenizer),
-       .fields = options.fields},
+       .fields = options.fields,
+       .as_older_programs = as_older_programs},
       tokenizer, log_progress(std::chrono::seconds(30)));
   log::info("tokenized {} into {}, {} of them held out, in {:.1f} s",
             counted(static_cast<std::int64_t>(result.bytes), "byte"),
             counted(result.train_tokens + result.held_out_tokens, "token"),
             format_count(result.held_out_tokens), seconds_since(start));
+  if (const std::string frame = describe_frame(tokenizer);
+      !options.tokenizer.empty() && !as_older_programs && !frame.empty()) {
+    log::info("{}", frame);
+  }
   return result.hash;
 }
 
@@ -262,6 +283,7 @@ void make_proved(const CorpusOptions& options, const std::string& problem, Found
                problem);
   const std::string hash = make_corpus(options);
   if (hash == options.trained_hash) return;
+  if (!options.tokenizer.empty() && make_corpus(options, true) == options.trained_hash) return;
   throw user_error(
       "{}, and data.text gives other tokens now than those the run was trained on (hash {} against "
       "{}): the text, the tokenizer, the chat template or a setting of data has changed; give back "

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/data/tokenize.h"
+#include "atoll/text/new_tokenizers.h"
 #include "atoll/train/corpus.h"
 
 namespace atl::train {
@@ -168,6 +171,84 @@ TEST_F(CorpusCache, TakesRequestsOfOlderPrograms) {
   const std::string request = read_file(data() / "corpus.request");
   write_file(data() / "corpus.request", request.substr(request.find('\n') + 1));
   EXPECT_TRUE(is_cached(options()));
+}
+
+// A tokenizer whose texts begin with a token, and whose end its neighbour names.
+class FramedCorpusCache : public CorpusCache {
+ protected:
+  FramedCorpusCache() {
+    auto json = nlohmann::json::parse(make_byte_tokenizer().to_json());
+    json["post_processor"] = nlohmann::json::parse(
+        R"({"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "A", "type_id": 0}},
+                       {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"A": {"id": "A", "ids": [65], "tokens": ["A"]}}})");
+    fs::create_directory(root_ / "tokenizer");
+    write_file(root_ / "tokenizer/tokenizer.json", json.dump());
+  }
+  CorpusOptions options() const {
+    CorpusOptions result = CorpusCache::options();
+    result.tokenizer = root_ / "tokenizer";
+    return result;
+  }
+  CorpusOptions trained() const {
+    CorpusOptions result = options();
+    result.cache_is_final = true;
+    result.trained_hash = hash_;
+    return result;
+  }
+  void make() { hash_ = prepare_corpus(options()).hash(); }
+  // As programs left it that put the end of text behind a document, and nothing before it.
+  void make_as_older_programs() {
+    make();
+    std::string request = read_file(data() / "corpus.request");
+    request.erase(0, request.find('\n') + 1);
+    const std::size_t frame = request.find("frame ");
+    request.erase(frame, request.find('\n', frame) + 1 - frame);
+    const Tokenizer tokenizer = Tokenizer::from_bytes(read_file(root_ / "tokenizer/tokenizer.json"),
+                                                      "tokenizer.json", "test");
+    hash_ = data::tokenize_corpus({.inputs = {root_ / "text.txt"},
+                                   .output = data(),
+                                   .overwrite = true,
+                                   .as_older_programs = true},
+                                  tokenizer)
+                .hash;
+    write_file(data() / "corpus.request", request);
+  }
+};
+
+TEST_F(FramedCorpusCache, IsMadeAgainWhenTheEndOfATextIsAnotherToken) {
+  const PreparedCorpus before = prepare_corpus(options());
+  EXPECT_EQ(before.tokenizer.tokens_before(), std::vector<std::int32_t>{65});
+  EXPECT_TRUE(is_cached(options()));
+  write_file(root_ / "tokenizer/config.json", R"({"eos_token_id": 66})");
+  EXPECT_FALSE(is_cached(options()));
+  const PreparedCorpus after = prepare_corpus(options());
+  EXPECT_NE(after.hash(), before.hash());
+  EXPECT_EQ(after.tokenizer.end_of_text(), 66);
+  EXPECT_EQ(Tokenizer::load(data()).end_of_text(), 66);
+}
+
+TEST_F(FramedCorpusCache, OfOlderProgramsStaysWhatARunWasTrainedOn) {
+  make();
+  const std::string now = hash_;
+  make_as_older_programs();
+  ASSERT_NE(hash_, now);
+  write_file(root_ / "tokenizer/config.json", R"({"eos_token_id": 66})");
+  EXPECT_TRUE(is_cached(options()));
+  const auto end = make_byte_tokenizer().end_of_text();
+  const auto expect_unchanged = [&] {
+    const PreparedCorpus again = prepare_corpus(trained());
+    EXPECT_EQ(again.hash(), hash_);
+    EXPECT_EQ(again.tokenizer.end_of_text(), end) << "that of the model's config.json too";
+  };
+  expect_unchanged();
+  for (const auto& [what, harm] : harms()) {
+    SCOPED_TRACE(what);
+    harm(data());
+    expect_unchanged();
+    expect_unchanged();
+  }
 }
 
 TEST_F(CorpusCache, KnowsATextThatWasMoved) {

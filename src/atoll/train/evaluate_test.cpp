@@ -78,7 +78,7 @@ TEST_F(EvaluateTest, ACheckpointSaysHowItsRunCutTheText) {
 }
 
 TEST_F(EvaluateTest, WhatGoesRoundATextIsThatOfTheTokenizersOwnDirectory) {
-  // Not that of the corpus, which has a copy of the tokenizer and no configuration.
+  // The corpus has a copy of the tokenizer and no configuration, but says what that one said.
   const std::filesystem::path tokenizer = root_ / "tokenizer";
   std::filesystem::create_directories(tokenizer);
   write_file(tokenizer / "tokenizer.model", model_dir::tiny_sentence_piece());

@@ -118,18 +118,17 @@ std::int64_t ConfigReader::token_id(const char* field, std::int64_t vocab_size) 
   const json* value = impl_->find(field);
   if (value == nullptr) return -1;
   const json ids = value->is_array() ? *value : json::array({*value});
-  if (ids.empty()) throw impl_->wrong_type(field, "a token id", *value);
-  for (const json& id : ids) {
-    if (!id.is_number_integer()) throw impl_->wrong_type(field, "a token id", *value);
-    const bool is_there = id.is_number_unsigned()
-                              ? id.get<std::uint64_t>() < static_cast<std::uint64_t>(vocab_size)
-                              : id.get<std::int64_t>() == -1;
-    if (is_there) continue;
-    throw refused(field, fmt::format("and \"vocab_size\" is {}: ids go from 0 to {}, and null or "
-                                     "-1 says that there is none",
-                                     vocab_size, vocab_size - 1));
+  const auto is_id = [](const json& id) {
+    return id.is_number_unsigned() || (id.is_number_integer() && id.get<std::int64_t>() == -1);
+  };
+  if (ids.empty() || !std::all_of(ids.begin(), ids.end(), is_id)) {
+    throw impl_->wrong_type(field, "a token's id, a list of them, or null or -1 for none", *value);
   }
-  return ids.front().get<std::int64_t>();
+  const auto found = std::find_if(ids.begin(), ids.end(), [&](const json& id) {
+    return id.is_number_unsigned() &&
+           id.get<std::uint64_t>() < static_cast<std::uint64_t>(vocab_size);
+  });
+  return found == ids.end() ? -1 : found->get<std::int64_t>();
 }
 
 std::unique_ptr<ConfigReader> ConfigReader::object(const char* field) {
@@ -141,6 +140,10 @@ std::unique_ptr<ConfigReader> ConfigReader::object(const char* field) {
 
 bool ConfigReader::contains(const char* field) const {
   return impl_->object.contains(field);
+}
+
+bool ConfigReader::is_null(const char* field) const {
+  return impl_->find(field) == nullptr;
 }
 
 Error ConfigReader::refused(const char* field, std::string_view why) const {

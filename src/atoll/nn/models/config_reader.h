@@ -34,8 +34,8 @@ class ConfigReader {
   std::vector<std::string> texts(const char* field);
   /// A list of whole numbers; empty when absent or null.
   std::vector<std::int64_t> integers(const char* field);
-  /// An id, or the first of a list of ids; -1 when absent or null. Each must be that of one of
-  /// vocab_size tokens, or -1, which files have for none too.
+  /// An id, or the first of a list that is one of vocab_size tokens; -1 when there is none, it is
+  /// null or -1, or none of them is: transformers saves small models with the ids of large ones.
   std::int64_t token_id(const char* field, std::int64_t vocab_size);
 
   /// The object that a field holds, or nothing when it is absent or null. Its fields are checked by
@@ -44,6 +44,8 @@ class ConfigReader {
 
   /// Whether the field is there, be it null: some fields' absence and null say different things.
   bool contains(const char* field) const;
+  /// Whether the field is absent or null.
+  bool is_null(const char* field) const;
   /// The error for a field whose value atoll does not compute: names file, field and value, then
   /// says `why`.
   Error refused(const char* field, std::string_view why) const;

@@ -279,6 +279,18 @@ TEST(Family, RefusesFieldsThatChangeTheMathematicsByName) {
   }
 }
 
+// Whoever takes it out has weights that are no floats.
+TEST(Family, QuantisedWeightsAreNotSaidToBeRemovable) {
+  for (const char* config : {kLlama, kGpt2}) {
+    const std::string error =
+        error_of(with(config, R"("quantization_config": {"quant_method": "bitsandbytes"})"));
+    EXPECT_THAT(error, AllOf(HasSubstr("dir/config.json: \"quantization_config\" is "),
+                             HasSubstr("bitsandbytes"), HasSubstr("weights are quantised"),
+                             HasSubstr("dequantize()"), ::testing::Not(HasSubstr("remove"))));
+    EXPECT_EQ(error_of(with(config, R"("quantization_config": null)")), "no error");
+  }
+}
+
 TEST(Family, RefusesAnActivationOfGpt2ThatItDoesNotCompute) {
   EXPECT_THAT(
       error_of(changed(kGpt2, "gelu_new", "relu")),
@@ -344,25 +356,32 @@ TEST(Family, NothingOfAFileIsIgnored) {
               AllOf(HasSubstr("dir/config.json"), HasSubstr("\"vocab_size\" stands there twice")));
 }
 
-TEST(Family, TokensMustBeInTheVocabulary) {
+TEST(Family, IdsOfTokensAreReadPastWhereTheVocabularyHasNone) {
   for (const char* config : {kLlama, kGpt2}) {
     for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
                               "sep_token_id", "decoder_start_token_id"}) {
-      const auto refusal = [&, text = without(config, field)](const char* id) {
-        return error_of(with(text, fmt::format("\"{}\": {}", field, id)));
+      const std::string text = without(config, field);
+      const auto changed = [&](const char* id) {
+        return with(text, fmt::format("\"{}\": {}", field, id));
       };
-      for (const char* id : {"-7", "100", "[1,100]", "[-2]", "18446744073709551615"}) {
-        EXPECT_THAT(refusal(id), AllOf(HasSubstr("dir/config.json"),
-                                       HasSubstr(fmt::format("\"{}\" is {}", field, id)),
-                                       HasSubstr("\"vocab_size\" is 100: ids go from 0 to 99")));
+      for (const char* id : {"-7", "[-2]", "1.0", "true", "[]", "\"2\""}) {
+        EXPECT_THAT(error_of(changed(id)),
+                    AllOf(HasSubstr("dir/config.json"), HasSubstr(field),
+                          HasSubstr("must be a token's id, a list of them, or null")));
       }
-      for (const char* id : {"1.0", "true", "[]", "\"2\""}) {
-        EXPECT_THAT(refusal(id), AllOf(HasSubstr(field), HasSubstr("must be a token id"))) << id;
-      }
-      for (const char* id : {"0", "99", "null", "-1", "[1, 99]"}) {
-        EXPECT_EQ(refusal(id), "no error") << id;
+      for (const char* id : {"0", "99", "null", "-1", "[1, 99]", "100", "[1, 100]", "50256"}) {
+        EXPECT_EQ(error_of(changed(id)), "no error") << id;
       }
     }
+    const auto eos = [&](const char* id) {
+      const std::string text =
+          with(without(config, "eos_token_id"), fmt::format("\"eos_token_id\": {}", id));
+      return parse_config(text, "dir/config.json").eos_token;
+    };
+    EXPECT_EQ(eos("99"), 99);
+    EXPECT_EQ(eos("[50256, 7, 8]"), 7);
+    EXPECT_EQ(eos("50256"), -1);
+    EXPECT_EQ(eos("18446744073709551615"), -1);
   }
 }
 

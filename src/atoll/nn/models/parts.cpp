@@ -171,6 +171,13 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
 }
 
 void ignore_bookkeeping(ConfigReader& reader) {
+  if (!reader.is_null("quantization_config")) {
+    throw reader.refused(
+        "quantization_config",
+        "so the weights are quantised, and atoll reads floats; give the model that "
+        "was quantised, or dequantise it: transformers' model.dequantize() and "
+        "save_pretrained()");
+  }
   reader.ignore({"model_type", "architectures", "torch_dtype", "dtype", "transformers_version",
                  "_name_or_path", "use_cache", "transformers.js_config", "return_dict",
                  "output_attentions", "output_hidden_states", "task_specific_params", "id2label",

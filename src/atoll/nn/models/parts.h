@@ -72,8 +72,8 @@ struct SizeNames {
 /// that do not divide, more parameters than any machine holds.
 void validate(const ModelConfig& config, const std::string& origin, const SizeNames& names = {});
 
-/// Reads bos and eos into `config`, whose vocab_size is there, and looks that these and the other
-/// tokens' ids are in the vocabulary.
+/// Reads bos and eos into `config`, whose vocab_size is there, and looks that these and the others
+/// are ids of tokens; one that the vocabulary lacks is none.
 void read_token_ids(ConfigReader& reader, ModelConfig& config);
 
 /// Marks fields that describe a checkpoint or generation, not the model's function.

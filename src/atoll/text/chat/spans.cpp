@@ -123,7 +123,7 @@ std::vector<TextSpan> spans_by_prefixes(const ChatProgram& program, const jinja:
        at_once ? *at_once : places_one_by_one(program, base, messages, values, whole, now)) {
     const std::size_t said =
         end_of_turn(std::string_view(whole).substr(begin, end - begin), messages[message].content);
-    if (said == 0) continue;
+    if (said == 0 || !messages[message].has_loss) continue;
     const TextSpan span{.begin = begin, .end = begin + said};
     if (!spans.empty() && span.begin < spans.back().end) {
       fail(program, message, "two answers overlap");

@@ -109,9 +109,49 @@ jinja::Output render_messages(const ChatProgram& program, const jinja::Dict& bas
                               bool add_generation_prompt, std::time_t now) {
   jinja::Dict variables = message_variables(base, messages, count, add_generation_prompt);
   const jinja::Tree& tree = program.choose(variables);
-  return jinja::render(tree, program.origin,
-                       Value(std::make_shared<const jinja::Dict>(std::move(variables))), now);
+  try {
+    return jinja::render(tree, program.origin,
+                         Value(std::make_shared<const jinja::Dict>(std::move(variables))), now);
+  } catch (const Error& error) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const Value* content = messages[i].dict().find("content");
+      if (content == nullptr || !content->is_sequence()) continue;
+      throw Error(error.kind(),
+                  fmt::format("{}; message {} has its content in parts, which not every template "
+                              "takes: write it as one text",
+                              error.what(), i));
+    }
+    throw;
+  }
 }
+
+namespace {
+
+// What the template marks, without the answers that have no loss.
+std::vector<TextSpan> marked_spans(const ChatProgram& program,
+                                   const std::vector<ChatMessage>& messages,
+                                   const jinja::Output& whole) {
+  std::vector<TextSpan> spans;
+  for (const auto& [begin, end] : whole.generated) spans.push_back({begin, end});
+  const auto is_silent = [](const ChatMessage& message) {
+    return message.role == "assistant" && !message.has_loss;
+  };
+  if (std::none_of(messages.begin(), messages.end(), is_silent)) return spans;
+  std::vector<TextSpan> kept;
+  std::size_t answer = 0;
+  for (const ChatMessage& message : messages) {
+    if (message.role != "assistant") continue;
+    if (answer < spans.size() && message.has_loss) kept.push_back(spans[answer]);
+    ++answer;
+  }
+  if (answer == spans.size()) return kept;
+  throw user_error(
+      "{}: the template marks {} pieces as {{% generation %}} for {} answers, so it is not known "
+      "which of them the message without a loss (\"weight\", \"train\") is; take that message out",
+      program.origin, spans.size(), answer);
+}
+
+}  // namespace
 
 }  // namespace text
 
@@ -165,7 +205,7 @@ TrainingText ChatTemplate::render_for_training(const std::vector<ChatMessage>& m
   }
   TrainingText made{.text = std::move(whole.text), .trained = {}};
   if (program_->choose(base).has_generation) {
-    for (const auto& [begin, end] : whole.generated) made.trained.push_back({begin, end});
+    made.trained = text::marked_spans(*program_, messages, whole);
   } else {
     made.trained = text::spans_by_prefixes(*program_, base, messages, values, made.text, now);
   }

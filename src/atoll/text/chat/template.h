@@ -27,13 +27,16 @@ struct ChatMessage {
   /// All other fields (tool_calls, name, reasoning_content, ...) as the text of a JSON object, or
   /// empty.
   std::string extra;
+  /// False: nothing of an answer is to be learnt ("weight": 0, "train": false).
+  bool has_loss = true;
 
   bool operator==(const ChatMessage&) const = default;
 };
 
 /// Reads a JSON array of messages, each an object with "role" and mostly "content"; fields that are
 /// null are left out, as transformers does. `origin` names the text in errors. Throws
-/// Error(kUser) naming the message and the field.
+/// Error(kUser) naming the message and the field, also for a "weight" other than 0 and 1, and for a
+/// "train" that wants to learn what somebody else than the assistant says.
 std::vector<ChatMessage> parse_messages(std::string_view json, std::string_view origin);
 
 /// What a rendering depends on besides the messages.
@@ -59,8 +62,8 @@ struct TextSpan {
 /// A conversation to fine-tune on.
 struct TrainingText {
   std::string text;
-  /// What the assistant says and the token that ends its turn; in order, without overlaps. The
-  /// loss is taken on these only.
+  /// What the assistant says in messages that have a loss, and the token that ends its turn; in
+  /// order, without overlaps. The loss is taken on these only.
   std::vector<TextSpan> trained;
 };
 

@@ -69,6 +69,40 @@ void read_named(const Json& list, text::ChatProgram& program) {
   }
 }
 
+// What fine-tuning files say of one message: OpenAI's "weight" (0 or 1), axolotl's "train".
+bool has_loss(const Json& message, const std::string& role, const std::string& where) {
+  bool result = true;
+  if (const auto weight = message.find("weight"); weight != message.end() && !weight->is_null()) {
+    if (!weight->is_number() || (*weight != 0 && *weight != 1)) {
+      throw user_error("{}: \"weight\" is {}; a message is learnt (1) or not (0)", where,
+                       weight->dump());
+    }
+    result = *weight == 1;
+  }
+  for (const char* key : {"train", "training"}) {
+    const auto train = message.find(key);
+    if (train == message.end() || train->is_null()) continue;
+    if (!train->is_boolean()) {
+      throw user_error("{}: \"{}\" must be true or false, not {}", where, key, train->dump());
+    }
+    if (*train == true && role != "assistant") {
+      throw user_error(
+          "{}: \"{}\" is true for the role \"{}\", and atoll learns what \"assistant\" says; "
+          "take it out",
+          where, key, role);
+    }
+    result = result && train->get<bool>();
+  }
+  if (const auto detail = message.find("train_detail");
+      detail != message.end() && !detail->is_null()) {
+    throw user_error(
+        "{}: has \"train_detail\", and atoll learns whole messages; take it out, or "
+        "cut the message",
+        where);
+  }
+  return result;
+}
+
 ChatMessage parse_message(const Json& json, std::size_t index, std::string_view origin) {
   if (!json.is_object()) {
     throw user_error("{}: message {} is not an object with \"role\" and \"content\"", origin,
@@ -97,6 +131,7 @@ ChatMessage parse_message(const Json& json, std::size_t index, std::string_view 
     throw user_error("{}: message {}: has no \"content\"", origin, index);
   }
   if (!extra.empty()) message.extra = extra.dump();
+  message.has_loss = has_loss(json, message.role, fmt::format("{}: message {}", origin, index));
   return message;
 }
 

@@ -2,6 +2,7 @@
 
 #include "atoll/text/chat/template.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@
 
 namespace atl {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr const char* kChatMl =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -153,6 +157,63 @@ TEST(ChatTemplate, TrainsOnAnswersAndTheTokenThatEndsThem) {
   EXPECT_EQ(text.text, chat.render(kTalk));
   EXPECT_EQ(trained(text), (std::vector<std::string>{"Hey!<|im_end|>", "See you.<|im_end|>"}));
   EXPECT_TRUE(chat.render_for_training({kTalk[0]}).trained.empty());
+}
+
+TEST(ChatTemplate, AMessageMayHaveNoLoss) {
+  const auto talk = [](const char* first, const char* second) {
+    return parse_messages(fmt::format(R"([{{"role": "user", "content": "Hi"}},
+                        {{"role": "assistant", "content": "Hey!", {}}},
+                        {{"role": "user", "content": "Bye"}},
+                        {{"role": "assistant", "content": "See you.", {}}}])",
+                                      first, second),
+                          "talk.json");
+  };
+  const auto plain = ChatTemplate::from_text(kChatMl, "", "", "T");
+  const auto marked = ChatTemplate::from_text(
+      "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %};"
+      "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}",
+      "", "", "T");
+  using Pieces = std::vector<std::string>;
+  for (const ChatTemplate* chat : {&plain, &marked}) {
+    for (const char* none : {R"("weight": 0)", R"("weight": 0.0)", R"("train": false)",
+                             R"("training": false, "weight": 1)"}) {
+      EXPECT_EQ(trained(chat->render_for_training(talk(none, R"("weight": 1)"))),
+                Pieces{"See you.<|im_end|>"})
+          << none;
+      EXPECT_EQ(trained(chat->render_for_training(talk(R"("train": true)", none))),
+                Pieces{"Hey!<|im_end|>"});
+      EXPECT_EQ(trained(chat->render_for_training(talk(none, none))), Pieces());
+    }
+    EXPECT_EQ(chat->render_for_training(talk(R"("weight": 0)", R"("weight": 1)")).text,
+              chat->render(kTalk));
+  }
+  const auto error = [&](const char* field) {
+    return error_of([&] { talk(R"("weight": 1)", field); });
+  };
+  EXPECT_THAT(error(R"("weight": 0.5)"),
+              AllOf(HasSubstr("talk.json: message 3: \"weight\" is 0.5"), HasSubstr("or not (0)")));
+  EXPECT_THAT(error(R"("train": "no")"), HasSubstr("\"train\" must be true or false"));
+  EXPECT_THAT(error(R"("train_detail": [])"), HasSubstr("\"train_detail\""));
+  EXPECT_THAT(
+      error_of([] { parse_messages(R"([{"role": "user", "content": "a", "train": true}])", "t"); }),
+      HasSubstr("t: message 0: \"train\" is true for the role \"user\""));
+  const auto twice = ChatTemplate::from_text(
+      "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}", "",
+      "", "T");
+  EXPECT_THAT(
+      error_of([&] { twice.render_for_training(talk(R"("weight": 0)", R"("weight": 1)")); }),
+      HasSubstr("marks 4 pieces as {% generation %} for 2 answers"));
+}
+
+TEST(ChatTemplate, SaysWhereATemplateDoesNotTakeContentInParts) {
+  const auto chat =
+      ChatTemplate::from_text("{{ 'user: ' + messages[0].content }}", "", "", "template");
+  const auto parts = parse_messages(
+      R"([{"role": "user", "content": [{"type": "text", "text": "T"}]}])", "talk.json");
+  EXPECT_THAT(
+      error_of([&] { chat.render(parts); }),
+      AllOf(HasSubstr("message 0 has its content in parts"), HasSubstr("write it as one text")));
 }
 
 // With a rendering for each answer this takes minutes.
