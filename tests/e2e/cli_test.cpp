@@ -29,9 +29,7 @@ TEST(Cli, HelpListsEveryCommandAndEachHelpHasAnExample) {
   const Finished help = atoll({"help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const cli::Command& command : cli::commands()) {
-    if (!command.hidden) {
-      EXPECT_THAT(help.out, HasSubstr(fmt::format("\n  {} ", command.name)));
-    }
+    EXPECT_THAT(help.out, HasSubstr(fmt::format("\n  {} ", command.name)));
     const Finished own = atoll({command.name, "--help"});
     EXPECT_EQ(own.exit_code, 0) << own.err;
     EXPECT_THAT(own.out, HasSubstr(fmt::format("Example:\n  atoll {}", command.name)));
@@ -129,9 +127,7 @@ TEST(Cli, TheConfigurationPageIsWhatTheProgramWrites) {
 TEST(Cli, EveryCommandHasASectionInTheDocumentation) {
   const std::string page = read_file(test_source_dir() / "docs/commands.md");
   for (const cli::Command& command : cli::commands()) {
-    if (!command.hidden) {
-      EXPECT_THAT(page, HasSubstr(fmt::format("\n## {}\n", command.name)));
-    }
+    EXPECT_THAT(page, HasSubstr(fmt::format("\n## {}\n", command.name)));
   }
 }
 
@@ -176,6 +172,7 @@ TEST(Cli, BenchStepNamesEachOpAndItsPartOfTheMachine) {
 
 TEST(Cli, EveryRecipeInTheTreePlans) {
   for (const fs::directory_entry& entry : fs::directory_iterator(test_source_dir() / "recipes")) {
+    if (read_file(entry.path()).find("\n[study]\n") != std::string::npos) continue;
     const Finished finished = atoll({"plan", entry.path().string(),
                                      "--data.text=" + (test_source_dir() / "README.md").string()});
     if (read_file(entry.path()).find("\nfrom = \"smollm2\"") != std::string::npos) {

@@ -97,6 +97,20 @@ TEST_F(DevTest, TestsOfAProgramAreItsTests) {
                           Not(HasSubstr("Data."))));
 }
 
+TEST_F(DevTest, TheTextOfTheRecipesIsWrittenOnce) {
+  write_file(tree() / "bin/bible",
+             "#!/bin/sh\necho >>asked\nseq 31102 | sed 's/^/Ge1:1 In the beginning /'\n");
+  fs::permissions(tree() / "bin/bible", fs::perms::owner_all);
+  const std::string text = "PATH=\"$PWD/bin:$PATH\" ATOLL_SETUP=0 ./dev text";
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(run(text), 0) << out_;
+    EXPECT_THAT(out_, HasSubstr("runs/kjv-demo-data/kjv.txt: the King James Bible, 31102 verses"));
+  }
+  EXPECT_EQ(read_file(tree() / "asked"), "\n");
+  EXPECT_THAT(read_file(tree() / "runs/kjv-demo-data/kjv.txt"),
+              testing::StartsWith("In the beginning 1\nIn the beginning 2\n"));
+}
+
 TEST_F(DevTest, ChangedIsWhatDiffersFromWhereTheBranchBegan) {
   if (run("git --version") != 0) GTEST_SKIP() << "there is no git";
   // Nothing of the user's own settings, nor of a repository around this one.
@@ -113,11 +127,35 @@ TEST_F(DevTest, ChangedIsWhatDiffersFromWhereTheBranchBegan) {
   EXPECT_EQ(out_, "a.cpp\n");
   ASSERT_EQ(run(git + commit + "echo 2 >b.cpp && " + commit + "./dev changed"), 0) << out_;
   EXPECT_EQ(out_, "b.cpp\n");
+  ASSERT_EQ(run(git + "ATOLL_BASE=HEAD~1 ./dev changed"), 0) << out_;
+  EXPECT_EQ(out_, "b.cpp\n");
+  EXPECT_NE(run(git + "ATOLL_BASE=HEAD~7 ./dev changed"), 0);
+  EXPECT_THAT(out_, HasSubstr("ATOLL_BASE = 'HEAD~7' is no commit"));
   ASSERT_EQ(run(git + "git update-ref refs/remotes/origin/main HEAD~1 && git mv a.cpp c.cpp && " +
                 commit + "./dev changed"),
             0)
       << out_;
   EXPECT_EQ(out_, "b.cpp\n");  // c.cpp has only moved
+}
+
+TEST_F(DevTest, AParserIsFuzzedWhenItsFolderChanged) {
+  if (run("git --version") != 0) GTEST_SKIP() << "there is no git";
+  const std::string git =
+      "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_DIR=$PWD/.git GIT_WORK_TREE=$PWD; "
+      "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a "
+      "GIT_COMMITTER_EMAIL=a@b; ";
+  ASSERT_EQ(run(git + "mkdir -p tests/fuzz src/atoll/text src/atoll/data && "
+                      "echo '#include \"atoll/text/a.h\"' >tests/fuzz/words_fuzz.cpp && "
+                      "echo '#include \"atoll/data/b.h\"' >tests/fuzz/rows_fuzz.cpp && "
+                      "echo '#include \"atoll/base/c.h\"' >tests/fuzz/other_fuzz.cpp && "
+                      "git init -q && git add . && git commit -q -m x && "
+                      "echo >src/atoll/text/d.cpp && echo >src/atoll/data/README.md && "
+                      "./dev changed-parsers"),
+            0)
+      << out_;
+  EXPECT_EQ(out_, "words\n");
+  ASSERT_EQ(run(git + "echo >>tests/fuzz/other_fuzz.cpp && ./dev changed-parsers"), 0) << out_;
+  EXPECT_EQ(out_, "other\nwords\n");
 }
 
 TEST_F(DevTest, TidyTakesTheLongestOfManyFilesAndSaysHowManyItLeaves) {

@@ -4,8 +4,8 @@
     python3 tests/e2e/docs.py build/release/bin/atoll            # every page
     python3 tests/e2e/docs.py build/release/bin/atoll ranks.md   # one of them
 
-Each page has an empty directory of its own, with `recipes/` and `build/release/bin/atoll` in it and
-atoll on the PATH. Its blocks (```sh, and lines after `$ ` in blocks without a language) run there
+Each page has an empty directory of its own, with `recipes/`, `dev`, `README.md` and
+`build/release/bin/atoll` in it and atoll on the PATH. Its blocks (```sh, and lines after `$ ` in blocks without a language) run there
 one after the other, each as one script that ends at the first command that fails. Its exit code
 must be 0. Comments right before a block, which no reader sees, say what else holds:
 

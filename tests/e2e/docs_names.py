@@ -22,7 +22,7 @@ class Names:
         self.helps = {}
         self.dev = subprocess.run([str(ROOT / "dev"), "help"], capture_output=True, text=True).stdout
         self.keys = set(re.findall(r"^\| `([a-z]+\.[a-z0-9_]+)`", self.said("config-reference"), re.MULTILINE))
-        self.commands = set(re.findall(r"^  ([a-z]+) ", self.said("help"), re.MULTILINE))
+        self.commands = set(re.findall(r"^  ([a-z-]+) ", self.said("help"), re.MULTILINE))
 
         self.files = [
             path.relative_to(ROOT).as_posix()

@@ -66,6 +66,8 @@ class Page:
         programs = top / "build/release/bin"
         programs.mkdir(parents=True)
         (top / "recipes").symlink_to(ROOT / "recipes")
+        for name in ("dev", "README.md"):  # copies, which a block may write to
+            shutil.copy(ROOT / name, top / name)
         self.added = programs / "with"
         self.added.write_text("")
         self.instead = {}

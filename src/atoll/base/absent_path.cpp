@@ -39,6 +39,14 @@ std::string hub_name(const fs::path& path) {
                                                                                            : "";
 }
 
+std::string advice_for_data_set(const std::string& name) {
+  return fmt::format(
+      ", and atoll downloads nothing; a data set of the Hugging Face hub becomes a directory with "
+      "`hf download --repo-type dataset {} --local-dir {}` (pip install huggingface_hub), of which "
+      "atoll reads *.txt and *.jsonl",
+      name, fs::path(name).filename().string());
+}
+
 }  // namespace
 
 std::string advice_for_absent(const fs::path& path) {
@@ -60,7 +68,8 @@ std::string advice_for_absent(const fs::path& path) {
     }
     entries.increment(error);
   }
-  if (nearest.empty()) return "";
+  // One that is there, but not what was wanted, is nobody's slip of the pen.
+  if (nearest.empty() || nearest == wanted) return "";
   return fmt::format("; did you mean {}?", (path.parent_path() / nearest).string());
 }
 
@@ -71,6 +80,33 @@ std::string advice_for_absent_model(const fs::path& path) {
       ", and atoll downloads nothing; a model of the Hugging Face hub becomes a directory with `hf "
       "download {} --local-dir {}` (pip install huggingface_hub): give that directory",
       name, fs::path(name).filename().string());
+}
+
+std::string advice_for_absent_text(const fs::path& path) {
+  const std::string text = path.string();
+  if (text == "-") return "; standard input is not read for text, write it to a file";
+  for (const std::string_view before :
+       {"https://huggingface.co/datasets/", "hf://datasets/", "hf://"}) {
+    if (text.starts_with(before)) return advice_for_data_set(text.substr(before.size()));
+  }
+  if (text.find("://") != std::string::npos) {
+    return ", and atoll downloads nothing; fetch it first (curl -LO, aws s3 cp, gsutil cp) and "
+           "give "
+           "the file";
+  }
+  if (const std::size_t at = text.find_first_of("*?["); at != std::string::npos) {
+    const fs::path parent = fs::path(text.substr(0, at)).parent_path();
+    return fmt::format(
+        "; atoll expands no patterns: give the directory ({}), in which it finds texts, or names "
+        "(on the command line of `atoll tokenize` without quotes, behind --data.text= with commas)",
+        parent.empty() ? "." : parent.string());
+  }
+  // "books/x.txt" is a file that is missing with its directory.
+  const std::string extension = path.extension().string();
+  const bool is_file = extension == ".txt" || extension == ".jsonl" || extension == ".json" ||
+                       extension == ".bin" || extension == ".md" || extension == ".csv";
+  if (is_hub_name(path) && !is_file) return advice_for_data_set(text);
+  return advice_for_absent(path);
 }
 
 bool is_hub_name(const fs::path& path) {

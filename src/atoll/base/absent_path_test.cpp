@@ -33,6 +33,7 @@ TEST_F(AbsentPath, TheNearestNameBesideItIsNamed) {
   EXPECT_EQ(advice_for_absent(root_ / "kjv-demo"), "");
   EXPECT_EQ(advice_for_absent(root_ / "b.txt"), "");
   EXPECT_EQ(advice_for_absent(root_ / "no" / "such.toml"), "");
+  EXPECT_EQ(advice_for_absent(root_ / "kjv-demo.toml"), "") << "it is there";
 }
 
 TEST_F(AbsentPath, OfAMissingFileTheErrorSaysSo) {
@@ -55,6 +56,22 @@ TEST_F(AbsentPath, ANameOfTheHubIsTold) {
   EXPECT_FALSE(is_hub_name(""));
   EXPECT_THAT(advice_for_absent_model(root_ / "model"), Not(HasSubstr("hf ")));
   EXPECT_THAT(advice_for_absent_model("a/b/c"), Not(HasSubstr("hf ")));
+}
+
+TEST_F(AbsentPath, OfATextItSaysWhatToDoInstead) {
+  EXPECT_THAT(advice_for_absent_text("-"), HasSubstr("standard input is not read"));
+  EXPECT_THAT(advice_for_absent_text("hf://datasets/org/set"),
+              HasSubstr("`hf download --repo-type dataset org/set --local-dir set`"));
+  EXPECT_THAT(advice_for_absent_text("https://huggingface.co/datasets/org/set"),
+              HasSubstr("--repo-type dataset org/set"));
+  EXPECT_THAT(advice_for_absent_text("roneneldan/TinyStories"),
+              HasSubstr("--local-dir TinyStories"));
+  EXPECT_EQ(advice_for_absent_text("no-such-books/x.txt"), "");
+  EXPECT_THAT(advice_for_absent_text("https://example.org/a.txt"), HasSubstr("curl -LO"));
+  EXPECT_THAT(advice_for_absent_text("s3://bucket/a.txt"), HasSubstr("aws s3 cp"));
+  EXPECT_THAT(advice_for_absent_text("books/*.txt"), HasSubstr("give the directory (books)"));
+  EXPECT_THAT(advice_for_absent_text("*.txt"), HasSubstr("give the directory (.)"));
+  EXPECT_THAT(advice_for_absent_text(root_ / "kjv-dmeo.toml"), HasSubstr("did you mean"));
 }
 
 }  // namespace

@@ -33,6 +33,13 @@ fs::path real_path(const fs::path& path) {
   std::error_code error;
   fs::path real = fs::canonical(path, error);
   if (error == std::errc::no_such_file_or_directory) {
+    // Of a pipe, such as /dev/stdin or a shell's <(...), there is no path beside the one given.
+    if (path_exists(path)) {
+      throw user_error(
+          "{} is a pipe, and atoll reads it from a regular file only; give one (cat >FILE "
+          "makes one of a pipe)",
+          path.string());
+    }
     throw user_error("there is no file or directory {}", path.string());
   }
   if (error) throw io_error("cannot look at", path, error.value());

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
@@ -59,6 +60,21 @@ TEST_F(Paths, NameWhatTheyCannotLookAt) {
   }
   expect(real_path, loop, "Too many levels of symbolic links");
   expect(real_path, directory_ / "none", "there is no file");
+}
+
+TEST_F(Paths, APipeHasNoOther) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const std::string path = "/dev/fd/" + std::to_string(ends[0]);
+  try {
+    real_path(path);
+    ADD_FAILURE() << path;
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr(path + " is a pipe, and atoll reads it from a regular file"));
+  }
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 }  // namespace

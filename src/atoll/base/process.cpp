@@ -156,6 +156,15 @@ bool Child::reap(int& status) {
   return ::waitpid(pid_, &status, 0) == pid_;
 }
 
+namespace {
+
+std::string_view without_return(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+}  // namespace
+
 void LineReader::read(Fd& fd, const std::function<void(std::string_view line)>& take) {
   constexpr std::size_t kLongest = 64 << 10;
   std::array<char, 16 << 10> buffer;
@@ -170,7 +179,7 @@ void LineReader::read(Fd& fd, const std::function<void(std::string_view line)>& 
     pending_.append(buffer.data(), static_cast<std::size_t>(got));
     std::size_t begin = 0;
     for (std::size_t end = 0; (end = pending_.find('\n', begin)) != pending_.npos;) {
-      take(std::string_view(pending_).substr(begin, end - begin));
+      take(without_return(std::string_view(pending_).substr(begin, end - begin)));
       begin = end + 1;
     }
     pending_.erase(0, begin);
@@ -179,7 +188,7 @@ void LineReader::read(Fd& fd, const std::function<void(std::string_view line)>& 
 }
 
 void LineReader::finish(const std::function<void(std::string_view line)>& take) {
-  if (!pending_.empty()) take(pending_);
+  if (!pending_.empty()) take(without_return(pending_));
   pending_.clear();
 }
 

@@ -75,7 +75,8 @@ class Child {
   Fd pid_fd_, errors_, reports_, input_;
 };
 
-/// Cuts what comes through a pipe into lines. A line without end is cut at 64 KiB.
+/// Cuts what comes through a pipe into lines. They end with a newline, or with a carriage return
+/// before it, as ssh's own do. A line without end is cut at 64 KiB.
 class LineReader {
  public:
   /// Reads what there is and calls `take` for each line; closes `fd` at its end.

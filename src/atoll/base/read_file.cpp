@@ -9,6 +9,7 @@
 
 #include "atoll/base/absent_path.h"
 #include "atoll/base/file.h"
+#include "atoll/base/git_lfs_pointer.h"
 
 namespace atl {
 
@@ -47,8 +48,10 @@ int open_regular_file(const fs::path& path, std::uint64_t& bytes) {
   }
   ::close(fd);
   if (error_number != 0) throw io_error("cannot read", path, error_number);
-  throw user_error("{} is {}, and atoll reads it from a regular file only; give one", path.string(),
-                   kind_of(info.st_mode));
+  throw user_error(
+      "{} is {}, and atoll reads it from a regular file only; give one (cat >FILE "
+      "makes one of a pipe)",
+      path.string(), kind_of(info.st_mode));
 }
 
 std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
@@ -68,6 +71,7 @@ std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
     if (n > 0 || (n < 0 && error_number == EINTR)) continue;
     ::close(fd);
     if (n < 0) throw io_error("cannot read", path, error_number);
+    refuse_git_lfs_pointer(path, content);
     return content;
   }
   ::close(fd);

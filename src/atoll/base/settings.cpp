@@ -141,6 +141,31 @@ std::optional<SettingValue> convert(const Setting& setting, const SettingValue& 
   return value;
 }
 
+// What was meant by a number as people write it elsewhere: 8k, 0,001, 1,000,000, 10%.
+std::string advice_for_number(std::string text) {
+  if (text.find_first_of("0123456789") == text.npos) return "";
+  double factor = 1;
+  if (!text.empty()) {
+    const std::string_view units = "kKmMbBgG%";
+    const double factors[] = {1e3, 1e3, 1e6, 1e6, 1e9, 1e9, 1e9, 1e9, 0.01};
+    if (const std::size_t unit = units.find(text.back()); unit != units.npos) {
+      factor = factors[unit];
+      text.pop_back();
+    }
+  }
+  if (std::count(text.begin(), text.end(), ',') == 1 && text.starts_with("0,")) text[1] = '.';
+  std::erase(text, ',');
+  if (text.starts_with('.')) text.insert(0, "0");
+  const std::optional<SettingValue> number = parse_number(text);
+  if (!number) return "; numbers are written 1000, 1_000, 1e3 or 0.5";
+  const auto* whole = std::get_if<std::int64_t>(&*number);
+  const double value =
+      (whole != nullptr ? static_cast<double>(*whole) : std::get<double>(*number)) * factor;
+  const std::optional<std::int64_t> exact = exact_integer(value);
+  return exact ? fmt::format("; did you mean {}?", *exact)
+               : fmt::format("; did you mean {}?", value);
+}
+
 std::string joined(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -181,35 +206,14 @@ Setting& Settings::add(std::string key, std::vector<double>* target, std::string
   return add_setting({std::move(key), std::move(doc), target, {}, range, {}, {}});
 }
 
-void Settings::known_elsewhere_as(const std::string& key,
-                                  std::initializer_list<const char*> names) {
-  index_of(key, "");  // throws where the key is none
-  for (const char* name : names) elsewhere_.emplace(name, key);
-}
-
-std::string Settings::nearest(std::string_view typed) const {
-  std::string word;  // "learning_rate" of "--train.learning-rate"
-  for (const char c : typed.substr(typed.rfind('.') + 1)) {
-    word += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  const std::string group(typed.substr(0, typed.rfind('.') + 1));
-  std::vector<std::string> names;
-  for (const Setting& setting : settings_) names.push_back(setting.key);
-  // A key's own last part comes before what others call something else.
-  for (const std::string& name : names) {
-    if (name.ends_with("." + word)) return nearest_name(group + word, names);
-  }
-  const auto found = elsewhere_.find(word);
-  return found != elsewhere_.end() ? found->second : nearest_name(group + word, names);
-}
-
 bool Settings::is_group(std::string_view key) const {
   const std::string prefix = fmt::format("{}.", key);
   return std::any_of(settings_.begin(), settings_.end(),
                      [&](const Setting& setting) { return setting.key.starts_with(prefix); });
 }
 
-std::size_t Settings::index_of(std::string_view key, std::string_view where) const {
+std::size_t Settings::index_of(std::string_view key, std::string_view where,
+                               std::string_view value) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < settings_.size(); ++i) {
     if (settings_[i].key == key) return i;
@@ -217,6 +221,9 @@ std::size_t Settings::index_of(std::string_view key, std::string_view where) con
   }
   const std::string dashes = where == kCommandLine ? "--" : "";
   const std::string at = where.empty() || !dashes.empty() ? "" : fmt::format(" in {}", where);
+  if (const std::string known = advice_elsewhere(key, value, dashes); !known.empty()) {
+    throw user_error("unknown key {}{}{}; {}", dashes, key, at, known);
+  }
   if (is_group(key)) {
     std::erase_if(names, [&](const std::string& name) { return !name.starts_with(key); });
     throw user_error("{}{}{} is a group of keys, not a key; it has {}", dashes, key, at,
@@ -224,7 +231,7 @@ std::size_t Settings::index_of(std::string_view key, std::string_view where) con
   }
   const std::string nearest = this->nearest(key);
   throw user_error("unknown key {}{}{}; {}", dashes, key, at,
-                   nearest.empty() ? "`atoll config-reference` lists all keys"
+                   nearest.empty() ? "`atoll config` lists all keys"
                                    : fmt::format("did you mean {}{}?", dashes, nearest));
 }
 
@@ -235,7 +242,11 @@ void Settings::assign(std::size_t index, const SettingValue& value, const std::s
   const std::string name = where.empty() ? origin : setting.key;
   const std::optional<SettingValue> converted = convert(setting, value);
   if (!converted) {
-    throw user_error("{}{} wants {}, not {}", where, name, setting.type_text(), written);
+    const bool is_number = std::holds_alternative<std::int64_t*>(setting.target) ||
+                           std::holds_alternative<double*>(setting.target);
+    const auto* text = std::get_if<std::string>(&value);
+    throw user_error("{}{} wants {}, not {}{}", where, name, setting.type_text(), written,
+                     is_number && text != nullptr ? advice_for_number(*text) : "");
   }
   const auto in_range = [&](double number) {
     if (setting.range.contains(number)) return;
@@ -252,7 +263,7 @@ void Settings::assign(std::size_t index, const SettingValue& value, const std::s
   const auto* word = std::get_if<std::string>(&*converted);
   if (!names.empty() && word != nullptr &&
       std::find(names.begin(), names.end(), *word) == names.end()) {
-    const std::string nearest = nearest_name(*word, names);
+    const std::string nearest = word_meant(setting, *word);
     throw user_error("{}{} is {}; it must be one of {}{}", where, name, written, joined(names),
                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
   }
@@ -275,7 +286,9 @@ void Settings::load_toml_text(std::string_view text, const std::string& origin) 
 void Settings::take(const TomlEntry& entry, const std::string& origin) {
   const std::string where = fmt::format("{}:{}", origin, entry.line);
   if (entry.table && is_group(entry.key)) return;
-  const std::size_t index = index_of(entry.key, where);
+  const auto* word = entry.known ? std::get_if<std::string>(&entry.value) : nullptr;
+  const std::size_t index =
+      index_of(entry.key, where, word != nullptr ? std::string_view(*word) : entry.text);
   if (!entry.known) {
     throw user_error("{}: {} wants {}, not {}", where, entry.key, settings_[index].type_text(),
                      entry.text);
@@ -289,7 +302,8 @@ void Settings::override(std::string_view argument) {
     throw user_error("unexpected argument {}; settings are written --key=value", argument);
   }
   const std::string key(argument.substr(2, equals == argument.npos ? equals : equals - 2));
-  const std::size_t index = index_of(key, kCommandLine);
+  const std::size_t index =
+      index_of(key, kCommandLine, equals == argument.npos ? "" : argument.substr(equals + 1));
   const std::string origin = "--" + key;
   if (equals == argument.npos) {
     throw user_error("{} has no value; write {}=VALUE ({})", origin, origin,
@@ -299,6 +313,11 @@ void Settings::override(std::string_view argument) {
     throw user_error("{} is given twice on the command line; give it once", origin);
   }
   const std::string text(argument.substr(equals + 1));
+  // A recipe is UTF-8, too, and so is every file that a setting is written to.
+  if (const std::string problem = utf8_problem(text); !problem.empty()) {
+    throw user_error("{}: {}; settings are kept in files of UTF-8, so rename what it stands for",
+                     origin, problem);
+  }
   const SettingValue value = parse_argument(settings_[index], text);
   assign(index, value, std::holds_alternative<std::string>(value) ? atl::to_toml(value) : text,
          origin);

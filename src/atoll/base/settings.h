@@ -120,8 +120,17 @@ class Settings {
   Setting& add(std::string key, std::vector<double>* target, std::string doc, Range range = {});
 
   /// Says what other programs call `key` ("learning_rate" for optim.lr), for messages about keys
-  /// that are none.
+  /// that are none. Names are in lower case with '_' for '-'; they may have a group
+  /// ("lora.dropout").
   void known_elsewhere_as(const std::string& key, std::initializer_list<const char*> names);
+  /// The same for names that mean one value of `key`: "bf16" for train.dtype = bf16.
+  void value_known_as(const std::string& key, const std::string& value,
+                      std::initializer_list<const char*> names);
+  /// Says what to do instead of keys of other programs that have no counterpart.
+  void nothing_known_as(std::initializer_list<const char*> names, const std::string& advice);
+  /// Says what other programs call `value`, one of the words that `key` may be: "gpu" for cuda.
+  void word_elsewhere(const std::string& key, const std::string& value,
+                      std::initializer_list<const char*> words);
 
   /// Takes the values of a TOML file. Integers may be written 1e6 or 1_000_000 when exact.
   void load_toml(const std::filesystem::path& path);
@@ -136,6 +145,18 @@ class Settings {
   const Setting& find(std::string_view key) const { return settings_[index_of(key, "")]; }
   /// The key that was most likely meant by `typed`, with or without a group; "" when none is near.
   std::string nearest(std::string_view typed) const;
+  /// What a key of another program means.
+  struct Elsewhere {
+    std::string key;     ///< ours; empty: it has no counterpart, or nothing is known of it
+    std::string value;   ///< of that key; empty: as it was given
+    std::string advice;  ///< without a counterpart: what to do instead
+  };
+  /// What is known of `typed`, which was given `value`.
+  Elsewhere meant_by(std::string_view typed, std::string_view value) const;
+  /// The same as a sentence: "did you mean --optim.lr?". `dashes` is "--" for the command line, ""
+  /// for a file. Empty when nothing is known of `typed`.
+  std::string advice_elsewhere(std::string_view typed, std::string_view value,
+                               std::string_view dashes) const;
   /// All settings in the order of registration.
   const std::vector<Setting>& all() const { return settings_; }
 
@@ -151,14 +172,18 @@ class Settings {
  private:
   Setting& add_setting(Setting setting);
   bool is_group(std::string_view key) const;
-  std::size_t index_of(std::string_view key, std::string_view where) const;
+  std::size_t index_of(std::string_view key, std::string_view where,
+                       std::string_view value = "") const;
+  const Elsewhere* find_elsewhere(std::string_view typed) const;
+  std::string word_meant(const Setting& setting, std::string_view word) const;
   void assign(std::size_t index, const SettingValue& value, const std::string& written,
               const std::string& origin);
 
   std::vector<Setting> settings_;
-  std::vector<std::pair<std::string, std::string>> groups_;    // name, doc
-  Scope scope_ = Scope::kRun;                                  // of the last group
-  std::map<std::string, std::string, std::less<>> elsewhere_;  // others' names, the key
+  std::vector<std::pair<std::string, std::string>> groups_;  // name, doc
+  Scope scope_ = Scope::kRun;                                // of the last group
+  std::map<std::string, Elsewhere, std::less<>> elsewhere_;  // by others' names
+  std::map<std::string, std::string, std::less<>> words_;    // "device.kind gpu", "cuda"
 };
 
 }  // namespace atl

@@ -10,6 +10,7 @@ namespace atl {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -124,7 +125,7 @@ TEST(Settings, UnknownKeysAreAnsweredWithTheNearest) {
   EXPECT_EQ(f.toml_error("train.lr = 1"),
             "unknown key train.lr in r.toml:1; did you mean optim.lr?");
   EXPECT_EQ(f.toml_error("[nonsense]"),
-            "unknown key nonsense in r.toml:1; `atoll config-reference` lists all keys");
+            "unknown key nonsense in r.toml:1; `atoll config` lists all keys");
   EXPECT_EQ(f.override_error("--optim.lrr=1"), "unknown key --optim.lrr; did you mean --optim.lr?");
   EXPECT_EQ(f.toml_error("optim = 1"),
             "optim in r.toml:1 is a group of keys, not a key; it has optim.lr, optim.beta, "
@@ -142,6 +143,75 @@ TEST(Settings, WhatOthersCallAKeyIsAnsweredWithIt) {
   EXPECT_EQ(settings.nearest("Train.Learning_Rate"), "optim.lr");
   EXPECT_EQ(settings.nearest("steps"), "train.steps") << "a key's own name comes first";
   EXPECT_EQ(settings.nearest("frobnicate"), "");
+}
+
+TEST(Settings, NamesOfOtherProgramsMayMeanAValueOrNothing) {
+  std::string kind = "cpu";
+  std::string text;
+  bool bf16 = false;
+  double dropout = 0;
+  std::string data = "shared";
+  Settings settings;
+  settings.group("device", "");
+  settings.add("device.kind", &kind, "", one_of({"cpu", "cuda"}));
+  settings.add("device.bf16", &bf16, "");
+  settings.group("data", "");
+  settings.add("data.text", &text, "");
+  settings.add("train.dropout", &dropout, "");
+  settings.add("outer.data", &data, "");
+  settings.known_elsewhere_as("device.kind", {"device"});
+  settings.known_elsewhere_as("data.text", {"data"});
+  settings.value_known_as("device.kind", "cuda", {"gpu", "bf16"});
+  settings.nothing_known_as({"epochs"}, "a run is as long as train.steps says");
+  settings.nothing_known_as({"lora.dropout"}, "adapters have no dropout");
+  settings.word_elsewhere("device.kind", "cuda", {"gpu", "cuda:0"});
+  const auto said = [&](const char* argument) -> std::string {
+    try {
+      settings.override(argument);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(said("--device.gpu=true"),
+            "unknown key --device.gpu; did you mean --device.kind=cuda?");
+  EXPECT_EQ(said("--train.bf16"), "unknown key --train.bf16; did you mean --device.kind=cuda?")
+      << "a name that means a value comes before a key's own last part";
+  EXPECT_EQ(said("--device=cpu"), "unknown key --device; did you mean --device.kind=cpu?");
+  EXPECT_EQ(said("--device=GPU"), "unknown key --device; did you mean --device.kind=cuda?");
+  EXPECT_EQ(said("--data=x"), "unknown key --data; did you mean --data.text?")
+      << "a group's name is not another group's key";
+  EXPECT_EQ(said("--train.epochs=3"),
+            "unknown key --train.epochs; a run is as long as train.steps says");
+  EXPECT_EQ(said("--lora.dropout=0"), "unknown key --lora.dropout; adapters have no dropout");
+  EXPECT_EQ(said("--train.dropuot=0"),
+            "unknown key --train.dropuot; did you mean --train.dropout?");
+  EXPECT_EQ(said("--device.kind=gpu"),
+            "--device.kind is \"gpu\"; it must be one of cpu, cuda; did you mean cuda?");
+  try {
+    settings.load_toml_text("device = 'gpu'", "r.toml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "unknown key device in r.toml:1; did you mean device.kind = \"cuda\"?");
+  }
+}
+
+TEST(Settings, ANumberAsItIsWrittenElsewhereIsAnsweredWithOurs) {
+  Fixture f;
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"--train.steps=8k", "\"8k\"; did you mean 8000?"},
+      {"--train.steps=1.5M", "\"1.5M\"; did you mean 1500000?"},
+      {"--train.steps=1,000,000", "; did you mean 1000000?"},
+      {"--optim.lr=0,001", "; did you mean 0.001?"},
+      {"--optim.lr=.001", "; did you mean 0.001?"},
+      {"--optim.lr=10%", "; did you mean 0.1?"},
+      {"--optim.lr=1e-3e", "; numbers are written 1000, 1_000, 1e3 or 0.5"},
+      {"--optim.lr=high", "not \"high\""},
+  };
+  for (const auto& [argument, advice] : mistakes) {
+    EXPECT_THAT(f.override_error(argument), EndsWith(advice)) << argument;
+  }
 }
 
 TEST(Settings, AnEmptyTableOfAKnownGroupIsNoMistake) {
@@ -215,6 +285,16 @@ TEST(Settings, OverridesAreWrittenOnceAndWithAValue) {
   EXPECT_EQ(f.override_error("--optim.lr=2"),
             "--optim.lr is given twice on the command line; give it once");
   EXPECT_EQ(f.override_error("lr=2"), "unexpected argument lr=2; settings are written --key=value");
+}
+
+TEST(Settings, AnOverrideIsUtf8) {
+  Fixture f;
+  EXPECT_EQ(f.override_error("--run.dir=a\xff"
+                             "b"),
+            "--run.dir: invalid UTF-8 byte at index 1: 0xFF; settings are kept in files of UTF-8, "
+            "so rename what it stands for");
+  f.settings.override("--run.dir=\xc3\xa4");
+  EXPECT_EQ(f.example.dir, "\xc3\xa4");
 }
 
 TEST(Settings, AMissingFileIsTheUsersMistake) {

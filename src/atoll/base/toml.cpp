@@ -7,6 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/toml_depth.h"
+#include "atoll/base/toml_mistake.h"
 
 namespace atl {
 
@@ -106,6 +107,23 @@ struct Writer {
   }
 };
 
+bool parses(std::string_view text) {
+  try {
+    [[maybe_unused]] const toml::table table = toml::parse(text);
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+// A line of a text, counted from 1.
+std::string_view line_of(std::string_view text, std::size_t number) {
+  for (std::size_t i = 1; i < number && !text.empty(); ++i) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, const std::string& origin) {
@@ -114,7 +132,10 @@ std::vector<TomlEntry> parse_toml(std::string_view text, const std::string& orig
   try {
     flatten(toml::parse(text, origin), "", entries);
   } catch (const toml::parse_error& error) {
-    std::string description(error.description());
+    const std::string_view line = line_of(text, error.source().begin.line);
+    // A line that is right by itself stands in something that an earlier one has opened.
+    std::string description = parses(line) ? "" : advice_for_toml(line);
+    if (description.empty()) description = error.description();
     std::replace(description.begin(), description.end(), '\n', ' ');
     if (description.starts_with("Error ")) description.erase(0, 6);  // the line says so already
     throw user_error("{}:{}:{}: {}", origin, error.source().begin.line, error.source().begin.column,

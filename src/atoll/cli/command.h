@@ -28,7 +28,6 @@ struct Command {
   const char* example = "";      ///< lines at the end of `atoll NAME --help`, two spaces before
   const char* stray = "";        ///< what to do instead of an argument that it does not take
   bool takes_overrides = false;  ///< accepts --group.key=value for every key of a recipe
-  bool hidden = false;           ///< not in `atoll help`
   std::vector<std::string> settings = {};  ///< without takes_overrides: the keys that it accepts
   Action (*add)(CLI::App& app) = nullptr;  ///< declares options on `app`
   /// What would take less memory, for the message when there is not enough; empty: nothing.

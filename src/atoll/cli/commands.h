@@ -28,6 +28,7 @@ Command runs_command();
 Command watch_command();
 Command trace_command();
 Command bench_command();
+Command config_command();
 Command config_reference_command();
 
 }  // namespace atl::cli

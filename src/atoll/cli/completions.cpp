@@ -58,7 +58,6 @@ Command completions_command() {
               "  atoll completions bash > ~/.local/share/bash-completion/completions/atoll\n"
               "  atoll completions zsh > ~/.zfunc/_atoll        # a folder of your $fpath\n"
               "  atoll completions fish > ~/.config/fish/completions/atoll.fish",
-          .hidden = true,
           .add = add_completions};
 }
 
@@ -66,7 +65,6 @@ Command manual_command() {
   return {.name = "manual",
           .summary = "The manual page, as roff.",
           .example = "  atoll manual | man -l -",
-          .hidden = true,
           .add = add_manual};
 }
 

@@ -8,7 +8,7 @@
 
 namespace atl::cli {
 
-/// Commands that print what stands below; hidden, because packages call them, not people.
+/// Commands that print what stands below; mostly for packages.
 Command completions_command();
 Command manual_command();
 

@@ -36,7 +36,6 @@ Command config_reference_command() {
   return {.name = "config-reference",
           .summary = "Every key with its type, default and meaning, as Markdown.",
           .example = "  atoll config-reference > docs/configuration.md",
-          .hidden = true,
           .add = add};
 }
 

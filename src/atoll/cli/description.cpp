@@ -54,7 +54,6 @@ void describe(const CLI::App& app, CommandDescription command,
 std::vector<CommandDescription> describe_commands() {
   std::vector<CommandDescription> all;
   for (const Command& command : commands()) {
-    if (command.hidden) continue;
     CLI::App app(command.summary, std::string("atoll ") + command.name);
     command.add(app);
     describe(app,

@@ -8,6 +8,7 @@
 #include "atoll/cli/run_watch.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/launch/agent.h"
+#include "atoll/launch/foreign_launcher.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/join.h"
 #include "atoll/launch/rank_main.h"
@@ -111,6 +112,7 @@ int run_join(const launch::LaunchOptions& options, const Invocation& invocation)
   constexpr double kFindSeconds = 30;
   const double timeout_s = recipe.config().comm.timeout_s;
   launch::SignalFd signals;
+  if (recipe.config().run.on_signal == "save") signals.pass_usr1_on();
   return launch::join_launch(
       {.address = options.join,
        .name = name,
@@ -150,6 +152,9 @@ struct ShownFlags {
 };
 
 int run(launch::LaunchOptions options, const ShownFlags& shown, const Invocation& invocation) {
+  if (options.join.empty() && options.hostfile.empty()) {
+    launch::refuse_foreign_launch(launch::foreign_environment());
+  }
   follow_scheduler(options);
   if (!options.join.empty()) {
     if (!shown.metrics.listen.empty()) {
@@ -171,6 +176,7 @@ int run(launch::LaunchOptions options, const ShownFlags& shown, const Invocation
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const launch::Host& host) { return !host.name.empty(); });
   launch::SignalFd signals;  // before any thread is made
+  if (recipe.config().run.on_signal == "save") signals.pass_usr1_on();
   const bool is_in_directory = options.rendezvous.starts_with(kFile);
   launch::Generations generations(
       options.backend, launch::train_call(options.recipe, invocation.overrides),
@@ -229,7 +235,7 @@ Command launch_command() {
               "  atoll launch --min-ranks=2 --max-ranks=4 --max-restarts=10 run.toml\n"
               "  atoll launch --slots=2 --max-ranks=4 --rendezvous=tcp://alpha:29500 run.toml\n"
               "  atoll launch --join=alpha:29500 --slots=2 run.toml    # on another machine",
-          .stray = "one recipe is all that it takes; texts are given with --data.text",
+          .stray = "one recipe is all that it takes; texts are given as --data.text=a.txt,b.txt",
           .takes_overrides = true,
           .add = add,
           .memory_advice = train::kTrainingMemoryAdvice};

@@ -110,12 +110,13 @@ int run(const std::string& path, int ranks, bool placements, const std::string& 
     figures = plan::figures_for_gpu(gpu, recipe.config());
   }
   train::require_chosen_layout(recipe.config(), "give --ranks N for the planner's table");
+  train::check_ranks(recipe.config(), ranks);  // before a tokenizer is made
   train::apply_bf16(recipe.config());
   train::apply_attention(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
   const Vocabulary vocabulary = find_vocabulary(recipe.config());  // kept, as a run keeps it
   const std::int64_t vocab_size = vocabulary.size;
-  const int rank = plan::largest_memory(recipe.config(), vocab_size, ranks).rank;
+  const int rank = ranks == 1 ? 0 : plan::largest_memory(recipe.config(), vocab_size, ranks).rank;
   train::TrainState state(train::state_options(recipe.config(), vocab_size, -1, ranks, rank));
   print_model(state, vocabulary.origin);
   fmt::print("\nmemory of {}, taken once before the first step\n{}",
@@ -170,7 +171,7 @@ Command plan_command() {
           .example =
               "  atoll plan recipes/kjv-demo.toml --train.micro_batch=16\n"
               "  atoll plan recipes/kjv-demo.toml --ranks 2",
-          .stray = "one recipe is all that it takes; texts are given with --data.text",
+          .stray = "one recipe is all that it takes; texts are given as --data.text=a.txt,b.txt",
           .takes_overrides = true,
           .add = add,
           .memory_advice = train::kTrainingMemoryAdvice};

@@ -11,17 +11,23 @@
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <system_error>
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/json.h"
 #include "atoll/base/memory_error.h"
 #include "atoll/base/nearest.h"
+#include "atoll/base/paths.h"
+#include "atoll/base/size_limit.h"
 #include "atoll/base/terminal.h"
 #include "atoll/cli/arguments.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/foreign_commands.h"
 #include "atoll/cli/foreign_options.h"
+#include "atoll/cli/setting_lists.h"
 #include "atoll/text/utf8.h"
 #include "atoll/train/config.h"
 #include "atoll/train/recipe.h"
@@ -35,24 +41,16 @@ constexpr const char* kVersion = "atoll " ATOLL_VERSION;
 std::string overview() {
   std::string text =
       "atoll trains language models.\n\nusage: atoll COMMAND [arguments] [--group.key=value]\n\n";
+  std::size_t width = 0;
   for (const Command& command : commands()) {
-    if (!command.hidden) text += fmt::format("  {:<10}  {}\n", command.name, command.summary);
+    width = std::max(width, std::string_view(command.name).size());
+  }
+  for (const Command& command : commands()) {
+    text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
   }
   return text +
          "\n`atoll COMMAND --help` says more, with an example; `atoll --version` says which this "
          "is.\n";
-}
-
-const Command& find_command(const std::string& name) {
-  std::vector<std::string> names = {"help"};
-  for (const Command& command : commands()) {
-    if (name == command.name) return command;
-    if (!command.hidden) names.emplace_back(command.name);
-  }
-  const std::string nearest = nearest_name(name, names);
-  throw user_error("unknown command {}; {}", name,
-                   nearest.empty() ? "`atoll help` lists them"
-                                   : fmt::format("did you mean `atoll {}`?", nearest));
 }
 
 // An argument as a message shows it: it may be a whole prompt.
@@ -63,11 +61,47 @@ std::string shown(const std::string& argument) {
   return words.substr(0, text::valid_utf8_prefix(words)) + "...";
 }
 
+const Command& find_command(const std::string& name) {
+  std::vector<std::string> names = {"help"};
+  for (const Command& command : commands()) {
+    if (name == command.name) return command;
+    names.emplace_back(command.name);
+  }
+  if (name.starts_with('-')) {
+    throw user_error("{} comes before any command; write `atoll COMMAND {} ...`", shown(name),
+                     shown(name));
+  }
+  if (name.ends_with(".toml")) {
+    throw user_error("{} is no command; did you mean `atoll train {}`?", shown(name), shown(name));
+  }
+  if (const std::string advice = foreign_command_advice(name); !advice.empty()) {
+    throw user_error("unknown command {}; {}", name, advice);
+  }
+  const std::string nearest = nearest_name(name, names);
+  throw user_error("unknown command {}; {}", shown(name),
+                   nearest.empty() ? "`atoll help` lists them"
+                                   : fmt::format("did you mean `atoll {}`?", nearest));
+}
+
+// What to give instead of "--epochs=3", or of "--device cpu" with the value as the next word; empty
+// when nothing is known of it.
+std::string setting_advice(const std::string& option, const std::string& next) {
+  const std::size_t equals = option.find('=');
+  const std::string name = option.substr(0, equals);
+  const std::size_t begin = std::min(name.find_first_not_of('-'), name.size());
+  train::TrainConfig config;
+  return train::make_settings(config).advice_elsewhere(
+      name.substr(begin), equals == option.npos ? next : option.substr(equals + 1), "--");
+}
+
 Error unexpected_argument(const Command& command, const std::string& argument) {
   if (command.takes_overrides) {
     if (const std::string written = train::as_setting(argument); !written.empty()) {
       return user_error("{}: settings are written {}", shown(argument), shown(written));
     }
+    const std::size_t equals = argument.find('=');
+    const std::string advice = equals == argument.npos ? "" : setting_advice(argument, "");
+    if (!advice.empty()) return user_error("unexpected argument {}; {}", shown(argument), advice);
   }
   return user_error(
       "unexpected argument {}; {}", shown(argument),
@@ -108,23 +142,43 @@ void refuse_extras(const CLI::App& app, const Command& command) {
   const std::string typed = option.substr(begin);
   const std::string foreign = foreign_option_advice(command.name, typed);
   if (!foreign.empty()) throw user_error("unknown option {}; {}", shown(option), foreign);
-  if (command.takes_overrides) refuse_group(typed);
+  if (command.takes_overrides) {
+    const std::string advice = setting_advice(extras[0], extras.size() > 1 ? extras[1] : "");
+    if (!advice.empty()) throw user_error("unknown option {}; {}", shown(option), advice);
+    refuse_group(typed);
+  }
   const std::string nearest = nearest_option(app, command, typed);
   throw user_error("unknown option {}; {}", shown(option),
                    nearest.empty() ? fmt::format("see `atoll {} --help`", command.name)
                                    : fmt::format("did you mean --{}?", nearest));
 }
 
+// "--device is gpu; it must be one of cpu, cuda; did you mean cuda?"
+std::string not_one_of(const std::string& option, const std::string& word,
+                       const std::string& listed) {
+  const std::vector<std::string> names = CLI::detail::split(listed, ',');
+  std::string meant = foreign_word_meant(word, names);
+  if (meant.empty()) meant = nearest_name(word, names);
+  return fmt::format("{} is {}; it must be one of {}{}", option, shown(word),
+                     fmt::join(names, ", "),
+                     meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+}
+
 // What CLI11 says, in our words where its own are hard to understand.
 std::string plain(const std::string& words) {
+  static const std::regex kNotOneOf("(.+): (.*) not in \\{(.*)\\}");
+  if (std::smatch parts; std::regex_match(words, parts, kNotOneOf)) {
+    return not_one_of(parts[1], parts[2], parts[3]);
+  }
   static const std::pair<std::regex, const char*> kPlain[] = {
       {std::regex("(.+): 1 required (\\w+) missing"), "$1 has no value; write $1 $2"},
+      {std::regex("Could not convert: (.+) = ([+-]?[0-9]*\\.[0-9]+)"),
+       "$1 is $2, and a whole number is wanted"},
       {std::regex("Could not convert: (.+) = (.*)"), "$1 is $2, and a number is wanted"},
       {std::regex("(--.+) is required"), "$1 is missing"},
       {std::regex("([a-z].*) is required"), "the argument $1 is missing"},
       {std::regex("(.+): Value (.*) not in range (.+) to (.+)"),
        "$1 is $2; it must be from $3 to $4"},
-      {std::regex("(.+): (.*) not in \\{(.*)\\}"), "$1 is $2; it must be one of $3"},
       {std::regex("(.+) excludes (.+)"), "$1 and $2 cannot both be given"},
       {std::regex("(.+) requires (.+)"), "$1 means nothing without $2"},
   };
@@ -157,7 +211,8 @@ int run_command(const Command& command, const std::vector<std::string>& argument
   const Arguments split = split_arguments(arguments);
   CLI::App app(command.summary, std::string("atoll ") + command.name);
   app.allow_extras();  // refused below, with the nearest name
-  app.footer(std::string("Example:\n") + command.example);
+  const std::string settings = command.takes_overrides ? usual_settings() + "\n" : "";
+  app.footer(settings + "Example:\n" + command.example);
   const Action action = command.add(app);
   try {
     // CLI11 wants them last first.
@@ -186,7 +241,10 @@ int dispatch(const std::vector<std::string>& arguments) {
     std::cout << overview();
     return 0;
   }
-  return run_command(find_command(first), {arguments.begin() + 1, arguments.end()});
+  const Command& command = find_command(first);
+  const bool wants_help = arguments.size() == 2 && arguments[1] == "help" && !path_exists("help");
+  if (wants_help) return run_command(command, {"--help"});
+  return run_command(command, {arguments.begin() + 1, arguments.end()});
 }
 
 // Whoever read standard output has closed it, as `| head` does when it has enough. Nobody is left
@@ -204,7 +262,8 @@ int flush_standard_output(int code) {
   if (reason == 0) {
     throw make_error(ErrorKind::kIo, "some of what was written to standard output is lost");
   }
-  throw make_error(ErrorKind::kIo, "cannot write to standard output: {}", std::strerror(reason));
+  throw make_error(ErrorKind::kIo, "cannot write to standard output: {}{}", std::strerror(reason),
+                   reason == EFBIG ? size_limit_advice() : "");
 }
 
 // Nothing is left to do about one that cannot be written.
@@ -249,6 +308,14 @@ int run_program(const std::vector<std::string>& arguments) {
     if (is_pipe && reader_is_gone(STDOUT_FILENO)) return kReaderGone;
     print_error(error.what());
     return 1;
+  } catch (const nlohmann::json::type_error& error) {
+    constexpr int kNotUtf8 = 316;  // of what is to be written
+    const bool is_users = error.id == kNotUtf8;
+    print_error(fmt::format("{} ({})", is_users ? json_reason(error) : error.what(),
+                            is_users ? "a name or a text that goes into a file of JSON must be "
+                                       "UTF-8: rename it"
+                                     : "this is a bug in atoll"));
+    return is_users ? 2 : 1;
   } catch (const std::exception& error) {
     print_error(fmt::format("{} (this is a bug in atoll)", error.what()));
     return 1;

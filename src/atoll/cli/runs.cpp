@@ -358,6 +358,13 @@ fs::path find_ledger(const fs::path& path) {
   for (const fs::path& directory : {path, path / "coordinator"}) {
     if (path_exists(directory / island::kLedgerFile)) return directory / island::kLedgerFile;
   }
+  if (path_exists(path / "metrics.jsonl")) {
+    throw user_error(
+        "{} is a run without islands, which keeps no {}; `atoll runs plot` and `atoll runs "
+        "compare` "
+        "show its curves, and `atoll doctor` looks at its checkpoints",
+        path.string(), island::kLedgerFile);
+  }
   throw user_error(
       "{} has no {}; give the directory of a run with islands, or the --dir of its coordinator",
       path.string(), island::kLedgerFile);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "atoll/base/error.h"
+#include "atoll/base/file.h"
 #include "atoll/data/testing.h"
 
 namespace atl::cli {
@@ -148,6 +149,9 @@ TEST(Runs, JsonHasTheNewestOfEachLink) {
 TEST(Runs, TheLedgerIsFoundInTheRunAndInItsCoordinator) {
   const TemporaryDirectory directory;
   EXPECT_THAT(error_of([&] { find_ledger(directory.path()); }), HasSubstr("has no ledger.db"));
+  write_file(directory / "metrics.jsonl", "");
+  EXPECT_THAT(error_of([&] { find_ledger(directory.path()); }),
+              HasSubstr("is a run without islands"));
   fs::create_directory(directory / "coordinator");
   const fs::path inner = directory / "coordinator" / "ledger.db";
   std::ofstream(inner) << "x";

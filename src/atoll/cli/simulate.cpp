@@ -285,7 +285,7 @@ Command simulate_command() {
               "--link 100Mbit/s,40ms --mtbf 2h\n"
               "  atoll simulate recipes/kjv-islands.toml --islands 4 --link 5Mbit/s,50ms "
               "--step 0.1s --outer.policy=auto",
-          .stray = "one recipe is all that it takes; texts are given with --data.text",
+          .stray = "one recipe is all that it takes; texts are given as --data.text=a.txt,b.txt",
           .takes_overrides = true,
           .add = add};
 }

@@ -6,6 +6,7 @@
 
 #include "atoll/base/log.h"
 #include "atoll/base/resident.h"
+#include "atoll/base/stop_signals.h"
 #include "atoll/cli/auto_layout.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/metrics_page.h"
@@ -13,6 +14,7 @@
 #include "atoll/cli/samples.h"
 #include "atoll/cli/watch_beside.h"
 #include "atoll/comm/flight_record.h"
+#include "atoll/launch/foreign_launcher.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/islands.h"
 #include "atoll/launch/membership.h"
@@ -58,6 +60,7 @@ int run_trainer(const train::Recipe& recipe, train::Trainer& trainer, RunWatch& 
   trainer.on_samples([&recipe](std::int64_t step, const fs::path& checkpoint) {
     write_samples(recipe.config(), step, checkpoint);
   });
+  reporter.begun(trainer.first_step());
   trainer.on_step([&reporter](std::int64_t step) { reporter.step(step); });
   std::unique_ptr<watch::TensorBoardSink> tensorboard;
   const auto lead = [&](bool takes_over) {
@@ -83,13 +86,17 @@ int run_trainer(const train::Recipe& recipe, train::Trainer& trainer, RunWatch& 
     return 0;
   }
   if (trainer.is_lead() && !outcome.checkpoint.empty()) {
-    log::info("stopped {} after step {} and saved {}; the same command goes on from there",
-              outcome.signal == SIGPIPE  ? "as nobody reads its output,"
-              : outcome.signal == SIGINT ? "by Ctrl-C"
-                                         : "by SIGTERM",
+    const std::string why = outcome.signal == SIGPIPE
+                                ? "as nobody reads its output,"
+                                : fmt::format("by {}", stop_signal_name(outcome.signal));
+    log::info("stopped {} after step {} and saved {}; the same command goes on from there", why,
               outcome.step, outcome.checkpoint.string());
   }
   return 128 + outcome.signal;  // what a shell reports of a process that the signal ended
+}
+
+bool usr1_saves(const train::Recipe& recipe) {
+  return recipe.config().run.on_signal == "save";
 }
 
 // Settings of what islands do together mean nothing to a run without any.
@@ -123,7 +130,7 @@ int train_rank(const Call& call, comm::World& world, launch::RankReporter& repor
     // Where something has started the ranks, that tells.
     const int teller = error.rank() == 0 ? 1 : 0;
     if (world.rank() == teller && !reporter.enabled()) {
-      tell_rank_lost(recipe.config(), 0, error.what(),
+      tell_rank_lost(recipe.config(), reporter.last_step(), error.what(),
                      resume_command(call.options.recipe, call.overrides, world.size()));
     }
     throw comm::with_flight_record(error, world, recipe.config().run.dir);
@@ -153,15 +160,14 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
       is_here ? with_layout(options.recipe, invocation.overrides, plan.ranks)
               : invocation.overrides;
   const train::Recipe recipe(options.recipe, overrides);
+  if (usr1_saves(recipe)) signals.pass_usr1_on();
   train::require_chosen_layout(recipe.config(),
                                "set what `atoll plan --ranks N --link` prints first");
   std::vector<std::string> hosts(static_cast<std::size_t>(plan.ranks));
   if (!plan.hostfile.empty()) {
     hosts = launch::place_ranks(launch::read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
   }
-  train::data_parallel_options(
-      recipe.config(), train::data_parallel_ranks(recipe.config(), static_cast<int>(hosts.size())),
-      0);
+  train::check_ranks(recipe.config(), static_cast<int>(hosts.size()));
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
   launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
@@ -169,7 +175,7 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
   const launch::GroupEnd end = generations.run(hosts, {}, signals);
   const launch::GroupOutcome outcome = launch::outcome_of(end);
   if (!outcome.lost.empty() && end.stop_signal == 0) {
-    tell_rank_lost(recipe.config(), end.step, outcome.cause,
+    tell_rank_lost(recipe.config(), end.last_step(), outcome.cause,
                    resume_command(options.recipe, invocation.overrides, plan.ranks));
   }
   return launch::finish(outcome);
@@ -185,6 +191,8 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
   } catch (const Error& error) {
     mistake = error;
   }
+  // Before anybody is told that this rank is there.
+  if (recipe && usr1_saves(*recipe)) train::save_at_usr1(/*is_told=*/plan.rank == 0);
   return launch::run_rank(
       plan, options.member, recipe ? world_options(recipe->config()) : comm::WorldOptions(),
       [&](comm::World& world, launch::RankReporter& reporter) {
@@ -205,6 +213,7 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
         std::optional<train::InterruptGuard> guard;
         if (options.member.joins) guard.emplace();
         const train::Recipe recipe(options.recipe, invocation.overrides);
+        if (usr1_saves(recipe)) train::save_at_usr1(/*is_told=*/options.member.number == 0);
         launch::LaunchMembership membership(
             {.rendezvous = options.ranks.rendezvous,
              .number = options.member.number,
@@ -298,6 +307,12 @@ std::vector<std::string> watched_dirs(const Options& options, const Invocation& 
   return {recipe.config().run.dir};
 }
 
+// Islands, and workers of parameter servers, are each started alone.
+bool is_run_of_its_own(const Options& options, const Invocation& invocation) {
+  const train::Recipe recipe(options.recipe, invocation.overrides);
+  return recipe.config().island.coordinator.empty() && recipe.config().sync.addresses.empty();
+}
+
 int run(const Options& options, const Invocation& invocation) {
   // Of ranks that are started one by one the first does it.
   const bool is_first = options.ranks.rank.value_or(0) == 0;
@@ -306,14 +321,19 @@ int run(const Options& options, const Invocation& invocation) {
   if (options.islands) return run_all_islands(options, invocation);
   if (starts_servers(options, invocation)) return run_servers(options, invocation);
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
-  const launch::RankPlan plan = launch::plan_ranks(options.ranks, launch::rank_environment());
+  const launch::RankPlan plan =
+      launch::plan_run(options.ranks, [&] { return is_run_of_its_own(options, invocation); });
   if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);
   if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
   const int ranks = plan.role == launch::Role::kThreads ? plan.ranks : 1;
   const train::Recipe recipe(options.recipe,
                              with_layout(options.recipe, invocation.overrides, ranks));
+  if (usr1_saves(recipe)) train::save_at_usr1(/*is_told=*/true);
   const Call call = {recipe, options, invocation.overrides};
-  if (plan.role == launch::Role::kThreads) return run_threads(call, plan.ranks);
+  if (plan.role == launch::Role::kThreads) {
+    train::check_ranks(recipe.config(), plan.ranks);  // before there are so many
+    return run_threads(call, plan.ranks);
+  }
   launch::RankReporter nobody(-1, 0);
   return train_rank(call, *comm::open_self(), nobody);
 }
@@ -372,7 +392,7 @@ Command train_command() {
               "  atoll train recipes/kjv-demo.toml -n 2 --train.micro_batch=1 "
               "--run.dir=runs/two\n"
               "  atoll train recipes/kjv-demo.toml --islands 2 --run.dir=runs/islands",
-          .stray = "one recipe is all that it takes; texts are given with --data.text",
+          .stray = "one recipe is all that it takes; texts are given as --data.text=a.txt,b.txt",
           .takes_overrides = true,
           .add = add,
           .memory_advice = train::kTrainingMemoryAdvice};

@@ -17,6 +17,7 @@
 #include "atoll/cli/watch_beside.h"
 #include "atoll/launch/agent.h"
 #include "atoll/launch/rank_processes.h"
+#include "atoll/launch/ranks.h"
 #include "atoll/train/interrupt.h"
 #include "atoll/train/recipe.h"
 #include "atoll/train/room.h"
@@ -89,22 +90,32 @@ int run_to_the_end(const tune::Study& study, const Options& options) {
 int start(const Options& options, const Invocation& invocation) {
   if (options.study.empty()) {
     throw user_error(
-        "what is to be tuned? give a study file; docs/tune-a-run.md shows how to write one");
+        "what is to be tuned? give a study file: recipes/kjv-study.toml is one, and "
+        "docs/tune-a-run.md shows how to write one");
   }
   if (directory_exists(options.study)) {
     throw user_error("{} is a directory; say `atoll tune resume {}`, or give a study file",
                      options.study, options.study);
+  }
+  const bool is_word = options.study.find_first_of("./") == std::string::npos;
+  if (is_word && !path_exists(options.study)) {
+    throw user_error(
+        "there is no study file {}, and `atoll tune` has no part of that name; it has resume, "
+        "show, "
+        "best, plot, work and coordcheck",
+        options.study);
   }
   const tune::Study study(options.study, invocation.overrides);
   return run_to_the_end(study, options);
 }
 
 int resume(const Options& options, const Invocation& invocation) {
-  const tune::StudyContent content = tune::read_study(options.directory);
-  const std::string here = fs::current_path().string();
-  if (content.directory != here) {
-    throw user_error("the study was begun in {}, which its paths are relative to; go there first",
-                     content.directory);
+  if (tune::has_begun(options.directory)) {
+    const std::string begun_in = tune::read_study(options.directory).directory;
+    if (begun_in != fs::current_path().string()) {
+      throw user_error("the study was begun in {}, which its paths are relative to; go there first",
+                       begun_in);
+    }
   }
   return run_to_the_end(*tune::open_study(options.directory, invocation.overrides), options);
 }
@@ -308,6 +319,8 @@ Action add(CLI::App& app) {
           "and {} is one",
           invocation.overrides.front());
     }
+    // Trials are runs of their own, whatever has started their tuner or worker.
+    launch::forget_rank_environment();
     if (resume_part->parsed()) return resume(*options, invocation);
     if (work_part->parsed()) return work(*options);
     if (show_part->parsed()) return show(*options);
@@ -331,7 +344,9 @@ Command tune_command() {
               "  atoll tune best studies/first --write tuned.toml\n"
               "  atoll tune plot studies/first\n"
               "  atoll tune coordcheck recipes/kjv-demo.toml --widths=64,128,256 --out=coordcheck",
-          .stray = "one study file is all that it takes",
+          .stray =
+              "one study file is all that it takes, or a part: resume, show, best, plot, work or "
+              "coordcheck",
           .takes_overrides = true,
           .add = add,
           .memory_advice = train::kTrainingMemoryAdvice};

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/base/paths.h"
@@ -104,7 +105,8 @@ watch::ServiceOptions service_options(const Options& options) {
       }};
   for (const std::string& dir : options.dirs) {
     if (!options.is_beside && !directory_exists(dir)) {
-      throw user_error("there is no directory {}; give runs, or a directory with runs in it", dir);
+      throw user_error("there is no directory {}; give runs, or a directory with runs in it{}", dir,
+                       advice_for_absent(dir));
     }
     service.roots.emplace_back(dir);
   }

@@ -1,6 +1,7 @@
 #include "atoll/data/tokenize.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "atoll/base/check.h"
 #include "atoll/base/file.h"
 #include "atoll/base/lock.h"
+#include "atoll/base/log.h"
 #include "atoll/base/paths.h"
 #include "atoll/base/read_file.h"
 #include "atoll/base/text_encoding.h"
@@ -126,8 +128,9 @@ std::vector<SourceEntry> describe_sources(const std::vector<fs::path>& files) {
   for (const fs::path& path : files) {
     const MappedFile file(path);
     const std::span<const std::byte> bytes = file.bytes();
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     sources.push_back({path.string(), bytes.size(), to_hex(hash_bytes(bytes.data(), bytes.size())),
-                       format_name(input_format(path))});
+                       format_name(input_format(path, content))});
   }
   return sources;
 }
@@ -142,64 +145,101 @@ void check_splits(const CorpusWriter& writer, const TokenizeOptions& options, st
   }
   throw user_error(
       "{} bytes of text, in blocks of {} bytes or lines of JSONL, are too few to hold out {:.3g}%: "
-      "{} tokens to train on and {} held out; give more text, a larger fraction, or 0 to hold "
-      "nothing out",
+      "{} tokens to train on and {} held out; give more text, or hold out another fraction, 0 for "
+      "nothing: data.held_out (--held-out of `atoll tokenize`)",
       bytes, block_bytes, options.held_out * 100, train, held_out);
+}
+
+// "12 .md, 1 without an ending": the most frequent first.
+std::string describe_endings(const std::map<std::string, std::int64_t>& counts) {
+  std::vector<std::pair<std::int64_t, std::string>> order;
+  for (const auto& [ending, count] : counts) order.emplace_back(-count, ending);
+  std::sort(order.begin(), order.end());
+  constexpr std::size_t kShown = 8;
+  std::string all;
+  std::int64_t more = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto& [minus_count, ending] = order[i];
+    if (i >= kShown) {
+      more -= minus_count;
+      continue;
+    }
+    all += fmt::format("{}{} {}", i > 0 ? ", " : "", -minus_count,
+                       ending.empty() ? "without an ending" : ending);
+  }
+  return more > 0 ? fmt::format("{} and {} others", all, more) : all;
+}
+
+void tell_of_left_out(const TextFiles& found) {
+  for (const std::string& line : found.left_out) log::info("{}", line);
 }
 
 }  // namespace
 
-std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
-  std::vector<fs::path> files;
+TextFiles find_text_files(const std::vector<fs::path>& inputs) {
+  TextFiles result;
   for (const fs::path& input : inputs) {
     if (!path_exists(input)) {
       throw user_error("there is no file or directory {}{}", input.string(),
-                       input == "-" ? "; standard input is not read for text, write it to a file"
-                                    : advice_for_absent(input));
+                       advice_for_absent_text(input));
     }
     if (!directory_exists(input)) {
-      files.push_back(input);
+      result.files.push_back(input);
       continue;
     }
     std::vector<fs::path> found;
+    std::map<std::string, std::int64_t> left_out;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(input)) {
-      // Not *.bin: too many files that are no tokens are called so. Not the log of a run that lies
-      // under the directory: it is no text, and grows with every run.
-      const fs::path extension = entry.path().extension();
-      const bool wanted = (extension == ".txt" || extension == ".jsonl") &&
-                          entry.path().filename() != "metrics.jsonl";
-      if (entry.is_regular_file() && wanted) {
+      if (!entry.is_regular_file()) continue;
+      if (is_searched_for(entry.path())) {
         found.push_back(entry.path());
+      } else if (entry.path().filename() != "metrics.jsonl") {
+        ++left_out[ending_of(entry.path())];
       }
     }
-    if (found.empty()) throw user_error("there is no .txt or .jsonl file under {}", input.string());
+    const std::string others = describe_endings(left_out);
+    if (found.empty()) {
+      throw user_error("there is no .txt or .jsonl file under {}{}", input.string(),
+                       others.empty() ? "" : fmt::format(", but {}; name files to read", others));
+    }
+    if (!others.empty()) {
+      result.left_out.push_back(fmt::format(
+          "of {} only .txt and .jsonl files are read; left out: {} (name a file to read it)",
+          input.string(), others));
+    }
     std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
+    result.files.insert(result.files.end(), found.begin(), found.end());
   }
-  if (files.empty()) throw user_error("no text was given to tokenize");
+  if (result.files.empty()) throw user_error("no text was given to tokenize");
   std::set<fs::path> seen;  // a text given twice could end up in both splits
-  for (const fs::path& file : files) {
+  for (const fs::path& file : result.files) {
     if (!seen.insert(real_path(file)).second) {
       throw user_error("{} is given twice; name each text once", file.string());
     }
   }
-  return files;
+  return result;
 }
 
 TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& tokenizer,
                                const std::function<void(const TokenizeProgress&)>& progress) {
   validate(options);
-  const std::vector<fs::path> files = find_text_files(options.inputs);
+  const TextFiles found = find_text_files(options.inputs);
+  const std::vector<fs::path>& files = found.files;
   TokenizeProgress state;
   state.bytes_total = total_bytes(files);
   const std::uint64_t block_bytes = choose_block_bytes(options, state.bytes_total);
   make_directory(options.output);
   const DirectoryLock lock(options.output, "wait for it or choose another output");
   check_output(options, tokenizer);
+  tell_of_left_out(found);
 
   CorpusManifest manifest;
   manifest.tokenizer_file = tokenizer.file_name();
   manifest.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size());
+  if (!options.as_older_programs) {
+    manifest.frame = text::RecordedFrame{tokenizer.end_of_text(), tokenizer.tokens_before(),
+                                         tokenizer.tokens_after()};
+  }
   manifest.documents = options.documents == DocumentMode::kFile ? "file" : "blank-line";
   manifest.held_out = options.held_out;
   manifest.block_bytes = block_bytes;
@@ -211,6 +251,7 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
     if (progress) progress(state);
   });
   for (const fs::path& file : files) tokenization.add_file(file);
+  tokenization.finish();
   check_splits(writer, options, state.bytes_total, block_bytes);
   writer.finish();
   const std::string hash = to_hex(writer.hash());
@@ -228,31 +269,34 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
 TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   TokenizeOptions whole = options;
   whole.held_out = 0;
-  const std::vector<fs::path> files = find_text_files(options.inputs);
+  const TextFiles found = find_text_files(options.inputs);
+  const std::vector<fs::path>& files = found.files;
+  tell_of_left_out(found);
   TokenizeProgress state;
   state.bytes_total = total_bytes(files);
   MemorySink sink;
   Tokenization tokenization(sink, tokenizer, whole, choose_block_bytes(whole, state.bytes_total),
                             state, {});
   for (const fs::path& file : files) tokenization.add_file(file);
+  tokenization.finish();
   const std::string first = options.inputs.front().string();
   return sink.finish(first + (options.inputs.size() > 1 ? " ..." : ""));
 }
 
 void for_each_text(const TokenizeOptions& options,
                    const std::function<void(std::string_view)>& fn) {
-  for (const fs::path& path : find_text_files(options.inputs)) {
-    const InputFormat format = input_format(path);
+  for (const fs::path& path : find_text_files(options.inputs).files) {
+    const MappedFile file(path);
+    const std::span<const std::byte> bytes = file.bytes();
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const InputFormat format = input_format(path, content);
     if (format == InputFormat::kBin) {
       throw user_error("{} holds tokens and no text; give text, or the tokenizer that made it",
                        path.string());
     }
-    const MappedFile file(path);
-    const std::span<const std::byte> bytes = file.bytes();
-    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (format == InputFormat::kText) {
       check_is_text(path, content);
-      fn(content);
+      fn(without_byte_order_mark(content));
       continue;
     }
     refuse_utf16(path, content);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,13 +11,17 @@
 #include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
-#include "atoll/base/json.h"
+#include "atoll/base/log.h"
 #include "atoll/base/paths.h"
+#include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
+#include "atoll/ckpt/checkpoint_hold.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/held_model.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/whole_state.h"
+#include "atoll/text/tokenizer_config.h"
 
 namespace atl::model_dir {
 
@@ -42,6 +45,8 @@ bool is_adapter_param(const nn::Param& param) {
                          file.stem().string());
   } else if (extension == ".toml") {
     remedy = "give the run.dir of that recipe";
+  } else if (extension == ".txt" || extension == ".jsonl") {
+    remedy = "give that first, and a text with --text (eval) or --prompt-file (generate)";
   } else if (extension == ".safetensors") {
     const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
     remedy = fmt::format("give the one it is in: {}", parent.string());
@@ -77,22 +82,42 @@ bool is_adapter_param(const nn::Param& param) {
                    islands.parent_path().string(), list);
 }
 
+bool is_run_without_checkpoint(const fs::path& directory) {
+  const fs::path checkpoints = directory / "checkpoints";
+  if (path_exists(checkpoints)) return ckpt::checkpoint_steps(checkpoints).empty();
+  return path_exists(directory / "settings.toml") || path_exists(directory / "metrics.jsonl");
+}
+
 }  // namespace
 
 fs::path find_model(const fs::path& argument) {
+  return hold_model(argument).path;
+}
+
+HeldModel hold_model(const fs::path& argument) {
   if (!path_exists(argument)) {
     throw user_error("there is no directory {}{}", argument.string(),
                      advice_for_absent_model(argument));
   }
   if (!directory_exists(argument)) refuse_file(argument);
   if (path_exists(argument / "config.json") || holds_adapter(argument)) {
-    if (path_exists(argument / "manifest.json")) ckpt::verify_checkpoint(argument);
-    return argument;
+    if (!path_exists(argument / "manifest.json")) return {argument, nullptr};
+    std::shared_ptr<DirectoryHold> hold = ckpt::hold_checkpoint(argument);
+    ckpt::verify_checkpoint(argument);
+    return {argument, std::move(hold)};
   }
   if (directory_exists(argument / "checkpoints")) {
-    if (const auto newest = ckpt::newest_verified(argument / "checkpoints")) return newest->path;
+    if (auto newest = ckpt::hold_newest(argument / "checkpoints")) {
+      return {newest->info.path, std::move(newest->hold)};
+    }
   }
   if (fs::is_directory(argument / "islands")) refuse_islands(argument / "islands");
+  if (is_run_without_checkpoint(argument)) {
+    throw user_error(
+        "{} is a run without a checkpoint yet: one is written every checkpoint.every steps, at the "
+        "run's end, and when Ctrl-C or SIGTERM stops it",
+        argument.string());
+  }
   throw user_error(
       "{} is neither a model directory (it has no config.json) nor a run with a checkpoint (it has "
       "no checkpoints/step-*){}",
@@ -145,43 +170,50 @@ fs::path base_directory(const fs::path& directory) {
                     : "write the path of the base model's directory there");
 }
 
+namespace {
+
+// What a person put into a model directory is theirs to mend, unless atoll wrote it.
+template <typename Read>
+auto read_given(const fs::path& directory, Read&& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDamaged || path_exists(directory / "manifest.json")) throw;
+    throw Error(ErrorKind::kUser, error.what());
+  }
+}
+
+}  // namespace
+
 nn::ModelConfig read_model_config(const fs::path& directory) {
-  const fs::path path = base_directory(directory) / "config.json";
-  return nn::parse_config(read_file(path), path.string());
+  const fs::path base = base_directory(directory);
+  const fs::path path = base / "config.json";
+  return read_given(base, [&] { return nn::parse_config(read_file(path), path.string()); });
 }
 
 Tokenizer load_tokenizer(const fs::path& directory) {
-  return Tokenizer::load(holds_tokenizer(directory) ? directory : base_directory(directory));
+  const fs::path at = holds_tokenizer(directory) ? directory : base_directory(directory);
+  return read_given(at, [&] { return Tokenizer::load(at); });
 }
 
 std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer& tokenizer) {
   const std::int64_t vocab_size = read_model_config(directory).vocab_size;
-  std::set<std::int32_t> tokens;
-  if (const auto end = tokenizer.end_of_text()) tokens.insert(*end);
   for (const char* name : {"generation_config.json", "config.json"}) {
     fs::path path = directory / name;
     if (!path_exists(path)) path = base_directory(directory) / name;
-    if (!path_exists(path)) continue;
-    const auto json = parse_json(read_file(path), path.string());
-    if (!json.is_object()) throw damaged_error("{} is not a JSON object", path.string());
-    const auto at = json.find("eos_token_id");
-    if (at == json.end() || at->is_null()) continue;
-    const nlohmann::json ids = at->is_array() ? *at : nlohmann::json::array({*at});
-    for (const nlohmann::json& id : ids) {
-      const bool is_none = id.is_number_integer() && id == -1 && !id.is_number_unsigned();
-      if (is_none) continue;
-      if (!id.is_number_unsigned() ||
-          id.get<std::uint64_t>() >= static_cast<std::uint64_t>(vocab_size)) {
-        throw user_error(
-            "{}: \"eos_token_id\" is {}, and a token's id is a whole number from 0 to {}; null or "
-            "-1 "
-            "says that there is none",
-            path.string(), at->dump(), vocab_size - 1);
+    std::set<std::int32_t> tokens;
+    for (const std::int64_t id : text::read_eos_ids(path)) {
+      if (id < vocab_size) {
+        tokens.insert(static_cast<std::int32_t>(id));
+        continue;
       }
-      tokens.insert(id.get<std::int32_t>());
+      log::warning("{}: \"eos_token_id\" has {}, which is none of the model's {}: it ends nothing",
+                   path.string(), id, counted(vocab_size, "token"));
     }
+    if (!tokens.empty()) return {tokens.begin(), tokens.end()};
   }
-  return {tokens.begin(), tokens.end()};
+  if (const auto end = tokenizer.end_of_text()) return {*end};
+  return {};
 }
 
 namespace {

@@ -305,5 +305,32 @@ TEST(TrainConfig, NamesOfOtherProgramsMeanKeysAndNoneOfThemIsOne) {
   for (const auto& [name, key] : names) EXPECT_EQ(f.settings.nearest(name), key) << name;
 }
 
+TEST(TrainConfig, KeysOfOtherProgramsAreAnsweredWithWhatTheyMean) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"--train.epochs=3", "; a run is as long as train.steps says"},
+      {"--train.bf16=true", "; did you mean --train.dtype=bf16?"},
+      {"--train.bf16", "; did you mean --train.dtype=bf16?"},
+      {"--lora.dropout=0.1", "; adapters have no dropout of their own"},
+      {"--lora.r=8", "; did you mean --lora.rank?"},
+      {"--device.kind=gpu", "; did you mean cuda?"},
+      {"--device.kind=mps", "; did you mean cpu?"},
+      {"--train.dtype=bfloat16", "; did you mean bf16?"},
+      {"--train.compile=true", "; atoll compiles nothing"},
+      {"--model.load_in_4bit=true", "; training keeps all weights as f32 or bf16"},
+      {"--optim.kind=adamw_torch", "; did you mean adamw?"},
+      {"--optim.schedule=constant_with_warmup", "; did you mean constant?"},
+      {"--train.recompute=true", "; did you mean full?"},
+  };
+  for (const auto& [argument, advice] : mistakes) {
+    Fixture f;
+    try {
+      f.settings.override(argument);
+      ADD_FAILURE() << argument;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(advice)) << argument;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace atl::train

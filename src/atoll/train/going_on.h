@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "atoll/optim/schedule.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config.h"
 
@@ -14,6 +15,15 @@ namespace atl::train {
 /// not what `position` says that it was. Other settings may change, which is told if `tells`.
 void check_same_run(const TrainConfig& config, const Settings& settings,
                     const std::string& corpus_hash, const Position& position, bool tells);
+
+/// How the learning rate of a run moves.
+optim::Schedule schedule_of(const TrainConfig& config);
+
+/// What to tell of a run whose next step has another learning rate than it would have had, because
+/// its length or its schedule is another than when it took the steps so far: from what to what, and
+/// how to avoid it. Empty where the rate is the same within 5%, or where optim.lr itself was
+/// changed. `position` is that of a run without islands.
+std::string describe_rate_jump(const TrainConfig& config, const Position& position);
 
 /// Throws Error(kUser) where the frozen weights, which came from `base` and have this hash, are not
 /// those that the adapter in `checkpoint` was trained beside (their hash; empty: there is no

@@ -5,6 +5,7 @@
 
 #include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
+#include "atoll/base/text_encoding.h"
 
 namespace atl::train {
 
@@ -47,13 +48,30 @@ void refuse_other_files(const fs::path& path) {
   }
 }
 
+// A study is a TOML file, too.
+void refuse_study(const fs::path& path, const std::vector<TomlEntry>& entries) {
+  const auto is_of_study = [](const TomlEntry& entry) {
+    return entry.key.starts_with("study.") || entry.key.starts_with("space.");
+  };
+  if (std::none_of(entries.begin(), entries.end(), is_of_study)) return;
+  const auto recipe = std::find_if(entries.begin(), entries.end(), [](const TomlEntry& entry) {
+    return entry.key == "study.recipe";
+  });
+  const auto* name = recipe == entries.end() ? nullptr : std::get_if<std::string>(&recipe->value);
+  throw user_error("{} is a study and no recipe: `atoll tune {}` runs it{}", path.string(),
+                   path.string(),
+                   name == nullptr ? "" : fmt::format("; the recipe that it tunes is {}", *name));
+}
+
 }  // namespace
 
 Recipe::Recipe(const std::filesystem::path& path, const std::vector<std::string>& overrides)
     : settings_(train::make_settings(config_)) {
   if (!path.empty()) {
     refuse_other_files(path);
-    settings_.load_toml(path);
+    const std::vector<TomlEntry> entries = parse_toml(read_text_file(path), path.string());
+    refuse_study(path, entries);
+    for (const TomlEntry& entry : entries) settings_.take(entry, path.string());
   }
   for (const std::string& argument : overrides) settings_.override(argument);
   // Before what a model of one's own would contradict in the recipe.
@@ -73,8 +91,12 @@ std::string as_setting(const std::string& argument) {
   });
   if (!is_plain) return "";
   train::TrainConfig config;
-  const std::string key = train::make_settings(config).nearest(name);
-  return key.empty() ? "" : fmt::format("--{}{}", key, argument.substr(equals));
+  const Settings settings = train::make_settings(config);
+  const Settings::Elsewhere meant = settings.meant_by(name, argument.substr(equals + 1));
+  const std::string key = settings.nearest(name);
+  if (key.empty()) return "";
+  return fmt::format("--{}={}", key,
+                     meant.value.empty() ? argument.substr(equals + 1) : meant.value);
 }
 
 train::TrainConfig load_recipe(const std::filesystem::path& path,

@@ -59,5 +59,26 @@ TEST(Recipe, ItIsCheckedAsAWhole) {
   }
 }
 
+TEST(Recipe, AStudyIsAnsweredWithTheCommandThatTakesIt) {
+  const TemporaryRecipe file(
+      "[study]\nrecipe = 'r.toml'\ndir = 's'\n[space]\noptim.lr = [0.1, 0.2]\n");
+  try {
+    const Recipe recipe(file.path, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              fmt::format("{0} is a study and no recipe: `atoll tune {0}` runs it; the recipe that "
+                          "it tunes is r.toml",
+                          file.path.string()));
+  }
+}
+
+TEST(Recipe, ASettingWithoutDashesIsWrittenAsItWasMeant) {
+  EXPECT_EQ(as_setting("steps=5"), "--train.steps=5");
+  EXPECT_EQ(as_setting("bf16=true"), "--train.dtype=bf16");
+  EXPECT_EQ(as_setting("device=gpu"), "--device.kind=cuda");
+  EXPECT_EQ(as_setting("epochs=3"), "") << "nothing corresponds to it";
+}
+
 }  // namespace
 }  // namespace atl::train

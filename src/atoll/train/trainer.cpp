@@ -7,6 +7,7 @@
 #include "atoll/train/cpu_share.h"
 #include "atoll/train/going_on.h"
 #include "atoll/train/island/run_identity.h"
+#include "atoll/train/missing_text.h"
 #include "atoll/train/options.h"
 #include "atoll/train/room.h"
 #include "atoll/train/run_device.h"
@@ -67,12 +68,7 @@ void Trainer::prepare() {
       config_,
       "the planner chooses for ranks of one machine that `atoll train -n` starts; "
       "elsewhere set the layout that `atoll plan --ranks` prints first");
-  schedule_ = {.kind = optim::schedule_kind(config_.optim.schedule),
-               .peak = config_.optim.lr,
-               .min_ratio = config_.optim.min_lr_ratio,
-               .warmup_steps = config_.optim.warmup_steps,
-               .total_steps = config_.train.steps,
-               .decay_fraction = config_.optim.decay_fraction};
+  schedule_ = schedule_of(config_);
   const std::vector<Hello> hellos = regrouping_.enter();
   check_servers();
   apply_bf16(config_);
@@ -107,6 +103,7 @@ void Trainer::prepare_data() {
   };
   ranks().world().agree([&] {
     if (!is_lead()) return;
+    if (!corpus_) require_texts(config_, settings_);
     if (!corpus_) check_before_tokens(config_, model_->device(), ranks().world());
     make_run_directory(config_.run.dir);
     lock_ = std::make_unique<ckpt::RunLock>(config_.run.dir);

@@ -223,10 +223,13 @@ class Collector {
   }
 
   [[noreturn]] void refuse_key(const std::string& where, const std::string& key) const {
+    std::string advice = settings_.advice_elsewhere(key, "", "");
     const std::string nearest = settings_.nearest(key);
-    throw user_error("{}: space.{}: a recipe has no key {}; {}", where, key, key,
-                     nearest.empty() ? "`atoll config-reference` lists all keys"
-                                     : fmt::format("did you mean {}?", nearest));
+    if (advice.empty()) {
+      advice = nearest.empty() ? "`atoll config` lists all keys"
+                               : fmt::format("did you mean {}?", nearest);
+    }
+    throw user_error("{}: space.{}: a recipe has no key {}; {}", where, key, key, advice);
   }
 
   Described& described(const std::string& key, int line) {

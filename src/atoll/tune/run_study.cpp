@@ -17,6 +17,7 @@
 #include "atoll/base/thread_pool.h"
 #include "atoll/train/corpus.h"
 #include "atoll/train/interrupt.h"
+#include "atoll/train/missing_text.h"
 #include "atoll/train/options.h"
 #include "atoll/tune/lease_server.h"
 #include "atoll/tune/starts.h"
@@ -42,6 +43,7 @@ void prepare_data(const Study& study) {
   const bool differs = std::any_of(dimensions.begin(), dimensions.end(),
                                    [](const Dimension& d) { return d.key.starts_with("data."); });
   if (study.recipe().config().data.text.empty() || differs) return;
+  train::require_texts(study.recipe().config(), study.recipe().settings());
   train::prepare_corpus(train::corpus_options(study.recipe().config()));
 }
 
@@ -51,7 +53,7 @@ class Runner {
       : study_(study),
         program_(std::move(program)),
         watcher_(watcher),
-        store_(study.dir(), content(study)) {
+        store_(study.dir(), content(study), [&study] { write_files(study); }) {
     std::vector<Event> past;
     for (const LoggedEvent& logged : store_.past()) past.push_back(logged.event);
     Problem problem = problem_of(study);
@@ -60,13 +62,18 @@ class Runner {
     }
     tuner_.emplace(std::move(problem), past, [this](std::span<const Event> events) {
       store_.append(events);
+      link_forks(events);
       has_changed_ = true;
     });
+    // Those whose tuner was killed before it had linked them. No donor has gone on since: its
+    // process ends with the tuner.
+    for (const Trial& trial : tuner_->history().trials()) {
+      if (trial.is_due()) link_fork(study, trial);
+    }
     seconds_before_ = seconds_at_work(store_.past());
     const Event opened = {.kind = Event::Kind::kOpen};
     store_.append(std::span(&opened, 1));
-    write_file(study.dir() / "recipe.toml", study.recipe_toml());
-    write_file(study.dir() / "study.toml", study.to_toml());
+    write_files(study);
     const auto& device = study.recipe().config().device;
     threads_ = device.threads > 0
                    ? device.threads
@@ -100,6 +107,22 @@ class Runner {
     fs::create_directories(study.dir(), failure);
     if (failure) throw io_error("cannot make", study.dir(), failure.value());
     return {.identity = study.identity(), .directory = fs::current_path().string()};
+  }
+
+  // What `atoll tune resume` reads. Before there is a store, so that every store can be resumed;
+  // the study last, so that a study has its recipe.
+  static void write_files(const Study& study) {
+    write_file(study.dir() / "recipe.toml", study.recipe_toml());
+    write_file(study.dir() / kStudyToml, study.to_toml());
+  }
+
+  // Before a donor's run goes on, and removes old checkpoints.
+  void link_forks(std::span<const Event> events) const {
+    for (const Event& event : events) {
+      if (event.kind != Event::Kind::kSuggest || event.parent < 0) continue;
+      link_fork(study_,
+                {.number = event.trial, .parent = event.parent, .fork_step = event.fork_step});
+    }
   }
 
   void stop() {
@@ -259,8 +282,10 @@ class Runner {
     if (trial.has_failed()) shown += fmt::format("  {}: {}", name_of(trial.end), trial.why);
     const std::vector<int> best = best_trials(history, study_.objectives(), study_.max_steps());
     const bool is_best = std::find(best.begin(), best.end(), job.trial) != best.end();
-    fmt::print("trial {:>3}  step {:>6}{}{}  {}\n", job.trial, job.step, shown,
-               is_best ? "  best" : "", settings_text(trial));
+    const std::string line = fmt::format("trial {:>3}  step {:>6}{}{}  {}\n", job.trial, job.step,
+                                         shown, is_best ? "  best" : "", settings_text(trial));
+    // Where the terminal is gone the study still ends in good order.
+    std::fwrite(line.data(), 1, line.size(), stdout);
     std::fflush(stdout);
   }
 
@@ -270,7 +295,7 @@ class Runner {
   bool has_changed_ = true;  // since the watcher was told
   StudyStore store_;
   std::optional<Tuner> tuner_;
-  train::InterruptGuard interrupt_;
+  train::InterruptGuard interrupt_{"trials save after their steps, and the study stops"};
   std::map<int, std::unique_ptr<TrialProcess>> processes_;  // by trial
   std::optional<LeaseServer> leases_;
   std::map<int, int> attempts_;
@@ -311,11 +336,19 @@ StudyOutcome run_study(const Study& study, const std::string& program,
 }
 
 std::unique_ptr<Study> open_study(const fs::path& dir, const std::vector<std::string>& more) {
-  read_study(dir);  // says what is wrong where there is none
+  // A tuner that was killed in its first moments leaves a study to begin, and no store.
+  const bool has_files = path_exists(dir / kStudyToml) && !path_exists(dir / kWorkerFile);
+  if (!has_files || has_begun(dir)) read_study(dir);  // says what is wrong where there is none
+  if (!has_files) {
+    throw user_error(
+        "{} has no study.toml: its tuner was killed before it wrote that; the `atoll tune` command "
+        "that began the study goes on",
+        dir.string());
+  }
   std::vector<std::string> overrides = more;
   overrides.push_back("--study.dir=" + dir.string());
   overrides.push_back("--study.recipe=" + (dir / "recipe.toml").string());
-  return std::make_unique<Study>(dir / "study.toml", overrides);
+  return std::make_unique<Study>(dir / kStudyToml, overrides);
 }
 
 History history_of(const StudyContent& content) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
 #include "atoll/base/paths.h"
 #include "atoll/base/read_file.h"
@@ -22,6 +23,25 @@ bool is_of_study(std::string_view key) {
   const std::string_view group = key.substr(0, key.find('.'));
   return group == "study" || group == "budget" || group == "rungs" || group == "pbt" ||
          group == "task";
+}
+
+// A recipe is a TOML file, too: it has groups that no study has, and lacks those of one.
+void refuse_recipe(const std::vector<TomlEntry>& entries, const std::string& origin) {
+  const auto is_of = [](const TomlEntry& entry, std::initializer_list<const char*> groups) {
+    const std::string group = entry.key.substr(0, entry.key.find('.'));
+    return std::find(groups.begin(), groups.end(), group) != groups.end();
+  };
+  const bool is_study = std::any_of(entries.begin(), entries.end(), [&](const TomlEntry& entry) {
+    return is_of(entry, {"study", "space"});
+  });
+  const bool is_recipe = std::any_of(entries.begin(), entries.end(), [&](const TomlEntry& entry) {
+    return is_of(entry, {"run", "model", "data", "train", "optim"});
+  });
+  if (is_study || !is_recipe) return;
+  throw user_error(
+      "{} is a recipe and no study: `atoll train {}` runs it; a study names it (study.recipe) and "
+      "what may change (space), as recipes/kjv-study.toml does",
+      origin, origin);
 }
 
 }  // namespace
@@ -156,9 +176,12 @@ std::string to_recipe(const Settings& settings,
 
 Study::Study(const fs::path& path, const std::vector<std::string>& overrides)
     : origin_(path.string()), registry_(make_study_settings(settings_)) {
-  if (!path_exists(path)) throw user_error("there is no study file {}", origin_);
+  if (!path_exists(path))
+    throw user_error("there is no study file {}{}", origin_, advice_for_absent(path));
   std::vector<TomlEntry> space;
-  for (TomlEntry& entry : parse_toml(read_file(path, kMaxFileBytes), origin_)) {
+  std::vector<TomlEntry> entries = parse_toml(read_file(path, kMaxFileBytes), origin_);
+  refuse_recipe(entries, origin_);
+  for (TomlEntry& entry : entries) {
     if (entry.key == "space" || entry.key.starts_with("space.")) {
       if (entry.key != "space") space.push_back(std::move(entry));
     } else {

@@ -6,6 +6,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/base/test_paths.h"
 
 namespace atl::tune {
 namespace {
@@ -57,6 +58,31 @@ TEST_F(StudyFile, TakesSettingsOfItselfAndOfTheRecipe) {
   const Study cosine(write("scheduler = \"asha\""),
                      {"--budget.trials=9", "--optim.schedule=cosine"});
   EXPECT_FALSE(cosine.continues());
+}
+
+TEST_F(StudyFile, ARecipeIsAnsweredWithTheCommandThatTakesIt) {
+  try {
+    const Study study(recipe(), {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_THAT(error.what(), HasSubstr("is a recipe and no study: `atoll train " +
+                                        recipe().string() + "` runs it"));
+  }
+}
+
+TEST_F(StudyFile, TheStudyInTheTreeIsOneThatRuns) {
+  const fs::path recipes = test_source_dir() / "recipes";
+  const Study study(recipes / "kjv-study.toml",
+                    {"--study.recipe=" + (recipes / "kjv-demo.toml").string(),
+                     "--data.text=" + (dir_ / "text.txt").string()});
+  EXPECT_EQ(study.space().dimensions().size(), 3u);
+  EXPECT_EQ(study.settings().trials, 12);
+  EXPECT_EQ(study.settings().recipe, (recipes / "kjv-demo.toml").string());
+  EXPECT_EQ(
+      Study(recipes / "kjv-study.toml", {"--study.recipe=" + (recipes / "kjv-demo.toml").string()})
+          .max_steps(),
+      1600);
 }
 
 TEST_F(StudyFile, ReadsItsOwnCopyAsTheSame) {

@@ -12,9 +12,11 @@
 #include "atoll/base/json.h"
 #include "atoll/base/paths.h"
 #include "atoll/base/read_file.h"
+#include "atoll/ckpt/checkpoint_hold.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/optim/schedule.h"
+#include "atoll/train/going_on.h"
 
 namespace atl::tune {
 
@@ -185,13 +187,7 @@ void check_settings(const Study& study, const Trial& trial, std::int64_t step,
                      trial.number, key, value, path.string(), is);
   }
   if (has_islands(study)) return;  // what all have done decides on its learning rate
-  const train::TrainConfig& config = trained.config;
-  const optim::Schedule schedule = {.kind = optim::schedule_kind(config.optim.schedule),
-                                    .peak = config.optim.lr,
-                                    .min_ratio = config.optim.min_lr_ratio,
-                                    .warmup_steps = config.optim.warmup_steps,
-                                    .total_steps = config.train.steps,
-                                    .decay_fraction = config.optim.decay_fraction};
+  const optim::Schedule schedule = train::schedule_of(trained.config);
   for (const metrics::Record& record : records) {
     const std::optional<double> lr = number_in(record, "lr");
     if (record.step != step || !lr || *lr == schedule.learning_rate(step - 1)) continue;
@@ -233,6 +229,10 @@ void prepare_run(const Study& study, const Trial& trial, std::int64_t step) {
   // The tokens, made once for all.
   const fs::path data = study.dir() / "data";
   if (path_exists(data) && !path_exists(run / "data")) link_whole(data, run / "data");
+  link_fork(study, trial);
+}
+
+void link_fork(const Study& study, const Trial& trial) {
   if (trial.parent < 0 || trial.reached() != trial.fork_step) return;
   const fs::path mine = checkpoint_dir(study, trial.number, trial.fork_step);
   if (path_exists(mine)) return;
@@ -241,6 +241,9 @@ void prepare_run(const Study& study, const Trial& trial, std::int64_t step) {
     throw damaged_error("trial {} goes on from {}, which is not there any more; put it back",
                         trial.number, donor.string());
   }
+  std::error_code failure;
+  fs::create_directories(mine.parent_path(), failure);
+  check(failure, "cannot make", mine.parent_path());
   link_whole(donor, mine);
 }
 
@@ -329,6 +332,18 @@ std::string divergence(const Study& study, const Trial& trial, std::int64_t step
   return "";
 }
 
+namespace {
+
+// Those that somebody reads stay, and are found by the next call.
+void remove_checkpoints_below(const fs::path& root) {
+  if (!path_exists(root)) return;
+  for (const std::int64_t step : ckpt::checkpoint_steps(root)) ckpt::remove_checkpoint(root, step);
+  std::error_code ignored;
+  if (ckpt::checkpoint_steps(root).empty()) fs::remove_all(root, ignored);
+}
+
+}  // namespace
+
 void remove_checkpoints(const Study& study, const std::vector<Trial>& trials,
                         const std::vector<int>& kept) {
   std::set<int> needed(kept.begin(), kept.end());
@@ -342,11 +357,10 @@ void remove_checkpoints(const Study& study, const std::vector<Trial>& trials,
     const fs::path dir = trial_dir(study, trial.number);
     if (!path_exists(dir)) continue;
     for (const fs::directory_entry& run : fs::directory_iterator(dir)) {
-      std::error_code ignored;  // the next call finds what stays
       if (!run.is_directory()) continue;
-      fs::remove_all(run.path() / "checkpoints", ignored);
+      remove_checkpoints_below(run.path() / "checkpoints");
       for (std::int64_t island = 1; island <= study.settings().islands; ++island) {
-        fs::remove_all(run.path() / island_path(island) / "checkpoints", ignored);
+        remove_checkpoints_below(run.path() / island_path(island) / "checkpoints");
       }
     }
   }

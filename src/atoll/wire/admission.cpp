@@ -54,22 +54,26 @@ std::string Admission::objection(const CheckedPeer& checked) {
   return "";
 }
 
+// Where the secret is, for those whom it is meant for: they are on this machine, and the file
+// itself keeps others out.
+std::string Admission::where_it_is() const {
+  return fmt::format("give the file {} (island.secret, sync.secret, or --secret of a command)",
+                     secret_->path().string());
+}
+
 // Why the caller does not know the secret: one line; "": it does.
 std::string Admission::check_secret(grpc::ServerContextBase& context) const {
   const auto& metadata = context.client_metadata();
   const auto nonce_at = metadata.find(kNonceKey);
   const auto shown = metadata.find(kProofKey);
   if (nonce_at == metadata.end() || shown == metadata.end()) {
-    return "this run has a secret, and none was shown: give island.secret the file that its "
-           "coordinator has made";
+    return "this run has a secret, and none was shown: " + where_it_is();
   }
   const std::string_view nonce(nonce_at->second.data(), nonce_at->second.size());
   const std::string_view proof(shown->second.data(), shown->second.size());
   if (!is_same(proof, secret_->proof("client", port_, nonce))) {
-    return fmt::format(
-        "the secret that was shown is not that of this run, or not for port {}: "
-        "give island.secret the file that its coordinator has made",
-        port_.load());
+    return fmt::format("the secret that was shown is not that of this run, or not for port {}: {}",
+                       port_.load(), where_it_is());
   }
   context.AddInitialMetadata(kProofKey, secret_->proof("server", port_, nonce));
   return "";

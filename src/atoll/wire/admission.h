@@ -47,6 +47,7 @@ class Admission {
 
  private:
   std::string check_secret(grpc::ServerContextBase& context) const;
+  std::string where_it_is() const;
 
   std::unique_ptr<Revocations> revocations_;  // null without TLS
   std::optional<Secret> secret_;

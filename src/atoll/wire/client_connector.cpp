@@ -70,8 +70,10 @@ std::string ClientConnector::objection(const grpc::ClientContext& context) const
                           is_same({shown->second.data(), shown->second.size()},
                                   secret_->proof("server", settings_.address.port, nonce_));
     if (!knows_it) {
-      return fmt::format("what answers at {} does not know the secret of this run (island.secret)",
-                         address());
+      return fmt::format(
+          "what answers at {} does not know the secret {}: it is another run's, or another process "
+          "has taken its port; give the secret of the run that is meant",
+          address(), secret_->path().string());
     }
   }
   if (revocations_ == nullptr) return "";

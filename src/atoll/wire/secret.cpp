@@ -44,8 +44,11 @@ void check_private(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) {
-      throw user_error("there is no secret {}; give the file that the coordinator has made",
-                       path.string());
+      throw user_error(
+          "there is no secret {}; give the file that the run's coordinator, server or tuner has "
+          "made: DIRECTORY/coordinator/secret of `atoll train --islands`, elsewhere what its "
+          "--secret, or study.secret, names",
+          path.string());
     }
     throw io_error("cannot read", path, errno);
   }
@@ -55,23 +58,24 @@ void check_private(const fs::path& path) {
   }
   if ((status.st_mode & 077) != 0) {
     throw user_error(
-        "the secret {} may be read or changed by others (mode {:o}); delete it, and the next start "
-        "of the run makes another one",
+        "the secret {} may be read or changed by others (mode {:o}); if it is that of the run, "
+        "delete it, and the next start of the run makes another one",
         path.string(), status.st_mode & 07777);
   }
 }
 
 }  // namespace
 
-Secret::Secret(const fs::path& path) {
+Secret::Secret(const fs::path& path) : path_(fs::absolute(path)) {
   check_private(path);
   value_ = read_file(path);
   while (!value_.empty() && value_.back() == '\n') value_.pop_back();
   const bool is_hex = value_.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (value_.size() == 2 * kSecretBytes && is_hex) return;
   throw user_error(
-      "{} holds no secret ({} hexadecimal digits); delete it, and the next start of "
-      "the run makes another one",
+      "{} holds no secret ({} hexadecimal digits); give the file that the run's coordinator, "
+      "server "
+      "or tuner has made, or if it is that one, delete it: the next start of the run makes another",
       path.string(), 2 * kSecretBytes);
 }
 

@@ -24,8 +24,12 @@ class Secret {
   /// HMAC-SHA256, in hexadecimal.
   std::string proof(std::string_view side, int port, std::string_view nonce) const;
 
+  /// The file that it was read from.
+  const std::filesystem::path& path() const { return path_; }
+
  private:
   std::string value_;
+  std::filesystem::path path_;
 };
 
 /// The secret of a process with these settings. Throws Error(kUser) if it has an identity, too.

@@ -54,6 +54,8 @@ TEST(Secret, OneThatOthersMayReadOrThatIsNoneIsRefused) {
   std::ofstream(path) << "swordfish\n";
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   EXPECT_THAT(message_of([&] { Secret secret(path); }), HasSubstr("holds no secret"));
+  EXPECT_THAT(message_of([&] { Secret secret(path); }), HasSubstr("if it is that one, delete it"))
+      << "it may be any file, named by mistake";
 }
 
 TEST(Secret, AProofIsForOneSideOnePortAndOneNonce) {
@@ -143,11 +145,14 @@ TEST_F(SecretServer, LetsInWhoKnowsIt) {
 }
 
 TEST_F(SecretServer, RefusesWhoShowsNone) {
-  expect_stranger(server_->address(), "", "none was shown");
+  expect_stranger(server_->address(), "",
+                  "none was shown: give the file " + (directory_ / "ours").string());
 }
 
 TEST_F(SecretServer, RefusesWhoShowsAnother) {
   expect_stranger(server_->address(), "another", "is not that of this run");
+  expect_stranger(server_->address(), "another",
+                  "give the file " + (directory_ / "ours").string() + " (island.secret, ");
 }
 
 // As one would see it who has taken over another port of the run, and passes on what comes there.
